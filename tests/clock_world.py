@@ -135,7 +135,7 @@ class ClockWorld:
         return match_collectives(CollectivesPartial(parts), ranks, {"disable_alignment": False})
 
 
-def told(collectives: MatchedCollectives) -> dict[tuple[str, int], int]:
+def matched_waits(collectives: MatchedCollectives) -> dict[tuple[str, int], int]:
     """Return the waiting that the product tells, by ranks and stream."""
     waits: dict[tuple[str, int], int] = {}
     for sequence in collectives.sequences:

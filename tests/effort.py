@@ -72,9 +72,13 @@ MARKS: Final = {
     "testing/test_machine_profiles.py": "slow",
 }
 #: Files whose runs write an empty notebook: their tests look at tables, report.json, verdicts and
-#: messages, and drawing takes half of the time of a run over a few kernels.
+#: messages, and drawing takes half of the time of a run over a few kernels. At night they draw.
 UNDRAWN: Final = (
+    "contract/test_adversarial_sizes.py",
+    "contract/test_bad_input.py",
     "contract/test_bad_places.py",
+    "contract/test_bad_rows.py",
+    "contract/test_found_by_fuzzing.py",
     "recipes/trace_diff/test_trace_diff_clues.py",
     "recipes/trace_diff/test_trace_diff_gates.py",
     "recipes/trace_diff/test_trace_diff_planted.py",

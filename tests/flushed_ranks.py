@@ -12,7 +12,7 @@ N = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned
 MAIN, WORKER = 100, 190
 
 
-def write_ranks(folder, held_ns, *, asleep_ns=None, steps_n=30):
+def write_ranks(folder, held_ns, *, asleep_ns=None, steps_n=30, first=True):
     """Write two ranks that compute and then meet, each at its own pace.
 
     Args:
@@ -20,13 +20,13 @@ def write_ranks(folder, held_ns, *, asleep_ns=None, steps_n=30):
         held_ns: For each rank and step, for how long a flush holds the launch of its computation.
         asleep_ns: Likewise, for how long its host is in no CUDA call while a flush goes on.
         steps_n: How many.
+        first: Whether there is work before all, so that the first pause lies between operations.
     """
     folder.mkdir()
     asleep_ns = np.zeros((2, steps_n), dtype=int) if asleep_ns is None else asleep_ns
     begins = [1_000 * US]
     traces = [TraceBuilder().process(pid=MAIN, name="python") for _ in range(2)]
-    for trace in traces:
-        # Work before all, so that the first pause lies between operations.
+    for trace in traces if first else ():
         trace.kernel("first", start_ns=900 * US, end_ns=901 * US, launch=(890 * US, 895 * US))
     for step in range(steps_n):
         begin = begins[-1]

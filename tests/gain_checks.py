@@ -24,21 +24,21 @@ def check_findings(findings: Sequence[Finding], tables: Mapping[str, pd.DataFram
         if finding.kind == "capture":
             assert (finding.severity, finding.gain) == (None, None)
         else:
-            _check_gain(record, tables["wall"])
+            check_gain(record, tables["wall"])
 
 
-def not_plain(found: Finding) -> Iterator[str]:
+def not_plain(finding: Finding) -> Iterator[str]:
     """Yield the fields of a finding whose values, or those in them, are of other than plain types.
 
     A numpy.float64 is a float to type checkers, and not to JSON or to all of Python's formats.
     """
-    fields = {**vars(found), **(vars(found.gain) if found.gain is not None else {})}
+    fields = {**vars(finding), **(vars(finding.gain) if finding.gain is not None else {})}
     del fields["gain"]
-    fields["evidence"] = [vars(cell) for cell in found.evidence]
+    fields["evidence"] = [vars(cell) for cell in finding.evidence]
     for name, value in fields.items():
         for inner in _inner(value):
             if type(inner) not in (int, float, str, bool, type(None)):
-                yield f"{found.rule}.{name}: {type(inner)}"
+                yield f"{finding.rule}.{name}: {type(inner)}"
 
 
 def _inner(value: Any) -> Iterator[Any]:
@@ -50,7 +50,13 @@ def _inner(value: Any) -> Iterator[Any]:
         yield from _inner(item)
 
 
-def _check_gain(record: Mapping[str, Any], wall: pd.DataFrame) -> None:
+def check_gain(record: Mapping[str, Any], wall: pd.DataFrame) -> None:
+    """Fail unless a gain fits into its GPU, has its severity, and its cause is the wall's.
+
+    Args:
+        record: A finding, as report.json has it.
+        wall: Table of the run whose time is gained.
+    """
     gpu = wall[(wall["rank"] == record["rank"]) & (wall["device_id"] == record["device_id"])]
     classes = gpu[gpu["wall_class"].isin(record["wall_classes"])]
     assert 0 < record["gain_ns"] <= classes["time_ns"].sum()

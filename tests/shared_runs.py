@@ -55,8 +55,8 @@ class SharedRuns:
             if first:
                 place.mkdir()
                 inputs = demo_inputs if kind == "demo" else hostile_inputs
-                found = whole_run(recipe, inputs(ranks, recipe), place / "out")
-                ended.write_text(json.dumps([found.code, found.printed, found.said]), "utf-8")
+                outcome = whole_run(recipe, inputs(ranks, recipe), place / "out")
+                ended.write_text(json.dumps([outcome.code, outcome.printed, outcome.said]), "utf-8")
         return Run(*json.loads(ended.read_text("utf-8"))), place / "out"
 
     @contextmanager

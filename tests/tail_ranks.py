@@ -16,7 +16,7 @@ ENDS = [
 ]
 
 
-def found(folder, output, *options):
+def tail_tables(folder, output, *options):
     """Return the tables of a run."""
     return tables_of(output, folder, options=options, recipe=RECIPE)
 

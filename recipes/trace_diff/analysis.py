@@ -26,7 +26,7 @@ from .findings.texts import RULES
 from .partials import DiffPartial, merged
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
-from .tables.wall import wall_details
+from .tables.wall import prepare, wall_details
 
 ANALYSIS: Final = Analysis(
     partial=DiffPartial,
@@ -37,6 +37,7 @@ ANALYSIS: Final = Analysis(
     rules=RULES,
     answer=answer,
     caveats=caveats,
+    prepare=prepare,
     wall_details=wall_details,
     matches_collectives=True,
 )

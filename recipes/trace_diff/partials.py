@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import LaneRows
+from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.intervals import IntArray
@@ -123,6 +124,7 @@ class SidePart:
         counts: How often which duration; groups are positions in `keys`.
         phase_steps: How often a phase took how long in a step.
         host: How often a call or range of the host took how long.
+        matched: The collectives of its ranks, once all are merged; None before.
     """
 
     ranks: Mapping[RankKey, RankSums] = field(default_factory=dict)
@@ -131,6 +133,7 @@ class SidePart:
     counts: ValueCounts = field(default_factory=ValueCounts.empty)
     phase_steps: HistogramByName = field(default_factory=HistogramByName)
     host: HostTimes = field(default_factory=HostTimes)
+    matched: MatchedCollectives | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from nsys_llm.numeric.clock_lines import ClockLine
 
 def meeting(*ends, clock=None):
     clocks = tuple(range(len(ends))) if clock is None else clock
-    return Meeting(clocks, tuple(np.array(one, dtype=np.int64) for one in ends))
+    return Meeting(clocks, tuple(np.array(lane_ends, dtype=np.int64) for lane_ends in ends))
 
 
 def test_the_offset_is_the_median_difference_of_ends():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from clock_world import ClockWorld, Communicators, told
+from clock_world import ClockWorld, Communicators, matched_waits
 
 from nsys_llm.analyses.collectives.cohesion import (
     Slope,
@@ -63,9 +63,9 @@ def test_one_communicator_is_told_from_two_in_lockstep(seed, n):
     start, end = met(rng, n, [every[:half], every[half:]])
     assert not is_one_communicator(start, end)
     if len(every) % 2 == 0:
-        own = parted(end, 0)
-        assert own.tolist() == [rank < half for rank in every]
-        assert not slope_of(start, end, own).is_one
+        mask = parted(end, 0)
+        assert mask.tolist() == [rank < half for rank in every]
+        assert not slope_of(start, end, mask).is_one
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -75,8 +75,8 @@ def test_a_rank_too_many_and_a_rank_too_few_are_noticed(seed):
     mixed = [0, 1, 2, 3, 5]
     assert not is_one_communicator(start[mixed], end[mixed])
     parties = [
-        Party.of(own, [start[one] for one in own], [end[one] for one in own])
-        for own in ([0, 1, 2], [3], [4, 5, 6, 7])
+        Party.of(members, [start[rank] for rank in members], [end[rank] for rank in members])
+        for members in ([0, 1, 2], [3], [4, 5, 6, 7])
     ]
     # Rank 3 leaves with 0 to 2; the other group is another one, though in lockstep.
     assert shared_with_outsiders(parties, [0, 2]) == [True, False]
@@ -91,8 +91,10 @@ def test_a_stream_that_is_shared_with_a_larger_communicator_has_low_confidence()
         sets = [Communicators(7, PAIRS), Communicators(8, [list(range(8))])]
         world = ClockWorld.run(8, sets, steps=80, compute_ns=2e5, rng=rng)
         streams = {(rank, stream): 7 for rank in range(8) for stream in (7, 8)}
-        found = joined(world).matched(streams=streams)
-        assert {one.confidence for one in found.sequences if len(one)} <= {LOW_CONFIDENCE}
+        matched = joined(world).matched(streams=streams)
+        assert {sequence.confidence for sequence in matched.sequences if len(sequence)} <= {
+            LOW_CONFIDENCE
+        }
 
 
 def joined(world):
@@ -107,16 +109,16 @@ def joined(world):
     return world
 
 
-def wrong(world, found):
+def wrong(world, matched):
     """Return what is told with confidence and wrong, and the share of waiting told right.
 
     Right is what is within 1 % and what the clocks are said to leave open.
     """
-    true, waits = world.waits(), told(found)
+    true, waits = world.waits(), matched_waits(matched)
     doubts = {
-        key_of(found, one): len(one) * (len(one.owners) - 1) * one.residual_ns
-        for one in found.sequences
-        if one.confidence != LOW_CONFIDENCE
+        key_of(matched, sequence): len(sequence) * (len(sequence.owners) - 1) * sequence.residual_ns
+        for sequence in matched.sequences
+        if sequence.confidence != LOW_CONFIDENCE
     }
     right = {
         key
@@ -126,9 +128,9 @@ def wrong(world, found):
     return doubts.keys() - right, sum(true[key] for key in right) / max(sum(true.values()), 1)
 
 
-def key_of(found, one):
-    ranks = [found.devices[owner].rank.number for owner in one.owners]
-    return ",".join(map(str, ranks)), one.matched.lanes[0].stream
+def key_of(matched, sequence):
+    ranks = [matched.devices[owner].rank.number for owner in sequence.owners]
+    return ",".join(map(str, ranks)), sequence.matched.lanes[0].stream
 
 
 @pytest.mark.parametrize("scatter", [0.3])
@@ -138,7 +140,7 @@ def test_cut_sets_of_many_seeds_state_no_wrong_sum(scatter):
         rng = np.random.default_rng(7_000 + seed)
         kinds = [PAIRS, ACROSS, HALVES, [list(range(8))]]
         chosen = [kinds[at] for at in rng.choice(4, 2, replace=False)]
-        sets = [Communicators(7 + 6 * at, one, 1 + at) for at, one in enumerate(chosen)]
+        sets = [Communicators(7 + 6 * at, groups, 1 + at) for at, groups in enumerate(chosen)]
         world = ClockWorld.run(8, sets, steps=60, compute_ns=1.5e5, rng=rng, scatter=scatter)
         at = float(rng.uniform(0.1, 0.9)) * world.length_ns
         world.cut(int(rng.integers(8)), *((0, at) if seed % 2 else (at, 2**62)))

@@ -28,8 +28,12 @@ def lane(owner, *spans, clock=None, stream=7):
 
 def matched(*lanes):
     return [
-        ([one.owner for one in found.lanes], [row.tolist() for row in found.rows], found.cut_n)
-        for found in match_lanes(lanes, WALL_CLOCK_NS)
+        (
+            [member.owner for member in sequence.lanes],
+            [row.tolist() for row in sequence.rows],
+            sequence.cut_n,
+        )
+        for sequence in match_lanes(lanes, WALL_CLOCK_NS)
     ]
 
 
@@ -39,39 +43,39 @@ FIRST = [(0, 4), (10, 14), (27, 31)]
 
 def test_ranks_that_leave_together_are_matched_by_ordinal():
     # Rank 1 comes later and leaves with rank 0.
-    found = matched(lane(0, *FIRST), lane(1, (1, 4), (12, 14), (28, 31)))
-    assert found == [([0, 1], [[0, 1, 2]] * 2, (0, 0))]
+    sequences = matched(lane(0, *FIRST), lane(1, (1, 4), (12, 14), (28, 31)))
+    assert sequences == [([0, 1], [[0, 1, 2]] * 2, (0, 0))]
 
 
 def test_a_rank_that_nobody_meets_is_left_out():
     alone = lane(2, (100, 104), (230, 231), (370, 377), clock=0)
-    found = matched(lane(0, *FIRST, clock=0), lane(1, *FIRST, clock=0), alone)
-    assert found == [([0, 1], [[0, 1, 2]] * 2, (0, 0))]
+    sequences = matched(lane(0, *FIRST, clock=0), lane(1, *FIRST, clock=0), alone)
+    assert sequences == [([0, 1], [[0, 1, 2]] * 2, (0, 0))]
     assert matched(alone) == []
     assert matched() == []
 
 
 def test_other_kernels_are_other_sequences():
     lanes = [lane(owner, *FIRST, clock=0) for owner in (0, 1)]
-    other = [replace(one, kernel="j") for one in lanes]
-    assert [one[0] for one in matched(*lanes, *other)] == [[0, 1], [0, 1]]
+    other = [replace(member, kernel="j") for member in lanes]
+    assert [sequence[0] for sequence in matched(*lanes, *other)] == [[0, 1], [0, 1]]
 
 
 def test_windows_that_cut_each_rank_elsewhere_leave_what_all_have():
     spans = [(0, 4), (10, 14), (27, 31), (40, 44), (61, 65), (72, 76)]
-    found = matched(
+    sequences = matched(
         lane(0, *spans[1:], clock=0), lane(1, *spans[:5], clock=0), lane(2, *spans[:4], clock=0)
     )
     # All have 1, 2 and 3. Rank 0 has 4 and 5 beyond, rank 1 has 0 and 4, rank 2 has 0.
-    assert found == [([0, 1, 2], [[0, 1, 2], [1, 2, 3], [1, 2, 3]], (2, 2, 1))]
+    assert sequences == [([0, 1, 2], [[0, 1, 2], [1, 2, 3], [1, 2, 3]], (2, 2, 1))]
 
 
 def test_one_that_is_missing_in_the_middle_shifts_no_other():
     spans = [(0, 4), (10, 14), (27, 31), (40, 44), (61, 65), (72, 76), (90, 93)]
     lacks = [*spans[:2], *spans[3:]]
-    found = matched(lane(0, *spans, clock=0), lane(1, *lacks, clock=0))
+    sequences = matched(lane(0, *spans, clock=0), lane(1, *lacks, clock=0))
     # Cut is what is at an end; the one in the middle is not.
-    assert found == [([0, 1], [[0, 1, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5]], (0, 0))]
+    assert sequences == [([0, 1], [[0, 1, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5]], (0, 0))]
 
 
 def test_what_no_rank_can_pair_was_not_cut_off():
@@ -79,19 +83,19 @@ def test_what_no_rank_can_pair_was_not_cut_off():
     spans += [(170, 172), (193, 195)]
     # Each begins with one of its own; rank 1 lacks the sixth, and has one more at the end.
     lacks = [*spans[:5], *spans[6:]]
-    found = matched(
+    sequences = matched(
         lane(0, (0, 4), *spans, clock=0), lane(1, (10, 12), *lacks, (220, 222), clock=0)
     )
     rows = [[1, 2, 3, 4, 5, 7, 8, 9, 10], [1, 2, 3, 4, 5, 6, 7, 8, 9]]
-    assert found == [([0, 1], rows, (0, 1))]
+    assert sequences == [([0, 1], rows, (0, 1))]
 
 
 def test_ordinals_pair_what_does_not_overlap_if_all_else_does():
     spans = [(10 * at, 10 * at + 4 + at % 3) for at in range(12)]
     late = [*spans[:6], (66, 68), *spans[7:]]
-    found = matched(lane(0, *spans, clock=0), lane(1, *late, clock=0))
+    sequences = matched(lane(0, *spans, clock=0), lane(1, *late, clock=0))
     # The seventh is [60, 64) on rank 0: it is there on both, and says nothing of who waits.
-    assert found == [([0, 1], [list(range(12))] * 2, (0, 0))]
+    assert sequences == [([0, 1], [list(range(12))] * 2, (0, 0))]
 
 
 def test_collectives_of_no_length_and_of_one_instant_are_matched():
@@ -102,8 +106,8 @@ def test_collectives_of_no_length_and_of_one_instant_are_matched():
 
 
 def test_two_devices_in_one_report_are_two_that_take_part():
-    found = matched(lane(0, *FIRST, clock=0), lane(1, *FIRST, clock=0))
-    assert found[0][0] == [0, 1]
+    sequences = matched(lane(0, *FIRST, clock=0), lane(1, *FIRST, clock=0))
+    assert sequences[0][0] == [0, 1]
 
 
 def test_a_stream_that_changes_midway_splits_no_communicator():
@@ -124,21 +128,21 @@ def test_tensor_parallel_groups_are_told_apart_though_they_run_alike(ranks_n, te
     runs = world(ranks_n, tensor_n)
     ahead_ns = [0 if one_clock else (rank * 7_919) % 5_000 for rank in range(ranks_n)]
     lanes, truth = lanes_of(runs, ahead_ns=ahead_ns, one_clock=one_clock)
-    found = match_lanes(lanes, WALL_CLOCK_NS)
+    sequences = match_lanes(lanes, WALL_CLOCK_NS)
     expected = np.arange(ranks_n).reshape(-1, tensor_n).tolist()
-    assert groups_of(found, TENSOR) == expected
-    for one in found:
-        numbers = numbers_of(one, truth)
+    assert groups_of(sequences, TENSOR) == expected
+    for sequence in sequences:
+        numbers = numbers_of(sequence, truth)
         assert all(row == numbers[0] for row in numbers)
-        assert len(numbers[0]) == (96 if one.lanes[0].stream == TENSOR else 12)
+        assert len(numbers[0]) == (96 if sequence.lanes[0].stream == TENSOR else 12)
 
 
 def test_a_slow_rank_tells_its_data_parallel_group_apart_too():
     # Rank 1 holds up its own group of tensor-parallel ranks, 0 and 1, and through them all others.
     lanes, _ = lanes_of(world(8, 2, steps=40, layers=2, slow={1: 1.5}), one_clock=True)
-    found = match_lanes(lanes, WALL_CLOCK_NS)
-    assert groups_of(found, TENSOR) == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert groups_of(found, DATA) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    sequences = match_lanes(lanes, WALL_CLOCK_NS)
+    assert groups_of(sequences, TENSOR) == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert groups_of(sequences, DATA) == [[0, 2, 4, 6], [1, 3, 5, 7]]
 
 
 def test_groups_of_one_kernel_and_stream_are_told_apart_when_each_holds_its_own_up():
@@ -146,9 +150,9 @@ def test_groups_of_one_kernel_and_stream_are_told_apart_when_each_holds_its_own_
     lanes, truth = lanes_of(
         runs, one_clock=True, without=[(r, DATA, n) for r in range(4) for n in range(12)]
     )
-    found = match_lanes(lanes, WALL_CLOCK_NS)
-    assert groups_of(found, TENSOR) == [[0, 1], [2, 3]]
-    assert numbers_of(found[0], truth) == [list(range(96))] * 2
+    sequences = match_lanes(lanes, WALL_CLOCK_NS)
+    assert groups_of(sequences, TENSOR) == [[0, 1], [2, 3]]
+    assert numbers_of(sequences[0], truth) == [list(range(96))] * 2
 
 
 @pytest.mark.parametrize("one_clock", [True, False])
@@ -166,11 +170,11 @@ def test_cuts_at_both_ends_and_gaps_in_the_middle_are_survived_by_eight_ranks(on
     }
     ahead_ns = [0 if one_clock else int(rng.integers(-9_000, 9_000)) for _ in range(8)]
     lanes, truth = lanes_of(runs, ahead_ns=ahead_ns, one_clock=one_clock, without=gone)
-    (found,) = match_lanes(lanes, STEADY_CLOCK_NS)
+    (sequence,) = match_lanes(lanes, STEADY_CLOCK_NS)
     everywhere = [
         number for number in range(96) if not any((r, TENSOR, number) in gone for r in range(8))
     ]
-    assert numbers_of(found, truth) == [everywhere] * 8
+    assert numbers_of(sequence, truth) == [everywhere] * 8
 
 
 @pytest.mark.parametrize("seconds", [0, 3, -7])
@@ -178,18 +182,18 @@ def test_a_clock_that_is_wrong_by_seconds_changes_no_pair(seconds):
     ahead_ns = [0, seconds * 1_000_000_000, 250, -900]
     lanes, truth = lanes_of(world(4, 4), ahead_ns=ahead_ns)
     for trust_ns in (STEADY_CLOCK_NS, WALL_CLOCK_NS):
-        (found,) = match_lanes(lanes, trust_ns)
-        assert numbers_of(found, truth) == [list(range(96))] * 4
+        (sequence,) = match_lanes(lanes, trust_ns)
+        assert numbers_of(sequence, truth) == [list(range(96))] * 4
 
 
 def test_two_pairs_that_any_shift_of_clocks_brings_together_match_nothing():
     # Four data-parallel collectives against 32 tensor-parallel ones, each report with its clock.
     ahead_ns = [(rank * 7_919) % 5_000 for rank in range(64)]
     lanes, truth = lanes_of(world(64, 8, steps=4), ahead_ns=ahead_ns)
-    found = match_lanes(lanes, WALL_CLOCK_NS)
-    assert groups_of(found, TENSOR) == np.arange(64).reshape(-1, 8).tolist()
-    for one in found:
-        numbers = numbers_of(one, truth)
+    sequences = match_lanes(lanes, WALL_CLOCK_NS)
+    assert groups_of(sequences, TENSOR) == np.arange(64).reshape(-1, 8).tolist()
+    for sequence in sequences:
+        numbers = numbers_of(sequence, truth)
         assert all(row == numbers[0] for row in numbers)
 
 
@@ -203,18 +207,18 @@ def test_the_order_of_lanes_changes_nothing():
 
 def test_a_thousand_ranks_in_groups_of_eight_are_matched():
     lanes, truth = lanes_of(world(1024, 8, steps=4), one_clock=True)
-    own = [one for one in lanes if one.stream == TENSOR]
-    found = match_lanes(own, WALL_CLOCK_NS)
-    assert groups_of(found, TENSOR) == np.arange(1024).reshape(-1, 8).tolist()
-    assert all(numbers_of(one, truth) == [list(range(32))] * 8 for one in found)
+    tensor_lanes = [member for member in lanes if member.stream == TENSOR]
+    sequences = match_lanes(tensor_lanes, WALL_CLOCK_NS)
+    assert groups_of(sequences, TENSOR) == np.arange(1024).reshape(-1, 8).tolist()
+    assert all(numbers_of(sequence, truth) == [list(range(32))] * 8 for sequence in sequences)
 
 
 def test_a_shift_of_the_clock_is_found_exactly_where_ends_agree():
     ours = track((0, 4_000), (10_000, 14_000), (27_000, 31_000), (40_000, 44_000))
     theirs = Track(ours.start_ns + 1_234, ours.end_ns + 1_234)
-    found = align(ours, theirs, WALL_CLOCK_NS)
-    assert (found.line.offset_ns, found.spread_ns, found.met_n) == (1_234, 0, 4)
-    assert found.row.tolist() == [0, 1, 2, 3]
+    alignment = align(ours, theirs, WALL_CLOCK_NS)
+    assert (alignment.line.offset_ns, alignment.spread_ns, alignment.met_n) == (1_234, 0, 4)
+    assert alignment.row.tolist() == [0, 1, 2, 3]
     # On one clock that would be 1,234 ns of difference, which is none of the clock.
     assert align(ours, theirs, SAME_CLOCK_NS).line.offset_ns == 0
 

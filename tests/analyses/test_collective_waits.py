@@ -29,11 +29,11 @@ def test_three_ranks_wait_for_the_last_and_transfer_until_the_first_leaves():
     assert waits.total_ns.tolist() == [9 + 6 + 5]
     # What is left: 9 - 8 on rank 0 and 10 - 8 on rank 2.
     assert (waits.total_ns - waits.wait_ns - 3 * waits.transfer_ns).tolist() == [1 + 0 + 2]
-    assert [one.caused_ns.sum() for one in members] == [0, 0, 8]
-    assert [one.suffered_ns for one in members] == [5, 3, 0]
-    assert [one.avoidable_ns for one in members] == [0, 0, (5 - 2) * 2]
-    assert [one.lateness_ns.tolist() for one in members] == [[0], [2], [5]]
-    assert [one.worst for one in members] == [-1, -1, 0]
+    assert [member.caused_ns.sum() for member in members] == [0, 0, 8]
+    assert [member.suffered_ns for member in members] == [5, 3, 0]
+    assert [member.avoidable_ns for member in members] == [0, 0, (5 - 2) * 2]
+    assert [member.lateness_ns.tolist() for member in members] == [[0], [2], [5]]
+    assert [member.worst for member in members] == [-1, -1, 0]
 
 
 def test_ranks_that_come_last_together_share_the_blame():
@@ -44,17 +44,18 @@ def test_ranks_that_come_last_together_share_the_blame():
     assert waits.late_n.tolist() == [2, 2]
     assert waits.late_by_ns.tolist() == [0, 0]
     # 8 is halved; of 7, the odd nanosecond goes to the first.
-    assert [one.caused_ns.sum() for one in members] == [0, 4 + 4, 0, 4 + 3]
-    assert [one.late_n.sum() for one in members] == [0, 0, 0, 0]
-    assert [one.unclear_n for one in members] == [0, 2, 0, 2]
+    assert [member.caused_ns.sum() for member in members] == [0, 4 + 4, 0, 4 + 3]
+    assert [member.late_n.sum() for member in members] == [0, 0, 0, 0]
+    assert [member.unclear_n for member in members] == [0, 2, 0, 2]
 
 
 def test_a_lateness_within_the_clocks_error_is_not_counted_but_its_waiting_is():
     starts, ends = arrays([0, 10, 20], [3, 14, 19]), arrays([9, 18, 28], [9, 18, 28])
     _, members = blamed(starts, ends, residual_ns=3)
-    assert [one.late_n.sum() for one in members] == [0, 1]  # by 4 ns; 3 and 1 are not more than 3
-    assert [one.unclear_n for one in members] == [1, 1]
-    assert [one.caused_ns.sum() for one in members] == [1, 3 + 4]
+    # Late by 4 ns; 3 and 1 are not more than 3.
+    assert [member.late_n.sum() for member in members] == [0, 1]
+    assert [member.unclear_n for member in members] == [1, 1]
+    assert [member.caused_ns.sum() for member in members] == [1, 3 + 4]
 
 
 def test_without_a_common_instant_nobody_is_blamed():
@@ -63,7 +64,7 @@ def test_without_a_common_instant_nobody_is_blamed():
     waits, members = blamed(starts, ends)
     assert waits.met.tolist() == [True, False]
     assert waits.transfer_ns.tolist() == [0, 0]
-    assert [one.caused_ns.sum() for one in members] == [0, 4]
+    assert [member.caused_ns.sum() for member in members] == [0, 4]
     assert members[1].lateness_ns.tolist() == [4]
 
 
@@ -71,7 +72,7 @@ def test_collectives_of_no_length_have_no_waiting():
     waits, members = blamed(arrays([7], [7]), arrays([7], [7]))
     assert waits.met.tolist() == [True]
     assert waits.wait_ns.tolist() == waits.transfer_ns.tolist() == waits.total_ns.tolist() == [0]
-    assert [one.caused_ns.sum() for one in members] == [0, 0]
+    assert [member.caused_ns.sum() for member in members] == [0, 0]
 
 
 def test_each_third_of_the_collectives_counts_for_itself():
@@ -106,8 +107,12 @@ RANKS = st.integers(2, 5).flatmap(
 @given(RANKS)
 def test_what_is_caused_is_what_is_suffered_is_what_is_waited(collectives):
     ranks_n = len(collectives[0])
-    starts = arrays(*([one[rank][0] for one in collectives] for rank in range(ranks_n)))
-    ends = arrays(*([sum(one[rank]) for one in collectives] for rank in range(ranks_n)))
+    starts = arrays(
+        *([collective[rank][0] for collective in collectives] for rank in range(ranks_n))
+    )
+    ends = arrays(
+        *([sum(collective[rank]) for collective in collectives] for rank in range(ranks_n))
+    )
     waits, members = blamed(starts, ends)
     expected = 0
     for number, ranks in enumerate(collectives):
@@ -122,15 +127,17 @@ def test_what_is_caused_is_what_is_suffered_is_what_is_waited(collectives):
             whole = waits.wait_ns[number] + ranks_n * waits.transfer_ns[number] + rest
             assert waits.total_ns[number] == whole
             expected += int(waits.wait_ns[number])
-    assert sum(one.caused_ns.sum() for one in members) == expected
-    assert sum(one.suffered_ns for one in members) == expected
-    assert all(one.caused_ns.min() >= 0 for one in members)
+    assert sum(member.caused_ns.sum() for member in members) == expected
+    assert sum(member.suffered_ns for member in members) == expected
+    assert all(member.caused_ns.min() >= 0 for member in members)
 
 
 @pytest.mark.parametrize("shift", [-1_000_000_007, 3])
 def test_a_shift_of_all_clocks_changes_no_wait(shift):
     starts, ends = arrays([0, 20], [2, 25]), arrays([9, 30], [8, 31])
     plain, _ = blamed(starts, ends)
-    moved, _ = blamed(tuple(one + shift for one in starts), tuple(one + shift for one in ends))
+    moved, _ = blamed(
+        tuple(start_ns + shift for start_ns in starts), tuple(end_ns + shift for end_ns in ends)
+    )
     assert moved.wait_ns.tolist() == plain.wait_ns.tolist() == [2, 5]
     assert moved.first_start_ns.tolist() == [shift, 20 + shift]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from clock_world import ClockWorld, Communicators, told
+from clock_world import ClockWorld, Communicators, matched_waits
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 
@@ -17,8 +17,8 @@ DIVISIONS = [
 ]
 
 
-def assert_within(world, found, part=0.01):
-    true, waits = world.waits(), told(found)
+def assert_within(world, matched, part=0.01):
+    true, waits = world.waits(), matched_waits(matched)
     assert set(waits) == set(true)
     assert {key: waits[key] for key in true} == {
         key: pytest.approx(wait_ns, rel=part) for key, wait_ns in true.items()
@@ -41,9 +41,9 @@ def test_clocks_that_drift_over_20_s_split_no_communicator(seed):
     world = ClockWorld.run(8, sets, steps=700, compute_ns=3e7 / (1 + seed % 2 * 2), rng=rng)
     assert world.length_ns > 20_000_000_000
     offset_ns, ppm = drifting(rng, 8, 4, most_ppm=(50, 5)[seed % 2])
-    found = world.matched(offset_ns=offset_ns.tolist(), ppm=ppm.tolist())
-    assert_within(world, found)
-    for clock, fit in enumerate(found.clocks):
+    matched = world.matched(offset_ns=offset_ns.tolist(), ppm=ppm.tolist())
+    assert_within(world, matched)
+    for clock, fit in enumerate(matched.clocks):
         assert fit.root == 0
         assert 1e6 * fit.rate == pytest.approx(ppm[clock] - ppm[0], abs=0.1)
 
@@ -63,8 +63,8 @@ def test_clocks_that_do_not_drift_get_no_rate_and_the_median_offset(seed):
     rng = np.random.default_rng(seed)
     world = ClockWorld.run(8, [Communicators(7, DIVISIONS[0])], steps=90, compute_ns=1e6, rng=rng)
     ahead_ns = rng.integers(-3_000_000, 3_000_001, 8)
-    found = world.matched(offset_ns=ahead_ns.tolist())
-    for rank, fit in enumerate(found.clocks):
+    matched = world.matched(offset_ns=ahead_ns.tolist())
+    for rank, fit in enumerate(matched.clocks):
         apart = np.sort(world.end_ns[rank, 7] - world.end_ns[0, 7])
         median_ns = int(apart[(apart.size - 1) // 2])
         expected_ns = median_ns + ahead_ns[rank] - ahead_ns[0]
@@ -86,12 +86,12 @@ def test_a_cut_capture_crosses_no_communicators(seed, drift):
     at = float(rng.uniform(0.3, 0.9)) * world.length_ns
     world.cut(int(rng.integers(8)), *((0, at) if seed % 3 else (world.length_ns - at, 2**62)))
     offset_ns, ppm = drifting(rng, 8, 4) if drift else (np.zeros(8, dtype=int), np.zeros(8))
-    found = world.matched(offset_ns=offset_ns.tolist(), ppm=ppm.tolist())
-    true, waits = world.waits(), told(found)
+    matched = world.matched(offset_ns=offset_ns.tolist(), ppm=ppm.tolist())
+    true, waits = world.waits(), matched_waits(matched)
     unsure = {
-        ",".join(str(owner) for owner in one.owners)
-        for one in found.sequences
-        if one.confidence == LOW_CONFIDENCE
+        ",".join(str(owner) for owner in sequence.owners)
+        for sequence in matched.sequences
+        if sequence.confidence == LOW_CONFIDENCE
     }
     wrong = {
         key: (waits.get(key), true.get(key))

@@ -56,8 +56,8 @@ class Process:
         kernels = np.flatnonzero(kernel)
         inside = tree.innermost(tree.thread_codes(who), at) >= 0
         rows = kernels[~inside[kernels]]
-        found = delegated(tree, calls, rows, kernels)
-        return np.append(tree.event, -1)[found], truth[rows], who[rows]
+        pieces = delegated(tree, calls, rows, kernels)
+        return np.append(tree.event, -1)[pieces], truth[rows], who[rows]
 
 
 def engine(process, until, *, tid=ENGINE, rhythm="random", at=0):
@@ -98,11 +98,11 @@ def training(process, steps_n=6, *, at=0, backward_n=60, in_step=False, stall=0)
 def test_autograd_s_launches_belong_to_the_range_of_its_caller(seed, steps_n, in_step):
     process = Process(seed)
     training(process, steps_n, in_step=in_step)
-    found, truth, who = process.given()
-    mine = who == ENGINE
-    assert mine.sum() == 60 * steps_n
-    assert (truth[mine] >= 0).all()
-    assert found.tolist() == truth.tolist()
+    events, truth, who = process.given()
+    of_engine = who == ENGINE
+    assert of_engine.sum() == 60 * steps_n
+    assert (truth[of_engine] >= 0).all()
+    assert events.tolist() == truth.tolist()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -110,8 +110,8 @@ def test_autograd_s_launches_belong_to_the_range_of_its_caller(seed, steps_n, in
 def test_a_first_backward_pass_that_loads_its_kernels_does_no_harm(seed, steps_n):
     process = Process(seed)
     training(process, steps_n, stall=5_000_000)  # a forward pass takes 400,000
-    found, truth, _ = process.given()
-    assert found.tolist() == truth.tolist()
+    events, truth, _ = process.given()
+    assert events.tolist() == truth.tolist()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -124,9 +124,9 @@ def test_two_autograd_threads_of_one_caller_both_work_for_it(seed):
         ends = [process.burst(tid, at + 2_000, 40, truth=back) for tid in (ENGINE, SECOND)]
         process.ranges[back] = (int(at - 500), int(max(ends) + 2_000), MAIN)
         at = process.burst(MAIN, max(ends) + 5_000, 10) + 1_000
-    found, truth, who = process.given()
+    events, truth, who = process.given()
     assert {ENGINE, SECOND} < set(who.tolist())
-    assert found.tolist() == truth.tolist()
+    assert events.tolist() == truth.tolist()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -198,9 +198,9 @@ def test_autograd_is_found_beside_an_engine_that_works_for_nobody(seed):
     process = Process(seed)
     end = training(process, 5)
     engine(process, end, tid=SECOND)
-    found, truth, who = process.given()
-    assert set(found[who == SECOND].tolist()) == {-1}
-    assert found.tolist() == truth.tolist()
+    events, truth, who = process.given()
+    assert set(events[who == SECOND].tolist()) == {-1}
+    assert events.tolist() == truth.tolist()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -227,11 +227,11 @@ def test_two_engines_in_lockstep_keep_their_own_launches(seed, rhythm, kernels_n
     for _ in range(10):
         begin = at + process.random.uniform(0, 3_000)
         step = process.range(OTHER, begin, 0)
-        own = process.burst(OTHER, begin, kernels_n, gap=5_000, rhythm="even")
+        end_ns = process.burst(OTHER, begin, kernels_n, gap=5_000, rhythm="even")
         other = at + process.random.uniform(20_000, 30_000) + kernels_n * 5_000
         other = process.burst(ENGINE, other, 30, gap=10_000 * second, rhythm=rhythm)
-        at = max(own, other) + process.random.uniform(10_000, 50_000)
-        process.call(OTHER, own + 2_000, length=at - own - 4_000)
+        at = max(end_ns, other) + process.random.uniform(10_000, 50_000)
+        process.call(OTHER, end_ns + 2_000, length=at - end_ns - 4_000)
         process.ranges[step] = (int(begin), int(at - 1_000), OTHER)
     process.call(OTHER, at)
     assert set(process.given()[0].tolist()) == {-1}
@@ -271,5 +271,5 @@ def test_a_caller_that_waited_for_the_gpu_before_is_still_the_caller(seed):
         process.ranges[back] = (int(at + 82_000), int(end + 5_000), MAIN)
         at = end + 50_000
     process.call(MAIN, at)
-    found, truth, _ = process.given()
-    assert found.tolist() == truth.tolist()
+    events, truth, _ = process.given()
+    assert events.tolist() == truth.tolist()

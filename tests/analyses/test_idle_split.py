@@ -38,7 +38,7 @@ OPS = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 7), st.integers(-1, 14)),
     min_size=1,
     max_size=7,
-    unique_by=lambda one: one[0],
+    unique_by=lambda op: op[0],
 )
 OVERHEADS = st.lists(
     st.tuples(
@@ -53,16 +53,16 @@ OVERHEADS = st.lists(
 
 def calls_of(threads):
     """Return (start, end, thread, function) of all calls; inner ones follow their outer one."""
-    found = []
+    calls = []
     for thread, some in enumerate(threads, start=1):
         at = 0
         for wait, length, api, nested in some:
             start, end = at + wait, at + wait + length
-            found.append((start, end, thread, api))
+            calls.append((start, end, thread, api))
             if nested and length > 2:
-                found.append((start + 1, end - 1, thread, 4))
+                calls.append((start + 1, end - 1, thread, 4))
             at = end
-    return found
+    return calls
 
 
 def trace_of(ops, calls, overheads):
@@ -84,8 +84,8 @@ def trace_of(ops, calls, overheads):
     }
     events = [(start, start + length, thread, kind, 9) for start, length, thread, kind in overheads]
     names = ("start_ns", "end_ns", "global_tid", "overhead_type", "name_id")
-    tables["profiler_overheads"] = table(names, [one for one in events if one[3] == FLUSH])
-    tables["cuda_overheads"] = table(names, [one for one in events if one[3] != FLUSH])
+    tables["profiler_overheads"] = table(names, [event for event in events if event[3] == FLUSH])
+    tables["cuda_overheads"] = table(names, [event for event in events if event[3] != FLUSH])
     strings = {key: name for key, (name, _) in APIS.items()} | {9: "k"}
     return RankTrace(tables, strings, None, {"kernels": kernels}, (0,))
 
@@ -98,9 +98,9 @@ def simulated(ops, calls, overheads):
     for at in range(spans[0][0], max(end for _, end, _ in spans)):
         if any(start <= at < end for start, end, _ in spans):
             continue
-        after = min(one for one in spans if one[0] > at)
-        begin = max([one[1] for one in spans if one[0] <= at])
-        before = min(one for one in spans if one[1] == begin and one[0] <= at)
+        after = min(span for span in spans if span[0] > at)
+        begin = max([span[1] for span in spans if span[0] <= at])
+        before = min(span for span in spans if span[1] == begin and span[0] <= at)
         sums[cause_of(at, begin, before, after, calls, overheads, error)] += 1
     return dict(sums)
 
@@ -108,7 +108,7 @@ def simulated(ops, calls, overheads):
 def clock_error(ops, calls):
     """Return how long before its call the 99th of 100 launched operations starts, at least 0."""
     early = sorted(max(calls[row][0] - start, 0) for start, _, row in ops if row >= 0)
-    return next((one for n, one in enumerate(early, 1) if 100 * n >= 99 * len(early)), 0)
+    return next((error_ns for n, error_ns in enumerate(early, 1) if 100 * n >= 99 * len(early)), 0)
 
 
 def cause_of(at, begin, before, after, calls, overheads, error):
@@ -138,9 +138,9 @@ def cause_of(at, begin, before, after, calls, overheads, error):
         return "back_pressure"
     if at >= start:
         return APIS[api][1]
-    own = running(at, thread, calls)
-    if own is not None:
-        return own
+    cause = running(at, thread, calls)
+    if cause is not None:
+        return cause
     other = None if earlier is None or earlier[2] == thread else running(at, earlier[2], calls)
     return other if other in BLOCKING else "host_no_cuda"
 
@@ -149,13 +149,15 @@ def outermost(row, calls):
     if row < 0:
         return None
     start, end, thread, _ = calls[row]
-    around = [one for one in calls[:row] if one[2] == thread and one[0] < start and end < one[1]]
+    around = [
+        call for call in calls[:row] if call[2] == thread and call[0] < start and end < call[1]
+    ]
     return around[0] if around else calls[row]
 
 
 def running(at, thread, calls):
-    found = [one for one in calls if one[2] == thread and one[0] <= at < one[1]]
-    return APIS[min(found)[3]][1] if found else None
+    open_calls = [call for call in calls if call[2] == thread and call[0] <= at < call[1]]
+    return APIS[min(open_calls)[3]][1] if open_calls else None
 
 
 @examples(400)
@@ -167,8 +169,8 @@ def test_each_nanosecond_has_the_cause_that_a_simulation_gives_it(ops, threads, 
     trace = trace_of(ops, calls, overheads)
     device = DeviceOps.of(trace, 0, op_names(trace, {"base": False, "mangled": False}))
     sums = sum_gaps(device.gaps, device.launch_row, HostTimeline.of(trace))
-    found = dict(zip(CAUSE_NAMES, sums.time_ns.sum(axis=1).tolist(), strict=True))
-    assert {cause: ns for cause, ns in found.items() if ns} == simulated(ops, calls, overheads)
+    causes = dict(zip(CAUSE_NAMES, sums.time_ns.sum(axis=1).tolist(), strict=True))
+    assert {cause: ns for cause, ns in causes.items() if ns} == simulated(ops, calls, overheads)
     assert (sums.certain_ns <= sums.time_ns).all()
     assert (sums.certain_ns >= 0).all()
     assert sums.gaps_n.sum() == len(device.gaps)

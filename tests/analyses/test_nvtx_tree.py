@@ -19,7 +19,7 @@ CAPTURE_END = 40
 
 def events(*ranges):
     """Return NVTX events of (start, end, thread[, kind])."""
-    rows = [(*one, 59)[:4] for one in ranges]
+    rows = [(*row, 59)[:4] for row in ranges]
     columns = np.array(rows, dtype=np.int64).reshape(-1, 4).T
     names = ("start_ns", "end_ns", "global_tid", "event_type")
     return Table(dict(zip(names, columns, strict=True)))
@@ -30,64 +30,66 @@ def tree(*ranges):
 
 
 def test_pieces_of_nested_ranges_are_the_ranges():
-    found = tree((0, 9, 11), (2, 5, 11), (2, 4, 11), (6, 8, 11), (20, 30, 11))
-    assert found.event.tolist() == [0, 1, 2, 3, 4]
-    assert found.parent.tolist() == [-1, 0, 1, 0, -1]
-    assert found.depth.tolist() == [0, 1, 2, 1, 0]
-    assert found.self_wall_ns().tolist() == [9 - 3 - 2, 3 - 2, 2, 2, 10]
-    assert found.first.all()
+    nvtx_tree = tree((0, 9, 11), (2, 5, 11), (2, 4, 11), (6, 8, 11), (20, 30, 11))
+    assert nvtx_tree.event.tolist() == [0, 1, 2, 3, 4]
+    assert nvtx_tree.parent.tolist() == [-1, 0, 1, 0, -1]
+    assert nvtx_tree.depth.tolist() == [0, 1, 2, 1, 0]
+    assert nvtx_tree.self_wall_ns().tolist() == [9 - 3 - 2, 3 - 2, 2, 2, 10]
+    assert nvtx_tree.first.all()
 
 
 def test_a_range_that_outlives_the_one_around_it_is_cut_there():
     # Two domains: 0-10 and 5-15.
-    found = tree((0, 10, 11), (5, 15, 11))
-    pieces = zip(found.event, found.start_ns, found.end_ns, found.parent, strict=True)
-    assert [tuple(map(int, one)) for one in pieces] == [
+    nvtx_tree = tree((0, 10, 11), (5, 15, 11))
+    pieces = zip(
+        nvtx_tree.event, nvtx_tree.start_ns, nvtx_tree.end_ns, nvtx_tree.parent, strict=True
+    )
+    assert [tuple(map(int, piece)) for piece in pieces] == [
         (0, 0, 10, -1),
         (1, 5, 10, 0),
         (1, 10, 15, -1),
     ]
-    assert found.first.tolist() == [True, True, False]
+    assert nvtx_tree.first.tolist() == [True, True, False]
 
 
 def test_what_began_first_stays_the_outer_one_behind_a_cut():
     # At 12, the ranges from 5 and from 7 are open; the later one is the innermost.
-    found = tree((0, 10, 11), (5, 15, 11), (7, 20, 11))
-    at = found.innermost(np.zeros(2, dtype=np.int64), np.array([12, 15]))
-    assert found.event[at].tolist() == [2, 2]
-    assert found.parent[at[0]] >= 0
-    assert found.event[found.parent[at[0]]] == 1
-    assert found.parent[at[1]] == -1
+    nvtx_tree = tree((0, 10, 11), (5, 15, 11), (7, 20, 11))
+    at = nvtx_tree.innermost(np.zeros(2, dtype=np.int64), np.array([12, 15]))
+    assert nvtx_tree.event[at].tolist() == [2, 2]
+    assert nvtx_tree.parent[at[0]] >= 0
+    assert nvtx_tree.event[nvtx_tree.parent[at[0]]] == 1
+    assert nvtx_tree.parent[at[1]] == -1
 
 
 def test_ranges_without_an_end_last_to_the_end_of_the_capture_and_are_counted():
-    found = tree((0, NULL_INT, 11), (3, 3, 11), (5, 4, 11), (7, 9, 11))
-    assert found.end_ns.tolist() == [CAPTURE_END, 9]
-    assert (found.without_end_n, found.empty_n) == (1, 2)
+    nvtx_tree = tree((0, NULL_INT, 11), (3, 3, 11), (5, 4, 11), (7, 9, 11))
+    assert nvtx_tree.end_ns.tolist() == [CAPTURE_END, 9]
+    assert (nvtx_tree.without_end_n, nvtx_tree.empty_n) == (1, 2)
 
 
 def test_start_end_ranges_stand_apart_and_nest_in_nothing():
-    found = tree((0, 9, 12, 60), (1, 5, 11), (2, 20, 11, 60))
-    assert found.threads.tolist() == [11]
-    assert found.pushed_n == 1
-    free = np.full(3, found.free)
-    assert found.event[found.innermost(free, np.array([1, 4, 12]))].tolist() == [0, 2, 2]
-    assert found.parent.tolist() == [-1, -1, -1]
+    nvtx_tree = tree((0, 9, 12, 60), (1, 5, 11), (2, 20, 11, 60))
+    assert nvtx_tree.threads.tolist() == [11]
+    assert nvtx_tree.pushed_n == 1
+    free = np.full(3, nvtx_tree.free)
+    assert nvtx_tree.event[nvtx_tree.innermost(free, np.array([1, 4, 12]))].tolist() == [0, 2, 2]
+    assert nvtx_tree.parent.tolist() == [-1, -1, -1]
 
 
 def test_without_ranges_nothing_is_open():
-    for found in (NvtxTree.of(None, 9), tree(), tree((0, 9, 11, 34))):
-        assert len(found) == 0
-        assert found.thread_codes(np.array([11])).tolist() == [-1]
-        assert found.innermost(np.array([found.free, -1]), np.array([3, 4])).tolist() == [-1, -1]
-        assert found.nearest(np.empty(0, dtype=bool)).size == 0
+    for empty in (NvtxTree.of(None, 9), tree(), tree((0, 9, 11, 34))):
+        assert len(empty) == 0
+        assert empty.thread_codes(np.array([11])).tolist() == [-1]
+        assert empty.innermost(np.array([empty.free, -1]), np.array([3, 4])).tolist() == [-1, -1]
+        assert empty.nearest(np.empty(0, dtype=bool)).size == 0
 
 
 def test_more_pieces_than_can_be_are_not_made(monkeypatch):
     monkeypatch.setattr("nsys_llm.analyses.nvtx.nvtx_tree._PIECES_EACH", 1)
     monkeypatch.setattr("nsys_llm.analyses.nvtx.nvtx_tree._PIECES_MORE", 0)
-    found = tree((0, 10, 11), (5, 15, 11))
-    assert (found.end_ns.tolist(), found.parent.tolist()) == ([10, 10], [-1, 0])
+    nvtx_tree = tree((0, 10, 11), (5, 15, 11))
+    assert (nvtx_tree.end_ns.tolist(), nvtx_tree.parent.tolist()) == ([10, 10], [-1, 0])
 
 
 RANGES = st.lists(
@@ -116,8 +118,10 @@ def open_at(table, tid, at, kind=59):
     for row in range(len(table)):
         start, end = int(table["start_ns"][row]), int(table["end_ns"][row])
         end = CAPTURE_END if end == NULL_INT else end
-        own = table["event_type"][row] == kind and (kind == 60 or table["global_tid"][row] == tid)
-        if own and start <= at < end:
+        belongs = table["event_type"][row] == kind and (
+            kind == 60 or table["global_tid"][row] == tid
+        )
+        if belongs and start <= at < end:
             rows.append((start, -end, row))
     return [row for _, _, row in sorted(rows)]
 
@@ -126,41 +130,42 @@ def open_at(table, tid, at, kind=59):
 @given(RANGES)
 def test_the_path_of_every_instant_is_what_is_open_there(ranges):
     table = as_events(ranges)
-    found = NvtxTree.of(table, CAPTURE_END)
+    nvtx_tree = NvtxTree.of(table, CAPTURE_END)
     instants = np.arange(CAPTURE_END + 1)
     for tid in THREADS:
-        code = found.thread_codes(np.full(instants.shape, tid))
-        for at, piece in enumerate(found.innermost(code, instants).tolist()):
+        code = nvtx_tree.thread_codes(np.full(instants.shape, tid))
+        for at, piece in enumerate(nvtx_tree.innermost(code, instants).tolist()):
             path = []
             while piece >= 0:
-                path.insert(0, int(found.event[piece]))
-                piece = int(found.parent[piece])
+                path.insert(0, int(nvtx_tree.event[piece]))
+                piece = int(nvtx_tree.parent[piece])
             assert path == open_at(table, tid, at)
-    free = found.innermost(np.full(instants.shape, found.free), instants)
+    free = nvtx_tree.innermost(np.full(instants.shape, nvtx_tree.free), instants)
     for at, piece in enumerate(free.tolist()):
         around = open_at(table, None, at, 60)
-        assert (piece < 0 and not around) or found.event[piece] == around[-1]
+        assert (piece < 0 and not around) or nvtx_tree.event[piece] == around[-1]
 
 
 @examples(150)
 @given(RANGES, st.data())
 def test_trees_are_sound(ranges, data):
-    found = NvtxTree.of(as_events(ranges), CAPTURE_END)
-    inner = np.flatnonzero(found.parent >= 0)
-    above = found.parent[inner]
+    nvtx_tree = NvtxTree.of(as_events(ranges), CAPTURE_END)
+    inner = np.flatnonzero(nvtx_tree.parent >= 0)
+    above = nvtx_tree.parent[inner]
     assert (above < inner).all()
-    assert (found.start_ns[above] <= found.start_ns[inner]).all()
-    assert (found.end_ns[above] >= found.end_ns[inner]).all()
-    assert (found.depth[inner] == found.depth[above] + 1).all()
-    assert (found.self_wall_ns() >= 0).all()
-    assert np.unique(found.event[found.first]).size == found.first.sum()
-    assert set(found.event.tolist()) == set(found.event[found.first].tolist())
+    assert (nvtx_tree.start_ns[above] <= nvtx_tree.start_ns[inner]).all()
+    assert (nvtx_tree.end_ns[above] >= nvtx_tree.end_ns[inner]).all()
+    assert (nvtx_tree.depth[inner] == nvtx_tree.depth[above] + 1).all()
+    assert (nvtx_tree.self_wall_ns() >= 0).all()
+    assert np.unique(nvtx_tree.event[nvtx_tree.first]).size == nvtx_tree.first.sum()
+    assert set(nvtx_tree.event.tolist()) == set(nvtx_tree.event[nvtx_tree.first].tolist())
     chosen = np.array(
-        data.draw(st.lists(st.booleans(), min_size=len(found), max_size=len(found))), dtype=bool
+        data.draw(st.lists(st.booleans(), min_size=len(nvtx_tree), max_size=len(nvtx_tree))),
+        dtype=bool,
     )
-    for piece, nearest in enumerate(found.nearest(chosen).tolist()):
+    for piece, nearest in enumerate(nvtx_tree.nearest(chosen).tolist()):
         while piece >= 0 and not chosen[piece]:
-            piece = int(found.parent[piece])
+            piece = int(nvtx_tree.parent[piece])
         assert nearest == piece
 
 
@@ -168,18 +173,18 @@ def test_trees_are_sound(ranges, data):
 @given(RANGES)
 def test_the_short_way_for_few_launches_finds_the_same(ranges):
     table = as_events(ranges)
-    found = NvtxTree.of(table, CAPTURE_END)
+    nvtx_tree = NvtxTree.of(table, CAPTURE_END)
     instants = np.arange(CAPTURE_END)
     for tid in THREADS:
         thread = np.full(instants.shape, tid)
-        piece = found.innermost(found.thread_codes(thread), instants)
-        free = found.innermost(np.full(instants.shape, found.free), instants)
+        piece = nvtx_tree.innermost(nvtx_tree.thread_codes(thread), instants)
+        free = nvtx_tree.innermost(np.full(instants.shape, nvtx_tree.free), instants)
         piece = np.where(piece < 0, free, piece)
         short = innermost_events(table, instants, thread, CAPTURE_END)
-        assert np.append(found.event, -1)[piece].tolist() == short.tolist()
+        assert np.append(nvtx_tree.event, -1)[piece].tolist() == short.tolist()
 
 
 @pytest.mark.parametrize("depth", [1, 7, 40])
 def test_depth_counts_what_is_around(depth):
-    found = tree(*((level, 200 - level, 11) for level in range(depth)))
-    assert found.depth.tolist() == list(range(depth))
+    nvtx_tree = tree(*((level, 200 - level, 11) for level in range(depth)))
+    assert nvtx_tree.depth.tolist() == list(range(depth))

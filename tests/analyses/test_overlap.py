@@ -60,7 +60,7 @@ def test_the_parts_equal_a_count_of_nanoseconds_and_add_up_to_busy_time(drawn):
             row[start : start + length] = True
     compute, communication, copies, graphs = busy
     parts = busy_parts(
-        Spans(*(spans(*((start, start + length) for start, length in one)) for one in drawn))
+        Spans(*(spans(*((start, start + length) for start, length in pairs)) for pairs in drawn))
     )
     masks = {
         "compute_only_ns": compute & ~communication & ~copies,

@@ -34,18 +34,18 @@ def drawn(seed, chunks_n, *, least=3):
     )
 
 
-def judged(found, truth, clocks_n):
+def judged(sequences, truth, clocks_n):
     """Return matched right, matched wrong, and the waiting of what is matched."""
-    ends = [[lane.track.end_ns[row] for lane, row in pairs(one)] for one in found]
+    ends = [[lane.track.end_ns[row] for lane, row in pairs(sequence)] for sequence in sequences]
     meetings = [
-        Meeting(tuple(lane.clock for lane in one.lanes), tuple(own))
-        for one, own in zip(found, ends, strict=True)
+        Meeting(tuple(lane.clock for lane in sequence.lanes), tuple(lane_ends))
+        for sequence, lane_ends in zip(sequences, ends, strict=True)
     ]
     fits = fit_clocks(meetings, clocks_n)
     right = wrong = wait_ns = 0
-    for one in found:
+    for sequence in sequences:
         starts, stops, keys = [], [], []
-        for lane, row in pairs(one):
+        for lane, row in pairs(sequence):
             start, end = lane.track.start_ns[row], lane.track.end_ns[row]
             spans = zip(start.tolist(), end.tolist(), strict=True)
             keys.append([truth[(lane.owner, *span)] for span in spans])
@@ -59,12 +59,12 @@ def judged(found, truth, clocks_n):
     return right, wrong, wait_ns
 
 
-def pairs(one):
-    return list(zip(one.lanes, one.rows, strict=True))
+def pairs(sequence):
+    return list(zip(sequence.lanes, sequence.rows, strict=True))
 
 
 def transfers_n(ran):
-    return sum(len(one.transfers) for one in ran) // 2
+    return sum(len(stage.transfers) for stage in ran) // 2
 
 
 @pytest.mark.parametrize("one_clock", [True, False])
@@ -76,12 +76,12 @@ def test_sends_find_their_receives_on_clocks_of_one_host(seed, schedule, one_clo
     ran = simulate(world)
     ahead = np.random.default_rng(seed).integers(-9_000, 9_000, world.stages_n).tolist()
     lanes, truth = lanes_of(ran, ahead_ns=None if one_clock else ahead, one_clock=one_clock)
-    found = match_communication(lanes, STEADY_CLOCK_NS, world.stages_n)
-    right, wrong, wait_ns = judged(found, truth, world.stages_n)
+    sequences = match_communication(lanes, STEADY_CLOCK_NS, world.stages_n)
+    right, wrong, wait_ns = judged(sequences, truth, world.stages_n)
     assert wrong == 0
     assert right >= 0.99 * transfers_n(ran)
     assert wait_ns == pytest.approx(waiting_ns(ran), rel=0.01)
-    neighbors = {tuple(lane.owner for lane in one.lanes) for one in found}
+    neighbors = {tuple(lane.owner for lane in sequence.lanes) for sequence in sequences}
     ring = {(0, world.stages_n - 1)} if chunks_n > 1 else set()
     assert neighbors == {(at, at + 1) for at in range(world.stages_n - 1)} | ring
 
@@ -95,9 +95,9 @@ def test_wall_clocks_cost_pairs_but_make_none_that_are_wrong(schedule):
         ran = simulate(world)
         ahead = np.random.default_rng(seed).integers(-5_000_000, 5_000_000, world.stages_n)
         lanes, truth = lanes_of(ran, ahead_ns=ahead.tolist())
-        found = match_communication(lanes, WALL_CLOCK_NS, world.stages_n)
-        mine = judged(found, truth, world.stages_n)
-        right, wrong, every = right + mine[0], wrong + mine[1], every + transfers_n(ran)
+        sequences = match_communication(lanes, WALL_CLOCK_NS, world.stages_n)
+        judgment = judged(sequences, truth, world.stages_n)
+        right, wrong, every = right + judgment[0], wrong + judgment[1], every + transfers_n(ran)
     assert wrong <= 0.002 * right
     assert right >= 0.75 * every
 
@@ -107,8 +107,8 @@ def test_two_stages_are_matched_as_one_sequence():
         world = replace(drawn(seed, 1), stages_n=2)
         ran = run_blocking(world)
         lanes, truth = lanes_of(ran, ahead_ns=[0, 7_000])
-        found = match_communication(lanes, STEADY_CLOCK_NS, 2)
-        right, wrong, wait_ns = judged(found, truth, 2)
+        sequences = match_communication(lanes, STEADY_CLOCK_NS, 2)
+        right, wrong, wait_ns = judged(sequences, truth, 2)
         assert (right, wrong) == (transfers_n(ran), 0)
         assert wait_ns == pytest.approx(waiting_ns(ran), rel=0.01)
 
@@ -121,8 +121,8 @@ def test_send_and_receive_may_be_kernels_of_two_names():
         replace(lane, kernel=f"ncclKernel_{'Recv' if lane.stream % 2 else 'Send'}_RING_LL")
         for lane in lanes
     ]
-    found = match_communication(named, STEADY_CLOCK_NS, world.stages_n)
-    assert judged(found, truth, world.stages_n)[:2] == (transfers_n(ran), 0)
+    sequences = match_communication(named, STEADY_CLOCK_NS, world.stages_n)
+    assert judged(sequences, truth, world.stages_n)[:2] == (transfers_n(ran), 0)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -130,11 +130,11 @@ def test_cut_captures_shift_no_transfer_to_another_peer(seed):
     world = drawn(seed, 1)
     ran = run_blocking(world)
     rng = np.random.default_rng(seed)
-    for own in ran:
-        low, high = rng.integers(0, len(own.transfers) // 4 + 1, 2)
-        own.transfers[:] = own.transfers[low : len(own.transfers) - high]
-    keys = [{one[0] for one in own.transfers} for own in ran]
-    whole = sum(len(one & other) for one, other in pairwise(keys))
+    for stage in ran:
+        low, high = rng.integers(0, len(stage.transfers) // 4 + 1, 2)
+        stage.transfers[:] = stage.transfers[low : len(stage.transfers) - high]
+    keys = [{transfer[0] for transfer in stage.transfers} for stage in ran]
+    whole = sum(len(stage_keys & other) for stage_keys, other in pairwise(keys))
     lanes, truth = lanes_of(ran, ahead_ns=rng.integers(-9_000, 9_000, world.stages_n).tolist())
     right, wrong, _ = judged(
         match_communication(lanes, STEADY_CLOCK_NS, world.stages_n), truth, world.stages_n
@@ -146,22 +146,24 @@ def test_cut_captures_shift_no_transfer_to_another_peer(seed):
 @pytest.mark.parametrize("ranks_n", [3, 4, 8])
 def test_an_all_to_all_of_sends_and_receives_stays_a_collective(ranks_n):
     lanes, _ = collective_lanes(collective_world(ranks_n, ranks_n, steps=8), one_clock=True)
-    own = [replace(lane, kernel=SEND_RECV) for lane in lanes]
-    assert described(match_communication(own, WALL_CLOCK_NS, 1)) == described(
-        match_lanes(own, WALL_CLOCK_NS)
+    sends = [replace(lane, kernel=SEND_RECV) for lane in lanes]
+    assert described(match_communication(sends, WALL_CLOCK_NS, 1)) == described(
+        match_lanes(sends, WALL_CLOCK_NS)
     )
-    assert [len(one.lanes) for one in match_communication(own, WALL_CLOCK_NS, 1)] == [ranks_n]
+    assert [len(match.lanes) for match in match_communication(sends, WALL_CLOCK_NS, 1)] == [ranks_n]
 
 
 def test_collectives_beside_a_pipeline_are_matched_as_without_it():
     ran = run(World(4, 8))
     transfers, truth = lanes_of(ran, one_clock=True)
     collectives, _ = collective_lanes(collective_world(4, 2), one_clock=True)
-    found = match_communication([*collectives, *transfers], WALL_CLOCK_NS, 1)
-    others = [one for one in found if one.lanes[0].kernel != SEND_RECV]
+    sequences = match_communication([*collectives, *transfers], WALL_CLOCK_NS, 1)
+    others = [sequence for sequence in sequences if sequence.lanes[0].kernel != SEND_RECV]
     assert described(others) == described(match_lanes(collectives, WALL_CLOCK_NS))
-    mine = [one for one in found if one.lanes[0].kernel == SEND_RECV]
-    assert judged(mine, truth, 1)[:2] == (transfers_n(ran), 0)
+    matched_transfers = [
+        sequence for sequence in sequences if sequence.lanes[0].kernel == SEND_RECV
+    ]
+    assert judged(matched_transfers, truth, 1)[:2] == (transfers_n(ran), 0)
 
 
 def test_collectives_make_wall_clocks_good_enough_for_a_regular_pipeline():
@@ -172,9 +174,11 @@ def test_collectives_make_wall_clocks_good_enough_for_a_regular_pipeline():
     assert judged(match_communication(lanes, WALL_CLOCK_NS, 6), truth, 6)[1] == 0
     alone_n = judged(match_communication(lanes, WALL_CLOCK_NS, 6), truth, 6)[0]
     collectives, _ = collective_lanes(collective_world(6, 6), ahead_ns=ahead)
-    found = match_communication([*collectives, *lanes], WALL_CLOCK_NS, 6)
-    mine = [one for one in found if one.lanes[0].kernel == SEND_RECV]
-    right, wrong, _ = judged(mine, truth, 6)
+    sequences = match_communication([*collectives, *lanes], WALL_CLOCK_NS, 6)
+    matched_transfers = [
+        sequence for sequence in sequences if sequence.lanes[0].kernel == SEND_RECV
+    ]
+    right, wrong, _ = judged(matched_transfers, truth, 6)
     assert wrong == 0
     assert right > alone_n
 
@@ -190,9 +194,9 @@ def test_pairs_in_lockstep_are_undecided_and_have_no_sum():
         ends = second if owner > 3 else ends
         ends = ends + rng.integers(0, 2_000, ends.size)
         lanes.append(Lane(owner, 0, SEND_RECV, 7, Track(ends - 90_000, ends)))
-    found = match_communication(lanes, WALL_CLOCK_NS, 1)
-    assert [len(one.rows[0]) for one in found] == [0]
-    assert [lane.owner for lane in found[0].lanes] == list(range(6))
+    sequences = match_communication(lanes, WALL_CLOCK_NS, 1)
+    assert [len(sequence.rows[0]) for sequence in sequences] == [0]
+    assert [lane.owner for lane in sequences[0].lanes] == list(range(6))
 
 
 def test_the_order_of_lanes_changes_nothing():
@@ -202,8 +206,12 @@ def test_the_order_of_lanes_changes_nothing():
     )
 
 
-def described(found):
+def described(sequences):
     return sorted(
-        ([lane.owner for lane in one.lanes], [row.tolist() for row in one.rows], one.cut_n)
-        for one in found
+        (
+            [lane.owner for lane in sequence.lanes],
+            [row.tolist() for row in sequence.rows],
+            sequence.cut_n,
+        )
+        for sequence in sequences
     )

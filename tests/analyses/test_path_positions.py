@@ -43,8 +43,10 @@ def test_positions_are_those_of_a_loop():
             for _ in range(some.randrange(4))
         ]
         legs = [(place, *leg) for place, walk in enumerate(walks) for leg in walk]
-        visits = np.array([v for *_, own in legs for v in own], dtype=np.int64).reshape(-1, 2)
-        found = Positions.of(
+        visits = np.array(
+            [v for *_, leg_visits in legs for v in leg_visits], dtype=np.int64
+        ).reshape(-1, 2)
+        positions = Positions.of(
             np.array([leg[0] for leg in legs], dtype=np.int64),
             np.array([len(leg[3]) for leg in legs], dtype=np.int64),
             np.array([leg[1] for leg in legs], dtype=np.int64),
@@ -53,8 +55,10 @@ def test_positions_are_those_of_a_loop():
             visits[:, 1],
         )
         expected, highs = followed(walks)
-        assert [*zip(found.left_ns, found.joined_ns, found.end_ns, strict=True)] == expected
-        assert found.high_ns.tolist() == highs
+        assert [
+            *zip(positions.left_ns, positions.joined_ns, positions.end_ns, strict=True)
+        ] == expected
+        assert positions.high_ns.tolist() == highs
 
 
 def test_inferred_edges_are_counted_within_each_walk():

@@ -27,19 +27,19 @@ def server(seed, steps_n=9):
         seen = set(world.truth)
         for _ in range(count):
             world.launch(world.chance.choice(step_world.LAYER_KERNELS), -1)
-        mine = sorted(set(world.truth) - seen)
-        starts[phase] += mine
-        return mine
+        new_starts = sorted(set(world.truth) - seen)
+        starts[phase] += new_starts
+        return new_starts
 
     for step in range(steps_n):
         phase = world.chance.choice(("prefill", "decode"))
         with world.range(f"{phase} {step}"):
-            mine = launched(phase, 2)
+            phase_starts = launched(phase, 2)
             with world.range("sample"):
                 inner = launched("sampling", world.chance.randint(0, 2))
             with world.range("no phase of its own"):
-                mine += launched(phase, world.chance.randint(0, 2))
-        spans[phase].append((min(mine), max(world.ends[at] for at in mine)))
+                phase_starts += launched(phase, world.chance.randint(0, 2))
+        spans[phase].append((min(phase_starts), max(world.ends[at] for at in phase_starts)))
         if inner:
             spans["sampling"].append((min(inner), max(world.ends[at] for at in inner)))
         launched("", 1)
@@ -52,12 +52,14 @@ def server(seed, steps_n=9):
 def test_a_phase_is_what_its_ranges_launch_and_their_time_on_the_gpu(phase, seed, tmp_path):
     world, starts, spans = server(seed)
     trace = rank(world.trace, tmp_path)
-    found = find_phase(trace, {"phase": phase.upper()})
-    kept = trace.unfiltered["kernels"]["start_ns"][found.launched].tolist()
+    selection = find_phase(trace, {"phase": phase.upper()})
+    kept = trace.unfiltered["kernels"]["start_ns"][selection.launched].tolist()
     assert sorted(kept) == sorted(starts[phase])
     edges = np.array(spans[phase], dtype=np.int64).reshape(-1, 2)
-    assert found.windows_ns.tolist() == union_intervals(edges[:, 0], edges[:, 1]).tolist()
-    assert set(found.there) == {name for name, own in starts.items() if name and own}
+    assert selection.windows_ns.tolist() == union_intervals(edges[:, 0], edges[:, 1]).tolist()
+    assert set(selection.there) == {
+        name for name, phase_starts in starts.items() if name and phase_starts
+    }
 
 
 def test_calls_are_in_a_phase_as_launches_are(tmp_path):
@@ -65,17 +67,17 @@ def test_calls_are_in_a_phase_as_launches_are(tmp_path):
     trace = rank(world.trace, tmp_path)
     calls = trace.tables["api_calls"]
     for phase in ("prefill", "decode", "sampling"):
-        found = find_phase(trace, {"phase": phase})
+        selection = find_phase(trace, {"phase": phase})
         launched = np.zeros(len(calls), dtype=bool)
-        launched[trace.unfiltered["kernels"]["launch_row"][found.launched]] = True
-        assert (found.holds(calls["start_ns"], calls["global_tid"]) == launched).all()
+        launched[trace.unfiltered["kernels"]["launch_row"][selection.launched]] = True
+        assert (selection.holds(calls["start_ns"], calls["global_tid"]) == launched).all()
 
 
 def test_a_phase_that_is_not_there_holds_nothing(tmp_path):
     world, *_ = server(3)
-    found = find_phase(rank(world.trace, tmp_path), {"phase": "backward"})
-    assert not found.launched.any()
-    assert not len(found.windows_ns)
+    selection = find_phase(rank(world.trace, tmp_path), {"phase": "backward"})
+    assert not selection.launched.any()
+    assert not len(selection.windows_ns)
 
 
 @pytest.mark.parametrize("recipe", recipe_names())
@@ -91,17 +93,17 @@ def test_every_recipe_takes_a_phase_a_step_and_a_kernel_of_steps(recipe, tmp_pat
         return set(coverage[coverage["op"] == "kernel"]["selected_n"])
 
     assert selected(world.trace, "--phase", "decode") == {len(starts["decode"])}
-    own = StepWorld(2)
+    small_world = StepWorld(2)
     for step in range(8):
-        own.launch("embed", step)
-        own.layers(step, 1)
-    assert selected(own.trace, "--step-kernel", "embed", "--steps", "1:3") == {12}
-    assert selected(own.trace, "--steps", "1:3") == {12}  # by the period
-    assert selected(own.trace, "--skip-warmup") == {42}
+        small_world.launch("embed", step)
+        small_world.layers(step, 1)
+    assert selected(small_world.trace, "--step-kernel", "embed", "--steps", "1:3") == {12}
+    assert selected(small_world.trace, "--steps", "1:3") == {12}  # by the period
+    assert selected(small_world.trace, "--skip-warmup") == {42}
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--phase", "decod"], "no phase 'decod' on the rank; nearest: 'decode'"),
         (["--step-kernel", "atention", "--steps", "0:1"], "no kernel 'atention' on the rank"),
@@ -109,10 +111,10 @@ def test_every_recipe_takes_a_phase_a_step_and_a_kernel_of_steps(recipe, tmp_pat
         (["--step-kernel", "norm"], "--step-kernel says what a step is"),
     ],
 )
-def test_a_name_that_is_not_there_is_refused_with_the_nearest(words, told, tmp_path, capsys):
+def test_a_name_that_is_not_there_is_refused_with_the_nearest(words, message, tmp_path, capsys):
     world, *_ = server(1)
     path = world.trace.write_sqlite(tmp_path / "a.sqlite")
     out = ["--output", str(tmp_path / "out"), "--mode", "none"]
     assert main(["idle_gaps", "--input", str(path), *words, *out]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -39,8 +39,8 @@ def ranks(path, options=None):
 
 def rank(trace, tmp_path, options=None):
     path = tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite"
-    (found,) = ranks(trace.write_sqlite(path), options)
-    return found
+    (rank_trace,) = ranks(trace.write_sqlite(path), options)
+    return rank_trace
 
 
 def times(trace, tmp_path, **options):
@@ -48,8 +48,8 @@ def times(trace, tmp_path, **options):
     return phase_times(rank(trace, tmp_path, options), options)
 
 
-def by_phase(found):
-    pairs = zip(found.phases, found.gpu_ns.tolist(), strict=True)
+def by_phase(sums):
+    pairs = zip(sums.phases, sums.gpu_ns.tolist(), strict=True)
     return {name: ns for name, ns in pairs if ns}
 
 
@@ -69,8 +69,8 @@ def test_every_nanosecond_has_one_phase(tmp_path):
     trace.kernel("c", start_ns=70, end_ns=77, launch=(65, 66))  # in step alone
     trace.kernel("d", start_ns=120, end_ns=131, launch=(110, 112))  # in no range
     trace.kernel("e", start_ns=140, end_ns=142)  # launched by nobody knows whom
-    found = times(trace, tmp_path)
-    assert by_phase(found) == {
+    sums = times(trace, tmp_path)
+    assert by_phase(sums) == {
         "prefill": 4,
         "decode": 3,
         "sampling": 5,
@@ -78,7 +78,7 @@ def test_every_nanosecond_has_one_phase(tmp_path):
         "no_range": 11,
         "no_api": 2,
     }
-    assert found.gpu_ns.sum() == 4 + 3 + 5 + 7 + 11 + 2
+    assert sums.gpu_ns.sum() == 4 + 3 + 5 + 7 + 11 + 2
 
 
 def test_steps_hold_what_any_thread_launches_in_them(tmp_path):
@@ -88,9 +88,9 @@ def test_steps_hold_what_any_thread_launches_in_them(tmp_path):
     trace.kernel("a", start_ns=5, end_ns=8, launch=(1, 2))
     trace.kernel("b", start_ns=15, end_ns=22, launch=(12, 13), tid=77)
     trace.kernel("c", start_ns=31, end_ns=32, launch=(9, 10))
-    found = times(trace, tmp_path)
-    assert found.steps.names.tolist() == ["step 1", "step 2", "step 3"]
-    assert found.step_gpu_ns.sum(axis=1).tolist() == [3, 7, 0]
+    sums = times(trace, tmp_path)
+    assert sums.steps.names.tolist() == ["step 1", "step 2", "step 3"]
+    assert sums.step_gpu_ns.sum(axis=1).tolist() == [3, 7, 0]
 
 
 def test_operators_that_repeat_are_no_steps(tmp_path):
@@ -123,11 +123,11 @@ def graph(**options):
     # Node 1 of the graph that runs is a copy of a copy of the one that was captured.
     for copy, start in enumerate([2, 30, 40]):
         for node in (1, 2):
-            own, origin = (copy << 32) + node, ((copy - 1) << 32) + node
+            node_id, origin = (copy << 32) + node, ((copy - 1) << 32) + node
             made_ns = (4 if node == 1 else 14) if copy == 0 else start
-            own = 500 + node if copy == 0 else own
+            node_id = 500 + node if copy == 0 else node_id
             origin = None if copy == 0 else 500 + node if copy == 1 else origin
-            trace.graph_node(own, start_ns=made_ns, original_node_id=origin)
+            trace.graph_node(node_id, start_ns=made_ns, original_node_id=origin)
     return trace
 
 
@@ -189,9 +189,9 @@ def test_launches_for_a_thread_that_waits_go_to_its_range(tmp_path):
     ids=["too few", "does not wait", "two threads", "two threads once"],
 )
 def test_nothing_is_delegated_that_is_not_certain(tmp_path, trace):
-    found = methods(trace, tmp_path)
-    assert [name for name, _ in found].count("no_range") >= 2
-    assert found[1] == ("no_range", None) or found[2] == ("no_range", None)
+    attributions = methods(trace, tmp_path)
+    assert [name for name, _ in attributions].count("no_range") >= 2
+    assert attributions[1] == ("no_range", None) or attributions[2] == ("no_range", None)
 
 
 def test_a_thread_that_only_watches_gets_none_of_the_kernels_of_an_engine(tmp_path):
@@ -219,9 +219,9 @@ def test_without_calls_or_ranges_nothing_is_attributed(tmp_path):
 def test_sums_are_cut_to_the_window_and_counts_are_of_what_starts_in_it(tmp_path):
     trace = TraceBuilder().nvtx("prefill", 0, 9).kernel("a", start_ns=10, end_ns=20, launch=(1, 2))
     trace.kernel("b", start_ns=22, end_ns=30, launch=(3, 4))
-    found = times(trace, tmp_path, filter_time=(15, 25))
-    assert by_phase(found) == {"prefill": 5 + 3}
-    assert found.ops_n.tolist()[found.phases.index("prefill")] == 1
+    sums = times(trace, tmp_path, filter_time=(15, 25))
+    assert by_phase(sums) == {"prefill": 5 + 3}
+    assert sums.ops_n.tolist()[sums.phases.index("prefill")] == 1
 
 
 RANGE = st.tuples(
@@ -243,8 +243,8 @@ def test_phases_are_those_of_a_plain_search(tmp_path_factory, ranges, kernels):
     for at, tid, length, launched in kernels:
         launch = (at, at + 1) if launched else None
         trace.kernel("k", start_ns=50 + at, end_ns=50 + at + length, launch=launch, tid=tid)
-    found = rank(trace, tmp_path_factory.mktemp("r"))
-    ops, phases = ranged_ops(found, {}), phase_map(MAP)
+    rank_trace = rank(trace, tmp_path_factory.mktemp("r"))
+    ops, phases = ranged_ops(rank_trace, {}), phase_map(MAP)
     codes = phase_codes(ops, phases)
     names = [*phases.phases, "unmapped", "no_range", "no_api"]
     for (at, tid, _, launched), code, method in zip(
@@ -261,18 +261,18 @@ def plain_phase(ranges, at, tid):
         for row, (text, start, length, owner, kind, _) in enumerate(ranges)
         if start <= at < start + length
     ]
-    own = [one for one in around if one[4] == "push_pop" and one[5] == tid]
-    used = own or [one for one in around if one[4] == "start_end"]
+    pushed = [row for row in around if row[4] == "push_pop" and row[5] == tid]
+    used = pushed or [row for row in around if row[4] == "start_end"]
     if not used:
         return "no_range"
-    told = {"prefill": "prefill", "dec": "decode", "sample": "sampling"}
-    named = [told[one[3]] for one in sorted(used) if one[3] in told]
+    phase_by_name = {"prefill": "prefill", "dec": "decode", "sample": "sampling"}
+    named = [phase_by_name[row[3]] for row in sorted(used) if row[3] in phase_by_name]
     return named[-1] if named else "unmapped"
 
 
 def test_a_built_in_map_knows_the_engines():
     known = phase_map(None)
-    told = {
+    expected = {
         "execute_context_2(153)_generation_0(0)": "prefill",
         "execute_context_1(64)_generation_8(8)": "mixed",
         "execute_context_0(0)_generation_16(16)": "decode",
@@ -311,14 +311,16 @@ def test_a_built_in_map_knows_the_engines():
         "schedule": "scheduling",
         "resample": None,
     }
-    found = {name: known.phase_of(name) for name in told}
-    assert {name: None if code < 0 else known.phases[code] for name, code in found.items()} == told
+    codes = {name: known.phase_of(name) for name in expected}
+    assert {
+        name: None if code < 0 else known.phases[code] for name, code in codes.items()
+    } == expected
 
 
 @pytest.mark.traces
 def test_times_add_up_on_real_traces(traces):
     for path in sorted((traces / "h100_mfu").glob("*.sqlite")):
-        for one in ranks(path):
-            found = phase_times(one, {})
-            ops = [op for op in one.tables.values() if "launch_row" in op]
-            assert found.gpu_ns.sum() == sum((op["end_ns"] - op["start_ns"]).sum() for op in ops)
+        for rank_trace in ranks(path):
+            sums = phase_times(rank_trace, {})
+            ops = [op for op in rank_trace.tables.values() if "launch_row" in op]
+            assert sums.gpu_ns.sum() == sum((op["end_ns"] - op["start_ns"]).sum() for op in ops)

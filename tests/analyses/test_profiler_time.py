@@ -84,19 +84,21 @@ def test_a_device_is_held_while_it_is_idle_in_a_held_call():
 def brute_force(calls, overheads, ops):
     """Return the profiler's part of every call, one nanosecond after the other."""
     callers = {tid for _, _, tid, _ in calls}
-    mine = [one for one in overheads if one[3] != LOADING]
-    elsewhere = {at for low, high, tid, _ in mine if tid not in callers for at in range(low, high)}
+    not_loading = [overhead for overhead in overheads if overhead[3] != LOADING]
+    elsewhere = {
+        at for low, high, tid, _ in not_loading if tid not in callers for at in range(low, high)
+    }
     busy = {at for low, high in ops for at in range(low, high)}
-    found = []
+    times_ns = []
     for start, end, tid, name in calls:
-        own = {at for low, high, on, _ in mine if on == tid for at in range(low, high)}
-        flushes, until = elsewhere - own, end
+        on_thread = {at for low, high, on, _ in not_loading if on == tid for at in range(low, high)}
+        flushes, until = elsewhere - on_thread, end
         while until in flushes and until - 1 in flushes:
             until -= 1
         held = {at for at in range(start, max(until, start)) if at in flushes}
-        held |= own & set(range(start, end))
-        found.append(len(held - busy if name == SYNC else held))
-    return found
+        held |= on_thread & set(range(start, end))
+        times_ns.append(len(held - busy if name == SYNC else held))
+    return times_ns
 
 
 @pytest.mark.parametrize("seed", range(40))

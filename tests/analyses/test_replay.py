@@ -22,19 +22,19 @@ SEEDS = range(6)
 
 def caught(monkeypatch, folder, seed, **rows):
     """Return graph, marks and skeleton of each rank of a random job."""
-    found, graphs = [], []
+    captured, graphs = [], []
     monkeypatch.setattr(
         per_rank, "rank_graph", lambda edges: graphs.append(rank_graph(edges)) or graphs[-1]
     )
 
     def spied(graph, marks):
-        found.append((graph, marks, skeleton(graph, marks)))
-        return found[-1][2]
+        captured.append((graph, marks, skeleton(graph, marks)))
+        return captured[-1][2]
 
     monkeypatch.setattr(per_rank, "skeleton", spied)
     write_profiles(simulate(random_program(seed, ranks_n=2)), folder, **rows)
     quick("step_budget", folder)
-    return found
+    return captured
 
 
 rank_graph = per_rank.rank_graph
@@ -88,21 +88,21 @@ def plain_ends(graph, marks, weights):
 
 
 def by_target(links, lags, chosen=None):
-    found = {}
+    sources = {}
     for place, (source, target) in enumerate(zip(links.source, links.target, strict=True)):
         if chosen is None or chosen[place]:
-            found.setdefault(int(target), []).append((int(source), int(lags[place])))
-    return found
+            sources.setdefault(int(target), []).append((int(source), int(lags[place])))
+    return sources
 
 
-def joined_ends(graph, marks, found, weights):
+def joined_ends(graph, marks, condensed, weights):
     """Return when each end is, by the joined graph."""
-    ns, through = Condenser(graph, marks, found).weights(weights)
-    assert through.size == found.group_of.size
-    order = levels(found.base_ns.size, found.source, found.target)
+    ns, through = Condenser(graph, marks, condensed).weights(weights)
+    assert through.size == condensed.group_of.size
+    order = levels(condensed.base_ns.size, condensed.source, condensed.target)
     assert order.is_whole
-    at_ns = longest(order, found.base_ns, found.source, ns[:, None])
-    return at_ns[found.ends_from : found.begins_from, 0]
+    at_ns = longest(order, condensed.base_ns, condensed.source, ns[:, None])
+    return at_ns[condensed.ends_from : condensed.begins_from, 0]
 
 
 def shaken(weights, rng):
@@ -119,22 +119,22 @@ def shaken(weights, rng):
 def test_the_joined_graph_is_exact_for_whatever_weights(tmp_path, monkeypatch, rows):
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
-        for graph, marks, found in caught(monkeypatch, tmp_path / str(seed), seed, **rows):
+        for graph, marks, condensed in caught(monkeypatch, tmp_path / str(seed), seed, **rows):
             for weights in (graph.observed, graph.usual, shaken(graph.observed, rng)):
                 ends = plain_ends(graph, marks, weights)
                 latest = np.full(marks.ends_n, NEVER)
                 for op, end in marks.tails.tolist():
                     latest[end] = max(latest[end], ends[op])
-                told = latest > NEVER
-                joined = joined_ends(graph, marks, found, weights)
-                assert (joined[told] == latest[told]).all(), seed
+                reached = latest > NEVER
+                joined = joined_ends(graph, marks, condensed, weights)
+                assert (joined[reached] == latest[reached]).all(), seed
             assert plain_ends(graph, marks, graph.observed) == graph.edges.ops.end_ns.tolist()
 
 
 def test_less_weight_makes_nothing_later(tmp_path, monkeypatch):
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
-        for graph, marks, found in caught(monkeypatch, tmp_path / str(seed), seed):
+        for graph, marks, condensed in caught(monkeypatch, tmp_path / str(seed), seed):
             weights = graph.observed
             less = replace(
                 weights,
@@ -142,8 +142,8 @@ def test_less_weight_makes_nothing_later(tmp_path, monkeypatch):
                 call=rng.integers(0, weights.call + 1),
                 gap=rng.integers(0, np.abs(weights.gap) + 1) * (weights.gap > 0),
             )
-            before = joined_ends(graph, marks, found, weights)
-            assert (joined_ends(graph, marks, found, less) <= before).all()
+            before = joined_ends(graph, marks, condensed, weights)
+            assert (joined_ends(graph, marks, condensed, less) <= before).all()
 
 
 @pytest.mark.parametrize("narrow", [0, 1 << 30])

@@ -48,7 +48,7 @@ def windows_of(world, steps_n, begin_ns):
     """Return E_(k-1), E_k of each step, operation by operation."""
     edges = [begin_ns]
     for step in range(steps_n):
-        ends = [world.ends[at] for at, own in world.truth.items() if own == step]
+        ends = [world.ends[at] for at, op_step in world.truth.items() if op_step == step]
         edges.append(max([edges[-1], *ends]))
     return list(pairwise(edges))
 
@@ -58,8 +58,8 @@ def same_as_planted(world, steps, steps_n):
     assert len(steps) == steps_n
     before = [
         world.ends[at]
-        for at, own in world.truth.items()
-        if own < 0 and at < min(start for start, step in world.truth.items() if step >= 0)
+        for at, op_step in world.truth.items()
+        if op_step < 0 and at < min(start for start, step in world.truth.items() if step >= 0)
     ]
     begin_ns = max([int(steps.start_ns[0]), *before])
     assert list(map(tuple, steps.windows_ns(0).tolist())) == windows_of(world, steps_n, begin_ns)
@@ -356,10 +356,10 @@ def test_windows_add_up_however_steps_interleave(seed, tmp_path):
         at_ns += 10
     steps = found_in(world, tmp_path, step="s")
     for device in {op[1] for op in ops}:
-        edge = max([first_ns, *(end for step, one, _, end in ops if step < 0 and one == device)])
+        edge = max([first_ns, *(end for step, gpu, _, end in ops if step < 0 and gpu == device)])
         expected = []
         for step in range(6):
-            ends = [end for own, one, _, end in ops if own == step and one == device]
+            ends = [end for op_step, gpu, _, end in ops if op_step == step and gpu == device]
             expected.append((edge, max([edge, *ends])))
             edge = expected[-1][1]
         assert list(map(tuple, steps.windows_ns(device).tolist())) == expected
@@ -387,7 +387,7 @@ def test_the_choice_does_not_depend_on_the_order_of_ranks():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("aten::mm, seq = 3, op_id = 4", True),
         ("MyFunction, seq = 3, op_id = 4", True),
@@ -404,8 +404,8 @@ def test_the_choice_does_not_depend_on_the_order_of_ranks():
         ("backward", False),
     ],
 )
-def test_operators_are_told_by_their_names(text, told):
-    assert (has_sequence_number(text) or is_operator(normalize_range(text))) is told
+def test_operators_are_told_by_their_names(text, expected):
+    assert (has_sequence_number(text) or is_operator(normalize_range(text))) is expected
 
 
 @pytest.mark.traces
@@ -415,8 +415,8 @@ def test_operators_are_told_by_their_names(text, told):
 def test_the_real_pair_has_layers_by_the_hooks_of_fsdp(run, layers_n, mean_ms, traces):
     """Overall mean of both GPUs, as SQL over the hooks' starts says it too."""
     lengths_ns = []
-    for one in ranks(traces / "h100_mfu" / f"{run}.sqlite"):
-        steps = find_steps(one, {})
+    for rank_trace in ranks(traces / "h100_mfu" / f"{run}.sqlite"):
+        steps = find_steps(rank_trace, {})
         assert (steps.unit, len(steps), int(steps.full.sum())) == (LAYER, layers_n, layers_n - 1)
         (device,) = steps.devices
         lengths_ns += np.diff(steps.windows_ns(device)[steps.full]).ravel().tolist()
@@ -427,8 +427,8 @@ def test_the_real_pair_has_layers_by_the_hooks_of_fsdp(run, layers_n, mean_ms, t
 def test_the_real_pair_without_nvtx_has_as_many_periods(traces):
     counts = []
     for run in ("before", "after"):
-        for one in ranks(traces / "h100_mfu" / f"{run}.sqlite"):
-            del one.tables["nvtx_events"]
-            counts.append(len(find_steps(one, {})))
+        for rank_trace in ranks(traces / "h100_mfu" / f"{run}.sqlite"):
+            del rank_trace.tables["nvtx_events"]
+            counts.append(len(find_steps(rank_trace, {})))
     # Of 17 marks in `before`, the first was launched before the capture began.
     assert counts == [16, 16, 15, 15]

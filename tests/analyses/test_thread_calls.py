@@ -61,8 +61,8 @@ def test_a_row_that_is_left_out_has_no_place():
 def test_the_first_call_that_may_still_run_is_found_on_its_own_thread():
     calls = calls_of((0, 2, 1), (3, 9, 1), (10, 12, 1), (0, 20, 2), (21, 22, 2))
     # At 5 thread 1 is in its second call; thread 2 at 30 is in none of those before its last.
-    found = calls.ended_before(np.array([5, 9, 30, 5]), np.array([2, 2, 4, 0]))
-    assert found.tolist() == [1, 2, 4, 0]
+    call_rows = calls.ended_before(np.array([5, 9, 30, 5]), np.array([2, 2, 4, 0]))
+    assert call_rows.tolist() == [1, 2, 4, 0]
 
 
 @given(
@@ -73,12 +73,12 @@ def test_the_first_call_that_may_still_run_is_found_on_its_own_thread():
 def test_each_instant_belongs_to_one_call_at_most(raw):
     calls = calls_of(*((start, start + length, thread) for start, length, thread in raw))
     for code, thread in enumerate(calls.threads.tolist()):
-        covered, told = np.zeros(40, dtype=int), np.zeros(40, dtype=int)
+        covered, counted = np.zeros(40, dtype=int), np.zeros(40, dtype=int)
         for start, length, owner in raw:
             if owner == thread:
                 covered[start : start + length] = 1
         for start, end in calls.spans(code).tolist():
-            told[start:end] += 1
-        assert told.tolist() == covered.tolist()
+            counted[start:end] += 1
+        assert counted.tolist() == covered.tolist()
         ends = calls.end_ns[calls.bounds[code] : calls.bounds[code + 1]]
         assert (np.diff(ends) >= 0).all()

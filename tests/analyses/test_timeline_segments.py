@@ -42,15 +42,15 @@ def random_pieces(rng):
 def test_segments_cover_what_the_pieces_did_and_hold_their_time(seed):
     rng = np.random.default_rng(seed)
     pieces, cell_ns = random_pieces(rng), int(rng.integers(1, 60))
-    found = joined(pieces, STATES_N, 1_000, cell_ns)
+    segments = joined(pieces, STATES_N, 1_000, cell_ns)
     taken = 0
-    for at in range(len(found)):
-        members = list(range(taken, taken + int(found.pieces_n[at])))
+    for at in range(len(segments)):
+        members = list(range(taken, taken + int(segments.pieces_n[at])))
         taken += len(members)
         # They touch each other, stand on one row, and are one stretch from first to last.
-        assert found.start_ns[at] == pieces.start_ns[members[0]]
-        assert found.end_ns[at] == pieces.end_ns[members[-1]]
-        assert {int(pieces.row[one]) for one in members} == {int(found.row[at])}
+        assert segments.start_ns[at] == pieces.start_ns[members[0]]
+        assert segments.end_ns[at] == pieces.end_ns[members[-1]]
+        assert {int(pieces.row[member]) for member in members} == {int(segments.row[at])}
         for left, right in pairwise(members):
             assert pieces.end_ns[left] == pieces.start_ns[right]
         sums, longest = [0] * STATES_N, {}
@@ -58,13 +58,15 @@ def test_segments_cover_what_the_pieces_did_and_hold_their_time(seed):
             if piece in members:
                 sums[state] += time_ns
                 longest.setdefault(state, []).append((-time_ns, piece))
-        assert found.time_ns[at].tolist() == sums
-        assert sum(sums) == found.end_ns[at] - found.start_ns[at]
+        assert segments.time_ns[at].tolist() == sums
+        assert sum(sums) == segments.end_ns[at] - segments.start_ns[at]
         main = sums.index(max(sums))
-        assert found.state[at] == main
-        assert found.name[at] == pieces.name[min(longest[main])[1]]
+        assert segments.state[at] == main
+        assert segments.name[at] == pieces.name[min(longest[main])[1]]
         if len(members) > 1:
-            assert all(pieces.end_ns[one] - pieces.start_ns[one] < cell_ns for one in members)
+            assert all(
+                pieces.end_ns[member] - pieces.start_ns[member] < cell_ns for member in members
+            )
     assert taken == pieces.start_ns.size
 
 
@@ -79,7 +81,7 @@ def test_of_however_many_pieces_three_segments_a_cell_are_left(seed):
     none = np.full(n, NO_NAME)
     pieces = Pieces(end_ns - length, end_ns, none, parts, np.zeros(n, dtype=np.int64))
     cell_ns = int(end_ns[-1]) // cells_n
-    found = joined(pieces, STATES_N, 0, cell_ns)
-    assert len(found) <= 3 * (cells_n + 1)
-    assert found.time_ns.sum() == end_ns[-1]
-    assert (found.start_ns[1:] == found.end_ns[:-1]).all()
+    segments = joined(pieces, STATES_N, 0, cell_ns)
+    assert len(segments) <= 3 * (cells_n + 1)
+    assert segments.time_ns.sum() == end_ns[-1]
+    assert (segments.start_ns[1:] == segments.end_ns[:-1]).all()

@@ -52,11 +52,11 @@ def drawn_run(random, ahead=(0, 11)):
             pairs.append((starts, np.maximum(ends, starts)))
             at = int(ends.max()) + int(random.integers(0, 12))
         starts, ends = (np.array(some, dtype=np.int64).T for some in zip(*pairs, strict=True))
-        aheads = tuple(np.full(len(pairs), one, dtype=np.int64) for one in ahead)
+        aheads = tuple(np.full(len(pairs), clock_ahead, dtype=np.int64) for clock_ahead in ahead)
         sequences.append(Sequence(tuple(starts), tuple(ends), aheads))
         for place, some in enumerate(kernels):
-            own = zip(starts[place] + ahead[place], ends[place] + ahead[place], strict=True)
-            some += [(int(start), int(end), 0, REDUCE) for start, end in own]
+            spans = zip(starts[place] + ahead[place], ends[place] + ahead[place], strict=True)
+            some += [(int(start), int(end), 0, REDUCE) for start, end in spans]
     for some in kernels:
         for name in (GEMM, GEMM, REDUCE):  # the last one is in no sequence
             start = int(random.integers(0, 70))
@@ -82,12 +82,14 @@ def walked(place, sequences, kernels):
         if name == REDUCE:
             state[start:end] = np.maximum(state[start:end], 1)
     for code in (2, 3):
-        for one in sequences:
-            last, ahead = np.maximum(*one.start_ns), one.ahead_ns[place]
-            met = last <= np.minimum(*one.end_ns)
-            spans = (one.start_ns[place], last) if code == 2 else (last, one.end_ns[place])
-            for start, end, told in zip(spans[0] + ahead, spans[1] + ahead, met, strict=True):
-                if told:
+        for sequence in sequences:
+            last, ahead = np.maximum(*sequence.start_ns), sequence.ahead_ns[place]
+            met = last <= np.minimum(*sequence.end_ns)
+            spans = (
+                (sequence.start_ns[place], last) if code == 2 else (last, sequence.end_ns[place])
+            )
+            for start, end, is_met in zip(spans[0] + ahead, spans[1] + ahead, met, strict=True):
+                if is_met:
                     state[start:end] = code
     for start, end, _, name in kernels[place]:
         if name == GEMM:
@@ -104,9 +106,12 @@ def test_waiting_and_transfer_are_those_of_the_walk_and_add_up_to_the_class(seed
         expected = walked(place, sequences, kernels)
         assert sum(expected) == walls[key, 0].communication_ns
         if (key, 0) not in details:
-            met = [np.maximum(*one.start_ns) < one.end_ns[place] for one in sequences]
+            met = [
+                np.maximum(*sequence.start_ns) < sequence.end_ns[place] for sequence in sequences
+            ]
             assert not any(
-                (some & one.waits.met).any() for some, one in zip(met, sequences, strict=True)
+                (some & sequence.waits.met).any()
+                for some, sequence in zip(met, sequences, strict=True)
             )
             continue
         assert list(details[key, 0]["communication"].values()) == expected
@@ -115,7 +120,7 @@ def test_waiting_and_transfer_are_those_of_the_walk_and_add_up_to_the_class(seed
 def test_what_is_matched_with_low_confidence_is_neither():
     traces, sequences, _ = drawn_run(np.random.default_rng(1))
     walls = walls_of(traces)
-    unsure = [replace(one, confidence="low") for one in sequences]
+    unsure = [replace(sequence, confidence="low") for sequence in sequences]
     assert communication_details(found_of(unsure), walls) == {}
     details = communication_details(found_of([sequences[0], unsure[1]]), walls)
     for key in KEYS:
@@ -136,8 +141,8 @@ def test_communication_behind_computation_is_hidden():
     starts = np.array([[10], [40]], dtype=np.int64)
     ends = np.array([[60], [60]], dtype=np.int64)
     zero = np.zeros(1, dtype=np.int64)
-    one = Sequence(tuple(starts), tuple(ends), (zero, zero))
-    details = communication_details(found_of([one]), walls_of(map(trace_of, kernels)))
+    sequence = Sequence(tuple(starts), tuple(ends), (zero, zero))
+    details = communication_details(found_of([sequence]), walls_of(map(trace_of, kernels)))
     assert [details[key, 0]["communication"] for key in KEYS] == [
         {"waiting": 10, "transfer": 20, "not_matched": 0},
         {"waiting": 0, "transfer": 20, "not_matched": 0},

@@ -47,24 +47,31 @@ def trace_of(kernels=(), copies=(), fills=(), graphs=(), overheads=(), windows=N
 
 def walked(kernels, copies, fills, graphs, overheads, device):
     """Return the class of each nanosecond of one device: the rule, written as a rule."""
-    found = ["idle"] * HORIZON_NS
+    wall_classes = ["idle"] * HORIZON_NS
 
     def paint(spans, name):
         for start, end in spans:
-            found[start:end] = [name] * (end - start)
+            wall_classes[start:end] = [name] * (end - start)
 
     paint([(start, end) for start, end, kind in overheads if kind == FLUSH], "profiler")
-    paint([one[:2] for one in (*copies, *fills) if one[2] == device], "copies")
-    paint([one[:2] for one in kernels if one[2] == device and one[3] == 3], "communication")
-    computing = [(one[:2], NAMES[one[3]]) for one in kernels if one[2] == device and one[3] != 3]
-    computing += [(one[:2], "whole_graph") for one in graphs if one[2] == device]
+    paint([op[:2] for op in (*copies, *fills) if op[2] == device], "copies")
+    paint(
+        [kernel[:2] for kernel in kernels if kernel[2] == device and kernel[3] == 3],
+        "communication",
+    )
+    computing = [
+        (kernel[:2], NAMES[kernel[3]])
+        for kernel in kernels
+        if kernel[2] == device and kernel[3] != 3
+    ]
+    computing += [(graph[:2], "whole_graph") for graph in graphs if graph[2] == device]
     labels = {"gemm_a": 0, "softmax_b": 1, "whole_graph": 2}
     # What began first has the time: paint it last.
     for span, name in sorted(
-        computing, key=lambda one: (one[0][0], one[0][1], labels[one[1]]), reverse=True
+        computing, key=lambda piece: (piece[0][0], piece[0][1], labels[piece[1]]), reverse=True
     ):
         paint([span], name)
-    return found
+    return wall_classes
 
 
 def drawn(random):
@@ -93,12 +100,12 @@ def test_each_nanosecond_has_the_class_that_the_walk_gives_it(seed):
     trace = trace_of(**rows)
     edges = np.sort(random.choice(HORIZON_NS, 6, replace=False)).reshape(-1, 2)
     names, layers = wall_layers(trace)
-    for own in layers:
-        truth = walked(*rows.values(), own.device_id)
-        split = wall_of_steps(own, edges)
+    for layer in layers:
+        truth = walked(*rows.values(), layer.device_id)
+        split = wall_of_steps(layer, edges)
         for step, (start, end) in enumerate(edges.tolist()):
             part = truth[start:end]
-            told = {
+            split_ns = {
                 "communication": split.communication_ns[step],
                 "copies": split.copies_ns[step],
                 "profiler": split.profiler_ns[step],
@@ -106,7 +113,7 @@ def test_each_nanosecond_has_the_class_that_the_walk_gives_it(seed):
                 "whole_graph": split.compute_ns[step][-1],
                 **dict(zip(names, split.compute_ns[step], strict=False)),
             }
-            assert {name: int(ns) for name, ns in told.items() if ns} == {
+            assert {name: int(ns) for name, ns in split_ns.items() if ns} == {
                 name: part.count(name) for name in set(part)
             }
 
@@ -126,8 +133,8 @@ def test_the_span_is_from_first_to_last_operation_and_the_classes_add_up_to_it(s
     rows = drawn(np.random.default_rng(seed))
     ops = [*rows["kernels"], *rows["copies"], *rows["fills"], *rows["graphs"]]
     for wall in map_wall(trace_of(**rows), {}).devices:
-        own = [one for one in ops if one[2] == wall.device_id]
-        span = (min(one[0] for one in own), max(one[1] for one in own))
+        device_ops = [op for op in ops if op[2] == wall.device_id]
+        span = (min(op[0] for op in device_ops), max(op[1] for op in device_ops))
         assert (wall.span_start_ns, wall.span_end_ns) == span
         truth = walked(*rows.values(), wall.device_id)[span[0] : span[1]]
         assert wall.span_ns == len(truth)

@@ -114,8 +114,8 @@ class Bench:
 
     def compared(self, kernels_n: int, *, parquet: bool = False) -> list[str]:
         """Return the command that compares two traces of this size."""
-        one, other = (self.trace(kernels_n, parquet=parquet, seed=seed) for seed in (1, 2))
-        return [*self.ours("trace_diff", other), "--baseline", str(one)]
+        baseline, other = (self.trace(kernels_n, parquet=parquet, seed=seed) for seed in (1, 2))
+        return [*self.ours("trace_diff", other), "--baseline", str(baseline)]
 
     def theirs(self, words: str, export: Path) -> list[str]:
         """Return the command of a recipe of NVIDIA's, on the report beside the export."""
@@ -152,9 +152,9 @@ def beside_nvidia(bench: Bench, sizes: Sequence[int]) -> Iterator[list[str]]:
             yield [f"{match.ours}, {kind}", *_row(match, size, bench.measured(commands))]
 
 
-def _row(match: Match, size: int, found: dict[str, list[Run]]) -> list[str]:
+def _row(match: Match, size: int, runs: dict[str, list[Run]]) -> list[str]:
     names = " + ".join(f"`{words}`" for words in match.theirs)
-    ours, theirs = found[match.ours], [found[words] for words in match.theirs]
+    ours, theirs = runs[match.ours], [runs[words] for words in match.theirs]
     if not ours or not all(theirs):
         return [names, f"{size:,}", *_cost(ours), *(["failed"] * 3), f"{match.goal:g}"]
     together = [
@@ -170,16 +170,16 @@ def _row(match: Match, size: int, found: dict[str, list[Run]]) -> list[str]:
 def beside_others(bench: Bench, size: int) -> Iterator[list[str]]:
     """Yield a row for each other tool that is installed."""
     yield ["work", "compared with", "kernels", "ours", "theirs", "wall", "CPU", "goal"]
-    one, other = bench.trace(size), bench.trace(size, seed=2)
+    first, other = bench.trace(size), bench.trace(size, seed=2)
     words = {"out": bench.folder / "explained"}
     for (tool, arguments, goal), recipes in ((EXPLAIN, RECIPES), (DIFF, ("trace_diff",))):
         if not (path := shutil.which(tool)):
             continue
         for recipe in recipes:
-            command = bench.compared(size) if recipe == "trace_diff" else bench.ours(recipe, one)
-            theirs = [path, *arguments.format(one, other, **words).split()]
-            found = bench.measured({recipe: command, tool: theirs})
-            yield [recipe, *_row(Match(recipe, (tool,), goal), size, found)]
+            command = bench.compared(size) if recipe == "trace_diff" else bench.ours(recipe, first)
+            theirs = [path, *arguments.format(first, other, **words).split()]
+            runs = bench.measured({recipe: command, tool: theirs})
+            yield [recipe, *_row(Match(recipe, (tool,), goal), size, runs)]
 
 
 def alone(bench: Bench, sizes: Sequence[int]) -> Iterator[list[str]]:
@@ -191,8 +191,10 @@ def alone(bench: Bench, sizes: Sequence[int]) -> Iterator[list[str]]:
         kinds: dict[str, Command] = {}
         for kind in ("SQLite", "parquet"):
             parquet = kind == "parquet"
-            one = bench.ours(recipe, bench.trace(size, parquet=parquet))
-            kinds[kind] = bench.compared(size, parquet=parquet) if recipe == "trace_diff" else one
+            command = bench.ours(recipe, bench.trace(size, parquet=parquet))
+            kinds[kind] = (
+                bench.compared(size, parquet=parquet) if recipe == "trace_diff" else command
+            )
         cells = (cell for runs in bench.measured(kinds).values() for cell in _cost(runs))
         yield [recipe, f"{'2 x ' if recipe == 'trace_diff' else ''}{size:,}", *cells]
 
@@ -202,10 +204,10 @@ def by_ranks(bench: Bench, counts: Sequence[int], size: int) -> Iterator[list[st
     yield ["recipe", "ranks", "kernels a rank", "all", "CPU ms a rank"]
     for recipe in RECIPES:
         for count in counts:
-            found = bench.measured({recipe: bench.ours(recipe, bench.ranks(count, size))})[recipe]
-            each = Spread.of([1e3 * one.cpu_s / count for one in found]) if found else None
+            runs = bench.measured({recipe: bench.ours(recipe, bench.ranks(count, size))})[recipe]
+            each = Spread.of([1e3 * run.cpu_s / count for run in runs]) if runs else None
             cell = f"{each.median:.1f}" if each else "failed"
-            yield [recipe, f"{count:,}", f"{size:,}", *_cost(found), cell]
+            yield [recipe, f"{count:,}", f"{size:,}", *_cost(runs), cell]
 
 
 def start_up(bench: Bench) -> Iterator[list[str]]:
@@ -221,9 +223,9 @@ def start_up(bench: Bench) -> Iterator[list[str]]:
         **{f"{recipe}, 10,000 kernels": bench.ours(recipe, small) for recipe in RECIPES},
         "trace_diff, 2 x 10,000 kernels": bench.compared(10_000),
     }  # fmt: skip
-    found = bench.measured(commands)
-    imports = next(iter(found.values()))
-    for name, runs in found.items():
+    by_command = bench.measured(commands)
+    imports = next(iter(by_command.values()))
+    for name, runs in by_command.items():
         yield [name, *_cost(runs), _ratio(runs, imports, "cpu_s") if runs else "failed"]
 
 

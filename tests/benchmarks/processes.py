@@ -71,16 +71,16 @@ def in_turn(
     Returns:
         The runs of each, in order; none of a command that fails.
     """
-    found: dict[str, list[Run]] = {name: [] for name in commands}
+    runs: dict[str, list[Run]] = {name: [] for name in commands}
     broken = set[str]()
     for turn in range(runs_n + 1):
         for name, command in commands.items():
             if name in broken:
                 continue
-            one = run(command, environments[name], results.get(name))
-            if one is None:
+            measurement = run(command, environments[name], results.get(name))
+            if measurement is None:
                 broken.add(name)
-                found[name] = []
+                runs[name] = []
             elif turn:
-                found[name].append(one)
-    return found
+                runs[name].append(measurement)
+    return runs

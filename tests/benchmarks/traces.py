@@ -83,8 +83,8 @@ def write_trace(path: Path, kernels_n: int, seed: int = 1) -> None:
         tid=102,
     )
     _add_ranges(builder, call_ns, returned_ns)
-    for one in range(3):
-        builder.memcpy("HtoD", start_ns=1_000 + 5_000 * one, duration_ns=2_000, size_bytes=4_096)
+    for nth in range(3):
+        builder.memcpy("HtoD", start_ns=1_000 + 5_000 * nth, duration_ns=2_000, size_bytes=4_096)
     builder.write_sqlite(path) if path.suffix else builder.write_parquet(path)
     if times > 1:
         _repeat(path, times, {"start": period_ns, "end": period_ns, "correlationId": 2 * kernels_n})
@@ -104,8 +104,8 @@ def _repeat(path: Path, times: int, steps: Mapping[str, int]) -> None:
             (last,) = database.execute(f"SELECT max(rowid) FROM {table}").fetchone()
             for nth in range(1, times):
                 values = (
-                    f'"{one}" + {nth * steps[one]}' if one in steps else f'"{one}"'
-                    for one in columns
+                    f'"{column}" + {nth * steps[column]}' if column in steps else f'"{column}"'
+                    for column in columns
                 )
                 rows = f"SELECT {', '.join(values)} FROM {table} WHERE rowid <= {last}"
                 database.execute(f"INSERT INTO {table} {rows}")

@@ -216,15 +216,19 @@ class Page:
             # A page that is being left has no context for a moment.
             return False
 
-    def told(self, method: str) -> list[dict[str, Any]]:
+    def event_params(self, method: str) -> list[dict[str, Any]]:
         """Return the events of one kind on this page so far."""
         self.run("0")
-        own = (one for one in self._browser.events if one.get("sessionId") == self._session)
-        return [one["params"] for one in own if one["method"] == method]
+        page_events = (
+            event for event in self._browser.events if event.get("sessionId") == self._session
+        )
+        return [event["params"] for event in page_events if event["method"] == method]
 
     def requested(self, but: Callable[[str], bool]) -> list[str]:
         """Return the addresses that were requested, but those that a test expects."""
-        urls = [one["request"]["url"] for one in self.told("Network.requestWillBeSent")]
+        urls = [
+            request["request"]["url"] for request in self.event_params("Network.requestWillBeSent")
+        ]
         return [url for url in urls if not url.startswith(("data:", "blob:")) and not but(url)]
 
     def screenshot(self) -> bytes:
@@ -238,10 +242,10 @@ class Page:
             selector: Of the elements.
             most_n: At least so many of them, from the first one on.
         """
-        found: dict[int, tuple[int, float]] = {}
+        by_index: dict[int, tuple[int, float]] = {}
         count = self.run(f"document.querySelectorAll({json.dumps(selector)}).length")
         for number in range(min(count, most_n)):
-            if number in found:
+            if number in by_index:
                 continue
             places = self.run(f"({_PLACES})({json.dumps(selector)}, {number})")
             seen = {
@@ -252,6 +256,6 @@ class Page:
             # One that is higher than the window is looked at as far as it is in it.
             parts = [[x, max(y, 0), width, height] for x, y, width, height in seen.values()]
             data = base64.b64encode(self.screenshot()).decode()
-            told = self.run(f"({_COUNT})({json.dumps(data)}, {json.dumps(parts)})")
-            found |= {index: tuple(one) for index, one in zip(seen, told, strict=True)}
-        return [found[index] for index in sorted(found)]
+            counts = self.run(f"({_COUNT})({json.dumps(data)}, {json.dumps(parts)})")
+            by_index |= {index: tuple(picture) for index, picture in zip(seen, counts, strict=True)}
+        return [by_index[index] for index in sorted(by_index)]

@@ -31,7 +31,7 @@ PLOTS = ".js-plotly-plot"
 #: How many figures a recipe has at least, where that is not five.
 FIGURES_N = {"llm_overview": 3}
 #: Of which CI opens the notebook in JupyterLab; it looks at the page of every recipe.
-IN_LAB = ("idle_gaps", "llm_overview")
+IN_LAB = ("llm_overview",)
 DRAWN = "document.documentElement.dataset.drawn"
 #: What a script of a name would have left, and elements that only a name would bring.
 TRACES = """[...document.querySelectorAll(
@@ -102,13 +102,15 @@ def figures_n(folder):
 
 def blank(pictures):
     """Return the figures that show next to nothing: axes alone have some ten shades of grey."""
-    return [(n, one) for n, one in enumerate(pictures) if one[0] < 20 or one[1] < 0.01]
+    return [
+        (n, picture) for n, picture in enumerate(pictures) if picture[0] < 20 or picture[1] < 0.01
+    ]
 
 
-def assert_quiet(page, own):
+def assert_quiet(page, prefix):
     """Check that nothing was run, asked or fetched that is not ours."""
-    assert page.told("Page.javascriptDialogOpening") == []
-    assert page.requested(lambda url: url.startswith(own)) == []
+    assert page.event_params("Page.javascriptDialogOpening") == []
+    assert page.requested(lambda url: url.startswith(prefix)) == []
     assert page.run(TRACES) == []
 
 
@@ -166,15 +168,15 @@ def test_the_page_draws_its_figures_and_none_is_blank(made, page, recipe):
     pictures = page.pictures(PLOTS)
     assert len(pictures) == wanted_n
     assert blank(pictures) == []
-    assert page.told("Runtime.exceptionThrown") == []
-    assert page.told("Log.entryAdded") == []
+    assert page.event_params("Runtime.exceptionThrown") == []
+    assert page.event_params("Log.entryAdded") == []
     assert_quiet(page, "file:")
     # Of all that plotly offers nothing sends a figure away.
     buttons = page.run(
         "[...document.querySelectorAll('.modebar-btn')].map(one => one.dataset.title)"
     )
     assert "Reset axes" in buttons
-    assert [one for one in buttons if re.search("share|cloud|send|edit", one, re.I)] == []
+    assert [button for button in buttons if re.search("share|cloud|send|edit", button, re.I)] == []
     # No table of the demo set is wider than the page.
     assert page.run(TOO_WIDE) == []
 
@@ -207,8 +209,8 @@ def test_the_overview_opens_with_a_timeline_that_names_the_first_finding(made, p
     assert shown["notes"][0].removeprefix("1  ") in first
     # A click on the finding's link zooms to its place, a click on it once more goes back there.
     link = "document.querySelector('a[href=\"#finding-1\"]')"
-    marks = [one for one in shown["marks"] if one[0] == 1]
-    low, high = min(one[1] for one in marks), max(one[2] for one in marks)
+    marks = [mark for mark in shown["marks"] if mark[0] == 1]
+    low, high = min(mark[1] for mark in marks), max(mark[2] for mark in marks)
     room = (high - low) / 4
     for _ in range(2):
         page.run(f"{link}.click()")
@@ -221,7 +223,7 @@ def test_the_overview_opens_with_a_timeline_that_names_the_first_finding(made, p
             "Plotly.relayout(document.querySelector('.js-plotly-plot'), 'xaxis.range', [0, 1])"
             ".then(() => true)"
         )
-    assert page.told("Runtime.exceptionThrown") == []
+    assert page.event_params("Runtime.exceptionThrown") == []
 
 
 def test_links_and_menus_of_the_page_work(made, page):
@@ -293,9 +295,9 @@ def test_jupyterlab_shows_the_figures_on_opening_and_runs_again(made, lab, lab_p
     lab_page.wait(f"!document.querySelector('.jp-Notebook {PLOTS}')")
     lab_page.run("jupyterapp.commands.execute('notebook:run-all-cells').then(() => true)")
     counts = lab_page.run(CODE_CELLS)
-    assert [one[0] for one in counts] == list(range(1, len(counts) + 1))
+    assert [cell[0] for cell in counts] == list(range(1, len(counts) + 1))
     # Every cell but the first, which imports, shows one thing, and none an error.
-    assert [one[1] for one in counts] == [[], *[["execute_result"]] * (len(counts) - 1)]
+    assert [cell[1] for cell in counts] == [[], *[["execute_result"]] * (len(counts) - 1)]
     drawn(lab_page, wanted_n)
     assert lab_page.run(f"document.querySelectorAll('.jp-Notebook {PLOTS}').length") == wanted_n
     assert_quiet(lab_page, lab.address)
@@ -323,8 +325,8 @@ def test_no_name_does_anything_on_the_page(made, page, recipe):
     hovered = page.run(HOVERS)
     assert len(hovered) >= least_n
     # Plotly sets text in tspans; elements of any other kind would be those of a name.
-    assert [one for one in hovered if set(one) - {"tspan"}] == []
-    assert page.told("Runtime.exceptionThrown") == []
+    assert [tags for tags in hovered if set(tags) - {"tspan"}] == []
+    assert page.event_params("Runtime.exceptionThrown") == []
     assert_quiet(page, "file:")
 
 
@@ -342,7 +344,9 @@ def test_a_name_that_is_let_loose_would_be_seen(page, tmp_path):
     )
     page.open((tmp_path / "page.html").as_uri())
     page.wait("document.querySelector('a') && document.readyState === 'complete'")
-    assert [one["message"] for one in page.told("Page.javascriptDialogOpening")] == ["1"]
+    assert [event["message"] for event in page.event_params("Page.javascriptDialogOpening")] == [
+        "1"
+    ]
     assert page.requested(lambda url: url.endswith("page.html")) == [(tmp_path / "x").as_uri()]
     assert len(page.run(TRACES)) == 2
 

@@ -119,8 +119,8 @@ def test_operations_add_up_to_the_tables(made, ask):
     assert len(rows) == 12
     assert ask("select count(*) > 1000 from args where key = 'args.duration_ns'") == [[1]]
     for process, op, count, total_ns in rows:
-        own = coverage.loc[rank_of(process), op]
-        assert (count, total_ns) == (own["total_n"], own["total_ns"])
+        row = coverage.loc[rank_of(process), op]
+        assert (count, total_ns) == (row["total_n"], row["total_ns"])
 
 
 def test_the_wall_split_the_path_and_findings_are_those_of_the_tables(made, ask):
@@ -132,11 +132,11 @@ def test_the_wall_split_the_path_and_findings_are_those_of_the_tables(made, ask)
             f"select process.name, slice.name, {LONG} from {SLICES} "
             f"where slice.category = '{category}' group by 1, 2"
         )
-        told = {(rank_of(process), name): total_ns for process, name, total_ns in rows}
-        assert told == {key: ns for key, ns in wanted.to_dict().items() if ns}
-    found = tables["findings"].dropna(subset=["rank", "window_start_ns"])
+        drawn = {(rank_of(process), name): total_ns for process, name, total_ns in rows}
+        assert drawn == {key: ns for key, ns in wanted.to_dict().items() if ns}
+    findings = tables["findings"].dropna(subset=["rank", "window_start_ns"])
     rows = ask(f"select slice.name from {SLICES} where slice.category = 'finding' order by 1")
-    assert [name for (name,) in rows] == sorted(found["title"])
+    assert [name for (name,) in rows] == sorted(findings["title"])
 
 
 def test_each_arrow_leads_from_a_launch_to_what_it_launched(ask):

@@ -65,10 +65,13 @@ def _row_id_column(path: Path, table: str, random: Random) -> str:
         with suppress(sqlite3.OperationalError):  # a name in two spellings
             _run(path, f'ALTER TABLE "{table}" ADD COLUMN "{name}" INTEGER')
     listed = _fields(path, table)
-    own = {name for name, _ in listed} & set(names)
-    _run(path, f'UPDATE "{table}" SET ' + ", ".join(f'"{name}" = {value}' for name in sorted(own)))
+    columns = {name for name, _ in listed} & set(names)
+    _run(
+        path,
+        f'UPDATE "{table}" SET ' + ", ".join(f'"{name}" = {value}' for name in sorted(columns)),
+    )
     remake(path)
-    return f"{sorted(own)} = {value}"
+    return f"{sorted(columns)} = {value}"
 
 
 def _computed(path: Path, table: str, random: Random) -> str:
@@ -82,8 +85,8 @@ def _computed(path: Path, table: str, random: Random) -> str:
         _run(path, f'ALTER TABLE "{table}" ADD COLUMN "more" INTEGER AS ("{name}") VIRTUAL')
         return f"more of {name}"
     how = random.choice(("VIRTUAL", "STORED"))
-    shape = ", ".join(f'"{one}" {was}' for one, was in listed)
-    stored = ", ".join(f'"{one}"' for one, _ in listed)
+    shape = ", ".join(f'"{column}" {was}' for column, was in listed)
+    stored = ", ".join(f'"{column}"' for column, _ in listed)
     _run(
         path,
         f'CREATE TABLE "copy" ("first" INTEGER AS ("{name}") {how}, {shape});'
@@ -123,7 +126,7 @@ def _pages(path: Path, table: str, random: Random) -> str:
 def _holes(path: Path, table: str, random: Random) -> str:
     """Number the rows with holes between them, or backwards."""
     taken = {name.lower() for name, _ in _fields(path, table)}
-    row_id = next(one for one in ("rowid", "_rowid_", "oid", "") if one not in taken)
+    row_id = next(alias for alias in ("rowid", "_rowid_", "oid", "") if alias not in taken)
     factor = random.choice((-1, 7, -(2**40), 2**50))
     _run(path, f'UPDATE "{table}" SET {row_id} = {row_id} * {factor}')
     return f"times {factor}"
@@ -168,7 +171,7 @@ def _copy_rows(database: sqlite3.Connection, table: str) -> None:
     listed = database.execute(f'PRAGMA old.table_xinfo("{table}")').fetchall()
     names = [f'"{row[1]}"' for row in listed if not row[6]]
     taken = {row[1].lower() for row in listed}
-    row_id = next((one for one in ("rowid", "_rowid_", "oid") if one not in taken), None)
+    row_id = next((alias for alias in ("rowid", "_rowid_", "oid") if alias not in taken), None)
     keyed = any(row[5] for row in listed)
     if row_id is not None and not keyed:
         names.append(row_id)

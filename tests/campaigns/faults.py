@@ -172,16 +172,16 @@ def leftovers(place: Place) -> list[str]:
 
 def told_well(after: After, codes: tuple[int, ...], most_lines: int = 3) -> list[str]:
     """Return what is wrong with an exit code and the lines."""
-    found = []
+    problems = []
     if after.code not in codes:
-        found.append(f"exit {after.code}: {after.said[-4:]}")
+        problems.append(f"exit {after.code}: {after.said[-4:]}")
     # A local cluster has words of its own for workers that it has to end.
     said = [line for line in after.said if "distributed.nanny - WARNING" not in line]
     if any("Traceback" in line or "fault of" in line for line in after.said):
-        found.append(f"told: {after.said[-3:]}")
+        problems.append(f"told: {after.said[-3:]}")
     if len(said) > most_lines:
-        found.append(f"{len(said)} lines: {said[:4]}")
-    return found
+        problems.append(f"{len(said)} lines: {said[:4]}")
+    return problems
 
 
 #: What parquet exports do not tell: which events were traced.
@@ -205,8 +205,8 @@ def next_run(place: Place, reference: Path, but: Collection[str] = ()) -> list[s
         after = run_recipe(place.recipe, *words, "--input", *inputs)
     finally:
         tempfile.tempdir = None
-    found = [f"the next run ends with {after.code}: {after.said}"] if after.code else []
-    return found + same_as(place.output, reference, but) + leftovers(place)
+    problems = [f"the next run ends with {after.code}: {after.said}"] if after.code else []
+    return problems + same_as(place.output, reference, but) + leftovers(place)
 
 
 def moment(place: Place, random: Random) -> None:
@@ -232,13 +232,13 @@ def _signalled(number: signal.Signals, group: bool) -> Fault:
         codes = {"SIGINT": (0, 130), "SIGTERM": (0, 143, -15), "SIGKILL": (0, -9)}[number.name]
         if place.nsys is not None:
             codes = (*codes, 1, -2, -15, 2)
-        found = [] if number == signal.SIGKILL else told_well(after, codes)
+        problems = [] if number == signal.SIGKILL else told_well(after, codes)
         if number != signal.SIGKILL and place.nsys is None:
-            found += [f"left: {name}" for name in leftovers(place)]
+            problems += [f"left: {name}" for name in leftovers(place)]
         if hashes(place.folder / "in") != before:
-            found.append("inputs changed")
-        found += next_run(place, reference)
-        return found
+            problems.append("inputs changed")
+        problems += next_run(place, reference)
+        return problems
 
     return fault
 
@@ -281,10 +281,10 @@ def _killed_in_mid_run(place: Place, reference: Path, random: Random) -> list[st
         killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
         # It may have ended before.
         within_s *= 0.7
-    found = [] if hashes(place.folder / "in") == before else ["inputs changed"]
+    problems = [] if hashes(place.folder / "in") == before else ["inputs changed"]
     if place.output.exists():
-        found += same_as(place.output, reference)
-    return found + next_run(place, reference)
+        problems += same_as(place.output, reference)
+    return problems + next_run(place, reference)
 
 
 def _limited(what: int, low: int, high: int) -> Fault:
@@ -296,9 +296,9 @@ def _limited(what: int, low: int, high: int) -> Fault:
         shutil.copytree(reference, place.output)
         process = place.start(lambda: resource.setrlimit(what, (limit, limit)))
         after = ended(process)
-        found = told_well(after, (0, 2), most_lines=2 * RANKS + 4)
-        found += [f"left: {name}" for name in leftovers(place)]
-        return found + same_as(place.output, reference) + next_run(place, reference)
+        problems = told_well(after, (0, 2), most_lines=2 * RANKS + 4)
+        problems += [f"left: {name}" for name in leftovers(place)]
+        return problems + same_as(place.output, reference) + next_run(place, reference)
 
     return fault
 
@@ -324,11 +324,11 @@ def _input_hurt(kind: str) -> Fault:
         else:
             shutil.move(place.folder / "in", place.folder / "elsewhere")
         after = ended(process)
-        found = told_well(after, (0, 2, 3), most_lines=2 * RANKS + 4)
-        found += [f"left: {name}" for name in leftovers(place)]
+        problems = told_well(after, (0, 2, 3), most_lines=2 * RANKS + 4)
+        problems += [f"left: {name}" for name in leftovers(place)]
         if after.code == 2 and place.output.exists():
-            found.append("exit 2 with a result")
-        return found
+            problems.append("exit 2 with a result")
+        return problems
 
     return fault
 
@@ -339,8 +339,8 @@ def _output_gone(place: Place, reference: Path, random: Random) -> list[str]:
     shutil.rmtree(place.folder / "work", ignore_errors=True)
     after = ended(process)
     (place.folder / "work").mkdir(exist_ok=True)
-    found = told_well(after, (0, 2))
-    return found + next_run(place, reference)
+    problems = told_well(after, (0, 2))
+    return problems + next_run(place, reference)
 
 
 def _temporary_gone(place: Place, reference: Path, random: Random) -> list[str]:
@@ -360,11 +360,11 @@ def _two_at_once(place: Place, reference: Path, random: Random) -> list[str]:
     processes = [place.start()]
     time.sleep(random.random() * 0.4)
     processes.append(place.start())
-    found = []
+    problems = []
     for process in processes:
-        found += told_well(ended(process), (0, 2))
-    found += [f"left: {name}" for name in leftovers(place)]
-    return found + same_as(place.output, reference)
+        problems += told_well(ended(process), (0, 2))
+    problems += [f"left: {name}" for name in leftovers(place)]
+    return problems + same_as(place.output, reference)
 
 
 def _fake_nsys(place: Place, *, seconds: float = 0.0, fails: bool = False) -> None:
@@ -400,8 +400,8 @@ def _export(kind: str) -> Fault:
             place.extra = ("--export-dir", str(place.folder / "exports"))
         if kind == "fails":
             after = ended(place.start())
-            found = told_well(after, (2,), most_lines=2 * RANKS + 2)
-            return found + [f"left: {name}" for name in leftovers(place)]
+            problems = told_well(after, (2,), most_lines=2 * RANKS + 2)
+            return problems + [f"left: {name}" for name in leftovers(place)]
         if kind == "twice":
             other = Place(place.folder, place.recipe, place.mode, None, 0, place.extra)
             other.environment = place.environment
@@ -411,12 +411,14 @@ def _export(kind: str) -> Fault:
             place.extra = (*words, "--output", str(place.folder / "work" / "second"))
             processes.append(place.start())
             place.extra = words
-            found = [one for process in processes for one in told_well(ended(process), (0,))]
-            found += [f"left: {name}" for name in leftovers(place)]
-            return found + [
-                one
+            problems = [
+                problem for process in processes for problem in told_well(ended(process), (0,))
+            ]
+            problems += [f"left: {name}" for name in leftovers(place)]
+            return problems + [
+                problem
                 for name in ("out", "second")
-                for one in same_as(place.folder / "work" / name, reference, _OF_EXPORTS)
+                for problem in same_as(place.folder / "work" / name, reference, _OF_EXPORTS)
             ]
         process = place.start()
         moment(place, random)
@@ -424,10 +426,10 @@ def _export(kind: str) -> Fault:
         if process.poll() is None:
             (os.killpg if kind == "killed" else os.kill)(process.pid, number)
         after = ended(process)
-        found = [] if kind == "killed" else told_well(after, (0, 130))
+        problems = [] if kind == "killed" else told_well(after, (0, 130))
         if kind != "killed":
-            found += [f"left: {name}" for name in leftovers(place)]
-        return found + next_run(place, reference, _OF_EXPORTS)
+            problems += [f"left: {name}" for name in leftovers(place)]
+        return problems + next_run(place, reference, _OF_EXPORTS)
 
     return fault
 
@@ -436,15 +438,15 @@ def _clock(place: Place, reference: Path, random: Random) -> list[str]:
     """Reports from the future or from long ago, exports older or newer than they are."""
     try:
         _fake_nsys(place)
-        found = []
+        problems = []
         for _ in range(2):
             then = random.choice((0, 1, time.time() + 10**8, time.time() - 10**8, 2**31 + 5))
             for path in (place.folder / "in").iterdir():
                 os.utime(path, (then, then))
-            found += told_well(ended(place.start()), (0,))
-            found += same_as(place.output, reference, _OF_EXPORTS)
+            problems += told_well(ended(place.start()), (0,))
+            problems += same_as(place.output, reference, _OF_EXPORTS)
             shutil.rmtree(place.output, ignore_errors=True)
-        return found + [f"left: {name}" for name in leftovers(place)]
+        return problems + [f"left: {name}" for name in leftovers(place)]
     finally:
         os.environ.pop("NSYS_DIR", None)
 
@@ -455,13 +457,13 @@ def _worker_killed(place: Place, reference: Path, random: Random) -> list[str]:
     process = place.start()
     time.sleep(_START_SECONDS + random.random() * 3 * place.usual_s)
     with contextlib.suppress(psutil.Error):
-        workers = [one for one in descendants(process) if "spawn_main" in str(one.cmdline())]
+        workers = [child for child in descendants(process) if "spawn_main" in str(child.cmdline())]
         if workers:
             random.choice(workers).kill()
     after = ended(process)
-    found = [] if after.code in (0, 4) else [f"exit {after.code}: {after.said[-3:]}"]
-    found += ["told a traceback"] if any("Traceback" in line for line in after.said) else []
-    return found + (same_as(place.output, reference) if after.code == 0 else [])
+    problems = [] if after.code in (0, 4) else [f"exit {after.code}: {after.said[-3:]}"]
+    problems += ["told a traceback"] if any("Traceback" in line for line in after.said) else []
+    return problems + (same_as(place.output, reference) if after.code == 0 else [])
 
 
 FAULTS: Mapping[str, Fault] = {
@@ -575,14 +577,14 @@ def main() -> int:
         recipe = random.choice(recipe_names())
         mode = random.choice(("none", "concurrent", "concurrent", "dask-futures"))
         folder = Path(tempfile.mkdtemp(prefix="faults-"))
-        found = inject(name, recipe, mode, folder, references, random, given.nsys)
+        problems = inject(name, recipe, mode, folder, references, random, given.nsys)
         tempfile.tempdir = None
         if given.only is None:
             shutil.rmtree(folder, ignore_errors=True)
         done[name] += 1
-        for one in found:
-            print("bad", number, name, recipe, mode, "|", ascii(one)[:900], flush=True)
-        bad_n += bool(found)
+        for problem in problems:
+            print("bad", number, name, recipe, mode, "|", ascii(problem)[:900], flush=True)
+        bad_n += bool(problems)
         if done.total() % _TOLD_EVERY == 0:
             print(f"{done.total()} injections, {bad_n} with problems", flush=True)
     shutil.rmtree(references)

@@ -56,7 +56,7 @@ def _limited_case(target: str, seed: int, number: int) -> Case:
         import traceback
 
         frames = traceback.extract_tb(error.__traceback__)[-4:]
-        where = " < ".join(f"{Path(one.filename).name}:{one.lineno}" for one in frames[::-1])
+        where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames[::-1])
         return "", [f"{type(error).__name__}: {error} at {where}"]
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -75,9 +75,9 @@ def _child(target: str, seed: int, first: int, cases_n: int, until: float) -> in
         if time.time() > until:
             break
         print("case", number, flush=True)
-        what, found = _limited_case(target, seed, number)
-        for one in found:
-            print("bad", number, ascii(one)[:600], "|", ascii(what)[:600], flush=True)
+        what, problems = _limited_case(target, seed, number)
+        for problem in problems:
+            print("bad", number, ascii(problem)[:600], "|", ascii(what)[:600], flush=True)
         print("done", number, flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if peak > _PEAK_BYTES:
@@ -131,9 +131,9 @@ def main() -> int:
         return _child(given.target, given.seed, given.first, _BATCH_CASES, given.until)
     if given.only is not None:
         folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
-        what, found = run_case(given.target, given.seed, given.only, folder)
-        print(folder, what, *found, sep="\n")
-        return 1 if found else 0
+        what, problems = run_case(given.target, given.seed, given.only, folder)
+        print(folder, what, *problems, sep="\n")
+        return 1 if problems else 0
     return _campaign(given.target, given.seed, given.seconds)
 
 

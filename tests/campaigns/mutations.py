@@ -132,9 +132,9 @@ def _renamed(database: sqlite3.Connection, table: str, random: Random) -> str:
 def _exchanged(database: sqlite3.Connection, table: str, random: Random) -> str:
     """Exchange two columns of all rows."""
     _without_constraints(database, table)
-    one, other = (random.choice(_columns(database, table)) for _ in range(2))
-    database.execute(f'UPDATE "{table}" SET "{one}" = "{other}", "{other}" = "{one}"')
-    return f"{one} and {other}"
+    column, other = (random.choice(_columns(database, table)) for _ in range(2))
+    database.execute(f'UPDATE "{table}" SET "{column}" = "{other}", "{other}" = "{column}"')
+    return f"{column} and {other}"
 
 
 def _declared(database: sqlite3.Connection, table: str, random: Random) -> str:
@@ -235,9 +235,9 @@ def mutate_parquet(folder: Path, random: Random) -> list[str]:
         except (pa.ArrowException, OSError, OverflowError):
             continue
     if random.random() < 0.1:
-        one, other = (random.choice(sorted(folder.glob("*.parquet"))) for _ in range(2))
-        one.write_bytes(other.read_bytes())
-        done.append(f"{one.stem} is {other.stem}")
+        target, other = (random.choice(sorted(folder.glob("*.parquet"))) for _ in range(2))
+        target.write_bytes(other.read_bytes())
+        done.append(f"{target.stem} is {other.stem}")
     if random.random() < 0.1:
         gone = random.choice(sorted(folder.glob("*.parquet")))
         gone.unlink()
@@ -273,14 +273,14 @@ def _changed(table: pa.Table, random: Random) -> tuple[str, pa.Table]:
         return f"{name} as {to}", table.set_column(place, name, column.cast(to, safe=False))
     if kind == "cells":
         value = random.choice(_CELLS)
-        values = [value if row % 3 == 1 else one for row, one in enumerate(column.to_pylist())]
+        values = [value if row % 3 == 1 else cell for row, cell in enumerate(column.to_pylist())]
         cells = pa.array(values, column.type)
         return f"{name} = {value!r:.40}", table.set_column(place, pa.field(name, cells.type), cells)
     if kind == "dictionary":
         encoded = column.dictionary_encode()
         return f"{name} encoded", table.set_column(place, pa.field(name, encoded.type), encoded)
     if kind == "list":
-        lists = pa.array([[one] for one in column.to_pylist()], pa.list_(column.type))
+        lists = pa.array([[cell] for cell in column.to_pylist()], pa.list_(column.type))
         return f"lists of {name}", table.set_column(place, pa.field(name, lists.type), lists)
     if kind == "gone":
         return f"no {name}", table.remove_column(place)

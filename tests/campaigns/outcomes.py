@@ -48,29 +48,33 @@ def run_recipe(recipe: str, *words: object) -> Ended:
 
 def problems(ended: Ended, recipe: str, output: Path) -> list[str]:
     """Return what is wrong with how a run ended; nothing, if it is as it should be."""
-    found = [f"said: {line}" for line in ended.said if not line.isprintable()]
-    found += [f"a long line: {line[:200]}" for line in ended.said if len(line) > _LONGEST_LINE]
-    found += [f"said: {line}" for line in ended.said if "fault of" in line or "Traceback" in line]
+    faults = [f"said: {line}" for line in ended.said if not line.isprintable()]
+    faults += [f"a long line: {line[:200]}" for line in ended.said if len(line) > _LONGEST_LINE]
+    faults += [f"said: {line}" for line in ended.said if "fault of" in line or "Traceback" in line]
     if ended.code == 2:
         if output.exists():
-            found.append("exit 2 with an output folder")
+            faults.append("exit 2 with an output folder")
         if not any("error: " in line for line in ended.said):
-            found.append(f"exit 2 without a line: {ended.said}")
+            faults.append(f"exit 2 without a line: {ended.said}")
     elif ended.code in (0, 3):
-        found += _wrong_sums(recipe, output)
+        faults += _wrong_sums(recipe, output)
     else:
-        found.append(f"exit {ended.code}: {ended.said}")
+        faults.append(f"exit {ended.code}: {ended.said}")
     left = [path.name for path in output.parent.iterdir() if path.name.startswith(".")]
-    return [*found, *(f"left behind: {name}" for name in left)]
+    return [*faults, *(f"left behind: {name}" for name in left)]
 
 
 def _wrong_sums(recipe: str, output: Path) -> list[str]:
+    """Return what does not add up in a result, and in those of an overview's recipes."""
     written = {file.stem: pq.read_table(file) for file in sorted(output.glob("*.parquet"))}
-    found = [f"{name}: {odd}" for name, table in written.items() for odd in _odd_cells(table)]
+    problems = [f"{name}: {odd}" for name, table in written.items() for odd in _odd_cells(table)]
     tables = _Frames(written)
-    for name, check in {"coverage": _coverage, **_CHECKS.get(recipe, {})}.items():
-        found += [f"{name}: {problem}" for problem in check(tables[name], tables)]
-    return found
+    of_time: Mapping[str, Check] = {"wall": _wall} if "wall" in written else {}
+    for name, check in {"coverage": _coverage, **of_time, **_CHECKS[recipe]}.items():
+        problems += [f"{name}: {problem}" for problem in check(tables[name], tables)]
+    for part in sorted(set(_CHECKS) & {file.name for file in output.iterdir()}):
+        problems += [f"{part}/{problem}" for problem in _wrong_sums(part, output / part)]
+    return problems
 
 
 class _Frames:
@@ -106,9 +110,9 @@ def _adds_up(table: pd.DataFrame, whole: str, *parts: str) -> Iterator[str]:
         yield f"{whole} is not the sum of its parts in {len(wrong)} rows: {shown}"
 
 
-def _same_total(one: pd.DataFrame, other: pd.DataFrame, *columns: str) -> Iterator[str]:
+def _same_total(first: pd.DataFrame, other: pd.DataFrame, *columns: str) -> Iterator[str]:
     for column in columns:
-        left, right = (int(table[column].fillna(0).sum()) for table in (one, other))
+        left, right = (int(table[column].fillna(0).sum()) for table in (first, other))
         if left != right:
             yield f"{column}: {left} in all, and {right} in the parts"
 
@@ -181,8 +185,8 @@ def _diff_kernels(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
     columns = ("change_ns", "count_effect_ns", "per_call_effect_ns")
     yield from _same_total(table, tables["categories"], *columns)
     yield from _same_total(tables["ranks"], tables["rank_kernels"], *columns)
-    one, other = table["input_total_ns"].sum(), table["baseline_total_ns"].sum()
-    if int(one - other) != int(table["change_ns"].sum()):
+    input_ns, other = table["input_total_ns"].sum(), table["baseline_total_ns"].sum()
+    if int(input_ns - other) != int(table["change_ns"].sum()):
         yield "the change is not the difference of both runs"
 
 
@@ -198,7 +202,52 @@ def _collectives(table: pd.DataFrame, _: Tables) -> Iterator[str]:
     yield from _adds_up(known, "total_ns", "wait_ns", "transfer_rank_ns", "end_skew_ns")
 
 
+def _wall(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    gpus = table.groupby(["rank", "device_id"])
+    wrong = gpus["time_ns"].sum() != gpus["span_ns"].first()
+    if wrong.any():
+        yield f"the classes of {int(wrong.sum())} GPUs are not their span"
+
+
+_STATES = ("busy_compute_ns", "busy_communication_ns", "busy_copy_ns", "overhead_ns", "idle_ns")
+#: Columns of device_steps that are no class of time on the path.
+_NO_CLASSES = {*_STATES, "start_ns", "end_ns", "window_ns", "compute_absent_ns", "certain_ns"}
+
+
+def _classes(table: pd.DataFrame) -> list[str]:
+    return [
+        name for name in table if name.endswith("_ns") and name not in {*_NO_CLASSES, "wall_ns"}
+    ]
+
+
+def _job_steps(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    yield from _adds_up(table, "wall_ns", *_classes(table))
+    yield from _bounded(table, "certain_ns", "wall_ns")
+
+
+def _device_steps(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    yield from _adds_up(table, "window_ns", *_STATES)
+    yield from _adds_up(table, "window_ns", *_classes(table))
+    yield from _bounded(table, "certain_ns", "window_ns")
+
+
+def _bounded(table: pd.DataFrame, part: str, whole: str) -> Iterator[str]:
+    if ((table[part] < 0) | (table[part] > table[whole])).any():
+        yield f"{part} is below 0 or above {whole}"
+
+
+def _gpus(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    parts = ("compute_ns", "communication_ns", "copies_ns", "profiler_ns", "idle_ns")
+    yield from _adds_up(table, "span_ns", *parts)
+
+
+def _opportunities(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    yield from _bounded(table, "gain_ns", "span_ns")
+
+
 _CHECKS: Mapping[str, Mapping[str, Check]] = {
+    "llm_overview": {"ranks": _gpus, "opportunities": _opportunities},
+    "step_budget": {"job_steps": _job_steps, "device_steps": _device_steps},
     "llm_hotspots": {"kernels": _kernels, "overlap": _overlap, "rank_apis": _apis},
     "idle_gaps": {"devices": _idle_devices},
     "nvtx_phase_attribution": {"phases": _phases},
@@ -226,13 +275,13 @@ def differs_from_rows(report: Path, output: Path) -> list[str]:
     coverage = pd.read_parquet(output / "coverage.parquet")
     kernels = coverage[coverage["op"] == "kernel"]
     counted = (int(kernels["total_n"].sum()), int(kernels["total_ns"].sum()))
-    found = []
+    faults = []
     if counted != (sane_n, total_ns):
-        found.append(f"{counted} kernels and ns are counted, the rows say {(sane_n, total_ns)}")
+        faults.append(f"{counted} kernels and ns are counted, the rows say {(sane_n, total_ns)}")
     if int(kernels["broken_n"].sum()) + sane_n != len(rows) and len(kernels):
         broken_n = int(kernels["broken_n"].sum())
-        found.append(f"of {len(rows)} rows {sane_n} are sound, {broken_n} broken")
-    return found
+        faults.append(f"of {len(rows)} rows {sane_n} are sound, {broken_n} broken")
+    return faults
 
 
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"

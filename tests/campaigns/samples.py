@@ -38,8 +38,8 @@ def sample_report(random: Random, *, scale: int = 1) -> TraceBuilder:
         report.process(pid=pid)
         _add_process(report, pid, random)
     if random.random() < 0.03:
-        names = [f"kernel_{one}" for one in range(_MANY_NAMES * scale)]
-        starts = [9 * one for one in range(len(names))]
+        names = [f"kernel_{number}" for number in range(_MANY_NAMES * scale)]
+        starts = [9 * number for number in range(len(names))]
         ends = [start + 5 for start in starts]
         report.kernels(names, range(len(names)), start_ns=starts, end_ns=ends)
     if random.random() < 0.03:
@@ -67,7 +67,7 @@ def _add_process(report: TraceBuilder, pid: int, random: Random) -> None:
         report.free(1 << 20, address=4096, at_ns=now_ns + 9, call=(now_ns + 8, now_ns + 10))
     if random.random() < 0.3:
         values = [random.randint(0, 100) for _ in range(5)]
-        times_ns = [now_ns - 10 * one for one in range(5)][::-1]
+        times_ns = [now_ns - 10 * number for number in range(5)][::-1]
         report.gpu_metrics({"SM Active [Throughput %]": values}, times_ns=times_ns)
 
 

@@ -72,7 +72,7 @@ def fuzz_pages(random: Random, folder: Path) -> Case:
             declared = database.execute("PRAGMA table_xinfo(t)").fetchall()
             if len(declared) != columns_n:
                 return what, []  # the caller knows how many there are, and so does the reader
-            names = ", ".join(f"coalesce(c{one}, {NULL_INT})" for one in wanted)
+            names = ", ".join(f"coalesce(c{number}, {NULL_INT})" for number in wanted)
             # Pages that lead in circles would fill the memory.
             most_rows = path.stat().st_size
             rows = database.execute(f"SELECT {names} FROM t").fetchmany(most_rows)
@@ -110,7 +110,7 @@ def _write_table(path: Path, columns_n: int, random: Random) -> str:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.executescript(f"PRAGMA page_size = {page_bytes}; PRAGMA synchronous=OFF; BEGIN")
         kinds = [random.choice(("INTEGER", "INT", "BIGINT", "")) for _ in range(columns_n)]
-        shape = ", ".join(f"c{one} {kind}" for one, kind in enumerate(kinds))
+        shape = ", ".join(f"c{number} {kind}" for number, kind in enumerate(kinds))
         database.execute(f"CREATE TABLE t ({shape})")
         marks = ",".join("?" * columns_n)
         cells = ([cell(bits) for bits in widths] for _ in range(rows_n))
@@ -142,10 +142,10 @@ def fuzz_sqlite(random: Random, folder: Path) -> Case:
     # The same table through the pages, or through the driver.
     large = random.choice((1, 1_000_000_000))
     with mock.patch.object(sqlite_report, "_LARGE_ROWS", large):
-        case, found = _analysed(path, folder, random)
+        case, faults = _analysed(path, folder, random)
     if path.read_bytes() != before:
-        found.append("the input was changed")
-    return f"{'; '.join(done)}; large from {large}; {case}", found
+        faults.append("the input was changed")
+    return f"{'; '.join(done)}; large from {large}; {case}", faults
 
 
 def fuzz_parquet(random: Random, folder: Path) -> Case:
@@ -160,8 +160,8 @@ def fuzz_parquet(random: Random, folder: Path) -> Case:
         others = [random.choice(files).read_bytes()]
         file.write_bytes(damage_bytes(file.read_bytes(), random, others))
         done.append(f"bytes of {file.stem}")
-    case, found = _analysed(path, folder, random)
-    return f"{'; '.join(done)}; {case}", found
+    case, faults = _analysed(path, folder, random)
+    return f"{'; '.join(done)}; {case}", faults
 
 
 def fuzz_sqlite_reader(random: Random, folder: Path) -> Case:
@@ -174,7 +174,7 @@ def fuzz_sqlite_reader(random: Random, folder: Path) -> Case:
         path.write_bytes(damage_bytes(path.read_bytes(), random))
         done.append("bytes")
     large = random.choice((1, 1_000_000_000))
-    found = []
+    faults = []
     try:
         with (
             mock.patch.object(sqlite_report, "_LARGE_ROWS", large),
@@ -183,12 +183,12 @@ def fuzz_sqlite_reader(random: Random, folder: Path) -> Case:
         ):
             database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
             for name in table_names():
-                found += _differs_from_sqlite(report, name, database)
+                faults += _differs_from_sqlite(report, name, database)
             read_facts(report)
             report.texts(np.array([0, 1, 2, 2**63 - 1, -5]))
     except ReportError as error:
         done.append(error.message)
-    return f"{'; '.join(done)}; large from {large}", found
+    return f"{'; '.join(done)}; large from {large}", faults
 
 
 def _differs_from_sqlite(
@@ -198,20 +198,20 @@ def _differs_from_sqlite(
     source = table_source(name)
     try:
         there = report.columns(name)
-        columns = [one for one, exported in source.columns.items() if exported in there]
+        columns = [column for column, exported in source.columns.items() if exported in there]
         table = report.read(name, columns) if columns else None
     except ReportError:
         return []
     if table is None:
         return []
-    names = ", ".join(f'"{source.columns[one]}"' for one in columns)
+    names = ", ".join(f'"{source.columns[column]}"' for column in columns)
     try:
         order = _in_key_order(database, source.nsys)
         query = f'SELECT {names} FROM "{source.nsys}" NOT INDEXED{order}'
         rows = database.execute(query).fetchall()
     except sqlite3.Error as error:
         return [f"{name}: read, and SQLite says {error}"]
-    found = []
+    faults = []
     for place, column in enumerate(columns):
         if source.is_text(column) and not all(isinstance(row[place], str | None) for row in rows):
             continue  # the driver writes out what is no text in its own way
@@ -219,8 +219,8 @@ def _differs_from_sqlite(
         said = [None if row[place] in null else row[place] for row in rows]
         read = [None if value in null else value for value in table[column].tolist()]
         if read != said and not _damaged(database):
-            found.append(f"{name}.{column}: {read[:9]} is read, SQLite says {said[:9]}")
-    return found
+            faults.append(f"{name}.{column}: {read[:9]} is read, SQLite says {said[:9]}")
+    return faults
 
 
 def _in_key_order(database: sqlite3.Connection, table: str) -> str:
@@ -253,39 +253,39 @@ def fuzz_parquet_reader(random: Random, folder: Path) -> Case:
         file = random.choice(sorted(path.glob("*.parquet")))
         file.write_bytes(damage_bytes(file.read_bytes(), random))
         done.append(f"bytes of {file.stem}")
-    found = []
+    faults = []
     try:
         with ParquetReport(path) as report:
             for name in table_names():
-                found += _differs_from_arrow(report, name)
+                faults += _differs_from_arrow(report, name)
             read_facts(report)
             report.texts(np.array([0, 1, 2, 2**63 - 1, -5]))
     except ReportError as error:
         done.append(error.message)
-    return "; ".join(done), found
+    return "; ".join(done), faults
 
 
 def _differs_from_arrow(report: ParquetReport, name: str) -> list[str]:
     source = table_source(name)
     try:
         there = report.columns(name)
-        columns = [one for one, nsys in source.columns.items() if nsys in there]
+        columns = [column for column, nsys in source.columns.items() if nsys in there]
         table = report.read(name, columns) if columns else None
     except ReportError:
         return []
     if table is None:
         return []
-    names = sorted({source.columns[one] for one in columns})
+    names = sorted({source.columns[column] for column in columns})
     arrow = pq.ParquetFile(report.path / f"{source.nsys}.parquet").read(columns=names)
-    found = []
+    faults = []
     for column in columns:
         if source.is_text(column):
             continue  # what is no UTF-8 cannot be compared so simply
         said = [signed(value) for value in arrow[source.columns[column]].to_pylist()]
         read = [None if value == NULL_INT else value for value in table[column].tolist()]
         if read != [None if value == NULL_INT else value for value in said]:
-            found.append(f"{name}.{column}: {read[:9]} is read, Arrow says {said[:9]}")
-    return found
+            faults.append(f"{name}.{column}: {read[:9]} is read, Arrow says {said[:9]}")
+    return faults
 
 
 def _analysed(path: Path, folder: Path, random: Random) -> Case:
@@ -305,11 +305,11 @@ def _analysed(path: Path, folder: Path, random: Random) -> Case:
     written = mock.patch.object(report_files, "write_report", return_value=((), {}))
     with contextlib.nullcontext() if random.random() < 0.15 else written:
         ended = run_recipe(recipe, *words, "--input", *inputs)
-    found = problems(ended, recipe, output)
-    if not found and len(inputs) == 1 and "--ranks" not in words and ended.code == 0:
-        found = differs_from_rows(path, output)
+    faults = problems(ended, recipe, output)
+    if not faults and len(inputs) == 1 and "--ranks" not in words and ended.code == 0:
+        faults = differs_from_rows(path, output)
     shutil.rmtree(output, ignore_errors=True)
-    return f"{recipe} {' '.join(map(str, words[2:]))}, {len(inputs)} reports", found
+    return f"{recipe} {' '.join(map(str, words[2:]))}, {len(inputs)} reports", faults
 
 
 _EXTRA: tuple[tuple[list[object], float], ...] = (
@@ -349,7 +349,7 @@ def _text(random: Random) -> str:
 
 def fuzz_names(random: Random, folder: Path) -> Case:
     """No name of a kernel, a range or a call stops or delays what is told from names."""
-    name, found = _text(random), []
+    name, faults = _text(random), []
     clean = name.encode("utf-8", "backslashreplace").decode("utf-8")
     rules = {engine: load_rules(engine) for engine in ENGINES}
     readers: dict[str, Callable[[], object]] = {
@@ -369,12 +369,12 @@ def fuzz_names(random: Random, folder: Path) -> Case:
         try:
             read()
         except Exception as error:  # noqa: BLE001
-            found.append(f"{reader}: {type(error).__name__}: {error}")
+            faults.append(f"{reader}: {type(error).__name__}: {error}")
         if (took := time.process_time() - begun) > _NAME_SECONDS:
-            found.append(f"{reader}: takes {took:.1f} s")
+            faults.append(f"{reader}: takes {took:.1f} s")
     if "`" in "".join(part for _, part in spans(quoted(clean))):
-        found.append("a name ends its own quotation")
-    return f"{name!r:.200}", found
+        faults.append("a name ends its own quotation")
+    return f"{name!r:.200}", faults
 
 
 _TEXT_OPTIONS = (
@@ -409,15 +409,15 @@ def fuzz_options(random: Random, folder: Path) -> Case:
 def _refused_well(
     ended: Ended, folder: Path, before: set[str], output: Path, option: str
 ) -> list[str]:
-    found = [f"said: {line}" for line in ended.said if "Traceback" in line or "fault of" in line]
+    faults = [f"said: {line}" for line in ended.said if "Traceback" in line or "fault of" in line]
     if ended.code not in (0, 1, 2, 3):
-        found.append(f"exit {ended.code}: {ended.said}")
+        faults.append(f"exit {ended.code}: {ended.said}")
     made = {path.name for path in folder.iterdir()} - before
     if ended.code == 2 and made:
-        found.append(f"exit 2, and there is {sorted(made)}")
+        faults.append(f"exit 2, and there is {sorted(made)}")
     if any(name.startswith(".") for name in made) and option != "--output":
-        found.append(f"left behind: {sorted(made)}")
-    return found
+        faults.append(f"left behind: {sorted(made)}")
+    return faults
 
 
 def _value(random: Random, depth: int = 0) -> Any:
@@ -445,15 +445,15 @@ def fuzz_files(random: Random, folder: Path) -> Case:
     if random.random() < 0.5:
         raw = damage_bytes(raw, random)
     file.write_bytes(raw)
-    found = []
+    faults = []
     for read in (read_phase_map, read_weights):
         try:
             read(str(file))
         except UsageError:
             pass
         except Exception as error:  # noqa: BLE001
-            found.append(f"{read.__name__}: {type(error).__name__}: {error}")
-    return f"{raw[:150]!r}", found + _record_refused(raw, folder, random)
+            faults.append(f"{read.__name__}: {type(error).__name__}: {error}")
+    return f"{raw[:150]!r}", faults + _record_refused(raw, folder, random)
 
 
 def _record_refused(raw: bytes, folder: Path, random: Random) -> list[str]:
@@ -467,14 +467,14 @@ def _record_refused(raw: bytes, folder: Path, random: Random) -> list[str]:
     report = sample_report(random).write_sqlite(folder / "rank0.sqlite")
     words = ["--output", out, "--force-overwrite", "--input", report]
     ended = run_recipe("idle_gaps", *words)
-    found = [] if (out / "precious.txt").exists() else ["a file that is not ours is gone"]
+    faults = [] if (out / "precious.txt").exists() else ["a file that is not ours is gone"]
     if ended.code != 2 or len(ended.said) != 1 or "fault of" in ended.said[0]:
-        found.append(f"exit {ended.code}: {ended.said}")
+        faults.append(f"exit {ended.code}: {ended.said}")
     words = ["--output", folder / "other", "--rank-map", rank_map, "--input", report]
     ended = run_recipe("idle_gaps", *words)
     if ended.code not in (0, 2) or any("fault of" in line for line in ended.said):
-        found.append(f"--rank-map: exit {ended.code}: {ended.said}")
-    return found
+        faults.append(f"--rank-map: exit {ended.code}: {ended.said}")
+    return faults
 
 
 def fuzz_pattern(random: Random, folder: Path) -> Case:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from random import Random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from campaigns.faults import FAULTS, inject
 from campaigns.fuzz import run_case
+from campaigns.outcomes import Ended, problems
 from campaigns.targets import TARGETS
+from effort import nightly_but
 
 #: Cases of each target, some seconds in all.
 CASES = {
@@ -25,7 +31,7 @@ CASES = {
 #: Reported by long campaigns: (target, seed, number). The first: an index of a table WITHOUT ROWID
 #: covers the columns, and SQLite answers in its order unless asked for that of the key.
 REPEATED = [("sqlite-reader", 2611, 44)]
-#: The others start commands of their own.
+#: The others start commands of their own, some of these for CI as well.
 QUICK_FAULTS = (
     "killed between renames",
     "killed in mid-run",
@@ -45,19 +51,46 @@ def test_hostile_input_gives_right_numbers_or_one_line(tmp_path, target):
     for number in range(CASES[target]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        what, found = run_case(target, 0, number, folder)
-        assert found == [], f"case {number}: {what}"
+        what, faults = run_case(target, 0, number, folder)
+        assert faults == [], f"case {number}: {what}"
 
 
 @pytest.mark.parametrize(("target", "seed", "number"), REPEATED)
 def test_a_case_that_a_campaign_reported_stays_explained(tmp_path, target, seed, number):
-    what, found = run_case(target, seed, number, tmp_path)
-    assert found == [], what
+    what, faults = run_case(target, seed, number, tmp_path)
+    assert faults == [], what
 
 
-@pytest.mark.parametrize("name", QUICK_FAULTS)
+@pytest.mark.parametrize("name", nightly_but(QUICK_FAULTS, QUICK_FAULTS[:2]))
 def test_nothing_is_lost_or_left_by_what_happens_to_a_run(tmp_path, name):
     assert name in FAULTS
     work, references = tmp_path / "work", tmp_path / "references"
     work.mkdir()
     assert inject(name, "idle_gaps", "none", work, references, Random(0)) == []
+
+
+WRONG_NUMBERS = [
+    ("step_budget", "job_steps", "compute_ns"),
+    ("step_budget", "device_steps", "idle_ns"),
+    ("step_budget", "device_steps", "unknown_ns"),
+    ("llm_overview", "ranks", "copies_ns"),
+    ("llm_overview", "wall", "time_ns"),
+    ("llm_overview", "opportunities", "gain_ns"),
+    ("llm_overview", "step_budget/job_steps", "unknown_ns"),
+    ("llm_overview", "tail_stats/tails", "launches_n"),
+]
+
+
+@pytest.mark.parametrize(("recipe", "table", "column"), WRONG_NUMBERS)
+def test_a_wrong_number_in_a_table_is_reported(shared_runs, tmp_path, recipe, table, column):
+    ended, output = shared_runs.run("demo", recipe)
+    result = tmp_path / "out"
+    shutil.copytree(output, result)
+    assert problems(Ended(ended.code, ()), recipe, result) == []
+    file = result / f"{table}.parquet"
+    cells = pq.read_table(file)
+    numbers = cells[column].to_numpy().copy()
+    numbers[0] += 10**12
+    place = cells.column_names.index(column)
+    pq.write_table(cells.set_column(place, column, pa.array(numbers)), file)
+    assert any(Path(table).name in problem for problem in problems(Ended(0, ()), recipe, result))

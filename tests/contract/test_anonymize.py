@@ -10,9 +10,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from command_line import rows, run
-from effort import a_few_recipes
+from effort import nightly_but
 from quick_run import quick_run
 
+from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.report.anonymous import anonymous
 from nsys_llm.testing.trace_builder import TraceBuilder
 
@@ -83,58 +84,58 @@ def command(recipe: str, home: Path, output: Path, *options: str) -> list[object
     return [*words, "--input", *inputs]
 
 
-@pytest.mark.parametrize("recipe", a_few_recipes())
+@pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ["llm_overview"]))
 def test_no_byte_of_any_output_names_the_owner(tmp_path, recipe):
     out = tmp_path / "out"
     ended = run(*command(recipe, tmp_path, out, "--anonymize"), recipe=recipe)
     assert ended.code == 0, ended.said
-    found = outputs(out)
-    holding = [name for name, text in found.items() if MARKER in (name + text).lower()]
-    assert (len(found) > 10, holding) == (True, [])
+    texts = outputs(out)
+    holding = [name for name, text in texts.items() if MARKER in (name + text).lower()]
+    assert (len(texts) > 10, holding) == (True, [])
     assert not [line for line in ended.printed if MARKER in line]
     # That is no accident: the report is about these names, and labels stand for the others.
-    assert KERNEL in found["report.md"]
+    assert KERNEL in texts["report.md"]
     hosts = {row["host"] for row in rows(out, "files")} - {None}
     assert hosts == {"host-1", "host-2"}
     # What cannot be read is told to whoever runs the command, and to nobody else.
     assert [line for line in ended.errors if MARKER in line]
 
 
-@pytest.mark.parametrize("recipe", ["step_budget", "llm_overview"])
+@pytest.mark.parametrize("recipe", nightly_but(["step_budget", "llm_overview"], ["step_budget"]))
 def test_no_byte_of_any_output_has_a_name_typed_for_a_replay(tmp_path, recipe):
     out = tmp_path / "out"
     asked = [f"kernel:{MARKER}=0.5", f"rank:{MARKER}_rank0", "host=0.5", f"kernel:{KERNEL}=0.5"]
     words = [word for text in asked for word in ("--what-if", text)]
     ended = run(*command(recipe, tmp_path, out, "--anonymize", *words), recipe=recipe)
     assert ended.code == 0, ended.said
-    found = outputs(out)
-    assert [name for name, text in found.items() if MARKER in (name + text).lower()] == []
+    texts = outputs(out)
+    assert [name for name, text in texts.items() if MARKER in (name + text).lower()] == []
     assert not [line for line in ended.printed if MARKER in line]
     record = json.loads((out / "report.json").read_text("utf-8"))
     assert record["options"]["what_if"][:3] == ["kernel:text-1=0.5", "rank:text-2", "host=0.5"]
 
 
-@pytest.mark.parametrize("recipe", a_few_recipes())
+@pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ["trace_diff"]))
 def test_without_it_they_are_there_and_no_folder_is(tmp_path, recipe):
     out = tmp_path / "out"
     assert run(*command(recipe, tmp_path, out), recipe=recipe).code == 0
-    found = outputs(out)
-    assert f"{MARKER}-node1" in found["files.parquet"]
-    assert f"{MARKER}_rank0" in found["files.parquet"]
+    texts = outputs(out)
+    assert f"{MARKER}-node1" in texts["files.parquet"]
+    assert f"{MARKER}_rank0" in texts["files.parquet"]
     folder = os.fspath(tmp_path)
-    holding = [name for name, text in found.items() if folder in text]
+    holding = [name for name, text in texts.items() if folder in text]
     # These hold the inputs' paths by design; one of a comparison lies in that of an overview.
     assert {Path(name).suffix for name in holding} == {".nsys-analysis"}
 
 
-@pytest.mark.parametrize("recipe", ["llm_hotspots", "trace_diff"])
+@pytest.mark.parametrize("recipe", nightly_but(["llm_hotspots", "trace_diff"], ["trace_diff"]))
 def test_labels_are_the_only_difference(tmp_path, recipe):
     words = command(recipe, tmp_path, tmp_path / "plain")
     assert run(*words, recipe=recipe).code == 0
     words[1] = tmp_path / "labels"
     assert run(*words, "--anonymize", recipe=recipe).code == 0
     for path in sorted((tmp_path / "plain").glob("*.parquet")):
-        table, other = (pq.read_table(tmp_path / one / path.name) for one in ("plain", "labels"))
+        table, other = (pq.read_table(tmp_path / kind / path.name) for kind in ("plain", "labels"))
         assert table.schema == other.schema
         numbers = [
             field.name for field in table.schema if str(field.type) in ("int64", "double", "bool")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 
 import pytest
+from effort import nightly_but
 from rendered import PLOTLY, Markup, read_notebook, shown_by
 from results import read_report
 from shared_runs import COLUMNS_N, LINES_N, whole_run
@@ -12,6 +14,8 @@ from shared_runs import COLUMNS_N, LINES_N, whole_run
 from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.report.findings import CAPTURE
 
+#: Recipes that CI runs on a real trace.
+REAL_IN_CI = ("llm_overview", "trace_diff")
 #: An end of a sentence before another; no number and no name has a blank after its full stop.
 SENTENCE = re.compile(r"\.\s+(?=[A-Z])")
 #: Above the findings: how many there are, or of the overview what their gains are part of.
@@ -23,20 +27,21 @@ KEPT = {"a", "b", "code", "details", "li", "p", "span", "summary", "table", "tbo
 KEPT |= {"tr", "ul"}
 
 
-@pytest.fixture(params=["demo", "names", "real"])
-def kind(request):
-    return request.param
-
-
 def real_run(recipe, traces, folder):
     ranks = traces / "h100_mfu_ranks"
     sides = ("before", "after") if recipe == "trace_diff" else ("before",)
     return whole_run(recipe, [ranks / side for side in sides], folder / "out"), folder / "out"
 
 
-@pytest.mark.parametrize("recipe", recipe_names())
+CASES = [*product(("demo", "names", "real"), recipe_names())]
+
+
+@pytest.mark.parametrize(
+    ("kind", "recipe"),
+    nightly_but(CASES, [case for case in CASES if case[0] != "real" or case[1] in REAL_IN_CI]),
+)
 def test_the_answer_is_two_sentences_and_fits_one_screen_with_all_else(
-    shared_runs, kind, recipe, request, tmp_path
+    shared_runs, request, tmp_path, kind, recipe
 ):
     if kind == "real":
         ended, out = real_run(recipe, request.getfixturevalue("traces"), tmp_path)
@@ -50,7 +55,7 @@ def test_the_answer_is_two_sentences_and_fits_one_screen_with_all_else(
     assert max(map(len, lines[:-1])) <= COLUMNS_N
     report = read_report(out)["report"]
     assert len(SENTENCE.split(report["answer"])) <= SENTENCES_N.get(recipe, 2)
-    if any(one["kind"] != CAPTURE for one in report["findings"]):
+    if any(finding["kind"] != CAPTURE for finding in report["findings"]):
         assert re.search(HEADING, shown, re.M)
     if kind != "names":
         head = re.split(HEADING, shown, maxsplit=1, flags=re.M)[0]
@@ -64,7 +69,7 @@ def test_a_viewer_without_plotly_has_a_readable_table_for_every_figure(shared_ru
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             assert set(re.findall(r"<(\w+)", cell.source)) <= KEPT
-    figures = [one for one in shown_by(notebook) if PLOTLY in one]
+    figures = [output for output in shown_by(notebook) if PLOTLY in output]
     # The overview's are those of its lead sections; the recipes' notebooks have the others.
     assert len(figures) >= (2 if recipe == "llm_overview" else 5)
     for shown in figures:

@@ -41,11 +41,11 @@ def foreign(path: Path) -> None:
 def assert_refused(folder: Path, entry: object, *telling: str) -> None:
     """Assert exit 2, exactly one line with these words, and no change in the folder."""
     before = snapshot(folder)
-    found = run("--input", entry, "--output", folder / "out")
-    assert (found.code, found.printed) == (2, [])
-    assert len(found.said) == len(found.errors) == 1, found.said
+    ended = run("--input", entry, "--output", folder / "out")
+    assert (ended.code, ended.printed) == (2, [])
+    assert len(ended.said) == len(ended.errors) == 1, ended.said
     for words in telling:
-        assert words in found.said[0]
+        assert words in ended.said[0]
     assert snapshot(folder) == before
 
 
@@ -107,7 +107,7 @@ def test_the_first_report_of_a_folder_is_the_first_in_natural_order(tmp_path):
     for number in (10, 2):
         report(number).write_sqlite(tmp_path / f"rank{number}.sqlite")
     assert run("--input", f"{tmp_path}:1", "--output", tmp_path / "out").code == 0
-    assert [one["Rank"] for one in rows(tmp_path / "out", "files")] == [2]
+    assert [record["Rank"] for record in rows(tmp_path / "out", "files")] == [2]
 
 
 def test_a_report_that_is_junk_is_refused_in_one_line_without_nsys(tmp_path, monkeypatch):
@@ -138,9 +138,9 @@ def test_a_file_without_read_permission_is_refused():
         path = report().write_sqlite(folder / "rank0.sqlite")
         path.chmod(0)
         with unprivileged():
-            found = run("--input", path, "--output", folder / "out")
-        assert found.code == 2
-        (line,) = found.said
+            ended = run("--input", path, "--output", folder / "out")
+        assert ended.code == 2
+        (line,) = ended.said
         assert "rank0.sqlite: cannot be read (Permission denied)" in line
         assert os.listdir(folder) == ["rank0.sqlite"]
 
@@ -153,9 +153,9 @@ def test_a_folder_that_may_not_be_entered_is_refused(mode, entry):
         report().write_sqlite(folder / "ranks" / "rank0.sqlite")
         (folder / "ranks").chmod(mode)
         with unprivileged():
-            found = run("--input", folder / "ranks" / entry, "--output", folder / "out")
-        assert found.code == 2
-        assert len(found.said) == len(found.errors) == 1, found.said
+            ended = run("--input", folder / "ranks" / entry, "--output", folder / "out")
+        assert ended.code == 2
+        assert len(ended.said) == len(ended.errors) == 1, ended.said
         assert os.listdir(folder) == ["ranks"]
 
 
@@ -175,17 +175,17 @@ def test_no_line_is_a_traceback_when_the_command_runs_by_itself(tmp_path, good_b
 def test_a_report_without_gpu_work_gives_typed_empty_tables(tmp_path, lazy):
     TraceBuilder(lazy=lazy).nvtx("step", 1, 5).write_sqlite(tmp_path / "idle.sqlite")
     out = tmp_path / "out"
-    found = run("--input", tmp_path / "idle.sqlite", "--output", out)
-    assert (found.code, len(found.said)) == (0, 1)
-    assert "idle: a valid profile, but without GPU work" in found.said[0]
+    ended = run("--input", tmp_path / "idle.sqlite", "--output", out)
+    assert (ended.code, len(ended.said)) == (0, 1)
+    assert "idle: a valid profile, but without GPU work" in ended.said[0]
     assert row(out, "files", File="idle")["status"] == "no_gpu_work"
     for table in load_manifest("llm_hotspots").writes:
         schema = pq.read_schema(out / f"{table.file}.parquet")
         types = {field.name: str(field.type) for field in schema}
-        assert types == {one.name: DTYPES[one.dtype] for one in table.columns}, table.file
+        assert types == {column.name: DTYPES[column.dtype] for column in table.columns}, table.file
         if table.file not in ("files", "findings"):
             assert rows(out, table.file) == []
-    assert [one["rule"] for one in rows(out, "findings")] == ["no_gpu_work"]
+    assert [record["rule"] for record in rows(out, "findings")] == ["no_gpu_work"]
 
 
 def three_good_and_one_broken(folder: Path) -> Path:
@@ -201,16 +201,16 @@ def three_good_and_one_broken(folder: Path) -> Path:
 def test_one_broken_rank_costs_its_own_results_only(tmp_path, mode):
     ranks, out = three_good_and_one_broken(tmp_path / "ranks"), tmp_path / "out"
     before = snapshot(ranks)
-    found = run("--input", ranks, "--output", out, "--mode", mode)
-    assert found.code == 3
-    assert len(found.errors) == 2
-    assert [line for line in found.said if "rank2" in line] == [found.errors[0]]
-    assert "incomplete: 1 of 4 profiles failed" in found.errors[1]
-    status = {one["Rank"]: one["status"] for one in rows(out, "files")}
+    ended = run("--input", ranks, "--output", out, "--mode", mode)
+    assert ended.code == 3
+    assert len(ended.errors) == 2
+    assert [line for line in ended.said if "rank2" in line] == [ended.errors[0]]
+    assert "incomplete: 1 of 4 profiles failed" in ended.errors[1]
+    status = {record["Rank"]: record["status"] for record in rows(out, "files")}
     assert status == {0: "ok", 1: "ok", 2: "failed", 3: "ok"}
     assert "not an SQLite database" in row(out, "files", Rank=2)["reason"]
     assert row(out, "kernels", name="a")["total_ns"] == 1 + 2 + 4
-    assert sorted(one["rank"] for one in rows(out, "rank_kernels")) == [0, 1, 3]
+    assert sorted(record["rank"] for record in rows(out, "rank_kernels")) == [0, 1, 3]
     record = json.loads((out / "report.json").read_text("utf-8"))
     assert record["exit_code"] == 3
     assert list(record["failed"]) == ["rank2"]
@@ -219,18 +219,18 @@ def test_one_broken_rank_costs_its_own_results_only(tmp_path, mode):
 
 def test_missing_ranks_may_be_allowed(tmp_path):
     ranks, out = three_good_and_one_broken(tmp_path / "ranks"), tmp_path / "out"
-    found = run("--input", ranks, "--output", out, "--allow-missing-ranks")
-    assert found.code == 0
-    assert len([line for line in found.errors if "rank2" in line]) == 1
+    ended = run("--input", ranks, "--output", out, "--allow-missing-ranks")
+    assert ended.code == 0
+    assert len([line for line in ended.errors if "rank2" in line]) == 1
     assert row(out, "files", Rank=2)["status"] == "failed"
 
 
 def test_ranks_of_the_job_without_a_report_are_named(tmp_path, rank_set):
     out = tmp_path / "out"
-    found = run("--input", rank_set, "--output", out, "--world-size", 4)
-    assert found.code == 3
-    assert len([line for line in found.said if "absent ranks: 2, 3 (2 of 4)" in line]) == 1
-    status = {one["Rank"]: one["status"] for one in rows(out, "files")}
+    ended = run("--input", rank_set, "--output", out, "--world-size", 4)
+    assert ended.code == 3
+    assert len([line for line in ended.said if "absent ranks: 2, 3 (2 of 4)" in line]) == 1
+    status = {record["Rank"]: record["status"] for record in rows(out, "files")}
     assert status == {0: "ok", 1: "ok", 2: "absent", 3: "absent"}
 
 
@@ -238,17 +238,17 @@ def test_nothing_is_written_when_every_report_is_broken(tmp_path):
     for number in range(3):
         (tmp_path / f"rank{number}.sqlite").write_bytes(b"junk")
     before = snapshot(tmp_path)
-    found = run("--input", tmp_path, "--output", tmp_path / "out", "--allow-missing-ranks")
-    assert (found.code, len(found.said)) == (2, 3)
-    assert [number for number in range(3) if f"rank{number}" in found.errors[number]] == [0, 1, 2]
+    ended = run("--input", tmp_path, "--output", tmp_path / "out", "--allow-missing-ranks")
+    assert (ended.code, len(ended.said)) == (2, 3)
+    assert [number for number in range(3) if f"rank{number}" in ended.errors[number]] == [0, 1, 2]
     assert snapshot(tmp_path) == before
 
 
 def test_a_link_to_a_report_that_is_gone_is_a_failed_rank(tmp_path):
     report().write_sqlite(tmp_path / "rank0.sqlite")
     (tmp_path / "rank1.sqlite").symlink_to(tmp_path / "unmounted.sqlite")
-    found = run("--input", tmp_path, "--output", tmp_path / "out")
-    assert found.code == 3
+    ended = run("--input", tmp_path, "--output", tmp_path / "out")
+    assert ended.code == 3
     assert row(tmp_path / "out", "files", File="rank1")["status"] == "failed"
 
 
@@ -256,9 +256,9 @@ def test_a_broken_rank_that_was_asked_for_is_told_though_it_has_no_number(tmp_pa
     # RANK numbers the readable reports; which rank the broken one is, nobody knows.
     report().environment(RANK="0").write_sqlite(tmp_path / "a.sqlite")
     (tmp_path / "b.sqlite").write_bytes(b"junk")
-    found = run("--input", tmp_path, "--output", tmp_path / "out", "--ranks", "0,1")
-    assert found.code == 3
-    assert len([line for line in found.errors if "b.sqlite: not an SQLite" in line]) == 1
+    ended = run("--input", tmp_path, "--output", tmp_path / "out", "--ranks", "0,1")
+    assert ended.code == 3
+    assert len([line for line in ended.errors if "b.sqlite: not an SQLite" in line]) == 1
 
 
 def test_an_input_is_not_changed_by_a_copy_being_read(tmp_path, rank_set):

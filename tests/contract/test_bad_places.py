@@ -42,10 +42,10 @@ def test_hostile_file_names_are_read_and_kept(tmp_path):
         report(ns).write_sqlite(ranks / name)
     before = snapshot(ranks)
     paths = [ranks / name for name in HOSTILE_NAMES]
-    found = run("--input", *paths, "--output", tmp_path / "out", "--csv")
-    assert (found.code, found.errors) == (0, [])
-    assert all(line.isprintable() for line in found.said)
-    times = [one["total_ns"] for one in rows(tmp_path / "out", "rank_kernels")]
+    ended = run("--input", *paths, "--output", tmp_path / "out", "--csv")
+    assert (ended.code, ended.errors) == (0, [])
+    assert all(line.isprintable() for line in ended.said)
+    times = [record["total_ns"] for record in rows(tmp_path / "out", "rank_kernels")]
     assert sorted(times) == [*range(1, len(HOSTILE_NAMES) + 1)]
     assert snapshot(ranks) == before
 
@@ -53,10 +53,10 @@ def test_hostile_file_names_are_read_and_kept(tmp_path):
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_a_broken_file_of_a_hostile_name_is_told_in_one_line(tmp_path, name):
     (tmp_path / name).write_bytes(b"junk")
-    found = run("--input", tmp_path / name, "--output", tmp_path / "out")
-    assert found.code == 2
-    assert len(found.said) == len(found.errors) == 1, found.said
-    assert found.said[0].isprintable()
+    ended = run("--input", tmp_path / name, "--output", tmp_path / "out")
+    assert ended.code == 2
+    assert len(ended.said) == len(ended.errors) == 1, ended.said
+    assert ended.said[0].isprintable()
     assert os.listdir(tmp_path) == [name]
 
 
@@ -64,8 +64,8 @@ def test_a_file_name_that_is_not_utf8_is_read(tmp_path):
     odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/rank\xff1.sqlite"))
     report(3).write_sqlite(tmp_path / "plain.sqlite").rename(odd)
     report(5).write_sqlite(tmp_path / "rank2.sqlite")
-    found = run("--input", tmp_path, "--output", tmp_path / "out", "--csv")
-    assert (found.code, found.said) == (0, [])
+    ended = run("--input", tmp_path, "--output", tmp_path / "out", "--csv")
+    assert (ended.code, ended.said) == (0, [])
     assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 3 + 5
     assert len(rows(tmp_path / "out", "files")) == 2
 
@@ -91,9 +91,9 @@ def test_what_a_writer_has_not_yet_moved_out_of_its_wal_is_not_passed_over(tmp_p
         writer.execute("PRAGMA journal_mode=WAL")
         writer.execute('UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET "end" = "end" + 2')
         writer.commit()
-        found = run("--input", tmp_path / name, "--output", tmp_path / "out")
-    assert found.code == 2
-    assert [line for line in found.said if "rank0.sqlite-wal" in line] == found.said
+        ended = run("--input", tmp_path / name, "--output", tmp_path / "out")
+    assert ended.code == 2
+    assert [line for line in ended.said if "rank0.sqlite-wal" in line] == ended.said
     assert not (tmp_path / "out").exists()
 
 
@@ -101,10 +101,12 @@ def test_two_reports_of_one_name_are_told_apart_by_their_folders(tmp_path):
     for node, duration_ns in (("n1", 3), ("n2", 4)):
         (tmp_path / node).mkdir()
         report(duration_ns).write_sqlite(tmp_path / node / "rank.sqlite")
-    found = run("--input", tmp_path / "n1", tmp_path / "n2", "--output", tmp_path / "out")
-    assert (found.code, found.errors) == (0, [])
-    assert len([line for line in found.said if "labeled with their folders" in line]) == 1
-    total = {one["File"]: one["Total Time"] for one in rows(tmp_path / "out", "rank_stats")}
+    ended = run("--input", tmp_path / "n1", tmp_path / "n2", "--output", tmp_path / "out")
+    assert (ended.code, ended.errors) == (0, [])
+    assert len([line for line in ended.said if "labeled with their folders" in line]) == 1
+    total = {
+        record["File"]: record["Total Time"] for record in rows(tmp_path / "out", "rank_stats")
+    }
     assert total == {"n1/rank": 3, "n2/rank": 4}
 
 
@@ -115,11 +117,11 @@ def test_the_same_report_twice_is_read_once(tmp_path, second):
     path = report().write_sqlite(folder / "rank.sqlite")
     (tmp_path / "link.sqlite").symlink_to(path)
     other = tmp_path / second if second == "link.sqlite" else folder / second
-    found = run("--input", path, other, "--output", tmp_path / "out")
+    ended = run("--input", path, other, "--output", tmp_path / "out")
     said = "rank.sqlite: given twice, read once."
     if second == "link.sqlite":
         said = "link.sqlite: the same as rank.sqlite, read once."
-    assert (found.code, found.said) == (0, [said])
+    assert (ended.code, ended.said) == (0, [said])
     assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 5
 
 
@@ -127,30 +129,30 @@ def test_existing_output_is_kept_and_nothing_is_read(tmp_path, rank_set):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("precious")
     before = snapshot(tmp_path)
-    found = run("--input", rank_set, "--output", tmp_path / "out")
-    assert (found.code, len(found.said), found.printed) == (2, 1, [])
-    assert "exists already; give --force-overwrite" in found.said[0]
+    ended = run("--input", rank_set, "--output", tmp_path / "out")
+    assert (ended.code, len(ended.said), ended.printed) == (2, 1, [])
+    assert "exists already; give --force-overwrite" in ended.said[0]
     assert snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize("made", ["folder", "file", "link", "other_result"])
 def test_force_overwrite_never_removes_what_is_not_ours(tmp_path, rank_set, made):
-    out, mine = tmp_path / "out", tmp_path / "mine"
-    mine.mkdir()
-    (mine / "mine.txt").write_text("precious")
+    out, elsewhere = tmp_path / "out", tmp_path / "mine"
+    elsewhere.mkdir()
+    (elsewhere / "mine.txt").write_text("precious")
     if made == "folder":
-        mine.rename(out)
+        elsewhere.rename(out)
     elif made == "file":
         out.write_text("precious")
     elif made == "link":
-        out.symlink_to(mine)
+        out.symlink_to(elsewhere)
     else:
         assert run("--input", rank_set, "--output", out).code == 0
         (out / "mine.txt").write_text("precious")
     before = snapshot(tmp_path)
-    found = run("--input", rank_set, "--output", out, "--force-overwrite")
-    assert (found.code, len(found.said)) == (2, 1)
-    assert "not replaced" in found.said[0]
+    ended = run("--input", rank_set, "--output", out, "--force-overwrite")
+    assert (ended.code, len(ended.said)) == (2, 1)
+    assert "not replaced" in ended.said[0]
     assert snapshot(tmp_path) == before
 
 
@@ -158,7 +160,7 @@ def test_force_overwrite_replaces_a_result_of_ours(tmp_path, rank_set):
     out = tmp_path / "out"
     assert run("--input", rank_set, "--output", out, "--csv").code == 0
     assert run("--input", f"{rank_set}:1", "--output", out, "--force-overwrite").code == 0
-    assert [one["File"] for one in rows(out, "files")] == ["rank0"]
+    assert [record["File"] for record in rows(out, "files")] == ["rank0"]
     assert not list(out.glob("*.csv"))
     assert sorted(os.listdir(tmp_path)) == ["out", "ranks"]
 
@@ -178,17 +180,17 @@ def test_output_where_nothing_may_be_written_is_refused():
         (folder / "shut").mkdir(mode=0o555)
         before = snapshot(folder)
         with unprivileged():
-            found = run("--input", path, "--output", folder / "shut" / "new" / "out")
-        assert (found.code, len(found.said)) == (2, 1)
-        assert "cannot write there (Permission denied)" in found.said[0]
+            ended = run("--input", path, "--output", folder / "shut" / "new" / "out")
+        assert (ended.code, len(ended.said)) == (2, 1)
+        assert "cannot write there (Permission denied)" in ended.said[0]
         assert snapshot(folder) == before
 
 
 def test_output_below_a_file_is_refused(tmp_path, rank_set):
     (tmp_path / "file").write_text("precious")
     before = snapshot(tmp_path)
-    found = run("--input", rank_set, "--output", tmp_path / "file" / "out")
-    assert (found.code, len(found.said)) == (2, 1)
+    ended = run("--input", rank_set, "--output", tmp_path / "file" / "out")
+    assert (ended.code, len(ended.said)) == (2, 1)
     assert snapshot(tmp_path) == before
 
 
@@ -223,8 +225,8 @@ def test_a_disk_that_is_full_ends_in_one_line_and_keeps_the_earlier_result(
     before = snapshot(tmp_path)
     for step in ("write_tables", "write_record", "write_report"):
         monkeypatch.setattr(f"nsys_llm.report.report_files.{step}", full)
-        found = run("--input", rank_set, "--output", out, "--force-overwrite")
-        assert (found.code, len(found.said)) == (2, 1)
-        assert "cannot be written (No space left on device)" in found.said[0]
-        assert "secret" not in found.said[0]
+        ended = run("--input", rank_set, "--output", out, "--force-overwrite")
+        assert (ended.code, len(ended.said)) == (2, 1)
+        assert "cannot be written (No space left on device)" in ended.said[0]
+        assert "secret" not in ended.said[0]
         assert snapshot(tmp_path) == before

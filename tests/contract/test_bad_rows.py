@@ -50,23 +50,23 @@ def analysed(report: TraceBuilder, folder: Path, script: str = "") -> Run:
     """Run over one report, written to folder/r.sqlite; results in folder/out."""
     changed(report.write_sqlite(folder / "r.sqlite"), script)
     before = snapshot(folder)
-    found = run("--input", folder / "r.sqlite", "--output", folder / "out")
+    ended = run("--input", folder / "r.sqlite", "--output", folder / "out")
     after = {name: state for name, state in snapshot(folder).items() if not name.startswith("out")}
     assert after == before
-    return found
+    return ended
 
 
 def cells(folder: Path) -> list[Any]:
     tables = [table.file for table in load_manifest("llm_hotspots").writes]
-    return [cell for table in tables for one in rows(folder, table) for cell in one.values()]
+    return [cell for table in tables for record in rows(folder, table) for cell in record.values()]
 
 
 def assert_counted(
     report: TraceBuilder, folder: Path, said: Sequence[str] = (), **expected: int
 ) -> dict[str, Any]:
     """Assert the counts of the kernels' coverage row; those not named must be 0."""
-    found = analysed(report, folder)
-    assert (found.code, found.said) == (0, [*said])
+    ended = analysed(report, folder)
+    assert (ended.code, ended.said) == (0, [*said])
     counted = row(folder / "out", "coverage", op="kernel")
     odd = {name: counted[name] for name in ODD_COUNTS if counted[name]}
     assert odd == {name: count for name, count in expected.items() if name in ODD_COUNTS}
@@ -82,7 +82,7 @@ def assert_counted(
 def test_a_kernel_that_ends_before_it_starts_is_left_out_and_counted(tmp_path):
     report = builder().raw(KERNEL, start=9, end=5, demangledName="bad", shortName="bad")
     assert_counted(report, tmp_path, broken_n=1, total_n=1, total_ns=5)
-    assert [one["name"] for one in rows(tmp_path / "out", "kernels")] == ["a"]
+    assert [record["name"] for record in rows(tmp_path / "out", "kernels")] == ["a"]
 
 
 @pytest.mark.parametrize("lost", ["start", "end"])
@@ -120,7 +120,7 @@ def test_a_name_that_is_null_or_unknown_is_shown_as_such_and_counted(tmp_path):
     report.raw(KERNEL, start=20, end=22, demangledName=None, shortName=None)
     report.raw(KERNEL, start=30, end=33, demangledName=4711, shortName=4711)
     assert_counted(report, tmp_path, unknown_name_n=2, total_n=3, total_ns=5 + 2 + 3)
-    total = {one["name"]: one["total_ns"] for one in rows(tmp_path / "out", "kernels")}
+    total = {record["name"]: record["total_ns"] for record in rows(tmp_path / "out", "kernels")}
     assert total == {"a": 5, "[unnamed]": 2, "[unknown name 4711]": 3}
 
 
@@ -129,7 +129,7 @@ def test_a_kernel_without_a_device_is_counted_and_no_device_is_made_up(tmp_path)
         KERNEL, start=20, end=24, deviceId=None, demangledName="bad", shortName="bad"
     )
     assert_counted(report, tmp_path, broken_n=1)
-    assert [one["device_id"] for one in rows(tmp_path / "out", "devices")] == [0]
+    assert [record["device_id"] for record in rows(tmp_path / "out", "devices")] == [0]
 
 
 def test_kernels_without_a_process_belong_to_the_only_one_there_is(tmp_path):
@@ -138,8 +138,8 @@ def test_kernels_without_a_process_belong_to_the_only_one_there_is(tmp_path):
     )
     assert analysed(report, tmp_path).code == 0
     out = tmp_path / "out"
-    assert [one["pid"] for one in rows(out, "files")] == [100]
-    (counted,) = [one for one in rows(out, "coverage") if one["op"] == "kernel"]
+    assert [record["pid"] for record in rows(out, "files")] == [100]
+    (counted,) = [record for record in rows(out, "coverage") if record["op"] == "kernel"]
     assert (counted["no_process_n"], counted["total_ns"]) == (1, 5 + 4)
 
 
@@ -148,10 +148,10 @@ def test_kernels_without_a_process_are_a_rank_of_their_own_beside_several(tmp_pa
     report.raw(KERNEL, start=20, end=24, globalPid=None, demangledName="b", shortName="b")
     assert analysed(report, tmp_path).code == 0
     out = tmp_path / "out"
-    assert {one["pid"] for one in rows(out, "files")} == {100, 200, None}
-    counted = [one for one in rows(out, "coverage") if one["op"] == "kernel"]
-    assert sorted(one["no_process_n"] for one in counted) == [0, 0, 1]
-    assert sorted(one["total_ns"] for one in counted) == [1, 4, 5]
+    assert {record["pid"] for record in rows(out, "files")} == {100, 200, None}
+    counted = [record for record in rows(out, "coverage") if record["op"] == "kernel"]
+    assert sorted(record["no_process_n"] for record in counted) == [0, 0, 1]
+    assert sorted(record["total_ns"] for record in counted) == [1, 4, 5]
     assert SENTINEL not in cells(out)
     assert str(SENTINEL) not in map(str, cells(out))
 
@@ -226,9 +226,9 @@ def test_a_join_key_that_two_api_calls_claim_is_counted_once(tmp_path):
 
 def test_a_needed_column_that_is_missing_is_named(tmp_path):
     script = f"ALTER TABLE {KERNEL} RENAME COLUMN demangledName TO other"
-    found = analysed(builder(), tmp_path, script)
-    assert (found.code, len(found.said)) == (2, 1)
-    assert f"r.sqlite: table {KERNEL} lacks the column demangledName" in found.said[0]
+    ended = analysed(builder(), tmp_path, script)
+    assert (ended.code, len(ended.said)) == (2, 1)
+    assert f"r.sqlite: table {KERNEL} lacks the column demangledName" in ended.said[0]
 
 
 @pytest.mark.parametrize("column", ["globalPid", "correlationId", "graphNodeId"])
@@ -243,7 +243,9 @@ def many_kernels(tmp_path_factory) -> Path:
     """Write 66,000 kernels; the reader takes 65,536 rows at a time."""
     report, kernels_n = TraceBuilder(duration_ns=99), 66_000
     starts = range(kernels_n)
-    report.kernels(["a"], [0] * kernels_n, start_ns=starts, end_ns=[one + 1 for one in starts])
+    report.kernels(
+        ["a"], [0] * kernels_n, start_ns=starts, end_ns=[start_ns + 1 for start_ns in starts]
+    )
     return report.write_sqlite(tmp_path_factory.mktemp("many") / "r.sqlite")
 
 
@@ -253,18 +255,18 @@ def test_what_is_no_integer_where_integers_belong_is_refused(tmp_path, many_kern
     path = tmp_path / "r.sqlite"
     shutil.copyfile(many_kernels, path)
     changed(path, f"UPDATE {KERNEL} SET end = {value} WHERE rowid = {rowid}")
-    found = run("--input", path, "--output", tmp_path / "out")
-    assert (found.code, len(found.said)) == (2, 1)
-    assert "r.sqlite: " in found.said[0]
-    assert "integers belong" in found.said[0]
+    ended = run("--input", path, "--output", tmp_path / "out")
+    assert (ended.code, len(ended.said)) == (2, 1)
+    assert "r.sqlite: " in ended.said[0]
+    assert "integers belong" in ended.said[0]
 
 
 def test_a_kernel_table_that_is_a_view_is_refused_in_one_line(tmp_path):
     # A view could run any SQL of its author over any table, or never end.
     script = f"ALTER TABLE {KERNEL} RENAME TO k; CREATE VIEW {KERNEL} AS SELECT * FROM k"
-    found = analysed(builder(), tmp_path, script)
-    assert (found.code, len(found.said)) == (2, 1)
-    assert f"r.sqlite: {KERNEL} is a view" in found.said[0]
+    ended = analysed(builder(), tmp_path, script)
+    assert (ended.code, len(ended.said)) == (2, 1)
+    assert f"r.sqlite: {KERNEL} is a view" in ended.said[0]
 
 
 def test_table_and_column_names_with_quotes_are_harmless(tmp_path):

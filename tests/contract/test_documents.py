@@ -39,13 +39,15 @@ def test_the_page_on_the_architecture_names_what_is_there():
     folders = [
         ROOT,
         ROOT / "shared" / "nsys_llm",
-        *(ROOT / "recipes" / one for one in recipe_names()),
+        *(ROOT / "recipes" / name for name in recipe_names()),
     ]
     absent = [place for place in named if not any((folder / place).exists() for folder in folders)]
     assert absent == []
 
 
-@pytest.mark.parametrize("picture", sorted((ROOT / "docs").glob("*.png")), ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "picture", sorted((ROOT / "docs").glob("*.png")), ids=lambda picture: picture.name
+)
 def test_pictures_are_small_and_shown(picture):
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
     assert any(f"{picture.name})" in page.read_text("utf-8") for page in pages)

@@ -85,8 +85,8 @@ def report(hostile_run):
 
 def test_the_hostile_run_has_findings_that_name_hostile_kernels(hostile_run, recipe):
     findings = pd.read_parquet(hostile_run[0] / "findings.parquet")
-    told = " ".join([*findings["title"], *findings["details"]])
-    assert ("alert(1)" in told) == (recipe not in UNNAMED)
+    text = " ".join([*findings["title"], *findings["details"]])
+    assert ("alert(1)" in text) == (recipe not in UNNAMED)
 
 
 def test_html_outputs_hold_only_the_elements_of_tables_and_glossaries(notebook):
@@ -147,12 +147,12 @@ def test_markdown_cells_leave_no_markup_of_a_name(notebook):
 
 def test_names_in_markdown_cells_are_shown_as_they_are(notebook, recipe):
     # Findings about phases name a range, all others a kernel.
-    told = HOSTILE_NAMES[2 if recipe == "nvtx_phase_attribution" else 0]
+    name = HOSTILE_NAMES[2 if recipe == "nvtx_phase_attribution" else 0]
     cells = markdown_cells(notebook)
     # Kernels of 0.0 % of the span are no finding of llm_hotspots, but a remark under Capture.
     findings = next(at for at, cell in enumerate(cells) if "## Findings" in cell)
     shown = cells if recipe == "llm_hotspots" else cells[: findings + 1]
-    assert any(told in markdown_text(cell) for cell in shown) == (recipe not in UNSHOWN)
+    assert any(name in markdown_text(cell) for cell in shown) == (recipe not in UNSHOWN)
 
 
 def test_report_md_leaves_no_markup_of_a_name(report, hostile_run, recipe):
@@ -169,8 +169,8 @@ def test_report_md_leaves_no_markup_of_a_name(report, hostile_run, recipe):
         for section in manifest.sections
         if section.lead and (not section.optional or len(results.table(section.table)))
     }
-    told = {text for text in headings if not text.startswith("Findings")}
-    assert {manifest.title, "Capture"} <= told <= {manifest.title, "Capture", *ours}
+    sections = {text for text in headings if not text.startswith("Findings")}
+    assert {manifest.title, "Capture"} <= sections <= {manifest.title, "Capture", *ours}
 
 
 def test_report_md_has_no_formula_and_no_bare_address_outside_code(report):
@@ -199,7 +199,7 @@ def test_markdown_shows_names_as_they_are(report, hostile_run, recipe):
     results, sections = Results(hostile_run[0]), load_manifest(recipe).sections
     text = "\n\n".join([report, *(section_markdown(section, results) for section in sections)])
     code = {token.content for token in markdown_tokens(text) if token.type == "code_inline"}
-    shown = {re.sub(" +", " ", one).strip() for one in code}
+    shown = {re.sub(" +", " ", text).strip() for text in code}
     clean = (INVISIBLE.sub(" ", name).replace("`", "'") for name in HOSTILE_NAMES)
     wanted = {re.sub(r"\s+", " ", name).strip() for name in clean if len(name) < 60}
     # Lists of kernels are cut after some rows; most names stand in that of llm_hotspots, and the

@@ -40,7 +40,7 @@ def test_only_the_bridge_knows_the_framework_and_only_the_scripts_know_the_bridg
             if isinstance(node, ast.ImportFrom) and node.module:
                 imported = [node.module]
             elif isinstance(node, ast.Import):
-                imported = [one.name for one in node.names]
+                imported = [alias.name for alias in node.names]
             for module in imported:
                 framework |= {path.stem} if module.startswith("nsys_recipe") else set()
                 bridge |= {path.stem} if module == "nsys_llm.run.nsys_adapter" else set()
@@ -71,16 +71,16 @@ def test_a_recipes_script_holds_nothing_but_the_class(recipe):
         # Before the class: imports, and checks that end in an error.
         if isinstance(statement, ast.If):
             assert not statement.orelse
-            assert [type(one) for one in statement.body] == [ast.Raise]
+            assert [type(node) for node in statement.body] == [ast.Raise]
         else:
             assert isinstance(statement, ast.Import | ast.ImportFrom)
-    ours = [one.module for one in others if isinstance(one, ast.ImportFrom)]
+    ours = [statement.module for statement in others if isinstance(statement, ast.ImportFrom)]
     assert ours == ["importlib.util", "nsys_llm.run.nsys_adapter"]
     assert isinstance(last, ast.ClassDef)
-    assert [type(one) for one in last.body] == [ast.Expr], "more than a docstring"
+    assert [type(node) for node in last.body] == [ast.Expr], "more than a docstring"
     assert [ast.unparse(base) for base in last.bases] == ["RankRecipe"]
     assert last.name == load_manifest(recipe).class_name
-    given = {one.arg: ast.literal_eval(one.value) for one in last.keywords}
+    given = {word.arg: ast.literal_eval(word.value) for word in last.keywords}
     assert given == {"recipe": recipe, "version": __version__}
 
 

@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 from effort import nightly_but, seeds
 from finding_numbers import unexplained_numbers
-from gain_checks import check_findings, not_plain
+from gain_checks import check_findings, check_gain, not_plain
 from quick_run import quick, quick_run
 from results import run
 
@@ -21,9 +21,12 @@ from nsys_llm.testing import demo
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.machine import random_program, simulate, write_profiles
 from nsys_llm.testing.machine.changes import without_fault, without_slow_rank
-from nsys_llm.testing.machine.scenarios import gpu_bound, late_host, slow_gpu, two_devices
+from nsys_llm.testing.machine.scenarios import gpu_bound, late_host, overlap, slow_gpu, two_devices
 
 H100 = ["h100_mfu_ranks/before", "h100_mfu_ranks/after", "h100_mfu/before.sqlite"]
+#: All traces of it, and pairs to compare: a change, and back.
+EVERY_H100 = [*H100, "h100_mfu/after.sqlite"]
+H100_PAIRS = [(H100[0], H100[1]), (H100[1], H100[0])]
 A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
 GPU = ["rank", "device_id"]
 #: Jobs in which no rank is slower than another.
@@ -42,16 +45,16 @@ def judged_run(done):
         check_findings(part.report.findings, part.tables)
         _check_wall(part.tables["wall"], tables["wall"])
         tables |= {f"{recipe}/{name}": table for name, table in part.tables.items()}
-    told = all_findings(done, tables)
-    check_findings(told, tables)
+    findings = all_findings(done, tables)
+    check_findings(findings, tables)
     _check_idle(tables["opportunities"])
     return tables["opportunities"]
 
 
 def _check_wall(wall, whole):
     """Fail unless a recipe splits each GPU as the overview does, which adds up to its span."""
-    sums = [one.groupby([*GPU, "wall_class"])["time_ns"].sum() for one in (wall, whole)]
-    nonzero = [one[one > 0] for one in sums]
+    sums = [table.groupby([*GPU, "wall_class"])["time_ns"].sum() for table in (wall, whole)]
+    nonzero = [sums_ns[sums_ns > 0] for sums_ns in sums]
     assert nonzero[0].equals(nonzero[1])
     spans = wall.groupby(GPU)["span_ns"].agg(["min", "max"])
     assert (wall.groupby(GPU)["time_ns"].sum() == spans["min"]).all()
@@ -89,7 +92,7 @@ def test_the_demo(demo_set, baseline, side):
 
 
 @pytest.mark.traces
-@pytest.mark.parametrize("name", H100)
+@pytest.mark.parametrize("name", nightly_but(EVERY_H100, H100[:2]))
 def test_real_traces(traces, name):
     judged(traces / name)
 
@@ -97,12 +100,16 @@ def test_real_traces(traces, name):
 def check_numbers(baseline, compared):
     """Fail unless every number of a comparison's findings is a field, as report.json has it."""
     done = quick_run("trace_diff", f"--baseline={baseline}", compared)
-    found = all_findings(done, run_tables(done))
-    assert found
-    for one in found:
-        assert list(not_plain(one)) == []
-        record = json.loads(json.dumps(finding_record(one)))
-        assert unexplained_numbers(record) == [], (one.rule, one.title, one.details)
+    tables = run_tables(done)
+    findings = all_findings(done, tables)
+    assert findings
+    wall = tables["wall"]
+    for finding in findings:
+        assert list(not_plain(finding)) == []
+        record = json.loads(json.dumps(finding_record(finding)))
+        assert unexplained_numbers(record) == [], (finding.rule, finding.title, finding.details)
+        if record["gain_ns"] is not None and record["severity"] is not None:
+            check_gain(record, wall[wall["run"] == "input"])
 
 
 def test_numbers_of_a_comparison_of_the_demo(demo_set):
@@ -113,8 +120,9 @@ def test_numbers_of_a_comparison_of_the_demo(demo_set):
 
 
 @pytest.mark.traces
-def test_numbers_of_a_comparison_of_real_traces(traces):
-    check_numbers(traces / H100[0], traces / H100[1])
+@pytest.mark.parametrize(("baseline", "compared"), nightly_but(H100_PAIRS, H100_PAIRS[:1]))
+def test_numbers_of_a_comparison_of_real_traces(traces, baseline, compared):
+    check_numbers(traces / baseline, traces / compared)
 
 
 @pytest.mark.nsys
@@ -129,17 +137,17 @@ def test_real_reports(nsys, traces, tmp_path, stem):
 
 
 def test_how_slow_a_rank_is_reads_alike_in_all_recipes(baseline):
-    told = [
-        re.search(r"straggler: compute ([\d.]+ %) longer", one.title)
+    matches = [
+        re.search(r"straggler: compute ([\d.]+ %) longer", finding.title)
         for part in baseline.partial.parts.values()
-        for one in part.report.findings
+        for finding in part.report.findings
     ]
-    told = [match[1] for match in told if match]
-    assert len(told) == 3
-    assert len(set(told)) == 1
+    percents = [match[1] for match in matches if match]
+    assert len(percents) == 3
+    assert len(set(percents)) == 1
 
 
-@pytest.mark.parametrize("seed", seeds(12, 5))
+@pytest.mark.parametrize("seed", seeds(12, 2))
 def test_random_jobs(tmp_path, seed):
     write_profiles(simulate(random_program(seed)), tmp_path)
     judged(tmp_path)
@@ -149,13 +157,13 @@ def true_gain_pct(program, healed):
     """Return by how much a job is shorter without its fault, in percent."""
     spans = []
     for outcome in (simulate(program), simulate(healed)):
-        every = [one for rank in outcome.operations for one in rank]
-        spans.append(max(one.end for one in every) - min(one.start for one in every))
+        every = [op for rank in outcome.operations for op in rank]
+        spans.append(max(op.end for op in every) - min(op.start for op in every))
     return 100.0 * (spans[0] - spans[1]) / spans[0]
 
 
-# The least slow one and the slowest.
-@pytest.mark.parametrize("seed", nightly_but([(0,), (1,), (2,), (3,)], [(0,), (3,)]))
+# In CI the least slow one.
+@pytest.mark.parametrize("seed", nightly_but([(0,), (1,), (2,), (3,)], [(0,)]))
 def test_a_slow_gpu_is_first_and_gains_at_most_what_is_told(tmp_path, seed):
     program = slow_gpu(seed=seed, rank=seed % 4, gpu_pct=(120, 130, 150, 200)[seed])
     write_profiles(simulate(program), tmp_path)
@@ -165,7 +173,7 @@ def test_a_slow_gpu_is_first_and_gains_at_most_what_is_told(tmp_path, seed):
     assert truth <= first["gain_pct"] <= 1.3 * truth
 
 
-@pytest.mark.parametrize("seed", seeds(4, 2))
+@pytest.mark.parametrize("seed", seeds(4, 1))
 def test_a_late_host_is_first_and_gains_about_what_is_told(tmp_path, seed):
     program = late_host(seed=seed, rank=seed % 4, late_ns=(80_000, 150_000)[seed % 2])
     write_profiles(simulate(program), tmp_path)
@@ -173,14 +181,14 @@ def test_a_late_host_is_first_and_gains_about_what_is_told(tmp_path, seed):
     truth = true_gain_pct(program, without_fault(program, "late_host"))
     # The rank is late, or its host is: both are what was planted.
     rank = seed % 4
-    told = (first["culprit"], first["rank"])
-    assert first["culprit"] == f"rank:{rank}" or told == ("host:late", rank)
+    named = (first["culprit"], first["rank"])
+    assert first["culprit"] == f"rank:{rank}" or named == ("host:late", rank)
     assert first["gain_pct"] == pytest.approx(truth, rel=0.25)
 
 
 @pytest.mark.parametrize(
     ("innocent", "seed"),
-    nightly_but(product(INNOCENT, range(4)), product(INNOCENT, range(2))),
+    nightly_but(product(INNOCENT, range(4)), product(INNOCENT, range(1))),
 )
 def test_equal_ranks_are_not_to_blame(tmp_path, innocent, seed):
     write_profiles(simulate(innocent(seed=seed)), tmp_path)
@@ -188,30 +196,50 @@ def test_equal_ranks_are_not_to_blame(tmp_path, innocent, seed):
     assert not rows["culprit"].fillna("").str.startswith("rank:").any()
 
 
-@pytest.mark.parametrize("seed", seeds(12, 3))
+@pytest.mark.parametrize("seed", seeds(4, 1))
+def test_equal_ranks_of_two_devices_each_are_not_to_blame(tmp_path, seed):
+    # One device of each rank has longer kernels of the same configuration than the other.
+    write_profiles(simulate(two_devices(4, 12, 5069 + seed)), tmp_path)
+    findings = quick("tail_stats", tmp_path)["findings"]
+    assert not findings["culprit"].fillna("").str.startswith("rank:").any()
+
+
+@pytest.mark.parametrize("seed", seeds(6, 1))
+def test_few_launches_of_equal_ranks_are_not_uneven_work(tmp_path, seed):
+    write_profiles(simulate(overlap(4, 6, 5081 + seed)), tmp_path)
+    findings = quick("tail_stats", tmp_path)["findings"]
+    assert not findings["culprit"].fillna("").str.startswith("rank:").any()
+
+
+@pytest.mark.parametrize("seed", seeds(12, 1))
 @pytest.mark.parametrize(("ranks_n", "steps_n"), [(2, 6), (2, 20), (4, 6), (8, 6)])
 def test_no_recipe_names_one_of_many_equal_ranks(tmp_path, ranks_n, steps_n, seed):
     write_profiles(simulate(gpu_bound(ranks_n, steps_n, 100 + seed)), tmp_path)
     for recipe in ("step_budget", "tail_stats"):
-        found = quick(recipe, tmp_path)["findings"]
-        assert not found["culprit"].fillna("").str.startswith("rank:").any(), recipe
+        findings = quick(recipe, tmp_path)["findings"]
+        assert not findings["culprit"].fillna("").str.startswith("rank:").any(), recipe
 
 
-@pytest.mark.parametrize("seed", seeds(4, 2))
+@pytest.mark.parametrize("seed", seeds(4, 1))
 def test_waits_for_a_slow_rank_are_its_opportunity_however_few(tmp_path, seed):
     write_profiles(simulate(slow_gpu(2, 2, seed, rank=seed % 2, gpu_pct=150)), tmp_path)
-    told = quick("tail_stats", tmp_path)["findings"]
-    assert told["title"].str.startswith("Waiting for unknown ranks").any()
+    findings = quick("tail_stats", tmp_path)["findings"]
+    assert findings["title"].str.startswith("Waiting for unknown ranks").any()
     rows = judged(tmp_path)
     assert rows.iloc[0]["culprit"] == f"rank:{seed % 2}"
     assert not rows["culprit"].fillna("").str.startswith("communicator:").any()
 
 
-@pytest.mark.parametrize("seed", seeds(6, 2))
+@pytest.mark.parametrize("seed", seeds(6, 1))
 def test_a_rank_that_is_3_percent_slower_is_named(tmp_path, seed):
     write_profiles(simulate(slow_gpu(4, 20, seed, rank=seed % 4, gpu_pct=103)), tmp_path)
-    told = [quick(name, tmp_path)["findings"] for name in ("step_budget", "tail_stats")]
-    blamed = {one for found in told for one in found["culprit"].dropna() if one.startswith("rank:")}
+    finding_tables = [quick(name, tmp_path)["findings"] for name in ("step_budget", "tail_stats")]
+    blamed = {
+        culprit
+        for findings in finding_tables
+        for culprit in findings["culprit"].dropna()
+        if culprit.startswith("rank:")
+    }
     assert blamed == {f"rank:{seed % 4}"}
 
 

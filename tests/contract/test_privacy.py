@@ -106,9 +106,9 @@ def test_variables_that_look_like_secrets_are_told_by_name_alone(tmp_path):
     files = pd.read_parquet(out / "files.parquet")
     assert files["secret_variables"].tolist() == ["HF_TOKEN, WANDB_API_KEY"] * 2
     findings = pd.read_parquet(out / "findings.parquet")
-    (told,) = findings[findings["rule"] == "stored_secrets"].to_dict("records")
-    assert "`HF_TOKEN`, `WANDB_API_KEY`" in told["details"]
-    assert MARKER not in str(told)
+    (finding,) = findings[findings["rule"] == "stored_secrets"].to_dict("records")
+    assert "`HF_TOKEN`, `WANDB_API_KEY`" in finding["details"]
+    assert MARKER not in str(finding)
     report = (out / "report.md").read_text("utf-8")
     assert "HF_TOKEN" in report
 

@@ -62,17 +62,17 @@ FIELDS = {"rank": 3, "share": "7 %", "step": 4}
 
 def texts_of(modules):
     """Return the string constants of modules but texts.py, documentation left out."""
-    found = set()
+    texts = set()
     for path in modules:
         if path.name == "texts.py":
             continue
         tree = ast.parse(path.read_text("utf-8"))
-        found |= {
+        texts |= {
             node.value
             for node in ast.walk(tree)
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
         }
-    return found
+    return texts
 
 
 @pytest.mark.parametrize("book", BOOKS)
@@ -112,7 +112,7 @@ def test_findings_are_made_by_their_rules_alone():
     assert made == {Path("shared/nsys_llm/report/rules.py")}
 
 
-@pytest.mark.parametrize(("book", "rule"), RULES, ids=lambda one: getattr(one, "id", one))
+@pytest.mark.parametrize(("book", "rule"), RULES, ids=lambda item: getattr(item, "id", item))
 def test_a_row_says_when_it_fires_and_what_to_do(book, rule):
     assert rule.scope in SCOPES
     assert all((rule.source, rule.recommendation, rule.tables))
@@ -126,7 +126,7 @@ def test_a_row_says_when_it_fires_and_what_to_do(book, rule):
         assert set(rule.tables) <= written
 
 
-@pytest.mark.parametrize(("book", "rule"), RULES, ids=lambda one: getattr(one, "id", one))
+@pytest.mark.parametrize(("book", "rule"), RULES, ids=lambda item: getattr(item, "id", item))
 def test_the_page_of_findings_has_every_rule(book, rule):
     page = findings_page()
     section = page.partition(f"## {book}\n".replace("all", "All"))[2].partition("\n## ")[0]

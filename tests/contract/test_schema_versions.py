@@ -5,12 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import rows, run
-from effort import nightly_but, pairwise
+from effort import nightly_but
 from quick_run import quick
 from results import plain
 
@@ -37,16 +38,22 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "device": ("--device", "1"),
 }
 
-# Every recipe, version and kind, in CI each pair of them; other options where the oldest and the
-# newest meet each reader, in CI each option with one of them.
+# Every recipe, version and kind, in CI each version and kind with one of the recipes in turn; other
+# options where the oldest and the newest meet each reader, in CI each option with one of them.
 PLAIN = [(recipe, *export, "plain") for recipe in RECIPES for export in EXPORTS]
 WITHOUT = [case for case in PLAIN if case[0] != OVERVIEW]
+PARTS = sorted({case[0] for case in WITHOUT})
+IN_TURN = [
+    (PARTS[(row + 2 * column) % len(PARTS)], version, kind, "plain")
+    for row, version in enumerate(VERSIONS)
+    for column, kind in enumerate(KINDS)
+]
 OF_OVERVIEW = [case for case in PLAIN if case[0] == OVERVIEW]
 ENDS = ((OLDEST, "sqlite_lazy"), (OLDEST, "parquet"), (NEWEST, "parquet"))
 WITH_OPTIONS = [("llm_hotspots", *export, name) for name in OPTIONS for export in ENDS][3:]
 CASES = [
-    *pairwise(WITHOUT),
-    *nightly_but(OF_OVERVIEW, [(OVERVIEW, *export, "plain") for export in ENDS]),
+    *nightly_but(WITHOUT, IN_TURN),
+    *nightly_but(OF_OVERVIEW, [(OVERVIEW, *ENDS[-1], "plain")]),
     *nightly_but(WITH_OPTIONS, [WITH_OPTIONS[3 * n + n % 3] for n in range(len(OPTIONS) - 1)]),
 ]
 # The code behind the options is one for all recipes.
@@ -142,8 +149,8 @@ def results(recipe: str, folder: Path, *options: str) -> dict[str, dict[str, lis
         frames["comparability"] = checks[~checks["check"].isin(OWN_CHECKS)]
     tables = {name: plain(frame) for name, frame in frames.items()}
     return {
-        name: {key: cells for key, cells in one.items() if key not in OWN_FACTS.get(name, ())}
-        for name, one in tables.items()
+        name: {key: cells for key, cells in table.items() if key not in OWN_FACTS.get(name, ())}
+        for name, table in tables.items()
     }
 
 
@@ -215,24 +222,26 @@ def test_what_versions_write_in_ways_of_their_own_is_in_the_expected_tables(expe
     assert hotspots["memory"]["rank"]
     assert hotspots["gpu_metrics"]["rank"]
     # g3 of both ranks, by the range in which it was captured.
-    phases = {one["phase"]: one["gpu_ns"] for one in by_row(expected(PHASES, "plain")["phases"])}
+    phases = {row["phase"]: row["gpu_ns"] for row in by_row(expected(PHASES, "plain")["phases"])}
     assert phases["prefill"] == 2
     parts = by_row(expected(PHASES, "plain")["attribution"])
-    assert [one["gpu_ns"] for one in parts if one["part"] == "graph_capture"] == [1, 1]
+    assert [row["gpu_ns"] for row in parts if row["part"] == "graph_capture"] == [1, 1]
 
 
 @pytest.mark.parametrize(("recipe", "version", "kind", "options"), CASES)
 def test_every_version_and_kind_gives_the_same_tables(
     exports, expected, recipe, version, kind, options
 ):
-    found = results(recipe, exports[version, kind], *OPTIONS[options])
+    tables = results(recipe, exports[version, kind], *OPTIONS[options])
     same = expected(recipe, options)
-    assert found.keys() == same.keys()
-    for name, table in found.items():
+    assert tables.keys() == same.keys()
+    for name, table in tables.items():
         assert table == same[name], name
 
 
-@pytest.mark.parametrize(("version", "kind"), EXPORTS)
+@pytest.mark.parametrize(
+    ("version", "kind"), nightly_but(EXPORTS, zip(VERSIONS, cycle(KINDS), strict=False))
+)
 def test_the_version_of_the_export_is_recorded(tmp_path, version, kind):
     exported(events(version, lazy=kind == "sqlite_lazy"), tmp_path / "r", "r", kind)
     (recorded,) = by_row(plain(quick("llm_hotspots", tmp_path / "r")["files"]))
@@ -242,7 +251,10 @@ def test_the_version_of_the_export_is_recorded(tmp_path, version, kind):
 
 @pytest.mark.parametrize(
     ("recipe", "kind"),
-    [*(("llm_hotspots", kind) for kind in KINDS), *((one, "parquet") for one in OTHERS)],
+    nightly_but(
+        [*(("llm_hotspots", kind) for kind in KINDS), *((recipe, "parquet") for recipe in OTHERS)],
+        [("llm_hotspots", KINDS[0]), ("trace_diff", "parquet")],
+    ),
 )
 def test_versions_and_kinds_mix_in_one_run(tmp_path, expected, recipe, kind):
     exported(events(OLDEST, lazy=True), tmp_path / "ranks", "rank0", kind)
@@ -258,7 +270,7 @@ def test_a_graph_counts_once_or_is_known_to_be_hidden(tmp_path, version, mode):
     report.graph_launch([("g1", 10, 13), ("g2", 14, 20)], launch=(1, 5), mode=mode)
     report.kernel("k", start_ns=30, duration_ns=2, launch=(6, 7))
     tables = quick("llm_hotspots", report.write_sqlite(tmp_path / "r.sqlite"))
-    covered = {one["op"]: one for one in by_row(plain(tables["coverage"]))}
+    covered = {row["op"]: row for row in by_row(plain(tables["coverage"]))}
     graph, kernel = covered["graph"], covered["kernel"]
     (busy_ns,) = tables["devices"]["busy_ns"]
     if mode == "node":
@@ -274,12 +286,12 @@ def test_a_graph_counts_once_or_is_known_to_be_hidden(tmp_path, version, mode):
 
 def test_runs_of_the_oldest_and_the_newest_version_compare_as_equal(exports):
     tables = quick("trace_diff", exports[OLDEST, "parquet"], exports[NEWEST, "sqlite_lazy"])
-    checks = {one["check"]: one for one in by_row(plain(tables["comparability"]))}
+    checks = {row["check"]: row for row in by_row(plain(tables["comparability"]))}
     assert (checks["export schema"]["baseline"], checks["export schema"]["input"]) == (
         OLDEST,
         NEWEST,
     )
-    assert {name for name, one in checks.items() if one["status"] != "same"} <= OWN_CHECKS
+    assert {name for name, check in checks.items() if check["status"] != "same"} <= OWN_CHECKS
     assert set(tables["kernels"]["change_ns"]) == {0}
     assert set(tables["metrics"]["change"].dropna()) == {0.0}
 
@@ -310,7 +322,7 @@ def newer(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", nightly_but(RECIPES, ("llm_overview", "trace_diff")))
 def test_a_newer_schema_gives_the_same_tables(newer, expected, recipe):
     assert results(recipe, newer) == expected(recipe, "plain")
 
@@ -318,7 +330,7 @@ def test_a_newer_schema_gives_the_same_tables(newer, expected, recipe):
 @pytest.mark.parametrize("recipe", nightly_but(RECIPES, ("llm_hotspots", "trace_diff")))
 def test_a_newer_schema_is_read_with_a_note(tmp_path, newer, recipe):
     sides = [newer, newer] if load_manifest(recipe).sided else [newer]
-    found = run("--input", *sides, "--output", tmp_path / "out", recipe=recipe)
-    assert (found.code, found.errors) == (0, [])
-    assert [line for line in found.said if "4.1.0" in line]
-    assert {one["schema_version"] for one in rows(tmp_path / "out", "files")} == {"4.1.0"}
+    ended = run("--input", *sides, "--output", tmp_path / "out", recipe=recipe)
+    assert (ended.code, ended.errors) == (0, [])
+    assert [line for line in ended.said if "4.1.0" in line]
+    assert {row["schema_version"] for row in rows(tmp_path / "out", "files")} == {"4.1.0"}

@@ -18,7 +18,7 @@ from nsys_llm.run.guard import RunOutcome
 from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.trace.identity import RankEntry, number_ranks
 
-RAISED = [one for name, one in vars(errors).items() if name.endswith("Error")]
+RAISED = [error for name, error in vars(errors).items() if name.endswith("Error")]
 DESIGNED = {
     "UsageError": 2,
     "ReportError": 2,
@@ -40,7 +40,7 @@ def same(left, right):
         return left.dtype == right.dtype and np.array_equal(left, right)
     if is_dataclass(left):
         return type(left) is type(right) and all(
-            same(getattr(left, one.name), getattr(right, one.name)) for one in fields(left)
+            same(getattr(left, item.name), getattr(right, item.name)) for item in fields(left)
         )
     if isinstance(left, dict):
         return list(left) == list(right) and all(same(left[key], right[key]) for key in left)

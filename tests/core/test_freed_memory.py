@@ -37,7 +37,7 @@ def faults_of(setting):
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, check=True
     )
-    return [int(one) for one in done.stdout.split()]
+    return [int(number) for number in done.stdout.split()]
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="another C library")

@@ -16,7 +16,7 @@ from nsys_llm.core.patterns import parse_pattern
 
 
 @pytest.mark.parametrize(
-    ("pattern", "name", "found"),
+    ("pattern", "name", "expected"),
     [
         ("gemm", "sm90_xmma_GEMM_bf16", True),
         ("a.b", "axb", False),  # a dot is a dot
@@ -28,8 +28,8 @@ from nsys_llm.core.patterns import parse_pattern
         ("re:(?i)^k", "K1", True),
     ],
 )
-def test_plain_text_is_a_part_in_any_case_and_re_an_expression(pattern, name, found):
-    assert parse_pattern(pattern).matches(name) == found
+def test_plain_text_is_a_part_in_any_case_and_re_an_expression(pattern, name, expected):
+    assert parse_pattern(pattern).matches(name) == expected
 
 
 def test_one_of_several_names_is_enough():
@@ -82,8 +82,8 @@ def test_each_thread_and_each_forked_child_has_its_own_answers():
     names = ["a", "ab", "b", "abb"] * 50
     expected = [True, True, False, False] * 50
     with ThreadPoolExecutor(4) as threads:
-        for found in threads.map(lambda _: [pattern.matches(name) for name in names], range(4)):
-            assert found == expected
+        for answers in threads.map(lambda _: [pattern.matches(name) for name in names], range(4)):
+            assert answers == expected
     with get_context("fork").Pool(3) as pool:
         assert pool.map(pattern.matches, names) == expected
 

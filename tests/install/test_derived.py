@@ -138,8 +138,8 @@ def test_a_missing_page_is_written_with_its_folder(checkout, monkeypatch, capsys
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_option_and_column_stands_once_in_the_reference_in_whole_rows(name):
     manifest = load_manifest(name)
-    common, own = common_page(), recipe_page(manifest)
-    text = f"{common}\n{own}"
+    common, page = common_page(), recipe_page(manifest)
+    text = f"{common}\n{page}"
     for option in manifest.options:
         assert text.count(f"| `{option.flag}`") == 1
     for table in manifest.writes:
@@ -150,8 +150,8 @@ def test_every_option_and_column_stands_once_in_the_reference_in_whole_rows(name
         assert [row for row in shown if row in expected] == expected
         assert {name for name, _ in shown} - {name for name, _ in expected} <= {"run"}
     for metric in manifest.metrics:
-        assert f"| `{metric.typed}` | {metric.unit} |" in own
-    assert all(f"| `{key}` |" in own for key in manifest.verdict)
+        assert f"| `{metric.typed}` | {metric.unit} |" in page
+    assert all(f"| `{key}` |" in page for key in manifest.verdict)
     # A bar inside a cell would split it.
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert len({row.replace("\\|", "").count("|") for row in block.splitlines()}) == 1

@@ -223,13 +223,13 @@ def test_it_installs_the_whole_package_and_nothing_else_and_leaves_the_checkout_
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
     }
-    found = {
+    installed = {
         path.relative_to(target).as_posix()
         for path in target.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    extras = {name for name in found if ".dist-info/" in name}
-    assert found - extras == expected | {"bin/nsys-llm"}
+    extras = {name for name in installed if ".dist-info/" in name}
+    assert installed - extras == expected | {"bin/nsys-llm"}
     assert "LICENSE" in {Path(name).name for name in extras}
     assert {
         "nsys_llm/py.typed",
@@ -273,8 +273,8 @@ def test_the_demo_refuses_to_replace_a_trace_that_it_did_not_make(tmp_path):
     trace.write_text("mine")
     done = install("--current", "--demo", folder=tmp_path)
     assert done.returncode == 2
-    told, failed = done.stderr.splitlines()
-    assert told.endswith("rank0.sqlite was not made by --demo; move it away")
+    message, failed = done.stderr.splitlines()
+    assert message.endswith("rank0.sqlite was not made by --demo; move it away")
     assert failed == "install.py: failed: demo"
     assert trace.read_text() == "mine"
     assert [path.name for path in tmp_path.glob("*nsys-llm-demo*")] == ["nsys-llm-demo"]

@@ -97,13 +97,13 @@ def assert_told(done: subprocess.CompletedProcess[str], code: int, *words: str) 
 
 def listing(folder: Path) -> dict[str, str]:
     """Return every folder, file and link below a folder with what it holds and who may read it."""
-    found = {}
+    entries = {}
     for path in folder.rglob("*"):
         content = os.readlink(path) if path.is_symlink() else ""
         if path.is_file() and not path.is_symlink():
             content = hashlib.sha256(path.read_bytes()).hexdigest()
-        found[path.relative_to(folder).as_posix()] = f"{path.lstat().st_mode:o} {content}"
-    return found
+        entries[path.relative_to(folder).as_posix()] = f"{path.lstat().st_mode:o} {content}"
+    return entries
 
 
 def placed_version(packages: Path) -> str:
@@ -122,8 +122,8 @@ def placed_version(packages: Path) -> str:
     "place", ["", "bin", "bin/nsys", "target-linux-x64", "target-linux-x64/nsys"]
 )
 def test_nsight_systems_is_found_by_any_part_of_it(nsight, place):
-    found = locate(str(nsight / place))
-    assert (found.target, found.version) == (nsight / "target-linux-x64", "2023.4.4.54")
+    located = locate(str(nsight / place))
+    assert (located.target, located.version) == (nsight / "target-linux-x64", "2023.4.4.54")
 
 
 def test_without_a_folder_it_is_the_nsys_on_path_through_links_else_the_newest(
@@ -293,13 +293,13 @@ def test_an_older_version_is_replaced_whole_and_a_newer_one_refused(
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("version", "other"),
     [("0.10.0", "0.9.0"), ("1.0", "1.0rc1"), ("1.0rc2", "1.0rc1"), ("1.0.1", "1.0")],
 )
-def test_versions_are_ordered_as_numbers(one, other):
-    assert placement.newer(one, other)
-    assert not placement.newer(other, one)
-    assert not placement.newer(one, one)
+def test_versions_are_ordered_as_numbers(version, other):
+    assert placement.newer(version, other)
+    assert not placement.newer(other, version)
+    assert not placement.newer(version, version)
 
 
 def sources_of(folder: Path, text: str) -> dict[str, dict[str, Path]]:
@@ -468,8 +468,8 @@ def test_an_ordinary_user_is_told_what_to_do_instead_and_can_do_it(nsight, check
             return subprocess.run(command, cwd=home, capture_output=True, text=True)
 
         before = listing(base)
-        told = "--recipe-path DIR, which says how to set NSYS_RECIPE_PATH"
-        assert_told(as_nobody("--nsys", base / "nsight"), 2, "no permission to write", told)
+        advice = "--recipe-path DIR, which says how to set NSYS_RECIPE_PATH"
+        assert_told(as_nobody("--nsys", base / "nsight"), 2, "no permission to write", advice)
         assert_told(as_nobody("--recipe-path", base / "recipes"), 2, "no permission to write")
         assert listing(base) == before
         assert_done(as_nobody("--recipe-path", "r"), f"export NSYS_RECIPE_PATH={home / 'r'}")
@@ -520,13 +520,13 @@ CHECKS = {
 
 @pytest.mark.parametrize("case", CHECKS)
 def test_check_says_what_is_there_and_what_fixes_it(nsight, tmp_path, case):
-    answer, placed, code, told = CHECKS[case]
+    answer, placed, code, words = CHECKS[case]
     if placed:
         assert_done(install("--nsys", nsight, folder=tmp_path))
     path = fake_python(tmp_path / "python", **answer)
     done = install("--check", "--nsys", nsight, folder=tmp_path, PATH=path)
     assert (done.returncode, done.stderr) == (code, "")
-    for word in told:
+    for word in words:
         assert word in done.stdout
     assert ("to fix it" in done.stdout) == bool(code)
     assert done.stdout.count("to fix it") <= 1
@@ -561,8 +561,8 @@ def test_from_2026_3_on_it_is_the_python_of_nsys_that_counts(tmp_path):
 
 def archive_with(path: Path, name: str, kind: bytes = tarfile.REGTYPE) -> Path:
     with tarfile.open(path, "w:gz") as tar:
-        for one, its_kind in (("nsys-llm-recipes/good.whl", tarfile.REGTYPE), (name, kind)):
-            member = tarfile.TarInfo(one)
+        for its_name, its_kind in (("nsys-llm-recipes/good.whl", tarfile.REGTYPE), (name, kind)):
+            member = tarfile.TarInfo(its_name)
             member.type, member.linkname = its_kind, "/etc/passwd"
             tar.addfile(member)
     return path
@@ -608,9 +608,9 @@ def test_untar_gives_pip_the_unpacked_wheels_and_no_network(tmp_path):
     (fake / "__main__.py").write_text(body)
     done = install("--current", "--untar", archive, folder=tmp_path, PYTHONPATH=str(fake.parent))
     assert_done(done)
-    told = (tmp_path / "told").read_text()
+    printed = (tmp_path / "told").read_text()
     for word in ("--no-index", "'nsys-llm-recipes'", "good.whl", "other.whl"):
-        assert word in told
+        assert word in printed
 
 
 @pytest.mark.parametrize(

@@ -31,15 +31,15 @@ def matrix():
 @pytest.fixture(scope="module")
 def oldest(matrix) -> dict[str, dict[str, Version]]:
     """The pinned version of each library by Python."""
-    found = {}
+    by_name = {}
     for line in matrix.pins():
         pin = Requirement(line)
         for python in matrix.PYTHONS:
             if pin.marker is None or pin.marker.evaluate({"python_version": python}):
-                of_python = found.setdefault(pin.name, {})
+                of_python = by_name.setdefault(pin.name, {})
                 assert python not in of_python, f"two pins of {pin.name} for Python {python}"
                 of_python[python] = Version(re.fullmatch(r"==([\d.]+)", str(pin.specifier))[1])
-    return found
+    return by_name
 
 
 def test_the_oldest_that_is_tested_is_the_oldest_that_is_allowed(oldest, matrix):
@@ -56,9 +56,9 @@ def test_every_bound_is_found_and_has_a_reason():
     names = [re.match(r'"([\w-]+)', line)[1] for line in lines if line.startswith('"')]
     assert set(names) == requirements(ROOT).keys()
     bare = [
-        (one, other)
-        for one, other in pairwise(lines)
-        if one.startswith('"') and other.startswith('"')
+        (line, other)
+        for line, other in pairwise(lines)
+        if line.startswith('"') and other.startswith('"')
     ]
     # These two pairs share a reason.
     assert [line[1:5] for pair in bare for line in pair] == ["adbc", "adbc", "dask", "dist"]
@@ -71,20 +71,20 @@ def test_pythons_of_the_matrix_begin_with_the_oldest_that_is_allowed(matrix):
 
 
 def test_the_matrix_has_both_ends_and_every_library(matrix):
-    known = {one.name: one for one in matrix.combinations()}
+    known = {combination.name: combination for combination in matrix.combinations()}
     assert len(known) == len(matrix.combinations())
     assert set(known["oldest"].versions) == set(matrix.pins())
     assert {f"newest-{python}" for python in matrix.PYTHONS} <= known.keys()
-    for line in (line for one in known.values() for line in one.versions):
+    for line in (line for combination in known.values() for line in combination.versions):
         assert Requirement(line).name in requirements(ROOT)
 
 
 def test_the_tests_of_the_matrix_are_there(matrix):
-    assert {one.partition("::")[0] for one in matrix.SHORT} <= {
-        one.partition("::")[0] for one in matrix.TESTS
+    assert {name.partition("::")[0] for name in matrix.SHORT} <= {
+        name.partition("::")[0] for name in matrix.TESTS
     }
-    for one in (*matrix.TESTS, *matrix.SHORT):
-        path, _, test = one.partition("[")[0].partition("::")
+    for name in (*matrix.TESTS, *matrix.SHORT):
+        path, _, test = name.partition("[")[0].partition("::")
         assert f"def {test}" in (ROOT / path).read_text("utf-8")
 
 

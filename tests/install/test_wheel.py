@@ -41,5 +41,5 @@ def test_the_wheel_holds_the_tracked_files_of_the_three_folders(tmp_path):
     subprocess.run([*pip, "-w", tmp_path, source], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as file:
-        found = {name for name in file.namelist() if ".dist-info/" not in name}
-    assert found == expected
+        packed = {name for name in file.namelist() if ".dist-info/" not in name}
+    assert packed == expected

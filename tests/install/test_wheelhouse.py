@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -66,8 +67,34 @@ def test_more_than_wheels_ever_have_is_refused_before_anything_is_written(tmp_pa
 
 def test_more_files_than_there_are_wheels_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(wheelhouse, "_MOST_MEMBERS", 2)
-    path = archive(tmp_path, *(member(f"{one}.whl") for one in range(3)))
+    path = archive(tmp_path, *(member(f"{number}.whl") for number in range(3)))
     assert "refused, it holds more than" in refused(path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK]
+)
+def test_a_header_of_many_megabytes_is_refused_before_it_is_read(tmp_path, kind):
+    size = 64 << 20
+    path = archive(tmp_path, member("a.whl", size, kind))
+    assert path.stat().st_size < size // 500
+    tracemalloc.start()
+    try:
+        message = refused(path, tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+    assert message.endswith(f"cannot be unpacked (it claims a header of {size:,} bytes)")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"), [(tarfile.XHDTYPE, b"11 path=aa\n"), (tarfile.GNUTYPE_LONGNAME, b"aa\0")]
+)
+def test_thousands_of_headers_before_a_file_are_refused_in_one_line(tmp_path, kind, body):
+    path = tmp_path / "a.tar.gz"
+    header = member("a.whl", len(body), kind).tobuf(tarfile.GNU_FORMAT)
+    path.write_bytes(gzip.compress((header + body.ljust(512, b"\0")) * 3_000 + bytes(1024)))
+    assert "cannot be unpacked (maximum recursion depth" in refused(path, tmp_path)
 
 
 def test_a_damaged_stream_is_refused_in_one_line(tmp_path):

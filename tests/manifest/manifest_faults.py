@@ -33,9 +33,9 @@ def document_of(name: str) -> dict[str, Any]:
 
 def faults(name: str, document: Mapping[str, Any], common: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with the manifest of a recipe beside the common one."""
-    found = [*_against(SCHEMA, document), *_against(COMMON, common)]
+    problems = [*_against(SCHEMA, document), *_against(COMMON, common)]
     # What refers to what is looked up in documents of the right shape only.
-    return found or list(_references(name, document, common))
+    return problems or list(_references(name, document, common))
 
 
 def _against(schema: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[str]:

@@ -21,8 +21,8 @@ METRICS = (
 
 
 def gate(text):
-    (found,) = parse_gates([text], METRICS)
-    return found
+    (parsed,) = parse_gates([text], METRICS)
+    return parsed
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def gate(text):
     ],
 )
 def test_what_can_be_typed(text, metric, argument, limit, relative):
-    found = gate(text)
-    assert (found.metric, found.argument, found.limit, found.relative) == (
+    parsed = gate(text)
+    assert (parsed.metric, parsed.argument, parsed.limit, parsed.relative) == (
         metric,
         argument,
         limit,
         relative,
     )
-    assert found.text == text.strip()
+    assert parsed.text == text.strip()
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_when_a_gate_passes(text, before, after, result):
 
 
 def test_what_equal_runs_differ_by_passes_and_says_so():
-    found = judge(gate("gpu_time:+3%"), Fraction(100), Fraction(105), Fraction(6))
-    assert found.result == PASS
-    assert "runs of the baseline differ as much" in found.reason
+    judgment = judge(gate("gpu_time:+3%"), Fraction(100), Fraction(105), Fraction(6))
+    assert judgment.result == PASS
+    assert "runs of the baseline differ as much" in judgment.reason
     assert judge(gate("gpu_time:+3%"), Fraction(100), Fraction(107), Fraction(6)).result == FAIL
 
 
@@ -143,8 +143,8 @@ def test_every_metric_of_the_manifest_can_be_gated():
     }
     for metric in metrics:
         text = metric.name if metric.argument is None else f"{metric.name}(x)"
-        (found,) = parse_gates([f"{text}:{'-' if metric.falls else '+'}1%"], metrics)
-        assert (found.metric, found.falls) == (metric.name, metric.falls)
+        (parsed,) = parse_gates([f"{text}:{'-' if metric.falls else '+'}1%"], metrics)
+        assert (parsed.metric, parsed.falls) == (metric.name, metric.falls)
         assert metric.meaning.endswith(".")
 
 

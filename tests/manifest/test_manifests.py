@@ -33,7 +33,9 @@ each_manifest = pytest.mark.parametrize("manifest", MANIFESTS, ids=RECIPES)
 
 def test_there_is_a_manifest_for_each_recipe_and_a_recipe_for_each_manifest():
     recipes = resources.files("nsys_llm.recipes")
-    folders = {one.name for one in recipes.iterdir() if one.joinpath("metadata.json").is_file()}
+    folders = {
+        folder.name for folder in recipes.iterdir() if folder.joinpath("metadata.json").is_file()
+    }
     assert set(RECIPES) == folders
     assert "llm_hotspots" in folders
 
@@ -63,11 +65,11 @@ def test_options_say_all_that_a_user_needs(manifest):
 @each_manifest
 def test_no_two_columns_of_a_table_that_is_shown_have_one_heading(manifest):
     for section in manifest.sections:
-        columns = {one.name: one for one in manifest.table(section.table).columns}
-        fields = {name: Field(name, one.unit, "", True) for name, one in columns.items()}
+        columns = {declared.name: declared for declared in manifest.table(section.table).columns}
+        fields = {name: Field(name, declared.unit, "", True) for name, declared in columns.items()}
         for shown in (section.columns, section.summary):
-            told = headings(fields, shown)
-            assert len(set(told)) == len(told), (section.table, told)
+            titles = headings(fields, shown)
+            assert len(set(titles)) == len(titles), (section.table, titles)
 
 
 @each_manifest
@@ -168,7 +170,7 @@ def kernels(document):
 
 
 def option(document):
-    return next(one for one in document["options"] if one["name"] == "engine")
+    return next(entry for entry in document["options"] if entry["name"] == "engine")
 
 
 def column(document):
@@ -176,7 +178,7 @@ def column(document):
 
 
 def section(document):
-    return next(one for one in document["sections"] if one["table"] == "kernels")
+    return next(entry for entry in document["sections"] if entry["table"] == "kernels")
 
 
 def without(mapping, key):
@@ -188,7 +190,7 @@ FAULTS = {
     "option 'engine' twice": lambda doc, _: doc["options"].append(option(doc)),
     "option 'csv' twice": lambda doc, _: option(doc).update(name="csv"),
     "option 'top' twice": lambda _, common: common["options"].append(
-        next(one for one in common["options"] if one["name"] == "top")
+        next(entry for entry in common["options"] if entry["name"] == "top")
     ),
     "table 'kernels' twice": lambda doc, _: doc["writes"].append(kernels(doc)),
     "table 'files' twice": lambda doc, _: kernels(doc).update(file="files"),
@@ -196,7 +198,7 @@ FAULTS = {
     "'days' is not one of": lambda doc, _: option(doc).update(unit="days"),
     "excludes 'motor', which does not exist": lambda doc, _: option(doc).update(excludes="motor"),
     "kernels: column 'category' twice": lambda doc, _: kernels(doc)["columns"].append(
-        next(one for one in kernels(doc)["columns"] if one["name"] == "category")
+        next(declared for declared in kernels(doc)["columns"] if declared["name"] == "category")
     ),
     "kernels has no column 'Name' for its index": lambda doc, _: kernels(doc).update(index="Name"),
     "'text' is not one of": lambda doc, _: column(doc).update(dtype="text"),
@@ -234,8 +236,8 @@ FAULTS |= {
 
 @pytest.mark.parametrize("said", FAULTS)
 def test_a_planted_fault_is_caught_and_named(said):
-    found = manifest_with(FAULTS[said])
-    assert any(said.removesuffix(" (section)") in text for text in found), found
+    problems = manifest_with(FAULTS[said])
+    assert any(said.removesuffix(" (section)") in text for text in problems), problems
 
 
 CHART_OF = {
@@ -269,8 +271,8 @@ def test_what_a_chart_lacks_is_caught(chart):
 
 @each_chart
 def test_what_a_chart_does_not_know_is_caught(chart):
-    (found,) = with_chart({**chart, "colour": "name", "z": 1})
-    assert "'colour', 'z' were unexpected" in found
+    (problem,) = with_chart({**chart, "colour": "name", "z": 1})
+    assert "'colour', 'z' were unexpected" in problem
 
 
 @pytest.mark.parametrize("kind", ["pie", ""])
@@ -286,8 +288,8 @@ def test_columns_that_the_table_lacks_are_caught_wherever_a_chart_uses_them(char
     for key in without(without(chart, "kind"), "title"):
         charts.append({**chart, key: ["hue"] if key == "parts" else "hue"})
     for odd in charts:
-        (found,) = with_chart(odd)
-        assert re.search("kernels has no column (hue|op|pick)$", found)
+        (problem,) = with_chart(odd)
+        assert re.search("kernels has no column (hue|op|pick)$", problem)
 
 
 def test_reading_a_section_keeps_its_defaults():

@@ -201,8 +201,8 @@ def test_the_list_of_commands_is_the_same_without_their_options():
 def test_help_brings_no_package_that_takes_long_to_import():
     heavy = {"numpy", "pandas", "pyarrow", "tqdm", "dask", "plotly", "nbformat"}
     script = "import sys, nsys_llm.run.cli; nsys_llm.run.cli.build_parser(); print(*sys.modules)"
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert not heavy & set(found.stdout.decode().split())
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert not heavy & set(done.stdout.decode().split())
 
 
 @pytest.mark.parametrize("flag", ["--filter-nvtx", "--step", "--kernel"])

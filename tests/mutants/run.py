@@ -101,7 +101,7 @@ def _copy(folder: Path) -> Path:
 
 def _inside(file: str) -> str:
     """Return where a file of the repository lies in the package."""
-    top = next(one for one in _PACKAGE if file.startswith(f"{one}/"))
+    top = next(folder for folder in _PACKAGE if file.startswith(f"{folder}/"))
     return _PACKAGE[top] + file.removeprefix(top)
 
 

@@ -26,7 +26,7 @@ def pairs(nsys, traces, tmp_path_factory):
         shutil.copyfile(traces / "a100_vector_add" / f"vector_add_profile_{name}.nsys-rep", path)
     ranks = traces / "h100_mfu_ranks"
     files = traces / "h100_mfu"
-    found = {
+    by_kind = {
         "reports": reports,
         "rank_sets": [ranks / "before", ranks / "after"],
         "files": [files / "before.sqlite", files / "after.sqlite"],
@@ -36,9 +36,9 @@ def pairs(nsys, traces, tmp_path_factory):
     def alone(kind):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("NSYS_DIR", str(Path(nsys).parents[1]))
-            return analyse(folder / kind, *found[kind], recipe=RECIPE)
+            return analyse(folder / kind, *by_kind[kind], recipe=RECIPE)
 
-    return alone, found
+    return alone, by_kind
 
 
 # Pairwise: every mode, and every kind of input; the other recipes have theirs of each in CI.
@@ -47,8 +47,8 @@ CASES = [("none", "files"), ("concurrent", "reports"), ("dask-futures", "rank_se
 
 @pytest.mark.parametrize(("mode", "kind"), nightly_but(CASES, [("concurrent", "reports")]))
 def test_every_mode_gives_the_tables_of_the_command(nsys, pairs, mode, kind, tmp_path):
-    alone, found = pairs
-    before, after = found[kind]
+    alone, by_kind = pairs
+    before, after = by_kind[kind]
     words = ["--baseline", before, "--input", after, "--mode", mode, "--output", "out"]
     done = under_nsys(nsys, tmp_path, *words, recipe=RECIPE)
     assert done.returncode == 0, done.stdout

@@ -7,9 +7,11 @@ import io
 import sqlite3
 import subprocess
 from collections import Counter, defaultdict
+from functools import cache
 from itertools import pairwise
 
 import pytest
+from effort import nightly_but
 from results import rows, run, tables_of
 
 from nsys_llm.taxonomy.api_classes import classify_api
@@ -23,6 +25,9 @@ TRACES = {
     "before": "h100_mfu/before.sqlite",
     "after": "h100_mfu/after.sqlite",
 }
+
+#: Those that CI takes.
+IN_CI = ["serial", "before"]
 
 #: Gaps and their length, as measured apart from any of our code.
 GAPS = {
@@ -81,9 +86,7 @@ def exported(nsys, traces, tmp_path_factory):
 @pytest.fixture(scope="module")
 def ours(exported, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ours")
-    return {
-        name: tables_of(folder / name, path, recipe="idle_gaps") for name, path in exported.items()
-    }
+    return cache(lambda name: tables_of(folder / name, exported[name], recipe="idle_gaps"))
 
 
 def gpu_gaps(nsys, path):
@@ -92,53 +95,57 @@ def gpu_gaps(nsys, path):
     done = run([nsys, *words, path], path.parent)
     assert done.returncode == 0, done.stdout
     text = done.stdout[done.stdout.index("Row#") :]
-    found = defaultdict(list)
+    by_device = defaultdict(list)
     for row in csv.DictReader(io.StringIO(text)):
         if row["Duration (ns)"]:
-            found[int(row["Device ID"])].append((int(row["Start (ns)"]), int(row["Duration (ns)"])))
-    return found
+            by_device[int(row["Device ID"])].append(
+                (int(row["Start (ns)"]), int(row["Duration (ns)"]))
+            )
+    return by_device
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize("name", nightly_but(TRACES, IN_CI))
 def test_gaps_are_those_of_nvidia_s_own_report(nsys, exported, ours, name):
     with sqlite3.connect(exported[name]) as database:
         query = "select distinct value from PROFILER_OVERHEAD o join StringIds s on s.id = o.nameId"
         overheads = {text for (text,) in database.execute(query)}
     assert not overheads & set(COUNTED), "this trace has overhead that NVIDIA takes for work"
     theirs = gpu_gaps(nsys, exported[name])
-    devices = ours[name]["devices"]
+    devices = ours(name)["devices"]
     assert {
         device: (n, idle + overhead)
         for device, n, idle, overhead in rows(devices, "device_id gaps_n idle_ns overhead_ns")
     } == {device: (len(gaps), sum(ns for _, ns in gaps)) for device, gaps in theirs.items()}
-    longest = ours[name]["gaps"].iloc[0]
+    longest = ours(name)["gaps"].iloc[0]
     assert (longest["start_ns"], longest["duration_ns"]) in theirs[longest["device_id"]]
     assert longest["duration_ns"] == max(ns for gaps in theirs.values() for _, ns in gaps)
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("name", GAPS)
+@pytest.mark.parametrize("name", nightly_but(GAPS, IN_CI))
 def test_gaps_are_those_measured_before(ours, name):
     names = "device_id gaps_n idle_ns overhead_ns"
-    found = {
-        device: (n, idle + over) for device, n, idle, over in rows(ours[name]["devices"], names)
+    sums = {
+        device: (n, idle + over) for device, n, idle, over in rows(ours(name)["devices"], names)
     }
-    assert found == GAPS[name]
+    assert sums == GAPS[name]
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("name", TRACES)
+@pytest.mark.parametrize("name", nightly_but(TRACES, IN_CI))
 def test_what_a_trace_is_made_of_adds_up(ours, name):
-    tables = ours[name]
+    tables = ours(name)
     for device in tables["devices"].to_dict("records"):
         parts = device["busy_ns"] + device["overhead_ns"] + device["idle_ns"]
         assert parts == device["window_ns"]
-        own = tables["rank_causes"]
-        own = own[(own["rank"] == device["rank"]) & (own["device_id"] == device["device_id"])]
-        assert own["idle_ns"].sum() == device["idle_ns"]
-        assert own["overhead_ns"].sum() == device["overhead_ns"]
-        assert own["gaps_n"].sum() == device["gaps_n"]
+        causes = tables["rank_causes"]
+        causes = causes[
+            (causes["rank"] == device["rank"]) & (causes["device_id"] == device["device_id"])
+        ]
+        assert causes["idle_ns"].sum() == device["idle_ns"]
+        assert causes["overhead_ns"].sum() == device["overhead_ns"]
+        assert causes["gaps_n"].sum() == device["gaps_n"]
         parts = tables["idle_map"]
         parts = parts[(parts["rank"] == device["rank"])]
         assert parts["idle_ns"].sum() == device["idle_ns"]
@@ -148,39 +155,41 @@ def test_what_a_trace_is_made_of_adds_up(ours, name):
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("name", PLAIN_MS)
+@pytest.mark.parametrize("name", nightly_but(PLAIN_MS, IN_CI))
 def test_the_plain_rule_gives_the_survey_s_figures_and_ours_splits_them(exported, ours, name):
     plain = plain_rule(exported[name], 0)
     assert {cause: round(ns / 1e6, 3) for cause, ns in plain.items()} == PLAIN_MS[name]
-    first = ours[name]["devices"].iloc[0]
+    first = ours(name)["devices"].iloc[0]
     assert sum(plain.values()) == first["idle_ns"] + first["overhead_ns"]
-    causes = ours[name]["rank_causes"]
+    causes = ours(name)["rank_causes"]
     causes = causes[(causes["rank"] == first["rank"]) & (causes["device_id"] == 0)]
-    found = causes.groupby("cause")["idle_ns"].sum()
+    idle_by_cause = causes.groupby("cause")["idle_ns"].sum()
     # What has no launch has none under any rule; what was launched before the gap is latency
     # there, and queued, or time in a call that still ran, here.
-    assert found.get("no_api", 0) == plain.get("no_api", 0)
-    assert 0 < found["queued"] <= plain["launch_latency"]
+    assert idle_by_cause.get("no_api", 0) == plain.get("no_api", 0)
+    assert 0 < idle_by_cause["queued"] <= plain["launch_latency"]
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("name", ["serial", "streamed"])
+@pytest.mark.parametrize("name", nightly_but(["serial", "streamed"], ["serial"]))
 def test_time_on_a_core_is_that_of_the_recorded_switches(exported, ours, name):
-    gaps = ours[name]["gaps"]
+    gaps = ours(name)["gaps"]
     with sqlite3.connect(exported[name]) as database:
         query = "select start, isSchedIn, globalTid & 0xffffff from SCHED_EVENTS order by start"
         switches = database.execute(query).fetchall()
-    found = []
+    on_core_ns = []
     for gap in gaps.to_dict("records"):
         # From the last switch before the gap on, each state lasts until the next one.
-        own = [(at, on) for at, on, tid in switches if tid == gap["tid"]]
-        last = [on for at, on in own if at <= gap["start_ns"]][-1]
-        inside = [one for one in own if gap["start_ns"] < one[0] < gap["end_ns"]]
+        thread_switches = [(at, on) for at, on, tid in switches if tid == gap["tid"]]
+        last = [on for at, on in thread_switches if at <= gap["start_ns"]][-1]
+        inside = [
+            switch for switch in thread_switches if gap["start_ns"] < switch[0] < gap["end_ns"]
+        ]
         edges = [(gap["start_ns"], last), *inside, (gap["end_ns"], 0)]
-        found.append(sum((b - a) * on for (a, on), (b, _) in pairwise(edges)))
-    assert gaps["on_core_ns"].tolist() == found
+        on_core_ns.append(sum((b - a) * on for (a, on), (b, _) in pairwise(edges)))
+    assert gaps["on_core_ns"].tolist() == on_core_ns
     # One polls all the time, the other waits for its copies.
-    assert (sum(found) == gaps["duration_ns"].sum()) == (name == "streamed")
+    assert (sum(on_core_ns) == gaps["duration_ns"].sum()) == (name == "streamed")
 
 
 def plain_rule(path, device):

@@ -85,14 +85,14 @@ def run(command, folder: Path, python: Path, nsight: Path):
 
 def listing(folder: Path) -> dict[str, str]:
     """Return what a tree holds, but for the caches that Python makes of NVIDIA's own modules."""
-    found = {}
+    entries = {}
     for path in sorted(folder.rglob("*")):
         if "__pycache__" not in path.parts:
             plain = path.is_file() and not path.is_symlink()
             content = hashlib.sha256(path.read_bytes()).hexdigest() if plain else ""
             content += os.readlink(path) if path.is_symlink() else ""
-            found[path.relative_to(folder).as_posix()] = f"{path.lstat().st_mode:o} {content}"
-    return found
+            entries[path.relative_to(folder).as_posix()] = f"{path.lstat().st_mode:o} {content}"
+    return entries
 
 
 def test_install_list_run_and_uninstall(nsight, bare_python, rank_set, tmp_path):

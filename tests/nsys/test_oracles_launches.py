@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from effort import nightly_but
 from results import plain, rows, run, tables_of
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
@@ -40,7 +41,7 @@ def queried(path: Path, query: str) -> list[tuple]:
         return database.execute(query).fetchall()
 
 
-@pytest.mark.parametrize("trace", A100)
+@pytest.mark.parametrize("trace", nightly_but(A100, A100[:1]))
 def test_launches_and_copies_equal_nsys_stats_cuda_gpu_trace(nsys, traces, trace, tmp_path):
     report = tmp_path / f"{trace}.nsys-rep"
     shutil.copyfile(traces / "a100_vector_add" / report.name, report)
@@ -59,31 +60,33 @@ def test_launches_and_copies_equal_nsys_stats_cuda_gpu_trace(nsys, traces, trace
     columns = ["Start (ns)", "Duration (ns)", "GrdX", "GrdY", "GrdZ", "BlkX", "BlkY", "BlkZ"]
     columns += ["Reg/Trd", "Name"]
     names = "start_ns duration_ns grid_x grid_y grid_z block_x block_y block_z"
-    found = rows(ours["watched_kernels"], f"{names} registers_per_thread name")
-    assert sorted(found) == sorted(kernels[columns].itertuples(index=False, name=None))
-    assert len(found) == len(ours["watched_kernels"]) > 0
+    listed = rows(ours["watched_kernels"], f"{names} registers_per_thread name")
+    assert sorted(listed) == sorted(kernels[columns].itertuples(index=False, name=None))
+    assert len(listed) == len(ours["watched_kernels"]) > 0
     # Theirs are MB with three decimals.
     copies = theirs[theirs["GrdX"].isna()].set_index("Start (ns)")["Bytes (MB)"].sort_index()
     timeline = ours["timeline"]
-    mine = timeline[timeline["op"] != "kernel"].set_index("start_ns")["size_bytes"].sort_index()
-    assert mine.index.tolist() == copies.index.tolist()
-    assert ((mine.astype(float) / 1e6 - copies).abs() <= 0.0005 + 1e-9).all()
+    our_sizes = (
+        timeline[timeline["op"] != "kernel"].set_index("start_ns")["size_bytes"].sort_index()
+    )
+    assert our_sizes.index.tolist() == copies.index.tolist()
+    assert ((our_sizes.astype(float) / 1e6 - copies).abs() <= 0.0005 + 1e-9).all()
 
 
-@pytest.mark.parametrize("trace", H100)
+@pytest.mark.parametrize("trace", nightly_but(H100, H100[:1]))
 def test_launches_and_timelines_hold_every_row_of_the_report(traces, trace, tmp_path):
     path = traces / f"{trace}.sqlite"
     ours = tables_of(tmp_path / "o", path, options=ALL)
     expected = [(*row[:4], row[4] or KINDS[row[5]], row[6]) for row in queried(path, OPERATIONS)]
     columns = "device_id start_ns duration_ns stream_id name size_bytes"
-    found = rows(ours["timeline"], columns)
-    assert sorted(found, key=str) == sorted(expected, key=str)
+    listed = rows(ours["timeline"], columns)
+    assert sorted(listed, key=str) == sorted(expected, key=str)
     names = "device_id start_ns duration_ns stream_id registers_per_thread grid_x grid_y grid_z"
     names += " block_x block_y block_z dynamic_shared_bytes name"
     assert sorted(rows(ours["watched_kernels"], names)) == sorted(queried(path, LAUNCHES))
 
 
-@pytest.mark.parametrize("trace", H100)
+@pytest.mark.parametrize("trace", nightly_but(H100, H100[:1]))
 def test_gaps_bins_durations_and_configurations_add_up(traces, trace, tmp_path):
     ours = tables_of(tmp_path / "o", traces / f"{trace}.sqlite", options=ALL)
     keys = ["rank", "device_id"]

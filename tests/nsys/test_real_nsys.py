@@ -32,7 +32,7 @@ pytestmark = pytest.mark.nsys
 
 NSYS_MODES = ["none", "concurrent", "dask-futures"]
 KINDS = ["reports", "rank_set", "two_processes"]
-IN_CI = zip(KINDS, ("none", "dask-futures", "concurrent"), strict=True)
+IN_CI = [("reports", "none"), ("rank_set", "dask-futures")]
 A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
 
 
@@ -113,8 +113,8 @@ def test_exports_of_either_kind_by_hand_give_the_same_tables(
         target = tmp_path / kind / name.format(stem)
         report = inputs["reports"] / f"{stem}.nsys-rep"
         assert run([nsys, "export", *words, "-o", target, report], tmp_path).returncode == 0
-    found = only_tables(tmp_path / f"out_{kind}", tmp_path / kind)
-    assert_same(found, standalone / "reports", but=but)
+    output = only_tables(tmp_path / f"out_{kind}", tmp_path / kind)
+    assert_same(output, standalone / "reports", but=but)
 
 
 def test_the_framework_s_own_record_is_kept_and_quiet_is_no_more_than_the_launcher_says(
@@ -168,7 +168,7 @@ USAGE = [
 
 
 @pytest.mark.parametrize(
-    "words", nightly_but(((one,) for one in USAGE), ((one,) for one in USAGE_IN_CI))
+    "words", nightly_but(((words,) for words in USAGE), ((words,) for words in USAGE_IN_CI))
 )
 def test_bad_usage_ends_with_1_one_line_and_nothing_written(nsys, rank_set, words, tmp_path):
     given = [word.format(rank_set) for word in words]
@@ -242,8 +242,8 @@ def test_relative_paths_are_those_of_the_working_folder(nsys, rank_set, mode, tm
     done = under_nsys(nsys, tmp_path / "elsewhere", *words)
     assert done.returncode == 0, done.stdout
     assert "Generated:\n    llm_hotspots-1" in done.stdout
-    found = tmp_path / "elsewhere" / "llm_hotspots-1"
-    assert_same(found, only_tables(tmp_path / "alone", rank_set))
+    output = tmp_path / "elsewhere" / "llm_hotspots-1"
+    assert_same(output, only_tables(tmp_path / "alone", rank_set))
 
 
 def test_help_lists_each_option_once(nsys, tmp_path):

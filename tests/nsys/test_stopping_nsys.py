@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from effort import nightly_but
 from results import RECIPE, RECIPES_FOLDER, environment
 
 pytestmark = pytest.mark.nsys
@@ -48,7 +49,11 @@ def processes(session: int) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("mode", "whole_group"), [*product(["none", "concurrent"], [False, True])], ids=str
+    ("mode", "whole_group"),
+    nightly_but(
+        product(["none", "concurrent"], [False, True]), [("none", True), ("concurrent", False)]
+    ),
+    ids=str,
 )
 def test_nothing_goes_on_and_nothing_is_left(nsys, rank_set, tmp_path, mode, whole_group):
     begun, out = tmp_path / "begun", tmp_path / "new" / "out"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from effort import nightly_but
 from results import RECIPE, read_report, run, under_nsys
 
 pytestmark = pytest.mark.traces
@@ -35,7 +36,7 @@ def first_on_path(place: Path) -> str:
     return os.pathsep.join([str(place / "other"), os.environ["PATH"]])
 
 
-@pytest.mark.parametrize("mode", ["none", "concurrent"])
+@pytest.mark.parametrize("mode", nightly_but(["none", "concurrent"], ["none"]))
 def test_the_nsys_that_runs_the_recipe_exports(nsys, place, mode):
     words = ["--mode", mode, "--input", "rank0.nsys-rep", "--output", "out"]
     done = under_nsys(nsys, place, *words, PATH=first_on_path(place))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 import pytest
+from effort import nightly_but
 from results import rows, tables_of
 
 pytestmark = pytest.mark.traces
@@ -78,7 +79,7 @@ def told_of(wall):
     return sums
 
 
-@pytest.mark.parametrize("run", ["before", "after"])
+@pytest.mark.parametrize("run", nightly_but(["before", "after"], ["after"]))
 def test_the_split_of_each_gpu_is_that_of_sql_to_the_nanosecond(traces, tmp_path, run):
     path = traces / "h100_mfu" / f"{run}.sqlite"
     assert told_of(tables_of(tmp_path / "out", path)["wall"]) == truth_of(path)

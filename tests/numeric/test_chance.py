@@ -16,7 +16,7 @@ def exact(values):
     columns = values.T.tolist()
     most = values.sum(axis=1).max()
     sums = [sum(picked) for picked in product(*columns)]
-    return min(sum(one >= most for one in sums) / len(sums) * len(values), 1.0)
+    return min(sum(total >= most for total in sums) / len(sums) * len(values), 1.0)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -31,8 +31,8 @@ def test_it_bounds_what_a_count_of_all_cases_gives(seed):
 def test_a_row_that_has_all_of_it_is_as_likely_as_drawing_it_every_time(rows_n, columns_n):
     values = np.zeros((rows_n, columns_n), dtype=np.int64)
     values[rows_n // 2] = 150_000
-    told = largest_sum_chance(values)
-    assert told == pytest.approx(rows_n * rows_n**-columns_n, rel=0.05)
+    chance = largest_sum_chance(values)
+    assert chance == pytest.approx(rows_n * rows_n**-columns_n, rel=0.05)
 
 
 def test_one_large_value_says_nothing():

@@ -62,10 +62,10 @@ def test_lines_are_reversed_and_chained_as_clocks_are():
     chained = behind.after(ahead.reversed())
     assert np.abs(theirs - ours - chained.ahead_ns(theirs)).max() <= 4
     assert ClockLine(7).after(ClockLine(-3)) == ClockLine(4)
-    for one in (ClockLine(7), ahead):
+    for line in (ClockLine(7), ahead):
         for other in (ClockLine(-3), behind):
             at = int(theirs[500])
-            middle = at - int(one.ahead_ns(np.array([at]))[0])
+            middle = at - int(line.ahead_ns(np.array([at]))[0])
             first = middle - int(other.ahead_ns(np.array([middle]))[0])
-            found = at - int(one.after(other).ahead_ns(np.array([at]))[0])
-            assert abs(found - first) <= 2
+            after_ns = at - int(line.after(other).ahead_ns(np.array([at]))[0])
+            assert abs(after_ns - first) <= 2

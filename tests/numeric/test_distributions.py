@@ -86,9 +86,9 @@ def test_counting_finds_each_value_as_often_as_a_dictionary_does(pairs):
 
 
 @given(rows, rows, rows)
-def test_merging_is_associative_and_commutative_and_equals_counting_at_once(one, two, three):
-    parts = [counts(one), counts(two), counts(three)]
-    at_once = triples(counts([*one, *two, *three]))
+def test_merging_is_associative_and_commutative_and_equals_counting_at_once(first, two, three):
+    parts = [counts(first), counts(two), counts(three)]
+    at_once = triples(counts([*first, *two, *three]))
     assert triples(ValueCounts.merge(parts)) == at_once
     assert triples(ValueCounts.merge(parts[::-1])) == at_once
     left = ValueCounts.merge([ValueCounts.merge(parts[:2]), parts[2]])
@@ -98,9 +98,9 @@ def test_merging_is_associative_and_commutative_and_equals_counting_at_once(one,
 
 @given(rows)
 def test_merging_with_nothing_changes_nothing(pairs):
-    one, nothing = counts(pairs), ValueCounts.empty()
-    for parts in ([one], [one, nothing], [nothing, one], [nothing, one, nothing]):
-        assert triples(ValueCounts.merge(parts)) == triples(one)
+    counted, nothing = counts(pairs), ValueCounts.empty()
+    for parts in ([counted], [counted, nothing], [nothing, counted], [nothing, counted, nothing]):
+        assert triples(ValueCounts.merge(parts)) == triples(counted)
     assert triples(ValueCounts.merge([])) == []
 
 
@@ -114,37 +114,37 @@ def test_regrouping_equals_counting_under_the_new_names(pairs, new_group):
 def test_moments_equal_those_of_the_expanded_values(pairs):
     moments = counts(pairs).moments(GROUPS_N)
     groups = by_group(pairs)
-    assert moments.n.tolist() == [len(one) for one in groups]
-    assert moments.total.tolist() == [sum(one) for one in groups]
-    assert moments.squares.tolist() == [sum(value * value for value in one) for one in groups]
-    assert moments.minimum.tolist() == [min(one, default=0) for one in groups]
-    assert moments.maximum.tolist() == [max(one, default=0) for one in groups]
+    assert moments.n.tolist() == [len(group) for group in groups]
+    assert moments.total.tolist() == [sum(group) for group in groups]
+    assert moments.squares.tolist() == [sum(value * value for value in group) for group in groups]
+    assert moments.minimum.tolist() == [min(group, default=0) for group in groups]
+    assert moments.maximum.tolist() == [max(group, default=0) for group in groups]
 
 
 @given(rows)
 def test_percentiles_equal_numpys_on_the_expanded_values(pairs):
     order = counts(pairs).order_statistics(GROUPS_N)
     shown = interpolate(order)
-    for code, one in enumerate(by_group(pairs)):
-        expected = np.percentile(one, PERCENTS) if one else np.zeros(len(PERCENTS))
+    for code, group in enumerate(by_group(pairs)):
+        expected = np.percentile(group, PERCENTS) if group else np.zeros(len(PERCENTS))
         # Doubles above 2^44 are 2^-8 apart; numpy rounds twice, we once.
         assert shown[code] == pytest.approx(expected, rel=1e-15, abs=0.0)
         # What is interpolated are values of the group itself, never of the next one.
-        assert {*order.low[code].tolist(), *order.high[code].tolist()} <= {*(one or [0])}
+        assert {*order.low[code].tolist(), *order.high[code].tolist()} <= {*(group or [0])}
 
 
 @given(rows)
 def test_standard_deviations_equal_numpys_and_do_not_cancel(pairs):
     shown = sample_std(counts(pairs).moments(GROUPS_N))
-    for code, one in enumerate(by_group(pairs)):
-        if len(one) < 2:
+    for code, group in enumerate(by_group(pairs)):
+        if len(group) < 2:
             assert np.isnan(shown[code])
             continue
-        mean = Fraction(sum(one), len(one))
-        exact = sum((value - mean) ** 2 for value in one) / (len(one) - 1)
+        mean = Fraction(sum(group), len(group))
+        exact = sum((value - mean) ** 2 for value in group) / (len(group) - 1)
         assert shown[code] == pytest.approx(float(exact) ** 0.5, rel=1e-14, abs=0.0)
         # numpy subtracts a rounded mean: near 2^44 that is off by some 1e-3 ns.
-        assert shown[code] == pytest.approx(np.std(one, ddof=1), rel=1e-9, abs=1e-2)
+        assert shown[code] == pytest.approx(np.std(group, ddof=1), rel=1e-9, abs=1e-2)
 
 
 @given(rows, st.sampled_from([(0, 2**40), (2**23, 0), (2**23, 2**40)]))
@@ -171,13 +171,13 @@ def test_a_thousand_equal_values_have_no_spread():
 
 
 def test_groups_are_taken_and_joined_in_the_order_asked_for():
-    one, two = counts([(0, 3), (1, 8), (1, 8)]), counts([(0, 5)])
-    moments = Moments.joined([one.moments(2), two.moments(1)])
+    first, two = counts([(0, 3), (1, 8), (1, 8)]), counts([(0, 5)])
+    moments = Moments.joined([first.moments(2), two.moments(1)])
     assert moments.total.tolist() == [3, 16, 5]
     taken = moments.take(np.array([2, 1]))
     assert (taken.n.tolist(), taken.squares.tolist()) == ([1, 2], [25, 128])
     assert (taken.minimum.tolist(), taken.maximum.tolist()) == ([5, 8], [5, 8])
-    order = OrderStatistics.joined([one.order_statistics(2), two.order_statistics(1)])
+    order = OrderStatistics.joined([first.order_statistics(2), two.order_statistics(1)])
     median = PERCENTS.index(50)
     assert interpolate(order.take(np.array([2, 0])))[:, median].tolist() == [5.0, 3.0]
 
@@ -190,7 +190,7 @@ def test_parts_of_nothing_join_to_nothing():
 @pytest.mark.parametrize("value", [2**20 - 1, 2**39, 2**40 - 1])
 @pytest.mark.parametrize("count", [1, 2**21, 2**40])
 def test_squares_are_summed_exactly_however_large_and_many(value, count):
-    ints = [np.array([one], dtype=np.int64) for one in (0, value, count)]
+    ints = [np.array([number], dtype=np.int64) for number in (0, value, count)]
     assert ValueCounts(*ints).moments(1).squares.tolist() == [value * value * count]
 
 

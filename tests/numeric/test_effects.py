@@ -14,8 +14,10 @@ from nsys_llm.numeric.effects import split_change
 
 def split(*rows):
     """Return (change, count, per call) of rows (n0, t0, n1, t1)."""
-    found = split_change(*(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)))
-    return list(zip(*(values.tolist() for values in vars(found).values()), strict=True))
+    effects = split_change(
+        *(np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    )
+    return list(zip(*(values.tolist() for values in vars(effects).values()), strict=True))
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ def test_the_last_started_of_the_open_ones_is_found(intervals, instants):
     ends = np.array([start - length for start, length in intervals], dtype=np.int64)
     at = np.array(instants, dtype=np.int64)
     expected = [
-        max((i for i in range(starts.size) if starts[i] <= one < ends[i]), default=-1)
-        for one in instants
+        max((i for i in range(starts.size) if starts[i] <= instant < ends[i]), default=-1)
+        for instant in instants
     ]
     assert innermost(at, starts, ends).tolist() == expected
 

@@ -17,10 +17,10 @@ def ns(*values):
 
 def gaps_of(spans, windows):
     spans = sorted(spans)
-    starts, ends = ns(*(one[0] for one in spans)), ns(*(one[1] for one in spans))
-    found = find_gaps(starts, ends, np.array(windows, dtype=np.int64).reshape(-1, 2))
-    columns = (found.start_ns, found.end_ns, found.before, found.after)
-    return list(zip(*(one.tolist() for one in columns), strict=True))
+    starts, ends = ns(*(span[0] for span in spans)), ns(*(span[1] for span in spans))
+    gaps = find_gaps(starts, ends, np.array(windows, dtype=np.int64).reshape(-1, 2))
+    columns = (gaps.start_ns, gaps.end_ns, gaps.before, gaps.after)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def test_a_gap_knows_what_ran_before_and_after():
@@ -57,10 +57,10 @@ def test_no_window_has_no_gap():
 
 
 def test_a_gap_in_two_windows_is_two_gaps_with_one_begin():
-    found = find_gaps(ns(0, 10), ns(2, 11), np.array([[0, 4], [6, 11]]))
-    assert found.start_ns.tolist() == [2, 6]
-    assert found.end_ns.tolist() == [4, 10]
-    assert found.since_ns.tolist() == [2, 2]
+    gaps = find_gaps(ns(0, 10), ns(2, 11), np.array([[0, 4], [6, 11]]))
+    assert gaps.start_ns.tolist() == [2, 6]
+    assert gaps.end_ns.tolist() == [4, 10]
+    assert gaps.since_ns.tolist() == [2, 2]
 
 
 @given(SPANS, st.lists(st.integers(0, 40), min_size=2, max_size=6, unique=True))
@@ -74,22 +74,22 @@ def test_gaps_are_what_a_bitmap_leaves(raw, edges):
         covered[start:end] = True
     for start, end in windows:
         inside[start:end] = True
-    found = gaps_of(spans, windows)
-    told = np.zeros(50, dtype=int)
-    for start, end, before, after in found:
+    gaps = gaps_of(spans, windows)
+    counted = np.zeros(50, dtype=int)
+    for start, end, before, after in gaps:
         assert start < end
-        told[start:end] += 1
+        counted[start:end] += 1
         if before >= 0:
-            assert spans[before][1] == max(one[1] for one in spans if one[0] <= start)
+            assert spans[before][1] == max(span[1] for span in spans if span[0] <= start)
         if after >= 0:
-            assert spans[after][0] == min(one[0] for one in spans if one[0] >= end)
-    assert told.tolist() == (inside & ~covered).astype(int).tolist()
+            assert spans[after][0] == min(span[0] for span in spans if span[0] >= end)
+    assert counted.tolist() == (inside & ~covered).astype(int).tolist()
 
 
 def ordered(starts, *ties):
     """Return the order with ties given for all rows."""
-    found = start_order(starts, lambda rows: [tie[rows] for tie in ties])
-    return None if found is None else found.tolist()
+    order = start_order(starts, lambda rows: [tie[rows] for tie in ties])
+    return None if order is None else order.tolist()
 
 
 def test_equal_starts_are_ordered_by_what_breaks_ties():

@@ -66,7 +66,7 @@ def test_rows_of_several_columns_are_coded_in_lexicographic_order(rows):
     used = sorted(set(rows))
     assert [rows[row] for row in first.tolist()] == used
     assert first.tolist() == [rows.index(row) for row in used]
-    assert [used[one] for one in code.tolist()] == rows
+    assert [used[index] for index in code.tolist()] == rows
 
 
 def test_sparse_columns_do_not_outgrow_64_bits():

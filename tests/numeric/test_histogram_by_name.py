@@ -23,17 +23,17 @@ parts = st.lists(
 def named(values):
     names = tuple(sorted(values))
     group = [index for index, name in enumerate(names) for _ in values[name]]
-    value = [one for name in names for one in values[name]]
+    value = [number for name in names for number in values[name]]
     ints = np.array(group, dtype=np.int64), np.array(value, dtype=np.int64)
     return HistogramByName(names, ValueCounts.from_values(*ints))
 
 
 def plain(counts):
-    found = {name: [] for name in counts.names}
+    by_name = {name: [] for name in counts.names}
     rows = counts.counts
     for group, value, count in zip(rows.group, rows.value, rows.count, strict=True):
-        found[counts.names[group]] += [int(value)] * int(count)
-    return found
+        by_name[counts.names[group]] += [int(value)] * int(count)
+    return by_name
 
 
 @given(ranks=parts, random=st.randoms(use_true_random=False))
@@ -51,14 +51,14 @@ def test_counts_of_ranks_add_up_under_their_names_in_any_order(ranks, random):
 
 @given(starts=st.lists(st.integers(0, 40), max_size=12), length=st.integers(1, 15))
 def test_no_window_holds_more_than_the_busiest(starts, length):
-    found = busiest_window(np.array(starts, dtype=np.int64), length)
-    held = [sum(at <= one < at + length for one in starts) for at in range(-20, 60)]
+    busiest = busiest_window(np.array(starts, dtype=np.int64), length)
+    held = [sum(at <= start < at + length for start in starts) for at in range(-20, 60)]
     if not starts:
-        assert found is None
+        assert busiest is None
     else:
-        most, begin = found
+        most, begin = busiest
         assert most == max(held)
-        assert begin == min(one for one in starts if held[one + 20] == most)
+        assert begin == min(start for start in starts if held[start + 20] == most)
 
 
 @pytest.mark.parametrize("spread", [3, 300, 30_000])

@@ -162,8 +162,8 @@ def test_clipped_pieces_cover_what_the_bitmaps_of_each_interval_and_the_windows_
     owner, starts, ends = clip_to_windows(*columns(pairs), windows)
     lengths = clipped_lengths(*columns(pairs), windows).tolist()
     for row, pair in enumerate(pairs):
-        own = owner == row
-        pieces = list(zip(starts[own].tolist(), ends[own].tolist(), strict=True))
+        of_row = owner == row
+        pieces = list(zip(starts[of_row].tolist(), ends[of_row].tolist(), strict=True))
         expected = (bitmap([pair]) > 0) & (bitmap(given) > 0)
         assert np.array_equal(bitmap(pieces), expected.astype(int))
         assert lengths[row] == expected.sum()

@@ -9,7 +9,7 @@ from nsys_llm.numeric.lanes import nesting_lanes
 
 
 def _overlap_in_part(left, right):
-    (start, end), (low, high) = sorted((left, right), key=lambda one: (one[0], -one[1]))
+    (start, end), (low, high) = sorted((left, right), key=lambda span: (span[0], -span[1]))
     return start < low < end < high
 
 
@@ -20,11 +20,11 @@ def test_no_two_of_one_lane_overlap_in_part(seed):
     end_ns = start_ns + rng.integers(0, 12, start_ns.size)
     lane = nesting_lanes(start_ns, end_ns)
     spans = list(zip(start_ns.tolist(), end_ns.tolist(), strict=True))
-    for left, one in enumerate(spans):
+    for left, span in enumerate(spans):
         for right in range(left):
-            assert lane[left] != lane[right] or not _overlap_in_part(one, spans[right])
+            assert lane[left] != lane[right] or not _overlap_in_part(span, spans[right])
     alone = not any(
-        _overlap_in_part(one, other) for at, one in enumerate(spans) for other in spans[:at]
+        _overlap_in_part(span, other) for at, span in enumerate(spans) for other in spans[:at]
     )
     assert alone == (lane.max(initial=0) == 0)
     assert set(lane.tolist()) == set(range(int(lane.max(initial=-1)) + 1))

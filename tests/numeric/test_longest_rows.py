@@ -20,28 +20,28 @@ def arrays(rows):
 
 
 def by_hand(group, value, start, most):
-    found = []
-    for one in sorted(set(group.tolist())):
-        mine = [row for row in range(group.size) if group[row] == one]
-        mine.sort(key=lambda row: (-value[row], start[row], row))
-        found += mine[:most]
-    return found
+    longest = []
+    for code in sorted(set(group.tolist())):
+        members = [row for row in range(group.size) if group[row] == code]
+        members.sort(key=lambda row: (-value[row], start[row], row))
+        longest += members[:most]
+    return longest
 
 
 @given(ROWS, st.integers(1, 5))
 def test_the_longest_of_each_group_come_first_and_ties_by_time(rows, most):
     group, value, start = arrays(rows)
-    found = longest_of_each(group, value, [start, np.arange(group.size)], most)
-    assert found.tolist() == by_hand(group, value, start, most)
+    longest = longest_of_each(group, value, [start, np.arange(group.size)], most)
+    assert longest.tolist() == by_hand(group, value, start, most)
 
 
 @given(ROWS, st.integers(1, 5))
 def test_the_candidates_hold_the_longest_and_the_earliest_of_equals(rows, most):
     group, value, start = arrays(rows)
     counts = ValueCounts.from_values(group, value)
-    found = candidate_rows(group, value, start, counts, most)
-    assert found.tolist() == sorted(found.tolist())
-    assert set(by_hand(group, value, start, most)) <= set(found.tolist())
+    candidates = candidate_rows(group, value, start, counts, most)
+    assert candidates.tolist() == sorted(candidates.tolist())
+    assert set(by_hand(group, value, start, most)) <= set(candidates.tolist())
 
 
 def test_of_many_equal_rows_few_are_candidates():

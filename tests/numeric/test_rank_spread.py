@@ -59,8 +59,8 @@ def test_half_a_nanosecond_above_the_median_is_cut_off():
 
 def test_without_parts_all_results_are_empty():
     spread = spread_of([])
-    for found in (spread.excess(), spread.rank_of_least(), spread.rank_of_most()):
-        assert found.size == 0
+    for result in (spread.excess(), spread.rank_of_least(), spread.rank_of_most()):
+        assert result.size == 0
 
 
 @given(table=TABLES)
@@ -77,7 +77,7 @@ def test_all_results_equal_those_of_the_full_table(table):
     ranks_n = full.shape[1]
     others = [np.delete(full, rank, axis=1) for rank in range(ranks_n)]
     if ranks_n > 1:
-        medians = np.stack([np.median(one, axis=1) for one in others], axis=1)
+        medians = np.stack([np.median(values, axis=1) for values in others], axis=1)
         above = np.maximum(full - medians, 0).sum(axis=1)
         assert spread.excess().tolist() == np.floor(above).tolist()
         below = np.median(np.sort(full, axis=1)[:, :-1], axis=1)

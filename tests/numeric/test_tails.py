@@ -24,7 +24,7 @@ from nsys_llm.recipes.tail_stats.per_rank.compact_histogram import CompactHistog
 
 def counted(*groups):
     group = [index for index, values in enumerate(groups) for _ in values]
-    value = [one for values in groups for one in values]
+    value = [number for values in groups for number in values]
     return ValueCounts.from_values(np.array(group, dtype=np.int64), np.array(value, dtype=np.int64))
 
 
@@ -41,9 +41,9 @@ def test_a_median_between_two_values_is_whole_in_halves():
 def test_time_beyond_the_median_and_in_outliers_by_hand():
     # Median 4: 5 is 1 beyond, 9 is 5 beyond and longer than 8; in halves 12 and 10.
     counts = counted([4, 3, 4, 5, 9])
-    found = beyond_medians(counts, medians(counts, 1), 1)
-    assert (found.twice.tolist(), found.outliers_n.tolist()) == ([12], [1])
-    assert found.outliers_twice.tolist() == [10]
+    sums = beyond_medians(counts, medians(counts, 1), 1)
+    assert (sums.twice.tolist(), sums.outliers_n.tolist()) == ([12], [1])
+    assert sums.outliers_twice.tolist() == [10]
 
 
 def test_twice_the_median_is_no_outlier_yet_and_a_median_of_0_has_none():
@@ -55,15 +55,15 @@ def test_twice_the_median_is_no_outlier_yet_and_a_median_of_0_has_none():
 def test_sums_are_those_of_numpy(groups):
     counts = counted(*groups)
     twice = medians(counts, len(groups))
-    assert (twice / 2).tolist() == [np.median(one) for one in groups]
-    found = beyond_medians(counts, twice, len(groups))
+    assert (twice / 2).tolist() == [np.median(values) for values in groups]
+    sums = beyond_medians(counts, twice, len(groups))
     for index, values in enumerate(groups):
         beyond = np.maximum(0, np.array(values) - np.median(values))
         outlying = np.array(values) > 2 * np.median(values)
         outlying &= np.median(values) > 0
-        assert found.twice[index] == 2 * beyond.sum()
-        assert found.outliers_n[index] == outlying.sum()
-        assert found.outliers_twice[index] == 2 * beyond[outlying].sum()
+        assert sums.twice[index] == 2 * beyond.sum()
+        assert sums.outliers_n[index] == outlying.sum()
+        assert sums.outliers_twice[index] == 2 * beyond[outlying].sum()
 
 
 @given(st.lists(st.integers(0, 99), max_size=20), st.lists(st.integers(0, 99), max_size=20))
@@ -94,9 +94,9 @@ def test_the_score_grows_with_unevenness_and_never_shrinks_below_even():
 
 
 def test_a_ratio_to_nothing_is_not_known():
-    found = ratio(np.array([6.0, 6.0, 6.0]), np.array([3.0, 0.0, np.nan]))
-    assert found[0] == 2.0
-    assert np.isnan(found[1:]).all()
+    ratios = ratio(np.array([6.0, 6.0, 6.0]), np.array([3.0, 0.0, np.nan]))
+    assert ratios[0] == 2.0
+    assert np.isnan(ratios[1:]).all()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_narrow_counts_are_the_counts_again(pairs):
 
 def test_small_counts_take_few_bytes():
     narrow = CompactHistogram.of(counted([3, 3, 70_000]))
-    kinds = [one.dtype for one in (narrow.group, narrow.value, narrow.count)]
+    kinds = [column.dtype for column in (narrow.group, narrow.value, narrow.count)]
     assert kinds == [np.uint8, np.uint32, np.uint8]
 
 
@@ -138,10 +138,10 @@ def test_medians_of_others_leave_each_value_out(seed):
     rng = np.random.default_rng(seed)
     group = rng.integers(0, 6, 30)
     value = np.where(rng.random(30) < 0.2, np.nan, rng.integers(0, 5, 30) / 2)
-    found = medians_of_others(group, value)
+    elsewhere = medians_of_others(group, value)
     for at in range(30):
         others = [value[j] for j in range(30) if j != at and group[j] == group[at]]
-        others = [one for one in others if not np.isnan(one)]
+        others = [number for number in others if not np.isnan(number)]
         expected = np.median(others) if others and not np.isnan(value[at]) else np.nan
-        assert found[at] == pytest.approx(expected, nan_ok=True)
+        assert elsewhere[at] == pytest.approx(expected, nan_ok=True)
     assert medians_of_others(group[:0], value[:0]).size == 0

@@ -48,7 +48,7 @@ def test_an_instant_on_an_edge_belongs_to_the_later_part_and_the_end_to_the_last
 @given(at=INSTANTS, most=st.integers(1, 50))
 def test_counts_and_sums_are_those_of_each_instant(at, most):
     edges = bin_edges(0, 40, most)
-    part = [min(int((edges <= one).sum()) - 1, len(edges) - 2) for one in at]
+    part = [min(int((edges <= instant).sum()) - 1, len(edges) - 2) for instant in at]
     expected = np.bincount(array(part), minlength=len(edges) - 1).tolist()
     assert bin_counts(array(at), edges).tolist() == expected
     assert bin_sums(array(at), array([1] * len(at)), edges).tolist() == expected

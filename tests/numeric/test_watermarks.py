@@ -65,9 +65,9 @@ EVENTS = st.lists(
 
 @given(events=EVENTS)
 def test_levels_are_those_of_a_dictionary_of_live_memory(events):
-    address = array([one[0] for one in events])
-    is_free = np.array([one[1] for one in events])
-    size = array([one[2] for one in events])
+    address = array([event[0] for event in events])
+    is_free = np.array([event[1] for event in events])
+    size = array([event[2] for event in events])
     at = np.arange(len(events), dtype=np.int64)
     live, expected, orphans = {}, [], []
     for where, free, bytes_n in events:

@@ -214,8 +214,10 @@ def test_reports_of_one_name_do_not_share_an_export(tmp_path, fake):
         (tmp_path / node).mkdir()
         reports.append(written(tmp_path / node / "rank0.nsys-rep", duration_ns))
     for _ in range(2):
-        found = [kernel_ns(one, fake, export_dir=tmp_path / "exports") for one in reports]
-        assert found == [3, 4]
+        durations_ns = [
+            kernel_ns(profile, fake, export_dir=tmp_path / "exports") for profile in reports
+        ]
+        assert durations_ns == [3, 4]
     assert calls(fake) == 2
 
 
@@ -305,8 +307,8 @@ def test_a_report_that_is_empty_or_gone_is_not_exported(tmp_path, fake, content,
 def test_a_reader_never_sees_half_a_table(report, fake):
     hold, held = Path(fake).with_name("hold"), Path(fake).with_name("held")
     hold.touch()
-    found: list[int] = []
-    writer = threading.Thread(target=lambda: found.append(kernel_ns(report, fake)))
+    durations_ns: list[int] = []
+    writer = threading.Thread(target=lambda: durations_ns.append(kernel_ns(report, fake)))
     writer.start()
     try:
         deadline = time.monotonic() + 30
@@ -318,21 +320,22 @@ def test_a_reader_never_sees_half_a_table(report, fake):
     finally:
         hold.unlink()
         writer.join()
-    assert found == [5]
+    assert durations_ns == [5]
     assert pq.read_table(report.parent / "r_pqtdir" / f"{KERNEL}.parquet").num_rows == 1
     assert sorted(os.listdir(report.parent)) == ["r.nsys-rep", "r_pqtdir"]
 
 
 def test_several_readers_that_export_at_once_all_succeed(report, fake):
-    found: list[int] = []
+    durations_ns: list[int] = []
     readers = [
-        threading.Thread(target=lambda: found.append(kernel_ns(report, fake))) for _ in range(3)
+        threading.Thread(target=lambda: durations_ns.append(kernel_ns(report, fake)))
+        for _ in range(3)
     ]
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join()
-    assert found == [5, 5, 5]
+    assert durations_ns == [5, 5, 5]
     assert sorted(os.listdir(report.parent)) == ["r.nsys-rep", "r_pqtdir"]
 
 
@@ -346,9 +349,9 @@ def test_a_real_report_is_exported_once_and_again_for_one_more_table(tmp_path, n
     for tables in (("kernels",), ("kernels",), ("kernels", "nvtx_events"), ("nvtx_events",)):
         with open_export(report, tables, export_dir=None, nsys=nsys) as opened:
             assert opened.kind == "parquet"
-            found = {table: len(opened.read(table, ("start_ns",))) for table in tables}
+            counts = {table: len(opened.read(table, ("start_ns",))) for table in tables}
             assert opened.texts(opened.read("kernels", ("demangled_name_id",))["demangled_name_id"])
-        assert found["kernels"] > 0 if "kernels" in found else found["nvtx_events"] > 0
+        assert counts["kernels"] > 0 if "kernels" in counts else counts["nvtx_events"] > 0
         record = tmp_path / "r_pqtdir" / "META_DATA_EXPORT.parquet"
         written_ns.append(record.stat().st_mtime_ns)
     # The second use finds the first's export; the third needs one more table; the fourth has it.

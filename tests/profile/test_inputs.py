@@ -39,8 +39,8 @@ def labels(*entries):
 
 
 def names(*entries):
-    found, _ = expand_inputs([str(entry) for entry in entries])
-    return [Path(report.path).name for report in found]
+    expanded, _ = expand_inputs([str(entry) for entry in entries])
+    return [Path(report.path).name for report in expanded]
 
 
 def notes(*entries):
@@ -217,7 +217,7 @@ def test_natural_order_reads_numbers_as_numbers():
 def test_any_two_names_can_be_compared(texts):
     ordered = sorted(texts, key=natural_key)
     keys = [natural_key(text) for text in ordered]
-    assert all(one <= other for one, other in pairwise(keys))
+    assert all(key <= other for key, other in pairwise(keys))
 
 
 @given(
@@ -229,7 +229,7 @@ def test_any_two_names_can_be_compared(texts):
 )
 def test_labels_are_distinct_ends_of_their_paths(paths):
     # Two paths may be one path's end: /a/b.sqlite and /b.sqlite.
-    found = label_reports([Path("/top", *parts).with_suffix(".sqlite") for parts in paths])
-    assert len(set(found)) == len(paths)
-    for label, parts in zip(found, paths, strict=True):
+    labeled = label_reports([Path("/top", *parts).with_suffix(".sqlite") for parts in paths])
+    assert len(set(labeled)) == len(paths)
+    for label, parts in zip(labeled, paths, strict=True):
         assert "/".join(["/top", *parts]).endswith(label)

@@ -55,11 +55,11 @@ def explained(folder: Path) -> str:
 def test_both_readers_give_the_same_columns(tmp_path, export):
     sqlite = one_kernel().write_sqlite(tmp_path / "r.sqlite")
     columns = ("end_ns", "start_ns", "global_pid", "correlation_id", "demangled_name_id")
-    with ParquetReport(export) as one, SqliteReport(sqlite) as other:
-        left, right = one.read("kernels", columns), other.read("kernels", columns)
+    with ParquetReport(export) as parquet, SqliteReport(sqlite) as other:
+        left, right = parquet.read("kernels", columns), other.read("kernels", columns)
         ids = np.arange(-1, 9)
-        assert one.texts(ids) == other.texts(ids)
-        assert one.columns("kernels") == other.columns("kernels")
+        assert parquet.texts(ids) == other.texts(ids)
+        assert parquet.columns("kernels") == other.columns("kernels")
     assert list(left.columns) == list(columns)
     for column in columns:
         assert left[column].dtype == right[column].dtype == np.int64
@@ -78,9 +78,9 @@ def test_unsigned_identifiers_keep_their_bits(tmp_path, values):
     replace(folder, "StringIds", id=pa.array([], "int32"), value=pa.array([], "string"))
     replace(folder, KERNEL, globalPid=pa.array(values, "uint64"))
     with ParquetReport(folder) as report:
-        found = report.read("kernels", ("global_pid",))["global_pid"].tolist()
+        pids = report.read("kernels", ("global_pid",))["global_pid"].tolist()
     signed = [value if value is None or value < 2**63 else value - 2**64 for value in values]
-    assert found == [NULL_INT if value is None else value for value in signed]
+    assert pids == [NULL_INT if value is None else value for value in signed]
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint16", "int32", "uint32", "int64"])
@@ -111,7 +111,7 @@ def test_row_groups_together_are_the_table(tmp_path_factory, values, group_rows,
     with pytest.MonkeyPatch.context() as patch, ParquetReport(folder) as report:
         patch.setattr("nsys_llm.profile.parquet_report._ROWS_AT_A_TIME", rows_at_a_time)
         rows = report.read("nvtx_events", ("start_ns", "global_tid", "text"))
-    assert rows["start_ns"].tolist() == [NULL_INT if one is None else one for one in values]
+    assert rows["start_ns"].tolist() == [NULL_INT if value is None else value for value in values]
     assert rows["text"].tolist() == texts
     assert rows["global_tid"].tolist() == [5 - 2**63] * len(values)
     assert rows["global_tid"].strides == (0,) or not values  # one value, and no memory
@@ -142,15 +142,15 @@ def test_what_is_true_or_false_is_1_or_0_as_in_sqlite(tmp_path):
     for start_ns, goes_on in ((5, True), (9, False)):
         trace.thread_switch(start_ns=start_ns, goes_on=goes_on)
     columns = ("start_ns", "goes_on")
-    found = []
+    batches = []
     for reader, path in (
         (ParquetReport, trace.write_parquet(tmp_path / "r_pqtdir")),
         (SqliteReport, trace.write_sqlite(tmp_path / "r.sqlite")),
     ):
         with reader(path) as report:
             table = report.read("thread_switches", columns)
-            found.append([table[name].tolist() for name in columns])
-    assert found == [[[5, 9], [1, 0]]] * 2
+            batches.append([table[name].tolist() for name in columns])
+    assert batches == [[[5, 9], [1, 0]]] * 2
 
 
 def test_a_column_without_a_type_is_null_throughout(export):
@@ -308,7 +308,7 @@ def test_the_others_of_a_run_go_on_without_it(tmp_path, monkeypatch):
         return read(report, ids)
 
     monkeypatch.setattr(ParquetReport, "texts", texts)
-    profiles = [ProfileInput(str(one), one.stem) for one in sorted((tmp_path / "in").iterdir())]
+    profiles = [ProfileInput(str(path), path.stem) for path in sorted((tmp_path / "in").iterdir())]
     options = resolved_options(load_manifest("llm_hotspots"), {})
     good, bad = map_profiles(profiles, recipe="llm_hotspots", options=options).profiles
     assert (good.reason, bad.fault) == (None, None)

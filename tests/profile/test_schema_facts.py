@@ -45,7 +45,7 @@ def test_versions_are_in_order_and_those_that_the_reader_knows():
 @pytest.mark.parametrize("table", READ)
 def test_what_is_read_exists_and_what_some_versions_lack_is_optional(table):
     name, optional = READ[table]["nsys"], set(READ[table]["optional"])
-    shapes = [{one.name for one in s.tables[name]} for s in SCHEMAS if name in s.tables]
+    shapes = [{column.name for column in s.tables[name]} for s in SCHEMAS if name in s.tables]
     assert shapes, f"no version has {name}"
     for column, nsys_column in READ[table]["columns"].items():
         have = [nsys_column in shape for shape in shapes]
@@ -55,31 +55,35 @@ def test_what_is_read_exists_and_what_some_versions_lack_is_optional(table):
 
 def test_columns_that_cannot_be_trusted_are_read_by_nobody():
     read = {
-        f"{one['nsys']}.{column}" for one in READ.values() for column in one["columns"].values()
+        f"{entry['nsys']}.{column}"
+        for entry in READ.values()
+        for column in entry["columns"].values()
     }
     untrusted = facts("export_schema")["untrusted"]
     assert untrusted
     assert not read & untrusted.keys()
     for name in untrusted:
         table, column = name.split(".")
-        assert all(column in {one.name for one in schema.tables[table]} for schema in SCHEMAS)
+        assert all(
+            column in {declared.name for declared in schema.tables[table]} for schema in SCHEMAS
+        )
 
 
 def test_a_reused_name_is_that_of_different_columns():
     for name in facts("export_schema")["reused"]:
-        shapes = [{one.name for one in schema.tables[name]} for schema in SCHEMAS]
+        shapes = [{column.name for column in schema.tables[name]} for schema in SCHEMAS]
         assert shapes[0] - shapes[-1]
         assert shapes[-1] - shapes[0]
 
 
 @pytest.mark.traces
 def test_versions_of_which_real_exports_are_tested_are_marked_so(traces):
-    found = set()
+    versions = set()
     for path in sorted(traces.glob("h100_mfu*/**/*.sqlite")):
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
             query = "SELECT value FROM META_DATA_EXPORT WHERE name = 'EXPORT_SCHEMA_VERSION'"
-            found.add(database.execute(query).fetchone()[0])
-    assert found == {schema.version for schema in SCHEMAS if "exports" in schema.tested}
+            versions.add(database.execute(query).fetchone()[0])
+    assert versions == {schema.version for schema in SCHEMAS if "exports" in schema.tested}
 
 
 def columns_of(path: Path) -> dict[str, list[tuple[Any, ...]]]:
@@ -97,11 +101,13 @@ def columns_of(path: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 @pytest.mark.traces
 def test_a_real_export_has_the_columns_that_are_written_for_its_version(traces):
-    found = columns_of(traces / "h100_mfu" / "before.sqlite")
+    exported = columns_of(traces / "h100_mfu" / "before.sqlite")
     schema = ExportSchema.load("3.25.0")
-    for name in found.keys() & schema.tables.keys():
-        ours = [(one.name, one.sql_type, not one.nullable) for one in schema.tables[name]]
-        assert ours == found[name], name
+    for name in exported.keys() & schema.tables.keys():
+        ours = [
+            (column.name, column.sql_type, not column.nullable) for column in schema.tables[name]
+        ]
+        assert ours == exported[name], name
 
 
 # A report that is not usable -----------------------------------------------------------------
@@ -129,11 +135,11 @@ def test_a_needed_column_that_is_gone_is_named_in_one_line(tmp_path, recipe, ver
         database.commit()
     before = snapshot(tmp_path)
     sides = [path, path] if load_manifest(recipe).sided else [path]
-    found = run("--input", *sides, "--output", tmp_path / "out", recipe=recipe)
-    assert (found.code, found.printed) == (2, [])
-    told = [line for line in found.errors if "r.sqlite" in line]
-    assert len(told) == len(sides)
-    for line in told:
+    ended = run("--input", *sides, "--output", tmp_path / "out", recipe=recipe)
+    assert (ended.code, ended.printed) == (2, [])
+    messages = [line for line in ended.errors if "r.sqlite" in line]
+    assert len(messages) == len(sides)
+    for line in messages:
         assert KERNELS in line
         assert change.split()[2] in line
     assert snapshot(tmp_path) == before
@@ -142,8 +148,8 @@ def test_a_needed_column_that_is_gone_is_named_in_one_line(tmp_path, recipe, ver
 @pytest.mark.parametrize("version", ["3.99.0", "4.0", "12.7.1-beta", ""])
 def test_a_version_that_is_not_known_is_told_and_read_by_name(tmp_path, version):
     path = written(tmp_path / "r.sqlite", version)
-    found = run("--input", path, "--output", tmp_path / "out", recipe="idle_gaps")
-    assert (found.code, found.errors) == (0, [])
+    ended = run("--input", path, "--output", tmp_path / "out", recipe="idle_gaps")
+    assert (ended.code, ended.errors) == (0, [])
     numbered = version[:1].isdecimal()
-    told = f"schema {version} is newer" if numbered else "the export schema is not recorded"
-    assert len([line for line in found.said if told in line]) == 1, found.said
+    message = f"schema {version} is newer" if numbered else "the export schema is not recorded"
+    assert len([line for line in ended.said if message in line]) == 1, ended.said

@@ -80,7 +80,7 @@ def test_rows_are_what_sqlite_says_after_deletions_and_changes(tmp_path, rows, p
 @examples(30, suppress_health_check=OF_FUNCTION)
 @given(ids=st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, min_size=1, max_size=40))
 def test_row_ids_of_every_width_are_stepped_over(tmp_path, ids):
-    rows = [(one, None, 7, 8) for one in range(len(ids))]
+    rows = [(number, None, 7, 8) for number in range(len(ids))]
     numbered = ";".join(
         f"UPDATE t SET rowid = {new} WHERE a = {old}" for old, new in enumerate(ids)
     )
@@ -90,27 +90,29 @@ def test_row_ids_of_every_width_are_stepped_over(tmp_path, ids):
 
 def test_a_tree_of_several_levels_is_read_in_the_order_of_its_rows(tmp_path):
     # 20,000 rows of some 10 bytes on pages of 512: 80 pointers a page, three levels.
-    rows = [(one % 300, None, -one, None) for one in range(20_000)]
+    rows = [(number % 300, None, -number, None) for number in range(20_000)]
     path = made(tmp_path / "r.sqlite", rows, "DELETE FROM t WHERE rowid BETWEEN 700 AND 9000")
     agree(path)
 
 
 def test_neighbours_and_strays_are_read_in_batches_of_any_size(tmp_path, monkeypatch):
-    path = made(tmp_path / "r.sqlite", [(one, "x" * (one % 90), one, 2) for one in range(900)])
+    path = made(
+        tmp_path / "r.sqlite", [(number, "x" * (number % 90), number, 2) for number in range(900)]
+    )
     whole = decoded(path)
     monkeypatch.setattr(sqlite_pages, "_BATCH_BYTES", 1024)
     assert decoded(path) == whole
 
 
 def test_a_column_of_one_value_takes_no_memory(tmp_path):
-    path = made(tmp_path / "r.sqlite", [(7, None, None, one) for one in range(500)])
+    path = made(tmp_path / "r.sqlite", [(7, None, None, number) for number in range(500)])
     constant, null, counted = read_integers(path, 2, 4, (0, 2, 3), 500)
     assert (constant.strides, null.strides, counted.strides) == ((0,), (0,), (8,))
     assert (constant[9], null[9], counted[9]) == (7, NULL_INT, 9)
 
 
 def test_more_rows_than_row_ids_are_left_to_sqlite(tmp_path):
-    path = made(tmp_path / "r.sqlite", [(one, None, 2, 3) for one in range(5)])
+    path = made(tmp_path / "r.sqlite", [(number, None, 2, 3) for number in range(5)])
     with pytest.raises(UnexpectedCell):
         read_integers(path, 2, 4, (0, 2), 4)
 
@@ -178,7 +180,7 @@ def test_a_file_that_changes_meanwhile_is_left_to_sqlite(tmp_path, monkeypatch):
 def test_damage_is_noticed_or_gives_other_numbers_but_nothing_else(tmp_path, at, byte, more):
     path = tmp_path / "r.sqlite"
     if not path.exists():
-        made(path, [(one, "x" * (one % 40), -one, one * 999) for one in range(150)])
+        made(path, [(number, "x" * (number % 40), -number, number * 999) for number in range(150)])
         (tmp_path / "whole").write_bytes(path.read_bytes())
     raw = bytearray((tmp_path / "whole").read_bytes())
     raw[at : at + 1 + len(more)] = bytes([byte]) + more
@@ -192,7 +194,7 @@ def test_damage_is_noticed_or_gives_other_numbers_but_nothing_else(tmp_path, at,
 
 @pytest.mark.parametrize("cut_bytes", [1, 512, 5_000])
 def test_a_cut_file_is_left_to_sqlite(tmp_path, cut_bytes):
-    path = made(tmp_path / "r.sqlite", [(one, None, one, one) for one in range(2_000)])
+    path = made(tmp_path / "r.sqlite", [(number, None, number, number) for number in range(2_000)])
     path.write_bytes(path.read_bytes()[:-cut_bytes])
     with pytest.raises(UnexpectedCell):
         read_integers(path, 2, 4, (0,), 2_000)
@@ -231,10 +233,17 @@ def test_a_column_declared_as_real_is_read_through_the_driver(tmp_path, monkeypa
 def test_texts_and_integers_of_a_large_table_stay_side_by_side(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", 1)
     trace = TraceBuilder(duration_ns=99)
-    for one in range(9):
-        trace.raw("NVTX_EVENTS", start=one, end=one + 1, eventType=59, text=f"t{one}", globalTid=1)
+    for number in range(9):
+        trace.raw(
+            "NVTX_EVENTS",
+            start=number,
+            end=number + 1,
+            eventType=59,
+            text=f"t{number}",
+            globalTid=1,
+        )
     with SqliteReport(trace.write_sqlite(tmp_path / "r.sqlite")) as report:
         rows = report.read("nvtx_events", ("text", "start_ns"))
     assert list(rows.columns) == ["text", "start_ns"]
-    assert rows["text"].tolist() == [f"t{one}" for one in range(9)]
+    assert rows["text"].tolist() == [f"t{number}" for number in range(9)]
     assert rows["start_ns"].tolist() == list(range(9))

@@ -103,8 +103,8 @@ def test_every_integer_comes_back_bit_by_bit(tmp_path, values):
         database.executemany(f"INSERT INTO {KERNEL} VALUES (?)", rows)
         database.commit()
     with SqliteReport(path) as report:
-        found = report.read("kernels", ("correlation_id",))["correlation_id"].tolist()
-    assert found == [NULL_INT if value is None else value for value in values]
+        read_ids = report.read("kernels", ("correlation_id",))["correlation_id"].tolist()
+    assert read_ids == [NULL_INT if value is None else value for value in values]
 
 
 def test_rows_beyond_one_batch_are_all_read_in_order(tmp_path):
@@ -248,7 +248,7 @@ def in_circles(path: Path) -> Path:
     )
     with closing(sqlite3.connect(path)) as database:
         database.executescript(f"PRAGMA page_size = 512; {shape}")
-        rows = ((one,) for one in range(20_000))
+        rows = ((number,) for number in range(20_000))
         database.executemany(f"INSERT INTO {KERNEL} VALUES (?)", rows)
         database.commit()
         (root,) = database.execute("SELECT rootpage FROM sqlite_master").fetchone()

@@ -37,7 +37,9 @@ def planted(path: Path, random: Random, rows_n: int) -> dict[int, str | None]:
 def read(path: Path) -> dict[int, str | None]:
     with SqliteReport(path) as report:
         there = report.columns("nvtx_events")
-        columns = [one for one in COLUMNS if table_source("nvtx_events").columns[one] in there]
+        columns = [
+            column for column in COLUMNS if table_source("nvtx_events").columns[column] in there
+        ]
         rows = report.read("nvtx_events", columns)
     assert len({len(column) for column in rows.columns.values()}) == 1
     ends, starts = rows["end_ns"], rows["start_ns"]
@@ -150,8 +152,8 @@ def test_an_index_over_names_and_values_changes_no_order(tmp_path, index):
         database.execute(f"CREATE INDEX pairs ON META_DATA_CAPTURE ({index})")
         database.commit()
     with SqliteReport(path) as report:
-        found = report.key_values("capture", ("CAPTURE_EVENT_TYPE",))
-    assert [value for _, value in found][-3:] == values
+        entries = report.key_values("capture", ("CAPTURE_EVENT_TYPE",))
+    assert [value for _, value in entries][-3:] == values
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -66,5 +66,5 @@ def test_a_further_column_stands_beside_rows_that_were_taken():
 @pytest.mark.parametrize("tid", [0, 0x123456, 0xFFFFFF])
 def test_a_thread_belongs_to_its_process_and_null_to_none(tid):
     pid = (5 << 56) | (4101 << 24)
-    found = process_of_thread(np.array([pid | tid, NULL_INT, -1], dtype=np.int64))
-    assert found.tolist() == [pid, NULL_INT, ~0xFFFFFF]
+    processes = process_of_thread(np.array([pid | tid, NULL_INT, -1], dtype=np.int64))
+    assert processes.tolist() == [pid, NULL_INT, ~0xFFFFFF]

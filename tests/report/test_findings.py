@@ -112,7 +112,9 @@ def test_evidence_and_numbers_are_fields():
 
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_findings_become_the_declared_table(recipe):
-    (table,) = (one for one in load_manifest(recipe).writes if one.file == "findings")
+    (table,) = (
+        declared for declared in load_manifest(recipe).writes if declared.file == "findings"
+    )
     names = [column.name for column in table.columns]
     frame = declared_frame(table, finding_columns([ONE, replace(ONE, window_ns=None)], names))
     assert frame["tables"].tolist() == ["kernels, devices"] * 2

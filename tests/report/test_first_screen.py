@@ -42,8 +42,10 @@ def screen_of(tmp_path, *findings, screen=SCREEN, width=80, height=24, **texts):
 
 def items_of(lines):
     """Return number, sureness, value and share of each opportunity that is shown."""
-    found = (re.match(r" ?(\d+) (at most|about) +([\d.]+) +([\d.]+ %)  \S", line) for line in lines)
-    return [one.groups() for one in found if one]
+    matches = (
+        re.match(r" ?(\d+) (at most|about) +([\d.]+) +([\d.]+ %)  \S", line) for line in lines
+    )
+    return [match.groups() for match in matches if match]
 
 
 def test_the_screen_says_facts_gains_advice_and_what_to_trust(tmp_path):
@@ -121,8 +123,8 @@ def test_any_screen_fits_and_counts_every_opportunity(tmp_path, seed):
         assert sure == ("at most" if share % 2 else "about")
         assert float(value) == pytest.approx(17.74 * share / 1000, abs=0.0051)
         assert percent == f"{share / 10} %"
-    told = [line for line in lines if re.fullmatch(r" +and \d+ more in the report", line)]
-    assert told == [f"   and {len(shares) - len(items)} more in the report"] * (
+    more_lines = [line for line in lines if re.fullmatch(r" +and \d+ more in the report", line)]
+    assert more_lines == [f"   and {len(shares) - len(items)} more in the report"] * (
         len(items) < len(shares)
     )
     assert "(4 more notes in the report)" in " ".join(" ".join(lines).split())

@@ -38,7 +38,7 @@ def table_rows(text):
             rows.append([])
         elif token.type in ("th_open", "td_open"):
             inside = tokens[index + 1].children or []
-            rows[-1].append("".join(one.content for one in inside))
+            rows[-1].append("".join(token.content for token in inside))
     return rows
 
 
@@ -68,9 +68,9 @@ def test_columns_stand_below_each_other_in_plain_text_too(tmp_path):
     assert len({len(line) for line in lines}) == 1
     # The bar inside of the first name is a letter of it.
     places = [
-        [at for at, one in enumerate(line) if line[at - 1 : at + 2] == " | "] for line in lines
+        [at for at, char in enumerate(line) if line[at - 1 : at + 2] == " | "] for line in lines
     ]
-    assert len({tuple(one) for one in places}) == 1
+    assert len({tuple(row_places) for row_places in places}) == 1
     assert lines[2].startswith("| `void f<int>(a\\|b)` | `gemm`   |    1,234 |")
 
 
@@ -227,8 +227,8 @@ def test_the_report_has_the_sections_that_the_manifest_chose(tmp_path):
 @pytest.mark.parametrize("words_n", [10, 60, 200, 800])
 def test_a_report_tells_fewer_findings_where_they_are_long_and_counts_the_others(tmp_path, words_n):
     manifest, results = made_results(tmp_path, ROWS)
-    told = [replace(FINDING, title=f"title{n}", details="word " * words_n) for n in range(12)]
-    text = report_markdown(made_report(manifest, *told), results)
+    findings = [replace(FINDING, title=f"title{n}", details="word " * words_n) for n in range(12)]
+    text = report_markdown(made_report(manifest, *findings), results)
     shown = [n for n in range(12) if f"title{n}\n" in text]
     assert shown == list(range(max(1, len(shown))))
     assert len(shown) <= MOST_SHOWN

@@ -105,15 +105,15 @@ def run_again(notebook, folder: Path, scratch: Path):
 
 def outputs_of(notebook):
     return [
-        [(one.output_type, dict(one.data)) for one in cell.outputs]
+        [(output.output_type, dict(output.data)) for output in cell.outputs]
         for cell in notebook.cells
         if cell.cell_type == "code"
     ]
 
 
 def files_below(folder: Path) -> list[str]:
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(path.relative_to(folder).as_posix() for path in found)
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
 def shown_sections(folder: Path):
@@ -155,9 +155,11 @@ def test_the_first_cell_holds_question_answer_and_every_finding(result):
     assert shown.startswith(f"{MANIFEST.title}\n{MANIFEST.question}\n")
     assert report["answer"].replace("`", "") in shown
     assert report["findings"]
-    told = [one for one in report["findings"] if one["kind"] != CAPTURE][:MOST_SHOWN]
-    assert told or "Nothing stands out by the rules of this recipe." in shown
-    for finding in told:
+    first_findings = [finding for finding in report["findings"] if finding["kind"] != CAPTURE][
+        :MOST_SHOWN
+    ]
+    assert first_findings or "Nothing stands out by the rules of this recipe." in shown
+    for finding in first_findings:
         assert f"{finding['severity']} {finding['title']}".replace("`", "") in shown
         assert f"Evidence: {finding['details']}".replace("`", "") in shown
         assert finding["recommendation"].replace("`", "") in shown
@@ -188,10 +190,10 @@ def test_every_section_of_the_manifest_has_its_charts_and_its_rows(result):
         frame = tables[section.table].reset_index()
         # Bars of nothing but zeros are left out, and so is what has no rows.
         drawn = [
-            one
-            for one in section.charts
-            if len(picked(frame, one))
-            and (one["kind"] != "bars" or picked(frame, one)[one["x"]].fillna(0).any())
+            chart
+            for chart in section.charts
+            if len(picked(frame, chart))
+            and (chart["kind"] != "bars" or picked(frame, chart)[chart["x"]].fillna(0).any())
         ]
         charts_n = len(drawn)
         kinds = [PLOTLY in cell.outputs[0].data for cell in code]
@@ -224,8 +226,8 @@ def test_every_table_is_shown_with_the_meaning_of_all_its_columns(result):
         filled = [name for name in section.columns if table.empty or table[name].notna().any()]
         lines = data["text/plain"].splitlines()
         assert lines[0] == " | ".join(filled)
-        told = lines[-1].startswith("Empty in all rows: ")
-        assert told == (len(filled) < len(section.columns))
+        says_empty = lines[-1].startswith("Empty in all rows: ")
+        assert says_empty == (len(filled) < len(section.columns))
 
 
 def test_a_moved_notebook_runs_again_without_us_and_shows_exactly_the_same(result, tmp_path):
@@ -296,7 +298,7 @@ def test_two_runs_write_equal_notebooks_and_every_cell_has_an_id_of_its_own(rank
     ids = [cell.id for cell in read_notebook(first).cells]
     assert len(set(ids)) == len(ids)
     assert {section.table for section in shown_sections(first)} <= {
-        one.rpartition("-")[0] for one in ids
+        cell_id.rpartition("-")[0] for cell_id in ids
     }
 
 
@@ -319,11 +321,11 @@ def test_a_folder_in_which_the_notebook_was_run_can_be_replaced(rank_set, tmp_pa
 
 def test_a_folder_with_someones_own_module_beside_ours_is_not_replaced(rank_set, tmp_path):
     folder = analyse(tmp_path / "out", rank_set)
-    own = folder / "nsys_llm_view" / "my_figures.py"
-    own.write_text("mine = 1\n", encoding="utf-8")
+    users_file = folder / "nsys_llm_view" / "my_figures.py"
+    users_file.write_text("mine = 1\n", encoding="utf-8")
     ended = run("--mode", "none", "--output", folder, "--force-overwrite", "--input", rank_set)
     assert ended.code == 2
-    assert own.read_text("utf-8") == "mine = 1\n"
+    assert users_file.read_text("utf-8") == "mine = 1\n"
 
 
 def test_an_optional_section_is_left_out_only_where_its_table_has_no_rows(demo_run):

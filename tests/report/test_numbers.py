@@ -18,8 +18,8 @@ def sentence(numbers):
 
 
 def record(details, fields):
-    one = Finding("r", "high", "run", "t", details, ("wall",), "Do.", numbers=fields)
-    return finding_record(one)
+    finding = Finding("r", "high", "run", "t", details, ("wall",), "Do.", numbers=fields)
+    return finding_record(finding)
 
 
 def test_a_sentence_reads_well_and_every_number_of_it_is_kept():

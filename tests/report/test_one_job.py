@@ -39,10 +39,10 @@ def test_profiles_that_ran_one_after_the_other_are_no_job(tmp_path):
     write(tmp_path, Given())
     for recipe in ("llm_hotspots", "nvtx_phase_attribution", "tail_stats", "llm_overview"):
         run = quick_run(recipe, tmp_path)
-        told = all_findings(run, run_tables(run))
-        titles = [one.title for one in told if one.rule == "unrelated_profiles"]
+        findings = all_findings(run, run_tables(run))
+        titles = [finding.title for finding in findings if finding.rule == "unrelated_profiles"]
         assert titles == ["These 2 profiles do not look like one job: they ran one after the other"]
-        assert not [one for one in told if (one.culprit or "").startswith("rank:")]
+        assert not [finding for finding in findings if (finding.culprit or "").startswith("rank:")]
 
 
 @pytest.mark.parametrize(

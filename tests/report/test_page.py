@@ -40,7 +40,7 @@ def figures_of(page):
 def test_the_page_holds_the_figures_of_the_notebook_in_its_order(page, demo_run):
     plots = figures_of(page)["plots"]
     wanted = [data[PLOTLY] for data in shown_by(read_notebook(demo_run)) if PLOTLY in data]
-    assert plots == [{key: one[key] for key in ("data", "layout")} for one in wanted]
+    assert plots == [{key: figure[key] for key in ("data", "layout")} for figure in wanted]
     assert len(plots) >= 10
     assert re.findall(r'id="figure-(\d+)"', page) == [str(n) for n in range(len(plots))]
     for plot in plots:
@@ -52,8 +52,8 @@ def test_the_page_says_what_the_notebook_says(page, demo_run):
     body = re.sub(r"<script.*?</script>|<style.*?</style>|<div[^>]*>|</div>", "", page, flags=re.S)
     shown = Markup(body.partition("<body>")[2].partition("</body>")[0]).text
     assert report["answer"].replace("`", "") in shown
-    remarks = [one for one in report["findings"] if one["kind"] == CAPTURE]
-    others = [one for one in report["findings"] if one["kind"] != CAPTURE]
+    remarks = [finding for finding in report["findings"] if finding["kind"] == CAPTURE]
+    others = [finding for finding in report["findings"] if finding["kind"] != CAPTURE]
     for finding in [*others[:MOST_SHOWN], *remarks]:
         assert finding["title"].replace("`", "") in shown
     for data in shown_by(read_notebook(demo_run)):
@@ -64,7 +64,7 @@ def test_plotly_is_there_once_and_only_our_two_scripts_may_run(page):
     scripts = [body for attributes, body in scripts_of(page) if not attributes]
     assert len(scripts) == 2
     assert page.count("plotly.js v") == scripts[0].count("plotly.js v")
-    hashes = {b64encode(sha256(one.encode()).digest()).decode() for one in scripts}
+    hashes = {b64encode(sha256(script.encode()).digest()).decode() for script in scripts}
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]
     assert set(re.findall(r"'sha256-([^']*)'", policy)) == hashes
     assert "default-src 'none'" in policy
@@ -82,8 +82,10 @@ def test_nothing_is_fetched_and_links_stay_on_the_page(page):
 
 def test_every_link_has_a_section(page):
     # References stand for characters in both.
-    ids = {Markup(f"<p>{one}</p>").text for one in re.findall(r'<h[23] id="([^"]*)"', page)}
-    assert {Markup(f"<p>{one}</p>").text for one in re.findall(r'href="#([^"]*)"', page)} <= ids
+    ids = {Markup(f"<p>{anchor}</p>").text for anchor in re.findall(r'<h[23] id="([^"]*)"', page)}
+    assert {
+        Markup(f"<p>{anchor}</p>").text for anchor in re.findall(r'href="#([^"]*)"', page)
+    } <= ids
 
 
 def test_the_page_is_listed_among_the_outputs_and_written_on_request_only(
@@ -98,7 +100,7 @@ def test_the_page_is_listed_among_the_outputs_and_written_on_request_only(
 def test_no_string_of_a_figure_can_end_the_element_that_holds_it(page):
     (text,) = (body for attributes, body in scripts_of(page) if "json" in attributes)
     assert not set("<>&") & set(text)
-    assert any("<br>" in one for one in strings_in(json.loads(text)))
+    assert any("<br>" in string for string in strings_in(json.loads(text)))
 
 
 def test_without_plotly_one_warning_is_given_and_all_else_is_written(

@@ -77,8 +77,10 @@ def test_tables_of_a_finding_are_links_where_their_section_is_shown():
 
 def test_the_first_severe_findings_are_unfolded_and_the_others_wait():
     severities = ["high", "medium", "low", "high", "medium"]
-    found = [replace(FINDING, severity=name) for name in severities]
-    opened = [line.startswith("<details open>") for line in findings_html(found, {}).splitlines()]
+    findings = [replace(FINDING, severity=name) for name in severities]
+    opened = [
+        line.startswith("<details open>") for line in findings_html(findings, {}).splitlines()
+    ]
     assert opened == [True, True, False, False, False]
 
 

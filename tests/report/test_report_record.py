@@ -101,7 +101,9 @@ def test_tables_say_what_they_rest_on_as_the_manifest_has_it():
     for recipe in recipe_names():
         manifest = load_manifest(recipe)
         for table in manifest.writes:
-            assert table.option is None or table.option in {one.name for one in manifest.options}
+            assert table.option is None or table.option in {
+                option.name for option in manifest.options
+            }
             assert set(table.reads) <= {read.table for read in manifest.reads}
 
 

@@ -51,7 +51,7 @@ def test_one_side_has_its_own_profiles_ranks_and_notes():
     )
     assert run.absent == (("baseline", 1), ("input", 0))
     baseline, other = run.side("baseline"), run.side("input")
-    assert [one.label for one in baseline.profiles] == ["rank0"]
+    assert [outcome.label for outcome in baseline.profiles] == ["rank0"]
     assert (baseline.notes, other.notes) == ((("rank0", "a"),), ())
     assert (baseline.failed, other.failed) == ((), other.profiles)
     assert (baseline.absent, other.absent) == ((("baseline", 1),), (("input", 0),))
@@ -79,7 +79,7 @@ def test_an_analysis_is_wiring_only(recipe):
     assert "Method." in document.value.value
     assert "Limits." in document.value.value
     *imports, wiring = statements
-    assert {type(one) for one in imports} == {ast.ImportFrom}
+    assert {type(node) for node in imports} == {ast.ImportFrom}
     assert isinstance(wiring, ast.AnnAssign)
     assert wiring.target.id == "ANALYSIS"
     analysis = load_analysis(recipe)

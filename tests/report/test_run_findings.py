@@ -9,54 +9,56 @@ from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.run_findings import run_findings
 
 
-def found(files=(), rows=()):
+def findings_of(files=(), rows=()):
     given = {"files": files, "coverage": rows, "wall": ()}
     return run_findings({name: frame_of(name, some) for name, some in given.items()})
 
 
 def test_a_sound_run_has_no_findings():
-    assert found([file(0), file(1)], [coverage(0, 1000)]) == []
+    assert findings_of([file(0), file(1)], [coverage(0, 1000)]) == []
 
 
 def test_a_rank_without_gpu_work_is_told():
-    (one,) = found([file(0), file(1, "no_gpu_work", "no work")], [coverage(0, 1000)])
-    assert (one.rule, one.kind) == ("no_gpu_work", CAPTURE)
-    assert one.title == "1 of 2 ranks or profiles holds no GPU work"
-    assert "`rank1`" in one.details
-    (all_of_them,) = found([file(0, "no_gpu_work", "no work")])
+    (finding,) = findings_of([file(0), file(1, "no_gpu_work", "no work")], [coverage(0, 1000)])
+    assert (finding.rule, finding.kind) == ("no_gpu_work", CAPTURE)
+    assert finding.title == "1 of 2 ranks or profiles holds no GPU work"
+    assert "`rank1`" in finding.details
+    (all_of_them,) = findings_of([file(0, "no_gpu_work", "no work")])
     assert all_of_them.kind == CAPTURE
 
 
 def test_a_run_without_any_row_has_no_findings():
-    assert found() == []
+    assert findings_of() == []
 
 
 @pytest.mark.parametrize("status", ["failed", "absent"])
 def test_one_missing_rank_is_a_finding_that_names_it_and_its_reason(status):
-    (one,) = found([file(0), file(3, status, "rank3: cut off; record again.")])
-    assert (one.rule, one.severity, one.scope) == ("missing_ranks", None, "run")
-    assert one.title.startswith("1 of 2 ranks or profiles ")
-    assert "rank3" in one.details
-    assert one.details.count("cut off; record again.") == 1
-    assert "rank0" not in one.details
-    assert one.tables == ("files",)
+    (finding,) = findings_of([file(0), file(3, status, "rank3: cut off; record again.")])
+    assert (finding.rule, finding.severity, finding.scope) == ("missing_ranks", None, "run")
+    assert finding.title.startswith("1 of 2 ranks or profiles ")
+    assert "rank3" in finding.details
+    assert finding.details.count("cut off; record again.") == 1
+    assert "rank0" not in finding.details
+    assert finding.tables == ("files",)
 
 
 def test_of_many_missing_ranks_some_are_named_and_all_are_counted():
     files = [file(rank, "failed", f"rank{rank}: empty.") for rank in range(1023)]
     files.append(file(1023))
-    (one,) = found(files)
-    assert one.title.startswith("1,023 of 1,024 ranks or profiles ")
-    assert "rank4" in one.details
-    assert "rank5" not in one.details
+    (finding,) = findings_of(files)
+    assert finding.title.startswith("1,023 of 1,024 ranks or profiles ")
+    assert "rank4" in finding.details
+    assert "rank5" not in finding.details
     # 1023 - 5.
-    assert "1,018 more" in one.details
-    assert len(one.details) < 1000
+    assert "1,018 more" in finding.details
+    assert len(finding.details) < 1000
 
 
 def test_a_missing_rank_without_a_number_is_named_by_its_file():
-    (one,) = found([{"File": "b.sqlite", "status": "failed", "reason": "b.sqlite: empty"}])
-    assert "b.sqlite" in one.details
+    (finding,) = findings_of(
+        [{"File": "b.sqlite", "status": "failed", "reason": "b.sqlite: empty"}]
+    )
+    assert "b.sqlite" in finding.details
 
 
 def test_graphs_that_left_no_work_are_a_finding_with_what_to_record():
@@ -66,60 +68,66 @@ def test_graphs_that_left_no_work_are_a_finding_with_what_to_record():
         coverage(2, 1000, op="graph", opaque_graph_launches_n=0),
         coverage(2, 1000, op="kernel", opaque_graph_launches_n=None),
     ]
-    (one,) = found(rows=rows)
-    assert (one.rule, one.kind) == ("opaque_graphs", CAPTURE)
-    assert one.title.startswith("1,234 CUDA graph launches ")
-    assert "2 of 3 ranks" in one.details
-    assert one.record is not None
-    assert "--cuda-graph-trace=node" in one.record
+    (finding,) = findings_of(rows=rows)
+    assert (finding.rule, finding.kind) == ("opaque_graphs", CAPTURE)
+    assert finding.title.startswith("1,234 CUDA graph launches ")
+    assert "2 of 3 ranks" in finding.details
+    assert finding.record is not None
+    assert "--cuda-graph-trace=node" in finding.record
 
 
 @pytest.mark.parametrize("launches_n", [0, None])
 def test_graphs_whose_work_was_recorded_are_no_finding(launches_n):
-    assert found(rows=[coverage(0, 1000, op="graph", opaque_graph_launches_n=launches_n)]) == []
+    assert (
+        findings_of(rows=[coverage(0, 1000, op="graph", opaque_graph_launches_n=launches_n)]) == []
+    )
 
 
 @pytest.mark.parametrize(("attributed_ns", "fires"), [(699, True), (700, False), (701, False)])
 def test_low_coverage_begins_below_seventy_percent(attributed_ns, fires):
-    findings = found(rows=[coverage(0, attributed_ns)])
-    assert [one.rule for one in findings] == ["low_api_coverage"] * fires
+    findings = findings_of(rows=[coverage(0, attributed_ns)])
+    assert [finding.rule for finding in findings] == ["low_api_coverage"] * fires
 
 
 def test_low_coverage_is_over_all_operations_of_a_rank():
     # Kernels alone have 60 %; with the copies it is (600 + 400) / 1400 = 71.4 %.
     copies = coverage(0, 400, total_ns=400, op="memcpy")
-    assert found(rows=[coverage(0, 600), copies]) == []
+    assert findings_of(rows=[coverage(0, 600), copies]) == []
 
 
 def test_what_was_launched_before_the_capture_is_no_part_of_low_coverage():
-    assert found(rows=[coverage(0, 100, api_cut_ns=900)]) == []
-    assert found(rows=[coverage(0, 0, api_cut_ns=1000)]) == []
-    (one,) = found(rows=[coverage(0, 100, api_cut_ns=500)])
-    assert "20.0 %" in one.title
-    assert one.details.startswith("100 ns of 500 ns (without 500 ns launched before the capture")
+    assert findings_of(rows=[coverage(0, 100, api_cut_ns=900)]) == []
+    assert findings_of(rows=[coverage(0, 0, api_cut_ns=1000)]) == []
+    (finding,) = findings_of(rows=[coverage(0, 100, api_cut_ns=500)])
+    assert "20.0 %" in finding.title
+    assert finding.details.startswith(
+        "100 ns of 500 ns (without 500 ns launched before the capture"
+    )
 
 
 def test_low_coverage_names_the_worst_rank_and_counts_the_others():
     rows = [coverage(0, 1000), coverage(1, 600), coverage(2, 50), coverage(10, 650)]
-    (one,) = found(rows=rows)
-    assert (one.kind, one.scope, one.rank) == (CAPTURE, "rank", 2)
+    (finding,) = findings_of(rows=rows)
+    assert (finding.kind, finding.scope, finding.rank) == (CAPTURE, "rank", 2)
     # 50 of 1000 ns.
-    assert "5.0 %" in one.title
-    assert "`rank2`" in one.title
-    assert one.details.startswith("50 ns of 1 us; 3 of 4 ranks ")
+    assert "5.0 %" in finding.title
+    assert "`rank2`" in finding.title
+    assert finding.details.startswith("50 ns of 1 us; 3 of 4 ranks ")
 
 
 def test_a_rank_without_gpu_time_has_no_coverage_to_be_low():
-    assert found(rows=[coverage(0, 0, total_ns=0)]) == []
+    assert findings_of(rows=[coverage(0, 0, total_ns=0)]) == []
 
 
 def test_ranks_with_the_same_low_coverage_name_the_first():
     rows = [coverage(rank, 500) for rank in (3, 1, 2)]
-    (one,) = found(rows=rows)
-    assert one.rank == 1
+    (finding,) = findings_of(rows=rows)
+    assert finding.rank == 1
 
 
 def test_findings_of_a_run_come_together():
     rows = [coverage(0, 1, op="graph", opaque_graph_launches_n=5)]
-    rules = {one.rule for one in found([file(0), file(1, "absent", "not given")], rows)}
+    rules = {
+        finding.rule for finding in findings_of([file(0), file(1, "absent", "not given")], rows)
+    }
     assert rules == {"missing_ranks", "opaque_graphs", "low_api_coverage"}

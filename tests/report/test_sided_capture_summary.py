@@ -26,6 +26,6 @@ def test_a_fact_that_both_share_is_told_once(report):
 
 
 def test_a_caveat_names_its_side(report):
-    told = [text for text in report["caveats"] if "no API call" in text]
-    assert len(told) == 1
-    assert told[0].startswith("input: 1 of 1 recorded GPU operation")
+    texts = [text for text in report["caveats"] if "no API call" in text]
+    assert len(texts) == 1
+    assert texts[0].startswith("input: 1 of 1 recorded GPU operation")

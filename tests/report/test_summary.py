@@ -106,9 +106,9 @@ def test_the_longest_summary_fits_the_terminal_with_what_stands_below_it(tmp_pat
     # A blank line, `Generated:`, the folder, and the prompt.
     assert len(lines) + 4 <= max(height, 24)
     assert len(table_of(lines)) >= 2
-    told = sum(line.startswith("  high ") for line in lines)
-    assert told >= 3
-    assert any(line.endswith(f"and {50 - told} more in the report") for line in lines)
+    shown_n = sum(line.startswith("  high ") for line in lines)
+    assert shown_n >= 3
+    assert any(line.endswith(f"and {50 - shown_n} more in the report") for line in lines)
 
 
 def test_a_higher_terminal_shows_more_up_to_a_bound(tmp_path):
@@ -126,9 +126,9 @@ def test_findings_are_counted_by_severity_most_severe_first(tmp_path):
 
 def test_findings_beyond_the_first_are_counted(tmp_path):
     lines = summary(tmp_path, *[FINDING] * 30)
-    told = sum(line.startswith("  high ") for line in lines)
-    assert 0 < told <= 8
-    assert f"  and {30 - told} more in the report" in lines
+    shown_n = sum(line.startswith("  high ") for line in lines)
+    assert 0 < shown_n <= 8
+    assert f"  and {30 - shown_n} more in the report" in lines
 
 
 def test_no_findings_are_said_to_be_none(tmp_path):

@@ -60,9 +60,9 @@ def test_a_class_has_one_row_or_one_for_each_detail_and_all_add_up_to_the_span()
 
 def test_details_of_a_recipe_take_the_place_of_their_class():
     causes = {"idle": {"host_no_cuda": 200, "queued": 50, "alloc": 0}}
-    told = parts(table_of({(KEY, 0): causes}))
-    assert told[-2:] == [("idle", "host_no_cuda", 200), ("idle", "queued", 50)]
-    assert len(told) == 8
+    listed = parts(table_of({(KEY, 0): causes}))
+    assert listed[-2:] == [("idle", "host_no_cuda", 200), ("idle", "queued", 50)]
+    assert len(listed) == 8
 
 
 def test_details_that_do_not_add_up_to_their_class_are_refused():
@@ -70,28 +70,28 @@ def test_details_that_do_not_add_up_to_their_class_are_refused():
         table_of({(KEY, 0): {"idle": {"host_no_cuda": 200, "queued": 49}}})
 
 
-def line_of(*told, covered=(), gpus=("rank0",)):
+def line_of(*details, covered=(), gpus=("rank0",)):
     """Return the line of GPUs of 1000 ns: (class, detail, ns) of each."""
     some = [
         {"wall_class": name, "detail": detail, "time_ns": ns, "span_ns": 1000, "file": file}
         for file in gpus
-        for name, detail, ns in told
+        for name, detail, ns in details
     ]
     tables = {"wall": frame_of("wall", some), "coverage": frame_of("coverage", covered)}
     return wall_lines(tables)[0]
 
 
 @pytest.mark.parametrize(
-    ("some", "told"),
+    ("some", "expected"),
     [
         (
             [("compute", "gemm", 700), ("communication", None, 200), ("idle", None, 100)],
-            "COMPUTE-BOUND, 50.0 points ahead of communication",
+            "COMPUTE-BOUND, 50.0 points more than communication",
         ),
         # Undivided idle time is named as such: nobody looked the cause up.
         (
             [("compute", "gemm", 300), ("idle", None, 700)],
-            "IDLE, 40.0 points ahead of compute",
+            "IDLE, 40.0 points more than compute",
         ),
         # All causes of the host are one group, and each alone would be smaller than the kernels.
         (
@@ -101,11 +101,11 @@ def line_of(*told, covered=(), gpus=("rank0",)):
                 ("idle", "launch_api", 200),
                 ("idle", "queued", 240),
             ],
-            "HOST-BOUND, 16.0 points ahead of compute",
+            "HOST-BOUND, 16.0 points more than compute",
         ),
         (
             [("communication", "waiting", 500), ("communication", "transfer", 300)],
-            "STRAGGLER-BOUND, 20.0 points ahead of transfer",
+            "STRAGGLER-BOUND, 20.0 points more than transfer",
         ),
         (
             [("compute", "gemm", 350), ("copies", None, 345), ("idle", "module_load", 305)],
@@ -114,7 +114,7 @@ def line_of(*told, covered=(), gpus=("rank0",)):
         # The profiler is not the program.
         (
             [("compute", "gemm", 300), ("profiler", None, 500), ("copies", None, 200)],
-            "COMPUTE-BOUND, 10.0 points ahead of copies",
+            "COMPUTE-BOUND, 10.0 points more than copies",
         ),
         # Idle time without a known cause could be the host's.
         (
@@ -123,7 +123,7 @@ def line_of(*told, covered=(), gpus=("rank0",)):
         ),
         (
             [("compute", "gemm", 600), ("idle", "host_no_cuda", 300), ("idle", "no_api", 100)],
-            "COMPUTE-BOUND, 30.0 points ahead of host",
+            "COMPUTE-BOUND, 30.0 points more than host",
         ),
         # What runs in whole graphs may communicate.
         (
@@ -132,8 +132,8 @@ def line_of(*told, covered=(), gpus=("rank0",)):
         ),
     ],
 )
-def test_the_largest_group_bounds_the_run(some, told):
-    assert line_of(*some).bound.text == told
+def test_the_largest_group_bounds_the_run(some, expected):
+    assert line_of(*some).bound.text == expected
 
 
 def test_time_in_which_graphs_ran_that_are_not_recorded_is_not_known():
@@ -150,7 +150,7 @@ def test_the_line_is_of_all_gpus_together():
     line = line_of(*some, gpus=("rank0", "rank1"))
     assert line.text == (
         "wall, mean of 2 GPUs: GEMM 60.0 % | idle 25.0 % | pointwise and norm 15.0 %. "
-        "COMPUTE-BOUND, 50.0 points ahead of idle."
+        "COMPUTE-BOUND, 50.0 points more than idle."
     )
     assert [part.text for part in line.classes] == ["compute 75.0 %", "idle 25.0 %"]
 

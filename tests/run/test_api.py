@@ -59,12 +59,12 @@ def test_a_result_that_was_written_is_loaded_again(result):
 
 
 def test_options_are_those_of_the_command(demo):
-    found = nsys_llm.analyze("idle_gaps", demo / "after", min_gap_ns="5us", top=3, mode="none")
-    assert found.report["options"]["min_gap_ns"] == 5_000
-    assert len(found.tables["gaps"]) == 3
-    folder = found.folder
+    analyzed = nsys_llm.analyze("idle_gaps", demo / "after", min_gap_ns="5us", top=3, mode="none")
+    assert analyzed.report["options"]["min_gap_ns"] == 5_000
+    assert len(analyzed.tables["gaps"]) == 3
+    folder = analyzed.folder
     assert folder.exists()
-    del found
+    del analyzed
     assert not folder.exists()
 
 
@@ -209,11 +209,14 @@ def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path
     code, printed, errors = shown(capsys, folder, "--notebook")
     assert (code, errors) == (0, "")
     assert printed.split() == [str(folder / name) for name in ("report.md", "analysis.ipynb")]
-    texts = [(one.folder / "idle_gaps" / "report.md").read_text("utf-8") for one in (whole, later)]
+    texts = [
+        (analysis.folder / "idle_gaps" / "report.md").read_text("utf-8")
+        for analysis in (whole, later)
+    ]
     assert plain(texts[0]) == plain(texts[1])
     cells = [
-        json.loads((one.folder / "idle_gaps" / "analysis.ipynb").read_text("utf-8"))["cells"]
-        for one in (whole, later)
+        json.loads((analysis.folder / "idle_gaps" / "analysis.ipynb").read_text("utf-8"))["cells"]
+        for analysis in (whole, later)
     ]
     assert [cell["id"] for cell in cells[0]] == [cell["id"] for cell in cells[1]]
     assert cells[0][2:] == cells[1][2:]

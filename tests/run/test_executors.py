@@ -103,5 +103,5 @@ def test_chunks_are_as_even_as_can_be_and_hold_everything_in_order(items_n, work
     assert [item for chunk in chunks for item in chunk] == list(range(items_n))
     assert len(chunks) == min(items_n, 4 * workers_n)
     sizes = [len(chunk) for chunk in chunks]
-    assert all(abs(one - other) <= 1 for one, other in pairwise(sizes))
+    assert all(abs(size - other) <= 1 for size, other in pairwise(sizes))
     assert 0 not in sizes

@@ -46,6 +46,7 @@ def test_an_interrupt_that_python_drops_is_heard(capsys):
     ("error", "line"),
     [
         (KeyboardInterrupt(), "error: interrupted; the results are in out."),
+        (MemoryError(), "error: needs more memory than is available; the results are in out; "),
         (TimeoutError("no answer"), "(TimeoutError: no answer); the results are in out; please"),
     ],
 )

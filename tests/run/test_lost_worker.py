@@ -54,9 +54,12 @@ def ranks(tmp_path) -> Path:
     folder.mkdir()
     for rank in range(8):
         report = TraceBuilder()
-        for one in range(rank + 1):
+        for number in range(rank + 1):
             report.kernel(
-                "k", start_ns=20 * one + 9, duration_ns=rank + 1, launch=(20 * one, 20 * one + 2)
+                "k",
+                start_ns=20 * number + 9,
+                duration_ns=rank + 1,
+                launch=(20 * number, 20 * number + 2),
             )
         report.write_sqlite(folder / f"rank{rank}.sqlite")
     return folder

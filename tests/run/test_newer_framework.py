@@ -224,8 +224,9 @@ IN_CI = [
     ),
 ]
 assert {release for _, release, _ in IN_CI} == RELEASES.keys()
-#: The parser of Nsight Systems 2023.4 declares nothing of its own, that of 2026 the most.
-ENDS = nightly_but(RELEASES, ["2023.4", "2026"])
+#: The parser of Nsight Systems 2023.4 declares nothing of its own, that of 2026 the most; what the
+#: real 2023.4.4 does is tested beside.
+ENDS = nightly_but(RELEASES, ["2026"])
 
 
 def install(folder: Path, release: str) -> Path:
@@ -257,7 +258,7 @@ def under(
 
 
 def test_a_stand_in_is_there_for_each_release_that_is_said_to_be_tested():
-    assert {one.release for one in frameworks()} <= RELEASES.keys()
+    assert {framework.release for framework in frameworks()} <= RELEASES.keys()
 
 
 @pytest.mark.parametrize(("recipe", "release", "mode"), nightly_but(CASES, IN_CI))
@@ -280,7 +281,7 @@ def test_the_recipe_gives_the_same_tables(recipe, release, mode, rank_set, tmp_p
     assert "coverage.parquet" in record["Outputs"]
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", nightly_but(RELEASES, ["2023.4", "2026"]))
 def test_no_option_is_declared_twice_and_none_is_missing(release, tmp_path):
     done = under(install(tmp_path / "nsight", release), tmp_path, "--help")
     assert done.returncode == 0, done.stdout

@@ -41,10 +41,10 @@ def test_the_default_name_takes_the_lowest_free_number(tmp_path, monkeypatch):
 @pytest.mark.parametrize("wanted", [None, "recipe-%n"])
 def test_two_runs_at_once_get_two_numbers(tmp_path, monkeypatch, wanted):
     monkeypatch.chdir(tmp_path)
-    with OutputFolder(wanted, "recipe", replace=False) as one:
+    with OutputFolder(wanted, "recipe", replace=False) as output:
         with OutputFolder(wanted, "recipe", replace=False) as other:
             assert other.publish({}).name == "recipe-1"
-        assert one.publish({}).name == "recipe-2"
+        assert output.publish({}).name == "recipe-2"
     assert (tmp_path / "recipe-2" / "recipe-2.nsys-analysis").is_file()
 
 

@@ -84,20 +84,20 @@ def test_every_row_is_there_once_to_the_nanosecond_on_one_axis(pair):
             (kind, name, s + shift_ns, e + shift_ns) for kind, name, s, e in rows[rank]
         )
         slices = shown.of(*RECORDED, process=f"rank {rank} ")
-        assert Counter(one.row for one in slices) == wanted
+        assert Counter(slot.row for slot in slices) == wanted
     assert shown.remarks == []
 
 
 def test_slices_of_one_line_nest_and_streams_stay_apart(pair):
     shown = read_file(pair[1])
     lines = defaultdict(list)
-    for one in shown.slices:
-        lines[one.pid, one.tid].append(one)
+    for slot in shown.slices:
+        lines[slot.pid, slot.tid].append(slot)
     for slices in lines.values():
-        for at, one in enumerate(slices):
+        for at, slot in enumerate(slices):
             for other in slices[:at]:
-                assert not other.start_ns < one.start_ns < other.end_ns < one.end_ns
-    kernels = {one.name: one.track for one in shown.of("kernel", process="rank 0 ")}
+                assert not other.start_ns < slot.start_ns < other.end_ns < slot.end_ns
+    kernels = {slot.name: slot.track for slot in shown.of("kernel", process="rank 0 ")}
     assert kernels["other"] == "GPU 0 stream 8"
     assert {kernels["first"], kernels["second"]} <= {"GPU 0 stream 7", "GPU 0 stream 7 (2)"}
     assert kernels["first"] != kernels["second"]
@@ -106,15 +106,15 @@ def test_slices_of_one_line_nest_and_streams_stay_apart(pair):
 def test_arrows_lead_from_each_launch_to_its_operation_with_ids_of_their_own(pair):
     shown = read_file(pair[1])
     calls, kernels = shown.of("call"), shown.of("kernel")
-    assert all(one.leaves for one in calls)
-    assert len({one.leaves for one in calls}) == len(calls) == len(kernels)
-    of_call = {one.leaves: one for one in calls}
+    assert all(call.leaves for call in calls)
+    assert len({call.leaves for call in calls}) == len(calls) == len(kernels)
+    of_call = {call.leaves: call for call in calls}
     for kernel in kernels:
         call = of_call[kernel.arrives]
         assert call.pid == kernel.pid
         begin_ns = {"first": 900, "second": 1_350, "other": 990}[kernel.name]
         assert kernel.start_ns - call.start_ns == begin_ns
-    assert not any(one.arrives for one in shown.of("memcpy", "memset"))
+    assert not any(slot.arrives for slot in shown.of("memcpy", "memset"))
 
 
 def test_arrows_of_a_graph_are_many_and_none_points_back_in_time(tmp_path):
@@ -125,8 +125,8 @@ def test_arrows_of_a_graph_are_many_and_none_points_back_in_time(tmp_path):
     builder.nvtx("phase", 50, 1_060, kind="start_end", domain="engine")
     path = builder.write_sqlite(tmp_path / "rank0.sqlite")
     shown = read_file(analyse(tmp_path / "out", path, options=ALL))
-    calls = {one.start_ns: one.leaves for one in shown.of("call")}
-    arrives = {one.name: one.arrives for one in shown.of("kernel")}
+    calls = {call.start_ns: call.leaves for call in shown.of("call")}
+    arrives = {kernel.name: kernel.arrives for kernel in shown.of("kernel")}
     assert calls[901] is None
     assert arrives == {"a": calls[100], "b": calls[100], "early": None, "late": calls[1_000]}
     assert None not in (calls[100], calls[1_000])
@@ -137,7 +137,7 @@ def test_arrows_of_a_graph_are_many_and_none_points_back_in_time(tmp_path):
 def test_processes_and_lines_have_ids_of_their_own(pair):
     shown = read_file(pair[1])
     assert len(shown.processes) == 2
-    lines = {(one.pid, one.tid) for one in shown.slices}
+    lines = {(slot.pid, slot.tid) for slot in shown.slices}
     assert len({tid for _, tid in lines}) == len(lines)
 
 
@@ -148,37 +148,37 @@ def test_sums_are_those_of_the_tables(pair):
         coverage = tables["coverage"].query("rank == @rank").set_index("op")
         for op in ("kernel", "memcpy", "memset"):
             slices = shown.of(op, process=f"rank {rank} ")
-            assert sum(one.end_ns - one.start_ns for one in slices) == coverage.total_ns[op]
+            assert sum(slot.end_ns - slot.start_ns for slot in slices) == coverage.total_ns[op]
             assert len(slices) == coverage.total_n[op]
         wall = tables["wall"].query("rank == @rank").groupby("wall_class").time_ns.sum()
         _assert_sums(shown.of("wall", process=f"rank {rank} "), wall)
     reports = [folder / f"rank{rank}.sqlite" for rank in (0, 1)]
     causes = quick("idle_gaps", *reports)["cause_sums"].set_index("cause")
     gaps = shown.of("gap")
-    told = Counter()
+    sums = Counter()
     for gap in gaps:
         assert sum(gap.args.values()) == gap.end_ns - gap.start_ns
         assert gap.args[f"{gap.name}_ns"] == max(gap.args.values())
-        told.update(gap.args)
-    assert told == {f"{cause}_ns": n for cause, n in causes.idle_ns.items() if n}
-    assert len(told) > 1
+        sums.update(gap.args)
+    assert sums == {f"{cause}_ns": n for cause, n in causes.idle_ns.items() if n}
+    assert len(sums) > 1
 
 
 def _assert_sums(slices, wanted):
-    told = Counter()
-    for one in slices:
-        told[one.name] += one.end_ns - one.start_ns
-    assert told == {name: time_ns for name, time_ns in wanted.items() if time_ns}
+    sums = Counter()
+    for slot in slices:
+        sums[slot.name] += slot.end_ns - slot.start_ns
+    assert sums == {name: time_ns for name, time_ns in wanted.items() if time_ns}
 
 
 def test_counters_say_at_each_nanosecond_what_ran_and_what_waited(pair):
     shown = read_file(pair[1])
     process = shown.processes[1]
     ops = shown.of("kernel", "memcpy", "memset", process="rank 0 ")
-    calls = {one.leaves: one for one in shown.of("call", process="rank 0 ")}
-    waits = [(calls[one.arrives].start_ns, one.start_ns) for one in ops if one.arrives]
+    calls = {call.leaves: call for call in shown.of("call", process="rank 0 ")}
+    waits = [(calls[op.arrives].start_ns, op.start_ns) for op in ops if op.arrives]
     for name, spans in (
-        ("GPU 0 running", [(one.start_ns, one.end_ns) for one in ops]),
+        ("GPU 0 running", [(op.start_ns, op.end_ns) for op in ops]),
         ("GPU 0 queue depth", waits),
     ):
         at_ns, values = map(np.array, zip(*shown.counters[process, name], strict=True))
@@ -186,8 +186,8 @@ def test_counters_say_at_each_nanosecond_what_ran_and_what_waited(pair):
         assert (np.diff(values) != 0).all()
         every_ns = np.arange(at_ns[0], STEP_NS * len(LENGTHS_NS) + 3_000)
         open_n = sum(((every_ns >= start) & (every_ns < end)).astype(int) for start, end in spans)
-        told = values[np.searchsorted(at_ns, every_ns, side="right") - 1]
-        assert (told == open_n).all()
+        counted = values[np.searchsorted(at_ns, every_ns, side="right") - 1]
+        assert (counted == open_n).all()
         assert open_n.max() == {"GPU 0 running": 2, "GPU 0 queue depth": 3}[name]
 
 
@@ -211,7 +211,7 @@ def test_without_a_window_a_typical_and_the_longest_step_are_shown(pair, tmp_pat
         if row[0] not in ("call", "range") and (row[2] - 1_001) // STEP_NS in (3, 4)
     }
     shown = read_file(out).of("kernel", "memcpy", "memset")
-    assert {one.row for one in shown} == wanted
+    assert {slot.row for slot in shown} == wanted
     assert len(shown) == len(wanted) == 10
 
 
@@ -225,12 +225,12 @@ def test_a_window_shows_whole_operations_and_what_launched_them(pair, tmp_path):
         options=["--perfetto", "--perfetto-window", window],
     )
     shown = read_file(out)
-    assert {one.row[1:] for one in shown.of("kernel")} == {
+    assert {slot.row[1:] for slot in shown.of("kernel")} == {
         ("first", STEP_NS + 2_001, STEP_NS + 4_001),
         ("other", STEP_NS + 2_101, STEP_NS + 2_434),
     }
     assert len(shown.of("call")) == 2
-    assert sum(one.end_ns - one.start_ns for one in shown.of("wall")) == 50
+    assert sum(slot.end_ns - slot.start_ns for slot in shown.of("wall")) == 50
 
 
 def test_too_many_events_are_left_out_and_told(pair, tmp_path, monkeypatch):
@@ -282,7 +282,7 @@ def write_meetings(folder, rng, *, later_ns, meet_ns, ppm=0.0, wrong_ns=1_000_00
 
 def ends_of(shown):
     return (
-        np.sort([one.end_ns for one in shown.of("kernel", process=f"rank {rank} ")])
+        np.sort([slot.end_ns for slot in shown.of("kernel", process=f"rank {rank} ")])
         for rank in (0, 1)
     )
 
@@ -302,9 +302,9 @@ def test_ranks_that_meet_stand_on_one_axis_though_their_hosts_clocks_are_wrong(
     assert ", clock within " in shown.processes[2]
     assert ", clock within " not in shown.processes[1]
     # Perfetto drops what is before 0: that is where the capture that began first begins.
-    early = {one.process.split()[1]: one.start_ns for one in shown.of("memset")}
+    early = {slot.process.split()[1]: slot.start_ns for slot in shown.of("memset")}
     assert early["0" if later_ns > 0 else "1"] == EARLY_NS
-    assert min(one.start_ns for one in shown.slices) >= 0
+    assert min(slot.start_ns for slot in shown.slices) >= 0
     assert min(at_ns for changes in shown.counters.values() for at_ns, _ in changes) >= 0
 
 
@@ -330,15 +330,15 @@ def test_a_clock_that_runs_fast_is_put_right_over_all_the_time(tmp_path, window)
     assert apart_ns.max() < 2 * 900
     if window == "all":
         assert lower_median(apart_ns) <= clock.residual_ns
-    for one in shown.of("kernel", process="rank 1 "):
+    for slot in shown.of("kernel", process="rank 1 "):
         # Lengths are those of the common clock; the profile's own is told where it differs.
-        told_ns = one.args.get("duration_ns", one.end_ns - one.start_ns)
-        assert abs(told_ns - (one.end_ns - one.start_ns)) <= 2
+        told_ns = slot.args.get("duration_ns", slot.end_ns - slot.start_ns)
+        assert abs(told_ns - (slot.end_ns - slot.start_ns)) <= 2
     table = read_frames(out)["coverage"].set_index(["rank", "op"])
     if window == "all":
         told_ns = sum(
-            one.args.get("duration_ns", one.end_ns - one.start_ns)
-            for one in shown.of("kernel", process="rank 1 ")
+            slot.args.get("duration_ns", slot.end_ns - slot.start_ns)
+            for slot in shown.of("kernel", process="rank 1 ")
         )
         assert told_ns == table.total_ns[1, "kernel"]
 
@@ -349,8 +349,8 @@ def test_slices_nest_however_a_clock_is_put_right(tmp_path):
     paths = write_meetings(tmp_path, rng, later_ns=0, meet_ns=meet_ns, ppm=50.0)
     shown = read_file(analyse(tmp_path / "out", *paths, options=ALL, recipe="tail_stats"))
     lines = defaultdict(list)
-    for one in shown.slices:
-        lines[one.pid, one.tid].append((one.start_ns, -one.end_ns))
+    for slot in shown.slices:
+        lines[slot.pid, slot.tid].append((slot.start_ns, -slot.end_ns))
     for slices in lines.values():
         open_ns = []
         for start_ns, minus_ns in sorted(slices):
@@ -368,9 +368,9 @@ def test_what_was_recorded_before_the_capture_began_moves_all_ranks(tmp_path):
     paths = [tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)]
     shown = read_file(analyse(tmp_path / "out", *paths, options=ALL, recipe="llm_hotspots"))
     # On rank 1's clock 5 us before rank 0's began.
-    calls = {one.process.split()[1]: one.start_ns for one in shown.of("call")}
+    calls = {slot.process.split()[1]: slot.start_ns for slot in shown.of("call")}
     assert calls == {"0": 7_000, "1": 0}
-    kernels = {one.process.split()[1]: one.start_ns for one in shown.of("kernel")}
+    kernels = {slot.process.split()[1]: slot.start_ns for slot in shown.of("kernel")}
     assert kernels == {"0": 10_000, "1": 14_000}
     assert min(at_ns for changes in shown.counters.values() for at_ns, _ in changes) == 0
 
@@ -389,9 +389,9 @@ def test_hostile_names_stay_text(tmp_path):
         tmp_path / "ranks",
     )
     shown = read_file(out)
-    names = {one.name for one in shown.of("kernel")}
+    names = {slot.name for slot in shown.of("kernel")}
     assert {name for name in HOSTILE_NAMES if len(name) < 1_000} <= names
-    assert all(len(one.name) <= 1_000 for one in shown.slices)
+    assert all(len(slot.name) <= 1_000 for slot in shown.slices)
 
 
 def test_the_overview_writes_one_for_all_and_its_findings_are_on_it(tmp_path):
@@ -401,14 +401,14 @@ def test_the_overview_writes_one_for_all_and_its_findings_are_on_it(tmp_path):
     )
     shown = read_file(out)
     findings = read_frames(out)["findings"].dropna(subset="window_start_ns")
-    told = {(one.name, one.end_ns - one.start_ns) for one in shown.of("finding")}
+    drawn = {(slot.name, slot.end_ns - slot.start_ns) for slot in shown.of("finding")}
     ranks = {int(name.split()[1]) for name in shown.processes.values()}
     wanted = {
-        (one.title, one.window_end_ns - one.window_start_ns)
-        for one in findings.itertuples()
-        if one.rank in ranks
+        (finding.title, finding.window_end_ns - finding.window_start_ns)
+        for finding in findings.itertuples()
+        if finding.rank in ranks
     }
-    assert told == wanted
+    assert drawn == wanted
     assert wanted
     assert [path.parent for path in out.rglob(NAME)] == [out]
 
@@ -488,17 +488,17 @@ class Axis:
 
     name = "all"
 
-    def window(self, own):
-        return own[0] + 1_000, own[1] + 1_000
+    def window(self, profile_window):
+        return profile_window[0] + 1_000, profile_window[1] + 1_000
 
 
-def found(rank, at_ns):
+def finding_at(rank, at_ns):
     return Finding("rule", None, "run", "t", "d", ("t",), "r", rank=rank, window_ns=(at_ns, 2))
 
 
 def test_findings_on_ranks_that_are_not_shown_take_no_place_of_those_that_are():
     shown = [Rank(RankKey("/p", 0, INPUT), 3, "rank3", "file_name", None)]
-    findings = [*(found(9, at) for at in range(perfetto.MOST_FINDINGS)), found(3, 1)]
+    findings = [*(finding_at(9, at) for at in range(perfetto.MOST_FINDINGS)), finding_at(3, 1)]
     run = SimpleNamespace(options={"perfetto_window": None})
     timelines = perfetto._Timelines(run, shown, findings, None, {"rank3": Axis()})
     assert timelines._windows == {"all": [(1_001, 1_002)]}
@@ -508,7 +508,7 @@ def test_a_finding_on_no_rank_is_on_no_baseline_rank():
     base, new = (
         Rank(RankKey(f"/{side}", 0, side), 0, side, "file_name", None) for side in (BASELINE, INPUT)
     )
-    on_none, on_rank = found(None, 1), found(0, 1)
+    on_none, on_rank = finding_at(None, 1), finding_at(0, 1)
     assert perfetto._about(base, [on_none, on_rank], 2) == []
     assert perfetto._about(base, [on_none, on_rank], 1) == []
     assert perfetto._about(new, [on_none, on_rank], 2) == [on_rank]

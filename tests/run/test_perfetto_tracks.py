@@ -41,8 +41,8 @@ def test_each_collective_waits_until_the_last_rank_came_and_then_transfers(tmp_p
                     if start < late
                 ),
             }
-            assert {(one.name, one.start_ns, one.end_ns) for one in slices} == wanted
-            assert {one.track for one in slices} == {"GPU 0 collectives"}
+            assert {(slot.name, slot.start_ns, slot.end_ns) for slot in slices} == wanted
+            assert {slot.track for slot in slices} == {"GPU 0 collectives"}
     alone = analyse(tmp_path / "alone", reports[0], options=ALL, recipe="tail_stats")
     assert read_file(alone).of("collective") == []
 
@@ -65,20 +65,22 @@ def test_the_path_is_that_of_the_table_and_lies_on_what_ran(demo, recipe):
     for rank in range(4):
         here = shown.of("path", process=f"rank {rank} ")
         wanted = table[table["rank"] == rank].groupby("class")["duration_ns"].sum().to_dict()
-        told = Counter()
-        for one in here:
-            told[one.name] += one.end_ns - one.start_ns
-        assert told == wanted
+        sums = Counter()
+        for slot in here:
+            sums[slot.name] += slot.end_ns - slot.start_ns
+        assert sums == wanted
         kernels = {}
-        for one in shown.of("kernel", process=f"rank {rank} "):
-            kernels.setdefault(one.name, []).append((one.start_ns, one.end_ns))
-        for one in here:
-            assert ("host" in one.track) == (one.track == "critical path, host")
-            if one.name == "compute":
-                times = kernels[one.args["activity"]]
-                assert any(s - 1 <= one.start_ns and one.end_ns <= e + 1 for s, e in times)
-    assert {one.args["certain"] for one in slices} <= {"true", "false"}
-    assert set(table["rank"]) == {int(name.split()[1]) for name in {one.process for one in slices}}
+        for kernel in shown.of("kernel", process=f"rank {rank} "):
+            kernels.setdefault(kernel.name, []).append((kernel.start_ns, kernel.end_ns))
+        for slot in here:
+            assert ("host" in slot.track) == (slot.track == "critical path, host")
+            if slot.name == "compute":
+                times = kernels[slot.args["activity"]]
+                assert any(s - 1 <= slot.start_ns and slot.end_ns <= e + 1 for s, e in times)
+    assert {slot.args["certain"] for slot in slices} <= {"true", "false"}
+    assert set(table["rank"]) == {
+        int(name.split()[1]) for name in {slot.process for slot in slices}
+    }
 
 
 @pytest.mark.parametrize("ppm", [-120.0, 120.0])
@@ -106,13 +108,13 @@ def test_a_path_is_in_one_piece_however_clocks_drift(tmp_path, ppm):
         slices = shown.of("path", process=f"rank {rank} ")
         wanted = table[table["rank"] == rank]
         assert len(slices) == len(wanted) > 0
-        assert {one.track for one in slices} == {"GPU 0 critical path"}
+        assert {slot.track for slot in slices} == {"GPU 0 critical path"}
         columns = wanted[["start_ns", "end_ns"]].sort_values("start_ns")
-        slices.sort(key=lambda one: one.start_ns)
-        for one, (start_ns, end_ns) in zip(slices, columns.to_numpy(), strict=True):
-            assert max(abs(one.start_ns - start_ns), abs(one.end_ns - end_ns)) <= 1
-    told = Counter(one.args["duration_ns"] for one in shown.of("path"))
-    assert told == Counter(table["duration_ns"].tolist())
+        slices.sort(key=lambda slot: slot.start_ns)
+        for slot, (start_ns, end_ns) in zip(slices, columns.to_numpy(), strict=True):
+            assert max(abs(slot.start_ns - start_ns), abs(slot.end_ns - end_ns)) <= 1
+    drawn = Counter(slot.args["duration_ns"] for slot in shown.of("path"))
+    assert drawn == Counter(table["duration_ns"].tolist())
 
 
 def test_memory_in_use_is_told_from_allocation_to_free(tmp_path):
@@ -126,7 +128,7 @@ def test_memory_in_use_is_told_from_allocation_to_free(tmp_path):
     builder.free(1, address=77, at_ns=2_060)  # allocated before the capture
     path = builder.write_sqlite(tmp_path / "rank0.sqlite")
     shown = read_file(analyse(tmp_path / "out", path, options=ALL, recipe="idle_gaps"))
-    (levels,) = (told for (_, name), told in shown.counters.items() if name == "GPU 0 memory")
+    (levels,) = (counter for (_, name), counter in shown.counters.items() if name == "GPU 0 memory")
     assert levels[1:] == [(1_010, 500), (1_500, 570), (2_050, 70), (3_101, 0)]
     assert levels[0] == (min(time for time, _ in levels), 0)
     # Nothing is told where nothing is recorded.
@@ -150,13 +152,15 @@ def test_kernels_that_a_finding_without_a_window_names_have_a_line(tmp_path):
     reports = [tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)]
     for recipe in ("llm_hotspots", "llm_overview"):
         out = analyse(tmp_path / recipe, *reports, options=ALL, recipe=recipe)
-        (one,) = read_frames(out)["findings"].query("culprit == 'kernel:pointwise'").itertuples()
-        assert pd.isna(one.window_start_ns)
+        (finding,) = (
+            read_frames(out)["findings"].query("culprit == 'kernel:pointwise'").itertuples()
+        )
+        assert pd.isna(finding.window_start_ns)
         shown = read_file(out)
-        assert shown.of("evidence", process=f"rank {1 - one.rank} ") == []
-        slices = shown.of("evidence", process=f"rank {one.rank} ")
-        assert {slot.track for slot in slices} == {f"finding {one.Index + 1}: {one.title}"}
-        kernels = shown.of("kernel", process=f"rank {one.rank} ")
+        assert shown.of("evidence", process=f"rank {1 - finding.rank} ") == []
+        slices = shown.of("evidence", process=f"rank {finding.rank} ")
+        assert {slot.track for slot in slices} == {f"finding {finding.Index + 1}: {finding.title}"}
+        kernels = shown.of("kernel", process=f"rank {finding.rank} ")
         assert sorted((slot.name, slot.start_ns, slot.end_ns) for slot in slices) == sorted(
             (slot.name, slot.start_ns, slot.end_ns) for slot in kernels if slot.name == EAGER
         )

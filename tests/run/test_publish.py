@@ -140,7 +140,7 @@ def test_parents_that_were_there_or_that_others_use_meanwhile_are_not_removed(pl
 def test_parents_made_before_a_failure_are_removed(place, monkeypatch):
     make = Path.mkdir
 
-    monkeypatch.setattr(Path, "mkdir", lambda one: full_disk() if one.name == "b" else make(one))
+    monkeypatch.setattr(Path, "mkdir", lambda path: full_disk() if path.name == "b" else make(path))
     with pytest.raises(OutputError, match="No space left"):
         publish("a/b/c/out")
     assert list(place.iterdir()) == []

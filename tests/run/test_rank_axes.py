@@ -51,6 +51,6 @@ def test_windows_come_back_to_the_nanosecond_and_times_keep_their_order(rate):
     times_ns = np.sort(np.random.default_rng(1).integers(0, 60_000_000_000, 1_000))
     on_axis = axis.on_axis(times_ns)
     assert (np.diff(on_axis) >= 0).all()
-    for own in zip(times_ns[:-1].tolist(), times_ns[1:].tolist(), strict=True):
-        back = axis.own_window(axis.window(own))
-        assert max(abs(back[0] - own[0]), abs(back[1] - own[1])) <= 1
+    for window_ns in zip(times_ns[:-1].tolist(), times_ns[1:].tolist(), strict=True):
+        back = axis.own_window(axis.window(window_ns))
+        assert max(abs(back[0] - window_ns[0]), abs(back[1] - window_ns[1])) <= 1

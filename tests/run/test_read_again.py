@@ -37,8 +37,8 @@ def opened(monkeypatch):
 
 def seen(look):
     return [
-        (one.key.global_pid, one.made, one.reason)
-        for one in read_again.read_again(by_profile(RANKS), (), {"export_dir": None}, look)
+        (reading.key.global_pid, reading.made, reading.reason)
+        for reading in read_again.read_again(by_profile(RANKS), (), {"export_dir": None}, look)
     ]
 
 

@@ -82,8 +82,8 @@ def test_workers_without_the_shared_folder_are_told_in_a_line_each_rank(rank_set
         done = standalone(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stdout.splitlines() == [
-        f"error: rank{rank}.sqlite: is not found on this worker; all workers must see the same "
-        "folders."
+        f"error: rank{rank}.sqlite: no longer found: removed during the run, or in a folder that "
+        "this Dask worker does not see; all workers must see the same folders."
         for rank in range(2)
     ]
     assert not (tmp_path / "out").exists()

@@ -54,9 +54,9 @@ def content(value: object) -> object:
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.tolist())
     if isinstance(value, dict):
-        return sorted((repr(key), content(one)) for key, one in value.items())
+        return sorted((repr(key), content(item)) for key, item in value.items())
     if isinstance(value, list | tuple):
-        return [content(one) for one in value]
+        return [content(item) for item in value]
     if hasattr(value, "__dataclass_fields__"):
         return [(name, content(getattr(value, name))) for name in value.__dataclass_fields__]
     return repr(value)
@@ -70,11 +70,15 @@ def durations(result: MapResult) -> dict[int, int]:
 
 def test_one_broken_report_costs_its_own_results_only(mixed):
     result = mapped(mixed)
-    assert [one.label for one in result.profiles] == [f"rank{number}" for number in range(5)]
-    reasons = {one.label: one.reason for one in result.profiles if one.reason is not None}
+    assert [profile.label for profile in result.profiles] == [
+        f"rank{number}" for number in range(5)
+    ]
+    reasons = {
+        profile.label: profile.reason for profile in result.profiles if profile.reason is not None
+    }
     assert list(reasons) == ["rank2"]
     assert reasons["rank2"].startswith("rank2.sqlite: not an SQLite database")
-    assert [one.fault for one in result.profiles] == [None] * 5
+    assert [profile.fault for profile in result.profiles] == [None] * 5
     assert durations(result) == {2: 1, 3: 1, 5: 1}
 
 
@@ -99,10 +103,10 @@ def test_a_probe_finds_the_ranks_and_analyses_nothing(mixed, monkeypatch):
     def forbidden(*_: object) -> None:
         raise AssertionError("a probe does not analyse")
 
-    found = [rank.key for report in mapped(mixed).profiles for rank in report.ranks]
+    keys = [rank.key for report in mapped(mixed).profiles for rank in report.ranks]
     put_in(monkeypatch, forbidden)
     probed = mapped(mixed, only=frozenset())
-    assert [rank.key for report in probed.profiles for rank in report.ranks] == found
+    assert [rank.key for report in probed.profiles for rank in report.ranks] == keys
     assert content(probed.partial) == content(ANALYSIS.partial())
     assert [report.label for report in probed.profiles if report.reason] == ["rank2"]
 
@@ -113,7 +117,7 @@ def test_only_the_ranks_that_were_asked_for_are_analysed(mixed):
 
 
 def test_results_merge_to_the_same_in_any_order_and_grouping(mixed):
-    parts = [mapped([one]) for one in mixed]
+    parts = [mapped([profile]) for profile in mixed]
     whole = content(mapped(mixed))
     for order in itertools.permutations(parts):
         assert content(merge_results(order, recipe=RECIPE)) == whole
@@ -139,20 +143,35 @@ def test_a_result_survives_the_way_between_processes(mixed):
 @pytest.fixture
 def faulty(monkeypatch) -> None:
     """Make the analysis of the rank with a kernel of 3 ns raise what nobody expects."""
+    put_in(monkeypatch, failing(KeyError("no such\nthing")))
+
+
+def failing(error: Exception) -> Any:
+    """Return an analysis of ranks that fails for the one with a kernel of 3 ns."""
 
     def map_rank(trace, rank, options):
         kernels = trace.tables["kernels"]
         if 3 in (kernels["end_ns"] - kernels["start_ns"]).tolist():
-            raise KeyError("no such\nthing")
+            raise error
         return ANALYSIS.map_rank(trace, rank, options)
 
-    put_in(monkeypatch, map_rank)
+    return map_rank
+
+
+def test_a_rank_that_needs_too_much_memory_is_no_fault(monkeypatch, mixed):
+    put_in(monkeypatch, failing(MemoryError("Unable to allocate 1.12 GiB")))
+    failed = {profile.label: profile for profile in mapped(mixed).profiles if profile.reason}
+    assert failed["rank1"].fault is None
+    assert failed["rank1"].reason == (
+        "rank1: needs more memory than is available; read fewer profiles at a time (--mode none), "
+        "or a part of this one (--filter-time)."
+    )
 
 
 @pytest.mark.usefixtures("faulty")
 def test_an_unexpected_exception_is_a_fault_of_one_report(mixed):
     result = mapped(mixed)
-    failed = {one.label: one for one in result.profiles if one.reason is not None}
+    failed = {profile.label: profile for profile in result.profiles if profile.reason is not None}
     assert list(failed) == ["rank1", "rank2"]
     assert failed["rank2"].fault is None
     reason, fault = failed["rank1"].reason, failed["rank1"].fault
@@ -169,13 +188,13 @@ def test_an_unexpected_exception_is_a_fault_of_one_report(mixed):
 @pytest.mark.usefixtures("faulty")
 def test_a_fault_ends_in_exit_code_4_and_the_other_ranks_survive(mixed, tmp_path, capsys):
     out = tmp_path / "out"
-    arguments = ["--input", *(one.path for one in mixed), "--output", str(out)]
+    arguments = ["--input", *(profile.path for profile in mixed), "--output", str(out)]
     assert main([RECIPE, *arguments, "--allow-missing-ranks"]) == 4
     said = capsys.readouterr().err.splitlines()
     assert len([line for line in said if "rank1" in line and "KeyError" in line]) == 1
     assert not any(line.startswith("Traceback") for line in said)
     files = pq.read_table(out / "files.parquet").to_pylist()
-    status = {one["File"]: one["status"] for one in files}
+    status = {row["File"]: row["status"] for row in files}
     assert status == {
         "rank0": "ok",
         "rank1": "failed",

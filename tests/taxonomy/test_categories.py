@@ -337,10 +337,10 @@ OPERATIONS = [
 
 @pytest.mark.parametrize(("name", "category", "operation"), OPERATIONS)
 def test_a_kernel_is_named_by_its_model_operation(name, category, operation):
-    found = load_rules("generic").classify(name)
-    assert found.category == category
-    assert found.operation is not None
-    assert found.operation.startswith(operation)
+    match = load_rules("generic").classify(name)
+    assert match.category == category
+    assert match.operation is not None
+    assert match.operation.startswith(operation)
 
 
 def test_an_unknown_name_is_unmatched_and_carries_nothing():
@@ -473,9 +473,9 @@ COMPOSED_NAMES = st.lists(st.sampled_from(NAME_PIECES), max_size=12).map("".join
 
 @given(st.text() | COMPOSED_NAMES, st.sampled_from(ENGINES))
 def test_any_text_gets_the_first_matching_rule(name, engine):
-    found = load_rules(engine).classify(name)
-    assert found.rule_id == first_match(engine, name)
-    assert (found.category == UNMATCHED) == (found.rule_id is None)
+    match = load_rules(engine).classify(name)
+    assert match.rule_id == first_match(engine, name)
+    assert (match.category == UNMATCHED) == (match.rule_id is None)
 
 
 def test_rules_can_be_sent_to_a_worker():
@@ -541,7 +541,7 @@ def file_faults(engine, content, generic):
         # Whatever rules out a pattern by its characters needs some.
         if not all(len(text) >= 4 for text in categories._literals(rule["pattern"])):
             yield f"{rule['id']}: each alternative needs 4 fixed characters"
-        known = {one["id"] for one in generic["categories"]}
+        known = {category["id"] for category in generic["categories"]}
         if rule["category"] not in known or set(rule.get("flags", ())) - {
             *generic["flag_meanings"]
         }:

@@ -26,9 +26,9 @@ def filled(target):
 
 def test_every_known_code_comes_back():
     for kind, name in enumerate(COPY_KINDS):
-        for source, one in enumerate(MEMORY_KINDS):
+        for source, source_kind in enumerate(MEMORY_KINDS):
             for target, other in enumerate(MEMORY_KINDS):
-                assert moved(kind, source, target) == MoveKind(name, one, other)
+                assert moved(kind, source, target) == MoveKind(name, source_kind, other)
     for target, name in enumerate(MEMORY_KINDS):
         assert filled(target) == MoveKind("memset", None, name)
 

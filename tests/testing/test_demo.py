@@ -114,9 +114,9 @@ def test_collectives_end_together_and_the_slow_rank_comes_last(demo, run):
     starts, ends = [], []
     for path in getattr(demo, run):
         names = "^(?:nccl|cross_device_reduce)"
-        own = kernels(path).loc[lambda frame, names=names: frame["name"].str.match(names)]
-        starts.append(own["start"].to_numpy() + wall_clock_offset(path))
-        ends.append(own["end"].to_numpy() + wall_clock_offset(path))
+        collectives = kernels(path).loc[lambda frame, names=names: frame["name"].str.match(names)]
+        starts.append(collectives["start"].to_numpy() + wall_clock_offset(path))
+        ends.append(collectives["end"].to_numpy() + wall_clock_offset(path))
     assert np.ptp(np.array(ends), axis=0).max() < 10_000
     last = np.argmax(np.array(starts), axis=0)
     assert (last == demo.planted.slow_rank).mean() > 0.9
@@ -205,12 +205,14 @@ def steps(path: Path) -> pd.DataFrame:
 
 def test_steps_are_numbered_and_hold_their_phases(demo):
     path = demo.baseline[0]
-    own = steps(path)
-    assert own["text"].tolist() == [f"engine_step, seq = {n}" for n in range(demo.planted.steps)]
+    step_rows = steps(path)
+    assert step_rows["text"].tolist() == [
+        f"engine_step, seq = {n}" for n in range(demo.planted.steps)
+    ]
     ranges = query(path, RANGES)
     inside = [
         set(ranges[(ranges["start"] > step.start) & (ranges["end"] < step.end)]["text"])
-        for step in own.itertuples()
+        for step in step_rows.itertuples()
     ]
     assert {"schedule", "prefill", "sample", "ncclAllReduce", "ncclAllGather"} <= inside[0]
     assert all({"schedule", "decode", "sample", "ncclAllGather"} <= texts for texts in inside[1:])
@@ -230,9 +232,9 @@ def longest_overlap(path: Path, calls: pd.DataFrame) -> pd.Series:
 
 def test_gpu_is_idle_for_each_planted_reason(demo):
     path, planted = demo.baseline[0], demo.planted
-    calls, own = query(path, CALLS), steps(path)
+    calls, step_rows = query(path, CALLS), steps(path)
     calls = calls[~calls["name"].str.startswith("cudaEventQuery")]
-    calls["step"] = np.searchsorted(own["start"], calls["start"], side="right") - 1
+    calls["step"] = np.searchsorted(step_rows["start"], calls["start"], side="right") - 1
     calls["idle"] = longest_overlap(path, calls)
 
     def idle_steps(prefix: str, at_least: int) -> tuple[int, ...]:
@@ -259,20 +261,20 @@ def test_profiler_overhead_falls_into_one_gap(demo):
 
 
 def test_decode_runs_partly_in_graphs(demo):
-    own = kernels(demo.baseline[0])
-    graphed = own["graphNodeId"].notna()
+    kernel_rows = kernels(demo.baseline[0])
+    graphed = kernel_rows["graphNodeId"].notna()
     assert 0.4 < graphed.mean() < 0.8
     calls = query(demo.baseline[0], CALLS)
     launches = calls[calls["name"].str.startswith("cudaGraphLaunch")]["correlationId"]
-    assert set(own[graphed]["correlationId"]) == set(launches)
-    assert own[~graphed]["correlationId"].is_unique
+    assert set(kernel_rows[graphed]["correlationId"]) == set(launches)
+    assert kernel_rows[~graphed]["correlationId"].is_unique
 
 
 def test_set_is_the_same_every_time(tmp_path):
-    one = write_demo(tmp_path / "one", scale=0.2)
+    first_demo = write_demo(tmp_path / "one", scale=0.2)
     two = write_demo(tmp_path / "two", scale=0.2)
-    assert one.planted == two.planted
-    for first, second in zip(both(one), both(two), strict=True):
+    assert first_demo.planted == two.planted
+    for first, second in zip(both(first_demo), both(two), strict=True):
         assert first.read_bytes() == second.read_bytes()
     with pytest.raises(OutputError, match="there already"):
         write_demo(tmp_path / "one", scale=0.2)

@@ -43,8 +43,8 @@ def job(*threads, **rank):
     return Program((Rank(tuple(threads), **rank),))
 
 
-def kernel(ns, stream=7, **told):
-    return Enqueue(Work(f"k{stream}", ns), stream, **told)
+def kernel(ns, stream=7, **options):
+    return Enqueue(Work(f"k{stream}", ns), stream, **options)
 
 
 def classes(path):
@@ -226,11 +226,11 @@ def test_no_shorter_kernel_gains_more_than_its_time_on_the_path(seed):
     program = random_program(seed)
     outcome = simulate(program)
     before = oracle.run_path(outcome, rule="binding")
-    on_path = [one for one in before.segments if one.detail == parts.GEMM]
+    on_path = [segment for segment in before.segments if segment.detail == parts.GEMM]
     for factor in (0.5, 0.0):
         after = simulate(changes.with_scaled(program, parts.GEMM, factor))
         gain_ns = before.end - oracle.job_bounds(after)[-1]
-        ceiling_ns = (1 - factor) * sum(one.end - one.start for one in on_path)
+        ceiling_ns = (1 - factor) * sum(segment.end - segment.start for segment in on_path)
         assert 0 <= gain_ns <= ceiling_ns + len(on_path)  # lengths are whole ns
         pairs = zip(outcome.operations, after.operations, strict=True)
         for slow, fast in pairs:
@@ -532,8 +532,8 @@ def test_usual_lags_tell_better_than_ends_what_determined_a_start(outcomes):
         truth = oracle.run_path(outcome, rule="binding")
         total += truth.end - truth.begin
         for rule in apart:
-            told, true = oracle.run_path(outcome, rule=rule).by_class(), truth.by_class()
-            apart[rule] += sum(abs(told.get(k, 0) - true.get(k, 0)) for k in {*told, *true})
+            inferred, true = oracle.run_path(outcome, rule=rule).by_class(), truth.by_class()
+            apart[rule] += sum(abs(inferred.get(k, 0) - true.get(k, 0)) for k in {*inferred, *true})
     assert 0 < apart["usual"] < 0.8 * apart["finished"] < 0.01 * total
 
 
@@ -559,14 +559,16 @@ def test_waiting_forever_is_an_error():
 
 
 def test_scenarios_are_what_they_say():
-    told = {name: oracle.run_path(simulate(make())).by_class() for name, make in SCENARIOS.items()}
-    largest = {name: max(sums, key=sums.get) for name, sums in told.items()}
+    by_scenario = {
+        name: oracle.run_path(simulate(make())).by_class() for name, make in SCENARIOS.items()
+    }
+    largest = {name: max(sums, key=sums.get) for name, sums in by_scenario.items()}
     assert largest["host_bound_decode"] == "launch_api"
     assert largest["gpu_bound"] == largest["no_nvtx"] == largest["slow_gpu"] == "compute"
-    assert told["host_bound_decode"].get("compute", 0) < 0.1 * sum(
-        told["host_bound_decode"].values()
+    assert by_scenario["host_bound_decode"].get("compute", 0) < 0.1 * sum(
+        by_scenario["host_bound_decode"].values()
     )
-    assert told["pageable_copies"]["sync_memop"] > 0
+    assert by_scenario["pageable_copies"]["sync_memop"] > 0
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_operations_lie_where_they_ran_and_join_their_calls(tmp_path, seed):
             f" FROM ({operations}) o JOIN {RUNTIME} r USING (correlationId)"
             " JOIN StringIds ON id = r.nameId",
         )
-        told = [
+        expected = [
             (
                 op.start - shift_ns,
                 op.end - shift_ns,
@@ -60,7 +60,7 @@ def test_operations_lie_where_they_ran_and_join_their_calls(tmp_path, seed):
             )
             for op in outcome.operations[rank]
         ]
-        assert sorted(rows) == sorted(told)
+        assert sorted(rows) == sorted(expected)
         assert query(path, f"SELECT count(*) FROM {RUNTIME}") == [(len([*outcome.calls(rank)]),)]
 
 
@@ -82,16 +82,16 @@ def test_idle_gaps_agrees_about_what_the_device_did(tmp_path, seed):
 
 def test_clocks_can_be_read_from_the_collectives(tmp_path):
     program = gpu_bound(ranks_n=3)
-    told = ((-500_000, 0), (-200_000, 130_000), (-900_000, -70_000))
+    capture_clocks = ((-500_000, 0), (-200_000, 130_000), (-900_000, -70_000))
     ranks = [
         replace(rank, capture_ns=capture_ns, clock_error_ns=error_ns)
-        for rank, (capture_ns, error_ns) in zip(program.ranks, told, strict=True)
+        for rank, (capture_ns, error_ns) in zip(program.ranks, capture_clocks, strict=True)
     ]
     outcome = simulate(Program(tuple(ranks)))
     write_profiles(outcome, tmp_path)
     frames = quick("tail_stats", tmp_path)
     clocks = frames["rank_clocks"].sort_values("rank")
-    captures_ns = [capture_ns for capture_ns, _ in told]
+    captures_ns = [capture_ns for capture_ns, _ in capture_clocks]
     reference = int(clocks["reference_rank"].iloc[0])
     ahead_ns = [captures_ns[reference] - capture_ns for capture_ns in captures_ns]
     assert clocks["ahead_ns"].tolist() == ahead_ns

@@ -107,9 +107,9 @@ def test_base_name_is_what_nsight_systems_calls_short(demangled, base):
 
 
 def test_bulk_calls_equal_single_ones(tmp_path):
-    one, many = TraceBuilder(), TraceBuilder()
-    one.kernel("a", start_ns=5, end_ns=7, grid=(2, 1, 1), launch=(1, 2))
-    one.kernel("b", start_ns=8, end_ns=9, grid=(3, 1, 1), launch=(3, 4))
+    single, many = TraceBuilder(), TraceBuilder()
+    single.kernel("a", start_ns=5, end_ns=7, grid=(2, 1, 1), launch=(1, 2))
+    single.kernel("b", start_ns=8, end_ns=9, grid=(3, 1, 1), launch=(3, 4))
     many.kernels(
         ["a", "b"],
         np.array([0, 1]),
@@ -118,7 +118,7 @@ def test_bulk_calls_equal_single_ones(tmp_path):
         grid=np.array([[2, 1, 1], [3, 1, 1]]),
         launch_ns=(np.array([1, 3]), np.array([2, 4])),
     )
-    one.write_sqlite(tmp_path / "one.sqlite")
+    single.write_sqlite(tmp_path / "one.sqlite")
     many.write_sqlite(tmp_path / "many.sqlite")
     for table in (KERNEL, RUNTIME):
         rows = sqlite_rows(tmp_path / "many.sqlite", table, "start", "end", "correlationId")

@@ -74,22 +74,22 @@ def instants(windows):
 @given(range_rows, op_rows)
 def test_launched_in_takes_the_operations_whose_launch_lies_in_a_range(ranges, ops):
     selection = select(launches_of(ops), ranges_of(ranges), {"filter_nvtx": "a"})
-    mine = [row for row in ranges if row[0] == "a"]
-    expected = [any(launched_by(one, op) for one in mine) for op in ops]
+    matching = [row for row in ranges if row[0] == "a"]
+    expected = [any(launched_by(row, op) for row in matching) for op in ops]
     assert selection.launched.tolist() == expected
     assert selection.windows_ns is None
-    assert bool(selection.notes) == (not mine)
+    assert bool(selection.notes) == (not matching)
 
 
 @given(range_rows, op_rows)
 def test_a_projected_range_spans_its_first_start_to_its_last_end_on_the_gpu(ranges, ops):
     selection = select(launches_of(ops), ranges_of(ranges), {"filter_projected_nvtx": "a"})
     expected: set[int] = set()
-    for one in ranges:
-        own = [op for op in ops if one[0] == "a" and launched_by(one, op)]
-        if own:
-            first = min(at + delay for at, delay, *_ in own)
-            last = max(at + delay + length for at, delay, length, *_ in own)
+    for row in ranges:
+        launched = [op for op in ops if row[0] == "a" and launched_by(row, op)]
+        if launched:
+            first = min(at + delay for at, delay, *_ in launched)
+            last = max(at + delay + length for at, delay, length, *_ in launched)
             expected |= set(range(first, last))
     assert instants(selection.windows_ns) == expected
     assert selection.launched is None
@@ -196,9 +196,9 @@ def phase(*launched):
 
 
 def test_a_phase_chooses_launches_time_and_calls():
-    found = phase(False, True, False, False, True, True)
-    selection = select(OPS, None, {"phase": "decode", "filter_time": (0, 35)}, None, found)
-    assert selection.launched.tolist() == found.launched.tolist()
+    chosen = phase(False, True, False, False, True, True)
+    selection = select(OPS, None, {"phase": "decode", "filter_time": (0, 35)}, None, chosen)
+    assert selection.launched.tolist() == chosen.launched.tolist()
     assert selection.windows_ns.tolist() == [[11, 12], [31, 35]]
     called = selection.chooses(np.array([10, 30, 30]), np.array([1, 1, 2]))
     assert called.tolist() == [False, True, False]

@@ -16,19 +16,19 @@ def captures(*rows):
     return NodeCaptures.of([None, Table(dict(zip(names, columns, strict=True)))])
 
 
-def captured(found, *nodes):
-    at_ns, tid = found.captured(np.array(nodes, dtype=np.int64))
+def captured(graph_captures, *nodes):
+    at_ns, tid = graph_captures.captured(np.array(nodes, dtype=np.int64))
     return list(zip(at_ns.tolist(), tid.tolist(), strict=True))
 
 
 def test_copies_lead_back_to_the_node_that_was_captured():
-    found = captures((1, NULL_INT, 5, 70), (21, 1, 8, 71), (31, 21, 9, 72))
-    assert captured(found, 31, 21, 1) == [(5, 70)] * 3
+    graph_captures = captures((1, NULL_INT, 5, 70), (21, 1, 8, 71), (31, 21, 9, 72))
+    assert captured(graph_captures, 31, 21, 1) == [(5, 70)] * 3
 
 
 def test_a_node_that_nobody_recorded_is_not_known():
-    found = captures((1, NULL_INT, 5, 70), (2, 99, 6, 71))
-    assert captured(found, 7, 2) == [(NULL_INT, NULL_INT), (6, 71)]
+    graph_captures = captures((1, NULL_INT, 5, 70), (2, 99, 6, 71))
+    assert captured(graph_captures, 7, 2) == [(NULL_INT, NULL_INT), (6, 71)]
     assert captured(captures(), 7) == [(NULL_INT, NULL_INT)]
 
 
@@ -38,8 +38,8 @@ def test_rows_of_other_things_are_left_out():
 
 
 def test_a_circle_ends():
-    found = captures((1, 2, 5, 70), (2, 1, 6, 71))
-    assert captured(found, 1)[0] in [(5, 70), (6, 71)]
+    graph_captures = captures((1, 2, 5, 70), (2, 1, 6, 71))
+    assert captured(graph_captures, 1)[0] in [(5, 70), (6, 71)]
 
 
 def test_operations_without_a_node_are_none():

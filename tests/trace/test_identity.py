@@ -52,15 +52,15 @@ def idle(name, variables=None):
 
 
 def shown(entries, rank_map=None):
-    return [(one.number, one.file, one.source) for one in number_ranks(entries, rank_map)]
+    return [(rank.number, rank.file, rank.source) for rank in number_ranks(entries, rank_map)]
 
 
 def numbers(entries, rank_map=None):
-    return {one.key: one.number for one in number_ranks(entries, rank_map)}
+    return {rank.key: rank.number for rank in number_ranks(entries, rank_map)}
 
 
 def sources(entries, rank_map=None):
-    return {one.source for one in number_ranks(entries, rank_map)}
+    return {rank.source for rank in number_ranks(entries, rank_map)}
 
 
 def test_a_rank_map_wins_over_everything():
@@ -82,7 +82,7 @@ def test_work_of_no_process_breaks_no_rule_and_comes_last():
 def test_a_rank_map_tells_processes_of_one_report_apart_by_pid():
     entries = [entry("node", 11), entry("node", 12)]
     mapped = {("node", 11): 1, ("node", 12): 0}
-    assert [one.pid for one in number_ranks(entries, mapped)] == [12, 11]
+    assert [rank.pid for rank in number_ranks(entries, mapped)] == [12, 11]
 
 
 def test_mpi_ranks_come_before_variables_and_names():
@@ -115,7 +115,7 @@ def test_variables_are_believed_in_their_order():
 )
 def test_a_variable_that_does_not_number_all_numbers_none(variables):
     # A launcher's own environment says RANK=0 in every report.
-    entries = [entry(f"rank{n + 5}", variables=one) for n, one in enumerate(variables)]
+    entries = [entry(f"rank{n + 5}", variables=variable) for n, variable in enumerate(variables)]
     assert sources(entries) == {"file_name"}
     assert sorted(numbers(entries).values()) == [5, 6]
 
@@ -142,8 +142,8 @@ def test_variables_and_names_number_no_report_with_several_processes():
     ],
 )
 def test_a_number_after_rank_in_the_file_name_counts_but_not_a_local_one(name, number):
-    ((found, _, source),) = shown([entry(name)])
-    assert (found, source) == ((0, "index") if number is None else (number, "file_name"))
+    ((rank_number, _, source),) = shown([entry(name)])
+    assert (rank_number, source) == ((0, "index") if number is None else (number, "file_name"))
 
 
 def test_a_folder_called_rank_numbers_nothing():
@@ -157,7 +157,7 @@ def test_names_that_say_the_same_number_twice_leave_the_index():
 
 def test_the_index_follows_names_as_people_count_and_then_the_pid():
     entries = [entry("n10"), entry("n9", 12), entry("n9", 3)]
-    assert [(one.file, one.number) for one in number_ranks(entries)] == [
+    assert [(rank.file, rank.number) for rank in number_ranks(entries)] == [
         ("0:n9.pid3", 0),
         ("1:n9.pid12", 1),
         ("2:n10", 2),
@@ -187,8 +187,8 @@ def test_a_report_without_work_never_takes_the_number_of_a_rank_with_work():
 
 
 def test_two_reports_without_work_do_not_share_a_number():
-    found = number_ranks([entry("rank0"), failed("a/rank3"), failed("b/rank3")])
-    given_numbers = [one.number for one in found if one.number is not None]
+    ranked = number_ranks([entry("rank0"), failed("a/rank3"), failed("b/rank3")])
+    given_numbers = [rank.number for rank in ranked if rank.number is not None]
     assert len(set(given_numbers)) == len(given_numbers)
 
 
@@ -202,9 +202,9 @@ def test_a_set_without_any_gpu_work_is_numbered_all_the_same():
 
 def test_labels_sort_as_the_numbers_do():
     # As text, rank10 stands before rank2.
-    found = number_ranks([entry(f"rank{n}") for n in (10, 2, 0)])
-    assert [one.file for one in found] == ["00:rank0", "02:rank2", "10:rank10"]
-    assert [one.file for one in number_ranks([entry("rank1"), entry("rank2")])] == [
+    ranked = number_ranks([entry(f"rank{n}") for n in (10, 2, 0)])
+    assert [rank.file for rank in ranked] == ["00:rank0", "02:rank2", "10:rank10"]
+    assert [rank.file for rank in number_ranks([entry("rank1"), entry("rank2")])] == [
         "rank1",
         "rank2",
     ]
@@ -225,14 +225,14 @@ workers = st.builds(
     variables=st.dictionaries(st.sampled_from(RANK_VARIABLES[:2]), ranks, max_size=2),
     mpi=st.one_of(st.none(), ranks),
 )
-sets = st.lists(workers, max_size=5, unique_by=lambda one: one.key)
+sets = st.lists(workers, max_size=5, unique_by=lambda candidate: candidate.key)
 
 
 @st.composite
 def sets_with_failures(draw):
     """Draw ranks and reports that failed; a report that failed has no ranks."""
     entries = draw(sets)
-    there = {one.label for one in entries}
+    there = {candidate.label for candidate in entries}
     more = draw(st.lists(names, max_size=3, unique=True))
     return entries + [failed(name) for name in more if name not in there]
 
@@ -251,16 +251,18 @@ def test_the_order_of_the_inputs_changes_nothing(entries, rank_map, random):
 
 @given(sets_with_failures(), maps)
 def test_numbers_are_distinct_and_labels_unique_and_sorted(entries, rank_map):
-    found = number_ranks(entries, rank_map)
-    assert sorted(one.key for one in found) == sorted(one.key for one in entries)
-    numbered = [one for one in found if one.number is not None]
-    assert found[: len(numbered)] == numbered
-    ordered = [one.number for one in numbered]
+    ranked = number_ranks(entries, rank_map)
+    assert sorted(rank.key for rank in ranked) == sorted(candidate.key for candidate in entries)
+    numbered = [rank for rank in ranked if rank.number is not None]
+    assert ranked[: len(numbered)] == numbered
+    ordered = [rank.number for rank in numbered]
     assert ordered == sorted(set(ordered))
-    labels = [one.file for one in numbered]
+    labels = [rank.file for rank in numbered]
     assert labels == sorted(set(labels))
-    assert {one.key for one in entries if one.has_work} <= {one.key for one in numbered}
-    assert len({one.source for one in numbered}) <= 1
+    assert {candidate.key for candidate in entries if candidate.has_work} <= {
+        rank.key for rank in numbered
+    }
+    assert len({rank.source for rank in numbered}) <= 1
 
 
 def test_one_host_is_aligned_by_its_steady_clock():

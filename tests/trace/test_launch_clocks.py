@@ -20,7 +20,7 @@ def tables(pairs):
 
 
 @pytest.mark.parametrize(
-    ("pairs", "found"),
+    ("pairs", "expected"),
     [
         ([(110, 100), (120, 100)], EarlyStarts()),
         ([(100, 100)], EarlyStarts()),
@@ -34,8 +34,8 @@ def tables(pairs):
         ([], EarlyStarts()),
     ],
 )
-def test_early_starts_are_counted_with_a_robust_figure(pairs, found):
-    assert early_starts(*tables(pairs)) == found
+def test_early_starts_are_counted_with_a_robust_figure(pairs, expected):
+    assert early_starts(*tables(pairs)) == expected
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -44,11 +44,11 @@ def test_the_figures_are_those_of_a_sorted_list(seed):
     n, offset = int(rng.integers(1, 400)), int(rng.integers(-30, 30))
     pairs = [(1_000 + offset + int(x), 1_000) for x in rng.integers(0, 40, n)]
     early = sorted(max(call - op, 0) for op, call in pairs)
-    found = early_starts(*tables(pairs))
-    assert found.early_n == sum(one > 0 for one in early)
-    assert found.most_ns == early[-1]
-    assert found.usual_ns == next(
-        one for at, one in enumerate(early, 1) if 100 * at >= 99 * len(early)
+    figures = early_starts(*tables(pairs))
+    assert figures.early_n == sum(early_ns > 0 for early_ns in early)
+    assert figures.most_ns == early[-1]
+    assert figures.usual_ns == next(
+        early_ns for at, early_ns in enumerate(early, 1) if 100 * at >= 99 * len(early)
     )
 
 

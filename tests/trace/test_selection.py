@@ -81,7 +81,11 @@ def test_rows_of_no_process_belong_to_the_only_one_there_is():
 def test_rows_of_no_process_beside_several_are_nobodys():
     report = trace(op(0, 1), op(2, 3, global_pid=OTHER), op(4, 5, global_pid=NULL_INT))
     assert gpu_processes(report) == [NULL_INT, PROCESS, OTHER]
-    assert [starts(selected(report, one)[0]) for one in gpu_processes(report)] == [[4], [0], [2]]
+    assert [starts(selected(report, process)[0]) for process in gpu_processes(report)] == [
+        [4],
+        [0],
+        [2],
+    ]
 
 
 def test_a_rank_holds_its_own_operations_and_calls_only():
@@ -268,10 +272,14 @@ def test_coverage_adds_up_whatever_the_rows_and_filters(kernels, memcpys, calls,
     rank, coverage = selected(report, filter_time=window)
     for name, rows in (("kernel", kernels), ("memcpy", memcpys)):
         row = coverage[name]
-        own = [one for one in rows if one["global_pid"] == PROCESS]
-        sane = [one["end_ns"] - one["start_ns"] for one in own if one["end_ns"] >= one["start_ns"]]
+        process_rows = [row for row in rows if row["global_pid"] == PROCESS]
+        sane = [
+            row["end_ns"] - row["start_ns"]
+            for row in process_rows
+            if row["end_ns"] >= row["start_ns"]
+        ]
         assert (row.total_n, row.total_ns) == (len(sane), sum(sane))
-        assert row.broken_n + row.total_n == len(own)
+        assert row.broken_n + row.total_n == len(process_rows)
         assert row.api_missing_n + row.attributed_n == row.total_n
         assert row.api_missing_ns + row.attributed_ns == row.total_ns
         assert row.selected_n <= row.total_n
@@ -283,7 +291,7 @@ def test_coverage_adds_up_whatever_the_rows_and_filters(kernels, memcpys, calls,
 @given(operations, api_calls, st.randoms(use_true_random=False))
 def test_coverage_does_not_depend_on_the_order_of_rows(kernels, calls, random):
     # Equal instants would leave the earliest of two calls to the order of rows.
-    calls = list({(one["start_ns"]): one for one in calls}.values())
+    calls = list({(row["start_ns"]): row for row in calls}.values())
     _, before = selected(trace(*kernels, calls=calls))
     random.shuffle(kernels)
     random.shuffle(calls)

@@ -26,8 +26,8 @@ def test_a_recipe_without_a_baseline_has_one_side():
 
 
 def test_baseline_and_input_are_two_sides_of_any_size():
-    found = entries_by_side(given(["c"], ["a", "b"]))
-    assert found == {"baseline": ["a", "b"], "input": ["c"]}
+    by_side = entries_by_side(given(["c"], ["a", "b"]))
+    assert by_side == {"baseline": ["a", "b"], "input": ["c"]}
 
 
 def test_two_entries_without_a_baseline_are_the_two_runs():
@@ -41,9 +41,9 @@ def test_any_other_number_of_entries_needs_a_baseline(inputs):
 
 
 def test_each_further_baseline_is_a_run_of_its_own():
-    found = entries_by_side(given(["new"], ["old"], ["again", "and again"]))
-    assert list(found) == ["baseline", "input", "baseline-1", "baseline-2"]
-    assert found["baseline-2"] == ["and again"]
+    by_side = entries_by_side(given(["new"], ["old"], ["again", "and again"]))
+    assert list(by_side) == ["baseline", "input", "baseline-1", "baseline-2"]
+    assert by_side["baseline-2"] == ["and again"]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def sides(runs, baseline="before", after="after"):
 def test_reports_of_two_sides_are_told_apart_by_their_folders(runs):
     inputs, notes = expand_sides(sides(runs))
     assert notes == []
-    assert [(one.side, one.label) for one in inputs] == [
+    assert [(profile.side, profile.label) for profile in inputs] == [
         ("baseline", "before/rank0"),
         ("baseline", "before/rank1"),
         ("input", "after/rank0"),
@@ -75,7 +75,7 @@ def test_reports_of_two_sides_are_told_apart_by_their_folders(runs):
 def test_the_same_report_may_stand_on_both_sides(runs):
     inputs, notes = expand_sides(sides(runs, after="before"))
     assert notes == []
-    assert [one.label for one in inputs] == [
+    assert [profile.label for profile in inputs] == [
         "baseline:rank0",
         "baseline:rank1",
         "input:rank0",
@@ -97,7 +97,11 @@ def test_a_fault_of_a_side_names_it(runs):
 
 def outcomes(inputs):
     return MapResult(
-        tuple(ProfileOutcome(one.path, one.label, None, side=one.side) for one in inputs), None
+        tuple(
+            ProfileOutcome(profile.path, profile.label, None, side=profile.side)
+            for profile in inputs
+        ),
+        None,
     )
 
 
@@ -122,7 +126,7 @@ def test_ranks_of_one_report_on_both_sides_stay_apart(runs):
 def test_a_rank_map_numbers_every_side(runs):
     inputs, _ = expand_sides(sides(runs))
     file = runs / "map.csv"
-    rows = [f"{one.label},{7 - index % 2}" for index, one in enumerate(inputs)]
+    rows = [f"{profile.label},{7 - index % 2}" for index, profile in enumerate(inputs)]
     file.write_text("\n".join(["file,rank", *rows]))
     maps = read_rank_maps(str(file), inputs)
     ranks = number_sides(outcomes(inputs), maps)

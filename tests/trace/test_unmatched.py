@@ -39,15 +39,15 @@ STEPS = [*((f"step {number}", "") for number in range(4)), ("comm", "NCCL")]
 def mapped(recipe, *words):
     options = resolved(recipe, "--input", *words)
     inputs, _ = expand_sides(entries_by_side(options))
-    parts = [map_profiles([one], recipe=recipe, options=options) for one in inputs]
+    parts = [map_profiles([profile], recipe=recipe, options=options) for profile in inputs]
     return parts, options
 
 
 def refused(ranks, options):
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as error:
         refuse_unmatched(ranks, options)
-    assert "\n" not in told.value.message
-    return told.value.message
+    assert "\n" not in error.value.message
+    return error.value.message
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_name_that_one_rank_has_is_a_note_of_the_others(tmp_path, recipe):
     flags = ["--filter-nvtx", "step 1", "--step", "step 1", "--steps", "0:1"]
     parts, options = mapped(recipe, *map(str, paths), *flags)
     merged = {
-        tuple(one.label for one in result.profiles): [
+        tuple(profile.label for profile in result.profiles): [
             rank.unmatched for report in result.profiles for rank in report.ranks
         ]
         for order in itertools.permutations(parts)
@@ -108,7 +108,7 @@ def test_a_name_that_one_rank_has_is_a_note_of_the_others(tmp_path, recipe):
     assert len(merged) == 1
     (unmatched,) = merged.values()
     both = ("filter_nvtx", "step", "steps")
-    assert [tuple(one.option for one in of_rank) for of_rank in unmatched] == [both, both, ()]
+    assert [tuple(entry.option for entry in of_rank) for of_rank in unmatched] == [both, both, ()]
     refuse_unmatched(unmatched, options)
     notes = [note for part in parts for note in part.profiles[0].notes if "'step 1'" in note]
     assert len(notes) >= 2
@@ -150,7 +150,7 @@ def test_a_number_beyond_the_last_instance_comes_back_with_how_many_there_are(tm
     outcomes = [part.profiles[0].ranks[0] for part in parts]
     for outcome, there_n in zip(outcomes, most, strict=True):
         few = wanted >= there_n
-        assert [one.there_n for one in outcome.unmatched] == ([there_n] if few else [])
+        assert [entry.there_n for entry in outcome.unmatched] == ([there_n] if few else [])
         said = [note for note in outcome.notes if f"'{text}'" in note]
         assert len(said) == len(outcome.notes) == few
         noun = "step" if flag == "--steps" else "instance"
@@ -177,9 +177,9 @@ def test_steps_that_are_partly_there_are_taken_and_the_rest_is_told(tmp_path):
 def test_without_steps_none_can_be_chosen(tmp_path):
     path = rank(tmp_path / "rank0.sqlite")
     (part,), options = mapped("llm_hotspots", str(path), "--steps", "0:1")
-    told = refused([part.profiles[0].ranks[0].unmatched], options)
-    assert told.startswith("--steps '0:1': there are no steps")
-    assert "--step" in told
+    message = refused([part.profiles[0].ranks[0].unmatched], options)
+    assert message.startswith("--steps '0:1': there are no steps")
+    assert "--step" in message
     (part,), options = mapped("llm_hotspots", str(path), "--steps", "0:1", "--step", "nope")
     assert "there are no steps" not in refused([part.profiles[0].ranks[0].unmatched], options)
 
@@ -259,4 +259,4 @@ def test_a_run_is_refused_in_one_line_and_publishes_nothing(tmp_path, capsys):
         line
         == "error: --filter-nvtx: no NVTX range 'stepp' on the rank; nearest: 'step #', 'comm'."
     )
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["in.sqlite"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.sqlite"]

@@ -15,7 +15,7 @@ def results(folder, **tables):
 
 
 def colors_of(chart):
-    return {one["name"]: one["marker"]["color"] for one in chart.plot["data"]}
+    return {trace["name"]: trace["marker"]["color"] for trace in chart.plot["data"]}
 
 
 def test_a_rank_keeps_its_colour_where_others_are_missing(tmp_path):

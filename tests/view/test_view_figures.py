@@ -119,7 +119,10 @@ def test_configurations_of_one_kernel_are_told_apart_by_what_differs():
     names = [whole.format(132), whole.format(64), "void ns::other(int) [1x1x1 / 32x1x1]"]
     plot = plotted({"name": names, "time_ns": [3, 2, 1]}, kind="bars", x="time_ns", y="name")
     assert plot["data"][0]["y"][2] == "void ns::other(int)"
-    assert [one.rpartition(" ")[2] for one in plot["data"][0]["y"][:2]] == ["[132x1x1]", "[64x1x1]"]
+    assert [label.rpartition(" ")[2] for label in plot["data"][0]["y"][:2]] == [
+        "[132x1x1]",
+        "[64x1x1]",
+    ]
 
 
 def test_rows_of_one_name_are_told_apart_by_their_label():
@@ -131,7 +134,9 @@ def test_rows_of_one_name_are_told_apart_by_their_label():
 def test_columns_as_parts_add_up_to_the_bar_and_devices_of_a_rank_to_one():
     frame = {"file": ["r0", "r0", "r1"], "low_ns": [1, 2, 3], "high_ns": [10, 20, 30]}
     plot = plotted(frame, kind="parts", y="file", parts=["low_ns", "high_ns"])
-    parts = {one["name"]: dict(zip(one["y"], one["x"], strict=True)) for one in plot["data"]}
+    parts = {
+        trace["name"]: dict(zip(trace["y"], trace["x"], strict=True)) for trace in plot["data"]
+    }
     assert parts == {"low": {"r0": 3.0, "r1": 3.0}, "high": {"r0": 30.0, "r1": 30.0}}
 
 
@@ -139,7 +144,7 @@ def test_parts_too_small_to_be_seen_are_drawn_as_one_and_parts_of_nothing_not_at
     frame = {"file": ["r0"] * 5, "category": ["gemm", "norm", "rope", "moe", "gemv"],
              "time_ns": [9_000, 990, 6, 4, 0]}  # fmt: skip
     plot = plotted(frame, kind="stacked", x="time_ns", y="file", color="category")
-    drawn = {one["name"]: one["x"][0] for one in plot["data"]}
+    drawn = {trace["name"]: trace["x"][0] for trace in plot["data"]}
     # 6 and 4 of 10,000 are below 0.2 %.
     assert drawn == {"gemm": 9.0, "norm": 0.99, "2 smaller parts": 0.01}
 
@@ -205,7 +210,7 @@ def test_a_rank_without_a_part_has_none_of_it_among_many():
     frame = pd.DataFrame(many(MOST_LINES + 1)).assign(time_ns=500).drop(index=3)
     plot = plotted(frame, kind="stacked", x="time_ns", y="file", color="category")
     assert [note["text"] for note in plot["layout"]["annotations"]] == ["rank0003"]
-    assert [one["lowerfence"] for one in plot["data"][:2]] == [[500], [0]]
+    assert [trace["lowerfence"] for trace in plot["data"][:2]] == [[500], [0]]
 
 
 def test_a_map_of_many_ranks_names_the_one_that_stands_out():
@@ -231,8 +236,8 @@ def test_one_number_of_many_ranks_is_drawn_around_its_median_in_the_order_of_ran
     (trace,) = plot["data"]
     assert trace["x"] == labels
     assert (trace["y"][700], trace["y"][0]) == (1.5, 1.0)
-    assert [one["y0"] for one in plot["layout"]["shapes"]] == [1.0]
-    texts = [one["text"] for one in plot["layout"]["annotations"]]
+    assert [shape["y0"] for shape in plot["layout"]["shapes"]] == [1.0]
+    texts = [annotation["text"] for annotation in plot["layout"]["annotations"]]
     assert texts == ["median 1 ms", "rank0700"]
     assert plot["layout"]["height"] < 400
 
@@ -273,11 +278,11 @@ def test_a_menu_shows_one_value_at_a_time():
 def test_each_choice_of_a_menu_has_its_own_unit_and_size():
     frame = {"rank": [0, 0, 1], "name": ["a", "b", "c"], "time_ns": [3_000_000, 2, 1]}
     plot = plotted(frame, kind="bars", x="time_ns", y="name", menu="rank")
-    changes = [one["args"][1] for one in plot["layout"]["updatemenus"][0]["buttons"]]
-    titles = [one["xaxis"]["title"]["text"] for one in changes]
+    changes = [button["args"][1] for button in plot["layout"]["updatemenus"][0]["buttons"]]
+    titles = [change["xaxis"]["title"]["text"] for change in changes]
     assert titles == ["time (ms)", "time (ns)"]
     assert plot["layout"]["xaxis"]["title"]["text"] == "time (ms)"
-    assert all(one["height"] > 0 for one in changes)
+    assert all(change["height"] > 0 for change in changes)
 
 
 def test_an_even_scale_shows_the_steps_that_no_row_has():
@@ -311,7 +316,7 @@ def test_points_of_two_clocks_begin_together():
              "file": ["r0", "r0", "r1"]}  # fmt: skip
     spec = {"x": "time_ns", "y": "low_ns", "color": "file", "from_first": True}
     plot = plotted(frame, kind="points", **spec)
-    assert [one["x"] for one in plot["data"]] == [[0.0, 100.0], [0.0]]
+    assert [trace["x"] for trace in plot["data"]] == [[0.0, 100.0], [0.0]]
     assert plot["layout"]["xaxis"]["rangemode"] == "normal"
 
 
@@ -370,12 +375,12 @@ def test_a_figure_is_small():
 def test_lines_have_one_colour_a_rank_and_a_unit_an_axis():
     frame = {"file": ["r0", "r0", "r1"], "time_ns": [0, 2_000_000, 0], "share_pct": [5, 7, 9]}
     plot = plotted(frame, kind="lines", x="time_ns", y="share_pct", series="file")
-    assert [(one["name"], one["x"], one["y"]) for one in plot["data"]] == [
+    assert [(trace["name"], trace["x"], trace["y"]) for trace in plot["data"]] == [
         ("r0", [0.0, 2.0], [5.0, 7.0]),
         ("r1", [0.0], [9.0]),
     ]
     assert plot["layout"]["xaxis"]["title"]["text"] == "time (ms)"
-    assert len({one["line"]["color"] for one in plot["data"]}) == 2
+    assert len({trace["line"]["color"] for trace in plot["data"]}) == 2
 
 
 def test_lines_on_a_log_axis_leave_no_single_point_out():
@@ -383,7 +388,7 @@ def test_lines_on_a_log_axis_leave_no_single_point_out():
     spec = {"x": "time_ns", "y": "share_pct", "series": "name"}
     plot = plotted(frame, kind="lines", log=True, step=True, **spec)
     assert plot["layout"]["xaxis"]["type"] == "log"
-    assert [one["mode"] for one in plot["data"]] == ["lines", "markers"]
+    assert [trace["mode"] for trace in plot["data"]] == ["lines", "markers"]
     assert plotted(frame, kind="lines", **spec)["layout"]["xaxis"]["type"] == "linear"
 
 
@@ -391,7 +396,7 @@ def test_many_lines_become_bands_that_hold_all_of_them():
     ranks = [f"r{n}" for n in range(21)]
     frame = {"file": ranks * 2, "time_ns": [0] * 21 + [1] * 21, "share_pct": list(range(42))}
     plot = plotted(frame, kind="lines", x="time_ns", y="share_pct", series="file")
-    low, high, first, third, median = (one["y"] for one in plot["data"][:5])
+    low, high, first, third, median = (trace["y"] for trace in plot["data"][:5])
     # At 0 ns the ranks have 0 to 20, at 1 ns 21 to 41.
     assert (low, high) == ([0.0, 21.0], [20.0, 41.0])
     assert (first, third, median) == ([5.0, 26.0], [15.0, 36.0], [10.0, 31.0])
@@ -404,8 +409,8 @@ def test_the_lines_farthest_from_the_median_can_be_chosen_from_a_menu():
     frame = {"file": ranks, "time_ns": [0] * 21, "share_pct": values}
     plot = plotted(frame, kind="lines", x="time_ns", y="share_pct", series="file")
     buttons = plot["layout"]["updatemenus"][0]["buttons"]
-    assert [one["label"] for one in buttons[:2]] == ["all", "all and r20"]
-    hidden = [one["name"] for one in plot["data"] if one.get("visible") is False]
+    assert [button["label"] for button in buttons[:2]] == ["all", "all and r20"]
+    hidden = [trace["name"] for trace in plot["data"] if trace.get("visible") is False]
     assert hidden[0] == "r20"
     assert buttons[1]["args"][0]["visible"] == [True] * 6 + [False] * (len(plot["data"]) - 6)
 
@@ -414,10 +419,10 @@ def test_many_colours_of_points_are_few_and_the_others_one():
     frame = {"file": [f"r{n:02}" for n in range(40)] + ["r39"], "time_ns": range(41),
              "low_ns": range(41)}  # fmt: skip
     plot = plotted(frame, kind="points", x="time_ns", y="low_ns", color="file")
-    names = [one["name"] for one in plot["data"]]
+    names = [trace["name"] for trace in plot["data"]]
     assert len(names) == 11
     assert names[-2:] == ["r39", "all others"]
-    assert sum(len(one["x"]) for one in plot["data"]) == 41
+    assert sum(len(trace["x"]) for trace in plot["data"]) == 41
     assert plot["layout"]["legend"]["title"]["text"] == "rank"
 
 
@@ -433,7 +438,7 @@ def test_a_timeline_counts_from_the_first_that_is_shown():
              "category": ["gemm", "norm"], "name": ["a", "b"]}  # fmt: skip
     spec = {"start": "time_ns", "duration": "low_ns", "lane": "file", "color": "category"}
     plot = plotted(frame, kind="timeline", label="name", **spec)
-    drawn = {one["name"]: (one["base"], one["x"]) for one in plot["data"]}
+    drawn = {trace["name"]: (trace["base"], trace["x"]) for trace in plot["data"]}
     # The last ends 520 ns after the first begins, so the axis counts in ns.
     assert drawn == {"gemm": ([500.0], [20.0]), "norm": ([0.0], [300.0])}
 
@@ -441,7 +446,7 @@ def test_a_timeline_counts_from_the_first_that_is_shown():
 def test_points_keep_what_is_shown_on_hover_with_them():
     frame = {"time_ns": [5, 6], "low_ns": [1, 2], "category": ["gemm", "norm"], "name": ["a", "b"]}
     plot = plotted(frame, kind="points", x="time_ns", y="low_ns", color="category", label="name")
-    assert [(one["x"], one["hovertext"]) for one in plot["data"]] == [
+    assert [(trace["x"], trace["hovertext"]) for trace in plot["data"]] == [
         ([5.0], ["5 ns<br>1 ns<br>gemm<br>a"]),
         ([6.0], ["6 ns<br>2 ns<br>norm<br>b"]),
     ]
@@ -453,7 +458,8 @@ def test_points_may_have_bars_from_a_low_to_a_high_end():
     spec = {"x": "time_ns", "y": "median_ns", "low": "low_ns", "high": "high_ns"}
     plot = plotted(frame, kind="points", color="file", log=True, y_title="duration", **spec)
     drawn = [
-        (one["y"], one["error_y"]["arrayminus"], one["error_y"]["array"]) for one in plot["data"]
+        (trace["y"], trace["error_y"]["arrayminus"], trace["error_y"]["array"])
+        for trace in plot["data"]
     ]
     assert drawn == [([3.0], [2.0], [6.0]), ([4.0], [0.0], [1.0])]
     assert plot["layout"]["yaxis"]["title"]["text"] == "duration (us)"
@@ -464,4 +470,4 @@ def test_points_of_ranks_have_their_colours_whatever_comes_first():
     for first in (0, 1):
         frame = {"time_ns": [5, 6], "low_ns": [1, 2], "rank": [first, 1 - first]}
         plot = plotted(frame, kind="points", x="time_ns", y="low_ns", color="rank")
-        assert [one["name"] for one in plot["data"]] == ["0", "1"]
+        assert [trace["name"] for trace in plot["data"]] == ["0", "1"]

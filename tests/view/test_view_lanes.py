@@ -33,7 +33,7 @@ def drawn(*rows):
 
 
 def traces(plot, group):
-    return {one["name"]: one for one in plot["data"] if one["legendgroup"] == group}
+    return {trace["name"]: trace for trace in plot["data"] if trace["legendgroup"] == group}
 
 
 def test_bars_stand_where_the_table_says_and_waiting_is_lower_and_paler():
@@ -48,7 +48,7 @@ def test_bars_stand_where_the_table_says_and_waiting_is_lower_and_paler():
     assert wait["width"] < work["width"] < 1
     assert wait["marker"]["opacity"] < work["marker"]["opacity"] == 1
     assert work["marker"]["color"] == color_map(["gemm"])["gemm"]
-    groups = (one["legendgrouptitle"]["text"] for one in (work, wait))
+    groups = (trace["legendgrouptitle"]["text"] for trace in (work, wait))
     assert tuple(groups) == ("GPU busy", "GPU idle or waiting")
     assert plot["layout"]["yaxis"]["ticktext"] == ["r0", "r1"]
     assert plot["layout"]["xaxis"]["title"]["text"].endswith("(ms)")
@@ -107,8 +107,8 @@ def test_the_first_finding_is_framed_and_named_and_others_have_their_number():
     assert (first["x"], first["xanchor"]) == (35, "left")
     assert len(first["text"]) < 110
     assert (numbers["text"], numbers["x"]) == ("2, 3", 5)
-    marks = [one for one in plot["data"] if one.get("meta") == "findings"]
-    assert [(one["customdata"], one["base"], one["x"]) for one in marks] == [
+    marks = [trace for trace in plot["data"] if trace.get("meta") == "findings"]
+    assert [(mark["customdata"], mark["base"], mark["x"]) for mark in marks] == [
         ([1, 1], [20.0, 60.0], [30.0, 10.0]),
         ([3, 2], [5.0, 5.0], [50.0, 10.0]),
     ]

@@ -280,6 +280,29 @@ def test_a_heading_leaves_the_unit_to_the_cells(column, heading):
     assert Field(column, None, "", True).heading == heading
 
 
+def test_of_an_answer_the_first_sentence_is_shown_with_all_its_numbers():
+    fields = {"answer": Field("answer", None, "What it answers.", False)}
+    first = f"Idle for {'12.5 % of the time, ' * 12}and 3.25 ms in all."
+    page = drawn(frame(answer=[f"{first} `gemm` takes 1 ms."]), fields, ["answer"], 10)
+    assert f">{first}<" in page
+    assert f'title="{first} `gemm` takes 1 ms."' in page
+
+
+@pytest.mark.parametrize(
+    ("column", "heading"),
+    [
+        ("duration_p50", "duration / p50"),
+        ("p50_all_p50", "p50 / all p50"),
+        ("most_over_p50", "most / p50"),
+        ("mean_over_p50", "mean / p50"),
+        ("mean_ratio", "mean ratio"),
+        ("p_value", "p value"),
+    ],
+)
+def test_the_heading_of_a_ratio_says_what_it_is_divided_by(column, heading):
+    assert Field(column, "ratio", "", True).heading == heading
+
+
 def test_the_glossary_names_every_column_its_unit_and_its_meaning():
     fields = {"a<b>": Field("a<b>", "ns", 'Says "x" & <y>.', True), "rank": FIELDS["rank"]}
     page = Markup(glossary_html(fields))
@@ -351,8 +374,8 @@ def test_instants_are_shown_so_that_they_can_be_found_again():
 def test_columns_that_differ_in_their_unit_alone_are_told_apart():
     units = {"cause": None, "cause_ns": "ns", "peak_ns": "ns", "peak_bytes": "bytes", "n": "count"}
     fields = {name: Field(name, unit, "", True) for name, unit in units.items()}
-    told = ["cause", "cause time", "peak time", "peak size", "n"]
-    assert headings(fields, list(units)) == told
+    expected = ["cause", "cause time", "peak time", "peak size", "n"]
+    assert headings(fields, list(units)) == expected
     # Alone each says enough.
     assert headings(fields, ["cause_ns", "peak_bytes"]) == ["cause", "peak"]
 

@@ -56,7 +56,7 @@ def test_sizes_are_decimal():
 
 
 def test_small_shares_keep_two_decimals():
-    assert [format_percent(one) for one in (0, 0.04, 0.994, 0.999, 1, 99.96)] == [
+    assert [format_percent(share) for share in (0, 0.04, 0.994, 0.999, 1, 99.96)] == [
         "0.0 %",
         "0.04 %",
         "0.99 %",
@@ -83,7 +83,7 @@ def test_no_null_ends_in_an_error(null, shown):
 
 
 def test_a_share_that_is_not_nothing_is_never_shown_as_nothing():
-    assert [format_percent(one) for one in (0.0049, 0.005, 0)] == ["<0.01 %", "0.01 %", "0.0 %"]
+    assert [format_percent(share) for share in (0.0049, 0.005, 0)] == ["<0.01 %", "0.01 %", "0.0 %"]
 
 
 def test_a_value_is_shown_in_its_unit():

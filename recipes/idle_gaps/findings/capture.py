@@ -43,7 +43,7 @@ def _profiler(tables: Tables) -> list[Finding]:
         RULES["profiler_in_gaps"].finding(
             details=f"{format_ns(row['overhead_ns'])} on rank {row['rank']}, neither busy nor "
             f"idle.{longest}",
-            fields={"share": format_percent(share)},
+            fields={"share": format_percent(share), "rank": row["rank"]},
             evidence=evidence,
             numbers={"share_pct": share},
             rank=int(row["rank"]),

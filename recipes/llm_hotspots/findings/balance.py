@@ -95,7 +95,8 @@ def _exposed_communication(
     if coupled and most != gpu:
         waits = (
             f"Rank {numbers.count('waiting_rank', most[0])} has "
-            f"{numbers.ns('waiting_rank_ns', exposed_ns[most])} of it: the excess is waiting."
+            f"{numbers.ns('waiting_rank_ns', exposed_ns[most])} of exposed communication: the "
+            "difference is time in which it waits for other ranks."
         )
     yield RULES["exposed_communication"].finding(
         gain=gain,
@@ -117,7 +118,7 @@ def _late_rank(ranks: Ranks, overlap: Sequence[Record]) -> Iterator[Finding]:
     """Return the finding on the rank with the least time in collectives.
 
     The time is that of the GPU which waits longest; what the profiler held the late rank for is
-    not the program's.
+    not the program's, nor what it held that rank for before its first operation, beyond the other.
     """
     row = _communication(ranks.imbalance)
     if row is None:
@@ -131,7 +132,7 @@ def _late_rank(ranks: Ranks, overlap: Sequence[Record]) -> Iterator[Finding]:
     exposed_ns = _exposed_ns(ranks.walls)
     rank, device = waiting = max(exposed_ns, key=exposed_ns.__getitem__)
     last = next(gpu for gpu in exposed_ns if gpu[0] == late)
-    held_ns = ranks.walls.class_ns(*last, PROFILER)
+    held_ns = ranks.walls.class_ns(*last, PROFILER) + _held_first_ns(ranks, late, rank)
     numbers, host = Numbers(), on_host(row["least_host"])
     place = next(item for item in overlap if (item["rank"], item["device_id"]) == waiting)
     yield RULES["late_rank"].finding(
@@ -156,6 +157,12 @@ def _late_rank(ranks: Ranks, overlap: Sequence[Record]) -> Iterator[Finding]:
         window_ns=window_of(place, "exposed_start_ns", "exposed_end_ns"),
         impact_ns=exposed_ns[waiting],
     )
+
+
+def _held_first_ns(ranks: Ranks, late: int, waiting: int) -> int:
+    """Return for how long the profiler held one rank more than another before all of its work."""
+    held = {process["rank"]: process["held_first_ns"] for process in ranks.processes}
+    return max(int(held[late] - held[waiting]), 0)
 
 
 def _exposed_ns(walls: Walls) -> dict[tuple[int, int], int]:

@@ -25,13 +25,18 @@ from .os_waits import OsWaits, map_os_waits
 
 @dataclass(frozen=True)
 class RankHost:
-    """What the host of one rank did."""
+    """What the host of one rank did.
+
+    Attributes:
+        held_first_ns: For how long the profiler held CUDA calls before the rank's first operation.
+    """
 
     apis: RankApis
     launches: tuple[DeviceLaunches, ...]
     stages: LaunchStages
     os_waits: OsWaits
     callstacks: tuple[CallStack, ...]
+    held_first_ns: int
 
 
 def map_host(
@@ -67,8 +72,18 @@ def map_host(
         stages=stages,
         os_waits=map_os_waits(trace, _launching_threads(trace), held),
         callstacks=map_callstacks(trace, calls, options),
+        held_first_ns=_held_first_ns(trace, held.spans),
     )
     return host, api_durations
+
+
+def _held_first_ns(trace: RankTrace, held: IntArray) -> int:
+    """Return what of some spans lies before the rank's first operation, inside the windows."""
+    if not len(trace.gpu_busy):
+        return 0
+    windows, first_ns = trace.windows_ns, int(trace.gpu_busy[0, 0])
+    begins_ns = np.iinfo(np.int64).min if windows is None else int(windows[0, 0])
+    return int((held.clip(begins_ns, first_ns) @ (-1, 1)).sum())
 
 
 def _launching_threads(trace: RankTrace) -> IntArray:

@@ -14,7 +14,11 @@ from nsys_llm.trace.identity import Rank
 
 
 def process_columns(
-    ranks: Sequence[Rank], sources: pd.DataFrame, devices: Columns, memops: Columns
+    ranks: Sequence[Rank],
+    sources: pd.DataFrame,
+    devices: Columns,
+    memops: Columns,
+    held_first_ns: Sequence[int],
 ) -> Columns:
     """Return the table processes; one row a rank, in order.
 
@@ -23,6 +27,7 @@ def process_columns(
         sources: One row a rank, shown name and full name, with total_ns.
         devices: The table devices.
         memops: The table memops.
+        held_first_ns: Of each rank, see `RankHost`.
     """
     numbers = [rank.number for rank in ranks]
     frame = pd.DataFrame(dict(devices))
@@ -54,6 +59,7 @@ def process_columns(
         "memops_n": moved["ops_n"].to_numpy(np.int64),
         "memop_total_ns": moved["total_ns"].to_numpy(np.int64),
         "total_pct": percent(kernel_ns, int(kernel_ns.sum())),
+        "held_first_ns": held_first_ns,
     }
 
 

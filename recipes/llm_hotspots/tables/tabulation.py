@@ -76,7 +76,13 @@ def tabulate(
         "overheads": overhead_columns([(rank, part.overheads) for rank, part in rows]),
         "overlap": overlap_columns([(rank, part.overlap) for rank, part in rows]),
         **imbalance_tables(sources, ranks),
-        "processes": process_columns(ranks, sources, devices, memops["memops"]),
+        "processes": process_columns(
+            ranks,
+            sources,
+            devices,
+            memops["memops"],
+            [part.host.held_first_ns for _, part in rows],
+        ),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),
             partial.names,

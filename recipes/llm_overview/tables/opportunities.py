@@ -91,7 +91,7 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
         else:
             group.append(source)
     groups = _with_exposed_host(_with_copies(_with_late_host(groups)))
-    groups = [sorted(some, key=lambda source: _place_in(source, some[0][1])) for some in groups]
+    groups = [sorted(some, key=lambda source: _place_in(source, some)) for some in groups]
     return [Opportunity(tuple(group)) for group in sorted(groups, key=lambda some: _order(some[0]))]
 
 
@@ -202,10 +202,24 @@ def _is_waited_for(group: Sequence[Source], rank: int | None) -> bool:
     return of_rank and not any(gain.wall_classes == (COMPUTE,) for gain in gains)
 
 
-def _place_in(source: Source, first: Finding) -> tuple[Any, ...]:
-    """Return where a finding stands in its opportunity: what tells why, then what gains most."""
-    where = _is_place(source[1]) or _is_wait(source[1]) or _is_bubble(source[1], first)
-    return (where, not _exposes_host(source[1]), *_order(source))
+def _place_in(source: Source, group: Sequence[Source]) -> tuple[Any, ...]:
+    """Return where a finding stands in its opportunity: what tells why, then what gains most.
+
+    What others wait for a rank is an estimate, and no more than how late that rank is on the path.
+    """
+    _, finding = source
+    where = _is_place(finding) or _is_wait(finding) or _is_bubble(finding, group[0][1])
+    beyond = any(_is_beyond(finding, member) for _, member in group)
+    return (where, not _exposes_host(finding), beyond, *_order(source))
+
+
+def _is_beyond(finding: Finding, other: Finding) -> bool:
+    """Tell whether a finding estimates more than another shows to be the most, of the same rank."""
+    if finding.gain is None or other.gain is None or finding.gain.is_bound:
+        return False
+    path = other.gain.is_bound and other.gain.basis == "path"
+    of_rank = _same_culprit(finding, other) and (finding.culprit or "").startswith(_RANK)
+    return of_rank and path and finding.gain.gain_pct > other.gain.gain_pct
 
 
 def _order(source: Source) -> tuple[Any, ...]:

@@ -6,10 +6,11 @@ from typing import Final
 
 from nsys_llm.manifest.what_if import COPIES, HOST, LAUNCHES, RANK, WAIT
 from nsys_llm.report.gains import LIMITS_PCT
-from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.records import Tables, records
 from nsys_llm.view.text import format_percent, quoted
 
-from .replays import step_unit, waits_expose
+from .gains import fix_gain
+from .replays import waits_expose
 from .texts import LARGEST_CHANCE
 
 #: What is a fix, in words; that a category were faster, or the device, is none.
@@ -20,15 +21,15 @@ _FIXES: Final = {
     LAUNCHES: "Launching at the price of a graph's nodes",
     HOST: "An infinitely fast host",
 }
-#: What bounds it in `ceilings`: change and name.
-_BOUNDS: Final = {RANK: "straggler", COPIES: "class"}
 #: Gains below this are not worth a sentence, percent; that of findings.
 _LEAST_PCT: Final = min(LIMITS_PCT.values())
 
 
 def first_fix(tables: Tables) -> str:
     """Return what to fix first and what that gains; "" where no replay says so."""
-    chances = {row["name"]: row["chance"] for row in _ceilings(tables, "straggler")}
+    ceilings = tables["ceilings"]
+    late = ceilings[ceilings["change"] == "straggler"]
+    chances = dict(zip(late["name"], late["chance"], strict=True))
     fixes = [
         row
         for row in records(tables["what_if"])
@@ -44,23 +45,9 @@ def first_fix(tables: Tables) -> str:
     if not fixes:
         return ""
     row = max(fixes, key=lambda fix: fix["gain_pct"])
-    name = "" if row["name"] is None else quoted(row["name"])
-    most_pct = _most_pct(tables, row)
-    most = "" if most_pct is None else f", at most {format_percent(most_pct)}"
+    gain = fix_gain(tables, row)
+    about_pct = gain.gain_pct if gain.replayed_pct is None else gain.replayed_pct
+    most = f", at most {format_percent(gain.gain_pct)}" if gain.is_bound else ""
     then = f"; then {quoted(row['next_limit'])} limits" if row["next_limit"] else ""
-    fix = _FIXES[row["what"]].format(name=name)
-    unit = step_unit(tables)
-    return f"{fix} shortens a {unit} by {format_percent(row['gain_pct'])} in a replay{most}{then}."
-
-
-def _ceilings(tables: Tables, change: str) -> list[Record]:
-    return [row for row in records(tables["ceilings"]) if row["change"] == change]
-
-
-def _most_pct(tables: Tables, row: Record) -> float | None:
-    """Return the bound of a gain, percent of the step; None where it has none that holds."""
-    name = "copy" if row["what"] == COPIES else row["name"]
-    for bound in _ceilings(tables, _BOUNDS.get(row["what"], "")):
-        if bound["name"] == name and bound["is_bound"] and bound["path_ns"] >= row["gain_ns"]:
-            return float(100.0 * bound["path_ns"] / bound["wall_ns"])
-    return None
+    fix = _FIXES[row["what"]].format(name="" if row["name"] is None else quoted(row["name"]))
+    return f"{fix} gains about {format_percent(about_pct)} in a replay{most}{then}."

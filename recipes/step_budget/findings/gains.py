@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from nsys_llm.manifest.what_if import COPIES as COPIES_FREE
+from nsys_llm.manifest.what_if import RANK
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.gains import Gain
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE, TRANSFER
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.view.text import (
     counted,
     format_bytes,
@@ -20,6 +22,7 @@ from nsys_llm.view.text import (
     shortened,
 )
 
+from .on_gpu import Gpu, critical_file, gain_on, gpu_of_file
 from .replays import (
     EXPOSED_PCT,
     LATE_HOST,
@@ -27,6 +30,7 @@ from .replays import (
     Exposed,
     exposed_host,
     exposed_words,
+    limit_words,
     replay_words,
     replayed,
     step_unit,
@@ -89,10 +93,10 @@ class Lever:
     replayed_classes: tuple[str, ...] = ()
 
 
-#: Communication that is not known to be transfer, beside the classes of a GPU.
-_WAITED: Final = "waited"
 #: What a host that launches earlier shortens: ranks wait for each other less, too.
 _HELD_UP: Final = (IDLE, COMMUNICATION)
+#: What a rank that is earlier shortens on its GPU.
+_LATENESS: Final = (COMPUTE, COPIES, IDLE)
 LEVERS: Final = (
     Lever("path_host_work", "class", ("host_no_cuda",), _HELD_UP, "range", "kernel"),
     Lever("path_launch_calls", "class", ("launch_api",), _HELD_UP, "api"),
@@ -101,17 +105,6 @@ LEVERS: Final = (
     Lever("path_transfer", "class", ("transfer",), (COMMUNICATION,)),
     Lever("path_copies", "class", ("copy",), (COPIES, IDLE), "copy", replay="copies=0"),
 )
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """The GPU whose time a finding is about: that of the rank with most of the path."""
-
-    rank: int
-    file: str
-    device_id: int
-    times_ns: dict[str, int]
-    span_ns: int
 
 
 def findings(tables: Tables) -> list[Finding]:
@@ -130,7 +123,7 @@ def findings(tables: Tables) -> list[Finding]:
 
 
 def _levers(rows: Sequence[Record], tables: Tables, n: int) -> list[Finding]:
-    critical = _gpu(tables, _critical_file(tables, rows))
+    critical = gpu_of_file(tables, critical_file(tables, rows))
     return [
         _finding(lever, row, critical, tables, n)
         for lever in LEVERS
@@ -165,87 +158,12 @@ def _with_host(tables: Tables, exposed: Exposed) -> Finding:
     )
 
 
-def _critical_file(tables: Tables, rows: Sequence[Record]) -> str:
-    """Return the label of the rank with most of the path."""
-    ranks = [row for row in rows if row["change"] == "rank"]
-    if ranks:
-        return str(ranks[0]["name"])
-    return str(tables["device_steps"]["file"].iloc[0])
-
-
-def _gpu(tables: Tables, file: str) -> Gpu:
-    """Return a rank's first device."""
-    wall = tables["wall"]
-    rank_rows = records(wall[wall["file"] == file])
-    first = rank_rows[0]
-    times: dict[str, int] = {}
-    for row in rank_rows:
-        if row["device_id"] == first["device_id"]:
-            name = row["wall_class"]
-            times[name] = times.get(name, 0) + row["time_ns"]
-            if name == COMMUNICATION and row["detail"] != TRANSFER:
-                times[_WAITED] = times.get(_WAITED, 0) + row["time_ns"]
-    return Gpu(first["rank"], file, first["device_id"], times, first["span_ns"])
-
-
-def _gain(
-    row: Record,
-    gpu: Gpu,
-    wall_classes: tuple[str, ...],
-    tables: Tables,
-    n: int,
-    replay: Record | None = None,
-) -> Gain:
-    """Return the gain of a change, as far as that GPU can win it.
-
-    Its time on the path is a bound, with the replay beside it. The replay is the gain, and an
-    estimate, where that is no bound: of what takes an edge away, and where a replay gains more, as
-    what goes away with it was not on the path (calls that wait for copies; what earlier steps left
-    to do).
-    """
-    # Who launches earlier is waited for less, and transfers nothing faster.
-    waited = {COMMUNICATION: _WAITED} if IDLE in wall_classes else {}
-    most_ns = sum(gpu.times_ns.get(waited.get(name, name), 0) for name in wall_classes)
-
-    def won_ns(step_ns: float) -> int:
-        return max(min(round(step_ns * n), most_ns), 0)
-
-    gain_ns, is_bound, beside_pct = won_ns(row["path_ns"]), bool(row["is_bound"]), None
-    basis = "path"
-    if replay is not None and is_bound and round(replay["gain_ns"] * n) <= gain_ns:
-        beside_pct = 100.0 * won_ns(replay["gain_ns"]) / gpu.span_ns if gpu.span_ns else None
-    elif replay is not None:
-        gain_ns, is_bound, basis = won_ns(replay["gain_ns"]), False, "replay"
-    worst_ns = int(tables["job_steps"]["wall_ns"].max())
-    has_steps = bool(tables["rank_edges"]["step_unit"].notna().any())
-    # Without steps the run is one: there is no rare slow one among them.
-    rare = has_steps and worst_ns > 0 and gain_ns > 0
-    return Gain(
-        gain_ns=gain_ns,
-        span_ns=gpu.span_ns,
-        wall_classes=wall_classes,
-        basis=basis,
-        is_bound=is_bound,
-        steps_n=_steps_in(gpu.span_ns, tables) if has_steps else None,
-        step_unit=step_unit(tables),
-        tail_pct=min(100.0 * row["worst_ns"] / worst_ns, 100.0) if rare else None,
-        replayed_pct=beside_pct,
-    )
-
-
-def _steps_in(span_ns: int, tables: Tables) -> float | None:
-    """Return how many mean steps a span is as long as, so that shares of both are the same."""
-    steps = tables["job_steps"]
-    mean_ns = float(steps.loc[steps["mark"] == "", "wall_ns"].mean())
-    return span_ns / mean_ns if mean_ns > 0 else None
-
-
 def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Finding:
     replay = replayed(tables, lever.replay.format(name=row["name"]))
-    drawn_on = lever.wall_classes + (lever.replayed_classes if replay is not None else ())
-    gain = _gain(row, gpu, drawn_on, tables, n, replay)
+    gain = gain_on(row, gpu, _drawn_on(lever, replay), tables, n, replay)
     named, unit = lever.change == "wait", step_unit(tables)
     words, of_replay = replay_words(replay, unit)
+    limit, limit_numbers = limit_words(gain, row, replay, tables)
     most, of_most = _most(tables, lever.about, "path_ns", "Most of it")
     beside, of_beside = _most(
         tables, lever.beside, "worst_ns", f"Most of a single {unit}'s path is taken by the kernels"
@@ -254,8 +172,9 @@ def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Fin
     return RULES[lever.rule].finding(
         gain=gain,
         fields={"name": quoted(row["name"]), "unit": unit},
-        details=_details(row, unit) + (_BEHIND if named else "") + words + most + beside,
+        details=_details(row, unit) + (_BEHIND if named else "") + words + limit + most + beside,
         evidence=evidence + of_replay + of_most + of_beside,
+        numbers=limit_numbers,
         culprit=_culprit(str(row["name"]), named=named),
         ranks=(gpu.rank,),
         rank=gpu.rank,
@@ -264,6 +183,33 @@ def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Fin
         window_ns=_window(tables, gpu, row["worst_step"]),
         impact_ns=round(row["path_ns"] * n),
     )
+
+
+def _drawn_on(lever: Lever, replay: Record | None) -> tuple[str, ...]:
+    return lever.wall_classes + (lever.replayed_classes if replay is not None else ())
+
+
+def fix_gain(tables: Tables, replay: Record) -> Gain:
+    """Return what a fix that is replayed gains on a GPU, as the finding on it has it.
+
+    Args:
+        tables: All tables of the run; there is a step that counts.
+        replay: Row of what_if, with a gain.
+    """
+    rows, what = records(tables["ceilings"]), replay["what"]
+    file, change = critical_file(tables, rows), ""
+    drawn_on: tuple[str, ...] = _HELD_UP
+    lever = next((lever for lever in LEVERS if lever.replay.startswith(what)), None)
+    if what == RANK:
+        file, change, drawn_on = replay["name"], "straggler", _LATENESS
+    elif lever is not None:
+        change, drawn_on = lever.change, _drawn_on(lever, replay)
+    name = "copy" if what == COPIES_FREE else replay["name"]
+    # A fix without such a row is an estimate alone.
+    estimate = {"path_ns": replay["gain_ns"], "is_bound": False, "worst_ns": 0}
+    row = next((row for row in rows if (row["change"], row["name"]) == (change, name)), estimate)
+    n = int((tables["job_steps"]["mark"] == "").sum())
+    return gain_on(row, gpu_of_file(tables, file), drawn_on, tables, n, replay)
 
 
 def _most(
@@ -303,16 +249,18 @@ def _late(rows: Sequence[Record]) -> list[Record]:
 
 
 def _straggler(row: Record, tables: Tables, n: int) -> Finding:
-    gpu = _gpu(tables, row["name"])
+    gpu = gpu_of_file(tables, row["name"])
     replay = replayed(tables, f"rank:{row['name']}")
-    gain = _gain(row, gpu, (COMPUTE, COPIES, IDLE), tables, n, replay)
+    gain = gain_on(row, gpu, _LATENESS, tables, n, replay)
     unit = step_unit(tables)
     reported, cell = replay_words(replay, unit)
+    limit, limit_numbers = limit_words(gain, row, replay, tables)
     return RULES["path_straggler"].finding(
         gain=gain,
         fields={"rank": gpu.rank, "unit": unit},
-        details=_details(row, unit, _LATER) + reported,
+        details=_details(row, unit, _LATER) + reported + limit,
         evidence=cells("ceilings", row, _WHICH, ("path_ns", "worst_ns", "certain_pct")) + cell,
+        numbers=limit_numbers,
         culprit=f"rank:{gpu.rank}",
         ranks=(gpu.rank,),
         rank=gpu.rank,
@@ -329,10 +277,10 @@ def _repeated(rows: Sequence[Record], tables: Tables, n: int) -> list[Finding]:
     if not edges or not on_path:
         return []
     edge = max(edges, key=lambda row: row["repeated_ns"])
-    gpu, step_ns = _gpu(tables, edge["file"]), edge["repeated_ns"] / n
+    gpu, step_ns = gpu_of_file(tables, edge["file"]), edge["repeated_ns"] / n
     path_ns = min(sum(row["path_ns"] for row in on_path), step_ns)
     copies = {**on_path[0], "path_ns": path_ns}
-    gain = _gain(copies, gpu, (COPIES, IDLE), tables, n)
+    gain = gain_on(copies, gpu, (COPIES, IDLE), tables, n)
     size = format_bytes(edge["repeated_bytes"])
     reported = counted(edge["repeated_copies_n"], "copy", "copies")
     return [

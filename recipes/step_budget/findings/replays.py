@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.gains import TAIL
+from nsys_llm.report.gains import TAIL, Gain
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.view.text import format_ns, format_percent, listed
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COPIES, IDLE
+from nsys_llm.view.text import counted, format_ns, format_percent, listed
 
 #: Rule of waits, and the culprit of findings on time in which a host was late.
 WAITS: Final = "path_waits"
 LATE_HOST: Final = "host:late"
 #: Number of a wait that exposes the host's work: what a host without delays gains, percent.
 EXPOSED_PCT: Final = "fast_host_pct"
+
+#: Steps that the ends of a capture cut: one each. Ours.
+_CUT_STEPS: Final = 2
 
 #: A host that takes no time, as a change that is replayed.
 FAST_HOST: Final = "host=0"
@@ -43,6 +47,66 @@ def replay_words(row: Record | None, unit: str) -> tuple[str, tuple[Evidence, ..
         "then is certain."
     )
     return reported, cells("what_if", row, ("change",), ("then_ns", "gain_pct", "certain_pct"))
+
+
+def steps_in(span_ns: int, tables: Tables) -> float:
+    """Return how many mean steps a span is as long as, so that shares of both are the same."""
+    steps_n, whole_ns = _counted(tables)
+    return span_ns * steps_n / whole_ns if whole_ns else float(steps_n)
+
+
+def steps_gained(span_ns: int, tables: Tables) -> float:
+    """Return how many steps of a GPU's span a gain is of.
+
+    Those that count; where they fill the span but for steps that its ends cut, these in proportion,
+    too, so that a gain is the same share of the span as of a step.
+    """
+    steps_n, _ = _counted(tables)
+    fitting_n = steps_in(span_ns, tables)
+    return fitting_n if 0 <= fitting_n - steps_n < _CUT_STEPS else float(steps_n)
+
+
+def _counted(tables: Tables) -> tuple[int, int]:
+    """Return the number of steps that count, and their time."""
+    steps = tables["job_steps"]
+    counted_ns = steps.loc[steps["mark"] == "", "wall_ns"]
+    return len(counted_ns), int(counted_ns.sum())
+
+
+def limit_words(
+    gain: Gain, row: Record, replay: Record | None, tables: Tables
+) -> tuple[str, dict[str, float]]:
+    """Return why a gain is another share of its GPU's time than of a step, and the numbers in it.
+
+    Nothing where it is the same share, as it is shown.
+
+    Args:
+        gain: On one GPU, whose span may have more than the steps that count.
+        row: Of `ceilings`: what it is a gain of.
+        replay: Of `what_if`, likewise; None where it is not replayed.
+        tables: All tables of the run.
+    """
+    step_ns = row["path_ns"] if gain.basis == "path" or replay is None else replay["gain_ns"]
+    steps_n = 1 if gain.steps_n is None else steps_gained(gain.span_ns, tables)
+    if round(step_ns * steps_n) > gain.gain_ns:
+        most = f"{format_ns(gain.gain_ns)}, the {_time_words(gain.wall_classes)} of this GPU"
+        return f" The gain is limited to {most}.", {}
+    n, whole_ns = _counted(tables)
+    if format_percent(100.0 * step_ns * n / whole_ns) == format_percent(gain.gain_pct):
+        return "", {}
+    takes = "takes" if n == 1 else "take"
+    reported = (
+        f" The gain is that of {counted(n, f'whole {step_unit(tables)}')}, which {takes} "
+        f"{format_ns(whole_ns)}; the span of this GPU is {format_ns(gain.span_ns)}."
+    )
+    return reported, {"whole_steps_n": n, "whole_steps_ns": whole_ns}
+
+
+def _time_words(wall_classes: Sequence[str]) -> str:
+    """Return the time that a gain draws on; of communication, beside idle time, only the waits."""
+    waits = "waiting" if IDLE in wall_classes else "communication"
+    words = {COMMUNICATION: waits, COPIES: "copy"}
+    return f"{listed([words.get(name, name) for name in wall_classes])} time"
 
 
 @dataclass(frozen=True)
@@ -81,7 +145,7 @@ def exposed_host(tables: Tables, reported: Sequence[Finding]) -> Exposed | None:
         if _is_shown_wait(finding)
     }
     gains_ns = {name: row["gain_ns"] for name, row in rows.items() if row is not None}
-    if fast is None or not waits_expose(sum(gains_ns.values()), fast["gain_ns"]):
+    if fast is None or not gains_ns or not waits_expose(sum(gains_ns.values()), fast["gain_ns"]):
         return None
     first = max((finding for finding in reported if finding.name in gains_ns), key=_gain_ns)
     others = [finding for finding in reported if finding.culprit == LATE_HOST and finding.severity]

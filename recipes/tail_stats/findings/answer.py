@@ -90,9 +90,11 @@ def _late_words(row: Record, reason: Reason) -> str:
 
 def _wait_words(wait: Wait) -> str:
     row, share = wait.row, format_percent(wait.gain.gain_pct)
+    profiler_ns = row["suffered_profiler_ns"]
+    more = f", and {format_ns(profiler_ns)} more due to the profiler" if profiler_ns else ""
     return (
         f"{wait.verdict}; rank {row['rank']} waits {format_ns(wait.waiting_ns)} in "
-        f"{format_count(row['collectives_n'])} {wait.collectives} ({share} of its span)"
+        f"{format_count(row['collectives_n'])} {wait.collectives} ({share} of its span){more}"
     )
 
 
@@ -109,7 +111,8 @@ def _slow(judged: Judged) -> str:
     least = min(LIMITS_PCT.values())
     if not judged.slow:
         return (
-            "No kernel has launches over twice its median (first launches and second modes aside)."
+            "No compute kernel takes more than twice its median in any launch, apart from first "
+            "launches and kernels with two typical durations."
         )
     worst = judged.slow[0]
     name, rank = quoted(shortened(str(worst.row["name"]))), worst.row["rank"]

@@ -68,7 +68,7 @@ class Wait:
             return "There are too few collectives to say whether a rank is late"
         if self.worst["pattern"] == INCONCLUSIVE:
             return "Clocks are too uncertain to say which rank is late"
-        return "No rank is late beyond chance"
+        return "No rank is late more often than chance explains"
 
 
 def collective_waits(
@@ -140,6 +140,7 @@ def _waiting(wait: Wait) -> Finding:
     row, worst = wait.row, wait.worst
     rank, device_id = gpu_of(row)
     called = f"{format_count(row['collectives_n'])} {wait.collectives}"
+    verdict = f"{wait.verdict[0].lower()}{wait.verdict[1:]}"
     left_out = ""
     if row["suffered_profiler_ns"]:
         left_out = (
@@ -147,9 +148,9 @@ def _waiting(wait: Wait) -> Finding:
         )
     return RULES["collective_waits"].finding(
         gain=wait.gain,
-        details=f"{wait.verdict} of ranks {quoted(row['communicator'])}. Most of it comes from "
-        f"{format_count(worst['late_n'])} of {format_count(worst['collectives_n'])} in which the "
-        f"same rank came last, at worst by {format_ns(worst['worst_late_by_ns'])}.{left_out}",
+        details=f"Among ranks {quoted(row['communicator'])}, {verdict}. Most of the waiting is due "
+        f"to {format_count(worst['late_n'])} of {format_count(worst['collectives_n'])} in which "
+        f"the same rank came last, at worst by {format_ns(worst['worst_late_by_ns'])}.{left_out}",
         fields={
             "rank": rank,
             "waiting": format_ns(wait.waiting_ns),

@@ -5,9 +5,12 @@ A slow GPU is slow in most kernels; more work shows in those that do it. Reads f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.device.longer_compute import longer_pct
@@ -21,6 +24,13 @@ from .texts import MOST_KERNELS, SLOW_RATIO
 _TELLING_SHARE: Final = 0.005
 #: As many launches as on the others, within this share; as llm_hotspots.
 _SAME_LAUNCHES: Final = 0.01
+#: Share of all jobs with equal ranks in which one is named all the same; as step_budget.
+_LARGEST_CHANCE: Final = 0.01
+#: Quartiles of a normal distribution are so many standard deviations apart, and the error of its
+#: median is that of its mean times this.
+_QUARTILES_SIGMA: Final = 1.349
+_MEDIAN_ERROR: Final = 1.2533
+_SPREAD: Final = ("q1_ns", "q3_ns", "others_p50_ns", "launches_n", "total_ns")
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,7 @@ def pace_of(tables: Tables, rank: Record) -> Pace:
     more_pct = _longer_pct(tables, rank, ratio)
     every = every[~every["communication"].astype(bool)]
     chosen = _is_of(every, rank)
-    excess_ns = _excess_ns(every[chosen], every[~chosen])
+    excess_ns = _excess_ns(every[chosen], every[~chosen & _at_place(every, devices, rank)])
     compared = every[chosen & (every["others_p50_ns"] > 0).fillna(False)]
     sums = compared.assign(
         own_ns=compared["launches_n"] * compared["p50_ns"],
@@ -88,6 +98,30 @@ def pace_of(tables: Tables, rank: Record) -> Pace:
     uneven = tuple((str(name), float(times[name])) for name in names)
     uneven_ns = round(float(more_ns.sum()))
     return Pace(ratio, uneven, len(kernels), uneven_ns, excess_ns, more_pct)
+
+
+def beyond_chance(tables: Tables, rank: Record) -> bool:
+    """Return whether a row's medians are farther above the others' than those of equal ranks are.
+
+    By the quartiles of its launches, as if they were independent and normal; of as many ranks as
+    are compared, `_LARGEST_CHANCE` allows one.
+
+    Args:
+        tables: tail_ranks and rank_tails.
+        rank: Which; it has p50_others_p50.
+    """
+    rows = tables["rank_tails"]
+    rows = rows[_is_of(rows, rank) & ~rows["communication"].astype(bool)]
+    rows = rows[(rows["others_p50_ns"] > 0).fillna(False)]
+    numbers = {name: rows[name].astype("float64") for name in _SPREAD}
+    sigma_ns = (numbers["q3_ns"] - numbers["q1_ns"]) / _QUARTILES_SIGMA
+    error_ns = _MEDIAN_ERROR * sigma_ns / np.sqrt(numbers["launches_n"].clip(lower=1.0))
+    # The median that it is compared with has an error, too, of one other rank as large.
+    shares = math.sqrt(2) * error_ns / numbers["others_p50_ns"] * numbers["total_ns"]
+    total_ns = float(numbers["total_ns"].sum())
+    limit = NormalDist().inv_cdf(1.0 - _LARGEST_CHANCE / len(tables["tail_ranks"]))
+    more = float(rank["p50_others_p50"]) - 1.0
+    return more * total_ns > limit * math.sqrt(float((shares**2).sum()))
 
 
 def _longer_pct(tables: Tables, rank: Record, ratio: float) -> float:
@@ -127,6 +161,19 @@ def _usual_means(rows: pd.DataFrame) -> pd.Series[float]:
 
 def _is_of(table: pd.DataFrame, rank: Record) -> pd.Series[bool]:
     return (table["rank"] == rank["rank"]) & (table["device_id"] == rank["device_id"])
+
+
+def _at_place(rows: pd.DataFrame, devices: pd.DataFrame, rank: Record) -> pd.Series[bool]:
+    """Return which rows are of devices at the same position in their rank as that of a rank.
+
+    Devices of one process have different work as a rule.
+    """
+    sorted_ids = devices.sort_values("device_id")
+    place = sorted_ids.assign(place=sorted_ids.groupby("rank").cumcount())
+    places = place.set_index(["rank", "device_id"])["place"]
+    of_rows = places.reindex(pd.MultiIndex.from_frame(rows[["rank", "device_id"]]))
+    same = of_rows.to_numpy() == places[rank["rank"], rank["device_id"]]
+    return pd.Series(same, index=rows.index)
 
 
 def _ratio(values: pd.Series) -> float:

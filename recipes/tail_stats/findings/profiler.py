@@ -50,10 +50,10 @@ def _is_worth_it(row: Record) -> bool:
 def _profiler_wait(row: Record) -> Finding:
     profiler_ns = int(row["profiler_ns"])
     return RULES["profiler_wait"].finding(
-        details=f"{format_ns(profiler_ns)} of the {format_ns(row['caused_wait_ns'])} that the "
-        f"other ranks of {quoted(row['communicator'])} waited for it: the profiler did its own "
-        "work (it writes its buffers), held a CUDA call of the rank, and the GPU was idle "
-        "meanwhile.",
+        details=f"The other ranks of {quoted(row['communicator'])} waited "
+        f"{format_ns(row['caused_wait_ns'])} for this rank, {format_ns(profiler_ns)} of it because "
+        "the profiler was writing its buffers: a CUDA call of the rank had to wait for that, with "
+        "its GPU idle.",
         fields={"rank": row["rank"], "waiting": format_ns(profiler_ns)},
         evidence=cells(
             "stragglers",

@@ -25,7 +25,7 @@ from nsys_llm.view.text import (
 )
 
 from .gains import with_steps
-from .paces import Pace, pace_of
+from .paces import Pace, beyond_chance, pace_of
 from .stragglers import Gpu, gpu_of
 from .texts import (
     CONCENTRATED_PCT,
@@ -61,7 +61,11 @@ def slow_rank_findings(
     for row in records(members):
         late_ns[gpu_of(row)] = late_ns.get(gpu_of(row), 0) + int(row["late_by_ns"])
     rows = [row for row in ranks if row["launches_n"] and gpu_of(row) not in named]
-    slow = [row for row in rows if (row["p50_others_p50"] or 0.0) >= SLOW_RATIO]
+    slow = [
+        row
+        for row in rows
+        if (row["p50_others_p50"] or 0.0) >= SLOW_RATIO and beyond_chance(tables, row)
+    ]
     slow.sort(key=lambda row: -row["p50_others_p50"])
     reported = [
         _slow(tables, walls, row, pace_of(tables, row), late_ns.get(gpu_of(row)))

@@ -238,8 +238,8 @@ RULES: Final = rules_by_id(
         threshold=f"from {PROFILER_PCT:g} % of the others' time, on a rank that is otherwise no "
         "straggler",
         source=OURS,
-        recommendation="An unprofiled run does not have this wait: the program does not cause it. "
-        "Shorter captures and fewer traced APIs make the profiler's pauses rarer.",
+        recommendation="Without the profiler there is no such wait. Shorter captures and fewer "
+        "traced APIs reduce it.",
         tables=("stragglers", "collectives"),
     ),
     Rule(

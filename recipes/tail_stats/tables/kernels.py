@@ -109,13 +109,33 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
         **rich,
         "all_p50_ns": everywhere,
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
-        "others_p50_ns": medians_of_others(code, np.asarray(rich["p50_ns"], dtype=np.float64)),
+        "others_p50_ns": medians_of_others(
+            code + len(medians.keys) * _positions(parts),
+            np.asarray(rich["p50_ns"], dtype=np.float64),
+        ),
         "later_p50_ns": joined([_later_p50_ns(tails) for _, tails in parts]),
         "first_start_ns": nullable(joined([tails.first_start_ns for _, tails in parts])),
         "first_ns": nullable(joined([tails.first_ns for _, tails in parts])),
         "longest_start_ns": nullable(joined([tails.longest_start_ns for _, tails in parts])),
     }
     return sorted_columns(columns, "rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
+
+
+def _positions(parts: RankParts) -> IntArray:
+    """Return for each row of rank_tails which of its rank's devices it is of, from 0.
+
+    Devices of one process have different work as a rule: each is compared with those at the same
+    position of other ranks. A single rank has nothing but its other devices.
+    """
+    if len(parts) < 2:
+        return np.zeros(sum(len(tails.key) for _, tails in parts), dtype=np.int64)
+    ids = [np.array([device.device_id for device in tails.devices]) for _, tails in parts]
+    return joined(
+        [
+            np.searchsorted(known, tails.device_id)
+            for known, (_, tails) in zip(ids, parts, strict=True)
+        ]
+    )
 
 
 def _step_columns(parts: RankParts) -> Columns:

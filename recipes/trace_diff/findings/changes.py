@@ -96,7 +96,7 @@ def _communication(tables: Tables, basis: Basis) -> Iterator[Clue]:
         change_ns,
         f"{text}: {whom} {changed(wait_ns)}{of_it}, transfer {changed(transfer_ns)}{late}",
         category="communication",
-        brief=f"{text} ({brief})",
+        brief=f"{text} ({brief}){'' if a_step else ', summed over all GPUs'}",
         numbers={
             "wait_ns": wait_ns,
             "transfer_ns": transfer_ns,

@@ -181,8 +181,6 @@ def host_finding(tables: Tables, costs: Costs) -> Finding | None:
         f"time{faster}.",
         evidence=evidence,
         numbers=numbers,
-        cause="host",
-        cause_ns=cost.gain.gain_ns,
         culprit="host:speed",
         rank=cost.rank,
         device_id=cost.device_id,

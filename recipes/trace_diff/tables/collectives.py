@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import (
     MatchedCollectives,
     Sequenced,
     communicator,
-    match_collectives,
 )
 from nsys_llm.analyses.collectives.profiler import (
     delays_ns,
@@ -97,17 +95,6 @@ class CollectiveSums:
         return Fraction(
             sum(sums.transfer_ns for key, sums in self.by_key.items() if key != (ALL, ALL))
         )
-
-
-def matched(run: Run, options: Mapping[str, Any]) -> MatchedCollectives:
-    """Match the collectives of a run.
-
-    Args:
-        run: One side.
-        options: disable_alignment.
-    """
-    lanes = CollectivesPartial({rank.key: sums.lanes for rank, sums in run.ranks if sums.lanes})
-    return match_collectives(lanes, [rank for rank, _ in run.ranks], options)
 
 
 def sum_collectives(run: Run, collectives: MatchedCollectives) -> CollectiveSums:

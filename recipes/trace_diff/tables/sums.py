@@ -152,7 +152,7 @@ def idle_columns(runs: Runs) -> Columns:
         "window_change_pp": shares[1] - shares[0],
     }
     ordered = by_change({**columns, "change_ns": change}, "cause")
-    return {**ordered, "change_ns": nullable(ordered["change_ns"].to_numpy(np.int64))}
+    return {**ordered, "change_ns": nullable(ordered["change_ns"])}
 
 
 def run_columns(runs: Runs) -> Columns:

@@ -24,7 +24,7 @@ from nsys_llm.trace.rank_sets import BASELINE, INPUT
 
 from ..partials import DiffPartial
 from .checks import ALL, BLOCKING
-from .collectives import collective_columns, matched, sum_collectives
+from .collectives import collective_columns, sum_collectives
 from .comparability import comparability_columns
 from .kernels import FullSteps, NamedKernels, config_columns, kernel_columns, named_kernels
 from .metrics import Measures, gate_columns, metric_columns
@@ -41,6 +41,7 @@ from .sums import (
     phase_columns,
     run_columns,
 )
+from .wall import matched
 from .wall_change import host_columns, verdict_columns, wall_change_columns, waterfall_columns
 
 _RECIPE: Final = "trace_diff"
@@ -68,7 +69,9 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     rules = _rules(runs, options["engine"])
     classes = _classes(runs, rules)
     kernels = named_kernels(runs, classes, options)
-    met = {run.side: matched(run, options) for run in runs.all}
+    met = {
+        run.side: matched(run.part, [rank for rank, _ in run.ranks], options) for run in runs.all
+    }
     collectives = {run.side: sum_collectives(run, met[run.side]) for run in runs.all}
     comparability = comparability_columns(runs, options)
     blocked = _blocked(comparability)

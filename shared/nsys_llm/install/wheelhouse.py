@@ -5,6 +5,7 @@ Standard library only: install.py loads this from the checkout, before anything 
 
 from __future__ import annotations
 
+import gzip
 import os
 import tarfile
 import zlib
@@ -18,6 +19,19 @@ _FOLDER: Final = "nsys-llm-recipes"
 #: Many times what the wheels of all requirements have.
 _MOST_BYTES: Final = 4 << 30
 _MOST_MEMBERS: Final = 10_000
+#: Of an archive at once. `tarfile` reads a long name or a pax header whole, whatever it claims.
+_MOST_READ_BYTES: Final = 1 << 20
+
+#: What reading an archive can raise; `tarfile` calls itself for each header before a file.
+_DAMAGE: Final = (
+    tarfile.TarError,
+    zlib.error,
+    EOFError,
+    OSError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+)
 
 #: A text in pip's output, and what we say about it. The first that fits counts.
 _ADVICE: Final = (
@@ -57,11 +71,11 @@ def unpack(archive: Path, folder: Path) -> Path:
         UsageError: It is no archive of ours, or a member would leave the folder.
     """
     try:
-        with tarfile.open(archive, "r:gz") as tar:
+        with _Unpacked(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
             members = _sound_members(tar, archive)
             for member in members:
                 _write(tar, member, folder)
-    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError, OverflowError) as error:
+    except _DAMAGE as error:
         raise UsageError(f"{archive}: cannot be unpacked ({error})") from None
     if not any((folder / _FOLDER).glob("*.whl")):
         raise UsageError(f"{archive} holds no wheels; make it with: python3 install.py --tar")
@@ -80,6 +94,15 @@ def last_line(output: str) -> str:
     # Says only that another program, whose words stand above, has failed.
     errors = [line for line in errors if not line.endswith("subprocess-exited-with-error")]
     return (errors or lines or ["no message"])[-1]
+
+
+class _Unpacked(gzip.GzipFile):
+    """The bytes in an archive; a few kilobytes of it can claim, and unpack to, many gigabytes."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or not 0 <= size <= _MOST_READ_BYTES:
+            raise ValueError(f"it claims a header of {size or -1:,} bytes")
+        return super().read(size)
 
 
 def _sound_members(tar: tarfile.TarFile, archive: Path) -> list[tarfile.TarInfo]:
@@ -120,5 +143,5 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
     source = tar.extractfile(member)
     if source is not None:
         with source, open(target, "wb") as file:
-            while block := source.read(1 << 20):
+            while block := source.read(_MOST_READ_BYTES):
                 file.write(block)

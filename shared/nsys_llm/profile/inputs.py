@@ -155,7 +155,8 @@ def open_report(
     file = Path(path)
     if not _exists(file):
         raise ReportError(
-            f"{file.name}: is not found on this worker; all workers must see the same folders."
+            f"{file.name}: no longer found: removed during the run, or in a folder that this Dask "
+            "worker does not see; all workers must see the same folders."
         )
     if file.is_dir():
         with ParquetReport(file) as parquet:

@@ -200,8 +200,10 @@ def _why_missing(coverage: pd.DataFrame, missing_n: int) -> str:
     )
     if missing_n == 1:
         who = "it was"
-    before = f"{who} launched before the capture began ({format_ns(_sum(coverage, 'api_cut_ns'))})"
-    return before if cut_n == missing_n else f"{before}, the others were not traced"
+    before = f"{who} launched before the capture began"
+    if cut_n == missing_n:
+        return before
+    return f"{before} ({format_ns(_sum(coverage, 'api_cut_ns'))}), the others were not traced"
 
 
 def _clock_caveats(coverage: pd.DataFrame) -> Iterable[str]:

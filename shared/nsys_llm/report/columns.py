@@ -58,14 +58,34 @@ def percent(
 
 
 def sorted_columns(columns: Mapping[str, Any], *by: str) -> Columns:
-    """Order the rows; a name that starts with `-` sorts descending, text ties by code point."""
-    frame = pd.DataFrame(dict(columns)).sort_values(
-        [name.removeprefix("-") for name in by],
-        ascending=[not name.startswith("-") for name in by],
-        kind="stable",
-        ignore_index=True,
-    )
-    return {name: frame[name] for name in frame.columns}
+    """Order the rows, stably; text sorts by code point, null comes last.
+
+    Args:
+        columns: Arrays or lists of equal length, by column name.
+        by: Columns to sort by, the most significant first; `-` before a name: descending.
+    """
+    keys = [_sort_key(columns[name.removeprefix("-")], name[0] == "-") for name in by]
+    order = np.lexsort(keys[::-1])
+    return {name: _taken(values, order) for name, values in columns.items()}
+
+
+def _sort_key(values: Any, descending: bool) -> IntArray:
+    """Return integers that sort as the values do."""
+    null = np.asarray(pd.isna(values))
+    plain = np.asarray(values, dtype=object)[~null] if null.any() else np.asarray(values)
+    if plain.dtype.kind not in "iufb":
+        plain = plain.astype(object)
+    _, code = np.unique(plain, return_inverse=True)
+    key = np.full(null.size, code.size, dtype=np.int64)
+    key[~null] = -code if descending else code
+    return key
+
+
+def _taken(values: Any, order: IntArray) -> Any:
+    """Return the values of a column in another order."""
+    if isinstance(values, list):
+        return [values[row] for row in order.tolist()]
+    return values.array.take(order) if isinstance(values, pd.Series) else values.take(order)
 
 
 def nullable(values: IntArray) -> pd.arrays.IntegerArray:

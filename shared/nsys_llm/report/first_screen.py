@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,14 +10,19 @@ from nsys_llm.report.gains import Gain
 from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, answer_lines, fitted_parts, plain, wrapped
-from nsys_llm.view.text import counted, format_percent, quoted, shortened, spans
+from nsys_llm.view.text import (
+    NEXT_SENTENCE,
+    counted,
+    format_percent,
+    quoted,
+    shortened,
+    spans,
+)
 
 #: Lines of a verdict, of one opportunity, of the advice, and of the remark below them.
 _MOST_LINES: Final = {"verdict": 6, "item": 2, "advice": 3, "trust": 2}
 #: Characters of a name.
 _LEAST_NAME, _MOST_NAME = 8, 44
-#: Where a sentence ends before another; no number and no name has a blank after its full stop.
-_NEXT_SENTENCE: Final = re.compile(r"(?<=\.)\s+(?=[A-Z])")
 _TAIL: Final = "in rare steps"
 
 
@@ -127,7 +131,7 @@ def _more(more_n: int) -> list[str]:
 
 def _sentences(text: str, width: int) -> list[str]:
     """Return the first sentences of an advice, as many whole ones as fit into its lines."""
-    parts = _NEXT_SENTENCE.split(text)
+    parts = NEXT_SENTENCE.split(text)
     for parts_n in range(len(parts), 0, -1):
         lines = wrapped(" ".join(parts[:parts_n]), width, "   ")
         if len(lines) <= _MOST_LINES["advice"]:
@@ -140,7 +144,7 @@ def _trust(report: Report, screen: Screen, width: int) -> list[str]:
     notes = [*report.caveats, *(remark.title for remark in report.remarks), *report.unrecorded]
     if not notes:
         return []
-    first = plain(screen.trust or _NEXT_SENTENCE.split(notes[0])[0]).rstrip(".")
+    first = plain(screen.trust or NEXT_SENTENCE.split(notes[0])[0]).rstrip(".")
     more = f" ({counted(len(notes) - 1, 'more note')} in the report)" if len(notes) > 1 else ""
     words, cut = first.split(" "), ""
     while True:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,12 +23,15 @@ _ARROW_TYPES: Final = {
     "string": pa.string(),
     "bool": pa.bool_(),
 }
+#: The types themselves: pandas takes as long to find one by its name as to fill a short column.
 _PANDAS_TYPES: Final = {
-    "int64": "Int64",
-    "float64": "Float64",
-    "string": "string",
-    "bool": "boolean",
+    "int64": pd.Int64Dtype(),
+    "float64": pd.Float64Dtype(),
+    "string": pd.StringDtype(),
+    "bool": pd.BooleanDtype(),
 }
+#: Python's numbers that a column takes as they are, by declared type.
+_NUMBERS: Final = {"int64": int, "float64": float}
 
 #: What pandas may find in the values of a column, by declared type.
 _KINDS: Final = {
@@ -68,9 +73,13 @@ def declared_frame(table: TableWrite, columns: Mapping[str, Any]) -> pd.DataFram
     if columns.keys() != declared.keys():
         odd = sorted(columns.keys() ^ declared.keys())
         raise ManifestError(f"{table.file}: columns and manifest differ in {', '.join(odd)}.")
-    if len({len(values) for values in columns.values()}) > 1:
+    lengths = {len(values) for values in columns.values()}
+    if len(lengths) > 1:
         raise ManifestError(f"{table.file}: its columns have different lengths.")
-    frame = pd.DataFrame({name: _typed(table, declared[name], columns[name]) for name in declared})
+    frame = pd.DataFrame(
+        {name: _typed(table, declared[name], columns[name]) for name in declared},
+        index=pd.RangeIndex(lengths.pop()),
+    )
     return frame if table.index is None else frame.set_index(table.index)
 
 
@@ -130,7 +139,12 @@ def _plain(column: Column, values: Any) -> Any:
 
     Most columns are such, and pandas takes ten times as long to find that out.
     """
-    if column.dtype not in ("int64", "float64") or getattr(values, "dtype", "") != column.dtype:
+    if column.dtype not in _NUMBERS:
+        return None
+    if isinstance(values, list) and set(map(type, values)) <= {_NUMBERS[column.dtype]}:
+        # Integers that are too large for the type get another.
+        values = np.array(values) if values else np.array([], dtype=column.dtype)
+    if getattr(values, "dtype", "") != column.dtype:
         return None
     held = np.array(values)
     if column.dtype == "int64":
@@ -150,29 +164,59 @@ def _is_wrapped(values: Any) -> bool:
 
 def _arrow(table: TableWrite, frame: pd.DataFrame) -> pa.Table:
     """Return the frame as Arrow, with unit and meaning in each field, and pandas' own record."""
-    data = pa.Table.from_pandas(frame, preserve_index=table.index is not None)
-    fields = {
-        column.name: pa.field(
-            column.name,
-            _ARROW_TYPES[column.dtype],
-            nullable=column.nullable,
-            metadata={"unit": column.unit or "", "meaning": column.meaning},
-        )
-        for column in table.columns
-    }
-    if set(data.column_names) != fields.keys():
-        odd = sorted(set(data.column_names) ^ fields.keys())
+    columns, record = _converted(frame, table.index)
+    declared = {column.name: column for column in table.columns}
+    if columns.keys() != declared.keys():
+        odd = sorted(columns.keys() ^ declared.keys())
         raise ManifestError(f"{table.file}: frame and manifest differ in {', '.join(odd)}.")
-    schema = pa.schema([fields[name] for name in data.column_names], metadata=data.schema.metadata)
-    for name, field in fields.items():
-        if not field.nullable and data.column(name).null_count:
+    for name, values in columns.items():
+        wanted = _ARROW_TYPES[declared[name].dtype]
+        if not declared[name].nullable and values.null_count:
             raise ManifestError(f"{table.file}.{name}: null, and the manifest says never.")
-        arrow_type = data.column(name).type
-        if not _same_type(arrow_type, field.type):
+        if not _same_type(values.type, wanted):
             raise ManifestError(
-                f"{table.file}.{name}: {arrow_type}, and the manifest says {field.type}."
+                f"{table.file}.{name}: {values.type}, and the manifest says {wanted}."
             )
-    return data.cast(schema)
+        columns[name] = values if values.type == wanted else values.cast(wanted)
+    fields = [_field(declared[name]) for name in columns]
+    return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields, metadata=record))
+
+
+def _field(column: Column) -> pa.Field:
+    return pa.field(
+        column.name,
+        _ARROW_TYPES[column.dtype],
+        nullable=column.nullable,
+        metadata={"unit": column.unit or "", "meaning": column.meaning},
+    )
+
+
+def _converted(
+    frame: pd.DataFrame, index: str | None
+) -> tuple[dict[str, Any], Mapping[bytes, bytes]]:
+    """Return a frame's columns as Arrow arrays, and the record from which pandas restores types.
+
+    Without an index the record is joined from those of single columns, which are made once a
+    type: Arrow takes ten times as long to make it of a frame.
+    """
+    if index is not None:
+        data = pa.Table.from_pandas(frame, preserve_index=True)
+        return {name: data.column(name) for name in data.column_names}, data.schema.metadata
+    columns = {name: frame[name] for name in frame.columns.tolist()}
+    records = [(name, _pandas_record(str(values.dtype))) for name, values in columns.items()]
+    fields = [{**one["columns"][0], "name": name, "field_name": name} for name, one in records]
+    record = {**_pandas_record("int64"), "columns": fields}
+    arrays = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
+    return arrays, {b"pandas": json.dumps(record).encode()}
+
+
+@cache
+def _pandas_record(dtype: str) -> dict[str, Any]:
+    """Return what Arrow records of a frame whose only column has this type of pandas."""
+    frame = pd.Series([], name="x", dtype=dtype).to_frame()
+    schema = pa.Table.from_pandas(frame, preserve_index=False).schema
+    record: dict[str, Any] = json.loads(schema.metadata[b"pandas"])
+    return record
 
 
 def _same_type(arrow_type: pa.DataType, declared: pa.DataType) -> bool:

@@ -54,7 +54,7 @@ class WallPart:
 
 @dataclass(frozen=True)
 class Bound:
-    """What bounds a run: `COMPUTE-BOUND`, and `75.9 points ahead of idle`, or why none is told."""
+    """What bounds a run: `COMPUTE-BOUND`, and `75.9 points more than idle`, or why none is told."""
 
     word: str
     margin: str
@@ -201,7 +201,7 @@ def _bound(rows: Sequence[Record], whole_ns: int, opaque: frozenset[str]) -> Bou
     if ahead <= unknown and unknown >= _CLOSE_PCT:
         return Bound(_NOT_TOLD, f"as {unknown:.1f} % of the time has no known class or cause")
     if ahead >= _CLOSE_PCT:
-        return Bound(BOUND_WORDS[first], f"{ahead:.1f} points ahead of {second}")
+        return Bound(BOUND_WORDS[first], f"{ahead:.1f} points more than {second}")
     return Bound(f"{BOUND_WORDS[first]} and {BOUND_WORDS[second]}", f"{ahead:.1f} points apart")
 
 

@@ -36,6 +36,11 @@ class Boundary:
             return False  # nothing that another profile would not meet
         if isinstance(error, ReportError):
             self.failure = self._failed(error.message)
+        elif isinstance(error, MemoryError):
+            self.failure = self._failed(
+                f"{self._profile.label}: needs more memory than is available; read fewer profiles "
+                "at a time (--mode none), or a part of this one (--filter-time)."
+            )
         elif isinstance(error, Exception):
             # Not the profile's fault as far as we know: it is told as ours, and ends in exit 4.
             words = " ".join(str(error).split())[:200]

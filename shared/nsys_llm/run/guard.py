@@ -94,6 +94,11 @@ def _explained(error: BaseException, written: str) -> tuple[ExitCode, str]:
             f"a worker process died, possibly out of memory; {written}; "
             "try --mode none, or fewer workers (NSYS_CONCURRENT_MAX_WORKERS=1)."
         )
+    if isinstance(error, MemoryError):
+        return ExitCode.FAULT, (
+            f"needs more memory than is available; {written}; analyze fewer ranks at a time "
+            "(--ranks), or a part of the capture (--filter-time)."
+        )
     words = " ".join(str(error).split())[:300]
     return ExitCode.FAULT, (
         f"internal error of nsys-llm-recipes {__version__} ({type(error).__name__}: {words}); "

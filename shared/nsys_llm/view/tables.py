@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -12,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .text import counted, format_instant, format_value, shortened, told_apart
+from .text import counted, first_sentence, format_instant, format_value, shortened, told_apart
 
 #: Of a name; and of all names of a row, where it has several. None is cut below the last.
 _NAME_LENGTH: Final = 64
@@ -21,6 +22,8 @@ _LEAST_LENGTH: Final = 28
 #: Columns of sentences, which wrap and are cut much later.
 PROSE: Final = frozenset({"meaning", "reason", "told", "note", "baseline", "input"})
 _PROSE_LENGTH: Final = 200
+#: Likewise; of several sentences the first is shown, and never cut amid its numbers.
+ANSWERS: Final = frozenset({"answer"})
 _FORMULA: Final = frozenset("$\\")
 #: Integers stay integers beside a null.
 _NULLABLE: Final = {
@@ -63,11 +66,15 @@ class Field:
     def heading(self) -> str:
         """The column's name as people read it: the unit stands in the cells."""
         name = self.name
+        if self.unit == "ratio":
+            return _RATIO.sub(r"\1 / \2", name).replace("_", " ")
         for suffix in ("_ns", "_bytes", "_pct", "_gb_s", "_n"):
             name = name.removesuffix(suffix)
         return name.replace("_", " ") + (" %" if self.name.endswith("_pct") else "")
 
 
+#: The name of a ratio of a time and a median: `p99_p50`, `most_over_p50`, `p50_all_p50`.
+_RATIO: Final = re.compile(r"^(p50|.+?)_(?:over_)?((?:(?:all|others)_)?p50)$")
 #: What tells two columns apart that differ in their unit alone.
 _OF_UNIT: Final = {"ns": "time", "bytes": "size", "count": "count", "GB/s": "rate"}
 
@@ -259,6 +266,8 @@ def _cells(values: Sequence[Any], field: Field, length: int) -> list[tuple[str, 
     whole = [shown(value, field) for value in values]
     if field.numeric:
         return list(zip(whole, whole, strict=True))
+    if field.name in ANSWERS:
+        return [(first_sentence(text), text) for text in whole]
     if field.name in PROSE:
         return [(shortened(text, _PROSE_LENGTH), text) for text in whole]
     return list(zip(told_apart(whole, length), whole, strict=True))

@@ -28,6 +28,8 @@ _FIGURES: Final = 3
 _UNPRINTABLE: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]+"
 )
+#: What stands between two sentences; no number and no name has a blank after its full stop.
+NEXT_SENTENCE: Final = re.compile(r"(?<=\.)\s+(?=[A-Z`])")
 #: Ratios from which on a change is a factor.
 _TIMES: Final = 3.0
 
@@ -133,6 +135,11 @@ def spans(prose: str) -> list[tuple[bool, str]]:
         # A lone backtick opens nothing.
         parts[-2:] = ["`".join(parts[-2:])]
     return [(index % 2 == 1, part) for index, part in enumerate(parts) if part]
+
+
+def first_sentence(text: str) -> str:
+    """Return a text up to the first full stop that a new sentence follows."""
+    return NEXT_SENTENCE.split(cleaned(text), maxsplit=1)[0]
 
 
 def shortened(name: str, length: int = 60) -> str:

@@ -189,8 +189,13 @@ def test_a_call_inside_another_counts_as_the_outer_one(tmp_path):
     tables = tables_of(
         tmp_path / "out", trace.write_sqlite(tmp_path / "a.sqlite"), recipe="idle_gaps"
     )
-    found = dict(rows(tables["cause_sums"], "cause idle_ns"))
-    assert found == {"host_sync": 30, "host_no_cuda": 4, "launch_latency": 4, "launch_api": 2}
+    idle_by_cause = dict(rows(tables["cause_sums"], "cause idle_ns"))
+    assert idle_by_cause == {
+        "host_sync": 30,
+        "host_no_cuda": 4,
+        "launch_latency": 4,
+        "launch_api": 2,
+    }
 
 
 def test_the_phase_of_a_gap_is_where_its_time_went(tmp_path):
@@ -272,8 +277,8 @@ def test_the_whole_capture_has_idle_time_at_both_ends(tmp_path):
     names = "windowed_by window_start_ns window_end_ns busy_ns overhead_ns idle_ns gaps_n"
     # 1104 as before, 1000 before the first operation and 290 after the last.
     assert rows(tables["devices"], names) == [("capture", 0, 2600, 136, 70, 1104 + 1290, 15)]
-    found = dict(rows(tables["cause_sums"], "cause idle_ns"))
-    assert found["after_last"] == 290
+    idle_by_cause = dict(rows(tables["cause_sums"], "cause idle_ns"))
+    assert idle_by_cause["after_last"] == 290
     # The first was launched at 900 to 905; before, its thread was in no call.
     names = "start_ns end_ns before after cause cause_ns launch_latency_ns"
     assert rows(tables["gaps"], names)[0] == (0, 1000, None, "k0", "host_no_cuda", 900, 95)
@@ -289,8 +294,8 @@ def test_a_gap_in_pieces_has_the_causes_of_the_whole(tmp_path):
         tables = tables_of(tmp_path / str(start), path, options=words, recipe="idle_gaps")
         for cause, idle_ns in rows(tables["cause_sums"], "cause idle_ns"):
             whole[cause] = whole.get(cause, 0) + idle_ns
-    one = tables_of(tmp_path / "out", path, recipe="idle_gaps")["cause_sums"]
-    assert whole == dict(rows(one, "cause idle_ns"))
+    cause_sums = tables_of(tmp_path / "out", path, recipe="idle_gaps")["cause_sums"]
+    assert whole == dict(rows(cause_sums, "cause idle_ns"))
 
 
 def test_columns_without_a_value_are_null(tables):
@@ -314,8 +319,8 @@ def test_gaps_shorter_than_the_clocks_disagree_have_no_cause(tmp_path, seed, err
     kernels = tables["coverage"].set_index("op").loc["kernel"]
     names = ("early_start_n", "early_start_p99_ns", "early_start_max_ns")
     assert tuple(kernels[list(names)]) == ((200, error, error) if error else (0, 0, 0))
-    told = [text for text in capture_caveats(tables) if "launch call begins" in text]
-    assert len(told) == (1 if error else 0)
+    texts = [text for text in capture_caveats(tables) if "launch call begins" in text]
+    assert len(texts) == (1 if error else 0)
     # The window begins with the first kernel, so the first gap is none.
     sums = tables["cause_sums"].set_index("cause")["idle_ns"]
     assert sums.sum() == tables["devices"]["idle_ns"].sum() == sum(gaps[1:])
@@ -345,8 +350,8 @@ def idle_ns(trace, path):
 
 
 def test_a_slow_first_launch_loads_the_kernels_code(tmp_path):
-    told = idle_ns(launches(2_000_000, 5_000), tmp_path)
-    assert told == {"module_load": 2_000_000, "launch_api": 20 * 5_000}
+    by_cause = idle_ns(launches(2_000_000, 5_000), tmp_path)
+    assert by_cause == {"module_load": 2_000_000, "launch_api": 20 * 5_000}
 
 
 @pytest.mark.parametrize(
@@ -358,9 +363,9 @@ def test_a_slow_first_launch_loads_the_kernels_code(tmp_path):
     ],
 )
 def test_other_slow_launches_are_launches(first_ns, later_ns, first_again, tmp_path):
-    told = idle_ns(launches(first_ns, later_ns, first_again), tmp_path)
-    assert "module_load" not in told
-    assert told["launch_api"] >= first_ns + later_ns
+    by_cause = idle_ns(launches(first_ns, later_ns, first_again), tmp_path)
+    assert "module_load" not in by_cause
+    assert by_cause["launch_api"] >= first_ns + later_ns
 
 
 def test_first_launches_are_as_fast_as_others_where_all_are_slow(tmp_path):

@@ -27,8 +27,8 @@ def tables(request, demo, tmp_path_factory):
     return tables_of(folder / "out", *paths, options=words, recipe="idle_gaps")
 
 
-def found(tables, rule):
-    return [one for one in findings(tables) if one.rule == rule]
+def of_rule(tables, rule):
+    return [finding for finding in findings(tables) if finding.rule == rule]
 
 
 def gaps_of(tables, cause, rank=0, least_ns=100 * US):
@@ -45,9 +45,9 @@ def test_every_late_synchronisation_is_a_gap_and_a_finding(tables, demo):
     assert (late["host_sync_ns"] > 800 * US).all()
     assert set(late["api"]) == {"cudaStreamSynchronize"}
     assert set(late["nvtx_range"]) == {"sample"}
-    (one,) = found(tables, "idle_host_sync")
-    assert one.window_ns is not None
-    assert "`cudaStreamSynchronize`" in one.details
+    (finding,) = of_rule(tables, "idle_host_sync")
+    assert finding.window_ns is not None
+    assert "`cudaStreamSynchronize`" in finding.details
 
 
 def share_of(tables, cause):
@@ -61,7 +61,7 @@ def test_every_blocking_copy_is_a_gap_and_too_little_for_a_finding(tables, demo)
     assert set(copies["api"]) == {"cudaMemcpy"}
     assert (copies["sync_memop_ns"] > 400 * US / 2).all()
     assert share_of(tables, "sync_memop") < 1
-    assert not found(tables, "idle_sync_memop")
+    assert not of_rule(tables, "idle_sync_memop")
 
 
 def test_the_allocation_is_a_gap_and_too_little_for_a_finding(tables):
@@ -70,7 +70,7 @@ def test_the_allocation_is_a_gap_and_too_little_for_a_finding(tables):
         (api,) = gaps_of(tables, "alloc", rank, least_ns=500 * US)["api"]
         assert api == "cudaMalloc"
     assert share_of(tables, "alloc") < 1
-    assert not found(tables, "idle_alloc")
+    assert not of_rule(tables, "idle_alloc")
 
 
 def test_the_profiler_s_flush_is_taken_out_and_no_idle_time(tables):
@@ -78,15 +78,15 @@ def test_the_profiler_s_flush_is_taken_out_and_no_idle_time(tables):
     flushed = tables["gaps"]["profiler_overhead_ns"]
     assert flushed[flushed > 0].tolist() == [120 * US] * 4
     # 0.08 % of the time: the wall split has it, and no remark is worth it.
-    assert not found(tables, "profiler_in_gaps")
+    assert not of_rule(tables, "profiler_in_gaps")
 
 
 def test_the_schedule_between_steps_is_the_host_s(tables):
     work = gaps_of(tables, "host_no_cuda", least_ns=250 * US)
     assert set(work["nvtx_range"]) == {"schedule"}
-    (one,) = found(tables, "host_work")
-    assert "`schedule`" in one.details
-    assert "All ranks are idle at once" in one.details
+    (finding,) = of_rule(tables, "host_work")
+    assert "`schedule`" in finding.details
+    assert "All ranks are idle at once" in finding.details
 
 
 def test_findings_have_windows_that_lie_in_their_rank(tables):
@@ -94,16 +94,16 @@ def test_findings_have_windows_that_lie_in_their_rank(tables):
         rank: (low, high)
         for rank, low, high in rows(tables["devices"], "rank window_start_ns window_end_ns")
     }
-    for one in findings(tables):
-        assert one.severity in SEVERITIES
-        low, high = spans[one.rank]
-        if one.rule != "queued_gaps":  # those are too short to be listed
-            assert low <= one.window_ns[0] < one.window_ns[1] <= high
+    for finding in findings(tables):
+        assert finding.severity in SEVERITIES
+        low, high = spans[finding.rank]
+        if finding.rule != "queued_gaps":  # those are too short to be listed
+            assert low <= finding.window_ns[0] < finding.window_ns[1] <= high
 
 
 def test_ranks_that_do_the_same_are_not_told_apart(tables):
-    assert not found(tables, "late_rank")
-    assert all(one.ranks == (0, 1, 2, 3) for one in findings(tables))
+    assert not of_rule(tables, "late_rank")
+    assert all(finding.ranks == (0, 1, 2, 3) for finding in findings(tables))
 
 
 def test_the_answer_is_of_the_gpu_that_is_idle_most(tables):
@@ -141,10 +141,10 @@ def test_a_busy_gpu_has_no_finding(tmp_path):
 def test_short_gaps_before_late_launches_are_launch_bound(tmp_path):
     # 200 gaps of 15 us between kernels of 30 us: a third of the time.
     tables = run_on(tmp_path, busy(TraceBuilder(), 201, 15 * US, 30 * US))
-    (one,) = found(tables, "launch_bound")
-    assert one.severity == "high"
-    assert "`k` to `k`, 200 times, median 15 us." in one.details
-    assert "CUDA graphs" in one.recommendation
+    (finding,) = of_rule(tables, "launch_bound")
+    assert finding.severity == "high"
+    assert "`k` to `k`, 200 times, median 15 us." in finding.details
+    assert "CUDA graphs" in finding.recommendation
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_a_device_used_for_a_moment_does_not_make_a_finding_high(tmp_path):
     trace = busy(TraceBuilder(), 201, 30 * US)
     for at in (0, 90 * US):
         trace.kernel("p2p", start_ns=at, end_ns=at + US, launch=(at - 9, at - 8), device_id=1)
-    (one,) = findings(run_on(tmp_path, trace))
+    (finding,) = findings(run_on(tmp_path, trace))
     # 30 of 1030 us, and not 89 of 91.
-    assert (one.severity, one.device_id) == ("low", 0)
+    assert (finding.severity, finding.device_id) == ("low", 0)
 
 
 @pytest.mark.parametrize(("wait_us", "severity"), [(9, None), (12, "low"), (40, "medium")])
@@ -173,8 +173,8 @@ def test_a_wait_is_worth_what_it_takes(tmp_path, wait_us, severity):
         trace.kernel("k", start_ns=at, end_ns=at + MS, launch=(at - 900, at - 100))
         trace.api("cudaStreamSynchronize_v3020", start_ns=at, end_ns=at + MS + wait_us * US)
         at += MS + wait_us * US + 1000
-    found_ones = found(run_on(tmp_path, trace), "idle_host_sync")
-    assert [one.severity for one in found_ones] == ([severity] if severity else [])
+    found_ones = of_rule(run_on(tmp_path, trace), "idle_host_sync")
+    assert [finding.severity for finding in found_ones] == ([severity] if severity else [])
 
 
 def test_gaps_between_queued_operations_are_not_the_host_s(tmp_path):
@@ -185,7 +185,7 @@ def test_gaps_between_queued_operations_are_not_the_host_s(tmp_path):
         trace.kernel("k", start_ns=times[0], end_ns=times[1], launch=lead)
         at += 45 * US
     tables = run_on(tmp_path, trace)
-    assert [one.rule for one in findings(tables)] == ["queued_gaps"]
+    assert [finding.rule for finding in findings(tables)] == ["queued_gaps"]
 
 
 def test_a_rank_that_idles_more_is_named_with_its_cause(tmp_path):
@@ -194,11 +194,11 @@ def test_a_rank_that_idles_more_is_named_with_its_cause(tmp_path):
         for rank, gap in enumerate((20 * US, 20 * US, 400 * US))
     ]
     tables = run_on(tmp_path, *traces)
-    (one,) = found(tables, "host_work")
+    (finding,) = of_rule(tables, "host_work")
     # 19 times 400 us in 27.6 ms, against 19 times 20 in 20.4 ms.
-    assert (one.rank, one.severity, one.cause) == (2, "high", "host_no_cuda")
-    assert one.gain.gain_ns == 19 * 400 * US
-    assert "the median of the others loses 380 us" in one.details
+    assert (finding.rank, finding.severity, finding.cause) == (2, "high", "host_no_cuda")
+    assert finding.gain.gain_ns == 19 * 400 * US
+    assert "the median of the others loses 380 us" in finding.details
     assert any("no clock" in text for text in caveats(tables))
 
 
@@ -216,27 +216,27 @@ def test_one_rank_that_works_while_the_others_idle_is_named(tmp_path, early_us):
                 trace.kernel("s", start_ns=at + MS, end_ns=at + 3 * MS)
         traces.append(trace.kernel("k", start_ns=30 * MS, end_ns=31 * MS))
     tables = run_on(tmp_path, *traces)
-    (one,) = found(tables, "late_rank")
+    (finding,) = of_rule(tables, "late_rank")
     # 10 times 2 of 31 ms.
-    assert (one.culprit, one.severity, one.gain.gain_ns) == ("rank:1", "high", 20 * MS)
-    assert one.rank != 1
-    assert one.window_ns == (MS, 3 * MS)
+    assert (finding.culprit, finding.severity, finding.gain.gain_ns) == ("rank:1", "high", 20 * MS)
+    assert finding.rank != 1
+    assert finding.window_ns == (MS, 3 * MS)
     # Kernels that start before their launches show by how much clocks are off, on two ranks each.
-    assert ("Clocks agree to 5 us." in one.details) == any(early_us)
-    assert ("Clocks agree" in one.details) == any(early_us)
+    assert ("Clocks agree to 5 us." in finding.details) == any(early_us)
+    assert ("Clocks agree" in finding.details) == any(early_us)
     # The hosts of the others launch nothing because they wait: they are not to blame.
-    assert not found(tables, "host_work")
+    assert not of_rule(tables, "host_work")
 
 
 def test_hosts_that_are_late_on_all_ranks_are_to_blame(tmp_path):
     traces = [busy(TraceBuilder(hostname="n", system_clock_ns=7), 10, 2 * MS, MS) for _ in range(3)]
     tables = run_on(tmp_path, *traces)
-    (one,) = found(tables, "host_work")
-    assert one.gain.gain_ns == 9 * 2 * MS
-    assert one.ranks == (0, 1, 2)
-    assert "All ranks are idle at once for 64.3 % of the time" in one.details
-    assert "Clocks agree" not in one.details
-    assert not found(tables, "late_rank")
+    (finding,) = of_rule(tables, "host_work")
+    assert finding.gain.gain_ns == 9 * 2 * MS
+    assert finding.ranks == (0, 1, 2)
+    assert "All ranks are idle at once for 64.3 % of the time" in finding.details
+    assert "Clocks agree" not in finding.details
+    assert not of_rule(tables, "late_rank")
 
 
 def test_copies_that_left_nothing_on_the_gpu_make_idle_time_a_bound(tmp_path):
@@ -244,15 +244,15 @@ def test_copies_that_left_nothing_on_the_gpu_make_idle_time_a_bound(tmp_path):
     for number in range(12):
         trace.api("cudaMemcpyAsync_v3020", start_ns=MS + number * 9, end_ns=MS + number * 9 + 5)
     tables = run_on(tmp_path, trace)
-    (one,) = found(tables, "copies_not_traced")
-    assert "Of 12 calls that copy or fill on rank 0, 0 left" in one.details
+    (finding,) = of_rule(tables, "copies_not_traced")
+    assert "Of 12 calls that copy or fill on rank 0, 0 left" in finding.details
 
 
 def test_idle_time_without_launches_is_told_and_not_explained(tmp_path):
     trace = TraceBuilder()
     for number in range(10):
         trace.kernel("k", start_ns=2 * MS * number, end_ns=2 * MS * number + MS)
-    rules = [one.rule for one in findings(run_on(tmp_path, trace))]
+    rules = [finding.rule for finding in findings(run_on(tmp_path, trace))]
     assert rules == ["idle_without_launch"]
 
 
@@ -276,8 +276,8 @@ def test_a_gpu_that_copies_is_not_idle(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(("short_us", "told"), [(9, False), (12, True)])
-def test_idle_time_that_is_not_compared_is_said(tmp_path, short_us, told):
+@pytest.mark.parametrize(("short_us", "is_reported"), [(9, False), (12, True)])
+def test_idle_time_that_is_not_compared_is_said(tmp_path, short_us, is_reported):
     # 100 us of idle time in long gaps, and some in gaps of 0.5 us, which are not compared.
     traces = []
     for _ in range(2):
@@ -287,7 +287,7 @@ def test_idle_time_that_is_not_compared_is_said(tmp_path, short_us, told):
             at += US + length
         traces.append(trace.kernel("k", start_ns=at, end_ns=at + US))
     told_texts = [text for text in caveats(run_on(tmp_path, *traces)) if "in shorter ones" in text]
-    assert len(told_texts) == told
+    assert len(told_texts) == is_reported
     assert all(f"up to {short_us} us of a rank's" in text for text in told_texts)
 
 
@@ -311,7 +311,7 @@ def test_of_two_ranks_all_of_the_difference_is_told_with_its_cause(tmp_path, mor
         for rank, gap in enumerate(gaps)
     ]
     tables = run_on(tmp_path, *traces)
-    (one,) = found(tables, "host_work")
-    assert one.rank == 1
-    assert one.gain.gain_ns == 19 * gaps[1]
-    assert one.numbers["other_ranks_median_ns"] == 19 * gaps[0]
+    (finding,) = of_rule(tables, "host_work")
+    assert finding.rank == 1
+    assert finding.gain.gain_ns == 19 * gaps[1]
+    assert finding.numbers["other_ranks_median_ns"] == 19 * gaps[0]

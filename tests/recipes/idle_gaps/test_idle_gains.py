@@ -35,11 +35,11 @@ def check(tables):
     """Check all findings, and that each is on the GPU that loses most, in the engine's amounts."""
     every = findings(tables)
     check_findings(every, tables)
-    rules = [one.rule for one in every]
+    rules = [finding.rule for finding in every]
     assert len(rules) == len(set(rules))
     wall = tables["wall"]
     idle = wall[wall["wall_class"] == "idle"].set_index(["rank", "device_id"])
-    by_rule = {one.rule: one for one in every}
+    by_rule = {finding.rule: finding for finding in every}
     late = by_rule.get("launch_bound") or by_rule.get("host_work")
     for rule, causes in (*LEVERS.items(), (late and late.rule, HOST_CAUSES)):
         of_causes = idle[idle["detail"].isin(causes)]
@@ -63,11 +63,11 @@ def test_the_demo(tmp_path, side):
 @pytest.mark.traces
 @pytest.mark.parametrize("name", TRACES)
 def test_real_ranks(traces, name):
-    found = check(quick("idle_gaps", Path(traces / f"{name}.sqlite")))
+    by_rule = check(quick("idle_gaps", Path(traces / f"{name}.sqlite")))
     # The host is late: SQL without our code says 8 % of the wall before the change.
-    (host,) = found.keys() & {"launch_bound", "host_work"}
+    (host,) = by_rule.keys() & {"launch_bound", "host_work"}
     # The two send and receive, and are idle at once: that is no bubble of a pipeline.
-    assert "bubble" not in found[host].title
+    assert "bubble" not in by_rule[host].title
 
 
 def random_rank(rng, rank):
@@ -101,23 +101,23 @@ def test_random_hosts_lose_what_was_planted(tmp_path, seed):
         trace.write_sqlite(tmp_path / f"rank{number}.sqlite")
         for number, (trace, _, _) in enumerate(ranks)
     ]
-    found = check(quick("idle_gaps", *paths))
+    by_rule = check(quick("idle_gaps", *paths))
     for rule, causes in LEVERS.items():
         lost = [sum(planted.get(cause, 0) for cause in causes) for _, planted, _ in ranks]
         worst = int(np.argmax(lost))
-        if rule in found:
-            assert found[rule].gain.gain_ns == lost[worst]
+        if rule in by_rule:
+            assert by_rule[rule].gain.gain_ns == lost[worst]
         else:
             assert lost[worst] < ranks[worst][2] / 100
     late = [sum(planted.get(cause, 0) for cause in HOST_CAUSES) for _, planted, _ in ranks]
     worst = int(np.argmax(late))
-    assert {"launch_bound", "host_work"} & found.keys() or late[worst] < ranks[worst][2] / 100
+    assert {"launch_bound", "host_work"} & by_rule.keys() or late[worst] < ranks[worst][2] / 100
 
 
 def span_ns(program):
     """Return how long the GPUs of a simulated job are at work."""
-    every = [one for rank in simulate(program).operations for one in rank]
-    return max(one.end for one in every) - min(one.start for one in every)
+    every = [op for rank in simulate(program).operations for op in rank]
+    return max(op.end for op in every) - min(op.start for op in every)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -127,19 +127,19 @@ def test_a_wait_that_goes_away_gains_what_lies_between_its_idle_time_and_all_of_
 ):
     program = sync_in_step(seed=seed, launches_n=launches_n)
     write_profiles(simulate(program), tmp_path)
-    one = check(quick("idle_gaps", tmp_path))["idle_host_sync"]
+    finding = check(quick("idle_gaps", tmp_path))["idle_host_sync"]
     truth_ns = span_ns(program) - span_ns(without_fault(program, "sync"))
     # Waits at the ends of steps stay.
-    assert not one.gain.is_bound
-    assert 0 < truth_ns <= one.numbers["all_idle_ns"]
+    assert not finding.gain.is_bound
+    assert 0 < truth_ns <= finding.numbers["all_idle_ns"]
 
 
 @pytest.mark.parametrize("call_ns", [100, 1_000, 3_000])
 def test_faster_launches_gain_less_than_the_gaps_between_queued_kernels(tmp_path, call_ns):
     program = balanced_launches()
     write_profiles(simulate(program), tmp_path)
-    one = check(quick("idle_gaps", tmp_path))["queued_gaps"]
+    finding = check(quick("idle_gaps", tmp_path))["queued_gaps"]
     gained_ns = span_ns(program) - span_ns(with_launch_price(program, call_ns))
-    assert one.gain.is_bound
-    assert 0 < gained_ns < one.gain.gain_ns
-    assert "faster launches gain less than this" in one.recommendation
+    assert finding.gain.is_bound
+    assert 0 < gained_ns < finding.gain.gain_ns
+    assert "faster launches gain less than this" in finding.recommendation

@@ -75,10 +75,10 @@ def test_causes_have_the_buckets_of_their_gaps(tables):
 def test_a_bucket_s_edge_belongs_to_the_bucket_above(tmp_path):
     trace = TraceBuilder()
     edges = [5_000, 20_000, 100_000, 1_000_000, 10_000_000]
-    at, found = 0, []
+    at, gaps = 0, []
     for length in [edge - below for edge in edges for below in (1, 0)]:
         trace.kernel("k", start_ns=at, end_ns=at + 1)
-        found.append((at + 1, length))
+        gaps.append((at + 1, length))
         at += 1 + length
     trace.kernel("k", start_ns=at, end_ns=at + 1)
     tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
@@ -117,9 +117,9 @@ def test_patterns_that_do_not_fit_are_one_row(tables, tmp_path):
     for number in range(6):
         trace.kernel(f"k{number}", start_ns=10 * number, end_ns=10 * number + 9 - number)
     path = trace.write_sqlite(tmp_path / "a.sqlite")
-    found = idle(tmp_path, path, options=["--top", "2"])["patterns"]
+    patterns = idle(tmp_path, path, options=["--top", "2"])["patterns"]
     # Gaps of 1, 2, 3, 4 and 5 ns.
-    assert rows(found, "before after gaps_n total_ns p50_ns") == [
+    assert rows(patterns, "before after gaps_n total_ns p50_ns") == [
         ("k4", "k5", 1, 5, 5.0),
         ("k3", "k4", 1, 4, 4.0),
         (None, None, 3, 6, None),
@@ -170,8 +170,8 @@ def test_ranks_stand_still_together_only_where_every_rank_is_known(tmp_path):
             # What this graph ran was not recorded: it may have run from 10 to 20.
             trace.api("cudaGraphLaunch_v10000", start_ns=9, end_ns=10)
         paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
-    found = idle(tmp_path, *paths[:2])["common_idle"]
-    assert rows(found, "kind intervals_n total_ns") == [("all idle", 1, 10)]
+    common_idle = idle(tmp_path, *paths[:2])["common_idle"]
+    assert rows(common_idle, "kind intervals_n total_ns") == [("all idle", 1, 10)]
     assert idle(tmp_path / "all", *paths)["common_idle"].empty
 
 
@@ -213,8 +213,8 @@ def test_ranks_of_one_report_share_its_clock(tmp_path):
         trace.process(pid=pid, name="p")
         trace.kernel("a", start_ns=0, end_ns=4, pid=pid).kernel("a", start_ns=9, end_ns=11, pid=pid)
     path = trace.write_sqlite(tmp_path / "a.sqlite")
-    found = idle(tmp_path, path, options=["--disable-alignment"])["common_idle"]
-    assert rows(found, "kind clock total_ns") == [("all idle", "one profile", 5)]
+    common_idle = idle(tmp_path, path, options=["--disable-alignment"])["common_idle"]
+    assert rows(common_idle, "kind clock total_ns") == [("all idle", "one profile", 5)]
 
 
 def test_one_rank_has_nothing_in_common(tmp_path):
@@ -262,7 +262,7 @@ def test_an_idle_map_shows_all_ranks_at_once_though_each_uses_another_device(tmp
     names = ["rank0", "rank1, device 1", "rank1, device 5"]
     assert parts["rank_device"].drop_duplicates().tolist() == names
     sections = load_manifest("idle_gaps").sections
-    (spec,) = next(one.charts for one in sections if one.table == "idle_map")
+    (spec,) = next(section.charts for section in sections if section.table == "idle_map")
     plot = draw(parts, fields, spec).to_plotly_json()
     assert "updatemenus" not in plot["layout"]
     assert plot["data"][0]["y"] == names
@@ -401,8 +401,8 @@ def test_names_follow_the_option(tmp_path):
     trace = TraceBuilder().kernel("void ns::k<int>(int)", start_ns=0, end_ns=4)
     trace.kernel("void ns::k<int>(int)", start_ns=9, end_ns=12)
     path = trace.write_sqlite(tmp_path / "a.sqlite")
-    found = idle(tmp_path, path, options=["--base"])
-    assert rows(found["gaps"], "before after") == [("k", "k")]
+    frames = idle(tmp_path, path, options=["--base"])
+    assert rows(frames["gaps"], "before after") == [("k", "k")]
 
 
 def test_only_some_gaps_are_listed_and_all_are_counted(tmp_path):

@@ -18,7 +18,10 @@ def test_all_ranks_together_and_each_rank_that_is_missing():
     every, alone = common_intervals([spans((0, 6)), spans((2, 9)), spans((4, 8))], (0, 10))
     # 4-6 all three; 2-4 ranks 0 and 1, so 2 is missing; 6-8 ranks 1 and 2, so 0 is.
     assert every.tolist() == [[4, 6]]
-    assert {rank: one.tolist() for rank, one in alone.items()} == {2: [[2, 4]], 0: [[6, 8]]}
+    assert {rank: intervals.tolist() for rank, intervals in alone.items()} == {
+        2: [[2, 4]],
+        0: [[6, 8]],
+    }
 
 
 def test_nothing_counts_outside_the_span():

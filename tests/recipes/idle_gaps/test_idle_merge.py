@@ -54,10 +54,10 @@ def test_the_order_of_merging_changes_nothing(results):
 
 def test_merging_is_associative_and_has_an_identity(results):
     _, parts = results
-    one, two, three = (part.partial for part in parts[:3])
+    first, two, three = (part.partial for part in parts[:3])
     merge = ANALYSIS.merge
-    left = merge([merge([one, two]), ANALYSIS.partial(), three])
-    right = merge([one, merge([three, two])])
+    left = merge([merge([first, two]), ANALYSIS.partial(), three])
+    right = merge([first, merge([three, two])])
     assert left.ranks.keys() == right.ranks.keys()
     assert left.pattern_lengths.names == right.pattern_lengths.names
     for name in ("group", "value", "count"):

@@ -93,7 +93,7 @@ def test_choosing_the_longest_is_associative_and_knows_no_order():
     whole = few_longest(gaps)
     assert whole == few_longest(gaps[::-1])
     assert whole == few_longest([*few_longest(gaps[7:]), *few_longest(gaps[:7])])
-    assert [one.end_ns - one.start_ns for one in whole] == [9, 9, 9, 8, 8]
+    assert [gap.end_ns - gap.start_ns for gap in whole] == [9, 9, 9, 8, 8]
 
 
 def test_a_rank_without_known_idle_time_has_no_drawing(tmp_path):

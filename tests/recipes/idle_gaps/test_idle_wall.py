@@ -59,16 +59,18 @@ def test_idle_time_is_the_same_in_both_on_every_device(seed, options, tmp_path):
     for device, cause, ns in rows(tables["rank_causes"], "device_id cause idle_ns"):
         causes[device, cause] = causes.get((device, cause), 0) + ns
     wall = rows(tables["wall"], "device_id wall_class detail time_ns")
-    told = {(device, detail): ns for device, name, detail, ns in wall if name == "idle" and detail}
-    assert told == {key: ns for key, ns in causes.items() if ns}
+    by_detail = {
+        (device, detail): ns for device, name, detail, ns in wall if name == "idle" and detail
+    }
+    assert by_detail == {key: ns for key, ns in causes.items() if ns}
     spans = dict(rows(tables["wall"], "device_id span_ns"))
     for device, window_ns, overhead_ns, idle_ns in rows(
         tables["devices"], "device_id window_ns overhead_ns idle_ns"
     ):
         assert spans[device] == window_ns
-        assert sum(ns for own, _, _, ns in wall if own == device) == window_ns
+        assert sum(ns for gpu, _, _, ns in wall if gpu == device) == window_ns
         sums = {
-            name: sum(ns for own, one, _, ns in wall if (own, one) == (device, name))
+            name: sum(ns for gpu, wall_class, _, ns in wall if (gpu, wall_class) == (device, name))
             for name in ("profiler", "idle")
         }
         assert sums == {"profiler": overhead_ns, "idle": idle_ns}

@@ -61,7 +61,7 @@ def common_idle(intervals):
     return frame_of("common_idle", rows, "idle_gaps")
 
 
-def found(intervals):
+def rules_of(intervals):
     rows = [
         {
             "rank": rank,
@@ -80,7 +80,7 @@ def found(intervals):
         "files": frame_of("files", files, "idle_gaps"),
         "coverage": frame_of("coverage", [], "idle_gaps"),
     }
-    late = [one.rule for one in late_rank_findings(tables, PipelineRanks())]
+    late = [finding.rule for finding in late_rank_findings(tables, PipelineRanks())]
     return [*late, *(["all idle"] if together_words(tables)[0] else [])]
 
 
@@ -88,7 +88,7 @@ def found(intervals):
 def test_chance_is_the_product_of_the_shares(seed):
     rng = np.random.default_rng(seed)
     ranks = independent(rng, 3, 2_000, 0.4)
-    idle = [total_length_ns(one) / LENGTH for one in ranks]
+    idle = [total_length_ns(intervals) / LENGTH for intervals in ranks]
     chances = intervals_by_chance(ranks, (0, LENGTH))
     assert chances.every.share == pytest.approx(idle[0] * idle[1] * idle[2])
     assert chances.alone[1].share == pytest.approx(idle[0] * (1 - idle[1]) * idle[2])
@@ -101,28 +101,28 @@ def test_chance_is_the_product_of_the_shares(seed):
 
 def test_independent_ranks_are_never_said_to_wait_for_one():
     rng = np.random.default_rng(11)
-    told, noticeable_n = [], 0
+    rules, noticeable_n = [], 0
     for _ in range(50):
         ranks_n, intervals_n = int(rng.integers(3, 6)), int(rng.integers(20, 300))
         ranks = independent(rng, ranks_n, intervals_n, rng.uniform(0.2, 0.7))
         noticeable_n += (common_idle(ranks)["total_pct"] >= 5).any()
-        told += found(ranks)
-    assert told == []
+        rules += rules_of(ranks)
+    assert rules == []
     # Their share alone would have been worth a finding.
     assert noticeable_n > 25
 
 
 def test_independent_ranks_of_one_period_are_never_said_to_wait_for_one():
-    told = []
+    rules = []
     for seed in range(30):
         rng = np.random.default_rng(seed)
         period, ranks = LENGTH // 50, []
         for _ in range(4):
             starts = rng.integers(period) + period * np.arange(-1, 51)
             ranks.append(np.stack((starts, starts + period // 2), 1))
-        told += found([np.clip(one, 0, LENGTH) for one in ranks])
+        rules += rules_of([np.clip(spans, 0, LENGTH) for spans in ranks])
     # Equal phases happen: once in a hundred times for each of two rules.
-    assert len(told) <= 2
+    assert len(rules) <= 2
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -133,5 +133,5 @@ def test_ranks_that_wait_for_one_are_found(seed):
     alone = rng.integers(20_000, 40_000, 90)
     waiting = np.stack((ends - alone + rng.integers(0, 900, 90), ends), 1)
     nothing = np.empty((0, 2), dtype=np.int64)
-    assert found([waiting, nothing, waiting + 100, waiting + 200]) == ["late_rank"]
-    assert found([waiting, waiting + 100, waiting + 200]) == ["all idle"]
+    assert rules_of([waiting, nothing, waiting + 100, waiting + 200]) == ["late_rank"]
+    assert rules_of([waiting, waiting + 100, waiting + 200]) == ["all idle"]

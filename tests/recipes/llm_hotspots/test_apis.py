@@ -30,7 +30,7 @@ def planted():
     return trace.api(QUERY, start_ns=28, end_ns=33, tid=102)
 
 
-def found(tmp_path, *options, trace=None):
+def api_tables(tmp_path, *options, trace=None):
     path = (trace or planted()).write_sqlite(tmp_path / "t.sqlite")
     return tables_of(tmp_path / "o", path, options=options)
 
@@ -39,7 +39,7 @@ TIMES = "total_ns thread_union_ns union_ns hidden_ns outside_ns exposed_ns"
 
 
 def test_each_function_s_time_is_split_into_hidden_outside_and_exposed(tmp_path):
-    apis = found(tmp_path)["apis"]
+    apis = api_tables(tmp_path)["apis"]
     assert rows(apis, f"api class calls_n {TIMES}") == [
         # [6, 18) and [10, 16) of two threads: 18 ns of threads, 12 ns of time, idle from 15 on.
         ("cudaStreamSynchronize", "host_block", 2, 18, 18, 12, 9, 0, 3),
@@ -53,7 +53,7 @@ def test_each_function_s_time_is_split_into_hidden_outside_and_exposed(tmp_path)
 
 
 def test_each_rank_s_functions_tell_their_threads_and_where_the_longest_call_is(tmp_path):
-    apis = found(tmp_path)["rank_apis"]
+    apis = api_tables(tmp_path)["rank_apis"]
     assert rows(apis, "rank api threads_n longest_start_ns broken_n") == [
         (0, "cudaStreamSynchronize", 2, 6, 0),
         (0, "cudaEventQuery", 1, 28, 0),
@@ -64,7 +64,7 @@ def test_each_rank_s_functions_tell_their_threads_and_where_the_longest_call_is(
 
 
 def test_classes_have_a_steady_part_without_the_first_quarter_of_the_window(tmp_path):
-    classes = found(tmp_path)["api_classes"]
+    classes = api_tables(tmp_path)["api_classes"]
     # The window is [5, 30); a quarter of it, in whole ns, is 6: steady is [11, 30).
     assert set(rows(classes, "window_ns steady_window_ns")) == {(25, 19)}
     # One launch starts in it, two polls, and no wait.
@@ -78,7 +78,7 @@ def test_classes_have_a_steady_part_without_the_first_quarter_of_the_window(tmp_
 
 
 def test_a_wait_that_the_gpu_comes_out_of_idle_has_drained_it(tmp_path):
-    classes = found(tmp_path)["api_classes"]
+    classes = api_tables(tmp_path)["api_classes"]
     # The gap [15, 25) begins in the waits, together [6, 18), and outlasts them.
     assert rows(classes, "class drained_gaps_n drained_ns") == [
         ("host_block", 1, 10),
@@ -94,13 +94,13 @@ def test_functions_of_one_class_share_its_unions(tmp_path):
     trace.api("cudaMalloc_v3020", start_ns=0, end_ns=10)
     trace.api("cuMemCreate", start_ns=2, end_ns=6)
     trace.api("cudaHostAlloc_v3020", start_ns=8, end_ns=12, tid=101)
-    classes = found(tmp_path, trace=trace)["api_classes"]
+    classes = api_tables(tmp_path, trace=trace)["api_classes"]
     names = "class functions_n threads_n calls_n total_ns thread_union_ns union_ns"
     assert rows(classes, names) == [("alloc", 3, 2, 3, 18, 14, 12)]
 
 
 def test_a_time_window_cuts_sums_and_counts_the_calls_that_start_in_it(tmp_path):
-    tables = found(tmp_path, "--filter-time", "8/14")
+    tables = api_tables(tmp_path, "--filter-time", "8/14")
     # [8, 14) of [6, 18), [10, 14) of [10, 16) and 1 ns of the poll; the GPU is busy throughout.
     assert rows(tables["apis"], f"api calls_n {TIMES}") == [
         ("cudaStreamSynchronize", 1, 10, 10, 6, 6, 0, 0),
@@ -114,7 +114,7 @@ def test_a_time_window_cuts_sums_and_counts_the_calls_that_start_in_it(tmp_path)
 def test_a_range_chooses_the_calls_that_its_thread_starts_inside(tmp_path):
     # [3, 7) on thread 100: the first launch and the wait, whole.
     trace = planted().nvtx("step", 3, 7)
-    apis = found(tmp_path, "--filter-nvtx", "step", trace=trace)["apis"]
+    apis = api_tables(tmp_path, "--filter-nvtx", "step", trace=trace)["apis"]
     assert rows(apis, "api calls_n total_ns hidden_ns") == [
         ("cudaStreamSynchronize", 1, 12, 9),
         ("cudaLaunchKernel", 1, 2, 0),
@@ -137,7 +137,7 @@ def test_steps_choose_calls_of_all_threads(tmp_path, options, expected):
     trace = planted()
     for start_ns in (0, 10, 20):
         trace.nvtx("step", start_ns, start_ns + 4)
-    apis = found(tmp_path, *options, trace=trace)["apis"]
+    apis = api_tables(tmp_path, *options, trace=trace)["apis"]
     assert rows(apis, "api calls_n") == expected
 
 
@@ -158,7 +158,7 @@ def test_functions_over_all_ranks_have_the_percentiles_of_all_calls(tmp_path):
 
 def test_broken_calls_are_counted_and_in_no_sum(tmp_path):
     trace = planted().api(SYNC, start_ns=9, end_ns=8).api("cudaFree_v3020", start_ns=4, end_ns=1)
-    tables = found(tmp_path, trace=trace)
+    tables = api_tables(tmp_path, trace=trace)
     assert rows(tables["apis"], "api calls_n total_ns broken_n max_ns") == [
         ("cudaStreamSynchronize", 2, 18, 1, 12),
         ("cudaEventQuery", 2, 9, 0, 5),
@@ -171,7 +171,7 @@ def test_broken_calls_are_counted_and_in_no_sum(tmp_path):
 
 
 def test_a_report_without_api_calls_has_no_rows_about_them(tmp_path):
-    tables = found(tmp_path, trace=TraceBuilder().kernel("k", start_ns=0, end_ns=5))
+    tables = api_tables(tmp_path, trace=TraceBuilder().kernel("k", start_ns=0, end_ns=5))
     for name in ("apis", "rank_apis", "api_classes", "kernel_launches", "os_waits", "callstacks"):
         assert len(tables[name]) == 0, name
 
@@ -179,7 +179,7 @@ def test_a_report_without_api_calls_has_no_rows_about_them(tmp_path):
 def test_the_gpu_is_busy_with_what_a_range_leaves_out_too(tmp_path):
     # Only the second kernel is chosen; the call in [12, 14) is hidden behind the first.
     trace = planted().nvtx("step", 12, 22).api("cudaFree_v3020", start_ns=12, end_ns=14)
-    apis = found(tmp_path, "--filter-nvtx", "step", trace=trace)["apis"]
+    apis = api_tables(tmp_path, "--filter-nvtx", "step", trace=trace)["apis"]
     assert rows(apis, "api hidden_ns exposed_ns") == [
         ("cudaFree", 2, 0),
         ("cudaLaunchKernel", 0, 2),

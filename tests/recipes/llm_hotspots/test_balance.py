@@ -42,16 +42,16 @@ def tables(tmp_path_factory):
 
 
 def test_imbalance_compares_all_ranks_and_counts_an_absent_one_as_zero(tables):
-    found = {(row[0], row[1]): row[2:] for row in rows(tables["imbalance"], IMBALANCE)}
+    imbalance = {(row[0], row[1]): row[2:] for row in rows(tables["imbalance"], IMBALANCE)}
     # Compute: 10, 10, 14, 5 -> median 10, 4 above it. Communication: 8, 8, 2, 8.
-    assert found["total", "compute"] == (False, 4, 4, 39, 5, 10.0, 14, 3, 2, 2, 1.4, 4)
-    assert found["total", "communication"] == (True, 4, 4, 26, 2, 8.0, 8, 2, 0, 2, 1.0, 0)
+    assert imbalance["total", "compute"] == (False, 4, 4, 39, 5, 10.0, 14, 3, 2, 2, 1.4, 4)
+    assert imbalance["total", "communication"] == (True, 4, 4, 26, 2, 8.0, 8, 2, 0, 2, 1.0, 0)
     # GEMM: 0, 10, 10, 14. m: 5 on rank 3 alone, so the median is 0 and has no ratio.
-    assert found["kernel", GEMM] == (False, 3, 4, 34, 0, 10.0, 14, 3, 2, 2, 1.4, 4)
-    assert found["kernel", "m"] == (False, 1, 4, 5, 0, 0.0, 5, 0, 3, 3, None, 5)
-    assert found["category", "communication"] == found["total", "communication"]
-    assert found["category", "unmatched"] == found["kernel", "m"]
-    assert len(found) == 2 + 3 + 3
+    assert imbalance["kernel", GEMM] == (False, 3, 4, 34, 0, 10.0, 14, 3, 2, 2, 1.4, 4)
+    assert imbalance["kernel", "m"] == (False, 1, 4, 5, 0, 0.0, 5, 0, 3, 3, None, 5)
+    assert imbalance["category", "communication"] == imbalance["total", "communication"]
+    assert imbalance["category", "unmatched"] == imbalance["kernel", "m"]
+    assert len(imbalance) == 2 + 3 + 3
 
 
 IMBALANCE = (
@@ -94,8 +94,8 @@ def test_sums_of_imbalance_are_those_of_the_other_tables(tables):
 
 
 def test_processes_say_what_each_rank_is_and_has(tables):
-    found = {name: column[3] for name, column in plain(tables["processes"]).items()}
-    assert found == {
+    process = {name: column[3] for name, column in plain(tables["processes"]).items()}
+    assert process == {
         "rank": 3,
         "file": "rank3",
         "host": "node1",
@@ -121,9 +121,9 @@ def test_processes_say_what_each_rank_is_and_has(tables):
 
 def test_one_rank_has_no_suspect(tmp_path):
     TraceBuilder().kernel("a", start_ns=0, end_ns=3).write_sqlite(tmp_path / "t.sqlite")
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
+    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
     columns = "scope least_rank most_rank suspect_rank most_over_p50 excess_ns"
-    assert rows(found["imbalance"], columns)[0] == ("total", 0, 0, None, 1.0, 0)
+    assert rows(frames["imbalance"], columns)[0] == ("total", 0, 0, None, 1.0, 0)
 
 
 def test_overlap_is_told_in_parts_that_add_up_to_busy_time(tmp_path):
@@ -133,15 +133,15 @@ def test_overlap_is_told_in_parts_that_add_up_to_busy_time(tmp_path):
     trace.kernel(NCCL, start_ns=20, end_ns=21)
     trace.graph_launch([("g", 30, 37)], launch=(25, 26), mode="graph")
     trace.kernel(GEMM, start_ns=35, end_ns=40, stream_id=8).write_sqlite(tmp_path / "t.sqlite")
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
+    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
     # 0-6 compute, 6-8 both, 8-10 all three, 10-12 communication and copy, 12-14 and 20-21
     # communication; 30-37 is the graph's, 37-40 compute.
-    assert rows(found["overlap"], PARTS) == [(6 + 3, 2 + 1, 0, 2, 0, 2, 2, 7)]
-    assert found["overlap"]["busy_ns"].tolist() == found["devices"]["busy_ns"].tolist() == [25]
+    assert rows(frames["overlap"], PARTS) == [(6 + 3, 2 + 1, 0, 2, 0, 2, 2, 7)]
+    assert frames["overlap"]["busy_ns"].tolist() == frames["devices"]["busy_ns"].tolist() == [25]
     columns = "compute_ns communication_ns copy_ns exposed_communication_ns"
-    assert rows(found["overlap"], columns) == [(10 + 5, 8 + 1, 4, 2 + 1 + 2)]
+    assert rows(frames["overlap"], columns) == [(10 + 5, 8 + 1, 4, 2 + 1 + 2)]
     columns = "exposed_communication_pct exposed_busy_pct exposed_start_ns exposed_end_ns"
-    assert rows(found["overlap"], columns) == [(100 * 5 / 9, 20.0, 10, 14)]
+    assert rows(frames["overlap"], columns) == [(100 * 5 / 9, 20.0, 10, 14)]
 
 
 OPS = st.lists(
@@ -172,10 +172,10 @@ def test_busy_time_is_the_sum_of_its_parts_whatever_runs(ops, window):
     options = [] if window is None else ["--filter-time", f"{low}/{high}"]
     with tempfile.TemporaryDirectory() as name:
         path = trace.write_sqlite(Path(name, "t.sqlite"))
-        found = tables_of(Path(name, "o"), path, options=options)
-    (parts,) = rows(found["overlap"], PARTS)
-    assert sum(parts) == len(covered) == found["overlap"]["busy_ns"][0]
-    assert found["devices"]["busy_ns"].tolist() == [len(covered)]
+        frames = tables_of(Path(name, "o"), path, options=options)
+    (parts,) = rows(frames["overlap"], PARTS)
+    assert sum(parts) == len(covered) == frames["overlap"]["busy_ns"][0]
+    assert frames["devices"]["busy_ns"].tolist() == [len(covered)]
 
 
 @pytest.fixture
@@ -188,23 +188,23 @@ def weighed(tmp_path):
         (tmp_path / "w.json").write_text(json.dumps(weights))
         trace.write_sqlite(tmp_path / "t.sqlite")
         words = ["--weights", str(tmp_path / "w.json"), *options]
-        found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=words, whole=True)
-        return found["bandwidth"]
+        frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=words, whole=True)
+        return frames["bandwidth"]
 
     return analysed
 
 
 def test_bandwidth_is_bytes_over_the_mean_duration(weighed, tmp_path):
-    found = weighed({"GEMV": 45_000, "re:^oth": 33_500, "absent": 1})
+    bandwidth = weighed({"GEMV": 45_000, "re:^oth": 33_500, "absent": 1})
     # Of both GEMVs the mean is 15 ns, so 3000 GB/s of 3350; other reads 33,500 bytes in 10 ns.
     columns = "pattern size_bytes names_n example launches_n total_ns mean_ns p50_ns rate_gb_s"
-    assert rows(found, columns) == [
+    assert rows(bandwidth, columns) == [
         ("GEMV", 45_000, 2, "gemv<2>", 2, 30, 15.0, 15.0, 3000.0),
         ("re:^oth", 33_500, 1, "other", 1, 10, 10.0, 10.0, 3350.0),
         ("absent", 1, 0, None, 0, 0, None, None, None),
     ]
     columns = "peak_gb_s efficiency_pct judgement"
-    assert rows(found, columns) == [
+    assert rows(bandwidth, columns) == [
         (3350.0, pytest.approx(100 * 3000 / 3350, rel=1e-14), "little headroom"),
         (3350.0, 100.0, "little headroom"),
         (3350.0, None, None),
@@ -215,8 +215,8 @@ def test_bandwidth_is_bytes_over_the_mean_duration(weighed, tmp_path):
 
 
 def test_a_kernel_counts_with_the_first_pattern_that_fits(weighed):
-    found = weighed({"gemv<1>": 1, "gemv": 1})
-    assert rows(found, "pattern launches_n total_ns") == [("gemv<1>", 1, 10), ("gemv", 1, 20)]
+    bandwidth = weighed({"gemv<1>": 1, "gemv": 1})
+    assert rows(bandwidth, "pattern launches_n total_ns") == [("gemv<1>", 1, 10), ("gemv", 1, 20)]
 
 
 @pytest.mark.parametrize(
@@ -239,9 +239,9 @@ def test_efficiency_is_judged_by_the_guide_s_thresholds(
     )
     (tmp_path / "w.json").write_text(json.dumps({"g": size_bytes}))
     words = ["--weights", str(tmp_path / "w.json")]
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=words)["bandwidth"]
+    bandwidth = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=words)["bandwidth"]
     columns = "typical_low_pct typical_high_pct judgement"
-    assert rows(found, columns) == [(*typical, judgement)]
+    assert rows(bandwidth, columns) == [(*typical, judgement)]
 
 
 def test_without_the_option_there_are_no_rows(tables):
@@ -255,8 +255,8 @@ def test_gpus_of_different_peaks_have_no_efficiency(tmp_path):
         trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
     (tmp_path / "w.json").write_text('{"g": 10}')
     inputs = [tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)]
-    found = tables_of(tmp_path / "o", *inputs, options=["--weights", str(tmp_path / "w.json")])
+    frames = tables_of(tmp_path / "o", *inputs, options=["--weights", str(tmp_path / "w.json")])
     columns = "rate_gb_s peak_gb_s efficiency_pct judgement"
-    assert rows(found["bandwidth"], columns) == [(2.0, None, None, None)]
-    assert found["memops"]["peak_gb_s"].tolist() == [4800.0, 3350.0]
-    assert rows(found["all_memops"], "rate_gb_s peak_gb_s peak_pct") == [(4.0, None, None)]
+    assert rows(frames["bandwidth"], columns) == [(2.0, None, None, None)]
+    assert frames["memops"]["peak_gb_s"].tolist() == [4800.0, 3350.0]
+    assert rows(frames["all_memops"], "rate_gb_s peak_gb_s peak_pct") == [(4.0, None, None)]

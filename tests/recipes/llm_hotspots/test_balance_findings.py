@@ -25,7 +25,7 @@ def found_in(tmp_path):
     `hosts` names the machine of each rank.
     """
 
-    def found(*ranks, hosts=None):
+    def findings_of(*ranks, hosts=None):
         inputs, folder = [], Path(tempfile.mkdtemp(dir=tmp_path))
         for number, kernels in enumerate(ranks):
             trace = TraceBuilder(hostname=hosts[number] if hosts else "node0")
@@ -34,11 +34,11 @@ def found_in(tmp_path):
             inputs.append(trace.write_sqlite(folder / f"rank{number}.sqlite"))
         return balance_findings(tables_of(folder / "o", *inputs))
 
-    return found
+    return findings_of
 
 
 def rules(findings):
-    return [one.rule for one in findings]
+    return [finding.rule for finding in findings]
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def rules(findings):
 )
 def test_communication_beside_no_computation_is_exposed(found_in, wait_ns, severity):
     # 5, 20, 60 and 600 ns of 1005 (0.5 %), 1020 (2.0 %), 1060 (5.7 %) and 1600 (38 %).
-    (one,) = found_in([("k", 0, 1000), (NCCL, 900, 1000 + wait_ns)])
-    assert (one.rule, one.severity) == ("exposed_communication", severity)
-    assert (one.rank, one.device_id, one.gain.gain_ns) == (0, 0, wait_ns)
-    assert one.window_ns == (1000, 1000 + wait_ns)
+    (finding,) = found_in([("k", 0, 1000), (NCCL, 900, 1000 + wait_ns)])
+    assert (finding.rule, finding.severity) == ("exposed_communication", severity)
+    assert (finding.rank, finding.device_id, finding.gain.gain_ns) == (0, 0, wait_ns)
+    assert finding.window_ns == (1000, 1000 + wait_ns)
 
 
 def test_communication_that_computation_hides_is_no_finding(found_in):
@@ -60,19 +60,19 @@ def test_a_rank_whose_kernels_take_longer_is_slow_and_its_victims_are_not(found_
     # Rank 2 computes 1300 ns, the others 1000 and wait 300 in the collective.
     fast = [("gemm", 0, 1000), (NCCL, 1000, 1310)]
     slow = [("gemm", 0, 1300), (NCCL, 1300, 1310)]
-    found = {one.rule: one for one in found_in(fast, fast, slow, fast)}
+    by_rule = {finding.rule: finding for finding in found_in(fast, fast, slow, fast)}
     # One finding on the rank: that it is late follows from that.
-    assert set(found) == {"exposed_communication", "slow_rank"}
-    one = found["slow_rank"]
-    assert (one.rank, one.culprit, one.severity) == (2, "rank:2", "high")
-    assert (one.gain.gain_ns, one.window_ns) == (300, (0, 1310))
-    assert "30.0 % longer" in one.title
-    assert "2 launches, 2 on the median rank), so each launch takes longer" in one.details
-    assert "`gemm`: 300 ns above the median" in one.details
+    assert set(by_rule) == {"exposed_communication", "slow_rank"}
+    finding = by_rule["slow_rank"]
+    assert (finding.rank, finding.culprit, finding.severity) == (2, "rank:2", "high")
+    assert (finding.gain.gain_ns, finding.window_ns) == (300, (0, 1310))
+    assert "30.0 % longer" in finding.title
+    assert "2 launches, 2 on the median rank), so each launch takes longer" in finding.details
+    assert "`gemm`: 300 ns above the median" in finding.details
     # What the others have more of it is waiting, which no faster transfer takes away.
-    exposed = found["exposed_communication"]
+    exposed = by_rule["exposed_communication"]
     assert (exposed.rank, exposed.gain.gain_ns, exposed.severity) == (2, 10, None)
-    assert "Rank 0 has 310 ns of it: the excess is waiting." in exposed.details
+    assert "Rank 0 has 310 ns of exposed communication: the difference is" in exposed.details
 
 
 def test_a_rank_that_joins_late_is_named_and_the_gain_is_on_the_gpu_that_waits(found_in):
@@ -80,12 +80,12 @@ def test_a_rank_that_joins_late_is_named_and_the_gain_is_on_the_gpu_that_waits(f
     early = [("gemm", 0, 1000), (NCCL, 1000, 1310)]
     late = [("gemm", 0, 500), ("gemm", 800, 1300), (NCCL, 1300, 1310)]
     early = [("gemm", 0, 500), *[(name, max(begin, 500), end) for name, begin, end in early]]
-    found = {one.rule: one for one in found_in(early, late, early)}
-    one = found["late_rank"]
-    assert (one.culprit, one.rank, one.gain.gain_ns) == ("rank:1", 0, 300)
-    assert (one.gain.is_bound, one.gain.wall_classes) == (False, ("communication",))
-    assert one.title == "Rank 1 is a likely straggler: rank 0 waits"
-    assert one.window_ns == (1000, 1310)
+    by_rule = {finding.rule: finding for finding in found_in(early, late, early)}
+    finding = by_rule["late_rank"]
+    assert (finding.culprit, finding.rank, finding.gain.gain_ns) == ("rank:1", 0, 300)
+    assert (finding.gain.is_bound, finding.gain.wall_classes) == (False, ("communication",))
+    assert finding.title == "Rank 1 is a likely straggler: rank 0 waits"
+    assert finding.window_ns == (1000, 1310)
 
 
 def test_a_rank_that_the_profiler_held_is_not_late(tmp_path):
@@ -99,15 +99,17 @@ def test_a_rank_that_the_profiler_held_is_not_late(tmp_path):
             flush = {"overhead_type": 3, "tid": 9}
             trace.overhead("CUPTI Buffer flush", start_ns=500_000, end_ns=800_000, **flush)
         trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    found = {one.rule: one for one in balance_findings(tables_of(tmp_path / "o", tmp_path))}
-    assert found["late_rank"].gain.gain_ns == 0
-    assert found["late_rank"].severity is None
+    by_rule = {
+        finding.rule: finding for finding in balance_findings(tables_of(tmp_path / "o", tmp_path))
+    }
+    assert by_rule["late_rank"].gain.gain_ns == 0
+    assert by_rule["late_rank"].severity is None
 
 
 def test_a_rank_with_more_launches_has_more_to_do(found_in):
     usual = [("gemm", 0, 100), ("gemm", 100, 200), (NCCL, 390, 400)]
     busy = [("gemm", 100 * nth, 100 * nth + 100) for nth in range(3)] + [(NCCL, 390, 400)]
-    (slow,) = [one for one in found_in(usual, usual, busy) if one.rule == "slow_rank"]
+    (slow,) = [finding for finding in found_in(usual, usual, busy) if finding.rule == "slow_rank"]
     assert slow.rank == 2
     assert "a different number of launches: 4 launches, 3 on the median rank" in slow.details
     assert slow.record is None
@@ -134,20 +136,22 @@ def test_equal_ranks_and_a_single_one_have_no_finding(found_in):
 
 def test_a_late_rank_needs_the_same_collectives_on_all_ranks(found_in):
     many = [("gemm", 0, 900), (NCCL, 900, 940), (NCCL, 940, 1000)]
-    one = [("gemm", 0, 900), (NCCL, 980, 1000)]
+    few = [("gemm", 0, 900), (NCCL, 980, 1000)]
     none = [("gemm", 0, 900)]
-    assert "late_rank" not in rules(found_in(one, many, one))
+    assert "late_rank" not in rules(found_in(few, many, few))
     assert "late_rank" not in rules(found_in(many, many, none))
 
 
 def test_a_machine_whose_ranks_all_take_longer_is_named(found_in):
     usual, slow = [("gemm", 0, 1000)], [("gemm", 0, 1200)]
     ranks, hosts = [usual, usual, usual, slow, slow], ["a", "a", "a", "b", "b"]
-    (one,) = [one for one in found_in(*ranks, hosts=hosts) if one.rule == "slow_host"]
+    (finding,) = [
+        finding for finding in found_in(*ranks, hosts=hosts) if finding.rule == "slow_host"
+    ]
     # The mean is 1200 on b, the median rank takes 1000.
-    assert (one.name, one.culprit, one.ranks) == ("b", "host:b", (3, 4))
-    assert (one.severity, one.gain.gain_ns, one.rank) == ("high", 200, 3)
-    assert one.title == "Machine `b` is slow: compute 20.0 % longer"
+    assert (finding.name, finding.culprit, finding.ranks) == ("b", "host:b", (3, 4))
+    assert (finding.severity, finding.gain.gain_ns, finding.rank) == ("high", 200, 3)
+    assert finding.title == "Machine `b` is slow: compute 20.0 % longer"
     # Its ranks are not told again.
     assert "slow_rank" not in rules(found_in(*ranks, hosts=hosts))
     # One machine is not compared with itself, and one rank says nothing of its machine.
@@ -179,29 +183,29 @@ def one_machine(found_in, seed, counts, factors):
                 kernels.append((name, at, end))
                 at = end + 100
         ranks.append(kernels)
-    found = [one for one in found_in(*ranks, hosts=hosts) if one.name == "b"]
-    assert len(found) <= 1
-    return found[0] if found else None
+    matching = [finding for finding in found_in(*ranks, hosts=hosts) if finding.name == "b"]
+    assert len(matching) <= 1
+    return matching[0] if matching else None
 
 
 @pytest.mark.parametrize("seed", [3])
 def test_a_machine_with_another_mix_of_kernels_is_not_throttled(found_in, seed):
     # As many launches: 12 more of the longest kernel, 12 fewer of a short one.
-    one = one_machine(found_in, seed, {"gemm": 32, "norm": 8}, {})
-    assert one.rule == "slow_host"
-    assert "`gemm` runs 32 times, 20 times on rank" in one.details
+    finding = one_machine(found_in, seed, {"gemm": 32, "norm": 8}, {})
+    assert finding.rule == "slow_host"
+    assert "`gemm` runs 32 times, 20 times on rank" in finding.details
     # 12 x (10 - 2) us of each rank, with the jitter of the median rank.
-    assert re.search(r"\+9[56](\.\d)? us a rank by the number of launches", one.details)
-    assert "clocks" not in one.recommendation + one.details
-    assert "each launch takes longer" not in one.details
+    assert re.search(r"\+9[56](\.\d)? us a rank by the number of launches", finding.details)
+    assert "clocks" not in finding.recommendation + finding.details
+    assert "each launch takes longer" not in finding.details
 
 
 @pytest.mark.parametrize("seed", [3])
 def test_a_machine_with_more_work_in_one_kernel_is_not_slow(found_in, seed):
-    one = one_machine(found_in, seed, {}, {"experts": 1.6})
-    assert one.rule == "uneven_work"
-    assert "`experts`" in one.title
-    assert "clocks" not in one.recommendation
+    finding = one_machine(found_in, seed, {}, {"experts": 1.6})
+    assert finding.rule == "uneven_work"
+    assert "`experts`" in finding.title
+    assert "clocks" not in finding.recommendation
     slow = one_machine(found_in, seed, {}, dict.fromkeys(KERNELS, 1.15))
     assert slow.rule == "slow_host"
     assert "each launch takes longer" in slow.details
@@ -211,10 +215,10 @@ def test_a_machine_with_more_work_in_one_kernel_is_not_slow(found_in, seed):
 
 def test_names_of_kernels_and_machines_stand_in_backticks(found_in):
     name = "x`y<script>\n|z"
-    for one in found_in([(name, 0, 100)], [(name, 0, 400)], hosts=["h`i", "h`i"]):
-        assert "`x'y<script> |z`" in one.title + one.details
-        assert "(`h'i`)" in one.details
-        assert "\n" not in one.title + one.details
+    for finding in found_in([(name, 0, 100)], [(name, 0, 400)], hosts=["h`i", "h`i"]):
+        assert "`x'y<script> |z`" in finding.title + finding.details
+        assert "(`h'i`)" in finding.details
+        assert "\n" not in finding.title + finding.details
 
 
 def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):
@@ -226,15 +230,17 @@ def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):
     weights = {"near": 30_150_000, "far": 16_750_000, "cached": 40_200_000, "absent": 5}
     (tmp_path / "w.json").write_text(json.dumps(weights))
     options = ["--weights", str(tmp_path / "w.json")]
-    found = bandwidth_findings(tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options))
-    found = {one.rule: one for one in found}
-    assert {rule: (one.kind, one.severity, one.name) for rule, one in found.items()} == {
+    listed = bandwidth_findings(tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options))
+    by_rule = {finding.rule: finding for finding in listed}
+    assert {
+        rule: (finding.kind, finding.severity, finding.name) for rule, finding in by_rule.items()
+    } == {
         "bandwidth_above_peak": ("capture", None, "cached"),
         "bandwidth_room": ("performance", "low", "far"),
         "bandwidth_pattern_unused": ("capture", None, None),
     }
     # At 80 % it would take 50/80 of its 10 us, of 210.
-    room = found["bandwidth_room"]
+    room = by_rule["bandwidth_room"]
     assert (room.gain.gain_ns, room.gain.span_ns) == (10_000 * 3 // 8, 210_000)
     assert "are 1,675 GB/s of 3,350 GB/s" in room.details
 
@@ -242,14 +248,14 @@ def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):
 def test_unlike_programs_are_not_compared(found_in):
     # 1, 4 and 10 launches of 100 ns: three programs, not three ranks of one job.
     programs = [[("gemm", 200 * n, 200 * n + 100) for n in range(count)] for count in (1, 4, 10)]
-    rules = {one.rule for one in found_in(*programs)}
+    rules = {finding.rule for finding in found_in(*programs)}
     assert not rules & {"slow_host"}
 
 
 def test_a_rank_with_fewer_collectives_is_not_called_late(found_in):
     # Rank 2 takes part in 25 of 100 collectives of 10 us: a smaller group, nobody waits for it.
     many = [(NCCL, 20_000 * n, 20_000 * n + 10_000) for n in range(100)]
-    rules = {one.rule for one in found_in(many, many, many[:25], many)}
+    rules = {finding.rule for finding in found_in(many, many, many[:25], many)}
     assert "late_rank" not in rules
 
 
@@ -272,12 +278,18 @@ def model(rng):
 def test_two_ranks_are_compared_with_each_other(found_in, seed):
     usual = model(np.random.default_rng(seed))
     slow = {name: duration * 12 // 10 for name, duration in usual.items()}
-    ranks = [one_after_another(one) for one in (usual, slow)]
+    ranks = [one_after_another(kernels) for kernels in (usual, slow)]
     order = [1, 0] if seed % 2 else [0, 1]
-    (one,) = [one for one in found_in(*(ranks[at] for at in order)) if one.rule == "slow_rank"]
+    (finding,) = [
+        finding for finding in found_in(*(ranks[at] for at in order)) if finding.rule == "slow_rank"
+    ]
     more_ns = 3 * (sum(slow.values()) - sum(usual.values()))
-    assert (one.rank, one.severity, one.gain.gain_ns) == (order.index(1), "high", more_ns)
-    assert one.title.endswith("is a straggler: compute 20.0 % longer")
+    assert (finding.rank, finding.severity, finding.gain.gain_ns) == (
+        order.index(1),
+        "high",
+        more_ns,
+    )
+    assert finding.title.endswith("is a straggler: compute 20.0 % longer")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -289,12 +301,12 @@ def test_a_kernel_that_is_longer_on_one_rank_is_uneven_work_and_no_slow_gpu(
     usual = {**model(rng), "experts_up": 60_000, "experts_down": 40_000}
     more = {**usual, "experts_up": 96_000, "experts_down": 64_000}
     busiest = int(rng.integers(ranks_n))
-    found = found_in(
+    listed = found_in(
         *(one_after_another(more if rank == busiest else usual) for rank in range(ranks_n))
     )
-    (one,) = [one for one in found if one.rule in ("slow_rank", "uneven_work")]
-    assert (one.rule, one.rank, one.name) == ("uneven_work", busiest, "experts_up")
-    assert one.gain.gain_ns == 3 * (96_000 + 64_000 - 100_000)
-    assert "1.60 times" in one.details
-    assert "clock" not in one.recommendation
-    assert one.record is None
+    (finding,) = [finding for finding in listed if finding.rule in ("slow_rank", "uneven_work")]
+    assert (finding.rule, finding.rank, finding.name) == ("uneven_work", busiest, "experts_up")
+    assert finding.gain.gain_ns == 3 * (96_000 + 64_000 - 100_000)
+    assert "1.60 times" in finding.details
+    assert "clock" not in finding.recommendation
+    assert finding.record is None

@@ -16,17 +16,17 @@ from nsys_llm.testing.trace_builder import TraceBuilder
 def found_in(tmp_path):
     """Return a function that analyses ranks and returns their findings by rule."""
 
-    def found(*ranks):
+    def findings_of(*ranks):
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
         inputs = [
             trace.write_sqlite(folder / f"rank{number}.sqlite")
             for number, trace in enumerate(ranks)
         ]
         findings = copy_findings(tables_of(folder / "o", *inputs))
-        assert len({(one.rule, one.name) for one in findings}) == len(findings)
-        return {one.rule: one for one in findings}
+        assert len({(finding.rule, finding.name) for finding in findings}) == len(findings)
+        return {finding.rule: finding for finding in findings}
 
-    return found
+    return findings_of
 
 
 def busy(end_ns=1000):
@@ -40,24 +40,29 @@ def busy(end_ns=1000):
 def test_copies_that_computation_could_hide_gain_as_much(found_in, copy_ns, severity):
     # 5, 20, 40 and 900 ns of 1005 (0.5 %), 1020 (2.0 %), 1040 (3.8 %) and 1900 (47 %).
     trace = busy().memcpy("HtoD", start_ns=1000, duration_ns=copy_ns, size_bytes=8)
-    one = found_in(trace)["exposed_copies"]
-    assert (one.severity, one.rank, one.device_id, one.name) == (severity, 0, 0, "HtoD")
-    assert (one.gain.gain_ns, one.gain.span_ns) == (copy_ns, 1000 + copy_ns)
-    assert (one.gain.is_bound, one.gain.wall_classes) == (True, ("copies",))
-    assert one.window_ns == (1000, 1000 + copy_ns)
-    assert "1 HtoD copies (pinned to device, 8 B" in one.details
+    finding = found_in(trace)["exposed_copies"]
+    assert (finding.severity, finding.rank, finding.device_id, finding.name) == (
+        severity,
+        0,
+        0,
+        "HtoD",
+    )
+    assert (finding.gain.gain_ns, finding.gain.span_ns) == (copy_ns, 1000 + copy_ns)
+    assert (finding.gain.is_bound, finding.gain.wall_classes) == (True, ("copies",))
+    assert finding.window_ns == (1000, 1000 + copy_ns)
+    assert "1 HtoD copies (pinned to device, 8 B" in finding.details
 
 
 def test_computation_hides_no_more_than_there_is_of_it(found_in):
     # 100 ns of kernels and 10 us of copies: an overlap gains 1 % of 10.1 us, not 99 %.
-    one = found_in(busy(100).memcpy("HtoD", start_ns=100, end_ns=10_100, size_bytes=8))
-    assert one["exposed_copies"].gain.gain_ns == 100
-    assert "the GPU computes for 100 ns" in one["exposed_copies"].details
+    by_rule = found_in(busy(100).memcpy("HtoD", start_ns=100, end_ns=10_100, size_bytes=8))
+    assert by_rule["exposed_copies"].gain.gain_ns == 100
+    assert "the GPU computes for 100 ns" in by_rule["exposed_copies"].details
 
 
 def test_a_copy_that_a_kernel_hides_gains_nothing(found_in):
-    found = found_in(busy().memcpy("HtoD", start_ns=0, end_ns=900, size_bytes=8))
-    assert found["exposed_copies"].severity is None
+    by_rule = found_in(busy().memcpy("HtoD", start_ns=0, end_ns=900, size_bytes=8))
+    assert by_rule["exposed_copies"].severity is None
 
 
 def test_the_rank_with_the_largest_share_is_named(found_in):
@@ -66,18 +71,18 @@ def test_the_rank_with_the_largest_share_is_named(found_in):
         busy().memcpy("DtoH", start_ns=1000, duration_ns=duration, size_bytes=8)
         for duration in (200, 400)
     ]
-    one = found_in(*ranks)["exposed_copies"]
-    assert (one.rank, one.severity, one.gain.gain_ns) == (1, "high", 400)
-    assert one.title == "Exposed DtoH copies: 28.6 % (rank 1)"
+    finding = found_in(*ranks)["exposed_copies"]
+    assert (finding.rank, finding.severity, finding.gain.gain_ns) == (1, "high", 400)
+    assert finding.title == "Exposed DtoH copies: 28.6 % (rank 1)"
 
 
 def test_copies_inside_the_device_are_not_called_exposed(found_in):
-    found = found_in(busy().memcpy("DtoD", start_ns=1000, end_ns=1200, size_bytes=8))
-    assert set(found) == {"device_copies"}
+    by_rule = found_in(busy().memcpy("DtoD", start_ns=1000, end_ns=1200, size_bytes=8))
+    assert set(by_rule) == {"device_copies"}
     # 200 of 1200 ns.
-    one = found["device_copies"]
-    assert (one.severity, one.gain.gain_ns, one.culprit) == ("high", 200, "copies:DtoD")
-    assert one.title == "Copies inside the device: 16.7 % (rank 0)"
+    finding = by_rule["device_copies"]
+    assert (finding.severity, finding.gain.gain_ns, finding.culprit) == ("high", 200, "copies:DtoD")
+    assert finding.title == "Copies inside the device: 16.7 % (rank 0)"
     beside = found_in(busy().memcpy("DtoD", start_ns=500, end_ns=900, size_bytes=8))
     assert beside["device_copies"].severity is None
 
@@ -98,13 +103,17 @@ def pageable(size_bytes, memory="pageable", start_ns=1_000_000):
 
 
 def test_large_pageable_copies_gain_half_of_their_time_pinned(found_in):
-    one = found_in(pageable(6_000_000))["pageable_copies"]
+    finding = found_in(pageable(6_000_000))["pageable_copies"]
     # 4 of 5 ms, both ways in one finding: the fix is the same.
-    assert (one.gain.gain_ns, one.gain.span_ns) == (2_000_000, 5_000_000)
-    assert (one.severity, one.gain.is_bound, one.culprit) == ("high", False, "copies:pageable")
-    assert one.title == "Copies of pageable memory: 80.0 % (rank 0)"
-    assert "4 DtoH and HtoD copies" in one.details
-    assert "24 MB" in one.details
+    assert (finding.gain.gain_ns, finding.gain.span_ns) == (2_000_000, 5_000_000)
+    assert (finding.severity, finding.gain.is_bound, finding.culprit) == (
+        "high",
+        False,
+        "copies:pageable",
+    )
+    assert finding.title == "Copies of pageable memory: 80.0 % (rank 0)"
+    assert "4 DtoH and HtoD copies" in finding.details
+    assert "24 MB" in finding.details
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,15 @@ GB = 1 << 30
 GEMM = "nvjet_tst_192x192"
 
 
-def found(folder, *traces, options=()):
+def findings_by_rule(folder, *traces, options=()):
     """Return the findings on some ranks by rule."""
     ranks = folder / "ranks"
     ranks.mkdir()
     for rank, trace in enumerate(traces):
         trace.write_sqlite(ranks / f"rank{rank}.sqlite")
     findings = detail_findings(tables_of(folder / "out", ranks, options=options))
-    assert len({one.rule for one in findings}) == len(findings)
-    return {one.rule: one for one in findings}
+    assert len({finding.rule for finding in findings}) == len(findings)
+    return {finding.rule: finding for finding in findings}
 
 
 def busy(until_ns=4_000_000):
@@ -31,25 +31,30 @@ def busy(until_ns=4_000_000):
 
 
 def test_nothing_is_found_where_nothing_is_wrong(tmp_path):
-    assert found(tmp_path, busy().allocate(GB, address=1, at_ns=1)) == {}
+    assert findings_by_rule(tmp_path, busy().allocate(GB, address=1, at_ns=1)) == {}
 
 
 def test_a_gpu_that_is_nearly_full_is_named_with_who_filled_it(tmp_path):
     full = busy().allocate(78 * GB, address=1, at_ns=2_000_000, call=(1, 2))
     less = busy().allocate(77 * GB, address=1, at_ns=2_000_000)
-    one = found(tmp_path, less, full, busy())["memory_near_full"]
-    assert (one.rank, one.device_id, one.kind, one.severity) == (1, 0, "capture", None)
-    assert one.ranks == (0, 1)
+    finding = findings_by_rule(tmp_path, less, full, busy())["memory_near_full"]
+    assert (finding.rank, finding.device_id, finding.kind, finding.severity) == (
+        1,
+        0,
+        "capture",
+        None,
+    )
+    assert finding.ranks == (0, 1)
     # 78 of 80 GiB are 97.5 %, 77 are 96.25 %.
-    assert one.title == "Rank 1 fills 97.5 % of its GPU's memory"
-    assert "83.8 GB of 85.9 GB allocated; 2.15 GB are left" in one.details
-    assert "83.8 GB of it came from `cudaMalloc`." in one.details
-    assert "2 ranks affected; rank 1 is the worst." in one.details
-    assert one.window_ns == (1_000_000, 3_000_000)
+    assert finding.title == "Rank 1 fills 97.5 % of its GPU's memory"
+    assert "83.8 GB of 85.9 GB allocated; 2.15 GB are left" in finding.details
+    assert "83.8 GB of it came from `cudaMalloc`." in finding.details
+    assert "2 ranks affected; rank 1 is the worst." in finding.details
+    assert finding.window_ns == (1_000_000, 3_000_000)
 
 
 def test_a_gpu_with_a_twentieth_free_is_not_full(tmp_path):
-    assert not found(tmp_path, busy().allocate(75 * GB, address=1, at_ns=1))
+    assert not findings_by_rule(tmp_path, busy().allocate(75 * GB, address=1, at_ns=1))
 
 
 def growing(*sizes, until_ns=4_000_000):
@@ -63,11 +68,11 @@ def growing(*sizes, until_ns=4_000_000):
 
 
 def test_memory_that_grows_in_every_quarter_is_told(tmp_path):
-    one = found(tmp_path, growing(GB, GB, GB, GB), busy())["memory_growth"]
-    assert (one.rank, one.kind, one.window_ns) == (0, "capture", (0, 4_000_000))
-    assert "1.07 GB, 2.15 GB, 3.22 GB, 4.29 GB (device memory, 3.22 GB more)" in one.details
-    assert "`cudaMalloc`" in one.details
-    assert "--cudabacktrace=memory" in one.record
+    finding = findings_by_rule(tmp_path, growing(GB, GB, GB, GB), busy())["memory_growth"]
+    assert (finding.rank, finding.kind, finding.window_ns) == (0, "capture", (0, 4_000_000))
+    assert "1.07 GB, 2.15 GB, 3.22 GB, 4.29 GB (device memory, 3.22 GB more)" in finding.details
+    assert "`cudaMalloc`" in finding.details
+    assert "--cudabacktrace=memory" in finding.record
 
 
 @pytest.mark.parametrize(
@@ -80,7 +85,7 @@ def test_memory_that_grows_in_every_quarter_is_told(tmp_path):
     ],
 )
 def test_memory_that_stays_or_hardly_grows_is_not(sizes, tmp_path):
-    assert "memory_growth" not in found(tmp_path, growing(*sizes))
+    assert "memory_growth" not in findings_by_rule(tmp_path, growing(*sizes))
 
 
 def sampled(name, values, samples=40, schema="3.25.0"):
@@ -91,13 +96,15 @@ def sampled(name, values, samples=40, schema="3.25.0"):
 
 
 def test_idle_tensor_cores_in_matrix_products_are_told(tmp_path):
-    one = found(tmp_path, sampled(GEMM, {TENSOR: 12, READ: 20, WRITE: 3}))["low_tensor_activity"]
-    assert one.title == "Tensor cores 12.0 % active in GEMMs of rank 0"
-    assert "40 samples" in one.details
-    assert "DRAM 23.0 %" in one.details
-    assert (one.rank, one.name, one.impact_ns) == (0, "gemm", 400)
+    finding = findings_by_rule(tmp_path, sampled(GEMM, {TENSOR: 12, READ: 20, WRITE: 3}))[
+        "low_tensor_activity"
+    ]
+    assert finding.title == "Tensor cores 12.0 % active in GEMMs of rank 0"
+    assert "40 samples" in finding.details
+    assert "DRAM 23.0 %" in finding.details
+    assert (finding.rank, finding.name, finding.impact_ns) == (0, "gemm", 400)
     # At 80 % active the 400 ns would take 12 / 80 as long.
-    assert (one.gain.gain_ns, one.gain.wall_classes) == (400 * 68 // 80, ("compute",))
+    assert (finding.gain.gain_ns, finding.gain.wall_classes) == (400 * 68 // 80, ("compute",))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +118,7 @@ def test_idle_tensor_cores_in_matrix_products_are_told(tmp_path):
     ],
 )
 def test_other_idle_tensor_cores_are_not(name, values, tmp_path):
-    assert "low_tensor_activity" not in found(tmp_path, sampled(name, values))
+    assert "low_tensor_activity" not in findings_by_rule(tmp_path, sampled(name, values))
 
 
 def test_few_samples_foreign_samples_and_assumed_gpus_are_no_evidence(tmp_path):
@@ -123,7 +130,7 @@ def test_few_samples_foreign_samples_and_assumed_gpus_are_no_evidence(tmp_path):
     metrics = {metric: [value] * 40 for metric, value in values.items()}
     short.gpu_metrics(metrics, times_ns=[10 * (1 + n) for n in range(40)])
     assumed = sampled(GEMM, values, schema="3.7.2").process(pid=7, gpu_ids=(0, 1))
-    assert found(tmp_path, few, short, assumed) == {}
+    assert findings_by_rule(tmp_path, few, short, assumed) == {}
 
 
 def staked(*launches):
@@ -137,20 +144,20 @@ def staked(*launches):
 
 def test_a_configuration_that_replaces_another_is_told_with_its_time(tmp_path):
     trace = staked(*[(2, 10)] * 5, *[(4, 12)] * 5)
-    one = found(tmp_path, staked(*[(2, 10)] * 9), trace, options=["--kernel", "k"])
-    assert set(one) == {"configuration_change"}
-    one = one["configuration_change"]
-    assert (one.rank, one.name, one.window_ns) == (1, "k", (400, 501))
-    assert "`grid 2x1x1, block 32x1x1` (5 launches, median 10 ns), then" in one.details
-    assert "`grid 4x1x1, block 32x1x1` (5 launches, median 12 ns)" in one.details
-    assert "1 rank affected." in one.details
+    by_rule = findings_by_rule(tmp_path, staked(*[(2, 10)] * 9), trace, options=["--kernel", "k"])
+    assert set(by_rule) == {"configuration_change"}
+    finding = by_rule["configuration_change"]
+    assert (finding.rank, finding.name, finding.window_ns) == (1, "k", (400, 501))
+    assert "`grid 2x1x1, block 32x1x1` (5 launches, median 10 ns), then" in finding.details
+    assert "`grid 4x1x1, block 32x1x1` (5 launches, median 12 ns)" in finding.details
+    assert "1 rank affected." in finding.details
 
 
 def test_configurations_that_take_turns_are_no_change_but_a_mix(tmp_path):
     trace = staked(*[(2, 10), (4, 30)] * 5)
-    one = found(tmp_path, trace, options=["--kernel", "k"])
-    assert set(one) == {"mixed_configurations"}
-    details = one["mixed_configurations"].details
+    by_rule = findings_by_rule(tmp_path, trace, options=["--kernel", "k"])
+    assert set(by_rule) == {"mixed_configurations"}
+    details = by_rule["mixed_configurations"].details
     assert details == (
         "`grid 2x1x1, block 32x1x1` (5 launches, median 10 ns); "
         "`grid 4x1x1, block 32x1x1` (5 launches, median 30 ns)."
@@ -159,13 +166,13 @@ def test_configurations_that_take_turns_are_no_change_but_a_mix(tmp_path):
 
 def test_a_few_odd_launches_are_neither(tmp_path):
     trace = staked(*[(2, 10)] * 9, *[(4, 90)] * 4)
-    assert found(tmp_path, trace, options=["--kernel", "k"]) == {}
+    assert findings_by_rule(tmp_path, trace, options=["--kernel", "k"]) == {}
 
 
 def test_kernels_whose_results_may_differ_are_named_by_flag(tmp_path):
     trace = TraceBuilder().kernel("nvjet_tst_1x1_splitK_TNT", start_ns=0, duration_ns=3)
     trace.kernel(GEMM, start_ns=10, duration_ns=5).kernel("k", start_ns=20, duration_ns=2)
-    (split,) = found(tmp_path, trace).values()
+    (split,) = findings_by_rule(tmp_path, trace).values()
     assert (split.rule, split.kind, split.impact_ns) == ("determinism_split_k", "capture", 3)
     assert "1 kernel, 1 launch, 30.0 % of kernel time" in split.details  # 3 of 10 ns
     assert "`nvjet_tst_1x1_splitK_TNT` (3 ns)" in split.details

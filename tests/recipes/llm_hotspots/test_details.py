@@ -50,11 +50,11 @@ def test_each_launch_of_the_watched_kernel_is_told(staked):
 
 
 def test_configurations_are_counted_exactly_over_ranks(staked):
-    found = staked["watched_kernel_configs"]
-    assert rows(found, CONFIG) == [WIDE_CELLS, THIN_CELLS]
+    configs = staked["watched_kernel_configs"]
+    assert rows(configs, CONFIG) == [WIDE_CELLS, THIN_CELLS]
     # Wide: 4, 6 and 8 ns; thin: 3 ns. Of 21 ns together 18 are wide.
     columns = "ranks_n launches_n total_ns min_ns p50_ns max_ns mean_ns std_ns total_pct"
-    assert rows(found, columns) == [
+    assert rows(configs, columns) == [
         (2, 3, 18, 4, 6.0, 8, 6.0, 2.0, 100 * 18 / 21),
         (1, 1, 3, 3, 3.0, 3, 3.0, None, 100 * 3 / 21),
     ]
@@ -80,14 +80,14 @@ def test_of_many_launches_those_kept_are_spread_and_have_both_ends(tmp_path):
         trace.kernel("k", start_ns=10 * index, duration_ns=1 + index)
     trace.write_sqlite(tmp_path / "t.sqlite")
     options = ["--kernel", "re:^k$", "--top", "4"]
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
+    tables = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
     # 0, 1, 2, 3 times 9 thirds.
     expected = [(n, 10, 10 * n, 1 + n) for n in (0, 3, 6, 9)]
-    assert rows(found["watched_kernels"], "launch launches_n start_ns duration_ns") == expected
-    assert rows(found["watched_kernel_configs"], "launches_n total_ns") == [(10, 55)]
+    assert rows(tables["watched_kernels"], "launch launches_n start_ns duration_ns") == expected
+    assert rows(tables["watched_kernel_configs"], "launches_n total_ns") == [(10, 55)]
     options[-1] = "1"
-    found = tables_of(tmp_path / "p", tmp_path / "t.sqlite", options=options)
-    assert rows(found["watched_kernels"], "launch") == [(0,)]
+    tables = tables_of(tmp_path / "p", tmp_path / "t.sqlite", options=options)
+    assert rows(tables["watched_kernels"], "launch") == [(0,)]
 
 
 def test_a_window_clips_the_time_and_keeps_whole_launches_that_start_in_it(tmp_path):
@@ -95,28 +95,28 @@ def test_a_window_clips_the_time_and_keeps_whole_launches_that_start_in_it(tmp_p
     trace.kernel("k", start_ns=8, end_ns=12, **WIDE, stream_id=8)
     trace.write_sqlite(tmp_path / "t.sqlite")
     options = ["--kernel", "k", "--filter-time", "9/25", "--timeline", "9"]
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
-    assert rows(found["watched_kernels"], "start_ns duration_ns") == [(20, 10)]
+    tables = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
+    assert rows(tables["watched_kernels"], "start_ns duration_ns") == [(20, 10)]
     # Plain: [9, 10) and [20, 25); wide: [9, 12), which starts before.
     columns = "launches_n total_ns p50_ns"
-    assert rows(found["watched_kernel_configs"], columns) == [(1, 6, 10.0), (0, 3, None)]
+    assert rows(tables["watched_kernel_configs"], columns) == [(1, 6, 10.0), (0, 3, None)]
     instants = "first_start_ns last_start_ns longest_start_ns"
     expected = [(20, 20, 20), (None, None, None)]
-    assert rows(found["rank_watched_kernel_configs"], instants) == expected
+    assert rows(tables["rank_watched_kernel_configs"], instants) == expected
     # The device was busy until 12, whatever the window says.
-    assert rows(found["timeline"], "start_ns gap_before_ns") == [(20, 8)]
+    assert rows(tables["timeline"], "start_ns gap_before_ns") == [(20, 8)]
 
 
 def test_without_the_options_nothing_is_listed_and_nothing_more_is_read(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=10)
-    found = tables_of(tmp_path / "o", trace.write_sqlite(tmp_path / "t.sqlite"))
+    tables = tables_of(tmp_path / "o", trace.write_sqlite(tmp_path / "t.sqlite"))
     for table in (
         "watched_kernels",
         "watched_kernel_configs",
         "rank_watched_kernel_configs",
         "timeline",
     ):
-        assert found[table].empty
+        assert tables[table].empty
     other = (
         TraceBuilder().kernel("other", start_ns=0, end_ns=10).write_sqlite(tmp_path / "u.sqlite")
     )
@@ -139,15 +139,15 @@ def test_the_timeline_holds_all_kinds_in_order_of_time(tmp_path):
     trace.kernel("k", start_ns=31, end_ns=32, device_id=1, graph_node_id=4)
     trace.kernel("k", start_ns=40, end_ns=44).write_sqlite(tmp_path / "t.sqlite")
     options = ["--timeline", "4"]
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)["timeline"]
-    assert rows(found, "device_id start_ns duration_ns gap_before_ns op name") == [
+    timeline = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)["timeline"]
+    assert rows(timeline, "device_id start_ns duration_ns gap_before_ns op name") == [
         (0, 10, 4, None, "kernel", "k"),
         (0, 12, 8, 0, "memcpy", "HtoD"),
         (0, 25, 1, 5, "memset", "memset"),
         (0, 26, 4, 0, "graph", "graph 1"),
         (1, 31, 1, None, "kernel", "k"),
     ]
-    assert rows(found, "stream_id graph_node size_bytes memory") == [
+    assert rows(timeline, "stream_id graph_node size_bytes memory") == [
         (7, False, None, None),
         (9, False, 6, "pageable to device"),
         (7, False, 3, None),
@@ -160,11 +160,11 @@ def test_of_operations_with_one_start_the_shorter_is_first_and_has_the_gap(tmp_p
     trace = TraceBuilder().kernel("long", start_ns=10, end_ns=19)
     trace.memset(start_ns=10, end_ns=12, size_bytes=1, stream_id=8)
     trace.memset(start_ns=2, end_ns=4, size_bytes=1).write_sqlite(tmp_path / "t.sqlite")
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--timeline", "2"])
+    tables = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--timeline", "2"])
     expected = [(2, "memset", None), (10, "memset", 6)]
-    assert rows(found["timeline"], "start_ns name gap_before_ns") == expected
-    found = tables_of(tmp_path / "p", tmp_path / "t.sqlite", options=["--timeline", "3"])
-    assert rows(found["timeline"], "name gap_before_ns")[2] == ("long", 0)
+    assert rows(tables["timeline"], "start_ns name gap_before_ns") == expected
+    tables = tables_of(tmp_path / "p", tmp_path / "t.sqlite", options=["--timeline", "3"])
+    assert rows(tables["timeline"], "name gap_before_ns")[2] == ("long", 0)
 
 
 def test_what_is_not_recorded_of_an_operation_is_null(tmp_path):
@@ -185,13 +185,13 @@ def test_what_is_not_recorded_of_an_operation_is_null(tmp_path):
             database.execute(f"INSERT INTO {name} SELECT * FROM old_{name}")
             database.execute(f"UPDATE {name} SET ({text}) = ({', '.join(['NULL'] * len(columns))})")
         database.commit()
-    found = tables_of(tmp_path / "o", path, options=["--timeline", "9", "--kernel", "k"])
+    tables = tables_of(tmp_path / "o", path, options=["--timeline", "9", "--kernel", "k"])
     columns = "name stream_id size_bytes memory"
     expected = [("k", None, None, None), ("unknown", None, None, None)]
-    assert rows(found["timeline"], columns) == expected
+    assert rows(tables["timeline"], columns) == expected
     columns = "stream_id grid_x grid_y registers_per_thread"
-    assert rows(found["watched_kernels"], columns) == [(None, None, 1, None)]
-    assert rows(found["watched_kernel_configs"], "grid_x grid_y launches_n") == [(None, 1, 1)]
+    assert rows(tables["watched_kernels"], columns) == [(None, None, 1, None)]
+    assert rows(tables["watched_kernel_configs"], "grid_x grid_y launches_n") == [(None, 1, 1)]
 
 
 def test_an_nvtx_filter_chooses_the_timeline_and_not_its_gaps(tmp_path):
@@ -199,8 +199,8 @@ def test_an_nvtx_filter_chooses_the_timeline_and_not_its_gaps(tmp_path):
     trace.kernel("a", start_ns=10, end_ns=20, launch=(1, 2))
     trace.kernel("b", start_ns=23, end_ns=24, launch=(6, 7)).write_sqlite(tmp_path / "t.sqlite")
     options = ["--timeline", "5", "--filter-nvtx", "step"]
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
-    assert rows(found["timeline"], "name gap_before_ns") == [("b", 3)]
+    tables = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
+    assert rows(tables["timeline"], "name gap_before_ns") == [("b", 3)]
 
 
 SPANS = st.lists(
@@ -225,27 +225,27 @@ def test_bins_add_up_to_the_devices(tmp_path_factory, spans, window):
             trace.memset(size_bytes=1, **where)
     trace.write_sqlite(folder / "t.sqlite")
     options = ["--filter-time", window] if window else []
-    found = tables_of(folder / "o", folder / "t.sqlite", options=options)
+    tables = tables_of(folder / "o", folder / "t.sqlite", options=options)
     names = ["window_ns", "launches_n", "kernel_busy_ns", "busy_ns"]
-    sums = found["launch_rate"].groupby("device_id")[names].sum()
-    expected = found["devices"].set_index("device_id")[names]
+    sums = tables["launch_rate"].groupby("device_id")[names].sum()
+    expected = tables["devices"].set_index("device_id")[names]
     assert sums.to_dict("index") == expected.loc[sums.index].to_dict("index")
     assert set(expected.index) - set(sums.index) <= set(expected.index[expected["busy_ns"] == 0])
-    assert (found["launch_rate"].groupby("device_id").size() <= 200).all()
+    assert (tables["launch_rate"].groupby("device_id").size() <= 200).all()
 
 
 def test_bins_hold_what_starts_in_them_and_what_runs_in_them(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=3).kernel("k", start_ns=2, end_ns=5)
     trace.memset(start_ns=4, end_ns=8, size_bytes=1).write_sqlite(tmp_path / "t.sqlite")
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite")["launch_rate"]
+    rates = tables_of(tmp_path / "o", tmp_path / "t.sqlite")["launch_rate"]
     # Eight parts of 1 ns.
-    assert plain(found)["start_ns"] == [*range(8)]
-    assert plain(found)["end_ns"] == [*range(1, 9)]
-    assert plain(found)["launches_n"] == [1, 0, 1, 0, 0, 0, 0, 0]
-    assert plain(found)["kernel_busy_ns"] == [1, 1, 1, 1, 1, 0, 0, 0]
-    assert plain(found)["busy_ns"] == [1] * 8
-    assert plain(found)["launch_rate"][:2] == [1e9, 0.0]
-    assert plain(found)["busy_pct"] == [100.0] * 8
+    assert plain(rates)["start_ns"] == [*range(8)]
+    assert plain(rates)["end_ns"] == [*range(1, 9)]
+    assert plain(rates)["launches_n"] == [1, 0, 1, 0, 0, 0, 0, 0]
+    assert plain(rates)["kernel_busy_ns"] == [1, 1, 1, 1, 1, 0, 0, 0]
+    assert plain(rates)["busy_ns"] == [1] * 8
+    assert plain(rates)["launch_rate"][:2] == [1e9, 0.0]
+    assert plain(rates)["busy_pct"] == [100.0] * 8
 
 
 def test_time_between_the_windows_of_a_filter_is_in_no_rate(tmp_path):
@@ -253,10 +253,10 @@ def test_time_between_the_windows_of_a_filter_is_in_no_rate(tmp_path):
     trace.kernel("a", start_ns=100, end_ns=102, launch=(1, 2))
     trace.kernel("b", start_ns=104, end_ns=106, launch=(5, 6)).write_sqlite(tmp_path / "t.sqlite")
     options = ["--filter-projected-nvtx", "it"]
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)["launch_rate"]
-    assert plain(found)["window_ns"] == [1, 1, 0, 0, 1, 1]
-    assert plain(found)["busy_pct"] == [100.0, 100.0, None, None, 100.0, 100.0]
-    assert plain(found)["launch_rate"][1:3] == [0.0, None]
+    rates = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)["launch_rate"]
+    assert plain(rates)["window_ns"] == [1, 1, 0, 0, 1, 1]
+    assert plain(rates)["busy_pct"] == [100.0, 100.0, None, None, 100.0, 100.0]
+    assert plain(rates)["launch_rate"][1:3] == [0.0, None]
 
 
 def test_durations_are_binned_exactly_for_the_top_kernels(tmp_path):
@@ -267,9 +267,9 @@ def test_durations_are_binned_exactly_for_the_top_kernels(tmp_path):
         for index, duration in enumerate(durations):
             trace.kernel("k", start_ns=100 * (1 + index), duration_ns=duration)
         trace.write_sqlite(folder / f"rank{rank}.sqlite")
-    found = tables_of(tmp_path / "o", folder, options=["--top", "1"])["durations"]
+    bins = tables_of(tmp_path / "o", folder, options=["--top", "1"])["durations"]
     # Edges 0, 1, ..., 6, 8, 9, 11, 13, 16: a duration on an edge is in the upper bin.
-    assert rows(found, "name low_ns high_ns launches_n") == [
+    assert rows(bins, "name low_ns high_ns launches_n") == [
         ("k", 0, 1, 1),
         ("k", 6, 8, 2),
         ("k", 8, 9, 1),
@@ -282,11 +282,11 @@ def test_operations_add_up_and_unknown_ones_have_rows_of_their_own(tmp_path):
     trace = TraceBuilder()
     for index, name in enumerate(names):
         trace.kernel(name, start_ns=10 * index, duration_ns=1 << index)
-    found = tables_of(tmp_path / "o", trace.write_sqlite(tmp_path / "t.sqlite"))
-    table = found["operations"]
+    tables = tables_of(tmp_path / "o", trace.write_sqlite(tmp_path / "t.sqlite"))
+    table = tables["operations"]
     by_name = {row[0]: row[1:] for row in rows(table, "operation category kernels_n total_ns")}
     assert by_name["GEMM (cuBLAS nvjet)"] == ("gemm", 2, 1 + 2)
     assert by_name[None] == ("unmatched", 1, 4)
     for name in ("launches_n", "total_ns", "exclusive_ns"):
-        assert table[name].sum() == found["categories"][name].sum()
+        assert table[name].sum() == tables["categories"][name].sum()
     assert table["busy_pct"].sum() == pytest.approx(100)

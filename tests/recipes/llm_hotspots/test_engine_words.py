@@ -22,9 +22,9 @@ ONE = Finding("memory_near_full", None, "device", "Title", "Evidence.", ("m",), 
     ],
 )
 def test_advice_is_in_the_words_of_the_engine(engine, switch):
-    (told,) = in_words_of(engine, [ONE])
-    assert told.recommendation.startswith("Leave room. In ")
-    assert switch in told.recommendation
+    (finding,) = in_words_of(engine, [ONE])
+    assert finding.recommendation.startswith("Leave room. In ")
+    assert switch in finding.recommendation
 
 
 @pytest.mark.parametrize("engine", ["generic", "", None])
@@ -42,5 +42,5 @@ def test_a_run_speaks_of_its_own_engine(tmp_path):
     report.kernel("void vllm::rms_norm_kernel<float>(float *)", start_ns=0, end_ns=4_000_000)
     report.allocate(78 << 30, address=1, at_ns=2_000_000)
     path = report.write_sqlite(tmp_path / "rank0.sqlite")
-    found = tables_of(tmp_path / "out", path)["findings"].set_index("rule")
-    assert "--gpu-memory-utilization" in found.loc["memory_near_full", "recommendation"]
+    by_rule = tables_of(tmp_path / "out", path)["findings"].set_index("rule")
+    assert "--gpu-memory-utilization" in by_rule.loc["memory_near_full", "recommendation"]

@@ -48,14 +48,16 @@ def test_times_of_groups_equal_those_of_a_bitmap(rows, busy, windows):
     if len(busy):
         outside[busy[0, 0] : busy[-1, 1]] = False
     for group in range(GROUPS):
-        mine = [(start, start + length, thread) for start, length, thread, g in rows if g == group]
-        lengths = [covered([(start, end)]) & seen for start, end, _ in mine]
-        threads = [
-            covered([(start, end) for start, end, thread in mine if thread == one]) & seen
-            for one in range(THREADS)
+        group_calls = [
+            (start, start + length, thread) for start, length, thread, g in rows if g == group
         ]
-        assert times.total_ns[group] == sum(int(one.sum()) for one in lengths)
-        assert times.thread_union_ns[group] == sum(int(one.sum()) for one in threads)
+        lengths = [covered([(start, end)]) & seen for start, end, _ in group_calls]
+        threads = [
+            covered([(start, end) for start, end, thread in group_calls if thread == nth]) & seen
+            for nth in range(THREADS)
+        ]
+        assert times.total_ns[group] == sum(int(bitmap.sum()) for bitmap in lengths)
+        assert times.thread_union_ns[group] == sum(int(bitmap.sum()) for bitmap in threads)
         together = np.logical_or.reduce(threads)
         assert times.union_ns[group] == int(together.sum())
         assert times.hidden_ns[group] == int((together & working).sum())
@@ -76,10 +78,10 @@ def test_sets_of_groups_have_the_times_of_their_calls_together(rows, busy, windo
 
 @given(rows=calls, busy=spans, random=st.randoms(use_true_random=False))
 def test_the_order_of_calls_does_not_matter(rows, busy, random):
-    _, one, _ = time_of(rows, busy, None)
+    _, times, _ = time_of(rows, busy, None)
     random.shuffle(rows)
     _, other, _ = time_of(rows, busy, None)
-    for name, values in vars(one).items():
+    for name, values in vars(times).items():
         assert values.tolist() == getattr(other, name).tolist(), name
 
 
@@ -93,7 +95,7 @@ def test_a_call_in_a_call_of_its_thread_counts_once_in_the_union():
 
 
 def drained(waits, busy, windows=None):
-    tables = [np.array(one, dtype=np.int64).reshape(-1, 2) for one in (waits, busy)]
+    tables = [np.array(intervals, dtype=np.int64).reshape(-1, 2) for intervals in (waits, busy)]
     return drained_gaps(*tables, None if windows is None else np.array(windows))
 
 

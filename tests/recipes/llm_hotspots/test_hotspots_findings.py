@@ -19,15 +19,17 @@ MANIFEST = load_manifest("llm_hotspots")
 def tables_with(kernels=(), categories=(), devices=(), rank_kernels=()):
     """Return all tables, these with rows; a kernel ran whole on rank 0 unless told."""
     known = {row["name"] for row in rank_kernels}
-    own = [{"rank": 0, "device_id": 0, **row} for row in kernels if row["name"] not in known]
+    missing_rows = [
+        {"rank": 0, "device_id": 0, **row} for row in kernels if row["name"] not in known
+    ]
     columns = {column.name for column in MANIFEST.table("rank_kernels").columns}
-    own = [{name: row[name] for name in row if name in columns} for row in own]
+    missing_rows = [{name: row[name] for name in row if name in columns} for row in missing_rows]
     return {
         **{table.file: frame_of(table.file, []) for table in MANIFEST.writes},
         "kernels": frame_of("kernels", kernels),
         "categories": frame_of("categories", categories),
         "devices": frame_of("devices", devices),
-        "rank_kernels": frame_of("rank_kernels", [*own, *rank_kernels]),
+        "rank_kernels": frame_of("rank_kernels", [*missing_rows, *rank_kernels]),
     }
 
 
@@ -53,14 +55,14 @@ def category(name, busy_pct, **others):
 
 
 def unmatched(*categories, kernels=()):
-    found = findings(tables_with(kernels, categories=categories, devices=[device()]))
-    return [one for one in found if one.rule == "unmatched_kernels"]
+    listed = findings(tables_with(kernels, categories=categories, devices=[device()]))
+    return [finding for finding in listed if finding.rule == "unmatched_kernels"]
 
 
 @pytest.mark.parametrize(("busy_pct", "fires"), [(9.9, False), (10.0, True), (100.0, True)])
 def test_unmatched_kernels_are_a_finding_from_a_tenth(busy_pct, fires):
-    found = unmatched(category("unmatched", busy_pct))
-    assert [(one.kind, one.severity) for one in found] == [("capture", None)] * fires
+    listed = unmatched(category("unmatched", busy_pct))
+    assert [(finding.kind, finding.severity) for finding in listed] == [("capture", None)] * fires
 
 
 @pytest.mark.parametrize(
@@ -76,10 +78,10 @@ def test_unmatched_kernels_are_told_with_the_heaviest_of_them():
         kernel(15.0, "big", category="unmatched"),
         kernel(5.0, "small", category="unmatched"),
     ]
-    (one,) = unmatched(category("unmatched", 20.0, kernels_n=1234), kernels=kernels)
-    assert "20.0 %" in one.title
-    assert one.details == "1,234 kernel names, 200 ns; the heaviest is `big`."
-    assert one.impact_ns == 200
+    (finding,) = unmatched(category("unmatched", 20.0, kernels_n=1234), kernels=kernels)
+    assert "20.0 %" in finding.title
+    assert finding.details == "1,234 kernel names, 200 ns; the heaviest is `big`."
+    assert finding.impact_ns == 200
 
 
 def test_the_answer_without_kernels_says_so():
@@ -142,12 +144,14 @@ def test_the_answer_of_the_demo_names_the_straggler_and_the_numbers_of_its_table
 
 def test_findings_name_only_options_and_tables_that_there_are(tmp_path):
     write_demo(tmp_path, scale=0.1)
-    found = findings(quick("llm_hotspots", tmp_path / "baseline"))
-    assert len(found) > 2
+    listed = findings(quick("llm_hotspots", tmp_path / "baseline"))
+    assert len(listed) > 2
     # The second is an option of SGLang.
     there = {option.flag for option in MANIFEST.options} | {"--enable-deterministic-inference"}
     written = {table.file for table in MANIFEST.writes}
-    for one in found:
-        named = set(re.findall(r"--[a-z-]+", f"{one.title} {one.details} {one.recommendation}"))
+    for finding in listed:
+        named = set(
+            re.findall(r"--[a-z-]+", f"{finding.title} {finding.details} {finding.recommendation}")
+        )
         assert named <= there
-        assert set(one.tables) <= written
+        assert set(finding.tables) <= written

@@ -25,18 +25,20 @@ def checked(tables):
     """Return the findings that are shown, each with a gain that its GPU has room for."""
     wall = tables["wall"].set_index(["rank", "device_id"])
     shown = ranked(findings(tables))
-    for one in shown:
-        assert unexplained_numbers(finding_record(one)) == [], one
-        if one.kind == CAPTURE:
-            assert (one.severity, one.gain) == (None, None)
+    for finding in shown:
+        assert unexplained_numbers(finding_record(finding)) == [], finding
+        if finding.kind == CAPTURE:
+            assert (finding.severity, finding.gain) == (None, None)
             continue
-        own = wall.loc[[(one.rank, one.device_id)]]
-        room_ns = own.loc[own["wall_class"].isin(one.gain.wall_classes), "time_ns"].sum()
-        assert one.gain.gain_ns <= room_ns
-        assert one.gain.span_ns == own["span_ns"].iloc[0]
-        assert 100 * one.gain.gain_ns >= one.gain.span_ns
-        assert one.culprit is not None
-    culprits = [one.culprit for one in shown if (one.culprit or "").startswith("rank:")]
+        gpu_wall = wall.loc[[(finding.rank, finding.device_id)]]
+        room_ns = gpu_wall.loc[
+            gpu_wall["wall_class"].isin(finding.gain.wall_classes), "time_ns"
+        ].sum()
+        assert finding.gain.gain_ns <= room_ns
+        assert finding.gain.span_ns == gpu_wall["span_ns"].iloc[0]
+        assert 100 * finding.gain.gain_ns >= finding.gain.span_ns
+        assert finding.culprit is not None
+    culprits = [finding.culprit for finding in shown if (finding.culprit or "").startswith("rank:")]
     assert len(culprits) == len(set(culprits))
     return shown
 
@@ -79,7 +81,7 @@ def test_gains_of_the_demo_fit_and_the_straggler_is_told_once(tmp_path):
     planted = write_demo(tmp_path, scale=0.1).planted
     shown = checked(quick("llm_hotspots", tmp_path / "baseline"))
     assert (shown[0].rule, shown[0].rank) == ("slow_rank", planted.slow_rank)
-    assert {one.culprit for one in shown if one.gain} == {
+    assert {finding.culprit for finding in shown if finding.gain} == {
         f"rank:{planted.slow_rank}",
         "communication:transfer",
     }
@@ -90,11 +92,11 @@ def test_gains_of_the_demo_fit_and_the_straggler_is_told_once(tmp_path):
 def test_gains_of_traces_fit(traces, run):
     shown = checked(quick("llm_hotspots", traces / "h100_mfu_ranks" / run))
     # What an engineer says of them first; the shares were summed by SQL, before the change.
-    assert [one.rule for one in shown if one.gain] == [
+    assert [finding.rule for finding in shown if finding.gain] == [
         "unfused_pointwise",
         "old_attention",
         "dtype_conversions",
         "exposed_communication",
     ]
     if run == "before":
-        assert [round(one.gain.gain_pct) for one in shown[:3]] == [30, 15, 8]
+        assert [round(finding.gain.gain_pct) for finding in shown[:3]] == [30, 15, 8]

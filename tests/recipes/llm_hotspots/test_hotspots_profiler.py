@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import numpy as np
 import pytest
+from flushed_ranks import write_ranks
 from quick_run import quick
 
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -85,3 +88,41 @@ def test_a_wait_that_a_flush_holds_is_no_wait_in_the_loop(tmp_path, seed, flushe
     tables = quick("llm_hotspots", tmp_path / "rank0.sqlite")
     row = tables["api_classes"].set_index("class").loc["host_block"]
     assert row["profiler_ns"] == (held_ns if flushed else 0)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["between operations", "before all"])
+def test_a_rank_that_a_flush_makes_late_is_no_straggler_wherever_the_flush_is(tmp_path, first):
+    held_ns = np.zeros((2, 30), dtype=int)
+    held_ns[1][0] = 4_000 * US
+    tables = quick("llm_hotspots", write_ranks(tmp_path / "ranks", held_ns, first=first))
+    held = tables["processes"].set_index("rank")["held_first_ns"].to_dict()
+    assert held == {0: 0, 1: 0 if first else 4_000 * US}
+    # Rank 0 has waited for it in the first collective.
+    exposed = tables["overlap"].set_index("rank")["exposed_communication_ns"]
+    assert exposed[0] - exposed[1] == pytest.approx(4_000 * US, rel=0.01)
+    assert not (tables["findings"]["rule"] == "late_rank").any()
+
+
+def test_a_rank_that_its_host_makes_late_before_all_is_a_straggler(tmp_path):
+    held_ns = np.zeros((2, 30), dtype=int)
+    held_ns[0][0] = 4_000 * US
+    folder = write_ranks(tmp_path / "ranks", held_ns, first=False)
+    # Its profile does not know of the flush: the program took that long.
+    with sqlite3.connect(folder / "rank0.sqlite") as profile:
+        profile.execute("DELETE FROM PROFILER_OVERHEAD")
+    found = quick("llm_hotspots", folder)["findings"].set_index("rule")
+    assert found.loc["late_rank", "culprit"] == "rank:0"
+    assert found.loc["late_rank", "gain_ns"] == pytest.approx(4_000 * US, rel=0.01)
+
+
+def test_flushes_that_hold_all_ranks_before_their_first_work_excuse_none(tmp_path):
+    held_ns = np.zeros((2, 30), dtype=int)
+    held_ns[:, 0] = 4_000 * US
+    held_ns[1, 0] += 3_000 * US
+    folder = write_ranks(tmp_path / "ranks", held_ns, first=False)
+    with sqlite3.connect(folder / "rank1.sqlite") as profile:
+        # Of its 7 ms, the program took three.
+        profile.execute("UPDATE PROFILER_OVERHEAD SET start = start + 3000000")
+    found = quick("llm_hotspots", folder)["findings"].set_index("rule")
+    assert found.loc["late_rank", "culprit"] == "rank:1"
+    assert found.loc["late_rank", "gain_ns"] == pytest.approx(3_000 * US, rel=0.01)

@@ -84,25 +84,25 @@ def test_a_machine_is_split_against_the_median_rank_elsewhere(seed):
     calls = rng.integers(1, 60, (6, len(NAMES)))
     totals = calls * rng.integers(1, 1_000, calls.shape)
     times = {rank: int(totals[rank].sum()) for rank in range(6)}
-    mine = sorted(rng.choice(6, int(rng.integers(1, 5)), replace=False).tolist())
-    split = split_host(rank_kernels(calls, totals), NAMES, mine, times, 3)
-    others = sorted(ns for rank, ns in times.items() if rank not in mine)
-    assert split.reference not in mine
+    host_ranks = sorted(rng.choice(6, int(rng.integers(1, 5)), replace=False).tolist())
+    split = split_host(rank_kernels(calls, totals), NAMES, host_ranks, times, 3)
+    others = sorted(ns for rank, ns in times.items() if rank not in host_ranks)
+    assert split.reference not in host_ranks
     assert times[split.reference] == others[(len(others) - 1) // 2]
-    whole = sum(times[rank] for rank in mine) - len(mine) * times[split.reference]
+    whole = sum(times[rank] for rank in host_ranks) - len(host_ranks) * times[split.reference]
     assert split.count_ns + split.per_call_ns == whole
-    parts = [split_rank(rank_kernels(calls, totals), NAMES, one, times) for one in mine]
-    same = [one.count_ns for one in parts if one.reference == split.reference]
-    if len(same) == len(mine):
-        assert split.count_ns == pytest.approx(sum(same), abs=len(mine) * len(NAMES))
+    parts = [split_rank(rank_kernels(calls, totals), NAMES, rank, times) for rank in host_ranks]
+    same = [part.count_ns for part in parts if part.reference == split.reference]
+    if len(same) == len(host_ranks):
+        assert split.count_ns == pytest.approx(sum(same), abs=len(host_ranks) * len(NAMES))
     # One that is slow throughout, and one with another kernel for it.
     for kernel in (None, "heavy"):
         calls = np.tile([65, 85, 50], (6, 1))
         jitter = 1 + 0.002 * rng.standard_normal(calls.shape)
         factor = np.ones(calls.shape)
-        factor[mine, slice(None) if kernel is None else NAMES.index(kernel)] = 1.2
+        factor[host_ranks, slice(None) if kernel is None else NAMES.index(kernel)] = 1.2
         table = rank_kernels(calls, (calls * LENGTHS * jitter * factor).astype(np.int64))
-        assert longer_on_host(table, NAMES, mine) == ([] if kernel is None else [kernel])
+        assert longer_on_host(table, NAMES, host_ranks) == ([] if kernel is None else [kernel])
 
 
 def test_longer_launches_have_to_be_beyond_their_own_spread():
@@ -200,12 +200,12 @@ def test_the_finding_names_the_kernel_that_runs_more_often():
             }
         ),
     }
-    (one,) = [one for one in balance_findings(tables) if one.rule == "slow_rank"]
-    assert "`heavy` runs 85 times, 65 times on rank" in one.details
-    assert "+1.8 ms by the number of launches, 0 ns by their length" in one.details
+    (finding,) = [finding for finding in balance_findings(tables) if finding.rule == "slow_rank"]
+    assert "`heavy` runs 85 times, 65 times on rank" in finding.details
+    assert "+1.8 ms by the number of launches, 0 ns by their length" in finding.details
     # 1,800 of 7,450 us.
-    assert one.title == "Rank 2 has 24.2 % more to compute"
-    assert "clocks" not in one.recommendation.lower()
-    assert one.record is None
+    assert finding.title == "Rank 2 has 24.2 % more to compute"
+    assert "clocks" not in finding.recommendation.lower()
+    assert finding.record is None
     # 20 launches of 100 us more, 20 of 10 us less, of 20 ms.
-    assert (one.gain.gain_ns, one.severity) == (1_800_000, "medium")
+    assert (finding.gain.gain_ns, finding.severity) == (1_800_000, "medium")

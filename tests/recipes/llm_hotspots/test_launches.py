@@ -35,27 +35,27 @@ def planted():
 
 
 def test_host_launches_graphs_and_nodes_are_counted_apart(tmp_path):
-    found = launches(tmp_path, planted())
+    table = launches(tmp_path, planted())
     names = "kernels_n graph_nodes_n host_launches_n graph_launches_n unmatched_launches_n"
-    assert rows(found, names) == [(6, 2, 3, 1, 0)]
-    assert rows(found, "launched_n queued_n unqueued_n api_missing_n") == [(5, 4, 1, 1)]
+    assert rows(table, names) == [(6, 2, 3, 1, 0)]
+    assert rows(table, "launched_n queued_n unqueued_n api_missing_n") == [(5, 4, 1, 1)]
     # 2 + 6 + 1, and the graph's 1.
-    assert rows(found, "launch_api_ns graph_launch_api_ns") == [(9, 1)]
+    assert rows(table, "launch_api_ns graph_launch_api_ns") == [(9, 1)]
 
 
 def test_stages_of_a_launch_are_call_queue_and_kernel(tmp_path):
-    found = launches(tmp_path, planted())
-    assert rows(found, "api_mean_ns api_p50_ns api_max_ns") == [(11 / 5, 1.0, 6)]
+    table = launches(tmp_path, planted())
+    assert rows(table, "api_mean_ns api_p50_ns api_max_ns") == [(11 / 5, 1.0, 6)]
     # The queue: 0, 2, 3 and 4; b has none.
-    assert rows(found, "queue_mean_ns queue_p50_ns queue_max_ns") == [(9 / 4, 2.5, 4)]
-    assert rows(found, "kernel_mean_ns kernel_p50_ns kernel_max_ns") == [(10 / 5, 2.0, 4)]
-    assert rows(found, "overall_mean_ns overall_p50_ns overall_max_ns") == [(29 / 5, 6.0, 9)]
+    assert rows(table, "queue_mean_ns queue_p50_ns queue_max_ns") == [(9 / 4, 2.5, 4)]
+    assert rows(table, "kernel_mean_ns kernel_p50_ns kernel_max_ns") == [(10 / 5, 2.0, 4)]
+    assert rows(table, "overall_mean_ns overall_p50_ns overall_max_ns") == [(29 / 5, 6.0, 9)]
 
 
 def test_each_kernel_has_its_stages_and_no_queue_where_it_never_queued(tmp_path):
-    found = launches(tmp_path, planted(), table="kernel_launches")
+    table = launches(tmp_path, planted(), table="kernel_launches")
     names = "name api tid launches_n queued_n unqueued_n api_min_ns queue_min_ns overall_max_ns"
-    assert rows(found, names) == [
+    assert rows(table, names) == [
         ("a", "cudaLaunchKernel", 100, 1, 1, 0, 2, 3, 9),
         ("b", "cudaLaunchKernel", 100, 1, 0, 1, 6, None, 6),
         ("d", "cudaLaunchKernel", 100, 1, 1, 0, 1, 0, 3),
@@ -73,9 +73,9 @@ def test_the_same_kernel_is_a_row_for_each_thread_and_function(tmp_path):
             "k", start_ns=10 * at + 2, duration_ns=1, launch=call, tid=tid, launch_name=name
         )
     trace.kernel("k", start_ns=40, duration_ns=1, launch=(38, 39), launch_name=names[2])
-    found = launches(tmp_path, trace, table="kernel_launches")
+    table = launches(tmp_path, trace, table="kernel_launches")
     # The mark of the per-thread default stream is no part of the name.
-    assert rows(found, "name api tid launches_n") == [
+    assert rows(table, "name api tid launches_n") == [
         ("k", "cudaLaunchKernel", 100, 2),
         ("k", "cuLaunchKernel", 100, 1),
         ("k", "cudaLaunchKernel", 101, 1),
@@ -83,13 +83,13 @@ def test_the_same_kernel_is_a_row_for_each_thread_and_function(tmp_path):
 
 
 def test_without_api_calls_nothing_is_known_of_launch_calls(tmp_path):
-    found = launches(tmp_path, TraceBuilder().kernel("k", start_ns=1, duration_ns=4))
+    table = launches(tmp_path, TraceBuilder().kernel("k", start_ns=1, duration_ns=4))
     unknown = (
         "host_launches_n graph_launches_n launch_api_ns blocked_launches_n longest_launch_ns "
         "launched_n queued_n unqueued_n api_missing_n api_mean_ns queue_p50_ns overall_max_ns"
     )
-    assert rows(found, unknown) == [(None,) * 12]
-    assert rows(found, "kernels_n p50_ns peak_kernels_n") == [(1, 4.0, 1)]
+    assert rows(table, unknown) == [(None,) * 12]
+    assert rows(table, "kernels_n p50_ns peak_kernels_n") == [(1, 4.0, 1)]
 
 
 def test_the_peak_is_the_fullest_100_ms_wherever_they_begin(tmp_path):
@@ -97,8 +97,8 @@ def test_the_peak_is_the_fullest_100_ms_wherever_they_begin(tmp_path):
     trace = TraceBuilder()
     for start_ns in (0, 60 * MS, 130 * MS, 160 * MS - 1, 160 * MS):
         trace.kernel("k", start_ns=start_ns, end_ns=start_ns)
-    found = launches(tmp_path, trace)
-    assert rows(found, "peak_kernels_n peak_start_ns rate_peak_100ms") == [(3, 60 * MS, 30.0)]
+    table = launches(tmp_path, trace)
+    assert rows(table, "peak_kernels_n peak_start_ns rate_peak_100ms") == [(3, 60 * MS, 30.0)]
 
 
 def test_active_time_leaves_out_gaps_of_10_ms_and_more(tmp_path):
@@ -106,11 +106,11 @@ def test_active_time_leaves_out_gaps_of_10_ms_and_more(tmp_path):
     trace = TraceBuilder()
     for start_ns in (0, 11 * MS, 22 * MS - 1):
         trace.kernel("k", start_ns=start_ns, duration_ns=MS)
-    found = launches(tmp_path, trace)
-    assert rows(found, "window_ns active_ns long_gaps_n") == [(23 * MS - 1, 13 * MS - 1, 1)]
+    table = launches(tmp_path, trace)
+    assert rows(table, "window_ns active_ns long_gaps_n") == [(23 * MS - 1, 13 * MS - 1, 1)]
     window_s, active_s = (23 * MS - 1) / 1e9, (13 * MS - 1) / 1e9
-    assert found["rate_window"].tolist() == pytest.approx([3 / window_s])
-    assert found["rate_active"].tolist() == pytest.approx([3 / active_s])
+    assert table["rate_window"].tolist() == pytest.approx([3 / window_s])
+    assert table["rate_active"].tolist() == pytest.approx([3 / active_s])
 
 
 @pytest.mark.parametrize("filters", [[], ["--filter-time", f"0/{13 * MS}"]])
@@ -119,15 +119,15 @@ def test_an_operation_of_no_length_ends_a_gap_and_begins_the_next(tmp_path, filt
     trace = TraceBuilder().kernel("k", start_ns=0, duration_ns=MS)
     trace.memset(start_ns=8 * MS, end_ns=8 * MS, size_bytes=1)
     trace.kernel("k", start_ns=13 * MS, duration_ns=MS)
-    found = launches(tmp_path, trace, *filters)
+    table = launches(tmp_path, trace, *filters)
     window_ns = 13 * MS if filters else 14 * MS
-    assert rows(found, "window_ns active_ns long_gaps_n") == [(window_ns, window_ns, 0)]
+    assert rows(table, "window_ns active_ns long_gaps_n") == [(window_ns, window_ns, 0)]
 
 
 def test_an_idle_begin_of_the_window_is_no_active_time_either(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=20 * MS, duration_ns=MS)
-    found = launches(tmp_path, trace, "--filter-time", f"0/{22 * MS}")
-    assert rows(found, "window_ns active_ns long_gaps_n") == [(22 * MS, 2 * MS, 1)]
+    table = launches(tmp_path, trace, "--filter-time", f"0/{22 * MS}")
+    assert rows(table, "window_ns active_ns long_gaps_n") == [(22 * MS, 2 * MS, 1)]
 
 
 @pytest.mark.parametrize(
@@ -147,17 +147,17 @@ def test_a_storm_is_many_kernels_and_small_ones(tmp_path, kernels_n, duration_ns
     trace = TraceBuilder().kernels(
         ["k"], np.zeros(kernels_n, dtype=int), start_ns=start_ns, end_ns=start_ns + duration_ns
     )
-    found = launches(tmp_path, trace)
-    assert rows(found, "storm peak_kernels_n") == [(storm, kernels_n)]
+    table = launches(tmp_path, trace)
+    assert rows(table, "storm peak_kernels_n") == [(storm, kernels_n)]
 
 
 def test_short_kernels_are_those_below_the_limit_not_at_it(tmp_path):
     trace = TraceBuilder()
     for at, duration_ns in enumerate((4_999, 5_000, 9_999, 10_000, 19_999, 20_000)):
         trace.kernel("k", start_ns=at * MS, duration_ns=duration_ns)
-    found = launches(tmp_path, trace)
-    assert rows(found, "under_5us_n under_10us_n under_20us_n") == [(1, 3, 5)]
-    assert rows(found, "under_5us_pct under_20us_pct") == [(100 * 1 / 6, 100 * 5 / 6)]
+    table = launches(tmp_path, trace)
+    assert rows(table, "under_5us_n under_10us_n under_20us_n") == [(1, 3, 5)]
+    assert rows(table, "under_5us_pct under_20us_pct") == [(100 * 1 / 6, 100 * 5 / 6)]
 
 
 def slow_launches():
@@ -177,51 +177,51 @@ def test_a_launch_call_waited_that_is_longer_than_ten_medians_and_100_us(tmp_pat
     trace = slow_launches()
     for at in range(4):
         trace.api("cudaLaunchKernel_v7000", start_ns=(20 + 10 * at) * US, duration_ns=US)
-    found = launches(tmp_path, trace)
+    table = launches(tmp_path, trace)
     names = "host_launches_n unmatched_launches_n blocked_over_ns blocked_launches_n"
-    assert rows(found, names) == [(8, 6, 100 * US, 2)]
+    assert rows(table, names) == [(8, 6, 100 * US, 2)]
     names = "blocked_launch_ns blocked_launch_busy_ns blocked_launch_idle_ns"
-    assert rows(found, names) == [(350 * US, 60 * US, (350 - 60 - 90) * US)]
+    assert rows(table, names) == [(350 * US, 60 * US, (350 - 60 - 90) * US)]
     longest = "longest_launch_ns longest_launch_start_ns"
-    assert rows(found, longest) == [(200 * US, 600 * US)]
+    assert rows(table, longest) == [(200 * US, 600 * US)]
 
 
 def test_ten_times_the_median_is_the_limit_where_launches_are_slow_anyway(tmp_path):
-    found = launches(tmp_path, slow_launches())
-    assert rows(found, "blocked_over_ns blocked_launches_n") == [(755 * US, 0)]
+    table = launches(tmp_path, slow_launches())
+    assert rows(table, "blocked_over_ns blocked_launches_n") == [(755 * US, 0)]
 
 
 def test_waited_time_is_cut_to_the_window_and_its_calls_start_there(tmp_path):
     # In [500, 650) us: 50 us of the first call, which starts before, and 50 us of the second, the
     # only one to start there: its 200 us are the median.
-    found = launches(tmp_path, slow_launches(), "--filter-time", f"{500 * US}/{650 * US}")
-    assert rows(found, "host_launches_n launch_api_ns") == [(1, 100 * US)]
-    assert rows(found, "blocked_over_ns blocked_launches_n blocked_launch_ns") == [(2 * MS, 0, 0)]
+    table = launches(tmp_path, slow_launches(), "--filter-time", f"{500 * US}/{650 * US}")
+    assert rows(table, "host_launches_n launch_api_ns") == [(1, 100 * US)]
+    assert rows(table, "blocked_over_ns blocked_launches_n blocked_launch_ns") == [(2 * MS, 0, 0)]
 
 
 def test_launch_calls_belong_to_the_device_of_their_work(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=5, end_ns=9, launch=(0, 2))
     trace.kernel("b", start_ns=6, end_ns=9, launch=(3, 6), device_id=1)
     trace.api("cudaLaunchKernel_v7000", start_ns=7, end_ns=8)  # whose kernel was cut off
-    found = launches(tmp_path, trace)
+    table = launches(tmp_path, trace)
     names = "device_id host_launches_n unmatched_launches_n launch_api_ns"
-    assert rows(found, names) == [(0, 1, 0, 2), (1, 1, 0, 3)]
+    assert rows(table, names) == [(0, 1, 0, 2), (1, 1, 0, 3)]
     # To look at one of two devices does not make it the only one.
     other = tmp_path / "other"
     other.mkdir()
-    one = launches(other, trace, "--device", "0")
-    assert rows(one, names) == [(0, 1, 0, 2)]
+    filtered = launches(other, trace, "--device", "0")
+    assert rows(filtered, names) == [(0, 1, 0, 2)]
 
 
 def test_launches_with_broken_calls_have_no_stages(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=5, end_ns=9, launch=(4, 2))
-    found = launches(tmp_path, trace)
-    assert rows(found, "kernels_n launched_n api_missing_n") == [(1, 0, 1)]
+    table = launches(tmp_path, trace)
+    assert rows(table, "kernels_n launched_n api_missing_n") == [(1, 0, 1)]
 
 
 def test_a_range_chooses_launches_and_kernels_alike(tmp_path):
     trace = planted().nvtx("step", 10, 24)
-    found = launches(tmp_path, trace, "--filter-nvtx", "step")
+    table = launches(tmp_path, trace, "--filter-nvtx", "step")
     # b and d, launched at 10 and 22.
-    assert rows(found, "kernels_n host_launches_n launch_api_ns") == [(2, 2, 7)]
-    assert rows(found, "launched_n queued_n") == [(2, 1)]
+    assert rows(table, "kernels_n host_launches_n launch_api_ns") == [(2, 2, 7)]
+    assert rows(table, "launched_n queued_n") == [(2, 1)]

@@ -23,7 +23,7 @@ NORM = "void vllm::fused_add_rms_norm_kernel<c10::BFloat16, (int)8>(T1 *, long, 
 HOPPER, AMPERE, BLACKWELL = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "NVIDIA B200"
 
 
-def found(folder, *ranks, gpu=HOPPER):
+def findings_by_rule(folder, *ranks, gpu=HOPPER):
     """Return the findings by rule; a rank is a list of names and lengths, one after the other."""
     for number, kernels in enumerate(ranks):
         trace, at = TraceBuilder(gpu_name=gpu), 0
@@ -32,24 +32,30 @@ def found(folder, *ranks, gpu=HOPPER):
             at += length
         trace.write_sqlite(folder / f"rank{number}.sqlite")
     findings = lever_findings(quick("llm_hotspots", folder))
-    for one in findings:
-        assert unexplained_numbers(finding_record(one)) == []
-    return {one.rule: one for one in findings}
+    for finding in findings:
+        assert unexplained_numbers(finding_record(finding)) == []
+    return {finding.rule: finding for finding in findings}
 
 
 def test_flash_attention_2_on_hopper_leaves_two_thirds(tmp_path):
-    one = found(tmp_path, [(FA2, 600_000), (FA2_BACK, 300_000), ("k", 100_000)])["old_attention"]
+    finding = findings_by_rule(tmp_path, [(FA2, 600_000), (FA2_BACK, 300_000), ("k", 100_000)])[
+        "old_attention"
+    ]
     # A third of 900 us, of 1 ms.
-    assert one.gain.gain_ns == pytest.approx(300_000, rel=1e-3)
-    assert (one.gain.span_ns, one.gain.is_bound, one.severity) == (1_000_000, False, "high")
-    assert (one.culprit, one.rank, one.name) == ("kernel:attention", 0, "attention")
-    assert one.title == "`FlashAttention-2` on Hopper: 90.0 % (rank 0)"
-    assert "2 launches of 2 kernels take 900 us of 1 ms" in one.details
+    assert finding.gain.gain_ns == pytest.approx(300_000, rel=1e-3)
+    assert (finding.gain.span_ns, finding.gain.is_bound, finding.severity) == (
+        1_000_000,
+        False,
+        "high",
+    )
+    assert (finding.culprit, finding.rank, finding.name) == ("kernel:attention", 0, "attention")
+    assert finding.title == "`FlashAttention-2` on Hopper: 90.0 % (rank 0)"
+    assert "2 launches of 2 kernels take 900 us of 1 ms" in finding.details
 
 
 @pytest.mark.parametrize("gpu", [AMPERE, BLACKWELL, "NVIDIA L40S"])
 def test_on_other_gpus_there_is_no_flash_attention_3(tmp_path, gpu):
-    assert found(tmp_path, [(FA2, 900_000), ("nvjet_tst_192x192", 9)], gpu=gpu) == {}
+    assert findings_by_rule(tmp_path, [(FA2, 900_000), ("nvjet_tst_192x192", 9)], gpu=gpu) == {}
 
 
 @pytest.mark.parametrize(
@@ -57,26 +63,26 @@ def test_on_other_gpus_there_is_no_flash_attention_3(tmp_path, gpu):
     [("nvjet_tst_192x192_64x4", True), ("nvjet_sm100_tst_192x192", False), ("k", False)],
 )
 def test_where_the_gpu_is_not_recorded_its_kernels_tell(tmp_path, beside, fires):
-    rules = found(tmp_path, [(FA2, 900_000), (beside, 9)], gpu=None)
+    rules = findings_by_rule(tmp_path, [(FA2, 900_000), (beside, 9)], gpu=None)
     assert ("old_attention" in rules) == fires
 
 
 def test_new_attention_and_fused_kernels_have_nothing_faster(tmp_path):
-    assert found(tmp_path, [(FA3, 500_000), (FUSED, 300_000), (NORM, 100_000)]) == {}
+    assert findings_by_rule(tmp_path, [(FA3, 500_000), (FUSED, 300_000), (NORM, 100_000)]) == {}
 
 
 def test_eager_pointwise_kernels_gain_at_most_their_time_on_the_worst_gpu(tmp_path):
     usual = [(EAGER, 100_000), (COPY, 100_000), (FUSED, 800_000)]
     worse = [(EAGER, 200_000), (COPY, 100_000), (FUSED, 700_000)]
-    one = found(tmp_path, usual, worse)["unfused_pointwise"]
-    assert (one.rank, one.gain.gain_ns, one.gain.is_bound) == (1, 300_000, True)
-    assert (one.severity, one.culprit) == ("high", "kernel:pointwise")
-    assert one.title == "Unfused pointwise kernels (rank 1)"
+    finding = findings_by_rule(tmp_path, usual, worse)["unfused_pointwise"]
+    assert (finding.rank, finding.gain.gain_ns, finding.gain.is_bound) == (1, 300_000, True)
+    assert (finding.severity, finding.culprit) == ("high", "kernel:pointwise")
+    assert finding.title == "Unfused pointwise kernels (rank 1)"
 
 
 def test_a_little_of_it_is_not_shown(tmp_path):
-    one = found(tmp_path, [(EAGER, 9_000), (FUSED, 991_000)])["unfused_pointwise"]
-    assert one.severity is None
+    finding = findings_by_rule(tmp_path, [(EAGER, 9_000), (FUSED, 991_000)])["unfused_pointwise"]
+    assert finding.severity is None
 
 
 CAST = (
@@ -93,16 +99,22 @@ ADD_CAST = (
 
 def test_conversions_of_the_data_type_gain_at_most_their_time(tmp_path):
     kernels = [(CAST, 100_000), (CAST_STRIDED, 50_000), (COPY, 50_000), (FUSED, 800_000)]
-    rules = found(tmp_path, kernels)
-    one = rules["dtype_conversions"]
-    assert (one.gain.gain_ns, one.gain.is_bound, one.severity) == (150_000, True, "high")
+    rules = findings_by_rule(tmp_path, kernels)
+    finding = rules["dtype_conversions"]
+    assert (finding.gain.gain_ns, finding.gain.is_bound, finding.severity) == (
+        150_000,
+        True,
+        "high",
+    )
     # They are part of what fusion would gain: one opportunity.
-    assert one.culprit == rules["unfused_pointwise"].culprit
+    assert finding.culprit == rules["unfused_pointwise"].culprit
     assert rules["unfused_pointwise"].gain.gain_ns == 200_000
 
 
 def test_copies_of_one_type_and_sums_are_no_conversions(tmp_path):
-    assert "dtype_conversions" not in found(tmp_path, [(COPY, 500), (ADD_CAST, 500), (EAGER, 9)])
+    assert "dtype_conversions" not in findings_by_rule(
+        tmp_path, [(COPY, 500), (ADD_CAST, 500), (EAGER, 9)]
+    )
 
 
 CUDA_CORES = (
@@ -122,19 +134,19 @@ TENSOR_CORES = (
 
 @pytest.mark.parametrize("name", CUDA_CORES)
 def test_products_on_cuda_cores_gain_up_to_the_ratio_of_the_rates(tmp_path, name):
-    one = found(tmp_path, [(name, 800_000), (FUSED, 200_000)], gpu=AMPERE)
-    one = one["gemms_without_tensor_cores"]
+    by_rule = findings_by_rule(tmp_path, [(name, 800_000), (FUSED, 200_000)], gpu=AMPERE)
+    finding = by_rule["gemms_without_tensor_cores"]
     # 19.5 of 312 TFLOP/s leave a sixteenth of 800 us.
-    assert one.gain.gain_ns == 800_000 - 800_000 * 19.5 / 312
-    assert (one.gain.is_bound, one.culprit, one.name) == (True, "kernel:gemm", "gemm")
-    assert "can take no less than 6.2 % of this time" in one.details
+    assert finding.gain.gain_ns == 800_000 - 800_000 * 19.5 / 312
+    assert (finding.gain.is_bound, finding.culprit, finding.name) == (True, "kernel:gemm", "gemm")
+    assert "can take no less than 6.2 % of this time" in finding.details
 
 
 def test_products_on_tensor_cores_have_nothing_faster(tmp_path):
     kernels = [(name, 100_000) for name in TENSOR_CORES]
-    assert found(tmp_path, kernels, gpu=AMPERE) == {}
+    assert findings_by_rule(tmp_path, kernels, gpu=AMPERE) == {}
 
 
 @pytest.mark.parametrize("gpu", ["NVIDIA B200", "Tesla P100-SXM2-16GB", None])
 def test_gpus_of_other_ratios_are_not_judged(tmp_path, gpu):
-    assert found(tmp_path, [(CUDA_CORES[0], 800_000)], gpu=gpu) == {}
+    assert findings_by_rule(tmp_path, [(CUDA_CORES[0], 800_000)], gpu=gpu) == {}

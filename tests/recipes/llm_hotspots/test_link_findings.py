@@ -15,7 +15,7 @@ MS = 1_000_000
 MB = 1_000_000
 
 
-def found(folder, *copies, compute_ns=MS, memory="pinned"):
+def findings_by_key(folder, *copies, compute_ns=MS, memory="pinned"):
     """Return the findings by rule; a copy is kind, start, length in ms and size in MB."""
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=compute_ns)
     for kind, start, length, size in copies:
@@ -29,40 +29,44 @@ def found(folder, *copies, compute_ns=MS, memory="pinned"):
         )
     trace.write_sqlite(folder / "rank0.sqlite")
     findings = link_findings(quick("llm_hotspots", folder))
-    for one in findings:
-        assert unexplained_numbers(finding_record(one)) == []
-    return {(one.rule, one.name): one for one in findings}
+    for finding in findings:
+        assert unexplained_numbers(finding_record(finding)) == []
+    return {(finding.rule, finding.name): finding for finding in findings}
 
 
 def test_copies_that_nothing_can_hide_bound_the_job(tmp_path):
     # 1 ms of kernels; 40 ms to the device and 20 ms back, 10 of them at the same time.
     copies = [("HtoD", 10 * nth, 10, 200) for nth in range(4)]
-    one = found(tmp_path, *copies, ("DtoH", 30, 20, 300))["link_bound", "link"]
-    assert (one.gain.gain_ns, one.gain.span_ns, one.gain.is_bound) == (50 * MS, 51 * MS, True)
-    assert one.title == "Bound by copies: 1.1 GB in 50 ms (rank 0)"
-    assert "4 HtoD copies (pinned to device, 800 MB at 20 GB/s) take 40 ms" in one.details
-    assert "computes for 1 ms, and overlapping copies with that gains no more" in one.details
+    finding = findings_by_key(tmp_path, *copies, ("DtoH", 30, 20, 300))["link_bound", "link"]
+    assert (finding.gain.gain_ns, finding.gain.span_ns, finding.gain.is_bound) == (
+        50 * MS,
+        51 * MS,
+        True,
+    )
+    assert finding.title == "Bound by copies: 1.1 GB in 50 ms (rank 0)"
+    assert "4 HtoD copies (pinned to device, 800 MB at 20 GB/s) take 40 ms" in finding.details
+    assert "computes for 1 ms, and overlapping copies with that gains no more" in finding.details
 
 
 @pytest.mark.parametrize(("compute_ms", "fires"), [(9, True), (11, False)])
 def test_where_computation_could_hide_the_copies_overlap_is_the_advice(tmp_path, compute_ms, fires):
-    rules = found(tmp_path, ("HtoD", 0, 10, 200), compute_ns=compute_ms * MS)
+    rules = findings_by_key(tmp_path, ("HtoD", 0, 10, 200), compute_ns=compute_ms * MS)
     assert (("link_bound", "link") in rules) == fires
 
 
 def test_copies_inside_the_device_do_not_load_the_link(tmp_path):
-    assert found(tmp_path, ("DtoD", 0, 50, 900)) == {}
+    assert findings_by_key(tmp_path, ("DtoD", 0, 50, 900)) == {}
 
 
 def test_copies_below_the_best_rate_gain_what_that_rate_would_save(tmp_path):
     # The fastest has 25 GB/s, the others 10: 2 of 5 ms would do, nine times.
     copies = [("HtoD", 10 * nth, 5, 50) for nth in range(9)]
-    one = found(tmp_path, *copies, ("HtoD", 90, 2, 50))["slow_copies", "HtoD"]
-    assert one.gain.gain_ns == pytest.approx(9 * 3 * MS)
-    assert one.gain.is_bound
+    finding = findings_by_key(tmp_path, *copies, ("HtoD", 90, 2, 50))["slow_copies", "HtoD"]
+    assert finding.gain.gain_ns == pytest.approx(9 * 3 * MS)
+    assert finding.gain.is_bound
     # 500 MB in 47 ms.
-    assert one.title == "HtoD copies at 10.6 GB/s, 25 GB/s seen (rank 0)"
-    assert "The fastest HtoD copy of the run has 25 GB/s" in one.details
+    assert finding.title == "HtoD copies at 10.6 GB/s, 25 GB/s seen (rank 0)"
+    assert "The fastest HtoD copy of the run has 25 GB/s" in finding.details
 
 
 @pytest.mark.parametrize(
@@ -79,13 +83,13 @@ def test_copies_below_the_best_rate_gain_what_that_rate_would_save(tmp_path):
     ],
 )
 def test_copies_at_the_rate_of_the_link_are_not_slow(tmp_path, innocent):
-    rules = found(tmp_path, *innocent, compute_ns=500 * MS)
+    rules = findings_by_key(tmp_path, *innocent, compute_ns=500 * MS)
     assert not [rule for rule, _ in rules if rule == "slow_copies"]
 
 
 def test_pageable_copies_are_not_slow_for_the_link(tmp_path):
     copies = [("HtoD", 10 * nth, 5, 50) for nth in range(9)]
-    rules = found(tmp_path, *copies, ("HtoD", 90, 2, 50), memory="pageable")
+    rules = findings_by_key(tmp_path, *copies, ("HtoD", 90, 2, 50), memory="pageable")
     assert ("slow_copies", "HtoD") not in rules
 
 
@@ -93,9 +97,9 @@ def test_beside_the_other_direction_faster_copies_gain_only_what_that_leaves(tmp
     # Back takes 40 ms all the while; copies there could be twice as fast, from 0 to 40 ms.
     back = [("DtoH", 0, 40, 800)]
     there = [("HtoD", 4 * nth, 4, 50) for nth in range(10)] + [("HtoD", 50, 2, 50)]
-    one = found(tmp_path, *back, *there)["slow_copies", "HtoD"]
+    finding = findings_by_key(tmp_path, *back, *there)["slow_copies", "HtoD"]
     # What is left of 42 ms of copies is 40 ms of the other direction.
-    assert one.gain.gain_ns == 2 * MS
+    assert finding.gain.gain_ns == 2 * MS
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -110,5 +114,7 @@ def test_the_fastest_copy_is_that_of_a_plain_search(tmp_path, seed):
             rates.setdefault(kind, []).append(size / length)
     trace.write_sqlite(tmp_path / "t.sqlite")
     memops = quick("llm_hotspots", tmp_path)["memops"]
-    told = {row.kind: row.fastest_gb_s for row in memops.dropna(subset="fastest_gb_s").itertuples()}
-    assert told == {kind: max(some) for kind, some in rates.items()}
+    fastest = {
+        row.kind: row.fastest_gb_s for row in memops.dropna(subset="fastest_gb_s").itertuples()
+    }
+    assert fastest == {kind: max(some) for kind, some in rates.items()}

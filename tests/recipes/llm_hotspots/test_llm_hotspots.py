@@ -223,23 +223,23 @@ def test_a_time_window_clips_sums_and_counts_what_starts_in_it(tmp_path):
     trace.kernel("c", start_ns=5, end_ns=9, stream_id=9).kernel("c", start_ns=25, end_ns=26)
     trace.write_sqlite(tmp_path / "t.sqlite")
     options = ["--filter-time", "9/25"]
-    found = read_frames(only_tables(tmp_path / "o", tmp_path / "t.sqlite", options=options))
+    frames = read_frames(only_tables(tmp_path / "o", tmp_path / "t.sqlite", options=options))
     # a: [9, 10) + [20, 25) = 6; b: [9, 12) = 3. They share [9, 10): k = 2, so 0 each and the odd
     # ns to a, which started first; b keeps [10, 12). Only the second a starts inside: 10 ns whole.
     columns = f"{SUMS} mean_ns min_ns p50_ns std_ns"
-    assert rows(found["kernels"], columns) == [
+    assert rows(frames["kernels"], columns) == [
         ("a", 1, 6, 6, 10, 10, 10, None),
         ("b", 0, 3, 2, None, None, None, None),
     ]
     # The copy adds nothing: a runs in [24, 25).
     names = "window_start_ns window_end_ns window_ns launches_n kernel_total_ns kernel_busy_ns"
-    assert rows(found["devices"], f"{names} busy_ns") == [(9, 25, 16, 1, 9, 8, 8)]
-    assert rows(found["kernels"], "window_pct") == [(100 * 6 / 16,), (100 * 2 / 16,)]
-    assert rows(found["coverage"], "op total_n total_ns selected_n selected_ns")[:2] == [
+    assert rows(frames["devices"], f"{names} busy_ns") == [(9, 25, 16, 1, 9, 8, 8)]
+    assert rows(frames["kernels"], "window_pct") == [(100 * 6 / 16,), (100 * 2 / 16,)]
+    assert rows(frames["coverage"], "op total_n total_ns selected_n selected_ns")[:2] == [
         ("kernel", 5, 10 + 10 + 4 + 4 + 1, 1, 9),
         ("memcpy", 1, 16, 1, 1),
     ]
-    assert rows(found["all_stats"], "Instances Avg Min")[1] == (0, None, None)
+    assert rows(frames["all_stats"], "Instances Avg Min")[1] == (0, None, None)
     options = ["--start", "9ns", "--end", "25"]
     only_tables(tmp_path / "p", tmp_path / "t.sqlite", options=options)
     assert_same(tmp_path / "o", tmp_path / "p")
@@ -287,10 +287,14 @@ def test_ranges_choose_what_was_launched_in_them(options, total_ns, launches_n, 
     trace.kernel("d", start_ns=130, duration_ns=8, launch=(2, 3), tid=101)
     trace.kernel("e", start_ns=104, duration_ns=16, stream_id=8)
     trace.write_sqlite(tmp_path / "t.sqlite")
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
-    assert found["kernels"]["total_ns"].sum() == total_ns
-    assert found["kernels"]["launches_n"].sum() == launches_n
-    assert rows(found["coverage"], "total_n selected_n selected_ns")[0] == (5, launches_n, total_ns)
+    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
+    assert frames["kernels"]["total_ns"].sum() == total_ns
+    assert frames["kernels"]["launches_n"].sum() == launches_n
+    assert rows(frames["coverage"], "total_n selected_n selected_ns")[0] == (
+        5,
+        launches_n,
+        total_ns,
+    )
 
 
 def test_device_and_ranks_leave_the_others_out(rank_set, tmp_path):
@@ -298,23 +302,23 @@ def test_device_and_ranks_leave_the_others_out(rank_set, tmp_path):
     for device in (0, 1, 2):
         trace.kernel("k", start_ns=1, duration_ns=1 << device, device_id=device)
     trace.write_sqlite(tmp_path / "t.sqlite")
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--device", "0,2"])
-    assert rows(found["devices"], "device_id kernel_total_ns") == [(0, 1), (2, 4)]
-    assert rows(found["kernels"], SUMS) == [("k", 2, 5, 5)]
-    found = tables_of(tmp_path / "r", rank_set, options=["--ranks", "1"])
-    assert rows(found["files"], "Rank File") == [(1, "rank1")]
-    assert rows(found["kernels"], "name ranks_n total_ns") == [("a", 1, 9), ("c", 1, 6)]
+    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--device", "0,2"])
+    assert rows(frames["devices"], "device_id kernel_total_ns") == [(0, 1), (2, 4)]
+    assert rows(frames["kernels"], SUMS) == [("k", 2, 5, 5)]
+    frames = tables_of(tmp_path / "r", rank_set, options=["--ranks", "1"])
+    assert rows(frames["files"], "Rank File") == [(1, "rank1")]
+    assert rows(frames["kernels"], "name ranks_n total_ns") == [("a", 1, 9), ("c", 1, 6)]
 
 
 def test_a_rank_map_numbers_the_ranks(rank_set, tmp_path):
     (tmp_path / "map.csv").write_text("file,rank\nrank0,7\nrank1.sqlite,3\n")
-    found = tables_of(tmp_path / "o", rank_set, options=["--rank-map", str(tmp_path / "map.csv")])
+    frames = tables_of(tmp_path / "o", rank_set, options=["--rank-map", str(tmp_path / "map.csv")])
     # Labels sort as the ranks do.
-    assert rows(found["files"], "Rank File rank_source") == [
+    assert rows(frames["files"], "Rank File rank_source") == [
         (3, "3:rank1", "rank_map"),
         (7, "7:rank0", "rank_map"),
     ]
-    assert rows(found["kernels"], "name total_ns") == [("a", 5 + 7 + 9), ("c", 6), ("b", 4)]
+    assert rows(frames["kernels"], "name total_ns") == [("a", 5 + 7 + 9), ("c", 6), ("b", 4)]
 
 
 def test_base_names_merge_template_instances_and_say_when_categories_mix(tmp_path):
@@ -348,12 +352,12 @@ def test_base_names_merge_template_instances_and_say_when_categories_mix(tmp_pat
 def test_the_engine_chooses_the_rules(engine, tmp_path):
     trace = TraceBuilder().kernel("kernel_unified_attention_2d", start_ns=0, duration_ns=3)
     trace.write_sqlite(tmp_path / "t.sqlite")
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--engine", engine])
+    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--engine", engine])
     used = "vllm" if engine == "auto" else engine
-    assert set(found["categories"]["engine"]) == {used}
-    assert (found["rules"]["rule_id"][0] == "vllm.unified_attention_2d") == (used == "vllm")
-    unmatched = found["categories"].set_index("category").loc["unmatched"]
-    known = found["rules"]["rule_id"][0] != "unmatched"
+    assert set(frames["categories"]["engine"]) == {used}
+    assert (frames["rules"]["rule_id"][0] == "vllm.unified_attention_2d") == (used == "vllm")
+    unmatched = frames["categories"].set_index("category").loc["unmatched"]
+    known = frames["rules"]["rule_id"][0] != "unmatched"
     assert unmatched["busy_pct"] == (0.0 if known else 100.0)
 
 
@@ -361,11 +365,11 @@ def test_csv_says_the_same_and_no_cell_is_a_formula(tmp_path):
     trace = (
         TraceBuilder().kernel("=1+1", start_ns=0, duration_ns=3).write_sqlite(tmp_path / "t.sqlite")
     )
-    found = tables_of(tmp_path / "o", trace, options=["--csv"])
+    frames = tables_of(tmp_path / "o", trace, options=["--csv"])
     for table in load_manifest("llm_hotspots").writes:
         lines = (tmp_path / "o" / f"{table.file}.csv").read_text().splitlines()
-        assert len(lines) == 1 + len(found[table.file])
+        assert len(lines) == 1 + len(frames[table.file])
         for column in table.columns:
             assert column.name in lines[0].split(",")
-    assert rows(found["kernels"], "name") == [("=1+1",)]
+    assert rows(frames["kernels"], "name") == [("=1+1",)]
     assert (tmp_path / "o" / "kernels.csv").read_text().splitlines()[1].startswith("'=1+1,")

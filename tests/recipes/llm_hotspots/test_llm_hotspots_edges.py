@@ -17,38 +17,41 @@ def test_the_odd_ns_in_a_window_goes_to_the_kernel_that_really_started_first(tmp
     # z [0, 20) and a [5, 15) share all 5 ns of the window [10, 15): 2 each, and 1 to z.
     trace = TraceBuilder().kernel("z", start_ns=0, end_ns=20)
     trace.kernel("a", start_ns=5, end_ns=15, stream_id=8)
-    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "10/15"])
-    assert rows(found["kernels"], "name exclusive_ns") == [("z", 3), ("a", 2)]
+    tables = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "10/15"])
+    assert rows(tables["kernels"], "name exclusive_ns") == [("z", 3), ("a", 2)]
 
 
 def test_an_open_window_holds_an_operation_of_no_length_at_its_very_end(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=20).kernel("zero", start_ns=20, end_ns=20)
-    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "0/"])
-    assert rows(found["kernels"], "name launches_n") == [("a", 1), ("zero", 1)]
+    tables = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "0/"])
+    assert rows(tables["kernels"], "name launches_n") == [("a", 1), ("zero", 1)]
 
 
 def test_a_device_that_idles_in_the_window_stays_a_part_of_the_whole(tmp_path):
     # Device 0 is busy all 10 ns of the window, device 1 none of them: half of 20 ns.
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10)
     trace.kernel("b", start_ns=50, end_ns=60, device_id=1)
-    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "0/10"])
-    assert rows(found["devices"], "device_id window_ns kernel_busy_ns") == [(0, 10, 10), (1, 10, 0)]
-    assert rows(found["kernels"], "name window_pct") == [("a", 50.0)]
-    assert found["files"]["device_ids"].tolist() == ["0,1"]
+    tables = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "0/10"])
+    assert rows(tables["devices"], "device_id window_ns kernel_busy_ns") == [
+        (0, 10, 10),
+        (1, 10, 0),
+    ]
+    assert rows(tables["kernels"], "name window_pct") == [("a", 50.0)]
+    assert tables["files"]["device_ids"].tolist() == ["0,1"]
 
 
 def test_a_device_without_chosen_launches_has_no_window(tmp_path):
     trace = TraceBuilder().nvtx("step", 0, 5).kernel("a", start_ns=10, end_ns=12, launch=(1, 2))
     trace.kernel("b", start_ns=50, end_ns=60, device_id=1, launch=(6, 7))
-    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-nvtx", "step"])
+    tables = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-nvtx", "step"])
     names = "device_id window_start_ns window_end_ns window_ns busy_ns"
-    assert rows(found["devices"], names) == [(0, 10, 12, 2, 2), (1, None, None, 0, 0)]
+    assert rows(tables["devices"], names) == [(0, 10, 12, 2, 2), (1, None, None, 0, 0)]
 
 
 def test_a_rank_counts_for_a_kernel_that_it_launches_in_the_window(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10)
-    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "5/9"])
-    assert rows(found["kernels"], "launches_n total_ns ranks_n") == [(0, 4, 0)]
+    tables = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "5/9"])
+    assert rows(tables["kernels"], "launches_n total_ns ranks_n") == [(0, 4, 0)]
 
 
 @pytest.mark.parametrize("node", ["kernel", "memcpy"])
@@ -62,10 +65,10 @@ def test_a_whole_graph_whose_nodes_were_recorded_is_replaced_and_not_broken(tmp_
         both.kernel("n", start_ns=10, end_ns=20, correlation_id=1, graph_node_id=5)
     else:
         both.memcpy("DtoD", start_ns=10, end_ns=20, size_bytes=1, correlation_id=1)
-    found = tables_of(tmp_path / "both", written(tmp_path, both, "b.sqlite"))
-    coverage = found["coverage"]
+    tables = tables_of(tmp_path / "both", written(tmp_path, both, "b.sqlite"))
+    coverage = tables["coverage"]
     assert rows(coverage[coverage["op"] == "graph"], "total_n broken_n replaced_n") == [(0, 0, 1)]
-    assert found["devices"]["busy_ns"].tolist() == [10]
+    assert tables["devices"]["busy_ns"].tolist() == [10]
 
 
 def test_the_engine_is_that_of_the_run_whatever_window_is_looked_at(tmp_path):
@@ -100,8 +103,8 @@ def test_inputs_may_be_given_one_by_one(rank_set, tmp_path):
 )
 def test_filters_that_leave_nothing_say_so(tmp_path, options, words):
     trace = TraceBuilder().nvtx("s", 0, 5).kernel("a", start_ns=10, end_ns=15, launch=(1, 2))
-    found = tables_of(tmp_path / "o", written(tmp_path, trace), options=options, whole=True)
-    assert found["kernels"].empty
+    tables = tables_of(tmp_path / "o", written(tmp_path, trace), options=options, whole=True)
+    assert tables["kernels"].empty
     assert [words in note for note in read_report(tmp_path / "o")["notes"]] == [True]
 
 
@@ -125,8 +128,8 @@ def test_launches_that_were_not_traced_are_told_where_a_range_is_asked_for(tmp_p
 
 def test_a_report_with_copies_only_says_what_it_cannot_tell(tmp_path):
     trace = TraceBuilder().memcpy("HtoD", start_ns=1, duration_ns=4, size_bytes=8)
-    found = tables_of(tmp_path / "o", written(tmp_path, trace), whole=True)
-    assert found["devices"]["busy_ns"].tolist() == [4]
+    tables = tables_of(tmp_path / "o", written(tmp_path, trace), whole=True)
+    assert tables["devices"]["busy_ns"].tolist() == [4]
     (note,) = read_report(tmp_path / "o")["notes"]
     assert "no rows in CUPTI_ACTIVITY_KIND_KERNEL; all statistics of kernels are missing" in note
 
@@ -139,7 +142,7 @@ def test_a_name_that_is_no_text_reads_the_same_from_both_kinds(tmp_path):
     _cut_name(sqlite, parquet)
     only_tables(tmp_path / "a", sqlite)
     only_tables(tmp_path / "b", parquet)
-    left, right = (read_frames(tmp_path / one)["kernels"]["name"].tolist() for one in "ab")
+    left, right = (read_frames(tmp_path / folder)["kernels"]["name"].tolist() for folder in "ab")
     assert left == right == ["goo\\xe2\\x82"]
 
 

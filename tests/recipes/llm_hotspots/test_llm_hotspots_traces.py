@@ -71,16 +71,16 @@ def test_exclusive_times_add_up_to_the_busy_time_of_each_device(kernels, window)
     options = [] if window is None else ["--filter-time", f"{low}/{high}"]
     with tempfile.TemporaryDirectory() as folder:
         path = written(Path(folder, "t.sqlite"), kernels)
-        found = tables_of(Path(folder, "o"), path, options=options)
-    for device, busy_ns in rows(found["devices"], "device_id kernel_busy_ns"):
+        tables = tables_of(Path(folder, "o"), path, options=options)
+    for device, busy_ns in rows(tables["devices"], "device_id kernel_busy_ns"):
         assert busy_ns == busy_bitmap(kernels, device, low, high)
-        own = found["rank_kernels"][found["rank_kernels"]["device_id"] == device]
-        assert own["exclusive_ns"].sum() == busy_ns
-        assert (own["exclusive_ns"] <= own["total_ns"]).all()
-    assert found["kernels"]["exclusive_ns"].sum() == found["devices"]["kernel_busy_ns"].sum()
-    assert found["categories"]["exclusive_ns"].sum() == found["kernels"]["exclusive_ns"].sum()
+        device_kernels = tables["rank_kernels"][tables["rank_kernels"]["device_id"] == device]
+        assert device_kernels["exclusive_ns"].sum() == busy_ns
+        assert (device_kernels["exclusive_ns"] <= device_kernels["total_ns"]).all()
+    assert tables["kernels"]["exclusive_ns"].sum() == tables["devices"]["kernel_busy_ns"].sum()
+    assert tables["categories"]["exclusive_ns"].sum() == tables["kernels"]["exclusive_ns"].sum()
     for table in ("rules", "rank_categories"):
-        assert found[table]["total_ns"].sum() == found["devices"]["kernel_total_ns"].sum()
+        assert tables[table]["total_ns"].sum() == tables["devices"]["kernel_total_ns"].sum()
 
 
 class ShuffledMerges:
@@ -148,10 +148,10 @@ def test_a_shift_moves_windows_only_and_twice_the_time_doubles_sums(kernels):
         doubled = only_tables(folder / "doubled", path)
         window, parts = {"window_start_ns", "window_end_ns"}, {"start_ns", "end_ns"}
         assert not differences(read_results(first), read_results(moved), INSTANTS)
-        one, other, twice = (read_results(path) for path in (first, moved, doubled))
+        base, other, twice = (read_results(path) for path in (first, moved, doubled))
     for table, columns in (("devices", window), ("launch_rate", parts)):
         for column in columns:
-            shifted = np.array(other[table][column]) - np.array(one[table][column])
+            shifted = np.array(other[table][column]) - np.array(base[table][column])
             assert (shifted == 1000).all()
     for table, column in (
         ("kernels", "total_ns"),
@@ -161,7 +161,7 @@ def test_a_shift_moves_windows_only_and_twice_the_time_doubles_sums(kernels):
         ("devices", "window_ns"),
     ):
         by_name = "name" if table == "kernels" else "device_id"
-        order = twice[table].sort_by(by_name), one[table].sort_by(by_name)
+        order = twice[table].sort_by(by_name), base[table].sort_by(by_name)
         assert order[0][column].to_pylist() == [2 * cell for cell in order[1][column].to_pylist()]
 
 
@@ -174,32 +174,32 @@ def graph_tables(trace: TraceBuilder, folder: Path):
 
 
 def test_nodes_of_a_graph_are_kernels_and_counted_as_nodes(tmp_path):
-    found = graph_tables(TraceBuilder().graph_launch(GRAPH, launch=(1, 3)), tmp_path)
-    assert rows(found["kernels"], "name total_ns") == [("b", 6), ("a", 4), ("k", 1)]
-    kernels, *_, graphs = rows(found["coverage"], "op total_n api_missing_n graph_node_n")
+    tables = graph_tables(TraceBuilder().graph_launch(GRAPH, launch=(1, 3)), tmp_path)
+    assert rows(tables["kernels"], "name total_ns") == [("b", 6), ("a", 4), ("k", 1)]
+    kernels, *_, graphs = rows(tables["coverage"], "op total_n api_missing_n graph_node_n")
     assert kernels == ("kernel", 3, 0, 2)
     assert graphs == ("graph", 0, 0, 0)
-    assert rows(found["coverage"], "opaque_graph_launches_n")[-1] == (0,)
+    assert rows(tables["coverage"], "opaque_graph_launches_n")[-1] == (0,)
 
 
 def test_a_graph_traced_whole_makes_the_device_busy_but_is_no_kernel(tmp_path):
     trace = TraceBuilder().graph_launch(GRAPH, launch=(1, 3), mode="graph")
-    found = graph_tables(trace, tmp_path)
-    assert rows(found["kernels"], "name total_ns") == [("k", 1)]
+    tables = graph_tables(trace, tmp_path)
+    assert rows(tables["kernels"], "name total_ns") == [("k", 1)]
     # The graph runs in [10, 20), the kernel in [30, 31).
     columns = "window_start_ns window_end_ns kernel_busy_ns busy_ns"
-    assert rows(found["devices"], columns) == [(10, 31, 1, 11)]
+    assert rows(tables["devices"], columns) == [(10, 31, 1, 11)]
     columns = "op total_n total_ns attributed_n opaque_graph_launches_n"
-    assert rows(found["coverage"], columns)[-1] == ("graph", 1, 10, 1, 0)
+    assert rows(tables["coverage"], columns)[-1] == ("graph", 1, 10, 1, 0)
 
 
 def test_a_graph_whose_nodes_are_there_too_is_not_counted_twice(tmp_path):
     trace = TraceBuilder().graph_launch(GRAPH, launch=(1, 3), mode="graph")
     trace.kernel("a", start_ns=10, end_ns=14, correlation_id=1, graph_node_id=1)
     trace.kernel("b", start_ns=14, end_ns=19, correlation_id=1, graph_node_id=2)
-    found = graph_tables(trace, tmp_path)
-    assert rows(found["devices"], "kernel_busy_ns busy_ns") == [(4 + 5 + 1, 4 + 5 + 1)]
-    assert rows(found["coverage"], "total_n")[-1] == (0,)
+    tables = graph_tables(trace, tmp_path)
+    assert rows(tables["devices"], "kernel_busy_ns busy_ns") == [(4 + 5 + 1, 4 + 5 + 1)]
+    assert rows(tables["coverage"], "total_n")[-1] == (0,)
 
 
 def test_launches_of_graphs_that_left_no_trace_are_counted(tmp_path):
@@ -207,9 +207,9 @@ def test_launches_of_graphs_that_left_no_trace_are_counted(tmp_path):
     trace = TraceBuilder(schema="3.7.2")
     for start in (0, 2):
         trace.graph_launch(GRAPH, launch=(start, start + 1), mode="graph")
-    found = graph_tables(trace, tmp_path)
-    assert rows(found["devices"], "busy_ns") == [(1,)]
-    assert rows(found["coverage"], "op opaque_graph_launches_n")[-1] == ("graph", 2)
+    tables = graph_tables(trace, tmp_path)
+    assert rows(tables["devices"], "busy_ns") == [(1,)]
+    assert rows(tables["coverage"], "op opaque_graph_launches_n")[-1] == ("graph", 2)
 
 
 def test_parquet_loses_the_rule_of_the_ranks_where_it_lacks_the_environment(tmp_path):
@@ -264,8 +264,10 @@ REFERENCE_IDLE = {
 @pytest.mark.traces
 @pytest.mark.parametrize("run", REFERENCE_IDLE)
 def test_busy_times_of_real_traces_are_those_of_the_references(real, run):
-    found = rows(real[run]["devices"], "window_ns kernel_busy_ns busy_ns")
-    for (window_ns, *busy), (window_ms, *idle_pct) in zip(found, REFERENCE_IDLE[run], strict=True):
+    devices = rows(real[run]["devices"], "window_ns kernel_busy_ns busy_ns")
+    for (window_ns, *busy), (window_ms, *idle_pct) in zip(
+        devices, REFERENCE_IDLE[run], strict=True
+    ):
         assert window_ns / 1e6 == pytest.approx(window_ms, abs=0.1)
         shares = [100 * (1 - part_ns / window_ns) for part_ns in busy]
         assert shares == pytest.approx(idle_pct, abs=0.02)
@@ -281,16 +283,18 @@ def test_api_coverage_is_that_of_the_references(real, run):
     by_op = real[run]["coverage"].groupby("op").sum(numeric_only=True)
     kernels, everything = by_op.loc["kernel"], by_op.sum()
     shares = [100 * part["attributed_ns"] / part["total_ns"] for part in (kernels, everything)]
-    found = kernels["total_n"], kernels["attributed_n"], round(shares[0], 3), round(shares[1], 2)
-    assert found == REFERENCE_CALLS[run]
+    figures = kernels["total_n"], kernels["attributed_n"], round(shares[0], 3), round(shares[1], 2)
+    assert figures == REFERENCE_CALLS[run]
 
 
 @pytest.mark.traces
 def test_totals_of_kernels_are_those_of_the_references(real):
     nccl_ms, total_ms, flash, exchange = {}, {}, {}, {}
     for run in ("before", "after"):
-        one, all_ranks = real[run]["rank_kernels"], real[run]["kernels"]
-        nccl = one[one["category"] == "communication"].groupby("device_id")["total_ns"].sum()
+        by_rank, all_ranks = real[run]["rank_kernels"], real[run]["kernels"]
+        nccl = (
+            by_rank[by_rank["category"] == "communication"].groupby("device_id")["total_ns"].sum()
+        )
         nccl_ms[run] = (nccl / 1e6).round(3).tolist()
         total_ms[run] = all_ranks["total_ns"].sum() / 1e6
         columns = ["launches_n", "mean_ns", "total_ns"]

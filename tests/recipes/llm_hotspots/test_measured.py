@@ -34,8 +34,8 @@ def memory(tmp_path_factory):
 
 
 def test_memory_in_use_is_told_step_by_step(memory):
-    found = memory["memory"]
-    assert rows(found, "kind time_ns used_bytes watermark") == [
+    levels = memory["memory"]
+    assert rows(levels, "kind time_ns used_bytes watermark") == [
         ("device", 2, 8, True),
         ("device", 12, 8 + 4, True),
         ("device", 22, 4, False),
@@ -43,7 +43,7 @@ def test_memory_in_use_is_told_step_by_step(memory):
         ("host", 6, 5, True),
         ("host", 8, 0, False),
     ]
-    assert set(zip(found["rank"], found["device_id"], strict=True)) == {(0, 0)}
+    assert set(zip(levels["rank"], levels["device_id"], strict=True)) == {(0, 0)}
 
 
 def test_watermarks_say_how_much_when_and_who(memory):
@@ -76,13 +76,13 @@ def test_allocators_hold_what_is_in_use_at_the_peak_and_at_the_end(memory):
 def test_a_window_begins_with_what_is_in_use_and_counts_what_starts_in_it(tmp_path):
     trace = busy().allocate(8, address=1, at_ns=2).allocate(4, address=2, at_ns=12)
     trace.free(8, address=1, at_ns=22).allocate(1, address=3, at_ns=26)
-    found = written(trace, tmp_path, "--filter-time", "10/24")
+    tables = written(trace, tmp_path, "--filter-time", "10/24")
     # Before 10 the first block was allocated; at 22 it goes.
     expected = [(10, 8), (12, 12), (22, 4)]
-    assert rows(found["memory"], "time_ns used_bytes") == expected
+    assert rows(tables["memory"], "time_ns used_bytes") == expected
     columns = "peak_bytes allocations_n allocated_bytes frees_n end_bytes largest_bytes"
-    assert rows(found["memory_watermarks"], columns) == [(12, 1, 4, 1, 4, 4)]
-    assert rows(found["memory_allocators"], "allocations_n peak_bytes end_bytes") == [(1, 12, 4)]
+    assert rows(tables["memory_watermarks"], columns) == [(12, 1, 4, 1, 4, 4)]
+    assert rows(tables["memory_allocators"], "allocations_n peak_bytes end_bytes") == [(1, 12, 4)]
 
 
 def test_memory_is_that_of_the_rank_s_process_and_its_devices(tmp_path):
@@ -90,12 +90,12 @@ def test_memory_is_that_of_the_rank_s_process_and_its_devices(tmp_path):
     for pid, size in ((100, 3), (200, 5)):
         trace.process(pid=pid).kernel("k", start_ns=0, end_ns=4)
         trace.allocate(size, address=1, at_ns=1).allocate(9, address=2, at_ns=2, device_id=1)
-    found = written(trace, tmp_path)
+    tables = written(trace, tmp_path)
     columns = "rank device_id peak_bytes"
     expected = [(0, 0, 3), (0, 1, 9), (1, 0, 5), (1, 1, 9)]
-    assert rows(found["memory_watermarks"], columns) == expected
-    found = tables_of(tmp_path / "d", tmp_path / "t.sqlite", options=["--device", "0"])
-    assert rows(found["memory_watermarks"], columns) == [(0, 0, 3), (1, 0, 5)]
+    assert rows(tables["memory_watermarks"], columns) == expected
+    tables = tables_of(tmp_path / "d", tmp_path / "t.sqlite", options=["--device", "0"])
+    assert rows(tables["memory_watermarks"], columns) == [(0, 0, 3), (1, 0, 5)]
 
 
 def test_broken_events_are_counted_and_left_out(tmp_path):
@@ -104,15 +104,15 @@ def test_broken_events_are_counted_and_left_out(tmp_path):
     trace.allocate(2, address=4, at_ns=1 << 60)
     trace.raw("CUDA_GPU_MEMORY_USAGE_EVENTS", start=5, bytes=1, memoryOperationType=9, memKind=2)
     trace.raw("CUDA_GPU_MEMORY_USAGE_EVENTS", start=6, bytes=1, memoryOperationType=0, memKind=99)
-    found = written(trace, tmp_path)["memory_watermarks"]
-    assert rows(found, "kind peak_bytes broken_n") == [("device", 8, 4), ("unknown", 1, 4)]
+    watermarks = written(trace, tmp_path)["memory_watermarks"]
+    assert rows(watermarks, "kind peak_bytes broken_n") == [("device", 8, 4), ("unknown", 1, 4)]
 
 
 def test_frees_alone_leave_a_level_of_zero(tmp_path):
-    found = written(busy().free(8, address=1, at_ns=2), tmp_path)
+    tables = written(busy().free(8, address=1, at_ns=2), tmp_path)
     columns = "peak_bytes unmatched_frees_n end_bytes largest_bytes largest_api"
-    assert rows(found["memory_watermarks"], columns) == [(0, 1, 0, None, None)]
-    assert found["memory_allocators"].empty
+    assert rows(tables["memory_watermarks"], columns) == [(0, 1, 0, None, None)]
+    assert tables["memory_allocators"].empty
 
 
 def test_many_steps_are_thinned_out_and_the_peak_stays(tmp_path):
@@ -120,11 +120,11 @@ def test_many_steps_are_thinned_out_and_the_peak_stays(tmp_path):
     for index in range(300):
         trace.allocate(1, address=index, at_ns=10 * index)
     trace.allocate(7, address=999, at_ns=1505).free(7, address=999, at_ns=1506)
-    found = written(trace, tmp_path)
-    assert len(found["memory"]) <= 200
-    assert found["memory"]["used_bytes"].max() == 300
-    assert (1505, 151 + 7) in rows(found["memory"], "time_ns used_bytes")
-    assert rows(found["memory_watermarks"], "peak_bytes allocations_n") == [(300, 301)]
+    tables = written(trace, tmp_path)
+    assert len(tables["memory"]) <= 200
+    assert tables["memory"]["used_bytes"].max() == 300
+    assert (1505, 151 + 7) in rows(tables["memory"], "time_ns used_bytes")
+    assert rows(tables["memory_watermarks"], "peak_bytes allocations_n") == [(300, 301)]
 
 
 def sampled(**settings):
@@ -138,11 +138,11 @@ def sampled(**settings):
 
 
 def test_metrics_are_weighted_by_the_time_that_kernels_ran_in_each_sample(tmp_path):
-    found = written(sampled(), tmp_path)["gpu_metrics"]
+    metrics = written(sampled(), tmp_path)["gpu_metrics"]
     columns = "metric scope name mean_pct samples_n own_ns own_pct period_ns"
     # Of the GEMM 5 ns are in the sample at 20, 7 ns in that at 30; the window is [10, 40).
     sm, tensor = (5 * 20 + 7 * 30) / 12, (5 * 50 + 7 * 10) / 12
-    assert rows(found, columns) == [
+    assert rows(metrics, columns) == [
         (SM, "window", None, 30.0, 3, 30, 100.0, 10),
         (SM, "category", "gemm", sm, 2, 12, 60.0, 10),
         (SM, "category", "unmatched", 40.0, 1, 10, 100.0, 10),
@@ -154,18 +154,18 @@ def test_metrics_are_weighted_by_the_time_that_kernels_ran_in_each_sample(tmp_pa
         (TENSOR, "kernel", "nvjet_tst_1x1", tensor, 2, 12, 60.0, 10),
         (TENSOR, "kernel", "x", 0.0, 1, 10, 100.0, 10),
     ]
-    assert set(zip(found["gpu_id"], found["gpu_source"], strict=True)) == {(0, "table")}
+    assert set(zip(metrics["gpu_id"], metrics["gpu_source"], strict=True)) == {(0, "table")}
 
 
 def test_a_window_and_top_choose_what_metrics_tell_of(tmp_path):
-    found = written(sampled(), tmp_path, "--filter-time", "12/25", "--top", "1")["gpu_metrics"]
+    metrics = written(sampled(), tmp_path, "--filter-time", "12/25", "--top", "1")["gpu_metrics"]
     # In [12, 25): 3 ns at 20 %, 5 ns at 30 %; the window has 8 ns and 5 ns of these samples.
     expected = [
         ("window", (8 * 20 + 5 * 30) / 13, 13),
         ("category", (3 * 20 + 5 * 30) / 8, 8),
         ("kernel", (3 * 20 + 5 * 30) / 8, 8),
     ]
-    assert rows(found[found["metric"] == SM], "scope mean_pct own_ns") == expected
+    assert rows(metrics[metrics["metric"] == SM], "scope mean_pct own_ns") == expected
 
 
 def test_metrics_go_to_the_device_behind_which_their_gpu_is(tmp_path):
@@ -173,8 +173,8 @@ def test_metrics_go_to_the_device_behind_which_their_gpu_is(tmp_path):
     trace.process(pid=200, gpu_ids=(0,)).kernel("k", start_ns=10, end_ns=20)
     for gpu in (0, 1):
         trace.gpu_metrics({SM: [0, 10 + gpu]}, times_ns=[10, 20], gpu_id=gpu)
-    found = written(trace, tmp_path)["gpu_metrics"]
-    windows = found[found["scope"] == "window"]
+    metrics = written(trace, tmp_path)["gpu_metrics"]
+    windows = metrics[metrics["scope"] == "window"]
     expected = [(0, 0, 1, "table", 11.0), (1, 0, 0, "table", 10.0)]
     assert rows(windows, "rank device_id gpu_id gpu_source mean_pct") == expected
 
@@ -182,8 +182,8 @@ def test_metrics_go_to_the_device_behind_which_their_gpu_is(tmp_path):
 def test_without_a_list_of_devices_the_order_is_assumed_and_said(tmp_path):
     trace = sampled(schema="3.7.2").process(pid=7, gpu_ids=(0, 1))
     trace.gpu_metrics({SM: [3, 3]}, times_ns=[10, 20], gpu_id=1)
-    found = written(trace, tmp_path)["gpu_metrics"]
-    assert set(zip(found["gpu_id"], found["gpu_source"], strict=True)) == {(0, "cuda_order")}
+    metrics = written(trace, tmp_path)["gpu_metrics"]
+    assert set(zip(metrics["gpu_id"], metrics["gpu_source"], strict=True)) == {(0, "cuda_order")}
     alone = written(sampled(schema="3.7.2"), tmp_path, name="alone")["gpu_metrics"]
     assert set(alone["gpu_source"]) == {"only_gpu"}
 
@@ -195,28 +195,28 @@ def test_one_sample_or_damaged_ones_say_nothing(tmp_path):
 
 
 def test_what_the_capture_does_not_have_is_said_with_the_flag_that_would_show_it(tmp_path):
-    found = written(busy(), tmp_path, whole=True)
+    tables = written(busy(), tmp_path, whole=True)
     for table in ("memory", "memory_watermarks", "memory_allocators", "gpu_metrics"):
-        assert found[table].empty
-    told = " ".join(read_report(tmp_path / "t-out")["report"]["unrecorded"])
-    assert "device memory over time and who allocates it: `--cuda-memory-usage=true`" in told
-    assert "in each category and kernel: `--gpu-metrics-device=all`" in told
+        assert tables[table].empty
+    unrecorded = " ".join(read_report(tmp_path / "t-out")["report"]["unrecorded"])
+    assert "device memory over time and who allocates it: `--cuda-memory-usage=true`" in unrecorded
+    assert "in each category and kernel: `--gpu-metrics-device=all`" in unrecorded
 
 
 def test_parquet_says_the_same_as_sqlite(tmp_path):
     trace = sampled().allocate(8, address=100, at_ns=2, call=(1, 3)).free(8, address=100, at_ns=22)
-    one = written(trace, tmp_path)
+    tables = written(trace, tmp_path)
     trace.write_parquet(tmp_path / "t_pqtdir")
     other = tables_of(tmp_path / "p", tmp_path / "t_pqtdir")
     for table in ("memory", "memory_watermarks", "memory_allocators", "gpu_metrics"):
-        assert len(one[table])
-        assert plain(one[table]) == plain(other[table])
+        assert len(tables[table])
+        assert plain(tables[table]) == plain(other[table])
 
 
 def test_what_is_freed_after_the_last_kernel_was_in_use_at_the_end_of_the_work(tmp_path):
     # Allocated at 2, the kernel ends at 30, freed at 40 as the process ends.
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=30)
     trace.allocate(8, address=100, at_ns=2, call=(1, 3)).free(8, address=100, at_ns=40)
-    found = written(trace, tmp_path)
-    assert rows(found["memory_watermarks"], "peak_bytes end_bytes") == [(8, 8)]
-    assert rows(found["memory_allocators"], "allocations_n end_bytes") == [(1, 8)]
+    tables = written(trace, tmp_path)
+    assert rows(tables["memory_watermarks"], "peak_bytes end_bytes") == [(8, 8)]
+    assert rows(tables["memory_allocators"], "allocations_n end_bytes") == [(1, 8)]

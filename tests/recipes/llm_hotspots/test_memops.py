@@ -34,16 +34,16 @@ def tables(tmp_path_factory):
 
 
 def test_memops_are_kinds_by_memory_on_each_device(tables):
-    found = tables["memops"]
+    memops = tables["memops"]
     columns = "rank device_id kind source_memory target_memory pageable ops_n size_bytes"
-    assert rows(found, columns) == [
+    assert rows(memops, columns) == [
         (0, 0, "HtoD", "pinned", "device", False, 2, 80),
         (0, 0, "DtoD", "device", "device", False, 1, 6000),
         (0, 0, "HtoD", "pageable", "device", True, 1, 9),
         (0, 0, "memset", None, "device", False, 1, 6700),
         (1, 0, "HtoD", "pinned", "device", False, 1, 7),
     ]
-    assert rows(found, "min_bytes median_bytes max_bytes min_ns p50_ns max_ns")[0] == (
+    assert rows(memops, "min_bytes median_bytes max_bytes min_ns p50_ns max_ns")[0] == (
         30,
         40,
         50,
@@ -77,9 +77,9 @@ def test_rates_are_held_against_the_memory_where_it_is_the_limit(tables):
 
 
 def test_over_all_ranks_percentiles_are_those_of_all_operations(tables):
-    found = tables["all_memops"]
+    memops = tables["all_memops"]
     # Pinned HtoD: 10, 6 and 3 ns; 50, 30 and 7 bytes.
-    assert rows(found, "kind pageable ranks_n ops_n size_bytes median_bytes p50_ns")[0] == (
+    assert rows(memops, "kind pageable ranks_n ops_n size_bytes median_bytes p50_ns")[0] == (
         "HtoD",
         False,
         2,
@@ -88,13 +88,13 @@ def test_over_all_ranks_percentiles_are_those_of_all_operations(tables):
         30,
         6.0,
     )
-    assert rows(found, "total_ns union_ns exposed_ns rate_gb_s")[0] == (19, 17, 6, 87 / 19)
-    assert rows(found, "kind ranks_n total_ns")[1:] == [
+    assert rows(memops, "total_ns union_ns exposed_ns rate_gb_s")[0] == (19, 17, 6, 87 / 19)
+    assert rows(memops, "kind ranks_n total_ns")[1:] == [
         ("DtoD", 1, 4),
         ("HtoD", 1, 3),
         ("memset", 1, 2),
     ]
-    assert found["total_ns"].sum() == tables["memops"]["total_ns"].sum()
+    assert memops["total_ns"].sum() == tables["memops"]["total_ns"].sum()
 
 
 def test_a_window_clips_times_and_counts_whole_operations_that_start_in_it(tmp_path):
@@ -102,19 +102,19 @@ def test_a_window_clips_times_and_counts_whole_operations_that_start_in_it(tmp_p
     trace.memcpy("HtoD", start_ns=4, end_ns=14, size_bytes=50)
     trace.memcpy("HtoD", start_ns=12, end_ns=24, size_bytes=30, stream_id=8)
     trace.write_sqlite(tmp_path / "t.sqlite")
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--filter-time", "6/22"])
+    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=["--filter-time", "6/22"])
     # 6-14 and 12-22 are 8 + 10, their union 16; 10-20 is beside k. Only the second starts inside:
     # 30 bytes in its whole 12 ns.
     columns = "ops_n size_bytes total_ns union_ns exposed_ns max_ns rate_gb_s"
-    assert rows(found["memops"], columns) == [(1, 30, 18, 16, 6, 12, 30 / 12)]
+    assert rows(frames["memops"], columns) == [(1, 30, 18, 16, 6, 12, 30 / 12)]
 
 
 def test_a_whole_graph_hides_copies_too_since_nobody_knows_what_runs_in_it(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=2)
     trace.graph_launch([("g", 10, 20)], launch=(3, 4), mode="graph")
     trace.memcpy("HtoD", start_ns=8, end_ns=12, size_bytes=1).write_sqlite(tmp_path / "t.sqlite")
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
-    assert rows(found["memops"], "union_ns exposed_ns") == [(4, 2)]
+    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
+    assert rows(frames["memops"], "union_ns exposed_ns") == [(4, 2)]
 
 
 def test_what_an_export_does_not_record_is_null(tmp_path):
@@ -122,9 +122,9 @@ def test_what_an_export_does_not_record_is_null(tmp_path):
     trace.raw(MEMCPY, start=10, end=14, bytes=8, copyKind=1, srcKind=None, dstKind=None)
     trace.raw(MEMSET, start=20, end=20, bytes=8, memKind=None)
     trace.write_sqlite(tmp_path / "t.sqlite")
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
+    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
     columns = "kind source_memory target_memory pageable rate_gb_s peak_gb_s"
-    assert rows(found["memops"], columns) == [
+    assert rows(frames["memops"], columns) == [
         ("HtoD", None, None, None, 2.0, None),
         ("memset", None, None, None, None, None),
     ]
@@ -135,18 +135,18 @@ def test_an_impossible_size_makes_bytes_and_rates_unknown_and_nothing_else(size,
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=2)
     trace.memcpy("HtoD", start_ns=10, end_ns=14, size_bytes=size)
     trace.memcpy("HtoD", start_ns=20, end_ns=24, size_bytes=7).write_sqlite(tmp_path / "t.sqlite")
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
+    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
     for table in ("memops", "all_memops"):
         columns = "ops_n total_ns size_bytes median_bytes rate_gb_s"
-        assert rows(found[table], columns) == [(2, 8, None, None, None)]
+        assert rows(frames[table], columns) == [(2, 8, None, None, None)]
 
 
 def test_a_rank_without_copies_has_no_rows_and_says_why(tmp_path):
     TraceBuilder().kernel("k", start_ns=0, end_ns=2).write_sqlite(tmp_path / "t.sqlite")
-    found = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
+    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
     for table in ("memops", "all_memops", "blocking_memops"):
-        assert found[table].empty
-    assert rows(found["coverage"], "op table_present")[1] == ("memcpy", False)
+        assert frames[table].empty
+    assert rows(frames["coverage"], "op table_present")[1] == ("memcpy", False)
 
 
 def blocking(trace, tmp_path, options=()):
@@ -180,8 +180,8 @@ def test_a_rule_finds_what_it_is_for(kind, source, target, call, size, rule, tmp
         launch=(3, 5),
         launch_name=call,
     )
-    found = rows(blocking(trace, tmp_path), "rule kind ops_n size_bytes total_ns")
-    assert found == ([] if rule is None else [(rule, kind, 1, size, 7)])
+    flagged = rows(blocking(trace, tmp_path), "rule kind ops_n size_bytes total_ns")
+    assert flagged == ([] if rule is None else [(rule, kind, 1, size, 7)])
 
 
 def test_a_synchronous_copy_inside_one_device_blocks_nobody(tmp_path):
@@ -194,14 +194,14 @@ def test_a_synchronous_copy_inside_one_device_blocks_nobody(tmp_path):
     assert rows(blocking(trace, tmp_path), "rule ops_n") == [("cuda_memcpy_sync", 1)]
 
 
-@pytest.mark.parametrize(("memory", "found"), [(0, 0), (1, 1), (2, 0), (4, 1), (None, 0)])
+@pytest.mark.parametrize(("memory", "blocking_n"), [(0, 0), (1, 1), (2, 0), (4, 1), (None, 0)])
 @pytest.mark.parametrize("call", ["cudaMemset_v3020", "cudaMemsetAsync_v3020"])
 def test_a_fill_blocks_if_it_is_synchronous_and_of_pinned_or_managed_memory(
-    memory, found, call, tmp_path
+    memory, blocking_n, call, tmp_path
 ):
     trace = TraceBuilder().api(call, start_ns=1, end_ns=2, correlation_id=5)
     trace.raw(MEMSET, start=10, end=14, bytes=9, memKind=memory, correlationId=5)
-    expected = [("cuda_memset_sync", "memset", 1)] * (found if "Async" not in call else 0)
+    expected = [("cuda_memset_sync", "memset", 1)] * (blocking_n if "Async" not in call else 0)
     assert rows(blocking(trace, tmp_path), "rule kind ops_n") == expected
 
 
@@ -216,10 +216,10 @@ def test_versions_of_a_function_are_one_and_the_longest_operation_is_the_window(
             launch=(1, 2),
             launch_name=f"cudaMemcpy_{version}",
         )
-    found = plain(blocking(trace, tmp_path))
-    assert found["api"] == ["cudaMemcpy"]
-    assert (found["ops_n"], found["size_bytes"], found["total_ns"]) == ([3], [9], [3 + 5 + 5])
-    windows = found["max_ns"], found["window_start_ns"], found["window_end_ns"]
+    flagged = plain(blocking(trace, tmp_path))
+    assert flagged["api"] == ["cudaMemcpy"]
+    assert (flagged["ops_n"], flagged["size_bytes"], flagged["total_ns"]) == ([3], [9], [3 + 5 + 5])
+    windows = flagged["max_ns"], flagged["window_start_ns"], flagged["window_end_ns"]
     assert windows == ([5], [20], [25])
 
 
@@ -238,5 +238,5 @@ def test_a_call_of_another_process_is_not_taken_for_the_own_one(tmp_path):
             pid=pid,
         )
     trace.kernel("k", start_ns=0, end_ns=2, pid=200)
-    found = blocking(trace, tmp_path)
-    assert rows(found, "rank rule ops_n") == [(1, "cuda_memcpy_sync", 1)]
+    flagged = blocking(trace, tmp_path)
+    assert rows(flagged, "rank rule ops_n") == [(1, "cuda_memcpy_sync", 1)]

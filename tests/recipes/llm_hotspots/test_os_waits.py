@@ -26,14 +26,14 @@ def tables(tmp_path, trace, *options):
 
 
 def test_os_calls_are_summed_by_function_and_on_threads_that_launch(tmp_path):
-    found = tables(tmp_path, waiting())["os_waits"]
+    os_waits = tables(tmp_path, waiting())["os_waits"]
     names = "function threads_n calls_n total_ns thread_union_ns p50_ns max_ns longest_start_ns"
-    assert rows(found, names) == [
+    assert rows(os_waits, names) == [
         ("poll", 2, 2, 64, 64, 32.0, 50, 0),
         ("read", 1, 1, 6, 6, 6.0, 6, 2),
     ]
     names = "launching_ns launching_hidden_ns launching_outside_ns launching_exposed_ns"
-    assert rows(found, names) == [(14, 8, 0, 6), (6, 0, 6, 0)]
+    assert rows(os_waits, names) == [(14, 8, 0, 6), (6, 0, 6, 0)]
 
 
 def test_os_calls_follow_the_filters_as_api_calls_do(tmp_path):
@@ -51,8 +51,8 @@ def test_os_calls_follow_the_filters_as_api_calls_do(tmp_path):
 
 def test_os_calls_in_os_calls_count_once_in_the_union(tmp_path):
     trace = waiting().osrt("poll", start_ns=14, end_ns=16)
-    found = tables(tmp_path, trace)["os_waits"]
-    assert rows(found, "function total_ns thread_union_ns")[0] == ("poll", 66, 64)
+    os_waits = tables(tmp_path, trace)["os_waits"]
+    assert rows(os_waits, "function total_ns thread_union_ns")[0] == ("poll", 66, 64)
 
 
 def test_marks_of_the_profiler_are_no_calls(tmp_path):
@@ -74,8 +74,8 @@ def slow_calls():
 
 
 def test_call_stacks_are_those_of_calls_that_have_one_and_sum_their_time(tmp_path):
-    found = tables(tmp_path, slow_calls())["callstacks"]
-    assert rows(found, "api class stack calls_n total_ns max_ns first_start_ns") == [
+    stacks = tables(tmp_path, slow_calls())["callstacks"]
+    assert rows(stacks, "api class stack calls_n total_ns max_ns first_start_ns") == [
         ("cudaMalloc", "alloc", "cudaMalloc < torch::empty < main", 2, 12, 7, 0),
         ("cudaFree", "free", "cudaMalloc < torch::empty < main", 1, 4, 4, 40),
         ("cudaMalloc", "alloc", "cudaMalloc < torch::empty", 1, 3, 3, 20),
@@ -83,23 +83,23 @@ def test_call_stacks_are_those_of_calls_that_have_one_and_sum_their_time(tmp_pat
 
 
 def test_top_limits_call_stacks_and_no_sum(tmp_path):
-    found = tables(tmp_path, slow_calls(), "--top", "1")
-    assert rows(found["callstacks"], "api total_ns") == [("cudaMalloc", 12)]
-    assert found["apis"]["total_ns"].sum() == 5 + 7 + 3 + 4 + 90 + 1
+    frames = tables(tmp_path, slow_calls(), "--top", "1")
+    assert rows(frames["callstacks"], "api total_ns") == [("cudaMalloc", 12)]
+    assert frames["apis"]["total_ns"].sum() == 5 + 7 + 3 + 4 + 90 + 1
 
 
 def test_call_stacks_take_calls_that_start_in_the_window(tmp_path):
-    found = tables(tmp_path, slow_calls(), "--filter-time", "2/25")["callstacks"]
+    stacks = tables(tmp_path, slow_calls(), "--filter-time", "2/25")["callstacks"]
     # The call at 0 reaches into the window; those at 10 and 20 start there.
-    assert rows(found, "calls_n total_ns first_start_ns") == [(1, 7, 10), (1, 3, 20)]
+    assert rows(stacks, "calls_n total_ns first_start_ns") == [(1, 7, 10), (1, 3, 20)]
 
 
 def test_an_address_without_a_symbol_is_shown_with_its_library(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=9)
     stack = trace.call_stack(["0x7f12", "main"], module="/opt/lib/libvendor.so.1")
     trace.api("cudaFree_v3020", start_ns=1, end_ns=3, callchain_id=stack)
-    found = tables(tmp_path, trace)["callstacks"]
-    assert found["stack"].tolist() == ["libvendor.so.1!0x7f12 < main"]
+    stacks = tables(tmp_path, trace)["callstacks"]
+    assert stacks["stack"].tolist() == ["libvendor.so.1!0x7f12 < main"]
 
 
 def test_a_very_deep_stack_says_how_many_frames_are_left_out(tmp_path):
@@ -117,8 +117,8 @@ def test_a_chain_that_the_report_does_not_explain_is_no_stack(tmp_path):
 
 def test_parquet_exports_tell_the_same(tmp_path):
     trace = slow_calls().osrt("poll", start_ns=1, end_ns=3)
-    one = tables(tmp_path, trace)
+    frames = tables(tmp_path, trace)
     other = tables_of(tmp_path / "other", trace.write_parquet(tmp_path / "t_pqtdir"))
     for name in ("callstacks", "os_waits"):
-        assert len(one[name])
-        assert one[name].drop(columns="file").equals(other[name].drop(columns="file"))
+        assert len(frames[name])
+        assert frames[name].drop(columns="file").equals(other[name].drop(columns="file"))

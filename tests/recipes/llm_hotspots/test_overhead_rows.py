@@ -12,7 +12,7 @@ from nsys_llm.testing.trace_builder import TraceBuilder
 COLUMNS = "owner kind events_n total_ns union_ns gpu_idle_ns first_start_ns last_end_ns"
 
 
-def told(out):
+def overhead_caveats(out):
     caveats = read_report(out)["report"]["caveats"]
     return [text for text in caveats if "inside the window" in text or "profiler" in text]
 
@@ -38,7 +38,7 @@ def test_overhead_is_summed_by_owner_and_kind_inside_the_window(trace, tmp_path)
         ("profiler", None, 2, 16, 12, 10, 18, 30),
         ("profiler", "buffer flush", 2, 16, 12, 10, 18, 30),
     ]
-    cold, profiler = told(tmp_path / "out")
+    cold, profiler = overhead_caveats(tmp_path / "out")
     assert cold.startswith(
         "Code ran for the first time inside the window (module loading): up to 4 ns"
     )
@@ -58,7 +58,7 @@ def test_a_filter_cuts_overhead_too(trace, tmp_path):
 def test_a_report_without_overhead_has_no_rows_and_no_word_of_it(rank_set, tmp_path):
     tables = tables_of(tmp_path / "out", rank_set, whole=True)
     assert len(tables["overheads"]) == 0
-    assert told(tmp_path / "out") == []
+    assert overhead_caveats(tmp_path / "out") == []
 
 
 def test_broken_overhead_is_left_out(tmp_path):
@@ -83,12 +83,12 @@ def frames(*, loads=(), profiler_ns=0, window_ns=1000):
 
 def test_a_gigabyte_to_the_gpu_looks_like_a_model():
     assert caveats(frames(loads=[999_999_999])) == []
-    (one,) = caveats(frames(loads=[5, 1_000_000_000, 1_500_000_000]))
-    assert one.startswith("Up to 1.5 GB were copied from the host to the GPUs of a rank")
-    assert "(rank 2; 2 ranks above 1 GB)" in one
+    (caveat,) = caveats(frames(loads=[5, 1_000_000_000, 1_500_000_000]))
+    assert caveat.startswith("Up to 1.5 GB were copied from the host to the GPUs of a rank")
+    assert "(rank 2; 2 ranks above 1 GB)" in caveat
 
 
 def test_the_profiler_is_spoken_of_from_a_thousandth_of_the_window():
     assert caveats(frames(profiler_ns=9, window_ns=10_000)) == []
-    (one,) = caveats(frames(profiler_ns=10, window_ns=10_000))
-    assert "(0.10 %, rank 0)" in one
+    (caveat,) = caveats(frames(profiler_ns=10, window_ns=10_000))
+    assert "(0.10 %, rank 0)" in caveat

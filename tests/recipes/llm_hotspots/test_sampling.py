@@ -31,16 +31,18 @@ def test_one_sample_tells_no_period():
 def test_each_group_gets_its_time_in_each_window():
     windows = array([[0, 10], [10, 20]])
     # Group 0 runs [8, 13) and [12, 14), which count each; group 1 [15, 30), group 2 [10, 10).
-    found = overlaps(array([8, 12, 15, 10]), array([13, 14, 30, 10]), array([0, 0, 1, 2]), windows)
-    assert [one.tolist() for one in found] == [[0, 0, 1], [0, 1, 1], [2, 5, 5]]
+    columns = overlaps(
+        array([8, 12, 15, 10]), array([13, 14, 30, 10]), array([0, 0, 1, 2]), windows
+    )
+    assert [column.tolist() for column in columns] == [[0, 0, 1], [0, 1, 1], [2, 5, 5]]
     # 2 * 50 + 5 * 20 = 200; 5 * 20 = 100.
-    assert weighted_sums(*found, array([50, 20]), 3).tolist() == [200, 100, 0]
+    assert weighted_sums(*columns, array([50, 20]), 3).tolist() == [200, 100, 0]
 
 
 def test_what_meets_no_window_has_no_sums():
-    found = overlaps(array([5]), array([6]), array([0]), array([[10, 20]]))
-    assert [one.size for one in found] == [0, 0, 0]
-    assert weighted_sums(*found, array([9]), 1).tolist() == [0]
+    columns = overlaps(array([5]), array([6]), array([0]), array([[10, 20]]))
+    assert [column.size for column in columns] == [0, 0, 0]
+    assert weighted_sums(*columns, array([9]), 1).tolist() == [0]
 
 
 @given(
@@ -51,13 +53,15 @@ def test_what_meets_no_window_has_no_sums():
 )
 def test_overlaps_are_those_counted_ns_by_ns(spans, times):
     windows = sample_windows(array(sorted(times)))
-    starts, groups = array([one[0] for one in spans]), array([one[2] for one in spans])
-    ends = starts + array([one[1] for one in spans])
+    starts, groups = array([span[0] for span in spans]), array([span[2] for span in spans])
+    ends = starts + array([span[1] for span in spans])
     expected = {}
     for start, end, group in zip(starts.tolist(), ends.tolist(), groups.tolist(), strict=True):
         for index, (low, high) in enumerate(windows.tolist()):
             shared = len(set(range(start, end)) & set(range(low, high)))
             if shared:
                 expected[group, index] = expected.get((group, index), 0) + shared
-    found = zip(*(one.tolist() for one in overlaps(starts, ends, groups, windows)), strict=True)
-    assert {(group, index): ns for group, index, ns in found} == expected
+    triples = zip(
+        *(column.tolist() for column in overlaps(starts, ends, groups, windows)), strict=True
+    )
+    assert {(group, index): ns for group, index, ns in triples} == expected

@@ -45,7 +45,7 @@ BOTH = (
 WINDOW = {"window_start_ns": 1_200, "window_end_ns": 1_300}
 
 
-def found(**given):
+def marked(**given):
     row = {"opportunity": 1, "title": "t", "severity": "high", "rank": 1, "device_id": 0}
     row |= {"culprit": None, "cause": None, "window_start_ns": None, "window_end_ns": None}
     marks = marks_of(VIEW, BOTH, [{**row, **given}], Clocks())
@@ -79,7 +79,7 @@ def found(**given):
     ],
 )  # fmt: skip
 def test_marks(given, wanted):
-    assert found(**given) == wanted
+    assert marked(**given) == wanted
 
 
 @pytest.mark.parametrize(
@@ -96,4 +96,4 @@ def test_marks(given, wanted):
 )
 def test_a_lane_that_was_lost_is_marked_only_where_tables_say(monkeypatch, given, wanted):
     monkeypatch.setitem(globals(), "BOTH", [(gpu, None) for gpu, _ in BOTH])
-    assert found(**given) == wanted
+    assert marked(**given) == wanted

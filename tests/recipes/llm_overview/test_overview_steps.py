@@ -82,8 +82,8 @@ def test_a_rank_with_other_steps_is_in_no_mean(tmp_path):
 
 
 def made(devices, name="work"):
-    own = {number: DeviceSteps(*sums) for number, sums in devices.items()}
-    return RankSteps(StepKind(name, "step", "repeated range", 3), own)
+    device_steps = {number: DeviceSteps(*sums) for number, sums in devices.items()}
+    return RankSteps(StepKind(name, "step", "repeated range", 3), device_steps)
 
 
 def test_a_gpu_counts_where_its_rank_calls_a_step_what_most_do():

@@ -20,14 +20,14 @@ from nsys_llm.testing.demo import write_demo
 MS = 1_000_000
 
 
-def told(**tables):
+def tables_with(**tables):
     """Return tables with the given rows, the others empty."""
-    names = [one.file for one in load_manifest(RECIPE).writes]
+    names = [table.file for table in load_manifest(RECIPE).writes]
     return {name: frame_of(name, tables.get(name, []), RECIPE) for name in names}
 
 
 def rules(**tables):
-    return {one.rule: one for one in findings(told(**tables))}
+    return {finding.rule: finding for finding in findings(tables_with(**tables))}
 
 
 def phase(name="decode", gpu_ns=90 * MS, gpu_pct=90.0, **others):
@@ -147,12 +147,12 @@ STEP = {"rank": 1, "phase": "decode", "warmup": False, "gpu_ns": 8 * MS}
 
 def steps_of(*lengths, between=0, **others):
     """Return steps one after the other, by their lengths; `between` each the server has no work."""
-    found, at = [], 0
+    steps, at = [], 0
     for number, length in enumerate(lengths):
         ends = {"end_ns": at + length, "gpu_start_ns": at, "gpu_end_ns": at + length}
-        found.append({**STEP, "step": number, "start_ns": at, "wall_ns": length, **ends, **others})
+        steps.append({**STEP, "step": number, "start_ns": at, "wall_ns": length, **ends, **others})
         at += length + between
-    return found
+    return steps
 
 
 def slow_steps(steps, span_ns=1_000 * MS):
@@ -183,7 +183,7 @@ def test_steps_that_the_capture_cuts_count_as_the_part_that_they_are(cut):
     lengths = [4 * MS if cut[0] else 10 * MS, *[10 * MS] * 8, 4 * MS if cut[1] else 10 * MS]
     steps = steps_of(*lengths)
     steps[0]["full"], steps[-1]["full"] = not cut[0], not cut[1]
-    rows = pd.DataFrame([{"full": True, **one} for one in steps])
+    rows = pd.DataFrame([{"full": True, **step} for step in steps])
     tables = {
         "steps": rows,
         "rank_steps": pd.DataFrame(
@@ -236,9 +236,9 @@ def test_a_host_that_is_ahead_makes_no_step_slow():
 
 def test_warm_up_is_a_remark():
     step = {"rank": 0, "step": 0, "warmup": True, "wall_ns": 60, "start_ns": 1, "end_ns": 61}
-    found = rules(steps=[step, {**step, "warmup": False, "wall_ns": 40}])["warm_up_steps"]
-    assert (found.kind, found.severity) == ("capture", None)
-    assert "60.0 %" in found.details
+    finding = rules(steps=[step, {**step, "warmup": False, "wall_ns": 40}])["warm_up_steps"]
+    assert (finding.kind, finding.severity) == ("capture", None)
+    assert "60.0 %" in finding.details
 
 
 def lost(part, gpu_ns, rank=0):
@@ -251,18 +251,18 @@ def lost(part, gpu_ns, rank=0):
 
 def test_low_coverage_names_the_largest_loss_and_the_flag_for_it():
     rows = [lost("launch", 69), lost("outside_ranges", 11), lost("no_call", 20)]
-    found = rules(attribution=rows)["low_range_coverage"]
-    assert "69.0 %" in found.title
-    assert PARTS["no_call"].meaning in found.details
-    assert found.record == "--trace=cuda"
+    finding = rules(attribution=rows)["low_range_coverage"]
+    assert "69.0 %" in finding.title
+    assert PARTS["no_call"].meaning in finding.details
+    assert finding.record == "--trace=cuda"
     assert "low_range_coverage" not in rules(attribution=[lost("launch", 70), lost("no_call", 30)])
 
 
 def test_threads_that_mark_nothing_are_told_with_pytorch_s_flag():
     rows = [lost("launch", 90), lost("unmarked_thread", 10, rank=1)]
-    found = rules(attribution=rows)["unmarked_thread"]
-    assert (found.rank, found.impact_ns) == (1, 10)
-    assert "--pytorch=autograd-nvtx" in found.record
+    finding = rules(attribution=rows)["unmarked_thread"]
+    assert (finding.rank, finding.impact_ns) == (1, 10)
+    assert "--pytorch=autograd-nvtx" in finding.record
     assert "unmarked_thread" not in rules(
         attribution=[lost("launch", 960), lost("unmarked_thread", 40)]
     )
@@ -270,9 +270,9 @@ def test_threads_that_mark_nothing_are_told_with_pytorch_s_flag():
 
 def test_ranges_of_no_phase_ask_for_a_map_and_name_candidates():
     tree = {"label": "step #", "depth": 0, "inclusive_ns": 5, "inclusive_pct": 80.0}
-    found = rules(phases=[phase("unmapped", gpu_pct=50.0)], range_tree=[tree])["unmapped_ranges"]
-    assert "`step #` 80.0 %" in found.details
-    assert "--phase-map" in found.recommendation
+    finding = rules(phases=[phase("unmapped", gpu_pct=50.0)], range_tree=[tree])["unmapped_ranges"]
+    assert "`step #` 80.0 %" in finding.details
+    assert "--phase-map" in finding.recommendation
     assert "unmapped_ranges" not in rules(phases=[phase("unmapped", gpu_pct=49.9)])
 
 
@@ -282,7 +282,7 @@ def test_every_way_of_attribution_has_a_meaning():
 
 
 def test_nothing_is_told_of_nothing():
-    empty = told()
+    empty = tables_with()
     assert findings(empty) == []
     assert caveats(empty) == []
     assert answer(empty).startswith("No GPU operation")
@@ -290,46 +290,50 @@ def test_nothing_is_told_of_nothing():
 
 def test_caveats_tell_how_ranges_were_found_and_steps():
     marks = {"rank": 0, "push_pop_n": 4, "without_end_n": 2}
-    said = caveats(told(attribution=[lost("launch", 50), lost("delegated", 50)], marks=[marks]))
+    said = caveats(
+        tables_with(attribution=[lost("launch", 50), lost("delegated", 50)], marks=[marks])
+    )
     assert "50.0 %" in said[0]
     assert "backward" in said[0]
     assert said[1].startswith("2 ranges were never closed")
     assert "`--step RANGE`" in said[2]
     steps = {"rank": 0, "name": "step #", "gpu_pct": 40.0}
     said = caveats(
-        told(marks=[{**marks, "without_end_n": 0, "steps": "step #"}], rank_steps=[steps])
+        tables_with(marks=[{**marks, "without_end_n": 0, "steps": "step #"}], rank_steps=[steps])
     )
     assert len(said) == 1
     assert "40.0 %" in said[0]
 
 
 @pytest.mark.parametrize(
-    ("engine", "own", "other", "flag"),
+    ("engine", "range_name", "other", "flag"),
     [
         ("vllm", "execute_context_#(#)_generation_#(#)", "step #", "--profiler-config"),
         ("sglang", "step[DECODE bs=#]", "train_step", "emit_nvtx"),
         ("trtllm", "[Executor] _forward_step #: # ctx reqs", "_forward", "--trace=nvtx"),
     ],
 )
-def test_where_an_engine_s_ranges_are_absent_it_is_told_what_records_them(engine, own, other, flag):
+def test_where_an_engine_s_ranges_are_absent_it_is_told_what_records_them(
+    engine, range_name, other, flag
+):
     def said(name, **more):
         rows = {"phase_categories": [{"engine": engine}], "marks": [{"steps": name}], **more}
-        return "\n".join(caveats(told(**rows)))
+        return "\n".join(caveats(tables_with(**rows)))
 
     assert flag in said(other)
     assert flag in said(None)
-    assert flag not in said(own)
-    assert flag not in said(other, ranges=[{"name": own.replace("#", "7")}])  # with --step
-    assert caveats(told(phase_categories=[{"engine": "generic"}])) == []
+    assert flag not in said(range_name)
+    assert flag not in said(other, ranges=[{"name": range_name.replace("#", "7")}])  # with --step
+    assert caveats(tables_with(phase_categories=[{"engine": "generic"}])) == []
 
 
 def test_the_demo_is_told_as_it_was_planted(tmp_path):
     demo = write_demo(tmp_path, scale=0.5)
     out = analyse(tmp_path / "out", *demo.baseline, recipe=RECIPE)
-    found = read_frames(out)["findings"]
-    uneven = found[found["rule"] == "phase_imbalance"]
+    listed = read_frames(out)["findings"]
+    uneven = listed[listed["rule"] == "phase_imbalance"]
     assert set(uneven["rank"]) == {demo.planted.slow_rank}
-    assert "idle_before_phase" in set(found["rule"])
+    assert "idle_before_phase" in set(listed["rule"])
     said = read_report(out)["report"]
     assert said["answer"].startswith("Of the GPU time: `decode` ")
     assert "`execute_context_#(#)_generation_#(#)`" in said["answer"]

@@ -20,27 +20,27 @@ TRACES = ["h100_mfu/before", "h100_mfu/after"]
 
 
 def check(tables):
-    found = findings(tables)
-    check_findings(found, tables)
-    return found
+    listed = findings(tables)
+    check_findings(listed, tables)
+    return listed
 
 
-def of(found, rule):
-    return [one for one in found if one.rule == rule]
+def of(listed, rule):
+    return [finding for finding in listed if finding.rule == rule]
 
 
 def test_the_demo(tmp_path):
     demo = write_demo(tmp_path, scale=0.5)
-    found = check(quick(RECIPE, *demo.baseline))
-    (slow,) = of(found, "phase_imbalance")
+    listed = check(quick(RECIPE, *demo.baseline))
+    (slow,) = of(listed, "phase_imbalance")
     assert (slow.rank, slow.severity) == (demo.planted.slow_rank, "high")
 
 
 @pytest.mark.traces
 @pytest.mark.parametrize("name", TRACES)
 def test_real_ranks(traces, name):
-    found = check(quick(RECIPE, Path(traces / f"{name}.sqlite")))
-    assert of(found, "unmapped_ranges")
+    listed = check(quick(RECIPE, Path(traces / f"{name}.sqlite")))
+    assert of(listed, "unmapped_ranges")
 
 
 def random_rank(rng, rank, slowness):
@@ -77,13 +77,13 @@ def test_random_ranks_lose_what_was_planted(tmp_path, seed):
         trace.write_sqlite(tmp_path / f"rank{number}.sqlite")
         for number, (trace, _, _) in enumerate(ranks)
     ]
-    found = check(quick(RECIPE, *paths))
-    (straggler,) = of(found, "phase_imbalance")
+    listed = check(quick(RECIPE, *paths))
+    (straggler,) = of(listed, "phase_imbalance")
     usual = ranks[(slow + 1) % ranks_n][2]
     assert straggler.rank == slow
     assert straggler.gain.gain_ns == sum(ranks[slow][2][name] - usual[name] for name in usual)
     assert "straggler" in straggler.title
-    idle = {one.name: one for one in of(found, "idle_before_phase")}
+    idle = {finding.name: finding for finding in of(listed, "idle_before_phase")}
     for phase in ("prefill", "decode"):
         # All ranks idle alike: the gain is that of any of them, and of the first.
         planted = ranks[0][1][phase]
@@ -103,9 +103,11 @@ def test_without_phases_the_range_in_which_a_gpu_is_idle_is_named(tmp_path, insi
         for start in (begin, begin + MS + inside_ns):
             trace.kernel("k", start_ns=start, duration_ns=MS, launch=(start - 9, start - 8))
         at = begin + 2 * MS + inside_ns
-    found = of(
+    listed = of(
         check(quick(RECIPE, trace.write_sqlite(tmp_path / "rank0.sqlite"))), "idle_before_phase"
     )
     # 0.15 ms of 22.15 is too little.
-    assert [one.gain.gain_ns for one in found] == ([10 * MS] if inside_ns == 2 * MS else [])
-    assert all("in `acme_loop`" in one.title for one in found)
+    assert [finding.gain.gain_ns for finding in listed] == (
+        [10 * MS] if inside_ns == 2 * MS else []
+    )
+    assert all("in `acme_loop`" in finding.title for finding in listed)

@@ -70,8 +70,8 @@ def test_every_mode_gives_the_same_tables(tmp_path):
 
 @pytest.mark.parametrize("version", ["3.7.2", "3.24.14", "3.30.1"])
 def test_every_schema_and_kind_of_export_gives_the_same_tables(tmp_path, version):
-    one = events("3.25.0").write_sqlite(tmp_path / "rank0.sqlite")
-    expected = only_tables(tmp_path / "expected", one, recipe=RECIPE)
+    newest = events("3.25.0").write_sqlite(tmp_path / "rank0.sqlite")
+    expected = only_tables(tmp_path / "expected", newest, recipe=RECIPE)
     for name in ("s", "p"):
         (tmp_path / name).mkdir()
     paths = [
@@ -79,9 +79,9 @@ def test_every_schema_and_kind_of_export_gives_the_same_tables(tmp_path, version
         events(version).write_parquet(tmp_path / "p" / "rank0_pqtdir"),
     ]
     for path in paths:
-        found = only_tables(path.parent / "out", path, recipe=RECIPE)
+        output = only_tables(path.parent / "out", path, recipe=RECIPE)
         but = {*LABELS, "nsys_version", "schema_version", "clock_source", "table_present"}
-        assert differences(read_results(expected), read_results(found), but) == []
+        assert differences(read_results(expected), read_results(output), but) == []
 
 
 def test_what_the_events_are_is_found(tmp_path):
@@ -172,6 +172,6 @@ def test_a_report_without_a_table_says_what_is_lost(tmp_path, table, capsys):
     analyse(tmp_path / "o", path, recipe=RECIPE)
     said = (tmp_path / "o" / "report.md").read_text("utf-8")
     name = {"NVTX_EVENTS": "nvtx_events", "CUPTI_ACTIVITY_KIND_RUNTIME": "api_calls"}[table]
-    (lost,) = (one.lost for one in load_manifest(RECIPE).reads if one.table == name)
+    (lost,) = (source.lost for source in load_manifest(RECIPE).reads if source.table == name)
     assert lost in said
     assert "--trace=cuda" in said

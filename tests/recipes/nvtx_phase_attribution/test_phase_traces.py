@@ -30,13 +30,15 @@ SUMS = "instances_n ops_n kernels_n inclusive_ns self_ops_n self_ns span_ns"
 
 def check(path, tables):
     """Compare the tables of one report, made with --running-numbers keep, with a plain search."""
-    found = plain_ranges.read(path)
+    by_process = plain_ranges.read(path)
     # In the order of ranks, which is that of processes here.
     numbers = sorted(tables["marks"]["rank"])
-    for rank, (_, (ranges, ops)) in zip(numbers, sorted(found.items()), strict=True):
+    for rank, (_, (ranges, ops)) in zip(numbers, sorted(by_process.items()), strict=True):
         check_rank(tables, rank, ranges, ops)
-    every = [op for _, ops in found.values() for op in ops]
-    names = plain_ranges.by_name([one for ranges, _ in found.values() for one in ranges], every)
+    every = [op for _, ops in by_process.values() for op in ops]
+    names = plain_ranges.by_name(
+        [nvtx_range for ranges, _ in by_process.values() for nvtx_range in ranges], every
+    )
     table = tables["ranges"]
     for row in table.to_dict("records"):
         key = (row["kind"], row["domain"], row["name"])
@@ -48,9 +50,9 @@ def check(path, tables):
     tree = {
         tuple(path.split(" / ")): ns for path, ns in rows(tables["range_tree"], "path inclusive_ns")
     }
-    told = {key: ns for key, ns in plain_ranges.by_path(every).items() if ns}
+    by_path = {key: ns for key, ns in plain_ranges.by_path(every).items() if ns}
     # A list of what differs: pytest takes minutes to explain two large dictionaries.
-    odd = [key for key in {**tree, **told} if tree.get(key, 0) != told.get(key, 0)]
+    odd = [key for key in {**tree, **by_path} if tree.get(key, 0) != by_path.get(key, 0)]
     assert odd == []
 
 
@@ -58,10 +60,10 @@ def check_rank(tables, rank, ranges, ops):
     outcomes = Counter()
     for op in ops:
         outcomes[op.outcome] += op.ns
-    own = tables["attribution"]
-    own = own[own["rank"] == rank]
-    assert own["gpu_ns"].sum() == sum(op.ns for op in ops)
-    assert own.loc[own["attributed"], "gpu_ns"].sum() == outcomes["ranged"]
+    attribution = tables["attribution"]
+    rank_rows = attribution[attribution["rank"] == rank]
+    assert rank_rows["gpu_ns"].sum() == sum(op.ns for op in ops)
+    assert rank_rows.loc[rank_rows["attributed"], "gpu_ns"].sum() == outcomes["ranged"]
     phases = tables["rank_phases"]
     phases = phases[phases["rank"] == rank].set_index("phase")["gpu_ns"]
     assert phases.sum() == sum(op.ns for op in ops)
@@ -69,7 +71,7 @@ def check_rank(tables, rank, ranges, ops):
         assert phases.get(name, 0) == outcomes[name]
     marks = tables["marks"]
     assert marks.loc[marks["rank"] == rank, "push_pop_n"].tolist() == [
-        sum(one.kind == "push_pop" for one in ranges)
+        sum(nvtx_range.kind == "push_pop" for nvtx_range in ranges)
     ]
 
 
@@ -126,10 +128,13 @@ def test_real_traces_are_as_a_plain_search_says(real):
 @pytest.mark.traces
 def test_coverage_of_kernel_time_is_that_measured_before(real):
     name, _, tables = real
-    own = tables["attribution"]
-    covered = own.loc[own["attributed"], "kernel_ns"].sum() / own["kernel_ns"].sum()
+    attribution = tables["attribution"]
+    covered = (
+        attribution.loc[attribution["attributed"], "kernel_ns"].sum()
+        / attribution["kernel_ns"].sum()
+    )
     assert round(100 * covered, 3) == COVERED.get(name, round(100 * covered, 3))
-    by_rank = own[own["attributed"]].groupby("rank")["gpu_pct"].sum()
+    by_rank = attribution[attribution["attributed"]].groupby("rank")["gpu_pct"].sum()
     assert (by_rank <= 100).all()
 
 
@@ -232,8 +237,8 @@ def alone(ranges, ops, *words):
 @given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
 def test_ranges_that_are_chosen_are_as_if_no_others_had_been_recorded(ranges, ops):
     for words, left in (
-        (["--match", "re:^[ap]"], [one for one in ranges if one[0][0] in "ap"]),
-        (["--domain", "NCCL"], [one for one in ranges if one[5] == "NCCL"]),
+        (["--match", "re:^[ap]"], [fields for fields in ranges if fields[0][0] in "ap"]),
+        (["--domain", "NCCL"], [fields for fields in ranges if fields[5] == "NCCL"]),
     ):
         assert alone(ranges, ops, *words) == alone(left, ops)
 
@@ -242,6 +247,6 @@ def test_ranges_that_are_chosen_are_as_if_no_others_had_been_recorded(ranges, op
 @given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
 def test_ranges_under_a_filter_are_as_if_no_other_work_had_been_done(ranges, ops):
     # Each by a name of its own: those without work left do not count.
-    named = [(f"{row}", *one[1:]) for row, one in enumerate(ranges)]
-    left = [one for one in ops if not one[4]]
+    named = [(f"{row}", *fields[1:]) for row, fields in enumerate(ranges)]
+    left = [op for op in ops if not op[4]]
     assert alone(named, ops, "--device", "0") == alone(named, left)

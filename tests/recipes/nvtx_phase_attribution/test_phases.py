@@ -60,7 +60,7 @@ def tables(tmp_path_factory):
 
 
 def test_every_table_of_the_manifest_is_made(tables):
-    assert set(tables) | {"findings"} == {one.file for one in load_manifest(RECIPE).writes}
+    assert set(tables) | {"findings"} == {table.file for table in load_manifest(RECIPE).writes}
 
 
 def test_phases_add_up_over_ranks(tables):
@@ -115,9 +115,9 @@ def test_steps_are_told_one_by_one(tables):
 
 
 def test_percentiles_of_steps_are_those_of_all_ranks(tables):
-    found = tables["step_stats"]
-    found = found[found["measure"] == "gpu"]
-    assert rows(found, "which phase steps_n total_ns p50_ns max_ns") == [
+    stats = tables["step_stats"]
+    stats = stats[stats["measure"] == "gpu"]
+    assert rows(stats, "which phase steps_n total_ns p50_ns max_ns") == [
         ("steady", None, 6, 40, 5.0, 11),
         ("steady", "prefill", 2, 20, 10.0, 11),
         ("steady", "decode", 4, 20, 5.0, 5),
@@ -136,9 +136,9 @@ def test_percentiles_of_steps_are_those_of_all_ranks(tables):
 
 def test_what_phases_are_made_of(tables):
     names = "phase op name category launches_n total_ns mean_ns phase_pct"
-    found = rows(tables["phase_kernels"], names)
-    assert found[0] == ("prefill", "kernel", "gemm", "gemm", 2, 14, 7.0, 100 * 14 / 18)
-    assert found[2] == ("sampling", "memcpy", "memcpy DtoH", "memcpy", 6, 6, 1.0, 100.0)
+    parts = rows(tables["phase_kernels"], names)
+    assert parts[0] == ("prefill", "kernel", "gemm", "gemm", 2, 14, 7.0, 100 * 14 / 18)
+    assert parts[2] == ("sampling", "memcpy", "memcpy DtoH", "memcpy", 6, 6, 1.0, 100.0)
     assert rows(tables["phase_collectives"], "phase operation ranks_n launches_n total_ns") == [
         ("prefill", "all_reduce", 2, 2, 4),
         ("decode", "all_reduce", 2, 4, 4),
@@ -151,8 +151,8 @@ def test_communication_is_exposed_where_nothing_computes(tmp_path):
     trace = TraceBuilder().nvtx("decode", 0, 50)
     trace.kernel("ncclDevKernel_AllReduce", start_ns=100, end_ns=110, launch=(1, 2), stream_id=9)
     trace.kernel("gemm", start_ns=104, end_ns=107, launch=(3, 4))
-    found = quick(written(trace, tmp_path))["phase_collectives"]
-    assert rows(found, "total_ns exposed_ns") == [(10, 7)]
+    collectives = quick(written(trace, tmp_path))["phase_collectives"]
+    assert rows(collectives, "total_ns exposed_ns") == [(10, 7)]
 
 
 def test_gaps_belong_to_the_phase_of_the_operation_that_ends_them(tables):
@@ -203,9 +203,9 @@ def test_the_ranges_with_most_gpu_time_are_told(tables):
 
 
 def test_times_per_token(tmp_path):
-    found = quick(written(server(), tmp_path), "--tokens-per-step", "4")
-    assert found["steps"]["token_ns"].tolist() == [4.5] * 3
-    phases = dict(rows(found["phase_steps"], "phase token_p50_ns"))
+    frames = quick(written(server(), tmp_path), "--tokens-per-step", "4")
+    assert frames["steps"]["token_ns"].tolist() == [4.5] * 3
+    phases = dict(rows(frames["phase_steps"], "phase token_p50_ns"))
     assert phases == {"prefill": 2.0, "decode": 1.0, "sampling": 0.25}
 
 
@@ -214,35 +214,35 @@ def test_first_steps_that_take_far_longer_are_warm_up(tmp_path):
     for number, (start, end) in enumerate([(0, 50), (50, 80), (80, 90), (90, 100), (100, 130)]):
         trace.nvtx(f"step {number}", start, end).nvtx("decode", start + 1, end - 1)
         trace.kernel("k", start_ns=start + 4, duration_ns=2, launch=(start + 2, start + 3))
-    found = quick(written(trace, tmp_path))
+    frames = quick(written(trace, tmp_path))
     # Median 30: of 50, 30, 10, 10, 30 none takes more than 60.
-    assert not found["steps"]["warmup"].any()
+    assert not frames["steps"]["warmup"].any()
     trace.nvtx("step 5", 130, 131).nvtx("step 6", 131, 132)
     trace.kernel("k", start_ns=134, duration_ns=2, launch=(130, 131))
     trace.kernel("k", start_ns=136, duration_ns=2, launch=(131, 132))
     trace.nvtx("decode", 130, 131).nvtx("decode", 131, 132)
-    found = quick(written(trace, tmp_path, "b"))
+    frames = quick(written(trace, tmp_path, "b"))
     # Median 10: the first two, and not the fifth, which is as long as the second.
-    assert found["steps"]["warmup"].tolist() == [True, True, *[False] * 5]
-    stats = rows(found["step_stats"], "which phase measure steps_n total_ns")
+    assert frames["steps"]["warmup"].tolist() == [True, True, *[False] * 5]
+    stats = rows(frames["step_stats"], "which phase measure steps_n total_ns")
     assert ("warm-up", None, "wall", 2, 80) in stats
     assert ("steady", None, "wall", 5, 52) in stats
 
 
 def test_a_range_that_is_the_step_can_be_named(tmp_path):
-    found = quick(written(server(), tmp_path), "--step", "sample")
-    assert rows(found["steps"], "name gpu_ns") == [("sample", 1)] * 3
-    assert found["marks"]["steps"].tolist() == ["sample"]
-    assert found["rank_steps"]["gpu_pct"].tolist() == [100 * 3 / 19]
+    frames = quick(written(server(), tmp_path), "--step", "sample")
+    assert rows(frames["steps"], "name gpu_ns") == [("sample", 1)] * 3
+    assert frames["marks"]["steps"].tolist() == ["sample"]
+    assert frames["rank_steps"]["gpu_pct"].tolist() == [100 * 3 / 19]
 
 
 def test_steps_that_a_filter_leaves_keep_their_numbers(tmp_path):
-    found = quick(written(server(), tmp_path), "--steps", "1:")
-    assert rows(found["steps"], "step gpu_ns since_first_ns") == [(1, 5, 20), (2, 5, 40)]
-    phases = {name: ns for name, ns in rows(found["phases"], "phase gpu_ns") if ns}
+    frames = quick(written(server(), tmp_path), "--steps", "1:")
+    assert rows(frames["steps"], "step gpu_ns since_first_ns") == [(1, 5, 20), (2, 5, 40)]
+    phases = {name: ns for name, ns in rows(frames["phases"], "phase gpu_ns") if ns}
     assert phases == {"decode": 8, "sampling": 2}
     # Only ranges around something that is left count.
-    assert dict(rows(found["ranges"], "name instances_n")) == {
+    assert dict(rows(frames["ranges"], "name instances_n")) == {
         "decode": 2,
         "sample": 2,
         "step #": 2,
@@ -256,8 +256,8 @@ def test_host_time_of_a_phase_is_whole_under_a_filter(tmp_path):
     trace.kernel("a", start_ns=100, duration_ns=2, launch=(2, 3))
     trace.kernel("a", start_ns=104, duration_ns=2, launch=(45, 46))
     trace.kernel("b", start_ns=110, duration_ns=3, launch=(71, 72), device_id=1)
-    found = quick(written(trace, tmp_path), "--device", "0")
-    assert dict(rows(found["phases"], "phase wall_ns")) == {
+    frames = quick(written(trace, tmp_path), "--device", "0")
+    assert dict(rows(frames["phases"], "phase wall_ns")) == {
         "decode": 40,
         "unmapped": 20,
         "no_range": 0,
@@ -268,8 +268,8 @@ def test_host_time_of_a_phase_is_whole_under_a_filter(tmp_path):
 def test_a_step_that_a_filter_leaves_without_gpu_time_is_a_step(tmp_path):
     trace = server()
     trace.kernel("empty", start_ns=160, duration_ns=0, launch=(56, 57), device_id=1)
-    found = quick(written(trace, tmp_path), "--device", "1")
-    assert rows(found["steps"], "step name ops_n gpu_ns phase") == [(2, "step 2", 1, 0, None)]
+    frames = quick(written(trace, tmp_path), "--device", "1")
+    assert rows(frames["steps"], "step name ops_n gpu_ns phase") == [(2, "step 2", 1, 0, None)]
 
 
 def test_a_range_in_pieces_counts_where_it_is_seen_first(tmp_path):
@@ -292,12 +292,12 @@ def test_start_end_ranges_around_another_one_count_under_a_filter(tmp_path):
     trace.nvtx("request", 10, 40, kind="start_end")
     trace.kernel("k", start_ns=100, duration_ns=3, launch=(12, 13))
     trace.kernel("k", start_ns=110, duration_ns=4, launch=(60, 61), device_id=1)
-    found = quick(written(trace, tmp_path), "--device", "0")
-    assert sorted(rows(found["ranges"], "label instances_n wall_ns inclusive_ns span_ns")) == [
+    frames = quick(written(trace, tmp_path), "--device", "0")
+    assert sorted(rows(frames["ranges"], "label instances_n wall_ns inclusive_ns span_ns")) == [
         ("prefill", 1, 50, 3, 3),
         ("request", 1, 30, 3, 3),
     ]
-    assert rows(found["phases"], "phase gpu_ns instances_n")[0] == ("prefill", 3, 1)
+    assert rows(frames["phases"], "phase gpu_ns instances_n")[0] == ("prefill", 3, 1)
 
 
 def test_every_path_of_the_tree_is_there_once(tmp_path):
@@ -328,8 +328,8 @@ def test_tables_of_ranges_can_be_cut_and_chosen(tmp_path):
     assert selves("--domain", "NCCL") == {}
     assert selves("--domain", "default")["prefill"] == 8
     # Phases look at all ranges whatever the tables of ranges hold.
-    found = quick(path, "--match", "step")["phases"]
-    assert dict(rows(found, "phase gpu_ns"))["decode"] == 8
+    phases = quick(path, "--match", "step")["phases"]
+    assert dict(rows(phases, "phase gpu_ns"))["decode"] == 8
 
 
 def test_running_numbers_can_be_kept_or_hidden(tmp_path):
@@ -357,10 +357,10 @@ def test_a_number_that_counts_up_on_one_rank_is_hidden_on_all(tmp_path):
     alone.nvtx("step 7", 0, 18)
     for trace in (counting, alone):
         trace.kernel("k", start_ns=4, duration_ns=3, launch=(2, 3))
-    found = quick(written(counting, tmp_path, "rank0"), written(alone, tmp_path, "rank1"))
-    assert rows(found["ranges"], "name ranks_n instances_n self_ns") == [("step #", 2, 5, 6)]
-    assert rows(found["range_tree"], "path self_ns") == [("step #", 6)]
-    assert rows(found["rank_ranges"], "rank name self_ns") == [(0, "step #", 3), (1, "step #", 3)]
+    frames = quick(written(counting, tmp_path, "rank0"), written(alone, tmp_path, "rank1"))
+    assert rows(frames["ranges"], "name ranks_n instances_n self_ns") == [("step #", 2, 5, 6)]
+    assert rows(frames["range_tree"], "path self_ns") == [("step #", 6)]
+    assert rows(frames["rank_ranges"], "rank name self_ns") == [(0, "step #", 3), (1, "step #", 3)]
 
 
 def test_domains_are_told_apart_and_shown(tmp_path):
@@ -369,14 +369,14 @@ def test_domains_are_told_apart_and_shown(tmp_path):
     )
     trace.kernel("a", start_ns=30, duration_ns=3, launch=(4, 5))
     trace.kernel("b", start_ns=40, duration_ns=4, launch=(9, 10))
-    found = quick(written(trace, tmp_path))
-    assert rows(found["ranges"], "label domain self_ns inclusive_ns") == [
+    frames = quick(written(trace, tmp_path))
+    assert rows(frames["ranges"], "label domain self_ns inclusive_ns") == [
         ("decode", "", 4, 7),
         ("decode@NCCL", "NCCL", 3, 3),
     ]
-    assert rows(found["range_tree"], "path self_ns")[1] == ("decode / decode@NCCL", 3)
+    assert rows(frames["range_tree"], "path self_ns")[1] == ("decode / decode@NCCL", 3)
     # One instance: the inner range has the same phase.
-    assert rows(found["phases"], "phase gpu_ns instances_n")[0] == ("decode", 7, 1)
+    assert rows(frames["phases"], "phase gpu_ns instances_n")[0] == ("decode", 7, 1)
 
 
 def test_where_gpu_time_goes_lost_and_why(tmp_path):
@@ -387,8 +387,8 @@ def test_where_gpu_time_goes_lost_and_why(tmp_path):
     trace.kernel("free", start_ns=41, duration_ns=4, launch=(33, 34))
     trace.kernel("other", start_ns=51, duration_ns=5, launch=(15, 16), tid=9)
     trace.kernel("no call", start_ns=61, duration_ns=6)
-    found = quick(written(trace, tmp_path))
-    assert rows(found["attribution"], "part attributed ops_n gpu_ns gpu_pct") == [
+    frames = quick(written(trace, tmp_path))
+    assert rows(frames["attribution"], "part attributed ops_n gpu_ns gpu_pct") == [
         ("launch", True, 1, 2, 100 * 2 / 21),
         ("start_end", True, 1, 4, 100 * 4 / 21),
         ("unmarked_thread", False, 1, 5, 100 * 5 / 21),
@@ -396,19 +396,19 @@ def test_where_gpu_time_goes_lost_and_why(tmp_path):
         ("before_capture", False, 1, 1, 100 * 1 / 21),
         ("no_call", False, 1, 6, 100 * 6 / 21),
     ]
-    (coverage,) = [one for one in found["coverage"].to_dict("records") if one["op"] == "kernel"]
+    (coverage,) = [row for row in frames["coverage"].to_dict("records") if row["op"] == "kernel"]
     assert (coverage["range_missing_n"], coverage["range_missing_ns"]) == (2, 8)
     assert (coverage["attributed_ns"], coverage["api_missing_ns"]) == (6, 7)
 
 
 def test_without_ranges_all_is_told_as_lost(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=5, duration_ns=4, launch=(1, 2))
-    found = quick(written(trace, tmp_path))
-    assert rows(found["attribution"], "part gpu_ns") == [("no_ranges", 4)]
+    frames = quick(written(trace, tmp_path))
+    assert rows(frames["attribution"], "part gpu_ns") == [("no_ranges", 4)]
     for name in ("ranges", "range_tree", "steps", "step_stats", "phase_steps", "phase_instances"):
-        assert len(found[name]) == 0
-    found = quick(written(TraceBuilder().kernel("a", start_ns=5, duration_ns=4), tmp_path, "b"))
-    assert rows(found["attribution"], "part gpu_ns") == [("no_calls", 4)]
+        assert len(frames[name]) == 0
+    frames = quick(written(TraceBuilder().kernel("a", start_ns=5, duration_ns=4), tmp_path, "b"))
+    assert rows(frames["attribution"], "part gpu_ns") == [("no_calls", 4)]
 
 
 def test_graphs_without_a_row_leave_idle_time_unknown(tmp_path):
@@ -416,20 +416,20 @@ def test_graphs_without_a_row_leave_idle_time_unknown(tmp_path):
     trace.kernel("a", start_ns=50, duration_ns=4, launch=(1, 2))
     trace.kernel("b", start_ns=90, duration_ns=4, launch=(21, 22))
     trace.graph_launch([("n", 60, 80)], launch=(10, 12), mode="graph")
-    found = quick(written(trace, tmp_path))
-    assert plain(found["devices"])["idle_ns"] == [None]
-    assert set(plain(found["phases"])["idle_ns"]) == {None}
-    assert len(found["phase_idle"]) == 0
+    frames = quick(written(trace, tmp_path))
+    assert plain(frames["devices"])["idle_ns"] == [None]
+    assert set(plain(frames["phases"])["idle_ns"]) == {None}
+    assert len(frames["phase_idle"]) == 0
 
 
 def test_a_map_of_one_s_own(tmp_path):
-    own = tmp_path / "phases.json"
-    own.write_text(json.dumps({"tail": ["sample", "re:^never"], "all": "step"}))
+    map_path = tmp_path / "phases.json"
+    map_path.write_text(json.dumps({"tail": ["sample", "re:^never"], "all": "step"}))
     path = written(server(), tmp_path)
-    found = quick(path, "--phase-map", str(own))["phases"]
-    assert rows(found, "phase gpu_ns")[:2] == [("all", 16), ("tail", 3)]
-    found = quick(path, "--phase-map", "vllm,sglang")["phases"]
-    assert rows(found, "phase gpu_ns")[0] == ("unmapped", 19)
+    phases = quick(path, "--phase-map", str(map_path))["phases"]
+    assert rows(phases, "phase gpu_ns")[:2] == [("all", 16), ("tail", 3)]
+    phases = quick(path, "--phase-map", "vllm,sglang")["phases"]
+    assert rows(phases, "phase gpu_ns")[0] == ("unmapped", 19)
 
 
 @pytest.mark.parametrize(
@@ -481,8 +481,8 @@ def test_merging_in_any_order_changes_nothing(tmp_path):
         with open_report(path, (), export_dir=None, nsys=None) as report:
             trace = read_trace(report, manifest.reads, options)
         (pid,) = gpu_processes(trace)
-        one, _, _ = select_rank(trace, pid, options)
-        parts.append(analysis.map_rank(one, RankKey(str(number), pid), options))
+        selected, _, _ = select_rank(trace, pid, options)
+        parts.append(analysis.map_rank(selected, RankKey(str(number), pid), options))
     whole = analysis.merge(parts)
     for seed in range(3):
         order = parts[:]

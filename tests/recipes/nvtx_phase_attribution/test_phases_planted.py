@@ -91,8 +91,8 @@ def test_planted_ways_are_read_back(planted):
 
 def test_planted_steps_are_read_back(planted):
     tables, _, _, steps = planted
-    found = dict(rows(tables["steps"], "step gpu_ns"))
-    assert found == {step: ns for step, ns in steps.items() if step is not None}
+    by_step = dict(rows(tables["steps"], "step gpu_ns"))
+    assert by_step == {step: ns for step, ns in steps.items() if step is not None}
     assert tables["rank_steps"]["name"].tolist() == ["train_step"]
 
 

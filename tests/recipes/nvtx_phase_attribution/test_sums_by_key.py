@@ -30,14 +30,14 @@ def test_equal_keys_are_added_and_the_largest_stays_the_largest():
 
 
 def test_nothing_is_the_identity():
-    one = made(("a", 1, 2))
-    assert plain(SumsByKey.merge([SumsByKey(), one, SumsByKey()])) == plain(one)
+    sums = made(("a", 1, 2))
+    assert plain(SumsByKey.merge([SumsByKey(), sums, SumsByKey()])) == plain(sums)
     assert SumsByKey.merge([]) == SumsByKey()
 
 
 def test_names_that_become_one_are_added():
-    one = made(("a1", 1, 2), ("a2", 3, 4), ("b", 5, 6))
-    renamed = one.renamed([(key[:1],) for (key,) in one.keys])
+    sums = made(("a1", 1, 2), ("a2", 3, 4), ("b", 5, 6))
+    renamed = sums.renamed([(key[:1],) for (key,) in sums.keys])
     assert plain(renamed) == {("a",): (4, 4), ("b",): (5, 6)}
 
 

@@ -9,7 +9,7 @@ from quick_run import quick
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 
-def told(folder, trace, *words):
+def tables_and_sums(folder, trace, *words):
     """Return the tables, and the classes of the only step."""
     trace.write_sqlite(folder / "rank0.sqlite")
     tables = quick("step_budget", folder / "rank0.sqlite", *words)
@@ -28,7 +28,7 @@ def test_a_launch_that_returns_late_is_what_an_operation_waits_for(tmp_path):
     trace.kernel("a", start_ns=100, end_ns=200, launch=(50, 60))
     trace.nvtx("tokenise", 210, 240)
     trace.kernel("b", start_ns=300, end_ns=400, launch=(250, 280))
-    tables, sums = told(tmp_path, trace)
+    tables, sums = tables_and_sums(tmp_path, trace)
     assert sums == {
         "compute": 100,
         "launch_latency": 20,
@@ -49,7 +49,7 @@ def test_a_queued_operation_waits_for_its_stream(tmp_path):
     trace = TraceBuilder()
     trace.kernel("a", start_ns=100, end_ns=200, launch=(50, 60))
     trace.kernel("b", start_ns=205, end_ns=400, launch=(70, 80))
-    tables, sums = told(tmp_path, trace)
+    tables, sums = tables_and_sums(tmp_path, trace)
     assert sums == {"compute": 295, "device_latency": 5}
     assert tables["job_steps"]["certain_pct"].tolist() == [100.0]
 
@@ -58,7 +58,7 @@ def test_an_operation_that_begins_inside_its_call(tmp_path):
     trace = TraceBuilder()
     trace.kernel("a", start_ns=100, end_ns=200, launch=(50, 60))
     trace.memcpy("HtoD", start_ns=330, end_ns=340, size_bytes=8, launch=(300, 500))
-    _, sums = told(tmp_path, trace)
+    _, sums = tables_and_sums(tmp_path, trace)
     assert sums == {"copy": 10, "launch_api": 30, "host_no_cuda": 200}
 
 
@@ -67,7 +67,7 @@ def test_a_wait_leads_to_what_ended_in_it(tmp_path):
     trace.kernel("a", start_ns=100, end_ns=200, launch=(50, 60))
     trace.api("cudaDeviceSynchronize_v3020", start_ns=70, end_ns=230)
     trace.kernel("b", start_ns=300, end_ns=400, launch=(250, 280))
-    tables, sums = told(tmp_path, trace)
+    tables, sums = tables_and_sums(tmp_path, trace)
     assert sums == {
         "compute": 200,
         "sync_latency": 30,
@@ -85,7 +85,7 @@ def test_a_wait_after_everything_had_ended_waited_for_nothing(tmp_path):
     trace.kernel("a", start_ns=100, end_ns=200, launch=(50, 60))
     trace.api("cudaDeviceSynchronize_v3020", start_ns=210, end_ns=230)
     trace.kernel("b", start_ns=300, end_ns=400, launch=(250, 280))
-    tables, sums = told(tmp_path, trace)
+    tables, sums = tables_and_sums(tmp_path, trace)
     assert (sums["host_sync"], sums["compute"]) == (20, 100)
     assert tables["ceilings"][tables["ceilings"]["change"] == "wait"].empty
 
@@ -101,7 +101,7 @@ def test_a_wait_that_a_row_names_ended_with_its_operation_as_far_as_clocks_agree
     # Real exports name device 0 in all rows of waits.
     trace.waits("stream", start_ns=[80], end_ns=[end_ns - 1], correlation_ids=[77], stream_ids=7)
     trace.kernel("b", start_ns=930_000, end_ns=940_000, launch=(920_000, 925_000))
-    _, sums = told(tmp_path, trace)
+    _, sums = tables_and_sums(tmp_path, trace)
     assert sums["compute"] == (800_000 - late_ns + 10_000 if waited else 10_000)
     assert ("host_sync" in sums) != waited
 
@@ -114,7 +114,7 @@ def test_rows_of_waits_name_a_context_and_the_wrong_device(tmp_path):
     trace.api("cudaStreamSynchronize_v3020", start_ns=70, end_ns=230, correlation_id=77)
     trace.waits("stream", start_ns=[80], end_ns=[220], correlation_ids=[77], stream_ids=7)
     trace.kernel("b", start_ns=300, end_ns=400, launch=(250, 280), **place)
-    _, sums = told(tmp_path, trace)
+    _, sums = tables_and_sums(tmp_path, trace)
     assert (sums["compute"], sums["sync_latency"]) == (200, 30)
 
 
@@ -123,7 +123,7 @@ def test_without_its_launch_the_time_before_an_operation_is_unknown(tmp_path):
     trace.kernel("a", start_ns=100, end_ns=200, launch=(50, 60))
     trace.kernel("b", start_ns=203, end_ns=300)
     trace.kernel("c", start_ns=9_300, end_ns=9_400)
-    tables, sums = told(tmp_path, trace)
+    tables, sums = tables_and_sums(tmp_path, trace)
     assert sums == {"compute": 297, "device_latency": 3, "unknown": 9_000}
     assert ("unknown", "no_api", 9_000) in path(tables)
 
@@ -132,7 +132,7 @@ def test_a_graph_traced_as_a_whole_is_unknown_inside(tmp_path):
     trace = TraceBuilder(schema="3.30.1")
     trace.kernel("a", start_ns=100, end_ns=200, launch=(50, 60))
     trace.graph_launch([("n", 210, 400)], launch=(70, 90), mode="graph")
-    _, sums = told(tmp_path, trace)
+    _, sums = tables_and_sums(tmp_path, trace)
     assert sums == {"compute": 100, "device_latency": 10, "unknown": 190}
 
 
@@ -170,7 +170,7 @@ def two_streams(**rows):
     ],
 )
 def test_streams_that_wait_for_each_other(tmp_path, rows, edge, certain):
-    tables, sums = told(tmp_path, two_streams(**rows))
+    tables, sums = tables_and_sums(tmp_path, two_streams(**rows))
     assert sums == {"compute": 44_000 + 500, "device_latency": 1_000 + 5 * 900}
     lag = tables["path"][tables["path"]["class"] == "device_latency"].iloc[0]
     assert (lag["edge"], bool(lag["certain"])) == (edge, certain)
@@ -180,7 +180,7 @@ def test_far_apart_streams_are_not_taken_for_an_event(tmp_path):
     trace = TraceBuilder()
     trace.kernel("a", start_ns=20_000, end_ns=50_000, launch=(1_000, 2_000))
     trace.kernel("b", start_ns=54_000, end_ns=60_000, launch=(3_000, 4_000), stream_id=8)
-    _, sums = told(tmp_path, trace)
+    _, sums = tables_and_sums(tmp_path, trace)
     assert sums == {"compute": 6_000, "launch_latency": 34_000}
 
 
@@ -190,7 +190,7 @@ def test_a_thread_that_waited_for_another_hands_over(tmp_path):
     trace.kernel("b", start_ns=300, end_ns=350, launch=(220, 280), tid=2)
     trace.api("cudaEventRecord_v3020", start_ns=282, end_ns=290, tid=2)
     trace.kernel("c", start_ns=420, end_ns=500, launch=(330, 400), tid=1)
-    tables, sums = told(tmp_path, trace)
+    tables, sums = tables_and_sums(tmp_path, trace)
     # The first thread was in no call from 60 to 330, and launched what follows on b.
     assert sums == {
         "compute": 80,
@@ -208,7 +208,7 @@ def test_the_profilers_work_and_the_drivers_are_not_the_hosts(tmp_path):
     trace.overhead("CUPTI Buffer flush", start_ns=220, end_ns=240, overhead_type=3, tid=9)
     trace.overhead("Module loading", start_ns=260, end_ns=270, overhead_type=6)
     trace.kernel("b", start_ns=300, end_ns=400, launch=(250, 280))
-    _, sums = told(tmp_path, trace)
+    _, sums = tables_and_sums(tmp_path, trace)
     assert sums == {
         "compute": 100,
         "launch_latency": 20,
@@ -225,7 +225,7 @@ def test_windows_follow_the_ends_of_steps(tmp_path):
         at = 1_000 * step
         trace.nvtx(f"step {step}", at + 10, at + 400)
         trace.kernel("a", start_ns=at + 300, end_ns=at + 700, launch=(at + 50, at + 60))
-    tables, _ = told(tmp_path, trace)
+    tables, _ = tables_and_sums(tmp_path, trace)
     rows = tables["device_steps"]
     assert rows["window_ns"].tolist() == [690, 1_000, 1_000, 1_000]
     assert rows["busy_compute_ns"].tolist() == [400] * 4

@@ -149,7 +149,7 @@ def test_a_gain_is_as_large_a_share_of_a_step_as_of_the_span(tmp_path, name):
     _, tables = budget(tmp_path, scenarios.SCENARIOS[name](), event_rows=False)
     steps = tables["job_steps"]
     mean_ns = steps.loc[steps["mark"] == "", "wall_ns"].mean()
-    gains = [one.gain for one in ranked(findings(tables)) if one.gain is not None]
+    gains = [finding.gain for finding in ranked(findings(tables)) if finding.gain is not None]
     by_step = [gain for gain in gains if gain.gain_step_ns is not None]
     stepped = tables["rank_edges"]["step_unit"].notna().any()
     assert len(by_step) == (len(gains) if stepped else 0)
@@ -170,7 +170,7 @@ def test_time_in_copies_is_no_bound_where_a_run_without_them_gains_more(
     replays["gain_ns"] = replays["gain_ns"].astype("float64")
     replays.loc[replays["change"] == "copies=0", "gain_ns"] = path_ns + beyond_ns
     tables = {**tables, "what_if": replays}
-    (gain,) = (one.gain for one in findings(tables) if one.rule == "path_copies")
+    (gain,) = (finding.gain for finding in findings(tables) if finding.rule == "path_copies")
     steps_n = int((tables["job_steps"]["mark"] == "").sum())
     assert (gain.is_bound, gain.basis) == (is_bound, "path" if is_bound else "replay")
     assert gain.gain_ns == round((path_ns + max(beyond_ns, 0)) * steps_n)
@@ -181,5 +181,5 @@ def test_gains_of_real_traces_fit_too(traces, run):
     tables = quick("step_budget", traces / "h100_mfu_ranks" / run)
     shown = ranked(findings(tables))
     # Host work and launch calls on the path are part of the wait that exposes them.
-    assert {one.rule for one in shown} == {"path_waits", "path_transfer"}
+    assert {finding.rule for finding in shown} == {"path_waits", "path_transfer"}
     check_findings(shown, tables)

@@ -21,8 +21,10 @@ def idle_of_gaps(path, row):
     """Return the idle time that idle_gaps finds on a device between two instants."""
     window = f"--filter-time={row['start_ns']}ns/{row['end_ns']}ns"
     devices = quick("idle_gaps", path, window)["devices"]
-    own = devices[(devices["rank"] == row["rank"]) & (devices["device_id"] == row["device_id"])]
-    return int(own["idle_ns"].iloc[0])
+    device_rows = devices[
+        (devices["rank"] == row["rank"]) & (devices["device_id"] == row["device_id"])
+    ]
+    return int(device_rows["idle_ns"].iloc[0])
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -30,10 +32,10 @@ def test_everything_adds_up_on_real_traces(traces, name):
     tables = quick("step_budget", traces / name)
     check_identities(tables)
     devices = tables["device_steps"]
-    for _, own in devices.groupby(["rank", "device_id"]):
-        first, last = own.iloc[0], own.iloc[-1]
+    for _, device_rows in devices.groupby(["rank", "device_id"]):
+        first, last = device_rows.iloc[0], device_rows.iloc[-1]
         run = {**first.to_dict(), "end_ns": int(last["end_ns"])}
-        assert int(own["idle_ns"].sum()) == idle_of_gaps(traces / name, run)
+        assert int(device_rows["idle_ns"].sum()) == idle_of_gaps(traces / name, run)
 
 
 @pytest.mark.parametrize("name", ["h100_mfu/before.sqlite", "h100_mfu_ranks/after"])
@@ -88,7 +90,7 @@ def test_the_demo_adds_up_and_blames_the_rank_that_is_slow(tmp_path):
     fix = answer(tables).split("; ")[-2:]
     gain = tables["what_if"].set_index("change")["gain_pct"]["rank:rank2"]
     most = 100 * late["path_ns"] / late["wall_ns"]
-    begin = f"Making `rank2` as early as the median rank shortens a step by {gain:.1f} %"
+    begin = f"Making `rank2` as early as the median rank gains about {gain:.1f} %"
     assert f"{begin} in a replay" in fix[0]
     assert fix[0].endswith(f", at most {most:.1f} %")
     assert fix[1] == "then `compute` limits."

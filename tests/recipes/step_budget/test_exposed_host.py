@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 from gain_checks import check_findings
 from path_truth import budget
 from quick_run import quick
 
+from nsys_llm.recipes.step_budget.findings.answer import answer
 from nsys_llm.recipes.step_budget.findings.gains import findings
 from nsys_llm.report.findings import ranked
-from nsys_llm.testing.machine import changes, parts, simulate, write_profiles
-from nsys_llm.testing.machine.program import Sync
+from nsys_llm.testing.machine import changes, parts, random_program, simulate, write_profiles
+from nsys_llm.testing.machine.program import Program, Sync
+from nsys_llm.view.text import format_ns, format_percent
 
 WAIT = "cudaDeviceSynchronize"
 OF_HOST = {"path_host_work", "path_launch_calls"}
@@ -59,10 +64,18 @@ def late_in_turns(host=1.0, steps_n=8, seed=0):
     return parts.ranked(2, steps_n, body, seed)
 
 
+def with_start_up(program):
+    """Return a job of one rank with work before its first step that is as long as ten of them."""
+    (rank,) = program.ranks
+    make = parts.Maker(0, 1)
+    first = (make.kernel(parts.POINTWISE, 10_000_000), Sync("device"))
+    return Program((replace(rank, threads=((*first, *rank.threads[0]), *rank.threads[1:])),))
+
+
 def shown(tables):
-    told = ranked(findings(tables))
-    check_findings(told, tables)
-    return {one.rule: one for one in told if one.kind == "performance"}
+    listed = ranked(findings(tables))
+    check_findings(listed, tables)
+    return {finding.rule: finding for finding in listed if finding.kind == "performance"}
 
 
 @pytest.mark.parametrize("ranks_n", [1, 2])
@@ -70,11 +83,11 @@ def shown(tables):
 def test_host_work_that_a_wait_exposes_is_part_of_the_wait(tmp_path, seed, ranks_n):
     program = exposing(ranks_n, seed=seed)
     outcome, tables = budget(tmp_path, program)
-    told = shown(tables)
-    assert told["path_waits"].name == WAIT
-    assert OF_HOST.isdisjoint(told)
+    by_rule = shown(tables)
+    assert by_rule["path_waits"].name == WAIT
+    assert OF_HOST.isdisjoint(by_rule)
     gained_ns = outcome.wall_ns - simulate(changes.without_fault(program, "sync")).wall_ns
-    assert 0.8 * gained_ns <= told["path_waits"].gain.gain_ns <= 1.25 * gained_ns
+    assert 0.8 * gained_ns <= by_rule["path_waits"].gain.gain_ns <= 1.25 * gained_ns
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -104,14 +117,21 @@ def test_host_work_gains_no_more_than_is_said_where_ranks_are_late_in_turns(tmp_
 def test_a_host_that_is_late_without_the_wait_too_is_a_finding_of_its_own(tmp_path, seed):
     program = late_anyway(seed=seed)
     outcome, tables = budget(tmp_path, program)
-    told = shown(tables)
-    assert told["path_waits"].name == WAIT
-    assert "path_host_work" in told
+    by_rule = shown(tables)
+    assert by_rule["path_waits"].name == WAIT
+    assert "path_host_work" in by_rule
     # Without its wait the host is late still, and with a fast host the wait costs nothing more.
     healed = simulate(changes.without_fault(program, "sync"))
     fast = simulate(changes.with_fast_host(program))
     gains_ns = [outcome.wall_ns - other.wall_ns for other in (healed, fast)]
     assert 2 * gains_ns[0] < gains_ns[1]
+
+
+def test_without_a_wait_none_exposes_a_host_that_gains_nothing(tmp_path):
+    # Replayed, its infinitely fast host is a little slower.
+    _, tables = budget(tmp_path, random_program(6032))
+    assert tables["what_if"].set_index("change").loc["host=0", "gain_ns"] < 0
+    assert "path_waits" not in shown(tables)
 
 
 def test_the_overview_has_one_opportunity_for_one_idle_time_and_two_for_two(tmp_path):
@@ -126,11 +146,55 @@ def test_the_overview_has_one_opportunity_for_one_idle_time_and_two_for_two(tmp_
     assert {"idle:host_sync", "host:late"} <= culprits["late_anyway"]
 
 
+def first_line_pct(tables):
+    """Return what the first line says that waits gain."""
+    return re.search(
+        r"Removing the waits of .* gains about ([\d.]+ %) in a replay", answer(tables)
+    )[1]
+
+
+def test_time_outside_of_steps_is_why_a_gain_is_less_of_a_run_than_of_a_step(tmp_path):
+    _, tables = budget(tmp_path, with_start_up(exposing()))
+    wait = shown(tables)["path_waits"]
+    of_step_pct = tables["what_if"].set_index("change").loc[f"wait:{WAIT}", "gain_pct"]
+    assert wait.gain.gain_pct < 0.6 * of_step_pct
+    whole_ns = wait.numbers["whole_steps_ns"]
+    assert wait.gain.gain_ns == pytest.approx(of_step_pct / 100 * whole_ns, abs=1)
+    said = f"that of 8 whole steps, which take {format_ns(whole_ns)}; the span of this GPU is"
+    assert said in wait.details
+    assert first_line_pct(tables) == format_percent(wait.gain.gain_pct)
+
+
+def test_what_a_gpu_has_to_gain_limits_a_gain_and_is_said(tmp_path):
+    _, tables = budget(tmp_path, exposing())
+    wall = tables["wall"]
+    idle = wall["wall_class"] == "idle"
+    short = wall.assign(time_ns=wall["time_ns"].where(~idle, wall["time_ns"] // 10))
+    wait = shown({**tables, "wall": short})["path_waits"]
+    idle_ns = int(short.loc[idle, "time_ns"].sum())
+    assert wait.gain.gain_ns == idle_ns
+    assert (
+        f"limited to {format_ns(idle_ns)}, the idle and waiting time of this GPU." in wait.details
+    )
+
+
+@pytest.mark.traces
+@pytest.mark.parametrize("run", ["before", "after"])
+def test_the_first_line_gains_what_its_finding_does_of_a_window_that_cuts_layers(traces, run):
+    tables = quick("step_budget", traces / "h100_mfu_ranks" / run)
+    wait, steps = shown(tables)["path_waits"], tables["job_steps"]
+    mean_ns = steps.loc[steps["mark"] == "", "wall_ns"].mean()
+    assert first_line_pct(tables) == format_percent(wait.gain.gain_pct)
+    assert 100 * wait.gain.gain_step_ns / mean_ns == pytest.approx(wait.gain.gain_pct)
+    of_step_pct = tables["what_if"].set_index("change").loc[f"wait:{wait.name}", "gain_pct"]
+    assert wait.gain.gain_pct == pytest.approx(of_step_pct)
+
+
 @pytest.mark.traces
 @pytest.mark.parametrize("run", ["before", "after"])
 def test_one_idle_time_of_a_real_trace_is_one_finding(traces, run):
-    told = shown(quick("step_budget", traces / "h100_mfu_ranks" / run))
-    assert told["path_waits"].name == "cudaStreamSynchronize"
-    assert OF_HOST.isdisjoint(told)
+    by_rule = shown(quick("step_budget", traces / "h100_mfu_ranks" / run))
+    assert by_rule["path_waits"].name == "cudaStreamSynchronize"
+    assert OF_HOST.isdisjoint(by_rule)
     culprits = quick("llm_overview", traces / "h100_mfu_ranks" / run)["opportunities"]["culprit"]
     assert "host:late" not in set(culprits)

@@ -41,19 +41,19 @@ def repeated(folder):
     """Return the finding, if there is one, and the row of the rank."""
     run = quick_run("step_budget", folder)
     tables = run_tables(run)
-    found = [one for one in all_findings(run, tables) if one.rule == "repeated_copies"]
-    assert all(unexplained_numbers(finding_record(one)) == [] for one in found)
-    return (found or [None])[0], tables["rank_edges"].iloc[0]
+    listed = [finding for finding in all_findings(run, tables) if finding.rule == "repeated_copies"]
+    assert all(unexplained_numbers(finding_record(finding)) == [] for finding in listed)
+    return (listed or [None])[0], tables["rank_edges"].iloc[0]
 
 
 def test_the_same_copies_in_every_step_gain_their_time_on_the_path(tmp_path):
     shuffled = [np.random.default_rng(seed).permutation(WEIGHTS).tolist() for seed in range(6)]
-    one, row = repeated(write(tmp_path, *shuffled))
+    finding, row = repeated(write(tmp_path, *shuffled))
     assert (row["repeated_copies_n"], row["repeated_bytes"]) == (12, 72 * MIB)
     assert row["repeated_ns"] == 6 * 12 * 20 * US
-    assert one.title.startswith("The same 12 copies to the device in every step: 75.5 MB")
-    assert one.gain.gain_ns == pytest.approx(6 * 12 * 20 * US, rel=0.01)
-    assert (one.gain.is_bound, one.culprit) == (True, "copies:HtoD")
+    assert finding.title.startswith("The same 12 copies to the device in every step: 75.5 MB")
+    assert finding.gain.gain_ns == pytest.approx(6 * 12 * 20 * US, rel=0.01)
+    assert (finding.gain.is_bound, finding.culprit) == (True, "copies:HtoD")
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_the_same_copies_in_every_step_gain_their_time_on_the_path(tmp_path):
     ],
 )
 def test_other_copies_are_not_called_the_same(tmp_path, steps):
-    one, row = repeated(write(tmp_path, *steps))
-    assert one is None
+    finding, row = repeated(write(tmp_path, *steps))
+    assert finding is None
     assert row["repeated_copies_n"] == row["repeated_bytes"] == row["repeated_ns"] == 0
 
 
@@ -92,9 +92,9 @@ def test_copies_that_kernels_hide_gain_nothing(tmp_path):
             at += 101 * US
         trace.nvtx(f"execute_context_0(0)_generation_{number}({number})", begin, at)
     trace.write_sqlite(tmp_path / "rank0.sqlite")
-    one, row = repeated(tmp_path)
+    finding, row = repeated(tmp_path)
     assert row["repeated_copies_n"] == 12
-    assert one is None
+    assert finding is None
 
 
 def test_a_filter_leaves_the_steps_that_it_leaves(tmp_path):

@@ -16,7 +16,8 @@ from replay_truth import rewritten, steady, steps_ns, true_steps_ns, truths
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.what_if import parse_change
-from nsys_llm.recipes.step_budget.findings.gains import Gpu, _gain, findings
+from nsys_llm.recipes.step_budget.findings.gains import findings
+from nsys_llm.recipes.step_budget.findings.on_gpu import Gpu, gain_on
 from nsys_llm.recipes.step_budget.tables import meetings
 from nsys_llm.report.findings import ranked
 from nsys_llm.report.gains import gain_words
@@ -43,7 +44,7 @@ def asked(words):
     return [word for change in words for word in ("--what-if", change)]
 
 
-def told(tables):
+def predictions(tables):
     """Return then_ns and now_ns of all steps by change; of what no rank has, now_ns twice."""
     steps_n = int((tables["job_steps"]["mark"] == "").sum())
     table = tables["what_if"]
@@ -59,14 +60,14 @@ def errors_of(folder, seed):
         outcome, tables = budget(folder / str(seed), program, *asked([*words, "kernel:e=1"]))
         if not finds_its_steps(outcome, tables) or tables["rank_edges"]["reason"].notna().any():
             return []
-        found, job = told(tables), tables["job_steps"]
+        predicted, job = predictions(tables), tables["job_steps"]
         if int(job["wall_ns"].sum()) != steps_ns(outcome, outcome) or (job["mark"] != "").any():
             return []
-        assert found["kernel:e=1"][0] == found["kernel:e=1"][1]
+        assert predicted["kernel:e=1"][0] == predicted["kernel:e=1"][1]
         errors = []
         for change, other in truths(program, matched=matched(tables)):
             true_ns = true_steps_ns(other, outcome)
-            errors.append(100 * abs(found[change][0] - true_ns) / true_ns)
+            errors.append(100 * abs(predicted[change][0] - true_ns) / true_ns)
             assert errors[-1] <= NEAR_PCT, change
     except Exception as error:
         raise AssertionError(f"random_program({seed}, certain=True)") from error
@@ -95,7 +96,7 @@ def test_what_changes_nothing_gives_the_run_back_on_any_job(tmp_path, every_meet
             tmp_path / str(seed), random_program(seed), "--what-if", "kernel:e=1", **rows
         )
         if len(tables["what_if"]):
-            then_ns, now_ns = told(tables)["kernel:e=1"]
+            then_ns, now_ns = predictions(tables)["kernel:e=1"]
             assert then_ns == now_ns, seed
             told_n += 1
     assert told_n > UNCERTAIN / 2
@@ -108,9 +109,9 @@ def test_ranks_that_begin_apart_begin_together_with_an_infinitely_fast_host(
     program = steady(random_program(seed, certain=True))
     outcome, tables = budget(tmp_path, program, *asked(["host=0", "host=1"]))
     fast = dict(truths(program, matched=False))["host=0"]
-    found = told(tables)
-    assert found["host=0"][0] == true_steps_ns(fast, outcome)
-    assert found["host=1"][0] == found["host=1"][1]
+    predicted = predictions(tables)
+    assert predicted["host=0"][0] == true_steps_ns(fast, outcome)
+    assert predicted["host=1"][0] == predicted["host=1"][1]
 
 
 @pytest.mark.parametrize("seed", seeds(200, 4))
@@ -158,7 +159,7 @@ def test_a_late_rank_replayed_as_the_median_one_is_near_the_job_without_it(tmp_p
     program = scenarios.SCENARIOS[name]()
     outcome, tables = budget(tmp_path, program)
     healed = changes.without_fault(changes.without_slow_rank(program, rank), "late_host")
-    true_ns, then_ns = true_steps_ns(healed, outcome), told(tables)[f"rank:rank{rank}"][0]
+    true_ns, then_ns = true_steps_ns(healed, outcome), predictions(tables)[f"rank:rank{rank}"][0]
     assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns
 
 
@@ -167,12 +168,12 @@ def test_a_wait_gains_what_the_job_without_it_gains(tmp_path, name):
     program = scenarios.SCENARIOS[name]()
     outcome, tables = budget(tmp_path, program)
     true_ns = true_steps_ns(changes.without_fault(program, "sync"), outcome)
-    then_ns, now_ns = told(tables)["wait:cudaDeviceSynchronize"]
+    then_ns, now_ns = predictions(tables)["wait:cudaDeviceSynchronize"]
     assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns
     assert now_ns - true_ns > 0.05 * now_ns
     shown = ranked(findings(tables))
     check_findings(shown, tables)
-    wait = next(one for one in shown if one.name == "cudaDeviceSynchronize")
+    wait = next(finding for finding in shown if finding.name == "cudaDeviceSynchronize")
     assert wait.gain.basis == "replay"
     assert not wait.gain.is_bound
     assert wait.gain.gain_ns == pytest.approx(now_ns - then_ns, rel=0.2)
@@ -181,8 +182,8 @@ def test_a_wait_gains_what_the_job_without_it_gains(tmp_path, name):
 def test_a_wait_that_holds_nothing_back_gains_nothing(tmp_path):
     program = scenarios.gpu_bound()
     outcome, tables = budget(tmp_path, program)
-    then_ns, now_ns = told(tables)["wait:cudaStreamSynchronize"]
-    without = rewritten(program, lambda one: None if isinstance(one, Sync) else one)
+    then_ns, now_ns = predictions(tables)["wait:cudaStreamSynchronize"]
+    without = rewritten(program, lambda action: None if isinstance(action, Sync) else action)
     gained_ns = steps_ns(outcome, outcome) - true_steps_ns(without, outcome)
     assert abs(now_ns - then_ns - gained_ns) < NEAR_PCT / 100 * now_ns
 
@@ -191,8 +192,8 @@ def test_a_wait_that_holds_nothing_back_gains_nothing(tmp_path):
 def test_shorter_work_gains_more_the_shorter_and_at_most_its_ceiling(tmp_path, name):
     words = [f"kernel:nvjet={factor:g}" for factor in (0, 0.5, 0.9, 1)]
     _, tables = budget(tmp_path, scenarios.SCENARIOS[name](), *asked(words))
-    then = [told(tables)[word][0] for word in words]
-    now_ns = told(tables)[words[0]][1]
+    then = [predictions(tables)[word][0] for word in words]
+    now_ns = predictions(tables)[words[0]][1]
     assert then == sorted(then)
     assert then[-1] == now_ns
     rows = tables["ceilings"]
@@ -211,7 +212,7 @@ def test_the_straggler_of_the_demo_gains_what_the_demo_without_it_takes_less(tmp
     true_ns = int(even["job_steps"]["wall_ns"].sum())
     now_ns = int(tables["job_steps"]["wall_ns"].sum())
     assert 100 * (now_ns - true_ns) / now_ns > 12
-    then_ns, _ = told(tables)["rank:rank2"]
+    then_ns, _ = predictions(tables)["rank:rank2"]
     assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns
 
 
@@ -219,8 +220,8 @@ def test_where_lags_are_never_alike_no_change_is_told_and_why(tmp_path):
     program = scenarios.host_bound_decode()
     wakes_ns = itertools.cycle((0, 400_000))
 
-    def uneven(one):
-        return replace(one, wake_ns=next(wakes_ns)) if isinstance(one, Sync) else one
+    def uneven(action):
+        return replace(action, wake_ns=next(wakes_ns)) if isinstance(action, Sync) else action
 
     _, tables = budget(tmp_path, rewritten(program, uneven), "--what-if", "host=0.5")
     assert tables["replay"]["residual_pct"].abs().mean() > 3
@@ -277,7 +278,7 @@ def test_some_steps_replayed_are_near_the_same_steps_of_the_job_run_again(tmp_pa
     _, tables = budget(tmp_path, program, "--steps", "3:6", *asked(every))
     for change, other in every.items():
         ends = oracle.job_bounds(simulate(other))
-        true_ns, (then_ns, _) = ends[6] - ends[3], told(tables)[change]
+        true_ns, (then_ns, _) = ends[6] - ends[3], predictions(tables)[change]
         assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns, change
 
 
@@ -288,7 +289,7 @@ def late_row(gain_ns, gain_pct):
         "job_steps": pd.DataFrame({"mark": [""], "wall_ns": [1000]}),
     }
     ceiling = {"path_ns": 100.0, "is_bound": True, "worst_ns": 100}
-    return _gain(ceiling, Gpu(0, "rank0", 0, {"idle": 900}, 1000), ("idle",), tables, 1, row)
+    return gain_on(ceiling, Gpu(0, "rank0", 0, {"idle": 900}, 1000), ("idle",), tables, 1, row)
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,10 @@ def test_what_first_launches_of_kernels_cost_is_summed(ranks):
 
 
 def test_a_rank_is_measured_by_the_median_of_all_and_says_when(ranks):
-    found = ranks["rank_api_tails"]
+    table = ranks["rank_api_tails"]
     columns = "rank api calls_n p50_ns all_p50_ns excess_ns first_start_ns first_ns"
     # Rank 1: 4 4 6 8 has the median 5, and 2 + 4 beyond 4.
-    assert rows(found, f"{columns} longest_start_ns") == [
+    assert rows(table, f"{columns} longest_start_ns") == [
         (0, "cudaLaunchKernel", 5, 4.0, 4.0, 42, 100, 20, 200),
         (0, "cudaFree", 1, 40.0, 40.0, 0, 0, 40, 0),
         (1, "cudaLaunchKernel", 4, 5.0, 4.0, 6, 100, 8, 100),
@@ -68,10 +68,10 @@ def test_a_window_counts_the_calls_that_start_in_it(tmp_path):
     for at_ns, duration in ((100, 10), (200, 4), (300, 10)):
         builder.kernel("a", start_ns=at_ns + 2, duration_ns=4, launch=(at_ns, at_ns + duration))
     path = builder.write_sqlite(tmp_path / "t.sqlite")
-    found = tables(tmp_path / "o", path, options=["--filter-time", "105/305"])
+    frames = tables(tmp_path / "o", path, options=["--filter-time", "105/305"])
     # Inside: 5 ns of the first, 4, and 5 of the last.
     columns = "calls_n total_ns max_ns loading_n"
-    assert rows(found["api_tails"], columns) == [(2, 14, 10, 0)]
+    assert rows(frames["api_tails"], columns) == [(2, 14, 10, 0)]
 
 
 def test_a_graphs_first_launch_loads_once(tmp_path):
@@ -79,16 +79,16 @@ def test_a_graphs_first_launch_loads_once(tmp_path):
     for at_ns, took_ns in ((100, 60), (300, 5)):
         nodes = [(name, at_ns + 100 + 9 * i, at_ns + 104 + 9 * i) for i, name in enumerate("ab")]
         builder.graph_launch(nodes, launch=(at_ns, at_ns + took_ns))
-    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    frames = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
     columns = "api class loading_n loading_ns"
-    assert rows(found["api_tails"], columns) == [("cudaGraphLaunch", "graph_launch", 1, 60)]
+    assert rows(frames["api_tails"], columns) == [("cudaGraphLaunch", "graph_launch", 1, 60)]
 
 
 def test_broken_calls_are_left_out(tmp_path):
     builder = TraceBuilder().kernel("a", start_ns=200, duration_ns=4, launch=(100, 104))
     builder.api("cudaLaunchKernel_v7000", start_ns=900, end_ns=100)
-    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
-    assert rows(found["api_tails"], "calls_n total_ns") == [(1, 4)]
+    frames = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    assert rows(frames["api_tails"], "calls_n total_ns") == [(1, 4)]
 
 
 def loading(folder, *ranks):
@@ -104,15 +104,15 @@ def loading(folder, *ranks):
     return tables(folder / "out", folder)
 
 
-def loading_cost(found):
-    (row,) = rows(found["api_tails"], "loading_n loading_ns loading_excess_ns usual_p50_ns")
+def loading_cost(frames):
+    (row,) = rows(frames["api_tails"], "loading_n loading_ns loading_excess_ns usual_p50_ns")
     return row
 
 
 def test_first_launches_alone_count_with_all_of_their_time(tmp_path):
     # Their own median, 17.6 ms, would leave 164 us of 35.2 ms.
-    found = loading(tmp_path, [("a", 17_436_000), ("b", 17_764_000)])
-    assert loading_cost(found) == (2, 35_200_000, 35_200_000, None)
+    frames = loading(tmp_path, [("a", 17_436_000), ("b", 17_764_000)])
+    assert loading_cost(frames) == (2, 35_200_000, 35_200_000, None)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -124,8 +124,8 @@ def test_first_launches_are_measured_by_the_later_ones_however_few(tmp_path, see
         for kernels_n in rng.integers(2, 8, 3)
     ]
     row = loading_cost(loading(tmp_path, *ranks))
-    firsts = [one for own in ranks for one in own if one[1] > 10_000]
-    later = [ns for own in ranks for _, ns in own if ns < 10_000]
+    firsts = [call for calls in ranks for call in calls if call[1] > 10_000]
+    later = [ns for calls in ranks for _, ns in calls if ns < 10_000]
     usual = float(np.median(later))
     cost = sum(ns - usual for _, ns in firsts)
     # Halves of a nanosecond are cut off.

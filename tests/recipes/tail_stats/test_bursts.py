@@ -24,16 +24,16 @@ def test_events_spread_evenly_are_no_run():
 def test_a_run_among_spread_events_is_found():
     extra = 5_500_000 + np.arange(6) * 100
     starts = np.sort(np.concatenate((SPREAD, extra)))
-    found = find_bursts(starts, starts + 10, 20_000_000)
-    assert [(one.first, one.events_n) for one in found] == [(6, 6)]
+    bursts = find_bursts(starts, starts + 10, 20_000_000)
+    assert [(burst.first, burst.events_n) for burst in bursts] == [(6, 6)]
     # 26 events in 20 ms lie 769,231 ns apart; the run lasts from the first start to the last end.
-    assert found[0].expected == pytest.approx(510 / (20_000_000 / 26))
+    assert bursts[0].expected == pytest.approx(510 / (20_000_000 / 26))
     # Windows of 5 ms and, halved, down to 1.2 us: 13 from each of 26 events. One of 610 ns would
     # be the fullest; the shortest is 1,220 ns, and each of 25 others is in it once in 16,384.
     part = 1_220 / 20_000_000
     exact = sum(math.comb(25, k) * part**k * (1 - part) ** (25 - k) for k in range(5, 26))
-    assert 13 * 26 * exact < found[0].chance < 10 * 13 * 26 * exact
-    assert found[0].chance < LARGEST_CHANCE
+    assert 13 * 26 * exact < bursts[0].chance < 10 * 13 * 26 * exact
+    assert bursts[0].chance < LARGEST_CHANCE
 
 
 def test_the_same_events_in_a_time_as_short_as_they_last_are_no_run():
@@ -44,8 +44,8 @@ def test_the_same_events_in_a_time_as_short_as_they_last_are_no_run():
 def test_a_long_event_holds_a_run_together():
     starts = np.array([0, 10, 900, 950, 990, 995, 10_000_000], dtype=np.int64)
     ends = starts + np.array([5, 880, 5, 5, 5, 5, 5])
-    found = find_bursts(starts, ends, 100_000_000)
-    assert [(one.first, one.events_n) for one in found] == [(0, 6)]
+    bursts = find_bursts(starts, ends, 100_000_000)
+    assert [(burst.first, burst.events_n) for burst in bursts] == [(0, 6)]
 
 
 def test_two_events_or_no_time_make_no_run():
@@ -57,7 +57,7 @@ def test_two_events_or_no_time_make_no_run():
 def test_chance_seldom_makes_a_run():
     generator = np.random.default_rng(5)
     sets = [np.sort(generator.integers(0, 10**9, 200)) for _ in range(300)]
-    found_n = sum(bool(find_bursts(one, one + 1, 10**9)) for one in sets)
+    found_n = sum(bool(find_bursts(start_ns, start_ns + 1, 10**9)) for start_ns in sets)
     # Expected at most 1 % of 300 sets; 12 would be far beyond it.
     assert found_n < 12
 
@@ -82,14 +82,16 @@ def test_a_burst_is_found_as_one_though_its_events_are_far_apart(seed):
     burst = at + rng.integers(0, 36_000_000, 16)
     others = rng.integers(0, 5_000_000_000, 24)
     starts = np.sort(np.concatenate((burst, others)))
-    (one,) = find_bursts(starts, starts + 50_000, 5_000_000_000)
-    found = set(starts[one.first : one.first + one.events_n].tolist())
+    (run,) = find_bursts(starts, starts + 50_000, 5_000_000_000)
+    members = set(starts[run.first : run.first + run.events_n].tolist())
     # Its edges may lie too far from the rest of it to belong to it.
-    assert len(found & set(burst.tolist())) >= 14
-    assert len(found) <= 18
+    assert len(members & set(burst.tolist())) >= 14
+    assert len(members) <= 18
 
 
 def test_two_bursts_are_two():
-    one, other = 10**9 + np.arange(12) * 10**6, 3 * 10**9 + np.arange(9) * 10**6
-    found = find_bursts(np.concatenate((one, other)), np.concatenate((one, other)) + 5, 4 * 10**9)
-    assert [(burst.first, burst.events_n) for burst in found] == [(0, 12), (12, 9)]
+    early, other = 10**9 + np.arange(12) * 10**6, 3 * 10**9 + np.arange(9) * 10**6
+    bursts = find_bursts(
+        np.concatenate((early, other)), np.concatenate((early, other)) + 5, 4 * 10**9
+    )
+    assert [(burst.first, burst.events_n) for burst in bursts] == [(0, 12), (12, 9)]

@@ -29,13 +29,13 @@ CLASSES = [
 
 @pytest.mark.parametrize(("wait", "total", "doubt", "expected"), CLASSES)
 def test_a_class_is_told_by_the_share_of_waiting(wait, total, doubt, expected):
-    one = classes(*(np.array([value]) for value in (wait, total, doubt)), np.array([True]))
-    assert one.tolist() == [expected]
+    classified = classes(*(np.array([value]) for value in (wait, total, doubt)), np.array([True]))
+    assert classified.tolist() == [expected]
 
 
 def test_without_a_common_instant_the_class_is_inconclusive():
-    one = classes(*(np.array([value]) for value in (90, 100, 0)), np.array([False]))
-    assert one.tolist() == ["inconclusive"]
+    classified = classes(*(np.array([value]) for value in (90, 100, 0)), np.array([False]))
+    assert classified.tolist() == ["inconclusive"]
 
 
 def test_confidence_needs_many_collectives_that_overlap():

@@ -18,55 +18,60 @@ OPS = st.lists(
 
 
 def timeline(ops):
-    start, length, lane, label = (np.array(one, dtype=np.int64) for one in zip(*ops, strict=True))
+    start, length, lane, label = (
+        np.array(column, dtype=np.int64) for column in zip(*ops, strict=True)
+    )
     return Timeline.of(start, lambda: start + length, lambda: lane, lambda: label)
 
 
 @given(OPS)
 def test_the_time_that_others_ran_is_counted_once(ops):
-    found = timeline(ops)
-    rows = range(found.start_ns.size)
-    for member in (found.label == 0, found.label == 1):
+    ops_timeline = timeline(ops)
+    rows = range(ops_timeline.start_ns.size)
+    for member in (ops_timeline.label == 0, ops_timeline.label == 1):
         expected = [
             sum(
                 any(
-                    member[k] and k != i and found.start_ns[k] <= now < found.end_ns[k]
+                    member[k]
+                    and k != i
+                    and ops_timeline.start_ns[k] <= now < ops_timeline.end_ns[k]
                     for k in rows
                 )
-                for now in range(found.start_ns[i], found.end_ns[i])
+                for now in range(ops_timeline.start_ns[i], ops_timeline.end_ns[i])
             )
             for i in rows
         ]
-        assert found.others_ns(np.arange(len(rows)), member).tolist() == expected
+        assert ops_timeline.others_ns(np.arange(len(rows)), member).tolist() == expected
 
 
 @given(OPS)
 def test_the_one_that_ran_longest_beside_is_found(ops):
-    found = timeline(ops)
-    rows = range(found.start_ns.size)
-    other, shared_ns = found.longest_beside(np.arange(len(rows)))
+    ops_timeline = timeline(ops)
+    rows = range(ops_timeline.start_ns.size)
+    other, shared_ns = ops_timeline.longest_beside(np.arange(len(rows)))
     for i in rows:
         overlap = [
-            min(found.end_ns[i], found.end_ns[k]) - max(found.start_ns[i], found.start_ns[k])
+            min(ops_timeline.end_ns[i], ops_timeline.end_ns[k])
+            - max(ops_timeline.start_ns[i], ops_timeline.start_ns[k])
             if k != i
             else 0
             for k in rows
         ]
         assert shared_ns[i] == max(0, *overlap)
         assert other[i] == -1 if max(0, *overlap) == 0 else overlap[other[i]] == shared_ns[i]
-    assert found.overlaps or not any(shared_ns > 0)
+    assert ops_timeline.overlaps or not any(shared_ns > 0)
 
 
 @given(OPS)
 def test_few_and_many_operations_beside_give_the_same(ops):
-    found = timeline(ops)
-    until = np.searchsorted(found.start_ns, found.end_ns, side="left")
+    ops_timeline = timeline(ops)
+    until = np.searchsorted(ops_timeline.start_ns, ops_timeline.end_ns, side="left")
     place = np.flatnonzero(until > np.arange(until.size) + 1)
     if not place.size:
         return
     after_n = until[place] - place - 1
-    few, few_ns = found._longest_of_few(place, after_n)
-    many, many_ns = found._longest_of_many(place, after_n)
+    few, few_ns = ops_timeline._longest_of_few(place, after_n)
+    many, many_ns = ops_timeline._longest_of_many(place, after_n)
     assert few_ns.tolist() == many_ns.tolist()
     # Where nothing is shared, which of those of no length it is does not matter.
     assert few[few_ns > 0].tolist() == many[few_ns > 0].tolist()
@@ -76,10 +81,10 @@ def test_thousands_that_start_at_an_instant_take_no_time_for_each_pair():
     ops_n = 60_000  # 3.6 * 10^9 pairs
     start_ns = np.zeros(ops_n, dtype=np.int64)
     end_ns = np.arange(ops_n, dtype=np.int64) + 1
-    found = Timeline.of(start_ns, lambda: end_ns, lambda: start_ns, lambda: start_ns)
+    ops_timeline = Timeline.of(start_ns, lambda: end_ns, lambda: start_ns, lambda: start_ns)
     begun_s = time.process_time()
-    place = found.places(start_ns, end_ns, start_ns, start_ns)
-    other, shared_ns = found.longest_beside(place)
+    place = ops_timeline.places(start_ns, end_ns, start_ns, start_ns)
+    other, shared_ns = ops_timeline.longest_beside(place)
     assert time.process_time() - begun_s < 5
     assert place.tolist() == list(range(ops_n))
     assert shared_ns.tolist() == [*range(1, ops_n), ops_n - 1]
@@ -88,17 +93,17 @@ def test_thousands_that_start_at_an_instant_take_no_time_for_each_pair():
 
 @given(OPS)
 def test_operations_are_found_again(ops):
-    found = timeline(ops)
-    columns = (found.start_ns, found.end_ns, found.lane, found.label)
-    place = found.places(*columns)
+    ops_timeline = timeline(ops)
+    columns = (ops_timeline.start_ns, ops_timeline.end_ns, ops_timeline.lane, ops_timeline.label)
+    place = ops_timeline.places(*columns)
     for column in columns:
         assert column[place].tolist() == column.tolist()
 
 
 def test_the_gap_before_is_that_of_the_own_stream():
     # Lane 0: [0, 4), [6, 8), [7, 9); lane 1: [5, 6).
-    found = timeline([(0, 4, 0, 0), (5, 1, 1, 0), (6, 2, 0, 0), (7, 2, 0, 0)])
-    assert found.gaps_before_ns(np.arange(4), -1).tolist() == [-1, -1, 2, 0]
+    ops_timeline = timeline([(0, 4, 0, 0), (5, 1, 1, 0), (6, 2, 0, 0), (7, 2, 0, 0)])
+    assert ops_timeline.gaps_before_ns(np.arange(4), -1).tolist() == [-1, -1, 2, 0]
 
 
 def test_one_after_the_other_does_not_overlap():

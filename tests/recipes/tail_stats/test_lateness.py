@@ -22,7 +22,7 @@ def lasts_of(start_ns, unclear_n=None):
 
 
 def words(start_ns, **more):
-    return [one.pattern for one in lateness_patterns(lasts_of(start_ns, **more))]
+    return [late.pattern for late in lateness_patterns(lasts_of(start_ns, **more))]
 
 
 def equals(seed, ranks_n, n, tail=False):
@@ -53,12 +53,12 @@ def test_a_burst_of_another_rank_does_not_hide_who_is_late_throughout(seed, rank
     # Within one third of the run, of which it leaves five or six collectives.
     first = int(rng.integers(0, 3)) * (n // 3) + 1
     start_ns[burst, first : first + long] += 300_000
-    found = lateness_patterns(lasts_of(start_ns))
-    assert found[always].pattern == "persistent"
-    assert found[burst].pattern == "transient"
-    assert found[burst].burst == (first, first + long - 1)
+    patterns = lateness_patterns(lasts_of(start_ns))
+    assert patterns[always].pattern == "persistent"
+    assert patterns[burst].pattern == "transient"
+    assert patterns[burst].burst == (first, first + long - 1)
     others = set(range(ranks_n)) - {always, burst}
-    assert {found[rank].pattern for rank in others} <= {"none"}
+    assert {patterns[rank].pattern for rank in others} <= {"none"}
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -67,9 +67,9 @@ def test_a_part_of_the_run_is_found_with_its_ends(seed, n, long):
     start_ns = equals(seed, 8, n)
     first = int(np.random.default_rng(seed).integers(0, n - long + 1))
     start_ns[5, first : first + long] += 400_000
-    found = lateness_patterns(lasts_of(start_ns))
-    assert [one.pattern for one in found] == ["none"] * 5 + ["transient"] + ["none"] * 2
-    low, high = found[5].burst
+    patterns = lateness_patterns(lasts_of(start_ns))
+    assert [late.pattern for late in patterns] == ["none"] * 5 + ["transient"] + ["none"] * 2
+    low, high = patterns[5].burst
     # One of 8 is last right before or after by chance.
     assert first - 3 <= low <= first
     assert first + long - 1 <= high <= first + long + 2
@@ -79,9 +79,9 @@ def test_a_part_of_the_run_is_found_with_its_ends(seed, n, long):
 def test_pauses_that_recur_are_transient_without_a_time(seed):
     start_ns = equals(seed, 4, 300)
     start_ns[2, seed::25] += 3_000_000
-    found = lateness_patterns(lasts_of(start_ns))
-    assert [one.pattern for one in found] == ["none", "none", "transient", "none"]
-    assert found[2].burst is None
+    patterns = lateness_patterns(lasts_of(start_ns))
+    assert [late.pattern for late in patterns] == ["none", "none", "transient", "none"]
+    assert patterns[2].burst is None
 
 
 def test_one_long_wait_says_nothing_of_a_rank():

@@ -44,8 +44,8 @@ def write_ranks(folder, seed, *, ranks_n=RANKS, pace=None, late=None):
         for rank in range(ranks_n):
             rows[rank].append((8, free[rank], end + int(rng.integers(0, 200))))
         free[:] = end + 1_000
-    for rank, own in enumerate(rows):
-        kernel, start_ns, end_ns = np.array(own).T
+    for rank, rank_rows in enumerate(rows):
+        kernel, start_ns, end_ns = np.array(rank_rows).T
         report = TraceBuilder(hostname="node0", system_clock_ns=7)
         report.kernels(NAMES, kernel, start_ns=start_ns, end_ns=end_ns)
         report.write_sqlite(folder / f"rank{rank}.sqlite")
@@ -53,9 +53,9 @@ def write_ranks(folder, seed, *, ranks_n=RANKS, pace=None, late=None):
 
 
 def findings_of(tables):
-    told = tables["findings"]
-    told = told[told["kind"] == "performance"]
-    return {row["rule"]: row for row in told.to_dict("records")}
+    findings = tables["findings"]
+    findings = findings[findings["kind"] == "performance"]
+    return {row["rule"]: row for row in findings.to_dict("records")}
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -63,14 +63,14 @@ def findings_of(tables):
 def test_longer_experts_on_one_rank_are_uneven_work_and_no_slow_gpu(tmp_path, seed, ranks_n):
     busiest = seed % ranks_n
     write_ranks(tmp_path, seed, ranks_n=ranks_n, pace={busiest: EXPERTS})
-    told = findings_of(quick("tail_stats", tmp_path))
-    (one,) = told.values()
-    assert (one["rule"], one["rank"]) == ("persistent_straggler", busiest)
-    assert re.search(r"1\.(59|60|61) times", one["details"])
-    assert one["title"].endswith("it has more work in `experts_up` and 1 more kernel")
+    by_rule = findings_of(quick("tail_stats", tmp_path))
+    (finding,) = by_rule.values()
+    assert (finding["rule"], finding["rank"]) == ("persistent_straggler", busiest)
+    assert re.search(r"1\.(59|60|61) times", finding["details"])
+    assert finding["title"].endswith("it has more work in `experts_up` and 1 more kernel")
     # Spread over all ranks, its own share comes back.
     even = 0.6 * 110_000 * STEPS * (ranks_n - 1) / ranks_n
-    assert one["gain_ns"] == pytest.approx(even, rel=0.05)
+    assert finding["gain_ns"] == pytest.approx(even, rel=0.05)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -78,13 +78,13 @@ def test_longer_experts_on_one_rank_are_uneven_work_and_no_slow_gpu(tmp_path, se
 def test_a_gpu_that_is_slow_in_all_kernels_is_slow(tmp_path, seed, ranks_n):
     slow = seed % ranks_n
     write_ranks(tmp_path, seed, ranks_n=ranks_n, pace={slow: 1.2})
-    told = findings_of(quick("tail_stats", tmp_path))
-    (one,) = told.values()
-    assert (one["rule"], one["rank"]) == ("persistent_straggler", slow)
+    by_rule = findings_of(quick("tail_stats", tmp_path))
+    (finding,) = by_rule.values()
+    assert (finding["rule"], finding["rank"]) == ("persistent_straggler", slow)
     # None of the difference is lost, with two ranks either.
-    more = float(re.search(r"compute ([\d.]+) % longer", one["title"])[1])
+    more = float(re.search(r"compute ([\d.]+) % longer", finding["title"])[1])
     assert more == pytest.approx(20, abs=1)
-    assert one["gain_ns"] == pytest.approx(0.2 * USUAL_NS.sum() * STEPS, rel=0.05)
+    assert finding["gain_ns"] == pytest.approx(0.2 * USUAL_NS.sum() * STEPS, rel=0.05)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -93,15 +93,15 @@ def test_a_host_that_launches_late_is_named_with_the_idle_time_of_its_gpu(tmp_pa
     late = seed % ranks_n
     write_ranks(tmp_path, seed, ranks_n=ranks_n, late={late: lambda _: LATE_NS})
     tables = quick("tail_stats", tmp_path)
-    told = findings_of(tables)
-    assert GENERIC & set(told) == set()
-    one = told["persistent_straggler"]
-    assert (one["rank"], one["severity"]) == (late, "high")
-    assert one["title"].endswith("is a straggler: its host is late")
-    assert one["gain_basis"] == "idle"
+    by_rule = findings_of(tables)
+    assert GENERIC & set(by_rule) == set()
+    finding = by_rule["persistent_straggler"]
+    assert (finding["rank"], finding["severity"]) == (late, "high")
+    assert finding["title"].endswith("is a straggler: its host is late")
+    assert finding["gain_basis"] == "idle"
     # The step before the first kernel is outside of the window; a fix gains what is in it.
-    assert one["gain_ns"] == pytest.approx((STEPS - 1) * LATE_NS, rel=0.05)
-    assert one["details"].startswith("Its GPU is idle for")
+    assert finding["gain_ns"] == pytest.approx((STEPS - 1) * LATE_NS, rel=0.05)
+    assert finding["details"].startswith("Its GPU is idle for")
     assert tables["findings"]["rule"].iloc[0] == "persistent_straggler"
     assert not tables["findings"]["recommendation"].str.contains("No rank is to blame").any()
     idle = tables["tail_ranks"].set_index("rank")["idle_ns"]
@@ -118,10 +118,10 @@ def test_both_stragglers_are_in_the_answer_with_the_time_of_the_transient_one(tm
     assert ranks["pattern"].to_dict() == {1: "persistent", 3: "transient", 0: "none", 2: "none"}
     text = answer(tables)
     assert "rank 1 is a straggler: its host is late" in text
-    found = re.search(r"^Rank 3 is a straggler from ([\d.]+) s to ([\d.]+) s:", text)
-    low, high = (round(float(one) * 1e9) for one in found.groups())
-    own = tables["stragglers"].set_index("rank").loc[3]
-    assert (low, high) == (own["burst_start_ns"], own["burst_end_ns"])
+    match = re.search(r"^Rank 3 is a straggler from ([\d.]+) s to ([\d.]+) s:", text)
+    low, high = (round(float(seconds) * 1e9) for seconds in match.groups())
+    straggler = tables["stragglers"].set_index("rank").loc[3]
+    assert (low, high) == (straggler["burst_start_ns"], straggler["burst_end_ns"])
     # Four fifths of four equal latenesses are all of them.
     reduces = tables["collectives"].sort_values("first_start_ns")
     firsts = reduces["first_start_ns"].tolist()
@@ -132,10 +132,10 @@ def test_both_stragglers_are_in_the_answer_with_the_time_of_the_transient_one(tm
 
 def test_ranks_that_are_alike_are_not_blamed(tmp_path):
     write_ranks(tmp_path, 4)
-    told = findings_of(quick("tail_stats", tmp_path))
+    by_rule = findings_of(quick("tail_stats", tmp_path))
     assert not {
         "persistent_straggler",
         "transient_straggler",
         "slow_throughout",
         "uneven_work",
-    } & set(told)
+    } & set(by_rule)

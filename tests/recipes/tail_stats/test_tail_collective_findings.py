@@ -71,24 +71,28 @@ def wall(number, waiting_ns=15 * MS):
     ]
 
 
-def tables(*ranks, sequences=None, coverage=(), devices=None, walls=None, own=()):
-    members = {one["rank"] for one in ranks}
+def tables(*ranks, sequences=None, coverage=(), devices=None, walls=None, rank_tails=()):
+    members = {row["rank"] for row in ranks}
     rows = {
         "tails": [{"name": "gemm", "launches_n": 900}],
         "stragglers": ranks,
         "communicators": [sequence()] if sequences is None else sequences,
         "collective_coverage": coverage,
-        "tail_ranks": [device(one) for one in members] if devices is None else devices,
-        "rank_tails": own,
-        "wall": [part for one in members for part in wall(one)] if walls is None else walls,
+        "tail_ranks": [device(number) for number in members] if devices is None else devices,
+        "rank_tails": rank_tails,
+        "wall": [part for number in members for part in wall(number)] if walls is None else walls,
     }
     return {name: frame_of(name, rows.get(name, []), "tail_stats") for name in TABLES}
 
 
-def found(given):
-    told = findings(given)
-    assert all(unexplained_numbers(finding_record(one)) == [] for one in told)
-    return {one.rule: one for one in told if one.kind == CAPTURE or one.severity is not None}
+def findings_by_rule(given):
+    listed = findings(given)
+    assert all(unexplained_numbers(finding_record(finding)) == [] for finding in listed)
+    return {
+        finding.rule: finding
+        for finding in listed
+        if finding.kind == CAPTURE or finding.severity is not None
+    }
 
 
 def pace(number, mean_ns):
@@ -103,57 +107,82 @@ def pace(number, mean_ns):
 def test_a_slow_gpu_gains_its_time_beyond_the_median_of_the_others():
     devices = [
         device(
-            one, p50_others_p50=1.2 if one == 2 else 1.0, total_ns=60 * MS if one == 2 else 50 * MS
+            number,
+            p50_others_p50=1.2 if number == 2 else 1.0,
+            total_ns=60 * MS if number == 2 else 50 * MS,
         )
-        for one in range(4)
+        for number in range(4)
     ]
-    own = [pace(one, 60_000.0 if one == 2 else 50_000.0) for one in range(4)]
-    given = tables(rank(2, **LATE), rank(0), rank(1), rank(3), devices=devices, own=own)
-    (one,) = found(given).values()
-    assert (one.rule, one.severity, one.rank, one.culprit) == (
+    rank_tails = [pace(number, 60_000.0 if number == 2 else 50_000.0) for number in range(4)]
+    given = tables(
+        rank(2, **LATE), rank(0), rank(1), rank(3), devices=devices, rank_tails=rank_tails
+    )
+    (finding,) = findings_by_rule(given).values()
+    assert (finding.rule, finding.severity, finding.rank, finding.culprit) == (
         "persistent_straggler", "high", 2, "rank:2",
     )  # fmt: skip
-    assert one.title == "Rank 2 is a straggler: compute 20.0 % longer"
+    assert finding.title == "Rank 2 is a straggler: compute 20.0 % longer"
     # 1,000 launches of 10 us more, of a span of 100 ms.
-    assert (one.gain.gain_ns, one.gain.is_bound, one.gain.basis) == (10 * MS, True, "device")
-    assert one.gain.wall_classes == ("compute",)
-    assert one.window_ns == (5_000, 9_000)
+    assert (finding.gain.gain_ns, finding.gain.is_bound, finding.gain.basis) == (
+        10 * MS,
+        True,
+        "device",
+    )
+    assert finding.gain.wall_classes == ("compute",)
+    assert finding.window_ns == (5_000, 9_000)
     # Nobody gains more than the others are in communication.
-    walls = [part for one in range(4) for part in wall(one)]
+    walls = [part for number in range(4) for part in wall(number)]
     for part in walls:
         part["time_ns"] //= 4 if part["wall_class"] == "communication" and part["rank"] != 2 else 1
     given = tables(
-        rank(2, **LATE), rank(0), rank(1), rank(3), devices=devices, own=own, walls=walls
+        rank(2, **LATE),
+        rank(0),
+        rank(1),
+        rank(3),
+        devices=devices,
+        rank_tails=rank_tails,
+        walls=walls,
     )
-    assert found(given)["persistent_straggler"].gain.gain_ns == 5 * MS
+    assert findings_by_rule(given)["persistent_straggler"].gain.gain_ns == 5 * MS
 
 
 def test_a_late_host_gains_the_idle_time_of_its_gpu_beyond_the_others():
-    devices = [device(one, idle_ns=36 * MS if one == 2 else 30 * MS) for one in range(4)]
-    (one,) = found(tables(rank(2, **LATE), rank(0), rank(1), rank(3), devices=devices)).values()
-    assert one.title == "Rank 2 is a straggler: its host is late"
-    assert (one.gain.gain_ns, one.gain.is_bound, one.gain.basis) == (6 * MS, False, "idle")
-    assert one.gain.wall_classes == ("idle",)
+    devices = [device(number, idle_ns=36 * MS if number == 2 else 30 * MS) for number in range(4)]
+    (finding,) = findings_by_rule(
+        tables(rank(2, **LATE), rank(0), rank(1), rank(3), devices=devices)
+    ).values()
+    assert finding.title == "Rank 2 is a straggler: its host is late"
+    assert (finding.gain.gain_ns, finding.gain.is_bound, finding.gain.basis) == (
+        6 * MS,
+        False,
+        "idle",
+    )
+    assert finding.gain.wall_classes == ("idle",)
     # No more than what it came late by.
     late = {**LATE, "late_by_ns": 4 * MS}
     given = tables(rank(2, **late), rank(0), rank(1), rank(3), devices=devices)
-    assert found(given)["persistent_straggler"].gain.gain_ns == 4 * MS
+    assert findings_by_rule(given)["persistent_straggler"].gain.gain_ns == 4 * MS
 
 
 def test_more_kernels_gain_what_an_even_share_takes_away():
-    devices = [device(one, total_ns=(58 if one == 2 else 50) * MS) for one in range(4)]
-    (one,) = found(tables(rank(2, **LATE), rank(0), rank(1), rank(3), devices=devices)).values()
-    assert one.title == "Rank 2 is a straggler: kernels for 8 ms more"
-    assert one.gain.gain_ns == 6 * MS
+    devices = [device(number, total_ns=(58 if number == 2 else 50) * MS) for number in range(4)]
+    (finding,) = findings_by_rule(
+        tables(rank(2, **LATE), rank(0), rank(1), rank(3), devices=devices)
+    ).values()
+    assert finding.title == "Rank 2 is a straggler: kernels for 8 ms more"
+    assert finding.gain.gain_ns == 6 * MS
 
 
 @pytest.mark.parametrize(
     ("late_ns", "severity"), [(10 * MS, "high"), (3 * MS, "medium"), (MS, "low"), (MS - 1, None)]
 )
 def test_a_straggler_without_a_reason_gains_what_it_came_after_the_second_last(late_ns, severity):
-    told = found(tables(rank(2, **{**LATE, "late_by_ns": late_ns}), rank(0)))
-    assert [one.severity for one in told.values()] == [severity] * (severity is not None)
-    assert all(one.gain.gain_ns == late_ns and not one.gain.is_bound for one in told.values())
+    by_rule = findings_by_rule(tables(rank(2, **{**LATE, "late_by_ns": late_ns}), rank(0)))
+    assert [finding.severity for finding in by_rule.values()] == [severity] * (severity is not None)
+    assert all(
+        finding.gain.gain_ns == late_ns and not finding.gain.is_bound
+        for finding in by_rule.values()
+    )
 
 
 @pytest.mark.parametrize(("last_third_pct", "again"), [(44.0, True), (43.0, False)])
@@ -161,10 +190,12 @@ def test_a_transient_straggler_is_told_as_such(last_third_pct, again):
     # Of 4 ranks, one stands out from 43.75 % on.
     shares = {"pattern": "transient", "caused_last_third_pct": last_third_pct}
     burst = {"burst_start_ns": 10**9, "burst_end_ns": 2 * 10**9}
-    one = found(tables(rank(1, **LATE, **burst) | shares, rank(0)))["transient_straggler"]
+    finding = findings_by_rule(tables(rank(1, **LATE, **burst) | shares, rank(0)))[
+        "transient_straggler"
+    ]
     when = "again and again" if again else "from 1.000000000 s to 2.000000000 s"
-    assert one.title == f"Rank 1 is a straggler {when}: it comes last by 7 ms in all"
-    assert one.window_ns == ((5_000, 9_000) if again else (10**9, 2 * 10**9))
+    assert finding.title == f"Rank 1 is a straggler {when}: it comes last by 7 ms in all"
+    assert finding.window_ns == ((5_000, 9_000) if again else (10**9, 2 * 10**9))
 
 
 def test_a_rank_that_waited_for_a_late_one_elsewhere_is_not_to_blame():
@@ -176,29 +207,29 @@ def test_a_rank_that_waited_for_a_late_one_elsewhere_is_not_to_blame():
     ]
     sequences = [sequence(), sequence(communicator="1, 5", ranks_n=2)]
     given = tables(*first, *second, sequences=sequences)
-    assert [one.rank for one in found(given).values()] == [0]
+    assert [finding.rank for finding in findings_by_rule(given).values()] == [0]
     # Without that waiting, it is its own lateness.
     first[1]["suffered_wait_ns"] = MS
     given = tables(*first, *second, sequences=sequences)
-    late = [one.rank for one in findings(given) if one.rule == "persistent_straggler"]
+    late = [finding.rank for finding in findings(given) if finding.rule == "persistent_straggler"]
     assert sorted(late) == [0, 1]
 
 
 def test_waiting_that_nobody_is_to_blame_for_is_that_of_the_rank_that_waits_longest():
-    ranks = [rank(one, suffered_wait_ns=(5 + one) * MS) for one in range(4)]
-    (one,) = found(tables(*ranks)).values()
-    assert (one.rule, one.rank, one.severity) == ("collective_waits", 3, "medium")
-    assert one.title == "Waiting without a straggler: 8 ms in 90 all-reduces"
-    assert (one.gain.gain_ns, one.gain.is_bound) == (8 * MS, True)
-    assert one.culprit == "communicator:0-3"
+    ranks = [rank(number, suffered_wait_ns=(5 + number) * MS) for number in range(4)]
+    (finding,) = findings_by_rule(tables(*ranks)).values()
+    assert (finding.rule, finding.rank, finding.severity) == ("collective_waits", 3, "medium")
+    assert finding.title == "Waiting without a straggler: 8 ms in 90 all-reduces"
+    assert (finding.gain.gain_ns, finding.gain.is_bound) == (8 * MS, True)
+    assert finding.culprit == "communicator:0-3"
     # The profiler's part is left out, and what runs beside computation.
     ranks[3] |= {"suffered_wait_ns": 12 * MS, "suffered_profiler_ns": 3 * MS}
-    assert found(tables(*ranks))["collective_waits"].gain.gain_ns == 9 * MS
-    hidden = [part for one in range(4) for part in wall(one, waiting_ns=2 * MS)]
-    assert found(tables(*ranks, walls=hidden))["collective_waits"].gain.gain_ns == 2 * MS
+    assert findings_by_rule(tables(*ranks))["collective_waits"].gain.gain_ns == 9 * MS
+    hidden = [part for number in range(4) for part in wall(number, waiting_ns=2 * MS)]
+    assert findings_by_rule(tables(*ranks, walls=hidden))["collective_waits"].gain.gain_ns == 2 * MS
     # Who meets a late rank waits for it.
-    told = found(tables(rank(2, **LATE), *ranks[:2]))
-    assert "collective_waits" not in told
+    by_rule = findings_by_rule(tables(rank(2, **LATE), *ranks[:2]))
+    assert "collective_waits" not in by_rule
 
 
 def test_of_two_ranks_that_come_last_in_turn_none_is_named():
@@ -206,48 +237,53 @@ def test_of_two_ranks_that_come_last_in_turn_none_is_named():
     first = rank(0, **two, suffered_wait_ns=11 * MS)
     second = rank(1, **two, suffered_wait_ns=2 * MS, caused_wait_ns=11 * MS, late_n=22)
     given = tables(first, second)
-    (one,) = found(given).values()
-    assert one.title == "Waiting without a straggler: 11 ms in 33 all-reduces"
+    (finding,) = findings_by_rule(given).values()
+    assert finding.title == "Waiting without a straggler: 11 ms in 33 all-reduces"
     # Neither is to blame: the rank is that of the GPU whose time it is.
-    assert (one.culprit, one.rank) == (f"communicator:{first['communicator']}", 0)
-    assert "rank 1" not in one.details
+    assert (finding.culprit, finding.rank) == (f"communicator:{first['communicator']}", 0)
+    assert "rank 1" not in finding.details
     assert answer(given).startswith(
-        "No rank is late beyond chance; rank 0 waits 11 ms in 33 all-reduces (11.0 % of its span)."
+        "No rank is late more often than chance explains; rank 0 waits 11 ms in 33 all-reduces "
+        "(11.0 % of its span)."
     )
 
 
 def test_clocks_that_are_less_exact_than_the_lateness_name_no_rank():
     unclear = {"pattern": "inconclusive", "unclear_n": 60, "residual_ns": 90_000}
     given = tables(rank(0, **unclear), rank(1, **unclear))
-    (one,) = found(given).values()
-    assert (one.rule, one.kind, one.rank) == ("clocks_too_uncertain", CAPTURE, None)
-    assert "90 us" in one.details
+    (finding,) = findings_by_rule(given).values()
+    assert (finding.rule, finding.kind, finding.rank) == ("clocks_too_uncertain", CAPTURE, None)
+    assert "90 us" in finding.details
     assert "waits" not in answer(given)
     # On one clock, ranks that come together are no matter of clocks.
     same = {**unclear, "residual_ns": 0}
-    assert set(found(tables(rank(0, **same), rank(1, **same)))) == {"collective_waits"}
+    assert set(findings_by_rule(tables(rank(0, **same), rank(1, **same)))) == {"collective_waits"}
 
 
 def test_few_collectives_are_said_where_ranks_wait_in_them():
     few = {"pattern": "inconclusive", "collectives_n": 14}
-    told = found(tables(rank(0, **few), rank(1, **few)))
-    assert set(told) == {"few_collectives", "collective_waits"}
-    assert told["collective_waits"].details.startswith("There are too few collectives")
-    assert told["collective_waits"].title.startswith("Waiting for unknown ranks: ")
+    by_rule = findings_by_rule(tables(rank(0, **few), rank(1, **few)))
+    assert set(by_rule) == {"few_collectives", "collective_waits"}
+    assert by_rule["collective_waits"].details.startswith(
+        "Among ranks `0-3`, there are too few collectives"
+    )
+    assert by_rule["collective_waits"].title.startswith("Waiting for unknown ranks: ")
     little = {**few, "wait_ns": 3 * MS}
-    assert "few_collectives" not in found(tables(rank(0, **little), rank(1, **little)))
+    assert "few_collectives" not in findings_by_rule(tables(rank(0, **little), rank(1, **little)))
 
 
 def test_low_confidence_names_nobody_and_is_said():
     unsure = sequence(confidence="low", communicator="4-7", total_ns=60 * MS)
     ranks = [rank(2, **LATE), rank(0), rank(5, **LATE, communicator="4-7")]
     ranks[2]["communicator"] = "4-7"
-    told = found(tables(*ranks, sequences=[sequence(), unsure]))
-    assert told["persistent_straggler"].rank == 2
+    by_rule = findings_by_rule(tables(*ranks, sequences=[sequence(), unsure]))
+    assert by_rule["persistent_straggler"].rank == 2
     # 60 of 100 ms.
-    assert told["uncertain_matches"].title.startswith("60.0 % of the time in collectives")
+    assert by_rule["uncertain_matches"].title.startswith("60.0 % of the time in collectives")
     little = {**unsure, "total_ns": 4 * MS}
-    assert "uncertain_matches" not in found(tables(*ranks, sequences=[sequence(), little]))
+    assert "uncertain_matches" not in findings_by_rule(
+        tables(*ranks, sequences=[sequence(), little])
+    )
 
 
 def cover(number, kernels_n, unmatched_n):
@@ -256,16 +292,16 @@ def cover(number, kernels_n, unmatched_n):
 
 
 @pytest.mark.parametrize(
-    ("lost_n", "ranks_n", "told"), [(10, 2, True), (9, 2, False), (50, 1, False)]
+    ("lost_n", "ranks_n", "is_reported"), [(10, 2, True), (9, 2, False), (50, 1, False)]
 )
-def test_kernels_without_a_partner_are_said_from_a_tenth_on(lost_n, ranks_n, told):
+def test_kernels_without_a_partner_are_said_from_a_tenth_on(lost_n, ranks_n, is_reported):
     # A capture of one rank has no partners to offer.
     rows = [cover(number, 100 // ranks_n, 0 if number else lost_n) for number in range(ranks_n)]
     given = tables(rank(0), rank(1), coverage=rows)
-    assert ("unmatched_collectives" in found(given)) == told
+    assert ("unmatched_collectives" in findings_by_rule(given)) == is_reported
 
 
 def test_no_collectives_give_no_finding_and_no_word():
     given = tables(sequences=[], devices=[device(0)], walls=wall(0))
     assert findings(given) == []
-    assert answer(given).startswith("No kernel has launches over twice its median")
+    assert answer(given).startswith("No compute kernel takes more than twice its median")

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from effort import nightly_but
 from results import analyse, differences, only_tables, plain, read_results, rows
-from tail_ranks import ENDS, RECIPE, V, found, write_ranks
+from tail_ranks import ENDS, RECIPE, V, tail_tables, write_ranks
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.manifest.manifest import load_manifest
@@ -23,7 +23,7 @@ def test_tables_hold_one_collective_of_three_ranks(tmp_path):
     for device, (start, end) in enumerate([(10, 30), (14, 29), (20, 32)]):
         trace.kernel(V, start_ns=start, end_ns=end, device_id=device)
     trace.write_sqlite(tmp_path / "t.sqlite")
-    tables = found(tmp_path / "t.sqlite", tmp_path / "o")
+    tables = tail_tables(tmp_path / "t.sqlite", tmp_path / "o")
     assert plain(tables["collectives"]) == {
         "sequence_id": [0],
         "communicator": ["0/0, 0/1, 0/2"],
@@ -106,7 +106,7 @@ def test_the_late_rank_is_named_and_never_the_one_that_waits(ranks_n, tmp_path):
     lengths = [[2_000 if rank == late else 9_000] for rank in range(ranks_n)]
     ahead_ns = {rank: (rank * 37) % 5 * 1_000_000 + rank for rank in range(ranks_n)}
     folder = write_ranks(tmp_path / "ranks", lengths, ahead_ns=ahead_ns)
-    tables = found(folder, tmp_path / "o")
+    tables = tail_tables(folder, tmp_path / "o")
     worst = tables["stragglers"].iloc[0]
     assert (worst["rank"], worst["pattern"], worst["late_n"]) == (late, "persistent", len(ENDS))
     assert worst["caused_wait_ns"] == 7_000 * (ranks_n - 1) * len(ENDS)
@@ -140,11 +140,11 @@ LENGTHS = [[9_001, 4_000], [5_000, 8_000, 3_000], [7_000, 2_000, 2_000, 6_000]]
 
 
 def test_waits_caused_and_suffered_are_all_waits(tmp_path):
-    tables = found(write_ranks(tmp_path / "ranks", LENGTHS), tmp_path / "o")
+    tables = tail_tables(write_ranks(tmp_path / "ranks", LENGTHS), tmp_path / "o")
     # Of each collective: the longest of the lengths waits until the shortest begins, and so on.
     expected = 0
     for number in range(len(ENDS)):
-        lengths = [one[number % len(one)] for one in LENGTHS]
+        lengths = [rank_lengths[number % len(rank_lengths)] for rank_lengths in LENGTHS]
         expected += sum(length - min(lengths) for length in lengths)
     assert sums_of(tables) == {expected}
     counts = tables["collective_coverage"]
@@ -155,11 +155,11 @@ def test_lateness_and_waiting_are_told_by_thirds_of_the_run(tmp_path):
     # Rank 1 comes 1 us later, then 2 us; in the last five thrice by 1 us, and twice rank 0 by 3 us.
     late = [8_000] * 5 + [7_000] * 5 + [8_000] * 3 + [9_000] * 2
     first = [9_000] * 13 + [6_000] * 2
-    tables = found(write_ranks(tmp_path / "ranks", [first, late]), tmp_path / "o")
-    own = tables["stragglers"].set_index("rank").loc[1]
+    tables = tail_tables(write_ranks(tmp_path / "ranks", [first, late]), tmp_path / "o")
+    straggler = tables["stragglers"].set_index("rank").loc[1]
     thirds = ("first", "second", "last")
-    assert [own[f"late_{third}_third_pct"] for third in thirds] == [100, 100, 60]
-    assert [own[f"caused_{third}_third_pct"] for third in thirds] == [100, 100, 100 * 3 / 9]
+    assert [straggler[f"late_{third}_third_pct"] for third in thirds] == [100, 100, 60]
+    assert [straggler[f"caused_{third}_third_pct"] for third in thirds] == [100, 100, 100 * 3 / 9]
 
 
 @pytest.mark.parametrize(
@@ -172,10 +172,10 @@ def test_a_clock_that_is_shifted_by_seconds_changes_nothing_but_offsets(rank, se
     write_ranks(tmp_path / "moved", LENGTHS, ahead_ns=moved)
     only_tables(tmp_path / "a", tmp_path / "ranks", recipe=RECIPE)
     only_tables(tmp_path / "b", tmp_path / "moved", recipe=RECIPE)
-    columns = {one.name for table in load_manifest(RECIPE).writes for one in table.columns}
+    columns = {column.name for table in load_manifest(RECIPE).writes for column in table.columns}
     instants = {name for name in columns if name.endswith(("start_ns", "end_ns"))} | {"ahead_ns"}
-    one, other = read_results(tmp_path / "a"), read_results(tmp_path / "b")
-    assert not differences(one, other, but=instants)
+    unshifted, other = read_results(tmp_path / "a"), read_results(tmp_path / "b")
+    assert not differences(unshifted, other, but=instants)
     ahead = other["rank_clocks"]["ahead_ns"].to_pylist()
     assert ahead == [moved[place] - moved[0] for place in range(3)]
 

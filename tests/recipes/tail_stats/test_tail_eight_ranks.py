@@ -67,8 +67,8 @@ def planted(tmp_path_factory):
     """The folder of the set, and the (rank, start) of each jittery launch."""
     folder = tmp_path_factory.mktemp("eight")
     rows_of, jittery = simulated()
-    for rank, own in enumerate(rows_of):
-        kernel, start_ns, end_ns = np.array(own).T
+    for rank, rank_rows in enumerate(rows_of):
+        kernel, start_ns, end_ns = np.array(rank_rows).T
         shape = 1 + 7 * ((kernel == MIX) & (end_ns - start_ns > 20_000))
         ones = np.ones_like(shape)
         report = TraceBuilder(hostname=f"node{rank // 4}").kernels(
@@ -86,14 +86,14 @@ def read(planted, tmp_path):
 
 
 def reads_the_slow_rank(tables, _jittery):
-    told = tables["findings"]
-    told = told[told["kind"] == "performance"]
-    assert rows(told, "rule rank") == [("persistent_straggler", SLOW_RANK)]
-    one = told.iloc[0]
-    assert "compute 20." in one["title"] or "compute 19.9" in one["title"]
+    findings = tables["findings"]
+    findings = findings[findings["kind"] == "performance"]
+    assert rows(findings, "rule rank") == [("persistent_straggler", SLOW_RANK)]
+    finding = findings.iloc[0]
+    assert "compute 20." in finding["title"] or "compute 19.9" in finding["title"]
     # Of a layer 20, 22 and 3 us, a fifth more.
     usual_ns = STEPS * LAYERS * (USUAL_NS[GEMM] + sum(USUAL_NS[MIX]) / 2 + USUAL_NS[NORM])
-    assert one["gain_ns"] == pytest.approx((SLOWNESS - 1) * usual_ns, rel=0.02)
+    assert finding["gain_ns"] == pytest.approx((SLOWNESS - 1) * usual_ns, rel=0.02)
     worst = rows(tables["stragglers"], "communicator rank pattern")[0]
     assert worst == ("0-7", SLOW_RANK, "persistent")
     # It spends least time in collectives; who spends most is a victim.
@@ -101,10 +101,10 @@ def reads_the_slow_rank(tables, _jittery):
 
 
 def reads_the_mix(tables, _jittery):
-    own = tables["tails"][tables["tails"]["name"] == "mix"]
+    mix_rows = tables["tails"][tables["tails"]["name"] == "mix"]
     columns = "grid_x launches_n outliers_n configs_n shape_mix second_mode systematic"
     half = RANKS * STEPS * LAYERS // 2
-    assert sorted(rows(own, columns)) == [
+    assert sorted(rows(mix_rows, columns)) == [
         (1, half, 0, 2, True, False, False),
         (8, half, 0, 2, True, False, False),
     ]

@@ -68,10 +68,10 @@ def rank(number, **others):
     }
 
 
-def found(rule=None, **rows):
-    told = [one for one in findings(made(**rows)) if one.severity is not None]
-    assert all(unexplained_numbers(finding_record(one)) == [] for one in told)
-    return [one for one in told if rule is None or one.rule == rule]
+def shown_findings(rule=None, **rows):
+    listed = [finding for finding in findings(made(**rows)) if finding.severity is not None]
+    assert all(unexplained_numbers(finding_record(finding)) == [] for finding in listed)
+    return [finding for finding in listed if rule is None or finding.rule == rule]
 
 
 def rank_tail(number, **others):
@@ -81,14 +81,18 @@ def rank_tail(number, **others):
 
 def test_slow_launches_say_what_they_cost_where_and_when():
     ranks = [rank(number, step_ns=SPAN_NS / 10, step_unit="layer") for number in range(2)]
-    own = [rank_tail(0, outliers_n=0, outlier_excess_ns=0), rank_tail(1)]
-    (one,) = found(tails=[TAIL], rank_tails=own, tail_ranks=ranks)
+    rank_tails = [rank_tail(0, outliers_n=0, outlier_excess_ns=0), rank_tail(1)]
+    (finding,) = shown_findings(tails=[TAIL], rank_tails=rank_tails, tail_ranks=ranks)
     # 240 us of 10 ms, in 10 steps.
-    assert (one.rule, one.severity, one.gain.gain_ns) == ("slow_launches", "low", 240_000)
-    assert (one.gain.gain_step_ns, one.gain.step_unit) == (24_000, "layer")
-    assert one.gain.wall_classes == ("compute",)
-    assert (one.rank, one.window_ns, one.culprit) == (1, (7_000, 97_000), "kernel:k")
-    assert one.title == "`k` takes over twice its median in 3.0 % of its launches on rank 1"
+    assert (finding.rule, finding.severity, finding.gain.gain_ns) == (
+        "slow_launches",
+        "low",
+        240_000,
+    )
+    assert (finding.gain.gain_step_ns, finding.gain.step_unit) == (24_000, "layer")
+    assert finding.gain.wall_classes == ("compute",)
+    assert (finding.rank, finding.window_ns, finding.culprit) == (1, (7_000, 97_000), "kernel:k")
+    assert finding.title == "`k` takes over twice its median in 3.0 % of its launches on rank 1"
 
 
 def outlier(start_ns, excess_ns, **others):
@@ -113,20 +117,24 @@ def outlier(start_ns, excess_ns, **others):
 def test_slow_launches_that_are_rare_count_where_they_make_the_worst_step(launches, tail_pct):
     step = {"worst_step_start_ns": 100_000, "worst_step_end_ns": 600_000}
     ranks = [rank(number, step_ns=250_000.0, step_unit="step", **step) for number in range(2)]
-    own = [rank_tail(1, outlier_excess_ns=80_000)]  # below 1 % of the span
-    told = found(tails=[TAIL], rank_tails=own, tail_ranks=ranks, outliers=launches)
-    assert [(one.severity, one.gain.tail_pct) for one in told] == (
+    rank_tails = [rank_tail(1, outlier_excess_ns=80_000)]  # below 1 % of the span
+    listed = shown_findings(
+        tails=[TAIL], rank_tails=rank_tails, tail_ranks=ranks, outliers=launches
+    )
+    assert [(finding.severity, finding.gain.tail_pct) for finding in listed] == (
         [("tail", tail_pct)] if tail_pct else []
     )
 
 
 def test_a_gain_is_that_of_one_gpu_and_no_more_than_what_computes_there():
-    own = [rank_tail(number, outlier_excess_ns=200_000 + number) for number in range(4)]
+    rank_tails = [rank_tail(number, outlier_excess_ns=200_000 + number) for number in range(4)]
     ranks = [rank(number) for number in range(4)]
-    (one,) = found(tails=[TAIL], rank_tails=own, tail_ranks=ranks)
-    assert (one.rank, one.gain.gain_ns) == (3, 200_003)
-    (one,) = found(tails=[TAIL], rank_tails=own, tail_ranks=ranks, compute_ns=150_000)
-    assert one.gain.gain_ns == 150_000
+    (finding,) = shown_findings(tails=[TAIL], rank_tails=rank_tails, tail_ranks=ranks)
+    assert (finding.rank, finding.gain.gain_ns) == (3, 200_003)
+    (finding,) = shown_findings(
+        tails=[TAIL], rank_tails=rank_tails, tail_ranks=ranks, compute_ns=150_000
+    )
+    assert finding.gain.gain_ns == 150_000
 
 
 @pytest.mark.parametrize(
@@ -145,7 +153,7 @@ def test_no_finding_without_a_cost_of_its_own(change):
         "rank_tails": [rank_tail(0, **{k: v for k, v in change.items() if k != "second_mode"})],
         "tail_ranks": [rank(0)],
     }
-    assert not found(**rows)
+    assert not shown_findings(**rows)
 
 
 @pytest.mark.parametrize(
@@ -159,12 +167,12 @@ def test_no_finding_without_a_cost_of_its_own(change):
 def test_the_advice_follows_what_the_launches_have_in_common(change, cause, words):
     launch = {"rank": 0, "name": "k", "config": TAIL["config"], "communication": False}
     listed = [{**launch, "likely_cause": cause, "duration_ns": 90_000, "range": None}]
-    (one,) = found(
+    (finding,) = shown_findings(
         tails=[TAIL], rank_tails=[rank_tail(0, **change)], tail_ranks=[rank(0)], outliers=listed
     )
-    assert words in one.recommendation
-    assert one.record == "--trace=cuda,nvtx"
-    assert f"Of the 1 listed, 1: {cause}." in one.details
+    assert words in finding.recommendation
+    assert finding.record == "--trace=cuda,nvtx"
+    assert f"Of the 1 listed, 1: {cause}." in finding.details
 
 
 def slow(number, mean_ns, name="gemm", others_ns=50_000.0):
@@ -175,27 +183,28 @@ def slow(number, mean_ns, name="gemm", others_ns=50_000.0):
 
 
 def test_a_slow_gpu_that_nobody_waits_for_gains_its_own_time():
-    ranks = [rank(one, total_ns=20 * 50_000) for one in range(3)]
+    ranks = [rank(number, total_ns=20 * 50_000) for number in range(3)]
     ranks[1] |= {"p50_others_p50": 1.2, "total_ns": 20 * 60_000}
-    own = [slow(0, 50_000.0), slow(1, 60_000.0), slow(2, 50_000.0)]
-    (one,) = found(rank_tails=own, tail_ranks=ranks)
-    assert (one.rule, one.rank, one.culprit) == ("slow_throughout", 1, "rank:1")
+    rank_tails = [slow(0, 50_000.0), slow(1, 60_000.0), slow(2, 50_000.0)]
+    (finding,) = shown_findings(rank_tails=rank_tails, tail_ranks=ranks)
+    assert (finding.rule, finding.rank, finding.culprit) == ("slow_throughout", 1, "rank:1")
     # 20 launches of 10 us more.
-    assert (one.gain.gain_ns, one.gain.basis) == (200_000, "device")
-    assert "20.0 % longer" in one.title
-    assert not found(rank_tails=own[1:2], tail_ranks=ranks[1:2])  # nothing to compare with
+    assert (finding.gain.gain_ns, finding.gain.basis) == (200_000, "device")
+    assert "20.0 % longer" in finding.title
+    # Nothing to compare with.
+    assert not shown_findings(rank_tails=rank_tails[1:2], tail_ranks=ranks[1:2])
     ranks[1]["p50_others_p50"] = 1.049
-    assert not found(rank_tails=own, tail_ranks=ranks)
+    assert not shown_findings(rank_tails=rank_tails, tail_ranks=ranks)
 
 
 def test_more_work_in_few_kernels_gains_what_an_even_share_takes_away():
     ranks = [rank(0), rank(1, p50_others_p50=1.15), rank(2)]
-    own = [slow(number, 50_000.0, name) for number in (0, 1, 2) for name in "abc"]
-    own += [slow(number, 80_000.0 if number == 1 else 50_000.0, "d") for number in (0, 1, 2)]
-    (one,) = found(rank_tails=own, tail_ranks=ranks)
+    rank_tails = [slow(number, 50_000.0, name) for number in (0, 1, 2) for name in "abc"]
+    rank_tails += [slow(number, 80_000.0 if number == 1 else 50_000.0, "d") for number in (0, 1, 2)]
+    (finding,) = shown_findings(rank_tails=rank_tails, tail_ranks=ranks)
     # 20 launches of 30 us more; a third of that comes back.
-    assert (one.rule, one.rank, one.gain.gain_ns) == ("uneven_work", 1, 400_000)
-    assert one.title == "Rank 1 has more work than the others in `d`"
+    assert (finding.rule, finding.rank, finding.gain.gain_ns) == ("uneven_work", 1, 400_000)
+    assert finding.title == "Rank 1 has more work than the others in `d`"
 
 
 @pytest.mark.parametrize(
@@ -216,9 +225,9 @@ def test_outliers_on_one_rank_are_told_if_they_are_most(outliers, names):
         )
         for number, n in enumerate(outliers)
     ]
-    told = found("outliers_on_one_rank", tail_ranks=ranks)
-    assert [one.rank for one in told] == names
-    assert [one.gain.gain_ns for one in told] == [320_000] * len(names)
+    listed = shown_findings("outliers_on_one_rank", tail_ranks=ranks)
+    assert [finding.rank for finding in listed] == names
+    assert [finding.gain.gain_ns for finding in listed] == [320_000] * len(names)
 
 
 def test_empty_tables_give_no_finding_and_an_answer():
@@ -238,7 +247,7 @@ def test_the_answer_says_what_slow_launches_cost_one_gpu():
         "median, in `k` on rank 0."
     )
     rows["rank_tails"] = []
-    assert answer(made(**rows)).startswith("No kernel has launches over twice its median")
+    assert answer(made(**rows)).startswith("No compute kernel takes more than twice its median")
 
 
 def test_captures_with_little_to_count_are_told():
@@ -260,19 +269,19 @@ def test_the_planted_jitter_and_the_planted_mix_are_in_the_table(demo):
     tables, planted = demo
     listed = tables["outliers"][~tables["outliers"]["communication"]]
     assert any(planted.jittery_kernel in name for name in listed["name"])
-    own = tables["tails"][tables["tails"]["name"].str.contains(planted.mixed_kernel)]
-    assert own["shape_mix"].all()
-    assert not (own["outlier"] | own["systematic"]).any()
+    mix_rows = tables["tails"][tables["tails"]["name"].str.contains(planted.mixed_kernel)]
+    assert mix_rows["shape_mix"].all()
+    assert not (mix_rows["outlier"] | mix_rows["systematic"]).any()
     # Neither is worth 1 % of a GPU.
     assert set(tables["findings"]["scope"]) == {"rank"}
 
 
 def test_the_planted_slow_rank_is_found_once_and_no_other(demo):
     tables, planted = demo
-    told = tables["findings"]
-    told = told[told["kind"] == "performance"]
-    assert told["rank"].tolist() == [planted.slow_rank]
-    assert told["culprit"].tolist() == [f"rank:{planted.slow_rank}"]
+    listed = tables["findings"]
+    listed = listed[listed["kind"] == "performance"]
+    assert listed["rank"].tolist() == [planted.slow_rank]
+    assert listed["culprit"].tolist() == [f"rank:{planted.slow_rank}"]
     # It waits least, since the others wait for it.
     ranks = tables["tail_ranks"].set_index("rank")
     assert ranks["communication_excess_ns"].idxmin() == planted.slow_rank

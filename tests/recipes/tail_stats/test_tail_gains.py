@@ -21,24 +21,30 @@ MS = 1_000_000
 
 def shown(tables):
     """Return the findings with a severity, after what has to be true of each of them."""
-    told = [one for one in findings(tables) if one.kind == CAPTURE or one.severity is not None]
+    listed = [
+        finding
+        for finding in findings(tables)
+        if finding.kind == CAPTURE or finding.severity is not None
+    ]
     wall = tables["wall"].groupby(["rank", "device_id", "wall_class"])["time_ns"].sum()
     spans = tables["wall"].groupby(["rank", "device_id"])["span_ns"].max()
-    for one in told:
-        assert unexplained_numbers(finding_record(one)) == [], one
-        if one.kind == CAPTURE:
-            assert one.severity is None
-            assert one.gain is None
+    for finding in listed:
+        assert unexplained_numbers(finding_record(finding)) == [], finding
+        if finding.kind == CAPTURE:
+            assert finding.severity is None
+            assert finding.gain is None
             continue
-        gpu = one.rank, one.device_id
-        assert one.gain.span_ns == spans[gpu]
-        assert one.gain.gain_ns <= sum(wall.get((*gpu, name), 0) for name in one.gain.wall_classes)
-        assert 100 * one.gain.gain_ns >= one.gain.span_ns
-        assert one.severity == one.gain.severity
-        assert one.culprit
-    at_fault = [one.culprit for one in told if one.culprit == f"rank:{one.rank}"]
+        gpu = finding.rank, finding.device_id
+        assert finding.gain.span_ns == spans[gpu]
+        assert finding.gain.gain_ns <= sum(
+            wall.get((*gpu, name), 0) for name in finding.gain.wall_classes
+        )
+        assert 100 * finding.gain.gain_ns >= finding.gain.span_ns
+        assert finding.severity == finding.gain.severity
+        assert finding.culprit
+    at_fault = [finding.culprit for finding in listed if finding.culprit == f"rank:{finding.rank}"]
     assert len(at_fault) == len(set(at_fault)), "a rank stands in two findings"
-    return [one for one in told if one.kind != CAPTURE]
+    return [finding for finding in listed if finding.kind != CAPTURE]
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +56,15 @@ def demo(tmp_path_factory):
 
 def test_the_demo_has_one_finding_that_bounds_what_its_slow_rank_costs(demo):
     tables, planted = demo
-    (one,) = shown(tables)
-    assert (one.rule, one.rank, one.severity) == ("persistent_straggler", planted.slow_rank, "high")
+    (finding,) = shown(tables)
+    assert (finding.rule, finding.rank, finding.severity) == (
+        "persistent_straggler",
+        planted.slow_rank,
+        "high",
+    )
     # Made again without the slowness, it takes 19.07 of 146.1 ms less.
-    assert 19.07 * MS <= one.gain.gain_ns < 1.12 * 19.07 * MS
-    assert (one.gain.is_bound, one.gain.wall_classes) == (True, ("compute",))
+    assert 19.07 * MS <= finding.gain.gain_ns < 1.12 * 19.07 * MS
+    assert (finding.gain.is_bound, finding.gain.wall_classes) == (True, ("compute",))
     # What it comes after the second last rank is nearer to that, and says so.
     ranks = tables["stragglers"].set_index("rank")
     assert ranks.loc[planted.slow_rank, "late_by_ns"] == pytest.approx(19.07 * MS, rel=0.02)
@@ -71,9 +81,9 @@ def test_a_slow_rank_that_is_made_as_fast_as_the_others_gains_no_more(tmp_path, 
         folder = write_world(tmp_path / name, runs)
         tables = quick("tail_stats", folder)
         lengths.append(int(tables["wall"].groupby("rank")["span_ns"].max()[slow]))
-        told = shown(tables)
-        late = [one for one in told if one.rule.endswith("straggler")]
-        assert [one.rank for one in late] == ([slow] if planted else [])
+        listed = shown(tables)
+        late = [finding for finding in listed if finding.rule.endswith("straggler")]
+        assert [finding.rank for finding in late] == ([slow] if planted else [])
         if planted:
             # One product a layer, and jitter of a twentieth on all ranks.
             bound_ns = late[0].gain.gain_ns
@@ -85,10 +95,10 @@ def test_a_slow_rank_that_is_made_as_fast_as_the_others_gains_no_more(tmp_path, 
 def write_world(folder, runs):
     """Write ranks that compute up to each collective."""
     folder.mkdir()
-    for rank, own in enumerate(runs):
+    for rank, rank_rows in enumerate(runs):
         trace = TraceBuilder(hostname="node", system_clock_ns=7)
         free: int | None = None
-        for stream, _, start, end in sorted(own, key=lambda one: one[2]):
+        for stream, _, start, end in sorted(rank_rows, key=lambda row: row[2]):
             if free is not None and start > free + 1:
                 # Pauses between steps are idle: their products are as long as a layer's.
                 trace.kernel("gemm(int)", start_ns=max(free + 1, start - 90_000), end_ns=start)
@@ -102,8 +112,8 @@ def write_world(folder, runs):
 def test_a_late_rank_of_a_tensor_parallel_group_is_blamed_alone(tmp_path, ranks_n, tensor_n, slow):
     # Its peers come late to the reductions over all groups, because they waited for it.
     runs = collective_world(ranks_n, tensor_n, slow={slow: 1.6}, steps=24)
-    told = shown(quick("tail_stats", write_world(tmp_path / "in", runs)))
-    blamed = {one.rank for one in told if one.rule.endswith("straggler")}
+    listed = shown(quick("tail_stats", write_world(tmp_path / "in", runs)))
+    blamed = {finding.rank for finding in listed if finding.rule.endswith("straggler")}
     assert blamed == {slow}
 
 
@@ -111,9 +121,9 @@ def test_a_late_rank_of_a_tensor_parallel_group_is_blamed_alone(tmp_path, ranks_
 @pytest.mark.parametrize(("ranks_n", "tensor_n"), [(2, 2), (4, 4), (4, 2)])
 def test_ranks_that_are_alike_wait_and_nobody_is_to_blame(tmp_path, ranks_n, tensor_n, seed):
     runs = collective_world(ranks_n, tensor_n, seed=seed)
-    told = shown(quick("tail_stats", write_world(tmp_path / "in", runs)))
+    listed = shown(quick("tail_stats", write_world(tmp_path / "in", runs)))
     # The products before a reduction over all groups are of any length: that is a tail.
-    assert {one.rule for one in told} <= {"collective_waits", "slow_launches"}
+    assert {finding.rule for finding in listed} <= {"collective_waits", "slow_launches"}
 
 
 @pytest.mark.parametrize("simulate", [run, run_blocking])
@@ -121,17 +131,20 @@ def test_ranks_that_are_alike_wait_and_nobody_is_to_blame(tmp_path, ranks_n, ten
 def test_a_bubble_gains_what_the_busiest_stage_leaves_open(tmp_path, simulate, seed):
     world = World(4, 8, slow=((seed, 1.4),), seed=seed)
     ran = simulate(world)
-    told = {
-        one.rule: one for one in shown(quick("tail_stats", write_pipeline(tmp_path / "in", ran)))
+    by_rule = {
+        finding.rule: finding
+        for finding in shown(quick("tail_stats", write_pipeline(tmp_path / "in", ran)))
     }
-    assert set(told) == {"pipeline_bubble", "slow_stage"}
-    busy_ns = [sum(end - start for start, end, _ in own.computes) for own in ran]
-    window_ns = max(own.computes[-1][1] for own in ran) - min(own.computes[0][0] for own in ran)
-    bubble = told["pipeline_bubble"]
+    assert set(by_rule) == {"pipeline_bubble", "slow_stage"}
+    busy_ns = [sum(end - start for start, end, _ in stage.computes) for stage in ran]
+    window_ns = max(stage.computes[-1][1] for stage in ran) - min(
+        stage.computes[0][0] for stage in ran
+    )
+    bubble = by_rule["pipeline_bubble"]
     assert bubble.rank == seed == int(np.argmax(busy_ns))
     assert bubble.gain.gain_ns <= window_ns - max(busy_ns)
     # The slow stage computes 1.4 times as long: two sevenths of its time are to gain.
-    slow = told["slow_stage"].gain.gain_ns
+    slow = by_rule["slow_stage"].gain.gain_ns
     assert slow == pytest.approx(max(busy_ns) * 2 / 7, rel=0.1)
 
 
@@ -149,12 +162,12 @@ def test_random_plants_keep_to_the_scale(tmp_path, seed):
      "h100_mfu_ranks/after"],
 )  # fmt: skip
 def test_real_ranks_wait_for_each_other_and_none_is_a_straggler(traces, name):
-    (one,) = shown(quick("tail_stats", traces / name))
+    (finding,) = shown(quick("tail_stats", traces / name))
     # By hand: rank 1 causes 10.9 of 13.4 ms, rank 0 of the later run 18.2 ms with 4.4 by flushes.
     expected = (0, 10_898_336, 3.6) if "before" in name else (1, 13_860_253, 4.6)
-    assert one.rule == "collective_waits"
-    assert (one.rank, one.gain.gain_ns, round(one.gain.gain_pct, 1)) == expected
-    assert one.culprit == "communicator:0-1"
+    assert finding.rule == "collective_waits"
+    assert (finding.rank, finding.gain.gain_ns, round(finding.gain.gain_pct, 1)) == expected
+    assert finding.culprit == "communicator:0-1"
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -163,4 +176,4 @@ def test_the_only_rank_is_not_slower_than_others(tmp_path, seed):
     write_profiles(simulate(two_devices(seed=seed)), tmp_path)
     tables = quick("tail_stats", tmp_path)
     assert set(tables["tail_ranks"]["device_id"]) == {0, 1}
-    assert "slow_throughout" not in {one.rule for one in findings(tables)}
+    assert "slow_throughout" not in {finding.rule for finding in findings(tables)}

@@ -53,9 +53,9 @@ def merged_by_a_tree(parts, seed):
 def test_every_table_is_the_same_whatever_the_tree_of_merging(results, seed):
     options, parts = results
     expected = tables(options, merge_results(parts, recipe=RECIPE))
-    found = tables(options, merged_by_a_tree(parts, seed))
-    assert found.keys() == expected.keys()
+    frames = tables(options, merged_by_a_tree(parts, seed))
+    assert frames.keys() == expected.keys()
     for name, frame in expected.items():
-        assert frame.equals(found[name]), name
+        assert frame.equals(frames[name]), name
     filled = {name for name, frame in expected.items() if len(frame)}
     assert filled >= {"tails", "outliers", "tail_times", "api_tails", "collectives", "stragglers"}

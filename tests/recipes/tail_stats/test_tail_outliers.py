@@ -85,8 +85,8 @@ def test_ranges_that_hold_little_of_the_work_are_no_steps(tmp_path, launched_in_
     for launch in range(4):
         call_ns = 100 * launch + (5 if launch < launched_in_step_n else 50)
         builder.kernel("k", start_ns=call_ns + 10, duration_ns=4, launch=(call_ns, call_ns + 2))
-    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
-    assert rows(found["tail_ranks"], "steps_n") == [(steps_n,)]
+    frames = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    assert rows(frames["tail_ranks"], "steps_n") == [(steps_n,)]
 
 
 def test_without_steps_the_first_two_launches_of_a_configuration_are_warm_up(tmp_path):
@@ -94,8 +94,8 @@ def test_without_steps_the_first_two_launches_of_a_configuration_are_warm_up(tmp
     for index, duration in enumerate([4, 9, 9, 4, 4, 4]):
         builder.kernel("k", start_ns=100 * index, duration_ns=duration)
     builder.kernel("k", start_ns=900, duration_ns=4, **WIDE)
-    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
-    assert rows(found["outliers"], "config_launch state") == [(1, "warm-up"), (2, "steady")]
+    frames = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    assert rows(frames["outliers"], "config_launch state") == [(1, "warm-up"), (2, "steady")]
 
 
 def test_times_are_told_on_one_clock_where_it_is_known(tmp_path):
@@ -104,11 +104,11 @@ def test_times_are_told_on_one_clock_where_it_is_known(tmp_path):
         for index, duration in enumerate([4, 4, 4, 9]):
             builder.kernel("k", start_ns=100 * index, duration_ns=duration)
         builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    found = tables(tmp_path / "o", tmp_path)
+    frames = tables(tmp_path / "o", tmp_path)
     expected = [(0, 300, 300), (1, 300, 600)]
-    assert rows(found["outliers"], "rank start_ns aligned_start_ns") == expected
-    found = tables(tmp_path / "p", tmp_path, options=["--disable-alignment"])
-    assert found["outliers"]["aligned_start_ns"].tolist() == [300, 300]
+    assert rows(frames["outliers"], "rank start_ns aligned_start_ns") == expected
+    frames = tables(tmp_path / "p", tmp_path, options=["--disable-alignment"])
+    assert frames["outliers"]["aligned_start_ns"].tolist() == [300, 300]
 
 
 def test_one_report_needs_no_clock_to_be_told_on_its_own(tmp_path):
@@ -119,8 +119,8 @@ def test_one_report_needs_no_clock_to_be_told_on_its_own(tmp_path):
     with closing(sqlite3.connect(path)) as database:
         database.execute("DROP TABLE TARGET_INFO_SESSION_START_TIME")
         database.commit()
-    found = tables(tmp_path / "o", path)
-    assert found["outliers"]["aligned_start_ns"].tolist() == [300]
+    frames = tables(tmp_path / "o", path)
+    assert frames["outliers"]["aligned_start_ns"].tolist() == [300]
 
 
 def test_communication_stands_after_what_computes(tmp_path):
@@ -129,8 +129,8 @@ def test_communication_stands_after_what_computes(tmp_path):
         for index in range(4):
             duration = long_ns if index == 3 else 4
             builder.kernel(name, start_ns=first_ns + 100 * index, duration_ns=duration)
-    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
-    assert rows(found["outliers"], "name excess_ns likely_cause") == [
+    frames = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    assert rows(frames["outliers"], "name excess_ns likely_cause") == [
         ("k", 5, "ran alone"),
         ("ncclDevKernel_AllReduce", 86, "waits for other ranks"),
     ]
@@ -143,8 +143,8 @@ def test_two_kinds_of_work_do_not_crowd_out_what_is_slow(tmp_path):
         builder.kernel("two", start_ns=1_000 * index, duration_ns=90 if index % 6 == 5 else 4)
         builder.kernel("k", start_ns=1_000 * index + 500, duration_ns=9 if index == 30 else 4)
     path = builder.write_sqlite(tmp_path / "t.sqlite")
-    found = tables(tmp_path / "o", path, options=["--top", "3"])["outliers"]
-    assert rows(found, "name excess_ns likely_cause") == [
+    outliers = tables(tmp_path / "o", path, options=["--top", "3"])["outliers"]
+    assert rows(outliers, "name excess_ns likely_cause") == [
         ("k", 5, "ran alone"),
         ("two", 86, "another kind of work"),
         ("two", 86, "another kind of work"),
@@ -156,9 +156,9 @@ def test_top_bounds_the_list_and_not_the_counts(tmp_path):
     for index, duration in enumerate([4] * 8 + [9, 10, 11]):
         builder.kernel("k", start_ns=100 * index, duration_ns=duration)
     path = builder.write_sqlite(tmp_path / "t.sqlite")
-    found = tables(tmp_path / "o", path, options=["--top", "2"])
-    assert found["outliers"]["duration_ns"].tolist() == [11, 10]
-    assert found["tails"]["outliers_n"].tolist() == [3]
+    frames = tables(tmp_path / "o", path, options=["--top", "2"])
+    assert frames["outliers"]["duration_ns"].tolist() == [11, 10]
+    assert frames["tails"]["outliers_n"].tolist() == [3]
 
 
 @pytest.fixture(scope="module")
@@ -190,8 +190,8 @@ def test_outliers_that_come_together_are_found_with_rank_and_window(disturbed):
 
 def test_findings_name_the_rank_and_the_time(disturbed):
     # 10 of 16 outliers are on rank 2, with a quarter of the launches: 8 of them in one burst.
-    told = disturbed["findings"]
-    (cluster,) = told[told["kind"] == "performance"].to_dict("records")
+    findings = disturbed["findings"]
+    (cluster,) = findings[findings["kind"] == "performance"].to_dict("records")
     assert cluster["rule"] == "outlier_cluster"
     assert (cluster["rank"], cluster["window_start_ns"]) == (2, 5_002_000)
     assert cluster["title"] == "8 launches over twice their median on rank 2 within 167 us"
@@ -207,11 +207,11 @@ def test_outliers_of_many_ranks_at_one_time_are_one_cluster(tmp_path):
             ["k"], np.zeros(2_000, dtype=int), start_ns=starts, end_ns=starts + durations
         )
         builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    found = tables(tmp_path / "o", tmp_path)["outlier_clusters"]
+    clusters = tables(tmp_path / "o", tmp_path)["outlier_clusters"]
     expected = [(4, "0, 1, 2, 3", 8)]
-    assert rows(found, "ranks_n ranks outliers_n") == expected
-    found = tables(tmp_path / "p", tmp_path, options=["--disable-alignment"])["outlier_clusters"]
-    assert found.empty  # two on each rank are no run, and the ranks cannot be compared
+    assert rows(clusters, "ranks_n ranks outliers_n") == expected
+    clusters = tables(tmp_path / "p", tmp_path, options=["--disable-alignment"])["outlier_clusters"]
+    assert clusters.empty  # two on each rank are no run, and the ranks cannot be compared
 
 
 def test_ranks_that_wait_at_once_for_a_slow_one_are_no_cluster(tmp_path):
@@ -225,9 +225,9 @@ def test_ranks_that_wait_at_once_for_a_slow_one_are_no_cluster(tmp_path):
             end_ns=ends,
         )  # fmt: skip
         builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    found = tables(tmp_path / "o", tmp_path)
-    assert found["tails"]["outliers_n"].tolist() == [6]
-    assert found["outlier_clusters"].empty
+    frames = tables(tmp_path / "o", tmp_path)
+    assert frames["tails"]["outliers_n"].tolist() == [6]
+    assert frames["outlier_clusters"].empty
 
 
 def in_steps(folder, names, kernel, durations, starts):
@@ -250,16 +250,16 @@ def test_outliers_milliseconds_apart_are_one_burst_with_its_window(tmp_path, see
         durations[burst] *= 3 if rank else 1
         starts = 400_000 * np.arange(5_000)
         in_steps(tmp_path / f"rank{rank}.sqlite", ["k"], starts * 0, durations, starts)
-    found = tables(tmp_path / "o", tmp_path)
+    frames = tables(tmp_path / "o", tmp_path)
     ((rank, low, high, outliers_n),) = rows(
-        found["outlier_clusters"], "rank window_start_ns window_end_ns outliers_n"
+        frames["outlier_clusters"], "rank window_start_ns window_end_ns outliers_n"
     )
     assert rank == 1
     assert 14 <= outliers_n <= 17
     assert abs(low - 400_000 * burst[0]) <= 6_000_000
     assert abs(high - 400_000 * burst[-1]) <= 6_000_000
     # 3.2 ms of 2 s are not worth a finding.
-    assert set(found["findings"]["kind"]) <= {"capture"}
+    assert set(frames["findings"]["kind"]) <= {"capture"}
 
 
 @pytest.mark.parametrize("seed", seeds(4, in_ci=2))
@@ -276,6 +276,6 @@ def test_outliers_of_a_kernel_that_runs_in_a_short_time_only_are_no_burst(tmp_pa
     order = np.argsort(starts, kind="stable")
     path = tmp_path / "t.sqlite"
     in_steps(path, ["decode", "prefill"], kernel[order], durations[order], starts[order])
-    found = tables(tmp_path / "o", path)
-    assert found["tails"].set_index("name").loc["prefill", "outliers_n"] == 12
-    assert found["outlier_clusters"].empty
+    frames = tables(tmp_path / "o", path)
+    assert frames["tails"].set_index("name").loc["prefill", "outliers_n"] == 12
+    assert frames["outlier_clusters"].empty

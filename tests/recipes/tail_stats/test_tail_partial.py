@@ -58,15 +58,15 @@ def mapped(index, launches, most):
     return ANALYSIS.map_rank(rank_trace(launches), key, {**OPTIONS, "top": most})
 
 
-def told(partial, most):
+def longest_outliers(partial, most):
     """The first outliers of a partial: (rank, start, duration, excess in halves)."""
     medians = Medians(partial.kernels)
-    found = outlying(partial.kernels.instances, medians)
-    found = found.take(np.arange(min(len(found), most)))
-    numbers = found.numbers
+    outliers = outlying(partial.kernels.instances, medians)
+    outliers = outliers.take(np.arange(min(len(outliers), most)))
+    numbers = outliers.numbers
     return [
         (
-            found.ranks[owner].path,
+            outliers.ranks[owner].path,
             medians.keys[key][0],
             medians.keys[key][2],
             start,
@@ -90,26 +90,34 @@ def by_hand(ranks, most):
             every.append((f"/rank{index}", name, grid, at_ns, duration))
             at_ns += duration
     groups = {}
-    for one in every:
-        groups.setdefault(one[1:3], []).append(one[4])
+    for launch in every:
+        groups.setdefault(launch[1:3], []).append(launch[4])
     median = {key: np.median(values) for key, values in groups.items()}
-    found = [
-        (*one, round(2 * (one[4] - median[one[1:3]])))
-        for one in every
-        if one[4] > 2 * median[one[1:3]] > 0
+    outliers = [
+        (*launch, round(2 * (launch[4] - median[launch[1:3]])))
+        for launch in every
+        if launch[4] > 2 * median[launch[1:3]] > 0
     ]
     modes = {key for key, values in groups.items() if has_second_mode(values, median[key])}
     # Two kinds of work stand after what is slow.
-    found.sort(
-        key=lambda one: (one[1:3] in modes, -one[5], -one[4], one[0], one[1], one[2], one[3])
+    outliers.sort(
+        key=lambda launch: (
+            launch[1:3] in modes,
+            -launch[5],
+            -launch[4],
+            launch[0],
+            launch[1],
+            launch[2],
+            launch[3],
+        )
     )
-    return found[:most]
+    return outliers[:most]
 
 
 def has_second_mode(durations, median):
     """As the manifest defines tails.second_mode."""
-    slow = [one for one in durations if one > 2 * median > 0]
-    others = [one for one in durations if not one > 2 * median > 0]
+    slow = [duration for duration in durations if duration > 2 * median > 0]
+    others = [duration for duration in durations if not duration > 2 * median > 0]
     if len(slow) < 5 or len(slow) < 0.03 * len(durations):
         return False
     return max(slow) <= 1.5 * min(slow) and min(slow) >= 1.5 * max(others)
@@ -119,7 +127,7 @@ def has_second_mode(durations, median):
 @given(RANKS, st.integers(1, 4))
 def test_the_top_over_all_ranks_is_that_of_all_launches(ranks, most):
     parts = [mapped(index, launches, most) for index, launches in enumerate(ranks)]
-    assert told(ANALYSIS.merge(parts), most) == by_hand(ranks, most)
+    assert longest_outliers(ANALYSIS.merge(parts), most) == by_hand(ranks, most)
 
 
 @given(RANKS, st.integers(1, 3), st.randoms(use_true_random=False))
@@ -135,15 +143,15 @@ def test_merging_in_any_order_gives_the_same(ranks, most, random):
 
 
 def assert_equal(left, right):
-    one, other = left.kernels, right.kernels
-    assert one.keys == other.keys
-    assert one.ranks.keys() == other.ranks.keys()
+    kernels, other = left.kernels, right.kernels
+    assert kernels.keys == other.keys
+    assert kernels.ranks.keys() == other.ranks.keys()
     for name in ("group", "value", "count"):
-        assert getattr(one.counts, name).tolist() == getattr(other.counts, name).tolist()
-    assert one.instances.ranks == other.instances.ranks
+        assert getattr(kernels.counts, name).tolist() == getattr(other.counts, name).tolist()
+    assert kernels.instances.ranks == other.instances.ranks
     for kind in ("numbers", "texts"):
-        mine, theirs = getattr(one.instances, kind), getattr(other.instances, kind)
-        assert {name: values.tolist() for name, values in mine.items()} == {
+        columns, theirs = getattr(kernels.instances, kind), getattr(other.instances, kind)
+        assert {name: values.tolist() for name, values in columns.items()} == {
             name: values.tolist() for name, values in theirs.items()
         }
 

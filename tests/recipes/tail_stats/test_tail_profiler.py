@@ -13,10 +13,10 @@ def test_the_part_of_a_lateness_is_what_the_flushes_of_both_ranks_make(tmp_path,
     rng = np.random.default_rng(seed)
     held = rng.integers(50 * US, 900 * US, (2, 30)) * (rng.random((2, 30)) < 0.3)
     tables = quick("tail_stats", write_ranks(tmp_path / "ranks", held))
-    found = tables["collectives"]
+    collectives = tables["collectives"]
     # Nothing but flushes makes a rank late: all waiting is the profiler's.
-    assert found["wait_ns"].tolist() == np.abs(held[0] - held[1]).tolist()
-    assert found["profiler_ns"].tolist() == found["wait_ns"].tolist()
+    assert collectives["wait_ns"].tolist() == np.abs(held[0] - held[1]).tolist()
+    assert collectives["profiler_ns"].tolist() == collectives["wait_ns"].tolist()
     ranks = tables["stragglers"].set_index("rank")
     late = [np.maximum(held[rank] - held[1 - rank], 0).sum() for rank in range(2)]
     assert ranks["profiler_ns"][[0, 1]].tolist() == late
@@ -68,6 +68,6 @@ def test_a_flush_makes_no_tail_of_the_call_that_it_holds(tmp_path):
         6_000 * US,
     )
     assert (row["outliers_n"], row["outlier"]) == (0, False)
-    own = tables["rank_api_tails"].set_index("rank").loc[0]
-    assert own["total_ns"] == 5 * US + 30 * 15 * US + 6_000 * US
+    rank_calls = tables["rank_api_tails"].set_index("rank").loc[0]
+    assert rank_calls["total_ns"] == 5 * US + 30 * 15 * US + 6_000 * US
     assert set(tables["findings"]["rule"]) == {"profiler_wait"}

@@ -27,33 +27,33 @@ def bursts(folder, seed, at, launches_n=60):
         for first in at if rank == 1 else []:
             durations_ns[first : first + 2 * launches_n : 2] = 28_000 + rng.integers(500, 900)
         write(folder, rank, durations_ns)
-    found = quick("tail_stats", folder, "--top", "1000")
-    told = found["findings"]
-    return found["outlier_clusters"], told[told["kind"] == "performance"]
+    tables = quick("tail_stats", folder, "--top", "1000")
+    findings = tables["findings"]
+    return tables["outlier_clusters"], findings[findings["kind"] == "performance"]
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_bursts_of_every_step_are_one_finding(seed, tmp_path):
-    table, told = bursts(tmp_path, seed, range(300, 5_000, 800))
+    table, findings = bursts(tmp_path, seed, range(300, 5_000, 800))
     assert len(table) == 6
-    assert len(told) == 1
-    one = told.iloc[0]
-    assert (one["rank"], one["title"]) == (
+    assert len(findings) == 1
+    finding = findings.iloc[0]
+    assert (finding["rank"], finding["title"]) == (
         1,
         "6 bursts of launches over twice their median on rank 1, one every 24 ms",
     )
-    assert one["gain_ns"] == table["device_excess_ns"].sum() == table["excess_ns"].sum()
+    assert finding["gain_ns"] == table["device_excess_ns"].sum() == table["excess_ns"].sum()
 
 
 def test_bursts_at_any_time_are_one_finding_without_a_distance(tmp_path):
-    table, told = bursts(tmp_path, 0, (100, 900, 1_300, 4_000))
+    table, findings = bursts(tmp_path, 0, (100, 900, 1_300, 4_000))
     assert len(table) == 4
-    assert told["title"].tolist() == ["4 bursts of launches over twice their median on rank 1"]
+    assert findings["title"].tolist() == ["4 bursts of launches over twice their median on rank 1"]
 
 
 def test_two_bursts_are_two_findings(tmp_path):
-    table, told = bursts(tmp_path, 0, (700, 3_100), launches_n=100)
-    assert len(table) == len(told) == 2
+    table, findings = bursts(tmp_path, 0, (700, 3_100), launches_n=100)
+    assert len(table) == len(findings) == 2
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -66,13 +66,13 @@ def test_first_launches_are_compared_with_later_ones_and_are_no_tail(seed, tmp_p
         trace.kernel("k", start_ns=1_000, duration_ns=one_ns)
         trace.kernel("k", start_ns=1_000_000, duration_ns=LAUNCH_NS)
         trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    found = quick("tail_stats", tmp_path)
-    assert found["rank_tails"]["later_p50_ns"].tolist() == [LAUNCH_NS] * 4
-    assert set(found["findings"]["kind"]) <= {"capture"}
+    tables = quick("tail_stats", tmp_path)
+    assert tables["rank_tails"]["later_p50_ns"].tolist() == [LAUNCH_NS] * 4
+    assert set(tables["findings"]["kind"]) <= {"capture"}
 
 
 def test_one_launch_alone_has_no_later_ones(tmp_path):
     write(tmp_path, 0, np.array([500_000]))
-    found = quick("tail_stats", tmp_path)
-    assert found["rank_tails"]["later_p50_ns"].isna().all()
-    assert set(found["findings"]["kind"]) <= {"capture"}
+    tables = quick("tail_stats", tmp_path)
+    assert tables["rank_tails"]["later_p50_ns"].isna().all()
+    assert set(tables["findings"]["kind"]) <= {"capture"}

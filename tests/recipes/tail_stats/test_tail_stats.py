@@ -58,8 +58,8 @@ def test_launches_are_kept_apart_by_configuration(two_ranks):
 def test_statistics_over_all_ranks_are_those_of_numpy(two_ranks):
     columns = "mean_ns std_ns min_ns q1_ns p50_ns q3_ns p95_ns p99_ns max_ns"
     expected = spread([4, 4, 9, 3, 5], [40, 41], [6], form=columns)
-    found = plain(two_ranks["tails"][columns.split()])
-    assert found == expected
+    stats = plain(two_ranks["tails"][columns.split()])
+    assert stats == expected
     # Of 112 ns.
     assert two_ranks["tails"]["total_pct"].tolist() == [100 * n / 112 for n in (25, 81, 6)]
 
@@ -99,17 +99,17 @@ def test_ranks_are_summed(two_ranks):
     ]
     # Each is measured by the other: 40 ns by 41 in the wide one, 4 by 4 in the thin one; rank 1
     # has none of the other kernel.
-    found = two_ranks["tail_ranks"]["p50_others_p50"].tolist()
-    assert found[0] == pytest.approx((17 + 40 * 40 / 41) / 57)
-    assert found[1] == pytest.approx((8 + 41 * 41 / 40) / 49)
+    ratios = two_ranks["tail_ranks"]["p50_others_p50"].tolist()
+    assert ratios[0] == pytest.approx((17 + 40 * 40 / 41) / 57)
+    assert ratios[1] == pytest.approx((8 + 41 * 41 / 40) / 49)
 
 
 def test_first_launches_are_told_apart(tmp_path):
     trace(9, 4, 4, 4).write_sqlite(tmp_path / "rank0.sqlite")
     trace(4, 4, 4, 12).write_sqlite(tmp_path / "rank1.sqlite")
-    found = tables(tmp_path / "o", tmp_path)["tails"]
+    tails = tables(tmp_path / "o", tmp_path)["tails"]
     # Beyond 4: 5 in the first launch of rank 0, 8 in the last of rank 1.
-    assert rows(found, "excess_ns first_excess_ns") == [(13, 5)]
+    assert rows(tails, "excess_ns first_excess_ns") == [(13, 5)]
 
 
 def test_constant_kernels_are_never_flagged_however_high_their_score(tmp_path):
@@ -117,13 +117,13 @@ def test_constant_kernels_are_never_flagged_however_high_their_score(tmp_path):
     builder = TraceBuilder().kernels(
         ["healthy"], np.zeros(200, dtype=int), start_ns=starts, end_ns=starts + 1_000_000
     )
-    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    frames = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
     flags = "outlier systematic hidden shape_mix second_mode outliers_n excess_ns"
-    assert rows(found["tails"], flags) == [(False, False, False, False, False, 0, 0)]
+    assert rows(frames["tails"], flags) == [(False, False, False, False, False, 0, 0)]
     # 1000 us * log2(201), the number of the peer survey.
-    assert round(found["tails"]["tail_score"][0]) == 7651
-    assert found["outliers"].empty
-    assert set(found["findings"]["scope"]) <= {"rank"}  # no API calls are there, and no more
+    assert round(frames["tails"]["tail_score"][0]) == 7651
+    assert frames["outliers"].empty
+    assert set(frames["findings"]["scope"]) <= {"rank"}  # no API calls are there, and no more
 
 
 @pytest.mark.parametrize(
@@ -138,98 +138,98 @@ def test_constant_kernels_are_never_flagged_however_high_their_score(tmp_path):
 )
 def test_flags_follow_their_definitions(tmp_path, slow_n, all_n, flags):
     builder = trace(*[4] * (all_n - slow_n), *[9] * slow_n)
-    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
-    assert rows(found["tails"], "outlier systematic") == [flags]
+    frames = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    assert rows(frames["tails"], "outlier systematic") == [flags]
 
 
 def test_a_flagged_kernel_below_one_percent_of_the_time_is_hidden(tmp_path):
     builder = trace(4, 4, 9).kernel("big", start_ns=500, duration_ns=1_683)
-    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    frames = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
     # 17 of 1,700 ns are 1 %: not hidden; of 1,701 they are.
-    assert rows(found["tails"], "name hidden") == [("k", False), ("big", False)]
+    assert rows(frames["tails"], "name hidden") == [("k", False), ("big", False)]
     builder = trace(4, 4, 9).kernel("big", start_ns=500, duration_ns=1_684)
-    found = tables(tmp_path / "p", builder.write_sqlite(tmp_path / "u.sqlite"))
-    assert rows(found["tails"], "name hidden") == [("k", True), ("big", False)]
+    frames = tables(tmp_path / "p", builder.write_sqlite(tmp_path / "u.sqlite"))
+    assert rows(frames["tails"], "name hidden") == [("k", True), ("big", False)]
 
 
 def test_a_mix_of_shapes_is_seen_as_a_mix(tmp_path):
     builder = trace(*[4] * 6)
     for index in range(5):
         builder.kernel("k", start_ns=1_000 + 100 * index, duration_ns=40, **WIDE)
-    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tails"]
+    tails = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tails"]
     columns = "launches_n max_p50 configs_n pooled_p50_ns pooled_max_p50 pooled_p99_p50 shape_mix"
-    assert rows(found, columns) == [
+    assert rows(tails, columns) == [
         (5, 1.0, 2, 4.0, 10.0, 10.0, True),
         (6, 1.0, 2, 4.0, 10.0, 10.0, True),
     ]
-    assert not found["outlier"].any()
+    assert not tails["outlier"].any()
 
 
 def test_few_launches_do_not_make_a_mix(tmp_path):
     builder = trace(*[4] * 6)
     for index in range(4):
         builder.kernel("k", start_ns=1_000 + 100 * index, duration_ns=40, **WIDE)
-    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tails"]
-    assert not found["shape_mix"].any()
+    tails = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tails"]
+    assert not tails["shape_mix"].any()
 
 
 def test_a_window_clips_the_time_and_counts_what_starts_in_it(tmp_path):
     builder = trace(10, 10, 30, 10)  # from 100, 110, 120 and 150 on
     path = builder.write_sqlite(tmp_path / "t.sqlite")
-    found = tables(tmp_path / "o", path, options=["--filter-time", "105/155"])
+    frames = tables(tmp_path / "o", path, options=["--filter-time", "105/155"])
     # Inside: 5, 10, 30 and 5 ns; three start in it.
     columns = "launches_n total_ns max_ns p50_ns excess_ns outliers_n"
-    assert rows(found["tails"], columns) == [(3, 50, 30, 10.0, 20, 1)]
+    assert rows(frames["tails"], columns) == [(3, 50, 30, 10.0, 20, 1)]
     # How many launches came before is that of the report, not of the window.
     columns = "start_ns launch config_launch"
-    assert rows(found["outliers"], columns) == [(120, 2, 2)]
+    assert rows(frames["outliers"], columns) == [(120, 2, 2)]
 
 
 def test_durations_of_the_worst_are_counted_in_bins(two_ranks):
-    found = two_ranks["tail_durations"]
-    assert rows(found, "label low_ns high_ns launches_n up_to_pct")[:4] == [
+    bins = two_ranks["tail_durations"]
+    assert rows(bins, "label low_ns high_ns launches_n up_to_pct")[:4] == [
         ("k [1x1x1 / 32x1x1]", 3, 4, 1, 20.0),
         ("k [1x1x1 / 32x1x1]", 4, 5, 2, 60.0),
         ("k [1x1x1 / 32x1x1]", 5, 6, 1, 80.0),
         ("k [1x1x1 / 32x1x1]", 9, 11, 1, 100.0),
     ]
-    assert found["launches_n"].sum() == 8
+    assert bins["launches_n"].sum() == 8
 
 
 def test_names_follow_the_option_and_communication_the_demangled_name(tmp_path):
     name = "ncclDevKernel_AllReduce_Sum(ncclArgs)"
     builder = trace(4, name=name).kernel("void plain<int>(int)", start_ns=300, duration_ns=4)
     path = builder.write_sqlite(tmp_path / "t.sqlite")
-    found = tables(tmp_path / "o", path, options=["--base"])["tails"]
+    tails = tables(tmp_path / "o", path, options=["--base"])["tails"]
     expected = [("ncclDevKernel_AllReduce_Sum", True), ("plain", False)]
-    assert sorted(rows(found, "name communication")) == expected
+    assert sorted(rows(tails, "name communication")) == expected
 
 
 def test_a_rank_that_is_slow_throughout_has_excess_though_it_is_even(tmp_path):
     trace(4, 4, 4).write_sqlite(tmp_path / "rank0.sqlite")
     trace(9, 9).write_sqlite(tmp_path / "rank1.sqlite")
-    found = tables(tmp_path / "o", tmp_path)
+    frames = tables(tmp_path / "o", tmp_path)
     # The median of 4, 4, 4, 9 and 9 is 4: rank 1 is beyond it by 2 * 5 ns.
     columns = "rank p50_ns all_p50_ns excess_ns outliers_n outlier_excess_ns"
-    assert rows(found["rank_tails"], columns) == [(0, 4.0, 4.0, 0, 0, 0), (1, 9.0, 4.0, 10, 2, 10)]
+    assert rows(frames["rank_tails"], columns) == [(0, 4.0, 4.0, 0, 0, 0), (1, 9.0, 4.0, 10, 2, 10)]
 
 
 def test_a_report_without_kernels_in_the_window_gives_empty_tables(tmp_path):
     path = trace(4).write_sqlite(tmp_path / "t.sqlite")
-    found = tables(tmp_path / "o", path, options=["--filter-time", "5000/6000"])
+    frames = tables(tmp_path / "o", path, options=["--filter-time", "5000/6000"])
     assert all(
-        found[name].empty for name in ("tails", "rank_tails", "outliers", "outlier_clusters")
+        frames[name].empty for name in ("tails", "rank_tails", "outliers", "outlier_clusters")
     )
     assert main([RECIPE, "--input", str(path), "--output", str(tmp_path / "p"), "--quiet"]) == 0
 
 
 def test_without_ranges_calls_and_copies_the_rest_is_told(tmp_path):
-    found = tables(tmp_path / "o", trace(4, 4, 9).write_sqlite(tmp_path / "t.sqlite"))
+    frames = tables(tmp_path / "o", trace(4, 4, 9).write_sqlite(tmp_path / "t.sqlite"))
     columns = "duration_ns state range gap_before_ns beside beside_pct likely_cause"
-    assert rows(found["outliers"], columns) == [
+    assert rows(frames["outliers"], columns) == [
         (9, "steady", None, 0, None, 0.0, "ran alone"),
     ]
-    assert found["api_tails"].empty
+    assert frames["api_tails"].empty
 
 
 @examples(8, nightly=125)
@@ -249,13 +249,13 @@ def test_files_in_any_order_and_any_clock_give_the_same(tmp_path_factory, ranks)
     only_tables(folder / "o", *files, recipe=RECIPE)
     only_tables(folder / "p", *files[::-1], recipe=RECIPE)
     only_tables(folder / "q", *sorted(right.iterdir()), recipe=RECIPE)
-    one, other, shifted = (read_results(folder / name) for name in "opq")
-    assert not differences(one, other)
+    reference, other, shifted = (read_results(folder / name) for name in "opq")
+    assert not differences(reference, other)
     clock = [
         column.name
         for table in load_manifest(RECIPE).writes
         for column in table.columns
         if column.name.endswith(("start_ns", "end_ns"))
     ]
-    del shifted["findings"], one["findings"]
-    assert not differences(one, shifted, clock)
+    del shifted["findings"], reference["findings"]
+    assert not differences(reference, shifted, clock)

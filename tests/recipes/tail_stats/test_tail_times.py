@@ -23,9 +23,9 @@ def test_each_part_has_its_shortest_median_and_longest_launch(tmp_path):
     builder = TraceBuilder()
     for start_ns, duration_ns in ((0, 2), (3, 4), (8, 7), (380, 20)):
         builder.kernel("k", start_ns=start_ns, duration_ns=duration_ns)
-    found = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tail_times"]
-    assert rows(found, NUMBERS) == [(0, 10, 3, 2, 4.0, 7), (380, 390, 1, 20, 20.0, 20)]
-    assert rows(found, "label rank device_id aligned_start_ns")[1] == (
+    times = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tail_times"]
+    assert rows(times, NUMBERS) == [(0, 10, 3, 2, 4.0, 7), (380, 390, 1, 20, 20.0, 20)]
+    assert rows(times, "label rank device_id aligned_start_ns")[1] == (
         *("k [1x1x1 / 32x1x1]", 0, 0),
         380,
     )
@@ -36,8 +36,8 @@ def test_a_filter_s_window_is_what_is_cut_into_parts(tmp_path):
     for start_ns in (0, 100, 110, 499):
         builder.kernel("k", start_ns=start_ns, duration_ns=5)
     path = builder.write_sqlite(tmp_path / "t.sqlite")
-    found = tables(tmp_path / "o", path, options=["--filter-time", "100/500"])["tail_times"]
-    assert rows(found, NUMBERS) == [
+    times = tables(tmp_path / "o", path, options=["--filter-time", "100/500"])["tail_times"]
+    assert rows(times, NUMBERS) == [
         (100, 110, 1, 5, 5.0, 5),
         (110, 120, 1, 5, 5.0, 5),
         (490, 500, 1, 5, 5.0, 5),
@@ -65,35 +65,39 @@ def random_ranks(tmp_path_factory):
 
 def test_all_launches_of_the_worst_configurations_are_there(random_ranks, tmp_path):
     folder, launches = random_ranks
-    found = tables(tmp_path / "o", folder)
-    labels = found["tails"]["label"].tolist()[: time_tables.WORST_OVER_TIME]
-    times = found["tail_times"]
+    frames = tables(tmp_path / "o", folder)
+    labels = frames["tails"]["label"].tolist()[: time_tables.WORST_OVER_TIME]
+    times = frames["tail_times"]
     assert list(dict.fromkeys(times["label"])) == labels
     for row in times.itertuples():
-        own = launches[launches["name"] == row.label.split()[0]]
-        own = own[(own["rank"] == row.rank) & (own["device_id"] == row.device_id)]
-        inside = own[(own["start_ns"] >= row.start_ns) & (own["start_ns"] < row.end_ns)]
+        launched = launches[launches["name"] == row.label.split()[0]]
+        launched = launched[
+            (launched["rank"] == row.rank) & (launched["device_id"] == row.device_id)
+        ]
+        inside = launched[
+            (launched["start_ns"] >= row.start_ns) & (launched["start_ns"] < row.end_ns)
+        ]
         lengths = inside["duration_ns"]
         expected = (len(lengths), lengths.min(), lengths.median(), lengths.max())
         assert (row.launches_n, row.min_ns, row.p50_ns, row.max_ns) == expected
         assert row.aligned_start_ns == row.start_ns + 1000 * row.rank
     sums = times.groupby("label")["launches_n"].sum()
     assert sums.to_dict() == dict(
-        zip(labels, found["tails"]["launches_n"].tolist()[: len(labels)], strict=True)
+        zip(labels, frames["tails"]["launches_n"].tolist()[: len(labels)], strict=True)
     )
 
 
 def test_the_table_is_bounded(random_ranks, tmp_path, monkeypatch):
     monkeypatch.setattr(time_tables, "_MOST_DEVICES", 2)
-    found = tables(tmp_path / "o", random_ranks[0])
-    shown = found["tail_times"][["label", "rank", "device_id"]].drop_duplicates()
+    frames = tables(tmp_path / "o", random_ranks[0])
+    shown = frames["tail_times"][["label", "rank", "device_id"]].drop_duplicates()
     assert shown.groupby("label").size().tolist() == [2] * time_tables.WORST_OVER_TIME
     # Those with the most excess.
-    worst = found["tails"]["label"][0]
-    own = found["rank_tails"][found["rank_tails"]["label"] == worst]
-    most = own.sort_values("excess_ns", ascending=False).head(2)
-    mine = shown[shown["label"] == worst]
-    assert sorted(rows(mine, "rank device_id")) == sorted(rows(most, "rank device_id"))
+    worst = frames["tails"]["label"][0]
+    label_rows = frames["rank_tails"][frames["rank_tails"]["label"] == worst]
+    most = label_rows.sort_values("excess_ns", ascending=False).head(2)
+    shown_rows = shown[shown["label"] == worst]
+    assert sorted(rows(shown_rows, "rank device_id")) == sorted(rows(most, "rank device_id"))
 
 
 def test_a_rank_sends_the_uneven_and_the_long_ones(tmp_path, monkeypatch):
@@ -107,7 +111,7 @@ def test_a_rank_sends_the_uneven_and_the_long_ones(tmp_path, monkeypatch):
             builder.kernel("uneven", start_ns=at_ns + 400, duration_ns=10 + 20 * (index == 3))
             builder.kernel("even", start_ns=at_ns + 500, duration_ns=20)
         builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    found = tables(tmp_path / "o", tmp_path)["tail_times"]
-    assert list(dict.fromkeys(found["label"].str.split().str[0])) == ["long", "uneven"]
-    slow = found[found["label"].str.startswith("long")]
+    times = tables(tmp_path / "o", tmp_path)["tail_times"]
+    assert list(dict.fromkeys(times["label"].str.split().str[0])) == ["long", "uneven"]
+    slow = times[times["label"].str.startswith("long")]
     assert slow.groupby("rank")["p50_ns"].max().to_dict() == {0: 300.0, 1: 200.0, 2: 200.0}

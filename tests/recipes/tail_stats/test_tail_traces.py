@@ -20,14 +20,14 @@ CONFIG = ["gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "dynamicShare
 @pytest.fixture(scope="module")
 def analysed(traces, tmp_path_factory):
     """The tables of each trace, and its raw kernels with names."""
-    found = {}
+    by_name = {}
     for name in TRACES:
         path = traces / name
         files = sorted(path.glob("*.sqlite")) if path.is_dir() else [path.with_suffix(".sqlite")]
         output = tmp_path_factory.mktemp("out") / "o"
         raw = pd.concat([kernels(file) for file in files], ignore_index=True)
-        found[name] = (tables_of(output, *files, recipe=RECIPE), raw)
-    return found
+        by_name[name] = (tables_of(output, *files, recipe=RECIPE), raw)
+    return by_name
 
 
 def kernels(path):
@@ -65,19 +65,21 @@ def test_every_statistic_is_that_of_numpy_on_the_raw_rows(analysed, name):
 def test_the_listed_outliers_are_those_of_all_launches(analysed, name):
     tables, raw = analysed[name]
     raw = raw.assign(p50=raw.groupby(["name", *CONFIG])["duration"].transform("median"))
-    found = raw[raw["duration"] > 2 * raw["p50"]]
-    found = found.assign(talks=found["name"].str.startswith("nccl"))
-    found = found.assign(excess=found["duration"] - found["p50"])
-    found = found.sort_values(["talks", "excess"], ascending=[True, False], kind="stable").head(50)
+    outliers = raw[raw["duration"] > 2 * raw["p50"]]
+    outliers = outliers.assign(talks=outliers["name"].str.startswith("nccl"))
+    outliers = outliers.assign(excess=outliers["duration"] - outliers["p50"])
+    outliers = outliers.sort_values(
+        ["talks", "excess"], ascending=[True, False], kind="stable"
+    ).head(50)
     listed = tables["outliers"]
-    assert listed["excess_ns"].tolist() == found["excess"].astype(int).tolist()
-    assert sorted(listed["start_ns"]) == sorted(found["start"])
+    assert listed["excess_ns"].tolist() == outliers["excess"].astype(int).tolist()
+    assert sorted(listed["start_ns"]) == sorted(outliers["start"])
 
 
 def test_ranks_in_one_file_and_in_two_have_the_same_tails(analysed):
     for run in ("before", "after"):
-        one, two = analysed[f"h100_mfu/{run}"][0], analysed[f"h100_mfu_ranks/{run}"][0]
-        pd.testing.assert_frame_equal(one["tails"], two["tails"])
+        one_file, two = analysed[f"h100_mfu/{run}"][0], analysed[f"h100_mfu_ranks/{run}"][0]
+        pd.testing.assert_frame_equal(one_file["tails"], two["tails"])
 
 
 def test_a_pooled_median_that_no_launch_had_is_seen_as_a_mix(analysed):

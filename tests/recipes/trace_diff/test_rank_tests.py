@@ -21,8 +21,8 @@ def counts(*groups):
 
 
 def compared(first, second):
-    found = compare_ranks(counts(first), counts(second), 1)
-    return float(found.p_value[0]), float(found.shift[0])
+    comparison = compare_ranks(counts(first), counts(second), 1)
+    return float(comparison.p_value[0]), float(comparison.shift[0])
 
 
 # scipy 1.16, mannwhitneyu(second, first, method="asymptotic"): U of the second side, and p.
@@ -57,9 +57,9 @@ def test_values_that_do_not_overlap_are_shifted_as_a_whole():
 def test_groups_are_compared_one_by_one_and_an_empty_side_gives_nothing():
     first = counts([1, 2, 3], [], [5])
     second = counts([4, 5, 6], [1], [])
-    found = compare_ranks(first, second, 4)
-    assert np.isnan(found.p_value).tolist() == [False, True, True, True]
-    assert found.shift[0] == 1.0
+    comparison = compare_ranks(first, second, 4)
+    assert np.isnan(comparison.p_value).tolist() == [False, True, True, True]
+    assert comparison.shift[0] == 1.0
 
 
 @given(
@@ -70,11 +70,11 @@ def test_mean_and_variance_are_those_of_all_permutations(first, second):
     """Part the values in every way: p rests on the mean and the variance of U over all of them."""
     pooled = np.array([*first, *second])
     chosen = np.array(list(combinations(range(pooled.size), len(first))))
-    own = np.zeros((len(chosen), pooled.size), dtype=bool)
-    np.put_along_axis(own, chosen, True, axis=1)
+    is_first = np.zeros((len(chosen), pooled.size), dtype=bool)
+    np.put_along_axis(is_first, chosen, True, axis=1)
     above = (pooled[None, :] > pooled[:, None]) + 0.5 * (pooled[None, :] == pooled[:, None])
-    u = np.einsum("pi,ij,pj->p", own, above, ~own)
-    here = u[(own[:, : len(first)]).all(axis=1)][0]
+    u = np.einsum("pi,ij,pj->p", is_first, above, ~is_first)
+    here = u[(is_first[:, : len(first)]).all(axis=1)][0]
     mean, sigma = u.mean(), u.std()
     p, shift = compared(first, second)
     assert shift == pytest.approx(2 * here / (len(first) * len(second)) - 1)
@@ -87,21 +87,21 @@ def test_mean_and_variance_are_those_of_all_permutations(first, second):
 def test_large_counts_do_not_overflow():
     first = ValueCounts(np.array([0, 0]), np.array([10, 20]), np.array([1 << 40, 1 << 40]))
     second = ValueCounts(np.array([0, 0]), np.array([10, 20]), np.array([1 << 40, 1 << 41]))
-    found = compare_ranks(first, second, 1)
-    assert found.p_value[0] == 0.0
-    assert found.shift[0] == pytest.approx(1 / 6)
+    comparison = compare_ranks(first, second, 1)
+    assert comparison.p_value[0] == 0.0
+    assert comparison.shift[0] == pytest.approx(1 / 6)
 
 
 def test_adjusted_values_are_scipy_s():
     # scipy.stats.false_discovery_control
-    found = adjusted(np.array([0.01, 0.04, 0.03, 0.005, 0.5]))
-    assert found == pytest.approx([0.025, 0.05, 0.05, 0.025, 0.5])
+    p_values = adjusted(np.array([0.01, 0.04, 0.03, 0.005, 0.5]))
+    assert p_values == pytest.approx([0.025, 0.05, 0.05, 0.025, 0.5])
 
 
 def test_unknown_values_stay_unknown_and_do_not_count():
-    found = adjusted(np.array([np.nan, 0.01, np.nan, 0.02]))
-    assert np.isnan(found).tolist() == [True, False, True, False]
-    assert found[[1, 3]] == pytest.approx([0.02, 0.02])
+    p_values = adjusted(np.array([np.nan, 0.01, np.nan, 0.02]))
+    assert np.isnan(p_values).tolist() == [True, False, True, False]
+    assert p_values[[1, 3]] == pytest.approx([0.02, 0.02])
     assert adjusted(np.array([])).size == 0
 
 

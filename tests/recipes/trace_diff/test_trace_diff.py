@@ -148,12 +148,12 @@ def test_metrics_are_those_of_the_tables(tables):
 def test_without_a_common_kernel_everything_is_new_or_vanished(tmp_path):
     before = TraceBuilder().kernel("a", start_ns=5, duration_ns=3)
     after = TraceBuilder().kernel("b", start_ns=5, duration_ns=4)
-    found = diff(
+    frames = diff(
         tmp_path,
         before.write_sqlite(tmp_path / "x.sqlite"),
         after.write_sqlite(tmp_path / "y.sqlite"),
     )
-    assert rows(found["kernels"], f"name status {EFFECTS}") == [
+    assert rows(frames["kernels"], f"name status {EFFECTS}") == [
         ("b", "new", 4, 4, 0),
         ("a", "vanished", -3, -3, 0),
     ]
@@ -180,18 +180,18 @@ def stepped(folder, **runs):
 def test_steps_give_times_per_step_and_rank(tmp_path, options, step):
     # Three steps of k with 15 ns in all; then four of 5 ns each, and one w of 8.
     paths = stepped(tmp_path, before=(4, 6, 5), after=(5, 5, 5, 5))
-    found = diff(tmp_path, *paths, options=options)
-    assert rows(found["runs"], "run steps_n step") == [("baseline", 3, step), ("input", 4, step)]
+    frames = diff(tmp_path, *paths, options=options)
+    assert rows(frames["runs"], "run steps_n step") == [("baseline", 3, step), ("input", 4, step)]
     names = "name baseline_step_ns input_step_ns step_change_ns step_count_effect_ns"
-    assert rows(found["kernels"], f"{names} step_per_call_effect_ns") == [
+    assert rows(frames["kernels"], f"{names} step_per_call_effect_ns") == [
         ("w", 0.0, 2.0, 2.0, 2.0, 0.0),
         ("k", 5.0, 5.0, 0.0, 0.0, 0.0),
     ]
-    values = found["metrics"].set_index("metric")["change"]
+    values = frames["metrics"].set_index("metric")["change"]
     assert values["gpu_time_per_step"] == 2.0
     assert values["kernel_launches_per_step"] == 0.25
     # Another number of steps: sums are not comparable, times per step are.
-    comparable = found["metrics"].set_index("metric")["comparable"]
+    comparable = frames["metrics"].set_index("metric")["comparable"]
     assert comparable["gpu_time_per_step"]
     assert not comparable["gpu_time"]
 
@@ -210,22 +210,22 @@ def test_phases_that_only_one_run_has_change_too(tmp_path):
                 trace.nvtx(name, start_ns=at - 20, end_ns=at + 20)
             launch(trace, "k", at, length)
         paths.append(trace.write_sqlite(tmp_path / f"{run}.sqlite"))
-    found = diff(tmp_path, *paths)
-    assert sorted(rows(found["phases"], f"phase {EFFECTS}")) == [
+    frames = diff(tmp_path, *paths)
+    assert sorted(rows(frames["phases"], f"phase {EFFECTS}")) == [
         ("decode", 7, 7, 0),
         ("no_range", 0, 0, 0),
         # One of two less, at 4.5 ns, rounds to 4; the other is longer by 1.
         ("prefill", -3, -4, 1),
     ]
-    assert found["phases"]["change_ns"].sum() == found["kernels"]["change_ns"].sum() == 4
+    assert frames["phases"]["change_ns"].sum() == frames["kernels"]["change_ns"].sum() == 4
 
 
 def test_filters_by_step_leave_as_many_steps_on_each_side(tmp_path):
     paths = stepped(tmp_path, before=(4, 6, 5), after=(5, 5, 5, 5))
-    found = diff(tmp_path, *paths, options=["--steps", "1:3"])
-    assert rows(found["runs"], "run steps_n") == [("baseline", 2), ("input", 2)]
+    frames = diff(tmp_path, *paths, options=["--steps", "1:3"])
+    assert rows(frames["runs"], "run steps_n") == [("baseline", 2), ("input", 2)]
     names = "name baseline_total_ns input_total_ns step_change_ns"
-    assert rows(found["kernels"], names) == [("k", 11, 10, -0.5)]
+    assert rows(frames["kernels"], names) == [("k", 11, 10, -0.5)]
 
 
 def test_a_range_that_repeats_and_holds_little_is_no_step(tmp_path):
@@ -238,9 +238,9 @@ def test_a_range_that_repeats_and_holds_little_is_no_step(tmp_path):
             launch(trace, "k", at, 4)
             launch(trace, "big", at + 20, 30)
         paths.append(trace.write_sqlite(tmp_path / f"{run}.sqlite"))
-    found = diff(tmp_path, *paths)
-    assert found["runs"]["steps_n"].isna().all()
-    assert found["runs"]["step_note"].str.contains("--step-kernel").all()
+    frames = diff(tmp_path, *paths)
+    assert frames["runs"]["steps_n"].isna().all()
+    assert frames["runs"]["step_note"].str.contains("--step-kernel").all()
 
 
 def test_ranks_are_paired_by_number_and_sums_are_over_all(tmp_path):
@@ -249,17 +249,17 @@ def test_ranks_are_paired_by_number_and_sums_are_over_all(tmp_path):
         for rank, length in enumerate(lengths):
             trace = TraceBuilder().kernel("k", start_ns=10, duration_ns=length)
             trace.write_sqlite(tmp_path / run / f"rank{rank}.sqlite")
-    found = diff(tmp_path, tmp_path / "before", tmp_path / "after")
-    assert rows(found["ranks"], "rank baseline_file input_file change_ns") == [
+    frames = diff(tmp_path, tmp_path / "before", tmp_path / "after")
+    assert rows(frames["ranks"], "rank baseline_file input_file change_ns") == [
         (0, "before/rank0", "after/rank0", 1),
         (1, "before/rank1", "after/rank1", 4),
     ]
-    assert rows(found["rank_kernels"], f"rank name {EFFECTS}") == [
+    assert rows(frames["rank_kernels"], f"rank name {EFFECTS}") == [
         (0, "k", 1, 0, 1),
         (1, "k", 4, 0, 4),
     ]
-    assert rows(found["kernels"], f"name {EFFECTS}") == [("k", 5, 0, 5)]
-    assert rows(found["files"].reset_index(), "run Rank File") == [
+    assert rows(frames["kernels"], f"name {EFFECTS}") == [("k", 5, 0, 5)]
+    assert rows(frames["files"].reset_index(), "run Rank File") == [
         ("baseline", 0, "before/rank0"),
         ("baseline", 1, "before/rank1"),
         ("input", 0, "after/rank0"),
@@ -274,11 +274,11 @@ def test_another_number_of_ranks_is_told_and_compared_over_all(tmp_path):
         trace.write_sqlite(tmp_path / "before" / f"rank{rank}.sqlite")
     after = TraceBuilder().kernel("k", start_ns=10, duration_ns=5)
     after.write_sqlite(tmp_path / "rank0.sqlite")
-    found = diff(tmp_path, tmp_path / "before", tmp_path / "rank0.sqlite")
-    assert rows(found["kernels"], f"name {EFFECTS}") == [("k", -1, -3, 2)]
-    checks = dict(rows(found["comparability"], "check status"))
+    frames = diff(tmp_path, tmp_path / "before", tmp_path / "rank0.sqlite")
+    assert rows(frames["kernels"], f"name {EFFECTS}") == [("k", -1, -3, 2)]
+    checks = dict(rows(frames["comparability"], "check status"))
     assert checks["ranks"] == "totals"
-    assert rows(found["ranks"], "rank change_ns") == [(0, 2)]
+    assert rows(frames["ranks"], "rank change_ns") == [(0, 2)]
 
 
 def test_swapping_the_sides_turns_the_sign_of_every_difference(pair, tables, tmp_path):
@@ -295,7 +295,9 @@ def test_swapping_the_sides_turns_the_sign_of_every_difference(pair, tables, tmp
         for column in here.columns:
             if column.endswith("change_ns"):
                 assert (here[column] == -there[column].reindex(here.index)).all(), (name, column)
-    here, there = (one["metrics"].set_index("metric")["change"].dropna() for one in (tables, back))
+    here, there = (
+        frames["metrics"].set_index("metric")["change"].dropna() for frames in (tables, back)
+    )
     assert (here == -there).all()
 
 
@@ -307,8 +309,8 @@ def test_an_effect_below_the_floor_is_none_however_significant(tmp_path):
             length = 10_000 + 10 * index + longer
             trace.kernel("k", start_ns=20_000 * index, duration_ns=length)
         paths.append(trace.write_sqlite(tmp_path / f"{run}.sqlite"))
-    found = diff(tmp_path, *paths)
-    assert rows(found["kernels"], "verdict shift") == [("none", 1.0)]
+    frames = diff(tmp_path, *paths)
+    assert rows(frames["kernels"], "verdict shift") == [("none", 1.0)]
     again = tables_of(
         tmp_path / "again", *paths, options=["--min-effect", "0.5"], recipe="trace_diff"
     )
@@ -316,9 +318,9 @@ def test_an_effect_below_the_floor_is_none_however_significant(tmp_path):
 
 
 def test_filters_act_on_both_sides(pair, tmp_path):
-    found = diff(tmp_path, *pair, options=["--filter-time", "15/45"])
+    frames = diff(tmp_path, *pair, options=["--filter-time", "15/45"])
     # Baseline: a 6, b 3, old 5; input: a 5 and 5, and 5 of the 7 that begin inside.
-    assert rows(found["kernels"], "name baseline_total_ns input_total_ns") == [
+    assert rows(frames["kernels"], "name baseline_total_ns input_total_ns") == [
         ("a", 6, 15),
         ("old", 5, 0),
         ("b", 3, 0),
@@ -330,10 +332,10 @@ def test_two_devices_of_a_rank_are_added_up(tmp_path):
     before.kernel("k", start_ns=10, duration_ns=3, device_id=1)
     after = TraceBuilder().kernel("k", start_ns=10, duration_ns=4)
     after.kernel("k", start_ns=10, duration_ns=4, device_id=1)
-    found = diff(
+    frames = diff(
         tmp_path,
         before.write_sqlite(tmp_path / "x.sqlite"),
         after.write_sqlite(tmp_path / "y.sqlite"),
     )
-    assert rows(found["kernels"], f"name {EFFECTS}") == [("k", 2, 0, 2)]
-    assert rows(found["runs"], "run window_ns") == [("baseline", 6), ("input", 8)]
+    assert rows(frames["kernels"], f"name {EFFECTS}") == [("k", 2, 0, 2)]
+    assert rows(frames["runs"], "run window_ns") == [("baseline", 6), ("input", 8)]

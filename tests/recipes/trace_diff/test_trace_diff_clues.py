@@ -15,7 +15,7 @@ NORM = "void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16 *)"
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
-def told(folder, before, after, options=()):
+def compared_runs(folder, before, after, options=()):
     """Compare; return the answer, findings by rule, and kernels by name."""
     out = folder / "out"
     words = ["--mode", "none", "--output", out, "--baseline", before, "--input", after, *options]
@@ -53,7 +53,7 @@ def test_copies_and_idle_time_of_more_steps_are_told_per_step(tmp_path):
     # 15 then 30 copies of 1,000 ns in each step of 58,000 ns; the window is ten times as long.
     before = run(tmp_path / "before.sqlite", 20, copies=15)
     after = run(tmp_path / "after.sqlite", 200, copies=30, gap=9_000)
-    answer, findings, kernels = told(tmp_path, before, after)
+    answer, findings, kernels = compared_runs(tmp_path, before, after)
     assert "device-to-device copies 15 -> 30 a step and rank (+100.0 %), 7.5 kB -> 15 kB" in answer
     assert findings.loc["copies", "impact_ns"] == 15_000
     assert findings.loc["copies", "details"].endswith(
@@ -81,7 +81,7 @@ def test_a_cause_of_idle_time_is_that_of_a_larger_share_and_not_of_a_longer_wind
     # A tenth of the steps, each with more idle time: every sum of idle time shrank.
     before = run(tmp_path / "before.sqlite", 200)
     after = run(tmp_path / "after.sqlite", 20, gap=9_000)
-    answer, findings, _ = told(tmp_path, before, after)
+    answer, findings, _ = compared_runs(tmp_path, before, after)
     assert "mostly `host_no_cuda`" in findings.loc["more_idle", "details"]
     assert "The host launches later than before: " in answer
     advice = findings.loc["more_idle", "recommendation"]
@@ -91,7 +91,7 @@ def test_a_cause_of_idle_time_is_that_of_a_larger_share_and_not_of_a_longer_wind
 def test_shorter_kernels_are_no_slower_host(tmp_path):
     before = run(tmp_path / "before.sqlite", 30, gemm=90_000, ranged=False)
     after = run(tmp_path / "after.sqlite", 30, gemm=10_000, ranged=False)
-    answer, findings, _ = told(tmp_path, before, after)
+    answer, findings, _ = compared_runs(tmp_path, before, after)
     # A larger share of shorter windows, and no more time.
     assert "more_idle" not in findings.index
     assert "host launches later" not in answer
@@ -105,7 +105,7 @@ def test_a_rank_that_changed_is_told_per_step(tmp_path):
         for rank in range(4):
             slow = 20_000 if (side, rank) == ("after", 2) else 0
             run(tmp_path / side / f"rank{rank}.sqlite", steps, gemm=50_000 + slow)
-    answer, findings, _ = told(tmp_path, tmp_path / "before", tmp_path / "after")
+    answer, findings, _ = compared_runs(tmp_path, tmp_path / "before", tmp_path / "after")
     assert "computation on rank 2 takes +34.4 % where the median changes by +0.0 %" in answer
     # A quarter of 20,000 ns: a step and rank.
     assert findings.loc["one_rank", "impact_ns"] == pytest.approx(5_000, abs=10)
@@ -114,7 +114,7 @@ def test_a_rank_that_changed_is_told_per_step(tmp_path):
 def test_calls_that_got_longer_under_the_same_median_are_told(tmp_path):
     before = run(tmp_path / "before.sqlite", 100)
     after = run(tmp_path / "after.sqlite", 100, gemm=lambda step: 50_000 * (1 + 4 * (step % 4 > 2)))
-    answer, findings, kernels = told(tmp_path, before, after)
+    answer, findings, kernels = compared_runs(tmp_path, before, after)
     assert kernels.set_index("name").loc[GEMM, "verdict"] == "none"
     assert f"some calls of `{GEMM}` (GEMM (cuBLAS)) changed, the typical call did not" in answer
     assert "in the mean it takes 2 times as long in the same 100 calls (+5 ms)" in answer
@@ -125,7 +125,7 @@ def test_calls_that_got_longer_under_the_same_median_are_told(tmp_path):
 def test_one_long_call_is_told_as_what_may_be_chance(tmp_path):
     before = run(tmp_path / "before.sqlite", 100)
     after = run(tmp_path / "after.sqlite", 100, gemm=lambda step: 50_000 + 2_000_000 * (step == 9))
-    answer, findings, _ = told(tmp_path, before, after)
+    answer, findings, _ = compared_runs(tmp_path, before, after)
     assert f"some calls of `{GEMM}`" in answer
     assert "at the same median, which may be chance" in answer
     assert answer.startswith("SAME  ")
@@ -136,7 +136,7 @@ def test_one_long_call_is_told_as_what_may_be_chance(tmp_path):
 def test_a_mean_that_falls_under_a_longer_median_is_no_faster_kernel(tmp_path):
     before = run(tmp_path / "before.sqlite", 100, gemm=lambda step: 50_000 * (1 + 19 * (step < 9)))
     after = run(tmp_path / "after.sqlite", 100, gemm=60_000)
-    answer, findings, _ = told(tmp_path, before, after)
+    answer, findings, _ = compared_runs(tmp_path, before, after)
     assert "faster_calls" not in findings.index
     assert "at a median that is 20.0 % longer" in answer
 
@@ -144,7 +144,7 @@ def test_a_mean_that_falls_under_a_longer_median_is_no_faster_kernel(tmp_path):
 def test_few_calls_that_got_longer_are_told_as_too_few(tmp_path):
     before = run(tmp_path / "before.sqlite", 4)
     after = run(tmp_path / "after.sqlite", 4, gemm=150_000)
-    answer, findings, _ = told(tmp_path, before, after)
+    answer, findings, _ = compared_runs(tmp_path, before, after)
     assert "3 times as long per call in the same 4 calls" in answer
     assert "too few to tell from chance" in answer
     assert answer.startswith("SLOWER, uncertain  ")
@@ -159,7 +159,7 @@ def test_copies_of_one_kind_are_told_apart_by_their_memory(tmp_path):
             at = 2_000 + 100 * index
             trace.memcpy("HtoD", start_ns=at, duration_ns=9, size_bytes=8, src_memory=memory)
         paths.append(trace.write_sqlite(tmp_path / f"{side}.sqlite"))
-    answer, findings, _ = told(tmp_path, *paths)
+    answer, findings, _ = compared_runs(tmp_path, *paths)
     assert "host-to-device copies (pageable to device) 9 -> 0," in answer
     assert "host-to-device copies (pinned to device) 0 -> 9," in answer
     # They take as long as before.
@@ -177,11 +177,13 @@ def test_unmatched_communication_is_no_late_peer(tmp_path):
                 trace.kernel(NCCL, start_ns=at + late, end_ns=at + 5_000, stream_id=7)
                 at += 6_000
                 if rank == 0:
-                    one = f"ncclDevKernel_Broadcast_{index}(ncclDevKernelArgsStorage<4096ul>)"
-                    trace.kernel(one, start_ns=at, duration_ns=alone, stream_id=9)
+                    kernel_name = (
+                        f"ncclDevKernel_Broadcast_{index}(ncclDevKernelArgsStorage<4096ul>)"
+                    )
+                    trace.kernel(kernel_name, start_ns=at, duration_ns=alone, stream_id=9)
                 at += 60_000
             trace.write_sqlite(tmp_path / side / f"rank{rank}.sqlite")
-    answer, findings, _ = told(tmp_path, tmp_path / "before", tmp_path / "after")
+    answer, findings, _ = compared_runs(tmp_path, tmp_path / "before", tmp_path / "after")
     assert "communication takes +954 us" in answer
     assert "late peer" not in " ".join(findings["recommendation"])
     assert "communication" in findings.index
@@ -196,7 +198,7 @@ def test_more_new_names_than_anyone_can_pair_are_left_alone(tmp_path, kernels_n,
         ends = [start + 500 for start in starts]
         trace = TraceBuilder().kernels(names, range(kernels_n), start_ns=starts, end_ns=ends)
         paths.append(trace.write_sqlite(tmp_path / f"{side}.sqlite"))
-    _, _, kernels = told(tmp_path, *paths)
+    _, _, kernels = compared_runs(tmp_path, *paths)
     assert kernels["rename"].notna().sum() == paired_n
 
 
@@ -218,7 +220,7 @@ def test_a_run_without_matched_collectives_is_compared_without_waiting(tmp_path)
                 at = 10_000 * index + 9
                 trace.kernel(NCCL, start_ns=at, duration_ns=1_000 if ranks_n == 1 else 5_000)
             trace.write_sqlite(tmp_path / side / f"rank{rank}.sqlite")
-    answer, findings, _ = told(tmp_path, tmp_path / "before", tmp_path / "after")
+    answer, findings, _ = compared_runs(tmp_path, tmp_path / "before", tmp_path / "after")
     assert answer.startswith("NOT COMPARABLE: ")
     assert set(findings["kind"]) == {"capture"}
     assert "waiting" not in answer

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from finding_numbers import checked
+from quick_run import quick
 from results import analyse, assert_same, read_frames, read_report
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.inputs import expand_sides
 from nsys_llm.recipes.trace_diff.analysis import ANALYSIS
+from nsys_llm.recipes.trace_diff.tables import collectives, wall
 from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_bulk import base_name
@@ -63,8 +65,8 @@ def test_planted_copies_and_fills_are_counted(demo, tables):
     planted, ranks_n = demo.planted, len(demo.baseline)
     rows = tables["memops"].set_index("kind")
     for kind, numbers in (("DtoD", planted.device_copies), ("memset", planted.memsets)):
-        found = rows.loc[kind, ["baseline_operations_n", "input_operations_n"]].tolist()
-        assert found == [ranks_n * n for n in numbers]
+        counts = rows.loc[kind, ["baseline_operations_n", "input_operations_n"]].tolist()
+        assert counts == [ranks_n * n for n in numbers]
 
 
 def test_the_answer_says_first_that_the_batch_is_larger(demo, out):
@@ -85,7 +87,7 @@ def test_with_steps_that_tell_no_tokens_other_sizes_are_other_work(demo, words, 
     assert answer.startswith("OTHER WORK  ")
     assert "Problem sizes changed: " in answer
     # Tables are written all the same; only sentences of effect are withheld.
-    assert not [one for one in report["findings"] if one["kind"] == "performance"]
+    assert not [finding for finding in report["findings"] if finding["kind"] == "performance"]
     assert demo.planted.longer_kernel not in answer
 
 
@@ -94,7 +96,7 @@ def results(demo, words):
     given = {"input": [str(path) for path in demo.after], "baseline": words[1:]}
     options = resolved_options(load_manifest(RECIPE), given)
     inputs, _ = expand_sides(entries_by_side(options))
-    return options, [map_profiles([one], recipe=RECIPE, options=options) for one in inputs]
+    return options, [map_profiles([profile], recipe=RECIPE, options=options) for profile in inputs]
 
 
 def made(results, order):
@@ -112,10 +114,10 @@ def test_the_order_of_merging_changes_nothing(results):
 
 def test_merging_is_associative_and_has_an_identity(results):
     _, parts = results
-    one, two, three, four = (parts[at].partial for at in (0, 5, 2, 7))
+    first, two, three, four = (parts[at].partial for at in (0, 5, 2, 7))
     merge = ANALYSIS.merge
-    left = merge([merge([merge([one, two]), ANALYSIS.partial()]), merge([three, four])])
-    right = merge([one, merge([merge([four, two]), three])])
+    left = merge([merge([merge([first, two]), ANALYSIS.partial()]), merge([three, four])])
+    right = merge([first, merge([merge([four, two]), three])])
     assert left.sides.keys() == right.sides.keys() == {"baseline", "input"}
     for side, part in left.sides.items():
         other = right.sides[side]
@@ -131,3 +133,16 @@ def test_every_mode_gives_the_same_bits(demo, words, out, tmp_path, mode):
     options = [*words, "--mode", mode]
     analyse(tmp_path / "out", *demo.after, options=options, recipe=RECIPE)
     assert_same(out, tmp_path / "out", recipe=RECIPE)
+
+
+def test_collectives_are_matched_once_a_run(demo, monkeypatch):
+    match, calls = wall.match_collectives, []
+
+    def counting(*words):
+        calls.append(words)
+        return match(*words)
+
+    for module in (wall, collectives):
+        monkeypatch.setattr(module, "match_collectives", counting, raising=False)
+    quick(RECIPE, f"--baseline={demo.baseline[0].parent}", *demo.after)
+    assert len(calls) == 2

@@ -152,9 +152,9 @@ def test_a_side_that_cannot_be_read_at_all_is_exit_2_with_nothing_written(tmp_pa
         tmp_path, "--baseline", pair[0], "--input", broken, "--gate", "gpu_time:+1%"
     )
     assert (code, verdict) == (2, None)
-    told = capsys.readouterr().err
-    assert "error: input: broken.sqlite: " in told
-    assert "input: no profile of it could be read" in told
+    printed = capsys.readouterr().err
+    assert "error: input: broken.sqlite: " in printed
+    assert "input: no profile of it could be read" in printed
 
 
 def test_absent_ranks_weigh_more_than_a_failed_gate(tmp_path, pair):

@@ -13,9 +13,9 @@ from nsys_llm.testing.trace_builder import TraceBuilder
 
 def compared(folder):
     tables = quick("trace_diff", "--baseline", str(folder / "before"), folder / "after")
-    found = tables["findings"]
-    texts = [load_analysis("trace_diff").answer(tables), *found["details"], *found["title"]]
-    return set(found["rule"]), " ".join(texts)
+    findings = tables["findings"]
+    texts = [load_analysis("trace_diff").answer(tables), *findings["details"], *findings["title"]]
+    return set(findings["rule"]), " ".join(texts)
 
 
 @pytest.mark.parametrize("stages", [2, 4])
@@ -34,9 +34,9 @@ def test_a_larger_bubble_is_no_ranks_fault(stages, tmp_path):
 def test_a_late_rank_of_an_all_to_all_is_still_named(tmp_path):
     for name, slow in (("before", {}), ("after", {2: 1.5})):
         (tmp_path / name).mkdir()
-        for rank, own in enumerate(collective_world(4, 4, slow=slow, steps=16)):
+        for rank, rank_rows in enumerate(collective_world(4, 4, slow=slow, steps=16)):
             trace, before = TraceBuilder(hostname="node"), 0
-            for stream, _, start, end in own:
+            for stream, _, start, end in rank_rows:
                 trace.kernel("gemm(int)", start_ns=before + 1, end_ns=start)
                 trace.kernel(SEND_RECV, start_ns=start, end_ns=end, stream_id=stream)
                 before = end

@@ -20,7 +20,9 @@ def compare(folder, before, after, *options):
     words = ["--mode", "none", "--output", out, "--baseline", paths[0], "--input", paths[1]]
     assert main(["trace_diff", *map(str, [*words, *options])]) == 0
     report = checked(read_report(out)["report"])
-    rules = {one["rule"]: one for one in report["findings"] if one["kind"] != "capture"}
+    rules = {
+        finding["rule"]: finding for finding in report["findings"] if finding["kind"] != "capture"
+    }
     return report, rules, read_frames(out)
 
 
@@ -90,7 +92,9 @@ def test_fused_kernels_are_exchanged_for_those_that_they_replace(tmp_path):
     report, rules, tables = compare(tmp_path, Job(), Job(fused))
     assert word(tables) == "FASTER"
     assert "Other kernels for the same work" in report["answer"]
-    assert {rule: one["kind"] for rule, one in rules.items()} == {"other_kernels": "improvement"}
+    assert {rule: finding["kind"] for rule, finding in rules.items()} == {
+        "other_kernels": "improvement"
+    }
     # 320 us of kernels where there were 336.
     assert "where 3 others took 10.1 ms" in rules["other_kernels"]["details"]
 
@@ -116,8 +120,8 @@ def _serving(every):
 
 def test_another_mix_of_steps_changes_no_kernel(tmp_path):
     def vllm(every):
-        told = ("execute_context_1(1024)_generation_0(0)", "execute_context_0(0)_generation_8(8)")
-        return _serving(every) | {"name": lambda step: told[bool(step % every)]}
+        names = ("execute_context_1(1024)_generation_0(0)", "execute_context_0(0)_generation_8(8)")
+        return _serving(every) | {"name": lambda step: names[bool(step % every)]}
 
     report, rules, tables = compare(tmp_path, Job(**vllm(10)), Job(**vllm(3)))
     assert word(tables) == "SAME"

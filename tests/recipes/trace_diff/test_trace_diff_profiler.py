@@ -13,9 +13,9 @@ STEPS = 30
 def waits(seed, rank=0):
     """Return ns a rank and step: long ones on one rank, in more steps than chance explains."""
     rng = np.random.default_rng(seed)
-    found = np.zeros((2, STEPS), dtype=int)
-    found[rank, rng.choice(STEPS, 12, replace=False)] = rng.integers(2_000, 6_000, 12) * US
-    return found
+    waits_ns = np.zeros((2, STEPS), dtype=int)
+    waits_ns[rank, rng.choice(STEPS, 12, replace=False)] = rng.integers(2_000, 6_000, 12) * US
+    return waits_ns
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -31,11 +31,11 @@ def test_the_profilers_part_of_a_change_of_waiting_is_said(tmp_path, seed, flush
     assert (row["baseline_wait_ns"], row["baseline_profiler_ns"]) == (0, 0)
     assert row["input_wait_ns"] == some.sum()
     assert row["input_profiler_ns"] == (some.sum() if flushed else 0)
-    found = tables["findings"].set_index("rule")
+    by_rule = tables["findings"].set_index("rule")
     rule = "profiler_wait" if flushed else "waiting"
-    assert rule in found.index
-    assert not ({"profiler_wait", "waiting"} - {rule}) & set(found.index)
-    assert ("the profiler's own work" in found.loc[rule, "details"]) is flushed
+    assert rule in by_rule.index
+    assert not ({"profiler_wait", "waiting"} - {rule}) & set(by_rule.index)
+    assert ("the profiler's own work" in by_rule.loc[rule, "details"]) is flushed
 
 
 def test_profilers_that_take_different_shares_differ(tmp_path):

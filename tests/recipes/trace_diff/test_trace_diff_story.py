@@ -13,17 +13,21 @@ from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.view.kernel_names import kernel_label
 
 
-def told(folder, before, after, options=()):
+def compared_runs(folder, before, after, options=()):
     """Return the answer, the rules of the findings, and the tables of a run."""
     out = analyse(folder / "out", before, after, options=options, recipe="trace_diff")
     report = checked(read_report(out)["report"])
-    return report["answer"], {one["rule"]: one for one in report["findings"]}, read_frames(out)
+    return (
+        report["answer"],
+        {finding["rule"]: finding for finding in report["findings"]},
+        read_frames(out),
+    )
 
 
 @pytest.fixture(scope="module")
 def blog(tmp_path_factory):
     folder = tmp_path_factory.mktemp("blog")
-    return told(folder, *blog_pair(folder / "runs"))
+    return compared_runs(folder, *blog_pair(folder / "runs"))
 
 
 def test_the_blog_s_changes_are_told_in_the_answer(blog):
@@ -43,7 +47,7 @@ def test_the_blog_s_conclusion_is_drawn(blog):
     answer, findings, _ = blog
     assert "A different path was taken through the same model: " in answer
     # Without steps, what changed is no time on a clock.
-    assert not [one for one in findings.values() if one["severity"]]
+    assert not [finding for finding in findings.values() if finding["severity"]]
 
 
 def test_the_blog_s_numbers_stand_in_the_tables(blog):
@@ -103,7 +107,7 @@ def model(gemm=50_000, norm=8_000, act=12_000):
 def test_a_slower_machine_is_no_slower_kernel(tmp_path):
     before = run(tmp_path / "a.sqlite", *model())
     after = run(tmp_path / "b.sqlite", *((name, ns * 12 // 10) for name, ns in model()))
-    answer, findings, _ = told(tmp_path, before, after)
+    answer, findings, _ = compared_runs(tmp_path, before, after)
     assert "Nearly all kernels are slower by about 20.0 %" in answer
     assert "the machine rather than the code" in answer
     assert "clocks, power or heat" in findings["slower_throughout"]["details"]
@@ -112,7 +116,7 @@ def test_a_slower_machine_is_no_slower_kernel(tmp_path):
 def test_one_slower_kernel_is_named_and_no_machine_blamed(tmp_path):
     before = run(tmp_path / "a.sqlite", *model())
     after = run(tmp_path / "b.sqlite", *model(norm=24_000))
-    answer, findings, _ = told(tmp_path, before, after)
+    answer, findings, _ = compared_runs(tmp_path, before, after)
     assert f"`{NORM}`" in answer
     assert "times as long per call in the same 40 calls" in answer
     assert "Nearly all" not in answer
@@ -123,7 +127,7 @@ def test_one_slower_kernel_is_named_and_no_machine_blamed(tmp_path):
 def test_more_calls_of_one_kernel_are_more_calls(tmp_path):
     before = run(tmp_path / "a.sqlite", *model())
     after = run(tmp_path / "b.sqlite", *model(), (NORM, 8_000), (NORM, 8_000))
-    answer, findings, _ = told(tmp_path, before, after)
+    answer, findings, _ = compared_runs(tmp_path, before, after)
     assert f"`{NORM}` (RMS norm) runs 120 times instead of 40" in answer or (
         f"`{NORM}`" in answer and "runs 120 times instead of 40" in answer
     )
@@ -134,7 +138,7 @@ def test_more_calls_of_one_kernel_are_more_calls(tmp_path):
 def test_fewer_steps_in_the_window_are_not_faster_kernels(tmp_path):
     before = run(tmp_path / "a.sqlite", *model(), calls=50)
     after = run(tmp_path / "b.sqlite", *model(), calls=40)
-    answer, findings, _ = told(tmp_path, before, after)
+    answer, findings, _ = compared_runs(tmp_path, before, after)
     assert answer.startswith("SAME  ")
     assert not {"faster_calls", "fewer_calls"} & findings.keys()
 
@@ -142,7 +146,7 @@ def test_fewer_steps_in_the_window_are_not_faster_kernels(tmp_path):
 def test_a_host_that_lags_is_told_from_slower_kernels(tmp_path):
     before = run(tmp_path / "a.sqlite", *model())
     after = run(tmp_path / "b.sqlite", *model(), idle_ns=60_000)
-    answer, findings, _ = told(tmp_path, before, after)
+    answer, findings, _ = compared_runs(tmp_path, before, after)
     assert "the GPUs are idle for" in answer
     assert "The host launches later than before: " in answer
     advice = findings["more_idle"]["recommendation"]
@@ -153,7 +157,7 @@ def test_a_host_that_lags_is_told_from_slower_kernels(tmp_path):
 def test_lost_cuda_graphs_are_seen(tmp_path):
     before = run(tmp_path / "a.sqlite", *model(), graph=True)
     after = run(tmp_path / "b.sqlite", *model(), idle_ns=60_000)
-    answer, _, tables = told(tmp_path, before, after)
+    answer, _, tables = compared_runs(tmp_path, before, after)
     assert "The baseline ran CUDA graphs and the input launches kernels one by one" in answer
     checks = tables["comparability"].set_index("check")["status"]
     assert checks["CUDA graphs"] == "differs"
@@ -180,7 +184,7 @@ def ranks(folder, late_ns, transfer_ns=5_000):
 def test_a_late_rank_is_waiting_and_no_slower_network(tmp_path):
     before = ranks(tmp_path / "before", late_ns=0)
     after = ranks(tmp_path / "after", late_ns=20_000)
-    _, findings, tables = told(tmp_path, before, after)
+    _, findings, tables = compared_runs(tmp_path, before, after)
     # 30 collectives in which rank 0 waits 20 us.
     evidence = findings["waiting"]["details"]
     assert "ommunication takes +600 us: waiting for late ranks +600 us, transfer 0 ns" in evidence
@@ -204,7 +208,7 @@ def test_a_rank_that_changed_alone_is_named(tmp_path):
         return folder
 
     before, after = four(tmp_path / "before", None), four(tmp_path / "after", 2)
-    answer, findings, _ = told(tmp_path, before, after)
+    answer, findings, _ = compared_runs(tmp_path, before, after)
     # 10 of the 70 us that a turn takes; a kernel's ticks are on both sides.
     assert "computation on rank 2 takes +14.3 % where the median changes by +0.0 %" in answer
     assert findings["one_rank"]["rank"] == 2
@@ -214,7 +218,7 @@ def test_a_rank_that_changed_alone_is_named(tmp_path):
 def test_a_slower_network_is_transfer(tmp_path):
     before = ranks(tmp_path / "before", late_ns=0)
     after = ranks(tmp_path / "after", late_ns=0, transfer_ns=25_000)
-    answer, findings, _ = told(tmp_path, before, after)
+    answer, findings, _ = compared_runs(tmp_path, before, after)
     assert "communication takes +1.2 ms (transfer +1.2 ms)" in answer
     assert "waiting for late ranks 0 ns, transfer +1.2 ms" in findings["transfer"]["details"]
     assert "late peer" not in findings["transfer"]["recommendation"]
@@ -222,7 +226,7 @@ def test_a_slower_network_is_transfer(tmp_path):
 
 def test_a_run_and_itself_differ_in_nothing(tmp_path):
     before = run(tmp_path / "a.sqlite", *model(), calls=5)
-    answer, findings, tables = told(tmp_path, before, before)
+    answer, findings, tables = compared_runs(tmp_path, before, before)
     assert answer.startswith("SAME  ")
     assert "Nothing changed: both runs have the same kernels, as often and as" in answer
     assert findings == {}
@@ -245,7 +249,7 @@ def test_runs_that_differ_by_chance_alone_have_no_findings(tmp_path):
                 trace.kernel(kernel, start_ns=at, duration_ns=noisy, launch=call)
                 at += noisy + 1_000
         paths.append(trace.write_sqlite(tmp_path / f"{name}.sqlite"))
-    answer, findings, tables = told(tmp_path, *paths)
+    answer, findings, tables = compared_runs(tmp_path, *paths)
     assert "No kernel changed beyond chance." in answer
     assert findings == {}
     assert set(tables["kernels"]["verdict"]) == {"none"}

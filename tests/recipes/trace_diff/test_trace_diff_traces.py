@@ -76,7 +76,7 @@ def test_the_change_of_a_layer_adds_up_class_by_class(tables):
 
 def test_layers_are_as_long_as_the_ends_of_their_work_by_sql(tables, traces):
     """The same without our code: a layer ends when the last work launched before the next ends."""
-    found = []
+    layer_ns = []
     for side in ("before", "after"):
         file = f"file:{traces / 'h100_mfu' / f'{side}.sqlite'}?mode=ro"
         means = []
@@ -96,23 +96,25 @@ def test_layers_are_as_long_as_the_ends_of_their_work_by_sql(tables, traces):
                 )
                 for name in ("KERNEL", "MEMCPY", "MEMSET")
             )
-        for pid, own in marks.groupby("pid"):
-            starts = np.sort(own["start"].to_numpy())
-            mine = work[work["pid"] == pid]
-            first = np.searchsorted(starts, mine["launched"].to_numpy(), side="right") - 1
-            ends = [mine["done"].to_numpy()[first <= k].max() for k in range(starts.size - 1)]
-            begin = max(starts[0], mine["done"].to_numpy()[first < 0].max(initial=0))
+        for pid, process_marks in marks.groupby("pid"):
+            starts = np.sort(process_marks["start"].to_numpy())
+            process_work = work[work["pid"] == pid]
+            first = np.searchsorted(starts, process_work["launched"].to_numpy(), side="right") - 1
+            ends = [
+                process_work["done"].to_numpy()[first <= k].max() for k in range(starts.size - 1)
+            ]
+            begin = max(starts[0], process_work["done"].to_numpy()[first < 0].max(initial=0))
             means.append((ends[-1] - begin) / len(ends))
-        found.append(np.mean(means))
+        layer_ns.append(np.mean(means))
     verdict = tables["verdict"].iloc[0]
     # What runs in a layer on threads of backward may be launched late: to a part in ten thousand.
-    assert found == pytest.approx([verdict["baseline_ns"], verdict["input_ns"]], rel=1e-4)
+    assert layer_ns == pytest.approx([verdict["baseline_ns"], verdict["input_ns"]], rel=1e-4)
 
 
 def test_kernels_are_those_launched_in_full_layers_by_sql(tables, traces):
     kernels = tables["kernels"].set_index("name")
     assert set(kernels["basis"]) == {"a full layer, mean of ranks"}
-    found = []
+    sums = []
     for side in ("before", "after"):
         file = f"file:{traces / 'h100_mfu' / f'{side}.sqlite'}?mode=ro"
         with sqlite3.connect(file, uri=True) as database:
@@ -128,8 +130,8 @@ def test_kernels_are_those_launched_in_full_layers_by_sql(tables, traces):
                 "GROUP BY s.value, m.pid, m.layers"
             ).fetchall()
         by_name = pd.DataFrame(rows, columns=["name", "pid", "ns"]).groupby("name")["ns"]
-        found.append(by_name.sum() / 2)
-    for side, expected in zip(("baseline", "input"), found, strict=True):
+        sums.append(by_name.sum() / 2)
+    for side, expected in zip(("baseline", "input"), sums, strict=True):
         seen = kernels[f"{side}_compared_ns"]
         assert seen.sum() == pytest.approx(expected.sum(), rel=1e-9)
         assert seen[expected.index].tolist() == pytest.approx(expected.tolist(), rel=1e-9)
@@ -163,18 +165,18 @@ HOST_US = {
 def test_the_host_is_slower_in_most_calls_and_faster_in_some(tables, mfu):
     host = tables["host"].set_index("name")
     for name, medians in HOST_US.items():
-        found = host.loc[name, ["baseline_p50_ns", "input_p50_ns"]] / 1_000
-        assert found.tolist() == pytest.approx(medians, abs=0.006), name
+        p50_us = host.loc[name, ["baseline_p50_ns", "input_p50_ns"]] / 1_000
+        assert p50_us.tolist() == pytest.approx(medians, abs=0.006), name
         assert host.loc[name, "verdict"] == ("regress" if medians[1] > medians[0] else "improve")
     report = checked(read_report(mfu)["report"])
-    findings = {one["rule"]: one for one in report["findings"]}
-    found = findings["slower_host"]
-    assert "got faster" in found["details"]
+    findings = {finding["rule"]: finding for finding in report["findings"]}
+    finding = findings["slower_host"]
+    assert "got faster" in finding["details"]
     # No more than idle time grew on that GPU, however causes moved inside of it.
     wall = tables["wall_change"]
     idle = wall[(wall["wall_class"] == "idle") & wall["detail"].isna() & (wall["rank"] == 0)]
-    assert found["gain_step_ns"] == pytest.approx(idle["change_ns"].item())
-    assert found["severity"] == "high"
+    assert finding["gain_step_ns"] == pytest.approx(idle["change_ns"].item())
+    assert finding["severity"] == "high"
 
 
 def test_the_pair_swapped_is_faster_by_as_much_and_costs_nothing(tables, traces, tmp_path):
@@ -184,10 +186,10 @@ def test_the_pair_swapped_is_faster_by_as_much_and_costs_nothing(tables, traces,
     assert back["verdict"]["word"].tolist() == ["FASTER"]
     assert back["verdict"]["change_ns"].tolist() == (-tables["verdict"]["change_ns"]).tolist()
     keys = ["rank", "device_id", "wall_class", "detail"]
-    there, again = (one["wall_change"].set_index(keys)["change_ns"] for one in (tables, back))
+    there, again = (frames["wall_change"].set_index(keys)["change_ns"] for frames in (tables, back))
     assert (-again.reindex(there.index)).tolist() == there.tolist()
     findings = checked(read_report(out)["report"])["findings"]
-    assert {one["kind"] for one in findings} == {"improvement", "capture"}
+    assert {finding["kind"] for finding in findings} == {"improvement", "capture"}
 
 
 def test_gates_on_the_pair(traces, tmp_path):
@@ -255,27 +257,29 @@ def test_the_answer_tells_fewer_steps_from_waiting(mfu):
     answer = report["answer"]
     assert (
         "communication takes +8.34 ms (waiting between ranks that send and receive +9.11 ms, "
-        "+3.2 ms of it the profiler's own work)" in answer
+        "+3.2 ms of it the profiler's own work), summed over all GPUs" in answer
     )
-    told = next(one["details"] for one in report["findings"] if one["rule"] == "pair_waiting")
-    assert "send and receive +9.11 ms, +3.2 ms of it the profiler's own work" in told
-    assert "transfer -525 us" in told
+    details = next(
+        finding["details"] for finding in report["findings"] if finding["rule"] == "pair_waiting"
+    )
+    assert "send and receive +9.11 ms, +3.2 ms of it the profiler's own work" in details
+    assert "transfer -525 us" in details
     assert "nearly all kernels launched 10.5 % less often, in proportion" in answer
 
 
 def test_idle_time_is_that_of_idle_gaps(tables, traces, tmp_path):
     for side in ("before", "after"):
-        found = tables_of(
+        frames = tables_of(
             tmp_path / side, traces / "h100_mfu" / f"{side}.sqlite", recipe="idle_gaps"
         )
         name = {"before": "baseline", "after": "input"}[side]
-        devices = found["devices"]
+        devices = frames["devices"]
         runs = tables["runs"].set_index("run").loc[name]
         assert runs["idle_ns"] == devices["idle_ns"].sum()
         assert runs["window_ns"] == devices["window_ns"].sum()
-        causes = found["cause_sums"].set_index("cause")["idle_ns"]
-        own = tables["idle"].set_index("cause")[f"{name}_total_ns"]
-        for cause, ns in own.items():
+        causes = frames["cause_sums"].set_index("cause")["idle_ns"]
+        by_cause = tables["idle"].set_index("cause")[f"{name}_total_ns"]
+        for cause, ns in by_cause.items():
             assert ns == causes.get(cause, 0), cause
 
 
@@ -286,7 +290,8 @@ def test_one_file_per_rank_gives_the_same_numbers(tables, traces, tmp_path):
         pd.testing.assert_frame_equal(apart[name], tables[name])
     # Two files have two clocks, which are aligned by the ends of collectives.
     here, there = (
-        one["metrics"][~one["metrics"]["metric"].str.startswith("comm_")] for one in (apart, tables)
+        frames["metrics"][~frames["metrics"]["metric"].str.startswith("comm_")]
+        for frames in (apart, tables)
     )
     pd.testing.assert_frame_equal(here, there)
 
@@ -306,10 +311,10 @@ def test_swapping_the_runs_turns_every_sign(tables, traces, tmp_path):
 
 def test_a_run_and_itself_is_the_same(traces, tmp_path):
     path = traces / "h100_mfu" / "before.sqlite"
-    found = tables_of(tmp_path / "out", path, path, recipe="trace_diff")
-    assert found["verdict"]["word"].tolist() == ["SAME"]
-    assert (found["wall_change"]["change_ns"] == 0).all()
-    assert set(found["findings"]["kind"]) <= {"capture"}
+    frames = tables_of(tmp_path / "out", path, path, recipe="trace_diff")
+    assert frames["verdict"]["word"].tolist() == ["SAME"]
+    assert (frames["wall_change"]["change_ns"] == 0).all()
+    assert set(frames["findings"]["kind"]) <= {"capture"}
 
 
 def test_all_modes_and_input_orders_give_the_same_tables(traces, tmp_path):
@@ -376,9 +381,9 @@ def test_a_planted_change_is_found_in_halves_of_one_run(durations):
     planted = int(spread.idxmin())
     slower = np.where(code == planted, values * 11 // 10, values)
     sides = half(code, values, chosen, names_n), half(code, slower, ~chosen, names_n)
-    found = verdicts.tested(*sides, None, {"alpha": ALPHA, "min_effect": 2.0}).verdict
-    assert found[planted] == REGRESS
-    assert np.isin(found, [REGRESS, IMPROVE]).sum() == 1
+    verdict_codes = verdicts.tested(*sides, None, {"alpha": ALPHA, "min_effect": 2.0}).verdict
+    assert verdict_codes[planted] == REGRESS
+    assert np.isin(verdict_codes, [REGRESS, IMPROVE]).sum() == 1
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -390,12 +395,12 @@ def test_halves_of_a_report_differ_in_no_kernel(traces, tmp_path, seed):
         with sqlite3.connect(path) as database:
             count = database.execute("SELECT max(rowid) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
             rng = np.random.default_rng(seed)
-            mine = np.flatnonzero(rng.integers(0, 2, count[0] + 1) == keep)
+            removed_rows = np.flatnonzero(rng.integers(0, 2, count[0] + 1) == keep)
             database.executemany(
                 "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid = ?",
-                [(int(row),) for row in mine],
+                [(int(row),) for row in removed_rows],
             )
         database.close()
         paths.append(path)
-    found = tables_of(tmp_path / "out", *paths, recipe="trace_diff")
-    assert not found["kernels"]["verdict"].isin([REGRESS, IMPROVE]).any()
+    frames = tables_of(tmp_path / "out", *paths, recipe="trace_diff")
+    assert not frames["kernels"]["verdict"].isin([REGRESS, IMPROVE]).any()

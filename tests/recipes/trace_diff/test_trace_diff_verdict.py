@@ -77,8 +77,8 @@ def check_sums(tables):
             if pd.isna(key[0]):
                 assert whole[f"{side}_ns"].sum() == pytest.approx(verdict[f"{side}_ns"])
             for name, rows in gpu[gpu["detail"].notna()].groupby("wall_class"):
-                one = whole.set_index("wall_class").loc[name, f"{side}_ns"]
-                assert rows[f"{side}_ns"].sum() == pytest.approx(one, abs=1e-3)
+                whole_ns = whole.set_index("wall_class").loc[name, f"{side}_ns"]
+                assert rows[f"{side}_ns"].sum() == pytest.approx(whole_ns, abs=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -94,16 +94,16 @@ def test_a_slower_kernel_is_slower_and_back_it_is_faster(tmp_path, seed):
     assert there["low_pct"] < there["change_pct"] < there["high_pct"]
     assert classes(tables).loc["compute", "change_ns"] == pytest.approx(24_000, rel=0.05)
     check_sums(tables)
-    (found,) = [one for one in report["findings"] if one["rule"] == "slower_calls"]
-    assert found["gain_step_ns"] == pytest.approx(24_000, rel=0.05)
-    assert found["severity"] == "medium"
-    assert "slower_host" not in {one["rule"] for one in report["findings"]}
+    (finding,) = [finding for finding in report["findings"] if finding["rule"] == "slower_calls"]
+    assert finding["gain_step_ns"] == pytest.approx(24_000, rel=0.05)
+    assert finding["severity"] == "medium"
+    assert "slower_host" not in {finding["rule"] for finding in report["findings"]}
     _, report, tables = compare(tmp_path, after, before)
     back = tables["verdict"].iloc[0]
     assert back["word"] == "FASTER"
     assert back["change_ns"] == -there["change_ns"]
-    (found,) = [one for one in report["findings"] if one["rule"] == "faster_calls"]
-    assert (found["kind"], found["severity"]) == ("improvement", None)
+    (finding,) = [finding for finding in report["findings"] if finding["rule"] == "faster_calls"]
+    assert (finding["kind"], finding["severity"]) == ("improvement", None)
 
 
 def test_a_run_and_itself_and_a_run_again_are_the_same(tmp_path):
@@ -113,7 +113,7 @@ def test_a_run_and_itself_and_a_run_again_are_the_same(tmp_path):
         _, report, tables = compare(tmp_path, before, after)
         assert tables["verdict"]["word"].tolist() == ["SAME"]
         assert report["answer"].startswith("SAME  ")
-        assert not [one for one in report["findings"] if one["kind"] != "capture"]
+        assert not [finding for finding in report["findings"] if finding["kind"] != "capture"]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -128,10 +128,10 @@ def test_a_slower_host_is_found_by_its_factor(tmp_path, seed, factor):
     host = tables["host"].set_index("name")
     assert host.loc["cudaLaunchKernel", "p50_ratio"] == pytest.approx(factor, abs=0.005)
     assert host.loc["aten::view", "p50_ratio"] == pytest.approx(factor, abs=0.005)
-    (found,) = [one for one in report["findings"] if one["rule"] == "slower_host"]
+    (finding,) = [finding for finding in report["findings"] if finding["rule"] == "slower_host"]
     change = classes(tables).loc["idle", "change_ns"]
     assert change == pytest.approx(20 * 9_000 * (factor - 1), rel=0.1)
-    assert found["gain_step_ns"] == pytest.approx(change, rel=0.02)
+    assert finding["gain_step_ns"] == pytest.approx(change, rel=0.02)
     assert "cause: the host: " in report["answer"]
     assert f"{factor:.3g} times as long" in report["answer"]
     check_sums(tables)
@@ -142,7 +142,7 @@ def test_a_host_that_does_more_is_no_slower_host(tmp_path):
     after = write(tmp_path / "b.sqlite", seed=3, late_ns=60_000)
     _, report, tables = compare(tmp_path, before, after)
     assert tables["verdict"]["word"].tolist() == ["SLOWER"]
-    rules = {one["rule"] for one in report["findings"]}
+    rules = {finding["rule"] for finding in report["findings"]}
     assert "slower_host" not in rules
     assert "more_idle" in rules
     assert "cause: the host" not in report["answer"]
@@ -164,7 +164,7 @@ def test_a_slower_host_that_nobody_waits_for_is_no_cause(tmp_path):
     _, report, tables = compare(tmp_path, *paths)
     assert tables["host"].set_index("name").loc["cudaLaunchKernel", "p50_ratio"] > 1.9
     assert tables["verdict"]["word"].tolist() == ["SAME"]
-    assert "slower_host" not in {one["rule"] for one in report["findings"]}
+    assert "slower_host" not in {finding["rule"] for finding in report["findings"]}
 
 
 def test_the_profilers_flushes_are_no_slower_program(tmp_path):
@@ -193,7 +193,7 @@ def test_a_doubled_batch_is_told_by_token_or_is_other_work(tmp_path, named):
     if not named:
         assert verdict["word"] == "OTHER WORK"
         assert "Problem sizes changed" in report["answer"]
-        assert not [one for one in report["findings"] if one["severity"]]
+        assert not [finding for finding in report["findings"] if finding["severity"]]
         return
     assert (verdict["word"], verdict["basis"]) == ("FASTER", "token")
     # 4 x 60 + 8 x 6 us and 12 x 9 us of the host, by 16; then 4 x 90 + 8 x 9 and 12 x 9, by 32.

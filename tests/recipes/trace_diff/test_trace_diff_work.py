@@ -22,14 +22,14 @@ GEMM, NORM, ATTENTION = "sm90_xmma_gemm_bf16_tn_n", "rms_norm_kernel", "flash_fw
 BLAME = {"slower_calls", "faster_calls", "uneven_calls", "few_calls", "slower_throughout"}
 
 
-def told(folder, before, after):
+def compared_runs(folder, before, after):
     """Return the answer, the findings by rule, and the tables."""
     words = ["--baseline", *map(str, before)]
     out = analyse(folder / "out", *after, options=words, recipe="trace_diff")
     report = checked(read_report(out)["report"])
     findings = {}
-    for one in report["findings"]:
-        findings.setdefault(one["rule"], []).append(one)
+    for finding in report["findings"]:
+        findings.setdefault(finding["rule"], []).append(finding)
     return report["answer"], findings, read_frames(out)
 
 
@@ -111,17 +111,19 @@ def test_size_effects_are_those_of_a_brute_force_sum(seed):
         per_call_effect_ns=0,
         verdict="none",
     ).sample(frac=1, random_state=seed)
-    found = sizes_of(frame)
+    sizes = sizes_of(frame)
     for name in names:
-        own = [at for at, row in enumerate(rows) if row[0] == name]
-        both = [at for at in own if n[0, at] and n[1, at]]
+        of_name = [at for at, row in enumerate(rows) if row[0] == name]
+        both = [at for at in of_name if n[0, at] and n[1, at]]
         # Exact up to the rounding of each row.
         same = sum(total[1, at] - n[1, at] * total[0, at] / n[0, at] for at in both)
-        assert found.loc[name, "same_ns"] == pytest.approx(same, abs=0.5 * len(both))
-        threads = [sum(n[side, at] * rows[at][1] * rows[at][2] for at in own) for side in (0, 1)]
-        assert found.loc[name, ["baseline_threads", "input_threads"]].tolist() == threads
-        common = min(sum(n[side, at] for at in both) / n[side, own].sum() for side in (0, 1))
-        assert found.loc[name, "common"] == pytest.approx(common)
+        assert sizes.loc[name, "same_ns"] == pytest.approx(same, abs=0.5 * len(both))
+        threads = [
+            sum(n[side, at] * rows[at][1] * rows[at][2] for at in of_name) for side in (0, 1)
+        ]
+        assert sizes.loc[name, ["baseline_threads", "input_threads"]].tolist() == threads
+        common = min(sum(n[side, at] for at in both) / n[side, of_name].sum() for side in (0, 1))
+        assert sizes.loc[name, "common"] == pytest.approx(common)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -134,7 +136,7 @@ def test_a_doubled_batch_is_more_work_and_no_slower_kernel(tmp_path, seed):
 
     before = run(tmp_path / "a.sqlite", [step(16, 1)] * 40, seed)
     after = run(tmp_path / "b.sqlite", [step(32, 1.56)] * 20, seed + 10)
-    answer, findings, tables = told(tmp_path, [before], [after])
+    answer, findings, tables = compared_runs(tmp_path, [before], [after])
     assert answer.startswith("FASTER  ")
     assert "A step does 16 -> 32 tokens in the mean." in answer.splitlines()[1]
     runs = tables["runs"].set_index("run")
@@ -145,10 +147,14 @@ def test_a_doubled_batch_is_more_work_and_no_slower_kernel(tmp_path, seed):
     assert (verdict["word"], verdict["basis"]) == ("FASTER", "token")
     wall = tables["wall_change"]
     compute = wall[wall["rank"].isna() & wall["detail"].isna()].set_index("wall_class")
-    own = compute.loc["compute"]
-    assert 100 * own["change_ns"] / own["baseline_ns"] == pytest.approx(change_pct, abs=0.5)
+    compute_row = compute.loc["compute"]
+    assert 100 * compute_row["change_ns"] / compute_row["baseline_ns"] == pytest.approx(
+        change_pct, abs=0.5
+    )
     assert not findings.keys() & BLAME
-    assert not [one for found in findings.values() for one in found if one["severity"]]
+    assert not [
+        finding for of_rule in findings.values() for finding in of_rule if finding["severity"]
+    ]
     checks = tables["comparability"].set_index("check")["status"]
     assert (checks["work of a step"], checks["steps"]) == ("per_step", "differs")
 
@@ -159,10 +165,10 @@ def test_the_same_batch_and_a_slower_kernel_is_a_slower_kernel(tmp_path):
 
     before = run(tmp_path / "a.sqlite", [step(8_000)] * 20)
     after = run(tmp_path / "b.sqlite", [step(24_000)] * 20, 7)
-    answer, findings, _ = told(tmp_path, [before], [after])
+    answer, findings, _ = compared_runs(tmp_path, [before], [after])
     assert "work of a step" not in answer
-    (one,) = findings["slower_calls"]
-    assert (one["name"], one["severity"]) == (NORM, "high")
+    (finding,) = findings["slower_calls"]
+    assert (finding["name"], finding["severity"]) == (NORM, "high")
     assert "other_sizes" not in findings
 
 
@@ -170,7 +176,7 @@ def test_a_launch_split_into_sixteen_is_the_same_work(tmp_path):
     before = run(tmp_path / "a.sqlite", [(None, [(GEMM, 400_000, 4_096), (NORM, 8_000, 16)])] * 20)
     split = [(GEMM, 26_000, 256)] * 16 + [(NORM, 8_000, 16)]
     after = run(tmp_path / "b.sqlite", [(None, split)] * 20, 3)
-    answer, findings, _ = told(tmp_path, [before], [after])
+    answer, findings, _ = compared_runs(tmp_path, [before], [after])
     assert "split into more, smaller launches of the same total grid: 320 calls instead of 20" in (
         answer
     )
@@ -183,7 +189,7 @@ def test_other_programs_are_not_more_of_the_same_work(tmp_path):
     # 7 % of the time in a kernel of both, which runs twice as often.
     before = run(tmp_path / "a.sqlite", [(None, [("one", 93_000, 8), (NORM, 7_000, 16)])] * 20)
     after = run(tmp_path / "b.sqlite", [(None, [("two", 93_000, 8), (NORM, 7_000, 16)])] * 40, 3)
-    answer, findings, tables = told(tmp_path, [before], [after])
+    answer, findings, tables = compared_runs(tmp_path, [before], [after])
     assert "of the same work" not in answer
     assert answer.startswith("NOT COMPARABLE: no step with a name, and mostly other kernels")
     assert not findings.keys() & (BLAME | {"more_of_all"})
@@ -194,9 +200,11 @@ def test_twice_the_steps_of_one_program_are_more_of_the_same_work(tmp_path):
     work = [(None, [(GEMM, 93_000, 8), (NORM, 7_000, 16)])]
     before = run(tmp_path / "a.sqlite", work * 20)
     after = run(tmp_path / "b.sqlite", work * 40, 3)
-    answer, findings, _ = told(tmp_path, [before], [after])
+    answer, findings, _ = compared_runs(tmp_path, [before], [after])
     assert answer.startswith("SAME  ")
-    assert not [one for found in findings.values() for one in found if one["severity"]]
+    assert not [
+        finding for of_rule in findings.values() for finding in of_rule if finding["severity"]
+    ]
 
 
 @pytest.mark.parametrize("ranks_n", [2, 4])
@@ -212,11 +220,11 @@ def test_a_kernel_that_changed_on_one_rank_is_one_fact(tmp_path, ranks_n):
             for rank in range(ranks_n)
         ]
 
-    answer, findings, _ = told(
+    answer, findings, _ = compared_runs(
         tmp_path, ranks(tmp_path / "a", 8_000), ranks(tmp_path / "b", 24_000)
     )
-    (one,) = findings["one_rank"]
-    assert (one["rank"], one["name"]) == (1, NORM)
+    (finding,) = findings["one_rank"]
+    assert (finding["rank"], finding["name"]) == (1, NORM)
     assert f"`{NORM}`" in answer
     assert "on this rank alone" in answer
     assert not findings.keys() & BLAME
@@ -238,10 +246,12 @@ def test_all_kernels_of_one_rank_are_that_rank_and_not_every_machine(tmp_path, r
             for rank in range(ranks_n)
         ]  # fmt: skip
 
-    answer, findings, _ = told(tmp_path, ranks(tmp_path / "a", 1.0), ranks(tmp_path / "b", 1.4))
+    answer, findings, _ = compared_runs(
+        tmp_path, ranks(tmp_path / "a", 1.0), ranks(tmp_path / "b", 1.4)
+    )
     assert ("slower_throughout" in findings) is (slow == "all")
     assert ("the machine rather than the code" in answer) is (slow == "all")
     if slow == "one":
-        assert [one["rank"] for one in findings["one_rank"]] == [1]
+        assert [finding["rank"] for finding in findings["one_rank"]] == [1]
     else:
         assert "one_rank" not in findings
