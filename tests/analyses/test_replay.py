@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from quick_run import quick
 
+from nsys_llm.analyses.replay import solve
 from nsys_llm.analyses.replay.condensed import Condenser
 from nsys_llm.analyses.replay.skeleton import NEVER, skeleton
 from nsys_llm.analyses.replay.solve import Clamps, levels, longest
@@ -145,7 +146,9 @@ def test_less_weight_makes_nothing_later(tmp_path, monkeypatch):
             assert (joined_ends(graph, marks, condensed, less) <= before).all()
 
 
-def test_longest_ways_are_those_of_a_plain_search():
+@pytest.mark.parametrize("narrow", [0, 1 << 30])
+def test_longest_ways_are_those_of_a_plain_search(monkeypatch, narrow):
+    monkeypatch.setattr(solve, "_NARROW", narrow)
     for seed in range(200):
         rng = np.random.default_rng(seed)
         nodes_n = int(rng.integers(2, 12))

@@ -14,6 +14,7 @@ from nsys_llm.numeric.grouping import (
     distinct_rows,
     first_of_each,
     order_by_code,
+    runs,
     summed,
 )
 
@@ -84,3 +85,9 @@ def test_the_first_chosen_row_of_each_code_counts():
     codes, values = np.array([1, 0, 1, 1, 0]), np.array([10, 11, 12, 13, 14])
     chosen = np.array([False, True, True, True, True])
     assert first_of_each(codes, values, chosen, 3, -1).tolist() == [11, 12, -1]
+
+
+def test_runs_are_as_long_as_they_may_be_and_leave_nothing_out():
+    sizes = np.array([3, 1, 2, 9, 1, 1])
+    assert list(runs(sizes, 4)) == [(0, 2), (2, 3), (3, 4), (4, 6)]
+    assert list(runs(sizes[:0], 4)) == []

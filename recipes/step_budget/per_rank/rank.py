@@ -11,11 +11,13 @@ from nsys_llm.analyses.collectives.lanes import map_collectives
 from nsys_llm.analyses.device.gap_sums import idle_by_cause
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.missing_work import find_missing_work
-from nsys_llm.analyses.path.compact import compacted
-from nsys_llm.analyses.path.edges import path_edges
-from nsys_llm.analyses.path.forest import PathForest, member_ops, path_forest
+from nsys_llm.analyses.path.blocks import Blocks
+from nsys_llm.analyses.path.compact import kept_whole
+from nsys_llm.analyses.path.edges import Edges, path_edges
+from nsys_llm.analyses.path.forest import PathForest, path_forest
 from nsys_llm.analyses.path.ops import PathOps
-from nsys_llm.analyses.path.visits import Walk, charge, follow
+from nsys_llm.analyses.path.outline import Outline, member_ops
+from nsys_llm.analyses.path.visits import Charging, Walk
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
@@ -25,7 +27,7 @@ from nsys_llm.trace.rank_trace import RankTrace
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
 from .repeated_copies import repeated_copies
 from .replay import rank_replay
-from .steps import COUNTED, rank_steps, step_marks
+from .steps import COUNTED, RankSteps, rank_steps, step_marks
 from .windows import Windows, step_windows
 
 
@@ -51,20 +53,13 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
     edge_ns = windows[0].edge_ns if windows else np.zeros(steps.n + 1, dtype=np.int64)
     first = np.column_stack((edge_ns[:-1], edge_ns[1:]))
     edges = path_edges(trace, ops, host, pid_of(rank.global_pid))
-    tails = np.concatenate([np.empty(0, dtype=np.int64), *(window.tail for window in windows)])
-    forest, segments = path_forest(trace, edges, names.texts, tails, steps.of_op)
-    bounds = np.cumsum([window.tail.size for window in windows])[:-1]
     marks = step_marks(trace, ops, steps, first, options)
+    forest, devices = _paths(trace, edges, names, windows, steps, marks, idle_ns)
     budget = RankBudget(
         step=steps.kind,
         mark=marks,
-        devices=tuple(
-            _device(forest, window, tail, idle_ns.get(window.device_id))
-            for window, tail in zip(windows, np.split(segments, bounds), strict=True)
-        )
-        if windows
-        else (),
-        forest=compacted(forest, _cuts(forest, windows), _shown(windows, marks)),
+        devices=devices,
+        forest=forest,
         lanes=map_collectives(trace, rank).ranks.get(rank, ()),
         opaque_launches_n=opaque_n,
         has_wait_rows=edges.has_wait_rows,
@@ -85,11 +80,37 @@ def _idle_ns(trace: RankTrace, names: OpNames, host: HostTimeline) -> dict[int, 
     return by_device
 
 
+def _paths(
+    trace: RankTrace,
+    edges: Edges,
+    names: OpNames,
+    windows: Sequence[Windows],
+    steps: RankSteps,
+    marks: Sequence[str],
+    idle_ns: Mapping[int, IntArray],
+) -> tuple[PathForest, tuple[DeviceBudget, ...]]:
+    """Return the paths of a rank, and what those of steps charge on each device."""
+    tails = np.concatenate([np.empty(0, dtype=np.int64), *(window.tail for window in windows)])
+    outline, segments = Outline.of(trace, edges, tails, steps.of_op)
+    bounds = np.cumsum([window.tail.size for window in windows])[:-1]
+    ends = np.split(segments, bounds) if windows else []
+    charging = [
+        Charging(outline, _walks(window.edge_ns.tolist(), tail.tolist()))
+        for window, tail in zip(windows, ends, strict=True)
+    ]
+    blocks = Blocks(trace, edges, names.texts, outline.segments)
+    whole = kept_whole(outline, blocks, _cuts(outline, windows), _shown(windows, marks))
+    forest = path_forest(outline, blocks, whole, charging)
+    return forest, tuple(
+        _device(window, tail, sums, idle_ns.get(window.device_id))
+        for window, tail, sums in zip(windows, ends, charging, strict=True)
+    )
+
+
 def _device(
-    forest: PathForest, windows: Windows, tail: IntArray, idle_ns: IntArray | None
+    windows: Windows, tail: IntArray, charging: Charging, idle_ns: IntArray | None
 ) -> DeviceBudget:
-    walks = _walks(windows.edge_ns.tolist(), tail.tolist())
-    charges, passages = charge(forest, follow(forest, walks), walks)
+    charges, passages = charging.total()
     return DeviceBudget(
         device_id=windows.device_id,
         edge_ns=windows.edge_ns,
@@ -101,10 +122,10 @@ def _device(
     )
 
 
-def _cuts(forest: PathForest, windows: Sequence[Windows]) -> IntArray:
+def _cuts(outline: Outline, windows: Sequence[Windows]) -> IntArray:
     """Return when steps of the job may end: from each end here to that of the next collective."""
     ends = np.concatenate([np.empty(0, dtype=np.int64), *(window.edge_ns for window in windows)])
-    left_ns = np.sort(forest.member_end_ns)
+    left_ns = np.sort(outline.member_end_ns)
     after = np.searchsorted(left_ns, ends, side="right")
     # Collectives of other devices and streams end about then, too.
     after = np.minimum(after + max(len(windows), 1), left_ns.size - 1)

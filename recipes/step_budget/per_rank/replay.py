@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -73,22 +73,14 @@ def rank_replay(
     if rank_skeleton.base_ns.size > MOST_NODES:
         return RankReplay.without("too_large")
     names = _names(trace, edges, kernels)
-    weights = {"": graph.observed, "usual": graph.usual}
-    least, most = (graph.with_unseen_lags(most=is_most) for is_most in (False, True))
     asked = [parse_change(text) for text in options["what_if"] or ()]
-    for change in dict.fromkeys([*_changes(graph, names), *asked]):
-        if (
-            reported := changed(graph, names, change)
-        ) is not None and reported is not graph.observed:
-            weights[change.text] = reported
-            if change.what == HOST:
-                for name, bounded in (LEAST, least), (MOST, most):
-                    weights[f"{name}{change.text}"] = changed(bounded, names, change) or reported
-    condenser = Condenser(graph, marks, rank_skeleton)
-    ns, codes = _columns(condenser, list(weights.values()))
+    changes = dict.fromkeys([*_changes(graph, names), *asked])
+    texts, ns, codes = _columns(
+        Condenser(graph, marks, rank_skeleton), _weights(graph, names, changes)
+    )
     return RankReplay(
         reason="",
-        columns=tuple(weights),
+        columns=texts,
         base_ns=rank_skeleton.base_ns,
         source=rank_skeleton.source.astype(np.int32),
         target=rank_skeleton.target.astype(np.int32),
@@ -102,19 +94,40 @@ def rank_replay(
     )
 
 
-def _columns(condenser: Condenser, weights: Sequence[Weights]) -> tuple[Any, Any]:
-    """Return weights of edges and what they are, shape (edges, changes) each."""
-    ns, codes = [], []
-    for reported in weights:
+def _weights(
+    graph: RankGraph, names: Names, changes: Iterable[Change]
+) -> Iterator[tuple[str, Weights]]:
+    """Return the columns of a rank; those that change nothing are left out."""
+    yield "", graph.observed
+    yield "usual", graph.usual
+    for change in changes:
+        reported = changed(graph, names, change)
+        if reported is None or reported is graph.observed:
+            continue
+        yield change.text, reported
+        if change.what == HOST:
+            for name, is_most in (LEAST, False), (MOST, True):
+                bounded = changed(graph.with_unseen_lags(most=is_most), names, change)
+                yield f"{name}{change.text}", bounded or reported
+
+
+def _columns(
+    condenser: Condenser, weights: Iterable[tuple[str, Weights]]
+) -> tuple[tuple[str, ...], Any, Any]:
+    """Return names of columns, and weights of edges and what they are, shape (edges, columns)."""
+    names, ns, codes = [], [], []
+    for name, reported in weights:
         column, through = condenser.weights(reported)
+        names.append(name)
         ns.append(column)
         codes.append(condenser.codes(reported, through))
     table = np.stack(ns, axis=1)
     there = table[table != NEVER]
     narrow = np.iinfo(np.int32)
     if there.size and (int(there.max()) > narrow.max or int(there.min()) <= narrow.min):
-        return table, np.stack(codes, axis=1)
-    return np.maximum(table, narrow.min).astype(np.int32), np.stack(codes, axis=1)
+        return tuple(names), table, np.stack(codes, axis=1)
+    table = np.maximum(table, narrow.min).astype(np.int32)
+    return tuple(names), table, np.stack(codes, axis=1)
 
 
 def _names(trace: RankTrace, edges: Edges, kernels: Sequence[str]) -> Names:

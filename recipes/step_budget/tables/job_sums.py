@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.analyses.path.blocks import HOST, Charge
 from nsys_llm.analyses.path.classes import LAUNCH_LATENCY, PROFILER, SYNC_LATENCY, UNKNOWN
-from nsys_llm.analyses.path.forest import HOST, Charge, PathForest
+from nsys_llm.analyses.path.forest import PathForest
 from nsys_llm.analyses.path.ops import Bools
 from nsys_llm.numeric.intervals import IntArray
 
@@ -18,6 +19,8 @@ from .job_trail import Trail
 
 #: So many stretches at a time stay small beside the partial.
 _BLOCK: Final = 1 << 19
+
+_Columns = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -74,15 +77,18 @@ class Sums:
             pieces: The pieces.
             time_ns: Shape (pieces,), what of them.
         """
-        walks_n = self.time_ns.shape[1]
-        for sums, rows in (
-            (self.time_ns, np.flatnonzero(thing >= 0)),
-            (self.certain_ns, np.flatnonzero((thing >= 0) & ~pieces.doubtful)),
-        ):
-            code = thing[rows] * walks_n + pieces.walk[rows]
+        if not thing.size:
+            return
+        # Walks come in order, so that those of a few pieces are few.
+        low, high = int(pieces.walk.min()), int(pieces.walk.max()) + 1
+        things_n = self.time_ns.shape[0] + 1
+        code = (thing + 1) * (high - low) + (pieces.walk - low)
+        for sums, chosen in ((self.time_ns, slice(None)), (self.certain_ns, ~pieces.doubtful)):
             # Doubles hold these integers exactly: a capture is below 2^53 ns.
-            added = np.bincount(code, weights=time_ns[rows], minlength=sums.size)
-            sums += added.astype(np.int64).reshape(sums.shape)
+            added = np.bincount(
+                code[chosen], weights=time_ns[chosen], minlength=things_n * (high - low)
+            )
+            sums[:, low:high] += added.astype(np.int64).reshape(things_n, high - low)[1:]
 
     def by_key(self, keys: Sequence[Any]) -> dict[Any, tuple[IntArray, IntArray]]:
         """Return time by walk of each key, and the certain part; `keys` are of things, or None."""
@@ -214,7 +220,7 @@ def _pieces(
     others: IntArray,
 ) -> Pieces:
     """Return the stretches of some visits, and what belongs to none, in order."""
-    parts = []
+    parts = list[_Columns]()
     for rank in np.unique(visits[rows, 1]).tolist():
         rank_visits = rows[visits[rows, 1] == rank]
         parts.append(_of_rank(forests[rank], codes[rank], rank_visits, visits[rank_visits]))
@@ -222,43 +228,45 @@ def _pieces(
         # Before the visit that came next.
         order, before = others[:, 0], np.full(len(others), -1)
         charge = codes[-1][others[:, 3]]
-        idle_ns = others[:, 5] - others[:, 4]
-        columns = (order, before, others[:, 1:3], charge, others[:, 4:], idle_ns)
-        parts.append(np.column_stack(columns))
-    table = np.concatenate([np.empty((0, 9), dtype=np.int64), *parts])
-    if len(parts) > 1:
-        table = table[np.lexsort((table[:, 1], table[:, 0]))]
-    walk, rank_of, charge, start, end, doubt, idle_ns = table[:, 2:].T
-    return Pieces(walk, rank_of, charge, start, end, doubt != 0, idle_ns)
+        start, end, doubt = others[:, 4:].T
+        columns = others[:, 1], others[:, 2], charge, start, end, doubt != 0, end - start
+        parts.append((order, before, *columns))
+    if not parts:
+        none = np.empty(0, dtype=np.int64)
+        return Pieces(none, none, none, none, none, none.astype(bool), none)
+    if len(parts) == 1:
+        return Pieces(*parts[0][2:])
+    joined: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    in_order = np.lexsort((joined[1], joined[0]))
+    return Pieces(*(column[in_order] for column in joined[2:]))
 
 
-def _of_rank(forest: PathForest, codes: IntArray, order: IntArray, visits: IntArray) -> IntArray:
+def _of_rank(forest: PathForest, codes: IntArray, order: IntArray, visits: IntArray) -> _Columns:
     """Return the stretches of visits of one rank: order, place in it, and the columns of pieces."""
     walk, rank, segment, high, low, back, doubt = visits.T
     sizes = np.diff(forest.first)[segment]
     owner = np.repeat(np.arange(sizes.size), sizes)
     nth = np.arange(owner.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    at = forest.first[segment[owner]] + nth
-    end = np.where(nth == 0, forest.top_ns[segment[owner]], forest.begin_ns[at - 1])
-    upper = np.maximum(high, low)[owner]
-    begin = np.clip(forest.begin_ns[at], low[owner], upper)
+    at = forest.first[segment][owner] + nth
+    end = np.where(nth == 0, forest.top_ns[segment][owner], forest.begin_ns[at - 1])
+    low_ns, upper = low[owner], np.maximum(high, low)[owner]
+    begin = np.clip(forest.begin_ns[at], low_ns, upper)
     end = np.clip(end, begin, upper)
     # The end of a wait is kept even where the clocks leave it no time: it ends what it held back.
     waits = np.array([charge.kind == SYNC_LATENCY for charge in forest.charges], dtype=bool)
-    kept = (end > begin) | (waits[forest.code[at]] & (end > low[owner]))
+    kept = (end > begin) | (waits[forest.code[at]] & (end > low_ns))
     owner, nth, at, begin, end = (item[kept] for item in (owner, nth, at, begin, end))
-    return np.column_stack(
-        (
-            order[owner],
-            nth,
-            walk[owner],
-            rank[owner],
-            codes[forest.code[at]],
-            begin - back[owner],
-            end - back[owner],
-            (doubt[owner] != 0) | forest.doubtful[at],
-            _idle_ns(forest, segment[owner], at, end - begin),
-        )
+    idle_ns = _idle_ns(forest, segment[owner], at, end - begin)
+    return (
+        order[owner],
+        nth,
+        walk[owner],
+        rank[owner],
+        codes[forest.code[at]],
+        begin - back[owner],
+        end - back[owner],
+        (doubt != 0)[owner] | forest.doubtful[at],
+        idle_ns,
     )
 
 

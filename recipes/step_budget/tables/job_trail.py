@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nsys_llm.analyses.path.blocks import Charge, unrecorded
 from nsys_llm.analyses.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
-from nsys_llm.analyses.path.forest import Charge, PathForest, unrecorded
+from nsys_llm.analyses.path.forest import PathForest
 from nsys_llm.analyses.path.ops import Bools
 from nsys_llm.analyses.path.positions import Positions, crossed
 from nsys_llm.numeric.intervals import IntArray

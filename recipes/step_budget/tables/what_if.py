@@ -63,7 +63,7 @@ def replay_tables(
             if off_pct > MOST_RESIDUAL_PCT:
                 reason = REASONS["residual"]
             else:
-                tried = _what_if(paths, replay, named)
+                tried = _what_if(paths, meetings, replay, named)
                 shown = {change: change for change in asked}
                 if options["anonymize"]:
                     # A name that the job does not have is a text of whoever typed it.
@@ -151,16 +151,20 @@ def _residuals(paths: JobPaths, replay: Replays) -> tuple[list[dict[str, Any]], 
     return rows, 100.0 * int(np.abs(off_ns[counted]).sum()) / total if total else 0.0
 
 
-def _what_if(paths: JobPaths, replay: Replays, changes: Sequence[Change]) -> list[dict[str, Any]]:
+def _what_if(
+    paths: JobPaths, meetings: Meetings, replay: Replays, changes: Sequence[Change]
+) -> list[dict[str, Any]]:
     counted = paths.job.counted
     now_ns = float(paths.wall_ns[counted].mean())
+    # Communication that is not matched holds waits for other ranks, which nobody can tell apart.
+    is_matched = len(paths.rows) < 2 or all((met >= 0).all() for met in meetings.of_member)
     rows = []
     for place, change in enumerate(changes, start=2):
         then_ns = float(np.diff(replay.edge_ns[:, place])[counted].mean())
         path = new_path(
             replay, place, replay.graph.codes(change.text), int(counted[0]), int(counted[-1])
         )
-        least_ns, most_ns = _between(replay, change, counted)
+        least_ns, most_ns = _between(replay, change, counted) if is_matched else (None, None)
         total = int(path.time_ns.sum())
         limit = int(path.time_ns.argmax())
         rows.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,17 @@ def exact_sums(codes: IntArray, values: IntArray, codes_n: int) -> IntArray:
     if int(values.sum()) >= 1 << 53:
         return summed(codes, values, codes_n)
     return np.bincount(codes, weights=values, minlength=codes_n).astype(np.int64)
+
+
+def runs(sizes: IntArray, most: int) -> Iterator[tuple[int, int]]:
+    """Cut things into runs of some size together, or of a single thing; begin and end of each."""
+    reached: IntArray = np.cumsum(sizes)
+    low = 0
+    while low < reached.size:
+        before = int(reached[low - 1]) if low else 0
+        high = max(int(np.searchsorted(reached, before + most, side="right")), low + 1)
+        yield low, high
+        low = high
 
 
 def _marks(values: IntArray) -> npt.NDArray[np.bool_] | None:

@@ -15,7 +15,7 @@ from path_truth import (
     wrong_ns,
 )
 
-from nsys_llm.analyses.path import compact
+from nsys_llm.analyses.path import blocks, compact
 from nsys_llm.recipes.step_budget.tables import meetings
 from nsys_llm.testing.machine import random_program
 from nsys_llm.testing.machine.scenarios import SCENARIOS
@@ -94,6 +94,6 @@ def test_inferred_edges_are_mostly_right_and_never_called_certain_where_wrong(
 
 def test_what_travels_of_many_stretches_gives_the_same_job(tmp_path, every_meeting, monkeypatch):
     monkeypatch.setattr(compact, "MOST_WHOLE", 0)
-    monkeypatch.setattr(compact, "_BLOCK", 50)
+    monkeypatch.setattr(blocks, "_NODES", 25)
     for seed in range(15):
         check_seed(tmp_path, seed)

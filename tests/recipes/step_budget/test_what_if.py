@@ -121,9 +121,23 @@ def test_a_fast_host_is_between_what_unseen_lags_allow_where_lags_vary(
     check_between(tmp_path, random_program(seed, certain=True))
 
 
+# Few lags of streams are shown, and launches are done inside of calls that return later.
+@pytest.mark.parametrize("seed", [45, 100, 105, 187])
+def test_a_fast_host_is_between_where_few_lags_are_shown(tmp_path, every_meeting, seed):
+    check_between(tmp_path, random_program(seed, certain=True))
+
+
 @pytest.mark.parametrize("name", ["two_faults", "host_bound_decode"])
 def test_a_fast_host_of_a_scenario_is_between_what_unseen_lags_allow(tmp_path, name):
     check_between(tmp_path, scenarios.SCENARIOS[name]())
+
+
+def test_no_range_is_told_where_ranks_wait_in_what_is_not_matched(tmp_path):
+    _, tables = budget(tmp_path, scenarios.pipeline())
+    assert not matched(tables)
+    row = tables["what_if"].set_index("change").loc["host=0"]
+    assert row["then_ns"] > 0
+    assert row[["then_least_ns", "then_most_ns"]].isna().all()
 
 
 def check_between(folder, program):
@@ -131,6 +145,9 @@ def check_between(folder, program):
     if not finds_its_steps(outcome, tables) or tables["what_if"].empty:
         return
     row = tables["what_if"].set_index("change").loc["host=0"]
+    if len(program.ranks) > 1 and not matched(tables):
+        assert row[["then_least_ns", "then_most_ns"]].isna().all()
+        return
     steps_n = len(tables["job_steps"])
     true_ns = true_steps_ns(dict(truths(program, matched=False))["host=0"], outcome) / steps_n
     assert row["then_least_ns"] - 1 <= true_ns <= row["then_most_ns"] + 1

@@ -40,10 +40,10 @@ def innermost_events(
     for value in np.unique(thread).tolist():
         selected = np.flatnonzero(thread == value)
         thread_rows = np.flatnonzero(pushed & (events["global_tid"] == value))
-        row_of[selected] = _innermost(thread_rows, starts, ends, at_ns[selected])
+        row_of[selected] = innermost_rows(thread_rows, starts, ends, at_ns[selected])
     rest = np.flatnonzero(row_of < 0)
     shared = np.flatnonzero(real & (events["event_type"] == START_END))
-    row_of[rest] = _innermost(shared, starts, ends, at_ns[rest])
+    row_of[rest] = innermost_rows(shared, starts, ends, at_ns[rest])
     return row_of
 
 
@@ -56,10 +56,10 @@ def event_text(events: Table, row: int, strings: Mapping[int, str]) -> str:
     return "" if text is None else str(text)
 
 
-def _innermost(
+def innermost_rows(
     rows: npt.NDArray[np.int64], starts: IntArray, ends: IntArray, at_ns: IntArray
 ) -> IntArray:
-    """Return which of some rows is open at each instant, or -1."""
+    """Return which of some rows is open at each instant, the innermost, or -1; none is empty."""
     row_starts, row_ends = starts[rows], ends[rows]
     if (np.diff(row_starts) <= 0).any():
         order = np.lexsort((-row_ends, row_starts))

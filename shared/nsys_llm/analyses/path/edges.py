@@ -178,19 +178,19 @@ def _returns(ops: PathOps, host: HostTimeline, waits: HostWaits, place: IntArray
 def _launches(ops: PathOps, host: HostTimeline, waits: HostWaits) -> Latest:
     """Return the launch of each operation as its prerequisite."""
     n = len(ops)
-    latest = Latest(
-        np.full(n, -1, dtype=np.int64), np.full(n, NEVER), np.full(n, BY_NOTHING, dtype=np.int8)
-    )
     if not host.calls.row.size or not n:
-        return latest
-    at = np.maximum(ops.place, 0)
-    begun_ns, returned_ns = host.calls.start_ns[at], host.calls.end_ns[at]
-    known, within = ops.place >= 0, ops.start_ns < returned_ns
-    returned = _returns(ops, host, waits, ops.place)
-    latest.node[:] = np.where(known & within, n + ops.place, returned)
-    latest.at_ns[:] = np.where(known, np.where(within, begun_ns, returned_ns), NEVER)
-    latest.edge[:] = np.where(known, np.where(within, BY_CALL, BY_LAUNCH), BY_NOTHING)
-    return latest
+        nothing = np.full(n, BY_NOTHING, dtype=np.int8)
+        return Latest(np.full(n, -1, dtype=np.int64), np.full(n, NEVER), nothing)
+    at, known = np.maximum(ops.place, 0), ops.place >= 0
+    returned_ns = host.calls.end_ns[at]
+    within = known & (ops.start_ns < returned_ns)
+    done_ns = np.where(within, host.calls.start_ns[at], returned_ns)
+    edge = np.where(within, np.int8(BY_CALL), np.int8(BY_LAUNCH))
+    return Latest(
+        np.where(within, n + ops.place, _returns(ops, host, waits, ops.place)),
+        np.where(known, done_ns, NEVER),
+        np.where(known, edge, np.int8(BY_NOTHING)),
+    )
 
 
 def _recorded(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
+from nsys_llm.analyses.nvtx.launch_ranges import innermost_rows
 from nsys_llm.analyses.nvtx.range_names import RangeNames
 from nsys_llm.analyses.path.classes import (
     BACK_PRESSURE,
@@ -18,9 +17,17 @@ from nsys_llm.analyses.path.classes import (
     PROFILER,
     SYNC_LATENCY,
 )
-from nsys_llm.analyses.path.stretches import Keys, Stretches, class_of, make_key, split_key
+from nsys_llm.analyses.path.stretches import (
+    CLASS_MASK,
+    EDGE_MASK,
+    Keys,
+    Stretches,
+    class_of,
+    make_key,
+)
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray, starts_inside
+from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.names import step_key
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends
@@ -32,158 +39,141 @@ _DRIVER: Final = {"module_load": MODULE_LOAD, "back_pressure": BACK_PRESSURE}
 NO_RANGE: Final = ""
 
 
-def with_host_parts(
-    stretches: Stretches, trace: RankTrace, host: HostTimeline, calls_from: int
-) -> tuple[Stretches, tuple[str, ...]]:
-    """Split host time where its thread entered or left a range, or other work began.
+@dataclass(frozen=True)
+class _Line:
+    """What a thread did from each of some instants to the next; codes begin before the first.
 
-    Args:
-        stretches: The stretches of a rank.
-        trace: The rank.
-        host: Its calls.
-        calls_from: The first segment of calls; those before it are of operations.
-
-    Returns:
-        The stretches, and the names of ranges that details of `host_no_cuda` stand for.
+    Attributes:
+        at_ns: Shape (instants,), ascending, each once.
+        kept: Shape (instants + 1,), the bits of a key that stay as they are.
+        bits: Shape (instants + 1,), those that are added.
     """
-    of_ops = int(stretches.first[calls_from])
-    if of_ops == stretches.begin_ns.size:
-        return stretches, (NO_RANGE,)
-    calls = Stretches(
-        stretches.begin_ns[of_ops:],
-        stretches.key[of_ops:],
-        stretches.thread[of_ops:],
-        stretches.doubtful[of_ops:],
-        stretches.first[calls_from:] - of_ops,
-        stretches.top_ns[calls_from:],
-    )
-    calls, names = _named(_split(calls, trace, host), trace, host)
-    first = np.concatenate((stretches.first[:calls_from], calls.first + of_ops))
-    whole = Stretches(
-        begin_ns=np.concatenate((stretches.begin_ns[:of_ops], calls.begin_ns)),
-        key=np.concatenate((stretches.key[:of_ops], calls.key)),
-        thread=np.concatenate((stretches.thread[:of_ops], calls.thread)),
-        doubtful=np.concatenate((stretches.doubtful[:of_ops], calls.doubtful)),
-        first=first,
-        top_ns=stretches.top_ns,
-    )
-    return whole, names
+
+    at_ns: IntArray
+    kept: Keys
+    bits: Keys
 
 
-def _split(stretches: Stretches, trace: RankTrace, host: HostTimeline) -> Stretches:
-    """Cut stretches of calls at the instants at which what their threads did changes."""
-    kind = class_of(stretches.key)
-    ends = stretches.ends_ns()
-    pieces_n = np.ones(stretches.begin_ns.size, dtype=np.int64)
-    last = np.zeros(stretches.begin_ns.size, dtype=np.int64)
-    breaks: dict[int, tuple[IntArray, IntArray]] = {}
-    for thread in np.unique(stretches.thread).tolist():
-        breaks[thread] = _breaks(trace, host, thread)
-        for is_free, at in zip((False, True), breaks[thread], strict=True):
-            chosen = (stretches.thread == thread) & ((kind == HOST_NO_CUDA) == is_free)
-            rows = np.flatnonzero(chosen & (kind != SYNC_LATENCY))
-            if at.size and rows.size:
-                low = np.searchsorted(at, stretches.begin_ns[rows], side="right")
-                last[rows] = np.searchsorted(at, ends[rows], side="left")
-                pieces_n[rows] = np.maximum(last[rows] - low, 0) + 1
-    return _cut(stretches, kind, pieces_n, last, breaks)
+class HostParts:
+    """Splits host time of one rank where its thread entered or left a range, or other work began.
 
+    Attributes:
+        names: Of the ranges that details of `host_no_cuda` stand for, of all threads so far.
+    """
 
-def _breaks(trace: RankTrace, host: HostTimeline, thread: int) -> tuple[IntArray, IntArray]:
-    """Return when the profiler's and driver's work begins or ends, and that with ranges too."""
-    spans = [host.profiler, *(work.spans for work in host.driver if work.thread == thread)]
-    work = _distinct(np.concatenate(spans).reshape(-1))
-    events = trace.tables.get("nvtx_events")
-    if events is None or not len(events):
-        return work, work
-    tid = int(host.calls.threads[thread])
-    thread_events = events.take((events["event_type"] == PUSH_POP) & (events["global_tid"] == tid))
-    ends, _ = closed_ends(thread_events["end_ns"], trace.last_end_ns)
-    return work, _distinct(np.concatenate((work, thread_events["start_ns"], ends)))
+    def __init__(self, trace: RankTrace, host: HostTimeline) -> None:
+        self.names = [NO_RANGE]
+        self._place = {NO_RANGE: 0}
+        self._trace, self._host = trace, host
+        self._lines: dict[int, tuple[_Line, _Line]] = {}
+        events = trace.tables.get("nvtx_events")
+        if events is not None:
+            events = events.take(events["event_type"] == PUSH_POP)
+        self._events = events if events is not None and len(events) else None
+
+    def split(self, stretches: Stretches) -> Stretches:
+        """Cut stretches of calls at the instants at which what their threads did changes."""
+        kind = class_of(stretches.key)
+        group, lines = self._groups(stretches, kind)
+        if not lines:
+            return stretches
+        ends, begins = stretches.ends_ns(), stretches.begin_ns
+        pieces_n = np.ones(begins.size, dtype=np.int64)
+        last = np.zeros(begins.size, dtype=np.int64)
+        for code, line in enumerate(lines):
+            rows = np.flatnonzero(group == code)
+            low = np.searchsorted(line.at_ns, begins[rows], side="right")
+            last[rows] = np.maximum(np.searchsorted(line.at_ns, ends[rows], side="left"), low)
+            pieces_n[rows] += last[rows] - low
+        offset = np.concatenate(([0], np.cumsum(pieces_n)))
+        owner = np.repeat(np.arange(pieces_n.size), pieces_n)
+        nth = np.arange(owner.size) - offset[owner]
+        begin, key, upper = begins[owner], stretches.key[owner], nth < pieces_n[owner] - 1
+        for code, line in enumerate(lines):
+            rows = np.flatnonzero((group == code)[owner])
+            place = last[owner[rows]] - nth[rows]
+            key[rows] = (key[rows] & line.kept[place]) | line.bits[place]
+            cut = upper[rows]
+            begin[rows[cut]] = line.at_ns[place[cut] - 1]
+        return Stretches(
+            begin,
+            key,
+            stretches.thread[owner],
+            stretches.doubtful[owner],
+            offset[stretches.first],
+            stretches.top_ns,
+        )
+
+    def _groups(self, stretches: Stretches, kind: IntArray) -> tuple[IntArray, list[_Line]]:
+        """Return which line of a thread splits each stretch, -1 for none, and the lines."""
+        group, lines = np.full(kind.size, -1, dtype=np.int64), list[_Line]()
+        on_host = np.flatnonzero((stretches.thread >= 0) & (kind != SYNC_LATENCY))
+        threads, code = distinct_codes(stretches.thread[on_host].astype(np.int64))
+        of_line = 2 * code + (kind[on_host] == HOST_NO_CUDA)
+        used = np.bincount(of_line, minlength=2 * threads.size) > 0
+        place = np.full(used.size, -1, dtype=np.int64)
+        for index in np.flatnonzero(used).tolist():
+            line = self._of_thread(int(threads[index // 2]))[index % 2]
+            if line.at_ns.size:
+                place[index] = len(lines)
+                lines.append(line)
+        group[on_host] = place[of_line]
+        return group, lines
+
+    def _of_thread(self, thread: int) -> tuple[_Line, _Line]:
+        """Return what a thread did in calls, and outside of any."""
+        if thread not in self._lines:
+            host = self._host
+            spans = [host.profiler, *(work.spans for work in host.driver if work.thread == thread)]
+            work = _distinct(np.concatenate(spans).reshape(-1))
+            in_calls = self._with_work(
+                thread, work, np.full(work.size + 1, -1), np.zeros(work.size + 1, dtype=np.int64)
+            )
+            at_ns, detail = self._ranges(thread, work)
+            free = make_key(HOST_NO_CUDA, 0, detail)
+            outside = self._with_work(thread, at_ns, np.full(at_ns.size + 1, EDGE_MASK), free)
+            self._lines[thread] = in_calls, outside
+        return self._lines[thread]
+
+    def _with_work(self, thread: int, at_ns: IntArray, kept: Keys, bits: Keys) -> _Line:
+        """Return a line with what the driver and the profiler did put in, in place."""
+        for work in self._host.driver:
+            if work.thread == thread:
+                inside = 1 + np.flatnonzero(starts_inside(at_ns, work.spans))
+                kept[inside] &= ~CLASS_MASK
+                bits[inside] = _DRIVER.get(CAUSE_NAMES[work.cause], BACK_PRESSURE)
+        inside = 1 + np.flatnonzero(starts_inside(at_ns, self._host.profiler))
+        kept[inside], bits[inside] = EDGE_MASK, PROFILER
+        return _Line(at_ns, kept, bits)
+
+    def _ranges(self, thread: int, work: IntArray) -> tuple[IntArray, IntArray]:
+        """Return when what a thread did changes, and the innermost range from then on."""
+        events, tid = self._events, int(self._host.calls.threads[thread])
+        if events is None:
+            return work, np.zeros(work.size + 1, dtype=np.int64)
+        events = events.take(events["global_tid"] == tid)
+        starts = events["start_ns"]
+        ends, _ = closed_ends(events["end_ns"], self._trace.last_end_ns)
+        at_ns = _distinct(np.concatenate((work, starts, ends)))
+        row = innermost_rows(np.flatnonzero(ends > starts), starts, ends, at_ns)
+        detail = np.zeros(at_ns.size + 1, dtype=np.int64)
+        known = row >= 0
+        detail[1:][known] = self._codes(events, row[known])
+        return at_ns, detail
+
+    def _codes(self, events: Table, row: IntArray) -> IntArray:
+        """Return the places of the names of ranges, new ones last."""
+        rows, code = distinct_codes(row)
+        range_names = RangeNames.of(events, rows, self._trace.strings)
+        keys = [step_key(text) for text in range_names.texts]
+        for name in keys:
+            if self._place.setdefault(name, len(self.names)) == len(self.names):
+                self.names.append(name)
+        of_text = np.array([self._place[name] for name in keys], dtype=np.int64)
+        return of_text[range_names.code][code] if row.size else row
 
 
 def _distinct(instants: IntArray) -> IntArray:
     """Return instants sorted, each once; np.unique hashes first, which takes far longer."""
     ordered = np.sort(instants)
     return ordered[np.append(ordered[1:] != ordered[:-1], True)[: ordered.size]]
-
-
-def _cut(
-    stretches: Stretches,
-    kind: IntArray,
-    pieces_n: IntArray,
-    last: IntArray,
-    breaks: dict[int, tuple[IntArray, IntArray]],
-) -> Stretches:
-    """Cut stretches at the instants of their threads.
-
-    Args:
-        stretches: The stretches.
-        kind: Shape (stretches,), their classes.
-        pieces_n: Shape (stretches,), in how many pieces.
-        last: Shape (stretches,), one beyond the last instant inside of it.
-        breaks: By thread, see `_breaks`.
-    """
-    if (pieces_n == 1).all():
-        return stretches
-    owner = np.repeat(np.arange(pieces_n.size), pieces_n)
-    offset = np.concatenate(([0], np.cumsum(pieces_n)))
-    nth = np.arange(owner.size) - offset[owner]
-    begin = stretches.begin_ns[owner]
-    upper = np.flatnonzero(nth < pieces_n[owner] - 1)
-    thread, free = stretches.thread[owner[upper]], kind[owner[upper]] == HOST_NO_CUDA
-    for code, both in breaks.items():
-        for is_free, at in zip((False, True), both, strict=True):
-            rows = upper[(thread == code) & (free == is_free)]
-            begin[rows] = at[last[owner[rows]] - 1 - nth[rows]]
-    return Stretches(
-        begin,
-        stretches.key[owner],
-        stretches.thread[owner],
-        stretches.doubtful[owner],
-        offset[stretches.first],
-        stretches.top_ns,
-    )
-
-
-def _named(
-    stretches: Stretches, trace: RankTrace, host: HostTimeline
-) -> tuple[Stretches, tuple[str, ...]]:
-    """Give each piece of host time its class and its range."""
-    on_host = np.flatnonzero((stretches.thread >= 0) & (class_of(stretches.key) != SYNC_LATENCY))
-    kind, edge, new_detail = split_key(stretches.key[on_host])
-    at_ns, thread = stretches.begin_ns[on_host], stretches.thread[on_host]
-    new_kind = kind.copy()
-    free = np.flatnonzero(kind == HOST_NO_CUDA)
-    names, new_detail[free] = _ranges(trace, host, at_ns[free], thread[free])
-    for work in host.driver:
-        inside = (thread == work.thread) & starts_inside(at_ns, work.spans)
-        new_kind[inside] = _DRIVER.get(CAUSE_NAMES[work.cause], BACK_PRESSURE)
-        new_detail[inside & (kind == HOST_NO_CUDA)] = 0
-    inside = starts_inside(at_ns, host.profiler)
-    new_kind[inside], new_detail[inside] = PROFILER, 0
-    key: Keys = stretches.key.copy()
-    key[on_host] = make_key(new_kind, edge, new_detail)
-    return replace(stretches, key=key), names
-
-
-def _ranges(
-    trace: RankTrace, host: HostTimeline, at_ns: IntArray, thread: npt.NDArray[np.int16]
-) -> tuple[tuple[str, ...], IntArray]:
-    """Return names of ranges, and the innermost one of a thread at each instant."""
-    events = trace.tables.get("nvtx_events")
-    nothing = (NO_RANGE,), np.zeros(at_ns.shape, dtype=np.int64)
-    if events is None or not len(events) or not at_ns.size:
-        return nothing
-    events = events.take(events["event_type"] == PUSH_POP)
-    row = innermost_events(events, at_ns, host.calls.threads[thread], trace.last_end_ns)
-    rows, code = distinct_codes(row)
-    known = rows[rows >= 0]
-    range_names = RangeNames.of(events, known, trace.strings)
-    keys = [step_key(text) for text in range_names.texts]
-    names = (NO_RANGE, *sorted(set(keys) - {NO_RANGE}))
-    place = {name: index for index, name in enumerate(names)}
-    of_text = np.array([place[key] for key in keys], dtype=np.int64)
-    of_row = np.zeros(rows.size, dtype=np.int64)
-    of_row[rows >= 0] = of_text[range_names.code] if known.size else 0
-    return names, of_row[code]

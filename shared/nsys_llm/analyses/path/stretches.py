@@ -6,7 +6,6 @@ its predecessor. A stretch is known by its begin, since it ends where the one ab
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -42,8 +41,9 @@ REASONS: Final = (NO_API, OPAQUE_GRAPH, BEFORE_CAPTURE)
 #: Bits of a key: a class, above it an edge, above that a detail.
 _CLASS_BITS: Final = 5
 _EDGE_BITS: Final = 5
-#: So many nodes at a time stay small beside the trace.
-_BLOCK: Final = 1 << 19
+#: Where in a key the class is, and where the edge.
+CLASS_MASK: Final = (1 << _CLASS_BITS) - 1
+EDGE_MASK: Final = ((1 << _EDGE_BITS) - 1) << _CLASS_BITS
 
 Keys = npt.NDArray[np.int64]
 #: Details up to which a key fits into 32 bits.
@@ -95,7 +95,7 @@ def split_key(key: Keys) -> tuple[IntArray, IntArray, IntArray]:
 
 def class_of(key: Keys) -> IntArray:
     """Return the class alone."""
-    return key & ((1 << _CLASS_BITS) - 1)
+    return key & CLASS_MASK
 
 
 def stretches(edges: Edges, segments: Segments, api: IntArray) -> Stretches:
@@ -108,23 +108,39 @@ def stretches(edges: Edges, segments: Segments, api: IntArray) -> Stretches:
     """
     sizes = segments.top - segments.bottom + 1
     first = 2 * np.concatenate(([0], np.cumsum(sizes)))
-    total = int(first[-1])
-    begin, key = np.empty(total, dtype=np.int64), np.empty(total, dtype=_key_type(edges, api))
-    thread, doubtful = np.empty(total, dtype=np.int16), np.empty(total, dtype=bool)
-    top_ns = _natural_ends(edges, segments.top)
-    for low, high in _blocks(sizes):
-        block = slice(int(first[low]), int(first[high]))
-        segment = np.repeat(np.arange(low, high), sizes[low:high])
-        node = segments.top[segment] - (
-            np.arange(segment.size) - (first[segment] - first[low]) // 2
-        )
-        begin[block], key[block], thread[block], inferred = _of_nodes(edges, node, api)
-        crossed: IntArray = np.cumsum(inferred) - inferred
-        at_top: IntArray = crossed[(first[segment] - first[low]) // 2]
-        above: Bools = crossed > at_top
-        doubtful[block] = np.stack((above, above | inferred), axis=1).reshape(-1)
-        begin[block] = _never_forward(begin[block], np.repeat(segment - low, 2), top_ns[low:high])
+    segment = np.repeat(np.arange(sizes.size), sizes)
+    node = segments.top[segment] - (np.arange(segment.size) - first[segment] // 2)
+    begin, key, thread, inferred = _of_nodes(edges, node, api)
+    crossed: IntArray = np.cumsum(inferred) - inferred
+    above: Bools = crossed > crossed[first[segment] // 2]
+    doubtful = np.stack((above, above | inferred), axis=1).reshape(-1)
+    top_ns = natural_ends(edges, segments.top)
+    begin = _never_forward(begin, np.repeat(segment, 2), top_ns)
     return Stretches(begin, key, thread, doubtful, first, top_ns)
+
+
+def bottoms_ns(edges: Edges, segments: Segments) -> IntArray:
+    """Return where segments end, without their stretches; shape (segments,)."""
+    bottom_ns = np.minimum(natural_ends(edges, segments.top), _lags_from(edges, segments.bottom))
+    for starts, low in (
+        (edges.ops.start_ns, 0),
+        (edges.host.calls.start_ns, len(edges.ops)),
+    ):
+        inside = np.flatnonzero((segments.top >= low) & (segments.top < low + starts.size))
+        if inside.size:
+            at = np.stack((segments.bottom[inside], segments.top[inside] + 1), axis=1) - low
+            at = at.reshape(-1)[: -1 if at[-1, 1] == starts.size else None]
+            least = np.minimum.reduceat(starts, at)[::2]
+            bottom_ns[inside] = np.minimum(bottom_ns[inside], least)
+    return bottom_ns
+
+
+def _lags_from(edges: Edges, node: IntArray) -> IntArray:
+    """Return when the way to each node began: at its predecessor's end, or in its call."""
+    begin = natural_ends(edges, edges.before[node].astype(np.int64))
+    inside = np.flatnonzero(np.isin(edges.edge[node], (BY_CALL, CALL_INFERRED)))
+    begin[inside] = edges.ops.start_ns[node[inside]]
+    return begin
 
 
 def _key_type(edges: Edges, api: IntArray) -> type[np.signedinteger[Any]]:
@@ -134,19 +150,7 @@ def _key_type(edges: Edges, api: IntArray) -> type[np.signedinteger[Any]]:
     return np.int32 if most_n < _NARROW else np.int64
 
 
-def _blocks(sizes: IntArray) -> Iterator[tuple[int, int]]:
-    """Cut segments into blocks of about as many nodes."""
-    reached = np.cumsum(sizes)
-    low = 0
-    while low < sizes.size:
-        before = int(reached[low - 1]) if low else 0
-        high = int(np.searchsorted(reached, before + _BLOCK, side="right"))
-        high = max(high, low + 1)
-        yield low, high
-        low = high
-
-
-def _natural_ends(edges: Edges, node: IntArray) -> IntArray:
+def natural_ends(edges: Edges, node: IntArray) -> IntArray:
     """Return when nodes ended; -1 gives `OPEN_NS`."""
     n, m = len(edges.ops), edges.host.calls.row.size
     ends = np.full(node.shape, OPEN_NS)
@@ -168,13 +172,10 @@ def _of_nodes(
     key = np.zeros((node.size, 2), dtype=np.int64)
     thread = np.full((node.size, 2), -1, dtype=np.int16)
     edge = edges.edge[node].astype(np.int64)
-    before = edges.before[node].astype(np.int64)
-    begin[:, 1] = _natural_ends(edges, before)
+    begin[:, 1] = _lags_from(edges, node)
     op = np.flatnonzero(node < n)
     at = node[op]
     begin[op, 0] = edges.ops.start_ns[at]
-    inside = op[np.isin(edge[op], (BY_CALL, CALL_INFERRED))]
-    begin[inside, 1] = begin[inside, 0]
     _, device = distinct_codes(edges.ops.device_ids)
     device = device[edges.ops.stream[at]]
     key[op, 0], key[op, 1] = _op_keys(edges, at, edge[op], device)

@@ -8,11 +8,12 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.analyses.path.blocks import Block
 from nsys_llm.analyses.path.classes import CLASS_NAMES, COMMUNICATION, UNKNOWN
-from nsys_llm.analyses.path.forest import PathForest
 from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.analyses.path.outline import Outline
 from nsys_llm.analyses.path.positions import Positions, crossed
-from nsys_llm.analyses.path.stretches import OPEN_NS
+from nsys_llm.numeric.grouping import runs
 from nsys_llm.numeric.intervals import IntArray
 
 #: So many stretches at a time stay small beside the trace.
@@ -79,14 +80,12 @@ class Charges:
     certain_ns: IntArray
 
 
-def follow(forest: PathForest, walks: Sequence[Walk]) -> Visits:
+def follow(outline: Outline, walks: Sequence[Walk]) -> Visits:
     """Follow walks inside one rank, through communication too."""
-    after, last = forest.next.data, forest.first[1:] - 1
-    bottom_ns = forest.begin_ns[last]
-    bottom = bottom_ns.data
+    after, bottom = outline.segments.next.data, outline.bottom_ns.data
     segments: list[int] = []
     counts: list[int] = []
-    seen = [-1] * len(forest)
+    seen = [-1] * len(outline)
     for place, walk in enumerate(walks):
         segment, until_ns, before_n = walk.segment, walk.until_ns, len(segments)
         # Broken rows may make a circle; no path visits anything twice.
@@ -103,75 +102,80 @@ def follow(forest: PathForest, walks: Sequence[Walk]) -> Visits:
     places = np.arange(len(walks))
     place_of = np.repeat(places, counts_n)
     high_ns = Positions.of(
-        places, counts_n, from_ns, from_ns, forest.top_ns[visited], bottom_ns[visited]
+        places, counts_n, from_ns, from_ns, outline.top_ns[visited], outline.bottom_ns[visited]
     ).high_ns
-    inferred = forest.doubtful[last][visited]
+    inferred = outline.inferred[visited]
     before = crossed(inferred.astype(np.int64), place_of) > inferred
     return Visits(place_of, visited, high_ns, low_ns[place_of], before)
 
 
-def charge(forest: PathForest, visits: Visits, walks: Sequence[Walk]) -> tuple[Charges, Passages]:
-    """Add up what walks charge to each class; what nothing explains is unknown."""
-    classes_n = len(CLASS_NAMES)
-    kinds = np.array([item.kind for item in forest.charges], dtype=np.int64)
-    sums = np.zeros((2, len(walks) * classes_n), dtype=np.int64)
-    passages = []
-    sizes = np.diff(forest.first)[visits.segment]
-    reached = np.cumsum(sizes)
-    low = 0
-    while low < sizes.size:
-        before = int(reached[low - 1]) if low else 0
-        high = max(int(np.searchsorted(reached, before + _BLOCK, side="right")), low + 1)
-        owner = np.repeat(np.arange(low, high), sizes[low:high])
-        at = np.arange(owner.size) - (reached[owner] - sizes[owner] - before)
-        at += forest.first[visits.segment[owner]]
-        begin, end = _clipped(forest, visits, owner, at)
-        kind = kinds[forest.code[at]]
-        doubtful = visits.doubtful[owner] | forest.doubtful[at]
-        code = visits.walk[owner] * classes_n + kind
-        _add(sums[0], code, end - begin)
-        _add(sums[1], code[~doubtful], (end - begin)[~doubtful])
+class Charging:
+    """Adds up what walks charge to each class, block by block; what nothing explains is unknown."""
+
+    def __init__(self, outline: Outline, walks: Sequence[Walk]) -> None:
+        """Follow walks.
+
+        Args:
+            outline: The segments of the rank.
+            walks: Inside of it.
+        """
+        self._member, self._visits = outline.member, follow(outline, walks)
+        self._order = np.argsort(self._visits.segment, kind="stable")
+        self._segment = self._visits.segment[self._order]
+        self._wall_ns = np.array([walk.from_ns - walk.until_ns for walk in walks], dtype=np.int64)
+        self._sums = np.zeros((2, len(walks) * len(CLASS_NAMES)), dtype=np.int64)
+        self._passages: list[IntArray] = []
+
+    def add(self, block: Block) -> None:
+        """Add the stretches of some segments."""
+        within = block.low, block.low + block.parts.top_ns.size
+        low, high = np.searchsorted(self._segment, within).tolist()
+        sizes = np.diff(block.parts.first)[self._segment[low:high] - block.low]
+        for first, last in runs(sizes, _BLOCK):  # walks may visit the same segments
+            self._add(block, self._order[low + first : low + last])
+
+    def _add(self, block: Block, visits: IntArray) -> None:
+        """Add some visits, all of the same block."""
+        of, classes_n = self._visits, len(CLASS_NAMES)
+        segment = of.segment[visits] - block.low
+        first = block.parts.first[segment]
+        sizes = block.parts.first[segment + 1] - first
+        owner = np.repeat(np.arange(sizes.size), sizes)
+        at = np.arange(owner.size) - np.repeat(np.cumsum(sizes) - sizes - first, sizes)
+        begin, end = _clipped(block, at, of.low_ns[visits][owner], of.high_ns[visits][owner])
+        kinds = np.array([charge.kind for charge in block.charges], dtype=np.int64)
+        kind = kinds[block.code[at]]
+        doubtful = of.doubtful[visits][owner] | block.parts.doubtful[at]
+        code = of.walk[visits][owner] * classes_n + kind
+        _add(self._sums[0], code, end - begin)
+        _add(self._sums[1], code[~doubtful], (end - begin)[~doubtful])
         inside = np.flatnonzero((kind == COMMUNICATION) & (end > begin))
-        visit = owner[inside]
-        passages.append(
-            np.column_stack(
-                (
-                    visits.walk[visit],
-                    forest.member[visits.segment[visit]],
-                    begin[inside],
-                    end[inside],
-                    doubtful[inside],
-                )
-            )
-        )
-        low = high
-    time_ns, certain_ns = sums.reshape(2, len(walks), classes_n)
-    wall_ns = np.array([walk.from_ns - walk.until_ns for walk in walks], dtype=np.int64)
-    time_ns[:, UNKNOWN] += wall_ns - time_ns.sum(axis=1)
-    columns = np.concatenate([np.empty((0, 5), dtype=np.int64), *passages])
-    walk, member, start, end, doubt = columns.T
-    return Charges(time_ns, certain_ns), Passages(walk, member, start, end, doubt.astype(bool))
+        visit = visits[owner[inside]]
+        member = self._member[of.segment[visit]]
+        columns = visit, of.walk[visit], member, begin[inside], end[inside], doubtful[inside]
+        self._passages.append(np.column_stack(columns))
+
+    def total(self) -> tuple[Charges, Passages]:
+        """Return the sums, and the time in communication in the order in which walks went."""
+        time_ns, certain_ns = self._sums.reshape(2, self._wall_ns.size, len(CLASS_NAMES))
+        time_ns[:, UNKNOWN] += self._wall_ns - time_ns.sum(axis=1)
+        columns = np.concatenate([np.empty((0, 6), dtype=np.int64), *self._passages])
+        columns = columns[np.argsort(columns[:, 0], kind="stable")]
+        walk, member, start, end, doubt = columns[:, 1:].T
+        return Charges(time_ns, certain_ns), Passages(walk, member, start, end, doubt.astype(bool))
 
 
 def _clipped(
-    forest: PathForest, visits: Visits, owner: IntArray, at: IntArray
+    block: Block, at: IntArray, low_ns: IntArray, high_ns: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Return begin and end of stretches inside the walks that visit them."""
-    low, high = visits.low_ns[owner], visits.high_ns[owner]
-    begin = forest.begin_ns[at]
-    end = np.empty_like(begin)
-    end[1:] = begin[:-1]
-    first = at == forest.first[visits.segment[owner]]
-    end[first] = forest.top_ns[visits.segment[owner[first]]]
-    begin = np.clip(begin, low, np.maximum(high, low))
-    return begin, np.clip(end, begin, np.maximum(high, low))
+    """Return begin and end of stretches inside the walks that visit them, shape (k,) as all."""
+    high_ns = np.maximum(high_ns, low_ns)
+    begin = np.clip(block.parts.begin_ns[at], low_ns, high_ns)
+    return begin, np.clip(block.parts.ends_ns()[at], begin, high_ns)
 
 
 def _add(sums: IntArray, code: IntArray, ns: IntArray) -> None:
     """Add integers up by code; doubles hold them exactly, since a capture is below 2^53 ns."""
-    sums += np.bincount(code, weights=ns, minlength=sums.size).astype(np.int64)
-
-
-def path_end_ns(begin_ns: int) -> int | None:
-    """Return where a stretch begins; None where nothing before it is recorded."""
-    return None if begin_ns == OPEN_NS else begin_ns
+    if code.size:
+        low, high = int(code.min()), int(code.max()) + 1
+        sums[low:high] += np.bincount(code - low, weights=ns).astype(np.int64)

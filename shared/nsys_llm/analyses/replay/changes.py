@@ -103,8 +103,6 @@ def _scaled_host(graph: RankGraph, factor: float) -> Weights | None:
     if len(host.profiler):
         begun = host.calls.start_ns
         busy_ns = covered_ns(begun, host.profiler) - covered_ns(begun - seen.gap, host.profiler)
-    in_call_ns = np.minimum(seen.launch, _latency_ns(graph))
-    shorter = in_call_ns + _times(seen.launch - in_call_ns, factor)
     return replace(
         seen,
         call=_times(seen.call, factor),
@@ -112,8 +110,26 @@ def _scaled_host(graph: RankGraph, factor: float) -> Weights | None:
         unblocked=_times(seen.unblocked, factor),
         wake=_times(seen.wake, factor),
         hand=_times(seen.hand, factor),
-        launch=np.where(graph.in_call, shorter, seen.launch),
+        launch=_launch_lags(graph, factor),
     )
+
+
+def _launch_lags(graph: RankGraph, factor: float) -> IntArray:
+    """Return the way from launches to operations where calls take other times.
+
+    Where in a call the launch was done is not recorded. Usually that is where it returns, or, if
+    the operation began inside of it, the usual latency before; for the least and the most, any
+    instant up to either.
+    """
+    launch, call = graph.observed.launch, graph.observed.call
+    if graph.most is None:
+        in_call_ns = np.minimum(launch, _latency_ns(graph))
+        return np.where(graph.in_call, in_call_ns + _times(launch - in_call_ns, factor), launch)
+    before_ns = call[np.maximum(graph.edges.ops.place, 0)] * (graph.edges.ops.place >= 0)
+    other = np.where(
+        graph.in_call, _times(launch, factor), launch + before_ns - _times(before_ns, factor)
+    )
+    return np.maximum(launch, other) if graph.most else np.minimum(launch, other)
 
 
 def _cheaper_launches(graph: RankGraph, price_ns: int) -> Weights | None:

@@ -75,6 +75,20 @@ class Condenser:
         self._read = ~member  # the end of a member is a node of its own
         doubtful = graph.edges.edge[: len(ops)] > LAST_CERTAIN
         self._doubts: IntArray = np.cumsum(doubtful)
+        self._classes = np.array(CLASS_OF_CAUSE)[graph.edges.host.cause]
+        self._totals: dict[tuple[int, int], IntArray] = {}
+
+    def _total(self, ns: IntArray, classes: npt.NDArray[Any], kind: int) -> IntArray:
+        """Return for how long something of a class went on before each item, and last in all."""
+        key = id(ns), kind
+        if key in self._totals:
+            return self._totals[key]
+        total = np.zeros(ns.size + 1, dtype=np.int64)
+        np.cumsum(np.where(classes == kind, ns, 0), out=total[1:])
+        # Most changes leave most lengths as they were observed.
+        if ns is self.graph.observed.op or ns is self.graph.observed.call:
+            self._totals[key] = total
+        return total
 
     def weights(self, weights: Weights) -> tuple[IntArray, IntArray]:
         """Return the weight of each edge, and of launch edges the operation that it leads through.
@@ -185,7 +199,7 @@ class Condenser:
     def _along_streams(self, code: IntArray, weights: Weights, through: IntArray) -> None:
         """Set the classes of edges between streams' nodes, and of launches, in place."""
         graph, skeleton, inner = self.graph, self.skeleton, self.skeleton.inner
-        ops, calls = graph.edges.ops, graph.edges.host.calls
+        ops = graph.edges.ops
         row, at = self._of(STREAM)
         rows, _ = self._of(LAUNCH)
         upper = np.concatenate((inner[at], inner[skeleton.group_target]))
@@ -193,9 +207,8 @@ class Condenser:
         read = np.concatenate((self._read[inner[at - 1]], np.ones(through.size, dtype=bool)))
         sums = np.zeros((len(CLASS_NAMES), upper.size), dtype=np.int64)
         for kind in np.unique(ops.kind).tolist():
-            kind_ns = np.where(ops.kind == kind, weights.op, 0)
-            total: IntArray = np.cumsum(kind_ns) - kind_ns
-            sums[kind] = total[upper] - total[lower] - kind_ns[lower] * ~read
+            total = self._total(weights.op, ops.kind, kind)
+            sums[kind] = total[upper] - total[lower + ~read]
         lags: IntArray = np.cumsum(weights.stream)
         sums[DEVICE_LATENCY] = lags[upper] - lags[lower]
         launch = sums[:, row.size :]
@@ -206,7 +219,6 @@ class Condenser:
             launch[LAUNCH_LATENCY] += weights.launch[through]
         code[row] = sums[:, : row.size].argmax(axis=0)
         code[rows] = launch.argmax(axis=0)
-        del calls
 
     def _along_threads(self, code: IntArray, weights: Weights) -> None:
         """Set the classes of edges between threads' nodes, in place."""
@@ -216,8 +228,7 @@ class Condenser:
         self._thread_sums(
             sums, weights, skeleton.source[row], graph.waiting, np.zeros(row.size, dtype=bool)
         )
-        classes = np.array(CLASS_OF_CAUSE)[graph.edges.host.cause[graph.waiting]]
-        sums[classes, np.arange(row.size)] += weights.unblocked
+        sums[self._classes[graph.waiting], np.arange(row.size)] += weights.unblocked
         code[row] = sums.argmax(axis=0) if row.size else 0
 
     def _thread_sums(
@@ -229,15 +240,11 @@ class Condenser:
         returned: npt.NDArray[np.bool_],
     ) -> None:
         """Add what threads did between nodes and the begins or returns of calls, in place."""
-        skeleton, host = self.skeleton, self.graph.edges.host
+        skeleton = self.skeleton
         at, is_return = skeleton.at_call[source], skeleton.is_return[source]
-        classes = np.array(CLASS_OF_CAUSE)[host.cause]
-        for kind in np.unique(classes).tolist():
-            kind_ns = np.where(classes == kind, weights.call, 0)
-            total: IntArray = np.cumsum(kind_ns) - kind_ns
-            sums[kind] += (
-                total[call] + kind_ns[call] * returned - total[at] - kind_ns[at] * is_return
-            )
+        for kind in np.unique(self._classes).tolist():
+            total = self._total(weights.call, self._classes, kind)
+            sums[kind] += total[call + returned] - total[at + is_return]
         gaps: IntArray = np.cumsum(weights.gap)
         sums[HOST_NO_CUDA] += gaps[call] - gaps[at]
 

@@ -1,14 +1,22 @@
-"""Longest ways through a graph, for several weights of its edges at once. Pure numpy."""
+"""Longest ways through a graph, for several weights of its edges at once.
+
+The graph of a rank is a chain of tens of thousands of levels, each of a node or two: a second
+exception to "no row loops", beside the walk. Levels of many ranks are wide, and go through numpy.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 
 from nsys_llm.analyses.path.ops import Bools
 from nsys_llm.numeric.intervals import IntArray
+
+#: Edges a level up to which a loop over edges is faster than numpy level by level.
+_NARROW: Final = 8
 
 
 @dataclass(frozen=True)
@@ -38,37 +46,27 @@ def levels(nodes_n: int, source: IntArray, target: IntArray) -> Levels:
         source: Shape (edges,).
         target: Shape (edges,).
     """
-    left = np.bincount(target, minlength=nodes_n)
     by_source = np.argsort(source, kind="stable")
-    out = np.searchsorted(source[by_source], np.arange(nodes_n + 1))
-    targets = target[by_source]
-    ready, parts, sizes = np.flatnonzero(left == 0), [], [0]
-    while ready.size:
-        parts.append(ready)
-        sizes.append(sizes[-1] + ready.size)
-        reached = targets[_ranges(out[ready], out[ready + 1])]
-        if ready.size == 1 and reached.size == 1:  # a chain, the common case of one rank
+    out = np.searchsorted(source[by_source], np.arange(nodes_n + 1)).data
+    targets = target[by_source].data
+    edges_n = np.bincount(target, minlength=nodes_n)
+    found, left = np.flatnonzero(edges_n == 0).tolist(), edges_n.tolist()
+    depth = [0] * nodes_n
+    for node in found:  # which grows: in the order of depths
+        for reached in targets[out[node] : out[node + 1]]:
             left[reached] -= 1
-        else:
-            np.subtract.at(left, reached, 1)
-        ready = reached[left[reached] == 0]
-        if ready.size > 1:
-            ready = np.unique(ready)
-    nodes = np.concatenate([np.empty(0, dtype=np.int64), *parts])
+            if not left[reached]:
+                depth[reached] = depth[node] + 1
+                found.append(reached)
+    nodes = np.sort(np.array(found, dtype=np.int64))
+    depths = np.array(depth, dtype=np.int64)[nodes]
+    nodes = nodes[np.argsort(depths, kind="stable")]
     position = np.full(nodes_n, nodes_n, dtype=np.int64)
     position[nodes] = np.arange(nodes.size)
     edges = np.argsort(position[target], kind="stable")
     first = np.searchsorted(position[target[edges]], np.arange(nodes.size + 1))
-    return Levels(nodes, np.array(sizes), edges, first, nodes.size == nodes_n)
-
-
-def _ranges(low: IntArray, high: IntArray) -> IntArray:
-    """Return all integers of some ranges, one range after the other."""
-    if low.size == 1:
-        return np.arange(int(low[0]), int(high[0]))
-    sizes = high - low
-    ends = np.cumsum(sizes)
-    return np.arange(int(ends[-1])) - np.repeat(ends - sizes - low, sizes)
+    bounds = np.concatenate(([0], np.cumsum(np.bincount(depths))))
+    return Levels(nodes, bounds, edges, first, nodes.size == nodes_n)
 
 
 def longest(
@@ -85,6 +83,9 @@ def longest(
     """
     at_ns = np.empty((base_ns.shape[0], ns.shape[1]), dtype=np.int64)
     at_ns[:] = base_ns if base_ns.ndim == 2 else base_ns[:, None]
+    if clamps is None and order.edges.size <= _NARROW * order.bounds.size:
+        _one_by_one(order, at_ns, source, ns)
+        return at_ns
     bounds, first = order.bounds.tolist(), order.first
     for low, high in pairwise(bounds[1:]):
         edges = order.edges[int(first[low]) : int(first[high])]
@@ -93,6 +94,30 @@ def longest(
             clamps.apply(arrived, edges, first[low:high] - first[low])
         at_ns[order.nodes[low:high]] = np.maximum.reduceat(arrived, first[low:high] - first[low])
     return at_ns
+
+
+def _one_by_one(order: Levels, at_ns: IntArray, source: IntArray, ns: IntArray) -> None:
+    """Set the times of nodes, in place: a loop over pairs of edges to a node.
+
+    The first pair gives a node a time; each further edge is paired with the node as it is.
+    """
+    edges, edges_n = order.edges, np.diff(order.first)
+    node = np.repeat(order.nodes, edges_n)
+    nth = np.arange(edges.size) - np.repeat(order.first[:-1], edges_n)
+    last = np.flatnonzero((nth > 0) | (np.repeat(edges_n, edges_n) == 1))
+    nth, right = nth[last], edges[last]
+    other = edges[last - (nth == 1)]
+    targets, rights = node[last].tolist(), source[right].tolist()
+    lefts = np.where(nth > 1, node[last], source[other]).tolist()
+    for column in range(ns.shape[1]):
+        left_ns = np.where(nth > 1, 0, ns[other, column]).tolist()
+        times = at_ns[:, column].tolist()
+        for target, left, add_ns, one, more_ns in zip(
+            targets, lefts, left_ns, rights, ns[right, column].tolist(), strict=True
+        ):
+            way_ns, other_ns = times[left] + add_ns, times[one] + more_ns
+            times[target] = way_ns if way_ns > other_ns else other_ns
+        at_ns[:, column] = times
 
 
 @dataclass(frozen=True)

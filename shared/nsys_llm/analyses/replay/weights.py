@@ -32,8 +32,10 @@ _LONG_AGO_TIMES: Final = 2
 #: Lags that no operation shows: of a launch, and of a stream; 5 % of all on H100s are shorter.
 _LAUNCH_LAG_NS: Final = 2_000
 _STREAM_LAG_NS: Final = 1_000
-#: Up to this the lag of a stream needs no further explanation, as in `nsys_llm.analyses.path.lags`.
+#: Lags up to this, and up to so many times the usual one, need no further explanation, as in
+#: `nsys_llm.analyses.path.lags`.
 UNEXPLAINED_NS: Final = 3_000
+_UNEXPLAINED_TIMES: Final = 3
 #: What a call takes that waits for nothing, where none did. Ours.
 _OWN_NS: Final = 3_000
 _NEVER: Final = -(1 << 60)
@@ -83,6 +85,7 @@ class RankGraph:
         in_call: Shape (operations,), whether it began inside of its launch.
         observed: Weights that give the run back.
         usual: The same with every lag at the median of its kind.
+        most: Whether what no profile shows is at the most in `observed`; None where it is as usual.
     """
 
     edges: Edges
@@ -94,13 +97,14 @@ class RankGraph:
     in_call: Bools
     observed: Weights
     usual: Weights
+    most: bool | None = None
 
     def with_unseen_lags(self, *, most: bool) -> RankGraph:
         """Return the graph with lags that held nothing back at the least or the most of their kind.
 
-        How long these are is not recorded; those that held something back stay as observed. Of a
-        kind that no operation shows it is nothing at least, and at most what was observed; of a
-        stream no more than what needs no further explanation.
+        How long these are is not recorded; those that held something back stay as observed. They
+        are nothing at least. At most they are as observed, and no longer than any that is shown or
+        needs no further explanation; of a kind of launches that none shows, as observed.
         """
         edges, links, follows = self.edges, self.links, self.follows
         if not len(edges.ops):
@@ -111,7 +115,7 @@ class RankGraph:
         bound = _usual_lags(edges, links, follows, self.in_call, seen, pick)
         used = _used_lags(edges, links, follows, seen, usual, bound)
         lags = replace(self.observed, launch=used.launch, stream=used.stream, link=used.link)
-        return replace(self, observed=lags)
+        return replace(self, observed=lags, most=most)
 
 
 def rank_graph(edges: Edges) -> RankGraph:
@@ -168,8 +172,12 @@ class _Pick:
 
 
 _MEDIAN: Final = _Pick(lower_median)
-_SMALLEST: Final = _Pick(lambda lag: int(lag.min()), 0, 0)
-_LARGEST: Final = _Pick(lambda lag: int(lag.max()), 1 << 60, UNEXPLAINED_NS)
+_SMALLEST: Final = _Pick(lambda _: 0, 0, 0)
+_LARGEST: Final = _Pick(
+    lambda lag: max(int(lag.max()), _UNEXPLAINED_TIMES * lower_median(lag), UNEXPLAINED_NS),
+    1 << 60,
+    UNEXPLAINED_NS,
+)
 
 
 def _medians(
@@ -223,7 +231,8 @@ def _usual_lags(
     """Return the medians of lags where nothing else can have mattered, or the least or the most.
 
     Of a launch, where the stream had ended before the call began; of a stream, where the launch was
-    done long before the operation ahead ended.
+    done long before the operation ahead ended: it had returned, since where in a call it is done is
+    not recorded.
     """
     ops, calls = edges.ops, edges.host.calls
     if not len(ops):
@@ -247,7 +256,7 @@ def _usual_lags(
             shown = _medians(seen.launch[sure], kind[sure], kinds_n, default_ns, pick, apart=inside)
             picked[rows] = shown[kind[rows]]
             least_ns = int(usual.min()) if sure.any() else least_ns
-    queued = follows & plain & known & (seen.stream >= 0)
+    queued = follows & plain & known & ~in_call & (seen.stream >= 0)
     queued &= ops.start_ns - seen.launch + _LONG_AGO_TIMES * launch <= ahead_ns
     single = seen.stream[queued & ~ops.node]
     default_ns = _STREAM_LAG_NS if pick.stream_ns is None else pick.stream_ns

@@ -1,0 +1,113 @@
+"""The segments of all paths of one rank, without what their time is charged to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.path.classes import COMMUNICATION, LAST_CERTAIN
+from nsys_llm.analyses.path.edges import Edges
+from nsys_llm.analyses.path.ops import Bools, PathOps
+from nsys_llm.analyses.path.stretches import OPEN_NS, bottoms_ns, natural_ends
+from nsys_llm.analyses.path.walk import Segments, segments
+from nsys_llm.numeric.intervals import IntArray, covered_ns
+from nsys_llm.trace.rank_trace import RankTrace
+
+#: Communication operations of a rank at which paths may go on in other ranks, its earliest: as many
+#: as are matched, see `nsys_llm.analyses.collectives.lanes`.
+MOST_MEMBERS: Final = 200_000
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The segments of one rank; arrays of shape (segments,), the profile's clock.
+
+    Attributes:
+        segments: Their nodes.
+        top_ns: When the first stretch of each ends.
+        bottom_ns: When its last one begins; `OPEN_NS` at the end of a path.
+        inferred: Whether it has an inferred edge.
+        idle_ns: How much of its time no device of the rank ran anything; 0 where it ends a path.
+        member: The communication operation that it is; -1 for none.
+        member_segment: Shape (members,), the segment of each communication operation.
+        member_start_ns: Shape (members,).
+        member_end_ns: Likewise.
+        member_device: Shape (members,), CUDA device id.
+        member_step: Shape (members,), the step that launched it; -1 for none.
+    """
+
+    segments: Segments
+    top_ns: IntArray
+    bottom_ns: IntArray
+    inferred: Bools
+    idle_ns: IntArray
+    member: IntArray
+    member_segment: IntArray
+    member_start_ns: IntArray
+    member_end_ns: IntArray
+    member_device: IntArray
+    member_step: IntArray
+
+    def __len__(self) -> int:
+        return self.top_ns.size
+
+    @classmethod
+    def of(
+        cls, trace: RankTrace, edges: Edges, tails: IntArray, op_step: IntArray
+    ) -> tuple[Outline, IntArray]:
+        """Return the paths of a rank from the ends of its steps and from its communication.
+
+        Args:
+            trace: The rank.
+            edges: What its operations and calls waited for.
+            tails: Shape (k,), the operations that end windows; -1 for none.
+            op_step: Shape (operations,), the step that launched each; -1 for none.
+
+        Returns:
+            The paths, and shape (k,): the segment that begins with each of the tails, -1 for none.
+        """
+        ops = edges.ops
+        members = member_ops(ops)
+        parts = segments(edges, np.concatenate((members, tails[tails >= 0])).tolist())
+        top_ns, bottom_ns = natural_ends(edges, parts.top), bottoms_ns(edges, parts)
+        segment_of = np.searchsorted(parts.top, members)
+        member = np.full(parts.top.size, -1, dtype=np.int64)
+        member[segment_of] = np.arange(members.size)
+        outline = cls(
+            segments=parts,
+            top_ns=top_ns,
+            bottom_ns=bottom_ns,
+            inferred=_inferred(edges, parts),
+            idle_ns=_idle_ns(trace, top_ns, bottom_ns),
+            member=member,
+            member_segment=segment_of,
+            member_start_ns=ops.start_ns[members],
+            member_end_ns=ops.end_ns[members],
+            member_device=ops.device_ids[ops.stream[members]],
+            member_step=op_step[members],
+        )
+        at = np.searchsorted(parts.top, np.maximum(tails, 0))
+        return outline, np.where(tails >= 0, at, -1)
+
+
+def member_ops(ops: PathOps) -> IntArray:
+    """Return the operations at which paths may go on in other ranks, by start."""
+    members = np.flatnonzero(ops.kind == COMMUNICATION)
+    return members[np.argsort(ops.start_ns[members], kind="stable")][:MOST_MEMBERS]
+
+
+def _inferred(edges: Edges, parts: Segments) -> Bools:
+    """Return which segments have an inferred edge."""
+    nodes = np.flatnonzero(edges.edge > LAST_CERTAIN)
+    until = np.searchsorted(nodes, parts.top, side="right")
+    return np.asarray(until > np.searchsorted(nodes, parts.bottom, side="left"))
+
+
+def _idle_ns(trace: RankTrace, top_ns: IntArray, bottom_ns: IntArray) -> IntArray:
+    """Return for each segment how much of its time no device ran anything."""
+    bottom_ns = np.where(bottom_ns == OPEN_NS, top_ns, bottom_ns)
+    busy = trace.gpu_busy
+    busy_ns = covered_ns(top_ns, busy) - covered_ns(bottom_ns, busy)
+    return top_ns - bottom_ns - busy_ns
