@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -65,3 +67,14 @@ def test_columns_of_a_frame_are_taken_by_position():
     series = pd.Series([3, 1, 2], index=[7, 8, 9])
     assert sorted_columns({"x": series, "y": ["c", "a", "b"]}, "x")["y"] == ["a", "b", "c"]
     assert list(sorted_columns({"x": series}, "x")["x"]) == [1, 2, 3]
+
+
+def test_a_long_name_among_many_takes_no_more_than_its_own_room():
+    names = ["b" * 1_000_000, *map(str, range(1_000))]
+    tracemalloc.start()
+    try:
+        ordered = sorted_columns({"name": names}, "-name")["name"]
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert ordered == sorted(names, reverse=True)

@@ -71,8 +71,10 @@ def sorted_columns(columns: Mapping[str, Any], *by: str) -> Columns:
 
 def _sort_key(values: Any, descending: bool) -> IntArray:
     """Return integers that sort as the values do."""
-    null = np.asarray(pd.isna(values))
-    plain = np.asarray(values, dtype=object)[~null] if null.any() else np.asarray(values)
+    # numpy would give every text of a list the room of the longest.
+    given = np.array(values, dtype=object) if isinstance(values, list) else values
+    null = np.asarray(pd.isna(given))
+    plain = np.asarray(given, dtype=object)[~null] if null.any() else np.asarray(given)
     if plain.dtype.kind not in "iufb":
         plain = plain.astype(object)
     _, code = np.unique(plain, return_inverse=True)
