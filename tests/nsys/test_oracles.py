@@ -35,7 +35,7 @@ H100 = [
     "h100_mfu_ranks/after/rank0",
     "h100_mfu_ranks/after/rank1",
 ]
-#: Kernels of one stream and of several, of one rank and of both in one file.
+#: Kernels of one stream, and of several.
 IN_CI = [A100[0], H100[2]]
 FORMS = {"cuda_gpu_kern_sum": [], "cuda_gpu_kern_sum:base": ["--base"]}
 FORMS["cuda_gpu_kern_sum:mangled"] = ["--mangled"]
