@@ -12,7 +12,7 @@ N = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned
 MAIN, WORKER = 100, 190
 
 
-def write_ranks(folder, held_ns, *, asleep_ns=None, steps_n=30, first=True):
+def write_ranks(folder, held_ns, *, asleep_ns=None, steps_n=30, first=True, early_ns=(0, 0)):
     """Write two ranks that compute and then meet, each at its own pace.
 
     Args:
@@ -21,13 +21,25 @@ def write_ranks(folder, held_ns, *, asleep_ns=None, steps_n=30, first=True):
         asleep_ns: Likewise, for how long its host is in no CUDA call while a flush goes on.
         steps_n: How many.
         first: Whether there is work before all, so that the first pause lies between operations.
+        early_ns: For each rank, for how long a flush holds a call long before its first work,
+            which all ranks begin together.
     """
     folder.mkdir()
     asleep_ns = np.zeros((2, steps_n), dtype=int) if asleep_ns is None else asleep_ns
-    begins = [1_000 * US]
+    begins = [1_000 * US + max(early_ns)]
     traces = [TraceBuilder().process(pid=MAIN, name="python") for _ in range(2)]
     for trace in traces if first else ():
         trace.kernel("first", start_ns=900 * US, end_ns=901 * US, launch=(890 * US, 895 * US))
+    for trace, early in zip(traces, early_ns, strict=True):
+        if early:
+            trace.api("cudaMalloc_v3020", start_ns=50 * US, end_ns=110 * US + early)
+            trace.overhead(
+                "CUPTI Buffer flush",
+                start_ns=100 * US,
+                end_ns=100 * US + early,
+                overhead_type=3,
+                tid=WORKER,
+            )
     for step in range(steps_n):
         begin = begins[-1]
         starts = []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from nsys_llm.view.text import (
     NOT_KNOWN,
     cleaned,
+    first_sentence,
     format_bytes,
     format_count,
     format_instant,
@@ -20,6 +21,7 @@ from nsys_llm.view.text import (
     format_percent,
     format_value,
     quoted,
+    sentences,
     shortened,
     told_apart,
 )
@@ -104,6 +106,28 @@ def test_a_shown_time_is_within_half_a_percent_of_the_true_one(value_ns):
     number, unit = format_ns(value_ns).replace(",", "").split()
     scale = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}[unit]
     assert float(number) * scale == pytest.approx(value_ns, rel=0.0051)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("It is idle. It waits.", ["It is idle.", "It waits."]),
+        (
+            "It takes 1.5 ms. `gemm` runs. Then. not",
+            ["It takes 1.5 ms.", "`gemm` runs.", "Then. not"],
+        ),
+        ("In `step. Run. It` is 1 ms. It ends.", ["In `step. Run. It` is 1 ms.", "It ends."]),
+        ("Eager vs. CUDA graphs. Both run.", ["Eager vs. CUDA graphs.", "Both run."]),
+        ("Eager vs. `graph. B`. Both run.", ["Eager vs. `graph. B`.", "Both run."]),
+        # A word that only ends in these letters; and a lone backtick quotes nothing.
+        ("It names canvs. It ` ends. So.", ["It names canvs.", "It ` ends.", "So."]),
+        ("No end", ["No end"]),
+        ("", [""]),
+    ],
+)
+def test_a_sentence_ends_at_a_full_stop_of_prose(text, parts):
+    assert sentences(text) == parts
+    assert first_sentence(text) == parts[0]
 
 
 def test_a_name_in_prose_is_in_backticks_on_one_line():

@@ -41,8 +41,8 @@ def _profiler(tables: Tables) -> list[Finding]:
         evidence += cells("gaps", gap, (*_GPU, "start_ns"), ("profiler_overhead_ns", "duration_ns"))
     return [
         RULES["profiler_in_gaps"].finding(
-            details=f"{format_ns(row['overhead_ns'])} on rank {row['rank']}, neither busy nor "
-            f"idle.{longest}",
+            details=f"{format_ns(row['overhead_ns'])} on rank {row['rank']}, counted neither as "
+            f"busy nor as idle.{longest}",
             fields={"share": format_percent(share), "rank": row["rank"]},
             evidence=evidence,
             numbers={"share_pct": share},

@@ -51,7 +51,7 @@ RULES: Final = rules_by_id(
         "profiler_in_gaps",
         kind=CAPTURE,
         scope="device",
-        title="The profiler takes {share} of rank {rank}'s time while its GPU is idle",
+        title="The profiler takes {share} of rank {rank}'s time, with nothing on its GPU",
         threshold=f"from {PROFILER_PCT:g} % of the time of a GPU",
         source=OURS,
         recommendation="Leave these gaps out of comparisons. A shorter capture, or a larger "

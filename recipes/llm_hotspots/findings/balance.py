@@ -89,7 +89,7 @@ def _exposed_communication(
     if most is None or not exposed_ns[most]:
         return
     rank, device = gpu = min(exposed_ns, key=exposed_ns.__getitem__) if coupled else most
-    row = next(row for row in overlap if (row["rank"], row["device_id"]) == gpu)
+    row = _row_of(overlap, gpu)
     numbers, gain = Numbers(), walls.gain(*gpu, exposed_ns[gpu], (COMMUNICATES,))
     waits = "Waiting for other ranks is part of it."
     if coupled and most != gpu:
@@ -118,7 +118,7 @@ def _late_rank(ranks: Ranks, overlap: Sequence[Record]) -> Iterator[Finding]:
     """Return the finding on the rank with the least time in collectives.
 
     The time is that of the GPU which waits longest; what the profiler held the late rank for is
-    not the program's, nor what it held that rank for before its first operation, beyond the other.
+    not the program's, nor what it made that rank late to the first collective.
     """
     row = _communication(ranks.imbalance)
     if row is None:
@@ -132,9 +132,9 @@ def _late_rank(ranks: Ranks, overlap: Sequence[Record]) -> Iterator[Finding]:
     exposed_ns = _exposed_ns(ranks.walls)
     rank, device = waiting = max(exposed_ns, key=exposed_ns.__getitem__)
     last = next(gpu for gpu in exposed_ns if gpu[0] == late)
-    held_ns = ranks.walls.class_ns(*last, PROFILER) + _held_first_ns(ranks, late, rank)
+    held_ns = ranks.walls.class_ns(*last, PROFILER) + _held_first_ns(ranks, overlap, last, waiting)
     numbers, host = Numbers(), on_host(row["least_host"])
-    place = next(item for item in overlap if (item["rank"], item["device_id"]) == waiting)
+    place = _row_of(overlap, waiting)
     yield RULES["late_rank"].finding(
         gain=ranks.walls.gain(
             *waiting,
@@ -159,10 +159,28 @@ def _late_rank(ranks: Ranks, overlap: Sequence[Record]) -> Iterator[Finding]:
     )
 
 
-def _held_first_ns(ranks: Ranks, late: int, waiting: int) -> int:
-    """Return for how long the profiler held one rank more than another before all of its work."""
+def _held_first_ns(
+    ranks: Ranks, overlap: Sequence[Record], late: tuple[int, int], waiting: tuple[int, int]
+) -> int:
+    """Return for how long the profiler held a rank before all of its work so that another waited.
+
+    What it held the late rank for beyond the other, as far as the other waited for it in the first
+    collective: a flush in the start-up makes nobody late if the ranks meet on the host after it.
+
+    Args:
+        ranks: All.
+        overlap: Rows of the table.
+        late: Rank and device of the one that came last.
+        waiting: That of the one that waited.
+    """
     held = {process["rank"]: process["held_first_ns"] for process in ranks.processes}
-    return max(int(held[late] - held[waiting]), 0)
+    first = [_row_of(overlap, gpu)["first_exposed_ns"] for gpu in (waiting, late)]
+    return max(int(min(held[late[0]] - held[waiting[0]], first[0] - first[1])), 0)
+
+
+def _row_of(overlap: Sequence[Record], gpu: tuple[int, int]) -> Record:
+    """Return the row of a rank's device."""
+    return next(row for row in overlap if (row["rank"], row["device_id"]) == gpu)
 
 
 def _exposed_ns(walls: Walls) -> dict[tuple[int, int], int]:

@@ -37,6 +37,7 @@ def overlap_columns(rows: Iterable[tuple[Rank, tuple[DeviceOverlap, ...]]]) -> C
         "exposed_busy_pct": percent(exposed, busy),
         "exposed_start_ns": [_bound(device, 0) for _, device in rank_devices],
         "exposed_end_ns": [_bound(device, 1) for _, device in rank_devices],
+        "first_exposed_ns": [device.first_exposed_ns for _, device in rank_devices],
     }
 
 

@@ -11,10 +11,11 @@ from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, answer_lines, fitted_parts, plain, wrapped
 from nsys_llm.view.text import (
-    NEXT_SENTENCE,
     counted,
+    first_sentence,
     format_percent,
     quoted,
+    sentences,
     shortened,
     spans,
 )
@@ -97,7 +98,7 @@ def _fitted(
 ) -> list[str]:
     """Return as many opportunities as fit; where there is room, in two lines each, and advice."""
     shown = list(zip(findings[:MOST_SHOWN], heads, strict=False))
-    advice = _sentences(f"first: {plain(findings[0].recommendation)}", width)
+    advice = _sentences(f"first: {findings[0].recommendation}", width)
     for each_n, below in ((_MOST_LINES["item"], advice), (1, advice), (1, [])):
         items = [_item_lines(finding, head, width, each_n) for finding, head in shown]
         more = _more(len(findings) - len(items))
@@ -131,12 +132,12 @@ def _more(more_n: int) -> list[str]:
 
 def _sentences(text: str, width: int) -> list[str]:
     """Return the first sentences of an advice, as many whole ones as fit into its lines."""
-    parts = NEXT_SENTENCE.split(text)
+    parts = [plain(part) for part in sentences(text)]
     for parts_n in range(len(parts), 0, -1):
         lines = wrapped(" ".join(parts[:parts_n]), width, "   ")
         if len(lines) <= _MOST_LINES["advice"]:
             return lines
-    return wrapped(text, width, "   ", most=_MOST_LINES["advice"])
+    return wrapped(" ".join(parts), width, "   ", most=_MOST_LINES["advice"])
 
 
 def _trust(report: Report, screen: Screen, width: int) -> list[str]:
@@ -144,7 +145,7 @@ def _trust(report: Report, screen: Screen, width: int) -> list[str]:
     notes = [*report.caveats, *(remark.title for remark in report.remarks), *report.unrecorded]
     if not notes:
         return []
-    first = plain(screen.trust or NEXT_SENTENCE.split(notes[0])[0]).rstrip(".")
+    first = plain(screen.trust or first_sentence(notes[0])).rstrip(".")
     more = f" ({counted(len(notes) - 1, 'more note')} in the report)" if len(notes) > 1 else ""
     words, cut = first.split(" "), ""
     while True:

@@ -28,8 +28,8 @@ _FIGURES: Final = 3
 _UNPRINTABLE: Final = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]+"
 )
-#: What stands between two sentences; no number and no name has a blank after its full stop.
-NEXT_SENTENCE: Final = re.compile(r"(?<=\.)\s+(?=[A-Z`])")
+#: A name in backticks, or, as a group, what stands between two sentences.
+_NAME_OR_NEXT: Final = re.compile(r"`[^`]*`|(?<=\.)(?<!\bvs\.)(\s+)(?=[A-Z`])")
 #: Ratios from which on a change is a factor.
 _TIMES: Final = 3.0
 
@@ -139,7 +139,16 @@ def spans(prose: str) -> list[tuple[bool, str]]:
 
 def first_sentence(text: str) -> str:
     """Return a text up to the first full stop that a new sentence follows."""
-    return NEXT_SENTENCE.split(cleaned(text), maxsplit=1)[0]
+    return sentences(text)[0]
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a text, at least one; none ends inside of a name or after `vs.`."""
+    text = cleaned(text)
+    between = [match.span() for match in _NAME_OR_NEXT.finditer(text) if match[1]]
+    starts = [0, *(end for _, end in between)]
+    ends = [*(start for start, _ in between), len(text)]
+    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def shortened(name: str, length: int = 60) -> str:

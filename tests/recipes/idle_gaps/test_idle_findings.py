@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from quick_run import quick
 from results import rows, tables_of
 
 from nsys_llm.recipes.idle_gaps.findings.answer import answer, findings
@@ -79,6 +80,18 @@ def test_the_profiler_s_flush_is_taken_out_and_no_idle_time(tables):
     assert flushed[flushed > 0].tolist() == [120 * US] * 4
     # 0.08 % of the time: the wall split has it, and no remark is worth it.
     assert not of_rule(tables, "profiler_in_gaps")
+
+
+def test_what_the_profiler_takes_is_not_called_idle(tmp_path):
+    trace = TraceBuilder()
+    for start in (1, 16):
+        launch = (start * MS - 9 * US, start * MS - 4 * US)
+        trace.kernel("gemm", start_ns=start * MS, duration_ns=10 * MS, launch=launch)
+    trace.overhead("CUPTI Buffer flush", start_ns=12 * MS, duration_ns=3 * MS, overhead_type=3)
+    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
+    (finding,) = of_rule(quick("idle_gaps", path), "profiler_in_gaps")
+    assert finding.title == "The profiler takes 12.0 % of rank 0's time, with nothing on its GPU"
+    assert finding.details.startswith("3 ms on rank 0, counted neither as busy nor as idle. ")
 
 
 def test_the_schedule_between_steps_is_the_host_s(tables):

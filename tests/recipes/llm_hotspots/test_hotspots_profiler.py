@@ -126,3 +126,21 @@ def test_flushes_that_hold_all_ranks_before_their_first_work_excuse_none(tmp_pat
     found = quick("llm_hotspots", folder)["findings"].set_index("rule")
     assert found.loc["late_rank", "culprit"] == "rank:1"
     assert found.loc["late_rank", "gain_ns"] == pytest.approx(3_000 * US, rel=0.01)
+
+
+@pytest.mark.parametrize("early_ns", [0, 5_000 * US, 20_000 * US])
+def test_a_flush_that_made_nobody_late_excuses_no_straggler(tmp_path, early_ns):
+    late_ns = np.zeros((2, 30), dtype=int)
+    late_ns[1] = 300 * US
+    folder = write_ranks(tmp_path / "ranks", late_ns, first=False, early_ns=(0, early_ns))
+    with sqlite3.connect(folder / "rank1.sqlite") as profile:
+        # The ranks begin together: from there on, it is the host of rank 1 that is late.
+        profile.execute("DELETE FROM PROFILER_OVERHEAD WHERE start >= ?", (1_000 * US + early_ns,))
+    tables = quick("llm_hotspots", folder)
+    assert tables["processes"]["held_first_ns"].tolist() == [0, early_ns]
+    assert tables["overlap"]["first_exposed_ns"].tolist() == [400 * US, 100 * US]
+    found = tables["findings"].set_index("rule")
+    assert found.loc["late_rank", "culprit"] == "rank:1"
+    # At most what rank 0 waits in the first collective may be the flush's.
+    counted_n = 29 if early_ns else 30
+    assert found.loc["late_rank", "gain_ns"] == counted_n * 300 * US
