@@ -118,7 +118,8 @@ def _late_rank(ranks: Ranks, overlap: Sequence[Record]) -> Iterator[Finding]:
     """Return the finding on the rank with the least time in collectives.
 
     The time is that of the GPU which waits longest; what the profiler held the late rank for is
-    not the program's, nor what it made that rank late to the first collective.
+    not the program's, nor what it made that rank late to the first collective. Where that is most
+    of why the rank is late, the rest is what follows from it.
     """
     row = _communication(ranks.imbalance)
     if row is None:
@@ -133,12 +134,13 @@ def _late_rank(ranks: Ranks, overlap: Sequence[Record]) -> Iterator[Finding]:
     rank, device = waiting = max(exposed_ns, key=exposed_ns.__getitem__)
     last = next(gpu for gpu in exposed_ns if gpu[0] == late)
     held_ns = ranks.walls.class_ns(*last, PROFILER) + _held_first_ns(ranks, overlap, last, waiting)
+    late_ns = exposed_ns[waiting] - exposed_ns[last] - held_ns
     numbers, host = Numbers(), on_host(row["least_host"])
     place = _row_of(overlap, waiting)
     yield RULES["late_rank"].finding(
         gain=ranks.walls.gain(
             *waiting,
-            exposed_ns[waiting] - exposed_ns[last] - held_ns,
+            late_ns if late_ns > held_ns else 0,
             (COMMUNICATES,),
             basis="idle",
             is_bound=False,
