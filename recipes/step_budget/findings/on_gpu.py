@@ -10,7 +10,7 @@ from nsys_llm.report.gains import Gain
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE, TRANSFER
 
-from .replays import step_unit, steps_gained, steps_in
+from .replays import cut_steps_ns, step_unit, steps_gained, steps_in
 
 #: Communication that is not known to be transfer, beside the classes of a GPU.
 _WAITED: Final = "waited"
@@ -18,13 +18,23 @@ _WAITED: Final = "waited"
 
 @dataclass(frozen=True)
 class Gpu:
-    """The GPU whose time a finding is about: that of the rank with most of the path."""
+    """The GPU whose time a finding is about.
+
+    Attributes:
+        rank: Its rank.
+        file: Label of the rank.
+        device_id: CUDA device id.
+        times_ns: Time by class of the wall split, and that of waits.
+        span_ns: From its first operation to its last one.
+        cut_ns: Time in steps that the capture cuts.
+    """
 
     rank: int
     file: str
     device_id: int
     times_ns: dict[str, int]
     span_ns: int
+    cut_ns: int
 
 
 def critical_file(tables: Tables, rows: Sequence[Record]) -> str:
@@ -47,7 +57,8 @@ def gpu_of_file(tables: Tables, file: str) -> Gpu:
             times[name] = times.get(name, 0) + row["time_ns"]
             if name == COMMUNICATION and row["detail"] != TRANSFER:
                 times[_WAITED] = times.get(_WAITED, 0) + row["time_ns"]
-    return Gpu(first["rank"], file, first["device_id"], times, first["span_ns"])
+    cut_ns = cut_steps_ns(file, first["device_id"], tables)
+    return Gpu(first["rank"], file, first["device_id"], times, first["span_ns"], cut_ns)
 
 
 def gain_on(
@@ -71,7 +82,7 @@ def gain_on(
 
     has_steps = bool(tables["rank_edges"]["step_unit"].notna().any())
     # Without steps the run is one.
-    steps_n = steps_gained(gpu.span_ns, tables) if has_steps else n
+    steps_n = steps_gained(gpu.span_ns, gpu.cut_ns, tables) if has_steps else n
 
     def won_ns(step_ns: float) -> int:
         return max(min(round(step_ns * steps_n), most_ns), 0)
