@@ -8,12 +8,14 @@ from typing import Final
 
 from nsys_llm.report.gains import Gain
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE, TRANSFER
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE, PROFILER, TRANSFER
 
 from .replays import cut_steps_ns, step_unit, steps_gained, steps_in
 
 #: Communication that is not known to be transfer, beside the classes of a GPU.
 _WAITED: Final = "waited"
+#: Classes in which a GPU does nothing.
+_NO_WORK: Final = (IDLE, PROFILER)
 
 
 @dataclass(frozen=True)
@@ -46,10 +48,16 @@ def critical_file(tables: Tables, rows: Sequence[Record]) -> str:
 
 
 def gpu_of_file(tables: Tables, file: str) -> Gpu:
-    """Return a rank's first device."""
+    """Return the device of a rank with most of its work; of several, the first.
+
+    Others may hold no more than a context, or a fill.
+    """
     wall = tables["wall"]
-    rank_rows = records(wall[wall["file"] == file])
-    first = rank_rows[0]
+    rank_wall = wall[wall["file"] == file]
+    work_ns = rank_wall["time_ns"].where(~rank_wall["wall_class"].isin(_NO_WORK), 0)
+    busiest = work_ns.groupby(rank_wall["device_id"]).sum().idxmax()
+    rank_rows = records(rank_wall)
+    first = next(row for row in rank_rows if row["device_id"] == busiest)
     times: dict[str, int] = {}
     for row in rank_rows:
         if row["device_id"] == first["device_id"]:
