@@ -103,6 +103,7 @@ class RankBudget:
     Attributes:
         step: What its steps are; None where none are found, and everything is one.
         mark: Why each step is in no statistic, as far as the rank tells; "" otherwise.
+        begins_in_step: Whether the capture begins in a step, which is not among its steps.
         devices: Sorted by id; those without an operation that the filters leave are left out.
         forest: Its paths.
         lanes: Its communication kernels, see `nsys_llm.analyses.collectives.lanes`.
@@ -116,6 +117,7 @@ class RankBudget:
 
     step: StepKind | None
     mark: tuple[str, ...]
+    begins_in_step: bool
     devices: tuple[DeviceBudget, ...]
     forest: PathForest
     lanes: tuple[LaneRows, ...]

@@ -2,7 +2,9 @@
 
 Two findings are the same opportunity if they name the same culprit, or if both are about the same
 cause on the same GPU and more than half of the shorter one's window lies in the other's. The gain
-is that of the largest finding: gains of one thing seen by several recipes do not add up.
+is that of the largest finding: gains of one thing seen by several recipes do not add up. Of a rank
+that is late, an estimate that is larger than the bound of its path does not count, unless that
+bound is of whole steps only, in a longer span.
 
 That a GPU idles in a phase tells where, and not why: where a finding names a cause of idle time on
 the same rank, it is part of the largest such, whose gain stands, as it is the cause that goes away.
@@ -49,6 +51,8 @@ _OTHERS: Final = "other_ranks_median_ns"
 #: Number of a finding on a wait that exposes the host's work.
 _EXPOSED_HOST: Final = "fast_host_pct"
 
+#: Numbers of a gain of steps in a longer span: the time in whole ones, and in those that are cut.
+_STEPS: Final = ("whole_steps_ns", "cut_steps_ns")
 #: Number of a finding on waits, where it is not known whether a rank is late: who was last most.
 _MOST_OFTEN_LAST: Final = "most_often_last"
 
@@ -60,7 +64,7 @@ Source = tuple[str, Finding]
 
 @dataclass(frozen=True)
 class Opportunity:
-    """Findings on one thing; the first has the largest gain."""
+    """Findings on one thing; the first speaks for all: see `_place_in`."""
 
     sources: tuple[Source, ...]
 
@@ -205,7 +209,7 @@ def _is_waited_for(group: Sequence[Source], rank: int | None) -> bool:
 def _place_in(source: Source, group: Sequence[Source]) -> tuple[Any, ...]:
     """Return where a finding stands in its opportunity: what tells why, then what gains most.
 
-    What others wait for a rank is an estimate, and no more than how late that rank is on the path.
+    What others wait for a rank is an estimate, and no more than a path of the whole span is late.
     """
     _, finding = source
     where = _is_place(finding) or _is_wait(finding) or _is_bubble(finding, group[0][1])
@@ -217,9 +221,15 @@ def _is_beyond(finding: Finding, other: Finding) -> bool:
     """Tell whether a finding estimates more than another shows to be the most, of the same rank."""
     if finding.gain is None or other.gain is None or finding.gain.is_bound:
         return False
-    path = other.gain.is_bound and other.gain.basis == "path"
+    path = other.gain.is_bound and other.gain.basis == "path" and _covers_span(other)
     of_rank = _same_culprit(finding, other) and (finding.culprit or "").startswith(_RANK)
     return of_rank and path and finding.gain.gain_pct > other.gain.gain_pct
+
+
+def _covers_span(finding: Finding) -> bool:
+    """Tell whether a gain on the path is of all that its GPU did, and not of whole steps alone."""
+    times_ns = [finding.numbers[name] for name in _STEPS if name in finding.numbers]
+    return not times_ns or (finding.gain is not None and sum(times_ns) >= finding.gain.span_ns)
 
 
 def _order(source: Source) -> tuple[Any, ...]:

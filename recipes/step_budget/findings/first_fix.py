@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.manifest.what_if import COPIES, HOST, LAUNCHES, RANK, WAIT
-from nsys_llm.report.gains import LIMITS_PCT
+from nsys_llm.report.gains import LIMITS_PCT, Gain
 from nsys_llm.report.records import Tables, records
 from nsys_llm.view.text import format_percent, quoted
 
@@ -30,24 +30,30 @@ def first_fix(tables: Tables) -> str:
     ceilings = tables["ceilings"]
     late = ceilings[ceilings["change"] == "straggler"]
     chances = dict(zip(late["name"], late["chance"], strict=True))
-    fixes = [
-        row
+    gains = [
+        (row, fix_gain(tables, row))
         for row in records(tables["what_if"])
         if row["what"] in _FIXES
         and (row["gain_pct"] or 0.0) >= _LEAST_PCT
         and (row["what"] != RANK or chances.get(row["name"], 1.0) < LARGEST_CHANCE)
     ]
-    waits_ns = sum(row["gain_ns"] for row in fixes if row["what"] == WAIT)
+    fixes = [(row, gain) for row, gain in gains if _about_pct(gain) >= _LEAST_PCT]
+    waits_ns = sum(row["gain_ns"] for row, _ in fixes if row["what"] == WAIT)
     # Where waits expose the host's work, they are what to fix, as in the findings.
     fixes = [
-        row for row in fixes if row["what"] != HOST or not waits_expose(waits_ns, row["gain_ns"])
+        (row, gain)
+        for row, gain in fixes
+        if row["what"] != HOST or not waits_expose(waits_ns, row["gain_ns"])
     ]
     if not fixes:
         return ""
-    row = max(fixes, key=lambda fix: fix["gain_pct"])
-    gain = fix_gain(tables, row)
-    about_pct = gain.gain_pct if gain.replayed_pct is None else gain.replayed_pct
+    row, gain = max(fixes, key=lambda fix: _about_pct(fix[1]))
     most = f", at most {format_percent(gain.gain_pct)}" if gain.is_bound else ""
     then = f"; then {quoted(row['next_limit'])} limits" if row["next_limit"] else ""
     fix = _FIXES[row["what"]].format(name="" if row["name"] is None else quoted(row["name"]))
-    return f"{fix} gains about {format_percent(about_pct)} in a replay{most}{then}."
+    return f"{fix} gains about {format_percent(_about_pct(gain))} in a replay{most}{then}."
+
+
+def _about_pct(gain: Gain) -> float:
+    """Return the share that is printed: of the replay, as far as the GPU can win it."""
+    return gain.gain_pct if gain.replayed_pct is None else gain.replayed_pct

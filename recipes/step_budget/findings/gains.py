@@ -163,7 +163,7 @@ def _finding(lever: Lever, row: Record, gpu: Gpu, tables: Tables, n: int) -> Fin
     gain = gain_on(row, gpu, _drawn_on(lever, replay), tables, n, replay)
     named, unit = lever.change == "wait", step_unit(tables)
     words, of_replay = replay_words(replay, unit)
-    limit, limit_numbers = limit_words(gain, row, replay, tables)
+    limit, limit_numbers = limit_words(gain, gpu.cut_ns, row, replay, tables)
     most, of_most = _most(tables, lever.about, "path_ns", "Most of it")
     beside, of_beside = _most(
         tables, lever.beside, "worst_ns", f"Most of a single {unit}'s path is taken by the kernels"
@@ -254,7 +254,7 @@ def _straggler(row: Record, tables: Tables, n: int) -> Finding:
     gain = gain_on(row, gpu, _LATENESS, tables, n, replay)
     unit = step_unit(tables)
     reported, cell = replay_words(replay, unit)
-    limit, limit_numbers = limit_words(gain, row, replay, tables)
+    limit, limit_numbers = limit_words(gain, gpu.cut_ns, row, replay, tables)
     return RULES["path_straggler"].finding(
         gain=gain,
         fields={"rank": gpu.rank, "unit": unit},

@@ -8,23 +8,35 @@ from typing import Final
 
 from nsys_llm.report.gains import Gain
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE, TRANSFER
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE, PROFILER, TRANSFER
 
-from .replays import step_unit, steps_gained, steps_in
+from .replays import cut_steps_ns, step_unit, steps_gained, steps_in
 
 #: Communication that is not known to be transfer, beside the classes of a GPU.
 _WAITED: Final = "waited"
+#: Classes in which a GPU does nothing.
+_NO_WORK: Final = (IDLE, PROFILER)
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """The GPU whose time a finding is about: that of the rank with most of the path."""
+    """The GPU whose time a finding is about.
+
+    Attributes:
+        rank: Its rank.
+        file: Label of the rank.
+        device_id: CUDA device id.
+        times_ns: Time by class of the wall split, and that of waits.
+        span_ns: From its first operation to its last one.
+        cut_ns: Time in steps that the capture cuts.
+    """
 
     rank: int
     file: str
     device_id: int
     times_ns: dict[str, int]
     span_ns: int
+    cut_ns: int
 
 
 def critical_file(tables: Tables, rows: Sequence[Record]) -> str:
@@ -36,10 +48,16 @@ def critical_file(tables: Tables, rows: Sequence[Record]) -> str:
 
 
 def gpu_of_file(tables: Tables, file: str) -> Gpu:
-    """Return a rank's first device."""
+    """Return the device of a rank with most of its work; of several, the first.
+
+    Others may hold no more than a context, or a fill.
+    """
     wall = tables["wall"]
-    rank_rows = records(wall[wall["file"] == file])
-    first = rank_rows[0]
+    rank_wall = wall[wall["file"] == file]
+    work_ns = rank_wall["time_ns"].where(~rank_wall["wall_class"].isin(_NO_WORK), 0)
+    busiest = work_ns.groupby(rank_wall["device_id"]).sum().idxmax()
+    rank_rows = records(rank_wall)
+    first = next(row for row in rank_rows if row["device_id"] == busiest)
     times: dict[str, int] = {}
     for row in rank_rows:
         if row["device_id"] == first["device_id"]:
@@ -47,7 +65,8 @@ def gpu_of_file(tables: Tables, file: str) -> Gpu:
             times[name] = times.get(name, 0) + row["time_ns"]
             if name == COMMUNICATION and row["detail"] != TRANSFER:
                 times[_WAITED] = times.get(_WAITED, 0) + row["time_ns"]
-    return Gpu(first["rank"], file, first["device_id"], times, first["span_ns"])
+    cut_ns = cut_steps_ns(file, first["device_id"], tables)
+    return Gpu(first["rank"], file, first["device_id"], times, first["span_ns"], cut_ns)
 
 
 def gain_on(
@@ -71,7 +90,7 @@ def gain_on(
 
     has_steps = bool(tables["rank_edges"]["step_unit"].notna().any())
     # Without steps the run is one.
-    steps_n = steps_gained(gpu.span_ns, tables) if has_steps else n
+    steps_n = steps_gained(gpu.span_ns, gpu.cut_ns, tables) if has_steps else n
 
     def won_ns(step_ns: float) -> int:
         return max(min(round(step_ns * steps_n), most_ns), 0)

@@ -18,8 +18,13 @@ LATE_HOST: Final = "host:late"
 #: Number of a wait that exposes the host's work: what a host without delays gains, percent.
 EXPOSED_PCT: Final = "fast_host_pct"
 
-#: Steps that the ends of a capture cut: one each. Ours.
-_CUT_STEPS: Final = 2
+#: Numbers of a gain on a GPU whose span has more than steps: how many it is of, and their time.
+_WHOLE_STEPS_N: Final = "whole_steps_n"
+_WHOLE_STEPS_NS: Final = "whole_steps_ns"
+_CUT_STEPS_NS: Final = "cut_steps_ns"
+
+#: Mark of a step that the capture cuts.
+_CUT: Final = "cut"
 
 #: A host that takes no time, as a change that is replayed.
 FAST_HOST: Final = "host=0"
@@ -55,15 +60,48 @@ def steps_in(span_ns: int, tables: Tables) -> float:
     return span_ns * steps_n / whole_ns if whole_ns else float(steps_n)
 
 
-def steps_gained(span_ns: int, tables: Tables) -> float:
+def steps_gained(span_ns: int, cut_ns: int, tables: Tables) -> float:
     """Return how many steps of a GPU's span a gain is of.
 
-    Those that count; where they fill the span but for steps that its ends cut, these in proportion,
-    too, so that a gain is the same share of the span as of a step.
+    Those that count, and those that the capture cuts in proportion: where steps fill the span, a
+    gain is the same share of it as of a step. A start-up or warm-up is none.
+
+    Args:
+        span_ns: From the GPU's first operation to its last one.
+        cut_ns: See `cut_steps_ns`.
+        tables: All tables of the run.
     """
-    steps_n, _ = _counted(tables)
-    fitting_n = steps_in(span_ns, tables)
-    return fitting_n if 0 <= fitting_n - steps_n < _CUT_STEPS else float(steps_n)
+    steps_n, whole_ns = _counted(tables)
+    if not whole_ns:
+        return float(steps_n)
+    # The steps of the job overlap those of a GPU that the capture cuts.
+    fitting_n = max(steps_in(span_ns, tables), float(steps_n))
+    return min(steps_n + cut_ns * steps_n / whole_ns, fitting_n)
+
+
+def cut_steps_ns(file: str, device_id: int, tables: Tables) -> int:
+    """Return the time of a GPU in steps that the capture cuts, ns; of each no more than a mean one.
+
+    Args:
+        file: Label of the rank.
+        device_id: Of the GPU.
+        tables: All tables of the run.
+    """
+    steps_n, whole_ns = _counted(tables)
+    steps, wall, edges = tables["device_steps"], tables["wall"], tables["rank_edges"]
+    gpu = steps[(steps["file"] == file) & (steps["device_id"] == device_id)]
+    span = wall[(wall["file"] == file) & (wall["device_id"] == device_id)]
+    if gpu.empty or span.empty or not steps_n:
+        return 0
+    first_ns, last_ns = int(span["span_start_ns"].iloc[0]), int(span["span_end_ns"].iloc[0])
+    cut = gpu[gpu["mark"] == _CUT]
+    start_ns, end_ns = cut["start_ns"].tolist(), cut["end_ns"].tolist()
+    if edges.loc[edges["file"] == file, "begins_in_step"].any():
+        start_ns, end_ns = [first_ns, *start_ns], [int(gpu["start_ns"].iloc[0]), *end_ns]
+    most_ns = whole_ns // steps_n
+    parts = zip(start_ns, end_ns, strict=True)
+    times = [min(end, last_ns) - max(start, first_ns) for start, end in parts]
+    return sum(max(min(time_ns, most_ns), 0) for time_ns in times)
 
 
 def _counted(tables: Tables) -> tuple[int, int]:
@@ -74,7 +112,7 @@ def _counted(tables: Tables) -> tuple[int, int]:
 
 
 def limit_words(
-    gain: Gain, row: Record, replay: Record | None, tables: Tables
+    gain: Gain, cut_ns: int, row: Record, replay: Record | None, tables: Tables
 ) -> tuple[str, dict[str, float]]:
     """Return why a gain is another share of its GPU's time than of a step, and the numbers in it.
 
@@ -82,24 +120,30 @@ def limit_words(
 
     Args:
         gain: On one GPU, whose span may have more than the steps that count.
+        cut_ns: See `cut_steps_ns`.
         row: Of `ceilings`: what it is a gain of.
         replay: Of `what_if`, likewise; None where it is not replayed.
         tables: All tables of the run.
     """
     step_ns = row["path_ns"] if gain.basis == "path" or replay is None else replay["gain_ns"]
-    steps_n = 1 if gain.steps_n is None else steps_gained(gain.span_ns, tables)
+    steps_n = 1 if gain.steps_n is None else steps_gained(gain.span_ns, cut_ns, tables)
     if round(step_ns * steps_n) > gain.gain_ns:
         most = f"{format_ns(gain.gain_ns)}, the {_time_words(gain.wall_classes)} of this GPU"
         return f" The gain is limited to {most}.", {}
     n, whole_ns = _counted(tables)
     if format_percent(100.0 * step_ns * n / whole_ns) == format_percent(gain.gain_pct):
         return "", {}
-    takes = "takes" if n == 1 else "take"
+    takes, unit = "takes" if n == 1 else "take", step_unit(tables)
+    numbers: dict[str, float] = {_WHOLE_STEPS_N: n, _WHOLE_STEPS_NS: whole_ns}
+    parts = ""
+    if steps_n > n and gain.steps_n is not None:
+        parts_ns = numbers[_CUT_STEPS_NS] = round((steps_n - n) * whole_ns / n)
+        parts = f", and of {format_ns(parts_ns)} of {unit}s that the capture cuts"
     reported = (
-        f" The gain is that of {counted(n, f'whole {step_unit(tables)}')}, which {takes} "
-        f"{format_ns(whole_ns)}; the span of this GPU is {format_ns(gain.span_ns)}."
+        f" The gain is that of {counted(n, f'whole {unit}')}, which {takes} "
+        f"{format_ns(whole_ns)}{parts}; the span of this GPU is {format_ns(gain.span_ns)}."
     )
-    return reported, {"whole_steps_n": n, "whole_steps_ns": whole_ns}
+    return reported, numbers
 
 
 def _time_words(wall_classes: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
+from .cut_steps import begins_in_step
 from .repeated_copies import repeated_copies
 from .replay import rank_replay
 from .steps import COUNTED, RankSteps, rank_steps, step_marks
@@ -58,6 +59,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
     budget = RankBudget(
         step=steps.kind,
         mark=marks,
+        begins_in_step=begins_in_step(ops, steps),
         devices=devices,
         forest=forest,
         lanes=map_collectives(trace, rank).ranks.get(rank, ()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 from command_line import run
@@ -22,8 +23,9 @@ from nsys_llm.recipes.llm_overview.tables.opportunities import (
 from nsys_llm.report.findings import CAPTURE, Finding
 from nsys_llm.report.gains import Gain
 from nsys_llm.testing.demo import write_demo
+from nsys_llm.testing.machine.parts import GEMM, ranked
 from nsys_llm.testing.machine.profile_writer import write_profiles
-from nsys_llm.testing.machine.program import Program
+from nsys_llm.testing.machine.program import Program, Sync
 from nsys_llm.testing.machine.scenarios import late_host, pageable_copies
 from nsys_llm.testing.machine.simulation import simulate
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -315,6 +317,44 @@ def test_waits_for_a_rank_cost_no_more_than_it_is_late_on_the_path():
     computes = Gain(60, 1_000, ("compute",), "device", is_bound=True)
     slow = finding(60, title="slow", culprit="rank:7", rank=7, gain=computes)
     assert groups_of(waits, slow, other) == [["waits", "slow"], ["other"]]
+
+
+def test_a_bound_of_whole_steps_alone_is_none_of_a_longer_span():
+    waits = finding(100, title="waits", culprit="rank:7", rank=0)
+    late = Gain(87, 1_000, ("compute", "copies", "idle"), "path", is_bound=True)
+    path = finding(87, title="path", culprit="rank:7", rank=7, gain=late)
+    some = {"whole_steps_n": 5, "whole_steps_ns": 600, "cut_steps_ns": 200}
+    assert groups_of(waits, replace(path, numbers=some)) == [["waits", "path"]]
+    whole = {"whole_steps_n": 8, "whole_steps_ns": 1_010}
+    assert groups_of(waits, replace(path, numbers=whole)) == [["path", "waits"]]
+
+
+def working_between_steps(late_ns, *, rank=2, steps_n=8):
+    """Return a job with as much work before its steps as in them; one rank is late in all of it."""
+
+    def body(make, at, step):
+        late = [make.copy("DtoD", late_ns, stream=7)] if at == rank else []
+        layers = [[make.kernel(GEMM, 30_000), make.reduce(800)] for _ in range(4)]
+        return [*late, *chain(*layers), Sync("stream")]
+
+    before = ranked(4, steps_n, body, 0, stepped=False)
+    steps = ranked(4, steps_n, body, 1)
+    pairs = zip(before.ranks, steps.ranks, strict=True)
+    return Program(
+        tuple(
+            replace(then, threads=((*first.threads[0], *then.threads[0]),)) for first, then in pairs
+        )
+    )
+
+
+def test_a_rank_that_is_late_outside_of_steps_too_has_all_of_its_gain(tmp_path):
+    outcome = simulate(working_between_steps(500_000))
+    write_profiles(outcome, tmp_path)
+    healed_ns = simulate(working_between_steps(1)).wall_ns
+    truth_pct = 100 * (outcome.wall_ns - healed_ns) / outcome.wall_ns
+    tables = quick("llm_overview", tmp_path, "--step", "re:ProfilerStep")
+    gained = tables["opportunities"].set_index("culprit").loc["rank:2"]
+    assert gained["gain_pct"] == pytest.approx(truth_pct, rel=0.05)
 
 
 def test_an_opportunity_is_where_its_first_finding_with_a_window_on_that_gpu_is():
