@@ -36,6 +36,7 @@ class Judged:
         late: All ranks that come last beyond chance, and stages of pipelines.
         waits: Longest waits for nobody's fault, the largest gain first.
         slow: Configurations with slow launches, likewise; not those of late ranks.
+        leaves_out: Whether `slow` is less than what stragglers have, or nothing besides them.
     """
 
     walls: Walls
@@ -43,6 +44,7 @@ class Judged:
     late: frozenset[Gpu]
     waits: list[Wait]
     slow: list[SlowLaunches]
+    leaves_out: bool
 
 
 def _judged(tables: Tables) -> Judged:
@@ -52,7 +54,10 @@ def _judged(tables: Tables) -> Judged:
     waits = collective_waits(tables, walls, members, late)
     to_blame = frozenset(map(gpu_of, blamed))
     slow = slow_launches(tables, walls, to_blame)
-    return Judged(walls, blamed, late | stages, waits, slow)
+    every = slow_launches(tables, walls) if slow and to_blame else slow
+    # A kernel of a straggler that has two typical durations is not among them either.
+    leaves_out = gpu_of(every[0].row) in to_blame if every else bool(to_blame)
+    return Judged(walls, blamed, late | stages, waits, slow, leaves_out)
 
 
 def answer(tables: Tables) -> str:
@@ -65,7 +70,7 @@ def answer(tables: Tables) -> str:
         )
     judged = _judged(tables)
     waits = "; ".join([*_waiting(tables, judged), *_bubbles(tables)])
-    first = f"{waits[0].upper()}{waits[1:]}. " if waits else ""
+    first = f"{_sentence(waits)}. " if waits else ""
     return first + _slow(judged)
 
 
@@ -107,23 +112,31 @@ def _bubbles(tables: Tables) -> list[str]:
 
 
 def _slow(judged: Judged) -> str:
-    """Return what launches over twice their median cost, of the configuration that loses most."""
+    """Return what launches over twice their median cost, of the configuration that loses most.
+
+    Those of stragglers are not among them: the clauses about these say what they cost.
+    """
     least = min(LIMITS_PCT.values())
+    where = "On ranks that are no stragglers, " if judged.leaves_out else ""
     if not judged.slow:
-        return (
-            "No compute kernel takes more than twice its median in any launch, apart from first "
-            "launches and kernels with two typical durations."
+        return _sentence(
+            f"{where}no compute kernel takes more than twice its median in any launch, apart from "
+            "first launches and kernels with two typical durations."
         )
     worst = judged.slow[0]
     name, rank = quoted(shortened(str(worst.row["name"]))), worst.row["rank"]
     if worst.gain.gain_pct < least:
-        return (
-            f"Slow launches cost less than {least:g} % of a GPU in every kernel: the most is "
-            f"{format_ns(worst.lost_ns)} beyond the median, in {name} on rank {rank}."
+        return _sentence(
+            f"{where}slow launches cost less than {least:g} % of a GPU in every kernel: the most "
+            f"is {format_ns(worst.lost_ns)} beyond the median, in {name} on rank {rank}."
         )
     return (
         f"Launches over twice their median cost rank {rank} {_gain_words(worst.gain)}, in {name}."
     )
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}"
 
 
 def _gain_words(gain: Gain) -> str:

@@ -18,6 +18,7 @@ from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.records import Record, Tables
 from nsys_llm.view.text import counted, quoted, shortened
 
+from ..tables.peers import device_places
 from .texts import MOST_KERNELS, SLOW_RATIO
 
 #: Kernels with less than this share of the rank's time are left out; ours.
@@ -30,7 +31,16 @@ _LARGEST_CHANCE: Final = 0.01
 #: median is that of its mean times this.
 _QUARTILES_SIGMA: Final = 1.349
 _MEDIAN_ERROR: Final = 1.2533
-_SPREAD: Final = ("q1_ns", "q3_ns", "others_p50_ns", "launches_n", "total_ns")
+_SPREAD: Final = (
+    "q1_ns",
+    "p50_ns",
+    "q3_ns",
+    "others_p50_ns",
+    "parts_ratio",
+    "parts_error",
+    "launches_n",
+    "total_ns",
+)
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,9 @@ def pace_of(tables: Tables, rank: Record) -> Pace:
 def beyond_chance(tables: Tables, rank: Record) -> bool:
     """Return whether a row's medians are farther above the others' than those of equal ranks are.
 
-    By the quartiles of its launches, as if they were independent and normal; of as many ranks as
+    By the quartiles of its launches, as if they were independent and normal, or by how the ratio to
+    the others scatters over the time, the smaller of the two: the one counts what varies alike on
+    all ranks (longer contexts, other batches), the other takes more launches. Of as many ranks as
     are compared, `_LARGEST_CHANCE` allows one.
 
     Args:
@@ -117,11 +129,14 @@ def beyond_chance(tables: Tables, rank: Record) -> bool:
     sigma_ns = (numbers["q3_ns"] - numbers["q1_ns"]) / _QUARTILES_SIGMA
     error_ns = _MEDIAN_ERROR * sigma_ns / np.sqrt(numbers["launches_n"].clip(lower=1.0))
     # The median that it is compared with has an error, too, of one other rank as large.
-    shares = math.sqrt(2) * error_ns / numbers["others_p50_ns"] * numbers["total_ns"]
-    total_ns = float(numbers["total_ns"].sum())
+    by_launches = math.sqrt(2) * error_ns / numbers["others_p50_ns"]
+    # Each error goes with the ratio that it is of.
+    by_parts = numbers["parts_error"] < by_launches
+    error = numbers["parts_error"].where(by_parts, by_launches)
+    ratio = numbers["parts_ratio"].where(by_parts, numbers["p50_ns"] / numbers["others_p50_ns"])
     limit = NormalDist().inv_cdf(1.0 - _LARGEST_CHANCE / len(tables["tail_ranks"]))
-    more = float(rank["p50_others_p50"]) - 1.0
-    return more * total_ns > limit * math.sqrt(float((shares**2).sum()))
+    more_ns = float(((ratio - 1.0) * numbers["total_ns"]).sum())
+    return more_ns > limit * math.sqrt(float(((error * numbers["total_ns"]) ** 2).sum()))
 
 
 def _longer_pct(tables: Tables, rank: Record, ratio: float) -> float:
@@ -164,12 +179,9 @@ def _is_of(table: pd.DataFrame, rank: Record) -> pd.Series[bool]:
 
 
 def _at_place(rows: pd.DataFrame, devices: pd.DataFrame, rank: Record) -> pd.Series[bool]:
-    """Return which rows are of devices at the same position in their rank as that of a rank.
-
-    Devices of one process have different work as a rule.
-    """
-    sorted_ids = devices.sort_values("device_id")
-    place = sorted_ids.assign(place=sorted_ids.groupby("rank").cumcount())
+    """Return which rows are of devices that a rank's device is compared with, and of itself."""
+    numbers = (devices[name].to_numpy(np.int64) for name in ("rank", "device_id", "total_ns"))
+    place = devices.assign(place=device_places(*numbers))
     places = place.set_index(["rank", "device_id"])["place"]
     of_rows = places.reindex(pd.MultiIndex.from_frame(rows[["rank", "device_id"]]))
     same = of_rows.to_numpy() == places[rank["rank"], rank["device_id"]]

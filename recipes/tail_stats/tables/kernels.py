@@ -30,6 +30,7 @@ from nsys_llm.trace.identity import Rank
 from ..per_rank.kernels import KernelTails, RankTails
 from ..per_rank.launches import CONFIG, Key, config_text, key_codes
 from .distributions import ratio_columns, tail_columns
+from .peers import device_places, ratios_by_parts
 
 #: Launches of a configuration from which its median says anything about its kernel's shapes; as in
 #: llm_hotspots' finding mixed_configurations.
@@ -92,6 +93,8 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
     rows_n = [len(tails.key) for _, tails in parts]
     keys = [tails.keys[key] for _, tails in parts for key in tails.key.tolist()]
     code = joined([medians.codes(tails.keys)[tails.key] for _, tails in parts])
+    group = code + len(medians.keys) * _places(medians, parts)
+    parts_ratio, parts_error = ratios_by_parts(group, [tails.parts for _, tails in parts], rows_n)
     rank_ns = [int(tails.total_ns.sum()) for _, tails in parts]
     rich = tail_columns(
         Moments.joined([tails.moments for _, tails in parts]),
@@ -109,10 +112,9 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
         **rich,
         "all_p50_ns": everywhere,
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
-        "others_p50_ns": medians_of_others(
-            code + len(medians.keys) * _positions(parts),
-            np.asarray(rich["p50_ns"], dtype=np.float64),
-        ),
+        "others_p50_ns": medians_of_others(group, np.asarray(rich["p50_ns"], dtype=np.float64)),
+        "parts_ratio": parts_ratio,
+        "parts_error": parts_error,
         "later_p50_ns": joined([_later_p50_ns(tails) for _, tails in parts]),
         "first_start_ns": nullable(joined([tails.first_start_ns for _, tails in parts])),
         "first_ns": nullable(joined([tails.first_ns for _, tails in parts])),
@@ -121,19 +123,25 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
     return sorted_columns(columns, "rank", "-excess_ns", "-total_ns", "device_id", "name", "config")
 
 
-def _positions(parts: RankParts) -> IntArray:
-    """Return for each row of rank_tails which of its rank's devices it is of, from 0.
-
-    Devices of one process have different work as a rule: each is compared with those at the same
-    position of other ranks. A single rank has nothing but its other devices.
-    """
-    if len(parts) < 2:
-        return np.zeros(sum(len(tails.key) for _, tails in parts), dtype=np.int64)
-    ids = [np.array([device.device_id for device in tails.devices]) for _, tails in parts]
-    return joined(
+def _places(medians: Medians, parts: RankParts) -> IntArray:
+    """Return for each row of rank_tails the place of its device, see `device_places`."""
+    devices = [
+        (
+            index,
+            span.device_id,
+            int(tails.total_ns[compute & (tails.device_id == span.device_id)].sum()),
+        )
+        for index, (_, tails) in enumerate(parts)
+        for compute in [~medians.communication[medians.codes(tails.keys)[tails.key]]]
+        for span in tails.devices
+    ]
+    place = device_places(*np.array(devices, dtype=np.int64).reshape(-1, 3).T)
+    place_of = {device[:2]: of for device, of in zip(devices, place.tolist(), strict=True)}
+    return _ints(
         [
-            np.searchsorted(known, tails.device_id)
-            for known, (_, tails) in zip(ids, parts, strict=True)
+            place_of[index, device_id]
+            for index, (_, tails) in enumerate(parts)
+            for device_id in tails.device_id.tolist()
         ]
     )
 
