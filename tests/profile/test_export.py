@@ -25,7 +25,7 @@ from fake_nsys import (
 )
 
 from nsys_llm.core.scratch import scratch_folder
-from nsys_llm.profile.export import ALWAYS_EXPORTED, _name_elsewhere, open_export
+from nsys_llm.profile.export import ALWAYS_EXPORTED, _export, _name_elsewhere, open_export
 from nsys_llm.profile.sqlite.report import SqliteReport
 from nsys_llm.profile.tables import table_source
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -395,3 +395,11 @@ def test_what_nsys_says_loses_the_folders_of_this_machine(report, tmp_path):
         tmp_path, '#!/bin/sh\nfor last; do :; done\necho "cannot $last" >&2; exit 1\n'
     )
     assert "exit 1: cannot r.nsys-rep)" in failure(report, telling)
+
+
+def test_an_export_that_another_run_made_meanwhile_stays_as_it_may_be_read(report, fake):
+    target = report.parent / "r_pqtdir"
+    assert kernel_ns(report, fake) == 5
+    made = {file.name: file.stat().st_ino for file in target.iterdir()}
+    _export(report, target, ("kernels",), fake)
+    assert {file.name: file.stat().st_ino for file in target.iterdir()} == made

@@ -177,3 +177,18 @@ def _prefix(name: str, kind: str) -> str:
     # A lock may be known to its own host alone.
     host = hashlib.sha256(platform.node().encode("utf-8", "replace")).hexdigest()[:8]
     return f".{name}.{kind}-{host}-"
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Wait for whoever else is in a folder likewise; for nobody where nothing can be locked."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

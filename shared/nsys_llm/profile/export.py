@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import ReportError
-from nsys_llm.core.scratch import Held, scratch_folder
+from nsys_llm.core.scratch import Held, alone_in, scratch_folder
 from nsys_llm.core.stopping import ended_with_the_run
 from nsys_llm.profile.parquet_report import ParquetReport
 from nsys_llm.profile.sqlite.report import SqliteReport
@@ -100,7 +100,6 @@ def open_export(
     written_ns = state.st_mtime_ns
     folder = Path(export_dir) if export_dir else report.parent
     name = _name_elsewhere(report) if export_dir else report.stem
-    wanted = tuple(dict.fromkeys([*tables, *ALWAYS_EXPORTED]))
     parquet, sqlite = folder / f"{name}_pqtdir", folder / f"{name}.sqlite"
     if (export := _valid_export(parquet, sqlite, tables, written_ns)) is not None:
         with export:
@@ -119,7 +118,7 @@ def open_export(
             if keep_out or not _writable(folder):
                 scratch = scratch_folder(Path(tempfile.gettempdir()), "nsys-llm-export")
                 target = stack.enter_context(scratch)[0] / parquet.name
-            _export(report, target, wanted, program)
+            _export(report, target, tables, program)
         except OSError as error:
             where = Path(error.filename or target.parent).name
             raise ReportError(
@@ -212,9 +211,13 @@ def _require_nsys(report: Path, given: str | None) -> str:
 
 
 def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> None:
-    """Export into a sibling folder, then move file by file: a reader never sees half a table."""
+    """Export into a sibling folder, then move file by file: a reader never sees half a table.
+
+    What another run has exported meanwhile stays, as it may be reading it.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    names = ",".join(table_source(table).nsys for table in tables)
+    wanted = dict.fromkeys([*tables, *ALWAYS_EXPORTED])
+    names = ",".join(table_source(table).nsys for table in wanted)
     with scratch_folder(target.parent, target.name) as (scratch, held):
         made = scratch / target.name
         command = [nsys, "export", "--type", "parquetdir", "--lazy", "false", "--force-overwrite"]
@@ -227,10 +230,25 @@ def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> Non
                 f"nsys stats {report.name}."
             )
         target.mkdir(exist_ok=True)
-        # The record of what was exported goes last; it vouches for the others.
-        files = sorted(made.iterdir(), key=lambda file: file.stem == table_source("export").nsys)
-        for file in files:
-            os.replace(file, target / file.name)
+        with alone_in(target):
+            if not _is_exported(target, tables, report.stat().st_mtime_ns):
+                _move(made, target)
+
+
+def _is_exported(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
+    """Return whether a folder holds all tables, each of them whole."""
+    export = _valid_export(folder, folder / "no.sqlite", tables, written_ns)
+    if export is None:
+        return False
+    with export:
+        return True
+
+
+def _move(made: Path, target: Path) -> None:
+    # The record of what was exported goes last; it vouches for the others.
+    files = sorted(made.iterdir(), key=lambda file: file.stem == table_source("export").nsys)
+    for file in files:
+        os.replace(file, target / file.name)
 
 
 def _run(command: Sequence[str], report: Path, held: Held) -> subprocess.CompletedProcess[str]:

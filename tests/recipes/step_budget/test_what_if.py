@@ -289,7 +289,7 @@ def late_row(gain_ns, gain_pct):
         "job_steps": pd.DataFrame({"mark": [""], "wall_ns": [1000]}),
     }
     ceiling = {"path_ns": 100.0, "is_bound": True, "worst_ns": 100}
-    return gain_on(ceiling, Gpu(0, "rank0", 0, {"idle": 900}, 1000), ("idle",), tables, 1, row)
+    return gain_on(ceiling, Gpu(0, "rank0", 0, {"idle": 900}, 1000, 0), ("idle",), tables, 1, row)
 
 
 @pytest.mark.parametrize(
