@@ -79,9 +79,10 @@ def map_host(
 
 def _held_first_ns(trace: RankTrace, held: IntArray) -> int:
     """Return what of some spans lies before the rank's first operation, inside the windows."""
-    if not len(trace.gpu_busy):
+    windows = trace.windows_ns
+    if not len(trace.gpu_busy) or (windows is not None and not len(windows)):
         return 0
-    windows, first_ns = trace.windows_ns, int(trace.gpu_busy[0, 0])
+    first_ns = int(trace.gpu_busy[0, 0])
     begins_ns = np.iinfo(np.int64).min if windows is None else int(windows[0, 0])
     return int((held.clip(begins_ns, first_ns) @ (-1, 1)).sum())
 
