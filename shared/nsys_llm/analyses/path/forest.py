@@ -16,7 +16,7 @@ from nsys_llm.analyses.path.blocks import Blocks, Charge
 from nsys_llm.analyses.path.compact import added_up
 from nsys_llm.analyses.path.ops import Bools
 from nsys_llm.analyses.path.outline import Outline
-from nsys_llm.analyses.path.stretches import OPEN_NS
+from nsys_llm.analyses.path.stretches import OPEN_NS, ends_ns
 from nsys_llm.analyses.path.visits import Charging
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
@@ -66,10 +66,8 @@ class PathForest:
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels: numbers as short as they allow, stretches by their lengths."""
         is_open = self.begin_ns == OPEN_NS
-        ends = np.empty_like(self.begin_ns)
-        ends[1:] = self.begin_ns[:-1]
-        ends[self.first[:-1]] = self.top_ns
-        state = {**vars(self), "begin_ns": np.where(is_open, 0, ends - self.begin_ns)}
+        lengths = ends_ns(self.begin_ns, self.first, self.top_ns) - self.begin_ns
+        state = {**vars(self), "begin_ns": np.where(is_open, 0, lengths)}
         state |= {"open": np.flatnonzero(is_open), "first": np.diff(self.first)}
         state["doubtful"] = np.packbits(self.doubtful)
         del state["member"]  # follows from the segments of members
