@@ -50,15 +50,15 @@ def levels(nodes_n: int, source: IntArray, target: IntArray) -> Levels:
     out = np.searchsorted(source[by_source], np.arange(nodes_n + 1)).data
     targets = target[by_source].data
     edges_n = np.bincount(target, minlength=nodes_n)
-    found, left = np.flatnonzero(edges_n == 0).tolist(), edges_n.tolist()
+    ordered, left = np.flatnonzero(edges_n == 0).tolist(), edges_n.tolist()
     depth = [0] * nodes_n
-    for node in found:  # which grows: in the order of depths
+    for node in ordered:  # which grows: in the order of depths
         for reached in targets[out[node] : out[node + 1]]:
             left[reached] -= 1
             if not left[reached]:
                 depth[reached] = depth[node] + 1
-                found.append(reached)
-    nodes = np.sort(np.array(found, dtype=np.int64))
+                ordered.append(reached)
+    nodes = np.sort(np.array(ordered, dtype=np.int64))
     depths = np.array(depth, dtype=np.int64)[nodes]
     nodes = nodes[np.argsort(depths, kind="stable")]
     position = np.full(nodes_n, nodes_n, dtype=np.int64)
@@ -112,10 +112,10 @@ def _one_by_one(order: Levels, at_ns: IntArray, source: IntArray, ns: IntArray) 
     for column in range(ns.shape[1]):
         left_ns = np.where(nth > 1, 0, ns[other, column]).tolist()
         times = at_ns[:, column].tolist()
-        for target, left, add_ns, one, more_ns in zip(
+        for target, left, add_ns, right_node, more_ns in zip(
             targets, lefts, left_ns, rights, ns[right, column].tolist(), strict=True
         ):
-            way_ns, other_ns = times[left] + add_ns, times[one] + more_ns
+            way_ns, other_ns = times[left] + add_ns, times[right_node] + more_ns
             times[target] = way_ns if way_ns > other_ns else other_ns
         at_ns[:, column] = times
 
