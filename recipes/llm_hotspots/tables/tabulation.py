@@ -65,6 +65,8 @@ def tabulate(
     memops = memop_tables([(rank, part.memops) for rank, part in rows], partial.memops)
     kernels = _kernels(names, everywhere, sources, shown, devices)
     details = [(rank, part.names, part.details) for rank, part in rows]
+    hosts = [(rank, part.host) for rank, part in rows]
+    held_first_ns = [host.held_first_ns for _, host in hosts]
     columns = {
         "rank_stats": _rank_stats(rows),
         "all_stats": _all_stats(names, everywhere, rows),
@@ -76,13 +78,7 @@ def tabulate(
         "overheads": overhead_columns([(rank, part.overheads) for rank, part in rows]),
         "overlap": overlap_columns([(rank, part.overlap) for rank, part in rows]),
         **imbalance_tables(sources, ranks),
-        "processes": process_columns(
-            ranks,
-            sources,
-            devices,
-            memops["memops"],
-            [part.host.held_first_ns for _, part in rows],
-        ),
+        "processes": process_columns(ranks, sources, devices, memops["memops"], held_first_ns),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),
             partial.names,
@@ -90,10 +86,8 @@ def tabulate(
             [part.memops for _, part in rows],
         ),
         **detail_columns(details, partial.names, partial.durations, shown, kernels, options),
-        **api_tables([(rank, part.host) for rank, part in rows], partial.api_durations, options),
-        **launch_tables(
-            [(rank, part.host) for rank, part in rows], [part.names for _, part in rows], devices
-        ),
+        **api_tables(hosts, partial.api_durations, options),
+        **launch_tables(hosts, [part.names for _, part in rows], devices),
     }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
