@@ -27,11 +27,10 @@ _LEAST_PCT: Final = min(LIMITS_PCT.values())
 
 def first_fix(tables: Tables) -> str:
     """Return what to fix first and what that gains; "" where no replay says so."""
-    ceilings = tables["ceilings"]
-    late = ceilings[ceilings["change"] == "straggler"]
-    chances = dict(zip(late["name"], late["chance"], strict=True))
+    rows = records(tables["ceilings"])
+    chances = {row["name"]: row["chance"] for row in rows if row["change"] == "straggler"}
     gains = [
-        (row, fix_gain(tables, row))
+        (row, fix_gain(rows, tables, row))
         for row in records(tables["what_if"])
         if row["what"] in _FIXES
         and (row["gain_pct"] or 0.0) >= _LEAST_PCT

@@ -189,14 +189,15 @@ def _drawn_on(lever: Lever, replay: Record | None) -> tuple[str, ...]:
     return lever.wall_classes + (lever.replayed_classes if replay is not None else ())
 
 
-def fix_gain(tables: Tables, replay: Record) -> Gain:
+def fix_gain(rows: Sequence[Record], tables: Tables, replay: Record) -> Gain:
     """Return what a fix that is replayed gains on a GPU, as the finding on it has it.
 
     Args:
+        rows: Of the table ceilings.
         tables: All tables of the run; there is a step that counts.
         replay: Row of what_if, with a gain.
     """
-    rows, what = records(tables["ceilings"]), replay["what"]
+    what = replay["what"]
     file, change = critical_file(tables, rows), ""
     drawn_on: tuple[str, ...] = _HELD_UP
     lever = next((lever for lever in LEVERS if lever.replay.startswith(what)), None)

@@ -92,7 +92,9 @@ def test_the_first_line_names_the_fix_whose_printed_gain_is_largest(jobs):
     limited = {**tables, "wall": short, "ceilings": ceilings}
     fixes = [row for row in records(what_if) if row["what"] == "rank"]
     assert what_if.loc[wait, "gain_pct"].item() > max(row["gain_pct"] for row in fixes)
-    best = max(fix_gain(limited, row).replayed_pct or 0 for row in fixes)
+    best = max(
+        fix_gain(records(limited["ceilings"]), limited, row).replayed_pct or 0 for row in fixes
+    )
     assert first_fix(limited).startswith("Making `rank2` as early as the median rank gains about")
     assert format_percent(best) == f"{printed(limited):.1f} %"
     # With no time to gain, there is no sentence.
