@@ -26,7 +26,10 @@ from nsys_llm.run import worker as _worker
 
 def _stuck(*_):
     _pathlib.Path({begun!r}).touch()
-    _time.sleep(600)
+    # Not in a single sleep: Python would see a signal of just before it only at its end.
+    until_s = _time.monotonic() + 600
+    while _time.monotonic() < until_s:
+        _time.sleep(0.1)
 
 _worker._map_profile = _stuck
 """

@@ -40,14 +40,17 @@ PROFILES_N = 100
 #: So many that two threads share the work on a profile.
 KERNELS_N = 250_000
 
-#: Reads a profile for ever, as a search over a large table does: without looking at signals.
+#: Reads a profile for ever. Not in a single sleep: Python would see a signal of just before it
+#: only at its end.
 STUCK = """
 import pathlib, sys, time
 from nsys_llm.run import command, worker
 
 def stuck(profile, *_):
     pathlib.Path({begun!r}).touch()
-    time.sleep(600)
+    until_s = time.monotonic() + 600
+    while time.monotonic() < until_s:
+        time.sleep(0.1)
 
 worker._map_profile = stuck
 sys.exit(command.main())
