@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pandas as pd
+
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.gains import LIMITS_PCT, Gain, Walls, gain_words
 from nsys_llm.report.records import Record, Tables
@@ -12,7 +14,7 @@ from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, 
 from .collectives import Wait, collective_waits, remarks_on_collectives, wait_findings
 from .kernels import SlowLaunches, slow_launches, tail_findings
 from .late_causes import Reason, late_reason
-from .pipelines import find_pipelines
+from .pipelines import Pipeline, find_pipelines, stage_pairs
 from .profiler import profiler_findings
 from .ranks import burst_findings, slow_rank_findings
 from .stages import pipeline_findings
@@ -32,6 +34,9 @@ class Judged:
 
     Attributes:
         walls: Of the tables.
+        pipelines: All of them.
+        staged: Communicators in which coming last blames nobody, see `stage_pairs`.
+        members: Rows of stragglers to judge by, see `sure_members`.
         blamed: Rows of stragglers, of the ranks that others wait for.
         late: All ranks that come last beyond chance, and stages of pipelines.
         waits: Longest waits for nobody's fault, the largest gain first.
@@ -40,6 +45,9 @@ class Judged:
     """
 
     walls: Walls
+    pipelines: list[Pipeline]
+    staged: frozenset[str]
+    members: pd.DataFrame
     blamed: list[Record]
     late: frozenset[Gpu]
     waits: list[Wait]
@@ -48,16 +56,18 @@ class Judged:
 
 
 def _judged(tables: Tables) -> Judged:
-    walls, members = Walls(tables), sure_members(tables)
+    walls, pipelines = Walls(tables), find_pipelines(tables)
+    staged = stage_pairs(tables, pipelines)
+    members = sure_members(tables, staged)
     blamed, late = late_ranks(members)
-    stages = frozenset(stage for pipeline in find_pipelines(tables) for stage in pipeline.stages)
+    stages = frozenset(stage for pipeline in pipelines for stage in pipeline.stages)
     waits = collective_waits(tables, walls, members, late)
     to_blame = frozenset(map(gpu_of, blamed))
     slow = slow_launches(tables, walls, to_blame)
     every = slow_launches(tables, walls) if slow and to_blame else slow
     # A kernel of a straggler that has two typical durations is not among them either.
     leaves_out = gpu_of(every[0].row) in to_blame if every else bool(to_blame)
-    return Judged(walls, blamed, late | stages, waits, slow, leaves_out)
+    return Judged(walls, pipelines, staged, members, blamed, late | stages, waits, slow, leaves_out)
 
 
 def answer(tables: Tables) -> str:
@@ -69,7 +79,7 @@ def answer(tables: Tables) -> str:
             "what a filter left of it."
         )
     judged = _judged(tables)
-    waits = "; ".join([*_waiting(tables, judged), *_bubbles(tables)])
+    waits = "; ".join([*_waiting(tables, judged), *_bubbles(judged)])
     first = f"{_sentence(waits)}. " if waits else ""
     return first + _slow(judged)
 
@@ -103,11 +113,11 @@ def _wait_words(wait: Wait) -> str:
     )
 
 
-def _bubbles(tables: Tables) -> list[str]:
+def _bubbles(judged: Judged) -> list[str]:
     return [
         f"the bubble of the pipeline of ranks {pipeline.ranks} is "
         f"{format_percent(pipeline.bubble_pct)} of its window"
-        for pipeline in find_pipelines(tables)[:1]
+        for pipeline in judged.pipelines[:1]
     ]
 
 
@@ -145,11 +155,11 @@ def _gain_words(gain: Gain) -> str:
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order; a rank stands in one of them."""
-    judged, members = _judged(tables), sure_members(tables)
-    walls = judged.walls
+    judged = _judged(tables)
+    walls, members = judged.walls, judged.members
     ranks = [
         *straggler_findings(tables, walls, judged.blamed),
-        *pipeline_findings(tables, walls),
+        *pipeline_findings(tables, walls, judged.pipelines),
         *slow_rank_findings(tables, walls, members, judged.late),
     ]
     by_outliers = [rank for rank in ranks if rank.rule == "outliers_on_one_rank"]
@@ -175,7 +185,7 @@ def findings(tables: Tables) -> list[Finding]:
         *bursts,
         *tail_findings(tables, slow),
         *profiler_findings(members),
-        *remarks_on_collectives(tables, members),
+        *remarks_on_collectives(tables, members, judged.staged),
     ]
 
 

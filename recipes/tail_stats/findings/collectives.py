@@ -19,7 +19,6 @@ from nsys_llm.view.text import counted, format_count, format_ns, format_percent,
 from ..tables.collective_classes import INCONCLUSIVE
 from ..tables.lateness import LEAST_COLLECTIVES
 from .gains import with_steps
-from .pipelines import stage_pairs
 from .stragglers import Gpu, gpu_of
 from .texts import MOST, RULES, UNMATCHED_PCT, WAITING_PCT
 
@@ -172,9 +171,16 @@ def _waiting(wait: Wait) -> Finding:
     )
 
 
-def remarks_on_collectives(tables: Tables, members: pd.DataFrame) -> list[Finding]:
-    """Return what the capture does not allow to know of collectives."""
-    staged = stage_pairs(tables)
+def remarks_on_collectives(
+    tables: Tables, members: pd.DataFrame, staged: frozenset[str]
+) -> list[Finding]:
+    """Return what the capture does not allow to know of collectives.
+
+    Args:
+        tables: Of the run.
+        members: Rows of stragglers, see `sure_members`.
+        staged: Communicators of pipelines, see `stage_pairs`.
+    """
     sequences, ranks = tables["communicators"], tables["stragglers"]
     return [
         # Low confidence may come from the clocks: no rank is named, and why is said.

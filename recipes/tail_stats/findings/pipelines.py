@@ -70,16 +70,16 @@ class Pipeline:
         return ", ".join(str(rank) for rank, _ in self.stages)
 
 
-def stage_pairs(tables: Tables) -> frozenset[str]:
+def stage_pairs(tables: Tables, pipelines: Sequence[Pipeline]) -> frozenset[str]:
     """Return the communicators in which coming last blames nobody.
 
-    Those of pipelines, and of chains that a capture without warm-up and cool-down shows.
+    Those of all pipelines, and of chains that a capture without warm-up and cool-down shows.
     """
-    chains = [stages for stages, closed in _chains(_pairs(tables)) if not closed]
     pairs = _pairs(tables)
+    chains = [stages for stages, closed in _chains(pairs) if not closed]
     inside = {stage for stages in chains for stage in stages}
     open_pairs = {name for name, ends in pairs.items() if inside.issuperset(ends)}
-    return frozenset(open_pairs).union(*(pipeline.pairs for pipeline in find_pipelines(tables)))
+    return frozenset(open_pairs).union(*(pipeline.pairs for pipeline in pipelines))
 
 
 def find_pipelines(tables: Tables) -> list[Pipeline]:
@@ -122,7 +122,7 @@ def _pairs(tables: Tables) -> dict[str, tuple[Stage, Stage]]:
 
 def _ends(names: set[str], tables: Tables) -> dict[str, tuple[Stage, Stage]]:
     """Return the two devices of each communicator."""
-    members = tables["stragglers"]
+    members = tables["stragglers"][["communicator", "rank", "device_id"]]
     stages: dict[str, list[Stage]] = {name: [] for name in sorted(names)}
     for row in records(members[members["communicator"].isin(names)]):
         stages[row["communicator"]].append((row["rank"], row["device_id"]))

@@ -14,7 +14,7 @@ from nsys_llm.view.text import counted, format_count, format_ns, format_percent,
 
 from .gains import with_steps
 from .paces import pace_of
-from .pipelines import LEAST_STAGES, Pipeline, Stage, find_pipelines
+from .pipelines import LEAST_STAGES, Pipeline, Stage
 from .texts import LATE_STAGE_PCT, RULES, SLOW_STAGE_RATIO
 
 #: Part of the time by which a stage is slower that the same kernels take longer, from which its
@@ -23,11 +23,11 @@ _SLOW_GPU: Final = 0.5
 _PLACE: Final = ("rank", "device_id")
 
 
-def pipeline_findings(tables: Tables, walls: Walls) -> list[Finding]:
+def pipeline_findings(tables: Tables, walls: Walls, pipelines: Sequence[Pipeline]) -> list[Finding]:
     """Return the bubble of each pipeline, its slow stage and stages whose hosts launch late."""
     return [
         finding
-        for pipeline in find_pipelines(tables)
+        for pipeline in pipelines
         for finding in (
             _bubble(tables, walls, pipeline),
             *_slow_stage(tables, walls, pipeline),

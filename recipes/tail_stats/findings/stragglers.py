@@ -16,7 +16,6 @@ from nsys_llm.view.text import format_count, format_instant, format_ns, format_p
 from ..tables.collective_classes import PERSISTENT, TRANSIENT, telling_late_pct
 from .gains import with_steps
 from .late_causes import late_reason
-from .pipelines import stage_pairs
 from .profiler import of_the_profiler, program_ns
 from .texts import RULES
 
@@ -36,14 +35,18 @@ def gpu_of(row: Record) -> Gpu:
     return int(row["rank"]), int(row["device_id"])
 
 
-def sure_members(tables: Tables) -> pd.DataFrame:
+def sure_members(tables: Tables, staged: frozenset[str]) -> pd.DataFrame:
     """Return the rows of stragglers whose collectives surely belong together.
 
     Those of pipelines are left out: there, coming last blames nobody. So are communicators most of
     whose time was matched with low confidence.
+
+    Args:
+        tables: Of the run.
+        staged: Communicators of pipelines, see `stage_pairs`.
     """
     every = tables["communicators"]
-    every = every[~every["communicator"].isin(stage_pairs(tables))]
+    every = every[~every["communicator"].isin(staged)]
     sure = every["confidence"] != LOW_CONFIDENCE
     by_name = every["total_ns"].where(sure, 0).groupby(every["communicator"]).sum()
     total_ns = every["total_ns"].groupby(every["communicator"]).sum()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 #: Finished tables by name.
@@ -21,7 +22,10 @@ def records(frame: pd.DataFrame) -> list[Record]:
 
 
 def _values(column: pd.Series) -> list[Any]:
-    values, null = column.tolist(), column.isna()
+    values = column.tolist()
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biu":
+        return values
+    null = column.array.isna()
     if not null.any():
         return values
     return [None if none else value for value, none in zip(values, null.tolist(), strict=True)]
