@@ -3,7 +3,7 @@
     python tests/benchmarks/bench.py --nsys PATH/bin/nsys
 
 Traces are made first (see traces.py). Every line of a table comes from runs in turn, a warm-up of
-each before them; ratios are formed turn by turn, and told as the median with the least and the
+each before them; ratios are formed turn by turn, and given as the median with the least and the
 most. The tables go to standard output, and with --into FILE between the marks of that file, as
 docs/performance.md has them. Nothing here passes or fails.
 """
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from processes import Command, Run, Spread, in_turn
+from traces import MIXES
 
 HERE: Final = Path(__file__).parent
 IMPORTS: Final = "import pandas, pyarrow.parquet, plotly.graph_objects, nbformat"
@@ -31,6 +32,7 @@ RECIPES: Final = (
     "tail_stats",
     "idle_gaps",
     "nvtx_phase_attribution",
+    "step_budget",
 )
 #: What runs all of those on one read.
 OVERVIEW: Final = "llm_overview"
@@ -52,12 +54,24 @@ MATCHES: Final = (
     Match(
         "llm_hotspots",
         ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum"),
-        5,
+        8,
     ),
-    Match("tail_stats", ("cuda_gpu_kern_sum",), 4),
-    Match("idle_gaps", ("gpu_gaps --gap 0 --rows -1",), 10),
-    Match("nvtx_phase_attribution", ("nvtx_gpu_proj_trace",), 12),
-    Match("nvtx_phase_attribution", ("nvtx_gpu_proj_sum",), 6, parquet=True),
+    Match("tail_stats", ("cuda_gpu_kern_sum",), 6),
+    Match("idle_gaps", ("gpu_gaps --gap 0 --rows -1",), 15),
+    Match("nvtx_phase_attribution", ("nvtx_gpu_proj_trace",), 18),
+    Match("nvtx_phase_attribution", ("nvtx_gpu_proj_sum",), 8, parquet=True),
+    Match(
+        OVERVIEW,
+        (
+            "cuda_gpu_kern_sum",
+            "cuda_api_sum",
+            "cuda_gpu_mem_time_sum",
+            "cuda_gpu_mem_size_sum",
+            "gpu_gaps --gap 0 --rows -1",
+            "nvtx_gpu_proj_trace",
+        ),
+        8,
+    ),
 )
 
 #: Other tools, by the command that has to be installed: its words for one trace, or for two.
@@ -73,10 +87,11 @@ class Bench:
     nsys: str | None
     nvidia_python: Path | None
     runs_n: int
+    mix: str
 
     def trace(self, kernels_n: int, *, parquet: bool = False, seed: int = 1) -> Path:
         """Return an export with so many kernels; made if it is not there yet."""
-        stem = f"k{kernels_n}_{seed}"
+        stem = f"k{kernels_n}_{seed}_{self.mix}"
         path = self.folder / (f"{stem}_pqtdir" if parquet else f"{stem}.sqlite")
         if not path.exists():
             # NVIDIA's recipes take a report only, and read an export whose inode changed later.
@@ -84,7 +99,7 @@ class Bench:
             if not report.exists():
                 report.touch()
             time.sleep(0.1)
-            self._make("write_trace", path, kernels_n, seed)
+            self._make("write_trace", path, kernels_n, seed, self.mix)
         return path
 
     def ranks(self, ranks_n: int, kernels_n: int) -> Path:
@@ -123,7 +138,7 @@ class Bench:
         given = ["--input", str(report), "--output", str(self.folder / "theirs")]
         return [str(self.nsys), "recipe", *words.split(), *given, "--force-overwrite"]
 
-    def _make(self, function: str, path: Path, *arguments: int) -> None:
+    def _make(self, function: str, path: Path, *arguments: int | str) -> None:
         # In a process of its own: a child's peak memory counts that of its parent when it forks.
         call = (
             f"import traces, pathlib; traces.{function}(pathlib.Path({str(path)!r}), *{arguments})"
@@ -271,6 +286,7 @@ def main() -> None:
     parser.add_argument("--kernels", type=int, nargs="+", default=[10_000, 1_000_000, 5_000_000])
     parser.add_argument("--ranks", type=int, nargs="*", default=[64, 1_024])
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--mix", choices=MIXES, default="plain", help="what traces are made of")
     parser.add_argument("--nsys", default=shutil.which("nsys"), help="a real Nsight Systems")
     parser.add_argument("--nvidia-python", type=Path, help="bin folder of a Python for its recipes")
     parser.add_argument("--folder", type=Path, help="where traces are kept for the next time")
@@ -280,7 +296,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nsys-llm-bench-") as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(folder.resolve(), given.nsys, given.nvidia_python, given.runs)
+        bench = Bench(folder.resolve(), given.nsys, given.nvidia_python, given.runs, given.mix)
         tables = {
             "NVIDIA's recipes": lambda: beside_nvidia(bench, given.kernels),
             "other tools": lambda: beside_others(bench, min(given.kernels)),

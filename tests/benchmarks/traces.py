@@ -1,4 +1,6 @@
-"""Writes traces like those of an LLM server, of any size: `python traces.py PATH KERNELS [SEED]`.
+"""Writes traces like those of an LLM server, of any size.
+
+    python traces.py PATH KERNELS [SEED [plain|hard]]
 
 A path that ends in .sqlite becomes an SQLite export, any other a folder of parquet files.
 """
@@ -9,14 +11,27 @@ import sqlite3
 import sys
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.testing.trace_builder import TraceBuilder
 
-NAMES = [f"void kernel_{i}<int, float>(int, float *)" for i in range(200)]
+
+@dataclass(frozen=True)
+class Mix:
+    """What a trace is made of: names of kernels, grids, and ranges around each layer."""
+
+    names_n: int
+    grids_n: int
+    nested_n: int
+
+
+#: By name; compiled graphs and many batch sizes make a hard one.
+MIXES: Final = {"plain": Mix(200, 2, 0), "hard": Mix(3_000, 195, 8)}
 #: Kernels of an operator, a layer and a step: a range for every three or four kernels.
 OPERATOR, LAYER, STEP = 4, 24, 768
 #: Every so many operators the host does something else for 30 us; else it is ahead of the GPU.
@@ -30,12 +45,14 @@ MOST_AT_ONCE = 1_000_000
 REPEATED = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS")
 
 
-def write_trace(path: Path, kernels_n: int, seed: int = 1) -> None:
+def write_trace(path: Path, kernels_n: int, seed: int = 1, mix_name: str = "plain") -> None:
     """Write one rank: two threads, two streams, graphs, nested NVTX ranges, one call a launch.
 
     An SQLite export of many millions is one of fewer, over and over: that takes a tenth of the
     time and of the memory.
     """
+    mix = MIXES[mix_name]
+    names = [f"void kernel_{i}<int, float>(int, float *)" for i in range(mix.names_n)]
     times = max(kernels_n // MOST_AT_ONCE, 1) if path.suffix else 1
     kernels_n //= times
     random = np.random.default_rng(seed)
@@ -55,13 +72,15 @@ def write_trace(path: Path, kernels_n: int, seed: int = 1) -> None:
     # A collective runs on beside the kernels that follow it.
     end_ns = start_ns + np.where(collective, 3 * duration_ns, duration_ns)
     builder.kernels(
-        [*NAMES, COLLECTIVE],
-        np.where(collective, len(NAMES), random.integers(0, len(NAMES), kernels_n)),
+        [*names, COLLECTIVE],
+        np.where(collective, len(names), random.integers(0, len(names), kernels_n)),
         start_ns=start_ns,
         end_ns=end_ns,
         correlation_ids=launch + 1,
         graph_node_ids=np.where(replayed, (7 << 32) + row % STEP + 1, 0),
-        grid=np.column_stack([132 * random.integers(1, 3, kernels_n), row * 0 + 1, row * 0 + 1]),
+        grid=np.column_stack(
+            [132 * random.integers(1, mix.grids_n + 1, kernels_n), row * 0 + 1, row * 0 + 1]
+        ),
         tid=101,
         stream_id=np.where(collective, 20, 7),
     )
@@ -82,7 +101,7 @@ def write_trace(path: Path, kernels_n: int, seed: int = 1) -> None:
         end_ns=asked_ns + 700,
         tid=102,
     )
-    _add_ranges(builder, call_ns, returned_ns)
+    _add_ranges(builder, call_ns, returned_ns, mix.nested_n)
     for nth in range(3):
         builder.memcpy("HtoD", start_ns=1_000 + 5_000 * nth, duration_ns=2_000, size_bytes=4_096)
     builder.write_sqlite(path) if path.suffix else builder.write_parquet(path)
@@ -123,13 +142,17 @@ def write_set(folder: Path, ranks_n: int, kernels_n: int) -> None:
             path.hardlink_to(folder / f"rank{rank % FILES_OF_A_SET}.sqlite")
 
 
-def _add_ranges(builder: TraceBuilder, call_ns: IntArray, returned_ns: IntArray) -> None:
+def _add_ranges(
+    builder: TraceBuilder, call_ns: IntArray, returned_ns: IntArray, nested_n: int
+) -> None:
     """Add a range around the launches of every operator, layer, phase and step."""
+    nested = [(LAYER, 60 - 4 * nth, [f"module_{nth}"]) for nth in range(1, nested_n + 1)]
     for length, margin_ns, texts in (
         (OPERATOR, 20, [f"aten::op_{i}" for i in range(40)]),
         (LAYER, 60, [f"layer_{i}" for i in range(32)]),
         (STEP, 100, PHASES),
         (STEP, 140, ["step"]),
+        *nested,
     ):
         first = np.arange(0, call_ns.size, length)
         last = np.minimum(first + length, call_ns.size) - 1
@@ -142,5 +165,5 @@ def _add_ranges(builder: TraceBuilder, call_ns: IntArray, returned_ns: IntArray)
 
 
 if __name__ == "__main__":
-    target, size, *seed = sys.argv[1:]
-    write_trace(Path(target), int(size), *map(int, seed))
+    target, size, *given = sys.argv[1:]
+    write_trace(Path(target), int(size), *map(int, given[:1]), *given[1:])
