@@ -71,27 +71,23 @@ MARKS: Final = {
     "testing/test_machine.py": "slow",
     "testing/test_machine_profiles.py": "slow",
 }
-#: Files whose runs write an empty notebook: their tests look at tables, report.json, verdicts and
-#: messages, and drawing takes half of the time of a run over a few kernels. At night they draw.
-UNDRAWN: Final = (
-    "contract/test_adversarial_sizes.py",
-    "contract/test_bad_input.py",
-    "contract/test_bad_places.py",
-    "contract/test_bad_rows.py",
-    "contract/test_found_by_fuzzing.py",
-    "recipes/trace_diff/test_trace_diff_clues.py",
-    "recipes/trace_diff/test_trace_diff_gates.py",
-    "recipes/trace_diff/test_trace_diff_planted.py",
-    "recipes/trace_diff/test_trace_diff_undecided.py",
-    "recipes/trace_diff/test_trace_diff_verdict.py",
-    "recipes/trace_diff/test_trace_diff_work.py",
-    "report/test_report_record.py",
-    "report/test_sided_capture_summary.py",
-    "run/test_perfetto.py",
-    "run/test_perfetto_tracks.py",
-    "run/test_worker.py",
-    "trace/test_time_limits.py",
-    "trace/test_unmatched.py",
+#: Folders and files whose runs draw. Elsewhere they write an empty notebook: tests there look at
+#: tables, report.json, verdicts and messages, and drawing takes half of the time of a run over a
+#: few kernels. At night all draw, and so do separate processes and the runs of `shared_runs`.
+DRAWN: Final = (
+    "browser",
+    "contract/test_anonymize.py",
+    "contract/test_hostile_names.py",
+    "contract/test_hostile_pairs.py",
+    "contract/test_privacy.py",
+    "contract/test_schema_versions.py",
+    "recipes/llm_overview/test_overview.py",
+    "recipes/llm_overview/test_timeline.py",
+    "recipes/nvtx_phase_attribution/test_phase_runs.py",
+    "report",
+    "run/test_api.py",
+    "run/test_publish.py",
+    "view",
 )
 #: What `make quick` leaves out; the longest of CI begin first, so that no core waits for them.
 SLOW: Final = ("browser", "nsys", "cluster", "traces", "slow")
