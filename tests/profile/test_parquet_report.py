@@ -117,6 +117,29 @@ def test_row_groups_together_are_the_table(tmp_path_factory, values, group_rows,
     assert rows["global_tid"].strides == (0,) or not values  # one value, and no memory
 
 
+@pytest.mark.parametrize("said_n", [-12_345, 12_000, 12_346])
+def test_a_file_that_says_other_rows_than_its_groups_have_is_damaged(export, said_n):
+    rows_n, file = 12_345, export / f"{KERNEL}.parquet"
+    pq.write_table(pa.table({"start": np.arange(rows_n)}), file)
+    content = bytearray(file.read_bytes())
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    # The file's number of rows stands ahead of those of its groups and columns.
+    at = content.index(thrift(rows_n), footer)
+    content[at : at + len(thrift(rows_n))] = thrift(said_n)
+    file.write_bytes(content)
+    assert pq.read_metadata(file).num_rows == said_n
+    assert "rows" in explained(export)
+
+
+def thrift(number: int) -> bytes:
+    """Return a 64-bit field of Thrift's compact protocol: its head, and seven bits a byte."""
+    left, parts = (number << 1) ^ (number >> 63), []
+    while left > 127:
+        parts.append(left & 127 | 128)
+        left >>= 7
+    return bytes([0x16, *parts, left])
+
+
 def test_arrow_never_holds_more_than_some_row_groups(tmp_path, monkeypatch):
     rows_n, held = 400_000, []
     folder = tmp_path / "r_pqtdir"

@@ -38,7 +38,7 @@ class ColumnRows:
             TooManyRows: There is no room for it.
         """
         if self._rows_n + part.size > self._rows.size:
-            raise TooManyRows
+            raise TooManyRows("more rows than the file says")
         if not part.size:
             return
         first = int(part[0])

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from nsys_llm.core.errors import ReportError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.arrow_text import texts
-from nsys_llm.profile.column_rows import ColumnRows, constant_as_view
+from nsys_llm.profile.column_rows import ColumnRows, TooManyRows, constant_as_view
 from nsys_llm.profile.tables import Table, TableSource, table_source
 from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in
 
@@ -159,7 +159,7 @@ class ParquetReport:
     def _guarded(self, table: str, action: Callable[[], T]) -> T:
         try:
             return action()
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        except (pa.ArrowException, OSError, TooManyRows, UnicodeDecodeError) as error:
             reason = str(error).replace(f"{self.path.parent}{os.sep}", "")
             reason = " ".join(reason.split())[:200]
             raise ReportError(
@@ -193,11 +193,11 @@ def _read(
         columns: Ours, to return.
         names: The same as exported, each once.
     """
-    integers = {}
+    integers, rows_n = {}, _rows_n(file.metadata)
     for column in columns:
         if not TableSource.is_text(column):
             _require_integers(file.schema_arrow.field(source.columns[column]).type, column)
-            integers[column] = ColumnRows(file.metadata.num_rows)
+            integers[column] = ColumnRows(rows_n)
     words: dict[str, list[npt.NDArray[Any]]] = {
         column: [] for column in columns if column not in integers
     }
@@ -217,6 +217,21 @@ def _read(
             for column in columns
         }
     )
+
+
+def _rows_n(metadata: pq.FileMetaData) -> int:
+    """Return how many rows a file has.
+
+    Raises:
+        pa.ArrowInvalid: Its row groups have others than it says.
+    """
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    rows_n = sum(group.num_rows for group in groups)
+    if not 0 <= rows_n == metadata.num_rows:
+        raise pa.ArrowInvalid(
+            f"its row groups have {rows_n:,} rows, the file has {metadata.num_rows:,}"
+        )
+    return rows_n
 
 
 def _some_groups(metadata: pq.FileMetaData) -> Iterator[range]:
