@@ -339,6 +339,38 @@ def test_several_readers_that_export_at_once_all_succeed(report, fake):
     assert sorted(os.listdir(report.parent)) == ["r.nsys-rep", "r_pqtdir"]
 
 
+def test_a_reader_waits_until_another_s_export_is_all_there(report, fake, monkeypatch):
+    """What is moved last is not read by everybody, and would be a change of the folder."""
+    moving, go_on = threading.Event(), threading.Event()
+    replace = os.replace
+
+    def last_waits(made: Path, target: Path) -> None:
+        if target.stem == "META_DATA_EXPORT":
+            moving.set()
+            go_on.wait(30)
+        replace(made, target)
+
+    monkeypatch.setattr("nsys_llm.profile.export.os.replace", last_waits)
+    durations_ns: list[int] = []
+
+    def read() -> None:
+        with open_export(report, ("kernels",), export_dir=None, nsys=fake) as export:
+            go_on.set()
+            writer.join()
+            rows = export.read("kernels", ("start_ns", "end_ns"))
+        durations_ns.append(int((rows["end_ns"] - rows["start_ns"]).sum()))
+
+    writer = threading.Thread(target=lambda: durations_ns.append(kernel_ns(report, fake)))
+    reader = threading.Thread(target=read)
+    writer.start()
+    assert moving.wait(30)
+    reader.start()
+    go_on.wait(0.5)  # it would have looked by then
+    go_on.set()
+    reader.join()
+    assert durations_ns == [5, 5]
+
+
 @pytest.mark.nsys
 @pytest.mark.traces
 def test_a_real_report_is_exported_once_and_again_for_one_more_table(tmp_path, nsys, traces):

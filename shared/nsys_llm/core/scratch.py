@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -182,13 +182,10 @@ def _prefix(name: str, kind: str) -> str:
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Wait for whoever else is in a folder likewise; for nobody where nothing can be locked."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    with ExitStack() as stack:
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+            stack.callback(os.close, descriptor)
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)

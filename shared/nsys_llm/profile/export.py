@@ -101,7 +101,10 @@ def open_export(
     folder = Path(export_dir) if export_dir else report.parent
     name = _name_elsewhere(report) if export_dir else report.stem
     parquet, sqlite = folder / f"{name}_pqtdir", folder / f"{name}.sqlite"
-    if (export := _valid_export(parquet, sqlite, tables, written_ns)) is not None:
+    # Files that another run is about to put there would be taken for a change.
+    with alone_in(parquet):
+        export = _valid_export(parquet, sqlite, tables, written_ns)
+    if export is not None:
         with export:
             yield export
         return
