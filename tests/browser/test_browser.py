@@ -30,8 +30,9 @@ needs_lab = pytest.mark.skipif(
 PLOTS = ".js-plotly-plot"
 #: How many figures a recipe has at least, where that is not five.
 FIGURES_N = {"llm_overview": 3}
-#: Of which CI opens the notebook in JupyterLab; it looks at the page of every recipe.
+#: Of which CI opens the notebook in JupyterLab, and the page.
 IN_LAB = ("llm_overview",)
+ON_PAGES = ("llm_hotspots", "llm_overview", "trace_diff")
 DRAWN = "document.documentElement.dataset.drawn"
 #: What a script of a name would have left, and elements that only a name would bring.
 TRACES = """[...document.querySelectorAll(
@@ -157,7 +158,7 @@ def drawn(page, wanted_n):
     page.wait(f"document.querySelectorAll('{PLOTS} .main-svg').length >= {wanted_n}")
 
 
-@pytest.mark.parametrize("recipe", recipe_names())
+@pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ON_PAGES))
 def test_the_page_draws_its_figures_and_none_is_blank(made, page, recipe):
     page.open((made / recipe / "report.html").as_uri())
     page.wait(DRAWN)
@@ -314,7 +315,7 @@ def test_a_finding_in_jupyterlab_leads_to_its_section(lab_page):
     lab_page.wait(f"0 <= {top} && {top} < innerHeight")
 
 
-@pytest.mark.parametrize("recipe", recipe_names())
+@pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ON_PAGES))
 def test_no_name_does_anything_on_the_page(made, page, recipe):
     page.open((made / "hostile" / recipe / "report.html").as_uri())
     page.wait(DRAWN)

@@ -55,7 +55,7 @@ CASES = [
     ("dask-futures", "parquetdir", "sqlite"),
     ("none", "sqlite", "sqlite"),
 ]
-IN_CI = [CASES[3], CASES[4]]
+IN_CI = [CASES[4]]
 
 
 @pytest.mark.parametrize(("mode", "kind", "same_as"), nightly_but(CASES, IN_CI))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from dask_cluster import address, ask, cluster, scheduler, worker
+from effort import nightly_but
 from results import RECIPE, analyse, assert_same, only_tables, read_report, run, under_nsys
 
 #: Makes a worker look for profiles where it does not share the folder.
@@ -34,7 +35,7 @@ def standalone(*words: str | Path, cwd: Path, **changes: str):
     return run(command, cwd, **changes)
 
 
-@pytest.mark.parametrize("way", ["option", "variable"])
+@pytest.mark.parametrize("way", nightly_but(["option", "variable"], ["variable"]))
 def test_a_separate_worker_gives_the_same_tables(remote, rank_set, way, tmp_path):
     before, (workers_n, sees_framework, sees_our_folder) = ask(remote, tmp_path)
     # One worker, without NVIDIA's framework on its path, and not in this test's folder.

@@ -26,7 +26,7 @@ from nsys_llm.testing.machine import changes, oracle, random_program, scenarios,
 from nsys_llm.testing.machine.program import Sync
 
 #: Other jobs in each run; a failure names its seed.
-FRESH = 50
+FRESH = 20
 NIGHTLY = 1_000
 #: Jobs with edges that have to be inferred.
 UNCERTAIN = 10
