@@ -58,6 +58,17 @@ def test_a_report_is_exported_once_beside_itself(report, fake):
     assert calls(fake) == 1
 
 
+def test_a_report_of_a_host_whose_clock_is_ahead_is_exported_once(report, fake):
+    then_ns = time.time_ns() + 3_600 * 10**9
+    os.utime(report, ns=(then_ns, then_ns))
+    assert kernel_ns(report, fake) == kernel_ns(report, fake) == 5
+    with open_export(report, ("kernels",), export_dir=None, nsys=fake, again=True):
+        assert calls(fake) == 1
+    os.utime(report, ns=(then_ns + 10**9, then_ns + 10**9))  # profiled anew
+    assert kernel_ns(report, fake) == 5
+    assert calls(fake) == 2
+
+
 def test_only_the_needed_tables_are_exported(report, fake):
     kernel_ns(report, fake)
     files = {path.stem for path in (report.parent / "r_pqtdir").iterdir()}

@@ -221,6 +221,7 @@ def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> Non
     target.parent.mkdir(parents=True, exist_ok=True)
     wanted = dict.fromkeys([*tables, *ALWAYS_EXPORTED])
     names = ",".join(table_source(table).nsys for table in wanted)
+    written_ns = report.stat().st_mtime_ns
     with scratch_folder(target.parent, target.name) as (scratch, held):
         made = scratch / target.name
         command = [nsys, "export", "--type", "parquetdir", "--lazy", "false", "--force-overwrite"]
@@ -234,8 +235,8 @@ def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> Non
             )
         target.mkdir(exist_ok=True)
         with alone_in(target):
-            if not _is_exported(target, tables, report.stat().st_mtime_ns):
-                _move(made, target)
+            if not _is_exported(target, tables, written_ns):
+                _move(made, target, written_ns)
 
 
 def _is_exported(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
@@ -247,10 +248,12 @@ def _is_exported(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
         return True
 
 
-def _move(made: Path, target: Path) -> None:
+def _move(made: Path, target: Path, written_ns: int) -> None:
     # The record of what was exported goes last; it vouches for the others.
     files = sorted(made.iterdir(), key=lambda file: file.stem == table_source("export").nsys)
     for file in files:
+        if file.stat().st_mtime_ns < written_ns:  # the clock of the report's host is ahead
+            os.utime(file, ns=(written_ns, written_ns))
         os.replace(file, target / file.name)
 
 
