@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.path.classes import (
-    CLASS_NAMES,
     CLASS_OF_CAUSE,
+    COMPUTE,
     DEVICE_LATENCY,
     HOST_NO_CUDA,
     LAST_CERTAIN,
@@ -40,6 +40,8 @@ from nsys_llm.numeric.intervals import IntArray
 DOUBT: Final = 64
 
 Codes = npt.NDArray[np.uint8]
+#: Time by class, shape (edges,) of each class that there is.
+_Sums = dict[int, IntArray]
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ class Condenser:
         self._read = ~member  # the end of a member is a node of its own
         doubtful = graph.edges.edge[: len(ops)] > LAST_CERTAIN
         self._doubts: IntArray = np.cumsum(doubtful)
-        self._classes = np.array(CLASS_OF_CAUSE)[graph.edges.host.cause]
+        self._classes = np.array(CLASS_OF_CAUSE, dtype=np.int8)[graph.edges.host.cause]
+        self._op_kinds, self._call_kinds = _used(ops.kind), _used(self._classes)
         self._totals: dict[tuple[int, int], IntArray] = {}
 
     def _total(self, ns: IntArray, classes: npt.NDArray[Any], kind: int) -> IntArray:
@@ -174,8 +177,8 @@ class Condenser:
             through: From there.
         """
         skeleton, graph = self.skeleton, self.graph
-        code = np.zeros(skeleton.source.size, dtype=np.int64)
-        kind = graph.edges.ops.kind.astype(np.int64)
+        code = np.zeros(skeleton.source.size, dtype=np.uint8)
+        kind = graph.edges.ops.kind
         for edge_kind, fixed in (
             (WAKE, SYNC_LATENCY),
             (RESUMED, HOST_NO_CUDA),
@@ -193,47 +196,62 @@ class Condenser:
             code[rows] = kind[item]
         self._along_streams(code, weights, through)
         self._along_threads(code, weights)
-        code += DOUBT * self._doubtful(through)
-        return code.astype(np.uint8)
+        code[self._doubtful(through)] += DOUBT
+        return code
 
-    def _along_streams(self, code: IntArray, weights: Weights, through: IntArray) -> None:
+    def _along_streams(self, code: Codes, weights: Weights, through: IntArray) -> None:
         """Set the classes of edges between streams' nodes, and of launches, in place."""
         graph, skeleton, inner = self.graph, self.skeleton, self.skeleton.inner
         ops = graph.edges.ops
         row, at = self._of(STREAM)
-        rows, _ = self._of(LAUNCH)
-        upper = np.concatenate((inner[at], inner[skeleton.group_target]))
-        lower = np.concatenate((inner[at - 1], through))
-        read = np.concatenate((self._read[inner[at - 1]], np.ones(through.size, dtype=bool)))
-        sums = np.zeros((len(CLASS_NAMES), upper.size), dtype=np.int64)
-        for kind in np.unique(ops.kind).tolist():
-            total = self._total(weights.op, ops.kind, kind)
-            sums[kind] = total[upper] - total[lower + ~read]
-        lags: IntArray = np.cumsum(weights.stream)
-        sums[DEVICE_LATENCY] = lags[upper] - lags[lower]
-        launch = sums[:, row.size :]
-        if rows.size:
-            self._thread_sums(
-                launch, weights, skeleton.source[rows], ops.place[through], ~graph.in_call[through]
-            )
-            launch[LAUNCH_LATENCY] += weights.launch[through]
-        code[row] = sums[:, : row.size].argmax(axis=0)
-        code[rows] = launch.argmax(axis=0)
+        lower, upper = inner[at - 1], inner[at]
+        code[row] = _most(self._stream_sums(weights, lower, upper, lower + ~self._read[lower]))
+        row, _ = self._of(LAUNCH)
+        if not row.size:
+            return
+        sums = self._stream_sums(weights, through, inner[skeleton.group_target], through)
+        returned = ~graph.in_call[through]
+        self._thread_sums(sums, weights, skeleton.source[row], ops.place[through], returned)
+        _add(sums, LAUNCH_LATENCY, weights.launch[through])
+        code[row] = _most(sums)
 
-    def _along_threads(self, code: IntArray, weights: Weights) -> None:
+    def _stream_sums(
+        self, weights: Weights, lower: IntArray, upper: IntArray, first: IntArray
+    ) -> _Sums:
+        """Return what streams did from operations to the starts of others, by class.
+
+        Args:
+            weights: As for `weights`.
+            lower: Shape (k,), operations whose own lag does not count.
+            upper: Shape (k,), likewise operations, whose lag counts, but not their length.
+            first: Shape (k,), from which on lengths count.
+        """
+        sums: _Sums = {}
+        for kind in self._op_kinds:
+            total = self._total(weights.op, self.graph.edges.ops.kind, kind)
+            sums[kind] = total[upper] - total[first]
+        lags: IntArray = np.cumsum(weights.stream)
+        _add(sums, DEVICE_LATENCY, lags[upper] - lags[lower])
+        return sums
+
+    def _along_threads(self, code: Codes, weights: Weights) -> None:
         """Set the classes of edges between threads' nodes, in place."""
         skeleton, graph = self.skeleton, self.graph
         row, _ = self._of(OWN)
-        sums = np.zeros((len(CLASS_NAMES), row.size), dtype=np.int64)
+        if not row.size:
+            return
+        sums: _Sums = {}
         self._thread_sums(
             sums, weights, skeleton.source[row], graph.waiting, np.zeros(row.size, dtype=bool)
         )
-        sums[self._classes[graph.waiting], np.arange(row.size)] += weights.unblocked
-        code[row] = sums.argmax(axis=0) if row.size else 0
+        classes = self._classes[graph.waiting]
+        for kind in _used(classes):
+            _add(sums, kind, np.where(classes == kind, weights.unblocked, 0))
+        code[row] = _most(sums)
 
     def _thread_sums(
         self,
-        sums: IntArray,
+        sums: _Sums,
         weights: Weights,
         source: IntArray,
         call: IntArray,
@@ -242,11 +260,11 @@ class Condenser:
         """Add what threads did between nodes and the begins or returns of calls, in place."""
         skeleton = self.skeleton
         at, is_return = skeleton.at_call[source], skeleton.is_return[source]
-        for kind in np.unique(self._classes).tolist():
+        for kind in self._call_kinds:
             total = self._total(weights.call, self._classes, kind)
-            sums[kind] += total[call + returned] - total[at + is_return]
+            _add(sums, kind, total[call + returned] - total[at + is_return])
         gaps: IntArray = np.cumsum(weights.gap)
-        sums[HOST_NO_CUDA] += gaps[call] - gaps[at]
+        _add(sums, HOST_NO_CUDA, gaps[call] - gaps[at])
 
     def _doubtful(self, through: IntArray) -> npt.NDArray[np.bool_]:
         """Return to which edges something inferred leads."""
@@ -268,3 +286,24 @@ class Condenser:
 
 def _lines(weights: Weights) -> _Lines:
     return _Lines.of(weights.gap, weights.call, weights.stream, weights.op)
+
+
+def _used(classes: npt.NDArray[np.int8]) -> list[int]:
+    """Return the classes that occur."""
+    return np.flatnonzero(np.bincount(classes)).tolist()
+
+
+def _add(sums: _Sums, kind: int, ns: IntArray) -> None:
+    """Add time of a class, in place."""
+    sums[kind] = sums[kind] + ns if kind in sums else ns
+
+
+def _most(sums: _Sums) -> Codes:
+    """Return the class with most time, the first of several; `COMPUTE` where none has any."""
+    some = next(iter(sums.values()))
+    code = np.full(some.shape, COMPUTE, dtype=np.uint8)
+    most = np.maximum(sums.get(COMPUTE, 0), np.zeros_like(some))
+    for kind in sorted(sums):
+        code[sums[kind] > most] = kind
+        np.maximum(most, sums[kind], out=most)
+    return code
