@@ -17,6 +17,7 @@ from nsys_llm.analyses.path.classes import (
     LAUNCH_LATENCY,
     SYNC_LATENCY,
 )
+from nsys_llm.analyses.path.ops import Positions
 from nsys_llm.analyses.replay.skeleton import (
     AFTER,
     BEGIN,
@@ -254,7 +255,7 @@ class Condenser:
         sums: _Sums,
         weights: Weights,
         source: IntArray,
-        call: IntArray,
+        call: IntArray | Positions,
         returned: npt.NDArray[np.bool_],
     ) -> None:
         """Add what threads did between nodes and the begins or returns of calls, in place."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +70,7 @@ _PICKS: Final = (_MEDIAN, _SMALLEST, _LARGEST)
 
 def medians(
     lag: IntArray,
-    kind: Kinds | IntArray,
+    kind: npt.NDArray[Any],
     kinds_n: int,
     default_ns: int,
     pick: _Pick = _MEDIAN,
