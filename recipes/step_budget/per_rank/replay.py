@@ -110,9 +110,9 @@ def _bounds(
     yield USUAL, graph.usual
     of_host = [change for change in changes if change.what == HOST]
     for bound, is_most in (LEAST, False), (MOST, True):
-        unseen = graph.with_unseen_lags(most=is_most)
-        for text, weights in _changed(unseen, names, of_host):
+        for text, weights in _changed(graph.with_unseen_lags(most=is_most), names, of_host):
             yield f"{bound}{text}", weights
+            del weights
 
 
 def _columns(
@@ -125,6 +125,7 @@ def _columns(
         texts.append(text)
         ns.append(column)
         codes.append(condenser.codes(weights, through))
+    condenser.forget()
     for text, weights in _bounds(graph, names, changes):
         texts.append(text)
         ns.append(condenser.weights(weights)[0])

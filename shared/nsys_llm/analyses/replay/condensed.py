@@ -72,12 +72,12 @@ class Condenser:
         self.graph, self.marks, self.skeleton = graph, marks, skeleton
         ops = graph.edges.ops
         self._rows = [np.flatnonzero(skeleton.kind == code) for code in range(BEGIN + 1)]
-        self._place = np.maximum(ops.place, 0)
+        self._place, self._in_call = np.maximum(ops.place, 0), np.flatnonzero(graph.in_call)
         member = np.zeros(len(ops), dtype=bool)
         member[marks.members] = True
         self._read = ~member  # the end of a member is a node of its own
         doubtful = graph.edges.edge[: len(ops)] > LAST_CERTAIN
-        self._doubts: IntArray = np.cumsum(doubtful)
+        self._doubts = np.cumsum(doubtful, dtype=np.int32)
         self._classes = np.array(CLASS_OF_CAUSE, dtype=np.int8)[graph.edges.host.cause]
         self._op_kinds, self._call_kinds = _used(ops.kind), _used(self._classes)
         self._totals: dict[tuple[int, int], IntArray] = {}
@@ -94,6 +94,10 @@ class Condenser:
             self._totals[key] = total
         return total
 
+    def forget(self) -> None:
+        """Forget the sums that `codes` keeps for the next column; they are as long as the rank."""
+        self._totals.clear()
+
     def weights(self, weights: Weights) -> tuple[IntArray, IntArray]:
         """Return the weight of each edge, and of launch edges the operation that it leads through.
 
@@ -104,13 +108,13 @@ class Condenser:
         nodes = np.where(
             skeleton.is_return, lines.returned[skeleton.at_call], lines.begun[skeleton.at_call]
         )
-        ops_ns = weights.op * self._read
         through = self._stream_weights(ns, weights, lines, nodes)
         graph = self.graph
         row, item = self._of(LINK)
-        ns[row] = weights.link + ops_ns[graph.links.source]
+        ns[row] = weights.link + self._read_ns(weights, graph.links.source)
         row, item = self._of(WAKE)
-        ns[row] = np.where(weights.waits, weights.wake + ops_ns[graph.waits.source], NEVER)
+        wake = weights.wake + self._read_ns(weights, graph.waits.source)
+        ns[row] = np.where(weights.waits, wake, NEVER)
         row, item = self._of(OWN)
         begun = lines.begun[graph.waiting] - nodes[skeleton.source[row]]
         ns[row] = begun + weights.unblocked
@@ -122,12 +126,16 @@ class Condenser:
         row, item = self._of(LENGTH)
         ns[row] = weights.op[item]
         row, item = self._of(TAIL)
-        ns[row] = ops_ns[item]
+        ns[row] = self._read_ns(weights, item)
         row, item = self._of(AFTER)
-        ns[row] = 0 if self.marks.begin_is_start else ops_ns[item]
+        ns[row] = 0 if self.marks.begin_is_start else self._read_ns(weights, item)
         row, item = self._of(BEGIN)
         ns[row] = self._begins(item, weights, lines) - nodes[skeleton.source[row]]
         return ns, through
+
+    def _read_ns(self, weights: Weights, op: IntArray) -> IntArray:
+        """Return the lengths of operations; 0 of members, whose ends are nodes."""
+        return weights.op[op] * self._read[op]
 
     def _of(self, kind: int) -> tuple[IntArray, IntArray]:
         rows = self._rows[kind]
@@ -139,19 +147,20 @@ class Condenser:
         skeleton, inner = self.skeleton, self.skeleton.inner
         row, at = self._of(STREAM)
         lower, upper = inner[at - 1], inner[at]
-        to_start = lines.ended - weights.op
-        ns[row] = to_start[upper] - lines.ended[lower] + (weights.op * self._read)[lower]
+        begun = lines.ended[upper] - weights.op[upper]
+        ns[row] = begun - lines.ended[lower] + self._read_ns(weights, lower)
         row, _ = self._of(LAUNCH)
         if not row.size:
             return np.empty(0, dtype=np.int64)
-        launched = np.where(
-            self.graph.in_call, lines.begun[self._place], lines.returned[self._place]
-        )
+        launched = lines.returned[self._place]
+        launched[self._in_call] = lines.begun[self._place[self._in_call]]
         launched += weights.launch
-        launched -= to_start
+        launched += weights.op
+        launched -= lines.ended
         latest = np.maximum.reduceat(launched, skeleton.groups)
         ns[row] = latest[skeleton.group_of] - nodes[skeleton.source[row]]
-        ns[row] += to_start[inner[skeleton.group_target]]
+        target = inner[skeleton.group_target]
+        ns[row] += lines.ended[target] - weights.op[target]
         sizes = np.diff(np.append(skeleton.groups, launched.size))
         equal = np.flatnonzero(launched == np.repeat(latest, sizes))
         first = np.searchsorted(equal, skeleton.groups[skeleton.group_of])
@@ -189,7 +198,7 @@ class Condenser:
         code[self._rows[BEGIN]] = HOST_NO_CUDA
         for edge_kind, sources in ((LINK, graph.links.source), (WAKE, graph.waits.source)):
             lag = weights.link if edge_kind == LINK else weights.wake
-            longer = (weights.op * self._read)[sources] > lag
+            longer = self._read_ns(weights, sources) > lag
             latency = DEVICE_LATENCY if edge_kind == LINK else SYNC_LATENCY
             code[self._rows[edge_kind]] = np.where(longer, kind[sources], latency)
         for edge_kind in (LENGTH, TAIL, AFTER):
@@ -206,33 +215,27 @@ class Condenser:
         ops = graph.edges.ops
         row, at = self._of(STREAM)
         lower, upper = inner[at - 1], inner[at]
-        code[row] = _most(self._stream_sums(weights, lower, upper, lower + ~self._read[lower]))
+        lags: IntArray = np.cumsum(weights.stream)
+        sums = self._op_sums(weights, upper, lower + ~self._read[lower])
+        _add(sums, DEVICE_LATENCY, lags[upper] - lags[lower])
+        code[row] = _most(sums)
         row, _ = self._of(LAUNCH)
         if not row.size:
             return
-        sums = self._stream_sums(weights, through, inner[skeleton.group_target], through)
+        upper = inner[skeleton.group_target]
+        sums = self._op_sums(weights, upper, through)
+        _add(sums, DEVICE_LATENCY, lags[upper] - lags[through])
         returned = ~graph.in_call[through]
         self._thread_sums(sums, weights, skeleton.source[row], ops.place[through], returned)
         _add(sums, LAUNCH_LATENCY, weights.launch[through])
         code[row] = _most(sums)
 
-    def _stream_sums(
-        self, weights: Weights, lower: IntArray, upper: IntArray, first: IntArray
-    ) -> _Sums:
-        """Return what streams did from operations to the starts of others, by class.
-
-        Args:
-            weights: As for `weights`.
-            lower: Shape (k,), operations whose own lag does not count.
-            upper: Shape (k,), likewise operations, whose lag counts, but not their length.
-            first: Shape (k,), from which on lengths count.
-        """
+    def _op_sums(self, weights: Weights, upper: IntArray, first: IntArray) -> _Sums:
+        """Return the lengths of operations from some on up to others, by class."""
         sums: _Sums = {}
         for kind in self._op_kinds:
             total = self._total(weights.op, self.graph.edges.ops.kind, kind)
             sums[kind] = total[upper] - total[first]
-        lags: IntArray = np.cumsum(weights.stream)
-        _add(sums, DEVICE_LATENCY, lags[upper] - lags[lower])
         return sums
 
     def _along_threads(self, code: Codes, weights: Weights) -> None:

@@ -72,7 +72,7 @@ class RankGraph:
         follows: Shape (operations,), whether one stands before it on its stream.
         in_call: Shape (operations,), whether it began inside of its launch.
         observed: Weights that give the run back.
-        usual: The same with every lag at the median of its kind.
+        usual_wake: As `Weights.wake`, with every lag at the median of its kind.
         lags: What lags of operations are made of.
         most: Whether what no profile shows is at the most in `observed`; None where it is as usual.
     """
@@ -85,9 +85,22 @@ class RankGraph:
     follows: Bools
     in_call: Bools
     observed: Weights
-    usual: Weights
+    usual_wake: IntArray
     lags: LagParts
     most: bool | None = None
+
+    @property
+    def usual(self) -> Weights:
+        """Weights with every lag at the median of its kind; new arrays, as long as the rank."""
+        usual, hand = self.lags.of_kinds(self.lags.usual), self.observed.hand
+        return replace(
+            self.observed,
+            launch=usual.launch,
+            stream=usual.stream,
+            link=usual.link,
+            wake=self.usual_wake,
+            hand=np.full(hand.shape, lower_median(hand) if hand.size else 0),
+        )
 
     def with_unseen_lags(self, *, most: bool) -> RankGraph:
         """Return the graph with lags that held nothing back at the least or the most of their kind.
@@ -113,7 +126,6 @@ def rank_graph(edges: Edges) -> RankGraph:
     if calls.row.size:
         in_call = (ops.place >= 0) & (ops.start_ns < calls.end_ns[np.maximum(ops.place, 0)])
     lags = LagParts.of(edges, links, follows, in_call)
-    often = lags.of_kinds(lags.usual)
     used = lags.used(lags.usual)
     wake, wake_usual, unblocked = _wait_lags(edges, waits, waiting)
     hand = calls.start_ns[hands.target] - calls.end_ns[hands.source]
@@ -122,15 +134,9 @@ def rank_graph(edges: Edges) -> RankGraph:
     observed = Weights(
         op_ns, used.launch, used.stream, gap, call_ns, unblocked, used.link, wake, hand, still
     )
-    usual = replace(
-        observed,
-        launch=often.launch,
-        stream=often.stream,
-        link=often.link,
-        wake=wake_usual,
-        hand=np.full(hand.shape, lower_median(hand) if hand.size else 0),
+    return RankGraph(
+        edges, links, waits, waiting, hands, follows, in_call, observed, wake_usual, lags
     )
-    return RankGraph(edges, links, waits, waiting, hands, follows, in_call, observed, usual, lags)
 
 
 def _wait_lags(
