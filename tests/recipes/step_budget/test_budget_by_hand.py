@@ -252,3 +252,16 @@ def test_what_travels_of_many_stretches_is_cut_where_an_operation_began_inside_i
         sums.append(dict(zip(rows["name"], rows["path_ns"], strict=True)))
     assert sums[0] == {"cudaMemcpyAsync": 30.0, "cudaLaunchKernel": 20.0}
     assert sums[1] == sums[0]
+
+
+def test_what_began_inside_its_launch_shows_no_lag_of_a_stream(tmp_path):
+    trace = TraceBuilder()
+    trace.kernel("alone", start_ns=2_900, end_ns=3_900, launch=(1_000, 1_100))
+    trace.kernel("alone", start_ns=11_900, end_ns=40_000, launch=(10_000, 10_100))
+    trace.kernel("queued", start_ns=41_200, end_ns=50_000, launch=(12_000, 12_100))
+    trace.kernel("inside", start_ns=55_000, end_ns=65_000, launch=(45_000, 60_000))
+    trace.kernel("inside", start_ns=70_000, end_ns=90_000, launch=(61_000, 80_000))
+    trace.kernel("last", start_ns=91_500, end_ns=92_000, launch=(89_400, 89_500))
+    tables, _ = tables_and_sums(tmp_path, trace)
+    # Launches take 1.8 us, the stream 1.2: the launch would have let the last one start later.
+    assert path(tables)[:2] == [("compute", "last", 500), ("launch_latency", "", 2_000)]

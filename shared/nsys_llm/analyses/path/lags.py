@@ -114,7 +114,8 @@ def usual_lags(ops: PathOps, launched: Latest, called_ns: IntArray, before_ns: I
     """Return the usual lags, each by operations that nothing else can have held back.
 
     Of a launch, those before which nothing ended from the begin of the call on; of a stream, those
-    before which nothing ended but the operation ahead, and whose launch was done long before that.
+    before which nothing ended but the operation ahead, and whose launch had returned long before
+    that: where in a call it is done is not recorded.
 
     Args:
         ops: The operations.
@@ -133,10 +134,9 @@ def usual_lags(ops: PathOps, launched: Latest, called_ns: IntArray, before_ns: I
         some = some[_none_ended(ended, called_ns[some], ops.start_ns[some])]
         lag_ns = ops.start_ns[some] - launched.at_ns[some]
         usual_ns[edge] = _medians(kind[some], lag_ns, kinds_n)
-    limit_ns = np.full(kinds_n, _LEAST_LIMIT_NS)
-    long_ns = Lags(kind, _LONG_AGO_TIMES * usual_ns, limit_ns).of(launched.edge, slice(None))
+    long_ns = (_LONG_AGO_TIMES * usual_ns[BY_LAUNCH])[kind]
     long_ns += launched.at_ns
-    queued = (launched.node >= 0) & (long_ns <= before_ns)
+    queued = (launched.edge == BY_LAUNCH) & (long_ns <= before_ns)
     queued &= before_ns <= ops.start_ns
     del long_ns
     some = np.flatnonzero(queued)
