@@ -44,6 +44,8 @@ class DeviceBudget:
     idle_ns: IntArray | None
 
 
+#: Every lag at the median of its kind; no change, but what tells how far replays can be believed.
+USUAL: Final = "usual"
 #: Before a change in `RankReplay.columns`: lags that held nothing back are at their least, or most.
 LEAST: Final = "least "
 MOST: Final = "most "
@@ -55,14 +57,15 @@ class RankReplay:
 
     Attributes:
         reason: Why there is none; "" where there is.
-        columns: Names of the weights: "" for those that give the run back, "usual" with every lag
-            at the median of its kind, then changes, those of the host also with `LEAST` and `MOST`
-            before. A change that is not there changes nothing.
+        columns: Names of the weights: "" for those that give the run back, then changes, then
+            `USUAL`, and last changes of the host with `LEAST` and `MOST` before. A change that is
+            not there changes nothing.
         base_ns: Shape (nodes,), the profile's clock.
         source: Shape (edges,).
         target: Shape (edges,).
         ns: Shape (edges, columns), weights; the least number of its type where one is not there.
-        code: Shape (edges, columns), uint8, see `nsys_llm.analyses.replay.condensed`.
+        code: Shape (edges, columns up to `USUAL`), uint8, see
+            `nsys_llm.analyses.replay.condensed`.
         member_start: Shape (members,), node of the start of each communication operation.
         member_end: Likewise, of its end.
         begun: The nodes of the begins of threads' first calls, which nothing precedes.

@@ -77,7 +77,7 @@ def _idle_ns(trace: RankTrace, names: OpNames, host: HostTimeline) -> dict[int, 
     """Return the idle time of each device by cause, as idle_gaps has it."""
     by_device = {}
     for device in trace.device_ids:
-        ops = DeviceOps.of(trace, device, names)
+        ops = DeviceOps.of(trace, device, names, gaps_alone=True)
         by_device[device] = idle_by_cause(ops.gaps, ops.launch_row, host)
     return by_device
 

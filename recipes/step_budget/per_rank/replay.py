@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -31,7 +32,7 @@ from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import RankTrace
 
-from ..partials import LEAST, MOST, RankReplay
+from ..partials import LEAST, MOST, USUAL, RankReplay
 from .steps import RankSteps
 from .windows import Windows
 
@@ -75,9 +76,7 @@ def rank_replay(
     names = _names(trace, edges, kernels)
     asked = [parse_change(text) for text in options["what_if"] or ()]
     changes = dict.fromkeys([*_changes(graph, names), *asked])
-    texts, ns, codes = _columns(
-        Condenser(graph, marks, rank_skeleton), _weights(graph, names, changes)
-    )
+    texts, ns, codes = _columns(Condenser(graph, marks, rank_skeleton), graph, names, [*changes])
     return RankReplay(
         reason="",
         columns=texts,
@@ -94,40 +93,49 @@ def rank_replay(
     )
 
 
-def _weights(
+def _changed(
     graph: RankGraph, names: Names, changes: Iterable[Change]
 ) -> Iterator[tuple[str, Weights]]:
-    """Return the columns of a rank; those that change nothing are left out."""
-    yield "", graph.observed
-    yield "usual", graph.usual
+    """Return changes with their weights; those that change nothing are left out."""
     for change in changes:
         reported = changed(graph, names, change)
-        if reported is None or reported is graph.observed:
-            continue
-        yield change.text, reported
-        if change.what == HOST:
-            for name, is_most in (LEAST, False), (MOST, True):
-                bounded = changed(graph.with_unseen_lags(most=is_most), names, change)
-                yield f"{name}{change.text}", bounded or reported
+        if reported is not None and reported is not graph.observed:
+            yield change.text, reported
+
+
+def _bounds(
+    graph: RankGraph, names: Names, changes: Sequence[Change]
+) -> Iterator[tuple[str, Weights]]:
+    """Return the weights of what is no change, and of changes of the host at the least and most."""
+    yield USUAL, graph.usual
+    of_host = [change for change in changes if change.what == HOST]
+    for bound, is_most in (LEAST, False), (MOST, True):
+        for text, weights in _changed(graph.with_unseen_lags(most=is_most), names, of_host):
+            yield f"{bound}{text}", weights
+            del weights
 
 
 def _columns(
-    condenser: Condenser, weights: Iterable[tuple[str, Weights]]
+    condenser: Condenser, graph: RankGraph, names: Names, changes: Sequence[Change]
 ) -> tuple[tuple[str, ...], Any, Any]:
-    """Return names of columns, and weights of edges and what they are, shape (edges, columns)."""
-    names, ns, codes = [], [], []
-    for name, reported in weights:
-        column, through = condenser.weights(reported)
-        names.append(name)
+    """Return names of columns, weights of edges, and what they are, as `RankReplay` has them."""
+    texts, ns, codes = [], [], []
+    for text, weights in chain([("", graph.observed)], _changed(graph, names, changes)):
+        column, through = condenser.weights(weights)
+        texts.append(text)
         ns.append(column)
-        codes.append(condenser.codes(reported, through))
+        codes.append(condenser.codes(weights, through))
+    condenser.forget()
+    for text, weights in _bounds(graph, names, changes):
+        texts.append(text)
+        ns.append(condenser.weights(weights)[0])
     table = np.stack(ns, axis=1)
     there = table[table != NEVER]
     narrow = np.iinfo(np.int32)
     if there.size and (int(there.max()) > narrow.max or int(there.min()) <= narrow.min):
-        return tuple(names), table, np.stack(codes, axis=1)
+        return tuple(texts), table, np.stack(codes, axis=1)
     table = np.maximum(table, narrow.min).astype(np.int32)
-    return tuple(names), table, np.stack(codes, axis=1)
+    return tuple(texts), table, np.stack(codes, axis=1)
 
 
 def _names(trace: RankTrace, edges: Edges, kernels: Sequence[str]) -> Names:

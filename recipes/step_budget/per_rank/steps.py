@@ -38,7 +38,7 @@ class RankSteps:
 
     kind: StepKind | None
     n: int
-    of_op: IntArray
+    of_op: npt.NDArray[np.int32]
     detected: Steps | None
 
 
@@ -52,9 +52,9 @@ def rank_steps(trace: RankTrace, ops: PathOps, options: Mapping[str, Any]) -> Ra
     """
     steps = finder.find_steps(trace, options)
     if steps is None:
-        return RankSteps(None, 1, np.where(ops.kept, 0, -1), None)
+        return RankSteps(None, 1, np.where(ops.kept, np.int32(0), np.int32(-1)), None)
     of_op = steps.step if ops.row is None else steps.step[ops.row]
-    return RankSteps(StepKind.of(steps), len(steps), of_op.astype(np.int64), steps)
+    return RankSteps(StepKind.of(steps), len(steps), of_op, steps)
 
 
 def step_marks(

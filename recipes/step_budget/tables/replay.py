@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -13,13 +12,10 @@ from nsys_llm.analyses.replay.solve import Clamps, longest
 from nsys_llm.manifest.what_if import DEVICE, HOST, RANK, TRANSFER, Change
 from nsys_llm.numeric.intervals import IntArray
 
-from ..partials import LEAST, MOST
+from ..partials import LEAST, MOST, USUAL
 from .job import Job
 from .job_graph import JobGraph, job_graph
 from .meetings import Meetings, RankRows
-
-#: Every lag at the median of its kind; no change, but what tells how far replays can be believed.
-USUAL: Final = "usual"
 
 
 @dataclass(frozen=True)

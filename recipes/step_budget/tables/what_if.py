@@ -23,12 +23,12 @@ from nsys_llm.manifest.what_if import (
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 
-from ..partials import LEAST, MOST
+from ..partials import LEAST, MOST, USUAL
 from .ceilings import STRAGGLER
 from .job_tables import JobPaths
 from .meetings import Meetings
 from .new_path import new_path
-from .replay import USUAL, Replays, replays
+from .replay import Replays, replays
 
 #: Share of the steps by which a replay with usual lags may be off; no change is told above it.
 MOST_RESIDUAL_PCT: Final = 3.0

@@ -84,7 +84,13 @@ class DeviceOps:
 
     @classmethod
     def of(
-        cls, trace: RankTrace, device: int, names: OpNames, *, whole_capture: bool = False
+        cls,
+        trace: RankTrace,
+        device: int,
+        names: OpNames,
+        *,
+        whole_capture: bool = False,
+        gaps_alone: bool = False,
     ) -> DeviceOps:
         """Line up the operations of one device of a rank.
 
@@ -94,6 +100,7 @@ class DeviceOps:
             names: Of the operations.
             whole_capture: Where filters leave all operations, look at all of the capture, if its
                 length is recorded.
+            gaps_alone: Leave out `name` and `early`, which gaps and launches do not need.
         """
         rows = {name: _of_device(op, device) for name, op in trace.unfiltered.items()}
         rows = {
@@ -115,12 +122,15 @@ class DeviceOps:
             ),
         )
         early = np.broadcast_to(np.False_, starts.shape)
-        if launch.size and int(launch.min()) < 0:
+        if gaps_alone:
+            name, early = name[:0], early[:0]
+        elif launch.size and int(launch.min()) < 0:
             calls = trace.tables.get("api_calls")
             early = launched_before(starts, column("correlation_id"), launch, calls)
         if order is not None:
-            starts, ends, launch, name = (item[order] for item in (starts, ends, launch, name))
-            early = early[order]
+            starts, ends, launch = (item[order] for item in (starts, ends, launch))
+            if not gaps_alone:
+                name, early = name[order], early[order]
         windows, source = device_windows(trace, device, whole_capture=whole_capture)
         return cls(
             device_id=device,

@@ -6,11 +6,13 @@ import pytest
 from path_truth import check_identities, classes
 from quick_run import quick
 
+from nsys_llm.analyses.path import compact
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 def tables_and_sums(folder, trace, *words):
     """Return the tables, and the classes of the only step."""
+    folder.mkdir(exist_ok=True)
     trace.write_sqlite(folder / "rank0.sqlite")
     tables = quick("step_budget", folder / "rank0.sqlite", *words)
     check_identities(tables)
@@ -231,3 +233,35 @@ def test_windows_follow_the_ends_of_steps(tmp_path):
     assert rows["busy_compute_ns"].tolist() == [400] * 4
     assert rows["idle_ns"].tolist() == [290, 600, 600, 600]
     assert tables["rank_edges"]["step"].tolist() == ["step #"]
+
+
+def test_what_travels_of_many_stretches_is_cut_where_an_operation_began_inside_its_call(
+    tmp_path, monkeypatch
+):
+    trace = TraceBuilder()
+    trace.kernel("a", start_ns=100, end_ns=200, launch=(50, 60))
+    trace.api("cudaDeviceSynchronize_v3020", start_ns=70, end_ns=230)
+    trace.kernel("b", start_ns=280, end_ns=290, launch=(250, 270))
+    trace.memcpy("HtoD", start_ns=330, end_ns=2_000, size_bytes=8, launch=(300, 500))
+    trace.kernel("c", start_ns=2_005, end_ns=3_000, launch=(600, 620))
+    sums = []
+    for most_n in (compact.MOST_WHOLE, 0):
+        monkeypatch.setattr(compact, "MOST_WHOLE", most_n)
+        tables, _ = tables_and_sums(tmp_path / str(most_n), trace)
+        rows = tables["ceilings"][tables["ceilings"]["change"] == "api"]
+        sums.append(dict(zip(rows["name"], rows["path_ns"], strict=True)))
+    assert sums[0] == {"cudaMemcpyAsync": 30.0, "cudaLaunchKernel": 20.0}
+    assert sums[1] == sums[0]
+
+
+def test_what_began_inside_its_launch_shows_no_lag_of_a_stream(tmp_path):
+    trace = TraceBuilder()
+    trace.kernel("alone", start_ns=2_900, end_ns=3_900, launch=(1_000, 1_100))
+    trace.kernel("alone", start_ns=11_900, end_ns=40_000, launch=(10_000, 10_100))
+    trace.kernel("queued", start_ns=41_200, end_ns=50_000, launch=(12_000, 12_100))
+    trace.kernel("inside", start_ns=55_000, end_ns=65_000, launch=(45_000, 60_000))
+    trace.kernel("inside", start_ns=70_000, end_ns=90_000, launch=(61_000, 80_000))
+    trace.kernel("last", start_ns=91_500, end_ns=92_000, launch=(89_400, 89_500))
+    tables, _ = tables_and_sums(tmp_path, trace)
+    # Launches take 1.8 us, the stream 1.2: the launch would have let the last one start later.
+    assert path(tables)[:2] == [("compute", "last", 500), ("launch_latency", "", 2_000)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,6 +33,18 @@ def test_paths_are_the_same_after_they_travelled(tmp_path, seed):
                 np.testing.assert_array_equal(value, there[name], name)
             else:
                 assert value == there[name]
+
+
+def test_lengths_of_all_sizes_travel(tmp_path):
+    forest = forests(tmp_path, random_program(0))[0]
+    lengths = np.arange(forest.begin_ns.size) ** 5 % (1 << 35)
+    tops = np.repeat(forest.top_ns, np.diff(forest.first))
+    first = np.repeat(forest.first[:-1], np.diff(forest.first))
+    spent = np.cumsum(lengths)
+    begin_ns = tops - spent + spent[first] - lengths[first]
+    there = pickle.loads(pickle.dumps(replace(forest, begin_ns=begin_ns)))
+    assert lengths.max() > 1 << 33 > 1 << 16 > 255 > lengths[1]
+    np.testing.assert_array_equal(there.begin_ns, begin_ns)
 
 
 def test_paths_travel_in_few_bytes(tmp_path):

@@ -37,7 +37,7 @@ from nsys_llm.trace.rank_trace import RankTrace
 #: The device of host time.
 HOST: Final = -1
 #: So many nodes at a time stay small beside the trace.
-_NODES: Final = 1 << 18
+_NODES: Final = 1 << 17
 
 
 @dataclass(frozen=True, order=True)

@@ -77,7 +77,10 @@ def added_up(block: Block, whole: Bools) -> tuple[IntArray, IntArray, IntArray]:
     nth = np.arange(segment.size) - first[segment]
     charges_n = len(block.charges)
     what = np.where(whole[segment], nth, parts.doubtful * charges_n + block.code)
-    key = segment * max(int(sizes.max()), 2 * charges_n) + what
+    # A walk may enter below the top, where an operation began inside of its call: what the first
+    # stretch is charged to stays first, since that is what the walk leaves out.
+    what = np.where(what == what[first[:-1]][segment], 0, what + 1)
+    key = segment * (max(int(sizes.max()), 2 * charges_n) + 1) + what
     order = np.argsort(key, kind="stable")
     ordered = key[order]
     new = np.append(True, ordered[1:] != ordered[:-1])

@@ -34,7 +34,7 @@ from nsys_llm.analyses.path.classes import (
 )
 from nsys_llm.analyses.path.host_waits import HostWaits, host_waits, staged_uploads
 from nsys_llm.analyses.path.lags import NEVER, Codes, Lags, Latest, usual_lags
-from nsys_llm.analyses.path.ops import Bools, PathOps, legacy_streams
+from nsys_llm.analyses.path.ops import Bools, PathOps, Positions, legacy_streams
 from nsys_llm.analyses.path.stream_order import StreamOrder, stream_order
 from nsys_llm.analyses.path.sync_rows import (
     ORDER,
@@ -77,7 +77,7 @@ class Clues:
     order: StreamOrder
     null_stream: Bools
     blocking: Bools
-    kinds: IntArray
+    kinds: Codes
     rows: SyncRows
     records: EventRecords
     targets: HostWaits
@@ -164,14 +164,16 @@ def _last_ops(ops: PathOps, host: HostTimeline) -> npt.NDArray[np.int32]:
     return last
 
 
-def _returns(ops: PathOps, host: HostTimeline, waits: HostWaits, place: IntArray) -> IntArray:
+def _returns(
+    ops: PathOps, host: HostTimeline, waits: HostWaits, place: IntArray | Positions
+) -> Positions:
     """Return the node of the return of each call: its wait, if it waited; -1 stays -1."""
-    node = np.where(place >= 0, len(ops) + place, -1)
+    node = np.where(place >= 0, len(ops) + place.astype(np.int32, copy=False), -1)
     if waits.place.size:
         at = np.searchsorted(waits.place, place)
         at = np.minimum(at, waits.place.size - 1)
         waited = (place >= 0) & (waits.place[at] == place)
-        node = np.where(waited, len(ops) + host.calls.row.size + at, node)
+        node[waited] = len(ops) + host.calls.row.size + at[waited]
     return node
 
 
@@ -180,7 +182,7 @@ def _launches(ops: PathOps, host: HostTimeline, waits: HostWaits) -> Latest:
     n = len(ops)
     if not host.calls.row.size or not n:
         nothing = np.full(n, BY_NOTHING, dtype=np.int8)
-        return Latest(np.full(n, -1, dtype=np.int64), np.full(n, NEVER), nothing)
+        return Latest(np.full(n, -1, dtype=np.int32), np.full(n, NEVER), nothing)
     at, known = np.maximum(ops.place, 0), ops.place >= 0
     returned_ns = host.calls.end_ns[at]
     within = known & (ops.start_ns < returned_ns)
@@ -201,12 +203,16 @@ def _recorded(
     if not len(ops):
         return latest, usual_lags(ops, latest, ops.start_ns, ops.start_ns)
     before_ns = np.where(order.before >= 0, ops.end_ns[np.maximum(order.before, 0)], NEVER)
-    called_ns = ops.start_ns
-    if host.calls.row.size:
-        called_ns = host.calls.start_ns[np.maximum(ops.place, 0)]
-    lags = usual_lags(ops, latest, called_ns, before_ns)
-    latest.offer(ops, lags, np.arange(len(ops)), order.before, before_ns, BY_STREAM)
+    lags = usual_lags(ops, latest, _called_ns(ops, host), before_ns)
+    latest.offer(ops, lags, slice(None), order.before, before_ns, BY_STREAM)
     return latest, lags
+
+
+def _called_ns(ops: PathOps, host: HostTimeline) -> IntArray:
+    """Return when the call that launched each operation began."""
+    if not host.calls.row.size:
+        return ops.start_ns
+    return host.calls.start_ns[np.maximum(ops.place, 0)]
 
 
 def _events(
@@ -244,7 +250,7 @@ def _events(
     return waited, unclear
 
 
-def _after_orders(ops: PathOps, host: HostTimeline, kinds: IntArray, issue_ns: IntArray) -> Bools:
+def _after_orders(ops: PathOps, host: HostTimeline, kinds: Codes, issue_ns: IntArray) -> Bools:
     """Return before which operations some stream was made to wait, since the one before them.
 
     Without rows of waits it is not known which stream that was.
@@ -322,8 +328,7 @@ def _joined(
     before = np.empty(n + m + waits.place.size, dtype=np.int32)
     edge = np.empty(before.shape, dtype=np.int8)
     before[:n], edge[:n] = latest.node, latest.edge
-    calls = np.arange(m)
-    previous = calls - 1
+    previous = np.arange(-1, m - 1, dtype=np.int32)
     previous[host.calls.bounds[:-1][np.diff(host.calls.bounds) > 0]] = -1
     before[n : n + m] = _returns(ops, host, waits, previous)
     edge[n : n + m] = np.where(previous >= 0, BY_THREAD, BY_NOTHING)
@@ -338,7 +343,7 @@ def _joined(
 def _handed_over(
     ops: PathOps,
     host: HostTimeline,
-    kinds: IntArray,
+    kinds: Codes,
     last_op: npt.NDArray[np.int32],
     order: StreamOrder,
 ) -> tuple[IntArray, IntArray]:

@@ -67,10 +67,11 @@ class PathForest:
         """Return what travels: numbers as short as they allow, stretches by their lengths."""
         is_open = self.begin_ns == OPEN_NS
         lengths = ends_ns(self.begin_ns, self.first, self.top_ns) - self.begin_ns
-        state = {**vars(self), "begin_ns": np.where(is_open, 0, lengths)}
+        short, at, long_ns = _long_apart(np.where(is_open, 0, lengths))
+        state = {**vars(self), "begin_ns": short, "long": at, "long_ns": long_ns}
         state |= {"open": np.flatnonzero(is_open), "first": np.diff(self.first)}
         state["doubtful"] = np.packbits(self.doubtful)
-        del state["member"]  # follows from the segments of members
+        del state["member"], state["member_end_ns"]  # follow from the segments of members
         return {name: _shortened(value) for name, value in state.items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -80,7 +81,9 @@ class PathForest:
             if isinstance(value, np.ndarray) and value.dtype.kind == "i" and name != "code":
                 values[name] = value.astype(np.int64)
         values["code"] = values["code"].astype(np.int32)
-        spent, sizes = np.cumsum(values["begin_ns"]), values["first"]
+        lengths = values["begin_ns"].astype(np.int64)
+        lengths[values.pop("long")] = values.pop("long_ns")
+        spent, sizes = np.cumsum(lengths), values["first"]
         values["first"] = first = np.concatenate(([0], np.cumsum(sizes)))
         before = np.concatenate(([0], spent))[first[:-1]]
         values["begin_ns"] = np.repeat(values["top_ns"] + before, sizes) - spent
@@ -89,8 +92,22 @@ class PathForest:
         values["member"] = np.full(sizes.size, -1, dtype=np.int64)
         segments = values["member_segment"]
         values["member"][segments] = np.arange(segments.size)
+        values["member_end_ns"] = values["top_ns"][segments]
         values["begin_ns"][values.pop("open")] = OPEN_NS
         vars(self).update(values)
+
+
+def _long_apart(lengths: IntArray) -> tuple[npt.NDArray[Any], IntArray, IntArray]:
+    """Return lengths in one or two bytes, 0 where they do not fit, which do not, and these."""
+    ways = []
+    for kind in (np.uint8, np.uint16):
+        at = np.flatnonzero(lengths > np.iinfo(kind).max)
+        short = lengths.astype(kind)
+        short[at] = 0
+        # One that does not fit takes its place and its length, 4 bytes each.
+        ways.append((short.nbytes + 8 * at.size, short, at))
+    _, short, at = min(ways, key=lambda way: way[0])
+    return short, at, lengths[at]
 
 
 def _shortened(value: Any) -> Any:

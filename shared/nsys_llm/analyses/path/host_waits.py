@@ -71,7 +71,7 @@ def host_waits(
     ops: PathOps,
     host: HostTimeline,
     issue_ns: IntArray,
-    kinds: IntArray,
+    kinds: npt.NDArray[np.int8],
     rows: SyncRows,
     records: EventRecords,
     last_op: npt.NDArray[np.int32],
@@ -120,7 +120,7 @@ def _named(
     rows: SyncRows,
     records: EventRecords,
     place: IntArray,
-    kind: IntArray,
+    kind: npt.NDArray[np.int8],
     row: IntArray,
 ) -> tuple[IntArray, Bools]:
     """Return what waits were for where the capture says it, -1 for nothing; and where it does."""

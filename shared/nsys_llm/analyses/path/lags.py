@@ -23,7 +23,7 @@ from nsys_llm.analyses.path.classes import (
     EVENT_INFERRED,
     GRAPH_INFERRED,
 )
-from nsys_llm.analyses.path.ops import Bools, PathOps
+from nsys_llm.analyses.path.ops import Bools, PathOps, Positions
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 
@@ -75,7 +75,7 @@ class Latest:
         edge: Shape (operations,).
     """
 
-    node: IntArray
+    node: Positions
     at_ns: IntArray
     edge: Codes
 
@@ -86,26 +86,36 @@ class Latest:
         return np.minimum(allowed, ops.start_ns[rows], out=allowed)
 
     def offer(
-        self, ops: PathOps, lags: Lags, rows: IntArray, node: IntArray, at_ns: IntArray, edge: int
+        self,
+        ops: PathOps,
+        lags: Lags,
+        rows: IntArray | slice,
+        node: IntArray | Positions,
+        at_ns: IntArray,
+        edge: int,
     ) -> None:
         """Take a prerequisite where it allowed a later start than what is there.
 
         Of several that explain a start, the one that finished last counts.
         """
-        offered_ns = np.minimum(at_ns + lags.usual_ns[edge][lags.kind[rows]], ops.start_ns[rows])
-        known_ns = self.allows_ns(ops, lags, rows)
-        later = offered_ns > known_ns
-        later |= (offered_ns == known_ns) & (at_ns > self.at_ns[rows])
+        offered_ns = lags.usual_ns[edge][lags.kind[rows]]
+        offered_ns += at_ns
+        np.minimum(offered_ns, ops.start_ns[rows], out=offered_ns)
+        offered_ns -= self.allows_ns(ops, lags, rows)
+        later = offered_ns > 0
+        later |= (offered_ns == 0) & (at_ns > self.at_ns[rows])
         later &= node >= 0
-        rows = rows[later]
-        self.node[rows], self.at_ns[rows], self.edge[rows] = node[later], at_ns[later], edge
+        chosen = np.flatnonzero(later)
+        rows = chosen if isinstance(rows, slice) else rows[chosen]
+        self.node[rows], self.at_ns[rows], self.edge[rows] = node[chosen], at_ns[chosen], edge
 
 
 def usual_lags(ops: PathOps, launched: Latest, called_ns: IntArray, before_ns: IntArray) -> Lags:
     """Return the usual lags, each by operations that nothing else can have held back.
 
     Of a launch, those before which nothing ended from the begin of the call on; of a stream, those
-    before which nothing ended but the operation ahead, and whose launch was done long before that.
+    before which nothing ended but the operation ahead, and whose launch had returned long before
+    that: where in a call it is done is not recorded.
 
     Args:
         ops: The operations.
@@ -124,11 +134,11 @@ def usual_lags(ops: PathOps, launched: Latest, called_ns: IntArray, before_ns: I
         some = some[_none_ended(ended, called_ns[some], ops.start_ns[some])]
         lag_ns = ops.start_ns[some] - launched.at_ns[some]
         usual_ns[edge] = _medians(kind[some], lag_ns, kinds_n)
-    limit_ns = np.full(kinds_n, _LEAST_LIMIT_NS)
-    long_ns = Lags(kind, _LONG_AGO_TIMES * usual_ns, limit_ns).of(launched.edge, slice(None))
+    long_ns = (_LONG_AGO_TIMES * usual_ns[BY_LAUNCH])[kind]
     long_ns += launched.at_ns
-    queued = (launched.node >= 0) & (long_ns <= before_ns)
+    queued = (launched.edge == BY_LAUNCH) & (long_ns <= before_ns)
     queued &= before_ns <= ops.start_ns
+    del long_ns
     some = np.flatnonzero(queued)
     some = some[_none_ended(ended, before_ns[some], ops.start_ns[some])]
     stream_ns = _medians(kind[some], ops.start_ns[some] - before_ns[some], kinds_n)

@@ -34,6 +34,8 @@ _DEVICES: Final = 1 << 10
 _BLOCKING, _NULL_STREAM = 1, 3
 
 Bools = npt.NDArray[np.bool_]
+#: Of operations or calls, of which there are fewer than 2^31.
+Positions = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,13 @@ class PathOps:
 
     start_ns: IntArray
     end_ns: IntArray
-    place: IntArray
+    place: Positions
     kind: npt.NDArray[np.int8]
     name: npt.NDArray[np.int32]
     early: Bools
     node: Bools
     kept: Bools
-    row: IntArray | None
+    row: Positions | None
     stream: npt.NDArray[np.int32]
     bounds: IntArray
     device_ids: IntArray
@@ -103,7 +105,7 @@ class PathOps:
             early=early[rows],
             node=node[rows],
             kept=kept[rows],
-            row=order,
+            row=None if order is None else order.astype(np.int32),
             stream=stream.astype(np.int32),
             bounds=np.searchsorted(stream, np.arange(keys.size + 1)),
             device_ids=keys % _DEVICES,
@@ -172,16 +174,16 @@ def _kinds(name: str, op: Table, trace: RankTrace) -> npt.NDArray[np.int8]:
     return kinds.astype(np.int8)[code]
 
 
-def _places(row: IntArray, host: HostTimeline) -> IntArray:
+def _places(row: IntArray, host: HostTimeline) -> Positions:
     """Return the outermost call that launched each operation, -1 where there is none."""
     if not host.calls.row.size or not row.size:
-        return np.full(row.shape, -1, dtype=np.int64)
+        return np.full(row.shape, -1, dtype=np.int32)
     place = np.where(row >= 0, host.calls.place[np.maximum(row, 0)], -1)
-    return np.where(place >= 0, host.calls.outer[np.maximum(place, 0)], -1)
+    return np.where(place >= 0, host.calls.outer[np.maximum(place, 0)], -1).astype(np.int32)
 
 
 def _order(
-    start: IntArray, end: IntArray, place: IntArray, stream: IntArray, host: HostTimeline
+    start: IntArray, end: IntArray, place: Positions, stream: IntArray, host: HostTimeline
 ) -> IntArray | None:
     """Return the order by stream and start; None if that is how they are."""
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from nsys_llm.analyses.path.classes import COMMUNICATION, LAST_CERTAIN
 from nsys_llm.analyses.path.edges import Edges
-from nsys_llm.analyses.path.ops import Bools, PathOps
+from nsys_llm.analyses.path.ops import Bools, PathOps, Positions
 from nsys_llm.analyses.path.stretches import OPEN_NS, bottoms_ns, natural_ends
 from nsys_llm.analyses.path.walk import Segments, segments
 from nsys_llm.numeric.intervals import IntArray, covered_ns
@@ -55,7 +55,7 @@ class Outline:
 
     @classmethod
     def of(
-        cls, trace: RankTrace, edges: Edges, tails: IntArray, op_step: IntArray
+        cls, trace: RankTrace, edges: Edges, tails: IntArray, op_step: Positions
     ) -> tuple[Outline, IntArray]:
         """Return the paths of a rank from the ends of its steps and from its communication.
 
@@ -86,7 +86,7 @@ class Outline:
             member_start_ns=ops.start_ns[members],
             member_end_ns=ops.end_ns[members],
             member_device=ops.device_ids[ops.stream[members]],
-            member_step=op_step[members],
+            member_step=op_step[members].astype(np.int64),
         )
         at = np.searchsorted(parts.top, np.maximum(tails, 0))
         return outline, np.where(tails >= 0, at, -1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsys_llm.analyses.path.ops import Bools, PathOps
+from nsys_llm.analyses.path.ops import Bools, PathOps, Positions
 from nsys_llm.analyses.path.sync_rows import last_before
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
@@ -28,7 +28,7 @@ class StreamOrder:
         group: Code of that graph launch, -1 for none; None where there is none.
     """
 
-    before: IntArray
+    before: Positions
     tail: IntArray | None
     group: IntArray | None
 
@@ -50,7 +50,7 @@ def stream_order(
         null_stream: Shape (streams,), which are the legacy default stream.
         blocking: Shape (streams,), which wait for that, and it for them.
     """
-    before = np.arange(-1, len(ops) - 1)
+    before = np.arange(-1, len(ops) - 1, dtype=np.int32)
     before[ops.bounds[:-1][np.diff(ops.bounds) > 0]] = -1
     group = _groups(ops)
     tail = None
@@ -72,7 +72,7 @@ def _groups(ops: PathOps) -> IntArray | None:
     nodes = np.flatnonzero(ops.node & (ops.place >= 0))
     if not nodes.size:
         return None
-    launches, code = distinct_codes(ops.place[nodes])
+    launches, code = distinct_codes(ops.place[nodes].astype(np.int64))
     first = np.full(launches.size, -1, dtype=np.int64)
     first[code] = ops.stream[nodes]
     several = np.zeros(launches.size, dtype=bool)
@@ -96,7 +96,7 @@ def _tails(ops: PathOps, group: IntArray) -> IntArray:
     return tail
 
 
-def _around_graphs(ops: PathOps, before: IntArray, group: IntArray, tail: IntArray) -> IntArray:
+def _around_graphs(ops: PathOps, before: Positions, group: IntArray, tail: IntArray) -> Positions:
     """Return `before` where the first node on each stream waits for all streams of its graph."""
     inside = (before >= 0) & (group >= 0) & (group[np.maximum(before, 0)] == group)
     previous = np.where(inside | (before < 0), before, tail[np.maximum(before, 0)])
@@ -109,11 +109,11 @@ def _around_graphs(ops: PathOps, before: IntArray, group: IntArray, tail: IntArr
     best = np.full(int(group.max()) + 1, -1, dtype=np.int64)
     best[group[first[order[last]]]] = candidate[order[last]]
     previous[first] = best[group[first]]
-    return previous
+    return previous.astype(np.int32)
 
 
 def _legacy(
-    ops: PathOps, issue_ns: IntArray, before: IntArray, null: IntArray, blocking: Bools
+    ops: PathOps, issue_ns: IntArray, before: Positions, null: IntArray, blocking: Bools
 ) -> None:
     """Let the null stream and blocking streams of a device wait for each other, in place."""
     others = np.flatnonzero(blocking)

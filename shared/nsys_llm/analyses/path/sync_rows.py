@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.path.ops import Bools, PathOps
@@ -18,6 +19,7 @@ from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.attribution import join_launches
 from nsys_llm.trace.rank_trace import RankTrace
 
+Kinds = npt.NDArray[np.int8]
 #: What a call waits for, by its name; sync types do not mean the same in all schema versions.
 DEVICE_WAIT: Final = 0
 STREAM_WAIT: Final = 1
@@ -58,7 +60,7 @@ class SyncRows:
     """
 
     place: IntArray
-    kind: IntArray
+    kind: Kinds
     device_id: IntArray
     stream_id: IntArray
     issue_ns: IntArray
@@ -87,14 +89,14 @@ class EventRecords:
     sync_id: IntArray
 
 
-def call_kinds(trace: RankTrace, host: HostTimeline) -> IntArray:
+def call_kinds(trace: RankTrace, host: HostTimeline) -> Kinds:
     """Return what each call does by its name, shape (calls,): one of the codes above."""
     calls = trace.tables.get("api_calls")
     if calls is None or not host.calls.row.size:
-        return np.empty(0, dtype=np.int64)
+        return np.empty(0, dtype=np.int8)
     used, code = distinct_codes(calls["name_id"])
     kinds = [_kind_of(trace.strings, key) for key in used.tolist()]
-    return np.array(kinds, dtype=np.int64)[code[host.calls.row]]
+    return np.array(kinds, dtype=np.int8)[code[host.calls.row]]
 
 
 def event_records(
@@ -115,14 +117,14 @@ def event_records(
 
 
 def sync_rows(
-    trace: RankTrace, host: HostTimeline, kinds: IntArray, records: EventRecords
+    trace: RankTrace, host: HostTimeline, kinds: Kinds, records: EventRecords
 ) -> SyncRows:
     """Return the waits whose call is recorded; `kinds` are from `call_kinds`."""
     rows = trace.tables.get("synchronizations")
     place = _call_places(rows, trace, host)
     if rows is None or not place.size:
         none = np.empty(0, dtype=np.int64)
-        return SyncRows(none, none, none, none, none, none, none.astype(bool))
+        return SyncRows(none, none.astype(np.int8), none, none, none, none, none.astype(bool))
     known = np.flatnonzero(place >= 0)
     known = known[np.isin(kinds[place[known]], _WAITING)]
     rows, place = rows.take(known), place[known]

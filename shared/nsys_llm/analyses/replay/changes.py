@@ -90,7 +90,7 @@ def _scaled_ops(graph: RankGraph, chosen: Bools, factor: float) -> Weights | Non
 def _latency_ns(graph: RankGraph) -> int:
     """Return the usual way from the return of a launch to the start of its operation."""
     known = (graph.edges.ops.place >= 0) & ~graph.in_call
-    lag = graph.usual.launch[known]
+    lag = graph.lags.usual.launch[graph.lags.launch[known]]
     return max(lower_median(lag), 0) if lag.size else 0
 
 

@@ -9,14 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.path.classes import (
-    CLASS_NAMES,
     CLASS_OF_CAUSE,
+    COMPUTE,
     DEVICE_LATENCY,
     HOST_NO_CUDA,
     LAST_CERTAIN,
     LAUNCH_LATENCY,
     SYNC_LATENCY,
 )
+from nsys_llm.analyses.path.ops import Positions
 from nsys_llm.analyses.replay.skeleton import (
     AFTER,
     BEGIN,
@@ -40,6 +41,8 @@ from nsys_llm.numeric.intervals import IntArray
 DOUBT: Final = 64
 
 Codes = npt.NDArray[np.uint8]
+#: Time by class, shape (edges,) of each class that there is.
+_Sums = dict[int, IntArray]
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,14 @@ class Condenser:
         self.graph, self.marks, self.skeleton = graph, marks, skeleton
         ops = graph.edges.ops
         self._rows = [np.flatnonzero(skeleton.kind == code) for code in range(BEGIN + 1)]
-        self._place = np.maximum(ops.place, 0)
+        self._place, self._in_call = np.maximum(ops.place, 0), np.flatnonzero(graph.in_call)
         member = np.zeros(len(ops), dtype=bool)
         member[marks.members] = True
         self._read = ~member  # the end of a member is a node of its own
         doubtful = graph.edges.edge[: len(ops)] > LAST_CERTAIN
-        self._doubts: IntArray = np.cumsum(doubtful)
-        self._classes = np.array(CLASS_OF_CAUSE)[graph.edges.host.cause]
+        self._doubts = np.cumsum(doubtful, dtype=np.int32)
+        self._classes = np.array(CLASS_OF_CAUSE, dtype=np.int8)[graph.edges.host.cause]
+        self._op_kinds, self._call_kinds = _used(ops.kind), _used(self._classes)
         self._totals: dict[tuple[int, int], IntArray] = {}
 
     def _total(self, ns: IntArray, classes: npt.NDArray[Any], kind: int) -> IntArray:
@@ -90,6 +94,10 @@ class Condenser:
             self._totals[key] = total
         return total
 
+    def forget(self) -> None:
+        """Forget the sums that `codes` keeps for the next column; they are as long as the rank."""
+        self._totals.clear()
+
     def weights(self, weights: Weights) -> tuple[IntArray, IntArray]:
         """Return the weight of each edge, and of launch edges the operation that it leads through.
 
@@ -100,13 +108,13 @@ class Condenser:
         nodes = np.where(
             skeleton.is_return, lines.returned[skeleton.at_call], lines.begun[skeleton.at_call]
         )
-        ops_ns = weights.op * self._read
         through = self._stream_weights(ns, weights, lines, nodes)
         graph = self.graph
         row, item = self._of(LINK)
-        ns[row] = weights.link + ops_ns[graph.links.source]
+        ns[row] = weights.link + self._read_ns(weights, graph.links.source)
         row, item = self._of(WAKE)
-        ns[row] = np.where(weights.waits, weights.wake + ops_ns[graph.waits.source], NEVER)
+        wake = weights.wake + self._read_ns(weights, graph.waits.source)
+        ns[row] = np.where(weights.waits, wake, NEVER)
         row, item = self._of(OWN)
         begun = lines.begun[graph.waiting] - nodes[skeleton.source[row]]
         ns[row] = begun + weights.unblocked
@@ -118,12 +126,16 @@ class Condenser:
         row, item = self._of(LENGTH)
         ns[row] = weights.op[item]
         row, item = self._of(TAIL)
-        ns[row] = ops_ns[item]
+        ns[row] = self._read_ns(weights, item)
         row, item = self._of(AFTER)
-        ns[row] = 0 if self.marks.begin_is_start else ops_ns[item]
+        ns[row] = 0 if self.marks.begin_is_start else self._read_ns(weights, item)
         row, item = self._of(BEGIN)
         ns[row] = self._begins(item, weights, lines) - nodes[skeleton.source[row]]
         return ns, through
+
+    def _read_ns(self, weights: Weights, op: IntArray) -> IntArray:
+        """Return the lengths of operations; 0 of members, whose ends are nodes."""
+        return weights.op[op] * self._read[op]
 
     def _of(self, kind: int) -> tuple[IntArray, IntArray]:
         rows = self._rows[kind]
@@ -135,19 +147,20 @@ class Condenser:
         skeleton, inner = self.skeleton, self.skeleton.inner
         row, at = self._of(STREAM)
         lower, upper = inner[at - 1], inner[at]
-        to_start = lines.ended - weights.op
-        ns[row] = to_start[upper] - lines.ended[lower] + (weights.op * self._read)[lower]
+        begun = lines.ended[upper] - weights.op[upper]
+        ns[row] = begun - lines.ended[lower] + self._read_ns(weights, lower)
         row, _ = self._of(LAUNCH)
         if not row.size:
             return np.empty(0, dtype=np.int64)
-        launched = np.where(
-            self.graph.in_call, lines.begun[self._place], lines.returned[self._place]
-        )
+        launched = lines.returned[self._place]
+        launched[self._in_call] = lines.begun[self._place[self._in_call]]
         launched += weights.launch
-        launched -= to_start
+        launched += weights.op
+        launched -= lines.ended
         latest = np.maximum.reduceat(launched, skeleton.groups)
         ns[row] = latest[skeleton.group_of] - nodes[skeleton.source[row]]
-        ns[row] += to_start[inner[skeleton.group_target]]
+        target = inner[skeleton.group_target]
+        ns[row] += lines.ended[target] - weights.op[target]
         sizes = np.diff(np.append(skeleton.groups, launched.size))
         equal = np.flatnonzero(launched == np.repeat(latest, sizes))
         first = np.searchsorted(equal, skeleton.groups[skeleton.group_of])
@@ -174,8 +187,8 @@ class Condenser:
             through: From there.
         """
         skeleton, graph = self.skeleton, self.graph
-        code = np.zeros(skeleton.source.size, dtype=np.int64)
-        kind = graph.edges.ops.kind.astype(np.int64)
+        code = np.zeros(skeleton.source.size, dtype=np.uint8)
+        kind = graph.edges.ops.kind
         for edge_kind, fixed in (
             (WAKE, SYNC_LATENCY),
             (RESUMED, HOST_NO_CUDA),
@@ -185,7 +198,7 @@ class Condenser:
         code[self._rows[BEGIN]] = HOST_NO_CUDA
         for edge_kind, sources in ((LINK, graph.links.source), (WAKE, graph.waits.source)):
             lag = weights.link if edge_kind == LINK else weights.wake
-            longer = (weights.op * self._read)[sources] > lag
+            longer = self._read_ns(weights, sources) > lag
             latency = DEVICE_LATENCY if edge_kind == LINK else SYNC_LATENCY
             code[self._rows[edge_kind]] = np.where(longer, kind[sources], latency)
         for edge_kind in (LENGTH, TAIL, AFTER):
@@ -193,60 +206,69 @@ class Condenser:
             code[rows] = kind[item]
         self._along_streams(code, weights, through)
         self._along_threads(code, weights)
-        code += DOUBT * self._doubtful(through)
-        return code.astype(np.uint8)
+        code[self._doubtful(through)] += DOUBT
+        return code
 
-    def _along_streams(self, code: IntArray, weights: Weights, through: IntArray) -> None:
+    def _along_streams(self, code: Codes, weights: Weights, through: IntArray) -> None:
         """Set the classes of edges between streams' nodes, and of launches, in place."""
         graph, skeleton, inner = self.graph, self.skeleton, self.skeleton.inner
         ops = graph.edges.ops
         row, at = self._of(STREAM)
-        rows, _ = self._of(LAUNCH)
-        upper = np.concatenate((inner[at], inner[skeleton.group_target]))
-        lower = np.concatenate((inner[at - 1], through))
-        read = np.concatenate((self._read[inner[at - 1]], np.ones(through.size, dtype=bool)))
-        sums = np.zeros((len(CLASS_NAMES), upper.size), dtype=np.int64)
-        for kind in np.unique(ops.kind).tolist():
-            total = self._total(weights.op, ops.kind, kind)
-            sums[kind] = total[upper] - total[lower + ~read]
+        lower, upper = inner[at - 1], inner[at]
         lags: IntArray = np.cumsum(weights.stream)
-        sums[DEVICE_LATENCY] = lags[upper] - lags[lower]
-        launch = sums[:, row.size :]
-        if rows.size:
-            self._thread_sums(
-                launch, weights, skeleton.source[rows], ops.place[through], ~graph.in_call[through]
-            )
-            launch[LAUNCH_LATENCY] += weights.launch[through]
-        code[row] = sums[:, : row.size].argmax(axis=0)
-        code[rows] = launch.argmax(axis=0)
+        sums = self._op_sums(weights, upper, lower + ~self._read[lower])
+        _add(sums, DEVICE_LATENCY, lags[upper] - lags[lower])
+        code[row] = _most(sums)
+        row, _ = self._of(LAUNCH)
+        if not row.size:
+            return
+        upper = inner[skeleton.group_target]
+        sums = self._op_sums(weights, upper, through)
+        _add(sums, DEVICE_LATENCY, lags[upper] - lags[through])
+        returned = ~graph.in_call[through]
+        self._thread_sums(sums, weights, skeleton.source[row], ops.place[through], returned)
+        _add(sums, LAUNCH_LATENCY, weights.launch[through])
+        code[row] = _most(sums)
 
-    def _along_threads(self, code: IntArray, weights: Weights) -> None:
+    def _op_sums(self, weights: Weights, upper: IntArray, first: IntArray) -> _Sums:
+        """Return the lengths of operations from some on up to others, by class."""
+        sums: _Sums = {}
+        for kind in self._op_kinds:
+            total = self._total(weights.op, self.graph.edges.ops.kind, kind)
+            sums[kind] = total[upper] - total[first]
+        return sums
+
+    def _along_threads(self, code: Codes, weights: Weights) -> None:
         """Set the classes of edges between threads' nodes, in place."""
         skeleton, graph = self.skeleton, self.graph
         row, _ = self._of(OWN)
-        sums = np.zeros((len(CLASS_NAMES), row.size), dtype=np.int64)
+        if not row.size:
+            return
+        sums: _Sums = {}
         self._thread_sums(
             sums, weights, skeleton.source[row], graph.waiting, np.zeros(row.size, dtype=bool)
         )
-        sums[self._classes[graph.waiting], np.arange(row.size)] += weights.unblocked
-        code[row] = sums.argmax(axis=0) if row.size else 0
+        classes = self._classes[graph.waiting]
+        for kind in _used(classes):
+            _add(sums, kind, np.where(classes == kind, weights.unblocked, 0))
+        code[row] = _most(sums)
 
     def _thread_sums(
         self,
-        sums: IntArray,
+        sums: _Sums,
         weights: Weights,
         source: IntArray,
-        call: IntArray,
+        call: IntArray | Positions,
         returned: npt.NDArray[np.bool_],
     ) -> None:
         """Add what threads did between nodes and the begins or returns of calls, in place."""
         skeleton = self.skeleton
         at, is_return = skeleton.at_call[source], skeleton.is_return[source]
-        for kind in np.unique(self._classes).tolist():
+        for kind in self._call_kinds:
             total = self._total(weights.call, self._classes, kind)
-            sums[kind] += total[call + returned] - total[at + is_return]
+            _add(sums, kind, total[call + returned] - total[at + is_return])
         gaps: IntArray = np.cumsum(weights.gap)
-        sums[HOST_NO_CUDA] += gaps[call] - gaps[at]
+        _add(sums, HOST_NO_CUDA, gaps[call] - gaps[at])
 
     def _doubtful(self, through: IntArray) -> npt.NDArray[np.bool_]:
         """Return to which edges something inferred leads."""
@@ -268,3 +290,24 @@ class Condenser:
 
 def _lines(weights: Weights) -> _Lines:
     return _Lines.of(weights.gap, weights.call, weights.stream, weights.op)
+
+
+def _used(classes: npt.NDArray[np.int8]) -> list[int]:
+    """Return the classes that occur."""
+    return np.flatnonzero(np.bincount(classes)).tolist()
+
+
+def _add(sums: _Sums, kind: int, ns: IntArray) -> None:
+    """Add time of a class, in place."""
+    sums[kind] = sums[kind] + ns if kind in sums else ns
+
+
+def _most(sums: _Sums) -> Codes:
+    """Return the class with most time, the first of several; `COMPUTE` where none has any."""
+    some = next(iter(sums.values()))
+    code = np.full(some.shape, COMPUTE, dtype=np.uint8)
+    most = np.maximum(sums.get(COMPUTE, 0), np.zeros_like(some))
+    for kind in sorted(sums):
+        code[sums[kind] > most] = kind
+        np.maximum(most, sums[kind], out=most)
+    return code

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.analyses.path.ops import Bools, Positions
 from nsys_llm.analyses.replay.weights import RankGraph
 from nsys_llm.numeric.intervals import IntArray
 
@@ -27,7 +27,7 @@ STREAM, LAUNCH, LINK, WAKE, OWN, RESUMED, HAND, LENGTH, TAIL, AFTER, BEGIN = ran
 
 
 #: A kind, and of each of its edges source, target and item.
-_Part = tuple[int, IntArray, IntArray, IntArray]
+_Part = tuple[int, IntArray | Positions, IntArray | Positions, IntArray]
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ class _Nodes:
 
     at_call: IntArray
     is_return: Bools
-    of_begin: IntArray
-    of_return: IntArray
+    of_begin: Positions
+    of_return: Positions
     begins: IntArray
     returns: IntArray
     inner: IntArray
@@ -232,7 +232,7 @@ def _host_edges(graph: RankGraph, marks: Marks, nodes: _Nodes) -> list[_Part]:
     ]
 
 
-def _thread_nodes(graph: RankGraph) -> tuple[IntArray, Bools, IntArray, IntArray]:
+def _thread_nodes(graph: RankGraph) -> tuple[IntArray, Bools, Positions, Positions]:
     """Return nodes of threads, and from which the begin and the return of each call follow."""
     calls = graph.edges.host.calls
     begins, returns = np.zeros((2, calls.row.size), dtype=bool)
@@ -240,7 +240,8 @@ def _thread_nodes(graph: RankGraph) -> tuple[IntArray, Bools, IntArray, IntArray
     begins[graph.hands.target] = True
     returns[graph.waiting] = True
     both = np.column_stack((begins, returns)).reshape(-1)
-    node = np.cumsum(both) - 1
+    node = np.cumsum(both, dtype=np.int32)
+    node -= 1
     at = np.flatnonzero(both)
     return at // 2, at % 2 == 1, node[::2], node[1::2]
 
@@ -271,12 +272,12 @@ def _groups(graph: RankGraph, nodes: _Nodes) -> tuple[IntArray, IntArray, IntArr
     if not n or not inner.size:
         none = np.empty(0, dtype=np.int64)
         return none, none, none, none
-    rows = np.arange(n)
-    at = np.searchsorted(inner, rows)
+    sizes = np.diff(np.concatenate(([-1], inner, [n - 1])))
+    at = np.repeat(np.arange(inner.size + 1, dtype=np.int32), sizes)
     upper = np.minimum(at, inner.size - 1)
     lost = (at == inner.size) | (ops.stream[inner[upper]] != ops.stream)
     place = np.maximum(ops.place, 0)
-    source = np.full(n, -1, dtype=np.int64)
+    source = np.full(n, -1, dtype=np.int32)
     if nodes.of_begin.size:
         source = np.where(graph.in_call, nodes.of_begin[place], nodes.of_return[place])
         source = np.where((ops.place < 0) | lost, -1, source)
@@ -284,4 +285,5 @@ def _groups(graph: RankGraph, nodes: _Nodes) -> tuple[IntArray, IntArray, IntArr
     new[1:] = (source[1:] != source[:-1]) | (upper[1:] != upper[:-1]) | (lost[1:] != lost[:-1])
     groups = np.flatnonzero(new)
     edges = np.flatnonzero(source[groups] >= 0)
-    return groups, edges, source[groups[edges]], upper[groups[edges]]
+    thread_node, target = source[groups[edges]], upper[groups[edges]]
+    return groups, edges, thread_node.astype(np.int64), target.astype(np.int64)

@@ -34,8 +34,10 @@ def usual_lags(outcome: Outcome, rank: int) -> dict[LagKey, int]:
     samples = {}
     for op in operations:
         ahead = _ahead(op)
+        if ahead is None or op.start < op.call.end:
+            continue  # where in a call a launch is done, profiles do not tell
         long_ns = 2 * lags.get(_launch_key(op), 0)
-        if ahead is not None and op.launch_ns + long_ns <= ahead and _quiet(ends, ahead, op.start):
+        if op.launch_ns + long_ns <= ahead and _quiet(ends, ahead, op.start):
             samples.setdefault(_stream_key(op), []).append(op.start - ahead)
     return lags | {key: _middle(values) for key, values in samples.items()}
 
