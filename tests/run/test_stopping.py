@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,8 @@ time.sleep(600)
 def terminated(command: list[str], begun: Path, **changes: str) -> tuple[float, int, str]:
     """Terminate a command once it has begun; return how long it took to end, its code and words.
 
-    Time in which its main thread was ready, and other programs had the processors, is left out.
+    Time in which a thread was ready, and others had the processors, is left out: that of the
+    thread that waited most, for the main one may wait for the interpreter, which that one holds.
     """
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env=environment(**changes)
@@ -81,21 +83,28 @@ def terminated(command: list[str], begun: Path, **changes: str) -> tuple[float, 
             assert process.poll() is None
             time.sleep(0.05)
         before_s, since_s = kept_waiting_s(process), time.monotonic()
+        waited_s = 0.0
         process.send_signal(signal.SIGTERM)
         # Ended, and not yet forgotten by the system, which still has its times.
         while not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
             if time.monotonic() > since_s + MOST_S:
                 process.kill()
+            # Of a process that has ended only the main thread is left.
+            now_s = kept_waiting_s(process)
+            waited_s = max([waited_s, *(now_s[of] - before_s.get(of, 0.0) for of in now_s)])
             time.sleep(0.01)
-        taken_s = time.monotonic() - since_s - (kept_waiting_s(process) - before_s)
+        taken_s = time.monotonic() - since_s - waited_s
         said = process.communicate(timeout=60)[1]
         return taken_s, process.returncode, said
 
 
-def kept_waiting_s(process: subprocess.Popen[str]) -> float:
-    """Return how long a process's main thread has waited for a processor; 0 off Linux."""
-    file = Path(f"/proc/{process.pid}/schedstat")
-    return int(file.read_text().split()[1]) / 1e9 if file.exists() else 0.0
+def kept_waiting_s(process: subprocess.Popen[str]) -> dict[str, float]:
+    """Return how long each thread of a process has waited for a processor; none off Linux."""
+    waited_s = {}
+    for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # the thread has ended
+            waited_s[file.parent.name] = int(file.read_text().split()[1]) / 1e9
+    return waited_s
 
 
 def ranks(folder: Path) -> Path:
