@@ -35,6 +35,10 @@ ODD_COUNTS = (
 )
 
 
+#: Why rows are left out.
+BROKEN = "(end before start, no time or device, or a time beyond 104 days)"
+
+
 def builder() -> TraceBuilder:
     """Return a report with one sound kernel of 5 ns, launched by an API call; 99 ns long."""
     return TraceBuilder(duration_ns=99).kernel("a", start_ns=10, duration_ns=5, launch=(1, 3))
@@ -103,9 +107,19 @@ def test_a_report_of_broken_rows_only_says_so(tmp_path):
     report = TraceBuilder(duration_ns=9).raw(
         KERNEL, start=9, end=5, demangledName="bad", shortName="bad"
     )
-    said = ["warning: r: all 1 rows of GPU work are broken."]
+    said = [f"warning: r: all 1 rows of GPU work are broken {BROKEN}."]
     assert_counted(report, tmp_path, said, broken_n=1, total_n=0, total_ns=0, selected_n=0)
     assert rows(tmp_path / "out", "kernels") == []
+
+
+def test_kernels_beyond_the_longest_time_are_counted_and_said_to_be_so(tmp_path):
+    days_ns = 100 * 86_400 * 10**9
+    report = TraceBuilder()
+    for begun in range(3):
+        report.kernel("k", start_ns=10 + begun * days_ns, duration_ns=days_ns)
+    said = [f"warning: r: 2 of 3 rows of GPU work are broken {BROKEN}."]
+    assert_counted(report, tmp_path, said, broken_n=2, total_n=1, total_ns=days_ns)
+    assert f"2 broken rows left out: {BROKEN[1:-1]}." in (tmp_path / "out/report.md").read_text()
 
 
 def test_kernels_of_zero_length_count_as_operations(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import random
 import sys
 import threading
@@ -12,7 +13,14 @@ from itertools import pairwise
 import pytest
 from results import run
 
-from nsys_llm.run.executors import DaskFutures, Executor, Inline, Threads, chunked
+from nsys_llm.run.executors import (
+    DaskFutures,
+    Executor,
+    Inline,
+    Threads,
+    chunked,
+    open_executor,
+)
 
 
 class Client:
@@ -94,6 +102,18 @@ def test_threads_need_nothing_of_a_cluster(tmp_path):
 
 def test_a_cluster_has_as_many_workers_as_threads():
     assert DaskFutures(Client(), print).workers_n == 5
+
+
+@pytest.mark.cluster
+def test_workers_of_a_local_cluster_print_nothing_of_their_own(capfd):
+    # As they do of the heartbeat during which the scheduler ended.
+    def complain(numbers):
+        logging.getLogger("distributed.worker").error("the scheduler is gone")
+        return sum(numbers)
+
+    with open_executor("dask-futures", None, print) as executor:
+        assert executor.reduce(complain, [[1], [2]], sum, lambda _: None) == 3
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("workers_n", [1, 2, 7])

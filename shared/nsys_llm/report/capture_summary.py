@@ -13,6 +13,7 @@ import pandas as pd
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.report.run import Run
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
+from nsys_llm.trace.rank_trace import BROKEN_ROWS
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 _ORDER: Final = {BASELINE: 0, INPUT: 1}
@@ -229,7 +230,7 @@ def _clock_caveats(coverage: pd.DataFrame) -> Iterable[str]:
 
 def _row_caveats(coverage: pd.DataFrame) -> Iterable[str]:
     for column, what, words in (
-        ("broken_n", "broken row", "left out: end before start, or without a time"),
+        ("broken_n", "broken row", f"left out: {BROKEN_ROWS}"),
         ("unknown_name_n", "kernel", "without a name in the profile"),
         ("duplicate_key_n", "join key", "claimed by several API calls; the earliest is taken"),
         ("no_process_n", "row", "without a process"),

@@ -234,7 +234,8 @@ def open_executor(
         local = address is None and config.get("scheduler-address", None) is None
         wait_s = seconds_without_workers()
         # A second local cluster on this machine finds the usual port of the dashboard taken.
-        arguments = {"dashboard_address": ":0"} if local else {}
+        # Its workers, processes of their own, print when the scheduler ends before them.
+        arguments = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL} if local else {}
         try:
             client = Client(address, **arguments)
             client.wait_for_workers(1, timeout=wait_s)

@@ -40,6 +40,9 @@ GRAPH_NODE_TABLES: Final = ("graph_node_events", "old_graph_node_events")
 #: 104 days: no capture is as long, and a thousand such times still fit into a sum.
 _LARGEST_TIME_NS: Final = 1 << 53
 
+#: What is wrong with rows of GPU work that are left out.
+BROKEN_ROWS: Final = "end before start, no time or device, or a time beyond 104 days"
+
 
 @dataclass(frozen=True)
 class RankTrace:

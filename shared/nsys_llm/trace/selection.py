@@ -6,7 +6,7 @@ start in them. `coverage` counts what was there before any filter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +29,7 @@ from nsys_llm.trace.filters import (
 )
 from nsys_llm.trace.ranges import Ranges, read_ranges
 from nsys_llm.trace.rank_trace import (
+    BROKEN_ROWS,
     GRAPH_NODE_TABLES,
     HOST_TABLES,
     OP_TABLES,
@@ -112,9 +113,15 @@ def select_rank(
     )
     coverage = _coverage(trace, rank_tables, rank_trace, broken_n)
     notes = list(selection.notes) or _empty_notes(ops, kept, options, trace)
-    if not any(map(len, ops.values())):
-        notes.append(f"all {sum(broken_n.values())} rows of GPU work are broken")
+    notes += _broken_notes(sum(broken_n.values()), sum(len(rank_tables[name]) for name in ops))
     return rank_trace, coverage, tuple(notes)
+
+
+def _broken_notes(broken_n: int, rows_n: int) -> Iterator[str]:
+    """Say that most rows of GPU work are left out: what is left speaks for little of the rank."""
+    if 2 * broken_n > rows_n:
+        share = "all" if broken_n == rows_n else f"{broken_n} of"
+        yield f"{share} {rows_n} rows of GPU work are broken ({BROKEN_ROWS})"
 
 
 def _coverage(
