@@ -81,6 +81,7 @@ DRAWN: Final = (
     "contract/test_hostile_pairs.py",
     "contract/test_privacy.py",
     "contract/test_schema_versions.py",
+    "profile/test_capture.py",
     "recipes/llm_overview/test_overview.py",
     "recipes/llm_overview/test_timeline.py",
     "recipes/nvtx_phase_attribution/test_phase_runs.py",

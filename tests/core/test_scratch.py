@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from nsys_llm.core.scratch import abandoned, hold, made_folder, remove_abandoned, scratch_folder
+from nsys_llm.core.scratch import (
+    abandoned,
+    alone_in,
+    hold,
+    made_folder,
+    remove_abandoned,
+    scratch_folder,
+)
 
 #: Makes a folder, tells its name, and waits to be killed.
 WORKER = """
@@ -35,6 +42,18 @@ if (child := os.fork()) == 0:
     time.sleep(600)
 print(child, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+#: Forks a child that goes on while it is alone in a folder, and leaves the folder.
+FORKING_VISITOR = """
+import os, sys, time
+from pathlib import Path
+from nsys_llm.core.scratch import alone_in
+with alone_in(Path(sys.argv[1])):
+    if (child := os.fork()) == 0:
+        os.close(1)
+        time.sleep(600)
+print(child, flush=True)
 """
 
 
@@ -116,6 +135,28 @@ def test_forked_children_of_a_killed_run_hold_nothing(tmp_path):
         os.kill(child, 0)  # it still runs
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+def test_forked_children_of_who_was_alone_in_a_folder_keep_nobody_out(tmp_path):
+    command = [sys.executable, "-c", FORKING_VISITOR, tmp_path]
+    child = int(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    try:
+        limit, held = time.monotonic() + 10, None
+        while held is None and time.monotonic() < limit:
+            held = hold(tmp_path)
+        assert held is not None
+        held.release()
+        os.kill(child, 0)  # it still runs
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_who_is_alone_in_a_folder_keeps_others_out_and_needs_no_folder(tmp_path):
+    with alone_in(tmp_path), alone_in(tmp_path / "gone"):
+        assert hold(tmp_path) is None
+    held = hold(tmp_path)
+    assert held is not None
+    held.release()
 
 
 def test_a_folder_that_is_gone_cannot_be_held(tmp_path):

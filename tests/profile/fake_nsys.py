@@ -40,6 +40,8 @@ if (folder / "hold").exists():
     while (folder / "hold").exists():
         time.sleep(0.01)
     kernels.write_bytes(content)
+    for file in made.iterdir():
+        file.touch()
 """
 
 

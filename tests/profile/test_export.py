@@ -336,6 +336,28 @@ def test_a_reader_never_sees_half_a_table(report, fake):
     assert sorted(os.listdir(report.parent)) == ["r.nsys-rep", "r_pqtdir"]
 
 
+@pytest.mark.parametrize("ahead_s", [-60, 0, 60])
+def test_an_export_of_a_report_that_is_overwritten_meanwhile_is_outdated(report, fake, ahead_s):
+    """The earlier report is of a host whose clock is so much ahead of that of the later one."""
+    hold, held = Path(fake).with_name("hold"), Path(fake).with_name("held")
+    hold.touch()
+    aged(report, -ahead_s)
+    writer = threading.Thread(target=lambda: kernel_ns(report, fake))
+    writer.start()
+    try:
+        deadline = time.monotonic() + 30
+        while not held.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert held.exists()
+        written(report, 6, age_seconds=0)
+    finally:
+        hold.unlink()
+        writer.join()
+    assert kernel_ns(report, fake) == 6
+    assert kernel_ns(report, fake) == 6
+    assert calls(fake) == 2
+
+
 def test_several_readers_that_export_at_once_all_succeed(report, fake):
     durations_ns: list[int] = []
     readers = [

@@ -183,9 +183,9 @@ def _prefix(name: str, kind: str) -> str:
 def alone_in(folder: Path) -> Iterator[None]:
     """Wait for whoever else is in a folder likewise; for nobody where nothing can be locked."""
     with ExitStack() as stack:
-        with suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-            stack.callback(os.close, descriptor)
-            if fcntl is not None:
+        if fcntl is not None:
+            with suppress(OSError):
+                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                stack.callback(Held(descriptor).release)
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

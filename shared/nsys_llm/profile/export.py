@@ -236,7 +236,8 @@ def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> Non
         target.mkdir(exist_ok=True)
         with alone_in(target):
             if not _is_exported(target, tables, written_ns):
-                _move(made, target, written_ns)
+                _date(made, report, written_ns)
+                _move(made, target)
 
 
 def _is_exported(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
@@ -248,12 +249,27 @@ def _is_exported(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
         return True
 
 
-def _move(made: Path, target: Path, written_ns: int) -> None:
+def _date(made: Path, report: Path, written_ns: int) -> None:
+    """Make an export as old as its report, where the times of its files would say otherwise.
+
+    Args:
+        made: The export.
+        report: It may have been overwritten meanwhile; then the export is outdated.
+        written_ns: When the report was written that was exported.
+    """
+    now_ns = report.stat().st_mtime_ns
+    overwritten = now_ns != written_ns
+    dated_ns = min(written_ns, now_ns - 1) if overwritten else written_ns
+    for file in made.iterdir():
+        # Older than the report: the clock of that one's host is ahead.
+        if overwritten or file.stat().st_mtime_ns < written_ns:
+            os.utime(file, ns=(dated_ns, dated_ns))
+
+
+def _move(made: Path, target: Path) -> None:
     # The record of what was exported goes last; it vouches for the others.
     files = sorted(made.iterdir(), key=lambda file: file.stem == table_source("export").nsys)
     for file in files:
-        if file.stat().st_mtime_ns < written_ns:  # the clock of the report's host is ahead
-            os.utime(file, ns=(written_ns, written_ns))
         os.replace(file, target / file.name)
 
 

@@ -25,7 +25,7 @@ from nsys_llm.testing.machine.scenarios import SCENARIOS
 FRESH = 50
 NIGHTLY = 1_000
 #: Jobs whose edges have to be inferred, in CI and at night, and how much of the time may have
-#: another class, percent: 0.21 of 100 jobs.
+#: another class, percent: 0.27 of 100 jobs.
 INFERRED = [(20,), (100,)]
 LIMIT_PCT = 0.5
 #: Scenarios with a hand-over between threads, or dependencies in graphs across streams.

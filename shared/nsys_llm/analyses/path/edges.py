@@ -203,16 +203,9 @@ def _recorded(
     if not len(ops):
         return latest, usual_lags(ops, latest, ops.start_ns, ops.start_ns)
     before_ns = np.where(order.before >= 0, ops.end_ns[np.maximum(order.before, 0)], NEVER)
-    lags = usual_lags(ops, latest, _called_ns(ops, host), before_ns)
+    lags = usual_lags(ops, latest, ops.called_ns(host), before_ns)
     latest.offer(ops, lags, slice(None), order.before, before_ns, BY_STREAM)
     return latest, lags
-
-
-def _called_ns(ops: PathOps, host: HostTimeline) -> IntArray:
-    """Return when the call that launched each operation began."""
-    if not host.calls.row.size:
-        return ops.start_ns
-    return host.calls.start_ns[np.maximum(ops.place, 0)]
 
 
 def _events(

@@ -115,15 +115,20 @@ class PathOps:
     def __len__(self) -> int:
         return self.start_ns.size
 
-    def issue_ns(self, host: HostTimeline) -> IntArray:
-        """Return when each was launched, never before the one before it on its stream.
-
-        Where the call is not recorded, that is when it started.
-        """
+    def called_ns(self, host: HostTimeline) -> IntArray:
+        """Return when the call that launched each began; where it is not recorded, its start."""
         if not host.calls.row.size:
             return self.start_ns
         called = host.calls.start_ns[np.maximum(self.place, 0)]
-        issued = np.where(self.place >= 0, called, self.start_ns)
+        unknown = np.flatnonzero(self.place < 0)
+        called[unknown] = self.start_ns[unknown]
+        return called
+
+    def issue_ns(self, host: HostTimeline) -> IntArray:
+        """Return when each was launched, never before the one before it on its stream."""
+        if not host.calls.row.size:
+            return self.start_ns
+        issued = self.called_ns(host)
         for low, high in zip(self.bounds[:-1].tolist(), self.bounds[1:].tolist(), strict=True):
             np.maximum.accumulate(issued[low:high], out=issued[low:high])
         return issued

@@ -198,16 +198,15 @@ def _by_kind(
     done long before the operation ahead ended: it had returned, since where in a call it is done is
     not recorded.
     """
-    ops, calls = edges.ops, edges.host.calls
+    ops = edges.ops
     kinds_n, known = int(kind.max(initial=-1)) + 1, ops.place >= 0
     if not kinds_n:
         none = np.zeros(1, dtype=np.int64)
         return [_ByKind(none, none) for _ in _PICKS]
     ahead_ns = np.where(follows, ops.start_ns - seen.stream, ops.start_ns.min())
-    called_ns = calls.start_ns[np.maximum(ops.place, 0)] if calls.row.size else ops.start_ns
     plain = np.ones(len(ops), dtype=bool)
     plain[links.target] = False
-    alone = known & plain & (ahead_ns <= called_ns)
+    alone = known & plain & (ahead_ns <= ops.called_ns(edges.host))
     launch, least_ns = np.zeros((len(_PICKS), 2 * kinds_n + 1), dtype=np.int64), _LAUNCH_LAG_NS
     for inside in (False, True):
         rows = known & (in_call == inside)
