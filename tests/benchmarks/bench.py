@@ -50,28 +50,21 @@ class Match(NamedTuple):
     parquet: bool = False
 
 
+SUMS: Final = (
+    "cuda_gpu_kern_sum",
+    "cuda_api_sum",
+    "cuda_gpu_mem_time_sum",
+    "cuda_gpu_mem_size_sum",
+)
+GAPS: Final = "gpu_gaps --gap 0 --rows -1"
+RANGES: Final = "nvtx_gpu_proj_trace"
 MATCHES: Final = (
-    Match(
-        "llm_hotspots",
-        ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_time_sum", "cuda_gpu_mem_size_sum"),
-        8,
-    ),
+    Match("llm_hotspots", SUMS, 8),
     Match("tail_stats", ("cuda_gpu_kern_sum",), 6),
-    Match("idle_gaps", ("gpu_gaps --gap 0 --rows -1",), 15),
-    Match("nvtx_phase_attribution", ("nvtx_gpu_proj_trace",), 18),
+    Match("idle_gaps", (GAPS,), 15),
+    Match("nvtx_phase_attribution", (RANGES,), 18),
     Match("nvtx_phase_attribution", ("nvtx_gpu_proj_sum",), 8, parquet=True),
-    Match(
-        OVERVIEW,
-        (
-            "cuda_gpu_kern_sum",
-            "cuda_api_sum",
-            "cuda_gpu_mem_time_sum",
-            "cuda_gpu_mem_size_sum",
-            "gpu_gaps --gap 0 --rows -1",
-            "nvtx_gpu_proj_trace",
-        ),
-        8,
-    ),
+    Match(OVERVIEW, (*SUMS, GAPS, RANGES), 8),
 )
 
 #: Other tools, by the command that has to be installed: its words for one trace, or for two.

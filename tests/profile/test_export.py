@@ -315,6 +315,13 @@ def test_a_report_that_is_empty_or_gone_is_not_exported(tmp_path, fake, content,
     assert calls(fake) == 0
 
 
+def wait_for(file: Path) -> None:
+    """Wait until a file is there, or for half a minute."""
+    deadline = time.monotonic() + 30
+    while not file.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def test_a_reader_never_sees_half_a_table(report, fake):
     hold, held = Path(fake).with_name("hold"), Path(fake).with_name("held")
     hold.touch()
@@ -322,9 +329,7 @@ def test_a_reader_never_sees_half_a_table(report, fake):
     writer = threading.Thread(target=lambda: durations_ns.append(kernel_ns(report, fake)))
     writer.start()
     try:
-        deadline = time.monotonic() + 30
-        while not held.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(held)
         # Half of the table is written by now, but not where a reader looks.
         assert held.exists()
         assert not (report.parent / "r_pqtdir").exists()
@@ -345,9 +350,7 @@ def test_an_export_of_a_report_that_is_overwritten_meanwhile_is_outdated(report,
     writer = threading.Thread(target=lambda: kernel_ns(report, fake))
     writer.start()
     try:
-        deadline = time.monotonic() + 30
-        while not held.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(held)
         assert held.exists()
         written(report, 6, age_seconds=0)
     finally:

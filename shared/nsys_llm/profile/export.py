@@ -132,7 +132,7 @@ def open_export(
 
 
 def _valid_export(
-    parquet: Path, sqlite: Path, tables: Sequence[str], written_ns: int
+    parquet: Path, sqlite: Path | None, tables: Sequence[str], written_ns: int
 ) -> ParquetReport | SqliteReport | None:
     """Open the export beside a report, if it is newer, whole and readable."""
     export: ParquetReport | SqliteReport
@@ -141,7 +141,7 @@ def _valid_export(
             export = ParquetReport(parquet)
             for table in tables:
                 export.columns(table)  # reads the end of the file, where a cut-off one shows
-        elif sqlite.is_file() and sqlite.stat().st_mtime_ns >= written_ns:
+        elif sqlite and sqlite.is_file() and sqlite.stat().st_mtime_ns >= written_ns:
             export = SqliteReport(sqlite)
         else:
             return None
@@ -242,7 +242,7 @@ def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> Non
 
 def _is_exported(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
     """Return whether a folder holds all tables, each of them whole."""
-    export = _valid_export(folder, folder / "no.sqlite", tables, written_ns)
+    export = _valid_export(folder, None, tables, written_ns)
     if export is None:
         return False
     with export:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -121,12 +121,10 @@ class DeviceOps:
                 column("correlation_id")[some],
             ),
         )
-        early = np.broadcast_to(np.False_, starts.shape)
         if gaps_alone:
-            name, early = name[:0], early[:0]
-        elif launch.size and int(launch.min()) < 0:
-            calls = trace.tables.get("api_calls")
-            early = launched_before(starts, column("correlation_id"), launch, calls)
+            name, early = name[:0], np.empty(0, dtype=bool)
+        else:
+            early = _early(trace, starts, launch, lambda: column("correlation_id"))
         if order is not None:
             starts, ends, launch = (item[order] for item in (starts, ends, launch))
             if not gaps_alone:
@@ -195,6 +193,15 @@ def _of_device(op: Table, device: int) -> IntArray | None:
     """Return the rows of a device; None for all."""
     selected = op["device_id"] == device
     return None if selected.all() and len(op) else np.flatnonzero(selected)
+
+
+def _early(
+    trace: RankTrace, starts: IntArray, launch: IntArray, correlation_id: Callable[[], IntArray]
+) -> npt.NDArray[np.bool_]:
+    """Return which operations were launched before the first API call of the profile."""
+    if not launch.size or int(launch.min()) >= 0:
+        return np.broadcast_to(np.False_, starts.shape)
+    return launched_before(starts, correlation_id(), launch, trace.tables.get("api_calls"))
 
 
 def _taken(column: IntArray, rows: IntArray | None) -> IntArray:

@@ -40,6 +40,7 @@ from nsys_llm.analyses.path.sync_rows import (
     ORDER,
     POLL,
     EventRecords,
+    Kinds,
     SyncRows,
     call_kinds,
     event_records,
@@ -77,7 +78,7 @@ class Clues:
     order: StreamOrder
     null_stream: Bools
     blocking: Bools
-    kinds: Codes
+    kinds: Kinds
     rows: SyncRows
     records: EventRecords
     targets: HostWaits
@@ -243,7 +244,7 @@ def _events(
     return waited, unclear
 
 
-def _after_orders(ops: PathOps, host: HostTimeline, kinds: Codes, issue_ns: IntArray) -> Bools:
+def _after_orders(ops: PathOps, host: HostTimeline, kinds: Kinds, issue_ns: IntArray) -> Bools:
     """Return before which operations some stream was made to wait, since the one before them.
 
     Without rows of waits it is not known which stream that was.
@@ -336,7 +337,7 @@ def _joined(
 def _handed_over(
     ops: PathOps,
     host: HostTimeline,
-    kinds: Codes,
+    kinds: Kinds,
     last_op: npt.NDArray[np.int32],
     order: StreamOrder,
 ) -> tuple[IntArray, IntArray]:

@@ -16,6 +16,7 @@ from nsys_llm.analyses.path.sync_rows import (
     EVENT_WAIT,
     STREAM_WAIT,
     EventRecords,
+    Kinds,
     SyncRows,
     last_before,
     stream_codes,
@@ -71,7 +72,7 @@ def host_waits(
     ops: PathOps,
     host: HostTimeline,
     issue_ns: IntArray,
-    kinds: npt.NDArray[np.int8],
+    kinds: Kinds,
     rows: SyncRows,
     records: EventRecords,
     last_op: npt.NDArray[np.int32],
@@ -120,7 +121,7 @@ def _named(
     rows: SyncRows,
     records: EventRecords,
     place: IntArray,
-    kind: npt.NDArray[np.int8],
+    kind: Kinds,
     row: IntArray,
 ) -> tuple[IntArray, Bools]:
     """Return what waits were for where the capture says it, -1 for nothing; and where it does."""

@@ -19,6 +19,7 @@ from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.attribution import join_launches
 from nsys_llm.trace.rank_trace import RankTrace
 
+#: What calls do, or wait for: codes as below.
 Kinds = npt.NDArray[np.int8]
 #: What a call waits for, by its name; sync types do not mean the same in all schema versions.
 DEVICE_WAIT: Final = 0
