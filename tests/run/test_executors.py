@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import random
+import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from nsys_llm.run.executors import (
     Executor,
     Inline,
     Threads,
+    _interrupts_wait,
     chunked,
     open_executor,
 )
@@ -105,6 +107,25 @@ def test_a_cluster_has_as_many_workers_as_threads():
 
 
 @pytest.mark.cluster
+def _interrupts_are_blocked():
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_an_interrupt_waits_for_a_cluster_that_is_half_made():
+    waiting = _interrupts_wait()
+    waiting.__enter__()
+    signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        waiting.__exit__(None, None, None)
+
+
+@pytest.mark.cluster
+def test_an_interrupt_from_a_terminal_reaches_this_process_only():
+    with open_executor("dask-futures", None, print) as executor:
+        assert set(executor._client.run(_interrupts_are_blocked).values()) == {True}
+        assert not _interrupts_are_blocked()
+
+
 def test_workers_of_a_local_cluster_print_nothing_of_their_own(capfd):
     # As they do of the heartbeat during which the scheduler ended.
     def complain(numbers):

@@ -11,11 +11,13 @@ import logging
 import os
 import shutil
 import signal
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
+from multiprocessing import resource_tracker
 from multiprocessing.util import _run_finalizers  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -236,28 +238,57 @@ def open_executor(
         # A second local cluster on this machine finds the usual port of the dashboard taken.
         # Its workers, processes of their own, print when the scheduler ends before them.
         arguments = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL} if local else {}
+        client = None
         try:
-            client = Client(address, **arguments)
-            client.wait_for_workers(1, timeout=wait_s)
-        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-            reason = str(error) or f"no worker within {wait_s:g} s"
-            raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
-        try:
+            try:
+                with _interrupts_wait():
+                    client = Client(address, **arguments)
+                client.wait_for_workers(1, timeout=wait_s)
+            except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+                reason = str(error) or f"no worker within {wait_s:g} s"
+                raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
             yield DaskFutures(client, note)
         except SystemExit:
             # Terminated: what is orderly takes seconds, and the scheduler notices who is gone.
             _kill_local_workers(client)
             raise
         except BaseException:
-            client.close()
+            if client is not None:
+                client.close()
             raise
         client.close()
 
 
-def _kill_local_workers(client: Any) -> None:
-    """Kill the workers of a local cluster, and remove what they keep on disk."""
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Keep SIGINT from threads and processes that start here, for good; raise it at the end.
+
+    A terminal sends it to the workers of a local cluster, too, each of which would print a
+    traceback; and one that is half made could not be closed.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if not (in_main and hasattr(signal, "pthread_sigmask")):
+        yield
+        return
+    # Started with the first process, it would unblock the signal again in many releases of Python.
+    resource_tracker.ensure_running()
+    interrupts: list[int] = []
+    # Threads of libraries that run already do not block it.
+    handler = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if interrupts:
+        signal.raise_signal(signal.SIGINT)
+
+
+def _kill_local_workers(client: Any | None) -> None:
+    """Kill the workers of a local cluster, if there is one, and remove what they keep on disk."""
     logging.disable()
-    for worker in getattr(client.cluster, "workers", {}).values():
+    for worker in getattr(getattr(client, "cluster", None), "workers", {}).values():
         with suppress(OSError, TypeError):  # it has ended, or not begun
             os.kill(worker.pid, signal.SIGKILL)
         shutil.rmtree(worker.local_directory, ignore_errors=True)
