@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from processes import Command, Run, Spread, in_turn
-from traces import MIXES
+from traces import MIXES, PLAIN
 
 HERE: Final = Path(__file__).parent
 IMPORTS: Final = "import pandas, pyarrow.parquet, plotly.graph_objects, nbformat"
@@ -80,6 +80,7 @@ class Bench:
     nsys: str | None
     nvidia_python: Path | None
     runs_n: int
+    seeds_n: int
     mix: str
 
     def trace(self, kernels_n: int, *, parquet: bool = False, seed: int = 1) -> Path:
@@ -102,7 +103,9 @@ class Bench:
             self._make("write_set", path, ranks_n, kernels_n)
         return path
 
-    def measured(self, commands: dict[str, Command]) -> dict[str, list[Run]]:
+    def measured(
+        self, commands: dict[str, Command], *, warm_up: bool = True
+    ) -> dict[str, list[Run]]:
         """Run commands in turn; those of NVIDIA's recipes with the Python given for them."""
         results = {
             name: Path(words[words.index("--output") + 1])
@@ -110,7 +113,7 @@ class Bench:
             if "--output" in words
         }
         environments = {name: self._environment(name) for name in commands}
-        return in_turn(commands, environments, results, self.runs_n)
+        return in_turn(commands, environments, results, self.runs_n, warm_up=warm_up)
 
     def ours(self, recipe: str, *inputs: Path, under_nsys: bool = False) -> list[str]:
         """Return the command of a recipe of ours."""
@@ -149,15 +152,32 @@ class Bench:
 def beside_nvidia(bench: Bench, sizes: Sequence[int]) -> Iterator[list[str]]:
     """Yield a row for each match and size: whole processes through `nsys recipe` on both sides."""
     yield ["work", "compared with", "kernels", "ours", "theirs", "wall", "CPU", "goal"]
-    for match in MATCHES if bench.nsys else ():
-        for size in sizes:
-            export = bench.trace(size, parquet=match.parquet)
-            commands: dict[str, Command] = {
-                match.ours: bench.ours(match.ours, export, under_nsys=True),
-                **{words: bench.theirs(words, export) for words in match.theirs},
-            }
-            kind = "parquet" if match.parquet else "SQLite"
-            yield [f"{match.ours}, {kind}", *_row(match, size, bench.measured(commands))]
+    for size in sizes if bench.nsys else ():
+        for parquet, kind in ((False, "SQLite"), (True, "parquet")):
+            matches = [match for match in MATCHES if match.parquet == parquet]
+            runs = _of_all_seeds(bench, matches, size, parquet=parquet)
+            for match in matches:
+                yield [f"{match.ours}, {kind}", *_row(match, size, runs)]
+
+
+def _of_all_seeds(
+    bench: Bench, matches: Sequence[Match], size: int, *, parquet: bool
+) -> dict[str, list[Run]]:
+    """Run each recipe that matches name once a turn; none of a recipe that fails on a trace."""
+    runs: dict[str, list[Run]] = {}
+    for seed in range(1, bench.seeds_n + 1):
+        export = bench.trace(size, parquet=parquet, seed=seed)
+        commands: dict[str, Command] = {}
+        for match in matches:
+            commands[match.ours] = bench.ours(match.ours, export, under_nsys=True)
+            commands |= {words: bench.theirs(words, export) for words in match.theirs}
+        # What all read is in memory before the first of them.
+        for file in [export] if export.is_file() else export.iterdir():
+            file.read_bytes()
+        measured = bench.measured(commands, warm_up=seed == 1)
+        runs = {name: runs.get(name, []) + its for name, its in measured.items()}
+    whole = bench.seeds_n * bench.runs_n
+    return {name: its if len(its) == whole else [] for name, its in runs.items()}
 
 
 def _row(match: Match, size: int, runs: dict[str, list[Run]]) -> list[str]:
@@ -278,8 +298,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kernels", type=int, nargs="+", default=[10_000, 1_000_000, 5_000_000])
     parser.add_argument("--ranks", type=int, nargs="*", default=[64, 1_024])
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--mix", choices=MIXES, default="plain", help="what traces are made of")
+    parser.add_argument("--runs", type=int, default=3, help="turns on each trace")
+    parser.add_argument("--seeds", type=int, default=1, help="traces beside NVIDIA's recipes")
+    parser.add_argument("--mix", choices=MIXES, default=PLAIN, help="what traces are made of")
     parser.add_argument("--nsys", default=shutil.which("nsys"), help="a real Nsight Systems")
     parser.add_argument("--nvidia-python", type=Path, help="bin folder of a Python for its recipes")
     parser.add_argument("--folder", type=Path, help="where traces are kept for the next time")
@@ -289,9 +310,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nsys-llm-bench-") as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(folder.resolve(), given.nsys, given.nvidia_python, given.runs, given.mix)
+        bench = Bench(
+            folder.resolve(), given.nsys, given.nvidia_python, given.runs, given.seeds, given.mix
+        )
+        mix = "" if given.mix == PLAIN else f", {given.mix} mix"
         tables = {
-            "NVIDIA's recipes": lambda: beside_nvidia(bench, given.kernels),
+            f"NVIDIA's recipes{mix}": lambda: beside_nvidia(bench, given.kernels),
             "other tools": lambda: beside_others(bench, min(given.kernels)),
             "sizes": lambda: alone(bench, given.kernels),
             "ranks": lambda: by_ranks(bench, given.ranks, 10_000),

@@ -59,6 +59,8 @@ def in_turn(
     environments: Mapping[str, Mapping[str, str]],
     results: Mapping[str, Path],
     runs_n: int,
+    *,
+    warm_up: bool = True,
 ) -> dict[str, list[Run]]:
     """Run all commands, then all again, and so on, so that a slow minute falls on all of them.
 
@@ -66,14 +68,15 @@ def in_turn(
         commands: By name.
         environments: By name of a command.
         results: Which folder a command makes, by its name; any that is there is removed.
-        runs_n: How often, after a first run of each that does not count.
+        runs_n: How often.
+        warm_up: Whether there is a first run of each that does not count.
 
     Returns:
         The runs of each, in order; none of a command that fails.
     """
     runs: dict[str, list[Run]] = {name: [] for name in commands}
     broken = set[str]()
-    for turn in range(runs_n + 1):
+    for turn in range(1 - warm_up, runs_n + 1):
         for name, command in commands.items():
             if name in broken:
                 continue

@@ -30,8 +30,10 @@ class Mix:
     nested_n: int
 
 
+#: The mix that is measured unless another is asked for.
+PLAIN: Final = "plain"
 #: By name; compiled graphs and many batch sizes make a hard one.
-MIXES: Final = {"plain": Mix(200, 2, 0), "hard": Mix(3_000, 195, 8)}
+MIXES: Final = {PLAIN: Mix(200, 2, 0), "hard": Mix(3_000, 195, 8)}
 #: Kernels of an operator, a layer and a step: a range for every three or four kernels.
 OPERATOR, LAYER, STEP = 4, 24, 768
 #: Every so many operators the host does something else for 30 us; else it is ahead of the GPU.
@@ -45,7 +47,7 @@ MOST_AT_ONCE = 1_000_000
 REPEATED = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS")
 
 
-def write_trace(path: Path, kernels_n: int, seed: int = 1, mix_name: str = "plain") -> None:
+def write_trace(path: Path, kernels_n: int, seed: int = 1, mix_name: str = PLAIN) -> None:
     """Write one rank: two threads, two streams, graphs, nested NVTX ranges, one call a launch.
 
     An SQLite export of many millions is one of fewer, over and over: that takes a tenth of the
