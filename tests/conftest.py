@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from effort import DRAWN, MARKS, PROFILES, SLOW
+from effort import DRAWN, MARKS, PROFILES, SLOW, at_night
 from hypothesis import HealthCheck, settings
 from small_ranks import write_small_ranks
 
@@ -71,9 +71,13 @@ def _has_room(folder: Path) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark by folder and file, leave out what is nightly, and begin with what takes longest."""
+    left_to_night = at_night()
     for item in items:
         for mark in _marks_of(item.path):
             item.add_marker(mark)
+        name = f"{item.path.relative_to(HERE).as_posix()}::{item.nodeid.partition('::')[2]}"
+        if not left_to_night.isdisjoint((name, name.partition("[")[0])):
+            item.add_marker("nightly")
     if not config.getoption("--nightly"):
         left_out = [item for item in items if item.get_closest_marker("nightly")]
         config.hook.pytest_deselected(items=left_out)

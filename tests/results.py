@@ -176,6 +176,8 @@ def _statistic(name: str, durations: list[int]) -> Any:
 def environment(**changes: str) -> dict[str, str]:
     """Return the environment of a child: this Python first on PATH, and no Dask or nsys settings.
 
+    `tests/mutants` names the folder with the copy of this package that is tested.
+
     Args:
         changes: Variables to set besides.
     """
@@ -185,6 +187,8 @@ def environment(**changes: str) -> dict[str, str]:
         if not name.startswith(("DASK_", "NSYS_")) and name not in ("PYTHONPATH", "PYTHONWARNINGS")
     }
     kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", "")])
+    if tested_copy := kept.get("TESTED_COPY"):
+        kept["PYTHONPATH"] = tested_copy
     return {**kept, **changes}
 
 

@@ -114,6 +114,8 @@ def _tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
     environment = {
         **os.environ,
         "PYTHONPATH": str(folder),
+        # As tests/results.py hands it to child processes.
+        "TESTED_COPY": str(folder),
         "PYTHONDONTWRITEBYTECODE": "1",
         "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
     }
