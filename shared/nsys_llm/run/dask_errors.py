@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from nsys_llm import __version__
-from nsys_llm.core.errors import UsageError
+from nsys_llm.core.errors import NsysLlmError, UsageError
 from nsys_llm.run.code_stamp import other_code
 
 #: What Dask's client raises once its scheduler is gone, or has dropped the work.
@@ -66,7 +66,7 @@ def refuse_other_versions(client: Any) -> None:
 
 
 class DaskErrors:
-    """Around what is asked of a cluster: tells in one line that the scheduler is gone."""
+    """Around what is asked of a cluster: tells in one line what is wrong with that."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -90,10 +90,13 @@ class DaskErrors:
         """Put another error in the place of the cluster's.
 
         Raises:
-            UsageError: The scheduler is gone.
+            UsageError: The scheduler is gone, or a worker of another version has come.
         """
         if error is not None and self._is_lost(error):
             raise _lost() from error
+        if isinstance(error, Exception) and not isinstance(error, NsysLlmError):
+            # What other code raises may be anything: it may not even know an argument.
+            refuse_other_versions(self._client)
 
     def _is_lost(self, error: BaseException) -> bool:
         # Who asks while the client tries to connect again is told of a timeout, as of any file.
