@@ -290,6 +290,6 @@ def _failed(message: str, exit_code: int) -> int:
 
 
 if __name__ == "__main__":
-    # Terminated, it takes back what it has begun and ends what it has started, as on Ctrl-C.
+    # Terminated, it takes back what it has begun, as on Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())
