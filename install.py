@@ -16,6 +16,7 @@ import importlib.util
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -289,4 +290,6 @@ def _failed(message: str, exit_code: int) -> int:
 
 
 if __name__ == "__main__":
+    # Terminated, it takes back what it has begun, as on Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

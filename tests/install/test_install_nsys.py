@@ -375,6 +375,31 @@ place(pathlib.Path(sys.argv[1]), {"first": {"a.py": source}, "second": {"b/a.py"
 """
 
 
+#: Runs install.py, which is terminated when it first renames a folder.
+TERMINATED = """
+import os, runpy, signal, sys
+real = os.rename
+def rename(*words):
+    os.rename = real
+    os.kill(os.getpid(), signal.SIGTERM)
+    real(*words)
+os.rename = rename
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_terminated_it_puts_back_what_was_there(nsight, tmp_path, placed):
+    if placed:
+        assert_done(install("--nsys", nsight, folder=tmp_path))
+    before = listing(nsight)
+    command = [sys.executable, "-c", TERMINATED, ROOT / "install.py", "--nsys", nsight]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert_told(done, 130, "install.py: interrupted")
+    assert listing(nsight) == before
+
+
 @pytest.mark.parametrize("n", range(4))
 def test_a_kill_never_mixes_versions_and_the_next_call_goes_on(tmp_path, n):
     old, new = sources_of(tmp_path / "1", "old"), sources_of(tmp_path / "2", "new")
@@ -530,6 +555,17 @@ def test_check_says_what_is_there_and_what_fixes_it(nsight, tmp_path, case):
         assert word in done.stdout
     assert ("to fix it" in done.stdout) == bool(code)
     assert done.stdout.count("to fix it") <= 1
+
+
+@pytest.mark.parametrize("lost", [SCRIPT, "nsys_llm/run/command.py"])
+def test_check_says_that_a_removal_was_interrupted(nsight, packages, tmp_path, lost):
+    assert_done(install("--nsys", nsight, folder=tmp_path))
+    (packages / lost).unlink()
+    path = fake_python(tmp_path / "python", ours=OURS)
+    done = install("--check", "--nsys", nsight, folder=tmp_path, PATH=path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "recipes in it: 0.1.0, unfinished: an installation or a removal was" in done.stdout
+    assert f"to fix it: python3 install.py --nsys {nsight}\n" in done.stdout
 
 
 def test_check_without_python_or_nsight_systems(nsight, tmp_path):

@@ -76,6 +76,19 @@ def test_only_the_needed_tables_are_exported(report, fake):
     assert {KERNEL, "StringIds", "META_DATA_EXPORT"} <= files
 
 
+def test_an_export_that_belongs_to_another_user_is_not_used(report, fake, monkeypatch):
+    kernel_ns(report, fake)
+
+    def refuse(*_):
+        monkeypatch.undo()
+        raise PermissionError(13, "Permission denied")
+
+    # Permissions keep nothing from root, so the answer is given here.
+    monkeypatch.setattr("nsys_llm.profile.export._has_tables", refuse)
+    assert kernel_ns(report, fake) == 5
+    assert calls(fake) == 2
+
+
 def test_an_empty_export_beside_a_good_report_is_filled(report, fake):
     (report.parent / "r_pqtdir").mkdir()
     assert kernel_ns(report, fake) == 5

@@ -200,6 +200,31 @@ def test_nothing_is_made_for_a_path_that_does_not_exist(folder):
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("loop.sqlite", r"loop\.sqlite: cannot be accessed \("),
+        ("x" * 300 + ".sqlite", r"x\.sqlite: cannot be accessed \("),
+        ("pipe.sqlite", r"pipe\.sqlite: neither a file nor a folder"),
+        ("pipe.nsys-rep", r"pipe\.nsys-rep: neither a file nor a folder"),
+    ],
+)
+def test_a_report_that_cannot_be_looked_at_or_never_ends_is_refused(folder, name, said):
+    os.symlink("loop.sqlite", folder / "loop.sqlite")
+    for pipe in ("pipe.sqlite", "pipe.nsys-rep"):
+        os.mkfifo(folder / pipe)
+    with pytest.raises(ReportError, match=said), open_report(str(folder / name), ()):
+        pass
+
+
+def test_a_database_with_a_pipe_for_its_journal_is_refused(folder):
+    path = TraceBuilder().kernel("k", start_ns=5, duration_ns=9).write_sqlite(folder / "a.sqlite")
+    os.mkfifo(folder / "a.sqlite-journal")
+    said = r"a\.sqlite-journal beside it is not a file"
+    with pytest.raises(ReportError, match=said), open_report(str(path), ()) as report:
+        report.columns("kernels")
+
+
 def test_each_kind_of_report_is_opened_by_what_it_is(folder):
     builder = TraceBuilder().kernel("k", start_ns=1, duration_ns=2)
     paths = [builder.write_sqlite(folder / "a.sqlite"), builder.write_parquet(folder / "a_pqtdir")]

@@ -52,6 +52,15 @@ def explained(folder: Path) -> str:
     return caught.value.message
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_table_that_is_no_file_is_refused(tmp_path, make):
+    folder = one_kernel().write_parquet(tmp_path / "r_pqtdir")
+    (folder / "StringIds.parquet").unlink()
+    make(folder / "StringIds.parquet")
+    with pytest.raises(ReportError, match=r"r_pqtdir/StringIds\.parquet: not a file"):
+        ParquetReport(folder)
+
+
 def test_both_readers_give_the_same_columns(tmp_path, export):
     sqlite = one_kernel().write_sqlite(tmp_path / "r.sqlite")
     columns = ("end_ns", "start_ns", "global_pid", "correlation_id", "demangled_name_id")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import logging.handlers
 import os
 import subprocess
 import sys
@@ -97,3 +99,25 @@ def test_whatever_is_asked_of_a_scheduler_that_is_gone_is_told_in_one_line(tmp_p
                 with pytest.raises(UsageError, match="the Dask scheduler was lost"):
                     ask()
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_scheduler_that_is_lost_after_the_last_result_is_not_told_of(tmp_path):
+    file = tmp_path / "scheduler.json"
+    logger = logging.getLogger(import_module("distributed.client").__name__)
+    before, records = logger.level, logging.handlers.BufferingHandler(capacity=1_000)
+    logger.addHandler(records)
+    with background(scheduler_command(file), tmp_path) as scheduler:
+        wait_for(file)
+        with (
+            worker(tmp_path / "worker", file),
+            config.set({"distributed.comm.timeouts.connect": "5s"}),
+            open_executor("dask-futures", str(file), print) as executor,
+        ):
+            assert executor.reduce(sum, [[1], [2]], sum, lambda _: None) == 3
+            scheduler.kill()
+            scheduler.wait()
+            # Results are written meanwhile; the client tries to connect again until it is closed.
+            time.sleep(0.5)
+    logger.removeHandler(records)
+    assert [record.getMessage() for record in records.buffer] == []
+    assert logger.level == before

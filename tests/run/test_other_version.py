@@ -20,6 +20,7 @@ from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.run import code_stamp as stamps
 from nsys_llm.run.cli import main
 from nsys_llm.run.code_stamp import code_stamp, refuse_other_code
+from nsys_llm.run.dask_errors import DaskErrors
 from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.outcomes import UNTOLD, MapResult
@@ -93,6 +94,34 @@ def test_a_task_of_another_version_is_refused(ranks):
         map_profiles(profiles, recipe=RECIPE, options=OPTIONS, asked_by="9.9.9 (0123)")
     result = map_profiles(profiles, recipe=RECIPE, options=OPTIONS, asked_by=code_stamp(RECIPE))
     assert result.made_by == {code_stamp(RECIPE)}
+
+
+class Cluster:
+    """A client of one worker, of some version."""
+
+    status = "running"
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+
+    def run(self, function, package, on_error):
+        return {"tcp://node7:1": self.version}
+
+
+def test_what_a_worker_of_another_version_raises_is_told_as_that():
+    # It came after the first look, and its functions take other arguments.
+    said = r"tcp://node7:1 has nsys-llm-recipes 0\.0\.1, and this"
+    with pytest.raises(UsageError, match=said), DaskErrors(Cluster("0.0.1")):
+        raise TypeError("map_profiles() got an unexpected keyword argument")
+    with pytest.raises(TypeError, match="of our own"), DaskErrors(Cluster(__version__)):
+        raise TypeError("of our own")
+    with pytest.raises(UsageError, match="no such range"), DaskErrors(Cluster("0.0.1")):
+        raise UsageError("no such range")
+
+
+def test_a_worker_that_lacks_the_recipe_is_not_the_users_mistake():
+    with pytest.raises(UsageError, match=rf"{__version__} \(without new_recipe\), and this"):
+        map_profiles([], recipe="new_recipe", options={}, asked_by=f"{__version__} (0123)")
 
 
 def test_whoever_mapped_or_merged_any_of_it_is_told_in_any_order(ranks):

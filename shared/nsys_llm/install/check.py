@@ -107,9 +107,15 @@ def requirements(root: Path) -> dict[str, tuple[str, str | None]]:
 def _check_recipes(report: _Report, root: Path, nsight: NsightSystems) -> str | None:
     """Say where our recipes are; return the version of the script that nsys would load."""
     record = read_record(nsight.packages)
-    whole = record is not None and not record.replaced and not (nsight.packages / STAGING).exists()
+    whole = (
+        record is not None
+        and not record.replaced
+        and not (nsight.packages / STAGING).exists()
+        and all((nsight.packages / name).is_file() for name in record.files)
+    )
     version = record.version if record else ""
-    state = "" if whole or not record else ", unfinished: an installation was interrupted"
+    interrupted = ", unfinished: an installation or a removal was interrupted"
+    state = "" if whole or not record else interrupted
     report.say(f"our recipes in it: {version or 'none'}{state}")
     if record and not whole:
         report.needs(report.place)

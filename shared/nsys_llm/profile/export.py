@@ -145,8 +145,8 @@ def _valid_export(
             export = SqliteReport(sqlite)
         else:
             return None
-    except ReportError:
-        # An export that was interrupted; the report itself may be good.
+    except (ReportError, PermissionError):
+        # An export that was interrupted, or is another user's; the report itself may be good.
         return None
     if _is_whole(export):
         return export

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -153,12 +154,7 @@ def open_report(
         ReportError: The report cannot be read.
     """
     file = Path(path)
-    if not _exists(file):
-        raise ReportError(
-            f"{file.name}: no longer found: removed during the run, or in a folder that this Dask "
-            "worker does not see; all workers must see the same folders."
-        )
-    if file.is_dir():
+    if _is_folder(file):
         with ParquetReport(file) as parquet:
             yield parquet
     elif file.name.endswith(_REPORT_SUFFIXES):
@@ -167,6 +163,26 @@ def open_report(
     else:
         with SqliteReport(file) as sqlite:
             yield sqlite
+
+
+def _is_folder(file: Path) -> bool:
+    """Return whether a report is a folder; else it is a file.
+
+    Raises:
+        ReportError: It is not there, may not be looked at, or is neither.
+    """
+    try:
+        mode = file.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ReportError(
+            f"{file.name}: no longer found: removed during the run, or in a folder that this Dask "
+            "worker does not see; all workers must see the same folders."
+        ) from error
+    except OSError as error:
+        raise ReportError(f"{file.name}: cannot be accessed ({error.strerror}).") from error
+    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        raise ReportError(f"{file.name}: neither a file nor a folder.")  # a pipe, say: no end
+    return stat.S_ISDIR(mode)
 
 
 def _expanded(entry: str) -> Iterable[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -172,11 +173,14 @@ def _states(folder: Path) -> _States:
 
     Raises:
         OSError: It cannot be told.
+        ReportError: One of them is no file; a pipe would never end.
     """
     with os.scandir(folder) as entries:
         reported = {
             entry.name: entry.stat() for entry in entries if entry.name.endswith(".parquet")
         }
+    if odd := [name for name, state in reported.items() if not stat.S_ISREG(state.st_mode)]:
+        raise ReportError(f"{folder.name}/{min(odd)}: not a file; export the profile again.")
     return {
         name: (state.st_ino, state.st_size, state.st_mtime_ns) for name, state in reported.items()
     }

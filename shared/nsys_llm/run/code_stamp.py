@@ -18,12 +18,13 @@ def code_stamp(recipe: str) -> str:
     """Return what two processes have in common if they compute the same: `0.1.0 (3f9a2c81d0b4)`.
 
     The digits are of everything that is declared of the recipe, and for an overview of the recipes
-    that it runs.
-
-    Raises:
-        UsageError: There is no such recipe.
+    that it runs. Where the recipe is not known: `0.1.0 (without idle_gaps)`.
     """
-    declared = sha256("\0".join(manifest_texts(recipe)).encode()).hexdigest()
+    try:
+        texts = manifest_texts(recipe)
+    except UsageError:
+        return f"{__version__} (without {recipe})"
+    declared = sha256("\0".join(texts).encode()).hexdigest()
     return f"{__version__} ({declared[:_DIGITS_N]})"
 
 

@@ -6,11 +6,13 @@ Dask's errors are recognized by name, because distributed is imported only where
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final
 
 from nsys_llm import __version__
-from nsys_llm.core.errors import UsageError
+from nsys_llm.core.errors import NsysLlmError, UsageError
 from nsys_llm.run.code_stamp import other_code
 
 #: What Dask's client raises once its scheduler is gone, or has dropped the work.
@@ -19,6 +21,27 @@ _LOST: Final = frozenset({"CancelledError", "CommClosedError"})
 #: of a local cluster every task that it cannot place.
 _LOGGERS: Final = ("distributed.client", "distributed.nanny", "distributed.scheduler")
 _PACKAGE: Final = "nsys_llm"
+
+
+def mute_dask() -> dict[logging.Logger, int]:
+    """Keep Dask from printing what this package says in a line; return the levels before."""
+    import distributed  # noqa: F401 - it sets levels itself when it is imported
+
+    levels = {logger: logger.level for logger in map(logging.getLogger, _LOGGERS)}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)
+    return levels
+
+
+@contextmanager
+def dask_muted() -> Iterator[None]:
+    """Mute Dask for as long as a client is open: a scheduler may be lost also once all is back."""
+    levels = mute_dask()
+    try:
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 def refuse_other_versions(client: Any) -> None:
@@ -43,12 +66,10 @@ def refuse_other_versions(client: Any) -> None:
 
 
 class DaskErrors:
-    """Around what is asked of a cluster: tells in one line that the scheduler is gone."""
+    """Around what is asked of a cluster: tells in one line what is wrong with that."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._loggers = [logging.getLogger(name) for name in _LOGGERS]
-        self._levels = [logger.level for logger in self._loggers]
 
     def __enter__(self) -> DaskErrors:
         """Begin.
@@ -58,9 +79,6 @@ class DaskErrors:
         """
         if self._client.status != "running":
             raise _lost()
-        self._levels = [logger.level for logger in self._loggers]
-        for logger in self._loggers:
-            logger.setLevel(logging.CRITICAL)
         return self
 
     def __exit__(
@@ -72,15 +90,13 @@ class DaskErrors:
         """Put another error in the place of the cluster's.
 
         Raises:
-            UsageError: The scheduler is gone.
+            UsageError: The scheduler is gone, or a worker of another version has come.
         """
-        if error is not None:
-            # The loggers stay as they are: they would complain once more when the client is closed.
-            if self._is_lost(error):
-                raise _lost() from error
-            return
-        for logger, level in zip(self._loggers, self._levels, strict=True):
-            logger.setLevel(level)
+        if error is not None and self._is_lost(error):
+            raise _lost() from error
+        if isinstance(error, Exception) and not isinstance(error, NsysLlmError):
+            # What other code raises may be anything: it may not even know an argument.
+            refuse_other_versions(self._client)
 
     def _is_lost(self, error: BaseException) -> bool:
         # Who asks while the client tries to connect again is told of a timeout, as of any file.

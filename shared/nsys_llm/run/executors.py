@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.run.dask_errors import DaskErrors, refuse_other_versions
+from nsys_llm.run.dask_errors import DaskErrors, dask_muted, refuse_other_versions
 from nsys_llm.run.dask_workers import WorkerWatch, seconds_without_workers
 
 T = TypeVar("T")
@@ -229,34 +229,41 @@ def open_executor(
     elif mode == "concurrent":
         yield Threads()
     else:
-        from dask import config
-        from distributed import Client
-
-        address = _scheduler_address(scheduler_file) if scheduler_file else None
-        local = address is None and config.get("scheduler-address", None) is None
-        wait_s = seconds_without_workers()
-        # A second local cluster on this machine finds the usual port of the dashboard taken.
-        # Its workers, processes of their own, print when the scheduler ends before them.
-        arguments = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL} if local else {}
-        client = None
-        try:
-            try:
-                with _interrupts_wait():
-                    client = Client(address, **arguments)
-                client.wait_for_workers(1, timeout=wait_s)
-            except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-                reason = str(error) or f"no worker within {wait_s:g} s"
-                raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
+        with dask_muted(), _open_client(scheduler_file) as client:
             yield DaskFutures(client, note)
-        except SystemExit:
-            # Terminated: what is orderly takes seconds, and the scheduler notices who is gone.
-            _kill_local_workers(client)
-            raise
-        except BaseException:
-            if client is not None:
-                client.close()
-            raise
-        client.close()
+
+
+@contextmanager
+def _open_client(scheduler_file: str | None) -> Iterator[Any]:
+    """Open a client of the cluster that `open_executor` describes, and close it."""
+    from dask import config
+    from distributed import Client
+
+    address = _scheduler_address(scheduler_file) if scheduler_file else None
+    local = address is None and config.get("scheduler-address", None) is None
+    wait_s = seconds_without_workers()
+    # A second local cluster on this machine finds the usual port of the dashboard taken.
+    # Its workers, processes of their own, print when the scheduler ends before them.
+    arguments = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL} if local else {}
+    client = None
+    try:
+        try:
+            with _interrupts_wait():
+                client = Client(address, **arguments)
+            client.wait_for_workers(1, timeout=wait_s)
+        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+            reason = str(error) or f"no worker within {wait_s:g} s"
+            raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
+        yield client
+    except SystemExit:
+        # Terminated: what is orderly takes seconds, and the scheduler notices who is gone.
+        _kill_local_workers(client)
+        raise
+    except BaseException:
+        if client is not None:
+            client.close()
+        raise
+    client.close()
 
 
 @contextmanager

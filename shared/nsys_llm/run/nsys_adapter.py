@@ -31,6 +31,7 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.freed_memory import keep_freed
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
+from nsys_llm.run.dask_errors import mute_dask
 from nsys_llm.run.executors import DaskFutures, Executor, Inline
 from nsys_llm.run.guard import RunOutcome, run_guarded
 from nsys_llm.run.publish import ANALYSIS_SUFFIX
@@ -184,6 +185,7 @@ def _executor(context: Any, console: Console) -> Executor:
     if name == "dask-futures":
         from distributed import default_client
 
+        mute_dask()  # for good: the context closes the client after this run
         # The context has made its client the default one, and set up its workers.
         return DaskFutures(default_client(), console.note)
     return _NsysExecutor(context, name)

@@ -42,10 +42,14 @@ def read_only_uri(path: Path) -> str:
     """Return the URI that opens a database without changing it or creating anything beside it.
 
     Raises:
-        ReportError: Rows of it stand in a log beside it.
+        ReportError: Rows of it stand in a log beside it, or its journal is no file.
         OSError: It cannot be read.
     """
     file = path.resolve()
+    journal = file.with_name(f"{file.name}-journal")
+    if journal.exists() and not journal.is_file():
+        # SQLite would open a pipe, and wait for ever.
+        raise ReportError(f"{path.name}: {journal.name} beside it is not a file; remove it.")
     # Percent-encoding keeps '?', '#' and '%' of a file name out of the URI's syntax.
     uri = f"file:{quote(os.fsencode(file))}?mode=ro"
     with file.open("rb") as opened:
