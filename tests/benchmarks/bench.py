@@ -82,6 +82,7 @@ class Bench:
     runs_n: int
     seeds_n: int
     mix: str
+    warm_up: bool
 
     def trace(self, kernels_n: int, *, parquet: bool = False, seed: int = 1) -> Path:
         """Return an export with so many kernels; made if it is not there yet."""
@@ -113,6 +114,7 @@ class Bench:
             if "--output" in words
         }
         environments = {name: self._environment(name) for name in commands}
+        warm_up &= self.warm_up
         return in_turn(commands, environments, results, self.runs_n, warm_up=warm_up)
 
     def ours(self, recipe: str, *inputs: Path, under_nsys: bool = False) -> list[str]:
@@ -300,6 +302,9 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="*", default=[64, 1_024])
     parser.add_argument("--runs", type=int, default=3, help="turns on each trace")
     parser.add_argument("--seeds", type=int, default=1, help="traces beside NVIDIA's recipes")
+    parser.add_argument(
+        "--no-warm-up", dest="warm_up", action="store_false", help="where all of it ran before"
+    )
     parser.add_argument("--mix", choices=MIXES, default=PLAIN, help="what traces are made of")
     parser.add_argument("--nsys", default=shutil.which("nsys"), help="a real Nsight Systems")
     parser.add_argument("--nvidia-python", type=Path, help="bin folder of a Python for its recipes")
@@ -310,9 +315,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nsys-llm-bench-") as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(
-            folder.resolve(), given.nsys, given.nvidia_python, given.runs, given.seeds, given.mix
-        )
+        how_often = (given.runs, given.seeds, given.mix, given.warm_up)
+        bench = Bench(folder.resolve(), given.nsys, given.nvidia_python, *how_often)
         mix = "" if given.mix == PLAIN else f", {given.mix} mix"
         tables = {
             f"NVIDIA's recipes{mix}": lambda: beside_nvidia(bench, given.kernels),
