@@ -7,7 +7,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events
+from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
+from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes, order_by_code
@@ -70,33 +71,35 @@ def _before_n(every: Launches, chosen: Launches) -> Numbers:
 
     On the same device; a kernel's launches are those of all its configurations.
     """
-    keys_n, name_of_key = len(every.keys), every.name_codes()
     devices, device = distinct_codes(every.rows["device_id"])
-    group = device * keys_n + every.key
-    order = order_by_code(group)
-    bounds = np.concatenate(([0], np.cumsum(np.bincount(group, minlength=devices.size * keys_n))))
-    starts = every.rows["start_ns"][order]
     own_device = np.searchsorted(devices, chosen.rows["device_id"])
-    own_name, own_ns = name_of_key[chosen.key], chosen.rows["start_ns"]
-    before = {name: np.zeros(own_ns.shape, dtype=np.int64) for name in ("launch", "config_launch")}
-    by_name = _rows_by_code(own_device * keys_n + own_name, devices.size * keys_n)
-    for index in range(devices.size):
-        for key in range(keys_n):
-            selected = by_name[index * keys_n + int(name_of_key[key])]
-            first, last = bounds[index * keys_n + key : index * keys_n + key + 2].tolist()
-            if not selected.size or first == last:
-                continue
-            before_n = np.searchsorted(starts[first:last], own_ns[selected])
-            before["launch"][selected] += before_n
-            same = chosen.key[selected] == key
-            before["config_launch"][selected[same]] = before_n[same]
-    return before
+    # They are in order of their starts.
+    until = np.searchsorted(every.rows["start_ns"], chosen.rows["start_ns"])
+    keys_n, name = len(every.keys), every.name_codes()
+    return {
+        "launch": _equals_before_n(
+            device * keys_n + name[every.key], own_device * keys_n + name[chosen.key], until
+        ),
+        "config_launch": _equals_before_n(
+            device * keys_n + every.key, own_device * keys_n + chosen.key, until
+        ),
+    }
 
 
-def _rows_by_code(codes: IntArray, codes_n: int) -> list[IntArray]:
-    """Return the rows of each code 0 .. codes_n - 1."""
+def _equals_before_n(codes: IntArray, wanted: IntArray, until: IntArray) -> IntArray:
+    """Return how many of the first `until` codes equal the wanted one, for each of shape (k,)."""
     order = order_by_code(codes)
-    return np.split(order, np.cumsum(np.bincount(codes, minlength=codes_n))[:-1])
+    sizes = np.bincount(codes)
+    before_n = np.empty(codes.size, dtype=np.int64)
+    before_n[order] = np.arange(codes.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    equal_n = before_n[until]
+    # Where others begin at the same instant, the first of these rows has another code.
+    other = np.flatnonzero(codes[until] != wanted)
+    ordered, first = codes[order] * codes.size + order, wanted[other] * codes.size
+    equal_n[other] = np.searchsorted(ordered, first + until[other]) - np.searchsorted(
+        ordered, first
+    )
+    return equal_n
 
 
 def _before_first_step_end(at_ns: IntArray, steps: Steps | None) -> IntArray:
@@ -119,9 +122,8 @@ def _range_texts(
     thread = trace.tables["api_calls"]["global_tid"][launched["launch_row"][rows]]
     event_rows = innermost_events(events, at_ns[rows], thread, _last_end(trace))
     inside = event_rows >= 0
-    texts[rows[inside]] = [
-        event_text(events, row, trace.strings) for row in event_rows[inside].tolist()
-    ]
+    distinct, code = raw_texts(events, event_rows[inside], trace.strings)
+    texts[rows[inside]] = np.array(distinct, dtype=object)[code]
     return texts
 
 

@@ -10,6 +10,7 @@ import pytest
 from effort import seeds
 from results import rows, tables_of
 
+from nsys_llm.recipes.tail_stats.per_rank.outlier_context import _equals_before_n
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 RECIPE = "tail_stats"
@@ -279,3 +280,14 @@ def test_outliers_of_a_kernel_that_runs_in_a_short_time_only_are_no_burst(tmp_pa
     frames = tables(tmp_path / "o", path)
     assert frames["tails"].set_index("name").loc["prefill", "outliers_n"] == 12
     assert frames["outlier_clusters"].empty
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_began_before_is_counted_though_many_begin_at_once(seed):
+    random = np.random.default_rng(seed)
+    starts_ns = np.sort(random.integers(0, [3, 30, 1_000][seed % 3], 60))
+    codes, rows = random.integers(0, 4, 60), random.permutation(60)[:25]
+    until = np.searchsorted(starts_ns, starts_ns[rows])
+    assert _equals_before_n(codes, codes[rows], until).tolist() == [
+        int(((starts_ns < starts_ns[row]) & (codes == codes[row])).sum()) for row in rows
+    ]
