@@ -14,7 +14,7 @@ import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import pairwise
 from multiprocessing import resource_tracker
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.stopping import end_everything
 from nsys_llm.run.dask_errors import DaskErrors, dask_muted, refuse_other_versions
 from nsys_llm.run.dask_workers import WorkerWatch, seconds_without_workers
 
@@ -248,7 +249,8 @@ def _open_client(scheduler_file: str | None) -> Iterator[Any]:
     client = None
     try:
         try:
-            with _interrupts_wait():
+            # To connect to another machine may take half a minute, and starts no workers here.
+            with _interrupts_wait() if local else nullcontext():
                 client = Client(address, **arguments)
             client.wait_for_workers(1, timeout=wait_s)
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
@@ -261,6 +263,8 @@ def _open_client(scheduler_file: str | None) -> Iterator[Any]:
         raise
     except BaseException:
         if client is not None:
+            if local:
+                client.run(_end_worker, on_error="ignore")
             client.close()
         raise
     client.close()
@@ -290,6 +294,12 @@ def _interrupts_wait() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
     if interrupts:
         signal.raise_signal(signal.SIGINT)
+
+
+def _end_worker() -> None:
+    """End the worker that this runs on, and first its programs, which no interrupt reaches."""
+    end_everything()
+    os._exit(0)
 
 
 def _kill_local_workers(client: Any | None) -> None:
