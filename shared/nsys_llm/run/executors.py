@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import pairwise
-from multiprocessing import resource_tracker
+from multiprocessing import active_children, resource_tracker
 from multiprocessing.util import _run_finalizers  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -309,6 +309,10 @@ def _kill_local_workers(client: Any | None) -> None:
         with suppress(OSError, TypeError):  # it has ended, or not begun
             os.kill(worker.pid, signal.SIGKILL)
         shutil.rmtree(worker.local_directory, ignore_errors=True)
+    # Nobody else knows those of a cluster that is half made; they would miss what is removed next.
+    for process in active_children():
+        if process.daemon:  # Python ends these with us
+            process.kill()
     # The semaphores shared with them; Python would print that they are left.
     _run_finalizers(0)
 
