@@ -289,7 +289,12 @@ def _failed(message: str, exit_code: int) -> int:
     return exit_code
 
 
+def _terminated(number: int, _: object) -> None:
+    """Take back what was begun, as on Ctrl-C; a second signal must not interrupt that."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
-    # Terminated, it takes back what it has begun, as on Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _terminated)
     sys.exit(main())

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from processes import Command, Run, Spread, in_turn
+from processes import Command, Run, Spread, in_turn, keep_in_memory
 from traces import MIXES, PLAIN
 
 HERE: Final = Path(__file__).parent
@@ -175,7 +175,7 @@ def _of_all_seeds(
             commands |= {words: bench.theirs(words, export) for words in match.theirs}
         # What all read is in memory before the first of them.
         for file in [export] if export.is_file() else export.iterdir():
-            file.read_bytes()
+            keep_in_memory(file)
         measured = bench.measured(commands, warm_up=seed == 1)
         runs = {name: runs.get(name, []) + its for name, its in measured.items()}
     whole = bench.seeds_n * bench.runs_n

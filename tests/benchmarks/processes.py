@@ -54,6 +54,13 @@ def run(command: Command, environment: Mapping[str, str], result: Path | None) -
     return Run(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
+def keep_in_memory(file: Path) -> None:
+    """Read a file, so that the system has it in memory; this process never holds much of it."""
+    with file.open("rb", buffering=0) as opened:
+        while opened.read(1 << 20):
+            pass
+
+
 def in_turn(
     commands: Mapping[str, Command],
     environments: Mapping[str, Mapping[str, str]],

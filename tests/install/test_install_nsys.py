@@ -375,14 +375,17 @@ place(pathlib.Path(sys.argv[1]), {"first": {"a.py": source}, "second": {"b/a.py"
 """
 
 
-#: Runs install.py, which is terminated when it first renames a folder.
+#: Runs install.py, which is terminated when it first renames a folder, and when it then tidies up.
 TERMINATED = """
-import os, runpy, signal, sys
-real = os.rename
+import os, runpy, shutil, signal, sys
+real, remove = os.rename, shutil.rmtree
 def rename(*words):
-    os.rename = real
+    os.rename, shutil.rmtree = real, rmtree
     os.kill(os.getpid(), signal.SIGTERM)
     real(*words)
+def rmtree(*words, **options):
+    os.kill(os.getpid(), signal.SIGTERM)
+    remove(*words, **options)
 os.rename = rename
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")
@@ -558,13 +561,14 @@ def test_check_says_what_is_there_and_what_fixes_it(nsight, tmp_path, case):
 
 
 @pytest.mark.parametrize("lost", [SCRIPT, "nsys_llm/run/command.py"])
-def test_check_says_that_a_removal_was_interrupted(nsight, packages, tmp_path, lost):
+def test_check_says_how_many_files_are_missing(nsight, packages, tmp_path, lost):
     assert_done(install("--nsys", nsight, folder=tmp_path))
     (packages / lost).unlink()
     path = fake_python(tmp_path / "python", ours=OURS)
     done = install("--check", "--nsys", nsight, folder=tmp_path, PATH=path)
     assert (done.returncode, done.stderr) == (1, "")
-    assert "recipes in it: 0.1.0, unfinished: an installation or a removal was" in done.stdout
+    files_n = len(placement.read_record(packages).files)
+    assert f"in it: 0.1.0, incomplete: 1 of {files_n} files are missing\n" in done.stdout
     assert f"to fix it: python3 install.py --nsys {nsight}\n" in done.stdout
 
 

@@ -165,9 +165,11 @@ def test_a_link_to_nowhere_in_a_folder_stays_a_report(folder):
         ("a.txt", "a.txt: not a profile"),
         ("a.sqlite:2", "':n' is for folders"),
         ("ranks:0", "':0' selects no profiles"),
+        ("pipe.sqlite", "neither a file nor a folder"),
     ],
 )
 def test_each_mistake_has_its_line(folder, entry, said):
+    os.mkfifo(folder / "pipe.sqlite")
     make(folder, "a.txt", "a.sqlite", "ranks/b.sqlite", "outer/inner/c.sqlite", "empty/notes.txt")
     with pytest.raises(UsageError) as caught:
         expand_inputs(["a.sqlite", entry])
@@ -223,6 +225,14 @@ def test_a_database_with_a_pipe_for_its_journal_is_refused(folder):
     said = r"a\.sqlite-journal beside it is not a file"
     with pytest.raises(ReportError, match=said), open_report(str(path), ()) as report:
         report.columns("kernels")
+
+
+def test_a_database_whose_name_is_too_long_for_a_journal_is_read(folder):
+    name = f"{'x' * 245}.sqlite"
+    path = TraceBuilder().kernel("k", start_ns=5, duration_ns=9).write_sqlite(folder / "a.sqlite")
+    path.rename(folder / name)
+    with open_report(str(folder / name), ()) as report:
+        assert report.columns("kernels")
 
 
 def test_each_kind_of_report_is_opened_by_what_it_is(folder):

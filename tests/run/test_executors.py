@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
+import os
 import random
 import signal
+import socket
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from itertools import pairwise
 
 import pytest
+from dask import config
 from results import run
 
 from nsys_llm.run.executors import (
@@ -106,7 +112,6 @@ def test_a_cluster_has_as_many_workers_as_threads():
     assert DaskFutures(Client(), print).workers_n == 5
 
 
-@pytest.mark.cluster
 def _interrupts_are_blocked():
     return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
@@ -119,6 +124,23 @@ def test_an_interrupt_waits_for_a_cluster_that_is_half_made():
         waiting.__exit__(None, None, None)
 
 
+def test_an_interrupt_ends_the_wait_for_a_scheduler_elsewhere(tmp_path):
+    # It takes the connection and never answers.
+    import_module("distributed")  # takes a while
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        config.set({"distributed.comm.timeouts.connect": "20s"}),
+    ):
+        file = tmp_path / "scheduler.json"
+        file.write_text(json.dumps({"address": f"tcp://127.0.0.1:{silent.getsockname()[1]}"}))
+        interrupt = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+        began_s = time.monotonic()
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt), open_executor("dask-futures", str(file), print):
+            pass
+    assert time.monotonic() - began_s < 10
+
+
 @pytest.mark.cluster
 def test_an_interrupt_from_a_terminal_reaches_this_process_only():
     with open_executor("dask-futures", None, print) as executor:
@@ -126,6 +148,7 @@ def test_an_interrupt_from_a_terminal_reaches_this_process_only():
         assert not _interrupts_are_blocked()
 
 
+@pytest.mark.cluster
 def test_workers_of_a_local_cluster_print_nothing_of_their_own(capfd):
     # As they do of the heartbeat during which the scheduler ended.
     def complain(numbers):

@@ -20,7 +20,7 @@ from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.run import code_stamp as stamps
 from nsys_llm.run.cli import main
 from nsys_llm.run.code_stamp import code_stamp, refuse_other_code
-from nsys_llm.run.dask_errors import DaskErrors
+from nsys_llm.run.dask_errors import DaskErrors, refuse_other_versions
 from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.outcomes import UNTOLD, MapResult
@@ -97,14 +97,16 @@ def test_a_task_of_another_version_is_refused(ranks):
 
 
 class Cluster:
-    """A client of one worker, of some version."""
+    """A client of one worker, of some version, or which raises that."""
 
     status = "running"
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str | Exception) -> None:
         self.version = version
 
     def run(self, function, package, on_error):
+        if isinstance(self.version, OSError):
+            raise self.version
         return {"tcp://node7:1": self.version}
 
 
@@ -117,6 +119,24 @@ def test_what_a_worker_of_another_version_raises_is_told_as_that():
         raise TypeError("of our own")
     with pytest.raises(UsageError, match="no such range"), DaskErrors(Cluster("0.0.1")):
         raise UsageError("no such range")
+    # The cluster does not answer any more: what went wrong before is what there is to tell.
+    with pytest.raises(TypeError, match="of our own"), DaskErrors(Cluster(TimeoutError("late"))):
+        raise TypeError("of our own")
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (ModuleNotFoundError("No module named 'nsys_llm'"), r"nsys-llm-recipes \(not installed\)"),
+        (
+            SystemError("unknown opcode"),
+            r"cannot say which .* \(SystemError\); install",
+        ),
+    ],
+)
+def test_a_worker_that_cannot_be_asked_is_not_said_to_lack_the_package(raised, said):
+    with pytest.raises(UsageError, match=rf"the worker at tcp://node7:1 .*{said}"):
+        refuse_other_versions(Cluster(raised))
 
 
 def test_a_worker_that_lacks_the_recipe_is_not_the_users_mistake():

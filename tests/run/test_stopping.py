@@ -176,15 +176,49 @@ def test_a_local_cluster_is_not_waited_for(tmp_path):
     assert not [path for path in scratch.rglob("*") if path.name.startswith("worker-")]
 
 
-def test_an_export_ends_with_the_run_and_leaves_nothing(tmp_path):
-    begun, nsys, reports = tmp_path / "begun", tmp_path / "bin" / "nsys", tmp_path / "reports"
+def endless_exports(folder: Path) -> tuple[Path, str]:
+    """Make reports whose export never ends; return what shows that one began, and a PATH."""
+    begun, nsys, reports = folder / "begun", folder / "bin" / "nsys", folder / "reports"
     nsys.parent.mkdir()
     nsys.write_text(SLOW_NSYS.format(python=sys.executable, begun=str(begun)))
     nsys.chmod(0o755)
     reports.mkdir()
     for rank in range(2):  # of more than one, threads make the exports
         (reports / f"rank{rank}.nsys-rep").write_bytes(b"report")
-    path = os.pathsep.join([str(nsys.parent), os.environ["PATH"]])
+    return begun, os.pathsep.join([str(nsys.parent), os.environ["PATH"]])
+
+
+def assert_no_export_is_left(folder: Path) -> None:
+    assert sorted(os.listdir(folder / "reports")) == ["rank0.nsys-rep", "rank1.nsys-rep"]
+    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert str(folder / "bin" / "nsys") not in running.stdout
+
+
+@pytest.mark.cluster
+def test_an_export_on_a_cluster_ends_with_an_interrupt_from_a_terminal(tmp_path):
+    begun, path = endless_exports(tmp_path)
+    words = [RECIPE, "--mode", "dask-futures", "--input", tmp_path / "reports"]
+    command = [sys.executable, "-m", "nsys_llm.run.cli", *words, "--output", tmp_path / "out"]
+    with subprocess.Popen(
+        [*map(str, command)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**environment(), "PATH": path},
+        start_new_session=True,
+    ) as process:
+        limit_s = time.monotonic() + 60
+        while not begun.exists():
+            assert time.monotonic() < limit_s
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert (process.returncode, said) == (130, "error: interrupted; nothing was written.\n")
+    assert_no_export_is_left(tmp_path)
+
+
+def test_an_export_ends_with_the_run_and_leaves_nothing(tmp_path):
+    begun, path = endless_exports(tmp_path)
+    reports = tmp_path / "reports"
     code_of_run = f"import os; os.environ['PATH'] = {path!r}; from nsys_llm.run import command"
     words = [RECIPE, "--input", str(reports), "--output", str(tmp_path / "out")]
     command = [sys.executable, "-c", f"{code_of_run}; command.main()", *words]
@@ -192,6 +226,4 @@ def test_an_export_ends_with_the_run_and_leaves_nothing(tmp_path):
     assert (code, said) == (143, "")
     assert taken_s < SOON_S
     assert sorted(os.listdir(tmp_path)) == ["begun", "bin", "reports"]
-    assert sorted(os.listdir(reports)) == ["rank0.nsys-rep", "rank1.nsys-rep"]
-    running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-    assert str(nsys) not in running.stdout
+    assert_no_export_is_left(tmp_path)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.install.nsight import NsightSystems, locate
-from nsys_llm.install.placement import STAGING, newer, read_record
+from nsys_llm.install.placement import STAGING, Record, newer, read_record
 from nsys_llm.install.steps import PACKAGE, RECIPES, checkout_version, recipe_sources
 
 OLDEST_PYTHON: Final = (3, 10)
@@ -107,17 +107,9 @@ def requirements(root: Path) -> dict[str, tuple[str, str | None]]:
 def _check_recipes(report: _Report, root: Path, nsight: NsightSystems) -> str | None:
     """Say where our recipes are; return the version of the script that nsys would load."""
     record = read_record(nsight.packages)
-    whole = (
-        record is not None
-        and not record.replaced
-        and not (nsight.packages / STAGING).exists()
-        and all((nsight.packages / name).is_file() for name in record.files)
-    )
-    version = record.version if record else ""
-    interrupted = ", unfinished: an installation or a removal was interrupted"
-    state = "" if whole or not record else interrupted
-    report.say(f"our recipes in it: {version or 'none'}{state}")
-    if record and not whole:
+    state = _state(nsight.packages, record) if record else ""
+    report.say(f"our recipes in it: {record.version if record else 'none'}{state}")
+    if state:
         report.needs(report.place)
     folder = os.environ.get("NSYS_RECIPE_PATH", "")
     report.say(f"NSYS_RECIPE_PATH: {folder or 'not set'}")
@@ -131,6 +123,14 @@ def _check_recipes(report: _Report, root: Path, nsight: NsightSystems) -> str | 
     may_write = os.access(nsight.packages, os.W_OK)
     report.needs(report.place if may_write else "python3 install.py --recipe-path DIR")
     return None
+
+
+def _state(packages: Path, record: Record) -> str:
+    """Return what is wrong with what was placed in a folder, after a comma; "" if nothing is."""
+    if record.replaced or (packages / STAGING).exists():
+        return ", unfinished: an installation was interrupted"
+    missing_n = sum(not (packages / name).is_file() for name in record.files)
+    return f", incomplete: {missing_n} of {len(record.files)} files are missing" * bool(missing_n)
 
 
 def _script_versions(place: Path, root: Path) -> dict[str, str]:

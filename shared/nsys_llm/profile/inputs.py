@@ -207,6 +207,8 @@ def _reports_behind(entry: str) -> Iterable[Path]:
         if not path.name.endswith((*_REPORT_SUFFIXES, _SQLITE_SUFFIX)):
             raise UsageError(f"{entry}: not a profile; give .nsys-rep, .qdrep, .sqlite or _pqtdir.")
         return [path]
+    if not path.is_dir():
+        raise UsageError(f"{entry}: neither a file nor a folder.")
     if _is_parquet_export(path):
         return [path]
     return _in_folder(path, entry)[:limit]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final
 
@@ -60,9 +60,17 @@ def refuse_other_versions(client: Any) -> None:
     for worker, version in sorted(versions.items()):
         if isinstance(version, OSError):
             continue  # it died when it was asked
+        if isinstance(version, ImportError):
+            version = "(not installed)"
+        if not isinstance(version, str):
+            # With another Python it cannot even run the question.
+            raise UsageError(
+                f"the worker at {worker} cannot say which nsys-llm-recipes it has "
+                f"({type(version).__name__}); install the same Python and the same packages on all "
+                "workers. Nothing was written."
+            )
         if version != __version__:
-            there = version if isinstance(version, str) else "(not installed)"
-            raise UsageError(f"the worker at {worker} {other_code(there, __version__)}")
+            raise UsageError(f"the worker at {worker} {other_code(version, __version__)}")
 
 
 class DaskErrors:
@@ -96,7 +104,8 @@ class DaskErrors:
             raise _lost() from error
         if isinstance(error, Exception) and not isinstance(error, NsysLlmError):
             # What other code raises may be anything: it may not even know an argument.
-            refuse_other_versions(self._client)
+            with suppress(OSError, RuntimeError):  # nobody answers: what there is to tell is this
+                refuse_other_versions(self._client)
 
     def _is_lost(self, error: BaseException) -> bool:
         # Who asks while the client tries to connect again is told of a timeout, as of any file.

@@ -14,15 +14,16 @@ import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import pairwise
-from multiprocessing import resource_tracker
+from multiprocessing import active_children, resource_tracker
 from multiprocessing.util import _run_finalizers  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.stopping import end_everything
 from nsys_llm.run.dask_errors import DaskErrors, dask_muted, refuse_other_versions
 from nsys_llm.run.dask_workers import WorkerWatch, seconds_without_workers
 
@@ -248,7 +249,8 @@ def _open_client(scheduler_file: str | None) -> Iterator[Any]:
     client = None
     try:
         try:
-            with _interrupts_wait():
+            # To connect to another machine may take half a minute, and starts no workers here.
+            with _interrupts_wait() if local else nullcontext():
                 client = Client(address, **arguments)
             client.wait_for_workers(1, timeout=wait_s)
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
@@ -261,6 +263,8 @@ def _open_client(scheduler_file: str | None) -> Iterator[Any]:
         raise
     except BaseException:
         if client is not None:
+            if local:
+                client.run(_end_worker, on_error="ignore")
             client.close()
         raise
     client.close()
@@ -292,6 +296,12 @@ def _interrupts_wait() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
+def _end_worker() -> None:
+    """End the worker that this runs on, and first its programs, which no interrupt reaches."""
+    end_everything()
+    os._exit(0)
+
+
 def _kill_local_workers(client: Any | None) -> None:
     """Kill the workers of a local cluster, if there is one, and remove what they keep on disk."""
     logging.disable()
@@ -299,6 +309,10 @@ def _kill_local_workers(client: Any | None) -> None:
         with suppress(OSError, TypeError):  # it has ended, or not begun
             os.kill(worker.pid, signal.SIGKILL)
         shutil.rmtree(worker.local_directory, ignore_errors=True)
+    # Nobody else knows those of a cluster that is half made; they would miss what is removed next.
+    for process in active_children():
+        if process.daemon:  # Python ends these with us
+            process.kill()
     # The semaphores shared with them; Python would print that they are left.
     _run_finalizers(0)
 

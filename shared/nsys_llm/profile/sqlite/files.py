@@ -47,7 +47,8 @@ def read_only_uri(path: Path) -> str:
     """
     file = path.resolve()
     journal = file.with_name(f"{file.name}-journal")
-    if journal.exists() and not journal.is_file():
+    # Of a file whose name is so long that it can have no journal, Path.exists raises.
+    if os.path.exists(journal) and not journal.is_file():
         # SQLite would open a pipe, and wait for ever.
         raise ReportError(f"{path.name}: {journal.name} beside it is not a file; remove it.")
     # Percent-encoding keeps '?', '#' and '%' of a file name out of the URI's syntax.
