@@ -11,7 +11,7 @@ from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
 from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import distinct_codes, order_by_code
+from nsys_llm.numeric.grouping import distinct_codes, order_by_code, position_in_group
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import copy_kind_name
@@ -89,16 +89,16 @@ def _before_n(every: Launches, chosen: Launches) -> Numbers:
 def _equals_before_n(codes: IntArray, wanted: IntArray, until: IntArray) -> IntArray:
     """Return how many of the first `until` codes equal the wanted one, for each of shape (k,)."""
     order = order_by_code(codes)
-    sizes = np.bincount(codes)
+    ordered = codes[order]
     before_n = np.empty(codes.size, dtype=np.int64)
-    before_n[order] = np.arange(codes.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    before_n[order] = position_in_group(ordered)
     equal_n = before_n[until]
-    # Where others begin at the same instant, the first of these rows has another code.
+    # Where others begin at the same instant, the first of these rows may have another code.
     other = np.flatnonzero(codes[until] != wanted)
-    ordered, first = codes[order] * codes.size + order, wanted[other] * codes.size
-    equal_n[other] = np.searchsorted(ordered, first + until[other]) - np.searchsorted(
-        ordered, first
-    )
+    if other.size:
+        row, first = ordered * codes.size + order, wanted[other] * codes.size
+        low, high = np.searchsorted(row, (first, first + until[other]))
+        equal_n[other] = high - low
     return equal_n
 
 

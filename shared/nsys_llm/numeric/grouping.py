@@ -94,6 +94,20 @@ def order_by_code(code: IntArray) -> IntArray:
     return np.argsort(code.astype(np.uint16) if narrow else code, kind="stable")
 
 
+def begins_group(ordered: IntArray) -> npt.NDArray[np.bool_]:
+    """Return at which rows another group begins; those of a group stand together."""
+    new = np.ones(ordered.size, dtype=bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return new
+
+
+def position_in_group(ordered: IntArray) -> IntArray:
+    """Return the position of each row among those of its group, which stand together."""
+    first = np.flatnonzero(begins_group(ordered))
+    sizes = np.diff(np.append(first, ordered.size))
+    return np.arange(ordered.size) - np.repeat(first, sizes)
+
+
 def summed(codes: IntArray, values: IntArray, codes_n: int) -> IntArray:
     """Return the sum of the values of each code 0 .. codes_n - 1, in integers."""
     sums = np.zeros(codes_n, dtype=np.int64)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.grouping import order_by_code
+from nsys_llm.numeric.grouping import begins_group, order_by_code, position_in_group
 from nsys_llm.numeric.intervals import IntArray
 
 #: So many rows at once stay in the processor's cache.
@@ -57,7 +57,7 @@ def longest_of_each(
         most: Rows of a group.
     """
     order = np.lexsort((*ties[::-1], -value, group))
-    return order[_position(group[order]) < most]
+    return order[position_in_group(group[order]) < most]
 
 
 def candidate_rows(
@@ -86,7 +86,7 @@ def candidate_rows(
     equal = value[rows] == limit[rows]
     tied = rows[equal]
     tied = tied[order_by_code(group[tied])]
-    tied_group, position = group[tied], _position(group[tied])
+    tied_group, position = group[tied], position_in_group(group[tied])
     wanted_n = most - above_n[tied_group]
     # Of equal values the earliest; what starts with the last of them is left for the caller.
     last = np.flatnonzero(position == wanted_n - 1)
@@ -104,22 +104,10 @@ def _thresholds(counts: ValueCounts, groups_n: int, most: int) -> tuple[IntArray
     # Rows of the group with this value or a larger one, and with a larger one.
     above_n = np.cumsum(total)[counts.group] - until_n
     taken = above_n < most
-    first = np.flatnonzero(taken & np.concatenate(([True], ~taken[:-1] | _new(counts.group)[1:])))
+    first = np.flatnonzero(
+        taken & np.concatenate(([True], ~taken[:-1] | begins_group(counts.group)[1:]))
+    )
     least, more_n = np.zeros(groups_n, dtype=np.int64), np.zeros(groups_n, dtype=np.int64)
     least[counts.group[first]] = counts.value[first]
     more_n[counts.group[first]] = above_n[first]
     return least, more_n
-
-
-def _position(ordered: IntArray) -> IntArray:
-    """Return the position of each row among those of its group; rows stand by group."""
-    first = np.flatnonzero(_new(ordered))
-    sizes = np.diff(np.append(first, ordered.size))
-    return np.arange(ordered.size) - np.repeat(first, sizes)
-
-
-def _new(ordered: IntArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Tell at which rows another group begins."""
-    new = np.ones(ordered.size, dtype=bool)
-    new[1:] = ordered[1:] != ordered[:-1]
-    return new

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.range_choice import RangeChoice
-from nsys_llm.numeric.grouping import distinct_rows
+from nsys_llm.numeric.grouping import distinct_rows, position_in_group
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 
@@ -186,13 +186,6 @@ def _mapped(names: npt.NDArray[Any], function: Callable[[str], Any]) -> npt.NDAr
 
 def _position_in_thread(thread: IntArray) -> IntArray:
     order = np.argsort(thread, kind="stable")
-    ordered = thread[order]
-    first = (
-        np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-        if order.size
-        else order
-    )
-    sizes = np.diff(np.append(first, order.size))
     position = np.empty_like(order)
-    position[order] = np.arange(order.size) - np.repeat(first, sizes)
+    position[order] = position_in_group(thread[order])
     return position
