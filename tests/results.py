@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -241,6 +242,15 @@ def background(
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait(timeout=10)
+
+
+def wait_until(path: Path, process: subprocess.Popen[Any]) -> None:
+    """Wait until a process that goes on has made a file."""
+    limit_s = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < limit_s
+        assert process.poll() is None
+        time.sleep(0.05)
 
 
 def demo_inputs(folder: Path, recipe: str) -> list[Path]:

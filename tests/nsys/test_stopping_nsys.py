@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from effort import nightly_but
-from results import RECIPE, RECIPES_FOLDER, environment
+from results import RECIPE, RECIPES_FOLDER, environment, wait_until
 
 pytestmark = pytest.mark.nsys
 
@@ -69,11 +69,7 @@ def test_nothing_goes_on_and_nothing_is_left(nsys, rank_set, tmp_path, mode, who
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as launcher:
-        limit_s = time.monotonic() + 60
-        while not begun.exists():
-            assert time.monotonic() < limit_s
-            assert launcher.poll() is None
-            time.sleep(0.05)
+        wait_until(begun, launcher)
         since_s = time.monotonic()
         (os.killpg if whole_group else os.kill)(launcher.pid, signal.SIGTERM)
         launcher.wait(timeout=60)

@@ -8,16 +8,18 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 from dask import config
 from dask_cluster import DASK, wait_for, worker
-from results import RECIPE, background
+from results import RECIPE, background, wait_until
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.run.executors import open_executor
+from nsys_llm.run.executors import Executor, open_executor
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 #: Makes a worker say that it has begun, and stay there.
@@ -38,12 +40,23 @@ def scheduler_command(file: Path) -> list[str | Path]:
     return [*DASK, "scheduler", *words]
 
 
-def wait_until(path: Path, process: subprocess.Popen[bytes]) -> None:
-    limit = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < limit
-        assert process.poll() is None
-        time.sleep(0.05)
+@contextmanager
+def on_a_cluster(folder: Path, connect: str) -> Iterator[tuple[Executor, subprocess.Popen[bytes]]]:
+    """Open the executor of a cluster with one worker, and give it with the scheduler.
+
+    Args:
+        folder: Where both write.
+        connect: How long is tried to connect again.
+    """
+    file = folder / "scheduler.json"
+    with background(scheduler_command(file), folder) as scheduler:
+        wait_for(file)
+        with (
+            worker(folder / "worker", file),
+            config.set({"distributed.comm.timeouts.connect": connect}),
+            open_executor("dask-futures", str(file), print) as executor,
+        ):
+            yield executor, scheduler
 
 
 def test_a_scheduler_that_is_killed_in_mid_run_ends_it_in_one_line(tmp_path):
@@ -77,47 +90,33 @@ def test_a_scheduler_that_is_killed_in_mid_run_ends_it_in_one_line(tmp_path):
 
 
 def test_whatever_is_asked_of_a_scheduler_that_is_gone_is_told_in_one_line(tmp_path, capfd):
-    file = tmp_path / "scheduler.json"
     # Its defaults enter the configuration when it is imported, and would leave it with the block.
     import_module("distributed")
-    with background(scheduler_command(file), tmp_path) as scheduler:
-        wait_for(file)
-        with (
-            worker(tmp_path / "worker", file),
-            config.set({"distributed.comm.timeouts.connect": "1s"}),
-            open_executor("dask-futures", str(file), print) as executor,
+    with on_a_cluster(tmp_path, "1s") as (executor, scheduler):
+        executor.start()
+        scheduler.kill()
+        scheduler.wait()
+        for ask in (
+            executor.start,
+            lambda: executor.workers_n,
+            lambda: executor.elsewhere(["/none"]),
+            lambda: executor.reduce(sum, [[1], [2]], sum, print),
         ):
-            executor.start()
-            scheduler.kill()
-            scheduler.wait()
-            for ask in (
-                executor.start,
-                lambda: executor.workers_n,
-                lambda: executor.elsewhere(["/none"]),
-                lambda: executor.reduce(sum, [[1], [2]], sum, print),
-            ):
-                with pytest.raises(UsageError, match="the Dask scheduler was lost"):
-                    ask()
+            with pytest.raises(UsageError, match="the Dask scheduler was lost"):
+                ask()
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_scheduler_that_is_lost_after_the_last_result_is_not_told_of(tmp_path):
-    file = tmp_path / "scheduler.json"
     logger = logging.getLogger(import_module("distributed.client").__name__)
     before, records = logger.level, logging.handlers.BufferingHandler(capacity=1_000)
     logger.addHandler(records)
-    with background(scheduler_command(file), tmp_path) as scheduler:
-        wait_for(file)
-        with (
-            worker(tmp_path / "worker", file),
-            config.set({"distributed.comm.timeouts.connect": "5s"}),
-            open_executor("dask-futures", str(file), print) as executor,
-        ):
-            assert executor.reduce(sum, [[1], [2]], sum, lambda _: None) == 3
-            scheduler.kill()
-            scheduler.wait()
-            # Results are written meanwhile; the client tries to connect again until it is closed.
-            time.sleep(0.5)
+    with on_a_cluster(tmp_path, "5s") as (executor, scheduler):
+        assert executor.reduce(sum, [[1], [2]], sum, lambda _: None) == 3
+        scheduler.kill()
+        scheduler.wait()
+        # Results are written meanwhile; the client tries to connect again until it is closed.
+        time.sleep(0.5)
     logger.removeHandler(records)
     assert [record.getMessage() for record in records.buffer] == []
     assert logger.level == before

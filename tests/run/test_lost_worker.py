@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 from dask_cluster import scheduler, worker
-from results import RECIPE, analyse, assert_same, background
+from results import RECIPE, analyse, assert_same, background, wait_until
 
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import UsageError
@@ -63,14 +61,6 @@ def ranks(tmp_path) -> Path:
             )
         report.write_sqlite(folder / f"rank{rank}.sqlite")
     return folder
-
-
-def wait_until(path: Path, process: subprocess.Popen[bytes]) -> None:
-    limit = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < limit
-        assert process.poll() is None
-        time.sleep(0.05)
 
 
 def command(file: Path, ranks: Path, output: Path) -> list[str | Path]:

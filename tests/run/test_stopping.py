@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from results import RECIPE, environment
+from results import RECIPE, environment, wait_until
 
 from nsys_llm.testing.trace_builder import TraceBuilder
 
@@ -77,11 +77,7 @@ def terminated(command: list[str], begun: Path, **changes: str) -> tuple[float, 
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env=environment(**changes)
     ) as process:
-        limit_s = time.monotonic() + 60
-        while not begun.exists():
-            assert time.monotonic() < limit_s
-            assert process.poll() is None
-            time.sleep(0.05)
+        wait_until(begun, process)
         before_s, since_s = kept_waiting_s(process), time.monotonic()
         waited_s = 0.0
         process.send_signal(signal.SIGTERM)
@@ -203,13 +199,10 @@ def test_an_export_on_a_cluster_ends_with_an_interrupt_from_a_terminal(tmp_path)
         [*map(str, command)],
         stderr=subprocess.PIPE,
         text=True,
-        env={**environment(), "PATH": path},
+        env=environment(PATH=path),
         start_new_session=True,
     ) as process:
-        limit_s = time.monotonic() + 60
-        while not begun.exists():
-            assert time.monotonic() < limit_s
-            time.sleep(0.05)
+        wait_until(begun, process)
         os.killpg(process.pid, signal.SIGINT)
         said = process.communicate(timeout=60)[1]
     assert (process.returncode, said) == (130, "error: interrupted; nothing was written.\n")
