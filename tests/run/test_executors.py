@@ -124,6 +124,16 @@ def test_an_interrupt_waits_for_a_cluster_that_is_half_made():
         waiting.__exit__(None, None, None)
 
 
+def test_an_interrupt_of_a_start_that_fails_is_not_lost():
+    def interrupted() -> None:
+        with _interrupts_wait():
+            signal.raise_signal(signal.SIGINT)
+            raise OSError("no port is free")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+
+
 def test_an_interrupt_ends_the_wait_for_a_scheduler_elsewhere(tmp_path):
     # It takes the connection and never answers.
     import_module("distributed")  # takes a while
@@ -139,6 +149,31 @@ def test_an_interrupt_ends_the_wait_for_a_scheduler_elsewhere(tmp_path):
         with pytest.raises(KeyboardInterrupt), open_executor("dask-futures", str(file), print):
             pass
     assert time.monotonic() - began_s < 10
+
+
+class ClosesSlowly:
+    """A client that is terminated while it is closed."""
+
+    cluster = None
+    status = "running"
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def wait_for_workers(self, *_: object, **__: object) -> None:
+        pass
+
+    def close(self) -> None:
+        raise SystemExit(143)
+
+
+def test_a_cluster_that_is_being_closed_is_killed_by_a_termination(monkeypatch):
+    killed = []
+    monkeypatch.setattr("distributed.Client", ClosesSlowly)
+    monkeypatch.setattr("nsys_llm.run.executors._kill_local_workers", killed.append)
+    with pytest.raises(SystemExit), open_executor("dask-futures", None, print):
+        pass
+    assert [type(client) for client in killed] == [ClosesSlowly]
 
 
 @pytest.mark.cluster

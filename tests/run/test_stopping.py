@@ -191,6 +191,17 @@ def assert_no_export_is_left(folder: Path) -> None:
 
 
 @pytest.mark.cluster
+def test_an_export_on_a_local_cluster_ends_with_a_terminated_run(tmp_path):
+    begun, path = endless_exports(tmp_path)
+    words = [RECIPE, "--mode", "dask-futures", "--input", tmp_path / "reports"]
+    command = [sys.executable, "-m", "nsys_llm.run.command", *words, "--output", tmp_path / "out"]
+    taken_s, code, said = terminated([*map(str, command)], begun, PATH=path)
+    assert (code, said) == (143, "")
+    assert taken_s < SOON_S
+    assert_no_export_is_left(tmp_path)
+
+
+@pytest.mark.cluster
 def test_an_export_on_a_cluster_ends_with_an_interrupt_from_a_terminal(tmp_path):
     begun, path = endless_exports(tmp_path)
     words = [RECIPE, "--mode", "dask-futures", "--input", tmp_path / "reports"]

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
-from nsys_llm.core.errors import ExitCode
+from nsys_llm.core.errors import ExitCode, OutputError
 from nsys_llm.manifest.manifest import load_manifest, recipe_names, recipe_question
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.executors import MODES, open_executor
@@ -28,6 +28,16 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         shown = message.rstrip(".")
         self.exit(ExitCode.BAD_INPUT, f"error: {shown} ({self.prog} --help lists the options).\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # Help and version; argparse itself drops what standard output does not take.
+        if file is None or file is not sys.stdout:
+            super()._print_message(message, file)
+            return
+        try:
+            Console().show(message.removesuffix("\n"))
+        except OutputError as error:
+            self.exit(ExitCode.BAD_INPUT, f"error: {error.message}\n")
 
 
 def build_parser(asked: str | None = None) -> argparse.ArgumentParser:

@@ -33,6 +33,8 @@ T = TypeVar("T")
 MODES: Final = ("concurrent", "none", "dask-futures")
 
 _CHUNKS_PER_WORKER: Final = 4
+#: For the workers' programs of a terminated run, which has to end within 2 s.
+_SECONDS_TO_END: Final = 0.5
 
 
 class Executor(ABC):
@@ -249,25 +251,37 @@ def _open_client(scheduler_file: str | None) -> Iterator[Any]:
     client = None
     try:
         try:
-            # To connect to another machine may take half a minute, and starts no workers here.
-            with _interrupts_wait() if local else nullcontext():
-                client = Client(address, **arguments)
-            client.wait_for_workers(1, timeout=wait_s)
-        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-            reason = str(error) or f"no worker within {wait_s:g} s"
-            raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
-        yield client
+            with _unusable_told(wait_s):
+                # To connect to another machine may take half a minute, and starts no workers here.
+                with _interrupts_wait() if local else nullcontext():
+                    client = Client(address, **arguments)
+                client.wait_for_workers(1, timeout=wait_s)
+            yield client
+        except SystemExit:
+            if local and client is not None:
+                _end_local_programs(client)
+            raise
+        except BaseException:
+            if client is not None:
+                if local:
+                    client.run(_end_worker, on_error="ignore")
+                client.close()
+            raise
+        client.close()
     except SystemExit:
         # Terminated: what is orderly takes seconds, and the scheduler notices who is gone.
         _kill_local_workers(client)
         raise
-    except BaseException:
-        if client is not None:
-            if local:
-                client.run(_end_worker, on_error="ignore")
-            client.close()
-        raise
-    client.close()
+
+
+@contextmanager
+def _unusable_told(wait_s: float) -> Iterator[None]:
+    """Tell in one line why a cluster cannot be used."""
+    try:
+        yield
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+        reason = str(error) or f"no worker within {wait_s:g} s"
+        raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
 
 
 @contextmanager
@@ -292,14 +306,25 @@ def _interrupts_wait() -> Iterator[None]:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGINT, handler)
-    if interrupts:
-        signal.raise_signal(signal.SIGINT)
+        # Also where it failed: who interrupts a start need not know why it did.
+        if interrupts:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _end_worker() -> None:
     """End the worker that this runs on, and first its programs, which no interrupt reaches."""
     end_everything()
     os._exit(0)
+
+
+def _end_local_programs(client: Any) -> None:
+    """Have the workers of a local cluster end their programs; who cannot at once is left."""
+    # It has no limit of its own, and waits for workers that do not answer.
+    asking = threading.Thread(
+        target=lambda: client.run(end_everything, on_error="ignore"), daemon=True
+    )
+    asking.start()
+    asking.join(_SECONDS_TO_END)
 
 
 def _kill_local_workers(client: Any | None) -> None:
