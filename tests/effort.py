@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from inspect import Signature, signature
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -116,6 +118,36 @@ def at_night() -> frozenset[str]:
     """Return the tests of `AT_NIGHT`: `folder/file.py::test`, or that with a case in brackets."""
     lines = AT_NIGHT.read_text("utf-8").splitlines()
     return frozenset(line for line in lines if not line.startswith("#"))
+
+
+def over_seeds(
+    all_seeds: range, each_n: int = 25
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator: pytest calls a test with `seeds`, so many, and the test runs for each.
+
+    For tests of a millisecond: to start a test and to tell of its end takes several. The last
+    seed that is printed is the one that failed.
+    """
+    blocks = [all_seeds[at : at + each_n] for at in range(0, len(all_seeds), each_n)]
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @wraps(test)
+        def run_all(*, seeds: range, **others: Any) -> None:
+            for seed in seeds:
+                print(f"seed {seed}")
+                test(seed=seed, **others)
+
+        given = signature(test).parameters
+        run_all.__signature__ = Signature(  # type: ignore[attr-defined]
+            [
+                value.replace(name="seeds") if name == "seed" else value
+                for name, value in given.items()
+            ]
+        )
+        names = [f"{block[0]}-{block[-1]}" for block in blocks]
+        return pytest.mark.parametrize("seeds", blocks, ids=names)(run_all)
+
+    return decorate
 
 
 def seeds(nightly_n: int, in_ci: int) -> list[Any]:
