@@ -76,7 +76,7 @@ MARKS: Final = {
 }
 #: Folders and files whose runs draw. Elsewhere they write an empty notebook: tests there look at
 #: tables, report.json, verdicts and messages, and drawing takes half of the time of a run over a
-#: few kernels. At night all draw, and so do separate processes and the runs of `shared_runs`.
+#: few kernels, a third of that of a process. At night all draw; those of `shared_runs` always do.
 DRAWN: Final = (
     "browser",
     "contract/test_anonymize.py",
@@ -84,6 +84,7 @@ DRAWN: Final = (
     "contract/test_hostile_pairs.py",
     "contract/test_privacy.py",
     "contract/test_schema_versions.py",
+    "nsys/test_overview_nsys.py",
     "profile/test_capture.py",
     "recipes/llm_overview/test_overview.py",
     "recipes/llm_overview/test_timeline.py",
