@@ -25,6 +25,7 @@ MARKS: Final = {
     "contract": "slow",
     "install": "slow",
     "nsys": "nsys",
+    "profile/test_capture.py": "slow",
     "profile/test_export.py": "slow",
     "recipes/idle_gaps/test_idle_causes.py": "slow",
     "recipes/idle_gaps/test_idle_findings.py": "slow",
@@ -39,6 +40,7 @@ MARKS: Final = {
     "recipes/llm_hotspots/test_details.py": "slow",
     "recipes/llm_hotspots/test_hotspots_findings.py": "slow",
     "recipes/llm_hotspots/test_launches.py": "slow",
+    "recipes/llm_hotspots/test_levers.py": "slow",
     "recipes/llm_hotspots/test_llm_hotspots.py": "slow",
     "recipes/llm_hotspots/test_llm_hotspots_edges.py": "slow",
     "recipes/llm_hotspots/test_llm_hotspots_traces.py": "slow",
@@ -48,6 +50,7 @@ MARKS: Final = {
     "recipes/llm_overview/test_overview.py": "slow",
     "recipes/llm_overview/test_timeline.py": "slow",
     "recipes/nvtx_phase_attribution/test_phase_traces.py": "slow",
+    "recipes/nvtx_phase_attribution/test_phases.py": "slow",
     "recipes/step_budget/test_budget_traces.py": "slow",
     "recipes/step_budget/test_budget_truth.py": "slow",
     "recipes/step_budget/test_what_if.py": "slow",
@@ -59,6 +62,10 @@ MARKS: Final = {
     "recipes/trace_diff/test_trace_diff_clues.py": "slow",
     "recipes/trace_diff/test_trace_diff_demo.py": "slow",
     "recipes/trace_diff/test_trace_diff_gates.py": "slow",
+    "recipes/trace_diff/test_trace_diff_planted.py": "slow",
+    "recipes/trace_diff/test_trace_diff_undecided.py": "slow",
+    "recipes/trace_diff/test_trace_diff_verdict.py": "slow",
+    "recipes/trace_diff/test_trace_diff_work.py": "slow",
     "report/test_notebook.py": "slow",
     "report/test_page.py": "slow",
     "report/test_sizes.py": "slow",
@@ -73,6 +80,7 @@ MARKS: Final = {
     "testing/test_demo.py": "slow",
     "testing/test_machine.py": "slow",
     "testing/test_machine_profiles.py": "slow",
+    "trace/test_cut_captures.py": "slow",
 }
 #: Folders and files whose runs draw. Elsewhere they write an empty notebook: tests there look at
 #: tables, report.json, verdicts and messages, and drawing takes half of the time of a run over a
