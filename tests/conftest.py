@@ -6,7 +6,6 @@ CONTRIBUTING.md has the loop: `make quick`, `make check`, `make nightly`.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import shutil
 import tempfile
@@ -16,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import results
 from effort import DRAWN, MARKS, PROFILES, SLOW, at_night
 from hypothesis import HealthCheck, settings
 from small_ranks import write_small_ranks
+from undrawn.sitecustomize import write_empty
 
 from nsys_llm.report import drawing
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from shared_runs import SharedRuns
 
 HERE = Path(__file__).parent
+UNDRAWN = HERE / "undrawn"
 #: Files there are in memory, on Linux.
 MEMORY = Path("/dev/shm")
 LEAST_BYTES = 8 << 30
@@ -101,19 +103,15 @@ def _marks_of(file: Path) -> list[str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _undrawn(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have the runs of most files write an empty notebook, but not at night."""
+    """Have the runs of most files, here and in processes, write an empty notebook by day."""
     with pytest.MonkeyPatch.context() as patch:
         drawn = any(map(request.path.relative_to(HERE).is_relative_to, DRAWN))
         if not (drawn or request.config.getoption("--nightly")):
             from nsys_llm.report import report_files
 
-            patch.setattr(report_files, "write_notebook", _write_empty)
+            patch.setattr(report_files, "write_notebook", write_empty)
+            patch.setattr(results, "paths_of_children", (str(UNDRAWN),))
         yield
-
-
-def _write_empty(folder: Path, *_: object) -> None:
-    empty = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-    (folder / "analysis.ipynb").write_text(json.dumps(empty), "utf-8")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from inspect import Signature, signature
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +25,7 @@ MARKS: Final = {
     "contract": "slow",
     "install": "slow",
     "nsys": "nsys",
+    "profile/test_capture.py": "slow",
     "profile/test_export.py": "slow",
     "recipes/idle_gaps/test_idle_causes.py": "slow",
     "recipes/idle_gaps/test_idle_findings.py": "slow",
@@ -37,6 +40,7 @@ MARKS: Final = {
     "recipes/llm_hotspots/test_details.py": "slow",
     "recipes/llm_hotspots/test_hotspots_findings.py": "slow",
     "recipes/llm_hotspots/test_launches.py": "slow",
+    "recipes/llm_hotspots/test_levers.py": "slow",
     "recipes/llm_hotspots/test_llm_hotspots.py": "slow",
     "recipes/llm_hotspots/test_llm_hotspots_edges.py": "slow",
     "recipes/llm_hotspots/test_llm_hotspots_traces.py": "slow",
@@ -45,7 +49,9 @@ MARKS: Final = {
     "recipes/llm_hotspots/test_os_waits.py": "slow",
     "recipes/llm_overview/test_overview.py": "slow",
     "recipes/llm_overview/test_timeline.py": "slow",
+    "recipes/nvtx_phase_attribution/test_phase_runs.py": "slow",
     "recipes/nvtx_phase_attribution/test_phase_traces.py": "slow",
+    "recipes/nvtx_phase_attribution/test_phases.py": "slow",
     "recipes/step_budget/test_budget_traces.py": "slow",
     "recipes/step_budget/test_budget_truth.py": "slow",
     "recipes/step_budget/test_what_if.py": "slow",
@@ -57,6 +63,10 @@ MARKS: Final = {
     "recipes/trace_diff/test_trace_diff_clues.py": "slow",
     "recipes/trace_diff/test_trace_diff_demo.py": "slow",
     "recipes/trace_diff/test_trace_diff_gates.py": "slow",
+    "recipes/trace_diff/test_trace_diff_planted.py": "slow",
+    "recipes/trace_diff/test_trace_diff_undecided.py": "slow",
+    "recipes/trace_diff/test_trace_diff_verdict.py": "slow",
+    "recipes/trace_diff/test_trace_diff_work.py": "slow",
     "report/test_notebook.py": "slow",
     "report/test_page.py": "slow",
     "report/test_sizes.py": "slow",
@@ -68,13 +78,15 @@ MARKS: Final = {
     "run/test_perfetto.py": "slow",
     "run/test_perfetto_tracks.py": "slow",
     "run/test_remote_worker.py": "cluster",
+    "run/test_stopping.py": "slow",
     "testing/test_demo.py": "slow",
     "testing/test_machine.py": "slow",
     "testing/test_machine_profiles.py": "slow",
+    "trace/test_cut_captures.py": "slow",
 }
 #: Folders and files whose runs draw. Elsewhere they write an empty notebook: tests there look at
 #: tables, report.json, verdicts and messages, and drawing takes half of the time of a run over a
-#: few kernels. At night all draw, and so do separate processes and the runs of `shared_runs`.
+#: few kernels, a third of that of a process. At night all draw; those of `shared_runs` always do.
 DRAWN: Final = (
     "browser",
     "contract/test_anonymize.py",
@@ -82,6 +94,7 @@ DRAWN: Final = (
     "contract/test_hostile_pairs.py",
     "contract/test_privacy.py",
     "contract/test_schema_versions.py",
+    "nsys/test_overview_nsys.py",
     "profile/test_capture.py",
     "recipes/llm_overview/test_overview.py",
     "recipes/llm_overview/test_timeline.py",
@@ -116,6 +129,36 @@ def at_night() -> frozenset[str]:
     """Return the tests of `AT_NIGHT`: `folder/file.py::test`, or that with a case in brackets."""
     lines = AT_NIGHT.read_text("utf-8").splitlines()
     return frozenset(line for line in lines if not line.startswith("#"))
+
+
+def over_seeds(
+    all_seeds: range, each_n: int = 25
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator: pytest calls a test with `seeds`, so many, and the test runs for each.
+
+    For tests of a millisecond: to start a test and to tell of its end takes several. The last
+    seed that is printed is the one that failed.
+    """
+    blocks = [all_seeds[at : at + each_n] for at in range(0, len(all_seeds), each_n)]
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @wraps(test)
+        def run_all(*, seeds: range, **others: Any) -> None:
+            for seed in seeds:
+                print(f"seed {seed}")
+                test(seed=seed, **others)
+
+        given = signature(test).parameters
+        run_all.__signature__ = Signature(  # type: ignore[attr-defined]
+            [
+                value.replace(name="seeds") if name == "seed" else value
+                for name, value in given.items()
+            ]
+        )
+        names = [f"{block[0]}-{block[-1]}" for block in blocks]
+        return pytest.mark.parametrize("seeds", blocks, ids=names)(run_all)
+
+    return decorate
 
 
 def seeds(nightly_n: int, in_ci: int) -> list[Any]:

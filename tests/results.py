@@ -26,6 +26,9 @@ from nsys_llm.run.cli import main
 
 RECIPE = "llm_hotspots"
 
+#: What stands first in PYTHONPATH of children: conftest.py has them draw nothing.
+paths_of_children: tuple[str, ...] = ()
+
 #: Where `NSYS_RECIPE_PATH` points in a checkout.
 RECIPES_FOLDER = Path(__file__).parents[1] / "recipes"
 
@@ -188,9 +191,8 @@ def environment(**changes: str) -> dict[str, str]:
         if not name.startswith(("DASK_", "NSYS_")) and name not in ("PYTHONPATH", "PYTHONWARNINGS")
     }
     kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", "")])
-    if tested_copy := kept.get("TESTED_COPY"):
-        kept["PYTHONPATH"] = tested_copy
-    return {**kept, **changes}
+    paths = [*paths_of_children, *filter(None, [kept.get("TESTED_COPY")])]
+    return {**kept, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {}), **changes}
 
 
 def run(

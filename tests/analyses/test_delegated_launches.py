@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import over_seeds
 
 from nsys_llm.analyses.nvtx.delegated_launches import delegated
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
@@ -92,7 +93,7 @@ def training(process, steps_n=6, *, at=0, backward_n=60, in_step=False, stall=0)
     return at
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 @pytest.mark.parametrize("steps_n", [1, 2, 8])
 @pytest.mark.parametrize("in_step", [False, True], ids=["backward", "step"])
 def test_autograd_s_launches_belong_to_the_range_of_its_caller(seed, steps_n, in_step):
@@ -105,7 +106,7 @@ def test_autograd_s_launches_belong_to_the_range_of_its_caller(seed, steps_n, in
     assert events.tolist() == truth.tolist()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 @pytest.mark.parametrize("steps_n", [1, 3, 8])
 def test_a_first_backward_pass_that_loads_its_kernels_does_no_harm(seed, steps_n):
     process = Process(seed)
@@ -114,7 +115,7 @@ def test_a_first_backward_pass_that_loads_its_kernels_does_no_harm(seed, steps_n
     assert events.tolist() == truth.tolist()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_two_autograd_threads_of_one_caller_both_work_for_it(seed):
     process = Process(seed)
     at = 0
@@ -129,7 +130,7 @@ def test_two_autograd_threads_of_one_caller_both_work_for_it(seed):
     assert events.tolist() == truth.tolist()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 @pytest.mark.parametrize("rhythm", RHYTHMS)
 @pytest.mark.parametrize("ranges_n", [1, 40])
 def test_a_thread_that_never_calls_cuda_gets_nothing(seed, rhythm, ranges_n):
@@ -140,7 +141,7 @@ def test_a_thread_that_never_calls_cuda_gets_nothing(seed, rhythm, ranges_n):
     assert set(process.given()[0].tolist()) == {-1}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 @pytest.mark.parametrize("rhythm", RHYTHMS)
 @pytest.mark.parametrize("kernel", [False, True], ids=["copies", "kernels"])
 @pytest.mark.parametrize("place", [0.001, 0.5, 0.999], ids=["begin", "middle", "end"])
@@ -157,7 +158,7 @@ def test_a_data_loader_with_ranges_gets_nothing_of_an_engine(seed, rhythm, kerne
     assert set(process.given()[0].tolist()) == {-1}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 @pytest.mark.parametrize("rhythm", RHYTHMS)
 @pytest.mark.parametrize("every", [3, 1_000], ids=["sometimes", "first and last"])
 def test_a_scheduler_that_calls_cuda_rarely_gets_nothing(seed, rhythm, every):
@@ -174,7 +175,7 @@ def test_a_scheduler_that_calls_cuda_rarely_gets_nothing(seed, rhythm, every):
     assert set(process.given()[0].tolist()) == {-1}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_a_range_around_all_that_an_engine_does_gets_nothing(seed):
     # It calls CUDA before all launches and after, as an initialization and an end do.
     process = Process(seed)
@@ -185,7 +186,7 @@ def test_a_range_around_all_that_an_engine_does_gets_nothing(seed):
     assert set(process.given()[0].tolist()) == {-1}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_where_two_threads_have_a_range_open_nothing_is_decided(seed):
     process = Process(seed)
     end = training(process, 4)
@@ -193,7 +194,7 @@ def test_where_two_threads_have_a_range_open_nothing_is_decided(seed):
     assert set(process.given()[0].tolist()) == {-1}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_autograd_is_found_beside_an_engine_that_works_for_nobody(seed):
     process = Process(seed)
     end = training(process, 5)
@@ -203,7 +204,7 @@ def test_autograd_is_found_beside_an_engine_that_works_for_nobody(seed):
     assert events.tolist() == truth.tolist()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_a_caller_that_is_cut_off_at_one_side_gets_nothing(seed, side):
     process = Process(seed)
@@ -216,7 +217,7 @@ def test_a_caller_that_is_cut_off_at_one_side_gets_nothing(seed, side):
     assert set(process.given()[0].tolist()) == {-1}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 @pytest.mark.parametrize("rhythm", RHYTHMS)
 @pytest.mark.parametrize("kernels_n", [1, 5, 20])
 @pytest.mark.parametrize("second", [0.5, 1, 2], ids=["shorter", "equal", "longer"])
@@ -237,7 +238,7 @@ def test_two_engines_in_lockstep_keep_their_own_launches(seed, rhythm, kernels_n
     assert set(process.given()[0].tolist()) == {-1}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 @pytest.mark.parametrize("rhythm", RHYTHMS)
 @pytest.mark.parametrize("kernels_n", [1, 3])
 @pytest.mark.parametrize("in_range", [False, True], ids=["after", "in range"])
@@ -258,7 +259,7 @@ def test_a_loader_that_waits_for_room_in_its_queue_gets_nothing(seed, rhythm, ke
     assert set(process.given()[0].tolist()) == {-1}
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@over_seeds(SEEDS)
 def test_a_caller_that_waited_for_the_gpu_before_is_still_the_caller(seed):
     # A stage of a pipeline: it receives, synchronizes, and runs backward with that gradient.
     process = Process(seed)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from collective_world import lanes_of as collective_lanes
 from collective_world import world as collective_world
+from effort import seeds
 from pipeline_world import SEND_RECV, World, lanes_of, run, run_blocking, waiting_ns
 
 from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Track
@@ -69,7 +70,7 @@ def transfers_n(ran):
 
 @pytest.mark.parametrize("one_clock", [True, False])
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, 6))
 def test_sends_find_their_receives_on_clocks_of_one_host(seed, schedule, one_clock):
     simulate, chunks_n = SCHEDULES[schedule]
     world = drawn(seed, chunks_n)

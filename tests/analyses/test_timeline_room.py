@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from effort import over_seeds
 
 from nsys_llm.analyses.timeline.room import windows_with_room
 
@@ -23,7 +24,7 @@ def _random(seed):
     return wanted, at_ns, weight, int(rng.integers(0, 200))
 
 
-@pytest.mark.parametrize("seed", range(300))
+@over_seeds(range(300))
 def test_what_is_taken_fits_and_what_is_not_is_counted(seed):
     wanted, at_ns, weight, most = _random(seed)
     room = windows_with_room(wanted, at_ns, weight, most)
@@ -38,7 +39,7 @@ def test_what_is_taken_fits_and_what_is_not_is_counted(seed):
     assert room.left_out_n == _inside(at_ns, wanted) - inside.sum()
 
 
-@pytest.mark.parametrize("seed", range(100))
+@over_seeds(range(100))
 def test_with_room_for_all_the_union_is_taken(seed):
     wanted, at_ns, weight, _ = _random(seed)
     room = windows_with_room(wanted, at_ns, weight, int(weight.sum()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import pytest
+from effort import over_seeds
 
 from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, joined
 
@@ -38,7 +38,7 @@ def random_pieces(rng):
     )
 
 
-@pytest.mark.parametrize("seed", range(300))
+@over_seeds(range(300))
 def test_segments_cover_what_the_pieces_did_and_hold_their_time(seed):
     rng = np.random.default_rng(seed)
     pieces, cell_ns = random_pieces(rng), int(rng.integers(1, 60))
@@ -70,7 +70,7 @@ def test_segments_cover_what_the_pieces_did_and_hold_their_time(seed):
     assert taken == pieces.start_ns.size
 
 
-@pytest.mark.parametrize("seed", range(20))
+@over_seeds(range(20))
 def test_of_however_many_pieces_three_segments_a_cell_are_left(seed):
     rng = np.random.default_rng(seed)
     length = rng.choice([1, 2, 3, 40, 500, 3_000], 100_000, p=[0.3, 0.3, 0.2, 0.15, 0.04, 0.01])

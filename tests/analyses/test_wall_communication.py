@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
+from effort import over_seeds
 from test_wall_split import HORIZON_NS, trace_of
 
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits
@@ -97,7 +97,7 @@ def walked(place, sequences, kernels):
     return [int((state == code).sum()) for code in (2, 3, 1)]
 
 
-@pytest.mark.parametrize("seed", range(300))
+@over_seeds(range(300))
 def test_waiting_and_transfer_are_those_of_the_walk_and_add_up_to_the_class(seed):
     traces, sequences, kernels = drawn_run(np.random.default_rng(seed))
     walls = walls_of(traces)

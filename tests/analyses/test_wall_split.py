@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from effort import over_seeds
 
 from nsys_llm.analyses.wall.layers import wall_layers
 from nsys_llm.analyses.wall.split import map_wall, wall_of_steps
@@ -93,7 +93,7 @@ def drawn(random):
     }
 
 
-@pytest.mark.parametrize("seed", range(400))
+@over_seeds(range(400))
 def test_each_nanosecond_has_the_class_that_the_walk_gives_it(seed):
     random = np.random.default_rng(seed)
     rows = drawn(random)
@@ -118,7 +118,7 @@ def test_each_nanosecond_has_the_class_that_the_walk_gives_it(seed):
             }
 
 
-@pytest.mark.parametrize("seed", range(100))
+@over_seeds(range(100))
 def test_the_order_of_rows_decides_nothing(seed):
     random = np.random.default_rng(seed)
     rows = drawn(random)
@@ -128,7 +128,7 @@ def test_the_order_of_rows_decides_nothing(seed):
     assert map_wall(trace_of(**rows), {}) == map_wall(trace_of(**shuffled), {})
 
 
-@pytest.mark.parametrize("seed", range(100))
+@over_seeds(range(100))
 def test_the_span_is_from_first_to_last_operation_and_the_classes_add_up_to_it(seed):
     rows = drawn(np.random.default_rng(seed))
     ops = [*rows["kernels"], *rows["copies"], *rows["fills"], *rows["graphs"]]

@@ -9,10 +9,14 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from nsys_llm.install import demo_command
+from nsys_llm.testing.demo import write_demo
 
 ROOT = Path(__file__).parents[2]
 INSTALL = ROOT / "install.py"
@@ -246,7 +250,7 @@ def test_a_file_without_its_checkout_says_so(tmp_path):
     assert_told(done, 2, "pyproject.toml is missing")
 
 
-def test_the_demo_says_where_the_results_are_and_replaces_only_what_it_made(tmp_path):
+def test_the_demo_says_where_the_results_are(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()
     done = install("--current", "--demo", folder=folder)
@@ -258,13 +262,35 @@ def test_the_demo_says_where_the_results_are_and_replaces_only_what_it_made(tmp_
     assert "nsys-llm-demo/llm_overview/analysis.ipynb" in notebook
     for name in ("llm_hotspots/kernels.parquet", "report.md", "analysis.ipynb"):
         assert (folder / "nsys-llm-demo/llm_overview" / name).is_file()
-    first = files_below(folder)
 
-    (folder / "nsys-llm-demo/notes.txt").write_text("mine")
-    again = install("--current", "--demo", "--quiet", folder=folder)
-    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
-    assert (folder / "nsys-llm-demo/notes.txt").read_text() == "mine"
-    assert files_below(folder).keys() == first.keys() | {"nsys-llm-demo/notes.txt"}
+
+def test_a_quiet_demo_prints_nothing_where_it_succeeds(tmp_path):
+    fakes = fake_module(tmp_path / "fakes", "pip", "")
+    demo = tmp_path / "fakes" / "nsys_llm" / "install" / "demo_command.py"
+    demo.parent.mkdir(parents=True)
+    demo.write_text("import sys; print('a screen'); open('words', 'w').write(sys.argv[1])")
+    words = ("--current", "--demo", "--quiet")
+    done = install(*words, folder=tmp_path, PYTHONPATH=fakes)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "words").read_text() == "nsys-llm-demo"
+
+
+def test_the_demo_replaces_only_what_it_made(tmp_path, monkeypatch):
+    # Smaller than the demo, and without its run, which replaces a result of ours as any run does.
+    monkeypatch.setattr(demo_command, "write_demo", partial(write_demo, scale=0.05))
+    runs = []
+    monkeypatch.setattr(demo_command.cli, "main", lambda words: runs.append(words) or 0)
+    folder = tmp_path / "nsys-llm-demo"
+    assert demo_command.main([str(folder)]) == 0
+    first = files_below(folder)
+    (folder / "notes.txt").write_text("mine")
+    assert demo_command.main([str(folder)]) == 0
+    assert (folder / "notes.txt").read_text() == "mine"
+    again = files_below(folder)
+    assert again.keys() == first.keys() | {"notes.txt"}
+    assert again["baseline/rank0.sqlite"] != first["baseline/rank0.sqlite"]
+    words = ["overview", str(folder / "baseline"), "--output", str(folder / "llm_overview")]
+    assert runs == [[*words, "--force-overwrite"]] * 2
 
 
 def test_the_demo_refuses_to_replace_a_trace_that_it_did_not_make(tmp_path):

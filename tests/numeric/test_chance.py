@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from effort import over_seeds
 
 from nsys_llm.numeric.chance import largest_sum_chance
 
@@ -19,7 +20,7 @@ def exact(values):
     return min(sum(total >= most for total in sums) / len(sums) * len(values), 1.0)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@over_seeds(range(200))
 def test_it_bounds_what_a_count_of_all_cases_gives(seed):
     random = np.random.default_rng(seed)
     shape = int(random.integers(2, 5)), int(random.integers(1, 6))

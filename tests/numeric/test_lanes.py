@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from effort import over_seeds
 
 from nsys_llm.numeric.lanes import nesting_lanes
 
@@ -13,7 +13,7 @@ def _overlap_in_part(left, right):
     return start < low < end < high
 
 
-@pytest.mark.parametrize("seed", range(200))
+@over_seeds(range(200))
 def test_no_two_of_one_lane_overlap_in_part(seed):
     rng = np.random.default_rng(seed)
     start_ns = rng.integers(0, 30, rng.integers(0, 14))

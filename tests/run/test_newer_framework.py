@@ -7,12 +7,14 @@ parser, the modes, the order in which recipes are searched, who writes which key
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from itertools import cycle
 from pathlib import Path
 
 import pytest
+import results
 from effort import nightly_but
 from results import RECIPES_FOLDER, analyse, assert_same, only_tables, read_report, run
 
@@ -253,7 +255,8 @@ def under(
     packages: Path, cwd: Path, *words: str | Path, recipe: str = "llm_hotspots", **changes: str
 ):
     """Run a recipe under a stand-in, from a folder of its own."""
-    places = {"PYTHONPATH": str(packages), "NSYS_RECIPE_PATH": str(RECIPES_FOLDER), **changes}
+    paths = os.pathsep.join([*results.paths_of_children, str(packages)])
+    places = {"PYTHONPATH": paths, "NSYS_RECIPE_PATH": str(RECIPES_FOLDER), **changes}
     return run([sys.executable, "-m", "nsys_recipe", recipe, *words], cwd, **places)
 
 

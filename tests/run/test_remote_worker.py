@@ -11,6 +11,8 @@ from dask_cluster import address, ask, cluster, scheduler, worker
 from effort import nightly_but
 from results import RECIPE, analyse, assert_same, only_tables, read_report, run, under_nsys
 
+from nsys_llm.run.cli import main
+
 #: Makes a worker look for profiles where it does not share the folder.
 ELSEWHERE = """
 from dataclasses import replace
@@ -91,14 +93,17 @@ def test_workers_without_the_shared_folder_are_told_in_a_line_each_rank(rank_set
 
 
 @pytest.mark.parametrize("content", [None, "", "no json"])
-def test_a_scheduler_file_that_leads_nowhere_is_told_in_one_line(rank_set, content, tmp_path):
+def test_a_scheduler_file_that_leads_nowhere_is_told_in_one_line(
+    rank_set, content, tmp_path, capfd
+):
     file = tmp_path / "scheduler.json"
     if content is not None:
         file.write_text(content)
-    words = ["--input", rank_set, "--output", "out", "--scheduler-file", file]
-    done = standalone(*words, cwd=tmp_path)
-    assert done.returncode == 2
-    (line,) = done.stdout.splitlines()
+    words = ["--input", rank_set, "--output", tmp_path / "out", "--scheduler-file", file]
+    assert main([RECIPE, "--mode", "dask-futures", *map(str, words)]) == 2
+    printed, said = capfd.readouterr()
+    assert printed == ""
+    (line,) = said.splitlines()
     assert line.startswith("error: ")
     assert not (tmp_path / "out").exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ _NVTX_TYPES: Final = {"push_pop": 59, "start_end": 60, "mark": 34}
 _RUNTIME_API, _DRIVER_API = 0, 1
 
 
+@cache
 def base_name(demangled: str) -> str:
     """Return a kernel's name without return type, scopes, template arguments and parameters."""
     plain = re.sub(r"\(anonymous namespace\)::|<unnamed>::", "", demangled)
@@ -88,12 +90,12 @@ class BulkTraceBuilder(SyntheticReport):
             "end": np.asarray(end_ns),
             "correlationId": ids,
             "gridId": ids,
-            "registersPerThread": np.broadcast_to(np.asarray(registers), count),
-            "dynamicSharedMemory": np.broadcast_to(np.asarray(dynamic_shared_bytes), count),
+            "registersPerThread": _cells(registers),
+            "dynamicSharedMemory": _cells(dynamic_shared_bytes),
             **self._kernel_names(names, codes, short_names, mangled_names),
             **self._graph_nodes(graph_node_ids, count),
         }
-        columns |= _dimensions("grid", grid, count) | _dimensions("block", block, count)
+        columns |= _dimensions("grid", grid) | _dimensions("block", block)
         columns |= _KERNEL_CONSTANTS | self._place(**queue)
         self._add("CUPTI_ACTIVITY_KIND_KERNEL", count, columns)
         if launch_ns is not None:
@@ -107,6 +109,8 @@ class BulkTraceBuilder(SyntheticReport):
         self.apis([name], ids * 0, start_ns=start_ns, end_ns=end_ns, correlation_ids=ids, **thread)
 
     def _graph_nodes(self, node_ids: ArrayLike, count: int) -> dict[str, Cells]:
+        if np.ndim(node_ids) == 0 and not node_ids:
+            return {"graphNodeId": None, "graphId": None}
         nodes = np.broadcast_to(np.asarray(node_ids, dtype=np.int64), count).tolist()
         if any(nodes):
             self._graph_mode = "Node"
@@ -230,6 +234,16 @@ _KERNEL_CONSTANTS: Final[dict[str, Cells]] = {
 }
 
 
-def _dimensions(name: str, sizes: ArrayLike, count: int) -> dict[str, Cells]:
-    axes = np.broadcast_to(np.asarray(sizes, dtype=np.int64), (count, 3)).T
-    return {f"{name}{axis}": values for axis, values in zip("XYZ", axes, strict=True)}
+def _cells(values: ArrayLike) -> Cells:
+    """Return an array, or the one value that holds for all rows."""
+    return values if isinstance(values, int) else np.asarray(values)
+
+
+def _dimensions(name: str, sizes: ArrayLike) -> dict[str, Cells]:
+    if isinstance(sizes, tuple):
+        return {f"{name}{axis}": size for axis, size in zip("XYZ", sizes, strict=True)}
+    axes = np.asarray(sizes, dtype=np.int64).T
+    return {
+        f"{name}{axis}": values if np.ndim(values) else int(values)
+        for axis, values in zip("XYZ", axes, strict=True)
+    }

@@ -19,6 +19,9 @@ from nsys_llm.profile.trace_schema import Cell, Column, ExportSchema
 
 Cells = Cell | Sequence[Cell] | NDArray[Any]
 
+#: Types of a value that holds for all rows.
+_SINGLE: Final = frozenset({int, str, float, type(None)})
+
 #: Rows per group of the parquet files that Nsight Systems 2023.4 writes.
 _GROUP_ROWS: Final = 2048
 
@@ -44,13 +47,17 @@ class TableRows:
     def column(self, column: Column) -> list[Cell]:
         """Return the cells of one column as Python values."""
         cells: list[Cell] = []
+        missing, name = column.missing(), column.name
         for count, values in self.chunks:
-            if column.name in values:
-                cells.extend(_spread(values[column.name], count))
-            elif column.primary_key:
+            if name not in values and column.primary_key:
                 cells.extend(range(len(cells), len(cells) + count))
+                continue
+            value = values.get(name, missing)
+            if count == 1 and type(value) in _SINGLE:
+                # Most chunks of tests are single events.
+                cells.append(value)  # type: ignore[arg-type]
             else:
-                cells.extend([column.missing()] * count)
+                cells.extend(_spread(value, count))
         return cells
 
     def last_end_ns(self) -> int:

@@ -249,7 +249,9 @@ class SyntheticReport:
 
     def _process(self, pid: int | None) -> Process:
         number = self._current_pid if pid is None else pid
-        return self._processes.setdefault(number, Process(number))
+        if number not in self._processes:
+            self._processes[number] = Process(number)
+        return self._processes[number]
 
     def _thread(self, pid: int | None = None, tid: int | None = None) -> int:
         process = self._process(pid)
@@ -280,9 +282,8 @@ class SyntheticReport:
         stream_id: int | IntArray = 7,
     ) -> dict[str, Cells]:
         process = self._process(pid)
-        process.streams |= {
-            (device_id, context_id, value) for value in np.unique(stream_id).tolist()
-        }
+        streams = [stream_id] if isinstance(stream_id, int) else np.unique(stream_id).tolist()
+        process.streams.update((device_id, context_id, stream) for stream in streams)
         return {
             "deviceId": device_id,
             "contextId": context_id,
