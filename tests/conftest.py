@@ -33,6 +33,7 @@ UNDRAWN = HERE / "undrawn"
 #: Files there are in memory, on Linux.
 MEMORY = Path("/dev/shm")
 LEAST_BYTES = 8 << 30
+STALE = pytest.StashKey[list[str]]()
 
 # Before a test imports it by itself, with a grammar that takes longer than all of our modules.
 drawing.nbformat()
@@ -96,15 +97,20 @@ def pytest_collection(session: pytest.Session) -> None:
     sys.path[:] = before
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark by folder and file, leave out what is nightly, and begin with what takes longest."""
-    left_to_night = at_night()
+    unseen = set(at_night())
     for item in items:
         for mark in _marks_of(item.path):
             item.add_marker(mark)
         name = f"{_place_of(item.path)}::{item.nodeid.partition('::')[2]}"
-        if not left_to_night.isdisjoint((name, name.partition("[")[0])):
+        if not at_night().isdisjoint(names := (name, name.partition("[")[0])):
             item.add_marker("nightly")
+            unseen -= set(names)
+    # Of files that were collected as a whole.
+    files = () if any("::" in name for name in config.args) else {_place_of(i.path) for i in items}
+    config.stash[STALE] = sorted(name for name in unseen if name.partition("::")[0] in files)
     if not config.getoption("--nightly"):
         left_out = [item for item in items if item.get_closest_marker("nightly")]
         config.hook.pytest_deselected(items=left_out)
@@ -118,6 +124,12 @@ def pytest_collection_finish() -> None:
     # Data frames are many objects and few cycles: with Python's 700 it takes a tenth of a run.
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def stale_names(pytestconfig: pytest.Config) -> list[str]:
+    """What `at_night.txt` names of the files that were collected, and is not there."""
+    return pytestconfig.stash[STALE]
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from functools import cache, wraps
 from inspect import Signature, signature
 from itertools import combinations
 from pathlib import Path
@@ -125,6 +125,7 @@ def examples(in_ci: int, *, nightly: int | None = None, **others: Any) -> settin
     return settings(max_examples=max(in_ci * scale // PROFILES["ci"], 1), **others)
 
 
+@cache
 def at_night() -> frozenset[str]:
     """Return the tests of `AT_NIGHT`: `folder/file.py::test`, or that with a case in brackets."""
     lines = AT_NIGHT.read_text("utf-8").splitlines()

@@ -268,6 +268,9 @@ def test_a_quiet_demo_prints_nothing_where_it_succeeds(tmp_path):
     fakes = fake_module(tmp_path / "fakes", "pip", "")
     demo = tmp_path / "fakes" / "nsys_llm" / "install" / "demo_command.py"
     demo.parent.mkdir(parents=True)
+    # Packages: where ours is installed, it would come before folders without this file.
+    for folder in (demo.parent.parent, demo.parent):
+        (folder / "__init__.py").touch()
     demo.write_text("import sys; print('a screen'); open('words', 'w').write(sys.argv[1])")
     words = ("--current", "--demo", "--quiet")
     done = install(*words, folder=tmp_path, PYTHONPATH=fakes)

@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from effort import nightly_but
 from report_maker import FINDING, made_report
-from results import analyse, demo_inputs
 
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.report.report_files import write_report
-from nsys_llm.testing.demo import RANKS, write_demo
+from nsys_llm.testing.demo import RANKS
 from nsys_llm.view.results import Results
 from nsys_llm.view.text import quoted
 
@@ -36,15 +35,6 @@ class Silent:
 
     def warn(self, text: str) -> None:
         raise AssertionError(text)
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sizes")
-    write_demo(folder, scale=0.1)
-    for recipe in recipe_names():
-        analyse(folder / recipe, *demo_inputs(folder, recipe), recipe=recipe)
-    return folder
 
 
 def multiplied(table: pa.Table, ranks_n: int) -> pa.Table:
@@ -86,8 +76,9 @@ IN_CI = [(recipe, 64) for recipe in ("llm_hotspots", "llm_overview", "trace_diff
 
 
 @pytest.mark.parametrize(("recipe", "ranks_n"), nightly_but(product(recipe_names(), LIMITS), IN_CI))
-def test_a_notebook_of_many_ranks_stays_small(demo, tmp_path, recipe, ranks_n):
-    rows_n = widened(demo / recipe, tmp_path / "out", ranks_n)
+def test_a_notebook_of_many_ranks_stays_small(shared_runs, tmp_path, recipe, ranks_n):
+    _, result = shared_runs.run("demo", recipe)
+    rows_n = widened(result, tmp_path / "out", ranks_n)
     assert rows_n > 10 * ranks_n
     manifest = load_manifest(recipe)
     long = replace(FINDING, title=f"{quoted('k' * 5_000)} is slow", tables=("files",))
@@ -102,7 +93,8 @@ def test_a_notebook_of_many_ranks_stays_small(demo, tmp_path, recipe, ranks_n):
 
 
 @pytest.mark.parametrize("recipe", recipe_names())
-def test_a_report_is_read_in_minutes(demo, recipe):
-    text = (demo / recipe / "report.md").read_text("utf-8")
+def test_a_report_is_read_in_minutes(shared_runs, recipe):
+    _, result = shared_runs.run("demo", recipe)
+    text = (result / "report.md").read_text("utf-8")
     assert len(text.split()) <= 1_500
     assert text.count("\n## ") <= 6
