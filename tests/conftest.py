@@ -6,10 +6,8 @@ CONTRIBUTING.md has the loop: `make quick`, `make check`, `make nightly`.
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -72,29 +70,6 @@ def _has_room(folder: Path) -> bool:
         return False
     system = os.statvfs(folder)
     return not system.f_flag & os.ST_NOEXEC and system.f_bavail * system.f_frsize > LEAST_BYTES
-
-
-def pytest_collection(session: pytest.Session) -> None:
-    """Import first what no other process of pytest-xdist does: an import compiles, for all of them.
-
-    All processes collect all files in the same order. Of files that were not compiled before, each
-    of them would compile most, and to rewrite their assertions takes longer than all the rest.
-    """
-    given = getattr(session.config, "workerinput", {"workerid": "gw0", "workercount": 1})
-    number, processes_n = int(given["workerid"].removeprefix("gw")), given["workercount"]
-    if processes_n == 1:
-        return
-    named = [Path(name.partition("::")[0]).resolve() for name in session.config.args]
-    files = {file for place in named for file in (place, *place.rglob("test_*.py"))}
-    before = sys.path[:]
-    for file in sorted(file for file in files if file.suffix == ".py")[number::processes_n]:
-        sys.path.insert(0, str(file.parent))
-        try:
-            importlib.import_module(file.stem)
-        except Exception:  # noqa: BLE001
-            # Collecting says what is wrong with it.
-            break
-    sys.path[:] = before
 
 
 @pytest.hookimpl(tryfirst=True)
