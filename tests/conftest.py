@@ -75,7 +75,7 @@ def _has_room(folder: Path) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark by folder and file, leave out what is nightly, and begin with what takes longest."""
-    unseen = set(at_night())
+    unseen, by_day = set(at_night()), set[str]()
     for item in items:
         for mark in _marks_of(item.path):
             item.add_marker(mark)
@@ -83,9 +83,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not at_night().isdisjoint(names := (name, name.partition("[")[0])):
             item.add_marker("nightly")
             unseen -= set(names)
-    # Of files that were collected as a whole.
-    files = () if any("::" in name for name in config.args) else {_place_of(i.path) for i in items}
-    config.stash[STALE] = sorted(name for name in unseen if name.partition("::")[0] in files)
+        if not item.get_closest_marker("nightly"):
+            by_day.add(names[1])
+    if config.getoption("lf") or any("::" in name for name in config.args):
+        files = set()  # none was collected as a whole
+    else:
+        files = {_place_of(item.path) for item in items}
+    emptied = {name for name in at_night() if "[" in name and name.partition("[")[0] not in by_day}
+    wrong = unseen | emptied
+    config.stash[STALE] = sorted(name for name in wrong if name.partition("::")[0] in files)
     if not config.getoption("--nightly"):
         left_out = [item for item in items if item.get_closest_marker("nightly")]
         config.hook.pytest_deselected(items=left_out)
@@ -103,7 +109,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def stale_names(pytestconfig: pytest.Config) -> list[str]:
-    """What `at_night.txt` names of the files that were collected, and is not there."""
+    """What `at_night.txt` names of the files that were collected, and is not there.
+
+    Or names by its cases, though they are all of a test: CI would not run it at all.
+    """
     return pytestconfig.stash[STALE]
 
 

@@ -101,7 +101,9 @@ DRAWN: Final = (
     "recipes/nvtx_phase_attribution/test_phase_runs.py",
     "report",
     "run/test_api.py",
+    "run/test_closed_streams.py",
     "run/test_publish.py",
+    "run/test_stopping.py",
     "view",
 )
 #: Tests, or cases of them, that run at night only, for those that CI keeps run every line that they

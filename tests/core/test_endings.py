@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import threading
+import time
 
 import pytest
 
 from nsys_llm.core import stopping
-from nsys_llm.core.stopping import end_everything, ended_with_the_run
+from nsys_llm.core.stopping import end_everything, ended_with_the_run, program_of_the_run
 
 
 @pytest.fixture(autouse=True)
@@ -47,3 +50,73 @@ def test_what_begins_after_the_end_is_ended_and_goes_no_further():
     threading.Thread(target=late, daemon=True).start()
     assert ended.wait(10)
     assert not entered.wait(0.1)
+
+
+def endless() -> subprocess.Popen[str]:
+    return subprocess.Popen(["sleep", "600"], text=True)
+
+
+def test_a_program_ends_with_its_block():
+    with program_of_the_run(endless) as program:
+        assert program.poll() is None
+    assert program.returncode == -signal.SIGKILL
+
+
+def test_a_program_ends_with_the_run():
+    with program_of_the_run(endless) as program:
+        end_everything()
+        assert program.wait(10) == -signal.SIGKILL
+
+
+def test_a_program_that_cannot_be_started_says_why():
+    with pytest.raises(FileNotFoundError), program_of_the_run(lambda: subprocess.Popen(["/no"])):
+        pass
+
+
+def test_no_program_starts_after_the_end():
+    started = threading.Event()
+    end_everything()
+
+    def late() -> None:
+        with program_of_the_run(lambda: started.set() or endless()):
+            pass
+
+    threading.Thread(target=late, daemon=True).start()
+    assert not started.wait(0.3)
+
+
+def test_a_program_whose_start_is_interrupted_is_ended(monkeypatch):
+    programs = []
+
+    def slowly() -> subprocess.Popen[str]:
+        programs.append(endless())
+        signal.raise_signal(signal.SIGINT)  # for the main thread
+        time.sleep(0.3)
+        return programs[0]
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), program_of_the_run(slowly):
+            pass
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert programs[0].wait(10) == -signal.SIGKILL
+
+
+def test_the_end_waits_for_a_program_that_is_being_started():
+    began, programs = threading.Event(), []
+
+    def slowly() -> subprocess.Popen[str]:
+        programs.append(endless())
+        began.set()
+        time.sleep(0.3)
+        return programs[0]
+
+    def other_thread() -> None:
+        with program_of_the_run(slowly) as program:
+            program.wait()
+
+    threading.Thread(target=other_thread, daemon=True).start()
+    assert began.wait(10)
+    end_everything()
+    assert programs[0].wait(10) == -signal.SIGKILL

@@ -83,5 +83,8 @@ def test_what_is_only_printed_and_cannot_be_is_an_error(expected, streams, said,
     assert shell(f"show {out} {streams}", tmp_path) == (2, "", f"error: {said}.\n")
 
 
-def test_help_that_cannot_be_printed_is_an_error(tmp_path):
-    assert shell("--help >/dev/full", tmp_path) == (2, "", f"error: {FULL}.\n")
+@pytest.mark.parametrize(
+    ("words", "said"), [("--help >&-", CLOSED), ("--version >/dev/full", FULL)]
+)
+def test_help_that_cannot_be_printed_is_an_error(words, said, tmp_path):
+    assert shell(words, tmp_path) == (2, "", f"error: {said}.\n")

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import json
-import logging
-import os
 import random
-import signal
-import socket
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
 from itertools import pairwise
 
 import pytest
-from dask import config
 from results import run
 
 from nsys_llm.run.executors import (
@@ -25,9 +17,7 @@ from nsys_llm.run.executors import (
     Executor,
     Inline,
     Threads,
-    _interrupts_wait,
     chunked,
-    open_executor,
 )
 
 
@@ -110,89 +100,6 @@ def test_threads_need_nothing_of_a_cluster(tmp_path):
 
 def test_a_cluster_has_as_many_workers_as_threads():
     assert DaskFutures(Client(), print).workers_n == 5
-
-
-def _interrupts_are_blocked():
-    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-
-def test_an_interrupt_waits_for_a_cluster_that_is_half_made():
-    waiting = _interrupts_wait()
-    waiting.__enter__()
-    signal.raise_signal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        waiting.__exit__(None, None, None)
-
-
-def test_an_interrupt_of_a_start_that_fails_is_not_lost():
-    def interrupted() -> None:
-        with _interrupts_wait():
-            signal.raise_signal(signal.SIGINT)
-            raise OSError("no port is free")
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-
-
-def test_an_interrupt_ends_the_wait_for_a_scheduler_elsewhere(tmp_path):
-    # It takes the connection and never answers.
-    import_module("distributed")  # takes a while
-    with (
-        socket.create_server(("127.0.0.1", 0)) as silent,
-        config.set({"distributed.comm.timeouts.connect": "20s"}),
-    ):
-        file = tmp_path / "scheduler.json"
-        file.write_text(json.dumps({"address": f"tcp://127.0.0.1:{silent.getsockname()[1]}"}))
-        interrupt = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
-        began_s = time.monotonic()
-        interrupt.start()
-        with pytest.raises(KeyboardInterrupt), open_executor("dask-futures", str(file), print):
-            pass
-    assert time.monotonic() - began_s < 10
-
-
-class ClosesSlowly:
-    """A client that is terminated while it is closed."""
-
-    cluster = None
-    status = "running"
-
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def wait_for_workers(self, *_: object, **__: object) -> None:
-        pass
-
-    def close(self) -> None:
-        raise SystemExit(143)
-
-
-def test_a_cluster_that_is_being_closed_is_killed_by_a_termination(monkeypatch):
-    killed = []
-    monkeypatch.setattr("distributed.Client", ClosesSlowly)
-    monkeypatch.setattr("nsys_llm.run.executors._kill_local_workers", killed.append)
-    with pytest.raises(SystemExit), open_executor("dask-futures", None, print):
-        pass
-    assert [type(client) for client in killed] == [ClosesSlowly]
-
-
-@pytest.mark.cluster
-def test_an_interrupt_from_a_terminal_reaches_this_process_only():
-    with open_executor("dask-futures", None, print) as executor:
-        assert set(executor._client.run(_interrupts_are_blocked).values()) == {True}
-        assert not _interrupts_are_blocked()
-
-
-@pytest.mark.cluster
-def test_workers_of_a_local_cluster_print_nothing_of_their_own(capfd):
-    # As they do of the heartbeat during which the scheduler ended.
-    def complain(numbers):
-        logging.getLogger("distributed.worker").error("the scheduler is gone")
-        return sum(numbers)
-
-    with open_executor("dask-futures", None, print) as executor:
-        assert executor.reduce(complain, [[1], [2]], sum, lambda _: None) == 3
-    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("workers_n", [1, 2, 7])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 import weakref
 from pathlib import Path
@@ -84,3 +85,58 @@ def test_a_second_sigterm_does_not_interrupt_the_removal_of_what_was_made():
         run_guarded(Console(), run)
     assert (stopped.value.code, removed) == (143, ["all"])
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_interrupt_after_a_sigterm_changes_nothing():
+    removed = []
+
+    def run() -> RunOutcome:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            removed.append("all")
+        return RunOutcome(ExitCode.DONE, None)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            run_guarded(Console(), run)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (stopped.value.code, removed) == (143, ["all"])
+
+
+def test_a_sigterm_ends_a_wait_though_another_thread_got_it():
+    lock = threading.Lock()
+
+    def run() -> RunOutcome:
+        # The main thread's wait is not interrupted, as by a signal that comes just before it.
+        threading.Timer(
+            0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        ).start()
+        with lock:
+            lock.acquire(timeout=20)
+        return RunOutcome(ExitCode.DONE, None)
+
+    began_s = time.monotonic()
+    with pytest.raises(SystemExit) as stopped:
+        run_guarded(Console(), run)
+    assert stopped.value.code == 143
+    assert time.monotonic() - began_s < 5
+
+
+def test_a_sigterm_of_a_forked_child_does_not_reach_its_parent():
+    def run() -> RunOutcome:
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+            os._exit(8)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        time.sleep(0.3)
+        return RunOutcome(ExitCode.DONE, Path("out"))
+
+    assert run_guarded(Console(), run) == RunOutcome(ExitCode.DONE, Path("out"))

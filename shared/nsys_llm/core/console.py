@@ -34,16 +34,16 @@ class Console:
     def note(self, text: str) -> None:
         """Say something that the user may want to know."""
         if not self.quiet:
-            self._print(text)
+            self.say(text)
 
     def warn(self, text: str) -> None:
         """Say what a result is missing."""
         if not self.quiet:
-            self._print(f"warning: {text}")
+            self.say(f"warning: {text}")
 
     def error(self, text: str) -> None:
         """Say why something failed."""
-        self._print(f"error: {text}")
+        self.say(f"error: {text}")
 
     def show(self, *lines: str) -> None:
         """Print a result to standard output, whatever that can encode.
@@ -57,7 +57,7 @@ class Console:
         if stream is None:
             self._not_shown("closed")
             return
-        encoding = stream.encoding or "utf-8"
+        encoding = getattr(stream, "encoding", None) or "utf-8"
         text = "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
         try:
             print(text, flush=True)
@@ -79,7 +79,8 @@ class Console:
         return Progress(reports_n, self)
 
     @staticmethod
-    def _print(text: str) -> None:
+    def say(text: str) -> None:
+        """Print a line to standard error, if that is there."""
         if sys.stderr is None:
             return
         # A file name may hold a newline, or bytes that are no text: a message stays one line.

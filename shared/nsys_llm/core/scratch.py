@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
-from nsys_llm.core.stopping import ended_with_the_run
+from nsys_llm.core.stopping import ended_with_the_run, hold_if_stopped
 
 fcntl: ModuleType | None
 try:
@@ -121,6 +121,7 @@ def scratch_folder(parent: Path, name: str) -> Iterator[tuple[Path, Held]]:
     Raises:
         OSError: It cannot be made.
     """
+    hold_if_stopped()
     remove_abandoned(parent, name)
     folder, held = made_folder(parent, name)
     try:

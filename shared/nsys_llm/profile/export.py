@@ -9,13 +9,14 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from glob import glob
 from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import ReportError
 from nsys_llm.core.scratch import Held, alone_in, scratch_folder
-from nsys_llm.core.stopping import ended_with_the_run
+from nsys_llm.core.stopping import program_of_the_run
 from nsys_llm.profile.parquet_report import ParquetReport
 from nsys_llm.profile.sqlite.report import SqliteReport
 from nsys_llm.profile.tables import table_source
@@ -276,7 +277,8 @@ def _move(made: Path, target: Path) -> None:
 def _run(command: Sequence[str], report: Path, held: Held) -> subprocess.CompletedProcess[str]:
     """Run nsys to its end, or to that of its time; it holds the scratch folder as long as we do."""
     limit_s = _EXPORT_SECONDS + report.stat().st_size / _EXPORT_BYTES_PER_SECOND
-    with subprocess.Popen(
+    start = partial(
+        subprocess.Popen,
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -284,17 +286,15 @@ def _run(command: Sequence[str], report: Path, held: Held) -> subprocess.Complet
         text=True,
         errors="replace",
         pass_fds=() if held.descriptor is None else (held.descriptor,),
-    ) as program:
+    )
+    with program_of_the_run(start) as program:
         try:
-            with ended_with_the_run(program.kill):
-                printed, said = program.communicate(timeout=limit_s)
+            printed, said = program.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired as error:
             raise ReportError(
                 f"{report.name}: nsys export was stopped after {limit_s:,.0f} s; export it by "
                 f"hand: nsys export --type sqlite --lazy false {report.name}."
             ) from error
-        finally:
-            program.kill()  # does nothing to a program that has ended
     return subprocess.CompletedProcess(command, program.returncode, printed, said)
 
 

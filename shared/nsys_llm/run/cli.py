@@ -29,15 +29,17 @@ class _Parser(argparse.ArgumentParser):
         shown = message.rstrip(".")
         self.exit(ExitCode.BAD_INPUT, f"error: {shown} ({self.prog} --help lists the options).\n")
 
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        if message:
+            Console.say(message.removesuffix("\n"))
+        sys.exit(status)
+
     def _print_message(self, message: str, file: Any = None) -> None:
         # Help and version; argparse itself drops what standard output does not take.
-        if file is None or file is not sys.stdout:
-            super()._print_message(message, file)
-            return
         try:
             Console().show(message.removesuffix("\n"))
         except OutputError as error:
-            self.exit(ExitCode.BAD_INPUT, f"error: {error.message}\n")
+            self.exit(ExitCode.BAD_INPUT, f"error: {error.message}")
 
 
 def build_parser(asked: str | None = None) -> argparse.ArgumentParser:

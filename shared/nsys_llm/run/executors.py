@@ -6,26 +6,17 @@ partials hold integers and strings only.
 
 from __future__ import annotations
 
-import json
-import logging
 import os
-import shutil
-import signal
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
-from multiprocessing import active_children, resource_tracker
-from multiprocessing.util import _run_finalizers  # type: ignore[attr-defined]
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from nsys_llm.core.errors import UsageError
-from nsys_llm.core.stopping import end_everything
+from nsys_llm.run.dask_cluster import open_client
 from nsys_llm.run.dask_errors import DaskErrors, dask_muted, refuse_other_versions
-from nsys_llm.run.dask_workers import WorkerWatch, seconds_without_workers
+from nsys_llm.run.dask_workers import WorkerWatch
 
 T = TypeVar("T")
 
@@ -33,8 +24,6 @@ T = TypeVar("T")
 MODES: Final = ("concurrent", "none", "dask-futures")
 
 _CHUNKS_PER_WORKER: Final = 4
-#: For the workers' programs of a terminated run, which has to end within 2 s.
-_SECONDS_TO_END: Final = 0.5
 
 
 class Executor(ABC):
@@ -232,125 +221,8 @@ def open_executor(
     elif mode == "concurrent":
         yield Threads()
     else:
-        with dask_muted(), _open_client(scheduler_file) as client:
+        with dask_muted(), open_client(scheduler_file) as client:
             yield DaskFutures(client, note)
-
-
-@contextmanager
-def _open_client(scheduler_file: str | None) -> Iterator[Any]:
-    """Open a client of the cluster that `open_executor` describes, and close it."""
-    from dask import config
-    from distributed import Client
-
-    address = _scheduler_address(scheduler_file) if scheduler_file else None
-    local = address is None and config.get("scheduler-address", None) is None
-    wait_s = seconds_without_workers()
-    # A second local cluster on this machine finds the usual port of the dashboard taken.
-    # Its workers, processes of their own, print when the scheduler ends before them.
-    arguments = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL} if local else {}
-    client = None
-    try:
-        try:
-            with _unusable_told(wait_s):
-                # To connect to another machine may take half a minute, and starts no workers here.
-                with _interrupts_wait() if local else nullcontext():
-                    client = Client(address, **arguments)
-                client.wait_for_workers(1, timeout=wait_s)
-            yield client
-        except SystemExit:
-            if local and client is not None:
-                _end_local_programs(client)
-            raise
-        except BaseException:
-            if client is not None:
-                if local:
-                    client.run(_end_worker, on_error="ignore")
-                client.close()
-            raise
-        client.close()
-    except SystemExit:
-        # Terminated: what is orderly takes seconds, and the scheduler notices who is gone.
-        _kill_local_workers(client)
-        raise
-
-
-@contextmanager
-def _unusable_told(wait_s: float) -> Iterator[None]:
-    """Tell in one line why a cluster cannot be used."""
-    try:
-        yield
-    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-        reason = str(error) or f"no worker within {wait_s:g} s"
-        raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
-
-
-@contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """Keep SIGINT from threads and processes that start here, for good; raise it at the end.
-
-    A terminal sends it to the workers of a local cluster, too, each of which would print a
-    traceback; and one that is half made could not be closed.
-    """
-    in_main = threading.current_thread() is threading.main_thread()
-    if not (in_main and hasattr(signal, "pthread_sigmask")):
-        yield
-        return
-    # Started with the first process, it would unblock the signal again in many releases of Python.
-    resource_tracker.ensure_running()
-    interrupts: list[int] = []
-    # Threads of libraries that run already do not block it.
-    handler = signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        signal.signal(signal.SIGINT, handler)
-        # Also where it failed: who interrupts a start need not know why it did.
-        if interrupts:
-            signal.raise_signal(signal.SIGINT)
-
-
-def _end_worker() -> None:
-    """End the worker that this runs on, and first its programs, which no interrupt reaches."""
-    end_everything()
-    os._exit(0)
-
-
-def _end_local_programs(client: Any) -> None:
-    """Have the workers of a local cluster end their programs; who cannot at once is left."""
-    # It has no limit of its own, and waits for workers that do not answer.
-    asking = threading.Thread(
-        target=lambda: client.run(end_everything, on_error="ignore"), daemon=True
-    )
-    asking.start()
-    asking.join(_SECONDS_TO_END)
-
-
-def _kill_local_workers(client: Any | None) -> None:
-    """Kill the workers of a local cluster, if there is one, and remove what they keep on disk."""
-    logging.disable()
-    for worker in getattr(getattr(client, "cluster", None), "workers", {}).values():
-        with suppress(OSError, TypeError):  # it has ended, or not begun
-            os.kill(worker.pid, signal.SIGKILL)
-        shutil.rmtree(worker.local_directory, ignore_errors=True)
-    # Nobody else knows those of a cluster that is half made; they would miss what is removed next.
-    for process in active_children():
-        if process.daemon:  # Python ends these with us
-            process.kill()
-    # The semaphores shared with them; Python would print that they are left.
-    _run_finalizers(0)
-
-
-def _scheduler_address(file: str) -> str:
-    """Return the address in a scheduler file; Dask itself would wait for the file for ever."""
-    try:
-        return str(json.loads(Path(file).read_text("utf-8"))["address"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(
-            f"--scheduler-file {file}: does not name a running scheduler ({type(error).__name__}); "
-            f"start the cluster first: dask scheduler --scheduler-file {file}."
-        ) from error
 
 
 def chunked(items: Sequence[T], workers_n: int) -> list[Sequence[T]]:

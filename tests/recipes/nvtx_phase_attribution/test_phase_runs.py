@@ -60,8 +60,8 @@ def events(version, rank=0):
     return report
 
 
-# The same results go through pickle in both; other recipes are on Dask in CI.
-@pytest.mark.parametrize("mode", nightly_but(["concurrent", "dask-futures"], ["concurrent"]))
+# On Dask results go through pickle, too.
+@pytest.mark.parametrize("mode", nightly_but(["concurrent", "dask-futures"], ["dask-futures"]))
 def test_every_mode_gives_the_same_tables(shared_runs, mode, tmp_path):
     ranks = demo_inputs(shared_runs.ranks("demo"), RECIPE)
     alone = analyse(tmp_path / "none", *ranks, recipe=RECIPE)
