@@ -85,10 +85,13 @@ def test_no_program_starts_after_the_end():
     assert not started.wait(0.3)
 
 
-def test_a_program_whose_start_is_interrupted_is_ended(monkeypatch):
+# The main thread may still be starting the other one.
+@pytest.mark.parametrize("before_s", [0, 0.2])
+def test_a_program_whose_start_is_interrupted_is_ended(before_s):
     programs = []
 
     def slowly() -> subprocess.Popen[str]:
+        time.sleep(before_s)
         programs.append(endless())
         signal.raise_signal(signal.SIGINT)  # for the main thread
         time.sleep(0.3)

@@ -268,9 +268,10 @@ def test_a_quiet_demo_prints_nothing_where_it_succeeds(tmp_path):
     fakes = fake_module(tmp_path / "fakes", "pip", "")
     demo = tmp_path / "fakes" / "nsys_llm" / "install" / "demo_command.py"
     demo.parent.mkdir(parents=True)
-    # Packages: where ours is installed, it would come before folders without this file.
+    # Before our packages, and with all else that is in them.
+    extended = "from pkgutil import extend_path; __path__ = extend_path(__path__, __name__)"
     for folder in (demo.parent.parent, demo.parent):
-        (folder / "__init__.py").touch()
+        (folder / "__init__.py").write_text(extended)
     demo.write_text("import sys; print('a screen'); open('words', 'w').write(sys.argv[1])")
     words = ("--current", "--demo", "--quiet")
     done = install(*words, folder=tmp_path, PYTHONPATH=fakes)

@@ -48,11 +48,11 @@ def program_of_the_run(start: Callable[[], Program]) -> Iterator[Program]:
     Another thread starts it: a signal raises in the main one, and in the midst of a start that
     would lose a program that runs already.
     """
-    key = object()
+    key, left = object(), threading.Event()
 
     def begin() -> Program | None:
         with _STARTING:
-            if _STOPPED.is_set():
+            if _STOPPED.is_set() or left.is_set():
                 return None
             program = start()
             _ENDINGS[key] = program.kill
@@ -71,7 +71,11 @@ def program_of_the_run(start: Callable[[], Program]) -> Iterator[Program]:
                     program.kill()  # does nothing to one that has ended
     finally:
         # One that nobody came to know, where a signal came meanwhile.
-        _ENDINGS.pop(key, lambda: None)()
+        left.set()
+        with _STARTING:
+            end = _ENDINGS.pop(key, None)
+        if end is not None:
+            end()
 
 
 def end_everything() -> None:
