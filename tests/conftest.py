@@ -85,7 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             unseen -= set(names)
         if not item.get_closest_marker("nightly"):
             by_day.add(names[1])
-    if config.getoption("lf") or any("::" in name for name in config.args):
+    if config.getoption("lf", False) or any("::" in name for name in config.args):
         files = set()  # none was collected as a whole
     else:
         files = {_place_of(item.path) for item in items}
