@@ -69,35 +69,19 @@ def test_a_sigterm_that_python_drops_is_heard(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_second_sigterm_does_not_interrupt_the_removal_of_what_was_made():
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_does_not_interrupt_the_removal_of_what_was_made(second):
     removed = []
 
     def run() -> RunOutcome:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         finally:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), second)
             removed.append("all")
         return RunOutcome(ExitCode.DONE, None)
 
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as stopped:
-        run_guarded(Console(), run)
-    assert (stopped.value.code, removed) == (143, ["all"])
-    assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_an_interrupt_after_a_sigterm_changes_nothing():
-    removed = []
-
-    def run() -> RunOutcome:
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-        finally:
-            os.kill(os.getpid(), signal.SIGINT)
-            removed.append("all")
-        return RunOutcome(ExitCode.DONE, None)
-
+    terminates = signal.getsignal(signal.SIGTERM)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(SystemExit) as stopped:
@@ -106,6 +90,7 @@ def test_an_interrupt_after_a_sigterm_changes_nothing():
     finally:
         signal.signal(signal.SIGINT, before)
     assert (stopped.value.code, removed) == (143, ["all"])
+    assert signal.getsignal(signal.SIGTERM) is terminates
 
 
 def test_a_sigterm_ends_a_wait_though_another_thread_got_it():

@@ -34,16 +34,16 @@ class Console:
     def note(self, text: str) -> None:
         """Say something that the user may want to know."""
         if not self.quiet:
-            self.say(text)
+            self._print(text)
 
     def warn(self, text: str) -> None:
         """Say what a result is missing."""
         if not self.quiet:
-            self.say(f"warning: {text}")
+            self._print(f"warning: {text}")
 
     def error(self, text: str) -> None:
         """Say why something failed."""
-        self.say(f"error: {text}")
+        self._print(f"error: {text}")
 
     def show(self, *lines: str) -> None:
         """Print a result to standard output, whatever that can encode.
@@ -79,8 +79,7 @@ class Console:
         return Progress(reports_n, self)
 
     @staticmethod
-    def say(text: str) -> None:
-        """Print a line to standard error, if that is there."""
+    def _print(text: str) -> None:
         if sys.stderr is None:
             return
         # A file name may hold a newline, or bytes that are no text: a message stays one line.

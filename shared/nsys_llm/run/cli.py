@@ -27,19 +27,16 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         shown = message.rstrip(".")
-        self.exit(ExitCode.BAD_INPUT, f"error: {shown} ({self.prog} --help lists the options).\n")
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        if message:
-            Console.say(message.removesuffix("\n"))
-        sys.exit(status)
+        Console().error(f"{shown} ({self.prog} --help lists the options).")
+        sys.exit(ExitCode.BAD_INPUT)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         # Help and version; argparse itself drops what standard output does not take.
         try:
             Console().show(message.removesuffix("\n"))
         except OutputError as error:
-            self.exit(ExitCode.BAD_INPUT, f"error: {error.message}")
+            Console().error(error.message)
+            sys.exit(ExitCode.BAD_INPUT)
 
 
 def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
