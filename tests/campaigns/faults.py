@@ -477,7 +477,7 @@ FAULTS: Mapping[str, Fault] = {
     "killed in mid-run": _killed_in_mid_run,
     "killed between renames": _killed_at_the_exchange,
     "files may not grow": _limited(resource.RLIMIT_FSIZE, 1, 60_000),
-    "too few files may be open": _limited(resource.RLIMIT_NOFILE, 12, 60),
+    "too few files may be open": _limited(resource.RLIMIT_NOFILE, 12, 120),
     "an input gone": _input_hurt("gone"),
     "an input cut": _input_hurt("shorter"),
     "an input grown": _input_hurt("longer"),
