@@ -73,15 +73,14 @@ def _kinds(spans: Spans, options: Mapping[str, Any]) -> IntArray:
 
 def _cut_from_ns(trace: RankTrace, ops: LaunchedOps) -> int:
     """Return the first launch that had not run when the capture ended: after all that had."""
-    calls = ops.calls
-    if calls is None or not (ops.launch_row >= 0).any():
+    calls, last_ns = ops.calls, ops.last_launched_ns
+    if calls is None or last_ns is None:
         return _NEVER
     ids = [
         key
         for key in distinct(calls["name_id"]).tolist()
         if classify_api(text_of(key, trace.strings)) in LAUNCH_CLASSES
     ]
-    late = calls["start_ns"] > ops.launched_ns.max()
-    rows = np.flatnonzero(late)
+    rows = np.flatnonzero(calls["start_ns"] > last_ns)
     rows = rows[np.isin(calls["name_id"][rows], ids)]
     return int(calls["start_ns"][rows].min(initial=_NEVER))

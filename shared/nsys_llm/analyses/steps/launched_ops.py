@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import exact_sums, joined
+from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
@@ -92,19 +92,9 @@ class LaunchedOps:
         return self._joined("start_ns")
 
     @cached_property
-    def end_ns(self) -> IntArray:
-        """When each ended."""
-        return self._joined("end_ns")
-
-    @cached_property
     def device_id(self) -> IntArray:
         """CUDA device id."""
         return self._joined("device_id")
-
-    @cached_property
-    def launch_row(self) -> IntArray:
-        """Row of the API call that launched each; -1 without one."""
-        return self._joined("launch_row")
 
     def _joined(self, name: str) -> IntArray:
         return joined([table[name] for table in self.tables]).astype(np.int64, copy=False)
@@ -112,7 +102,14 @@ class LaunchedOps:
     @cached_property
     def launched_ns(self) -> IntArray:
         """When the launching call of each began; NULL_INT without one."""
-        return self._launched_ns(self.launch_row)
+        return self._launched_ns(self._joined("launch_row"))
+
+    @property
+    def last_launched_ns(self) -> int | None:
+        """When the last of the launching calls began; None where none is known."""
+        if self.calls is None or not any((table["launch_row"] >= 0).any() for table in self.tables):
+            return None
+        return max(int(some.launched_ns.max()) for some in self.blocks())
 
     def _launched_ns(self, row: IntArray) -> IntArray:
         if self.calls is None:
@@ -138,13 +135,22 @@ class LaunchedOps:
         """Times of the calls, ascending, and the GPU time launched before each, and in all."""
         if self.calls is None:
             return np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        known = self.launch_row >= 0
-        rows, took_ns = self.launch_row, self.end_ns - self.start_ns
-        if not known.all():
-            rows, took_ns = rows[known], took_ns[known]
-        of_call = exact_sums(rows, took_ns, len(self.calls))
-        at_ns = self.calls["start_ns"]
+        of_call, at_ns = self._gpu_ns_by_call(self.calls), self.calls["start_ns"]
         if (at_ns[1:] < at_ns[:-1]).any():
             order = np.argsort(at_ns, kind="stable")
             at_ns, of_call = at_ns[order], of_call[order]
-        return at_ns, np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(of_call)))
+        until_ns = np.zeros(of_call.size + 1, dtype=np.int64)
+        np.cumsum(of_call, out=until_ns[1:])
+        return at_ns, until_ns
+
+    def _gpu_ns_by_call(self, calls: Table) -> IntArray:
+        """Return the GPU time that each call launched."""
+        of_call = np.zeros(len(calls), dtype=np.int64)
+        for table in self.tables:
+            starts, ends, row = (table[name] for name in ("start_ns", "end_ns", "launch_row"))
+            for low in range(0, len(table), _BLOCK):
+                some = slice(low, low + _BLOCK)
+                rows, took_ns = row[some], ends[some] - starts[some]
+                known = rows >= 0
+                np.add.at(of_call, rows[known], took_ns[known])
+        return of_call

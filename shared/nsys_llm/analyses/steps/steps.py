@@ -146,8 +146,11 @@ def with_operations(spans: Spans, ops: LaunchedOps, cut_from_ns: int, kind: IntA
         cut_from_ns: Launches from here on had not run when the capture ended.
         kind: Shape (steps,): warm-up is told among steps of one kind.
     """
-    at_ns = ops.start_ns if spans.on_gpu else ops.launched_ns
-    step = np.where(at_ns == NULL_INT, -1, innermost(at_ns, spans.start_ns, spans.end_ns))
+    step = np.empty(len(ops), dtype=np.int32)
+    for some in ops.blocks():
+        at_ns = some.start_ns if spans.on_gpu else some.launched_ns
+        inside = innermost(at_ns, spans.start_ns, spans.end_ns)
+        step[some.rows] = np.where(at_ns == NULL_INT, -1, inside)
     nowhere = np.full(len(spans), NULL_INT, dtype=np.int64)
     length_ns = spans.end_ns - spans.start_ns
     return Steps(
@@ -161,7 +164,7 @@ def with_operations(spans: Spans, ops: LaunchedOps, cut_from_ns: int, kind: IntA
         warmup=warmup_steps(length_ns, kind),
         span_start_ns=spans.start_ns,
         span_end_ns=spans.end_ns,
-        step=step.astype(np.int32),
+        step=step,
         ops=ops.unread(),
     )
 
