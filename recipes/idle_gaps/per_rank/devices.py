@@ -25,11 +25,9 @@ from ..partials import DeviceIdle, IdleTimes
 _PARTS: Final = 50
 
 
-def map_device(
-    ops: DeviceOps, spans: IntArray, names: OpNames, host: HostTimeline, known: bool
-) -> DeviceIdle:
+def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline, known: bool) -> DeviceIdle:
     """Reduce one device to all but its `sums`."""
-    windows = ops.windows_ns
+    windows, spans = ops.windows_ns, ops.gaps.spans
     start_ns, end_ns = bounds(windows)
     overhead = intersect_intervals(host.profiler, spans)
     length = spans[:, 1] - spans[:, 0]
@@ -51,12 +49,6 @@ def map_device(
         order=counts.order_statistics(1) if known else None,
         times=_times(windows, spans, overhead) if known and len(windows) else None,
     )
-
-
-def gap_spans(ops: DeviceOps) -> IntArray:
-    """Return starts and ends of the gaps of a device, shape (n, 2)."""
-    # Starts lie together, and so do ends, as in `nsys_llm.numeric.intervals.union_intervals`.
-    return np.stack((ops.gaps.start_ns, ops.gaps.end_ns)).T
 
 
 def _early_ns(ops: DeviceOps, spans: IntArray, overhead: IntArray) -> int:

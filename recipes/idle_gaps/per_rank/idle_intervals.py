@@ -23,21 +23,22 @@ _INTERVALS_KEPT: Final = 2_000
 
 
 def map_idle_intervals(
-    devices: Sequence[DeviceOps], gaps_ns: Sequence[IntArray], profiler: IntArray, least_ns: int
+    devices: Sequence[DeviceOps], profiler: IntArray, least_ns: int
 ) -> IdleIntervals:
     """Return when all devices of a rank were idle, where their windows overlap.
 
     Args:
-        devices: Their windows are looked at.
-        gaps_ns: Gaps of each.
+        devices: Their windows and gaps are looked at.
         profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
         least_ns: Shorter stretches are left out.
     """
     nothing = np.empty((0, 2), dtype=np.int64)
-    windows, gaps = (devices[0].windows_ns, gaps_ns[0]) if devices else (nothing, nothing)
-    for device, device_gaps in zip(devices[1:], gaps_ns[1:], strict=True):
+    windows, gaps = (
+        (devices[0].windows_ns, devices[0].gaps.spans) if devices else (nothing, nothing)
+    )
+    for device in devices[1:]:
         windows = intersect_intervals(windows, device.windows_ns)
-        gaps = intersect_intervals(gaps, device_gaps)
+        gaps = intersect_intervals(gaps, device.gaps.spans)
     if len(devices) > 1:
         gaps = intersect_intervals(gaps, windows)
     idle = subtract_intervals(gaps, profiler) if len(profiler) else gaps

@@ -123,7 +123,8 @@ def _short(devices: _Devices, names_n: int) -> Iterator[tuple[IntArray, IntArray
             gaps = ops.gaps.take(block)
             length = gaps.end_ns - gaps.start_ns
             rows = np.flatnonzero((length < MICRO_GAP_NS) & (gaps.before >= 0) & (gaps.after >= 0))
-            pair = ops.name[gaps.before[rows]] * names_n + ops.name[gaps.after[rows]]
+            before, after = ops.name[gaps.before[rows]], ops.name[gaps.after[rows]]
+            pair = before.astype(np.int64) * names_n + after
             yield pair, length[rows], named[block][rows].astype(np.int64)
 
 

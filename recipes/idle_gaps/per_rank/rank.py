@@ -15,7 +15,7 @@ from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import IdlePartial, RankIdle
-from .devices import gap_spans, map_device
+from .devices import map_device
 from .gap_rows import GapRow, top_gaps
 from .gap_timelines import GapTimeline, few_longest, map_timelines
 from .idle_intervals import map_idle_intervals
@@ -38,13 +38,10 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
         lambda: HostTimeline.of(trace),
     )
     gaps_n = sum(len(ops.gaps) for ops in lined_up)
-    spans = [gap_spans(ops) for ops in lined_up]
     sums, devices = concurrently(
         gaps_n,
         lambda: [sum_gaps(ops.gaps, ops.launch_row, host) for ops in lined_up if known],
-        lambda: [
-            map_device(*item, names, host, known) for item in zip(lined_up, spans, strict=True)
-        ],
+        lambda: [map_device(ops, names, host, known) for ops in lined_up],
     )
     # Not beside those, because patterns hold several times as much as the gaps on their way.
     named = [(ops, gap_sums.named) for ops, gap_sums in zip(lined_up, sums, strict=False)]
@@ -53,9 +50,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
         lambda: map_patterns(named, names),
         lambda: _longest_gaps(trace, rank, [ops for ops, _ in named], names, host, options),
         lambda: (
-            map_idle_intervals(lined_up, spans, host.profiler, options["min_gap_ns"])
-            if known
-            else None
+            map_idle_intervals(lined_up, host.profiler, options["min_gap_ns"]) if known else None
         ),
     )
     if known:

@@ -7,34 +7,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows
 
+#: Positions of operations, which are fewer than 2^31, as long as the trace is.
+Positions = npt.NDArray[np.int32]
+
+#: So many gaps are looked at together: what is made of them on the way stays in the cache.
+_BLOCK: Final = 1 << 15
+
 
 @dataclass(frozen=True)
 class Gaps:
-    """Stretches without an operation, in order of time; all of shape (n,).
+    """Stretches without an operation, in order of time; all but `spans` of shape (n,).
 
     Attributes:
-        start_ns: Begin of the gap.
-        end_ns: Its end, later than its begin.
+        spans: Shape (n, 2), sorted and disjoint: begin of the gap, and its end, which is later.
         before: Position of the operation that ended last before it; -1 before the first one.
         after: Position of the operation that ends it; -1 after the last one.
         since_ns: Begin of the gap before it was cut to a window.
     """
 
-    start_ns: IntArray
-    end_ns: IntArray
-    before: IntArray
-    after: IntArray
+    spans: IntArray
+    before: Positions
+    after: Positions
     since_ns: IntArray
 
+    @property
+    def start_ns(self) -> IntArray:
+        """Begin of each gap."""
+        return self.spans[:, 0]
+
+    @property
+    def end_ns(self) -> IntArray:
+        """End of each."""
+        return self.spans[:, 1]
+
     def __len__(self) -> int:
-        return self.start_ns.size
+        return len(self.spans)
 
     def take(self, rows: npt.NDArray[Any] | slice) -> Gaps:
         """Return the gaps that a mask, an index array or a slice selects."""
@@ -80,33 +94,40 @@ def find_gaps(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> Gaps:
         length of the windows.
     """
     if not len(windows):
-        nothing = np.empty(0, dtype=np.int64)
-        return Gaps(nothing, nothing, nothing, nothing, nothing)
+        return _gaps([], [], [], [])
     reach = np.maximum.accumulate(end_ns)
     opens = np.flatnonzero(start_ns[1:] > reach[:-1])
-    begins = reach[opens]
     before = _last_ended(end_ns, reach, opens)
-    whole = Gaps(begins, start_ns[opens + 1], before, opens + 1, begins)
+    # Starts lie together, and so do ends, as in `nsys_llm.numeric.intervals.union_intervals`.
+    spans = np.empty((2, opens.size), dtype=np.int64)
+    spans[0] = reach[opens]
+    opens += 1
+    spans[1] = start_ns[opens]
+    whole = Gaps(spans.T, before, opens.astype(np.int32), spans[0])
     whole = _with_edges(whole, start_ns, end_ns, reach, windows)
     if len(windows) == 1 and len(whole) and _holds(windows[0], whole):
         return whole
     owner, starts, ends = clip_to_windows(whole.start_ns, whole.end_ns, windows)
-    return Gaps(starts, ends, whole.before[owner], whole.after[owner], whole.since_ns[owner])
+    spans = np.stack((starts, ends)).T
+    return Gaps(spans, whole.before[owner], whole.after[owner], whole.since_ns[owner])
 
 
-def _last_ended(end_ns: IntArray, reach: IntArray, at: IntArray) -> IntArray:
+def _last_ended(end_ns: IntArray, reach: IntArray, at: IntArray) -> Positions:
     """Return which operation ended last of those up to some; of equal ones, the first begun."""
-    last = at.copy()
-    # Where operations do not overlap, each ended last of those before it.
-    earlier = np.where(at > 0, reach[np.maximum(at - 1, 0)], end_ns[at] - 1)
-    other = np.flatnonzero(earlier >= end_ns[at])
-    last[other] = np.searchsorted(reach, reach[at[other]], side="left")
+    last = at.astype(np.int32)
+    for first in range(0, at.size, _BLOCK):
+        some = at[first : first + _BLOCK]
+        ends = end_ns[some]
+        # Where operations do not overlap, each ended last of those before it.
+        earlier = np.where(some > 0, reach[np.maximum(some - 1, 0)], ends - 1)
+        other = np.flatnonzero(earlier >= ends)
+        last[first + other] = np.searchsorted(reach, reach[some[other]], side="left")
     return last
 
 
 def _holds(window: IntArray, gaps: Gaps) -> bool:
     """Return whether gaps, in order of time, all lie inside a window."""
-    return bool(window[0] <= gaps.start_ns[0] and gaps.end_ns[-1] <= window[1])
+    return bool(window[0] <= gaps.spans[0, 0] and gaps.spans[-1, 1] <= window[1])
 
 
 def _with_edges(
@@ -119,15 +140,23 @@ def _with_edges(
     if low >= first and start_ns.size and high <= int(reach[-1]):
         return gaps
     if low < first:
-        parts.insert(0, _one(low, first, -1, 0 if start_ns.size else -1))
+        after = 0 if start_ns.size else -1
+        parts.insert(0, _gaps([[low, first]], [-1], [after], [low]))
     if start_ns.size and high > int(reach[-1]):
         last = _last_ended(end_ns, reach, np.array([end_ns.size - 1]))
-        parts.append(_one(int(reach[-1]), high, int(last[0]), -1))
+        parts.append(_gaps([[int(reach[-1]), high]], last, [-1], reach[-1:]))
     return Gaps(
         *(np.concatenate([getattr(part, name.name) for part in parts]) for name in fields(Gaps))
     )
 
 
-def _one(start_ns: int, end_ns: int, before: int, after: int) -> Gaps:
-    values = (start_ns, end_ns, before, after, start_ns)
-    return Gaps(*(np.array([value], dtype=np.int64) for value in values))
+def _gaps(
+    spans: npt.ArrayLike, before: npt.ArrayLike, after: npt.ArrayLike, since_ns: npt.ArrayLike
+) -> Gaps:
+    """Make gaps of few values."""
+    return Gaps(
+        np.array(spans, dtype=np.int64).reshape(-1, 2),
+        np.array(before, dtype=np.int32),
+        np.array(after, dtype=np.int32),
+        np.array(since_ns, dtype=np.int64),
+    )

@@ -6,7 +6,7 @@ Such work is not missing from a report: no setting of the capture records it, on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,10 @@ _Rows = npt.NDArray[np.bool_]
 
 
 def launched_before(
-    start_ns: IntArray, correlation_id: IntArray, launch_row: IntArray, calls: Table | None
+    start_ns: IntArray,
+    correlation_id: IntArray,
+    launch_row: npt.NDArray[np.integer[Any]],
+    calls: Table | None,
 ) -> _Rows:
     """Return which operations were launched before the first API call that the report has.
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.gaps import Gaps, find_gaps, start_order
+from nsys_llm.numeric.gaps import Gaps, Positions, find_gaps, start_order
 from nsys_llm.numeric.grouping import distinct_codes, joined
 from nsys_llm.numeric.intervals import (
     IntArray,
@@ -74,8 +74,8 @@ class DeviceOps:
     device_id: int
     start_ns: IntArray
     end_ns: IntArray
-    launch_row: IntArray
-    name: IntArray
+    launch_row: Positions
+    name: npt.NDArray[np.int32]
     early: npt.NDArray[np.bool_]
     computing: npt.NDArray[np.bool_]
     windows_ns: IntArray
@@ -102,33 +102,7 @@ class DeviceOps:
                 length is recorded.
             gaps_alone: Leave out `name` and `early`, which gaps and launches do not need.
         """
-        rows = {name: _of_device(op, device) for name, op in trace.unfiltered.items()}
-        rows = {
-            name: selected for name, selected in rows.items() if selected is None or selected.size
-        }
-
-        def column(name: str) -> IntArray:
-            return _joined([_taken(trace.unfiltered[table][name], rows[table]) for table in rows])
-
-        starts, ends, launch = column("start_ns"), column("end_ns"), column("launch_row")
-        name = _joined([_taken(names.codes[table], rows[table]) for table in rows])
-        order = start_order(
-            starts,
-            lambda some: (
-                _launched_ns(trace, launch[some]),
-                ends[some],
-                name[some],
-                column("correlation_id")[some],
-            ),
-        )
-        if gaps_alone:
-            name, early = name[:0], np.empty(0, dtype=bool)
-        else:
-            early = _early(trace, starts, launch, lambda: column("correlation_id"))
-        if order is not None:
-            starts, ends, launch = (item[order] for item in (starts, ends, launch))
-            if not gaps_alone:
-                name, early = name[order], early[order]
+        starts, ends, launch, name, early = _lined_up(trace, device, names, gaps_alone=gaps_alone)
         windows, source = device_windows(trace, device, whole_capture=whole_capture)
         return cls(
             device_id=device,
@@ -154,6 +128,44 @@ class DeviceOps:
         if self.window_source != OPERATIONS:
             _, starts, ends = clip_to_windows(starts, ends, self.windows_ns)
         return union_length_ns(starts, ends)
+
+
+def _lined_up(
+    trace: RankTrace, device: int, names: OpNames, *, gaps_alone: bool
+) -> tuple[IntArray, IntArray, Positions, npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
+    """Return start, end, launching call, name and `early` of a device's operations, in order."""
+    rows = {name: _of_device(op, device) for name, op in trace.unfiltered.items()}
+    rows = {name: selected for name, selected in rows.items() if selected is None or selected.size}
+
+    def column(name: str) -> IntArray:
+        return _joined([_taken(trace.unfiltered[table][name], rows[table]) for table in rows])
+
+    def code() -> IntArray:
+        return _joined([_taken(names.codes[table], rows[table]) for table in rows])
+
+    starts = column("start_ns")
+    order = start_order(
+        starts,
+        lambda some: (
+            _launched_ns(trace, column("launch_row")[some]),
+            column("end_ns")[some],
+            code()[some],
+            column("correlation_id")[some],
+        ),
+    )
+
+    def ordered(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return values if order is None else values[order]
+
+    # One column after the other: each is as long as the trace.
+    name, early = np.empty(0, dtype=np.int32), np.empty(0, dtype=bool)
+    launch = column("launch_row").astype(np.int32)
+    if not gaps_alone:
+        early = ordered(_early(trace, starts, launch, lambda: column("correlation_id")))
+        name = ordered(code().astype(np.int32))
+    launch = ordered(launch)
+    starts = ordered(starts)
+    return starts, ordered(column("end_ns")), launch, name, early
 
 
 def op_names(trace: RankTrace, options: Mapping[str, Any]) -> OpNames:
@@ -196,7 +208,7 @@ def _of_device(op: Table, device: int) -> IntArray | None:
 
 
 def _early(
-    trace: RankTrace, starts: IntArray, launch: IntArray, correlation_id: Callable[[], IntArray]
+    trace: RankTrace, starts: IntArray, launch: Positions, correlation_id: Callable[[], IntArray]
 ) -> npt.NDArray[np.bool_]:
     """Return which operations were launched before the first API call of the profile."""
     if not launch.size or int(launch.min()) >= 0:

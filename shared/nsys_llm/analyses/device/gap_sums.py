@@ -12,7 +12,7 @@ import numpy.typing as npt
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
 from nsys_llm.core.concurrently import concurrently
-from nsys_llm.numeric.gaps import Gaps
+from nsys_llm.numeric.gaps import Gaps, Positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.time_bins import log_edges
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
@@ -55,7 +55,7 @@ class GapSums:
         return replace(self, named=self.named[:0].copy())
 
 
-def sum_gaps(gaps: Gaps, launch_row: IntArray, host: HostTimeline) -> GapSums:
+def sum_gaps(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> GapSums:
     """Split all gaps of a device and add their parts up."""
     named = np.empty(len(gaps), dtype=np.int8)
     blocks = [slice(first, first + _BLOCK) for first in range(0, len(gaps), _BLOCK)]
@@ -86,7 +86,7 @@ def sum_gaps(gaps: Gaps, launch_row: IntArray, host: HostTimeline) -> GapSums:
     return GapSums(gaps_n, time_ns, certain_ns, lengths_n, lengths_ns, named)
 
 
-def idle_by_cause(gaps: Gaps, launch_row: IntArray, host: HostTimeline) -> IntArray:
+def idle_by_cause(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> IntArray:
     """Return the time of each cause in all gaps of a device, shape (causes,)."""
     time_ns = np.zeros(_CAUSES_N, dtype=np.int64)
     for first in range(0, len(gaps), _BLOCK):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.numeric.gaps import Gaps
+from nsys_llm.numeric.gaps import Gaps, Positions
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, clipped_lengths
 from nsys_llm.taxonomy.idle_causes import (
     AFTER_LAST,
@@ -62,7 +62,7 @@ class Split:
     certain_ns: IntArray
 
 
-def situate(gaps: Gaps, launch_row: IntArray, host: HostTimeline) -> Situations:
+def situate(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> Situations:
     """Find the launches of the operations around gaps.
 
     Args:
@@ -101,14 +101,13 @@ def split_gaps(gaps: Gaps, where: Situations, host: HostTimeline) -> Split:
         selected = selected[host.calls.thread[where.call[selected]] == work.thread]
         inside = np.column_stack((gaps.start_ns[selected], where.done_ns[selected]))
         _overlay(split, work.spans, inside, selected, where, host, work.cause)
-    everywhere = np.column_stack((gaps.start_ns, gaps.end_ns))
     rows = np.arange(len(gaps))
-    _overlay(split, host.profiler, everywhere, rows, where, host, PROFILER_OVERHEAD)
+    _overlay(split, host.profiler, gaps.spans, rows, where, host, PROFILER_OVERHEAD)
     split.certain_ns[list(UNCERTAIN)] = 0
     return split
 
 
-def _places(op: IntArray, launch_row: IntArray, host: HostTimeline) -> IntArray:
+def _places(op: Positions, launch_row: Positions, host: HostTimeline) -> IntArray:
     """Return the outermost call that launched each operation, -1 where there is none."""
     if not host.calls.row.size or not launch_row.size:
         return np.full(op.shape, _NOWHERE, dtype=np.int64)

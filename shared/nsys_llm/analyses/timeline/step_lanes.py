@@ -160,7 +160,10 @@ class _Device:
             np.array([states.index(category) for category in categories], dtype=np.int64),
             np.array([place.get(name, NO_NAME) for name in (*layer.names, "")], dtype=np.int64),
             {
-                kind: (ops.start_ns[of_kind[ops.name]], ops.name[of_kind[ops.name]])
+                kind: (
+                    ops.start_ns[of_kind[ops.name]],
+                    ops.name[of_kind[ops.name]].astype(np.int64),
+                )
                 for kind, of_kind in kinds.items()
             },
         )
@@ -219,15 +222,10 @@ class _Device:
         low = np.searchsorted(gaps.end_ns, window.start_ns, side="right")
         high = np.searchsorted(gaps.start_ns, window.end_ns, side="left")
         gaps = gaps.take(slice(int(low), int(high)))
-        cut = replace(
-            gaps,
-            start_ns=np.maximum(gaps.start_ns, window.start_ns),
-            end_ns=np.minimum(gaps.end_ns, window.end_ns),
-        )
-        times = np.column_stack((cut.start_ns, cut.end_ns))
+        cut = replace(gaps, spans=gaps.spans.clip(window.start_ns, window.end_ns))
         none = np.full(len(cut), NO_NAME, dtype=np.int64)
         if self.host is None:
-            return _pieces(times, none, np.full(len(cut), self.states.index(IDLE)))
+            return _pieces(cut.spans, none, np.full(len(cut), self.states.index(IDLE)))
         where = situate(gaps, self.ops.launch_row, self.host)
         late_ns = np.clip(where.late_ns, cut.start_ns, cut.end_ns)
         where = replace(where, late_ns=late_ns, done_ns=np.clip(where.done_ns, late_ns, cut.end_ns))
