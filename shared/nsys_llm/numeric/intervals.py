@@ -229,12 +229,11 @@ def covered_ns(at_ns: IntArray, windows: IntArray) -> IntArray:
     """
     if len(windows) == 0:
         return np.zeros(at_ns.shape, dtype=np.int64)
-    lengths = windows[:, 1] - windows[:, 0]
-    before = np.cumsum(lengths)
-    before -= lengths
-    index = np.searchsorted(windows[:, 0], at_ns, side="right") - 1
-    inside = np.clip(at_ns - windows[np.maximum(index, 0), 0], 0, lengths[np.maximum(index, 0)])
-    return np.where(index < 0, 0, before[np.maximum(index, 0)] + inside)
+    until = windows[:, 1] - windows[:, 0]
+    np.cumsum(until, out=until)
+    index = np.maximum(np.searchsorted(windows[:, 0], at_ns, side="right") - 1, 0)
+    starts, ends = windows[index, 0], windows[index, 1]
+    return np.asarray(until[index] - (ends - np.clip(at_ns, starts, ends)))
 
 
 def clipped_lengths(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> IntArray:
