@@ -12,7 +12,7 @@ from nsys_llm.analyses.device.thread_calls import ThreadCalls
 def calls_of(*rows):
     """Return calls out of (start, end, thread)."""
     starts, ends, threads = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
-    return ThreadCalls.of(starts, ends, threads, np.arange(len(rows)))
+    return ThreadCalls.of(starts, ends, threads, np.ones(len(rows), dtype=bool))
 
 
 def test_calls_are_sorted_by_thread_and_start():
@@ -54,7 +54,7 @@ def test_calls_that_overlap_belong_to_the_one_begun_first():
 
 def test_a_row_that_is_left_out_has_no_place():
     starts, ends = np.array([0, 4]), np.array([3, 2])
-    calls = ThreadCalls.of(starts, ends, np.array([1, 1]), np.array([0]))
+    calls = ThreadCalls.of(starts, ends, np.array([1, 1]), np.array([True, False]))
     assert calls.place.tolist() == [0, -1]
 
 

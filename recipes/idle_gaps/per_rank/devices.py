@@ -30,8 +30,7 @@ def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline, known: bool) 
     windows, spans = ops.windows_ns, ops.gaps.spans
     start_ns, end_ns = bounds(windows)
     overhead = intersect_intervals(host.profiler, spans)
-    length = spans[:, 1] - spans[:, 0]
-    counts = ValueCounts.from_values(np.broadcast_to(np.int64(0), length.shape), length)
+    counts = _lengths(spans)
     return DeviceIdle(
         device_id=ops.device_id,
         window_source=ops.window_source,
@@ -40,7 +39,7 @@ def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline, known: bool) 
         window_ns=total_length_ns(windows),
         ops_n=ops.start_ns.size,
         transfers_n=_transfers_n(ops, names),
-        gap_ns=int(length.sum()),
+        gap_ns=total_length_ns(spans),
         overhead_ns=total_length_ns(overhead),
         early_ns=_early_ns(ops, spans, overhead),
         kernel_busy_ns=ops.computing_ns,
@@ -49,6 +48,12 @@ def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline, known: bool) 
         order=counts.order_statistics(1) if known else None,
         times=_times(windows, spans, overhead) if known and len(windows) else None,
     )
+
+
+def _lengths(spans: IntArray) -> ValueCounts:
+    """Count the gaps of each length."""
+    length = spans[:, 1] - spans[:, 0]
+    return ValueCounts.from_values(np.broadcast_to(np.int64(0), length.shape), length)
 
 
 def _early_ns(ops: DeviceOps, spans: IntArray, overhead: IntArray) -> int:

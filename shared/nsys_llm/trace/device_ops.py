@@ -123,8 +123,8 @@ class DeviceOps:
         if self.computing.all() and self.window_source == OPERATIONS:
             gaps_ns = int((self.gaps.end_ns - self.gaps.start_ns).sum())
             return int((self.windows_ns[:, 1] - self.windows_ns[:, 0]).sum()) - gaps_ns
-        computing = self.computing[self.name]
-        starts, ends = self.start_ns[computing], self.end_ns[computing]
+        starts = self.start_ns
+        ends = np.where(self.computing[self.name], self.end_ns, starts)
         if self.window_source != OPERATIONS:
             _, starts, ends = clip_to_windows(starts, ends, self.windows_ns)
         return union_length_ns(starts, ends)

@@ -69,7 +69,7 @@ class HostTimeline:
         if table is None:
             names = ("start_ns", "end_ns", "global_tid", "name_id")
             table = Table({name: np.empty(0, dtype=np.int64) for name in names})
-        kept = np.flatnonzero(sane_times(table["start_ns"], table["end_ns"]))
+        kept = sane_times(table["start_ns"], table["end_ns"])
         calls = ThreadCalls.of(table["start_ns"], table["end_ns"], table["global_tid"], kept)
         names_used, code = distinct_codes(table["name_id"])
         texts = [trace.strings.get(key, "") for key in names_used.tolist()]

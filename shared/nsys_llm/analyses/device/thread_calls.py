@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from nsys_llm.numeric.gaps import start_order
+from nsys_llm.numeric.gaps import Positions, start_order
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 
@@ -33,15 +34,15 @@ class ThreadCalls:
     start_ns: IntArray
     end_ns: IntArray
     outer: IntArray
-    row: IntArray
-    place: IntArray
-    thread: IntArray
+    row: Positions
+    place: Positions
+    thread: Positions
     bounds: IntArray
     threads: IntArray
 
     @classmethod
     def of(
-        cls, start_ns: IntArray, end_ns: IntArray, thread: IntArray, kept: IntArray
+        cls, start_ns: IntArray, end_ns: IntArray, thread: IntArray, kept: npt.NDArray[np.bool_]
     ) -> ThreadCalls:
         """Sort calls into threads.
 
@@ -49,16 +50,19 @@ class ThreadCalls:
             start_ns: Shape (rows,), in any order.
             end_ns: Shape (rows,), `end_ns >= start_ns` where kept.
             thread: Shape (rows,), any id.
-            kept: The rows that count, ascending.
+            kept: Shape (rows,), those that count.
         """
-        threads, code = distinct_codes(thread[kept])
-        order = _order(start_ns[kept], end_ns[kept], code, len(threads))
-        row = kept if order is None else kept[order]
-        code = code if order is None else code[order]
+        chosen: slice | IntArray = slice(None) if kept.all() else np.flatnonzero(kept)
+        threads, code = _codes(thread[chosen])
+        order = _order(start_ns[chosen], end_ns[chosen], code, len(threads))
+        row = np.arange(start_ns.size, dtype=np.int32)[chosen]
         place = row  # where no row is left out or out of order
-        if order is not None or row.size < start_ns.size:
-            place = np.full(start_ns.size, -1, dtype=np.int64)
-            place[row] = np.arange(row.size)
+        if order is not None:
+            row, code = row[order], code[order]
+        del order
+        if row is not place or row.size < start_ns.size:
+            place = np.full(start_ns.size, -1, dtype=np.int32)
+            place[row] = np.arange(row.size, dtype=np.int32)
         bounds = np.searchsorted(code, np.arange(len(threads) + 1))
         starts, ends = start_ns[row], end_ns[row]  # copies, which are cut in place
         outer = np.arange(row.size)
@@ -96,7 +100,15 @@ class ThreadCalls:
         return earliest
 
 
-def _order(start_ns: IntArray, end_ns: IntArray, code: IntArray, threads_n: int) -> IntArray | None:
+def _codes(thread: IntArray) -> tuple[IntArray, Positions]:
+    """Return the distinct threads, sorted, and the position of each call's among them."""
+    threads, code = distinct_codes(thread)
+    return threads, code.astype(np.int32)
+
+
+def _order(
+    start_ns: IntArray, end_ns: IntArray, code: Positions, threads_n: int
+) -> IntArray | None:
     """Return the order by thread, start and nesting; None if that is how the rows are."""
     # Of two calls that start together, the longer is the outer one. One of no length holds
     # nothing, and had returned when the other began.
