@@ -73,7 +73,12 @@ def _joined_where_none_is_open(starts: IntArray, reach: IntArray) -> IntArray:
     # Starts lie together, and so do ends: what follows reads one of the two at a time.
     joined = np.empty((2, np.count_nonzero(opens) + 1), dtype=np.int64)
     joined[0, 0], joined[1, -1] = starts[0], reach[-1]
-    joined[0, 1:], joined[1, :-1] = starts[1:][opens], reach[:-1][opens]
+    at = 0
+    for first in range(0, opens.size, _BLOCK):
+        rows = first + np.flatnonzero(opens[first : first + _BLOCK])
+        joined[0, at + 1 : at + 1 + rows.size] = starts[rows + 1]
+        joined[1, at : at + rows.size] = reach[rows]
+        at += rows.size
     return joined.T
 
 
