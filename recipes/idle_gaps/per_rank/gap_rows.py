@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -99,7 +99,7 @@ def top_gaps(
     gaps = ops.gaps.take(rows)
     where = situate(gaps, ops.launch_row, host)
     split = split_gaps(gaps, where, host)
-    named = split.time_ns.argmax(axis=0)
+    named, api_name = split.time_ns.argmax(axis=0), api_names(trace, host)
     marks, scheduling = (
         Marks.of(trace, _spans(gaps, where, host)),
         ThreadScheduling.of(trace.tables),
@@ -118,10 +118,18 @@ def top_gaps(
                 cause=cause,
                 time_ns=tuple(split.time_ns[:, at].tolist()),
                 certain_ns=int(split.certain_ns[:IDLE_CAUSES_N, at].sum()),
-                **_launch(trace, host, marks, scheduling, call, int(where.other[at]), gap, cause),
+                **_launch(
+                    api_name, host, marks, scheduling, call, int(where.other[at]), gap, cause
+                ),
             )
         )
     return gap_rows
+
+
+def api_names(trace: RankTrace, host: HostTimeline) -> Callable[[int], str]:
+    """Return what tells the function of a call by its place; it holds the column of names."""
+    ids = trace.tables["api_calls"]["name_id"] if host.calls.row.size else host.calls.row
+    return lambda call: strip_api_version(text_of(int(ids[host.calls.row[call]]), trace.strings))
 
 
 def gap_columns(rows: Sequence[tuple[Rank, GapRow]]) -> Columns:
@@ -169,7 +177,7 @@ def _spans(gaps: Gaps, where: Situations, host: HostTimeline) -> IntArray:
 
 
 def _launch(
-    trace: RankTrace,
+    api_name: Callable[[int], str],
     host: HostTimeline,
     marks: Marks,
     scheduling: ThreadScheduling,
@@ -188,11 +196,11 @@ def _launch(
     where = thread if api is None else int(calls.threads[calls.thread[api]])
     os_call, os_call_ns = marks.os_call(thread, *gap)
     return {
-        "launch_api": _api(trace, host, call),
+        "launch_api": api_name(call),
         "launch_start_ns": begin_ns,
         "launch_end_ns": end_ns,
         "global_tid": thread,
-        "api": None if api is None else _api(trace, host, api),
+        "api": None if api is None else api_name(api),
         "api_tid": None if api is None else thread_number(where),
         "api_ns": 0 if stretch is None or api is None else stretch[1] - stretch[0],
         "nvtx_range": marks.innermost(where, middle_ns),
@@ -201,11 +209,6 @@ def _launch(
         "os_call_ns": os_call_ns,
         "on_core_ns": scheduling.on_core_ns(thread, *gap),
     }
-
-
-def _api(trace: RankTrace, host: HostTimeline, call: int) -> str:
-    name_id = int(trace.tables["api_calls"]["name_id"][host.calls.row[call]])
-    return strip_api_version(text_of(name_id, trace.strings))
 
 
 def _stretch(

@@ -5,7 +5,7 @@ Few gaps and few bars around each, whatever the length of a capture and the numb
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,14 +15,13 @@ from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.device_ops import DeviceOps, OpNames
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
 from nsys_llm.view.text import format_ns
 
-from .gap_rows import GapRow, process_of, thread_number
+from .gap_rows import GapRow, api_names, process_of, thread_number
 
 #: So many gaps are drawn, over all ranks.
 _DRAWN: Final = 5
@@ -73,7 +72,7 @@ def map_timelines(
 ) -> tuple[GapTimeline, ...]:
     """Draw the longest of the gaps of a device that are listed one by one."""
     longest = sorted(gaps, key=lambda gap: (gap.start_ns - gap.end_ns, gap.start_ns))[:_DRAWN]
-    timelines = []
+    timelines, api_name = [], api_names(trace, host)
     for gap in longest:
         length = gap.end_ns - gap.start_ns
         # The gap takes the middle third.
@@ -81,7 +80,7 @@ def map_timelines(
         here = Bar("gap", CAUSE_NAMES[gap.cause], "nothing runs", gap.start_ns, gap.end_ns)
         bars = [*_op_bars(ops, names, gap, view), here]
         for thread in _threads(gap):
-            bars += _call_bars(trace, host, thread, view)
+            bars += _call_bars(api_name, host, thread, view)
             bars += _os_bars(trace, thread, view)
         timelines.append(GapTimeline(key, gap.device_id, gap.start_ns, gap.end_ns, tuple(bars)))
     return tuple(timelines)
@@ -153,7 +152,7 @@ def _op_kind(names: OpNames, code: int) -> str:
 
 
 def _call_bars(
-    trace: RankTrace, host: HostTimeline, thread: int, view: tuple[int, int]
+    api_name: Callable[[int], str], host: HostTimeline, thread: int, view: tuple[int, int]
 ) -> list[Bar]:
     """Return the longest CUDA calls of a thread, by what they are as a cause of idle time."""
     calls = host.calls
@@ -162,12 +161,11 @@ def _call_bars(
     # Of a thread, begins and ends of calls both ascend.
     first = low + int(np.searchsorted(calls.end_ns[low:high], view[0], side="right"))
     selected = slice(first, low + int(np.searchsorted(calls.start_ns[low:high], view[1])))
-    names = trace.tables["api_calls"]["name_id"][calls.row[selected]]
     return [
         Bar(
             lane=f"thread {thread_number(thread)}",
             kind=CAUSE_NAMES[int(host.cause[selected][row])],
-            name=strip_api_version(text_of(int(names[row]), trace.strings)),
+            name=api_name(first + row),
             start_ns=start_ns,
             end_ns=end_ns,
         )
