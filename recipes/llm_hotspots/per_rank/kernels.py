@@ -12,7 +12,7 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.exclusive import exclusive_ns
-from nsys_llm.numeric.grouping import distinct, distinct_codes, summed
+from nsys_llm.numeric.grouping import distinct, distinct_codes, is_constant, summed
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import is_communication
@@ -66,9 +66,13 @@ def map_kernels(trace: RankTrace, names: KernelNames) -> Census:
     clipped_ns = trace.clipped_ns(kernels)
     own_ns = _exclusive(kernels, names.source, trace.windows_ns)
     devices, device = distinct_codes(kernels["device_id"])
-    whole_ns = (kernels["end_ns"] - kernels["start_ns"])[inside]
-    by_device = device * len(names.shown) + names.name
-    counts = ValueCounts.from_values(by_device[inside], whole_ns)
+    by_device = names.name if len(devices) == 1 else device * len(names.shown) + names.name
+    del device
+    if trace.windows_ns is None:
+        counts = ValueCounts.from_values(by_device, clipped_ns)
+    else:
+        whole_ns = kernels["end_ns"] - kernels["start_ns"]
+        counts = ValueCounts.from_values(by_device[inside], whole_ns[inside])
     sums = _Sums(by_device, clipped_ns, own_ns, len(devices) * len(names.shown))
     kernel_rows = _kernel_rows(counts, sums, devices, len(names.shown))
     by_name = counts.regrouped(np.tile(np.arange(len(names.shown)), len(devices)))
@@ -94,6 +98,8 @@ def communication_kernels(names: KernelNames) -> npt.NDArray[np.bool_]:
 
 def _exclusive(kernels: Table, tie_break: IntArray, windows: IntArray | None) -> IntArray:
     """Return each kernel's share of its device's busy time inside the windows."""
+    if windows is None and is_constant(kernels["device_id"]):
+        return exclusive_ns(kernels["start_ns"], kernels["end_ns"], tie_break)
     shares = np.zeros(len(kernels), dtype=np.int64)
     for device in distinct(kernels["device_id"]):
         selected = kernels["device_id"] == device

@@ -125,7 +125,9 @@ def _packed(codes: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
     """Return one code for each combination of codes, as `np.unravel_index` takes it apart."""
     packed = codes[0]
     for code, size in zip(codes[1:], sizes[1:], strict=True):
-        packed = packed * size + code if size > 1 else packed
+        if size > 1:
+            packed = packed * size
+            packed += code
     return packed
 
 

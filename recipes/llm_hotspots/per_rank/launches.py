@@ -37,6 +37,8 @@ LONG_GAP_NS: Final = 10_000_000
 #: A launch call waits if it is longer than ten median ones, and longer than this.
 BLOCKED_NS: Final = 100_000
 _BLOCKED_TIMES: Final = 10
+#: So many operations are looked at together: what is made of them on the way stays in the cache.
+_BLOCK: Final = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,11 @@ def launched_devices(trace: RankTrace) -> IntArray:
     for name in OP_TABLES:
         if name in trace.unfiltered:
             op = trace.unfiltered[name]
-            known = op["launch_row"] >= 0
-            devices[op["launch_row"][known]] = op["device_id"][known]
+            row, device_id = op["launch_row"], op["device_id"]
+            for first in range(0, len(op), _BLOCK):
+                some = slice(first, first + _BLOCK)
+                known = row[some] >= 0
+                devices[row[some][known]] = device_id[some][known]
     return devices
 
 
