@@ -123,12 +123,16 @@ def _groups(
 
 def _packed(codes: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
     """Return one code for each combination of codes, as `np.unravel_index` takes it apart."""
-    packed = codes[0]
-    for code, size in zip(codes[1:], sizes[1:], strict=True):
-        if size > 1:
+    packed: IntArray | None = None
+    for code, size in zip(codes, sizes, strict=True):
+        if size == 1:
+            continue  # most ranks have one device
+        if packed is None:
+            packed = code
+        else:
             packed = packed * size
             packed += code
-    return packed
+    return codes[0] if packed is None else packed
 
 
 def _stage_counts(kernels: Table, calls: Table, group: IntArray) -> dict[str, ValueCounts]:
