@@ -70,6 +70,9 @@ def _row_of_id(ids: IntArray, starts_ns: IntArray | None, low: int, high: int) -
     table = np.full(high - low + 1, -1, dtype=dtype)
     row = np.arange(ids.size, dtype=dtype)
     place = ids - low if low else ids
+    if (ids[1:] > ids[:-1]).all():
+        table[place] = row  # calls in order of time, the common case
+        return table
     table[place[::-1]] = row[::-1]  # the last assignment, the first row, stays
     # Which row is the earliest matters only to an id that several have.
     if starts_ns is not None and (table[place] != row).any():
