@@ -94,8 +94,9 @@ def top_gaps(
     options: Mapping[str, Any],
 ) -> list[GapRow]:
     """Describe the longest gaps of a device."""
-    length = ops.gaps.end_ns - ops.gaps.start_ns
-    rows = np.sort(longest_gaps(length, options["top"], options["min_gap_ns"]))
+    rows = np.sort(
+        longest_gaps(ops.gaps.end_ns - ops.gaps.start_ns, options["top"], options["min_gap_ns"])
+    )
     gaps = ops.gaps.take(rows)
     where = situate(gaps, ops.launch_row, host)
     split = split_gaps(gaps, where, host)

@@ -17,7 +17,7 @@ from nsys_llm.numeric.intervals import IntArray, clip_to_windows
 #: Positions of operations, which are fewer than 2^31, as long as the trace is.
 Positions = npt.NDArray[np.int32]
 
-#: So many gaps are looked at together: what is made of them on the way stays in the cache.
+#: So many operations are looked at together: what is made of them on the way stays in the cache.
 _BLOCK: Final = 1 << 15
 
 
@@ -96,14 +96,7 @@ def find_gaps(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> Gaps:
     if not len(windows):
         return _gaps([], [], [], [])
     reach = np.maximum.accumulate(end_ns)
-    opens = np.flatnonzero(start_ns[1:] > reach[:-1])
-    before = _last_ended(end_ns, reach, opens)
-    # Starts lie together, and so do ends, as in `nsys_llm.numeric.intervals.union_intervals`.
-    spans = np.empty((2, opens.size), dtype=np.int64)
-    spans[0] = reach[opens]
-    opens += 1
-    spans[1] = start_ns[opens]
-    whole = Gaps(spans.T, before, opens.astype(np.int32), spans[0])
+    whole = _between(start_ns, end_ns, reach)
     whole = _with_edges(whole, start_ns, end_ns, reach, windows)
     if len(windows) == 1 and len(whole) and _holds(windows[0], whole):
         return whole
@@ -112,16 +105,30 @@ def find_gaps(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> Gaps:
     return Gaps(spans, whole.before[owner], whole.after[owner], whole.since_ns[owner])
 
 
-def _last_ended(end_ns: IntArray, reach: IntArray, at: IntArray) -> Positions:
+def _between(start_ns: IntArray, end_ns: IntArray, reach: IntArray) -> Gaps:
+    """Return the gaps between operations; `reach` is the latest end up to each."""
+    opens = start_ns[1:] > reach[:-1]
+    gaps_n = int(np.count_nonzero(opens))
+    # Starts lie together, and so do ends, as in `nsys_llm.numeric.intervals.union_intervals`.
+    spans = np.empty((2, gaps_n), dtype=np.int64)
+    before, after = np.empty((2, gaps_n), dtype=np.int32)
+    at = 0
+    for first in range(0, opens.size, _BLOCK):
+        rows = first + np.flatnonzero(opens[first : first + _BLOCK])
+        some = slice(at, at + rows.size)
+        spans[0, some], spans[1, some] = reach[rows], start_ns[rows + 1]
+        before[some], after[some] = _last_ended(end_ns, reach, rows), rows + 1
+        at += rows.size
+    return Gaps(spans.T, before, after, spans[0])
+
+
+def _last_ended(end_ns: IntArray, reach: IntArray, at: IntArray) -> IntArray:
     """Return which operation ended last of those up to some; of equal ones, the first begun."""
-    last = at.astype(np.int32)
-    for first in range(0, at.size, _BLOCK):
-        some = at[first : first + _BLOCK]
-        ends = end_ns[some]
-        # Where operations do not overlap, each ended last of those before it.
-        earlier = np.where(some > 0, reach[np.maximum(some - 1, 0)], ends - 1)
-        other = np.flatnonzero(earlier >= ends)
-        last[first + other] = np.searchsorted(reach, reach[some[other]], side="left")
+    last, ends = at.copy(), end_ns[at]
+    # Where operations do not overlap, each ended last of those before it.
+    earlier = np.where(at > 0, reach[np.maximum(at - 1, 0)], ends - 1)
+    other = np.flatnonzero(earlier >= ends)
+    last[other] = np.searchsorted(reach, reach[at[other]], side="left")
     return last
 
 
