@@ -24,7 +24,7 @@ def caught(monkeypatch, folder, seed, **rows):
     """Return graph, marks and skeleton of each rank of a random job."""
     captured, graphs = [], []
     monkeypatch.setattr(
-        per_rank, "rank_graph", lambda edges: graphs.append(rank_graph(edges)) or graphs[-1]
+        per_rank, "rank_graph", lambda *parts: graphs.append(rank_graph(*parts)) or graphs[-1]
     )
 
     def spied(graph, marks):

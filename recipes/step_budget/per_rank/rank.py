@@ -40,10 +40,11 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
         rank: Its key.
         options: base and mangled choose names; see `rank_steps` for others.
     """
-    names, host = op_names(trace, options), HostTimeline.of(trace)
-    opaque_n = find_missing_work(trace).opaque_launches_n
+    host, opaque_n = HostTimeline.of(trace), find_missing_work(trace).opaque_launches_n
+    names = op_names(trace, options)
     idle_ns = {} if opaque_n else _idle_ns(trace, names, host)
-    ops = PathOps.of(trace, names, host)
+    ops, kernels = PathOps.of(trace, names, host), names.texts
+    del names  # which has a code of each operation, too
     steps = rank_steps(trace, ops, options)
     working = np.unique(ops.device_ids[ops.stream[ops.kept]]).tolist()
     windows = [
@@ -53,9 +54,11 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
     ]
     edge_ns = windows[0].edge_ns if windows else np.zeros(steps.n + 1, dtype=np.int64)
     first = np.column_stack((edge_ns[:-1], edge_ns[1:]))
-    edges = path_edges(trace, ops, host, pid_of(rank.global_pid))
+    edges, clues = path_edges(trace, ops, host, pid_of(rank.global_pid))
     marks = step_marks(trace, ops, steps, first, options)
-    forest, devices = _paths(trace, edges, names, windows, steps, marks, idle_ns)
+    replay = rank_replay(trace, edges, clues, kernels, member_ops(ops), windows, steps, options)
+    del clues  # arrays as long as the rank; paths need none of them
+    forest, devices = _paths(trace, edges, kernels, windows, steps, marks, idle_ns)
     budget = RankBudget(
         step=steps.kind,
         mark=marks,
@@ -67,7 +70,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
         has_wait_rows=edges.has_wait_rows,
         has_event_rows=edges.has_event_rows,
         clock_error_ns=host.clock_error_ns,
-        replay=rank_replay(trace, edges, names.texts, member_ops(ops), windows, steps, options),
+        replay=replay,
         copies=repeated_copies(trace, steps, marks),
     )
     return BudgetPartial({rank: budget})
@@ -85,7 +88,7 @@ def _idle_ns(trace: RankTrace, names: OpNames, host: HostTimeline) -> dict[int, 
 def _paths(
     trace: RankTrace,
     edges: Edges,
-    names: OpNames,
+    kernels: Sequence[str],
     windows: Sequence[Windows],
     steps: RankSteps,
     marks: Sequence[str],
@@ -100,7 +103,7 @@ def _paths(
         Charging(outline, _walks(window.edge_ns.tolist(), tail.tolist()))
         for window, tail in zip(windows, ends, strict=True)
     ]
-    blocks = Blocks(trace, edges, names.texts, outline.segments)
+    blocks = Blocks(trace, edges, kernels, outline.segments)
     whole = kept_whole(outline, blocks, _cuts(outline, windows), _shown(windows, marks))
     forest = path_forest(outline, blocks, whole, charging)
     return forest, tuple(

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.analyses.path.classes import COMPUTE, COPY
-from nsys_llm.analyses.path.edges import Edges
+from nsys_llm.analyses.path.edges import Clues, Edges
 from nsys_llm.analyses.path.ops import PathOps
 from nsys_llm.analyses.replay.changes import GRAPH_NODE_NS, Names, changed
 from nsys_llm.analyses.replay.condensed import Condenser
@@ -48,6 +48,7 @@ MOST_NODES: Final = 300_000
 def rank_replay(
     trace: RankTrace,
     edges: Edges,
+    clues: Clues,
     kernels: Sequence[str],
     members: IntArray,
     windows: Sequence[Windows],
@@ -59,6 +60,7 @@ def rank_replay(
     Args:
         trace: The rank.
         edges: What its operations and calls waited for.
+        clues: What that was taken from.
         kernels: Names of its operations.
         members: Its communication operations, as `PathForest` has them.
         windows: Of its devices.
@@ -68,7 +70,7 @@ def rank_replay(
     # Each has two nodes at least, each call that waited has a node.
     if 2 * members.size + edges.waits.place.size > MOST_NODES:
         return RankReplay.without("too_large")
-    graph = rank_graph(edges)
+    graph = rank_graph(edges, clues)
     marks = _marks(edges, members, windows, steps)
     rank_skeleton = skeleton(graph, marks)
     if rank_skeleton.base_ns.size > MOST_NODES:

@@ -98,7 +98,6 @@ class Edges:
             too long before.
         has_wait_rows: Whether the capture recorded what streams waited for.
         has_event_rows: Whether it recorded events.
-        clues: What the edges were taken from.
     """
 
     ops: PathOps
@@ -109,11 +108,12 @@ class Edges:
     unexplained: Bools
     has_wait_rows: bool
     has_event_rows: bool
-    clues: Clues
 
 
-def path_edges(trace: RankTrace, ops: PathOps, host: HostTimeline, pid: int | None) -> Edges:
-    """Return what every operation and call of a rank waited for.
+def path_edges(
+    trace: RankTrace, ops: PathOps, host: HostTimeline, pid: int | None
+) -> tuple[Edges, Clues]:
+    """Return what every operation and call of a rank waited for, and from what that was taken.
 
     Args:
         trace: The rank.
@@ -143,7 +143,7 @@ def path_edges(trace: RankTrace, ops: PathOps, host: HostTimeline, pid: int | No
         unclear |= order.group >= 0  # dependencies between nodes are not recorded
     _doubt(ops, latest, np.flatnonzero(unclear))
     unexplained = (ops.place < 0) & (ops.start_ns - lags.limit_ns[lags.kind] > latest.at_ns)
-    return Edges(
+    edges = Edges(
         ops,
         host,
         waits,
@@ -151,8 +151,8 @@ def path_edges(trace: RankTrace, ops: PathOps, host: HostTimeline, pid: int | No
         unexplained,
         has_waits,
         has_events,
-        Clues(issue_ns, order, null_stream, blocking, kinds, rows, records, targets),
     )
+    return edges, Clues(issue_ns, order, null_stream, blocking, kinds, rows, records, targets)
 
 
 def _last_ops(ops: PathOps, host: HostTimeline) -> npt.NDArray[np.int32]:

@@ -17,7 +17,6 @@ from nsys_llm.numeric.grouping import distinct_codes, joined, order_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import is_communication
-from nsys_llm.trace.capture_edges import launched_before
 from nsys_llm.trace.device_ops import OpNames
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import RankTrace
@@ -48,7 +47,6 @@ class PathOps:
         place: Place of the outermost call that launched it in `HostTimeline.calls`; -1 for none.
         kind: What time in it is charged to, a code of `CLASS_NAMES`.
         name: Position in `OpNames.texts`.
-        early: Whether it was launched before the capture began.
         node: Whether it is a node of a CUDA graph.
         kept: Whether the filters leave it.
         row: Place of each, table by table as in `OP_TABLES`; None where that is the order.
@@ -63,7 +61,6 @@ class PathOps:
     place: Positions
     kind: npt.NDArray[np.int8]
     name: npt.NDArray[np.int32]
-    early: Bools
     node: Bools
     kept: Bools
     row: Positions | None
@@ -87,10 +84,6 @@ class PathOps:
         kind = joined([_kinds(name, op, trace) for name, op in tables.items()]).astype(np.int8)
         node = joined([is_graph_node(op) for op in tables.values()]).astype(bool)
         code = joined([names.codes[name] for name in tables]).astype(np.int32)
-        early = np.zeros(start.shape, dtype=bool)
-        if row.size and int(row.min()) < 0:
-            calls = trace.tables.get("api_calls")
-            early = launched_before(start, column("correlation_id"), row, calls)
         kept = np.ones(start.shape, dtype=bool)
         if not trace.complete:
             kept = joined([trace.kept[name] for name in tables]).astype(bool)
@@ -102,7 +95,6 @@ class PathOps:
             place=place[rows],
             kind=kind[rows],
             name=code[rows],
-            early=early[rows],
             node=node[rows],
             kept=kept[rows],
             row=None if order is None else order.astype(np.int32),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsys_llm.analyses.path.classes import HAND_OVER, LAST_CERTAIN
-from nsys_llm.analyses.path.edges import Edges
+from nsys_llm.analyses.path.edges import Clues, Edges
 from nsys_llm.analyses.path.host_waits import ended_by
 from nsys_llm.analyses.path.ops import Bools, PathOps
 from nsys_llm.analyses.path.sync_rows import (
@@ -51,9 +51,9 @@ class Links:
         return cls(source[new], target[new], is_certain[order][new])
 
 
-def operation_links(edges: Edges) -> Links:
+def operation_links(edges: Edges, clues: Clues) -> Links:
     """Return what operations waited for on other streams: rows of events, graphs, inferences."""
-    ops, clues = edges.ops, edges.clues
+    ops = edges.ops
     orders = clues.rows.take(clues.rows.kind == ORDER)
     after = first_after(ops, clues.issue_ns, stream_codes(ops, orders), orders.issue_ns)
     op = (
@@ -68,14 +68,13 @@ def operation_links(edges: Edges) -> Links:
     before = edges.before[: len(ops)].astype(np.int64)
     held = np.flatnonzero((before >= 0) & (before < len(ops)) & (before != rows - 1))
     parts.append((before[held], held, edges.edge[held] <= LAST_CERTAIN))
-    parts += [*_legacy(edges), *_around_graphs(edges)]
+    parts += [*_legacy(ops, clues), *_around_graphs(ops, clues.order.group)]
     source, target, certain = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return _expanded(edges, source, target, certain)
+    return _expanded(ops, clues.order.group, source, target, certain)
 
 
-def _legacy(edges: Edges) -> list[tuple[IntArray, IntArray, Bools]]:
+def _legacy(ops: PathOps, clues: Clues) -> list[tuple[IntArray, IntArray, Bools]]:
     """Return what the null stream and blocking streams of a device wait for in each other."""
-    ops, clues = edges.ops, edges.clues
     parts = []
     for device in np.unique(ops.device_ids[clues.null_stream]).tolist():
         on_device = ops.device_ids == device
@@ -99,9 +98,8 @@ def _waits_of(
     return last[new], rows[new], np.ones(int(new.sum()), dtype=bool)
 
 
-def _around_graphs(edges: Edges) -> list[tuple[IntArray, IntArray, Bools]]:
+def _around_graphs(ops: PathOps, group: IntArray | None) -> list[tuple[IntArray, IntArray, Bools]]:
     """Return what graphs over several streams wait for: all that these ran before."""
-    ops, group = edges.ops, edges.clues.order.group
     if group is None:
         return []
     rows = np.arange(len(ops))
@@ -120,9 +118,10 @@ def _around_graphs(edges: Edges) -> list[tuple[IntArray, IntArray, Bools]]:
     return parts
 
 
-def _expanded(edges: Edges, source: IntArray, target: IntArray, certain: Bools) -> Links:
+def _expanded(
+    ops: PathOps, group: IntArray | None, source: IntArray, target: IntArray, certain: Bools
+) -> Links:
     """Let what waits for a node of a graph over several streams wait for the last of each."""
-    ops, group = edges.ops, edges.clues.order.group
     if group is not None:
         last = np.ones(len(ops), dtype=bool)
         last[:-1] = (group[1:] != group[:-1]) | (ops.stream[1:] != ops.stream[:-1])
@@ -147,12 +146,12 @@ def _by_key(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray]:
     return order[low[of_right] + nth], of_right
 
 
-def wait_links(edges: Edges) -> Links:
+def wait_links(edges: Edges, clues: Clues) -> Links:
     """Return what calls waited for, or would have if it had not ended earlier.
 
     Targets are calls. A device's wait has one link for each stream.
     """
-    ops, clues = edges.ops, edges.clues
+    ops = edges.ops
     place = np.concatenate((edges.waits.place, clues.targets.place))
     op = np.concatenate((edges.waits.op, clues.targets.op))
     certain = np.concatenate((edges.waits.is_certain, clues.targets.is_certain))

@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.edges import Edges
+from nsys_llm.analyses.path.edges import Clues, Edges
 from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.analyses.path.sync_rows import Kinds
 from nsys_llm.analyses.replay.lags import LagParts, medians
 from nsys_llm.analyses.replay.links import (
     Links,
@@ -114,10 +115,11 @@ class RankGraph:
         return replace(self, observed=lags, most=most)
 
 
-def rank_graph(edges: Edges) -> RankGraph:
+def rank_graph(edges: Edges, clues: Clues) -> RankGraph:
     """Return a rank with all prerequisites and their lags."""
     ops, calls = edges.ops, edges.host.calls
-    links, hands, by_call = operation_links(edges), hand_overs(edges), wait_links(edges)
+    links, by_call = operation_links(edges, clues), wait_links(edges, clues)
+    hands = hand_overs(edges)
     waiting = np.unique(by_call.target)
     waits = Links(by_call.source, np.searchsorted(waiting, by_call.target), by_call.is_certain)
     follows = np.ones(len(ops), dtype=bool)
@@ -127,7 +129,7 @@ def rank_graph(edges: Edges) -> RankGraph:
         in_call = (ops.place >= 0) & (ops.start_ns < calls.end_ns[np.maximum(ops.place, 0)])
     lags = LagParts.of(edges, links, follows, in_call)
     used = lags.used(lags.usual)
-    wake, wake_usual, unblocked = _wait_lags(edges, waits, waiting)
+    wake, wake_usual, unblocked = _wait_lags(edges, clues.kinds, waits, waiting)
     hand = calls.start_ns[hands.target] - calls.end_ns[hands.source]
     op_ns, call_ns = ops.end_ns - ops.start_ns, calls.end_ns - calls.start_ns
     gap, still = _gaps(edges, hands), np.ones(waits.source.size, dtype=bool)
@@ -140,11 +142,11 @@ def rank_graph(edges: Edges) -> RankGraph:
 
 
 def _wait_lags(
-    edges: Edges, waits: Links, waiting: IntArray
+    edges: Edges, kinds: Kinds, waits: Links, waiting: IntArray
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Return how long after what they waited for calls returned, usually, and their own time."""
     ops, calls = edges.ops, edges.host.calls
-    kind = edges.clues.kinds[waiting] - int(edges.clues.kinds.min(initial=0))
+    kind = kinds[waiting] - int(kinds.min(initial=0))
     length_ns = calls.end_ns[waiting] - calls.start_ns[waiting]
     lag = calls.end_ns[waiting[waits.target]] - ops.end_ns[waits.source]
     ended_ns = np.full(waiting.size, np.iinfo(np.int64).min)
