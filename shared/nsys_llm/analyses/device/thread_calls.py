@@ -33,7 +33,7 @@ class ThreadCalls:
 
     start_ns: IntArray
     end_ns: IntArray
-    outer: IntArray
+    outer: Positions
     row: Positions
     place: Positions
     thread: Positions
@@ -65,7 +65,7 @@ class ThreadCalls:
             place[row] = np.arange(row.size, dtype=np.int32)
         bounds = np.searchsorted(code, np.arange(len(threads) + 1))
         starts, ends = start_ns[row], end_ns[row]  # copies, which are cut in place
-        outer = np.arange(row.size)
+        outer = np.arange(row.size, dtype=np.int32)
         for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             _flatten(starts[low:high], ends[low:high], outer[low:high], low)
         return cls(starts, ends, outer, row, place, code, bounds, threads)
@@ -124,7 +124,7 @@ def _order(
     return by_thread if order is None else order[by_thread]
 
 
-def _flatten(starts: IntArray, ends: IntArray, outer: IntArray, first: int) -> None:
+def _flatten(starts: IntArray, ends: IntArray, outer: Positions, first: int) -> None:
     """Cut calls of one thread, in place, so that each instant belongs to the one begun first."""
     reach = np.maximum.accumulate(ends)
     inside = starts[1:] < reach[:-1]

@@ -29,14 +29,14 @@ class StreamOrder:
     """
 
     before: Positions
-    tail: IntArray | None
-    group: IntArray | None
+    tail: Positions | None
+    group: Positions | None
 
     def tails(self, op: IntArray) -> IntArray:
         """Return the tail of some operations; -1 stays -1."""
         if self.tail is None:
             return op
-        return np.where(op >= 0, self.tail[np.maximum(op, 0)], -1)
+        return np.where(op >= 0, self.tail[np.maximum(op, 0)], op)
 
 
 def stream_order(
@@ -65,7 +65,7 @@ def stream_order(
     return StreamOrder(before, tail, group)
 
 
-def _groups(ops: PathOps) -> IntArray | None:
+def _groups(ops: PathOps) -> Positions | None:
     """Return the launch of each node whose graph runs on several streams; None for none."""
     if not ops.node.any() or ops.stream_ids.size < 2:
         return None
@@ -79,14 +79,14 @@ def _groups(ops: PathOps) -> IntArray | None:
     several[code[ops.stream[nodes] != first[code]]] = True
     if not several.any():
         return None
-    group = np.full(len(ops), -1, dtype=np.int64)
+    group = np.full(len(ops), -1, dtype=np.int32)
     group[nodes] = np.where(several[code], code, -1)
     return group
 
 
-def _tails(ops: PathOps, group: IntArray) -> IntArray:
+def _tails(ops: PathOps, group: Positions) -> Positions:
     """Return what ends last of the group of each operation; itself where it is in none."""
-    tail = np.arange(len(ops))
+    tail = np.arange(len(ops), dtype=np.int32)
     nodes = np.flatnonzero(group >= 0)
     nodes = nodes[np.lexsort((-nodes, ops.end_ns[nodes], group[nodes]))]
     last = np.append(group[nodes][1:] != group[nodes][:-1], True)
@@ -96,7 +96,7 @@ def _tails(ops: PathOps, group: IntArray) -> IntArray:
     return tail
 
 
-def _around_graphs(ops: PathOps, before: Positions, group: IntArray, tail: IntArray) -> Positions:
+def _around_graphs(ops: PathOps, before: Positions, group: Positions, tail: Positions) -> Positions:
     """Return `before` where the first node on each stream waits for all streams of its graph."""
     inside = (before >= 0) & (group >= 0) & (group[np.maximum(before, 0)] == group)
     previous = np.where(inside | (before < 0), before, tail[np.maximum(before, 0)])

@@ -132,7 +132,7 @@ def sync_rows(
     at_ns = host.calls.start_ns[place]
     record, is_joined = _records_of(rows, at_ns, records)
     return SyncRows(
-        place=host.calls.outer[place],
+        place=host.calls.outer[place].astype(np.int64),
         kind=kinds[place],
         device_id=_devices(trace, rows),
         stream_id=rows["stream_id"],

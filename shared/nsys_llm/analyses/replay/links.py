@@ -14,7 +14,7 @@ import numpy as np
 from nsys_llm.analyses.path.classes import HAND_OVER, LAST_CERTAIN
 from nsys_llm.analyses.path.edges import Clues, Edges
 from nsys_llm.analyses.path.host_waits import ended_by
-from nsys_llm.analyses.path.ops import Bools, PathOps
+from nsys_llm.analyses.path.ops import Bools, PathOps, Positions
 from nsys_llm.analyses.path.sync_rows import (
     DEVICE_WAIT,
     ORDER,
@@ -98,7 +98,7 @@ def _waits_of(
     return last[new], rows[new], np.ones(int(new.sum()), dtype=bool)
 
 
-def _around_graphs(ops: PathOps, group: IntArray | None) -> list[tuple[IntArray, IntArray, Bools]]:
+def _around_graphs(ops: PathOps, group: Positions | None) -> list[tuple[IntArray, IntArray, Bools]]:
     """Return what graphs over several streams wait for: all that these ran before."""
     if group is None:
         return []
@@ -119,7 +119,7 @@ def _around_graphs(ops: PathOps, group: IntArray | None) -> list[tuple[IntArray,
 
 
 def _expanded(
-    ops: PathOps, group: IntArray | None, source: IntArray, target: IntArray, certain: Bools
+    ops: PathOps, group: Positions | None, source: IntArray, target: IntArray, certain: Bools
 ) -> Links:
     """Let what waits for a node of a graph over several streams wait for the last of each."""
     if group is not None:
@@ -136,7 +136,7 @@ def _expanded(
     return Links.of(source[~natural], target[~natural], certain[~natural])
 
 
-def _by_key(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray]:
+def _by_key(left: Positions, right: Positions) -> tuple[IntArray, IntArray]:
     """Return all pairs of places at which two arrays have the same value."""
     order = np.argsort(left, kind="stable")
     low = np.searchsorted(left[order], right, side="left")
@@ -214,9 +214,9 @@ def _driver_spans(edges: Edges, causes: Sequence[int]) -> tuple[IntArray, IntArr
         if work.cause in causes:
             low, high = int(calls.bounds[work.thread]), int(calls.bounds[work.thread + 1])
             at = np.searchsorted(calls.start_ns[low:high], work.spans[:, 0], side="right") - 1 + low
-            at = calls.outer[np.maximum(at, low)]
-            inside = calls.end_ns[at] >= work.spans[:, 1]
-            parts.append(np.vstack((at, work.spans.T))[:, inside])
+            call = calls.outer[np.maximum(at, low)]
+            inside = calls.end_ns[call] >= work.spans[:, 1]
+            parts.append(np.vstack((call, work.spans.T))[:, inside])
     place, begin_ns, end_ns = np.concatenate(parts, axis=1)
     return place, begin_ns, end_ns
 
