@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.device.thread_calls import ThreadCalls
 from nsys_llm.analyses.path.classes import (
     BY_CALL,
     BY_EVENT,
@@ -147,7 +148,7 @@ def path_edges(
         ops,
         host,
         waits,
-        *_joined(ops, host, waits, latest, _handed_over(ops, host, kinds, last_op, order)),
+        *_joined(ops, host, waits, latest, _handed_over(ops, host, kinds, order)),
         unexplained,
         has_waits,
         has_events,
@@ -301,7 +302,7 @@ def _doubt(ops: PathOps, latest: Latest, rows: IntArray) -> None:
     """
     if ops.stream_ids.size < 2 or not rows.size:
         return
-    ended = np.sort(ops.end_ns)
+    ended = np.sort(ops.end_ns, kind="stable")  # which is fast where streams are sorted
     start_ns, at_ns = ops.start_ns[rows], latest.at_ns[rows]
     some = np.searchsorted(ended, start_ns, "right") > np.searchsorted(ended, at_ns, "right")
     doubtful = np.zeros(len(ops), dtype=bool)
@@ -338,7 +339,6 @@ def _handed_over(
     ops: PathOps,
     host: HostTimeline,
     kinds: Kinds,
-    last_op: npt.NDArray[np.int32],
     order: StreamOrder,
 ) -> tuple[IntArray, IntArray]:
     """Return the calls before which their thread waited for another, and that one's last call.
@@ -350,32 +350,39 @@ def _handed_over(
     if len(calls.threads) < 2:
         none = np.empty(0, dtype=np.int64)
         return none, none
-    m = calls.row.size
-    launch = np.minimum.accumulate(np.where(last_op >= 0, np.arange(m), m)[::-1])[::-1]
-    inside = launch < calls.bounds[calls.thread + 1]
-    begun_ns = np.concatenate(([NEVER], calls.end_ns[:-1]))
-    begun_ns[calls.bounds[:-1][np.diff(calls.bounds) > 0]] = NEVER
-    place = np.flatnonzero(inside & (calls.start_ns > begun_ns))
-    first_op = _first_ops(ops, m)
-    prior = order.before[first_op[launch[place]]]
-    other = np.where(prior >= 0, ops.place[np.maximum(prior, 0)], -1)
-    at = np.maximum(other, 0)
-    handed = (other >= 0) & (calls.thread[at] != calls.thread[place])
-    handed &= (calls.start_ns[at] >= begun_ns[place]) & (calls.start_ns[at] < calls.start_ns[place])
-    place, thread = place[handed], calls.thread[at[handed]]
-    return _last_calls(host, kinds != POLL, place, thread)
+    launches, other = _crossings(ops, calls, order)
+    # Each stands for the calls of its thread since the launch before.
+    chosen = np.flatnonzero(other >= 0)
+    begins = calls.bounds[calls.thread[launches[chosen]]]
+    since = np.maximum(np.where(chosen > 0, launches[chosen - 1] + 1, 0), begins)
+    sizes = launches[chosen] - since + 1
+    owner = np.repeat(np.arange(chosen.size), sizes)
+    place = np.arange(owner.size) - (np.cumsum(sizes) - sizes - since)[owner]
+    at = other[chosen[owner]]
+    free_ns = np.where(place > begins[owner], calls.end_ns[place - 1], NEVER)
+    handed = (calls.start_ns[place] > free_ns) & (calls.start_ns[at] >= free_ns)
+    handed &= calls.start_ns[at] < calls.start_ns[place]
+    return _last_calls(host, kinds != POLL, place[handed], calls.thread[at[handed]])
 
 
-def _first_ops(ops: PathOps, calls_n: int) -> IntArray:
-    """Return the first operation on the first stream that each call launched; -1 for none."""
-    first = np.full(calls_n, -1, dtype=np.int64)
+def _crossings(ops: PathOps, calls: ThreadCalls, order: StreamOrder) -> tuple[IntArray, Positions]:
+    """Return the calls that launch, and the call of another thread that launched what came before.
+
+    That is before the first operation of the first stream; -1 for none.
+    """
+    first = np.full(calls.row.size, -1, dtype=np.int32)
     launched = np.flatnonzero(ops.place >= 0)[::-1]
     first[ops.place[launched]] = launched
-    return first
+    del launched
+    launches = np.flatnonzero(first >= 0)
+    prior = order.before[first[launches]]
+    other = np.where(prior >= 0, ops.place[np.maximum(prior, 0)], -1)
+    same = calls.thread[np.maximum(other, 0)] == calls.thread[launches]
+    return launches, np.where(same, -1, other)
 
 
 def _last_calls(
-    host: HostTimeline, counted: Bools, place: IntArray, thread: IntArray
+    host: HostTimeline, counted: Bools, place: IntArray, thread: Positions
 ) -> tuple[IntArray, IntArray]:
     """Return the calls that have one, and the last call of a thread that returned before each.
 
