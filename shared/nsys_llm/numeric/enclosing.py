@@ -6,9 +6,14 @@ number, for all instants together.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from nsys_llm.numeric.intervals import IntArray
+
+#: So many instants are looked at together: what is made of them on the way stays in the cache.
+_BLOCK: Final = 1 << 15
 
 
 def innermost(at_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> IntArray:
@@ -21,7 +26,9 @@ def innermost(at_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> IntArray
         start_ns: Shape (n,), ascending; of equal starts the outer comes first.
         end_ns: Shape (n,), `end_ns > start_ns`, since an empty interval is never open.
     """
-    return last_open(np.searchsorted(start_ns, at_ns, side="right") - 1, at_ns, end_ns)
+    position = np.searchsorted(start_ns, at_ns, side="right")
+    position -= 1
+    return last_open(position, at_ns, end_ns)
 
 
 def last_open(position: IntArray, at_ns: IntArray, end_ns: IntArray) -> IntArray:
@@ -39,7 +46,10 @@ def last_open(position: IntArray, at_ns: IntArray, end_ns: IntArray) -> IntArray
     waiting = np.flatnonzero((place < 0) & (position > 0))
     if not waiting.size:
         return place
-    place[waiting] = last_above(position[waiting], at_ns[waiting], maxima(end_ns))
+    levels = maxima(end_ns)
+    for first in range(0, waiting.size, _BLOCK):
+        some = waiting[first : first + _BLOCK]
+        place[some] = last_above(position[some], at_ns[some], levels)
     return place
 
 
