@@ -40,6 +40,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
         rank: Its key.
         options: base and mangled choose names; see `rank_steps` for others.
     """
+    lanes = map_collectives(trace, rank).ranks.get(rank, ())  # before there is anything else
     host, opaque_n = HostTimeline.of(trace), find_missing_work(trace).opaque_launches_n
     names = op_names(trace, options)
     idle_ns = {} if opaque_n else _idle_ns(trace, names, host)
@@ -65,7 +66,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
         begins_in_step=begins_in_step(ops, steps),
         devices=devices,
         forest=forest,
-        lanes=map_collectives(trace, rank).ranks.get(rank, ()),
+        lanes=lanes,
         opaque_launches_n=opaque_n,
         has_wait_rows=edges.has_wait_rows,
         has_event_rows=edges.has_event_rows,
@@ -81,7 +82,9 @@ def _idle_ns(trace: RankTrace, names: OpNames, host: HostTimeline) -> dict[int, 
     by_device = {}
     for device in trace.device_ids:
         ops = DeviceOps.of(trace, device, names, gaps_alone=True)
-        by_device[device] = idle_by_cause(ops.gaps, ops.launch_row, host)
+        gaps, launch_row = ops.gaps, ops.launch_row
+        del ops
+        by_device[device] = idle_by_cause(gaps, launch_row, host)
     return by_device
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.nvtx.launch_ranges import innermost_rows
@@ -50,7 +51,7 @@ class _Line:
     """
 
     at_ns: IntArray
-    kept: Keys
+    kept: npt.NDArray[np.int16]
     bits: Keys
 
 
@@ -126,17 +127,16 @@ class HostParts:
             host = self._host
             spans = [host.profiler, *(work.spans for work in host.driver if work.thread == thread)]
             work = _distinct(np.concatenate(spans).reshape(-1))
-            in_calls = self._with_work(
-                thread, work, np.full(work.size + 1, -1), np.zeros(work.size + 1, dtype=np.int64)
-            )
+            in_calls = self._with_work(thread, work, np.zeros(work.size + 1, dtype=np.int64), -1)
             at_ns, detail = self._ranges(thread, work)
             free = make_key(HOST_NO_CUDA, 0, detail)
-            outside = self._with_work(thread, at_ns, np.full(at_ns.size + 1, EDGE_MASK), free)
+            outside = self._with_work(thread, at_ns, free, EDGE_MASK)
             self._lines[thread] = in_calls, outside
         return self._lines[thread]
 
-    def _with_work(self, thread: int, at_ns: IntArray, kept: Keys, bits: Keys) -> _Line:
-        """Return a line with what the driver and the profiler did put in, in place."""
+    def _with_work(self, thread: int, at_ns: IntArray, bits: Keys, mask: int) -> _Line:
+        """Return a line with what the driver and the profiler did put in, in place; else a mask."""
+        kept = np.full(bits.shape, mask, dtype=np.int16)
         for work in self._host.driver:
             if work.thread == thread:
                 inside = 1 + np.flatnonzero(starts_inside(at_ns, work.spans))

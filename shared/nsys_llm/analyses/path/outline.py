@@ -109,5 +109,5 @@ def _idle_ns(trace: RankTrace, top_ns: IntArray, bottom_ns: IntArray) -> IntArra
     """Return for each segment how much of its time no device ran anything."""
     bottom_ns = np.where(bottom_ns == OPEN_NS, top_ns, bottom_ns)
     busy = trace.gpu_busy
-    busy_ns = covered_ns(top_ns, busy) - covered_ns(bottom_ns, busy)
-    return top_ns - bottom_ns - busy_ns
+    top_busy_ns, bottom_busy_ns = covered_ns(np.stack((top_ns, bottom_ns)), busy)
+    return top_ns - bottom_ns - (top_busy_ns - bottom_busy_ns)
