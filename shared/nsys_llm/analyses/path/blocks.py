@@ -26,6 +26,7 @@ from nsys_llm.analyses.path.classes import (
 )
 from nsys_llm.analyses.path.edges import Edges
 from nsys_llm.analyses.path.host_parts import HostParts
+from nsys_llm.analyses.path.ops import Positions
 from nsys_llm.analyses.path.stretches import REASONS, Keys, Stretches, split_key, stretches
 from nsys_llm.analyses.path.walk import Segments
 from nsys_llm.numeric.grouping import distinct, distinct_codes, runs
@@ -37,7 +38,7 @@ from nsys_llm.trace.rank_trace import RankTrace
 #: The device of host time.
 HOST: Final = -1
 #: So many nodes at a time stay small beside the trace.
-_NODES: Final = 1 << 17
+_NODES: Final = 1 << 15
 
 
 @dataclass(frozen=True, order=True)
@@ -133,10 +134,10 @@ class Blocks:
         return charges, np.array([place[charge] for charge in key_charges], dtype=np.int64)
 
 
-def _apis(trace: RankTrace, host: HostTimeline) -> tuple[tuple[str, ...], IntArray]:
+def _apis(trace: RankTrace, host: HostTimeline) -> tuple[tuple[str, ...], Positions]:
     """Return names of API functions, and that of each call."""
     calls = trace.tables.get("api_calls")
     if calls is None or not host.calls.row.size:
-        return (), np.empty(0, dtype=np.int64)
+        return (), np.empty(0, dtype=np.int32)
     names, code = coded_names(calls["name_id"], trace.strings, strip_api_version)
-    return names, code[host.calls.row]
+    return names, code.astype(np.int32)[host.calls.row]

@@ -146,9 +146,11 @@ def path_forest(
     charges = tuple(sorted(places))
     place = np.empty(len(charges), dtype=np.int32)
     place[[places[charge] for charge in charges]] = np.arange(len(charges))
+    begin_ns = joined(begins)
+    begins.clear()  # both are long
     return PathForest(
         charges=charges,
-        begin_ns=joined(begins),
+        begin_ns=begin_ns,
         code=place[joined(codes)],
         doubtful=joined(doubts).astype(bool),
         first=np.cumsum(np.concatenate(counts)),

@@ -7,7 +7,7 @@ its predecessor. A stretch is known by its begin, since it ends where the one ab
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from nsys_llm.analyses.path.classes import (
     UNKNOWN,
 )
 from nsys_llm.analyses.path.edges import Edges
-from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.analyses.path.ops import Bools, Positions
 from nsys_llm.analyses.path.walk import Segments
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
@@ -46,8 +46,6 @@ CLASS_MASK: Final = (1 << _CLASS_BITS) - 1
 EDGE_MASK: Final = ((1 << _EDGE_BITS) - 1) << _CLASS_BITS
 
 Keys = npt.NDArray[np.int64]
-#: Details up to which a key fits into 32 bits.
-_NARROW: Final = 1 << (31 - _CLASS_BITS - _EDGE_BITS)
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ def class_of(key: Keys) -> IntArray:
     return key & CLASS_MASK
 
 
-def stretches(edges: Edges, segments: Segments, api: IntArray) -> Stretches:
+def stretches(edges: Edges, segments: Segments, api: Positions) -> Stretches:
     """Return the stretches of segments.
 
     Args:
@@ -148,13 +146,6 @@ def _lags_from(edges: Edges, node: IntArray) -> IntArray:
     return begin
 
 
-def _key_type(edges: Edges, api: IntArray) -> type[np.signedinteger[Any]]:
-    """Return the type of keys: half as long where few names and devices allow it."""
-    details_n = (int(edges.ops.name.max(initial=0)) + 2) * (edges.ops.device_ids.size + 1)
-    most_n = max(details_n, int(api.max(initial=0)), len(REASONS) * edges.ops.device_ids.size)
-    return np.int32 if most_n < _NARROW else np.int64
-
-
 def natural_ends(edges: Edges, node: IntArray) -> IntArray:
     """Return when nodes ended; -1 gives `OPEN_NS`."""
     n, m = len(edges.ops), edges.host.calls.row.size
@@ -169,7 +160,7 @@ def natural_ends(edges: Edges, node: IntArray) -> IntArray:
 
 
 def _of_nodes(
-    edges: Edges, node: IntArray, api: IntArray
+    edges: Edges, node: IntArray, api: Positions
 ) -> tuple[IntArray, Keys, npt.NDArray[np.int16], Bools]:
     """Return begins, keys and threads of two stretches a node, and whether its edge is inferred."""
     n, m = len(edges.ops), edges.host.calls.row.size
