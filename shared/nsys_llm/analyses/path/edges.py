@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.device.thread_calls import ThreadCalls
 from nsys_llm.analyses.path.classes import (
     BY_CALL,
     BY_EVENT,
@@ -33,13 +32,13 @@ from nsys_llm.analyses.path.classes import (
     STREAM_INFERRED,
     WAIT_INFERRED,
 )
+from nsys_llm.analyses.path.hand_overs import handed_over
 from nsys_llm.analyses.path.host_waits import HostWaits, host_waits, staged_uploads
 from nsys_llm.analyses.path.lags import NEVER, Codes, Lags, Latest, usual_lags
 from nsys_llm.analyses.path.ops import Bools, PathOps, Positions, legacy_streams
 from nsys_llm.analyses.path.stream_order import StreamOrder, stream_order
 from nsys_llm.analyses.path.sync_rows import (
     ORDER,
-    POLL,
     EventRecords,
     Kinds,
     SyncRows,
@@ -143,12 +142,15 @@ def path_edges(
     if order.group is not None:
         unclear |= order.group >= 0  # dependencies between nodes are not recorded
     _doubt(ops, latest, np.flatnonzero(unclear))
-    unexplained = (ops.place < 0) & (ops.start_ns - lags.limit_ns[lags.kind] > latest.at_ns)
+    unexplained = ops.place < 0
+    lost = np.flatnonzero(unexplained)
+    limit_ns = lags.limit_ns[lags.kind[lost]]
+    unexplained[lost] = ops.start_ns[lost] - limit_ns > latest.at_ns[lost]
     edges = Edges(
         ops,
         host,
         waits,
-        *_joined(ops, host, waits, latest, _handed_over(ops, host, kinds, order)),
+        *_joined(ops, host, waits, latest, handed_over(ops, host, kinds, order)),
         unexplained,
         has_waits,
         has_events,
@@ -186,15 +188,13 @@ def _launches(ops: PathOps, host: HostTimeline, waits: HostWaits) -> Latest:
         nothing = np.full(n, BY_NOTHING, dtype=np.int8)
         return Latest(np.full(n, -1, dtype=np.int32), np.full(n, NEVER), nothing)
     at, known = np.maximum(ops.place, 0), ops.place >= 0
-    returned_ns = host.calls.end_ns[at]
-    within = known & (ops.start_ns < returned_ns)
-    done_ns = np.where(within, host.calls.start_ns[at], returned_ns)
-    edge = np.where(within, np.int8(BY_CALL), np.int8(BY_LAUNCH))
-    return Latest(
-        np.where(within, n + ops.place, _returns(ops, host, waits, ops.place)),
-        np.where(known, done_ns, NEVER),
-        np.where(known, edge, np.int8(BY_NOTHING)),
-    )
+    done_ns, edge = host.calls.end_ns[at], np.full(n, BY_LAUNCH, dtype=np.int8)
+    node = _returns(ops, host, waits, ops.place)
+    within = np.flatnonzero(known & (ops.start_ns < done_ns))
+    done_ns[within], edge[within] = host.calls.start_ns[at[within]], BY_CALL
+    node[within] = n + ops.place[within]
+    done_ns[~known], edge[~known] = NEVER, BY_NOTHING
+    return Latest(node, done_ns, edge)
 
 
 def _recorded(
@@ -271,16 +271,19 @@ def _infer(
     """Offer what ended just before operations whose start nothing recorded explains."""
     if ops.stream_ids.size < 2:
         return
-    limit_ns = lags.limit_ns[lags.kind]
-    allowed_ns = latest.allows_ns(ops, lags, slice(None))
-    rows = np.flatnonzero(ops.start_ns - allowed_ns > limit_ns)
+    unexplained_ns = latest.allows_ns(ops, lags, slice(None))
+    np.subtract(ops.start_ns, unexplained_ns, out=unexplained_ns)
+    rows = np.flatnonzero(unexplained_ns > lags.limit_ns[lags.kind])
+    del unexplained_ns
     if not rows.size:
         return
     by_end = np.argsort(ops.end_ns, kind="stable")
     at = np.searchsorted(ops.end_ns[by_end], ops.start_ns[rows], side="right") - 1
     op = np.where(at >= 0, by_end[np.maximum(at, 0)], -1)
     end_ns = np.where(op >= 0, ops.end_ns[np.maximum(op, 0)], NEVER)
-    near = (end_ns >= ops.start_ns[rows] - limit_ns[rows]) & (ops.stream[op] != ops.stream[rows])
+    near = (end_ns >= ops.start_ns[rows] - lags.limit_ns[lags.kind[rows]]) & (
+        ops.stream[op] != ops.stream[rows]
+    )
     near &= ops.start_ns[op] < ops.start_ns[rows]  # else two of no length would wait for each other
     same = np.zeros(rows.shape, dtype=bool)
     if order.group is not None:
@@ -318,7 +321,7 @@ def _joined(
     latest: Latest,
     handed: tuple[IntArray, IntArray],
 ) -> tuple[npt.NDArray[np.int32], Codes]:
-    """Return predecessors and edges of all nodes; `handed` is from `_handed_over`."""
+    """Return predecessors and edges of all nodes; `handed` is from `handed_over`."""
     n, m = len(ops), host.calls.row.size
     before = np.empty(n + m + waits.place.size, dtype=np.int32)
     edge = np.empty(before.shape, dtype=np.int8)
@@ -333,73 +336,3 @@ def _joined(
     before[n + m :] = waits.op
     edge[n + m :] = np.where(waits.is_certain, BY_WAIT, WAIT_INFERRED)
     return before, edge
-
-
-def _handed_over(
-    ops: PathOps,
-    host: HostTimeline,
-    kinds: Kinds,
-    order: StreamOrder,
-) -> tuple[IntArray, IntArray]:
-    """Return the calls before which their thread waited for another, and that one's last call.
-
-    Where a thread was in no call, and the operation of its next launch follows on its stream one
-    that another thread launched in that time, it waited for that thread.
-    """
-    calls = host.calls
-    if len(calls.threads) < 2:
-        none = np.empty(0, dtype=np.int64)
-        return none, none
-    launches, other = _crossings(ops, calls, order)
-    # Each stands for the calls of its thread since the launch before.
-    chosen = np.flatnonzero(other >= 0)
-    begins = calls.bounds[calls.thread[launches[chosen]]]
-    since = np.maximum(np.where(chosen > 0, launches[chosen - 1] + 1, 0), begins)
-    sizes = launches[chosen] - since + 1
-    owner = np.repeat(np.arange(chosen.size), sizes)
-    place = np.arange(owner.size) - (np.cumsum(sizes) - sizes - since)[owner]
-    at = other[chosen[owner]]
-    free_ns = np.where(place > begins[owner], calls.end_ns[place - 1], NEVER)
-    handed = (calls.start_ns[place] > free_ns) & (calls.start_ns[at] >= free_ns)
-    handed &= calls.start_ns[at] < calls.start_ns[place]
-    return _last_calls(host, kinds != POLL, place[handed], calls.thread[at[handed]])
-
-
-def _crossings(ops: PathOps, calls: ThreadCalls, order: StreamOrder) -> tuple[IntArray, Positions]:
-    """Return the calls that launch, and the call of another thread that launched what came before.
-
-    That is before the first operation of the first stream; -1 for none.
-    """
-    first = np.full(calls.row.size, -1, dtype=np.int32)
-    launched = np.flatnonzero(ops.place >= 0)[::-1]
-    first[ops.place[launched]] = launched
-    del launched
-    launches = np.flatnonzero(first >= 0)
-    prior = order.before[first[launches]]
-    other = np.where(prior >= 0, ops.place[np.maximum(prior, 0)], -1)
-    same = calls.thread[np.maximum(other, 0)] == calls.thread[launches]
-    return launches, np.where(same, -1, other)
-
-
-def _last_calls(
-    host: HostTimeline, counted: Bools, place: IntArray, thread: Positions
-) -> tuple[IntArray, IntArray]:
-    """Return the calls that have one, and the last call of a thread that returned before each.
-
-    Args:
-        host: The calls.
-        counted: Shape (calls,), which may be that last one.
-        place: Shape (k,), calls of other threads.
-        thread: Shape (k,), code of the thread.
-    """
-    calls = host.calls
-    latest = np.maximum.accumulate(np.where(counted, np.arange(counted.size), -1))
-    last = np.full(place.shape, -1, dtype=np.int64)
-    for code in np.unique(thread).tolist():
-        rows = np.flatnonzero(thread == code)
-        low, high = int(calls.bounds[code]), int(calls.bounds[code + 1])
-        n = np.searchsorted(calls.end_ns[low:high], calls.start_ns[place[rows]], side="right")
-        last_call = latest[np.maximum(low + n - 1, 0)]
-        last[rows] = np.where((n > 0) & (last_call >= low), last_call, -1)
-    known = last >= 0
-    return place[known], last[known]
