@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -119,6 +120,13 @@ def test_the_union_covers_what_a_bitmap_covers(pairs):
     assert (union[:, 1] > union[:, 0]).all()
     assert (union[1:, 0] > union[:-1, 1]).all()
     assert total_length_ns(union) == (bitmap(pairs) > 0).sum()
+
+
+@given(intervals, st.integers(1, 4))
+def test_exclusive_shares_do_not_depend_on_how_many_are_looked_at_at_once(pairs, size):
+    with mock.patch("nsys_llm.numeric.exclusive._BLOCK", size):
+        in_blocks = exclusive(pairs)
+    assert in_blocks == exclusive(pairs)
 
 
 @given(intervals, st.randoms(use_true_random=False), st.integers(-(2**60), 2**60))

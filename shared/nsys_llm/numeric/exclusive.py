@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, Final
+
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.numeric.intervals import IntArray
 
+#: So many intervals are looked at together.
+_BLOCK: Final = 1 << 18
+
 
 def exclusive_ns(
-    start_ns: IntArray, end_ns: IntArray, tie_break: IntArray, since_ns: IntArray | None = None
+    start_ns: IntArray,
+    end_ns: IntArray,
+    tie_break: npt.NDArray[Any],
+    since_ns: IntArray | None = None,
 ) -> IntArray:
     """Split the time that intervals share among them, so that the shares add up to the union.
 
@@ -18,30 +28,41 @@ def exclusive_ns(
     Args:
         start_ns: Shape (n,), in any order.
         end_ns: Shape (n,), `end_ns >= start_ns`.
-        tie_break: Shape (n,), makes the outcome independent of the order of rows.
+        tie_break: Shape (n,), integers, makes the outcome independent of the order of rows.
         since_ns: Shape (n,), when each really started, where `start_ns` was cut to a window.
 
     Returns:
         Shape (n,), each at most the interval's length; the sum equals the union's length exactly.
     """
     shares = end_ns - start_ns
-    if start_ns.size < 2:
-        return shares
-    order = np.argsort(start_ns, kind="stable") if (start_ns[1:] < start_ns[:-1]).any() else None
-    starts, ends = (start_ns, end_ns) if order is None else (start_ns[order], end_ns[order])
-    overlaps = starts[1:] < np.maximum.accumulate(ends)[:-1]
-    if not overlaps.any():
-        return shares  # one stream, the common case
-    # The others, most of them, are alone and keep their length.
-    together = np.concatenate(([False], overlaps)) | np.concatenate((overlaps, [False]))
-    rows = np.flatnonzero(together) if order is None else order[together]
     since_ns = start_ns if since_ns is None else since_ns
-    shares[rows] = _split(start_ns[rows], end_ns[rows], tie_break[rows], since_ns[rows])
+    for rows in _overlapping(start_ns, end_ns):
+        shares[rows] = _split(start_ns[rows], end_ns[rows], tie_break[rows], since_ns[rows])
     return shares
 
 
+def _overlapping(start_ns: IntArray, end_ns: IntArray) -> Iterator[IntArray]:
+    """Yield the rows that overlap others, in order of their starts; few at most on one stream.
+
+    They come some at a time, with all that overlap each other, which then stay in the cache.
+    """
+    order = np.argsort(start_ns, kind="stable") if (start_ns[1:] < start_ns[:-1]).any() else None
+    first, size = 0, _BLOCK
+    while first < start_ns.size:
+        until = min(first + size, start_ns.size)
+        rows = np.arange(first, until) if order is None else order[first:until]
+        starts, reach = start_ns[rows], np.maximum.accumulate(end_ns[rows])
+        # Which of them, and of what comes behind them, begin when all before have ended.
+        apart = np.concatenate(([True], starts[1:] >= reach[:-1], [until == start_ns.size]))
+        whole_n = int(np.flatnonzero(apart)[-1])
+        together = ~(apart[:whole_n] & apart[1 : whole_n + 1])
+        if together.any():
+            yield rows[:whole_n][together]
+        first, size = first + whole_n, _BLOCK if whole_n else 2 * size
+
+
 def _split(
-    start_ns: IntArray, end_ns: IntArray, tie_break: IntArray, since_ns: IntArray
+    start_ns: IntArray, end_ns: IntArray, tie_break: npt.NDArray[Any], since_ns: IntArray
 ) -> IntArray:
     """Return the shares of intervals in order of their starts; see `exclusive_ns`."""
     order = np.arange(start_ns.size)
