@@ -442,8 +442,8 @@ _PHASES: Final = (
         "nvtx_phase_attribution",
         "an operation belongs to the range that is open while it runs",
         "shared/nsys_llm/analyses/nvtx/attributed_ops.py",
-        '    launched = np.where(known, calls["start_ns"][row], NULL_INT)\n',
-        "    launched = np.where(known, starts, NULL_INT)\n",
+        "        return np.where(row >= 0, self.calls_ns[row], NULL_INT)\n",
+        "        return np.where(row >= 0, self.start_ns[rows], NULL_INT)\n",
         ("analyses/test_phase_times.py", "recipes/nvtx_phase_attribution/test_phases.py"),
     ),
     Bug(
@@ -490,7 +490,7 @@ _PHASES: Final = (
         "nvtx_phase_attribution",
         "the phase is that of the innermost range, though only one around it has one",
         "shared/nsys_llm/analyses/nvtx/phase_times.py",
-        "    owner = np.append(tree.nearest(chosen), -1)[every.piece]\n",
+        "    owner = gathered(np.append(tree.nearest(chosen), -1).astype(np.int32), every.piece)\n",
         "    owner = np.where(np.append(chosen, False)[every.piece], every.piece, -1)\n",
         ("analyses/test_phase_times.py", "recipes/nvtx_phase_attribution/test_phases.py"),
     ),
@@ -544,7 +544,7 @@ _PHASES: Final = (
         "nvtx_phase_attribution",
         "the span of a range is the time in which something ran",
         "recipes/nvtx_phase_attribution/per_rank/range_spans.py",
-        "    return span_ns, span_ns - (covered_ns(last_ns, busy) - covered_ns(first_ns, busy))",
+        "    return span_ns, span_ns - clipped_lengths(first_ns, last_ns, busy)",
         "    return span_ns, 0 * span_ns",
         (
             "recipes/nvtx_phase_attribution/test_phases.py",

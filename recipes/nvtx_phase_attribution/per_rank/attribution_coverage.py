@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.attributed_ops import NO_API, NO_RANGE
 from nsys_llm.analyses.nvtx.phase_times import RangedOps
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.capture_edges import launched_before
@@ -79,15 +81,16 @@ _MAX: Final = int(np.iinfo(np.int64).max)
 
 def map_attribution(trace: RankTrace, ops: RankOps) -> SumsByKey:
     """Add up the operations of one rank that the filters leave, by part."""
-    part = ops.ranged.chosen(_parts(trace, ops))
-    kernel = ops.is_kernel
+    every_part = ops.ranged.chosen(_parts(trace, ops))
+    parts_n = len(_NAMES)
+    ops_n, gpu_ns, kernel_ns = np.zeros((3, parts_n), dtype=np.int64)
+    for block in blocks(every_part.size):
+        part, time_ns, kernel = every_part[block], ops.clipped_ns[block], ops.is_kernel[block]
+        ops_n += np.bincount(part[ops.inside[block]], minlength=parts_n)
+        gpu_ns += exact_sums(part, time_ns, parts_n)
+        kernel_ns += exact_sums(part[kernel], time_ns[kernel], parts_n)
     return SumsByKey.of(
-        [(name,) for name in _NAMES],
-        {
-            "ops_n": np.bincount(part[ops.inside], minlength=len(_NAMES)).astype(np.int64),
-            "gpu_ns": exact_sums(part, ops.clipped_ns, len(_NAMES)),
-            "kernel_ns": exact_sums(part[kernel], ops.clipped_ns[kernel], len(_NAMES)),
-        },
+        [(name,) for name in _NAMES], {"ops_n": ops_n, "gpu_ns": gpu_ns, "kernel_ns": kernel_ns}
     )
 
 
@@ -95,18 +98,18 @@ def range_missing(ops: RankOps) -> dict[str, tuple[int, int]]:
     """Return operations launched in no range, and their time, by kind; before any filter."""
     every, code = ops.ranged.every, ops.ranged.table_codes()
     lost = every.method == NO_RANGE
-    time_ns = every.end_ns - every.start_ns
     missing = {}
     for index, table in enumerate(ops.ranged.tables):
-        selected = lost & (code == index)
-        missing[OP_TABLES[table]] = (int(selected.sum()), int(time_ns[selected].sum()))
+        rows = np.flatnonzero(lost & (code == index))
+        time_ns = int((every.end_ns[rows] - every.start_ns[rows]).sum())
+        missing[OP_TABLES[table]] = (rows.size, time_ns)
     return missing
 
 
-def _parts(trace: RankTrace, ops: RankOps) -> IntArray:
+def _parts(trace: RankTrace, ops: RankOps) -> npt.NDArray[np.int8]:
     """Return the position in `PARTS` of every operation."""
     every, tree = ops.ranged.every, ops.ranged.tree
-    part = every.method.astype(np.int64)
+    part = every.method.copy()  # its codes are the first positions
     calls = trace.tables.get("api_calls")
     lost = np.flatnonzero(every.method == NO_API)
     running = False
@@ -116,7 +119,7 @@ def _parts(trace: RankTrace, ops: RankOps) -> IntArray:
         early = launched_before(
             every.start_ns[lost],
             ops.ranged.column("correlation_id")[lost],
-            every.launch_row[lost],
+            every.launch_row[lost].astype(np.int64),
             calls,
         )
         part[lost] = np.where(early, _NAMES.index("before_capture"), _NAMES.index("no_call"))
@@ -132,7 +135,7 @@ def _parts(trace: RankTrace, ops: RankOps) -> IntArray:
         if running:
             begin_ns = int(calls["start_ns"].min(where=calls["start_ns"] != NULL_INT, initial=_MAX))
             until_ns = np.append(_cut_until(ops.ranged, begin_ns), NULL_INT)
-            part[lost[every.launched_ns[lost] < until_ns[code]]] = _NAMES.index("cut_range")
+            part[lost[every.launched_ns(lost) < until_ns[code]]] = _NAMES.index("cut_range")
     return part
 
 

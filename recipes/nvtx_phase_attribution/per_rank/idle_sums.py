@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.missing_work import find_missing_work
 from nsys_llm.analyses.device.profiler_time import profiler_spans
-from nsys_llm.numeric.gaps import Gaps, find_gaps, start_order
+from nsys_llm.numeric.gaps import Gaps, gap_blocks, start_order
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray, bounds, clipped_lengths, total_length_ns
 from nsys_llm.trace.device_ops import device_windows
@@ -20,8 +20,6 @@ from .rank_ops import RankOps
 from .sums_by_key import SumsByKey
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
-#: So many gaps are looked at together: what is made of them on the way stays small.
-_BLOCK: Final = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -61,87 +59,103 @@ def map_idle(trace: RankTrace, ops: RankOps) -> RankIdle:
     """
     profiler = profiler_spans(trace)
     known = find_missing_work(trace).opaque_launches_n == 0
-    device_id = ops.ranged.column("device_id")
     devices, sums = [], []
     for device in trace.device_ids:
-        own_gpu_ns = int(ops.clipped_ns[ops.ranged.chosen(device_id) == device].sum())
-        line = _line(trace, ops, device, device_id)
-        gaps, windows = line.gaps, line.windows_ns
+        on_device = ops.ranged.on_device(device)
+        windows, _ = device_windows(trace, device)
+        gaps = _DeviceGaps.of(ops, on_device, windows, profiler)
         start_ns, end_ns = bounds(windows)
-        overhead_ns = clipped_lengths(gaps.start_ns, gaps.end_ns, profiler)
         devices.append(
             DeviceTimes(
                 device_id=device,
                 window_start_ns=start_ns,
                 window_end_ns=end_ns,
                 window_ns=total_length_ns(windows),
-                gpu_ns=own_gpu_ns,
-                gap_ns=int((gaps.end_ns - gaps.start_ns).sum()),
-                overhead_ns=int(overhead_ns.sum()),
+                gpu_ns=int(ops.clipped_ns.sum(where=ops.ranged.chosen(on_device))),
+                gap_ns=gaps.gap_ns,
+                overhead_ns=gaps.overhead_ns,
             )
         )
-        if known:
-            sums.append(_phase_sums(line, ops.phase_names, overhead_ns))
+        if known and on_device.any():
+            sums.append(gaps.by_phase(ops.phase_names))
     return RankIdle(tuple(devices), known, SumsByKey.merge(sums))
 
 
-@dataclass(frozen=True)
-class _Line:
-    """The gaps of one device, and the phase of its operations in order of time."""
+@dataclass
+class _DeviceGaps:
+    """The gaps of one device, added up; arrays of shape (phases,), see the table `phase_idle`.
 
-    windows_ns: IntArray
-    gaps: Gaps
-    phase: npt.NDArray[np.int16]
-
-
-def _line(trace: RankTrace, ops: RankOps, device: int, device_id: IntArray) -> _Line:
-    every = ops.ranged.every
-    selected = device_id == device
-    starts, ends, phase = every.start_ns, every.end_ns, ops.every_phase
-    if not selected.all():
-        starts, ends, phase = starts[selected], ends[selected], phase[selected]
-    # Of operations that start together, which one ends a gap: the one launched first, then the
-    # order of tables and rows.
-    launched = every.launched_ns if selected.all() else every.launched_ns[selected]
-    order = start_order(
-        starts, lambda some: (np.where(launched[some] < 0, _NEVER, launched[some]), some)
-    )
-    if order is not None:
-        starts, ends, phase = starts[order], ends[order], phase[order]
-    windows, _ = device_windows(trace, device)
-    return _Line(windows, find_gaps(starts, ends, windows), phase)
-
-
-def _phase_sums(line: _Line, names: tuple[str, ...], overhead_ns: IntArray) -> SumsByKey:
-    """Add up the gaps of one device by the phase of the operation that ends each.
-
-    What the window holds behind the last operation belongs to the last phase.
+    A gap belongs to the phase of the operation that ends it. What the window holds behind the last
+    operation belongs to the last phase.
     """
-    gaps = line.gaps
-    if not line.phase.size:
-        return SumsByKey()
-    phases_n = len(names)
-    gaps_n, idle_ns, within_ns, profiler_ns, longest_ns = np.zeros((5, phases_n), dtype=np.int64)
-    for first in range(0, len(gaps), _BLOCK):
-        block = slice(first, first + _BLOCK)
-        some, overhead = gaps.take(block), overhead_ns[block]
-        ends_gap = np.where(some.after < 0, some.before, some.after)
-        of_gap = line.phase[ends_gap].astype(np.int64)
-        same = (some.before >= 0) & (line.phase[some.before] == of_gap)
-        length = some.end_ns - some.start_ns
-        idle = length - overhead
-        gaps_n += np.bincount(of_gap, minlength=phases_n)
-        idle_ns += exact_sums(of_gap, idle, phases_n)
-        within_ns += exact_sums(of_gap[same], idle[same], phases_n)
-        profiler_ns += exact_sums(of_gap, overhead, phases_n)
-        np.maximum.at(longest_ns, of_gap, length)
-    return SumsByKey.of(
-        [(name,) for name in names],
-        {
-            "gaps_n": gaps_n,
-            "idle_ns": idle_ns,
-            "within_ns": within_ns,
-            "overhead_ns": profiler_ns,
-        },
-        {"longest_ns": longest_ns},
-    )
+
+    gap_ns: int
+    overhead_ns: int
+    gaps_n: IntArray
+    idle_ns: IntArray
+    within_ns: IntArray
+    profiler_ns: IntArray
+    longest_ns: IntArray
+
+    @classmethod
+    def of(
+        cls,
+        ops: RankOps,
+        on_device: npt.NDArray[np.bool_],
+        windows: IntArray,
+        profiler: IntArray,
+    ) -> _DeviceGaps:
+        every = ops.ranged.every
+        starts, ends, phase, rows = every.start_ns, every.end_ns, ops.every_phase, None
+        if not on_device.all():
+            rows = np.flatnonzero(on_device)
+            starts, ends, phase = starts[rows], ends[rows], phase[rows]
+
+        def ties(some: IntArray) -> tuple[IntArray, IntArray]:
+            # Of operations that start together, which one ends a gap: the one launched first, then
+            # the order of tables and rows.
+            launched = every.launched_ns(some if rows is None else rows[some])
+            return np.where(launched < 0, _NEVER, launched), some
+
+        order = start_order(starts, ties)
+        added = cls(0, 0, *np.zeros((5, len(ops.phase_names)), dtype=np.int64))
+        for gaps in gap_blocks(starts, ends, order, windows):
+            overhead_ns = clipped_lengths(gaps.start_ns, gaps.end_ns, profiler)
+            added.gap_ns += int((gaps.end_ns - gaps.start_ns).sum())
+            added.overhead_ns += int(overhead_ns.sum())
+            if phase.size:
+                added._add(gaps, overhead_ns, phase, order)
+        return added
+
+    def _add(
+        self,
+        gaps: Gaps,
+        overhead_ns: IntArray,
+        phase: npt.NDArray[np.int16],
+        order: IntArray | None,
+    ) -> None:
+        def phase_at(place: IntArray) -> IntArray:
+            return phase[place if order is None else order[place]].astype(np.int64)
+
+        phases_n = self.gaps_n.size
+        of_gap = phase_at(np.where(gaps.after < 0, gaps.before, gaps.after))
+        same = (gaps.before >= 0) & (phase_at(gaps.before) == of_gap)
+        length = gaps.end_ns - gaps.start_ns
+        idle = length - overhead_ns
+        self.gaps_n += np.bincount(of_gap, minlength=phases_n)
+        self.idle_ns += exact_sums(of_gap, idle, phases_n)
+        self.within_ns += exact_sums(of_gap[same], idle[same], phases_n)
+        self.profiler_ns += exact_sums(of_gap, overhead_ns, phases_n)
+        np.maximum.at(self.longest_ns, of_gap, length)
+
+    def by_phase(self, names: tuple[str, ...]) -> SumsByKey:
+        return SumsByKey.of(
+            [(name,) for name in names],
+            {
+                "gaps_n": self.gaps_n,
+                "idle_ns": self.idle_ns,
+                "within_ns": self.within_ns,
+                "overhead_ns": self.profiler_ns,
+            },
+            {"longest_ns": self.longest_ns},
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,14 +11,20 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
+from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
-from nsys_llm.numeric.grouping import distinct_codes, exact_sums
-from nsys_llm.numeric.intervals import IntArray, covered_ns, intersect_intervals, union_intervals
+from nsys_llm.numeric.grouping import exact_sums, joined, summed
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    clipped_lengths,
+    intersect_intervals,
+    union_intervals,
+)
 from nsys_llm.numeric.longest import longest_of_each
 from nsys_llm.taxonomy.communication import operation_of
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-from .rank_ops import KERNEL_TABLE, RankOps
+from .rank_ops import GRAPH_TABLE, KERNEL_TABLE, RankOps
 from .sums_by_key import Key, SumsByKey
 
 #: Ranges of a phase up to which a rank keeps the GPU time of each for the percentiles: 0.5 MB.
@@ -79,14 +86,109 @@ def map_phases(trace: RankTrace, ops: RankOps) -> PhaseSums:
         trace: Its rows.
         ops: Its operations.
     """
-    names = ops.phase_names
-    sums = ops.sums(ops.phase.astype(np.int64), len(names))
-    sums |= _ranges_of_phases(ops)
+    names, by_name = ops.phase_names, _NameSums.of(trace, ops)
     return PhaseSums(
-        phases=SumsByKey.of([(name,) for name in names], sums),
-        kernels=_kernels(ops),
-        collectives=_collectives(trace, ops),
+        phases=SumsByKey.of([(name,) for name in names], by_name.sums() | _ranges_of_phases(ops)),
+        kernels=by_name.kernels(),
+        collectives=by_name.collectives(trace),
     )
+
+
+@dataclass(frozen=True)
+class _NameSums:
+    """The operations by phase and name; arrays of shape (pairs,).
+
+    Attributes:
+        ops: The operations.
+        phase: Codes of the pairs that there are, in this order.
+        name: Likewise.
+        launches_n: Operations that start in the windows.
+        total_ns: Time in the windows.
+        exclusive_ns: Share of the time in which the device ran anything.
+        whole_ns: Time of those operations, in the windows and outside.
+    """
+
+    ops: RankOps
+    phase: IntArray
+    name: IntArray
+    launches_n: IntArray
+    total_ns: IntArray
+    exclusive_ns: IntArray
+    whole_ns: IntArray
+
+    @classmethod
+    def of(cls, trace: RankTrace, ops: RankOps) -> _NameSums:
+        pairs_n, attributed = len(ops.phase_names) * len(ops.names), ops.ranged.selected
+        there_n, launches_n, total_ns, exclusive_ns, whole_ns = np.zeros(
+            (5, pairs_n), dtype=np.int64
+        )
+        for block in blocks(ops.name.size, pairs_n):
+            code, inside = ops.pairs(block), ops.inside[block]
+            there_n += np.bincount(code, minlength=pairs_n)
+            total_ns += exact_sums(code, ops.clipped_ns[block], pairs_n)
+            exclusive_ns += exact_sums(code, ops.exclusive_ns[block], pairs_n)
+            if trace.windows_ns is not None:
+                launches_n += np.bincount(code[inside], minlength=pairs_n)
+                length_ns = attributed.end_ns[block] - attributed.start_ns[block]
+                whole_ns += exact_sums(code[inside], length_ns[inside], pairs_n)
+        if trace.windows_ns is None:
+            launches_n, whole_ns = there_n, total_ns
+        used = np.flatnonzero(there_n)
+        phase, name = np.divmod(used, max(len(ops.names), 1))
+        columns = (launches_n, total_ns, exclusive_ns, whole_ns)
+        return cls(ops, phase, name, *(values[used] for values in columns))
+
+    def sums(self) -> dict[str, IntArray]:
+        """Return operations, kernels and times by phase."""
+        kinds = np.array(self.ops.kinds)[self.name]
+        kernel, graph = kinds == OP_TABLES[KERNEL_TABLE], kinds == OP_TABLES[GRAPH_TABLE]
+
+        def added(values: IntArray, chosen: _Mask | slice = slice(None)) -> IntArray:
+            return summed(self.phase[chosen], values[chosen], len(self.ops.phase_names))
+
+        return {
+            "ops_n": added(self.launches_n),
+            "kernels_n": added(self.launches_n, kernel),
+            "gpu_ns": added(self.total_ns),
+            "kernel_ns": added(self.total_ns, kernel),
+            "memop_ns": added(self.total_ns, ~kernel & ~graph),
+            "whole_graph_ns": added(self.total_ns, graph),
+            "communication_ns": added(self.total_ns, self.ops.talks[self.name]),
+            "exclusive_ns": added(self.exclusive_ns),
+        }
+
+    def kernels(self) -> SumsByKey:
+        """Return the sums under phase, kind, name and demangled name."""
+        ops = self.ops
+        keys: list[Key] = [
+            (ops.phase_names[phase], ops.kinds[name], ops.names[name], ops.full_names[name])
+            for phase, name in zip(self.phase.tolist(), self.name.tolist(), strict=True)
+        ]
+        names = ("launches_n", "total_ns", "exclusive_ns", "whole_ns")
+        return SumsByKey.of(keys, {name: getattr(self, name) for name in names})
+
+    def collectives(self, trace: RankTrace) -> SumsByKey:
+        """Return those of kernels that communicate under phase and operation."""
+        ops, talks = self.ops, np.flatnonzero(self.ops.talks[self.name])
+        if not talks.size:
+            return SumsByKey()
+        keys: list[Key] = [
+            (ops.phase_names[phase], operation_of(ops.full_names[name]))
+            for phase, name in zip(
+                self.phase[talks].tolist(), self.name[talks].tolist(), strict=True
+            )
+        ]
+        rows = np.flatnonzero(ops.talks[ops.name])
+        pair = self.phase[talks] * len(ops.names) + self.name[talks]
+        code = np.searchsorted(pair, ops.pairs(rows))
+        return SumsByKey.of(
+            keys,
+            {
+                "launches_n": self.launches_n[talks],
+                "total_ns": self.total_ns[talks],
+                "exposed_ns": exact_sums(code, _exposed_ns(trace, ops, rows), talks.size),
+            },
+        )
 
 
 def _ranges_of_phases(ops: RankOps) -> dict[str, IntArray]:
@@ -122,13 +224,14 @@ def map_instances(ops: RankOps, most: int) -> PhaseInstances:
         most: Ranges of a phase that are listed one by one.
     """
     tree = ops.ranged.tree
-    # A range that captured a graph holds all of its runs: that is no length of the range.
-    captured = ops.ranged.selected.method == GRAPH_CAPTURE
-    rows = np.flatnonzero((ops.phase_owner >= 0) & ~captured)
-    event, instance = distinct_codes(tree.event[ops.roots[ops.phase_owner[rows]]])
-    phase = np.zeros(event.size, dtype=np.int64)
-    phase[instance] = ops.phase[rows]
-    gpu_ns = exact_sums(instance, ops.clipped_ns[rows], event.size)
+    events_n = int(tree.event.max(initial=-1)) + 1
+    there, phase = np.zeros(events_n, dtype=bool), np.zeros(events_n, dtype=np.int64)
+    gpu_ns = np.zeros(events_n, dtype=np.int64)
+    for rows, event in _ops_of_ranges(ops):
+        there[event], phase[event] = True, ops.phase[rows]
+        gpu_ns += exact_sums(event, ops.clipped_ns[rows], events_n)
+    event = np.flatnonzero(there)
+    phase, gpu_ns = phase[event], gpu_ns[event]
     names, phases_n = ops.phase_names, len(ops.phase_names)
     many = np.bincount(phase, minlength=phases_n) > _COUNTED_INSTANCES
     few = ~many[phase]
@@ -138,26 +241,40 @@ def map_instances(ops: RankOps, most: int) -> PhaseInstances:
     counts = ValueCounts.from_values(place[phase[few]], gpu_ns[few])
     chosen = longest_of_each(phase, gpu_ns, (event,), most)
     return PhaseInstances(
-        rows=_instance_rows(ops, rows, instance, event, chosen),
+        rows=_instance_rows(ops, event[chosen], events_n),
         counts=HistogramByName(tuple(sorted(names)), counts),
         uncounted=frozenset(names[code] for code in np.flatnonzero(many).tolist()),
     )
 
 
-def _instance_rows(
-    ops: RankOps, rows: IntArray, instance: IntArray, event: IntArray, chosen: IntArray
-) -> tuple[InstanceRow, ...]:
+def _ops_of_ranges(ops: RankOps) -> Iterator[tuple[IntArray, IntArray]]:
+    """Yield some operations at a time that lie in a range of a phase, and the event of that range.
+
+    That is the outermost of those of one phase.
+    """
+    tree, method = ops.ranged.tree, ops.ranged.selected.method
+    event_of = tree.event[ops.roots]
+    for block in blocks(ops.phase_owner.size, len(tree)):
+        # A range that captured a graph holds all of its runs: that is no length of the range.
+        counted = (ops.phase_owner[block] >= 0) & (method[block] != GRAPH_CAPTURE)
+        rows = block.start + np.flatnonzero(counted)
+        yield rows, event_of[ops.phase_owner[rows]]
+
+
+def _instance_rows(ops: RankOps, events: IntArray, events_n: int) -> tuple[InstanceRow, ...]:
     tree, attributed = ops.ranged.tree, ops.ranged.selected
-    first = np.full(int(tree.event.max(initial=-1)) + 1, -1, dtype=np.int64)
+    first = np.full(events_n, -1, dtype=np.int64)
     first[tree.event[::-1]] = np.arange(len(tree))[::-1]
-    last_end = np.zeros(first.size, dtype=np.int64)
+    last_end = np.zeros(events_n, dtype=np.int64)
     np.maximum.at(last_end, tree.event, tree.end_ns)
-    among = np.isin(instance, chosen)
-    rows, instance = rows[among], instance[among]
+    wanted = np.zeros(events_n, dtype=bool)
+    wanted[events] = True
+    parts = [(rows[wanted[at]], at[wanted[at]]) for rows, at in _ops_of_ranges(ops)]
+    rows, event_of = (joined([part[column] for part in parts]) for column in range(2))
     instance_rows = []
-    for code in chosen.tolist():
-        selected = rows[instance == code]
-        piece = int(first[event[code]])
+    for event in events.tolist():
+        selected = rows[event_of == event]
+        piece = int(first[event])
         steps = ops.step[selected]
         instance_rows.append(
             InstanceRow(
@@ -165,7 +282,7 @@ def _instance_rows(
                 name=ops.ranged.raw_name(piece),
                 step=int(steps[0]),
                 start_ns=int(tree.start_ns[piece]),
-                end_ns=int(last_end[event[code]]),
+                end_ns=int(last_end[event]),
                 ops_n=int(ops.inside[selected].sum()),
                 gpu_ns=int(ops.clipped_ns[selected].sum()),
                 gpu_start_ns=int(attributed.start_ns[selected].min()),
@@ -175,69 +292,31 @@ def _instance_rows(
     return tuple(instance_rows)
 
 
-def _kernels(ops: RankOps) -> SumsByKey:
-    names_n = len(ops.names)
-    used, code = distinct_codes(ops.pairs(ops.name, names_n))
-    keys: list[Key] = [
-        (ops.phase_names[phase], ops.kinds[name], ops.names[name], ops.full_names[name])
-        for phase, name in (divmod(value, names_n) for value in used.tolist())
-    ]
-    counted = code[ops.inside]
-    return SumsByKey.of(
-        keys,
-        {
-            "launches_n": np.bincount(counted, minlength=used.size).astype(np.int64),
-            "total_ns": exact_sums(code, ops.clipped_ns, used.size),
-            "exclusive_ns": exact_sums(code, ops.exclusive_ns, used.size),
-            "whole_ns": exact_sums(counted, _whole_ns(ops)[ops.inside], used.size),
-        },
-    )
-
-
-def _whole_ns(ops: RankOps) -> IntArray:
-    attributed = ops.ranged.selected
-    return np.asarray(attributed.end_ns - attributed.start_ns)
-
-
-def _collectives(trace: RankTrace, ops: RankOps) -> SumsByKey:
-    full_names = ops.full_names
-    rows = np.flatnonzero(ops.talks[ops.name])
-    if not rows.size:
-        return SumsByKey()
-    used, code = distinct_codes(ops.pairs(ops.name, len(full_names))[rows])
-    keys: list[Key] = [
-        (ops.phase_names[phase], operation_of(full_names[name]))
-        for phase, name in (divmod(value, len(full_names)) for value in used.tolist())
-    ]
-    inside = ops.inside[rows]
-    return SumsByKey.of(
-        keys,
-        {
-            "launches_n": np.bincount(code[inside], minlength=used.size).astype(np.int64),
-            "total_ns": exact_sums(code, ops.clipped_ns[rows], used.size),
-            "exposed_ns": exact_sums(code, _exposed_ns(trace, ops, rows), used.size),
-        },
-    )
-
-
 def _exposed_ns(trace: RankTrace, ops: RankOps, rows: IntArray) -> IntArray:
     """Return the time of some operations, in the windows, in which no kernel computed beside."""
-    ranged, attributed = ops.ranged, ops.ranged.selected
+    every, attributed = ops.ranged.every, ops.ranged.selected
+    spans = union_intervals(attributed.start_ns[rows], attributed.end_ns[rows])
     # What a filter leaves out ran all the same.
-    kernel = ranged.table_codes() == list(ranged.tables).index(KERNEL_TABLE)
-    computes = ~ops.talks[ops.every_name] & kernel
-    device = ranged.column("device_id")
-    own_device = ranged.chosen(device)[rows]
-    exposed = ops.clipped_ns[rows].copy()
-    for device_id in np.unique(own_device).tolist():
-        selected = np.flatnonzero(own_device == device_id)
-        other = computes & (device == device_id)
-        spans = union_intervals(ranged.every.start_ns[other], ranged.every.end_ns[other])
+    computing = _computing_beside(ops, spans)
+    exposed = ops.clipped_ns[rows]
+    for device in trace.device_ids:
+        on_device = ops.ranged.on_device(device)
+        selected = np.flatnonzero(ops.ranged.chosen(on_device)[rows])
+        other = computing[on_device[computing]]
+        beside = union_intervals(every.start_ns[other], every.end_ns[other])
         if trace.windows_ns is not None:
-            spans = intersect_intervals(spans, trace.windows_ns)
+            beside = intersect_intervals(beside, trace.windows_ns)
         at = rows[selected]
-        hidden = covered_ns(attributed.end_ns[at], spans) - covered_ns(
-            attributed.start_ns[at], spans
-        )
-        exposed[selected] -= hidden
+        exposed[selected] -= clipped_lengths(attributed.start_ns[at], attributed.end_ns[at], beside)
     return exposed
+
+
+def _computing_beside(ops: RankOps, spans: IntArray) -> IntArray:
+    """Return the kernels that compute while any of some spans lasts, of all."""
+    every, rows = ops.ranged.every, []
+    is_kernel = ops.ranged.table_codes() == list(ops.ranged.tables).index(KERNEL_TABLE)
+    for block in blocks(ops.every_name.size):
+        computes = is_kernel[block] & ~ops.talks[ops.every_name[block]]
+        computes &= clipped_lengths(every.start_ns[block], every.end_ns[block], spans) > 0
+        rows.append(block.start + np.flatnonzero(computes))
+    return np.concatenate(rows)

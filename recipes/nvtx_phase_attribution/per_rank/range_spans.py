@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
-from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
+from nsys_llm.numeric.blocks import blocks
+from nsys_llm.numeric.intervals import IntArray, clipped_lengths, union_intervals
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .rank_ops import RankOps
@@ -63,7 +64,9 @@ class Spans:
     idle_inside_ns: IntArray
 
 
-def range_spans(trace: RankTrace, ops: RankOps, owner: IntArray, shown: Shown) -> Spans:
+def range_spans(
+    trace: RankTrace, ops: RankOps, owner: npt.NDArray[np.int32], shown: Shown
+) -> Spans:
     """Return the span of each range that is shown.
 
     What a range captured into a graph is left out: it runs whenever the graph is launched.
@@ -75,16 +78,18 @@ def range_spans(trace: RankTrace, ops: RankOps, owner: IntArray, shown: Shown) -
         shown: The ranges.
     """
     tree, attributed = ops.ranged.tree, ops.ranged.selected
-    rows = np.flatnonzero((owner >= 0) & (attributed.method != GRAPH_CAPTURE))
     first_ns = np.full(len(tree), _NEVER, dtype=np.int64)
     last_ns = np.full(len(tree), -1, dtype=np.int64)
-    pushed = rows[owner[rows] < tree.pushed_n]
-    np.minimum.at(first_ns, attributed.piece[pushed], attributed.start_ns[pushed])
-    np.maximum.at(last_ns, attributed.piece[pushed], attributed.end_ns[pushed])
+    counts = attributed.method != GRAPH_CAPTURE
+    for block in blocks(owner.size):
+        pushed = counts[block] & (owner[block] >= 0) & (owner[block] < tree.pushed_n)
+        rows = block.start + np.flatnonzero(pushed)
+        np.minimum.at(first_ns, attributed.piece[rows], attributed.start_ns[rows])
+        np.maximum.at(last_ns, attributed.piece[rows], attributed.end_ns[rows])
     for level in reversed(tree.levels):
         np.minimum.at(first_ns, tree.parent[level], first_ns[level])
         np.maximum.at(last_ns, tree.parent[level], last_ns[level])
-    _free_spans(ops, rows[owner[rows] >= tree.pushed_n], first_ns, last_ns)
+    _free_spans(ops, np.flatnonzero(counts & (owner >= tree.pushed_n)), first_ns, last_ns)
     # Any piece of a range holds for the range.
     rest = np.flatnonzero(shown.pieces & ~shown.first)
     home = shown.home[rest]
@@ -102,11 +107,11 @@ def gpu_spans(trace: RankTrace, first_ns: IntArray, last_ns: IntArray) -> tuple[
         low, high = int(trace.windows_ns[0, 0]), int(trace.windows_ns[-1, 1])
         first_ns, last_ns = np.clip(first_ns, low, high), np.clip(last_ns, low, high)
     span_ns = last_ns - first_ns
-    return span_ns, span_ns - (covered_ns(last_ns, busy) - covered_ns(first_ns, busy))
+    return span_ns, span_ns - clipped_lengths(first_ns, last_ns, busy)
 
 
 def free_inclusive(
-    ops: RankOps, owner: IntArray, label: IntArray, chosen: _Mask, labels_n: int
+    ops: RankOps, owner: npt.NDArray[np.int32], label: IntArray, chosen: _Mask, labels_n: int
 ) -> dict[str, IntArray]:
     """Return what lies in start/end ranges by label, each operation once for a label.
 
@@ -122,7 +127,7 @@ def free_inclusive(
     """
     tree = ops.ranged.tree
     rows, _, _ = ops.held_by_free(np.flatnonzero(owner >= tree.pushed_n))
-    at_ns, inside = ops.ranged.selected.evidence_ns[rows], ops.inside[rows]
+    at_ns, inside = ops.ranged.selected.evidence_ns(rows), ops.inside[rows]
     kernel = inside & ops.is_kernel[rows]
     columns = {"ops_n": inside, "kernels_n": kernel, "inclusive_ns": ops.clipped_ns[rows]}
     until = {

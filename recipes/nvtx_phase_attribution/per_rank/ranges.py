@@ -14,6 +14,7 @@ from nsys_llm.analyses.nvtx.attributed_ops import START_END as START_END_METHOD
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.analyses.nvtx.phase_times import owners
 from nsys_llm.core.patterns import parse_pattern
+from nsys_llm.numeric.blocks import blocks, gathered
 from nsys_llm.numeric.grouping import distinct_codes, exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.rank_trace import RankTrace
@@ -30,8 +31,6 @@ START_END: Final = "start_end"
 
 #: Paths that a rank keeps; the deepest go first.
 _MOST_PATHS: Final = 4096
-#: So many operations are looked at together: what is made of them on the way stays small.
-_BLOCK: Final = 1 << 18
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -82,7 +81,8 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
     shown = Shown.of(tree, chosen, ops.counted_pieces(owner))
     labels = _labels(ops, shown.first, options["running_numbers"])
     paths = Paths.of(tree, chosen, labels.code, len(labels.keys))
-    sums = ops.sums(np.append(paths.of_piece, -1)[owner], len(paths))
+    of_owner = np.append(paths.of_piece, -1).astype(np.int32)
+    sums = ops.sums(gathered(of_owner, owner), len(paths))
     host_sums = _own(tree, chosen, shown, paths)
     by_label = _by_label(paths, host_sums, sums, labels)
     by_label |= _by_method(ops, labels, owner)
@@ -196,11 +196,11 @@ def _by_label(
     }
 
 
-def _by_method(ops: RankOps, labels: _Labels, owner: IntArray) -> dict[str, IntArray]:
+def _by_method(ops: RankOps, labels: _Labels, owner: npt.NDArray[np.int32]) -> dict[str, IntArray]:
     """Return the GPU time of each label's own by how it was attributed."""
     sums = np.zeros(len(labels.keys) * NO_RANGE, dtype=np.int64)
-    for first in range(0, owner.size, _BLOCK):
-        rows = first + np.flatnonzero(owner[first : first + _BLOCK] >= 0)
+    for block in blocks(owner.size, sums.size):
+        rows = block.start + np.flatnonzero(owner[block] >= 0)
         method = ops.ranged.selected.method[rows].astype(np.int64)
         method[(method == LAUNCH) & (owner[rows] >= ops.ranged.tree.pushed_n)] = START_END_METHOD
         code = labels.code[owner[rows]] * NO_RANGE + method

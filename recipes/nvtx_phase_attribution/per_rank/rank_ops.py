@@ -21,6 +21,7 @@ from nsys_llm.analyses.nvtx.phase_times import (
 )
 from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.exclusive import exclusive_ns
 from nsys_llm.numeric.grouping import distinct, exact_sums, summed
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows
@@ -88,18 +89,15 @@ class RankOps:
     @classmethod
     def of(cls, trace: RankTrace, options: Mapping[str, Any]) -> RankOps:
         """Look at one rank."""
+        # These need most room on their way: while nothing else is there.
+        steps, _ = find_steps(trace, options), trace.gpu_busy
         ranged, phases = ranged_ops(trace, options), phase_map(options["phase_map"])
         text_phase = np.array(
             [phases.phase_of(text) for text in ranged.names.texts], dtype=np.int64
         )
         piece_phase = text_phase[ranged.names.code]
         owner = owners(ranged, piece_phase >= 0)
-        every_phase = codes_of_owners(ranged, piece_phase, owner, len(phases.phases)).astype(
-            np.int16
-        )
-        phase_owner: npt.NDArray[np.int32] = ranged.chosen(owner.astype(np.int32))
-        del owner
-        steps = find_steps(trace, options)
+        every_phase = codes_of_owners(ranged, piece_phase, owner, len(phases.phases))
         names, kinds, every_name = _names(trace, ranged, options)
         full_names = _full_names(trace, names, every_name, options)
         name = ranged.chosen(every_name)
@@ -127,14 +125,14 @@ class RankOps:
             every_name=every_name,
             phase=ranged.chosen(every_phase),
             every_phase=every_phase,
-            phase_owner=phase_owner,
+            phase_owner=ranged.chosen(owner),
             steps=steps,
             step=_chosen_steps(ranged, steps),
         )
 
-    def pairs(self, code: npt.NDArray[Any], codes_n: int) -> IntArray:
-        """Return a code of (phase, another code) for each operation."""
-        return self.phase.astype(np.int64) * codes_n + code
+    def pairs(self, rows: IntArray | slice) -> IntArray:
+        """Return a code of (phase, name) for some operations."""
+        return self.phase[rows].astype(np.int64) * len(self.names) + self.name[rows]
 
     @property
     def phase_names(self) -> tuple[str, ...]:
@@ -157,37 +155,34 @@ class RankOps:
         """For each piece with a phase, the outermost one around it of which all have that."""
         return same_phase_roots(self.ranged.tree, self.own_phase)
 
-    def sums(self, code: IntArray, codes_n: int) -> dict[str, IntArray]:
+    def sums(self, code: npt.NDArray[np.int32], codes_n: int) -> dict[str, IntArray]:
         """Return operations, kernels and times by code; operations with a code below 0 are none.
 
         Args:
-            code: Shape (operations,), int64.
+            code: Shape (operations,).
             codes_n: Codes.
         """
-        if (code < 0).any():
-            code, codes_n = np.where(code < 0, codes_n, code), codes_n + 1
-            return {name: values[:-1] for name, values in self._sums(code, codes_n).items()}
-        return self._sums(code, codes_n)
+        names = ("ops_n", "kernels_n", "gpu_ns", "memop_ns", "exclusive_ns")
+        sums = {name: np.zeros(codes_n, dtype=np.int64) for name in names}
+        for block in blocks(code.size, codes_n):
+            rows = block.start + np.flatnonzero(code[block] >= 0)
+            for name, values in self._sums(rows, code[rows].astype(np.int64), codes_n).items():
+                sums[name] += values
+        return sums
 
-    def _sums(self, code: IntArray, codes_n: int) -> dict[str, IntArray]:
-        # Nearly all operations are kernels that start inside: the others are taken away.
-        ops_n = np.bincount(code if self.inside.all() else code[self.inside], minlength=codes_n)
-        others = np.flatnonzero(~self.is_kernel)
-        others_n = np.bincount(code[others[self.inside[others]]], minlength=codes_n)
-        gpu_ns = exact_sums(code, self.clipped_ns, codes_n)
-        graph = others[self.of_graphs(others)]
-        whole_graph_ns = exact_sums(code[graph], self.clipped_ns[graph], codes_n)
-        others_ns = exact_sums(code[others], self.clipped_ns[others], codes_n)
-        talking = np.flatnonzero(self.talks[self.name])
+    def _sums(self, rows: IntArray, code: IntArray, codes_n: int) -> dict[str, IntArray]:
+        inside, time_ns = self.inside[rows], self.clipped_ns[rows]
+        # Nearly all operations are kernels: the others are taken away.
+        others = np.flatnonzero(~self.is_kernel[rows])
+        memops = others[~self.of_graphs(rows[others])]
+        ops_n = np.bincount(code[inside], minlength=codes_n)
+        others_n = np.bincount(code[others[inside[others]]], minlength=codes_n)
         return {
             "ops_n": ops_n,
             "kernels_n": ops_n - others_n,
-            "gpu_ns": gpu_ns,
-            "kernel_ns": gpu_ns - others_ns,
-            "memop_ns": others_ns - whole_graph_ns,
-            "whole_graph_ns": whole_graph_ns,
-            "communication_ns": exact_sums(code[talking], self.clipped_ns[talking], codes_n),
-            "exclusive_ns": exact_sums(code, self.exclusive_ns, codes_n),
+            "gpu_ns": exact_sums(code, time_ns, codes_n),
+            "memop_ns": exact_sums(code[memops], time_ns[memops], codes_n),
+            "exclusive_ns": exact_sums(code, self.exclusive_ns[rows], codes_n),
         }
 
     def held_by_free(self, rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
@@ -200,11 +195,12 @@ class RankOps:
             The rows in order of their evidence; and for each start/end range, of shape (ranges,),
             the first of these that it holds and the first behind them.
         """
-        tree, evidence_ns = self.ranged.tree, self.ranged.selected.evidence_ns
-        rows = rows[np.argsort(evidence_ns[rows], kind="stable")]
+        tree, at_ns = self.ranged.tree, self.ranged.selected.evidence_ns(rows)
+        order = np.argsort(at_ns, kind="stable")
+        rows, at_ns = rows[order], at_ns[order]
         free = slice(tree.pushed_n, None)
         low, high = (
-            np.searchsorted(evidence_ns[rows], edges[free], side="left")
+            np.searchsorted(at_ns, edges[free], side="left")
             for edges in (tree.start_ns, tree.end_ns)
         )
         return rows, low, high
@@ -267,12 +263,12 @@ def _full_names(
 def _exclusive(trace: RankTrace, ranged: RangedOps, tie_break: npt.NDArray[np.int32]) -> IntArray:
     """Return each operation's share of its device's busy time inside the windows."""
     starts, ends = ranged.selected.start_ns, ranged.selected.end_ns
-    device = ranged.chosen(ranged.column("device_id"))
+    if trace.windows_ns is None and len(trace.device_ids) == 1:
+        return exclusive_ns(starts, ends, tie_break)
     shares = np.zeros(starts.shape, dtype=np.int64)
-    devices = distinct(device).tolist()
-    for item in devices:
-        selected = slice(None) if len(devices) == 1 else np.flatnonzero(device == item)
-        low, high, ties = starts[selected], ends[selected], tie_break[selected].astype(np.int64)
+    for device in trace.device_ids:
+        selected = np.flatnonzero(ranged.chosen(ranged.on_device(device)))
+        low, high, ties = starts[selected], ends[selected], tie_break[selected]
         if trace.windows_ns is None:
             shares[selected] = exclusive_ns(low, high, ties)
         else:

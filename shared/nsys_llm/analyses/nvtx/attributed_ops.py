@@ -19,6 +19,7 @@ import numpy.typing as npt
 from nsys_llm.analyses.nvtx.delegated_launches import delegated
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.blocks import blocks, gathered
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
@@ -49,21 +50,47 @@ class AttributedOps:
     Attributes:
         start_ns: On the GPU.
         end_ns: Likewise.
-        launch_row: Row of the API call; -1 without one.
-        launched_ns: Start of that call; NULL_INT without one.
+        launch_row: Row of the API call, int32; -1 without one.
+        calls_ns: Shape (calls,), starts of the API calls.
         piece: The innermost range, position in the tree, int32; -1 without one.
-        evidence_ns: When the piece was open: at the launch, or at the capture of a node. Mostly the
-            same array as `launched_ns`.
+        captured_ns: When a node was captured in its piece, NULL_INT for others; None for no nodes.
         method: Code of `METHODS`.
     """
 
     start_ns: IntArray
     end_ns: IntArray
-    launch_row: IntArray
-    launched_ns: IntArray
+    launch_row: npt.NDArray[np.int32]
+    calls_ns: IntArray
     piece: npt.NDArray[np.int32]
-    evidence_ns: IntArray
+    captured_ns: IntArray | None
     method: npt.NDArray[np.int8]
+
+    def take(self, rows: _Mask) -> AttributedOps:
+        """Return the operations that a mask selects."""
+        return AttributedOps(
+            self.start_ns[rows],
+            self.end_ns[rows],
+            self.launch_row[rows],
+            self.calls_ns,
+            self.piece[rows],
+            None if self.captured_ns is None else self.captured_ns[rows],
+            self.method[rows],
+        )
+
+    def launched_ns(self, rows: IntArray | slice) -> IntArray:
+        """Return the start of the API call of some operations; NULL_INT without one."""
+        row = self.launch_row[rows]
+        if not self.calls_ns.size:
+            return np.full(row.shape, NULL_INT, dtype=np.int64)
+        return np.where(row >= 0, self.calls_ns[row], NULL_INT)
+
+    def evidence_ns(self, rows: IntArray) -> IntArray:
+        """Return when the piece of some was open: at the launch, or at the capture of a node."""
+        launched = self.launched_ns(rows)
+        if self.captured_ns is None:
+            return launched
+        captured = self.captured_ns[rows]
+        return np.where(captured == NULL_INT, launched, captured)
 
 
 def attribute(
@@ -84,35 +111,50 @@ def attribute(
         captures: Creations of its graph nodes.
         capture_first: Whether the capture of a node says more than the launch of its graph.
     """
-    starts, ends, row = (
-        _joined([op[name] for op in ops.values()]) for name in ("start_ns", "end_ns", "launch_row")
+    starts, ends = (_joined([op[name] for op in ops.values()]) for name in ("start_ns", "end_ns"))
+    row = _joined([op["launch_row"].astype(np.int32) for op in ops.values()])
+    known_calls = calls is not None and len(calls) > 0
+    attributed = AttributedOps(
+        start_ns=starts,
+        end_ns=ends,
+        launch_row=row,
+        calls_ns=calls["start_ns"] if calls is not None else np.empty(0, dtype=np.int64),
+        piece=np.full(row.shape, -1, dtype=np.int32),
+        captured_ns=np.full(row.shape, NULL_INT) if known_calls and captures.node_id.size else None,
+        method=np.full(row.shape, NO_API, dtype=np.int8),
     )
-    nodes, node_id, whole = _graph_columns(ops)
-    known = row >= 0
     if calls is None or not len(calls):
-        nothing = np.full(row.shape, NULL_INT, dtype=np.int64)
-        method = np.full(row.shape, NO_API, dtype=np.int8)
-        nowhere = np.full(row.shape, -1, dtype=np.int32)
-        return AttributedOps(starts, ends, row, nothing, nowhere, nothing, method)
-    launched = np.where(known, calls["start_ns"][row], NULL_INT)
-    tids, code = distinct_codes(calls["global_tid"])
-    thread = np.where(known, tree.thread_codes(tids).astype(np.int32)[code[row]], -1)
-    del code
-    piece = tree.innermost(thread, launched).astype(np.int32)
-    del thread
-    method = np.where(known, np.where(piece < 0, NO_RANGE, LAUNCH), NO_API).astype(np.int8)
-    evidence = launched.copy() if captures.node_id.size else launched
-    attributed = AttributedOps(starts, ends, row, launched, piece, evidence, method)
+        return attributed
+    _use_launches(attributed, tree, calls["global_tid"])
+    method = attributed.method
     rest = np.flatnonzero(method == NO_RANGE)
-    _use(attributed, rest, _free(tree, launched[rest]), START_END)
-    in_graph = nodes | whole
-    method[in_graph & (method < GRAPH_LAUNCH)] = GRAPH_LAUNCH
-    _use_captures(attributed, tree, captures, np.flatnonzero(nodes & known), node_id, capture_first)
+    _use(attributed, rest, _free(tree, attributed.launched_ns(rest)), START_END)
+    nodes = _joined([is_graph_node(op) for op in ops.values()])
+    whole = _joined([np.full(len(op), name == "graph_traces") for name, op in ops.items()])
+    method[(nodes | whole) & (method < GRAPH_LAUNCH)] = GRAPH_LAUNCH
+    if captures.node_id.size:
+        rows = np.flatnonzero(nodes & (row >= 0))
+        _use_captures(attributed, tree, captures, rows, _node_ids(ops), capture_first)
     rest = np.flatnonzero(method == NO_RANGE)
-    kernels = [op["launch_row"] for name, op in ops.items() if name in _COMPUTING]
-    given = delegated(tree, calls, row[rest], _joined(kernels))
-    _use(attributed, rest, given, DELEGATED)
+    if rest.size:
+        kernels = [op["launch_row"] for name, op in ops.items() if name in _COMPUTING]
+        given = delegated(tree, calls, row[rest].astype(np.int64), _joined(kernels))
+        _use(attributed, rest, given, DELEGATED)
     return attributed
+
+
+def _use_launches(attributed: AttributedOps, tree: NvtxTree, global_tid: IntArray) -> None:
+    """Set the range that was open on the launching thread; `global_tid` is that of the calls."""
+    tids, code = distinct_codes(global_tid)
+    of_call = gathered(tree.thread_codes(tids).astype(np.int32), code)
+    del code
+    for block in blocks(attributed.launch_row.size):
+        row = attributed.launch_row[block]
+        known = row >= 0
+        thread = np.where(known, of_call[row], -1)
+        piece = tree.innermost(thread, attributed.launched_ns(block))
+        attributed.piece[block] = piece
+        attributed.method[block] = np.where(known, np.where(piece < 0, NO_RANGE, LAUNCH), NO_API)
 
 
 def _use(attributed: AttributedOps, rows: IntArray, piece: IntArray, method: int) -> None:
@@ -135,8 +177,6 @@ def _use_captures(
     capture_first: bool,
 ) -> None:
     """Take the range in which a node was captured, where its launch lies in none, or first."""
-    if not captures.node_id.size:
-        return
     if not capture_first:
         rows = rows[attributed.method[rows] == NO_RANGE]
     # A graph runs many times: each node is looked up once.
@@ -147,18 +187,21 @@ def _use_captures(
     piece[recorded] = _free(tree, at_ns[recorded])
     of_row = piece[code]
     got = of_row >= 0
-    attributed.evidence_ns[rows[got]] = at_ns[code][got]
+    if attributed.captured_ns is not None:
+        attributed.captured_ns[rows[got]] = at_ns[code][got]
     _use(attributed, rows, of_row, GRAPH_CAPTURE)
 
 
-def _graph_columns(ops: Mapping[str, Table]) -> tuple[_Mask, IntArray, _Mask]:
-    """Return which operations are nodes, their ids, and which are whole graphs."""
-    ids = [
-        op["graph_node_id"] if "graph_node_id" in op else np.full(len(op), NULL_INT, dtype=np.int64)
-        for op in ops.values()
-    ]
-    whole = [np.full(len(op), name == "graph_traces") for name, op in ops.items()]
-    return _joined([is_graph_node(op) for op in ops.values()]), _joined(ids), _joined(whole)
+def _node_ids(ops: Mapping[str, Table]) -> IntArray:
+    """Return which node of a graph each operation is; NULL_INT where its table has none."""
+    return _joined(
+        [
+            op["graph_node_id"]
+            if "graph_node_id" in op
+            else np.full(len(op), NULL_INT, dtype=np.int64)
+            for op in ops.values()
+        ]
+    )
 
 
 def _joined(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

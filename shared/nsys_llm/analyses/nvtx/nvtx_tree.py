@@ -146,6 +146,9 @@ class NvtxTree:
                 continue
             selected = slice(None) if one_thread else np.flatnonzero(thread == code)
             low, high = self.bounds[code : code + 2].tolist()
+            if chosen is None and code < self.free:
+                piece_of[selected] = self._climbed(low, high, at_ns[selected])
+                continue
             starts, ends, pieces = self.start_ns[low:high], self.end_ns[low:high], None
             if chosen is not None:
                 pieces = np.flatnonzero(chosen[low:high])
@@ -155,6 +158,20 @@ class NvtxTree:
                 place = np.where(place < 0, -1, np.append(pieces, -1)[place])
             piece_of[selected] = np.where(place < 0, -1, place + low)
         return piece_of
+
+    def _climbed(self, low: int, high: int, at_ns: IntArray) -> IntArray:
+        """Return the innermost of the nested pieces low .. high - 1 at each instant, or -1.
+
+        It is the last one begun or around that one: as many steps as ranges ended since then.
+        """
+        piece = np.searchsorted(self.start_ns[low:high], at_ns, side="right") + (low - 1)
+        piece[piece < low] = -1
+        waiting = np.flatnonzero((piece >= 0) & (self.end_ns[piece] <= at_ns))
+        while waiting.size:
+            above = self.parent[piece[waiting]]
+            piece[waiting] = above
+            waiting = waiting[(above >= 0) & (self.end_ns[above] <= at_ns[waiting])]
+        return piece
 
     @cached_property
     def depth(self) -> IntArray:

@@ -22,6 +22,7 @@ from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.analyses.nvtx.range_names import RangeNames
 from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.numeric.blocks import gathered
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
@@ -60,6 +61,10 @@ class RangedOps:
         """Return a column of all tables, one behind the other."""
         return np.concatenate([op[name] for op in self.tables.values()])
 
+    def on_device(self, device: int) -> npt.NDArray[np.bool_]:
+        """Return which operations run on a device, whatever the filters leave."""
+        return np.concatenate([op["device_id"] == device for op in self.tables.values()])
+
     def table_codes(self) -> npt.NDArray[np.int8]:
         """Return the position in `tables` of the table of each operation."""
         sizes = [len(op) for op in self.tables.values()]
@@ -70,7 +75,7 @@ class RangedOps:
         """The operations that the filters leave."""
         if self.kept is None:
             return self.every
-        return AttributedOps(*(values[self.kept] for values in vars(self.every).values()))
+        return self.every.take(self.kept)
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,7 @@ def phase_names(phases: PhaseMap) -> tuple[str, ...]:
     return (*phases.phases, UNMAPPED, NO_RANGE_PHASE, NO_API_PHASE)
 
 
-def phase_codes(ops: RangedOps, phases: PhaseMap) -> IntArray:
+def phase_codes(ops: RangedOps, phases: PhaseMap) -> npt.NDArray[np.int16]:
     """Return the phase of each operation, whatever the filters leave: codes of `phase_names`.
 
     It is that of the nearest range around the launch that has one.
@@ -165,8 +170,8 @@ def phase_codes(ops: RangedOps, phases: PhaseMap) -> IntArray:
 
 
 def codes_of_owners(
-    ops: RangedOps, piece_phase: IntArray, owner: IntArray, phases_n: int
-) -> IntArray:
+    ops: RangedOps, piece_phase: IntArray, owner: npt.NDArray[np.int32], phases_n: int
+) -> npt.NDArray[np.int16]:
     """Return the phase of each operation, of any filter.
 
     Args:
@@ -175,7 +180,7 @@ def codes_of_owners(
         owner: Shape (operations,), the nearest range around with a phase, or -1.
         phases_n: Phases of the map.
     """
-    codes = np.append(piece_phase, phases_n)[owner]
+    codes = gathered(np.append(piece_phase, phases_n).astype(np.int16), owner)
     codes[ops.every.method == NO_RANGE] = phases_n + 1
     codes[ops.every.method == NO_API] = phases_n + 2
     return codes
@@ -199,7 +204,7 @@ def same_phase_roots(tree: NvtxTree, piece_phase: IntArray) -> IntArray:
 
 def owners(
     ops: RangedOps, chosen: npt.NDArray[np.bool_], *, any_start_end: bool = False
-) -> IntArray:
+) -> npt.NDArray[np.int32]:
     """Return the nearest chosen range around each operation, whatever the filters leave, or -1.
 
     Args:
@@ -210,12 +215,12 @@ def owners(
     """
     every, tree = ops.every, ops.tree
     if chosen.all():
-        return every.piece.astype(np.int64)
-    owner = np.append(tree.nearest(chosen), -1)[every.piece]
+        return every.piece
+    owner = gathered(np.append(tree.nearest(chosen), -1).astype(np.int32), every.piece)
     # Start/end ranges nest in nothing: another one that is open may be chosen.
     least = 0 if any_start_end else tree.pushed_n
     free = np.flatnonzero((every.piece >= least) & (owner < 0))
     if free.size:
         thread = np.full(free.shape, tree.free, dtype=np.int64)
-        owner[free] = tree.innermost(thread, every.evidence_ns[free], chosen)
+        owner[free] = tree.innermost(thread, every.evidence_ns(free), chosen)
     return owner
