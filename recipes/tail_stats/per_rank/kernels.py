@@ -19,8 +19,20 @@ from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
-from nsys_llm.numeric.grouping import distinct_codes, first_of_each, joined, summed
-from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_before_ns
+from nsys_llm.numeric.grouping import (
+    distinct,
+    distinct_codes,
+    first_of_each,
+    is_constant,
+    joined,
+    summed,
+)
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    clipped_lengths,
+    total_length_ns,
+    union_before_ns,
+)
 from nsys_llm.numeric.longest import candidate_rows, longest_starts
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.graph_nodes import is_graph_node
@@ -132,8 +144,7 @@ def map_kernels(
     launches, _ = launched
     inside = trace.starts_inside(launches.rows)
     durations = launches.duration_ns
-    devices, device = distinct_codes(launches.rows["device_id"])
-    used, row = distinct_codes(device * len(launches.keys) + launches.key)
+    devices, used, row = _rows(launches)
     counts = ValueCounts.from_values(_chosen(row, inside), _chosen(durations, inside))
     place, keys_n = used % max(len(launches.keys), 1), len(launches.keys)
     # A filter leaves some keys without a launch: they stay behind.
@@ -150,6 +161,17 @@ def map_kernels(
     numbers = {**instances.numbers, "key": np.searchsorted(kept_keys, instances.numbers["key"])}
     instances = replace(instances, numbers=numbers)
     return KernelTails({rank: tails}, keys, counts.regrouped(key), instances)
+
+
+def _rows(launches: Launches) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the devices; which device and key each row is of; and the row of each launch."""
+    keys_n, device_id = len(launches.keys), launches.rows["device_id"]
+    if is_constant(device_id):
+        used = distinct(launches.key)
+        if used.size == keys_n:  # nearly always: each row is a key
+            return device_id[:1], used, launches.key
+    devices, device = distinct_codes(device_id)
+    return devices, *distinct_codes(device * keys_n + launches.key)
 
 
 @dataclass(frozen=True)
@@ -271,6 +293,8 @@ def _span(trace: RankTrace, device: int) -> DeviceSpan:
 
 def _busy_ns(trace: RankTrace, device: int, windows: IntArray) -> int:
     """Return how much of the windows the device is busy; what a filter leaves out ran as well."""
+    if len(trace.device_ids) == 1:
+        return int(clipped_lengths(windows[:, 0], windows[:, 1], trace.gpu_busy).sum())
     starts, ends = [], []
     for op in _ops(trace.unfiltered):
         selected = op["device_id"] == device

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,13 +12,20 @@ from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
 from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import distinct_codes, order_by_code, position_in_group
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.blocks import blocks
+from nsys_llm.numeric.grouping import (
+    distinct,
+    distinct_codes,
+    joined,
+    order_by_code,
+    position_in_group,
+)
+from nsys_llm.numeric.intervals import IntArray, clipped_lengths, union_intervals
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import copy_kind_name
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-from .concurrency import Timeline
+from .concurrency import Timeline, gaps_before_ns
 from .launches import Launches
 
 #: Classes of operations that may run beside a launch, in the order of their codes.
@@ -71,23 +79,53 @@ def _before_n(every: Launches, chosen: Launches) -> Numbers:
 
     On the same device; a kernel's launches are those of all its configurations.
     """
-    devices, device = distinct_codes(every.rows["device_id"])
+    device_id = every.rows["device_id"]
+    devices = distinct(device_id)
     own_device = np.searchsorted(devices, chosen.rows["device_id"])
     # They are in order of their starts.
     until = np.searchsorted(every.rows["start_ns"], chosen.rows["start_ns"])
-    keys_n, name = len(every.keys), every.name_codes()
-    return {
-        "launch": _equals_before_n(
-            device * keys_n + name[every.key], own_device * keys_n + name[chosen.key], until
-        ),
-        "config_launch": _equals_before_n(
-            device * keys_n + every.key, own_device * keys_n + chosen.key, until
-        ),
-    }
+    keys_n = len(every.keys)
+
+    def before_n(code_of: IntArray) -> IntArray:
+        def codes(block: slice) -> IntArray:
+            device = np.searchsorted(devices, device_id[block])
+            return device * keys_n + code_of[every.key[block]]
+
+        wanted, codes_n = own_device * keys_n + code_of[chosen.key], devices.size * keys_n
+        return _equals_before_n(codes, len(every.rows), codes_n, wanted, until)
+
+    return {"launch": before_n(every.name_codes()), "config_launch": before_n(np.arange(keys_n))}
 
 
-def _equals_before_n(codes: IntArray, wanted: IntArray, until: IntArray) -> IntArray:
-    """Return how many of the first `until` codes equal the wanted one, for each of shape (k,)."""
+def _equals_before_n(
+    codes_of: Callable[[slice], IntArray],
+    rows_n: int,
+    codes_n: int,
+    wanted: IntArray,
+    until: IntArray,
+) -> IntArray:
+    """Return how many of the first `until` codes equal the wanted one, for each of shape (k,).
+
+    Args:
+        codes_of: Returns the codes of neighboring rows.
+        rows_n: Rows, more than any of `until`.
+        codes_n: Codes.
+        wanted: Shape (k,).
+        until: Shape (k,).
+    """
+    equal_n = np.zeros(wanted.shape, dtype=np.int64)
+    counts = np.zeros(codes_n, dtype=np.int64)
+    for block in blocks(rows_n, codes_n):
+        codes = codes_of(block)
+        some = np.flatnonzero((until >= block.start) & (until < block.stop))
+        if some.size:
+            within = _equals_within_n(codes, wanted[some], until[some] - block.start)
+            equal_n[some] = counts[wanted[some]] + within
+        counts += np.bincount(codes, minlength=codes_n)
+    return equal_n
+
+
+def _equals_within_n(codes: IntArray, wanted: IntArray, until: IntArray) -> IntArray:
     order = order_by_code(codes)
     ordered = codes[order]
     before_n = np.empty(codes.size, dtype=np.int64)
@@ -134,9 +172,16 @@ def _beside(trace: RankTrace, every: Launches, chosen: Launches) -> tuple[Number
     for device in np.unique(chosen.rows["device_id"]).tolist():
         selected = np.flatnonzero(chosen.rows["device_id"] == device)
         rows, key = chosen.rows.take(selected), chosen.key[selected]
-        timeline, classes, labels = _timeline(trace, every, device)
-        place = timeline.places(rows["start_ns"], rows["end_ns"], rows["stream_id"], key)
-        numbers["gap_before_ns"][selected] = timeline.gaps_before_ns(place, NULL_INT)
+        starts, ends, lane = rows["start_ns"], rows["end_ns"], rows["stream_id"]
+        ops, classes, labels = _labelled(trace, every, device)
+        numbers["gap_before_ns"][selected] = gaps_before_ns(
+            [(op["start_ns"], op["end_ns"], op["stream_id"]) for op in ops],
+            starts,
+            lane,
+            NULL_INT,
+        )
+        timeline = _timeline(ops, union_intervals(starts, ends + 1))
+        place = timeline.places(starts, ends, lane, key)
         if not timeline.overlaps:
             continue
         for name, wanted in _CLASSES.items():
@@ -156,17 +201,17 @@ _CLASSES: Final = {
 }
 
 
-def _timeline(
+def _labelled(
     trace: RankTrace, every: Launches, device: int
-) -> tuple[Timeline, IntArray, list[str]]:
-    """Return all operations of a device, and the class and the name of each of their labels.
+) -> tuple[list[Table], IntArray, list[str]]:
+    """Return the operations of a device with their label, and the class and name of each label.
 
     The label of a kernel is its key.
     """
     labels = [str(key[0]) for key in every.keys]
     classes = np.where(every.communicates(), _COMMUNICATION, _COMPUTE).tolist()
-    selected = every.rows["device_id"] == device
-    parts = [(every.rows.take(selected), every.key if selected.all() else every.key[selected])]
+    kernels = every.rows.plus(label=every.key)
+    ops = [kernels.take(kernels["device_id"] == device)]
     for name in OP_TABLES:
         if name == "kernels" or name not in trace.unfiltered:
             continue
@@ -179,15 +224,27 @@ def _timeline(
             code, kinds = code + kind, [f"memcpy {copy_kind_name(max(code, 0))}" for code in codes]
         labels += kinds
         classes += [_GRAPH if name == "graph_traces" else _COPY] * len(kinds)
-        parts.append((op, code))
+        ops.append(op.plus(label=code))
+    return ops, np.array(classes, dtype=np.int64), labels
+
+
+def _timeline(ops: Sequence[Table], spans: IntArray) -> Timeline:
+    """Return the operations that reach into spans or touch them: most others are far away."""
+    near = []
+    for op in ops:
+        starts, ends = op["start_ns"], op["end_ns"]
+        rows = [
+            block.start + np.flatnonzero(clipped_lengths(starts[block], ends[block] + 1, spans) > 0)
+            for block in blocks(len(op))
+        ]
+        near.append(joined(rows))
 
     def column(name: str) -> IntArray:
-        return np.concatenate([op[name] for op, _ in parts])
+        return np.concatenate([op[name][rows] for op, rows in zip(ops, near, strict=True)])
 
-    timeline = Timeline.of(
+    return Timeline.of(
         column("start_ns"),
         lambda: column("end_ns"),
         lambda: column("stream_id"),
-        lambda: np.concatenate([label for _, label in parts]),
+        lambda: column("label"),
     )
-    return timeline, np.array(classes, dtype=np.int64), labels
