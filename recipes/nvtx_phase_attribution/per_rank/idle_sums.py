@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.missing_work import find_missing_work
 from nsys_llm.analyses.device.profiler_time import profiler_spans
-from nsys_llm.numeric.gaps import Gaps, gap_blocks, start_order
+from nsys_llm.numeric.gaps import Gaps, Positions, gap_blocks, start_order
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray, bounds, clipped_lengths, total_length_ns
 from nsys_llm.trace.device_ops import device_windows
@@ -131,10 +131,10 @@ class _DeviceGaps:
         self,
         gaps: Gaps,
         overhead_ns: IntArray,
-        phase: npt.NDArray[np.int16],
+        phase: npt.NDArray[np.int32],
         order: IntArray | None,
     ) -> None:
-        def phase_at(place: IntArray) -> IntArray:
+        def phase_at(place: Positions) -> IntArray:
             return phase[place if order is None else order[place]].astype(np.int64)
 
         phases_n = self.gaps_n.size

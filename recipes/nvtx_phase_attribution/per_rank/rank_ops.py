@@ -59,7 +59,7 @@ class RankOps:
         exclusive_ns: Share of the time in which the device ran anything.
         name: int32, position in `names`.
         every_name: Shape (all operations,), likewise.
-        phase: int16, code of `phase_names`.
+        phase: int32, code of `phase_names`.
         every_phase: Shape (all operations,), likewise.
         phase_owner: int32, the range that gives the phase, position in the tree; -1 without one.
         steps: The steps; None where there are none.
@@ -80,8 +80,8 @@ class RankOps:
     exclusive_ns: IntArray
     name: npt.NDArray[np.int32]
     every_name: npt.NDArray[np.int32]
-    phase: npt.NDArray[np.int16]
-    every_phase: npt.NDArray[np.int16]
+    phase: npt.NDArray[np.int32]
+    every_phase: npt.NDArray[np.int32]
     phase_owner: npt.NDArray[np.int32]
     steps: Steps | None
     step: npt.NDArray[np.int32]

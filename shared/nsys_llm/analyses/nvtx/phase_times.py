@@ -160,7 +160,7 @@ def phase_names(phases: PhaseMap) -> tuple[str, ...]:
     return (*phases.phases, UNMAPPED, NO_RANGE_PHASE, NO_API_PHASE)
 
 
-def phase_codes(ops: RangedOps, phases: PhaseMap) -> npt.NDArray[np.int16]:
+def phase_codes(ops: RangedOps, phases: PhaseMap) -> npt.NDArray[np.int32]:
     """Return the phase of each operation, whatever the filters leave: codes of `phase_names`.
 
     It is that of the nearest range around the launch that has one.
@@ -171,7 +171,7 @@ def phase_codes(ops: RangedOps, phases: PhaseMap) -> npt.NDArray[np.int16]:
 
 def codes_of_owners(
     ops: RangedOps, piece_phase: IntArray, owner: npt.NDArray[np.int32], phases_n: int
-) -> npt.NDArray[np.int16]:
+) -> npt.NDArray[np.int32]:
     """Return the phase of each operation, of any filter.
 
     Args:
@@ -180,7 +180,7 @@ def codes_of_owners(
         owner: Shape (operations,), the nearest range around with a phase, or -1.
         phases_n: Phases of the map.
     """
-    codes = gathered(np.append(piece_phase, phases_n).astype(np.int16), owner)
+    codes = gathered(np.append(piece_phase, phases_n).astype(np.int32), owner)
     codes[ops.every.method == NO_RANGE] = phases_n + 1
     codes[ops.every.method == NO_API] = phases_n + 2
     return codes
