@@ -75,8 +75,8 @@ _ALL: Final = (
         "all",
         "time is added up beyond the end of a window",
         "shared/nsys_llm/numeric/intervals.py",
-        "0, lengths[np.maximum(index, 0)])\n    return np.where(index < 0",
-        "0, None)\n    return np.where(index < 0",
+        "(ends - np.clip(at_ns, starts, ends))",
+        "(ends - np.maximum(at_ns, starts))",
         ("numeric/test_intervals.py",),
     ),
     Bug(
@@ -349,25 +349,25 @@ _GAPS: Final = (
         "idle_gaps",
         "a gap begins where the operation before it ended, though another one still runs",
         "shared/nsys_llm/numeric/gaps.py",
-        "    reach = np.maximum.accumulate(end_ns)\n    opens =",
-        "    reach = end_ns\n    opens =",
+        "    reach = np.maximum.accumulate(end_ns)\n    whole =",
+        "    reach = end_ns\n    whole =",
         ("numeric/test_gaps.py",),
     ),
     Bug(
         "idle_gaps",
         "operations that touch have a gap of no length between them",
         "shared/nsys_llm/numeric/gaps.py",
-        "opens = np.flatnonzero(start_ns[1:] > reach[:-1])",
-        "opens = np.flatnonzero(start_ns[1:] >= reach[:-1])",
+        "opens = start_ns[1:] > reach[:-1]",
+        "opens = start_ns[1:] >= reach[:-1]",
         ("numeric/test_gaps.py",),
     ),
     Bug(
         "idle_gaps",
         "only kernels keep a device busy",
         "shared/nsys_llm/trace/device_ops.py",
-        "            name: selected for name, selected in rows.items() if selected is None or "
-        "selected.size\n",
-        "            name: rows[name] for name in _COMPUTING if name in rows\n",
+        "    rows = {name: selected for name, selected in rows.items() if selected is None or "
+        "selected.size}\n",
+        "    rows = {name: rows[name] for name in _COMPUTING if name in rows}\n",
         ("recipes/idle_gaps/test_idle_gaps.py",),
     ),
     Bug(

@@ -12,11 +12,19 @@ from nsys_llm.testing.demo import write_demo
 
 BLOCKS = (
     "analyses.device.gap_sums",
+    "analyses.path.visits",
     "analyses.steps.launched_ops",
+    "numeric.blocks",
     "numeric.distributions",
+    "numeric.enclosing",
+    "numeric.exclusive",
+    "numeric.gaps",
+    "numeric.intervals",
+    "numeric.longest",
     "recipes.idle_gaps.per_rank.patterns",
-    "recipes.nvtx_phase_attribution.per_rank.idle_sums",
-    "recipes.nvtx_phase_attribution.per_rank.ranges",
+    "recipes.llm_hotspots.per_rank.host_time",
+    "recipes.llm_hotspots.per_rank.launches",
+    "trace.launch_clocks",
 )
 
 
@@ -26,12 +34,13 @@ def rank(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "recipe", ["llm_hotspots", "tail_stats", "idle_gaps", "nvtx_phase_attribution"]
+    "recipe", ["llm_hotspots", "tail_stats", "idle_gaps", "nvtx_phase_attribution", "step_budget"]
 )
 def test_tables_are_the_same_in_blocks_of_any_size(rank, monkeypatch, recipe):
     whole = quick(recipe, rank)
     for module in BLOCKS:
         monkeypatch.setattr(import_module(f"nsys_llm.{module}"), "_BLOCK", 37)
+    monkeypatch.setattr(import_module("nsys_llm.analyses.path.blocks"), "_NODES", 37)
     monkeypatch.setattr(import_module("nsys_llm.numeric.distributions"), "_FEWEST_REPEATS", 1)
     in_blocks = quick(recipe, rank)
     assert in_blocks.keys() == whole.keys()
