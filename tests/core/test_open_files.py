@@ -11,8 +11,15 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ReportError, UsageError
-from nsys_llm.core.open_files import allow_open_files, is_want_of_open_files
+from nsys_llm.core.open_files import (
+    OutOfFilesTold,
+    is_out_of_files,
+    no_more_open_files,
+    raise_limit,
+    threads_within_limit,
+)
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.profile.inputs import ProfileInput, open_report
 from nsys_llm.profile.reader import needed_tables, read_trace
@@ -51,7 +58,7 @@ def all_open_but(spare: int) -> Iterator[None]:
 
 def test_a_limit_is_raised_as_far_as_a_run_needs():
     with limited(70):
-        allow_open_files()
+        raise_limit()
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         assert soft == (4096 if hard == resource.RLIM_INFINITY else min(4096, hard))
         assert soft > 70
@@ -62,7 +69,7 @@ def test_a_higher_limit_stays():
     if hard != resource.RLIM_INFINITY and hard < 5000:
         pytest.skip("this system allows fewer files")
     with limited(5000):
-        allow_open_files()
+        raise_limit()
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (5000, hard)
 
 
@@ -86,29 +93,103 @@ def read(profile: ProfileInput) -> None:
         read_trace(opened, reads, {})
 
 
-@pytest.mark.parametrize("form", ["sqlite", "parquet"])
-def test_no_profile_is_blamed_for_a_full_table_of_files(tmp_path, form):
-    path = tmp_path / ("rank0.sqlite" if form == "sqlite" else "rank0_pqtdir")
-    builder = TraceBuilder().process(pid=1)
-    for start_ns in range(0, 20_000, 10):
-        builder.kernel("gemm", start_ns=start_ns, duration_ns=5)
-    getattr(builder, f"write_{form}")(path)
-    profile = ProfileInput(str(path), "rank0")
+def lines_told(profile: ProfileInput, most_spare: int) -> list[str]:
+    """Read a profile with 0, 1, ... files to spare; return what ended the run, once for each."""
     read(profile)  # whatever is imported for it is there now
-    told = set()
-    for spare in range(12):
+    told = []
+    for spare in range(most_spare):
         with all_open_but(spare):
             try:
                 with Boundary(profile) as boundary:
                     read(profile)
             except UsageError as error:
-                told.add(error.message)
+                told.append(error.message)
                 continue
-        if boundary.failure is not None:
-            told.add(boundary.failure.reason)
-    assert told
-    assert all("(ulimit -n)" in line for line in told), told
-    assert any(line.startswith("needs more open files than the 256 allowed;") for line in told)
+        assert boundary.failure is None, (spare, boundary.failure)
+    return told
+
+
+@pytest.mark.parametrize("form", ["sqlite", "parquet"])
+def test_no_profile_is_blamed_where_no_file_can_be_opened(tmp_path, form):
+    path = tmp_path / ("rank0.sqlite" if form == "sqlite" else "rank0_pqtdir")
+    builder = TraceBuilder().process(pid=1)
+    for start_ns in range(0, 20_000, 10):
+        builder.kernel("gemm", start_ns=start_ns, duration_ns=5)
+    getattr(builder, f"write_{form}")(path)
+    told = lines_told(ProfileInput(str(path), "rank0"), 12)
+    assert 0 < len(told) < 12
+    assert all(line.startswith("needs more open files than the 256 allowed;") for line in told)
+
+
+def test_an_export_beside_a_report_is_not_taken_for_a_damaged_one(tmp_path):
+    TraceBuilder().process(pid=1).write_parquet(tmp_path / "rank0_pqtdir")
+    report = tmp_path / "rank0.nsys-rep"
+    report.write_bytes(b"x")
+    os.utime(report, (0, 0))
+    assert lines_told(ProfileInput(str(report), "rank0"), 6)
+
+
+def test_threads_have_files_for_their_profiles():
+    with limited(64):
+        assert threads_within_limit(48) == 2
+        assert threads_within_limit(1) == 1
+    with limited(20):
+        assert threads_within_limit(48) == 1
+    with limited(1024):
+        assert threads_within_limit(48) == 48
+
+
+def test_many_cores_do_not_use_up_a_low_limit(tmp_path):
+    (tmp_path / "in").mkdir()
+    for rank in range(24):
+        builder = TraceBuilder().process(pid=rank + 1)
+        builder.kernel("gemm", start_ns=0, duration_ns=5)
+        builder.write_sqlite(tmp_path / "in" / f"rank{rank}.sqlite")
+    code = (
+        "import os, resource, sys\n"
+        "os.sched_getaffinity = lambda _: range(48)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+        "from nsys_llm.run.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    words = ["idle_gaps", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_local_cluster_that_needs_more_is_refused(tmp_path):
+    TraceBuilder().process(pid=1).write_sqlite(tmp_path / "rank0.sqlite")
+    code = (
+        "import resource, sys\n"
+        "from distributed.deploy import utils\n"
+        "utils.nprocesses_nthreads = lambda: (8, 1)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))\n"
+        "from nsys_llm.run.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    words = ["idle_gaps", "--input", str(tmp_path), "--mode", "dask-futures"]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "error: only 100 files may be open at a time, and a local Dask cluster of 8 needs 136; "
+        "raise the limit (ulimit -n).\n",
+    )
+
+
+def test_a_line_can_be_said_when_no_file_can_be_opened(capfd):
+    Console().error("first")
+    with all_open_but(0):
+        Console().error("needs more open files")
+    assert capfd.readouterr().err == "error: first\nerror: needs more open files\n"
+
+
+def test_the_python_interface_says_the_same():
+    with pytest.raises(UsageError, match="needs more open files"), OutOfFilesTold():
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 @pytest.mark.parametrize(
@@ -120,12 +201,31 @@ def test_no_profile_is_blamed_for_a_full_table_of_files(tmp_path, form):
     ],
 )
 def test_a_want_of_open_files_is_known_behind_other_errors(error):
-    assert is_want_of_open_files(error)
+    assert is_out_of_files(error)
     outer = ReportError("rank2.sqlite: cannot be read")
     outer.__cause__ = error
-    assert is_want_of_open_files(outer)
+    assert is_out_of_files(outer)
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), ReportError("truncated")])
-def test_other_errors_are_none(error):
-    assert not is_want_of_open_files(error)
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "full"),
+        ReportError(f"a: {os.strerror(errno.EMFILE)}"),
+        OSError(errno.ENOENT, "No such file", f"a: {os.strerror(errno.EMFILE)}"),
+        KeyError(f"a: {os.strerror(errno.EMFILE)}"),
+    ],
+)
+def test_errors_that_quote_a_name_are_others(error):
+    assert not is_out_of_files(error)
+
+
+def test_a_system_without_free_files_is_told_as_such():
+    full = no_more_open_files(OSError(errno.ENFILE, os.strerror(errno.ENFILE)))
+    assert full.message.startswith("this system can open no more files")
+
+
+def test_causes_that_lead_back_to_each_other_end():
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert not is_out_of_files(first)

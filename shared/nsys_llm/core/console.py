@@ -84,11 +84,13 @@ class Console:
             return
         # A file name may hold a newline, or bytes that are no text: a message stays one line.
         line = "".join(item if item.isprintable() else repr(item)[1:-1] for item in text)
-        from tqdm import tqdm  # 0.03 s, which a run without a word does not spend
-
-        # tqdm.write keeps a line from tearing a bar that is being drawn.
+        line = line.encode("utf-8", "backslashreplace").decode("utf-8")
+        bars = sys.modules.get("tqdm")
         with suppress(OSError):  # there is nowhere left to say that it cannot be said
-            tqdm.write(line.encode("utf-8", "backslashreplace").decode("utf-8"), file=sys.stderr)
+            if bars is None:
+                print(line, file=sys.stderr, flush=True)
+            else:
+                bars.tqdm.write(line, file=sys.stderr)  # keeps from tearing a bar
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

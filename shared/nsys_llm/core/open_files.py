@@ -8,10 +8,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from types import ModuleType
+from contextlib import ExitStack, suppress
+from types import ModuleType, TracebackType
 from typing import Final
 
-from nsys_llm.core.errors import UsageError
+from nsys_llm.core.errors import NsysLlmError, UsageError
 
 resource: ModuleType | None
 try:
@@ -19,59 +20,132 @@ try:
 except ImportError:  # Windows, which has no such limit
     resource = None
 
-#: Libraries print tracebacks of their own below: two threads and their profiles need 20, a local
-#: Dask cluster of two workers 48.
+#: Libraries print tracebacks of their own below.
 _LEAST: Final = 64
-#: A thread has up to ten files of its profile open; most systems begin with 1,024 for a process.
+#: Of them, those that are not for threads, and those that each thread has for its profile.
+_SHARED: Final = 44
+_OF_A_THREAD: Final = 10
+#: Most systems begin with 1,024 for a process and let it have more.
 _WANTED: Final = 4096
-_REASONS: Final = (errno.EMFILE, errno.ENFILE)
+#: What SQLite and its driver may open for one query.
+_OF_A_QUERY: Final = 8
+_OWN_LIMIT, _OF_ALL = errno.EMFILE, errno.ENFILE
 
 
-def allow_open_files() -> None:
-    """Raise this process's limit of open files as far as the system lets it and a run may need.
-
-    Raises:
-        UsageError: Too few are left for anything.
-    """
+def raise_limit() -> None:
+    """Raise this process's limit of open files as far as a run may need and the system allows."""
     if resource is None:
         return
     limit, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = resource.RLIM_INFINITY
-    if limit != unlimited and limit < _WANTED:
-        wanted = _WANTED if highest == unlimited else min(_WANTED, highest)
+    if limit == resource.RLIM_INFINITY or limit >= _WANTED:
+        return
+    wanted = _WANTED if highest == resource.RLIM_INFINITY else min(_WANTED, highest)
+    with suppress(OSError, ValueError):  # forbidden to processes in some containers
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, highest))
-        limit = wanted
-    if limit != unlimited and limit < _LEAST:
+
+
+def require_open_files(needed_n: int = _LEAST, whose: str = "a run") -> None:
+    """Refuse to begin what will not end well.
+
+    Raises:
+        UsageError: Fewer files may be open than it needs.
+    """
+    limit = _limit()
+    if limit is not None and limit < needed_n:
         raise UsageError(
-            f"only {limit} files may be open at a time, and a run needs {_LEAST}; raise the limit "
-            "(ulimit -n)."
+            f"only {limit:,} files may be open at a time, and {whose} needs {needed_n:,}; raise "
+            "the limit (ulimit -n)."
         )
 
 
-def no_more_open_files() -> UsageError:
-    """Return the error that ends a run where no more files can be opened."""
-    allowed = ""
-    if resource is not None:
-        allowed = f" than the {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,} allowed"
+def threads_within_limit(threads_n: int) -> int:
+    """Return how many threads may read profiles at a time, of so many that could."""
+    limit = _limit()
+    return threads_n if limit is None else min(threads_n, max((limit - _SHARED) // _OF_A_THREAD, 1))
+
+
+def no_more_open_files(error: BaseException | None = None) -> UsageError:
+    """Return the error that ends a run where no more files can be opened, by what said so."""
+    if error is not None and any(_reason(cause) == _OF_ALL for cause in _causes(error)):
+        return UsageError(
+            "this system can open no more files, of all its processes together; end some, or "
+            "raise fs.file-max."
+        )
+    limit = _limit()
+    allowed = "" if limit is None else f" than the {limit:,} allowed"
     return UsageError(
         f"needs more open files{allowed}; raise the limit (ulimit -n), or read fewer profiles at a "
         "time (--mode none)."
     )
 
 
-def is_want_of_open_files(error: BaseException) -> bool:
-    """Return whether an error, or what led to it, is that no more files may be opened.
+def is_out_of_files(error: BaseException) -> bool:
+    """Return whether an error, or what led to it, is that no more files can be opened."""
+    return any(_reason(cause) is not None for cause in _causes(error))
 
-    Drivers and loaders of libraries say so in words alone.
+
+def can_open_files() -> bool:
+    """Return whether as many more files can be opened as a query of SQLite needs.
+
+    SQLite and its driver have one word for every reason why a file is not opened.
     """
-    words = [os.strerror(reason) for reason in _REASONS]
-    return any(
-        getattr(cause, "errno", None) in _REASONS or any(word in str(cause) for word in words)
-        for cause in _causes(error)
-    )
+    with ExitStack() as opened:
+        try:
+            for _ in range(_OF_A_QUERY):
+                opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            return not is_out_of_files(error)
+    return True
+
+
+class OutOfFilesTold:
+    """Around work: whatever fails for want of open files ends with the line that says so."""
+
+    def __enter__(self) -> OutOfFilesTold:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Put another error in the place of one of the system.
+
+        Raises:
+            UsageError: No more files can be opened.
+        """
+        if isinstance(error, Exception) and is_out_of_files(error):
+            raise no_more_open_files(error) from error
+
+
+def _limit() -> int | None:
+    """Return how many files this process may have open; None for any number."""
+    if resource is None:
+        return None
+    limit = int(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _reason(error: BaseException) -> int | None:
+    """Return which limit an error is about; None for another error.
+
+    Loaders of libraries and drivers put the reason at the end of their words. Ours quote names.
+    """
+    if isinstance(error, NsysLlmError):
+        return None
+    number = getattr(error, "errno", None)
+    if number is not None:
+        return number if number in (_OWN_LIMIT, _OF_ALL) else None
+    told = str(error)
+    if told.endswith(f": {os.strerror(_OF_ALL)}"):
+        return _OF_ALL
+    return _OWN_LIMIT if told.endswith(f": {os.strerror(_OWN_LIMIT)}") else None
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         yield error
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -15,6 +15,7 @@ import pandas as pd
 
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import OutputError, UsageError
+from nsys_llm.core.open_files import OutOfFilesTold
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import parsed_option, resolved_options
 from nsys_llm.report.run_record import REPORT_NAME
@@ -163,7 +164,7 @@ def _analyzed(
     given = {name: parsed_option(known[name], value) for name, value in options.items()}
     given |= {"input": [str(path) for path in paths], "output": str(output).replace("%", "%%")}
     console = Console(quiet=True)
-    with open_executor(mode, None, console.note) as executor:
+    with OutOfFilesTold(), open_executor(mode, None, console.note) as executor:
         outcome = run_recipe(recipe, resolved_options(manifest, given), executor, console)
     if outcome.folder is None:
         raise UsageError(f"{recipe}: no profile could be read.")

@@ -19,22 +19,32 @@ from pathlib import Path
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.open_files import require_open_files
 from nsys_llm.core.stopping import end_everything
 from nsys_llm.run.dask_workers import seconds_without_workers
 
 #: For the workers' programs of a terminated run, which has to end within 2 s.
 _SECONDS_TO_END: Final = 0.5
 _STANDARD_ERROR: Final = 2
+#: What the client, the scheduler and each worker of a local cluster have open here.
+_FILES_OF_CLUSTER: Final = 24
+_FILES_OF_WORKER: Final = 14
 
 
 @contextmanager
 def open_client(scheduler_file: str | None) -> Iterator[Any]:
-    """Open a client of the cluster that `open_executor` describes, and close it."""
+    """Open a client of the cluster that `open_executor` describes, and close it.
+
+    Raises:
+        UsageError: The cluster cannot be used, or one here would need too many open files.
+    """
     from dask import config
     from distributed import Client
 
     address = _scheduler_address(scheduler_file) if scheduler_file else None
     local = address is None and config.get("scheduler-address", None) is None
+    if local:
+        _require_open_files()
     wait_s = seconds_without_workers()
     # A second local cluster on this machine finds the usual port of the dashboard taken.
     # Its workers, processes of their own, print when the scheduler ends before them.
@@ -71,6 +81,15 @@ def _close(client: Any, others: Sequence[BaseProcess], *, end_workers: bool = Fa
     except BaseException:
         _kill_local_workers(client, others)
         raise
+
+
+def _require_open_files() -> None:
+    """Refuse a local cluster for which too few files may be open: it would print without end."""
+    from distributed.deploy.utils import nprocesses_nthreads
+
+    workers_n, _ = nprocesses_nthreads()
+    needed_n = _FILES_OF_CLUSTER + _FILES_OF_WORKER * workers_n
+    require_open_files(needed_n, f"a local Dask cluster of {workers_n}")
 
 
 @contextmanager

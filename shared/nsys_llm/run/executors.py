@@ -14,6 +14,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
+from nsys_llm.core.open_files import threads_within_limit
 from nsys_llm.run.dask_cluster import open_client
 from nsys_llm.run.dask_errors import DaskErrors, dask_muted, refuse_other_versions
 from nsys_llm.run.dask_workers import WorkerWatch
@@ -96,8 +97,9 @@ class Threads(Executor):
 
     @property
     def workers_n(self) -> int:
-        """The cores that this process may use."""
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        """The cores that this process may use, as far as it may open files for all of them."""
+        cores_n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        return threads_within_limit(cores_n)
 
     def reduce(
         self,

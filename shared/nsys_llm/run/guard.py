@@ -19,7 +19,12 @@ from typing import Any, Final, NoReturn
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, NsysLlmError
-from nsys_llm.core.open_files import allow_open_files, is_want_of_open_files, no_more_open_files
+from nsys_llm.core.open_files import (
+    is_out_of_files,
+    no_more_open_files,
+    raise_limit,
+    require_open_files,
+)
 
 #: Set to anything, it makes an internal error print its traceback.
 _TRACEBACK_VARIABLE: Final = "NSYS_LLM_TRACEBACK"
@@ -52,7 +57,8 @@ def run_guarded(console: Console, run: Callable[[], RunOutcome]) -> RunOutcome:
         run: Calls `nsys_llm.run.runner.run_recipe`, with whatever it takes to prepare that.
     """
     with _Guard(console) as guard, _stopped_by_sigterm():
-        allow_open_files()
+        raise_limit()
+        require_open_files()
         return run()
     return RunOutcome(guard.exit_code, None)
 
@@ -89,13 +95,13 @@ def _written(console: Console) -> str:
 
 
 def _explained(error: BaseException, written: str) -> tuple[ExitCode, str]:
-    if isinstance(error, NsysLlmError):
-        return error.exit_code, error.message
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED, f"interrupted; {written}."
-    if is_want_of_open_files(error):
-        short = no_more_open_files()
-        return short.exit_code, short.message
+    if is_out_of_files(error):
+        # Whatever it led to.
+        error = no_more_open_files(error)
+    if isinstance(error, NsysLlmError):
+        return error.exit_code, error.message
     # Dask's error is recognized by name, because distributed is imported only where it is used.
     if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":
         return ExitCode.FAULT, (

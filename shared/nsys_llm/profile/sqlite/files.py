@@ -101,17 +101,12 @@ def explained(path: Path, error: Exception) -> str:
     """Return the one line that describes an error of SQLite or of its driver."""
     if isinstance(error, UnicodeDecodeError):
         return f"{path.name}: damaged (a name is not text); copy or export it again."
-    text = str(error)
-    if isinstance(error, MemoryError) or "failed to allocate memory" in text:
+    if isinstance(error, MemoryError):
         return (
             f"{path.name}: needs more memory than is available, or is damaged; read fewer profiles "
             "at a time (--mode none), or copy or export it again."
         )
-    if "unable to open database file" in text:
-        return (
-            f"{path.name}: cannot be opened any more: removed, or too many files are open; look "
-            "for it, or raise the limit (ulimit -n)."
-        )
+    text = str(error)
     if "Type mismatch" in text:
         return f"{path.name}: holds text where integers belong ({' '.join(text.split())})."
     if "locked" in text or "busy" in text:
