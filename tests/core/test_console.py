@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -37,7 +38,7 @@ class Terminal(io.StringIO):
 def terminal(monkeypatch):
     """Standard error of the console as a terminal."""
     stream = Terminal()
-    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=stream))
+    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=stream, modules=sys.modules))
     return stream
 
 
