@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsys_llm.analyses.nvtx import nvtx_tree as nvtx_tree_module
 from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.core.nulls import NULL_INT
@@ -188,3 +191,30 @@ def test_the_short_way_for_few_launches_finds_the_same(ranges):
 def test_depth_counts_what_is_around(depth):
     nvtx_tree = tree(*((level, 200 - level, 11) for level in range(depth)))
     assert nvtx_tree.depth.tolist() == list(range(depth))
+
+
+@pytest.mark.parametrize("steps", [0, 1, 16])
+def test_what_is_open_behind_a_deep_chain_is_found_whatever_its_depth(monkeypatch, steps):
+    monkeypatch.setattr(nvtx_tree_module, "_STEPS_UP", steps)
+    # One around all, then 60 in one another that end one by one from 100 on.
+    nvtx_tree = tree((0, 1_000, 11), *((1 + at, 160 - at, 11) for at in range(60)))
+    at_ns = np.arange(-2, 1_003)
+    found = nvtx_tree.innermost(np.zeros(at_ns.size, dtype=np.int64), at_ns)
+    expected = [
+        max(
+            (row for row in range(61) if nvtx_tree.start_ns[row] <= at < nvtx_tree.end_ns[row]),
+            default=-1,
+        )
+        for at in at_ns.tolist()
+    ]
+    assert found.tolist() == expected
+
+
+def test_launches_behind_a_deep_chain_do_not_walk_it():
+    depth, launches_n = 2_000, 200_000
+    nvtx_tree = tree((0, 10**7, 11), *((1 + at, 10_000 - at, 11) for at in range(depth)))
+    at_ns = np.arange(20_000, 20_000 + launches_n)
+    began_s = time.process_time()
+    found = nvtx_tree.innermost(np.zeros(launches_n, dtype=np.int64), at_ns)
+    assert time.process_time() - began_s < 1  # 0.05 s; 4 s where each launch walks the chain
+    assert (found == 0).all()

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
-from nsys_llm.numeric.blocks import blocks
+from nsys_llm.numeric.blocks import blocks, few_codes
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
-from nsys_llm.numeric.grouping import exact_sums, joined, summed
+from nsys_llm.numeric.grouping import distinct, exact_sums, joined, summed
 from nsys_llm.numeric.intervals import (
     IntArray,
     clipped_lengths,
@@ -118,13 +118,14 @@ class _NameSums:
 
     @classmethod
     def of(cls, trace: RankTrace, ops: RankOps) -> _NameSums:
-        pairs_n, attributed = len(ops.phase_names) * len(ops.names), ops.ranged.selected
-        there_n, launches_n, total_ns, exclusive_ns, whole_ns = np.zeros(
-            (5, pairs_n), dtype=np.int64
-        )
+        pairs, pairs_n = _pairs(ops)
+        attributed = ops.ranged.selected
+        ops_n, launches_n, total_ns, exclusive_ns, whole_ns = np.zeros((5, pairs_n), dtype=np.int64)
         for block in blocks(ops.name.size, pairs_n):
             code, inside = ops.pairs(block), ops.inside[block]
-            there_n += np.bincount(code, minlength=pairs_n)
+            if pairs is not None:
+                code = np.searchsorted(pairs, code)
+            ops_n += np.bincount(code, minlength=pairs_n)
             total_ns += exact_sums(code, ops.clipped_ns[block], pairs_n)
             exclusive_ns += exact_sums(code, ops.exclusive_ns[block], pairs_n)
             if trace.windows_ns is not None:
@@ -132,9 +133,9 @@ class _NameSums:
                 length_ns = attributed.end_ns[block] - attributed.start_ns[block]
                 whole_ns += exact_sums(code[inside], length_ns[inside], pairs_n)
         if trace.windows_ns is None:
-            launches_n, whole_ns = there_n, total_ns
-        used = np.flatnonzero(there_n)
-        phase, name = np.divmod(used, max(len(ops.names), 1))
+            launches_n, whole_ns = ops_n, total_ns
+        used = np.flatnonzero(ops_n)
+        phase, name = np.divmod(used if pairs is None else pairs, max(len(ops.names), 1))
         columns = (launches_n, total_ns, exclusive_ns, whole_ns)
         return cls(ops, phase, name, *(values[used] for values in columns))
 
@@ -191,6 +192,15 @@ class _NameSums:
         )
 
 
+def _pairs(ops: RankOps) -> tuple[IntArray | None, int]:
+    """Return the pairs of phase and name that occur, None where there is room for all; how many."""
+    pairs_n, rows_n = len(ops.phase_names) * len(ops.names), ops.name.size
+    if few_codes(pairs_n, rows_n):
+        return None, pairs_n
+    pairs = distinct(joined([distinct(ops.pairs(block)) for block in blocks(rows_n)]))
+    return pairs, pairs.size
+
+
 def _ranges_of_phases(ops: RankOps) -> dict[str, IntArray]:
     """Return host time and number of ranges by phase."""
     tree = ops.ranged.tree
@@ -227,7 +237,7 @@ def map_instances(ops: RankOps, most: int) -> PhaseInstances:
     events_n = int(tree.event.max(initial=-1)) + 1
     there, phase = np.zeros(events_n, dtype=bool), np.zeros(events_n, dtype=np.int64)
     gpu_ns = np.zeros(events_n, dtype=np.int64)
-    for rows, event in _ops_of_ranges(ops):
+    for rows, event in _ops_of_ranges(ops, events_n):
         there[event], phase[event] = True, ops.phase[rows]
         gpu_ns += exact_sums(event, ops.clipped_ns[rows], events_n)
     event = np.flatnonzero(there)
@@ -247,14 +257,14 @@ def map_instances(ops: RankOps, most: int) -> PhaseInstances:
     )
 
 
-def _ops_of_ranges(ops: RankOps) -> Iterator[tuple[IntArray, IntArray]]:
+def _ops_of_ranges(ops: RankOps, events_n: int) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield some operations at a time that lie in a range of a phase, and the event of that range.
 
     That is the outermost of those of one phase.
     """
     tree, method = ops.ranged.tree, ops.ranged.selected.method
     event_of = tree.event[ops.roots]
-    for block in blocks(ops.phase_owner.size, len(tree)):
+    for block in blocks(ops.phase_owner.size, events_n):
         # A range that captured a graph holds all of its runs: that is no length of the range.
         counted = (ops.phase_owner[block] >= 0) & (method[block] != GRAPH_CAPTURE)
         rows = block.start + np.flatnonzero(counted)
@@ -269,7 +279,7 @@ def _instance_rows(ops: RankOps, events: IntArray, events_n: int) -> tuple[Insta
     np.maximum.at(last_end, tree.event, tree.end_ns)
     wanted = np.zeros(events_n, dtype=bool)
     wanted[events] = True
-    parts = [(rows[wanted[at]], at[wanted[at]]) for rows, at in _ops_of_ranges(ops)]
+    parts = [(rows[wanted[at]], at[wanted[at]]) for rows, at in _ops_of_ranges(ops, events_n)]
     rows, event_of = (joined([part[column] for part in parts]) for column in range(2))
     instance_rows = []
     for event in events.tolist():

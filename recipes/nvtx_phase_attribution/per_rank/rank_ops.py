@@ -41,7 +41,7 @@ _Mask = npt.NDArray[np.bool_]
 class RankOps:
     """The operations that the filters leave; arrays of shape (operations,) unless said otherwise.
 
-    A rank may have millions of operations: codes are as narrow as they can be.
+    A rank may have millions of operations: codes are narrow.
 
     Attributes:
         ranged: All operations with their ranges.
@@ -89,7 +89,7 @@ class RankOps:
     @classmethod
     def of(cls, trace: RankTrace, options: Mapping[str, Any]) -> RankOps:
         """Look at one rank."""
-        # These need most room on their way: while nothing else is there.
+        # First: these have the highest peaks.
         steps, _ = find_steps(trace, options), trace.gpu_busy
         ranged, phases = ranged_ops(trace, options), phase_map(options["phase_map"])
         text_phase = np.array(

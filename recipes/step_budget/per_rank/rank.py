@@ -40,7 +40,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
         rank: Its key.
         options: base and mangled choose names; see `rank_steps` for others.
     """
-    lanes = map_collectives(trace, rank).ranks.get(rank, ())  # before there is anything else
+    lanes = map_collectives(trace, rank).ranks.get(rank, ())  # first: its peak is high
     host, opaque_n = HostTimeline.of(trace), find_missing_work(trace).opaque_launches_n
     names = op_names(trace, options)
     idle_ns = {} if opaque_n else _idle_ns(trace, names, host)

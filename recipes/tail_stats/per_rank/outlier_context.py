@@ -12,7 +12,7 @@ from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
 from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.blocks import blocks
+from nsys_llm.numeric.blocks import blocks, few_codes
 from nsys_llm.numeric.grouping import (
     distinct,
     distinct_codes,
@@ -113,10 +113,17 @@ def _equals_before_n(
         wanted: Shape (k,).
         until: Shape (k,).
     """
+    known: IntArray | None = None
+    if not few_codes(codes_n, rows_n):
+        known, wanted = distinct_codes(wanted)
+        codes_n = known.size + 1
     equal_n = np.zeros(wanted.shape, dtype=np.int64)
     counts = np.zeros(codes_n, dtype=np.int64)
     for block in blocks(rows_n, codes_n):
         codes = codes_of(block)
+        if known is not None:
+            place = np.searchsorted(known, codes)
+            codes = np.where(np.append(known, -1)[place] == codes, place, known.size)
         some = np.flatnonzero((until >= block.start) & (until < block.stop))
         if some.size:
             within = _equals_within_n(codes, wanted[some], until[some] - block.start)
@@ -126,6 +133,7 @@ def _equals_before_n(
 
 
 def _equals_within_n(codes: IntArray, wanted: IntArray, until: IntArray) -> IntArray:
+    """Return the same for codes that are all there."""
     order = order_by_code(codes)
     ordered = codes[order]
     before_n = np.empty(codes.size, dtype=np.int64)

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 #: So many rows are looked at together: 2 MB a column, which stay in the processor's cache.
 _BLOCK: Final = 1 << 18
+#: Sums by code are held for every code up to so many, or as many as there are rows.
+_FEW_CODES: Final = 1 << 20
 
 
 def blocks(rows_n: int, least: int = 0) -> Iterator[slice]:
@@ -17,6 +19,11 @@ def blocks(rows_n: int, least: int = 0) -> Iterator[slice]:
     size = max(_BLOCK, least)
     for first in range(0, rows_n, size):
         yield slice(first, min(first + size, rows_n))
+
+
+def few_codes(codes_n: int, rows_n: int) -> bool:
+    """Return whether sums of rows by code may be held for every code, whether it occurs or not."""
+    return codes_n <= max(rows_n, _FEW_CODES)
 
 
 def gathered(values: npt.NDArray[Any], index: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -141,7 +141,7 @@ def gap_blocks(
     last, edges = -1, np.array([[_LOWEST, _HIGHEST]])
     for block in blocks(rows_n) if rows_n else [slice(0, 0)]:
         rows = np.arange(block.start, block.stop)
-        if last >= 0:  # goes before: what ended last of all that began before the block
+        if last >= 0:  # first what ended last of all that began before the block
             rows = np.insert(rows, 0, last)
         at = rows if order is None else order[rows]
         starts, ends = start_ns[at], end_ns[at]

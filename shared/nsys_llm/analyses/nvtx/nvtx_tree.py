@@ -27,6 +27,8 @@ from nsys_llm.trace.ranges import PUSH_POP, START_END, closed_ends
 #: end where the range around them ends. Real ones nest, or interleave in two or three domains.
 _PIECES_EACH: Final = 8
 _PIECES_MORE: Final = 1 << 17
+#: So many steps from a range to the one around it cost less than a search.
+_STEPS_UP: Final = 16
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -147,7 +149,7 @@ class NvtxTree:
             selected = slice(None) if one_thread else np.flatnonzero(thread == code)
             low, high = self.bounds[code : code + 2].tolist()
             if chosen is None and code < self.free:
-                piece_of[selected] = self._climbed(low, high, at_ns[selected])
+                piece_of[selected] = self._innermost_nested(low, high, at_ns[selected])
                 continue
             starts, ends, pieces = self.start_ns[low:high], self.end_ns[low:high], None
             if chosen is not None:
@@ -159,18 +161,22 @@ class NvtxTree:
             piece_of[selected] = np.where(place < 0, -1, place + low)
         return piece_of
 
-    def _climbed(self, low: int, high: int, at_ns: IntArray) -> IntArray:
+    def _innermost_nested(self, low: int, high: int, at_ns: IntArray) -> IntArray:
         """Return the innermost of the nested pieces low .. high - 1 at each instant, or -1.
 
-        It is the last one begun or around that one: as many steps as ranges ended since then.
+        It is the last one begun or around that one, mostly a few steps away.
         """
         piece = np.searchsorted(self.start_ns[low:high], at_ns, side="right") + (low - 1)
         piece[piece < low] = -1
         waiting = np.flatnonzero((piece >= 0) & (self.end_ns[piece] <= at_ns))
-        while waiting.size:
+        for _ in range(_STEPS_UP):
             above = self.parent[piece[waiting]]
             piece[waiting] = above
             waiting = waiting[(above >= 0) & (self.end_ns[above] <= at_ns[waiting])]
+        # Behind deep chains of ranges that have ended, which are as long as they were deep.
+        if waiting.size:
+            found = last_open(piece[waiting] - low, at_ns[waiting], self.end_ns[low:high])
+            piece[waiting] = np.where(found < 0, -1, found + low)
         return piece
 
     @cached_property

@@ -147,7 +147,7 @@ def path_forest(
     place = np.empty(len(charges), dtype=np.int32)
     place[[places[charge] for charge in charges]] = np.arange(len(charges))
     begin_ns = joined(begins)
-    begins.clear()  # both are long
+    begins.clear()
     return PathForest(
         charges=charges,
         begin_ns=begin_ns,
