@@ -185,7 +185,8 @@ def _pressed(edges: Edges) -> tuple[IntArray, IntArray, Bools]:
     """Return launches that waited for room in the queue, and what ended when they got it."""
     place, _, end_ns = _driver_spans(edges, (BACK_PRESSURE,))
     op = ended_by(edges.ops, end_ns)
-    known = (op >= 0) & (edges.ops.end_ns[op] > edges.host.calls.start_ns[place])
+    place, op = place[op >= 0], op[op >= 0]
+    known = edges.ops.end_ns[op] > edges.host.calls.start_ns[place]
     known &= ~np.isin(place, edges.waits.place)
     return op[known], place[known], np.zeros(int(known.sum()), dtype=bool)
 

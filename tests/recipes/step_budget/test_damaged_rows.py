@@ -1,0 +1,24 @@
+"""Rows that a damaged profile has beside what it lost: they give results all the same."""
+
+from __future__ import annotations
+
+from quick_run import quick
+
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+
+def tables_of(folder, trace, *words):
+    trace.write_sqlite(folder / "rank0.sqlite")
+    return quick("step_budget", folder / "rank0.sqlite", *words)
+
+
+def without_operations():
+    """Return a trace whose only kernel ends before it starts."""
+    trace = TraceBuilder(schema="3.25.0")
+    return trace.kernel("a", start_ns=300, end_ns=200, launch=(50, 150))
+
+
+def test_a_launch_that_waited_for_room_though_no_operation_is_left(tmp_path):
+    trace = without_operations()
+    trace.overhead("Command Buffer Full", start_ns=60, end_ns=140, overhead_type=8)
+    assert tables_of(tmp_path, trace)["device_steps"].empty
