@@ -163,9 +163,12 @@ def last_before(ops: PathOps, issue_ns: IntArray, stream: IntArray, at_ns: IntAr
 def first_after(ops: PathOps, issue_ns: IntArray, stream: IntArray, at_ns: IntArray) -> IntArray:
     """Return the first operation that a stream was given from an instant on, -1 for none."""
     before = last_before(ops, issue_ns, stream, at_ns)
-    at = np.maximum(stream, 0)
-    first = np.where(before >= 0, before + 1, ops.bounds[at])
-    return np.where((stream >= 0) & (first < ops.bounds[at + 1]), first, -1)
+    first = np.full(at_ns.shape, -1, dtype=np.int64)
+    rows = np.flatnonzero(stream >= 0)
+    low, high = ops.bounds[stream[rows]], ops.bounds[stream[rows] + 1]
+    after = np.maximum(before[rows] + 1, low)
+    first[rows] = np.where(after < high, after, -1)
+    return first
 
 
 def stream_codes(ops: PathOps, rows: SyncRows) -> IntArray:
