@@ -9,7 +9,7 @@ from nsys_llm.core.errors import UsageError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.range_choice import RangeChoice, parse_choice
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.ranges import Ranges, chosen_ranges, read_ranges, step_ranges
+from nsys_llm.trace.ranges import Ranges, chosen_ranges, distinct_ranges, read_ranges, step_ranges
 
 PUSH_POP, START_END, MARK, DOMAIN = 59, 60, 34, 75
 STRINGS = {1: "registered"}
@@ -93,6 +93,13 @@ def test_a_range_that_ends_before_it_starts_is_none():
         (PUSH_POP, 5, 2, "backwards", NULL_INT, 1, 0), (PUSH_POP, 5, 5, "dot", NULL_INT, 1, 0)
     )
     assert spans(read_ranges(events, {}, 20)) == [("dot", 5, 5)]
+
+
+@pytest.mark.parametrize("times", [(NULL_INT, 5), (-(2**62), 5), (5, 2**62)])
+def test_a_range_without_times_that_a_capture_can_have_is_none(times):
+    events = events_of((PUSH_POP, *times, "step", NULL_INT, 1, 0))
+    assert spans(read_ranges(events, {}, 20)) == []
+    assert distinct_ranges(events, {}, 20) == set()
 
 
 def test_marks_and_domains_are_no_ranges_and_start_end_ranges_are_of_any_thread():

@@ -19,6 +19,7 @@ from nsys_llm.manifest.range_choice import RangeChoice
 from nsys_llm.numeric.grouping import distinct_rows, position_in_group
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
+from nsys_llm.trace.rank_trace import sane_times
 
 #: Event types of NVTX_EVENTS, the same in schemas 3.7 to 3.30 (ENUM_NSYS_EVENT_TYPE).
 PUSH_POP: Final = 59
@@ -90,7 +91,7 @@ def read_ranges(events: Table, strings: Mapping[int, str], capture_end_ns: int) 
     ends, _ = closed_ends(events["end_ns"][rows], capture_end_ns)
     order = np.lexsort((-ends, events["start_ns"][rows]))
     rows, ends = rows[order], ends[order]
-    sane = ends >= events["start_ns"][rows]
+    sane = sane_times(events["start_ns"][rows], ends)
     rows, ends = rows[sane], ends[sane]
     ids = events["domain_id"][rows].tolist()
     return Ranges(
@@ -115,7 +116,7 @@ def distinct_ranges(
     """
     is_range = np.isin(events["event_type"], (PUSH_POP, START_END))
     ends, _ = closed_ends(events["end_ns"], capture_end_ns)
-    ranges = events.take(is_range & (ends >= events["start_ns"]))
+    ranges = events.take(is_range & sane_times(events["start_ns"], ends))
     registered = ranges["text_id"] != NULL_INT
     first, _ = distinct_rows([ranges[name][registered] for name in ("text_id", "domain_id")])
     some = np.concatenate((np.flatnonzero(registered)[first], np.flatnonzero(~registered)))

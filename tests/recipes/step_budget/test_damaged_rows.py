@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from quick_run import quick
 
+from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 
@@ -29,3 +31,15 @@ def test_streams_that_wait_for_each_other_though_no_operation_is_left(tmp_path):
     trace.api("cudaStreamWaitEvent_v3020", start_ns=160, end_ns=170, correlation_id=77)
     trace.waits("stream_wait", start_ns=[162], end_ns=[165], correlation_ids=[77], stream_ids=7)
     assert tables_of(tmp_path, trace)["device_steps"].empty
+
+
+@pytest.mark.parametrize("words", [(), ("--step", "re:execute_context")])
+@pytest.mark.parametrize("start_ns", [NULL_INT, -(2**62)])
+def test_a_range_without_a_start_is_no_step(tmp_path, start_ns, words):
+    trace = TraceBuilder()
+    for begin in (0, 1_000):
+        trace.kernel("a", start_ns=begin + 100, end_ns=begin + 200, launch=(begin + 50, begin + 60))
+    trace.nvtx("execute_context_1(4)_generation_2(2)", start_ns, 500)
+    trace.nvtx("execute_context_1(4)_generation_2(2)", 1_000, 1_500)
+    steps = tables_of(tmp_path, trace, *words)["device_steps"]
+    assert steps["start_ns"].tolist() == [1_000]

@@ -37,7 +37,7 @@ from nsys_llm.taxonomy.step_names import (
     unit_of,
 )
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends, read_ranges, step_ranges
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
 #: Ranges that repeat so often may be steps; the numbered ones of a framework, whose name says so,
 #: need one to compare with.
@@ -78,7 +78,8 @@ class MarkedRanges:
         """Read the ranges of one process, out of its NVTX events."""
         starts = events["start_ns"]
         ends, is_open = closed_ends(events["end_ns"], capture_end_ns)
-        rows = np.flatnonzero((events["event_type"] == PUSH_POP) & (ends > starts))
+        real = sane_times(starts, ends) & (ends > starts)
+        rows = np.flatnonzero((events["event_type"] == PUSH_POP) & real)
         texts, code = raw_texts(events, rows, strings)
         raw = tuple(text or "" for text in texts)
         plain, name_of = _plain_names(raw)

@@ -66,10 +66,7 @@ class Recorded:
             for name, op in trace.unfiltered.items()
         }
         ranges = read_ranges(trace.tables["nvtx_events"], trace.strings, trace.last_end_ns)
-        sane_ranges = sane_times(ranges.start_ns, ranges.end_ns)
-        return cls(
-            ops, names.texts, Table(columns).take(sane), call_texts, ranges.take(sane_ranges)
-        )
+        return cls(ops, names.texts, Table(columns).take(sane), call_texts, ranges)
 
     def starts(self, *, waits: bool, memory: bool) -> tuple[IntArray, IntArray]:
         """Return when each row starts, and how many events it may become.
