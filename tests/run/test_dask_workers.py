@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 
@@ -11,7 +12,7 @@ from dask import config
 from nsys_llm import __version__
 from nsys_llm.core.errors import UsageError
 from nsys_llm.run import dask_workers
-from nsys_llm.run.dask_errors import refuse_other_versions
+from nsys_llm.run.dask_errors import dask_muted, refuse_other_versions
 from nsys_llm.run.dask_workers import NO_WORKERS_VARIABLE, WorkerWatch, seconds_without_workers
 
 SETTING = "distributed.scheduler.no-workers-timeout"
@@ -110,3 +111,12 @@ def test_dasks_setting_governs_the_wait(given, expected_s):
 def test_a_setting_that_is_no_time_is_refused():
     with config.set({SETTING: "soon"}), pytest.raises(UsageError, match=NO_WORKERS_VARIABLE):
         seconds_without_workers()
+
+
+def test_connections_that_end_with_the_run_are_not_told():
+    logger = logging.getLogger("distributed.batched")
+    before = logging.getLogger("distributed").level
+    with dask_muted():
+        assert not logger.isEnabledFor(logging.ERROR)
+    assert logging.getLogger("distributed").level in (before, logging.INFO)
+    assert logger.isEnabledFor(logging.ERROR)

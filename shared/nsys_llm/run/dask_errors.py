@@ -17,9 +17,14 @@ from nsys_llm.run.code_stamp import other_code
 
 #: What Dask's client raises once its scheduler is gone, or has dropped the work.
 _LOST: Final = frozenset({"CancelledError", "CommClosedError"})
-#: The client prints tracebacks while it tries to reach a scheduler that is gone, and the scheduler
-#: of a local cluster every task that it cannot place.
-_LOGGERS: Final = ("distributed.client", "distributed.nanny", "distributed.scheduler")
+#: The client prints tracebacks while it tries to reach a scheduler that is gone, the scheduler of a
+#: local cluster every task that it cannot place, and others connections that end with the run.
+_LOGGERS: Final = (
+    "distributed",
+    "distributed.client",
+    "distributed.nanny",
+    "distributed.scheduler",
+)
 _PACKAGE: Final = "nsys_llm"
 
 
