@@ -84,6 +84,16 @@ def is_out_of_files(error: BaseException) -> bool:
     return any(_reason(cause) is not None for cause in _causes(error))
 
 
+def raise_if_out_of_files(error: Exception) -> None:
+    """Put the error that ends the run in the place of one that is about open files.
+
+    Raises:
+        UsageError: It is.
+    """
+    if is_out_of_files(error):
+        raise no_more_open_files(error) from error
+
+
 def can_open_files() -> bool:
     """Return whether as many more files can be opened as a query of SQLite needs.
 
@@ -115,8 +125,8 @@ class OutOfFilesTold:
         Raises:
             UsageError: No more files can be opened.
         """
-        if isinstance(error, Exception) and is_out_of_files(error):
-            raise no_more_open_files(error) from error
+        if isinstance(error, Exception):
+            raise_if_out_of_files(error)
 
 
 def _limit() -> int | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import ReportError
-from nsys_llm.core.open_files import is_out_of_files, no_more_open_files
+from nsys_llm.core.open_files import raise_if_out_of_files
 from nsys_llm.core.scratch import Held, alone_in, scratch_folder
 from nsys_llm.core.stopping import program_of_the_run
 from nsys_llm.profile.parquet_report import ParquetReport
@@ -148,8 +148,7 @@ def _valid_export(
         else:
             return None
     except (ReportError, PermissionError) as error:
-        if is_out_of_files(error):
-            raise no_more_open_files(error) from error
+        raise_if_out_of_files(error)
         # An export that was interrupted, or is another user's; the report itself may be good.
         return None
     if _is_whole(export):

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from nsys_llm.core.errors import ReportError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.core.open_files import is_out_of_files, no_more_open_files
+from nsys_llm.core.open_files import raise_if_out_of_files
 from nsys_llm.profile.arrow_text import texts
 from nsys_llm.profile.column_rows import ColumnRows, TooManyRows, constant_as_view
 from nsys_llm.profile.tables import Table, TableSource, table_source
@@ -77,8 +77,7 @@ class ParquetReport:
         try:
             same = _states(self.path) == self._states
         except OSError as lost:
-            if is_out_of_files(lost):
-                raise no_more_open_files(lost) from lost
+            raise_if_out_of_files(lost)
             same = False
         if not same:
             raise ReportError(

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from nsys_llm.core.errors import ReportError, UsageError
-from nsys_llm.core.open_files import is_out_of_files, no_more_open_files
+from nsys_llm.core.open_files import raise_if_out_of_files
 from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.trace.outcomes import ProfileOutcome
 
@@ -40,8 +40,8 @@ class Boundary:
         """
         if isinstance(error, UsageError):
             return False  # nothing that another profile would not meet
-        if isinstance(error, Exception) and is_out_of_files(error):
-            raise no_more_open_files(error) from error
+        if isinstance(error, Exception):
+            raise_if_out_of_files(error)
         if isinstance(error, ReportError):
             self.failure = self._failed(error.message)
         elif isinstance(error, MemoryError):
