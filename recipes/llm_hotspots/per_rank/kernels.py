@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.exclusive import exclusive_ns
+from nsys_llm.numeric.exclusive import exclusive_in_windows
 from nsys_llm.numeric.grouping import distinct, distinct_codes, is_constant, summed
-from nsys_llm.numeric.intervals import IntArray, clip_to_windows
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.coded_names import coded_names
@@ -98,22 +98,15 @@ def communication_kernels(names: KernelNames) -> npt.NDArray[np.bool_]:
 
 def _exclusive(kernels: Table, tie_break: IntArray, windows: IntArray | None) -> IntArray:
     """Return each kernel's share of its device's busy time inside the windows."""
-    if windows is None and is_constant(kernels["device_id"]):
-        return exclusive_ns(kernels["start_ns"], kernels["end_ns"], tie_break)
+    starts, ends = kernels["start_ns"], kernels["end_ns"]
+    if is_constant(kernels["device_id"]):
+        return exclusive_in_windows(starts, ends, tie_break, windows)
     shares = np.zeros(len(kernels), dtype=np.int64)
     for device in distinct(kernels["device_id"]):
         selected = kernels["device_id"] == device
-        device_kernels, ties = kernels.take(selected), tie_break[selected]
-        if windows is None:
-            shares[selected] = exclusive_ns(
-                device_kernels["start_ns"], device_kernels["end_ns"], ties
-            )
-        else:
-            owner, starts, ends = clip_to_windows(
-                device_kernels["start_ns"], device_kernels["end_ns"], windows
-            )
-            pieces_ns = exclusive_ns(starts, ends, ties[owner], device_kernels["start_ns"][owner])
-            shares[selected] = summed(owner, pieces_ns, len(device_kernels))
+        shares[selected] = exclusive_in_windows(
+            starts[selected], ends[selected], tie_break[selected], windows
+        )
     return shares
 
 

@@ -22,9 +22,9 @@ from nsys_llm.analyses.nvtx.phase_times import (
 from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.blocks import blocks
-from nsys_llm.numeric.exclusive import exclusive_ns
-from nsys_llm.numeric.grouping import distinct, exact_sums, summed
-from nsys_llm.numeric.intervals import IntArray, clip_to_windows
+from nsys_llm.numeric.exclusive import exclusive_in_windows
+from nsys_llm.numeric.grouping import distinct, exact_sums
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.taxonomy.phase_maps import PhaseMap, phase_map
 from nsys_llm.trace.coded_names import text_of
@@ -263,16 +263,12 @@ def _full_names(
 def _exclusive(trace: RankTrace, ranged: RangedOps, tie_break: npt.NDArray[np.int32]) -> IntArray:
     """Return each operation's share of its device's busy time inside the windows."""
     starts, ends = ranged.selected.start_ns, ranged.selected.end_ns
-    if trace.windows_ns is None and len(trace.device_ids) == 1:
-        return exclusive_ns(starts, ends, tie_break)
+    if len(trace.device_ids) == 1:
+        return exclusive_in_windows(starts, ends, tie_break, trace.windows_ns)
     shares = np.zeros(starts.shape, dtype=np.int64)
     for device in trace.device_ids:
         selected = np.flatnonzero(ranged.chosen(ranged.on_device(device)))
-        low, high, ties = starts[selected], ends[selected], tie_break[selected]
-        if trace.windows_ns is None:
-            shares[selected] = exclusive_ns(low, high, ties)
-        else:
-            owner, begins, stops = clip_to_windows(low, high, trace.windows_ns)
-            pieces_ns = exclusive_ns(begins, stops, ties[owner], low[owner])
-            shares[selected] = summed(owner, pieces_ns, low.size)
+        shares[selected] = exclusive_in_windows(
+            starts[selected], ends[selected], tie_break[selected], trace.windows_ns
+        )
     return shares

@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.grouping import summed
+from nsys_llm.numeric.intervals import IntArray, clip_to_windows
 
 #: So many intervals are looked at together.
 _BLOCK: Final = 1 << 18
@@ -39,6 +40,24 @@ def exclusive_ns(
     for rows in _overlapping(start_ns, end_ns):
         shares[rows] = _split(start_ns[rows], end_ns[rows], tie_break[rows], since_ns[rows])
     return shares
+
+
+def exclusive_in_windows(
+    start_ns: IntArray, end_ns: IntArray, tie_break: npt.NDArray[Any], windows: IntArray | None
+) -> IntArray:
+    """Return the shares of intervals in the time inside windows; see `exclusive_ns`.
+
+    Args:
+        start_ns: Shape (n,), in any order.
+        end_ns: Shape (n,).
+        tie_break: Shape (n,).
+        windows: Shape (m, 2), sorted and disjoint; None for all time.
+    """
+    if windows is None:
+        return exclusive_ns(start_ns, end_ns, tie_break)
+    owner, begins, stops = clip_to_windows(start_ns, end_ns, windows)
+    pieces_ns = exclusive_ns(begins, stops, tie_break[owner], start_ns[owner])
+    return summed(owner, pieces_ns, start_ns.size)
 
 
 def _overlapping(start_ns: IntArray, end_ns: IntArray) -> Iterator[IntArray]:
