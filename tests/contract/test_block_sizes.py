@@ -13,18 +13,10 @@ from nsys_llm.testing.demo import write_demo
 BLOCKS = (
     "analyses.device.gap_sums",
     "analyses.path.visits",
-    "analyses.steps.launched_ops",
     "numeric.blocks",
     "numeric.distributions",
-    "numeric.enclosing",
     "numeric.exclusive",
-    "numeric.gaps",
-    "numeric.intervals",
     "numeric.longest",
-    "recipes.idle_gaps.per_rank.patterns",
-    "recipes.llm_hotspots.per_rank.host_time",
-    "recipes.llm_hotspots.per_rank.launches",
-    "trace.launch_clocks",
 )
 
 
@@ -40,6 +32,7 @@ def test_tables_are_the_same_in_blocks_of_any_size(rank, monkeypatch, recipe):
     whole = quick(recipe, rank)
     for module in BLOCKS:
         monkeypatch.setattr(import_module(f"nsys_llm.{module}"), "_BLOCK", 37)
+    monkeypatch.setattr(import_module("nsys_llm.numeric.blocks"), "_SMALL_BLOCK", 37)
     monkeypatch.setattr(import_module("nsys_llm.analyses.path.blocks"), "_NODES", 37)
     monkeypatch.setattr(import_module("nsys_llm.numeric.distributions"), "_FEWEST_REPEATS", 1)
     for module in ("nvtx_phase_attribution.per_rank.phases", "tail_stats.per_rank.outlier_context"):

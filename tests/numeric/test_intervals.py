@@ -90,7 +90,7 @@ def test_the_length_of_a_union_needs_no_union(pairs, covered):
 def test_blocks_of_a_union_add_up_to_what_a_bitmap_covers(pairs, instants, block):
     covered = (bitmap(pairs) > 0).astype(int)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nsys_llm.numeric.intervals._BLOCK", block)
+        patch.setattr("nsys_llm.numeric.blocks._SMALL_BLOCK", block)
         assert union_length_ns(*columns(pairs)) == covered.sum()
         before = union_before_ns(np.array(instants, dtype=np.int64), *columns(pairs))
     assert before.tolist() == [covered[: max(at, 0)].sum() for at in instants]
@@ -307,7 +307,7 @@ def test_lengths_in_windows_do_not_depend_on_how_many_are_asked_for_at_once(monk
     assert len(windows) == 47
     monkeypatch.setattr("nsys_llm.numeric.intervals._FEW", 3)
     assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()
-    monkeypatch.setattr("nsys_llm.numeric.intervals._BLOCK", 7)
+    monkeypatch.setattr("nsys_llm.numeric.blocks._SMALL_BLOCK", 7)
     assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts, interpolate
 from nsys_llm.numeric.grouping import distinct_codes, exact_sums, joined, summed
 from nsys_llm.numeric.intervals import IntArray
@@ -26,8 +27,6 @@ PATTERNS_KEPT: Final = 256
 _CAUSES_N: Final = len(CAUSE_NAMES)
 #: Between two names in a key; neither can hold it.
 _BETWEEN: Final = "\x1f"
-#: So many gaps are looked at together: what is made of them on the way stays small.
-_BLOCK: Final = 1 << 18
 
 #: Operations of each device, and the cause that each of its gaps is named after.
 _Devices = Sequence[tuple[DeviceOps, np.ndarray[Any, Any]]]
@@ -118,8 +117,7 @@ def _pairs(devices: _Devices, names_n: int) -> tuple[IntArray, IntArray]:
 def _short(devices: _Devices, names_n: int) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
     """Yield pair, length and cause of the short gaps between two operations, some at a time."""
     for ops, named in devices:
-        for first in range(0, len(ops.gaps), _BLOCK):
-            block = slice(first, first + _BLOCK)
+        for block in blocks(len(ops.gaps)):
             gaps = ops.gaps.take(block)
             length = gaps.end_ns - gaps.start_ns
             rows = np.flatnonzero((length < MICRO_GAP_NS) & (gaps.before >= 0) & (gaps.after >= 0))

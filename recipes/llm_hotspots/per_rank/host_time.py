@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import (
     IntArray,
@@ -22,8 +23,6 @@ from nsys_llm.numeric.intervals import (
     total_length_ns,
     union_intervals,
 )
-
-_BLOCK: Final = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -126,9 +125,7 @@ class HostTime:
         """
         threads_n = len(self.nested)
         sums = np.zeros((4, groups_n * threads_n), dtype=np.int64)
-        # A block at a time: its temporary arrays stay in the processor's cache.
-        for first in range(0, self.start_ns.size, _BLOCK):
-            block = slice(first, first + _BLOCK)
+        for block in small_blocks(self.start_ns.size):
             starts, ends = self.start_ns[block], self.end_ns[block]
             pair = self._groups(group, block) * threads_n + self.thread[block]
             np.add.at(sums[0], pair, 1)

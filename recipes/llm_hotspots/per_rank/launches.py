@@ -9,6 +9,7 @@ import numpy as np
 
 from nsys_llm.analyses.device.profiler_time import HeldCalls
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import (
@@ -37,8 +38,6 @@ LONG_GAP_NS: Final = 10_000_000
 #: A launch call waits if it is longer than ten median ones, and longer than this.
 BLOCKED_NS: Final = 100_000
 _BLOCKED_TIMES: Final = 10
-#: So many operations are looked at together: what is made of them on the way stays in the cache.
-_BLOCK: Final = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,7 @@ def launched_devices(trace: RankTrace) -> IntArray:
         if name in trace.unfiltered:
             op = trace.unfiltered[name]
             row, device_id = op["launch_row"], op["device_id"]
-            for first in range(0, len(op), _BLOCK):
-                some = slice(first, first + _BLOCK)
+            for some in small_blocks(len(op)):
                 known = row[some] >= 0
                 devices[row[some][known]] = device_id[some][known]
     return devices

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 #: So many rows are looked at together: 2 MB a column, which stay in the processor's cache.
 _BLOCK: Final = 1 << 18
+#: Of several columns, with what is made of them, so many stay in the fastest cache.
+_SMALL_BLOCK: Final = 1 << 15
 #: Sums by code are held for every code up to so many, or as many as there are rows.
 _FEW_CODES: Final = 1 << 20
 
@@ -19,6 +21,12 @@ def blocks(rows_n: int, least: int = 0) -> Iterator[slice]:
     size = max(_BLOCK, least)
     for first in range(0, rows_n, size):
         yield slice(first, min(first + size, rows_n))
+
+
+def small_blocks(rows_n: int) -> Iterator[slice]:
+    """Cut rows into blocks of which temporary arrays stay in the processor's cache."""
+    for first in range(0, rows_n, _SMALL_BLOCK):
+        yield slice(first, min(first + _SMALL_BLOCK, rows_n))
 
 
 def few_codes(codes_n: int, rows_n: int) -> bool:

@@ -6,14 +6,10 @@ number, for all instants together.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
+from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.intervals import IntArray
-
-#: So many instants are looked at together: what is made of them on the way stays in the cache.
-_BLOCK: Final = 1 << 15
 
 
 def innermost(at_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> IntArray:
@@ -47,8 +43,8 @@ def last_open(position: IntArray, at_ns: IntArray, end_ns: IntArray) -> IntArray
     if not waiting.size:
         return place
     levels = maxima(end_ns)
-    for first in range(0, waiting.size, _BLOCK):
-        some = waiting[first : first + _BLOCK]
+    for block in small_blocks(waiting.size):
+        some = waiting[block]
         place[some] = last_above(position[some], at_ns[some], levels)
     return place
 

@@ -12,17 +12,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.blocks import blocks
+from nsys_llm.numeric.blocks import blocks, small_blocks
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, intersect_intervals
 
 _LOWEST: Final = int(np.iinfo(np.int64).min)
 _HIGHEST: Final = int(np.iinfo(np.int64).max)
 
-#: Positions of operations, which are fewer than 2^31, as long as the trace is.
+#: Of operations or calls, of which there are fewer than 2^31.
 Positions = npt.NDArray[np.int32]
-
-#: So many operations are looked at together: what is made of them on the way stays in the cache.
-_BLOCK: Final = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -117,8 +114,8 @@ def _between(start_ns: IntArray, end_ns: IntArray, reach: IntArray) -> Gaps:
     spans = np.empty((2, gaps_n), dtype=np.int64)
     before, after = np.empty((2, gaps_n), dtype=np.int32)
     at = 0
-    for first in range(0, opens.size, _BLOCK):
-        rows = first + np.flatnonzero(opens[first : first + _BLOCK])
+    for block in small_blocks(opens.size):
+        rows = block.start + np.flatnonzero(opens[block])
         some = slice(at, at + rows.size)
         spans[0, some], spans[1, some] = reach[rows], start_ns[rows + 1]
         before[some], after[some] = _last_ended(end_ns, reach, rows), rows + 1

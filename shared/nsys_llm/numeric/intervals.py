@@ -12,12 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.errors import IntervalError
+from nsys_llm.numeric.blocks import small_blocks
 
 IntArray = npt.NDArray[np.int64]
 
-# Intervals in order of time meet few windows at a time; so many at once stay in the processor's
-# cache, which halves the time (5M intervals and windows: 0.65 s, 0.35 s).
-_BLOCK: Final = 1 << 15
 _FEW: Final = 64
 
 
@@ -74,8 +72,8 @@ def _joined_where_none_is_open(starts: IntArray, reach: IntArray) -> IntArray:
     joined = np.empty((2, np.count_nonzero(opens) + 1), dtype=np.int64)
     joined[0, 0], joined[1, -1] = starts[0], reach[-1]
     at = 0
-    for first in range(0, opens.size, _BLOCK):
-        rows = first + np.flatnonzero(opens[first : first + _BLOCK])
+    for block in small_blocks(opens.size):
+        rows = block.start + np.flatnonzero(opens[block])
         joined[0, at + 1 : at + 1 + rows.size] = starts[rows + 1]
         joined[1, at : at + rows.size] = reach[rows]
         at += rows.size
@@ -123,11 +121,10 @@ def _growth(starts: IntArray, ends: IntArray) -> Iterator[tuple[int, IntArray, I
         it reaches beyond all that started before it, in ns. The latter add up to the union.
     """
     reached_ns = int(starts[0]) if starts.size else 0
-    for first in range(0, starts.size, _BLOCK):
-        block = slice(first, first + _BLOCK)
+    for block in small_blocks(starts.size):
         reach = np.maximum(np.maximum.accumulate(ends[block]), reached_ns)
         before = np.concatenate(([reached_ns], reach[:-1]))
-        yield first, reach, reach - np.maximum(before, np.minimum(starts[block], reach))
+        yield block.start, reach, reach - np.maximum(before, np.minimum(starts[block], reach))
         reached_ns = int(reach[-1])
 
 
@@ -246,8 +243,8 @@ def clipped_lengths(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> 
     if len(windows) <= _FEW:
         return covered_ns(end_ns, windows) - covered_ns(start_ns, windows)
     lengths = np.empty_like(start_ns)
-    for first in range(0, start_ns.size, _BLOCK):
-        block = slice(first, first + _BLOCK)
+    # In order of time they meet few windows at a time (5M of each: 0.35 s, 0.65 s in one piece).
+    for block in small_blocks(start_ns.size):
         starts, ends = start_ns[block], end_ns[block]
         low = np.searchsorted(windows[:, 1], starts.min(), side="right")
         high = np.searchsorted(windows[:, 0], ends.max(), side="left")

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import sane_times
@@ -20,8 +21,6 @@ from nsys_llm.trace.rank_trace import sane_times
 #: Percent of the launched operations whose early starts the robust figure covers: a few odd rows
 #: say nothing about a clock. Ours.
 _COVERED_PCT: Final = 99
-#: So many operations are looked at together: what is made of them on the way stays in the cache.
-_BLOCK: Final = 1 << 15
 _TIMES: Final = frozenset({"start_ns", "end_ns"})
 
 
@@ -62,9 +61,9 @@ def _early_ns(op: Table, calls: Table) -> Iterator[IntArray]:
     """Yield how long before their calls operations start, of those that do; some at a time."""
     op_starts, row = op["start_ns"], op["launch_row"]
     starts, ends = calls["start_ns"], calls["end_ns"]
-    for first in range(0, len(op), _BLOCK):
-        some = row[first : first + _BLOCK]
-        early_ns = np.where(some >= 0, starts[some] - op_starts[first : first + _BLOCK], 0)
+    for block in small_blocks(len(op)):
+        some = row[block]
+        early_ns = np.where(some >= 0, starts[some] - op_starts[block], 0)
         # Where a call has no time, the difference is nonsense; few rows are left to look at.
         rows = np.flatnonzero(early_ns > 0)
         call_rows = some[rows]

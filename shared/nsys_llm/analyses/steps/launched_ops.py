@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
-
-#: So many operations are looked at together: what is made of them on the way stays small.
-_BLOCK: Final = 1 << 18
 
 
 class OpBlock(NamedTuple):
@@ -79,8 +77,7 @@ class LaunchedOps:
             device_id, starts, ends, row = (
                 table[name] for name in ("device_id", "start_ns", "end_ns", "launch_row")
             )
-            for low in range(0, len(table), _BLOCK):
-                some = slice(low, min(low + _BLOCK, len(table)))
+            for some in blocks(len(table)):
                 rows = slice(first + some.start, first + some.stop)
                 launched_ns = self._launched_ns(row[some])
                 yield OpBlock(rows, device_id[some], starts[some], ends[some], launched_ns)
@@ -148,8 +145,7 @@ class LaunchedOps:
         of_call = np.zeros(len(calls), dtype=np.int64)
         for table in self.tables:
             starts, ends, row = (table[name] for name in ("start_ns", "end_ns", "launch_row"))
-            for low in range(0, len(table), _BLOCK):
-                some = slice(low, low + _BLOCK)
+            for some in blocks(len(table)):
                 rows, took_ns = row[some], ends[some] - starts[some]
                 known = rows >= 0
                 np.add.at(of_call, rows[known], took_ns[known])
