@@ -123,16 +123,13 @@ def _groups(
 
 def _packed(codes: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
     """Return one code for each combination of codes, as `np.unravel_index` takes it apart."""
-    packed: IntArray | None = None
-    for code, size in zip(codes, sizes, strict=True):
-        if size == 1:
-            continue  # most ranks have one device
-        if packed is None:
-            packed = code
-        else:
-            packed = packed * size
-            packed += code
-    return codes[0] if packed is None else packed
+    # Most ranks have one device.
+    several = [pair for pair in zip(codes, sizes, strict=True) if pair[1] != 1]
+    packed = several[0][0] if several else codes[0]
+    for code, size in several[1:]:
+        packed = packed * size
+        packed += code
+    return packed
 
 
 def _stage_counts(kernels: Table, calls: Table, group: IntArray) -> dict[str, ValueCounts]:

@@ -26,9 +26,9 @@ from nsys_llm.analyses.path.classes import (
 )
 from nsys_llm.analyses.path.edges import Edges
 from nsys_llm.analyses.path.host_parts import HostParts
-from nsys_llm.analyses.path.ops import Positions
 from nsys_llm.analyses.path.stretches import REASONS, Keys, Stretches, split_key, stretches
 from nsys_llm.analyses.path.walk import Segments
+from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.grouping import distinct, distinct_codes, runs
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.names import strip_api_version

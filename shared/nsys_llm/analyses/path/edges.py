@@ -35,7 +35,7 @@ from nsys_llm.analyses.path.classes import (
 from nsys_llm.analyses.path.hand_overs import handed_over
 from nsys_llm.analyses.path.host_waits import HostWaits, host_waits, staged_uploads
 from nsys_llm.analyses.path.lags import NEVER, Codes, Lags, Latest, usual_lags
-from nsys_llm.analyses.path.ops import Bools, PathOps, Positions, legacy_streams
+from nsys_llm.analyses.path.ops import Bools, PathOps, legacy_streams
 from nsys_llm.analyses.path.stream_order import StreamOrder, stream_order
 from nsys_llm.analyses.path.sync_rows import (
     ORDER,
@@ -48,6 +48,7 @@ from nsys_llm.analyses.path.sync_rows import (
     stream_codes,
     sync_rows,
 )
+from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.rank_trace import RankTrace
 

@@ -23,7 +23,8 @@ from nsys_llm.analyses.path.classes import (
     EVENT_INFERRED,
     GRAPH_INFERRED,
 )
-from nsys_llm.analyses.path.ops import Bools, PathOps, Positions
+from nsys_llm.analyses.path.ops import Bools, PathOps
+from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 

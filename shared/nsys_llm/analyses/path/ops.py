@@ -12,7 +12,7 @@ import numpy.typing as npt
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.path.classes import COMMUNICATION, COMPUTE, COPY, UNKNOWN
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.gaps import start_order
+from nsys_llm.numeric.gaps import Positions, start_order
 from nsys_llm.numeric.grouping import distinct_codes, joined, order_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
@@ -33,8 +33,6 @@ _DEVICES: Final = 1 << 10
 _BLOCKING, _NULL_STREAM = 1, 3
 
 Bools = npt.NDArray[np.bool_]
-#: Of operations or calls, of which there are fewer than 2^31.
-Positions = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)

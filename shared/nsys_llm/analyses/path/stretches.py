@@ -30,8 +30,9 @@ from nsys_llm.analyses.path.classes import (
     UNKNOWN,
 )
 from nsys_llm.analyses.path.edges import Edges
-from nsys_llm.analyses.path.ops import Bools, Positions
+from nsys_llm.analyses.path.ops import Bools
 from nsys_llm.analyses.path.walk import Segments
+from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 

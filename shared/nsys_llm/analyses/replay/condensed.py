@@ -17,7 +17,6 @@ from nsys_llm.analyses.path.classes import (
     LAUNCH_LATENCY,
     SYNC_LATENCY,
 )
-from nsys_llm.analyses.path.ops import Positions
 from nsys_llm.analyses.replay.skeleton import (
     AFTER,
     BEGIN,
@@ -35,6 +34,7 @@ from nsys_llm.analyses.replay.skeleton import (
     Skeleton,
 )
 from nsys_llm.analyses.replay.weights import RankGraph, Weights
+from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.intervals import IntArray
 
 #: Added to the class of an edge to which something inferred led.

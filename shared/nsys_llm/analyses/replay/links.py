@@ -14,7 +14,7 @@ import numpy as np
 from nsys_llm.analyses.path.classes import HAND_OVER, LAST_CERTAIN
 from nsys_llm.analyses.path.edges import Clues, Edges
 from nsys_llm.analyses.path.host_waits import ended_by
-from nsys_llm.analyses.path.ops import Bools, PathOps, Positions
+from nsys_llm.analyses.path.ops import Bools, PathOps
 from nsys_llm.analyses.path.sync_rows import (
     DEVICE_WAIT,
     ORDER,
@@ -22,6 +22,7 @@ from nsys_llm.analyses.path.sync_rows import (
     last_before,
     stream_codes,
 )
+from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import BACK_PRESSURE, MODULE_LOAD
 

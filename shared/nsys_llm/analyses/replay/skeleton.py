@@ -15,8 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.ops import Bools, Positions
+from nsys_llm.analyses.path.ops import Bools
 from nsys_llm.analyses.replay.weights import RankGraph
+from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.intervals import IntArray
 
 #: No time at all: of nodes that only edges give a time.
