@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from nsys_llm.report.gains import Gain
 from nsys_llm.report.records import Record, Tables, records
+
+_OF_STEPS: Final = ["step_ns", "step_unit", "worst_step_start_ns", "worst_step_end_ns"]
 
 
 def with_steps(tables: Tables, rank: int, device_id: int, gain: Gain) -> Gain:
@@ -30,5 +33,5 @@ def worst_step_ns(tables: Tables, rank: int, device_id: int) -> tuple[int, int] 
 
 def _gpu_row(tables: Tables, rank: int, device_id: int) -> Record | None:
     ranks = tables["tail_ranks"]
-    rows = ranks[(ranks["rank"] == rank) & (ranks["device_id"] == device_id)]
+    rows = ranks.loc[(ranks["rank"] == rank) & (ranks["device_id"] == device_id), _OF_STEPS]
     return records(rows)[0] if len(rows) else None

@@ -56,12 +56,13 @@ def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> 
     modes = {(row["name"], row["config"]) for row in records(tails[tails["second_mode"]])}
     rows = tables["rank_tails"]
     rows = rows[~rows["communication"].astype(bool) & (rows["outlier_excess_ns"] > 0)]
+    rows = rows.sort_values("outlier_excess_ns", ascending=False, kind="stable")
     candidates = [
-        row
-        for row in records(rows.sort_values("outlier_excess_ns", ascending=False, kind="stable"))
+        place
+        for place, row in enumerate(records(rows[[*_PLACE]]))
         if (row["name"], row["config"]) not in modes and gpu_of(row) not in named
     ]
-    lost = ((row, _lost_ns(row)) for row in candidates[:_LOOKED_AT])
+    lost = ((row, _lost_ns(row)) for row in records(rows.iloc[candidates[:_LOOKED_AT]]))
     every = [
         SlowLaunches(row, lost_ns, _gain(tables, walls, row, lost_ns))
         for row, lost_ns in lost

@@ -24,7 +24,14 @@ from nsys_llm.numeric.tails import (
     twice_medians,
 )
 from nsys_llm.numeric.time_bins import log_edges
-from nsys_llm.report.columns import Columns, distribution_columns, nullable, percent, sorted_columns
+from nsys_llm.report.columns import (
+    Columns,
+    distribution_columns,
+    nullable,
+    percent,
+    sorted_columns,
+    taken,
+)
 from nsys_llm.trace.identity import Rank
 
 from ..per_rank.kernels import KernelTails, RankTails
@@ -51,6 +58,7 @@ class Medians:
         twice: Twice the median of each.
         modes: Which have a second mode, see `nsys_llm.numeric.tails.second_modes`.
         communication: Which move data between GPUs.
+        configs: Name and configuration, in columns and as texts.
     """
 
     def __init__(self, kernels: KernelTails) -> None:
@@ -59,11 +67,14 @@ class Medians:
         self.order = kernels.counts.order_statistics(len(kernels.keys))
         self.twice = twice_medians(self.order)
         self.modes = second_modes(kernels.counts, self.twice, len(kernels.keys))
-        self.communication = np.array([bool(key[1]) for key in kernels.keys], dtype=bool)
+        self.configs = _config_columns(kernels.keys)
+        self.communication: npt.NDArray[np.bool_] = self.configs["communication"]
         self._place = {key: index for index, key in enumerate(kernels.keys)}
 
     def codes(self, keys: Sequence[Key]) -> IntArray:
         """Return the position of each key."""
+        if keys == self.keys:  # compares by identity first, which takes no time
+            return np.arange(len(keys))
         return key_codes(keys, self._place)
 
 
@@ -78,7 +89,7 @@ def tails_columns(kernels: KernelTails, medians: Medians, parts: RankParts) -> C
         np.unique(code[tails.moments.n > 0]) for code, (_, tails) in zip(codes, parts, strict=True)
     ]
     columns = {
-        **config_columns(kernels.keys),
+        **medians.configs,
         "ranks_n": np.bincount(joined(launched), minlength=keys_n).astype(np.int64),
         **rich,
         "first_excess_ns": _first_excess_ns(codes, parts, medians) // 2,
@@ -91,7 +102,6 @@ def tails_columns(kernels: KernelTails, medians: Medians, parts: RankParts) -> C
 def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
     """Return the table rank_tails: one row a kernel and configuration on a device of a rank."""
     rows_n = [len(tails.key) for _, tails in parts]
-    keys = [tails.keys[key] for _, tails in parts for key in tails.key.tolist()]
     code = joined([medians.codes(tails.keys)[tails.key] for _, tails in parts])
     group = code + len(medians.keys) * _places(medians, parts)
     parts_ratio, parts_error = ratios_by_parts(group, [tails.parts for _, tails in parts], rows_n)
@@ -108,7 +118,7 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
         "rank": np.repeat([rank.number for rank, _ in parts], rows_n) if parts else [],
         "file": [rank.file for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)],
         "device_id": joined([tails.device_id for _, tails in parts]),
-        **config_columns(keys),
+        **taken(medians.configs, code),
         **rich,
         "all_p50_ns": everywhere,
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
@@ -175,7 +185,7 @@ def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
     """
     spans = [(rank, tails, span) for rank, tails in parts for span in tails.devices]
     places = [(rank.number, span.device_id) for rank, _, span in spans]
-    frame = pd.DataFrame(rank_tails)
+    frame = pd.DataFrame({name: rank_tails[name] for name in _SUMMED})
     compute = _sums(frame[~frame["communication"]], places)
     communication = _sums(frame[frame["communication"]], places)
     whole = {name: compute[name].to_numpy(np.int64) for name in _SUMS}
@@ -205,6 +215,7 @@ def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
 
 
 _SUMS: Final = ("launches_n", "total_ns", "outliers_n", "outlier_excess_ns", "excess_ns")
+_SUMMED: Final = ("rank", "device_id", "communication", "others_p50_ns", "p50_ns", *_SUMS)
 
 
 def _sums(rows: pd.DataFrame, places: Sequence[tuple[Any, int]]) -> pd.DataFrame:
@@ -247,13 +258,14 @@ def duration_columns(kernels: KernelTails, worst: Sequence[int], labels: Sequenc
     }
 
 
-def config_columns(keys: Sequence[Key]) -> Columns:
-    """Return name and configuration of keys, in columns and as texts."""
+def _config_columns(keys: Sequence[Key]) -> Columns:
     texts = [config_text(key) for key in keys]
+    labels = [f"{key[0]} [{text}]" for key, text in zip(keys, texts, strict=True)]
     return {
-        "name": [key[0] for key in keys],
-        "config": texts,
-        "label": [f"{key[0]} [{text}]" for key, text in zip(keys, texts, strict=True)],
+        # Not lists: their rows are taken one by one.
+        "name": np.array([key[0] for key in keys], dtype=object),
+        "config": np.array(texts, dtype=object),
+        "label": np.array(labels, dtype=object),
         "communication": np.array([bool(key[1]) for key in keys], dtype=bool),
         **{name: nullable(_ints([key[i] for key in keys])) for i, name in enumerate(CONFIG, 2)},
     }
@@ -316,12 +328,13 @@ def _mixed(kernel: IntArray, medians: Medians) -> npt.NDArray[np.bool_]:
     return np.asarray(apart & (ends["low"].to_numpy() > 0))
 
 
-def worst_keys(kernels: KernelTails, tails: Mapping[str, Any], most: int) -> list[int]:
+def worst_keys(medians: Medians, tails: Mapping[str, Any], most: int) -> list[int]:
     """Return the positions of the keys with the most excess, as the table tails orders them."""
-    place = {
-        (key[0], config_text(key), bool(key[1])): index for index, key in enumerate(kernels.keys)
-    }
-    rows = zip(
-        tails["name"][:most], tails["config"][:most], tails["communication"][:most], strict=True
+    worst, every = (
+        zip(*(columns[name][:n] for name in ("name", "config", "communication")), strict=True)
+        for columns, n in ((tails, most), (medians.configs, None))
     )
-    return [place[row] for row in rows]
+    wanted = list(worst)
+    names = {key[0] for key in wanted}
+    place = {key: index for index, key in enumerate(every) if key[0] in names}
+    return [place[key] for key in wanted]

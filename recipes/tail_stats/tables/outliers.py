@@ -12,11 +12,11 @@ import pandas as pd
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import is_outlier, ratio
-from nsys_llm.report.columns import Columns, nullable, percent
+from nsys_llm.report.columns import Columns, nullable, percent, taken
 from nsys_llm.trace.identity import Rank, clock_offsets
 
 from ..per_rank.instances import Instances
-from .kernels import Medians, config_columns
+from .kernels import Medians
 from .times import aligned_ns
 
 #: Where in the life of its kernel a launch stands.
@@ -58,7 +58,6 @@ def outlier_columns(
     """
     numbers = instances.numbers
     owner = _owners(instances, ranks)
-    keys = [medians.keys[key] for key in numbers["key"].tolist()]
     twice = medians.twice[numbers["key"]]
     beyond = 2 * numbers["duration_ns"] - twice
     aligned = aligned_ns(numbers["start_ns"], owner, offsets_ns)
@@ -71,7 +70,7 @@ def outlier_columns(
         "start_ns": numbers["start_ns"],
         "end_ns": numbers["start_ns"] + numbers["duration_ns"],
         "aligned_start_ns": nullable(aligned),
-        **config_columns(keys),
+        **taken(medians.configs, numbers["key"]),
         "duration_ns": numbers["duration_ns"],
         "p50_ns": twice / 2,
         "duration_p50": ratio(numbers["duration_ns"].astype(np.float64), twice / 2),

@@ -71,7 +71,7 @@ def _kernel_columns(
     # Times that are to be taken as they are need no clock, but say nothing about what was together.
     shown_ns = [0] * len(ranks) if options["disable_alignment"] else offsets_ns
     listed = outliers.take(np.arange(min(len(outliers), options["top"])))
-    worst = worst_keys(kernels, tails, min(_WORST, options["top"]))
+    worst = worst_keys(medians, tails, min(_WORST, options["top"]))
     return {
         "tails": tails,
         "rank_tails": rank_tails,

@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, nullable
+from nsys_llm.report.columns import Columns, nullable, taken
 
 from ..per_rank.kernels import RankTails
 from ..per_rank.times import part_edges
@@ -22,6 +22,7 @@ WORST_OVER_TIME: Final = 6
 _MOST_DEVICES: Final = 12
 
 _PLACE: Final = ["worst", "rank", "device_id"]
+_DEVICES: Final = ("rank", "device_id", "excess_ns")
 
 
 def time_columns(
@@ -112,8 +113,10 @@ def _worst_devices(tails: Columns, rank_tails: Columns, worst_n: int) -> pd.Data
     named = ["label", "communication"]
     worst = pd.DataFrame({name: tails[name][:worst_n] for name in named})
     worst["worst"] = np.arange(worst_n)
-    names = [*named, "rank", "device_id", "excess_ns"]
-    devices = pd.DataFrame({name: rank_tails[name] for name in names}).merge(worst, on=named)
+    labels = set(worst["label"])
+    rows = np.flatnonzero([label in labels for label in rank_tails["label"]])
+    shown = taken({name: rank_tails[name] for name in (*named, *_DEVICES)}, rows)
+    devices = pd.DataFrame(shown).merge(worst, on=named)
     devices = devices.sort_values(
         ["worst", "excess_ns", "rank", "device_id"], ascending=[True, False, True, True]
     )

@@ -66,7 +66,12 @@ def sorted_columns(columns: Mapping[str, Any], *by: str) -> Columns:
     """
     keys = [_sort_key(columns[name.removeprefix("-")], name[0] == "-") for name in by]
     order = np.lexsort(keys[::-1])
-    return {name: _taken(values, order) for name, values in columns.items()}
+    return taken(columns, order)
+
+
+def taken(columns: Mapping[str, Any], rows: IntArray) -> Columns:
+    """Return some rows of columns, or all in another order."""
+    return {name: _taken(values, rows) for name, values in columns.items()}
 
 
 def _sort_key(values: Any, descending: bool) -> IntArray:
@@ -75,19 +80,21 @@ def _sort_key(values: Any, descending: bool) -> IntArray:
     given = np.array(values, dtype=object) if isinstance(values, list) else values
     null = np.asarray(pd.isna(given))
     plain = np.asarray(given, dtype=object)[~null] if null.any() else np.asarray(given)
-    if plain.dtype.kind not in "iufb":
-        plain = plain.astype(object)
-    _, code = np.unique(plain, return_inverse=True)
+    if plain.dtype.kind in "iufb":
+        _, code = np.unique(plain, return_inverse=True)
+    else:  # few texts are compared, not each with each row
+        first, among = pd.factorize(plain.astype(object))
+        _, place = np.unique(among, return_inverse=True)
+        code = place[first]
     key = np.full(null.size, code.size, dtype=np.int64)
     key[~null] = -code if descending else code
     return key
 
 
-def _taken(values: Any, order: IntArray) -> Any:
-    """Return the values of a column in another order."""
+def _taken(values: Any, rows: IntArray) -> Any:
     if isinstance(values, list):
-        return [values[row] for row in order.tolist()]
-    return values.array.take(order) if isinstance(values, pd.Series) else values.take(order)
+        return [values[row] for row in rows.tolist()]
+    return values.array.take(rows) if isinstance(values, pd.Series) else values.take(rows)
 
 
 def nullable(values: IntArray) -> pd.arrays.IntegerArray:

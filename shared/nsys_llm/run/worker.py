@@ -82,7 +82,9 @@ def map_profiles(
 
 def merge_results(parts: Sequence[MapResult], *, recipe: str) -> MapResult:
     """Join results of distinct profiles. Associative and commutative."""
-    merged = load_analysis(recipe).merge([part.partial for part in parts])
+    partials = [part.partial for part in parts]
+    # What came from one worker is joined already.
+    merged = partials[0] if len(parts) == 1 else load_analysis(recipe).merge(partials)
     made_by = frozenset({code_stamp(recipe)}).union(*(part.made_by for part in parts))
     return MapResult(
         _ordered(profile for part in parts for profile in part.profiles), merged, made_by

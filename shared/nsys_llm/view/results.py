@@ -165,9 +165,8 @@ class Results:
         """
         if column not in self._colors:
             ranked = column in RANK_COLUMNS
-            names = self._ranks(column) if ranked else self._names(column)
-            few = ranked or len(names) <= COLORS_N
-            self._colors[column] = color_map(names, ordered=ranked) if few else {}
+            names = self._ranks(column) if ranked else self._names(column, COLORS_N)
+            self._colors[column] = color_map(names, ordered=ranked)
         return self._colors[column]
 
     def _ranks(self, column: str) -> list[str]:
@@ -178,12 +177,15 @@ class Results:
         whole = files["File" if column.lower() == "file" else "Rank"].dropna()
         return groups_of(whole.to_frame("rank"), "rank")
 
-    def _names(self, column: str) -> list[str]:
-        """Return the values of a column in all tables that have it, sorted."""
+    def _names(self, column: str, most_n: int | None = None) -> list[str]:
+        """Return the values of a column in all tables that have it, sorted; none if too many."""
         names: set[str] = set()
-        for name in self._all():
-            if column in self.fields(name):
-                names.update(names_in(self._arrow(name, [column]), column))
+        for table in self._all():
+            if column in self.fields(table):
+                for name in names_in(self._arrow(table, [column]), column):
+                    names.add(name)
+                    if most_n is not None and len(names) > most_n:
+                        return []
         return sorted(names)
 
     def _all(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -126,9 +126,9 @@ def frame_of(table: pa.Table) -> pd.DataFrame:
     return table.to_pandas(ignore_metadata=True, types_mapper=_NULLABLE.get, use_threads=False)
 
 
-def names_in(table: pa.Table, column: str) -> list[str]:
-    """Return the distinct values of one column as people read them, in order of occurrence."""
-    return [format_value(value, None) for value in table.column(column).unique().to_pylist()]
+def names_in(table: pa.Table, column: str) -> Iterator[str]:
+    """Yield the distinct values of one column as people read them, in order of occurrence."""
+    return (format_value(value, None) for value in table.column(column).unique().to_pylist())
 
 
 def fields_of(schema: pa.Schema) -> dict[str, Field]:
