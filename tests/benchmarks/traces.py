@@ -62,9 +62,10 @@ def write_trace(path: Path, kernels_n: int, seed: int = 1, mix_name: str = PLAIN
     gap_ns = random.integers(0, 50, kernels_n) * 32
     gap_ns[:: OPERATOR * PAUSE_EVERY] += PAUSE_NS
     start_ns = np.cumsum(duration_ns + gap_ns) - duration_ns + 40_000
-    # A thread is in one call at a time: a launch returns before the next begins.
+    # A thread is in one call at a time: a launch returns before the next begins, and ranges that
+    # begin or end between the two stay properly nested.
     call_ns = start_ns - 9_000
-    returned_ns = call_ns + random.integers(1_100, 1_270, kernels_n)
+    returned_ns = call_ns + random.integers(1_000, 1_170, kernels_n)
     period_ns = int(start_ns[-1]) + 100_000
     builder = TraceBuilder(schema="3.7.2", lazy=False, duration_ns=times * period_ns)
     row = np.arange(kernels_n)
@@ -148,12 +149,12 @@ def _add_ranges(
     builder: TraceBuilder, call_ns: IntArray, returned_ns: IntArray, nested_n: int
 ) -> None:
     """Add a range around the launches of every operator, layer, phase and step."""
-    nested = [(LAYER, 60 - 4 * nth, [f"module_{nth}"]) for nth in range(1, nested_n + 1)]
+    nested = [(LAYER, 40 - 3 * nth, [f"module_{nth}"]) for nth in range(1, nested_n + 1)]
     for length, margin_ns, texts in (
-        (OPERATOR, 20, [f"aten::op_{i}" for i in range(40)]),
-        (LAYER, 60, [f"layer_{i}" for i in range(32)]),
-        (STEP, 100, PHASES),
-        (STEP, 140, ["step"]),
+        (OPERATOR, 10, [f"aten::op_{i}" for i in range(40)]),
+        (LAYER, 40, [f"layer_{i}" for i in range(32)]),
+        (STEP, 45, PHASES),
+        (STEP, 50, ["step"]),
         *nested,
     ):
         first = np.arange(0, call_ns.size, length)

@@ -66,9 +66,8 @@ def _kernels(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Colu
     keys = ["code", "phase", "op", "name"]
     groups = sources.groupby(keys, sort=True)
     rows = groups[["launches_n", "total_ns", "exclusive_ns", "whole_ns"]].sum()
-    rows["category"] = groups["category"].agg(
-        lambda categories: categories.iloc[0] if categories.nunique() == 1 else _MIXED
-    )
+    mixed = groups["category"].nunique() > 1
+    rows["category"] = groups["category"].first().mask(mixed, _MIXED)
     rows["full_name"] = groups["full_name"].first()
     rows = rows.reset_index().sort_values(
         ["total_ns", "code", "name", "op"], ascending=[False, True, True, True], kind="stable"
