@@ -43,3 +43,22 @@ def test_a_range_without_a_start_is_no_step(tmp_path, start_ns, words):
     trace.nvtx("execute_context_1(4)_generation_2(2)", 1_000, 1_500)
     steps = tables_of(tmp_path, trace, *words)["device_steps"]
     assert steps["start_ns"].tolist() == [1_000]
+
+
+@pytest.mark.parametrize("device", [1, 1_023, 1_024, 1_025, 2**31, -1])
+def test_devices_of_any_id_have_streams_of_their_own(tmp_path, device):
+    trace = TraceBuilder()
+    for number, begin in enumerate((0, 1_000)):
+        trace.nvtx(f"ProfilerStep#{number}", begin + 10, begin + 900)
+        trace.kernel("a", start_ns=begin + 100, end_ns=begin + 300, launch=(begin + 50, begin + 60))
+        trace.kernel(
+            "b",
+            start_ns=begin + 400,
+            end_ns=begin + 700,
+            launch=(begin + 70, begin + 80),
+            device_id=device,
+        )
+    steps = tables_of(tmp_path, trace)["device_steps"]
+    times = {key: rows.tolist() for key, rows in steps.groupby("device_id")["compute_ns"]}
+    assert times == {0: [200, 200], device: [300, 300]}
+    assert steps.groupby("device_id")["end_ns"].max().to_dict() == {0: 1_300, device: 1_700}
