@@ -19,7 +19,7 @@ from nsys_llm.analyses.nvtx.phase_times import (
     same_phase_roots,
     selected_times,
 )
-from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.finder import steps_of
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.exclusive import exclusive_in_windows
@@ -90,7 +90,7 @@ class RankOps:
     def of(cls, trace: RankTrace, options: Mapping[str, Any]) -> RankOps:
         """Look at one rank."""
         # First: these have the highest peaks.
-        steps, _ = find_steps(trace, options), trace.gpu_busy
+        steps, _ = steps_of(trace, options), trace.gpu_busy
         ranged, phases = ranged_ops(trace, options), phase_map(options["phase_map"])
         text_phase = np.array(
             [phases.phase_of(text) for text in ranged.names.texts], dtype=np.int64

@@ -89,11 +89,6 @@ class LaunchedOps:
         """When each began on the GPU."""
         return self._joined("start_ns")
 
-    @cached_property
-    def device_id(self) -> IntArray:
-        """CUDA device id."""
-        return self._joined("device_id")
-
     def _joined(self, name: str) -> IntArray:
         return joined([table[name] for table in self.tables]).astype(np.int64, copy=False)
 
