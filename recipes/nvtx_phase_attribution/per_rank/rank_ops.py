@@ -266,8 +266,9 @@ def _exclusive(trace: RankTrace, ranged: RangedOps, tie_break: npt.NDArray[np.in
     if len(trace.device_ids) == 1:
         return exclusive_in_windows(starts, ends, tie_break, trace.windows_ns)
     shares = np.zeros(starts.shape, dtype=np.int64)
+    on_device = ranged.by_device(ranged.chosen(ranged.device))
     for device in trace.device_ids:
-        selected = np.flatnonzero(ranged.chosen(ranged.on_device(device)))
+        selected = on_device[device]
         shares[selected] = exclusive_in_windows(
             starts[selected], ends[selected], tie_break[selected], trace.windows_ns
         )

@@ -23,7 +23,7 @@ from nsys_llm.analyses.nvtx.range_names import RangeNames
 from nsys_llm.analyses.steps.finder import steps_of
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.blocks import gathered
-from nsys_llm.numeric.grouping import exact_sums
+from nsys_llm.numeric.grouping import distinct, exact_sums, joined, rows_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.phase_maps import NO_API as NO_API_PHASE
@@ -61,9 +61,31 @@ class RangedOps:
         """Return a column of all tables, one behind the other."""
         return np.concatenate([op[name] for op in self.tables.values()])
 
-    def on_device(self, device: int) -> npt.NDArray[np.bool_]:
-        """Return which operations run on a device, whatever the filters leave."""
-        return np.concatenate([op["device_id"] == device for op in self.tables.values()])
+    @cached_property
+    def device_ids(self) -> tuple[int, ...]:
+        """The CUDA devices that run any operation, whatever the filters leave, sorted."""
+        by_table = [distinct(op["device_id"]) for op in self.tables.values()]
+        return tuple(distinct(joined(by_table)).tolist())
+
+    @cached_property
+    def device(self) -> npt.NDArray[Any]:
+        """The position in `device_ids` of the device of each operation, in few bytes."""
+        last = max(len(self.device_ids) - 1, 0)
+        if not last:
+            return np.broadcast_to(np.uint8(0), self.every.start_ns.shape)
+        ids, kind = np.array(self.device_ids, dtype=np.int64), np.min_scalar_type(last)
+        return np.concatenate(
+            [np.searchsorted(ids, op["device_id"]).astype(kind) for op in self.tables.values()]
+        )
+
+    def by_device(self, device: npt.NDArray[Any]) -> dict[int, IntArray | slice]:
+        """Return which of some operations run on each of `device_ids`.
+
+        Args:
+            device: Of these operations, values of `device`.
+        """
+        rows = rows_by_code(device, len(self.device_ids))
+        return dict(zip(self.device_ids, rows, strict=True))
 
     def table_codes(self) -> npt.NDArray[np.int8]:
         """Return the position in `tables` of the table of each operation."""
