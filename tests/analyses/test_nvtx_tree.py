@@ -88,6 +88,19 @@ def test_without_ranges_nothing_is_open():
         assert empty.nearest(np.empty(0, dtype=bool)).size == 0
 
 
+@pytest.mark.parametrize("kind", [59, 60])
+@pytest.mark.parametrize(
+    "times", [(NULL_INT, 30), (NULL_INT, 0), (NULL_INT + 1, 30), (-(2**62), 30), (3, 2**63 - 1)]
+)
+def test_nothing_lies_in_a_range_without_times_that_a_capture_can_have(times, kind):
+    table = events((2, 9, 11), (*times, 11, kind))
+    nvtx_tree = NvtxTree.of(table, CAPTURE_END)
+    assert (nvtx_tree.event.tolist(), nvtx_tree.parent.tolist()) == ([0], [-1])
+    assert nvtx_tree.empty_n == 1
+    row = innermost_events(table, np.array([1, 5, 20]), np.full(3, 11), CAPTURE_END)
+    assert row.tolist() == [-1, 0, -1]
+
+
 def test_more_pieces_than_can_be_are_not_made(monkeypatch):
     monkeypatch.setattr("nsys_llm.analyses.nvtx.nvtx_tree._PIECES_EACH", 1)
     monkeypatch.setattr("nsys_llm.analyses.nvtx.nvtx_tree._PIECES_MORE", 0)

@@ -11,7 +11,7 @@ import step_world
 from step_world import StepWorld
 from test_phase_times import rank, ranks
 
-from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.finder import find_steps, steps_of
 from nsys_llm.analyses.steps.of_job import StepKind, job_steps
 from nsys_llm.analyses.steps.steps import (
     ENGINE,
@@ -300,6 +300,25 @@ def four_steps():
         with world.range(f"step {step}"):
             world.layers(step)
     return world
+
+
+def test_steps_are_found_once_for_the_same_options(tmp_path):
+    world = StepWorld(1)
+    for step in range(4):
+        with world.range("outer"), world.range("inner"):
+            world.launch("a", step=step)
+            world.launch("b", step=step)
+    trace = rank(world.trace, tmp_path)
+    steps = steps_of(trace, {})
+    assert (steps.name, steps.names.tolist()) == ("outer", ["outer"] * 4)
+    assert steps.step.tolist() == find_steps(trace, {}).step.tolist()
+    assert steps_of(trace, {"top": 3, "step": None}) is steps
+    assert steps_of(trace, {"step": "inner"}).name == "inner"
+    assert len(steps_of(trace, {"step_kernel": "b"})) == 4
+    assert steps_of(trace, {"step": "absent"}) is None
+    assert steps_of(trace, {}) is steps
+    with pytest.raises(ValueError, match="read-only"):
+        steps.step[0] = 1
 
 
 def test_a_step_whose_range_has_no_end_is_not_full(tmp_path):

@@ -14,6 +14,7 @@ from nsys_llm.numeric.grouping import (
     distinct_rows,
     first_of_each,
     order_by_code,
+    rows_by_code,
     runs,
     summed,
 )
@@ -79,6 +80,18 @@ def test_sparse_columns_do_not_outgrow_64_bits():
 @pytest.mark.parametrize("high", [3, 1 << 16])
 def test_rows_by_code_keep_their_order(high):
     assert order_by_code(np.array([high, 1, high, 0, 1])).tolist() == [3, 1, 4, 0, 2]
+
+
+@given(st.integers(2, 5), st.data())
+def test_rows_of_each_code_are_those_that_a_mask_finds(codes_n, data):
+    code = np.array(data.draw(st.lists(st.integers(0, codes_n - 1))), dtype=np.uint8)
+    rows = [some.tolist() for some in rows_by_code(code, codes_n)]
+    assert rows == [np.flatnonzero(code == value).tolist() for value in range(codes_n)]
+
+
+def test_rows_of_a_single_code_are_all_and_of_none_there_are_none():
+    assert rows_by_code(np.zeros(3, dtype=np.uint8), 1) == [slice(None)]
+    assert rows_by_code(np.zeros(0, dtype=np.uint8), 0) == []
 
 
 def test_the_first_chosen_row_of_each_code_counts():

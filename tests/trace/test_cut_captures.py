@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 from quick_run import quick
 
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.tables import Table
 from nsys_llm.recipes.idle_gaps.analysis import answer
 from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.trace.capture_edges import cut_graph_launches, queued_at_end
 
 US = 1_000
 COPY = "cudaMemcpyAsync_v3020"
@@ -279,3 +283,40 @@ def test_idle_time_that_cut_graphs_make_unknown_says_so(tmp_path, seed):
         assert "opaque_graphs" not in set(tables["findings"]["rule"])
         assert ("--cuda-graph-trace" in answer(tables)) is False
         assert ("not known" in answer(tables)) is not known
+
+
+def calls_and_kernels(damaged_ns):
+    """Return calls that launch kernels, the last at 1,000 ns, and later ones; one is damaged.
+
+    What they launched took 20 ns from call to end, and ran for 10; the capture ends at 5,000.
+    """
+    starts = np.array([10, damaged_ns, 1_000, 1_005, 4_980, 5_000], dtype=np.int64)
+    kernels = Table(
+        {
+            "start_ns": np.array([20, 60, 1_010]),
+            "end_ns": np.array([30, 70, 1_020]),
+            "launch_row": np.array([0, 1, 2], dtype=np.int32),
+        }
+    )
+    return Table({"start_ns": starts}), kernels
+
+
+@pytest.mark.parametrize("damaged_ns", [50, NULL_INT, NULL_INT + 1, -(2**62), 2**53, 2**62])
+def test_what_was_queued_at_the_end_does_not_depend_on_a_damaged_call(damaged_ns):
+    calls, kernels = calls_and_kernels(damaged_ns)
+    waits = np.zeros(6, dtype=bool)
+    queued = queued_at_end(calls, waits, {"kernels": kernels}, ["memcpys"])
+    assert queued.tolist() == [False, False, False, False, True, True]
+    waits[1] = True
+    assert queued_at_end(calls, waits, {"kernels": kernels}, []).tolist() == queued.tolist()
+
+
+@pytest.mark.parametrize("damaged_ns", [50, NULL_INT, -(2**62), 2**53, 2**62])
+def test_graphs_that_a_capture_cuts_do_not_depend_on_a_damaged_call(damaged_ns):
+    calls, _ = calls_and_kernels(damaged_ns)
+    seen = np.array([True, True, True, False, False, False])
+    cut = cut_graph_launches(calls["start_ns"], seen, seen)
+    assert cut.tolist() == [False, False, False, True, True, True]
+    alone = np.arange(6) == 1
+    if damaged_ns != 50:
+        assert not cut_graph_launches(calls["start_ns"], alone, alone).any()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.finder import steps_of
 from nsys_llm.analyses.steps.of_rank import rank_steps
 from nsys_llm.run.parts import part_names
 from nsys_llm.run.worker import load_analysis
@@ -23,7 +23,7 @@ def map_rank(trace: RankTrace, key: RankKey, options: Mapping[str, Any]) -> Over
         key: The rank.
         options: Of the overview, which has those of all recipes.
     """
-    steps = rank_steps(trace, find_steps(trace, options))
+    steps = rank_steps(trace, steps_of(trace, options))
     return OverviewPartial(
         {
             recipe: load_analysis(recipe).map_rank(trace, key, options)

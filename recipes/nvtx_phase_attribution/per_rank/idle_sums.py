@@ -59,11 +59,14 @@ def map_idle(trace: RankTrace, ops: RankOps) -> RankIdle:
     """
     profiler = profiler_spans(trace)
     known = find_missing_work(trace).opaque_launches_n == 0
+    ranged = ops.ranged
+    rows = selected = ranged.by_device(ranged.device)
+    if ranged.kept is not None:
+        selected = ranged.by_device(ranged.chosen(ranged.device))
     devices, sums = [], []
     for device in trace.device_ids:
-        on_device = ops.ranged.on_device(device)
         windows, _ = device_windows(trace, device)
-        gaps = _DeviceGaps.of(ops, on_device, windows, profiler)
+        gaps = _DeviceGaps.of(ops, rows[device], windows, profiler)
         start_ns, end_ns = bounds(windows)
         devices.append(
             DeviceTimes(
@@ -71,12 +74,12 @@ def map_idle(trace: RankTrace, ops: RankOps) -> RankIdle:
                 window_start_ns=start_ns,
                 window_end_ns=end_ns,
                 window_ns=total_length_ns(windows),
-                gpu_ns=int(ops.clipped_ns.sum(where=ops.ranged.chosen(on_device))),
+                gpu_ns=int(ops.clipped_ns[selected[device]].sum()),
                 gap_ns=gaps.gap_ns,
                 overhead_ns=gaps.overhead_ns,
             )
         )
-        if known and on_device.any():
+        if known:
             sums.append(gaps.by_phase(ops.phase_names))
     return RankIdle(tuple(devices), known, SumsByKey.merge(sums))
 
@@ -101,20 +104,17 @@ class _DeviceGaps:
     def of(
         cls,
         ops: RankOps,
-        on_device: npt.NDArray[np.bool_],
+        rows: IntArray | slice,
         windows: IntArray,
         profiler: IntArray,
     ) -> _DeviceGaps:
         every = ops.ranged.every
-        starts, ends, phase, rows = every.start_ns, every.end_ns, ops.every_phase, None
-        if not on_device.all():
-            rows = np.flatnonzero(on_device)
-            starts, ends, phase = starts[rows], ends[rows], phase[rows]
+        starts, ends, phase = every.start_ns[rows], every.end_ns[rows], ops.every_phase[rows]
 
         def ties(some: IntArray) -> tuple[IntArray, IntArray]:
             # Of operations that start together, which one ends a gap: the one launched first, then
             # the order of tables and rows.
-            launched = every.launched_ns(some if rows is None else rows[some])
+            launched = every.launched_ns(some if isinstance(rows, slice) else rows[some])
             return np.where(launched < 0, _NEVER, launched), some
 
         order = start_order(starts, ties)

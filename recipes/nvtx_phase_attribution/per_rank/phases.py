@@ -309,10 +309,11 @@ def _exposed_ns(trace: RankTrace, ops: RankOps, rows: IntArray) -> IntArray:
     # What a filter leaves out ran all the same.
     computing = _computing_beside(ops, spans)
     exposed = ops.clipped_ns[rows]
+    ranged = ops.ranged
+    talks_on = ranged.by_device(ranged.chosen(ranged.device)[rows])
+    computes_on = ranged.by_device(ranged.device[computing])
     for device in trace.device_ids:
-        on_device = ops.ranged.on_device(device)
-        selected = np.flatnonzero(ops.ranged.chosen(on_device)[rows])
-        other = computing[on_device[computing]]
+        selected, other = talks_on[device], computing[computes_on[device]]
         beside = union_intervals(every.start_ns[other], every.end_ns[other])
         if trace.windows_ns is not None:
             beside = intersect_intervals(beside, trace.windows_ns)

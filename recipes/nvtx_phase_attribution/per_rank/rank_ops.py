@@ -19,7 +19,7 @@ from nsys_llm.analyses.nvtx.phase_times import (
     same_phase_roots,
     selected_times,
 )
-from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.finder import steps_of
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.exclusive import exclusive_in_windows
@@ -90,7 +90,7 @@ class RankOps:
     def of(cls, trace: RankTrace, options: Mapping[str, Any]) -> RankOps:
         """Look at one rank."""
         # First: these have the highest peaks.
-        steps, _ = find_steps(trace, options), trace.gpu_busy
+        steps, _ = steps_of(trace, options), trace.gpu_busy
         ranged, phases = ranged_ops(trace, options), phase_map(options["phase_map"])
         text_phase = np.array(
             [phases.phase_of(text) for text in ranged.names.texts], dtype=np.int64
@@ -266,8 +266,9 @@ def _exclusive(trace: RankTrace, ranged: RangedOps, tie_break: npt.NDArray[np.in
     if len(trace.device_ids) == 1:
         return exclusive_in_windows(starts, ends, tie_break, trace.windows_ns)
     shares = np.zeros(starts.shape, dtype=np.int64)
+    on_device = ranged.by_device(ranged.chosen(ranged.device))
     for device in trace.device_ids:
-        selected = np.flatnonzero(ranged.chosen(ranged.on_device(device)))
+        selected = on_device[device]
         shares[selected] = exclusive_in_windows(
             starts[selected], ends[selected], tie_break[selected], trace.windows_ns
         )

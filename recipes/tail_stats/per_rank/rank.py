@@ -7,7 +7,7 @@ from typing import Any
 
 from nsys_llm.analyses.collectives.lanes import map_collectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices, map_held
-from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.finder import steps_of
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
@@ -30,7 +30,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Tai
     _, every = launched
     steps, apis, collectives = concurrently(
         len(every.rows),
-        lambda: find_steps(trace, options),
+        lambda: steps_of(trace, options),
         lambda: map_apis(trace, rank, every),
         lambda: map_collectives(trace, rank),
     )

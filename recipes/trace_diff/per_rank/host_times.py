@@ -20,7 +20,7 @@ from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import WAITING_CLASSES, classify_api
 from nsys_llm.taxonomy.names import step_key, strip_api_version
 from nsys_llm.trace.coded_names import coded_names
-from nsys_llm.trace.ranges import PUSH_POP
+from nsys_llm.trace.ranges import PUSH_POP, lasting
 from nsys_llm.trace.rank_trace import RankTrace
 
 
@@ -64,7 +64,7 @@ def _ranges(trace: RankTrace) -> HistogramByName:
     if events is None or not len(events):
         return HistogramByName()
     starts, ends = events["start_ns"], events["end_ns"]
-    kept = (events["event_type"] == PUSH_POP) & (ends > starts)
+    kept = (events["event_type"] == PUSH_POP) & lasting(starts, ends)
     if trace.windows_ns is not None:
         kept &= starts_inside(starts, trace.windows_ns)
     rows = np.flatnonzero(kept)

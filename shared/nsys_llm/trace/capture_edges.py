@@ -14,6 +14,7 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
+from nsys_llm.trace.rank_trace import sane_times
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
@@ -57,9 +58,11 @@ def cut_graph_launches(start_ns: IntArray, seen: _Rows, by_node: _Rows) -> _Rows
         seen: Which calls left an operation.
         by_node: Which launches of graphs left nodes.
     """
-    if not by_node.any():
+    sane = sane_times(start_ns, start_ns)
+    known = seen & sane
+    if not by_node.any() or not known.any():
         return np.zeros(start_ns.shape, dtype=bool)
-    return np.asarray(start_ns > start_ns[seen].max())
+    return np.asarray(sane & (start_ns > start_ns[known].max()))
 
 
 def queued_at_end(
@@ -79,15 +82,19 @@ def queued_at_end(
         copies: The tables of copies and fills.
     """
     starts = calls["start_ns"]
+    sane = sane_times(starts, starts)
     launched = {name: op.take(op["launch_row"] >= 0) for name, op in ops.items()}
+    if not sane.all():
+        launched = {name: op.take(sane[op["launch_row"]]) for name, op in launched.items()}
     launched = {name: op for name, op in launched.items() if len(op)}
     if not launched:
         return np.zeros(len(calls), dtype=bool)
     called_ns = {name: starts[op["launch_row"]] for name, op in launched.items()}
-    end_ns = max(int(starts.max()), *(int(op["end_ns"].max()) for op in launched.values()))
+    last_start_ns = int(starts.max(where=sane, initial=NULL_INT))
+    end_ns = max(last_start_ns, *(int(op["end_ns"].max()) for op in launched.values()))
     took_ns = max(int((op["end_ns"] - called_ns[name]).max()) for name, op in launched.items())
     ran_ns = max(int((op["end_ns"] - op["start_ns"]).max()) for op in launched.values())
     proofs = [name for name in copies if name in launched] or list(launched)
     last_ns = max(int(called_ns[name].max()) for name in proofs)
-    last_ns = max(last_ns, int(starts[waits].max(initial=NULL_INT)))
-    return np.asarray((starts > last_ns) & (end_ns - starts <= took_ns + ran_ns))
+    last_ns = max(last_ns, int(starts[waits & sane].max(initial=NULL_INT)))
+    return np.asarray(sane & (starts > last_ns) & (end_ns - starts <= took_ns + ran_ns))

@@ -133,6 +133,17 @@ def closed_ends(end_ns: IntArray, capture_end_ns: int) -> tuple[IntArray, npt.ND
     return np.where(is_open, capture_end_ns, end_ns), is_open
 
 
+def lasting(start_ns: IntArray, end_ns: IntArray) -> npt.NDArray[np.bool_]:
+    """Return which ranges have times that a capture can have, and end after they start.
+
+    Args:
+        start_ns: Shape (n,).
+        end_ns: Shape (n,), of `closed_ends`, or as recorded: then one never closed is none.
+    """
+    # NULL is far below any end, and the length to there does not fit into 64 bits.
+    return sane_times(start_ns, end_ns) & (end_ns > start_ns)
+
+
 def chosen_ranges(ranges: Ranges, choice: RangeChoice) -> Ranges:
     """Return the ranges that a choice names."""
     named = _matches(ranges.name, choice.names)

@@ -8,6 +8,7 @@ import pytest
 from quick_run import quick
 from step_world import StepWorld
 
+from nsys_llm.analyses.steps import finder
 from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.analyses.steps.of_rank import DeviceSteps, RankSteps
 from nsys_llm.recipes.llm_overview.partials import OverviewPartial, merged
@@ -52,6 +53,20 @@ def first_begin(ends, path):
     """Return where the first step begins: its range, or what was launched before ends later."""
     steps = quick("nvtx_phase_attribution", path)["steps"]
     return max(ends[0], int(steps["start_ns"].min()))
+
+
+def test_steps_are_found_once_a_rank_for_all_recipes(tmp_path, monkeypatch):
+    path, _ = written(tmp_path, 1)
+    found_n = []
+    with_operations = finder.with_operations
+
+    def counted(spans, *rest):
+        found_n.append(len(spans))
+        return with_operations(spans, *rest)
+
+    monkeypatch.setattr(finder, "with_operations", counted)
+    quick("llm_overview", path)
+    assert found_n == [STEPS_N]
 
 
 @pytest.mark.parametrize("seed", range(3))

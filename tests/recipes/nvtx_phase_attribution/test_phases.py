@@ -265,6 +265,31 @@ def test_host_time_of_a_phase_is_whole_under_a_filter(tmp_path):
     }
 
 
+@pytest.mark.parametrize("words", [(), ("--device", "0,5000")])
+def test_operations_of_devices_that_take_turns_are_kept_apart(tmp_path, words):
+    """Device -1 has 3 kernels of 6 ns, 14 ns apart; 0 has 2 of 5 and a copy; 5000 computes once."""
+    trace = TraceBuilder()
+    for number in range(3):
+        begin = 100 + 20 * number
+        trace.nvtx("decode", begin - 10, begin - 5)
+        place = {"launch": (begin - 9, begin - 8)}
+        trace.kernel("a", start_ns=begin, duration_ns=6, device_id=-1, **place)
+        if number == 1:
+            trace.kernel("b", start_ns=begin + 2, duration_ns=9, device_id=5_000, **place)
+            trace.memcpy("HtoD", start_ns=begin + 1, duration_ns=4, size_bytes=1, **place)
+        else:
+            trace.kernel("ncclDevKernel_AllReduce", start_ns=begin, duration_ns=5, **place)
+    frames = quick(written(trace, tmp_path), *words)
+    devices = rows(frames["devices"], "device_id window_ns gpu_ns idle_ns")
+    own = [(-1, 46, 18, 28), (0, 45, 14, 31), (5_000, 9, 9, 0)]
+    assert devices == [row for row in own if not words or row[0] >= 0]
+    phases = frames["phases"].set_index("phase")
+    decode = phases.loc["decode", ["gpu_ns", "exclusive_ns", "communication_ns"]]
+    assert tuple(decode) == ((41, 41, 10) if not words else (23, 23, 10))
+    # It runs beside kernels of another device only.
+    assert rows(frames["phase_collectives"], "total_ns exposed_ns") == [(10, 10)]
+
+
 def test_a_step_that_a_filter_leaves_without_gpu_time_is_a_step(tmp_path):
     trace = server()
     trace.kernel("empty", start_ns=160, duration_ns=0, launch=(56, 57), device_id=1)

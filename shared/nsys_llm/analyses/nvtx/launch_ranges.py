@@ -15,7 +15,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.ranges import PUSH_POP, START_END, closed_ends
+from nsys_llm.trace.ranges import PUSH_POP, START_END, closed_ends, lasting
 
 
 def innermost_events(
@@ -35,7 +35,7 @@ def innermost_events(
     row_of = np.full(at_ns.shape, -1, dtype=np.int64)
     starts = events["start_ns"]
     ends, _ = closed_ends(events["end_ns"], capture_end_ns)
-    real = ends > starts
+    real = lasting(starts, ends)
     pushed = real & (events["event_type"] == PUSH_POP)
     for value in np.unique(thread).tolist():
         selected = np.flatnonzero(thread == value)

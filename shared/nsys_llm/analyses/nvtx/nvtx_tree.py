@@ -21,7 +21,7 @@ from nsys_llm.numeric.enclosing import innermost, last_open
 from nsys_llm.numeric.grouping import distinct, order_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.ranges import PUSH_POP, START_END, closed_ends
+from nsys_llm.trace.ranges import PUSH_POP, START_END, closed_ends, lasting
 
 #: Ranges cut into more pieces than this many each, and so many besides, are not cut further but
 #: end where the range around them ends. Real ones nest, or interleave in two or three domains.
@@ -47,7 +47,8 @@ class NvtxTree:
             start/end ranges behind those of all threads.
         threads: Shape (threads,), globalTid of threads with push/pop ranges, sorted.
         without_end_n: Ranges that were never closed.
-        empty_n: Ranges that end where they start, or before; nothing can lie in them.
+        empty_n: Ranges that end where they start, or before, or have a time that no capture can
+            have; nothing can lie in them.
     """
 
     event: IntArray
@@ -74,7 +75,7 @@ class NvtxTree:
         is_range = (kind == PUSH_POP) | (kind == START_END)
         starts = events["start_ns"]
         ends, is_open = closed_ends(events["end_ns"], capture_end_ns)
-        real = is_range & (ends > starts)
+        real = is_range & lasting(starts, ends)
         pushed = np.flatnonzero(real & (kind == PUSH_POP))
         threads = distinct(tids[pushed])
         parts = [

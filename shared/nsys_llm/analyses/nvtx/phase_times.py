@@ -20,10 +20,10 @@ from nsys_llm.analyses.nvtx.attributed_ops import NO_API, NO_RANGE, AttributedOp
 from nsys_llm.analyses.nvtx.launch_ranges import event_text
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.analyses.nvtx.range_names import RangeNames
-from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.finder import steps_of
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.blocks import gathered
-from nsys_llm.numeric.grouping import exact_sums
+from nsys_llm.numeric.grouping import distinct, exact_sums, joined, rows_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.phase_maps import NO_API as NO_API_PHASE
@@ -61,9 +61,31 @@ class RangedOps:
         """Return a column of all tables, one behind the other."""
         return np.concatenate([op[name] for op in self.tables.values()])
 
-    def on_device(self, device: int) -> npt.NDArray[np.bool_]:
-        """Return which operations run on a device, whatever the filters leave."""
-        return np.concatenate([op["device_id"] == device for op in self.tables.values()])
+    @cached_property
+    def device_ids(self) -> tuple[int, ...]:
+        """The CUDA devices that run any operation, whatever the filters leave, sorted."""
+        by_table = [distinct(op["device_id"]) for op in self.tables.values()]
+        return tuple(distinct(joined(by_table)).tolist())
+
+    @cached_property
+    def device(self) -> npt.NDArray[Any]:
+        """The position in `device_ids` of the device of each operation, in few bytes."""
+        last = max(len(self.device_ids) - 1, 0)
+        if not last:
+            return np.broadcast_to(np.uint8(0), self.every.start_ns.shape)
+        ids, kind = np.array(self.device_ids, dtype=np.int64), np.min_scalar_type(last)
+        return np.concatenate(
+            [np.searchsorted(ids, op["device_id"]).astype(kind) for op in self.tables.values()]
+        )
+
+    def by_device(self, device: npt.NDArray[Any]) -> dict[int, IntArray | slice]:
+        """Return which of some operations run on each of `device_ids`.
+
+        Args:
+            device: Of these operations, values of `device`.
+        """
+        rows = rows_by_code(device, len(self.device_ids))
+        return dict(zip(self.device_ids, rows, strict=True))
 
     def table_codes(self) -> npt.NDArray[np.int8]:
         """Return the position in `tables` of the table of each operation."""
@@ -102,11 +124,11 @@ def phase_times(trace: RankTrace, options: Mapping[str, Any]) -> PhaseTimes:
 
     Args:
         trace: Its rows; see the manifest of nvtx_phase_attribution for the columns that it needs.
-        options: phase_map (None for the built-in ones), graph_ranges, and those of `find_steps`;
+        options: phase_map (None for the built-in ones), graph_ranges, and those of `steps_of`;
             absent ones are None.
     """
     ops, phases = ranged_ops(trace, options), phase_map(options.get("phase_map"))
-    steps = find_steps(trace, options)
+    steps = steps_of(trace, options)
     names = phase_names(phases)
     phase = ops.chosen(phase_codes(ops, phases))
     every_step = np.full(ops.every.start_ns.shape, -1) if steps is None else steps.step

@@ -32,7 +32,7 @@ from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.names import step_key
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
 _DRIVER: Final = {"module_load": MODULE_LOAD, "back_pressure": BACK_PRESSURE}
 
@@ -154,8 +154,10 @@ class HostParts:
         events = events.take(events["global_tid"] == tid)
         starts = events["start_ns"]
         ends, _ = closed_ends(events["end_ns"], self._trace.last_end_ns)
-        at_ns = _distinct(np.concatenate((work, starts, ends)))
-        row = innermost_rows(np.flatnonzero(ends > starts), starts, ends, at_ns)
+        # An empty range cuts as well; what has a time that no capture can have is no range.
+        sane = sane_times(np.minimum(starts, ends), np.maximum(starts, ends))
+        at_ns = _distinct(np.concatenate((work, starts[sane], ends[sane])))
+        row = innermost_rows(np.flatnonzero(sane & (ends > starts)), starts, ends, at_ns)
         detail = np.zeros(at_ns.size + 1, dtype=np.int64)
         known = row >= 0
         detail[1:][known] = self._codes(events, row[known])

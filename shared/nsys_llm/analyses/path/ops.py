@@ -13,7 +13,7 @@ from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.path.classes import COMMUNICATION, COMPUTE, COPY, UNKNOWN
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.gaps import Positions, start_order
-from nsys_llm.numeric.grouping import distinct_codes, joined, order_by_code
+from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, joined, order_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import is_communication
@@ -27,8 +27,6 @@ _CLASS_OF_TABLE: Final = {
     "memsets": COPY,
     "graph_traces": UNKNOWN,
 }
-#: Streams of more devices than this do not occur; keeps a device and a stream in one number.
-_DEVICES: Final = 1 << 10
 #: How TARGET_INFO_CUDA_STREAM marks a stream that waits for the null stream, and that one.
 _BLOCKING, _NULL_STREAM = 1, 3
 
@@ -76,7 +74,10 @@ class PathOps:
             return joined([_column(op, name) for op in tables.values()])
 
         start, end, row = column("start_ns"), column("end_ns"), column("launch_row")
-        keys, stream = distinct_codes(column("stream_id") * _DEVICES + column("device_id"))
+        stream_id, device_id = column("stream_id"), column("device_id")
+        first, stream = distinct_rows([stream_id, device_id])
+        stream_ids, device_ids = stream_id[first], device_id[first]
+        del stream_id, device_id  # as long as the trace
         place = _places(row, host)
         order = _order(start, end, place, stream, host)
         kind = joined([_kinds(name, op, trace) for name, op in tables.items()]).astype(np.int8)
@@ -97,9 +98,9 @@ class PathOps:
             kept=kept[rows],
             row=None if order is None else order.astype(np.int32),
             stream=stream.astype(np.int32),
-            bounds=np.searchsorted(stream, np.arange(keys.size + 1)),
-            device_ids=keys % _DEVICES,
-            stream_ids=keys // _DEVICES,
+            bounds=np.searchsorted(stream, np.arange(first.size + 1)),
+            device_ids=device_ids,
+            stream_ids=stream_ids,
         )
 
     def __len__(self) -> int:

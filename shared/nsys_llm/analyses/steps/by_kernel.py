@@ -75,7 +75,10 @@ def kernel_steps(
 
 
 def replay_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
-    """Return the replays of a CUDA graph, or of several in turn, that hold half of the GPU time."""
+    """Return the replays of a CUDA graph, or of several in turn, that hold half of the GPU time.
+
+    None where it is not known of one when it was launched.
+    """
     launches = _graph_launches(trace)
     if launches is None or ops.calls is None:
         return None
@@ -83,6 +86,8 @@ def replay_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
     if rows.size < _LEAST_REPLAYS or not holds_enough(gpu_ns, ops):
         return None
     at_ns = ops.calls["start_ns"][rows]
+    if (at_ns == NULL_INT).any():
+        return None  # where a mark is missing, a step would be as long as two
     order = np.argsort(at_ns, kind="stable")
     at_ns, graph = at_ns[order], graph[order]
     period = _turn(graph)

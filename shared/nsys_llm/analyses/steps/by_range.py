@@ -36,8 +36,8 @@ from nsys_llm.taxonomy.step_names import (
     numbered_ranges,
     unit_of,
 )
-from nsys_llm.trace.ranges import PUSH_POP, closed_ends, read_ranges, step_ranges
-from nsys_llm.trace.rank_trace import RankTrace, sane_times
+from nsys_llm.trace.ranges import PUSH_POP, closed_ends, lasting, read_ranges, step_ranges
+from nsys_llm.trace.rank_trace import RankTrace
 
 #: Ranges that repeat so often may be steps; the numbered ones of a framework, whose name says so,
 #: need one to compare with.
@@ -78,7 +78,7 @@ class MarkedRanges:
         """Read the ranges of one process, out of its NVTX events."""
         starts = events["start_ns"]
         ends, is_open = closed_ends(events["end_ns"], capture_end_ns)
-        real = sane_times(starts, ends) & (ends > starts)
+        real = lasting(starts, ends)
         rows = np.flatnonzero((events["event_type"] == PUSH_POP) & real)
         texts, code = raw_texts(events, rows, strings)
         raw = tuple(text or "" for text in texts)

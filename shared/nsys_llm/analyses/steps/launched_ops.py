@@ -14,7 +14,7 @@ from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_times
 
 
 class OpBlock(NamedTuple):
@@ -43,7 +43,8 @@ class LaunchedOps:
 
     Attributes:
         tables: The tables.
-        calls: The API calls of the rank; None where none were traced.
+        calls: The API calls of the rank, NULL_INT for a start that no capture can have; None where
+            none were traced.
         last_ns: No operation ends and no call starts later.
     """
 
@@ -56,8 +57,8 @@ class LaunchedOps:
         """Line up the operations of a rank."""
         tables = [trace.unfiltered[name] for name in OP_TABLES if name in trace.unfiltered]
         calls = trace.tables.get("api_calls")
-        if calls is not None and (not len(calls) or "start_ns" not in calls):
-            calls = None
+        if calls is not None:
+            calls = _with_sane_starts(calls) if len(calls) and "start_ns" in calls else None
         last_ns = trace.last_end_ns
         if calls is not None:
             last_ns = max(last_ns, int(calls["start_ns"].max()))
@@ -88,11 +89,6 @@ class LaunchedOps:
         """When each began on the GPU."""
         return self._joined("start_ns")
 
-    @cached_property
-    def device_id(self) -> IntArray:
-        """CUDA device id."""
-        return self._joined("device_id")
-
     def _joined(self, name: str) -> IntArray:
         return joined([table[name] for table in self.tables]).astype(np.int64, copy=False)
 
@@ -104,9 +100,10 @@ class LaunchedOps:
     @property
     def last_launched_ns(self) -> int | None:
         """When the last of the launching calls began; None where none is known."""
-        if self.calls is None or not any((table["launch_row"] >= 0).any() for table in self.tables):
+        if self.calls is None or not len(self):
             return None
-        return max(int(some.launched_ns.max()) for some in self.blocks())
+        last_ns = max(int(some.launched_ns.max()) for some in self.blocks())
+        return None if last_ns == NULL_INT else last_ns
 
     def _launched_ns(self, row: IntArray) -> IntArray:
         if self.calls is None:
@@ -118,8 +115,9 @@ class LaunchedOps:
 
     @cached_property
     def launched_gpu_ns(self) -> int:
-        """GPU time of all operations whose launch is recorded."""
-        return int(self._by_time[1][-1])
+        """GPU time of all operations of which it is known when they were launched."""
+        at_ns, until_ns = self._by_time
+        return int(until_ns[-1] - until_ns[np.searchsorted(at_ns, NULL_INT, side="right")])
 
     def held_ns(self, start_ns: IntArray, end_ns: IntArray) -> int:
         """Return the GPU time launched, by any thread, in some spans that do not overlap."""
@@ -150,3 +148,10 @@ class LaunchedOps:
                 known = rows >= 0
                 np.add.at(of_call, rows[known], took_ns[known])
         return of_call
+
+
+def _with_sane_starts(calls: Table) -> Table:
+    """Return the calls, NULL_INT for the starts that no capture can have."""
+    starts = calls["start_ns"]
+    sane = sane_times(starts, starts)  # that it has no end does not matter to what it launched
+    return calls if sane.all() else calls.plus(start_ns=np.where(sane, starts, NULL_INT))

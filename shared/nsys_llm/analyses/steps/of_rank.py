@@ -85,8 +85,10 @@ def _cut(trace: RankTrace, steps: Steps, device_id: int, kept: _Mask | None) -> 
     """Tell which steps a filter cuts on a device: an operation of theirs is left out, or a time."""
     cut = np.zeros(len(steps), dtype=bool)
     if kept is not None:
-        lost = (steps.step >= 0) & (steps.ops.device_id == device_id) & ~kept
-        cut[steps.step[lost]] = True
+        for some in steps.ops.blocks():
+            step = steps.step[some.rows]
+            lost = (step >= 0) & (some.device_id == device_id) & ~kept[some.rows]
+            cut[step[lost]] = True
     if trace.windows_ns is not None:
         windows = steps.windows_ns(device_id)
         start_ns, end_ns = windows[:, 0], windows[:, 1]

@@ -151,6 +151,7 @@ def with_operations(spans: Spans, ops: LaunchedOps, cut_from_ns: int, kind: IntA
         at_ns = some.start_ns if spans.on_gpu else some.launched_ns
         inside = innermost(at_ns, spans.start_ns, spans.end_ns)
         step[some.rows] = np.where(at_ns == NULL_INT, -1, inside)
+    step.setflags(write=False)  # several analyses of a rank share it
     nowhere = np.full(len(spans), NULL_INT, dtype=np.int64)
     length_ns = spans.end_ns - spans.start_ns
     return Steps(
