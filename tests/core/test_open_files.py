@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,7 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.profile.inputs import ProfileInput, open_report
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.run.boundary import Boundary
+from nsys_llm.run.publish import OutputFolder
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 resource = pytest.importorskip("resource")
@@ -43,17 +45,22 @@ def limited(soft: int) -> Iterator[None]:
 def all_open_but(spare: int) -> Iterator[None]:
     """Leave so many files to be opened."""
     with limited(256), ExitStack() as opened:
-        held = []
-        while True:
-            try:
-                held.append(os.open(os.devnull, os.O_RDONLY))
-            except OSError:
-                break
+        held = all_opened()
         for descriptor in held[:spare]:
             os.close(descriptor)
         for descriptor in held[spare:]:
             opened.callback(os.close, descriptor)
         yield
+
+
+def all_opened() -> list[int]:
+    """Open what can be opened."""
+    held = []
+    while True:
+        try:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            return held
 
 
 def test_a_limit_is_raised_as_far_as_a_run_needs():
@@ -127,6 +134,26 @@ def test_an_export_beside_a_report_is_not_taken_for_a_damaged_one(tmp_path):
     report.write_bytes(b"x")
     os.utime(report, (0, 0))
     assert lines_told(ProfileInput(str(report), "rank0"), 6)
+
+
+def opens_files_until_it_fails(place: Path, opened: ExitStack) -> None:
+    with OutOfFilesTold(), OutputFolder(str(place), "llm_overview", replace=False) as folder:
+        (folder.path / "idle_gaps").mkdir()
+        (folder.path / "idle_gaps" / "gaps.parquet").touch()
+        for descriptor in all_opened():
+            opened.callback(os.close, descriptor)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_no_folder_is_left_where_no_file_can_be_opened(tmp_path):
+    for spare in range(12):
+        with (
+            all_open_but(spare),
+            ExitStack() as opened,
+            pytest.raises(UsageError, match="needs more open files"),
+        ):
+            opens_files_until_it_fails(tmp_path / "out", opened)
+        assert not list(tmp_path.iterdir()), spare
 
 
 def test_threads_have_files_for_their_profiles():

@@ -225,6 +225,19 @@ def test_a_broken_rank_is_named_and_the_others_stay(nsys, rank_set, mode, tmp_pa
     ]
 
 
+def test_a_pool_that_may_not_open_enough_files_is_one_line(nsys, rank_set, tmp_path):
+    words = [nsys, "recipe", "llm_hotspots", "--input", rank_set, "--output", "out"]
+    words += ["--mode", "concurrent"]
+    where = {"NSYS_RECIPE_PATH": str(RECIPES_FOLDER), "NSYS_CONCURRENT_MAX_WORKERS": "40"}
+    done = run(["bash", "-c", 'ulimit -n 64; exec "$@"', "bash", *words], tmp_path, **where)
+    assert done.returncode == 1
+    assert done.stdout == (
+        "error: needs more open files than the 64 allowed; raise the limit (ulimit -n), or read "
+        "fewer profiles at a time (--mode none).\n"
+    )
+    assert not list(tmp_path.glob("*out*"))
+
+
 def test_the_launcher_finds_the_recipe_in_the_current_folder(nsys, rank_set, tmp_path):
     done = run(
         [nsys, "recipe", "llm_hotspots", "--input", rank_set, "--output", tmp_path / "out"],
