@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -232,8 +233,8 @@ def test_a_pool_that_may_not_open_enough_files_is_one_line(nsys, rank_set, tmp_p
     done = run(["bash", "-c", 'ulimit -n 64; exec "$@"', "bash", *words], tmp_path, **where)
     assert done.returncode == 1
     assert done.stdout == (
-        "error: needs more open files than the 64 allowed; raise the limit (ulimit -n), or read "
-        "fewer profiles at a time (--mode none).\n"
+        f"error: needs more open files than the 64 allowed on {socket.gethostname()}; raise the "
+        "limit (ulimit -n), or read fewer profiles at a time (--mode none).\n"
     )
     assert not list(tmp_path.glob("*out*"))
 
