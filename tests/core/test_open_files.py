@@ -206,7 +206,7 @@ def test_a_local_cluster_that_needs_more_is_refused(tmp_path):
     )
     assert (ended.returncode, ended.stderr) == (
         2,
-        "error: only 100 files may be open at a time, and a local Dask cluster of 8 needs 136; "
+        "error: only 100 files may be open at a time, and a local Dask cluster of 8 needs 144; "
         "raise the limit (ulimit -n).\n",
     )
 
