@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
 from nsys_llm.core.console import Console
-from nsys_llm.core.errors import ReportError, UsageError
+from nsys_llm.core.errors import ExitCode, ReportError, UsageError
 from nsys_llm.core.open_files import (
     OutOfFilesTold,
     is_out_of_files,
@@ -24,6 +27,8 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.profile.inputs import ProfileInput, open_report
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.run.boundary import Boundary
+from nsys_llm.run.guard import RunOutcome, run_guarded
+from nsys_llm.run.publish import OutputFolder
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 resource = pytest.importorskip("resource")
@@ -43,17 +48,22 @@ def limited(soft: int) -> Iterator[None]:
 def all_open_but(spare: int) -> Iterator[None]:
     """Leave so many files to be opened."""
     with limited(256), ExitStack() as opened:
-        held = []
-        while True:
-            try:
-                held.append(os.open(os.devnull, os.O_RDONLY))
-            except OSError:
-                break
+        held = all_opened()
         for descriptor in held[:spare]:
             os.close(descriptor)
         for descriptor in held[spare:]:
             opened.callback(os.close, descriptor)
         yield
+
+
+def all_opened() -> list[int]:
+    """Open what can be opened."""
+    held = []
+    while True:
+        try:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            return held
 
 
 def test_a_limit_is_raised_as_far_as_a_run_needs():
@@ -118,7 +128,8 @@ def test_no_profile_is_blamed_where_no_file_can_be_opened(tmp_path, form):
     getattr(builder, f"write_{form}")(path)
     told = lines_told(ProfileInput(str(path), "rank0"), 12)
     assert 0 < len(told) < 12
-    assert all(line.startswith("needs more open files than the 256 allowed;") for line in told)
+    here = f"needs more open files than the 256 allowed on {socket.gethostname()};"
+    assert all(line.startswith(here) for line in told)
 
 
 def test_an_export_beside_a_report_is_not_taken_for_a_damaged_one(tmp_path):
@@ -127,6 +138,26 @@ def test_an_export_beside_a_report_is_not_taken_for_a_damaged_one(tmp_path):
     report.write_bytes(b"x")
     os.utime(report, (0, 0))
     assert lines_told(ProfileInput(str(report), "rank0"), 6)
+
+
+def opens_files_until_it_fails(place: Path, opened: ExitStack) -> None:
+    with OutOfFilesTold(), OutputFolder(str(place), "llm_overview", replace=False) as folder:
+        (folder.path / "idle_gaps").mkdir()
+        (folder.path / "idle_gaps" / "gaps.parquet").touch()
+        for descriptor in all_opened():
+            opened.callback(os.close, descriptor)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_no_folder_is_left_where_no_file_can_be_opened(tmp_path):
+    for spare in range(12):
+        with (
+            all_open_but(spare),
+            ExitStack() as opened,
+            pytest.raises(UsageError, match="needs more open files"),
+        ):
+            opens_files_until_it_fails(tmp_path / "out", opened)
+        assert not list(tmp_path.iterdir()), spare
 
 
 def test_threads_have_files_for_their_profiles():
@@ -175,7 +206,7 @@ def test_a_local_cluster_that_needs_more_is_refused(tmp_path):
     )
     assert (ended.returncode, ended.stderr) == (
         2,
-        "error: only 100 files may be open at a time, and a local Dask cluster of 8 needs 136; "
+        "error: only 100 files may be open at a time, and a local Dask cluster of 8 needs 144; "
         "raise the limit (ulimit -n).\n",
     )
 
@@ -222,7 +253,22 @@ def test_errors_that_quote_a_name_are_others(error):
 
 def test_a_system_without_free_files_is_told_as_such():
     full = no_more_open_files(OSError(errno.ENFILE, os.strerror(errno.ENFILE)))
-    assert full.message.startswith("this system can open no more files")
+    assert full.message.startswith(f"{socket.gethostname()} can open no more files")
+
+
+def test_a_worker_that_has_too_few_is_taken_at_its_word(capsys):
+    with limited(100):
+        told = no_more_open_files(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+    there = pickle.loads(pickle.dumps(told))
+    there.__cause__ = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    def run() -> RunOutcome:
+        raise there
+
+    assert run_guarded(Console(), run).exit_code == ExitCode.BAD_INPUT
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"error: {told.message}"
+    assert f" than the 100 allowed on {socket.gethostname()}; " in line
 
 
 def test_causes_that_lead_back_to_each_other_end():

@@ -40,6 +40,10 @@ class UsageError(NsysLlmError):
     exit_code = ExitCode.BAD_INPUT
 
 
+class OpenFilesError(UsageError):
+    """No more files can be opened, here or on a worker."""
+
+
 class ReportError(NsysLlmError):
     """One report cannot be read. The other ranks go on without it."""
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from types import ModuleType, TracebackType
 from typing import Final
 
-from nsys_llm.core.errors import NsysLlmError, UsageError
+from nsys_llm.core.errors import NsysLlmError, OpenFilesError, UsageError
 
 resource: ModuleType | None
 try:
@@ -64,24 +65,33 @@ def threads_within_limit(threads_n: int) -> int:
     return threads_n if limit is None else min(threads_n, max((limit - _SHARED) // _OF_A_THREAD, 1))
 
 
-def no_more_open_files(error: BaseException | None = None) -> UsageError:
-    """Return the error that ends a run where no more files can be opened, by what said so."""
-    if error is not None and any(_reason(cause) == _OF_ALL for cause in _causes(error)):
-        return UsageError(
-            "this system can open no more files, of all its processes together; end some, or "
-            "raise fs.file-max."
+def no_more_open_files(error: BaseException | None = None) -> OpenFilesError:
+    """Return the error that ends a run where no more files can be opened, by what said so.
+
+    It names this host; a worker that has said so already is taken at its word.
+    """
+    causes = list(_causes(error))
+    if told := [cause for cause in causes if isinstance(cause, OpenFilesError)]:
+        return told[0]
+    host = socket.gethostname()
+    if any(_reason(cause) == _OF_ALL for cause in causes):
+        return OpenFilesError(
+            f"{host} can open no more files, of all its processes together; end some, or raise "
+            "fs.file-max."
         )
     limit = _limit()
     allowed = "" if limit is None else f" than the {limit:,} allowed"
-    return UsageError(
-        f"needs more open files{allowed}; raise the limit (ulimit -n), or read fewer profiles at a "
-        "time (--mode none)."
+    return OpenFilesError(
+        f"needs more open files{allowed} on {host}; raise the limit (ulimit -n), or read fewer "
+        "profiles at a time (--mode none)."
     )
 
 
 def is_out_of_files(error: BaseException) -> bool:
     """Return whether an error, or what led to it, is that no more files can be opened."""
-    return any(_reason(cause) is not None for cause in _causes(error))
+    return any(
+        isinstance(cause, OpenFilesError) or _reason(cause) is not None for cause in _causes(error)
+    )
 
 
 def raise_if_out_of_files(error: Exception) -> None:

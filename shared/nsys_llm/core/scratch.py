@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from nsys_llm.core.open_files import can_open_files, no_more_open_files
 from nsys_llm.core.stopping import ended_with_the_run, hold_if_stopped
 
 fcntl: ModuleType | None
@@ -101,6 +102,7 @@ def made_folder(parent: Path, name: str) -> tuple[Path, Held]:
 
     Raises:
         OSError: It cannot be made.
+        UsageError: It cannot be locked, because no more files can be opened.
     """
     for _ in range(_ATTEMPTS):
         folder = Path(tempfile.mkdtemp(prefix=_prefix(name, _PARTIAL), dir=parent))
@@ -108,8 +110,11 @@ def made_folder(parent: Path, name: str) -> tuple[Path, Held]:
             # Another run may have taken it for an abandoned one before it was locked.
             if (held := hold(folder)) is not None:
                 return folder, held
+            if not can_open_files():
+                raise no_more_open_files()
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                folder.rmdir()  # which opens no file
             raise
     raise FileExistsError(f"no temporary folder for {name} could be kept in {parent}")
 

@@ -26,8 +26,9 @@ from nsys_llm.run.dask_workers import seconds_without_workers
 #: For the workers' programs of a terminated run, which has to end within 2 s.
 _SECONDS_TO_END: Final = 0.5
 _STANDARD_ERROR: Final = 2
-#: What the client, the scheduler and each worker of a local cluster have open here.
-_FILES_OF_CLUSTER: Final = 24
+#: What the client, the scheduler and two output folders have open, and each worker of a local
+#: cluster.
+_FILES_OF_CLUSTER: Final = 32
 _FILES_OF_WORKER: Final = 14
 
 

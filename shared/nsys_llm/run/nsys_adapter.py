@@ -155,7 +155,11 @@ class _NsysExecutor(Executor):
 
     def start(self) -> None:
         """See `Executor.start`; the pool forks all workers at the first task."""
-        self._wait_for(_ready, None)
+        try:
+            self._wait_for(_ready, None)
+        except OSError:
+            _end_pool()  # where some could not be forked, the others would wait for ever
+            raise
 
     def reduce(
         self,

@@ -8,7 +8,7 @@ import re
 import shutil
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -21,6 +21,9 @@ ANALYSIS_SUFFIX: Final = ".nsys-analysis"
 
 #: What a result is called while another takes its place.
 _REPLACED: Final = "replaced"
+
+#: A folder is removed by opening it and those in it, also when the run can open nothing else.
+_SPARE_FILES: Final = 4
 
 #: Folders that Jupyter and Python leave in an output folder that somebody worked in.
 _LEFT_BEHIND: Final = frozenset({".ipynb_checkpoints", "__pycache__"})
@@ -97,6 +100,7 @@ class OutputFolder:
         self.final = self._expanded()
         _require_text(str(self.final))
         self._made_parents: list[Path] = []
+        self._spare_files = ExitStack()
         _put_back(self.final)
         if os.path.lexists(self.final):
             _require_replaceable(self.final, replace)
@@ -106,15 +110,19 @@ class OutputFolder:
         try:
             self._make_parents(parent)
             remove_abandoned(parent, self.final.name)
+            for _ in range(_SPARE_FILES):
+                self._spare_files.callback(os.close, os.open(os.devnull, os.O_RDONLY))
             self.path, self._held = made_folder(parent, self.final.name)
             with suppress(PermissionError):  # some file systems keep no permissions
                 self.path.chmod(0o777 & ~_umask())
         except OSError as error:
+            self._spare_files.close()
             self._remove_parents()
             raise OutputError(
                 f"{parent}: cannot write there ({error.strerror}); choose another --output."
             ) from error
         except BaseException:
+            self._spare_files.close()
             self._remove_parents()
             raise
         return self
@@ -125,6 +133,7 @@ class OutputFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._spare_files.close()
         if self.path.exists():
             shutil.rmtree(self.path, ignore_errors=True)
             self._remove_parents()

@@ -15,6 +15,7 @@ from nsys_llm.analyses.nvtx.phase_filter import find_phase
 from nsys_llm.analyses.steps.step_filter import found_steps
 from nsys_llm.analyses.wall.split import map_wall
 from nsys_llm.core.errors import UsageError
+from nsys_llm.core.open_files import OutOfFilesTold
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import load_manifest, timeline_reads
 from nsys_llm.profile.capture import read_facts
@@ -65,6 +66,17 @@ def map_profiles(
     Raises:
         UsageError: This is other code than that of who asks.
     """
+    with OutOfFilesTold():
+        return _mapped(profiles, recipe, options, only, asked_by)
+
+
+def _mapped(
+    profiles: Sequence[ProfileInput],
+    recipe: str,
+    options: Mapping[str, Any],
+    only: frozenset[RankKey] | None,
+    asked_by: str | None,
+) -> MapResult:
     stamp = code_stamp(recipe)
     if asked_by not in (None, stamp):
         raise UsageError(f"the worker on {socket.gethostname()} {other_code(stamp, asked_by)}")
