@@ -14,8 +14,8 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.capture_edges import launched_before
-from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.trace.capture_edges import first_call_ns, launched_before
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_times
 
 from .rank_ops import RankOps
 from .sums_by_key import SumsByKey
@@ -76,7 +76,6 @@ PARTS: Final = {
     "no_call": Part(False, "the launching API call is not in the profile", "--trace=cuda"),
 }
 _NAMES: Final = tuple(PARTS)
-_MAX: Final = int(np.iinfo(np.int64).max)
 
 
 def map_attribution(trace: RankTrace, ops: RankOps) -> SumsByKey:
@@ -133,9 +132,10 @@ def _parts(trace: RankTrace, ops: RankOps) -> npt.NDArray[np.int8]:
             code < 0, _NAMES.index("unmarked_thread"), _NAMES.index("outside_ranges")
         )
         if running:
-            begin_ns = int(calls["start_ns"].min(where=calls["start_ns"] != NULL_INT, initial=_MAX))
-            until_ns = np.append(_cut_until(ops.ranged, begin_ns), NULL_INT)
-            part[lost[every.launched_ns(lost) < until_ns[code]]] = _NAMES.index("cut_range")
+            until_ns = np.append(_cut_until(ops.ranged, first_call_ns(calls)), NULL_INT)
+            at_ns = every.launched_ns(lost)
+            cut = sane_times(at_ns, at_ns) & (at_ns < until_ns[code])
+            part[lost[cut]] = _NAMES.index("cut_range")
     return part
 
 

@@ -42,9 +42,13 @@ def launched_before(
         return np.zeros(start_ns.shape, dtype=bool)
     ids = calls["correlation_id"]
     earlier = (correlation_id >= 0) & (correlation_id < ids.min(where=ids >= 0, initial=_NEVER))
-    times = calls["start_ns"]
-    begun = start_ns < times.min(where=times != NULL_INT, initial=_NEVER)
-    return np.asarray((launch_row < 0) & (earlier | begun))
+    return np.asarray((launch_row < 0) & (earlier | (start_ns < first_call_ns(calls))))
+
+
+def first_call_ns(calls: Table) -> int:
+    """Return the first start of API calls that a capture can have; the largest number for none."""
+    starts = calls["start_ns"]
+    return int(starts.min(where=sane_times(starts, starts), initial=_NEVER))
 
 
 def cut_graph_launches(start_ns: IntArray, seen: _Rows, by_node: _Rows) -> _Rows:
