@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
-from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 
 _Mask = npt.NDArray[np.bool_]
@@ -46,9 +46,9 @@ class Paths:
         labels, parents, depths = [], [], []
         paths_n = 0
         rows = np.flatnonzero(chosen)
-        order = rows[np.argsort(depth[rows], kind="stable")]
-        levels = np.split(order, np.cumsum(np.bincount(depth[rows], minlength=1))[:-1])
-        for level, selected in enumerate(levels):
+        levels_n = int(depth[rows].max(initial=0)) + 1
+        for level, place in enumerate(split_by_code(depth[rows], levels_n)):
+            selected = rows[place]
             above = of_piece[around[selected]]
             used, code = distinct_codes((above + 1) * labels_n + label[selected])
             of_piece[selected] = paths_n + code

@@ -94,11 +94,17 @@ def order_by_code(code: IntArray) -> IntArray:
     return np.argsort(code.astype(np.uint16) if narrow else code, kind="stable")
 
 
+def split_by_code(code: npt.NDArray[Any], codes_n: int) -> list[IntArray]:
+    """Return the rows of each code 0 .. codes_n - 1, ascending."""
+    ends = np.cumsum(np.bincount(code, minlength=codes_n))
+    return np.split(order_by_code(code), ends)[:codes_n]
+
+
 def rows_by_code(code: npt.NDArray[Any], codes_n: int) -> list[IntArray | slice]:
     """Return the rows of each code 0 .. codes_n - 1, ascending; a slice where all have one code."""
     if codes_n < 2:
         return [slice(None)] * codes_n
-    return list(np.split(order_by_code(code), np.cumsum(np.bincount(code, minlength=codes_n))[:-1]))
+    return [*split_by_code(code, codes_n)]
 
 
 def begins_group(ordered: IntArray) -> npt.NDArray[np.bool_]:

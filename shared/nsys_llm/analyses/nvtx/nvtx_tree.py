@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.enclosing import innermost, last_open
-from nsys_llm.numeric.grouping import distinct, order_by_code
+from nsys_llm.numeric.grouping import distinct, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.ranges import PUSH_POP, START_END, closed_ends, lasting
@@ -195,8 +195,7 @@ class NvtxTree:
     @cached_property
     def levels(self) -> list[IntArray]:
         """The pieces of each depth from 1 on."""
-        order = order_by_code(self.depth)
-        return np.split(order, np.cumsum(np.bincount(self.depth, minlength=1))[:-1])[1:]
+        return split_by_code(self.depth, int(self.depth.max(initial=0)) + 1)[1:]
 
     def nearest(self, chosen: _Mask) -> IntArray:
         """Return the chosen piece that is each piece itself or nearest around it, or -1.

@@ -20,7 +20,7 @@ from nsys_llm.analyses.steps.steps import (
 )
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.patterns import parse_pattern
-from nsys_llm.numeric.grouping import distinct, distinct_codes, joined, order_by_code, summed
+from nsys_llm.numeric.grouping import distinct, distinct_codes, joined, split_by_code, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.step_names import GRAPH, PERIOD, STEP
 from nsys_llm.trace.coded_names import coded_names
@@ -207,8 +207,7 @@ class _Sequence:
 
         None where nothing repeats.
         """
-        counts = np.bincount(self.code, minlength=self.names_n)
-        places = np.split(order_by_code(self.code), np.cumsum(counts)[:-1])
+        places = split_by_code(self.code, self.names_n)
         first_of: dict[int, IntArray] = {}
         for place in sorted(
             (place for place in places if place.size), key=lambda rows: int(rows[0])

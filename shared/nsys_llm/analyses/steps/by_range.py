@@ -23,7 +23,7 @@ from nsys_llm.analyses.steps.steps import (
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.patterns import NamePattern
 from nsys_llm.manifest.range_choice import parse_choice
-from nsys_llm.numeric.grouping import distinct_codes, order_by_code
+from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import normalize_range, step_key
@@ -107,9 +107,7 @@ class MarkedRanges:
         code = _told(
             self.name, [place.setdefault(step_key(item), len(place)) for item in self.plain]
         )
-        counts = np.bincount(code, minlength=len(place))
-        rows = np.split(order_by_code(code), np.cumsum(counts))  # and nothing behind the last
-        return zip(place, rows, strict=False)
+        return zip(place, split_by_code(code, len(place)), strict=True)
 
     def of_one_thread(self, rows: IntArray) -> IntArray:
         """Return the outermost of some ranges on the thread that has most of them."""
