@@ -15,7 +15,7 @@ from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.capture_edges import first_call_ns, launched_before
-from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_times
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_instants
 
 from .rank_ops import RankOps
 from .sums_by_key import SumsByKey
@@ -134,7 +134,7 @@ def _parts(trace: RankTrace, ops: RankOps) -> npt.NDArray[np.int8]:
         if running:
             until_ns = np.append(_cut_until(ops.ranged, first_call_ns(calls)), NULL_INT)
             at_ns = every.launched_ns(lost)
-            cut = sane_times(at_ns, at_ns) & (at_ns < until_ns[code])
+            cut = sane_instants(at_ns) & (at_ns < until_ns[code])
             part[lost[cut]] = _NAMES.index("cut_range")
     return part
 

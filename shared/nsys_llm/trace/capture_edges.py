@@ -14,7 +14,7 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.rank_trace import sane_times
+from nsys_llm.trace.rank_trace import sane_instants
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
@@ -48,7 +48,7 @@ def launched_before(
 def first_call_ns(calls: Table) -> int:
     """Return the first start of API calls that a capture can have; the largest number for none."""
     starts = calls["start_ns"]
-    return int(starts.min(where=sane_times(starts, starts), initial=_NEVER))
+    return int(starts.min(where=sane_instants(starts), initial=_NEVER))
 
 
 def cut_graph_launches(start_ns: IntArray, seen: _Rows, by_node: _Rows) -> _Rows:
@@ -62,7 +62,7 @@ def cut_graph_launches(start_ns: IntArray, seen: _Rows, by_node: _Rows) -> _Rows
         seen: Which calls left an operation.
         by_node: Which launches of graphs left nodes.
     """
-    sane = sane_times(start_ns, start_ns)
+    sane = sane_instants(start_ns)
     known = seen & sane
     if not by_node.any() or not known.any():
         return np.zeros(start_ns.shape, dtype=bool)
@@ -86,7 +86,7 @@ def queued_at_end(
         copies: The tables of copies and fills.
     """
     starts = calls["start_ns"]
-    sane = sane_times(starts, starts)
+    sane = sane_instants(starts)
     launched = {name: op.take(op["launch_row"] >= 0) for name, op in ops.items()}
     if not sane.all():
         launched = {name: op.take(sane[op["launch_row"]]) for name, op in launched.items()}

@@ -153,3 +153,8 @@ def sane_times(start_ns: IntArray, end_ns: IntArray) -> npt.NDArray[np.bool_]:
     # NULL is far below; times as large would overflow in a difference or a sum.
     in_range = (start_ns > -_LARGEST_TIME_NS) & (end_ns < _LARGEST_TIME_NS)
     return np.asarray(in_range & (end_ns >= start_ns))
+
+
+def sane_instants(at_ns: IntArray) -> npt.NDArray[np.bool_]:
+    """Return which instants a capture can have: NULL is none."""
+    return sane_times(at_ns, at_ns)

@@ -14,7 +14,7 @@ from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_times
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_instants
 
 
 class OpBlock(NamedTuple):
@@ -153,5 +153,5 @@ class LaunchedOps:
 def _with_sane_starts(calls: Table) -> Table:
     """Return the calls, NULL_INT for the starts that no capture can have."""
     starts = calls["start_ns"]
-    sane = sane_times(starts, starts)  # that it has no end does not matter to what it launched
+    sane = sane_instants(starts)  # that it has no end does not matter to what it launched
     return calls if sane.all() else calls.plus(start_ns=np.where(sane, starts, NULL_INT))
