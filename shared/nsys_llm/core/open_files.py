@@ -109,13 +109,23 @@ def can_open_files() -> bool:
 
     SQLite and its driver have one word for every reason why a file is not opened.
     """
-    with ExitStack() as opened:
-        try:
-            for _ in range(_OF_A_QUERY):
-                opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-        except OSError as error:
-            return not is_out_of_files(error)
+    try:
+        spare_files(_OF_A_QUERY).close()
+    except OSError as error:
+        return not is_out_of_files(error)
     return True
+
+
+def spare_files(files_n: int) -> ExitStack:
+    """Open so many files, for whoever will need as many when it closes these.
+
+    Raises:
+        OSError: They cannot be opened; then none is.
+    """
+    with ExitStack() as opened:
+        for _ in range(files_n):
+            opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        return opened.pop_all()
 
 
 class OutOfFilesTold:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from nsys_llm.core.errors import OutputError, UsageError
+from nsys_llm.core.open_files import spare_files
 from nsys_llm.core.scratch import abandoned, discard, hold, made_folder, remove_abandoned
 from nsys_llm.manifest.manifest import recipe_names
 
@@ -110,8 +111,7 @@ class OutputFolder:
         try:
             self._make_parents(parent)
             remove_abandoned(parent, self.final.name)
-            for _ in range(_SPARE_FILES):
-                self._spare_files.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+            self._spare_files = spare_files(_SPARE_FILES)
             self.path, self._held = made_folder(parent, self.final.name)
             with suppress(PermissionError):  # some file systems keep no permissions
                 self.path.chmod(0o777 & ~_umask())
