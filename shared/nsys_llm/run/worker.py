@@ -67,29 +67,19 @@ def map_profiles(
         UsageError: This is other code than that of who asks.
     """
     with OutOfFilesTold():
-        return _mapped(profiles, recipe, options, only, asked_by)
-
-
-def _mapped(
-    profiles: Sequence[ProfileInput],
-    recipe: str,
-    options: Mapping[str, Any],
-    only: frozenset[RankKey] | None,
-    asked_by: str | None,
-) -> MapResult:
-    stamp = code_stamp(recipe)
-    if asked_by not in (None, stamp):
-        raise UsageError(f"the worker on {socket.gethostname()} {other_code(stamp, asked_by)}")
-    analysis, reads = load_analysis(recipe), load_manifest(recipe).reads
-    outcomes, partials = [], [analysis.partial()]
-    for profile in profiles:
-        with Boundary(profile) as boundary:
-            outcome, parts = _map_profile(profile, reads, analysis, options, only)
-            outcomes.append(outcome)
-            partials += parts
-        if boundary.failure is not None:
-            outcomes.append(boundary.failure)
-    return MapResult(_ordered(outcomes), analysis.merge(partials), frozenset({stamp}))
+        stamp = code_stamp(recipe)
+        if asked_by not in (None, stamp):
+            raise UsageError(f"the worker on {socket.gethostname()} {other_code(stamp, asked_by)}")
+        analysis, reads = load_analysis(recipe), load_manifest(recipe).reads
+        outcomes, partials = [], [analysis.partial()]
+        for profile in profiles:
+            with Boundary(profile) as boundary:
+                outcome, parts = _map_profile(profile, reads, analysis, options, only)
+                outcomes.append(outcome)
+                partials += parts
+            if boundary.failure is not None:
+                outcomes.append(boundary.failure)
+        return MapResult(_ordered(outcomes), analysis.merge(partials), frozenset({stamp}))
 
 
 def merge_results(parts: Sequence[MapResult], *, recipe: str) -> MapResult:
