@@ -330,11 +330,9 @@ def _mixed(kernel: IntArray, medians: Medians) -> npt.NDArray[np.bool_]:
 
 def worst_keys(medians: Medians, tails: Mapping[str, Any], most: int) -> list[int]:
     """Return the positions of the keys with the most excess, as the table tails orders them."""
-    worst, every = (
-        zip(*(columns[name][:n] for name in ("name", "config", "communication")), strict=True)
-        for columns, n in ((tails, most), (medians.configs, None))
-    )
-    wanted = list(worst)
+    columns = ("name", "config", "communication")
+    wanted = list(zip(*(tails[column][:most] for column in columns), strict=True))
+    every = zip(*(medians.configs[column] for column in columns), strict=True)
     names = {key[0] for key in wanted}
     place = {key: index for index, key in enumerate(every) if key[0] in names}
     return [place[key] for key in wanted]
