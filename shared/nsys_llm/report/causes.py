@@ -1,0 +1,67 @@
+"""What a finding says is at fault. Findings of one cause are one opportunity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from nsys_llm.core.errors import ManifestError
+
+CauseKind = Literal[
+    "kernels",  # detail: category or kernel name
+    "transfer",
+    "waiting",
+    "rank",  # detail: the verdict of `rank_verdicts`, and the kernel where it names one
+    "stage",
+    "schedule",
+    "experts",
+    "copies",  # detail: kind of copy
+    "host",  # of one rank, or of all where `rank` is None
+    "wait",  # detail: API function; of one rank, or of all
+    "allocation",
+    "module_load",
+    "dependency",
+    "queued",
+    "profiler",
+    "load",
+    "no_work",
+]
+CAUSE_KINDS: Final[tuple[str, ...]] = get_args(CauseKind)
+
+#: Kinds whose detail says which thing is at fault. Of the others it only describes: a rank is one
+#: cause whether or not its longer kernel is known.
+_DETAIL_IDENTIFIES: Final = ("kernels", "copies", "wait")
+
+
+@dataclass(frozen=True, eq=False)
+class Cause:
+    """What is at fault.
+
+    Attributes:
+        kind: One of `CAUSE_KINDS`.
+        rank: Whose; None where it is not one rank's.
+        device_id: CUDA device of that rank; None where it is not one device's.
+        detail: Which kernels, copies or wait; of other kinds more about it. Part of equality only
+            for kernels, copies and wait.
+    """
+
+    kind: CauseKind
+    rank: int | None = None
+    device_id: int | None = None
+    detail: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in CAUSE_KINDS:
+            raise ManifestError(f"there is no cause {self.kind}.")
+
+    @property
+    def key(self) -> tuple[str, int | None, int | None, str | None]:
+        """What makes two causes the same."""
+        detail = self.detail if self.kind in _DETAIL_IDENTIFIES else None
+        return self.kind, self.rank, self.device_id, detail
+
+    def __eq__(self, other: object) -> bool:
+        return self.key == other.key if isinstance(other, Cause) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.key)
