@@ -6,9 +6,8 @@ import itertools
 from collections import defaultdict
 
 import pytest
-
-from nsys_llm.testing.machine import DeadlockError, changes, oracle, parts, random_program, simulate
-from nsys_llm.testing.machine.program import (
+from machine import DeadlockError, changes, oracle, parts, random_program, simulate
+from machine.program import (
     Await,
     Blocking,
     Call,
@@ -27,8 +26,8 @@ from nsys_llm.testing.machine.program import (
     WaitEvent,
     Work,
 )
-from nsys_llm.testing.machine.scenarios import SCENARIOS
-from nsys_llm.testing.machine.usual import usual_lags
+from machine.scenarios import SCENARIOS
+from machine.usual import usual_lags
 
 SEEDS = range(200)
 BOTH = (0, 1)

@@ -7,11 +7,11 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from machine import oracle, parts, random_program, simulate, write_profiles
+from machine.program import Enqueue, Program, Rank, Record, Sync, WaitEvent, Work
+from machine.scenarios import blocking_streams, gpu_bound, two_devices
 from quick_run import quick
 
-from nsys_llm.testing.machine import oracle, parts, random_program, simulate, write_profiles
-from nsys_llm.testing.machine.program import Enqueue, Program, Rank, Record, Sync, WaitEvent, Work
-from nsys_llm.testing.machine.scenarios import blocking_streams, gpu_bound, two_devices
 from nsys_llm.testing.trace_waits import NOT_APPLICABLE
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"

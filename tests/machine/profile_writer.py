@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.testing.machine.outcome import Activity, Operation, Outcome
+from machine.outcome import Activity, Operation, Outcome
 from nsys_llm.testing.trace_builder import Place, TraceBuilder
 from nsys_llm.testing.trace_waits import NOT_APPLICABLE
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nsys_llm.testing.machine.parts import (
+from machine.parts import (
     ATTENTION,
     COMM_STREAM,
     COPY_STREAM,
@@ -19,7 +19,7 @@ from nsys_llm.testing.machine.parts import (
     copy_work,
     ranked,
 )
-from nsys_llm.testing.machine.program import (
+from machine.program import (
     Await,
     Blocking,
     Instruction,

@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, call_cause
-from nsys_llm.testing.machine.outcome import Activity, ActivityKind, EdgeKind, Operation, Outcome
-from nsys_llm.testing.machine.outcome import Range as NvtxRange
-from nsys_llm.testing.machine.program import (
+from machine.outcome import Activity, ActivityKind, EdgeKind, Operation, Outcome
+from machine.outcome import Range as NvtxRange
+from machine.program import (
     MAIN_STREAM,
     Await,
     Blocking,
@@ -35,13 +34,14 @@ from nsys_llm.testing.machine.program import (
     WaitEvent,
     Work,
 )
-from nsys_llm.testing.machine.states import (
+from machine.states import (
     RankState,
     StreamState,
     ThreadState,
     Waiter,
     number_steps,
 )
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, call_cause
 
 _Needs = list[tuple[EdgeKind, Operation]]
 

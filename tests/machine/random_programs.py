@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nsys_llm.testing.machine.parts import (
+from machine.parts import (
     ALL_GATHER,
     ATTENTION,
     COMM_STREAM,
@@ -21,7 +21,7 @@ from nsys_llm.testing.machine.parts import (
     Maker,
     copy_work,
 )
-from nsys_llm.testing.machine.program import (
+from machine.program import (
     Await,
     Blocking,
     Call,

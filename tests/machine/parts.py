@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from nsys_llm.testing.machine.program import (
+from machine.program import (
     Compute,
     Enqueue,
     Instruction,
