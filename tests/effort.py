@@ -24,6 +24,7 @@ MARKS: Final = {
     "campaigns/test_campaigns.py": "slow",
     "contract": "slow",
     "install": "slow",
+    "judgement": "slow",
     "nsys": "nsys",
     "profile/test_capture.py": "slow",
     "profile/test_export.py": "slow",

@@ -29,6 +29,7 @@ from machine.program import (
     Push,
     Record,
     Signal,
+    Spin,
     Sync,
     Thread,
     WaitEvent,
@@ -90,6 +91,7 @@ class _Machine:
             Record: self._record,
             WaitEvent: self._wait_event,
             Sync: self._sync,
+            Spin: self._spin,
             Call: self._call,
             Signal: self._signal,
             Await: self._await,
@@ -229,6 +231,15 @@ class _Machine:
             end_ns = max(now + task.least_ns, waited_ns)
             call.parts = [("host_sync", now, end_ns)]
             self._end(thread, call, end_ns)
+
+        self._when_ended(targets, finish)
+
+    def _spin(self, thread: ThreadState, now: int, task: Spin) -> None:
+        activity = self._begin(thread, now, "host")
+        targets = self.ranks[thread.rank].stream(task.device, task.stream).all
+
+        def finish() -> None:
+            self._end(thread, activity, max([now, *(op.end for op in targets)]) + task.wake_ns)
 
         self._when_ended(targets, finish)
 
