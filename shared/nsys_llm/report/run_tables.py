@@ -109,6 +109,7 @@ def _file_row(
         "clock_offset_ns": offset_ns,
         "clock_source": clock if offset_ns is not None else None,
         "secret_variables": ", ".join(facts.secret_variables) or None if facts else None,
+        "environments_n": facts.environments_n if facts else None,
     }
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.steps.finder import steps_of
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.of_rank import whole_steps
 from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.numeric.grouping import distinct_rows, exact_sums
@@ -15,7 +14,6 @@ from nsys_llm.numeric.intervals import IntArray, bounds, covered_ns
 from nsys_llm.numeric.time_bins import bin_edges
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import device_windows
-from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.wall import DeviceWork
 
 #: Equal parts of the run that stand for steps where there are none.
@@ -26,10 +24,10 @@ _SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 class DeviceWorks:
     """The devices of one rank, after its filters."""
 
-    def __init__(self, trace: RankTrace, options: Mapping[str, Any]) -> None:
-        """Find the steps of a rank; `options` are those of `steps_of`."""
+    def __init__(self, view: RankView) -> None:
+        """Find the steps of a rank."""
+        trace, steps = view.trace, view.steps
         self._trace = trace
-        steps = steps_of(trace, options)
         every = [] if steps is None else whole_steps(trace, steps)
         self._steps = {device: (windows, whole) for device, windows, whole in every}
         kernels = trace.tables["kernels"]
