@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from nsys_llm.report.causes import Cause
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import CAPTURE, PERFORMANCE, Finding, cells
 from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.rules import OURS, Rule
@@ -36,6 +36,7 @@ def _rule(verdict: str, title: str, recommendation: str, threshold: str = _TESTE
         source=OURS,
         recommendation=recommendation,
         tables=_TABLES,
+        kind=CAPTURE if verdict == "profiler" else PERFORMANCE,
     )
 
 
@@ -125,7 +126,7 @@ def _finding(rows: Sequence[Record], walls: Walls, hosts: dict[int, str | None])
     cause = Cause("stage" if kind == "slow_stage" else "rank", rank, device_id, kind)
     rule = RULES[kind]
     return rule.finding(
-        gain=_gain(worst, walls),
+        gain=None if kind == "profiler" else _gain(worst, walls),
         details=f"{more or 'Not known'} more compute than the median of {worst['peers_n']} peers, "
         f"{late} later a step{f', on {quoted(host)}' if host else ''}.",
         fields={
