@@ -26,15 +26,29 @@ class HasLanes(Protocol):
 
 
 def programs(devices: Sequence[HasLanes]) -> dict[int, int]:
-    """Return the number of the program of each device that sends or receives, by position."""
-    numbers: dict[bytes, int] = {}
+    """Return the number of the program of each device that sends or receives, by position.
+
+    Two captures of one program may begin or end elsewhere: what both have decides.
+    """
+    firsts: list[IntArray] = []
     result = {}
     for place, device in enumerate(devices):
         before_n = transfers_before_n(device)
         if before_n.size:
-            key = np.diff(np.sort(before_n)).tobytes()
-            result[place] = numbers.setdefault(key, len(numbers))
+            ordered = np.sort(before_n)
+            between_n: IntArray = ordered[1:] - ordered[:-1]
+            same = (at for at, first in enumerate(firsts) if _is_same(first, between_n))
+            result[place] = next(same, len(firsts))
+            if result[place] == len(firsts):
+                firsts.append(between_n)
     return result
+
+
+def _is_same(one: IntArray, other: IntArray) -> bool:
+    n = min(one.size, other.size)
+    return np.array_equal(one[:n], other[:n]) or np.array_equal(
+        one[one.size - n :], other[other.size - n :]
+    )
 
 
 def transfers_before_n(device: HasLanes) -> IntArray:
