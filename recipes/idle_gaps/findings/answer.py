@@ -10,7 +10,7 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.gains import LIMITS_PCT
+from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.records import Tables, records
 from nsys_llm.taxonomy.idle_causes import CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
@@ -68,7 +68,7 @@ def _without(causes: list[Finding], late: list[Finding]) -> list[Finding]:
         for finding in causes
         if finding.rule not in HOST_RULES
         or not any(
-            other.culprit != f"rank:{finding.rank}" and 2 * other.impact_ns >= finding.impact_ns
+            other.cause != finding.cause and 2 * other.impact_ns >= finding.impact_ns
             for other in late
         )
     ]

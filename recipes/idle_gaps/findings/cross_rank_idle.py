@@ -8,8 +8,9 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.analyses.collectives.stages import end_stages, may_be_two_stages
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.gains import Walls
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import format_count, format_ns, format_percent
@@ -68,15 +69,13 @@ def late_rank_findings(tables: Tables, stages: PipelineRanks) -> list[Finding]:
     waiting = _waiting_gpu(tables, int(row["rank"]))
     if waiting is None:
         return []
-    gpu, cause, cause_ns = waiting
-    gain = Walls(tables).gain(*gpu, row["total_ns"], (IDLE,), basis="idle", is_bound=False)
-    if gain.severity is None:
-        return []
+    gpu = waiting
     columns = ("total_ns", "total_pct", "intervals_n", "longest_ns", "chance_pct")
     agreement, numbers = _clocks(tables, row)
     return [
         RULES["late_rank"].finding(
-            gain=gain,
+            cause=Cause("rank", int(row["rank"])),
+            change=Change("unknown", time_ns=row["total_ns"], wall_classes=(IDLE,)),
             details=f"{format_ns(row['total_ns'])} in {format_count(row['intervals_n'])} times, "
             f"the longest {format_ns(row['longest_ns'])} (clock: {row['clock']}). "
             f"Independent ranks would be so for {format_percent(row['chance_pct'])} of the time."
@@ -84,13 +83,10 @@ def late_rank_findings(tables: Tables, stages: PipelineRanks) -> list[Finding]:
             fields={"rank": row["rank"], "share": format_percent(row["total_pct"])},
             evidence=cells("common_idle", row, _WHERE, columns),
             numbers=numbers,
-            cause=cause,
-            cause_ns=cause_ns,
-            culprit=f"rank:{row['rank']}",
             rank=gpu[0],
             device_id=gpu[1],
             window_ns=_window(tables, row, gpu[0]),
-            impact_ns=gain.gain_ns,
+            impact_ns=int(row["total_ns"]),
         )
     ]
 
@@ -129,17 +125,14 @@ def _clocks(tables: Tables, row: Record) -> tuple[str, dict[str, float]]:
     return f" Clocks agree to {format_ns(error_ns)}.", {"clock_error_ns": error_ns}
 
 
-def _waiting_gpu(tables: Tables, late: int) -> tuple[tuple[int, int], str, int] | None:
-    """Return the GPU of the other ranks that is idle most, with its largest cause and that time."""
+def _waiting_gpu(tables: Tables, late: int) -> tuple[int, int] | None:
+    """Return the GPU of the other ranks that is idle most."""
     wall = tables["wall"]
     idle = wall[(wall["wall_class"] == IDLE) & (wall["rank"] != late) & wall["detail"].notna()]
     if idle.empty:
         return None
-    by_gpu = idle.groupby(["rank", "device_id"], sort=True)["time_ns"].sum()
-    rank, device = by_gpu.idxmax()
-    causes = idle[(idle["rank"] == rank) & (idle["device_id"] == device)]
-    top = causes.loc[causes["time_ns"].idxmax()]
-    return (int(rank), int(device)), str(top["detail"]), int(top["time_ns"])
+    rank, device = idle.groupby(["rank", "device_id"], sort=True)["time_ns"].sum().idxmax()
+    return int(rank), int(device)
 
 
 def _beyond_chance(tables: Tables, kind: str) -> pd.DataFrame:

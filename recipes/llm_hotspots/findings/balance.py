@@ -12,10 +12,12 @@ from statistics import median
 import pandas as pd
 
 from nsys_llm.analyses.collectives.stages import end_stages, may_be_two_stages
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.gains import Walls
 from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, records, window_of
+from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.communication import COMMUNICATION, SEND_RECV, is_communication, operation_of
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION as COMMUNICATES
 from nsys_llm.taxonomy.wall_classes import PROFILER
@@ -90,7 +92,8 @@ def _exposed_communication(
         return
     rank, device = gpu = min(exposed_ns, key=exposed_ns.__getitem__) if coupled else most
     row = _row_of(overlap, gpu)
-    numbers, gain = Numbers(), walls.gain(*gpu, exposed_ns[gpu], (COMMUNICATES,))
+    numbers, span_ns = Numbers(), walls.span_ns(*gpu)
+    share_pct = 100.0 * exposed_ns[gpu] / max(span_ns, 1)
     waits = "Waiting for other ranks is part of it."
     if coupled and most != gpu:
         waits = (
@@ -99,14 +102,14 @@ def _exposed_communication(
             "difference is time in which it waits for other ranks."
         )
     yield RULES["exposed_communication"].finding(
-        gain=gain,
-        culprit="communication:transfer",
+        cause=Cause("transfer"),
+        change=Change("transfer"),
         details=f"On GPU {device} of rank {rank}, communication runs for "
-        f"{numbers.ns('exposed_ns', exposed_ns[gpu])} of {numbers.ns('span_ns', gain.span_ns)} "
+        f"{numbers.ns('exposed_ns', exposed_ns[gpu])} of {numbers.ns('span_ns', span_ns)} "
         f"without overlapping computation. {waits}",
         evidence=cells("overlap", row, ["rank", "device_id"], ["exposed_communication_ns"]),
         numbers=numbers.fields,
-        fields={"share": numbers.percent("share_pct", gain.gain_pct), "rank": rank},
+        fields={"share": numbers.percent("share_pct", share_pct), "rank": rank},
         rank=rank,
         device_id=device,
         window_ns=window_of(row, "exposed_start_ns", "exposed_end_ns"),
@@ -138,14 +141,12 @@ def _late_rank(ranks: Ranks, overlap: Sequence[Record]) -> Iterator[Finding]:
     numbers, host = Numbers(), on_host(row["least_host"])
     place = _row_of(overlap, waiting)
     yield RULES["late_rank"].finding(
-        gain=ranks.walls.gain(
-            *waiting,
-            late_ns if late_ns > held_ns else 0,
-            (COMMUNICATES,),
-            basis="idle",
-            is_bound=False,
+        cause=Cause("rank", *last),
+        change=Change(
+            "unknown",
+            time_ns=late_ns if late_ns > held_ns else 0,
+            wall_classes=(COMMUNICATES,),
         ),
-        culprit=f"rank:{late}",
         details=f"Communication kernels take {numbers.ns('least_ns', row['min_ns'])} on rank "
         f"{numbers.count('late_rank', late)}{host}, {numbers.ns('usual_ns', p50_ns)} on the median "
         f"of the others and {numbers.ns('most_ns', row['max_ns'])} on rank "

@@ -15,10 +15,12 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.analyses.device.longer_compute import longer_pct
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, records, window_of
+from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.wall_classes import COMPUTE as COMPUTES
 from nsys_llm.view.text import quoted, shortened
 
@@ -82,11 +84,6 @@ class Ranks:
         device = self.busiest(rank)
         return 0 if device is None else self.walls.class_ns(rank, device, COMPUTES)
 
-    def shorter_by(self, rank: int, less_ns: float) -> Gain | None:
-        """Return what less to compute gains on the busiest GPU of a rank."""
-        device = self.busiest(rank)
-        return None if device is None else self.walls.gain(rank, device, less_ns, (COMPUTES,))
-
 
 def slow_findings(ranks: Ranks) -> list[Finding]:
     """Return the finding on the machine or the rank that computes longest.
@@ -128,7 +125,7 @@ def _slow_rank(ranks: Ranks) -> Finding | None:
     )
     if not same:
         less_ns = min(less_ns, (density - usual) * worst["window_ns"])
-    return _told(ranks, worst, others, split, ranks.shorter_by(worst["rank"], less_ns), same=same)
+    return _told(ranks, worst, others, split, less_ns, same=same)
 
 
 def _told(
@@ -136,7 +133,7 @@ def _told(
     worst: Record,
     others: Sequence[Record],
     split: LaunchSplit,
-    gain: Gain | None,
+    less_ns: float,
     *,
     same: bool,
 ) -> Finding:
@@ -155,8 +152,8 @@ def _told(
     more_pct = longer_pct(worst["compute_total_ns"], [row["compute_total_ns"] for row in others])
     more = numbers.percent("more_pct", more_pct)
     return rule.finding(
-        gain=gain,
-        culprit=f"rank:{rank}",
+        cause=Cause("rank", rank, ranks.busiest(rank)),
+        change=Change("rank", time_ns=less_ns),
         fields={
             "rank": rank,
             "more": more,
@@ -260,8 +257,8 @@ def _host_told(ranks: Ranks, worst: Record, launches_n: float, hosts_n: int) -> 
         "kernels": named(longer, numbers) if longer else "",
     }
     return RULES["uneven_work" if longer else "slow_host"].finding(
-        gain=ranks.shorter_by(slowest, mean_ns - median(elsewhere)),
-        culprit=f"host:{worst['host']}",
+        cause=Cause("rank", slowest, ranks.busiest(slowest)),
+        change=Change("rank", time_ns=mean_ns - median(elsewhere)),
         details=f"Compute kernels take {numbers.ns('compute_ns', worst['mean_ns'])} on the mean of "
         f"its {numbers.count('ranks_n', worst['ranks_n'])} ranks, "
         f"{numbers.ns('usual_compute_ns', worst['p50_ns'])} on the median rank of "

@@ -6,26 +6,20 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from nsys_llm.report.answers import first_words
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.gains import LIMITS_PCT, Gain, Walls, gain_words
+from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.records import Record, Tables
-from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, shortened
+from nsys_llm.report.walls import Gpu, Walls
+from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
 
 from .collectives import Wait, collective_waits, remarks_on_collectives, wait_findings
 from .kernels import SlowLaunches, slow_launches, tail_findings
-from .late_causes import Reason, late_reason
 from .pipelines import Pipeline, find_pipelines, stage_pairs
 from .profiler import profiler_findings
 from .ranks import burst_findings, slow_rank_findings
 from .stages import pipeline_findings
-from .stragglers import (
-    Gpu,
-    gpu_of,
-    late_ranks,
-    straggler_findings,
-    sure_members,
-    when_late,
-)
+from .stragglers import gpu_of, late_ranks, straggler_findings, sure_members
 
 
 @dataclass(frozen=True)
@@ -79,44 +73,15 @@ def answer(tables: Tables) -> str:
             "what a filter left of it."
         )
     judged = _judged(tables)
-    waits = "; ".join([*_waiting(tables, judged), *_bubbles(judged)])
-    first = f"{_sentence(waits)}. " if waits else ""
-    return first + _slow(judged)
-
-
-def _waiting(tables: Tables, judged: Judged) -> list[str]:
-    """Return clauses: who is late, or who waits for whom; none where nothing is matched."""
-    late = [(row, late_reason(tables, judged.walls, row)) for row in judged.blamed[:2]]
-    costly = [_late_words(row, reason) for row, reason in late if reason.gain.severity]
-    waits = judged.waits[:1]
-    if costly or (late and not any(wait.gain.severity for wait in waits)):
-        return costly or [_late_words(*late[0])]
-    return [_wait_words(wait) for wait in waits]
-
-
-def _late_words(row: Record, reason: Reason) -> str:
-    when = when_late(row)
-    when = "" if when == "throughout" else f" {when}"
-    return (
-        f"rank {row['rank']} is a straggler{when}: {reason.title}; a fix gains "
-        f"{_gain_words(reason.gain)}"
-    )
-
-
-def _wait_words(wait: Wait) -> str:
-    row, share = wait.row, format_percent(wait.gain.gain_pct)
-    profiler_ns = row["suffered_profiler_ns"]
-    more = f", and {format_ns(profiler_ns)} more due to the profiler" if profiler_ns else ""
-    return (
-        f"{wait.verdict}; rank {row['rank']} waits {format_ns(wait.waiting_ns)} in "
-        f"{format_count(row['collectives_n'])} {wait.collectives} ({share} of its span){more}"
+    return " ".join(
+        part for part in (first_words(tables), *_bubbles(judged), _slow(judged)) if part
     )
 
 
 def _bubbles(judged: Judged) -> list[str]:
     return [
-        f"the bubble of the pipeline of ranks {pipeline.ranks} is "
-        f"{format_percent(pipeline.bubble_pct)} of its window"
+        f"The bubble of the pipeline of ranks {pipeline.ranks} is "
+        f"{format_percent(pipeline.bubble_pct)} of its window."
         for pipeline in judged.pipelines[:1]
     ]
 
@@ -126,7 +91,6 @@ def _slow(judged: Judged) -> str:
 
     Those of stragglers are not among them: the clauses about these say what they cost.
     """
-    least = min(LIMITS_PCT.values())
     where = "On ranks that are no stragglers, " if judged.leaves_out else ""
     if not judged.slow:
         return _sentence(
@@ -135,22 +99,17 @@ def _slow(judged: Judged) -> str:
         )
     worst = judged.slow[0]
     name, rank = quoted(shortened(str(worst.row["name"]))), worst.row["rank"]
-    if worst.gain.gain_pct < least:
+    most = f"{format_ns(worst.lost_ns)} beyond the median, in {name} on rank {rank}."
+    if worst.share_pct < LEAST_PCT:
         return _sentence(
-            f"{where}slow launches cost less than {least:g} % of a GPU in every kernel: the most "
-            f"is {format_ns(worst.lost_ns)} beyond the median, in {name} on rank {rank}."
+            f"{where}slow launches cost less than {LEAST_PCT:g} % of a GPU in every kernel: the "
+            f"most is {most}"
         )
-    return (
-        f"Launches over twice their median cost rank {rank} {_gain_words(worst.gain)}, in {name}."
-    )
+    return f"Launches over twice their median take {most}"
 
 
 def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}"
-
-
-def _gain_words(gain: Gain) -> str:
-    return f"{gain_words(gain)} of {format_ns(gain.span_ns)}"
 
 
 def findings(tables: Tables) -> list[Finding]:
@@ -159,16 +118,12 @@ def findings(tables: Tables) -> list[Finding]:
     walls, members = judged.walls, judged.members
     ranks = [
         *straggler_findings(tables, walls, judged.blamed),
-        *pipeline_findings(tables, walls, judged.pipelines),
-        *slow_rank_findings(tables, walls, members, judged.late),
+        *pipeline_findings(tables, judged.pipelines),
+        *slow_rank_findings(tables, members, judged.late),
     ]
     by_outliers = [rank for rank in ranks if rank.rule == "outliers_on_one_rank"]
     named = _gpus_at_fault([rank for rank in ranks if rank not in by_outliers])
-    bursts = [
-        burst_finding
-        for burst_finding in burst_findings(tables, walls, named)
-        if burst_finding.severity is not None
-    ]
+    bursts = burst_findings(tables, named)
     # A burst says more than how many there are, if it is most of it.
     ranks = [rank for rank in ranks if rank not in by_outliers or not _is_burst(rank, bursts)]
     named = _gpus_at_fault(ranks)
@@ -190,14 +145,14 @@ def findings(tables: Tables) -> list[Finding]:
 
 
 def _gpus_at_fault(findings: list[Finding]) -> frozenset[Gpu]:
-    """Return the GPUs that findings with a severity are about, because of what they do."""
+    """Return the GPUs that findings are about, because of what they do."""
     return frozenset(
         (finding.rank, finding.device_id)
         for finding in findings
         if finding.rank is not None
         and finding.device_id is not None
-        and finding.severity is not None
-        and finding.culprit == f"rank:{finding.rank}"
+        and finding.cause is not None
+        and finding.cause.kind == "rank"
     )
 
 

@@ -8,9 +8,9 @@ from statistics import median
 from typing import Final
 
 from nsys_llm.report.findings import Evidence, cells
-from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
+from nsys_llm.report.walls import Walls
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION
 from nsys_llm.view.text import format_ns, format_percent
 
 from .paces import Pace, pace_of
@@ -34,7 +34,7 @@ class Reason:
         title: What stands after `Rank 2 is a straggler: `.
         details: A sentence with its numbers.
         look: What to look at.
-        gain: On the GPU of the late rank.
+        gain_ns: What a fix takes away on the GPU of the late rank.
         evidence: Cells that title and details name.
         numbers: Other numbers that they name.
         kernel: Where it is the work of one.
@@ -43,7 +43,7 @@ class Reason:
     title: str
     details: str
     look: str
-    gain: Gain
+    gain_ns: float
     evidence: tuple[Evidence, ...] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)
     kernel: str | None = None
@@ -61,15 +61,15 @@ def late_reason(tables: Tables, walls: Walls, row: Record) -> Reason:
     # Nobody gains more than somebody waits, whatever the rank does longer.
     most_ns = _longest_communication_ns(tables, walls, row)
     if pace.uneven:
-        return _uneven(walls, row, pace, most_ns)
+        return _uneven(row, pace, most_ns)
     if pace.slow:
-        return _slow(tables, walls, row, pace, most_ns)
-    host = _late_host(tables, walls, row)
+        return _slow(row, pace, most_ns)
+    host = _late_host(tables, row)
     if host is not None:
         return host
     if pace.excess_ns >= _EXPLAINS * late_ns > 0:
-        return _slow_at_times(walls, row, pace, most_ns)
-    return _more_work(tables, walls, row, most_ns) or _unknown(walls, row)
+        return _slow_at_times(row, pace, most_ns)
+    return _more_work(tables, row, most_ns) or _unknown(row)
 
 
 def _longest_communication_ns(tables: Tables, walls: Walls, row: Record) -> int:
@@ -82,11 +82,7 @@ def _longest_communication_ns(tables: Tables, walls: Walls, row: Record) -> int:
     )
 
 
-def _gain(walls: Walls, row: Record, gain_ns: float) -> Gain:
-    return walls.gain(int(row["rank"]), int(row["device_id"]), gain_ns, (COMPUTE,))
-
-
-def _uneven(walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reason:
+def _uneven(row: Record, pace: Pace, most_ns: int) -> Reason:
     name, times = pace.uneven[0]
     # Spread over all ranks, its own share of the rest comes back.
     even_ns = pace.uneven_ns * (row["ranks_n"] - 1) / row["ranks_n"]
@@ -96,7 +92,7 @@ def _uneven(walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reason:
         f"{format_ns(pace.uneven_ns)} more; its other kernels are as fast as theirs.",
         "what decides how much that kernel has to do (experts that get most tokens, the longer "
         "sequences of a batch), and spread it over the ranks",
-        _gain(walls, row, min(even_ns, most_ns)),
+        min(even_ns, most_ns),
         numbers={
             "times": times,
             "uneven_ns": pace.uneven_ns,
@@ -106,28 +102,28 @@ def _uneven(walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reason:
     )
 
 
-def _slow(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reason:
+def _slow(row: Record, pace: Pace, most_ns: int) -> Reason:
     return Reason(
         f"compute {format_percent(pace.more_pct)} longer",
         f"In the same kernels it takes {format_ns(pace.excess_ns)} more than the median of the "
         "other ranks.",
         _GPU,
-        _gain(walls, row, min(pace.excess_ns, most_ns)),
+        min(pace.excess_ns, most_ns),
         numbers={"more_pct": pace.more_pct, "excess_ns": pace.excess_ns},
     )
 
 
-def _slow_at_times(walls: Walls, row: Record, pace: Pace, most_ns: int) -> Reason:
+def _slow_at_times(row: Record, pace: Pace, most_ns: int) -> Reason:
     return Reason(
         f"kernels {format_ns(pace.excess_ns)} longer, not throughout",
         "Their medians are those of the other ranks.",
         f"{_GPU}, in the window below",
-        _gain(walls, row, min(pace.excess_ns, most_ns)),
+        min(pace.excess_ns, most_ns),
         numbers={"excess_ns": pace.excess_ns},
     )
 
 
-def _late_host(tables: Tables, walls: Walls, row: Record) -> Reason | None:
+def _late_host(tables: Tables, row: Record) -> Reason | None:
     """Return the reason where the GPU of the late rank has nothing to run while the others wait."""
     late_device, others = _devices(tables, row)
     if late_device is None or not others or not late_device["window_ns"]:
@@ -138,7 +134,6 @@ def _late_host(tables: Tables, walls: Walls, row: Record) -> Reason | None:
     late_ns = int(row["late_by_ns"])
     if late_device["total_ns"] - work_ns >= _EXPLAINS * late_ns or more_ns < _EXPLAINS * late_ns:
         return None
-    rank, device_id = int(row["rank"]), int(row["device_id"])
     idle_pct = 100.0 * late_device["idle_ns"] / late_device["window_ns"]
     return Reason(
         "its host is late",
@@ -147,12 +142,12 @@ def _late_host(tables: Tables, walls: Walls, row: Record) -> Reason | None:
         "while its kernels are as fast as theirs.",
         "what its host does while its GPU is idle (idle_gaps lists the causes): cores shared with "
         "other threads, data loading, garbage collection, synchronization",
-        walls.gain(rank, device_id, min(late_ns, more_ns), (IDLE,), basis="idle", is_bound=False),
+        min(late_ns, more_ns),
         numbers={"idle_pct": idle_pct, "usual_idle_pct": 100.0 * usual, "more_idle_ns": more_ns},
     )
 
 
-def _more_work(tables: Tables, walls: Walls, row: Record, most_ns: int) -> Reason | None:
+def _more_work(tables: Tables, row: Record, most_ns: int) -> Reason | None:
     late_device, others = _devices(tables, row)
     if late_device is None or not others:
         return None
@@ -167,20 +162,19 @@ def _more_work(tables: Tables, walls: Walls, row: Record, most_ns: int) -> Reaso
         f"{format_ns(usual_ns)} on the median of the others.",
         "which kernels only this rank launches, or more often than the others (`rank_tails`), and "
         "spread them over the ranks",
-        _gain(walls, row, min(even_ns, most_ns)),
+        min(even_ns, most_ns),
         cells("tail_ranks", late_device, _PLACE, ("total_ns",)),
         {"more_ns": more_ns, "usual_ns": usual_ns},
     )
 
 
-def _unknown(walls: Walls, row: Record) -> Reason:
-    rank, device_id = int(row["rank"]), int(row["device_id"])
-    late_ns, classes = int(row["late_by_ns"]), (COMPUTE, COPIES, IDLE)
+def _unknown(row: Record) -> Reason:
+    late_ns = int(row["late_by_ns"])
     return Reason(
         f"it comes last by {format_ns(late_ns)} in all",
         "Neither longer kernels nor an idle GPU explain it.",
         _ANYTHING,
-        walls.gain(rank, device_id, late_ns, classes, is_bound=False),
+        late_ns,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Record, records
 from nsys_llm.view.text import format_ns, quoted
@@ -61,7 +62,7 @@ def _profiler_wait(row: Record) -> Finding:
             ("communicator", "rank", "device_id"),
             ("profiler_ns", "caused_wait_ns"),
         ),
-        culprit="profiler",
+        cause=Cause("profiler", int(row["rank"]), int(row["device_id"])),
         rank=int(row["rank"]),
         device_id=int(row["device_id"]),
         impact_ns=profiler_ns,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
 import pandas as pd
 
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
-from nsys_llm.taxonomy.wall_classes import COMPUTE
+from nsys_llm.report.walls import Gpu
 from nsys_llm.view.text import (
     counted,
     format_count,
@@ -24,9 +24,8 @@ from nsys_llm.view.text import (
     shortened,
 )
 
-from .gains import with_steps
 from .paces import Pace, beyond_chance, pace_of
-from .stragglers import Gpu, gpu_of
+from .stragglers import gpu_of
 from .texts import (
     CONCENTRATED_PCT,
     CONCENTRATED_RATIO,
@@ -42,13 +41,12 @@ _PLACE: Final = ("rank", "device_id")
 
 
 def slow_rank_findings(
-    tables: Tables, walls: Walls, members: pd.DataFrame, named: Collection[Gpu]
+    tables: Tables, members: pd.DataFrame, named: Collection[Gpu]
 ) -> list[Finding]:
     """Return ranks whose kernels take longer than the others': slow GPUs, and uneven work.
 
     Args:
         tables: tail_ranks and rank_tails.
-        walls: Of them.
         members: Rows of stragglers, see `sure_members`: a rank that meets others gains no more
             than what it came after the second last.
         named: Ranks that other findings are about.
@@ -68,18 +66,18 @@ def slow_rank_findings(
     ]
     slow.sort(key=lambda row: -row["p50_others_p50"])
     reported = [
-        _slow(tables, walls, row, pace_of(tables, row), late_ns.get(gpu_of(row)))
+        _slow(len(ranks), row, pace_of(tables, row), late_ns.get(gpu_of(row)))
         for row in slow[:MOST]
     ]
     others = [row for row in rows if row not in slow]
-    return [*reported, *_concentrated(tables, walls, ranks, others, late_ns)]
+    return [*reported, *_concentrated(ranks, others, late_ns)]
 
 
-def _slow(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int | None) -> Finding:
+def _slow(ranks_n: int, row: Record, pace: Pace, most_ns: int | None) -> Finding:
     if pace.uneven:
-        return _uneven(tables, walls, row, pace, most_ns)
+        return _uneven(ranks_n, row, pace, most_ns)
     return RULES["slow_throughout"].finding(
-        gain=_gain(tables, walls, row, pace.excess_ns, most_ns),
+        change=_change(pace.excess_ns, most_ns),
         details="In the same configurations it takes "
         f"{format_ns(pace.excess_ns)} more than the median of the other ranks, in "
         f"{counted(row['launches_n'], 'launch', 'launches')}; communication is left out.",
@@ -91,13 +89,12 @@ def _slow(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int | 
     )
 
 
-def _uneven(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int | None) -> Finding:
+def _uneven(ranks_n: int, row: Record, pace: Pace, most_ns: int | None) -> Finding:
     name, times = pace.uneven[0]
     others_n = pace.kernels_n - len(pace.uneven)
-    ranks_n = len(tables["tail_ranks"])
     even_ns = pace.uneven_ns * (ranks_n - 1) / ranks_n
     return RULES["uneven_work"].finding(
-        gain=_gain(tables, walls, row, even_ns, most_ns),
+        change=_change(even_ns, most_ns),
         details=f"{quoted(shortened(name))} takes {times:.2f} times as long as on the other ranks "
         f"in the same configuration, and {format_ns(pace.uneven_ns)} more in all such kernels. "
         f"{counted(others_n, 'other kernel')} of rank {row['rank']} "
@@ -117,22 +114,18 @@ def _uneven(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int 
 def _where(row: Record) -> dict[str, Any]:
     rank, device_id = gpu_of(row)
     return {
-        "culprit": f"rank:{rank}",
+        "cause": Cause("rank", rank, device_id),
         "rank": rank,
         "device_id": device_id,
         "window_ns": window_of(row, "window_start_ns", "window_end_ns"),
     }
 
 
-def _gain(tables: Tables, walls: Walls, row: Record, gain_ns: float, most_ns: int | None) -> Gain:
-    rank, device_id = gpu_of(row)
-    gain_ns = gain_ns if most_ns is None else min(gain_ns, most_ns)
-    return with_steps(tables, rank, device_id, walls.gain(rank, device_id, gain_ns, (COMPUTE,)))
+def _change(time_ns: float, most_ns: int | None) -> Change:
+    return Change("rank", time_ns=time_ns if most_ns is None else min(time_ns, most_ns))
 
 
 def _concentrated(
-    tables: Tables,
-    walls: Walls,
     ranks: Sequence[Record],
     others: Sequence[Record],
     late_ns: dict[Gpu, int],
@@ -146,7 +139,7 @@ def _concentrated(
     lost_ns = worst["outlier_excess_ns"]
     return [
         RULES["outliers_on_one_rank"].finding(
-            gain=_gain(tables, walls, worst, lost_ns, late_ns.get(gpu_of(worst))),
+            change=_change(lost_ns, late_ns.get(gpu_of(worst))),
             details=f"{format_count(worst['outliers_n'])} of "
             f"{counted(outliers_n, 'launch', 'launches')} over twice the median of their "
             f"configuration, with {format_percent(worst['launches_pct'])} of all launches. They "
@@ -165,30 +158,23 @@ def _concentrated(
     ]
 
 
-def burst_findings(tables: Tables, walls: Walls, named: Collection[Gpu]) -> list[Finding]:
+def burst_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:
     """Return the costliest bursts; those that recur on the same ranks are one finding."""
     rows = [row for row in records(tables["outlier_clusters"]) if gpu_of(row) not in named]
     reported = [
         finding
         for alike in grouped(rows, "ranks", "rank", "device_id").values()
         for finding in (
-            [_recurring(tables, walls, alike)]
-            if len(alike) >= RECURS
-            else [_burst(tables, walls, row) for row in alike]
+            [_recurring(alike)] if len(alike) >= RECURS else [_burst(row) for row in alike]
         )
     ]
     return sorted(reported, key=lambda finding: -finding.impact_ns)[:MOST]
 
 
-def _listed_gain(tables: Tables, walls: Walls, row: Record, gain_ns: float) -> Gain:
-    """Return what a burst costs: no bound, as only the longest launches are known one by one."""
-    return replace(_gain(tables, walls, row, gain_ns, None), is_bound=False)
-
-
-def _burst(tables: Tables, walls: Walls, row: Record) -> Finding:
+def _burst(row: Record) -> Finding:
     lasting_ns = row["window_end_ns"] - row["window_start_ns"]
     return RULES["outlier_cluster"].finding(
-        gain=_listed_gain(tables, walls, row, row["device_excess_ns"]),
+        change=Change("launches", row["name"], time_ns=row["device_excess_ns"]),
         details=f"Chance would put {row['expected']:.2g} there. {_burst_words(row)}",
         fields={
             "outliers": counted(row["outliers_n"], "launch", "launches"),
@@ -199,12 +185,12 @@ def _burst(tables: Tables, walls: Walls, row: Record) -> Finding:
         evidence=_cells(row, "outliers_n", "expected"),
         numbers={"lasting_ns": lasting_ns},
         name=row["name"],
-        **_where(row),
+        **{**_where(row), "cause": _of_kernel(row)},
         impact_ns=row["device_excess_ns"],
     )
 
 
-def _recurring(tables: Tables, walls: Walls, rows: Sequence[Record]) -> Finding:
+def _recurring(rows: Sequence[Record]) -> Finding:
     """Return one finding about bursts on the same ranks, the costliest first."""
     worst = rows[0]
     starts = sorted(row["window_start_ns"] for row in rows)
@@ -214,7 +200,7 @@ def _recurring(tables: Tables, walls: Walls, rows: Sequence[Record]) -> Finding:
     lost_ns = sum(row["device_excess_ns"] for row in rows)
     lasting_ns = median(row["window_end_ns"] - row["window_start_ns"] for row in rows)
     return RULES["outlier_cluster"].finding(
-        gain=_listed_gain(tables, walls, worst, lost_ns),
+        change=Change("launches", worst["name"], time_ns=lost_ns),
         details=f"They last {format_ns(lasting_ns)} in the median, and cost rank {worst['rank']} "
         f"{format_ns(lost_ns)} in all. The costliest has {format_count(worst['outliers_n'])} such "
         f"launches; chance would put {worst['expected']:.2g} there. {_burst_words(worst)}",
@@ -232,9 +218,13 @@ def _recurring(tables: Tables, walls: Walls, rows: Sequence[Record]) -> Finding:
             "lost_ns": lost_ns,
         },
         name=worst["name"],
-        **_where(worst),
+        **{**_where(worst), "cause": _of_kernel(worst)},
         impact_ns=lost_ns,
     )
+
+
+def _of_kernel(row: Record) -> Cause:
+    return Cause("kernels", row["rank"], row["device_id"], row["name"])
 
 
 def _cells(row: Record, *columns: str) -> tuple[Evidence, ...]:

@@ -8,19 +8,17 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.gains import Walls
 from nsys_llm.report.records import Record, Tables, grouped, records
+from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.view.text import format_count, format_instant, format_ns, format_percent, quoted
 
 from ..tables.collective_classes import PERSISTENT, TRANSIENT, telling_late_pct
-from .gains import with_steps
 from .late_causes import late_reason
 from .profiler import of_the_profiler, program_ns
 from .texts import RULES
-
-#: One rank and its device.
-Gpu = tuple[int, int]
 
 #: Part of a rank's lateness that it waited elsewhere for another late rank, from which it only
 #: passes that on; ours.
@@ -109,7 +107,8 @@ def _straggler(tables: Tables, walls: Walls, row: Record) -> Finding:
     span_ns = walls.span_ns(*gpu_of(waits))
     share_pct = 100.0 * int(waits["suffered_wait_ns"]) / span_ns if span_ns else 0.0
     return RULES[_RULES[row["pattern"]]].finding(
-        gain=with_steps(tables, rank, device_id, reason.gain),
+        cause=Cause("rank", rank, device_id),
+        change=Change("rank", time_ns=reason.gain_ns),
         details=f"{reason.details} It came last in {format_count(row['late_n'])} of "
         f"{format_count(row['collectives_n'])} collectives of {where}, "
         f"{format_ns(row['late_by_ns'])} after the second-last rank in total. Rank {waits['rank']} "
@@ -127,7 +126,6 @@ def _straggler(tables: Tables, walls: Walls, row: Record) -> Finding:
             *reason.evidence,
         ),
         numbers={**reason.numbers, "wait_share_pct": share_pct},
-        culprit=f"rank:{rank}",
         rank=rank,
         device_id=device_id,
         window_ns=_window(row),

@@ -1,6 +1,6 @@
 """The rules of this recipe: title, threshold with its source, advice, what to record.
 
-Severities follow from the gain (see `nsys_llm.report.gains`), so thresholds say only when a rule
+Severities follow from the gain (see `nsys_llm.report.price`), so thresholds say only when a rule
 applies.
 """
 
@@ -10,8 +10,8 @@ from typing import Final
 
 from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.gains import LIMITS_PCT
-from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
+from nsys_llm.report.price import LIMITS_PCT
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
 
 #: So many bursts on the same ranks are one finding; and they are regular where the times between
 #: them differ by this part of the usual one at most.
@@ -66,6 +66,7 @@ RULES: Final = rules_by_id(
         recommendation=_STRAGGLER_ADVICE,
         record=_CLOCKS,
         tables=_STRAGGLER_TABLES,
+        specificity=OF_RANK,
     ),
     Rule(
         "transient_straggler",
@@ -76,6 +77,7 @@ RULES: Final = rules_by_id(
         recommendation=_STRAGGLER_ADVICE,
         record=_CLOCKS,
         tables=_STRAGGLER_TABLES,
+        specificity=OF_RANK,
     ),
     Rule(
         "collective_waits",
@@ -110,6 +112,7 @@ RULES: Final = rules_by_id(
         "(nvidia-smi -q -d CLOCK,PERFORMANCE), and look for another process on it.",
         record=_CLOCKS,
         tables=("tail_ranks", "rank_tails"),
+        specificity=OF_RANK,
     ),
     Rule(
         "uneven_work",
@@ -121,6 +124,7 @@ RULES: Final = rules_by_id(
         recommendation="Look at what determines the work of this kernel (experts that get most "
         "tokens, the longer sequences of a batch), and spread it over the ranks.",
         tables=("rank_tails", "tail_ranks"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "outliers_on_one_rank",
@@ -136,6 +140,7 @@ RULES: Final = rules_by_id(
         "such as hot experts. `outliers` lists what ran beside them.",
         record=_CLOCKS,
         tables=("tail_ranks", "outliers"),
+        specificity=OF_RANK,
     ),
     Rule(
         "slow_launches",
@@ -161,6 +166,7 @@ RULES: Final = rules_by_id(
         },
         record="--trace=cuda,nvtx",
         tables=("rank_tails", "outliers"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "outlier_cluster",
@@ -184,6 +190,7 @@ RULES: Final = rules_by_id(
         },
         record=_CLOCKS,
         tables=("outlier_clusters", "outliers"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "pipeline_bubble",
@@ -196,6 +203,7 @@ RULES: Final = rules_by_id(
         "shrink it (1F1B: (stages - 1) / (microbatches + stages - 1) of a step), and so do "
         "interleaved stages (several model chunks per rank).",
         tables=("communicators", "collectives", "tail_ranks"),
+        specificity=OF_CLASS,
     ),
     Rule(
         "late_stage",
@@ -209,6 +217,7 @@ RULES: Final = rules_by_id(
         "with other threads, data loading, garbage collection, synchronization. The other stages "
         "wait for it, beyond the bubble of the schedule.",
         tables=("tail_ranks",),
+        specificity=OF_RANK,
     ),
     Rule(
         "slow_stage",
@@ -229,6 +238,7 @@ RULES: Final = rules_by_id(
         },
         record=_CLOCKS,
         tables=("tail_ranks", "stragglers"),
+        specificity=OF_RANK,
     ),
     Rule(
         "profiler_wait",
