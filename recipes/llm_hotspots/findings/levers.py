@@ -30,7 +30,8 @@ def lever_findings(tables: Tables) -> list[Finding]:
     gpus = {row["File"]: row["gpu"] for row in records(tables["files"])}
     left = {gpu: some for gpu, some in by_gpu(records(tables["rank_kernels"])).items() if some}
     names = {gpu: [row["name"] for row in some] for gpu, some in left.items()}
-    walls, reported = Walls(tables), []
+    walls = Walls(tables)
+    reported: list[Finding] = []
     # A kernel is of the first lever that applies: those of few kernels stand first.
     for lever in load_kernel_levers().values():
         chosen = {

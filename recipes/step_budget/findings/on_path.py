@@ -187,11 +187,11 @@ def _waits(budget: Budget) -> list[Finding]:
 def _of_class(budget: Budget, gpu: Gpu, name: str, rule: str) -> list[Finding]:
     """Return the finding on allocations, transfer or copies on the path."""
     kinds = budget.rows("copy")
-    kind = kinds[0]["name"] if kinds else None
+    kind = str(kinds[0]["name"]).removeprefix("memcpy ") if kinds else None
     what = {
         "alloc": (Cause("allocation"), Change("idle", "alloc")),
         "transfer": (Cause("transfer"), Change("transfer")),
-        "copy": (Cause("copies", detail=kind), Change("copies")),
+        "copy": (Cause("copies", detail=kind), Change("copies", kind)),
     }
     cause, change = what[name]
     return [

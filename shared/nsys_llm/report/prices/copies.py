@@ -43,7 +43,7 @@ class Copies:
         every = self.rows.get(gpu, ())
         exposed_ns = self.walls.class_ns(*gpu, COPIES)
         chosen = [row for row in every if kind in (None, row["kind"])]
-        if kind is not None:
+        if kind is not None and self.rows:
             exposed_ns = min(exposed_ns, _exposed_ns(chosen))
         usual: list[float] = [min(exposed_ns, self.walls.class_ns(*gpu, COMPUTE))]
         pageable = [row for row in chosen if row["pageable"]]

@@ -25,6 +25,7 @@ from nsys_llm.taxonomy.wall_classes import (
     IDLE,
     NOT_MATCHED,
     TRANSFER,
+    WAITING,
 )
 
 #: Share of its time that a usual fix gains, where nothing more is known of the change: half of a
@@ -145,7 +146,9 @@ class Prices:
         return int(row["about_ns"] or 0) if row is not None and is_late else 0
 
     def _wait(self, gpu: Gpu, change: Change) -> _Size:
-        clip_ns = self._walls.host_idle_ns(gpu) + self._waited_ns(gpu)
+        # Who launches earlier comes earlier, and is waited for less.
+        waiting_ns = self._walls.detail_ns(gpu, COMMUNICATION, WAITING)
+        clip_ns = self._walls.host_idle_ns(gpu) + self._waited_ns(gpu) + waiting_ns
         return _Size((IDLE, COMMUNICATION), None, None, clip_ns)
 
     def _rank(self, gpu: Gpu, change: Change) -> _Size:
