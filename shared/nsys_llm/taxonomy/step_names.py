@@ -34,11 +34,14 @@ class EngineStep:
         engine: Key of the engine, as in the kernel rules.
         name: What all such ranges are called.
         pattern: Their names.
+        arrivals: Names of steps in which no request generates, so that each has just come; None
+            where names do not tell.
     """
 
     engine: str
     name: str
     pattern: NamePattern
+    arrivals: NamePattern | None
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,12 @@ class NumberedRange:
 def engine_steps() -> tuple[EngineStep, ...]:
     """Return the ranges of all engines, of one engine in the order in which they are looked for."""
     return tuple(
-        EngineStep(engine["engine"], item["name"], parse_pattern(item["pattern"], ours=True))
+        EngineStep(
+            engine["engine"],
+            item["name"],
+            parse_pattern(item["pattern"], ours=True),
+            parse_pattern(item["arrivals"], ours=True) if "arrivals" in item else None,
+        )
         for engine in _data()["engines"]
         for item in engine["ranges"]
     )
@@ -100,6 +108,11 @@ def is_engine_step(name: str, engine: str) -> bool:
         for kind in engine_steps()
         if kind.engine == engine
     )
+
+
+def has_only_arrivals(name: str) -> bool:
+    """Return whether an engine's range says that no request of its step generates yet."""
+    return any(kind.arrivals is not None and kind.arrivals.matches(name) for kind in engine_steps())
 
 
 def has_sequence_number(text: str) -> bool:
