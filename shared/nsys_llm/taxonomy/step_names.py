@@ -235,6 +235,11 @@ def is_operator(name: str) -> bool:
     return any(pattern.matches(name) for pattern in _patterns("operators"))
 
 
+def is_warmup(name: str) -> bool:
+    """Return whether a range's name says that what it holds is a warm-up."""
+    return any(pattern.matches(name) for pattern in _patterns("warmup"))
+
+
 def unit_of(name: str) -> str:
     """Return `LAYER` where the shared name of some ranges is that of layers, else `STEP`."""
     return LAYER if any(pattern.matches(name) for pattern in _patterns("layers")) else STEP
