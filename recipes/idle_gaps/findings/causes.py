@@ -91,7 +91,7 @@ def _other(rule: str, times: IdleTimes, tables: Tables) -> Finding | None:
 def _host(times: IdleTimes, tables: Tables, stages: PipelineRanks) -> Finding | None:
     """Return the finding on a host that is late: what to do depends on what it does most."""
     lost_ns, short_ns = times.lost_ns(HOST_CAUSES), _short_ns(times, tables, HOST_CAUSES)
-    if stages.ends:
+    if stages.several:
         lost_ns = short_ns  # without its input, a stage has nothing to launch
     gpu = worst_gpu(lost_ns)
     rows = times.rows(gpu, HOST_CAUSES)

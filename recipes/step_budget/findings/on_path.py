@@ -9,6 +9,7 @@ from typing import Any, Final
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
+from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
@@ -22,7 +23,7 @@ from nsys_llm.view.text import (
     shortened,
 )
 
-from .texts import CERTAIN_PCT, LARGEST_CHANCE, RULES
+from .texts import CERTAIN_PCT, RULES
 
 _WHICH: Final = ("change", "name")
 #: A host is that of one rank where the others lose less than this share of it in the median.
@@ -105,7 +106,7 @@ def findings(tables: Tables) -> list[Finding]:
         *_of_class(budget, critical, "alloc", "path_allocations"),
         *_of_class(budget, critical, "transfer", "path_transfer"),
         *_of_class(budget, critical, "copy", "path_copies"),
-        *_stragglers(budget),
+        *rank_findings(tables),
         *_repeated(budget),
         *_inferred(tables),
     ]
@@ -206,26 +207,6 @@ def _of_class(budget: Budget, gpu: Gpu, name: str, rule: str) -> list[Finding]:
         )
         for row in budget.rows("class", name)
     ]
-
-
-def _stragglers(budget: Budget) -> list[Finding]:
-    """Return the ranks that come last more than chance explains."""
-    reported = []
-    for row in budget.rows("straggler"):
-        if row["chance"] >= LARGEST_CHANCE:
-            continue
-        gpu = budget.busiest(row["name"])
-        reported.append(
-            RULES["path_straggler"].finding(
-                cause=Cause("rank", *gpu),
-                change=Change("rank", time_ns=row["path_ns"] * budget.steps_n),
-                details=f"{format_ns(row['path_ns'])} a {budget.unit} later than the median rank.",
-                fields={"rank": gpu[0], "unit": budget.unit},
-                evidence=cells("ceilings", row, _WHICH, ("path_ns",)),
-                **_place(budget, gpu, row),
-            )
-        )
-    return reported
 
 
 def _place(budget: Budget, gpu: Gpu, row: Record) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
-from .stragglers import gpu_of
+from .members import gpu_of
 from .texts import MOST, RULES
 
 _PLACE: Final = ("rank", "device_id", "name", "config")

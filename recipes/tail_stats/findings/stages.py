@@ -1,36 +1,31 @@
-"""Findings on pipelines: the bubble, a slow stage, a stage whose host launches late."""
+"""Findings on pipelines: the bubble, a stage whose host launches late."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Final
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.records import Tables, records
+from nsys_llm.report.walls import Gpu
 from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
-from .paces import pace_of
-from .pipelines import LEAST_STAGES, Pipeline, Stage
-from .texts import LATE_STAGE_PCT, RULES, SLOW_STAGE_RATIO
+from .pipelines import LEAST_STAGES, Pipeline
+from .texts import LATE_STAGE_PCT, RULES
 
-#: Part of the time by which a stage is slower that the same kernels take longer, from which its
-#: GPU is slow; ours.
-_SLOW_GPU: Final = 0.5
 _PLACE: Final = ("rank", "device_id")
 
 
 def pipeline_findings(tables: Tables, pipelines: Sequence[Pipeline]) -> list[Finding]:
-    """Return the bubble of each pipeline, its slow stage and stages whose hosts launch late."""
+    """Return the bubble of each pipeline, and stages whose hosts launch late."""
     return [
         finding
         for pipeline in pipelines
         for finding in (
             _bubble(pipeline),
-            *_slow_stage(tables, pipeline),
             *_late_hosts(tables, pipeline),
         )
     ]
@@ -39,7 +34,7 @@ def pipeline_findings(tables: Tables, pipelines: Sequence[Pipeline]) -> list[Fin
 def _bubble(pipeline: Pipeline) -> Finding:
     # The stage with most to compute sets the pace.
     at = max(range(len(pipeline.stages)), key=lambda place: (pipeline.compute_ns[place], -place))
-    rank, device_id = pipeline.stages[at]
+    rank, device_id = pipeline.stages[at][0]
     least, most = min(pipeline.compute_ns), max(pipeline.compute_ns)
     return RULES["pipeline_bubble"].finding(
         cause=Cause("schedule"),
@@ -59,7 +54,7 @@ def _bubble(pipeline: Pipeline) -> Finding:
             "transfers_n": pipeline.transfers_n,
             "turns_pct": pipeline.turns_pct or 0.0,
         },
-        ranks=tuple(stage[0] for stage in pipeline.stages),
+        ranks=tuple(sorted(rank for stage in pipeline.stages for rank, _ in stage)),
         rank=rank,
         device_id=device_id,
         impact_ns=pipeline.bubbles_ns[at],
@@ -80,44 +75,6 @@ def _seen(pipeline: Pipeline) -> str:
         f"({counted(len(pipeline.pairs), 'pair')}, {format_count(pipeline.transfers_n)} matched "
         "transfers), and down the chain each pair begins later and ends earlier."
     )
-
-
-def _slow_stage(tables: Tables, pipeline: Pipeline) -> list[Finding]:
-    at = max(range(len(pipeline.stages)), key=lambda place: (pipeline.compute_ns[place], -place))
-    others = [ns for place, ns in enumerate(pipeline.compute_ns) if place != at]
-    usual_ns = median(others)
-    ratio = pipeline.compute_ns[at] / max(usual_ns, 1)
-    if ratio < SLOW_STAGE_RATIO:
-        return []
-    rank, device_id = pipeline.stages[at]
-    more_ns = pipeline.compute_ns[at] - usual_ns
-    slow = pace_of(tables, {"rank": rank, "device_id": device_id}).excess_ns >= _SLOW_GPU * more_ns
-    mean_ns = sum(pipeline.compute_ns) / len(pipeline.stages)
-    several = len(others) > 1
-    whom = f"the median of the {len(others)} other stages" if several else "the other stage"
-    return [
-        RULES["slow_stage"].finding(
-            cause=Cause("stage", rank, device_id),
-            change=Change("stages", time_ns=pipeline.compute_ns[at] - mean_ns),
-            details=f"{format_ns(pipeline.compute_ns[at])} of kernels other than communication, "
-            f"{format_ns(usual_ns)} on {whom}.",
-            fields={
-                "rank": rank,
-                "more": format_percent(100 * (ratio - 1)),
-                "others": "others" if several else "other",
-            },
-            evidence=_cells(tables, pipeline.stages[at], "total_ns"),
-            numbers={
-                "more_pct": 100 * (ratio - 1),
-                "usual_ns": usual_ns,
-                "others_n": len(others),
-            },
-            case="slow" if slow else None,
-            rank=rank,
-            device_id=device_id,
-            impact_ns=round(more_ns),
-        )
-    ]
 
 
 def _late_hosts(tables: Tables, pipeline: Pipeline) -> list[Finding]:
@@ -144,7 +101,7 @@ def _idle_by_schedule(idle_ns: Sequence[int], at: int) -> int:
 
 
 def _late_host(tables: Tables, pipeline: Pipeline, at: int, usual_ns: int) -> Finding:
-    rank, device_id = pipeline.stages[at]
+    rank, device_id = pipeline.stages[at][0]
     more_ns = pipeline.idle_ns[at] - usual_ns
     return RULES["late_stage"].finding(
         cause=Cause("host", rank=rank),
@@ -153,7 +110,7 @@ def _late_host(tables: Tables, pipeline: Pipeline, at: int, usual_ns: int) -> Fi
         f"{format_ns(pipeline.window_ns)}; by the schedule, as the stages beside it have it, that "
         f"would be {format_ns(usual_ns)} at most.",
         fields={"rank": rank, "more": format_ns(more_ns)},
-        evidence=_cells(tables, pipeline.stages[at], "idle_ns"),
+        evidence=_cells(tables, pipeline.stages[at][0], "idle_ns"),
         numbers={"more_idle_ns": more_ns, "usual_ns": usual_ns, "window_ns": pipeline.window_ns},
         rank=rank,
         device_id=device_id,
@@ -161,7 +118,7 @@ def _late_host(tables: Tables, pipeline: Pipeline, at: int, usual_ns: int) -> Fi
     )
 
 
-def _cells(tables: Tables, stage: Stage, column: str) -> tuple[Evidence, ...]:
+def _cells(tables: Tables, stage: Gpu, column: str) -> tuple[Evidence, ...]:
     ranks = tables["tail_ranks"]
     rows = ranks[(ranks["rank"] == stage[0]) & (ranks["device_id"] == stage[1])]
     return cells("tail_ranks", records(rows)[0], _PLACE, (column,))

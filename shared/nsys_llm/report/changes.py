@@ -39,7 +39,6 @@ class Change:
         time_ns: Time that it is about on the finding's GPU, where that is no class of the table
             `wall`: of kernels, slow launches, stages, waits; None else.
         wall_classes: Classes of the table `wall` that this time is in, where the kind is `unknown`.
-        parts_n: Of stages, the microbatches of a step; None where they are not known.
         worst_pct: Share of the worst step that it takes there, 0 to 100; None where not known.
     """
 
@@ -47,7 +46,6 @@ class Change:
     name: str | None = None
     time_ns: float | None = None
     wall_classes: tuple[str, ...] = ()
-    parts_n: int | None = None
     worst_pct: float | None = None
 
     def __post_init__(self) -> None:

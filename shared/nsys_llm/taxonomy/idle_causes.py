@@ -73,13 +73,6 @@ PROFILER_OVERHEAD: Final = _CODES["profiler_overhead"]
 #: The causes before this code are idle time; the profiler's work is none.
 IDLE_CAUSES_N: Final = PROFILER_OVERHEAD
 
-#: Causes in which a faster host gains: not what the device, start-up or an allocator takes, time
-#: without requests, nor what nobody knows.
-_OF_OTHERS: Final = frozenset(
-    ("queued", "module_load", "alloc", "no_work", "no_api", "after_last", "unresolved")
-)
-HOST_CAUSES: Final = tuple(name for name in CAUSE_NAMES[:IDLE_CAUSES_N] if name not in _OF_OTHERS)
-
 #: A first launch that takes at least so long, and so many times the median launch of its process,
 #: loads the kernel's code: lazy loading takes 0.1 ms and more, a launch 2 to 20 us.
 SLOW_FIRST_LAUNCH_NS: Final = 100_000

@@ -152,14 +152,10 @@ class Prices:
         return _Size((IDLE, COMMUNICATION), None, None, clip_ns)
 
     def _rank(self, gpu: Gpu, change: Change) -> _Size:
+        """What the judge of ranks says; that is a bound, as the replay leaves more in place."""
         row = self._verdicts.get(gpu)
-        about_ns = change.time_ns if row is None else row["about_ns"]
+        about_ns = None if row is None else row["about_ns"]
         return _Size((COMPUTE, COPIES, IDLE), about_ns, about_ns)
-
-    def _stages(self, gpu: Gpu, change: Change) -> _Size:
-        time_ns = change.time_ns or 0.0
-        left = 1.0 / change.parts_n if change.parts_n else 0.0
-        return _Size((COMPUTE,), time_ns, (1.0 - left) * time_ns)
 
     def _microbatches(self, gpu: Gpu, change: Change) -> _Size:
         time_ns = change.time_ns or 0.0
@@ -188,7 +184,7 @@ _SIZES: Final[Mapping[str, Callable[[Prices, Gpu, Change], _Size]]] = {
     "host": Prices._host,
     "wait": Prices._wait,
     "rank": Prices._rank,
-    "stages": Prices._stages,
+    "stages": Prices._rank,
     "microbatches": Prices._microbatches,
     "experts": Prices._experts,
     "queued": Prices._queued,

@@ -1,4 +1,4 @@
-"""Findings on ranks that are slow without others waiting for them beyond chance, and on bursts."""
+"""Findings on launches over twice their median: bursts, and ranks that have most of them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final
-
-import pandas as pd
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
@@ -24,8 +22,7 @@ from nsys_llm.view.text import (
     shortened,
 )
 
-from .paces import Pace, beyond_chance, pace_of
-from .stragglers import gpu_of
+from .members import gpu_of
 from .texts import (
     CONCENTRATED_PCT,
     CONCENTRATED_RATIO,
@@ -34,112 +31,41 @@ from .texts import (
     RECURS,
     REGULAR,
     RULES,
-    SLOW_RATIO,
 )
 
 _PLACE: Final = ("rank", "device_id")
 
 
-def slow_rank_findings(
-    tables: Tables, members: pd.DataFrame, named: Collection[Gpu]
-) -> list[Finding]:
-    """Return ranks whose kernels take longer than the others': slow GPUs, and uneven work.
-
-    Args:
-        tables: tail_ranks and rank_tails.
-        members: Rows of stragglers, see `sure_members`: a rank that meets others gains no more
-            than what it came after the second last.
-        named: Ranks that other findings are about.
-    """
-    ranks = records(tables["tail_ranks"])
-    # Devices of one process have different work as a rule: nothing to compare a rank with.
-    if len({row["rank"] for row in ranks}) < 2:
-        return []
-    late_ns: dict[Gpu, int] = {}
-    for row in records(members):
-        late_ns[gpu_of(row)] = late_ns.get(gpu_of(row), 0) + int(row["late_by_ns"])
-    rows = [row for row in ranks if row["launches_n"] and gpu_of(row) not in named]
-    slow = [
-        row
-        for row in rows
-        if (row["p50_others_p50"] or 0.0) >= SLOW_RATIO and beyond_chance(tables, row)
-    ]
-    slow.sort(key=lambda row: -row["p50_others_p50"])
-    reported = [
-        _slow(len(ranks), row, pace_of(tables, row), late_ns.get(gpu_of(row)))
-        for row in slow[:MOST]
-    ]
-    others = [row for row in rows if row not in slow]
-    return [*reported, *_concentrated(ranks, others, late_ns)]
-
-
-def _slow(ranks_n: int, row: Record, pace: Pace, most_ns: int | None) -> Finding:
-    if pace.uneven:
-        return _uneven(ranks_n, row, pace, most_ns)
-    return RULES["slow_throughout"].finding(
-        change=_change(pace.excess_ns, most_ns),
-        details="In the same configurations it takes "
-        f"{format_ns(pace.excess_ns)} more than the median of the other ranks, in "
-        f"{counted(row['launches_n'], 'launch', 'launches')}; communication is left out.",
-        fields={"rank": row["rank"], "more": format_percent(pace.more_pct)},
-        evidence=cells("tail_ranks", row, _PLACE, ("launches_n",)),
-        numbers={"more_pct": pace.more_pct, "excess_ns": pace.excess_ns},
-        **_where(row),
-        impact_ns=max(pace.excess_ns, 0),
-    )
-
-
-def _uneven(ranks_n: int, row: Record, pace: Pace, most_ns: int | None) -> Finding:
-    name, times = pace.uneven[0]
-    others_n = pace.kernels_n - len(pace.uneven)
-    even_ns = pace.uneven_ns * (ranks_n - 1) / ranks_n
-    return RULES["uneven_work"].finding(
-        change=_change(even_ns, most_ns),
-        details=f"{quoted(shortened(name))} takes {times:.2f} times as long as on the other ranks "
-        f"in the same configuration, and {format_ns(pace.uneven_ns)} more in all such kernels. "
-        f"{counted(others_n, 'other kernel')} of rank {row['rank']} "
-        f"{'is' if others_n == 1 else 'are'} as fast as elsewhere, so its GPU is not slow.",
-        fields={"rank": row["rank"], "kernels": pace.words()},
-        numbers={
-            "times": times,
-            "uneven_ns": pace.uneven_ns,
-            "other_kernels_n": others_n,
-            "more_kernels_n": len(pace.uneven) - 1,
-        },
-        **_where(row),
-        impact_ns=pace.uneven_ns,
-    )
-
-
 def _where(row: Record) -> dict[str, Any]:
     rank, device_id = gpu_of(row)
     return {
-        "cause": Cause("rank", rank, device_id),
+        "cause": Cause("kernels", rank, device_id, row.get("name")),
         "rank": rank,
         "device_id": device_id,
         "window_ns": window_of(row, "window_start_ns", "window_end_ns"),
     }
 
 
-def _change(time_ns: float, most_ns: int | None) -> Change:
-    return Change("rank", time_ns=time_ns if most_ns is None else min(time_ns, most_ns))
+def concentrated_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:
+    """Return the rank that has most of all slow launches, if it is not named for something else.
 
-
-def _concentrated(
-    ranks: Sequence[Record],
-    others: Sequence[Record],
-    late_ns: dict[Gpu, int],
-) -> list[Finding]:
-    """Return the rank that has most of all slow launches, if one of `others` does."""
+    Args:
+        tables: tail_ranks.
+        named: GPUs that other findings are about.
+    """
+    ranks = [row for row in records(tables["tail_ranks"]) if row["launches_n"]]
+    # Devices of one process have different work as a rule: nothing to compare a rank with.
+    if len({row["rank"] for row in ranks}) < 2:
+        return []
     outliers_n = sum(row["outliers_n"] for row in ranks)
     worst = max(ranks, key=lambda row: (row["outliers_n"], -row["rank"]))
     least_pct = max(CONCENTRATED_PCT, CONCENTRATED_RATIO * (worst["launches_pct"] or 0.0))
-    if worst not in others or outliers_n < LEAST_OUTLIERS or worst["outliers_pct"] < least_pct:
+    if gpu_of(worst) in named or outliers_n < LEAST_OUTLIERS or worst["outliers_pct"] < least_pct:
         return []
     lost_ns = worst["outlier_excess_ns"]
     return [
         RULES["outliers_on_one_rank"].finding(
-            change=_change(lost_ns, late_ns.get(gpu_of(worst))),
+            change=Change("launches", time_ns=lost_ns),
             details=f"{format_count(worst['outliers_n'])} of "
             f"{counted(outliers_n, 'launch', 'launches')} over twice the median of their "
             f"configuration, with {format_percent(worst['launches_pct'])} of all launches. They "
@@ -185,7 +111,7 @@ def _burst(row: Record) -> Finding:
         evidence=_cells(row, "outliers_n", "expected"),
         numbers={"lasting_ns": lasting_ns},
         name=row["name"],
-        **{**_where(row), "cause": _of_kernel(row)},
+        **_where(row),
         impact_ns=row["device_excess_ns"],
     )
 
@@ -218,13 +144,9 @@ def _recurring(rows: Sequence[Record]) -> Finding:
             "lost_ns": lost_ns,
         },
         name=worst["name"],
-        **{**_where(worst), "cause": _of_kernel(worst)},
+        **_where(worst),
         impact_ns=lost_ns,
     )
-
-
-def _of_kernel(row: Record) -> Cause:
-    return Cause("kernels", row["rank"], row["device_id"], row["name"])
 
 
 def _cells(row: Record, *columns: str) -> tuple[Evidence, ...]:
