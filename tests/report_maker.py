@@ -33,7 +33,6 @@ SECTION = Section(
 )
 FINDING = Finding(
     rule="dominant_kernel",
-    severity="high",
     scope="kernel",
     title="`gemm` takes 60.0 % of the kernel time",
     details="3 s of 5 s.",
