@@ -451,3 +451,24 @@ def test_the_real_pair_without_nvtx_has_as_many_periods(traces):
             counts.append(len(find_steps(rank_trace, {})))
     # Of 17 marks in `before`, the first was launched before the capture began.
     assert counts == [16, 16, 15, 15]
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["earlier", "launch lost"])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_step_in_which_the_gpu_does_earlier_work_is_cut(seed, lost, tmp_path):
+    world = step_world.pytorch(seed, "step {step}", 12)
+    first_ns, early = min(world.truth), []
+    for nth in range(seed % 4):  # queued on another stream before the capture began
+        start_ns = first_ns - 1 + 4_000 * nth
+        early.append((start_ns, start_ns + 3_500))
+        # A process counts its calls up: a launch of the capture that got lost has a larger number.
+        number = {} if lost else {"correlation_id": 0}
+        world.trace.kernel("earlier", start_ns=start_ns, duration_ns=3_500, stream_id=9, **number)
+    steps = found_in(world, tmp_path)
+    windows = steps.windows_ns(0).tolist()
+    expected = [
+        not lost and any(start < until and begin < end for start, end in early)
+        for begin, until in windows
+    ]
+    assert (~steps.full).tolist() == expected
+    assert any(expected) == (bool(early) and not lost)
