@@ -26,11 +26,11 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Tai
         rank: Its key.
         options: base and mangled choose the names of kernels; see the parts for others.
     """
-    launched = coded_launches(trace, options)
+    steps = steps_of(trace, options)
+    launched = coded_launches(trace, steps, options)
     _, every = launched
-    steps, apis, collectives = concurrently(
+    apis, collectives = concurrently(
         len(every.rows),
-        lambda: steps_of(trace, options),
         lambda: map_apis(trace, rank, every),
         lambda: map_collectives(trace, rank),
     )
