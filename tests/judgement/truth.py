@@ -99,6 +99,7 @@ class Score:
         basis: Which of both.
         near: Whether that is the truth, as near as is asked.
         falsely: Ranks that are named and innocent.
+        broken: What no list may show: more than its bound, one cause twice, or a wrong order.
         first: The first item: cause, and title.
         seconds: Of CPU time, for the overview.
     """
@@ -111,6 +112,7 @@ class Score:
     basis: str
     near: bool
     falsely: str
+    broken: str
     first: str
     seconds: float
 
@@ -149,6 +151,7 @@ def score(kind: str, seed: int, *, show: bool = False) -> Score:
         "about" if first.about_pct is not None else "at most",
         near,
         names,
+        ", ".join(broken(items)),
         f"{first.kind}{place} {first.detail}: {first.title}",
         round(seconds, 2),
     )
@@ -210,6 +213,23 @@ def _innocent(items: Iterable[Item], wanted: Iterable[Wanted]) -> list[str]:
     )
 
 
+def broken(items: Sequence[Item]) -> list[str]:
+    """Return what is wrong with a list, whatever the truth is."""
+    said = [(item.about_pct, item.bound_pct) for item in items if not item.tail]
+    keys = [item.key for item in items]
+    known = [about for about, _ in said if about is not None]
+    wrong = {
+        "beyond its bound": any(None not in pair and pair[0] > pair[1] + 0.01 for pair in said),
+        "a cause twice": len(set(keys)) < len(keys),
+        "order": known != sorted(known, reverse=True),
+        "a bound before an estimate": any(
+            about is None and any(later is not None for later, _ in said[place:])
+            for place, (about, _) in enumerate(said)
+        ),
+    }
+    return [name for name, is_so in wrong.items() if is_so]
+
+
 def _rightness(first: Item, wanted: Iterable[Wanted]) -> float:
     if any(_is(first, cause) for cause in wanted):
         return 1.0
@@ -233,15 +253,17 @@ def summary(scores: Sequence[Score]) -> pd.DataFrame:
     """Return shares by kind, in percent, and of all."""
     rows = pd.DataFrame([asdict(each) for each in scores])
     rows["false"] = rows["falsely"] != ""
+    rows["broken"] = rows["broken"] != ""
     rows["error"] = (rows["said_pct"] - rows["truth_pct"]).abs()
     columns = {"jobs": ("seed", "size"), "right": ("right", "mean"), "near": ("near", "mean")}
-    columns |= {"named_falsely": ("false", "mean"), "truth_pct": ("truth_pct", "mean")}
+    columns |= {"named_falsely": ("false", "mean"), "broken": ("broken", "mean")}
+    columns |= {"truth_pct": ("truth_pct", "mean")}
     columns |= {"error_points": ("error", "median"), "seconds": ("seconds", "mean")}
     by_kind = rows.groupby("kind", sort=False).agg(**columns)
     every = rows.groupby(rows["kind"].str.endswith(HEALED)).agg(**columns)
     every.index = ["ALL HEALED" if healed else "ALL" for healed in every.index]
     table = pd.concat([by_kind, every])
-    for name in ("right", "near", "named_falsely"):
+    for name in ("right", "near", "named_falsely", "broken"):
         table[name] = (100 * table[name]).round(0).astype(int)
     return table.round(2)
 
