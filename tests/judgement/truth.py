@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -29,7 +29,7 @@ if str(TESTS) not in sys.path:
 
 from judgement import job_plants, pipeline_plants, rank_plants  # noqa: E402
 from judgement.items import Item, items_of  # noqa: E402
-from judgement.jobs import Builder, Wanted  # noqa: E402
+from judgement.jobs import FIXED, Builder, Wanted  # noqa: E402
 from machine import changes, simulate, write_profiles  # noqa: E402
 from machine.outcome import Outcome  # noqa: E402
 from machine.program import Program  # noqa: E402
@@ -175,18 +175,35 @@ def change_of(program: Program, item: Item) -> Program | None:
     """Return a job with the change that an item asks for; None where no simulation has it."""
     match item.kind:
         case "host":
-            return changes.with_fast_host(program)
+            return _but_fixed(program, changes.with_fast_host(program))
         case "wait":
             return changes.without_waits(program)
         case "transfer":
             return changes.with_transfers(program, 0.5)
         case "copies":
-            return changes.with_free_copies(program)
+            return _but_fixed(program, changes.with_free_copies(program))
+        case "queued":
+            return changes.with_lags(program, 0.5)
         case "kernels" if item.detail:
             return changes.with_scaled(program, item.detail, 0.5)
         case "rank" | "waiting" | "load" | "nothing":
             return program
     return None
+
+
+def _but_fixed(program: Program, changed: Program) -> Program:
+    """Return a changed job in which what no change makes faster is as before."""
+    ranks = []
+    for rank, faster in zip(program.ranks, changed.ranks, strict=True):
+        threads = [
+            tuple(
+                before if before.fault == FIXED else after
+                for before, after in zip(*pair, strict=True)
+            )
+            for pair in zip(rank.threads, faster.threads, strict=True)
+        ]
+        ranks.append(replace(faster, threads=tuple(threads)))
+    return Program(tuple(ranks))
 
 
 def true_pct(program: Program, outcome: Outcome, healed: Program | None) -> float | None:
