@@ -13,7 +13,7 @@ import step_world
 from step_world import StepWorld
 from test_phase_times import rank, ranks
 
-from nsys_llm.analyses.steps.finder import find_steps, steps_of
+from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.of_job import StepKind, job_steps
 from nsys_llm.analyses.steps.steps import (
     ENGINE,
@@ -321,21 +321,12 @@ def four_steps():
     return world
 
 
-def test_steps_are_found_once_for_the_same_options(tmp_path):
+def test_steps_that_recipes_share_cannot_be_changed(tmp_path):
     world = StepWorld(1)
     for step in range(4):
-        with world.range("outer"), world.range("inner"):
+        with world.range("outer"):
             world.launch("a", step=step)
-            world.launch("b", step=step)
-    trace = rank(world.trace, tmp_path)
-    steps = steps_of(trace, {})
-    assert (steps.name, steps.names.tolist()) == ("outer", ["outer"] * 4)
-    assert steps.step.tolist() == find_steps(trace, {}).step.tolist()
-    assert steps_of(trace, {"top": 3, "step": None}) is steps
-    assert steps_of(trace, {"step": "inner"}).name == "inner"
-    assert len(steps_of(trace, {"step_kernel": "b"})) == 4
-    assert steps_of(trace, {"step": "absent"}) is None
-    assert steps_of(trace, {}) is steps
+    steps = find_steps(rank(world.trace, tmp_path), {})
     with pytest.raises(ValueError, match="read-only"):
         steps.step[0] = 1
 

@@ -28,6 +28,11 @@ def run_tables(run: Run) -> dict[str, pd.DataFrame]:
         "files": _frame(run.manifest, "files", [*_file_rows(run), *_absent_rows(run.absent)]),
         "coverage": _frame(run.manifest, "coverage", _coverage_rows(run)),
         "wall": _wall(run),
+        **(
+            {}
+            if run.manifest.sided
+            else {"rank_verdicts": _frame(run.manifest, "rank_verdicts", [])}
+        ),
         **run.analysis.tabulate(run.partial, ranks, run.options),
     }
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.profiler_time import profiler_spans
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
 from nsys_llm.numeric.grouping import distinct, distinct_codes
 from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
@@ -59,11 +58,15 @@ class HostTimeline:
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trace: RankTrace) -> HostTimeline:
+    def of(cls, trace: RankTrace, profiler: IntArray) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
         It looks at api_calls, both tables of overheads, names of kernels, and the memory kinds of
         memcpys; without those, no copy with Async in its name is one that keeps the host waiting.
+
+        Args:
+            trace: The rank.
+            profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
         """
         table = trace.tables.get("api_calls")
         if table is None:
@@ -79,7 +82,7 @@ class HostTimeline:
         cause = causes[code]
         cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
         cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
-        profiler, driver = _overheads(trace, calls.threads)
+        driver = _driver_work(_driver_times(trace), profiler, calls.threads)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
         return cls(calls, cause, (classes == "graph_launch")[code], profiler, driver, error_ns)
 
@@ -137,8 +140,8 @@ def _slow_first_launches(
     return place[slow_rows[calls.start_ns[place[slow_rows]] == first_ns[name[slow_rows]]]]
 
 
-def _overheads(trace: RankTrace, threads: IntArray) -> tuple[IntArray, tuple[DriverWork, ...]]:
-    """Return the profiler's own work, and the driver's by cause and thread."""
+def _driver_times(trace: RankTrace) -> dict[tuple[int, int], list[IntArray]]:
+    """Return when the driver worked, by cause and thread."""
     times_of: dict[tuple[int, int], list[IntArray]] = {}
     for name in OVERHEAD_TABLES:
         rows = trace.tables.get(name)
@@ -154,8 +157,7 @@ def _overheads(trace: RankTrace, threads: IntArray) -> tuple[IntArray, tuple[Dri
                 for tid in distinct(rows["global_tid"][selected]).tolist():
                     of_thread = selected & (rows["global_tid"] == tid)
                     times_of.setdefault((cause, tid), []).append(times[of_thread])
-    profiler = profiler_spans(trace)
-    return profiler, _driver_work(times_of, profiler, threads)
+    return times_of
 
 
 def _driver_cause(kind: str) -> int | None:

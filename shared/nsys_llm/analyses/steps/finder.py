@@ -33,20 +33,6 @@ from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.rank_trace import RankTrace
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
-#: What options steps depend on.
-_OPTIONS: Final = ("step", "step_kernel", "phase_map", "base", "mangled")
-
-
-def steps_of(trace: RankTrace, options: Mapping[str, Any]) -> Steps | None:
-    """Return the steps of one rank as `find_steps` does, and find them once for all who ask.
-
-    An overview asks for itself and for each of its recipes.
-    """
-    key = ("steps", *(options.get(name) for name in _OPTIONS))
-    if key not in trace.found:
-        trace.found[key] = find_steps(trace, options)
-    steps: Steps | None = trace.found[key]
-    return steps
 
 
 def find_steps(trace: RankTrace, options: Mapping[str, Any]) -> Steps | None:

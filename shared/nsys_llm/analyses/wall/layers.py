@@ -11,13 +11,12 @@ All operations of a device count, before any filter: what else the GPU did then,
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.profiler_time import profiler_spans
 from nsys_llm.numeric.gaps import start_order
 from nsys_llm.numeric.grouping import is_constant
 from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
@@ -51,15 +50,21 @@ class WallLayers:
     profiler: IntArray
 
 
-def wall_layers(trace: RankTrace) -> tuple[tuple[str, ...], Iterator[WallLayers]]:
-    """Return the full names of a rank's kernels, and the layers of each of its devices in turn."""
+def wall_layers(
+    trace: RankTrace, profiler: IntArray
+) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
+    """Return the full names of a rank's kernels, and the layers of each of its devices.
+
+    Args:
+        trace: The rank.
+        profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
+    """
     kernels = trace.unfiltered["kernels"]
     texts, code = coded_names(kernels["demangled_name_id"], trace.strings)
     # Results of many ranks that travel together hold each name once.
     names = tuple(map(sys.intern, texts))
     communicates = np.array([is_communication(name) for name in names], dtype=bool)
-    profiler = profiler_spans(trace)
-    layers = (
+    layers = tuple(
         _device_layers(trace, device, names, code, communicates, profiler)
         for device in trace.device_ids
     )
