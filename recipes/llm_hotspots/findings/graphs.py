@@ -29,8 +29,8 @@ def graph_findings(tables: Tables) -> list[Finding]:
     more = f", {numbers.counted('others_n', others_n, 'other graph')} the rest" if others_n else ""
     return [
         RULES["whole_graphs"].finding(
-            details=f"Whole graphs take {numbers.percent('share_pct', share_pct)} of the time{more}; "
-            f"replays of this one {numbers.ns('min_ns', row['min_ns'])} to "
+            details=f"Whole graphs take {numbers.percent('share_pct', share_pct)} of the time"
+            f"{more}; replays of this one {numbers.ns('min_ns', row['min_ns'])} to "
             f"{numbers.ns('max_ns', row['max_ns'])}.",
             evidence=cells(
                 "graph_replays", row, ["rank", "device_id", "graph_id"], ["replays_n", "p50_ns"]

@@ -220,8 +220,8 @@ RULES: Final = rules_by_id(
         "whole_graphs",
         kind=CAPTURE,
         scope="run",
-        title="{replays} of a whole CUDA graph {take} {length} each{spread}: what is in them is not "
-        "recorded; --cuda-graph-trace=node shows it",
+        title="{replays} of a whole CUDA graph {take} {length} each{spread}: "
+        "--cuda-graph-trace=node shows what is in them",
         threshold=f"CUDA graphs that were traced whole take {WHOLE_GRAPHS_PCT:g} % of the devices' "
         "windows or more",
         source=OURS,
