@@ -54,7 +54,7 @@ _CULPRITS: Final = {
 def items_of(tables: Mapping[str, Any]) -> list[Item]:
     """Return what an overview lists, in its order."""
     rows = tables["opportunities"]
-    item = _typed if "cause_kind" in rows else _by_culprit
+    item = _typed if "cause_rank" in rows else _by_culprit
     return [item(row) for row in rows.to_dict("records")]
 
 
@@ -76,7 +76,7 @@ def _by_culprit(row: Mapping[str, Any]) -> Item:
 def _typed(row: Mapping[str, Any]) -> Item:
     known = isinstance(row["about_basis"], str)
     return Item(
-        row["cause_kind"],
+        row["cause"],
         _number(row["cause_rank"]),
         row["cause_detail"] if isinstance(row["cause_detail"], str) else "",
         row["gain_pct"] if known else None,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 from judgement.jobs import Planted, Wanted, each_rank, job, layers, one_rank
-from machine.parts import GEMM, POINTWISE, Maker
+from machine.parts import GEMM, POINTWISE, SIDE_STREAM, Maker
 from machine.program import Enqueue, Flush, Instruction, Pop, Program, Push
 
 
@@ -97,6 +97,30 @@ def pauses(dice: Random, fault: bool) -> Planted:
         return [*paused, *layers(make)]
 
     return job(dice, body), (*_rank(slow), Wanted("host", slow))
+
+
+def pauses_of_all(dice: Random, fault: bool) -> Planted:
+    """Every host pauses now and then, each in its own steps: no rank is to blame."""
+    seed = dice.randrange(1000)
+
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        pause = make.host(600_000)
+        paused = fault and Random(f"{seed} {step}").randrange(6) == rank
+        return [*((pause,) if paused else ()), *layers(make)]
+
+    return job(dice, body), ()
+
+
+def slow_aside(dice: Random, fault: bool) -> Planted:
+    """Work of one rank takes longer, all of it beside other work: nobody waits for it."""
+    slow = dice.randrange(4)
+
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        ns = 250_000 if fault and rank == slow else 120_000
+        side = make.kernel("gemm_bf16_aside(int)", ns, stream=SIDE_STREAM)
+        return [*make.join(7, SIDE_STREAM), side, *layers(make), *make.join(SIDE_STREAM, 7)]
+
+    return job(dice, body), ()
 
 
 def flushed(dice: Random, fault: bool) -> Planted:

@@ -45,6 +45,8 @@ PLANTS: Final[tuple[Builder, ...]] = (
     rank_plants.late_host,
     rank_plants.late_for_no_reason,
     rank_plants.pauses,
+    rank_plants.pauses_of_all,
+    rank_plants.slow_aside,
     rank_plants.flushed,
     rank_plants.slewing_clocks,
     rank_plants.cut_start,
@@ -66,6 +68,9 @@ PLANTS: Final[tuple[Builder, ...]] = (
     job_plants.transfer,
     job_plants.graphs_and_prefill,
     job_plants.empty_server,
+    job_plants.full_queue,
+    job_plants.apart,
+    job_plants.prefill_apart,
     job_plants.equal_ranks,
 )
 KINDS: Final = {plant.__name__: plant for plant in PLANTS}
@@ -174,6 +179,8 @@ def change_of(program: Program, item: Item) -> Program | None:
             return changes.with_transfers(program, 0.5)
         case "copies":
             return changes.with_free_copies(program)
+        case "kernels" if item.detail:
+            return changes.with_scaled(program, item.detail, 0.5)
         case "rank" | "waiting" | "load" | "nothing":
             return program
     return None

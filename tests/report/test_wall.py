@@ -28,8 +28,10 @@ WALL = DeviceWall(
     kernels_ns={"flash_fwd_kernel": 400, "nvjet_tst_a": 100, "nvjet_tst_b": 50, "odd": 25},
     graphs_ns=0,
     communication_ns=125,
+    load_ns=0,
     copies_ns=0,
     profiler_ns=50,
+    no_work_ns=0,
     idle_ns=250,
 )
 
