@@ -23,6 +23,7 @@ from .bandwidth import bandwidth_findings
 from .categories import category_findings
 from .details import detail_findings
 from .engine_words import in_words_of
+from .graphs import graph_findings
 from .levers import lever_findings
 from .links import link_findings
 from .memops import copy_findings
@@ -110,6 +111,7 @@ def findings(tables: Tables) -> list[Finding]:
         *category_findings(tables),
         *copy_findings(tables),
         *detail_findings(tables),
+        *graph_findings(tables),
         *lever_findings(tables),
         *link_findings(tables),
         *secret_findings(tables),
