@@ -103,7 +103,7 @@ def _host(times: IdleTimes, tables: Tables, stages: PipelineRanks) -> Finding | 
     lost_ns, short_ns = times.lost_ns(HOST_CAUSES), _short_ns(times, tables, HOST_CAUSES)
     if not lost_ns:
         return None
-    if stages.ends:
+    if stages.several:
         lost_ns = short_ns  # without its input, a stage has nothing to launch
     gpu = worst_gpu(lost_ns)
     rule, case = "launch_bound", None

@@ -7,6 +7,7 @@ from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.gains import limits_words
+from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import EXPLAINER, OURS, Case, Rule, rules_by_id
 
 #: Share of a GPU's time that the profiler's own work in its gaps takes, worth a remark. Below it,
@@ -47,6 +48,7 @@ _SOURCE: Final = OURS
 _TABLES: Final = ("wall", "rank_causes", "gaps", "patterns", "devices")
 
 RULES: Final = rules_by_id(
+    *RANK_RULES.values(),
     Rule(
         "profiler_in_gaps",
         kind=CAPTURE,
@@ -92,19 +94,6 @@ RULES: Final = rules_by_id(
         recommendation="Do not read gaps as idle: the GPU may have copied in them.",
         record="--trace=cuda",
         tables=("devices", "coverage"),
-    ),
-    Rule(
-        "late_rank",
-        scope="rank",
-        title="Rank {rank} works alone: the other GPUs idle {share}",
-        threshold=_LOST.format("time in which only one of three or more ranks works")
-        + f"; at least {100 * TIED_SHARE:.0f} % of the largest possible excess over chance, and "
-        "more than after the timelines of the ranks are shifted against each other",
-        source=_SOURCE,
-        recommendation="Only this rank has work that the others wait for (sampling, logits, a "
-        "pipeline stage): spread it over the ranks, or overlap it with the next step.",
-        window_shows="the longest such interval",
-        tables=("common_idle", "common_gaps", "wall"),
     ),
     Rule(
         "idle_host_sync",

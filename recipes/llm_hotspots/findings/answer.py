@@ -12,15 +12,16 @@ import pandas as pd
 
 from nsys_llm.report.findings import PERFORMANCE, Finding
 from nsys_llm.report.gains import LIMITS_PCT, Gain, gain_words
+from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.taxonomy.categories import UNMATCHED
 from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE, WHOLE_GRAPH
 from nsys_llm.view.text import counted, format_percent, listed, quoted
 
-from .balance import balance_findings
 from .bandwidth import bandwidth_findings
 from .categories import category_findings
+from .communication import communication_findings
 from .details import detail_findings
 from .engine_words import in_words_of
 from .graphs import graph_findings
@@ -106,7 +107,8 @@ def _gain(row: Record) -> Gain:
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
     reported = [
-        *balance_findings(tables),
+        *communication_findings(tables),
+        *rank_findings(tables),
         *bandwidth_findings(tables),
         *category_findings(tables),
         *copy_findings(tables),

@@ -9,7 +9,8 @@ from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.gains import LIMITS_PCT
-from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
+from nsys_llm.report.rank_findings import RULES as RANK_RULES
+from nsys_llm.report.rules import OURS, Rule, rules_by_id
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.view.text import format_bytes
@@ -71,6 +72,7 @@ _LEVERS: Final = load_kernel_levers()
 _FLAGGED: Final = "any time in kernels that have the flag in the rule file"
 
 RULES: Final = rules_by_id(
+    *RANK_RULES.values(),
     Rule(
         "unmatched_kernels",
         kind=CAPTURE,
@@ -81,37 +83,6 @@ RULES: Final = rules_by_id(
         recommendation="Read the other categories as lower bounds. `--engine` chooses another rule "
         "file if the engine was not detected from the kernel names.",
         tables=("categories", "kernels", "rules"),
-    ),
-    Rule(
-        "late_rank",
-        scope="rank",
-        title="Rank {late} is a likely straggler: rank {rank} waits",
-        threshold=f"the median of the others spends {LATE_RATIO:g} times as long in as many "
-        f"collectives (within {SAME_LAUNCHES:.0%}), and no rank computes longer; {_GAIN}",
-        source=OURS,
-        recommendation="Run tail_stats: it matches the collectives one by one and names the rank "
-        "that each waited for. Then see what rank {late} does before it joins (idle_gaps).",
-        window_shows="the longest stretch of waiting",
-        tables=("imbalance", "overlap", "wall"),
-    ),
-    Rule(
-        "slow_host",
-        scope="run",
-        title="Machine {host} is slow: compute {more} longer",
-        threshold=f"mean compute of its ranks {SLOW_RATIO:g} times that of the median rank or "
-        "more, and beyond what the slowest of as many equal machines would show by chance; "
-        f"{_GAIN}",
-        source=OURS,
-        recommendation="Compare that machine's clocks, power limits and cooling with the others, "
-        "and look for other jobs on it.",
-        cases={
-            "other_mix": Case(
-                title="Ranks of machine {host} have {more} more to compute",
-                recommendation="Look for work that only the ranks of this machine have: that "
-                "kernel is not slower, it runs more often.",
-            )
-        },
-        tables=("host_imbalance", "rank_kernels", "wall"),
     ),
     Rule(
         "bandwidth_pattern_unused",
@@ -297,56 +268,6 @@ RULES: Final = rules_by_id(
         "tail_stats splits it into waiting and transfer.",
         window_shows="the longest stretch of it",
         tables=("overlap", "wall"),
-    ),
-    Rule(
-        "slow_rank",
-        scope="rank",
-        title="Rank {rank} is a straggler: compute {more} longer",
-        threshold=f"compute {SLOW_RATIO:g} times that of the median rank or more; of 8 ranks or "
-        "more, beyond what the slowest of as many equal ranks would show by chance; the gain is "
-        f"the compute time of its GPU beyond the median: {_GAIN}",
-        source=OURS,
-        recommendation="Compare clocks, power and temperature of that GPU with the others "
-        "(nvidia-smi -q -d CLOCK,PERFORMANCE), look for another job on it, and for larger shapes "
-        "of its kernels.",
-        cases={
-            "more_launches": Case(
-                title="Rank {rank} has {more} more to compute",
-                recommendation="Look for work that only this rank has: experts that get most "
-                "tokens, the longer sequences of a batch, embedding or output layers of a pipeline "
-                "stage, sampling.",
-            ),
-            "other_mix": Case(
-                title="Rank {rank} has {more} more to compute",
-                recommendation="Look for work that only this rank has: that kernel is not slower, "
-                "it runs more often.",
-            ),
-        },
-        record=_CLOCKS,
-        window_shows="all of that rank",
-        tables=("processes", "imbalance", "rank_kernels", "wall"),
-    ),
-    Rule(
-        "uneven_work",
-        scope="rank",
-        title="Rank {rank} has {more} more to compute, in {kernels}",
-        threshold="a slow rank or machine whose other kernels are as fast as elsewhere, with as "
-        f"many launches within {SAME_LAUNCHES:.0%}",
-        source=OURS,
-        recommendation="This is uneven work: look at what decides the size of that kernel's input "
-        "(experts that get most tokens, the longer sequences of a batch), and spread it over the "
-        "ranks.",
-        cases={
-            "machine": Case(
-                scope="run",
-                title="Ranks of machine {host} have {more} more to compute, in {kernels}",
-                recommendation="This is uneven work: look at what decides the size of that "
-                "kernel's input on these ranks (experts, sequence lengths), and spread it over the "
-                "machines.",
-            )
-        },
-        window_shows="all of that rank",
-        tables=("processes", "imbalance", "rank_kernels", "wall"),
     ),
     Rule(
         "bandwidth_above_peak",

@@ -6,22 +6,21 @@ from dataclasses import replace
 
 import pandas as pd
 
-from nsys_llm.analyses.device.longer_compute import longer_pct
-from nsys_llm.report.findings import Evidence, Finding, cells
+from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.gains import Gain, Walls
+from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, percent, records
-from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE
 from nsys_llm.taxonomy.wall_classes import COMPUTE, COPIES, IDLE
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, listed, quoted
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
-from .texts import IMBALANCE_PCT, RULES, SAME_OPS_PCT, STEPS_HOLD_PCT
+from .texts import RULES, STEPS_HOLD_PCT
 
 _WORK = (COMPUTE, COPIES)
 
 
 def phase_findings(tables: Tables) -> list[Finding]:
     """Return the findings of the tables of phases."""
-    return [*_slow_rank(tables), *_idle(tables)]
+    return [*rank_findings(tables), *_idle(tables)]
 
 
 def busiest_gpu(walls: Walls, rank: int, *wall_classes: str) -> tuple[int, int] | None:
@@ -55,27 +54,6 @@ def _mean_step_ns(steps: pd.DataFrame, rank: int) -> float | None:
     return float(whole.mean()) if len(whole) else None
 
 
-def _slow_rank(tables: Tables) -> list[Finding]:
-    """Return the finding on the rank that works longest beyond the usual; waiting is no work."""
-    ranks = tables["rank_phases"]
-    if ranks["rank"].nunique() < 2:
-        return []
-    usual_ns = ranks["work_ns"] - ranks["above_median_ns"]
-    more_pct = 100.0 * ranks["above_median_ns"] / usual_ns.where(usual_ns > 0)
-    uneven = ranks[(more_pct >= IMBALANCE_PCT) & ~ranks["phase"].isin([NO_API, NO_RANGE])]
-    if uneven.empty:
-        return []
-    rank = int(uneven.groupby("rank", sort=True)["above_median_ns"].sum().idxmax())
-    rows = uneven[uneven["rank"] == rank].sort_values(
-        "above_median_ns", ascending=False, kind="stable"
-    )
-    whole_ns = int(ranks.loc[ranks["rank"] == rank, "work_ns"].sum())
-    gain = _of_gpu(tables, rank, int(rows["above_median_ns"].sum()), whole_ns, _WORK, bound=True)
-    if gain is None or gain[1].severity is None:
-        return []
-    return [_slow_rank_finding(tables, records(rows), *gain)]
-
-
 def _of_gpu(
     tables: Tables,
     rank: int,
@@ -105,65 +83,6 @@ def _of_gpu(
     basis = "device" if bound else "idle"
     gain = walls.gain(*gpu, gain_ns, wall_classes, basis=basis, is_bound=bound)
     return gpu[1], per_step(gain, tables, rank)
-
-
-def _slow_rank_finding(tables: Tables, rows: list[Record], device: int, gain: Gain) -> Finding:
-    rank = int(rows[0]["rank"])
-    more_ns = sum(row["above_median_ns"] for row in rows)
-    words, same, ops = _against_others(tables, rows[0])
-    usual_ns = sum(row["work_ns"] for row in rows) - more_ns
-    more_pct = _longer_pct(tables, rank) if same else percent(more_ns, usual_ns)
-    evidence: tuple[Evidence, ...] = ()
-    for row in rows:
-        evidence += cells("rank_phases", row, ("rank", "phase"), ("work_ns", "above_median_ns"))
-    usual = "median rank" if tables["rank_phases"]["rank"].nunique() > 2 else "other rank"
-    shares = listed(
-        [f"{format_ns(row['above_median_ns'])} in {quoted(row['phase'])}" for row in rows]
-    )
-    return RULES["phase_imbalance"].finding(
-        case=None if same else "more",
-        gain=gain,
-        details=f"{format_ns(more_ns)} more than the {usual} without communication: {shares}."
-        f"{words}",
-        fields={"rank": rank, "more": format_percent(more_pct)},
-        evidence=(*evidence, *ops),
-        numbers={"more_pct": more_pct, "more_ns": more_ns},
-        culprit=f"rank:{rank}",
-        ranks=(rank,),
-        rank=rank,
-        device_id=device,
-        name=str(rows[0]["phase"]),
-        window_ns=_slowest_window(tables, rank, str(rows[0]["phase"])),
-        impact_ns=gain.gain_ns,
-    )
-
-
-def _longer_pct(tables: Tables, rank: int) -> float:
-    """Return by how much a rank's kernels are longer in all phases, communication left out."""
-    ranks = tables["rank_phases"]
-    compute_ns = (ranks["kernel_ns"] - ranks["communication_ns"]).groupby(ranks["rank"]).sum()
-    return longer_pct(int(compute_ns[rank]), compute_ns.drop(rank).tolist())
-
-
-def _against_others(tables: Tables, row: Record) -> tuple[str, bool, tuple[Evidence, ...]]:
-    """Return words on a rank's operations and waiting in a phase, and whether it does as many."""
-    ranks = tables["rank_phases"]
-    others = ranks[(ranks["phase"] == row["phase"]) & (ranks["rank"] != row["rank"])]
-    if others.empty:
-        return "", False, ()
-    usual_n = float(others["ops_n"].median())
-    same = abs(row["ops_n"] - usual_n) <= SAME_OPS_PCT / 100.0 * usual_n
-    words = f" It runs {format_count(row['ops_n'])} operations there"
-    words += ", as many as the others." if same else ", a different number than the others."
-    evidence = cells("rank_phases", row, ("rank", "phase"), ("ops_n", "communication_ns"))
-    most = records(others.loc[[others["communication_ns"].idxmax()]])[0]
-    if row["communication_ns"] < int(others["communication_ns"].min()):
-        words += (
-            f" It spends the least time in communication ({format_ns(row['communication_ns'])}, "
-            f"against up to {format_ns(most['communication_ns'])}): the others wait for it."
-        )
-        evidence += cells("rank_phases", most, ("rank", "phase"), ("communication_ns",))
-    return words, same, evidence
 
 
 def _slowest_window(tables: Tables, rank: int, phase: str) -> tuple[int, int] | None:

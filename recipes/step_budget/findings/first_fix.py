@@ -11,7 +11,6 @@ from nsys_llm.view.text import format_percent, quoted
 
 from .gains import fix_gain
 from .replays import waits_expose
-from .texts import LARGEST_CHANCE
 
 #: What is a fix, in words; that a category were faster, or the device, is none.
 _FIXES: Final = {
@@ -28,13 +27,15 @@ _LEAST_PCT: Final = min(LIMITS_PCT.values())
 def first_fix(tables: Tables) -> str:
     """Return what to fix first and what that gains; "" where no replay says so."""
     rows = records(tables["ceilings"])
-    chances = {row["name"]: row["chance"] for row in rows if row["change"] == "straggler"}
+    verdicts, wall = tables["rank_verdicts"], tables["wall"]
+    named = verdicts.loc[verdicts["verdict"].notna(), "rank"]
+    late = set(wall.loc[wall["rank"].isin(named), "file"])
     gains = [
         (row, fix_gain(rows, tables, row))
         for row in records(tables["what_if"])
         if row["what"] in _FIXES
         and (row["gain_pct"] or 0.0) >= _LEAST_PCT
-        and (row["what"] != RANK or chances.get(row["name"], 1.0) < LARGEST_CHANCE)
+        and (row["what"] != RANK or row["name"] in late)
     ]
     fixes = [(row, gain) for row, gain in gains if _about_pct(gain) >= _LEAST_PCT]
     waits_ns = sum(row["gain_ns"] for row, _ in fixes if row["what"] == WAIT)

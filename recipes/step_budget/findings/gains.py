@@ -10,6 +10,7 @@ from nsys_llm.manifest.what_if import COPIES as COPIES_FREE
 from nsys_llm.manifest.what_if import RANK
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.gains import Gain
+from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
@@ -35,7 +36,7 @@ from .replays import (
     replayed,
     step_unit,
 )
-from .texts import CERTAIN_PCT, LARGEST_CHANCE, RULES
+from .texts import CERTAIN_PCT, RULES
 
 #: Classes of the path that other recipes' findings are about, too: a host that is late, transfer.
 _CULPRITS: Final = {
@@ -55,9 +56,8 @@ _WAITING_CALLS: Final = {
     "Free": "idle:alloc",
 }
 
-#: Where time is: of all but stragglers, and how much later these are, on the path or not.
+#: Where time is.
 _ON_PATH: Final = "on the path through the whole run"
-_LATER: Final = "later than the median rank, in all collectives and at the end"
 #: Names that a finding lists.
 _TOP: Final = 3
 _WHICH: Final = ("change", "name")
@@ -116,7 +116,7 @@ def findings(tables: Tables) -> list[Finding]:
         return []
     reported = [
         *_without_twice(tables, _levers(rows, tables, len(whole))),
-        *(_straggler(row, tables, len(whole)) for row in _late(rows)),
+        *rank_findings(tables),
         *_repeated(rows, tables, len(whole)),
     ]
     return [*reported, *_inferred(whole)]
@@ -234,40 +234,12 @@ def _culprit(name: str, *, named: bool) -> str:
     return next(known, f"api:{name}")
 
 
-def _details(row: Record, unit: str, where: str = _ON_PATH) -> str:
+def _details(row: Record, unit: str) -> str:
     certain = row["certain_pct"]
     sure = "" if certain is None else f", {format_percent(certain)} of it certain"
     return (
-        f"{format_ns(row['path_ns'])} a {unit} {where}{sure}; "
+        f"{format_ns(row['path_ns'])} a {unit} {_ON_PATH}{sure}; "
         f"{format_ns(row['worst_ns'])} in the worst {unit}."
-    )
-
-
-def _late(rows: Sequence[Record]) -> list[Record]:
-    """Return the ranks that come last more than chance explains."""
-    late = [row for row in rows if row["change"] == "straggler"]
-    return [row for row in late if row["chance"] < LARGEST_CHANCE]
-
-
-def _straggler(row: Record, tables: Tables, n: int) -> Finding:
-    gpu = gpu_of_file(tables, row["name"])
-    replay = replayed(tables, f"rank:{row['name']}")
-    gain = gain_on(row, gpu, _LATENESS, tables, n, replay)
-    unit = step_unit(tables)
-    reported, cell = replay_words(replay, unit)
-    limit, limit_numbers = limit_words(gain, gpu.cut_ns, row, replay, tables)
-    return RULES["path_straggler"].finding(
-        gain=gain,
-        fields={"rank": gpu.rank, "unit": unit},
-        details=_details(row, unit, _LATER) + reported + limit,
-        evidence=cells("ceilings", row, _WHICH, ("path_ns", "worst_ns", "certain_pct")) + cell,
-        numbers=limit_numbers,
-        culprit=f"rank:{gpu.rank}",
-        ranks=(gpu.rank,),
-        rank=gpu.rank,
-        device_id=gpu.device_id,
-        window_ns=_window(tables, gpu, row["worst_step"]),
-        impact_ns=round(row["path_ns"] * n),
     )
 
 

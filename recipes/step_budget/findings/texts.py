@@ -6,21 +6,20 @@ from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.gains import limits_words
+from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import Rule, rules_by_id
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
 from nsys_llm.view.text import format_bytes
 
 #: Share of the steps' wall-clock time below which too little of the path is certain; ours.
 CERTAIN_PCT: Final = 90.0
-#: Ranks that do the same come last now and then: one is named where equal ones would show as much
-#: in fewer of all jobs than this. Ours.
-LARGEST_CHANCE: Final = 0.01
 
 _PAGE: Final = "the definition of the critical path (docs/step_budget.md)"
 _TABLES: Final = ("ceilings", "job_steps", "wall")
 _SHOWS: Final = "the {unit} with most of it"
 
 RULES: Final = rules_by_id(
+    *RANK_RULES.values(),
     Rule(
         "path_host_work",
         scope="run",
@@ -102,18 +101,6 @@ RULES: Final = rules_by_id(
         "copy the next layer's weights while this layer computes, from pinned memory on a "
         "separate stream.",
         tables=("rank_edges", "ceilings", "wall"),
-    ),
-    Rule(
-        "path_straggler",
-        scope="rank",
-        title="Rank {rank} is a straggler",
-        threshold="lateness over the steps that equal ranks would show in fewer than "
-        f"{100.0 * LARGEST_CHANCE:g} % of all jobs; {limits_words()}",
-        source=f"{_PAGE}: its lateness beyond the median rank",
-        recommendation="Compare what this rank does before its collectives with the median rank: "
-        "`path` has the stretches, tail_stats the kernels that are slower there.",
-        tables=_TABLES,
-        window_shows=_SHOWS,
     ),
     Rule(
         "path_inferred",

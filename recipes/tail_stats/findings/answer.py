@@ -8,24 +8,16 @@ import pandas as pd
 
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.gains import LIMITS_PCT, Gain, Walls, gain_words
-from nsys_llm.report.records import Record, Tables
+from nsys_llm.report.rank_findings import rank_findings
+from nsys_llm.report.records import Tables
 from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, shortened
 
+from .bursts import burst_findings, concentrated_findings
 from .collectives import Wait, collective_waits, remarks_on_collectives, wait_findings
 from .kernels import SlowLaunches, slow_launches, tail_findings
-from .late_causes import Reason, late_reason
-from .pipelines import Pipeline, find_pipelines, stage_pairs
-from .profiler import profiler_findings
-from .ranks import burst_findings, slow_rank_findings
+from .members import Gpu, gpu_of, named_gpus, sure_members
+from .pipelines import Pipeline, find_pipelines
 from .stages import pipeline_findings
-from .stragglers import (
-    Gpu,
-    gpu_of,
-    late_ranks,
-    straggler_findings,
-    sure_members,
-    when_late,
-)
 
 
 @dataclass(frozen=True)
@@ -35,39 +27,26 @@ class Judged:
     Attributes:
         walls: Of the tables.
         pipelines: All of them.
-        staged: Communicators in which coming last blames nobody, see `stage_pairs`.
         members: Rows of stragglers to judge by, see `sure_members`.
-        blamed: Rows of stragglers, of the ranks that others wait for.
-        late: All ranks that come last beyond chance, and stages of pipelines.
+        named: GPUs that have a verdict.
         waits: Longest waits for nobody's fault, the largest gain first.
-        slow: Configurations with slow launches, likewise; not those of late ranks.
-        leaves_out: Whether `slow` is less than what stragglers have, or nothing besides them.
+        slow: Configurations with slow launches, likewise; not those of named GPUs.
     """
 
     walls: Walls
     pipelines: list[Pipeline]
-    staged: frozenset[str]
     members: pd.DataFrame
-    blamed: list[Record]
-    late: frozenset[Gpu]
+    named: frozenset[Gpu]
     waits: list[Wait]
     slow: list[SlowLaunches]
-    leaves_out: bool
 
 
 def _judged(tables: Tables) -> Judged:
     walls, pipelines = Walls(tables), find_pipelines(tables)
-    staged = stage_pairs(tables, pipelines)
-    members = sure_members(tables, staged)
-    blamed, late = late_ranks(members)
-    stages = frozenset(stage for pipeline in pipelines for stage in pipeline.stages)
-    waits = collective_waits(tables, walls, members, late)
-    to_blame = frozenset(map(gpu_of, blamed))
-    slow = slow_launches(tables, walls, to_blame)
-    every = slow_launches(tables, walls) if slow and to_blame else slow
-    # A kernel of a straggler that has two typical durations is not among them either.
-    leaves_out = gpu_of(every[0].row) in to_blame if every else bool(to_blame)
-    return Judged(walls, pipelines, staged, members, blamed, late | stages, waits, slow, leaves_out)
+    members, named = sure_members(tables), named_gpus(tables)
+    stages = {gpu for pipeline in pipelines for stage in pipeline.stages for gpu in stage}
+    waits = collective_waits(tables, walls, members, named | stages)
+    return Judged(walls, pipelines, members, named, waits, slow_launches(tables, walls, named))
 
 
 def answer(tables: Tables) -> str:
@@ -85,22 +64,11 @@ def answer(tables: Tables) -> str:
 
 
 def _waiting(tables: Tables, judged: Judged) -> list[str]:
-    """Return clauses: who is late, or who waits for whom; none where nothing is matched."""
-    late = [(row, late_reason(tables, judged.walls, row)) for row in judged.blamed[:2]]
-    costly = [_late_words(row, reason) for row, reason in late if reason.gain.severity]
-    waits = judged.waits[:1]
-    if costly or (late and not any(wait.gain.severity for wait in waits)):
-        return costly or [_late_words(*late[0])]
-    return [_wait_words(wait) for wait in waits]
-
-
-def _late_words(row: Record, reason: Reason) -> str:
-    when = when_late(row)
-    when = "" if when == "throughout" else f" {when}"
-    return (
-        f"rank {row['rank']} is a straggler{when}: {reason.title}; a fix gains "
-        f"{_gain_words(reason.gain)}"
-    )
+    """Return clauses: who is slow or late, or who waits for whom; none where nothing is."""
+    ranks = sorted(rank_findings(tables), key=lambda item: -item.impact_ns)
+    gains = [(item.title, item.gain) for item in ranks if item.gain is not None]
+    named = [f"{title}; a fix gains {_gain_words(gain)}" for title, gain in gains[:2]]
+    return named or [_wait_words(wait) for wait in judged.waits[:1]]
 
 
 def _wait_words(wait: Wait) -> str:
@@ -108,7 +76,7 @@ def _wait_words(wait: Wait) -> str:
     profiler_ns = row["suffered_profiler_ns"]
     more = f", and {format_ns(profiler_ns)} more due to the profiler" if profiler_ns else ""
     return (
-        f"{wait.verdict}; rank {row['rank']} waits {format_ns(wait.waiting_ns)} in "
+        f"no rank stands out; rank {row['rank']} waits {format_ns(wait.waiting_ns)} in "
         f"{format_count(row['collectives_n'])} {wait.collectives} ({share} of its span){more}"
     )
 
@@ -127,7 +95,7 @@ def _slow(judged: Judged) -> str:
     Those of stragglers are not among them: the clauses about these say what they cost.
     """
     least = min(LIMITS_PCT.values())
-    where = "On ranks that are no stragglers, " if judged.leaves_out else ""
+    where = "On ranks without a verdict, " if judged.named else ""
     if not judged.slow:
         return _sentence(
             f"{where}no compute kernel takes more than twice its median in any launch, apart from "
@@ -156,49 +124,28 @@ def _gain_words(gain: Gain) -> str:
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order; a rank stands in one of them."""
     judged = _judged(tables)
-    walls, members = judged.walls, judged.members
-    ranks = [
-        *straggler_findings(tables, walls, judged.blamed),
-        *pipeline_findings(tables, walls, judged.pipelines),
-        *slow_rank_findings(tables, walls, members, judged.late),
-    ]
-    by_outliers = [rank for rank in ranks if rank.rule == "outliers_on_one_rank"]
-    named = _gpus_at_fault([rank for rank in ranks if rank not in by_outliers])
-    bursts = [
-        burst_finding
-        for burst_finding in burst_findings(tables, walls, named)
-        if burst_finding.severity is not None
-    ]
+    walls, named = judged.walls, judged.named
+    alone = concentrated_findings(tables, walls, judged.members, named)
+    bursts = [item for item in burst_findings(tables, walls, named) if item.severity is not None]
     # A burst says more than how many there are, if it is most of it.
-    ranks = [rank for rank in ranks if rank not in by_outliers or not _is_burst(rank, bursts)]
-    named = _gpus_at_fault(ranks)
-    bursts = [burst for burst in bursts if (burst.rank, burst.device_id) not in named]
+    alone = [item for item in alone if not _is_burst(item, bursts)]
+    blamed = {(item.rank, item.device_id) for item in alone if item.severity is not None}
+    bursts = [item for item in bursts if (item.rank, item.device_id) not in blamed]
     reported = {(burst.rank, burst.name) for burst in bursts}
     slow = [
         item
         for item in judged.slow
-        if gpu_of(item.row) not in named and (item.row["rank"], item.row["name"]) not in reported
+        if gpu_of(item.row) not in blamed and (item.row["rank"], item.row["name"]) not in reported
     ]
     return [
-        *ranks,
+        *rank_findings(tables),
+        *alone,
+        *pipeline_findings(tables, walls, judged.pipelines),
         *wait_findings(judged.waits),
         *bursts,
         *tail_findings(tables, slow),
-        *profiler_findings(members),
-        *remarks_on_collectives(tables, members, judged.staged),
+        *remarks_on_collectives(tables),
     ]
-
-
-def _gpus_at_fault(findings: list[Finding]) -> frozenset[Gpu]:
-    """Return the GPUs that findings with a severity are about, because of what they do."""
-    return frozenset(
-        (finding.rank, finding.device_id)
-        for finding in findings
-        if finding.rank is not None
-        and finding.device_id is not None
-        and finding.severity is not None
-        and finding.culprit == f"rank:{finding.rank}"
-    )
 
 
 def _is_burst(finding: Finding, bursts: list[Finding]) -> bool:

@@ -14,13 +14,11 @@ from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, WAITING
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
 
-from ..tables.collective_classes import INCONCLUSIVE
-from ..tables.lateness import LEAST_COLLECTIVES
 from .gains import with_steps
-from .stragglers import Gpu, gpu_of
-from .texts import MOST, RULES, UNMATCHED_PCT, WAITING_PCT
+from .members import Gpu, gpu_of
+from .texts import MOST, RULES, UNMATCHED_PCT
 
 _MEMBER: Final = ("communicator", "rank", "device_id")
 #: How several collectives of one operation are called.
@@ -54,21 +52,6 @@ class Wait:
     gain: Gain
     collectives: str
 
-    @property
-    def is_known(self) -> bool:
-        """Whether it is known that no rank is late beyond chance."""
-        few = self.row["collectives_n"] < LEAST_COLLECTIVES
-        return not few and self.worst["pattern"] != INCONCLUSIVE
-
-    @property
-    def verdict(self) -> str:
-        """Whether a rank is late, as a clause."""
-        if self.row["collectives_n"] < LEAST_COLLECTIVES:
-            return "There are too few collectives to say whether a rank is late"
-        if self.worst["pattern"] == INCONCLUSIVE:
-            return "Clocks are too uncertain to say which rank is late"
-        return "No rank is late more often than chance explains"
-
 
 def collective_waits(
     tables: Tables, walls: Walls, members: pd.DataFrame, late: Collection[Gpu]
@@ -79,7 +62,7 @@ def collective_waits(
         tables: All of the recipe.
         walls: Of them.
         members: Rows of stragglers, see `sure_members`.
-        late: Ranks that come last beyond chance; who meets them waits for them.
+        late: GPUs that have a verdict, and stages; who meets them waits for them.
     """
     waits = [
         wait
@@ -139,7 +122,6 @@ def _waiting(wait: Wait) -> Finding:
     row, worst = wait.row, wait.worst
     rank, device_id = gpu_of(row)
     called = f"{format_count(row['collectives_n'])} {wait.collectives}"
-    verdict = f"{wait.verdict[0].lower()}{wait.verdict[1:]}"
     left_out = ""
     if row["suffered_profiler_ns"]:
         left_out = (
@@ -147,7 +129,7 @@ def _waiting(wait: Wait) -> Finding:
         )
     return RULES["collective_waits"].finding(
         gain=wait.gain,
-        details=f"Among ranks {quoted(row['communicator'])}, {verdict}. Most of the waiting is due "
+        details=f"Among ranks {quoted(row['communicator'])}, none has a verdict. Most is due "
         f"to {format_count(worst['late_n'])} of {format_count(worst['collectives_n'])} in which "
         f"the same rank came last, at worst by {format_ns(worst['worst_late_by_ns'])}.{left_out}",
         fields={
@@ -159,11 +141,7 @@ def _waiting(wait: Wait) -> Finding:
             *cells("stragglers", row, _MEMBER, ("suffered_wait_ns", "suffered_profiler_ns")),
             *cells("stragglers", worst, _MEMBER, ("late_n", "collectives_n", "worst_late_by_ns")),
         ),
-        numbers={
-            "waiting_ns": wait.waiting_ns,
-            **({} if wait.is_known else {"most_often_last": worst["rank"]}),
-        },
-        case=None if wait.is_known else "unknown",
+        numbers={"waiting_ns": wait.waiting_ns},
         culprit=f"communicator:{row['communicator']}",
         rank=rank,
         device_id=device_id,
@@ -171,21 +149,17 @@ def _waiting(wait: Wait) -> Finding:
     )
 
 
-def remarks_on_collectives(
-    tables: Tables, members: pd.DataFrame, staged: frozenset[str]
-) -> list[Finding]:
+def remarks_on_collectives(tables: Tables) -> list[Finding]:
     """Return what the capture does not allow to know of collectives.
 
     Args:
         tables: Of the run.
-        members: Rows of stragglers, see `sure_members`.
-        staged: Communicators of pipelines, see `stage_pairs`.
     """
     sequences, ranks = tables["communicators"], tables["stragglers"]
+    staged = set(sequences.loc[sequences["staged"], "communicator"])
     return [
         # Low confidence may come from the clocks: no rank is named, and why is said.
         *_unclear_clocks(ranks[~ranks["communicator"].isin(staged)]),
-        *_few(members),
         *_uncertain(sequences[~sequences["communicator"].isin(staged)]),
         *_unmatched(tables["collective_coverage"]),
     ]
@@ -206,30 +180,6 @@ def _unclear_clocks(ranks: pd.DataFrame) -> list[Finding]:
                 fields={"communicator": quoted(name)},
                 evidence=cells("stragglers", row, _MEMBER, ("residual_ns", "ranks_n")),
                 numbers={"unclear_ranks_n": len(group)},
-                impact_ns=int(row["wait_ns"]),
-            )
-        )
-    return reported
-
-
-def _few(members: pd.DataFrame) -> list[Finding]:
-    """Say so where ranks wait, and there is too little to judge them by."""
-    few = members[
-        (members["pattern"] == INCONCLUSIVE) & (members["collectives_n"] < LEAST_COLLECTIVES)
-    ]
-    reported = []
-    for name, group in few.groupby("communicator", sort=True):
-        row = first_record(group)
-        time_ns = int(row["span_ns"]) * int(row["ranks_n"])
-        if 100 * int(row["wait_ns"]) < WAITING_PCT * time_ns or not time_ns:
-            continue
-        reported.append(
-            RULES["few_collectives"].finding(
-                details=f"They have {counted(int(row['collectives_n']), 'collective')} in which "
-                f"all ranks meet; a pattern needs {LEAST_COLLECTIVES}.",
-                fields={"communicator": quoted(name)},
-                evidence=cells("stragglers", row, _MEMBER, ("collectives_n",)),
-                numbers={"least_n": LEAST_COLLECTIVES},
                 impact_ns=int(row["wait_ns"]),
             )
         )

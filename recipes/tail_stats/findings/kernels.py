@@ -21,7 +21,7 @@ from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
 from .gains import with_steps, worst_step_ns
-from .stragglers import Gpu, gpu_of
+from .members import Gpu, gpu_of
 from .texts import MOST, RULES
 
 _PLACE: Final = ("rank", "device_id", "name", "config")

@@ -1,36 +1,31 @@
-"""Findings on pipelines: the bubble, a slow stage, a stage whose host launches late."""
+"""Findings on pipelines: the bubble, a stage whose host launches late."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Final
 
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.gains import Walls
 from nsys_llm.report.records import Tables, records
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, IDLE
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 from .gains import with_steps
-from .paces import pace_of
-from .pipelines import LEAST_STAGES, Pipeline, Stage
-from .texts import LATE_STAGE_PCT, RULES, SLOW_STAGE_RATIO
+from .members import Gpu
+from .pipelines import LEAST_STAGES, Pipeline
+from .texts import LATE_STAGE_PCT, RULES
 
-#: Part of the time by which a stage is slower that the same kernels take longer, from which its
-#: GPU is slow; ours.
-_SLOW_GPU: Final = 0.5
 _PLACE: Final = ("rank", "device_id")
 
 
 def pipeline_findings(tables: Tables, walls: Walls, pipelines: Sequence[Pipeline]) -> list[Finding]:
-    """Return the bubble of each pipeline, its slow stage and stages whose hosts launch late."""
+    """Return the bubble of each pipeline, and stages whose hosts launch late."""
     return [
         finding
         for pipeline in pipelines
         for finding in (
             _bubble(tables, walls, pipeline),
-            *_slow_stage(tables, walls, pipeline),
             *_late_hosts(tables, walls, pipeline),
         )
     ]
@@ -39,7 +34,7 @@ def pipeline_findings(tables: Tables, walls: Walls, pipelines: Sequence[Pipeline
 def _bubble(tables: Tables, walls: Walls, pipeline: Pipeline) -> Finding:
     # The stage with the shortest bubble sets the pace: with less work than it has nothing ends.
     at = min(range(len(pipeline.stages)), key=lambda place: (pipeline.bubbles_ns[place], place))
-    rank, device_id = pipeline.stages[at]
+    rank, device_id = pipeline.stages[at][0]
     least, most = min(pipeline.compute_ns), max(pipeline.compute_ns)
     gain = walls.gain(rank, device_id, pipeline.bubbles_ns[at], (COMMUNICATION, IDLE), basis="idle")
     return RULES["pipeline_bubble"].finding(
@@ -60,7 +55,7 @@ def _bubble(tables: Tables, walls: Walls, pipeline: Pipeline) -> Finding:
             "turns_pct": pipeline.turns_pct or 0.0,
         },
         culprit=f"pipeline:{pipeline.ranks}",
-        ranks=tuple(stage[0] for stage in pipeline.stages),
+        ranks=tuple(sorted(rank for stage in pipeline.stages for rank, _ in stage)),
         rank=rank,
         device_id=device_id,
         impact_ns=pipeline.bubbles_ns[at],
@@ -81,47 +76,6 @@ def _seen(pipeline: Pipeline) -> str:
         f"({counted(len(pipeline.pairs), 'pair')}, {format_count(pipeline.transfers_n)} matched "
         "transfers), and down the chain each pair begins later and ends earlier."
     )
-
-
-def _slow_stage(tables: Tables, walls: Walls, pipeline: Pipeline) -> list[Finding]:
-    at = max(range(len(pipeline.stages)), key=lambda place: (pipeline.compute_ns[place], -place))
-    others = [ns for place, ns in enumerate(pipeline.compute_ns) if place != at]
-    usual_ns = median(others)
-    ratio = pipeline.compute_ns[at] / max(usual_ns, 1)
-    if ratio < SLOW_STAGE_RATIO:
-        return []
-    rank, device_id = pipeline.stages[at]
-    more_ns = pipeline.compute_ns[at] - usual_ns
-    slow = pace_of(tables, {"rank": rank, "device_id": device_id}).excess_ns >= _SLOW_GPU * more_ns
-    # Layers that move to the others come back with an even share.
-    gain_ns = more_ns if slow else more_ns * len(others) / len(pipeline.stages)
-    several = len(others) > 1
-    whom = f"the median of the {len(others)} other stages" if several else "the other stage"
-    return [
-        RULES["slow_stage"].finding(
-            gain=with_steps(
-                tables, rank, device_id, walls.gain(rank, device_id, gain_ns, (COMPUTE,))
-            ),
-            details=f"{format_ns(pipeline.compute_ns[at])} of kernels other than communication, "
-            f"{format_ns(usual_ns)} on {whom}.",
-            fields={
-                "rank": rank,
-                "more": format_percent(100 * (ratio - 1)),
-                "others": "others" if several else "other",
-            },
-            evidence=_cells(tables, pipeline.stages[at], "total_ns"),
-            numbers={
-                "more_pct": 100 * (ratio - 1),
-                "usual_ns": usual_ns,
-                "others_n": len(others),
-            },
-            case="slow" if slow else None,
-            culprit=f"rank:{rank}",
-            rank=rank,
-            device_id=device_id,
-            impact_ns=round(more_ns),
-        )
-    ]
 
 
 def _late_hosts(tables: Tables, walls: Walls, pipeline: Pipeline) -> list[Finding]:
@@ -148,7 +102,7 @@ def _idle_by_schedule(idle_ns: Sequence[int], at: int) -> int:
 
 
 def _late_host(tables: Tables, walls: Walls, pipeline: Pipeline, at: int, usual_ns: int) -> Finding:
-    rank, device_id = pipeline.stages[at]
+    rank, device_id = pipeline.stages[at][0]
     more_ns = pipeline.idle_ns[at] - usual_ns
     gain = walls.gain(rank, device_id, more_ns, (IDLE,), basis="idle", is_bound=False)
     return RULES["late_stage"].finding(
@@ -157,7 +111,7 @@ def _late_host(tables: Tables, walls: Walls, pipeline: Pipeline, at: int, usual_
         f"{format_ns(pipeline.window_ns)}; by the schedule, as the stages beside it have it, that "
         f"would be {format_ns(usual_ns)} at most.",
         fields={"rank": rank, "more": format_ns(more_ns)},
-        evidence=_cells(tables, pipeline.stages[at], "idle_ns"),
+        evidence=_cells(tables, pipeline.stages[at][0], "idle_ns"),
         numbers={"more_idle_ns": more_ns, "usual_ns": usual_ns, "window_ns": pipeline.window_ns},
         culprit=f"rank:{rank}",
         rank=rank,
@@ -166,7 +120,7 @@ def _late_host(tables: Tables, walls: Walls, pipeline: Pipeline, at: int, usual_
     )
 
 
-def _cells(tables: Tables, stage: Stage, column: str) -> tuple[Evidence, ...]:
+def _cells(tables: Tables, stage: Gpu, column: str) -> tuple[Evidence, ...]:
     ranks = tables["tail_ranks"]
     rows = ranks[(ranks["rank"] == stage[0]) & (ranks["device_id"] == stage[1])]
     return cells("tail_ranks", records(rows)[0], _PLACE, (column,))

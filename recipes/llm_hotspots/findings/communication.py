@@ -1,50 +1,37 @@
-"""Findings on how ranks wait for each other, and on communication that is exposed. Tables only.
+"""The finding on communication that is exposed. Tables only.
 
-Time in collectives is never held against the rank that has it: it came early and waits. The rank
-with the least of it is the one to look at.
+Time in collectives is never held against the rank that has it: it came early and waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import median
 
 import pandas as pd
 
-from nsys_llm.analyses.collectives.stages import end_stages, may_be_two_stages
+from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.gains import Walls
 from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, records, window_of
 from nsys_llm.taxonomy.communication import COMMUNICATION, SEND_RECV, is_communication, operation_of
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION as COMMUNICATES
-from nsys_llm.taxonomy.wall_classes import PROFILER
 
-from .slow_ranks import Ranks, on_host, slow_findings
-from .texts import LATE_RATIO, RULES, SAME_LAUNCHES
+from .texts import RULES, SAME_LAUNCHES
 
 
-def balance_findings(tables: Tables) -> list[Finding]:
-    """Return what is to be said about communication, slow and late ranks, and uneven work.
+def communication_findings(tables: Tables) -> list[Finding]:
+    """Return the finding on exposed communication; what stages wait for is their schedule.
 
     Args:
-        tables: Finished tables by name: overlap, processes, imbalance, host_imbalance,
-            rank_kernels, wall.
+        tables: Finished tables by name: overlap, imbalance, rank_kernels, wall.
     """
     transfers_n = _transfers_n(tables["rank_kernels"])
-    staged = bool(end_stages(transfers_n))
-    ranks, overlap = Ranks.of(tables), records(tables["overlap"])
-    coupled = _same_collectives(ranks.imbalance)
-    slow = slow_findings(ranks)
-    # Which of two ranks is late by the schedule of a pipeline only tail_stats can tell; and a rank
-    # that computes longer is late for that.
-    may_blame = coupled and not (slow or staged or may_be_two_stages(transfers_n))
-    return [
-        # What stages wait for is their schedule: tail_stats tells the bubble.
-        *([] if staged else _exposed_communication(overlap, ranks.walls, coupled=coupled)),
-        *slow,
-        *(_late_rank(ranks, overlap) if may_blame else []),
-    ]
+    if len(transfers_n) != 2 and may_be_stages(transfers_n):
+        return []
+    coupled = _same_collectives(records(tables["imbalance"]))
+    overlap = records(tables["overlap"])
+    return list(_exposed_communication(overlap, Walls(tables), coupled=coupled))
 
 
 def _transfers_n(kernels: pd.DataFrame) -> list[int]:
@@ -112,72 +99,6 @@ def _exposed_communication(
         window_ns=window_of(row, "exposed_start_ns", "exposed_end_ns"),
         impact_ns=exposed_ns[gpu],
     )
-
-
-def _late_rank(ranks: Ranks, overlap: Sequence[Record]) -> Iterator[Finding]:
-    """Return the finding on the rank with the least time in collectives.
-
-    The time is that of the GPU which waits longest; what the profiler held the late rank for is
-    not the program's, nor what it made that rank late to the first collective. Where that is most
-    of why the rank is late, the rest is what follows from it.
-    """
-    row = _communication(ranks.imbalance)
-    if row is None:
-        return
-    late = row["least_rank"]
-    p50_ns = median(
-        process["communication_total_ns"] for process in ranks.processes if process["rank"] != late
-    )
-    if p50_ns < LATE_RATIO * row["min_ns"]:
-        return
-    exposed_ns = _exposed_ns(ranks.walls)
-    rank, device = waiting = max(exposed_ns, key=exposed_ns.__getitem__)
-    last = next(gpu for gpu in exposed_ns if gpu[0] == late)
-    held_ns = ranks.walls.class_ns(*last, PROFILER) + _held_first_ns(ranks, overlap, last, waiting)
-    late_ns = exposed_ns[waiting] - exposed_ns[last] - held_ns
-    numbers, host = Numbers(), on_host(row["least_host"])
-    place = _row_of(overlap, waiting)
-    yield RULES["late_rank"].finding(
-        gain=ranks.walls.gain(
-            *waiting,
-            late_ns if late_ns > held_ns else 0,
-            (COMMUNICATES,),
-            basis="idle",
-            is_bound=False,
-        ),
-        culprit=f"rank:{late}",
-        details=f"Communication kernels take {numbers.ns('least_ns', row['min_ns'])} on rank "
-        f"{numbers.count('late_rank', late)}{host}, {numbers.ns('usual_ns', p50_ns)} on the median "
-        f"of the others and {numbers.ns('most_ns', row['max_ns'])} on rank "
-        f"{numbers.count('most_rank', row['most_rank'])}. The rank that arrives last waits least.",
-        evidence=cells("imbalance", row, ["scope", "name"], ["least_rank", "min_ns", "max_ns"]),
-        numbers=numbers.fields,
-        fields={"rank": rank, "late": late},
-        rank=rank,
-        device_id=device,
-        name=COMMUNICATION,
-        window_ns=window_of(place, "exposed_start_ns", "exposed_end_ns"),
-        impact_ns=exposed_ns[waiting],
-    )
-
-
-def _held_first_ns(
-    ranks: Ranks, overlap: Sequence[Record], late: tuple[int, int], waiting: tuple[int, int]
-) -> int:
-    """Return for how long the profiler held a rank before all of its work so that another waited.
-
-    What it held the late rank for beyond the other, as far as the other waited for it in the first
-    collective: a flush in the start-up makes nobody late if the ranks meet on the host after it.
-
-    Args:
-        ranks: All.
-        overlap: Rows of the table.
-        late: Rank and device of the one that came last.
-        waiting: That of the one that waited.
-    """
-    held = {process["rank"]: process["held_first_ns"] for process in ranks.processes}
-    first = [_row_of(overlap, gpu)["first_exposed_ns"] for gpu in (waiting, late)]
-    return max(int(min(held[late[0]] - held[waiting[0]], first[0] - first[1])), 0)
 
 
 def _row_of(overlap: Sequence[Record], gpu: tuple[int, int]) -> Record:

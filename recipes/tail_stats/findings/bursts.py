@@ -1,4 +1,4 @@
-"""Findings on ranks that are slow without others waiting for them beyond chance, and on bursts."""
+"""Findings on launches over twice their median: bursts, and ranks that have most of them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from nsys_llm.view.text import (
 )
 
 from .gains import with_steps
-from .paces import Pace, beyond_chance, pace_of
-from .stragglers import Gpu, gpu_of
+from .members import Gpu, gpu_of
 from .texts import (
     CONCENTRATED_PCT,
     CONCENTRATED_RATIO,
@@ -35,83 +34,9 @@ from .texts import (
     RECURS,
     REGULAR,
     RULES,
-    SLOW_RATIO,
 )
 
 _PLACE: Final = ("rank", "device_id")
-
-
-def slow_rank_findings(
-    tables: Tables, walls: Walls, members: pd.DataFrame, named: Collection[Gpu]
-) -> list[Finding]:
-    """Return ranks whose kernels take longer than the others': slow GPUs, and uneven work.
-
-    Args:
-        tables: tail_ranks and rank_tails.
-        walls: Of them.
-        members: Rows of stragglers, see `sure_members`: a rank that meets others gains no more
-            than what it came after the second last.
-        named: Ranks that other findings are about.
-    """
-    ranks = records(tables["tail_ranks"])
-    # Devices of one process have different work as a rule: nothing to compare a rank with.
-    if len({row["rank"] for row in ranks}) < 2:
-        return []
-    late_ns: dict[Gpu, int] = {}
-    for row in records(members):
-        late_ns[gpu_of(row)] = late_ns.get(gpu_of(row), 0) + int(row["late_by_ns"])
-    rows = [row for row in ranks if row["launches_n"] and gpu_of(row) not in named]
-    slow = [
-        row
-        for row in rows
-        if (row["p50_others_p50"] or 0.0) >= SLOW_RATIO and beyond_chance(tables, row)
-    ]
-    slow.sort(key=lambda row: -row["p50_others_p50"])
-    reported = [
-        _slow(tables, walls, row, pace_of(tables, row), late_ns.get(gpu_of(row)))
-        for row in slow[:MOST]
-    ]
-    others = [row for row in rows if row not in slow]
-    return [*reported, *_concentrated(tables, walls, ranks, others, late_ns)]
-
-
-def _slow(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int | None) -> Finding:
-    if pace.uneven:
-        return _uneven(tables, walls, row, pace, most_ns)
-    return RULES["slow_throughout"].finding(
-        gain=_gain(tables, walls, row, pace.excess_ns, most_ns),
-        details="In the same configurations it takes "
-        f"{format_ns(pace.excess_ns)} more than the median of the other ranks, in "
-        f"{counted(row['launches_n'], 'launch', 'launches')}; communication is left out.",
-        fields={"rank": row["rank"], "more": format_percent(pace.more_pct)},
-        evidence=cells("tail_ranks", row, _PLACE, ("launches_n",)),
-        numbers={"more_pct": pace.more_pct, "excess_ns": pace.excess_ns},
-        **_where(row),
-        impact_ns=max(pace.excess_ns, 0),
-    )
-
-
-def _uneven(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int | None) -> Finding:
-    name, times = pace.uneven[0]
-    others_n = pace.kernels_n - len(pace.uneven)
-    ranks_n = len(tables["tail_ranks"])
-    even_ns = pace.uneven_ns * (ranks_n - 1) / ranks_n
-    return RULES["uneven_work"].finding(
-        gain=_gain(tables, walls, row, even_ns, most_ns),
-        details=f"{quoted(shortened(name))} takes {times:.2f} times as long as on the other ranks "
-        f"in the same configuration, and {format_ns(pace.uneven_ns)} more in all such kernels. "
-        f"{counted(others_n, 'other kernel')} of rank {row['rank']} "
-        f"{'is' if others_n == 1 else 'are'} as fast as elsewhere, so its GPU is not slow.",
-        fields={"rank": row["rank"], "kernels": pace.words()},
-        numbers={
-            "times": times,
-            "uneven_ns": pace.uneven_ns,
-            "other_kernels_n": others_n,
-            "more_kernels_n": len(pace.uneven) - 1,
-        },
-        **_where(row),
-        impact_ns=pace.uneven_ns,
-    )
 
 
 def _where(row: Record) -> dict[str, Any]:
@@ -130,18 +55,29 @@ def _gain(tables: Tables, walls: Walls, row: Record, gain_ns: float, most_ns: in
     return with_steps(tables, rank, device_id, walls.gain(rank, device_id, gain_ns, (COMPUTE,)))
 
 
-def _concentrated(
-    tables: Tables,
-    walls: Walls,
-    ranks: Sequence[Record],
-    others: Sequence[Record],
-    late_ns: dict[Gpu, int],
+def concentrated_findings(
+    tables: Tables, walls: Walls, members: pd.DataFrame, named: Collection[Gpu]
 ) -> list[Finding]:
-    """Return the rank that has most of all slow launches, if one of `others` does."""
+    """Return the rank that has most of all slow launches, if it is not named for something else.
+
+    Args:
+        tables: tail_ranks.
+        walls: Of them.
+        members: Rows of stragglers, see `sure_members`: a rank that meets others gains no more
+            than what it came after the second last.
+        named: GPUs that other findings are about.
+    """
+    ranks = [row for row in records(tables["tail_ranks"]) if row["launches_n"]]
+    # Devices of one process have different work as a rule: nothing to compare a rank with.
+    if len({row["rank"] for row in ranks}) < 2:
+        return []
+    late_ns: dict[Gpu, int] = {}
+    for row in records(members):
+        late_ns[gpu_of(row)] = late_ns.get(gpu_of(row), 0) + int(row["late_by_ns"])
     outliers_n = sum(row["outliers_n"] for row in ranks)
     worst = max(ranks, key=lambda row: (row["outliers_n"], -row["rank"]))
     least_pct = max(CONCENTRATED_PCT, CONCENTRATED_RATIO * (worst["launches_pct"] or 0.0))
-    if worst not in others or outliers_n < LEAST_OUTLIERS or worst["outliers_pct"] < least_pct:
+    if gpu_of(worst) in named or outliers_n < LEAST_OUTLIERS or worst["outliers_pct"] < least_pct:
         return []
     lost_ns = worst["outlier_excess_ns"]
     return [
