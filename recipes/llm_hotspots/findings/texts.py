@@ -1,6 +1,6 @@
 """The rules of this recipe: title, threshold with its source, advice, what to record.
 
-A rule says what a fix could gain; severities follow from that (see `nsys_llm.report.gains`).
+A rule says what a fix could gain; severities follow from that (see `nsys_llm.report.price`).
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.gains import LIMITS_PCT
+from nsys_llm.report.price import LIMITS_PCT
+from nsys_llm.report.prices.copies import BOUND_PCT
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rules import OURS, Rule, rules_by_id
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.view.text import format_bytes
@@ -31,10 +32,6 @@ SAME_LAUNCHES: Final = 0.01
 #: The median of the others has so many times as long in collectives as a late rank.
 LATE_RATIO: Final = 1.5
 
-#: Time of a copy of pinned memory, as a share of one of pageable memory.
-PINNED_SHARE: Final = 0.5
-#: From this share of the span on, copies that computation cannot hide bound the job.
-LINK_BOUND_PCT: Final = 50.0
 #: Copies that take less than this share of their time at the best rate seen are slow: single
 #: copies of one size differ by less.
 LINK_RATE_SHARE: Final = 0.9
@@ -106,6 +103,7 @@ RULES: Final = rules_by_id(
         "out with --filter-time or --skip-warmup.",
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
+        specificity=OF_CLASS,
     ),
     Rule(
         "device_copies",
@@ -268,6 +266,7 @@ RULES: Final = rules_by_id(
         "tail_stats splits it into waiting and transfer.",
         window_shows="the longest stretch of it",
         tables=("overlap", "wall"),
+        specificity=OF_CLASS,
     ),
     Rule(
         "bandwidth_above_peak",
@@ -296,13 +295,19 @@ RULES: Final = rules_by_id(
         scope="copy",
         title="Bound by copies: {moved} (rank {rank})",
         threshold=f"copies between host and device, or two devices, without a kernel take "
-        f"{LINK_BOUND_PCT:g} % of the span, and more than the GPU computes; {_GAIN}",
+        f"{BOUND_PCT:g} % of the span, and more than the GPU computes; {_GAIN}",
         source=OURS,
-        recommendation="Move fewer bytes: keep on the GPU what is used again, compute there what "
-        "comes next, and copy narrower types. Overlap gains little here. If this is the loading of "
-        "the model, leave it out with --filter-time or --skip-warmup.",
+        recommendation="Copy in both directions at once and while the GPU computes: pinned memory, "
+        "cudaMemcpyAsync, a stream each way. Move fewer bytes: keep on the GPU what is used again, "
+        "and copy narrower types.",
+        cases={
+            "pageable": Case(
+                title="Bound by pageable copies that do not overlap: {moved} (rank {rank})",
+            )
+        },
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "slow_copies",
@@ -319,6 +324,7 @@ RULES: Final = rules_by_id(
         "-q -d PCIE).",
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
+        specificity=OF_RANK,
     ),
     Rule(
         "pageable_copies",
@@ -333,6 +339,7 @@ RULES: Final = rules_by_id(
         record=_COPY_CALLS,
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
+        specificity=OF_RANK,
     ),
     Rule(
         "determinism_atomics",

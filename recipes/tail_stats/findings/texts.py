@@ -1,6 +1,6 @@
 """The rules of this recipe: title, threshold with its source, advice, what to record.
 
-Severities follow from the gain (see `nsys_llm.report.gains`), so thresholds say only when a rule
+Severities follow from the gain (see `nsys_llm.report.price`), so thresholds say only when a rule
 applies.
 """
 
@@ -10,9 +10,9 @@ from typing import Final
 
 from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.gains import LIMITS_PCT
+from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
 
 #: So many bursts on the same ranks are one finding; and they are regular where the times between
 #: them differ by this part of the usual one at most.
@@ -93,6 +93,7 @@ RULES: Final = rules_by_id(
         "such as hot experts. `outliers` lists what ran beside them.",
         record=_CLOCKS,
         tables=("tail_ranks", "outliers"),
+        specificity=OF_RANK,
     ),
     Rule(
         "slow_launches",
@@ -118,6 +119,7 @@ RULES: Final = rules_by_id(
         },
         record="--trace=cuda,nvtx",
         tables=("rank_tails", "outliers"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "outlier_cluster",
@@ -141,6 +143,7 @@ RULES: Final = rules_by_id(
         },
         record=_CLOCKS,
         tables=("outlier_clusters", "outliers"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "pipeline_bubble",
@@ -153,6 +156,7 @@ RULES: Final = rules_by_id(
         "shrink it (1F1B: (stages - 1) / (microbatches + stages - 1) of a step), and so do "
         "interleaved stages (several model chunks per rank).",
         tables=("communicators", "collectives", "tail_ranks"),
+        specificity=OF_CLASS,
     ),
     Rule(
         "late_stage",
@@ -166,6 +170,7 @@ RULES: Final = rules_by_id(
         "with other threads, data loading, garbage collection, synchronization. The other stages "
         "wait for it, beyond the bubble of the schedule.",
         tables=("tail_ranks",),
+        specificity=OF_RANK,
     ),
     Rule(
         "clocks_too_uncertain",
