@@ -24,6 +24,7 @@ from .categories import category_findings
 from .communication import communication_findings
 from .details import detail_findings
 from .engine_words import in_words_of
+from .graphs import graph_findings
 from .levers import lever_findings
 from .memops import copy_findings
 from .secrets import secret_findings
@@ -96,6 +97,7 @@ def findings(tables: Tables) -> list[Finding]:
         *category_findings(tables),
         *copy_findings(tables),
         *detail_findings(tables),
+        *graph_findings(tables),
         *lever_findings(tables),
         *secret_findings(tables),
     ]

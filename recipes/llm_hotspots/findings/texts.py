@@ -21,6 +21,9 @@ from ..tables.bandwidth import LITTLE_HEADROOM_PCT, ROOM_PCT
 #: Share of the kernel time above which categories say too little.
 UNMATCHED_PCT: Final = 10.0
 
+#: Share of the windows from which graphs that were traced whole hide what takes the time.
+WHOLE_GRAPHS_PCT: Final = 10.0
+
 #: So much more compute than the others makes a rank or a machine slow. Boards of one model differ
 #: by 2 to 4 % in clock.
 SLOW_RATIO: Final = 1.05
@@ -181,6 +184,20 @@ RULES: Final = rules_by_id(
         recommendation="Read percentiles of this kernel by configuration: pooled over them, a mix "
         "of shapes looks like a tail. tail_stats separates them.",
         tables=("watched_kernel_configs",),
+    ),
+    Rule(
+        "whole_graphs",
+        kind=CAPTURE,
+        scope="run",
+        title="{replays} of a whole CUDA graph {take} {length} each{spread}: "
+        "--cuda-graph-trace=node shows what is in them",
+        threshold=f"CUDA graphs that were traced whole take {WHOLE_GRAPHS_PCT:g} % of the devices' "
+        "windows or more",
+        source=OURS,
+        recommendation="Compare replays by their length alone: which kernels take the time is not "
+        "known. Trace a few replays node by node, which lengthens them.",
+        tables=("graph_replays", "devices"),
+        record="--cuda-graph-trace=node",
     ),
     Rule(
         "stored_secrets",

@@ -10,7 +10,7 @@ from typing import Final
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
-from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.findings import CAPTURE, PERFORMANCE, Finding, cells
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.rules import OF_RANK, OURS, Rule
 from nsys_llm.view.text import format_ns, format_percent, listed, quoted, shortened
@@ -34,6 +34,7 @@ def _rule(verdict: str, title: str, recommendation: str, threshold: str = _TESTE
         source=OURS,
         recommendation=recommendation,
         tables=_TABLES,
+        kind=CAPTURE if verdict == "profiler" else PERFORMANCE,
         specificity=OF_RANK,
     )
 
@@ -124,7 +125,7 @@ def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
     rule = RULES[kind]
     return rule.finding(
         cause=cause,
-        change=Change("stages" if kind == "slow_stage" else "rank"),
+        change=None if kind == "profiler" else Change("stages" if kind == "slow_stage" else "rank"),
         details=f"{more or 'Not known'} more compute than the median of {worst['peers_n']} peers, "
         f"{late} later a step{f', on {quoted(host)}' if host else ''}.",
         fields={

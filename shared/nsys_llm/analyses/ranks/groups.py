@@ -24,6 +24,8 @@ from nsys_llm.numeric.intervals import IntArray
 #: Least size of what is named, as a share; with few steps more.
 _LEAST: Final = 0.01
 _LEAST_OF_FEW: Final = 0.05
+#: Each rank of a slow machine has this part of what its mean has beyond the others.
+_ALIKE: Final = 0.5
 _UNTESTED: Final = Standing(1.0, 0, FEW_STEPS)
 
 
@@ -159,7 +161,7 @@ def group_test(measured: Measured, hosts: Sequence[str | None], alpha: float) ->
         for some in values:
             means = np.array([some[rows].mean(axis=0) for rows in rows_of.values()])
             for host, side in zip(rows_of, tested(means, alpha), strict=True):
-                if side.named:
+                if side.named and _all_of(some, rows_of[host], side):
                     slow.setdefault(host, side)
     left = [row for row, host in enumerate(hosts) if host not in slow]
     sides = []
@@ -170,3 +172,9 @@ def group_test(measured: Measured, hosts: Sequence[str | None], alpha: float) ->
                 every[row] = side
         sides.append(every)
     return GroupTest(sides[0], sides[1] if len(sides) > 1 else None, slow)
+
+
+def _all_of(values: FloatArray, rows: Sequence[int], side: Side) -> bool:
+    """Return whether all ranks of a slow machine are slow, and not one of them."""
+    others = np.median(np.delete(values, rows, axis=0), axis=0)
+    return bool(((values[rows] - others).mean(axis=1) >= _ALIKE * side.size).all())

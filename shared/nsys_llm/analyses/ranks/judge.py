@@ -43,7 +43,7 @@ _PAUSE_TIMES: Final = 5
 _LEAST_PAUSES: Final = 0.03
 
 #: Verdicts of which the lateness is the price, not the compute time.
-_BY_LATENESS: Final = ("profiler", "late_host", "late", "pauses")
+_BY_LATENESS: Final = ("late_host", "late", "pauses")
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -213,7 +213,7 @@ class _Peer:
         if verdict is None and late_ns is not None:
             paused = self._paused(late_ns)
             verdict = "pauses" if paused is not None else None
-        if verdict is not None:
+        if verdict not in (None, "profiler"):
             lost_ns = more_ns if late_ns is None or verdict not in _BY_LATENESS else late_ns
             about_ns = self._price(lost_ns, verdict, paused)
         return _replaced(
@@ -309,9 +309,9 @@ class _Peer:
             most_ns = max((gpu.wall.communication_ns for gpu in gpus), default=0)
             about = min(share * float(more_ns.sum()), most_ns)
         else:
-            last, waits = self._arrivals.waiting(
-                self._measured.gpus[self._row_at], self._measured.steps
-            )
+            rows = set(range(len(self._measured.gpus))) - set(self._others)
+            culprits = [self._measured.gpus[row] for row in rows]
+            last, waits = self._arrivals.waiting(culprits, self._measured.steps)
             last = last if chosen is None else last & chosen
             most_ns = int(waits[:, last].sum(axis=1).max(initial=0))
             about = min(share * float(more_ns[last].sum()), most_ns)

@@ -130,8 +130,10 @@ class Arrivals:
                 any_met |= bool(known.any())
         return late if any_met else None
 
-    def waiting(self, gpu: int, steps: IntArray) -> tuple[npt.NDArray[np.bool_], IntArray]:
-        """Return in which steps a GPU came last, and how long the others waited for it.
+    def waiting(
+        self, culprits: Sequence[int], steps: IntArray
+    ) -> tuple[npt.NDArray[np.bool_], IntArray]:
+        """Return in which steps one of some GPUs came last, and how long the others waited for it.
 
         Returns:
             Shape (steps,); and shape (gpus, steps), waiting in the collectives to which it came
@@ -139,17 +141,18 @@ class Arrivals:
         """
         waits = np.zeros((len(self._gpus), steps.size), dtype=np.int64)
         for met in self._met:
-            if gpu not in met.gpus or len(met.gpus) < 2:
+            late = [place for place, gpu in enumerate(met.gpus) if gpu in culprits]
+            others = [place for place in range(len(met.gpus)) if place not in late]
+            if not late or not others:
                 continue
-            place = met.gpus.index(gpu)
-            others = np.delete(met.arrival_ns, place, axis=0)
-            last = met.arrival_ns[place] - others.max(axis=0) > met.least_ns
-            step = self._steps(gpu, met.end_ns[place], steps)
-            chosen = np.flatnonzero(last & (step >= 0))
-            for at, other in enumerate(met.gpus):
-                if at != place and other >= 0:
-                    wait_ns = (met.arrival_ns[place] - met.arrival_ns[at])[chosen]
-                    np.add.at(waits[other], step[chosen], wait_ns)
+            last_ns = met.arrival_ns[late].max(axis=0)
+            is_last = last_ns - met.arrival_ns[others].max(axis=0) > met.least_ns
+            step = self._steps(met.gpus[late[0]], met.end_ns[late[0]], steps)
+            chosen = np.flatnonzero(is_last & (step >= 0))
+            for at in others:
+                if met.gpus[at] >= 0:
+                    wait_ns = (last_ns - met.arrival_ns[at])[chosen]
+                    np.add.at(waits[met.gpus[at]], step[chosen], wait_ns)
         return np.asarray(waits.any(axis=0)), waits
 
     def _of_group(self, group: Sequence[int]) -> Iterator[tuple[_Met, list[int]]]:

@@ -69,13 +69,13 @@ class Gpu:
         return sums
 
     @cached_property
-    def operations(self) -> _Mix:
-        """Share of its launches by operation; a name without one by itself."""
+    def operations(self) -> Mapping[str, int]:
+        """Launches by operation; a name without one by itself."""
         counts: dict[Any, int] = {}
         for name, (launches_n, _) in self.kernels.items():
             kind = self.rules.classify(name).operation or name
             counts[kind] = counts.get(kind, 0) + int(launches_n)
-        return _shares(counts)
+        return counts
 
     @cached_property
     def shapes(self) -> _Mix:
@@ -156,7 +156,11 @@ def _alike(one: Gpu, other: Gpu, together: bool | None) -> bool:
         totals = sum(one.communication.values()), sum(other.communication.values())
         together &= min(totals) >= COMMON * max(totals)
     if together:
-        return in_common(one.operations, other.operations) >= COMMON
+        # One that launches more of some has more work: what the other does is what they share.
+        shares = in_common(_shares(one.operations), _shares(other.operations))
+        less = min(sum(one.operations.values()), sum(other.operations.values()))
+        shared_n = sum(min(n, other.operations.get(key, 0)) for key, n in one.operations.items())
+        return shares >= COMMON or (less > 0 and shared_n >= COMMON * less)
     known = one.work.has_shapes and other.work.has_shapes
     return known and in_common(one.shapes, other.shapes) >= COMMON
 
