@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from effort import over_seeds
+from rank_views import view_of
 from test_wall_split import HORIZON_NS, trace_of
 
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits
@@ -70,7 +71,7 @@ def found_of(sequences):
 
 
 def walls_of(traces):
-    walls = [map_wall(trace, {}, hidden=True).devices[0] for trace in traces]
+    walls = [map_wall(view_of(trace), hidden=True).devices[0] for trace in traces]
     return {(key, 0): wall for key, wall in zip(KEYS, walls, strict=True)}
 
 

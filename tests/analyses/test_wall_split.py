@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from effort import over_seeds
+from rank_views import view_of
 
-from nsys_llm.analyses.wall.layers import wall_layers
 from nsys_llm.analyses.wall.split import map_wall, wall_of_steps
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import RankTrace
@@ -121,7 +121,7 @@ def test_each_nanosecond_has_the_class_that_the_walk_gives_it(seed):
     rows = drawn(random)
     trace = trace_of(**rows)
     edges = np.sort(random.choice(HORIZON_NS, 6, replace=False)).reshape(-1, 2)
-    names, layers = wall_layers(trace)
+    names, layers = view_of(trace).wall_layers
     for layer in layers:
         truth = walked(*rows.values(), layer.device_id)
         split = wall_of_steps(layer, edges)
@@ -147,14 +147,14 @@ def test_the_order_of_rows_decides_nothing(seed):
     shuffled = {
         name: [some[i] for i in random.permutation(len(some))] for name, some in rows.items()
     }
-    assert map_wall(trace_of(**rows), {}) == map_wall(trace_of(**shuffled), {})
+    assert map_wall(view_of(trace_of(**rows))) == map_wall(view_of(trace_of(**shuffled)))
 
 
 @over_seeds(range(100))
 def test_the_span_is_from_first_to_last_operation_and_the_classes_add_up_to_it(seed):
     rows = drawn(np.random.default_rng(seed))
     ops = [*rows["kernels"], *rows["copies"], *rows["fills"], *rows["graphs"]]
-    for wall in map_wall(trace_of(**rows), {}).devices:
+    for wall in map_wall(view_of(trace_of(**rows))).devices:
         device_ops = [op for op in ops if op[2] == wall.device_id]
         span = (min(op[0] for op in device_ops), max(op[1] for op in device_ops))
         assert (wall.span_start_ns, wall.span_end_ns) == span
@@ -178,7 +178,7 @@ def test_what_else_ran_beside_the_chosen_operations_ran():
     # --filter-nvtx chose the two kernels at 10 and 50: the one between them is no idle time.
     kernels = [(10, 20, 0, 1), (25, 40, 0, 2), (50, 60, 0, 1), (70, 80, 0, 1)]
     trace = trace_of(kernels, kept=[True, False, True, False])
-    (wall,) = map_wall(trace, {}).devices
+    (wall,) = map_wall(view_of(trace)).devices
     assert (wall.span_start_ns, wall.span_end_ns) == (10, 60)
     assert wall.kernels_ns == {"gemm_a": 20, "softmax_b": 15}
     assert wall.idle_ns == 15
@@ -186,12 +186,13 @@ def test_what_else_ran_beside_the_chosen_operations_ran():
 
 def test_windows_are_the_span_where_a_filter_gives_them():
     windows = np.array([[0, 15], [30, 35]], dtype=np.int64)
-    (wall,) = map_wall(trace_of([(10, 20, 0, 1), (30, 40, 0, 3)], windows=windows), {}).devices
+    trace = trace_of([(10, 20, 0, 1), (30, 40, 0, 3)], windows=windows)
+    (wall,) = map_wall(view_of(trace)).devices
     assert (wall.span_start_ns, wall.span_end_ns, wall.span_ns) == (0, 35, 20)
     assert (wall.kernels_ns, wall.communication_ns, wall.idle_ns) == ({"gemm_a": 5}, 5, 10)
 
 
 def test_filters_that_leave_nothing_leave_an_empty_span():
-    (wall,) = map_wall(trace_of([(10, 20, 0, 1)], kept=[False]), {}).devices
+    (wall,) = map_wall(view_of(trace_of([(10, 20, 0, 1)], kept=[False]))).devices
     assert (wall.span_start_ns, wall.span_end_ns, wall.span_ns) == (None, None, 0)
     assert (wall.kernels_ns, wall.idle_ns) == ({}, 0)

@@ -673,8 +673,8 @@ _OVERVIEW: Final = (
         "llm_overview",
         "the timeline shows only what filters leave",
         "shared/nsys_llm/run/second_look.py",
-        "options=unfiltered(run.options))",
-        "options=run.options)",
+        "{**unfiltered(run.options), **FULL_NAMES}",
+        "{**run.options, **FULL_NAMES}",
         ("recipes/llm_overview/test_timeline.py",),
     ),
     Bug(

@@ -43,7 +43,7 @@ def seen(look):
 
 
 def test_each_profile_is_opened_once_though_its_ranks_are_no_neighbors(opened):
-    made = seen(lambda rank, rows: (rank.wanted, *rows))
+    made = seen(lambda rank, view: (rank.wanted, *view.trace))
     assert opened[0] == ["/in/0", "/in/1"]
     assert made == [(n, (n, f"/in/{n % 2}", n), None) for n in (0, 2, 1, 3)]
 

@@ -147,7 +147,7 @@ def _trusted_means(tables: Tables, scope: str) -> pd.DataFrame:
     keys = ["rank", "device_id", "name"]
     parts = {
         "tensor_pct": rows[rows["metric"].str.contains("Tensor Active", regex=False)],
-        "dram_pct": rows[rows["metric"].str.match(r"DRAM (?:Read|Write) Bandwidth")],
+        "dram_pct": rows[rows["metric"].str.match(r"DRAM (?:Read|Write) (?:Bandwidth|Throughput)")],
     }
     means = rows.groupby(keys)[["samples_n", "own_ns"]].max()
     for name, part in parts.items():

@@ -22,7 +22,7 @@ from nsys_llm.core.open_files import raise_if_out_of_files
 from nsys_llm.profile.arrow_text import texts
 from nsys_llm.profile.column_rows import ColumnRows, TooManyRows, constant_as_view
 from nsys_llm.profile.tables import Table, TableSource, table_source
-from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in
+from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, process_environment
 
 T = TypeVar("T")
 
@@ -139,6 +139,14 @@ class ParquetReport:
         for _, text in self.key_values("system", (DEVICE_ENVIRONMENT,)):
             names += names_in(text)
         return names
+
+    def process_environments(self) -> list[list[str]]:
+        """Return the names of the variables of each process whose environment is a string."""
+        if not self.has("strings"):
+            return []
+        strings = self.read("strings", ("text",))["text"]
+        environments = (process_environment(text) for text in strings if text and "\0" in text)
+        return [names for names in environments if names]
 
     def _open(self, table: str) -> pq.ParquetFile:
         path = self._files[table_source(table).nsys]

@@ -71,7 +71,11 @@ class StoredColumns(Mapping[str, npt.NDArray[Any]]):
             return stored
         wide = self._wide.get(name)
         if wide is None:  # two threads may both make it: equal values
-            wide = self._wide[name] = stored.astype(np.int64)
+            wide = stored.astype(np.int64)
+            # The caller's is the only reference that counts: numpy would compute in its place, as
+            # of any temporary array, and whoever asks next would be given the outcome.
+            wide.flags.writeable = False
+            self._wide[name] = wide
         return wide
 
     def __contains__(self, name: object) -> bool:

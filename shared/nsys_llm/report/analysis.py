@@ -8,12 +8,12 @@ from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Tables
 from nsys_llm.report.rules import Rule
 from nsys_llm.report.screen import Screen
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.wall import WallDetails, Walls
 
 Partial = TypeVar("Partial")
@@ -48,7 +48,7 @@ class Analysis(Generic[Partial]):
 
     Attributes:
         partial: What a rank is reduced to; without arguments, the identity of `merge`.
-        map_rank: Reduces one rank to a partial, by the recipe's options; no I/O.
+        map_rank: Reduces one rank to a partial, by the options in its view; no I/O.
         merge: Joins partials of distinct ranks; associative and commutative.
         tabulate: Makes the recipe's own tables of the merged partial, as its manifest declares
             them. The ranks are those with GPU work, in order; of a recipe that compares, all.
@@ -71,7 +71,7 @@ class Analysis(Generic[Partial]):
     """
 
     partial: type[Partial]
-    map_rank: Callable[[RankTrace, RankKey, Options], Partial]
+    map_rank: Callable[[RankView], Partial]
     merge: Callable[[Sequence[Partial]], Partial]
     tabulate: Callable[[Partial, Sequence[Rank], Options], dict[str, pd.DataFrame]]
     findings: Callable[[Tables], list[Finding]]

@@ -28,6 +28,11 @@ def run_tables(run: Run) -> dict[str, pd.DataFrame]:
         "files": _frame(run.manifest, "files", [*_file_rows(run), *_absent_rows(run.absent)]),
         "coverage": _frame(run.manifest, "coverage", _coverage_rows(run)),
         "wall": _wall(run),
+        **(
+            {}
+            if run.manifest.sided
+            else {"rank_verdicts": _frame(run.manifest, "rank_verdicts", [])}
+        ),
         **run.analysis.tabulate(run.partial, ranks, run.options),
     }
 
@@ -86,6 +91,7 @@ def _file_row(
         "clock_offset_ns": offset_ns,
         "clock_source": clock if offset_ns is not None else None,
         "secret_variables": ", ".join(facts.secret_variables) or None if facts else None,
+        "environments_n": facts.environments_n if facts else None,
     }
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.inputs import ProfileInput, open_report
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.run.boundary import Boundary
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.selection import select_rank
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ def read_again(
     profiles: Iterable[Sequence[RankAgain]],
     reads: Sequence[TableRead],
     options: Mapping[str, Any],
-    look: Callable[[RankAgain, RankTrace], T],
+    look: Callable[[RankAgain, RankView], T],
 ) -> Iterator[Seen[T]]:
     """Read profiles, one after the other and each once; what goes wrong costs one rank only.
 
@@ -70,7 +70,7 @@ def read_again(
         profiles: The ranks of each.
         reads: What to read.
         options: Of the run without its filters.
-        look: What to make of the rows of a rank.
+        look: What to make of a rank.
     """
     tables = needed_tables(reads, options)
     for ranks in profiles:
@@ -85,6 +85,6 @@ def read_again(
             if trace is not None:
                 with Boundary(ProfileInput(path, rank.label)) as looking:
                     rows, _, _ = select_rank(trace, rank.key.global_pid, options)
-                    made = look(rank, rows)
+                    made = look(rank, RankView(rows, rank.key, options))
                 failure = looking.failure
             yield Seen(rank.key, made, None if failure is None else failure.reason)

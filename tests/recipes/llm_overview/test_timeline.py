@@ -11,6 +11,7 @@ import pandas as pd
 import pipeline_world
 import pytest
 from effort import seeds
+from machine import random_program, simulate, write_profiles
 from pipeline_world import World, write_pipeline
 from quick_run import quick, quick_run
 from results import analyse, read_frames
@@ -25,7 +26,6 @@ from nsys_llm.run.executors import Inline
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.testing import demo as demo_set
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.machine import random_program, simulate, write_profiles
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 LANE = ["view", "rank", "device_id"]

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from collective_world import world as collective_world
 from finding_numbers import unexplained_numbers
+from machine import simulate, write_profiles
+from machine.scenarios import two_devices
 from pipeline_world import ALL_REDUCE, World, run, run_blocking, write_pipeline
 from quick_run import quick
 
 from nsys_llm.recipes.tail_stats.findings.answer import findings
 from nsys_llm.report.findings import CAPTURE, finding_record
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.machine import simulate, write_profiles
-from nsys_llm.testing.machine.scenarios import two_devices
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 MS = 1_000_000

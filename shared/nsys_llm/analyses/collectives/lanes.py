@@ -59,7 +59,7 @@ class CollectivesPartial:
     ranks: Mapping[RankKey, tuple[LaneRows, ...]] = field(default_factory=dict)
 
 
-def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
+def map_lanes(trace: RankTrace) -> tuple[LaneRows, ...]:
     """Reduce one rank to the times of its communication kernels."""
     kernels = trace.tables["kernels"]
     used, code = distinct_codes(kernels["demangled_name_id"])
@@ -67,7 +67,7 @@ def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
     wanted = np.array([is_communication(name) for name in names], dtype=bool)
     rows = np.flatnonzero(wanted[code]) if wanted.any() else np.empty(0, dtype=np.int64)
     if rows.size == 0:
-        return CollectivesPartial()
+        return ()
     rows = rows[np.argsort(kernels["start_ns"][rows], kind="stable")]
     communication = kernels.take(rows)
     inside = trace.starts_inside(communication)
@@ -99,7 +99,7 @@ def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
                 else np.empty(0, dtype=np.int64),
             )
         )
-    return CollectivesPartial({rank: tuple(lanes)})
+    return tuple(lanes)
 
 
 def _launched_before(

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.profiler_time import profiler_spans
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
-from nsys_llm.analyses.steps.no_work import no_work_spans
 from nsys_llm.numeric.grouping import distinct, distinct_codes
 from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
 from nsys_llm.profile.tables import Table
@@ -62,11 +60,16 @@ class HostTimeline:
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trace: RankTrace) -> HostTimeline:
+    def of(cls, trace: RankTrace, profiler: IntArray, no_work: IntArray) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
         It looks at api_calls, both tables of overheads, names of kernels, and the memory kinds of
         memcpys; without those, no copy with Async in its name is one that keeps the host waiting.
+
+        Args:
+            trace: The rank.
+            profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
+            no_work: When a server had no request, likewise; the profiler comes first.
         """
         table = trace.tables.get("api_calls")
         if table is None:
@@ -82,8 +85,7 @@ class HostTimeline:
         cause = causes[code]
         cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
         cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
-        profiler = profiler_spans(trace)
-        no_work = subtract_intervals(no_work_spans(trace), profiler)
+        no_work = subtract_intervals(no_work, profiler)
         taken = union_intervals(*np.concatenate((profiler, no_work)).T)
         driver = _driver_work(_driver_times(trace), taken, calls.threads)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns

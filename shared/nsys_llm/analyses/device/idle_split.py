@@ -194,7 +194,9 @@ def _calls_within(
     calls = host.calls
     rows = np.flatnonzero(end_ns > begin_ns)
     first = calls.ended_before(begin_ns[rows], call[rows])
-    count = call[rows] - first
+    # Of calls that overlap, as they do where threads are mixed up, many lie between a gap and its
+    # launch that begin behind both.
+    count = np.maximum(calls.begun_from(end_ns[rows], call[rows]) - first, 0)
     owner = np.repeat(rows, count)
     place = np.arange(owner.size) + np.repeat(first - (np.cumsum(count) - count), count)
     inside = np.minimum(calls.end_ns[place], end_ns[owner]) - np.maximum(

@@ -2,8 +2,9 @@
 
 In this order, the first that there is: the ranges that --step names; the kernels that --step-kernel
 names; the ranges that an engine writes around a step; ranges that repeat and hold half of the
-launched GPU time; a framework's numbered ranges; replays of CUDA graphs; the period of the kernels'
-names. Else there is no step. What is called a step is decided before any filter.
+launched GPU time; a framework's numbered ranges; ranges of a warm-up, or in one, that repeat;
+replays of CUDA graphs; the period of the kernels' names. Else there is no step. What is called a
+step is decided before any filter.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from nsys_llm.analyses.steps.by_range import (
     engine_spans,
     numbered_spans,
     repeated_spans,
+    warmup_spans,
 )
 from nsys_llm.analyses.steps.launched_ops import LaunchedOps
 from nsys_llm.analyses.steps.steps import Spans, Steps, with_operations
@@ -34,20 +36,6 @@ from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.rank_trace import RankTrace
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
-#: What options steps depend on.
-_OPTIONS: Final = ("step", "step_kernel", "phase_map", "base", "mangled")
-
-
-def steps_of(trace: RankTrace, options: Mapping[str, Any]) -> Steps | None:
-    """Return the steps of one rank as `find_steps` does, and find them once for all who ask.
-
-    An overview asks for itself and for each of its recipes.
-    """
-    key = ("steps", *(options.get(name) for name in _OPTIONS))
-    if key not in trace.found:
-        trace.found[key] = find_steps(trace, options)
-    steps: Steps | None = trace.found[key]
-    return steps
 
 
 def find_steps(trace: RankTrace, options: Mapping[str, Any]) -> Steps | None:
@@ -76,7 +64,7 @@ def _find_spans(trace: RankTrace, ops: LaunchedOps, options: Mapping[str, Any]) 
     events = trace.tables.get("nvtx_events")
     if events is not None and len(events):
         marked = MarkedRanges.of(events, trace.strings, trace.last_end_ns)
-        for find in (engine_spans, repeated_spans, numbered_spans):
+        for find in (engine_spans, repeated_spans, numbered_spans, warmup_spans):
             if (spans := find(marked, ops)) is not None:
                 return spans
     return replay_spans(trace, ops) or period_spans(trace, ops)

@@ -11,14 +11,12 @@ All operations of a device count, before any filter: what else the GPU did then,
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.profiler_time import profiler_spans
-from nsys_llm.analyses.steps.no_work import no_work_spans
 from nsys_llm.analyses.wall.load import load_spans
 from nsys_llm.numeric.gaps import start_order
 from nsys_llm.numeric.grouping import is_constant
@@ -63,16 +61,23 @@ class WallLayers:
     no_work: IntArray
 
 
-def wall_layers(trace: RankTrace) -> tuple[tuple[str, ...], Iterator[WallLayers]]:
-    """Return the full names of a rank's kernels, and the layers of each of its devices in turn."""
+def wall_layers(
+    trace: RankTrace, profiler: IntArray, no_work: IntArray
+) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
+    """Return the full names of a rank's kernels, and the layers of each of its devices.
+
+    Args:
+        trace: The rank.
+        profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
+        no_work: When a server had no request, likewise.
+    """
     kernels = trace.unfiltered["kernels"]
     texts, code = coded_names(kernels["demangled_name_id"], trace.strings)
     # Results of many ranks that travel together hold each name once.
     names = tuple(map(sys.intern, texts))
     communicates = np.array([is_communication(name) for name in names], dtype=bool)
-    host = profiler_spans(trace), no_work_spans(trace)
-    layers = (
-        _device_layers(trace, device, names, code, communicates, host)
+    layers = tuple(
+        _device_layers(trace, device, names, code, communicates, (profiler, no_work))
         for device in trace.device_ids
     )
     return names, layers

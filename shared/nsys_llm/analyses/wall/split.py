@@ -5,13 +5,12 @@ The classes of a window add up to its length, to the nanosecond.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
+from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import (
     IntArray,
@@ -23,7 +22,6 @@ from nsys_llm.numeric.intervals import (
     total_length_ns,
 )
 from nsys_llm.trace.device_ops import device_windows
-from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.wall import MOST_HIDDEN, DeviceWall, RankWall
 
 
@@ -65,19 +63,19 @@ def wall_of_steps(layers: WallLayers, windows: IntArray) -> WallOfSteps:
     return WallOfSteps(compute_ns, communication_ns, copies_ns, profiler_ns, idle_ns)
 
 
-def map_wall(trace: RankTrace, options: Mapping[str, Any], *, hidden: bool = False) -> RankWall:
+def map_wall(view: RankView, *, hidden: bool = False) -> RankWall:
     """Split the span of each device of a rank.
 
     Args:
-        trace: The rank.
-        options: whole_capture, where the recipe has it; the span is then all of the capture.
+        view: The rank; the span is all of the capture with the option whole_capture.
         hidden: Tell too when communication kernels ran that do not count as communication.
     """
-    whole_capture = bool(options.get("whole_capture"))
-    names, layers = wall_layers(trace)
+    names, layers = view.wall_layers
     devices = []
     for device_layers in layers:
-        windows, _ = device_windows(trace, device_layers.device_id, whole_capture=whole_capture)
+        windows, _ = device_windows(
+            view.trace, device_layers.device_id, whole_capture=view.whole_capture
+        )
         devices.append(_device_wall(device_layers, windows, hidden=hidden))
     return RankWall(names, tuple(devices))
 

@@ -38,7 +38,7 @@ from nsys_llm.profile.sqlite.rows import (
     table_shape,
 )
 from nsys_llm.profile.tables import Table, TableSource, table_names, table_source
-from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in
+from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, process_environment
 
 T = TypeVar("T")
 
@@ -204,6 +204,19 @@ class SqliteReport:
         for _, text in self.key_values("system", (DEVICE_ENVIRONMENT,)):
             names += names_in(text)
         return names
+
+    def process_environments(self) -> list[list[str]]:
+        """Return the names of the variables of each process whose environment is a string.
+
+        SQL's text functions stop at the first NUL byte, so the bytes are searched.
+        """
+        if not self.has("strings"):
+            return []
+        query = (
+            "SELECT value FROM StringIds NOT INDEXED WHERE instr(CAST(value AS BLOB), x'00') > 0"
+        )
+        environments = (process_environment(str(text)) for (text,) in self._rows(query, ()))
+        return [names for names in environments if names]
 
     def _list_tables(self) -> tuple[dict[str, str], frozenset[str]]:
         """Return the statements that made our tables, and which are no tables but called so."""

@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, call_cause
-from nsys_llm.testing.machine.outcome import Activity, ActivityKind, EdgeKind, Operation, Outcome
-from nsys_llm.testing.machine.outcome import Range as NvtxRange
-from nsys_llm.testing.machine.program import (
+from machine.outcome import Activity, ActivityKind, EdgeKind, Operation, Outcome
+from machine.outcome import Range as NvtxRange
+from machine.program import (
     MAIN_STREAM,
     Await,
     Blocking,
@@ -30,18 +29,20 @@ from nsys_llm.testing.machine.program import (
     Push,
     Record,
     Signal,
+    Spin,
     Sync,
     Thread,
     WaitEvent,
     Work,
 )
-from nsys_llm.testing.machine.states import (
+from machine.states import (
     RankState,
     StreamState,
     ThreadState,
     Waiter,
     number_steps,
 )
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, call_cause
 
 _Needs = list[tuple[EdgeKind, Operation]]
 
@@ -90,6 +91,7 @@ class _Machine:
             Record: self._record,
             WaitEvent: self._wait_event,
             Sync: self._sync,
+            Spin: self._spin,
             Call: self._call,
             Signal: self._signal,
             Await: self._await,
@@ -229,6 +231,15 @@ class _Machine:
             end_ns = max(now + task.least_ns, waited_ns)
             call.parts = [("host_sync", now, end_ns)]
             self._end(thread, call, end_ns)
+
+        self._when_ended(targets, finish)
+
+    def _spin(self, thread: ThreadState, now: int, task: Spin) -> None:
+        activity = self._begin(thread, now, "host")
+        targets = self.ranks[thread.rank].stream(task.device, task.stream).all
+
+        def finish() -> None:
+            self._end(thread, activity, max([now, *(op.end for op in targets)]) + task.wake_ns)
 
         self._when_ended(targets, finish)
 

@@ -7,12 +7,13 @@ left out, calls, operations and ranges each by themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from nsys_llm.testing.machine.outcome import Activity, Operation, Outcome
+from machine.outcome import Activity, Operation, Outcome
 from nsys_llm.testing.trace_builder import Place, TraceBuilder
 from nsys_llm.testing.trace_waits import NOT_APPLICABLE
 
@@ -89,7 +90,7 @@ def rank_profile(
     ahead_ns = instruction.capture_ns + instruction.clock_error_ns
     report = TraceBuilder(
         schema=schema,
-        hostname=f"node-{rank:04d}",
+        hostname=instruction.host or f"node-{rank:04d}",
         utc_epoch_ns=_EPOCH_NS + ahead_ns,
         system_clock_ns=1_000_000_000_000 + ahead_ns,
     ).process(pid=pid, gpu_ids=range(devices_n), blocking_streams=instruction.blocking_streams)
@@ -136,8 +137,8 @@ class _RankWriter:
             if call.name in _DRIVER_CALLS and margin_ns and self._recorded(call.start):
                 self.report.api(
                     _DRIVER_CALLS[call.name],
-                    start_ns=call.start + margin_ns - self.capture_ns,
-                    end_ns=call.end - margin_ns - self.capture_ns,
+                    start_ns=self._seen(call.start + margin_ns),
+                    end_ns=self._seen(call.end - margin_ns),
                     tid=self.pid + call.thread,
                 )
 
@@ -157,8 +158,8 @@ class _RankWriter:
         if self._recorded(span[0]):
             self.report.overhead(
                 name,
-                start_ns=span[0] - self.capture_ns,
-                end_ns=span[1] - self.capture_ns,
+                start_ns=self._seen(span[0]),
+                end_ns=self._seen(span[1]),
                 overhead_type=code,
                 tid=self.pid + act.thread,
             )
@@ -176,10 +177,11 @@ class _RankWriter:
             self.report.kernels(
                 names,
                 [names.index(op.work.name) for op in rows],
-                start_ns=np.array([op.start for op in rows], dtype=np.int64) - self.capture_ns,
-                end_ns=np.array([op.end for op in rows], dtype=np.int64) - self.capture_ns,
+                start_ns=[self._seen(op.start) for op in rows],
+                end_ns=[self._seen(op.end) for op in rows],
                 correlation_ids=[op.call.correlation for op in rows],
                 graph_node_ids=[_node_id(op) or 0 for op in rows],
+                grid=[(op.work.blocks, 1, 1) for op in rows],
                 device_id=device,
                 context_id=device + 1,
                 stream_id=np.array([op.stream for op in rows], dtype=np.int64),
@@ -189,7 +191,7 @@ class _RankWriter:
                 self._add_copy(op)
 
     def _add_copy(self, op: Operation) -> None:
-        start_ns, end_ns = op.start - self.capture_ns, op.end - self.capture_ns
+        start_ns, end_ns = self._seen(op.start), self._seen(op.end)
         place: Place = {
             "device_id": op.device,
             "context_id": op.device + 1,
@@ -218,8 +220,8 @@ class _RankWriter:
             rows = [span for span in ranges if span.thread == thread]
             self.report.nvtx_ranges(
                 [span.text for span in rows],
-                start_ns=np.array([span.start for span in rows], dtype=np.int64) - self.capture_ns,
-                end_ns=np.array([span.end for span in rows], dtype=np.int64) - self.capture_ns,
+                start_ns=[self._seen(span.start) for span in rows],
+                end_ns=[self._seen(span.end) for span in rows],
                 tid=self.pid + thread,
             )
 
@@ -232,8 +234,8 @@ class _RankWriter:
             number, event = call.event or (0, NOT_APPLICABLE)
             self.report.waits(
                 kind,
-                start_ns=[call.start + margin_ns - self.capture_ns],
-                end_ns=[call.end - margin_ns - self.capture_ns],
+                start_ns=[self._seen(call.start + margin_ns)],
+                end_ns=[self._seen(call.end - margin_ns)],
                 correlation_ids=[call.correlation],
                 stream_ids=call.stream if call.stream >= 0 else NOT_APPLICABLE,
                 event_ids=event,
@@ -257,8 +259,16 @@ class _RankWriter:
     def _recorded(self, start_ns: int) -> bool:
         return start_ns >= self.capture_ns
 
+    def _seen(self, ns: int) -> int:
+        """Return what the rank's clock shows at an instant of the job's."""
+        ahead = 0
+        rates = self.outcome.program.ranks[self.rank].rates
+        for (from_ns, ppm), (until_ns, _) in pairwise([*rates, (ns, 0)]):
+            ahead += max(0, min(ns, until_ns) - from_ns) * ppm // 1_000_000
+        return ns - self.capture_ns + ahead
+
     def _times(self, calls: Sequence[Activity], time: Callable[[Activity], int]) -> list[int]:
-        return [time(call) - self.capture_ns for call in calls]
+        return [self._seen(time(call)) for call in calls]
 
 
 def _node_id(op: Operation) -> int | None:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from functools import lru_cache
 from typing import Final
 
-from nsys_llm.testing.machine.outcome import Operation, Outcome, Prerequisite
+from machine.outcome import Operation, Outcome, Prerequisite
 
 #: What lags are told apart by: what took them, the device, and whether of a node of a graph.
 LagKey = tuple[str, int, bool]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final
+from dataclasses import replace
+from typing import Final, Literal, get_args
 
-from nsys_llm.testing.machine.program import (
+from machine.program import (
+    Blocking,
     Compute,
     Enqueue,
     Instruction,
@@ -15,6 +17,8 @@ from nsys_llm.testing.machine.program import (
     Push,
     Rank,
     Record,
+    Spin,
+    Sync,
     Thread,
     WaitEvent,
     Work,
@@ -32,6 +36,11 @@ SEND_RECV: Final = f"ncclDevKernel_SendRecv{_NCCL}"
 COPY_STREAM: Final = 13
 SIDE_STREAM: Final = 14
 COMM_STREAM: Final = 20
+
+#: How a host that runs ahead blocks once a step: a wait, a copy of a result, a wait for the step
+#: before alone, or for a flag in memory, which is not recorded.
+Block = Literal["sync", "item", "event", "spin"]
+BLOCKS: Final[tuple[Block, ...]] = get_args(Block)
 
 
 class Maker:
@@ -90,6 +99,17 @@ class Maker:
             Record(event, source, self.ns(1200)),
             WaitEvent(event, target, self.ns(1300)),
         ]
+
+    def block(self, kind: Block) -> list[Instruction]:
+        """Block once, at the end of a step that the host launched ahead."""
+        if kind == "item":
+            work = replace(copy_work("DtoH", 1000, pageable=True), size_bytes=4)
+            return [Blocking(work, name="cudaMemcpyAsync_v3020")]
+        if kind == "event":
+            self.events_n += 1
+            steps = [f"step {(self.events_n + more) % 2}" for more in (0, 1)]
+            return [Record(steps[0], 7, self.ns(1200)), Sync("event", event=steps[1])]
+        return [Spin() if kind == "spin" else Sync("stream")]
 
     def step(self, number: int, body: list[Instruction]) -> list[Instruction]:
         """Put the range of a step around instructions."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nsys_llm.testing.machine.parts import (
+from machine.parts import (
     ATTENTION,
     COMM_STREAM,
     COPY_STREAM,
@@ -15,11 +15,12 @@ from nsys_llm.testing.machine.parts import (
     POINTWISE,
     SEND_RECV,
     SIDE_STREAM,
+    Block,
     Maker,
     copy_work,
     ranked,
 )
-from nsys_llm.testing.machine.program import (
+from machine.program import (
     Await,
     Blocking,
     Instruction,
@@ -55,13 +56,18 @@ def host_bound_decode(ranks_n: int = 2, steps_n: int = 6, seed: int = 0) -> Prog
 
 
 def gpu_bound(
-    ranks_n: int = 2, steps_n: int = 6, seed: int = 0, *, stepped: bool = True
+    ranks_n: int = 2,
+    steps_n: int = 6,
+    seed: int = 0,
+    *,
+    stepped: bool = True,
+    block: Block = "sync",
 ) -> Program:
-    """Kernels far longer than their launches; a wait at the end of each step."""
+    """Kernels far longer than their launches; the host blocks at the end of each step."""
     return ranked(
         ranks_n,
         steps_n,
-        lambda make, rank, step: [*_layers(make, 5, 60_000, 800), Sync("stream")],
+        lambda make, rank, step: [*_layers(make, 5, 60_000, 800), *make.block(block)],
         seed,
         stepped=stepped,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from nsys_llm.testing.machine.program import (
+from machine.program import (
     Await,
     Blocking,
     Call,

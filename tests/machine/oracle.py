@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-from nsys_llm.testing.machine.outcome import Activity, Operation, Outcome, Prerequisite
-from nsys_llm.testing.machine.usual import usual_activator
+from machine.outcome import Activity, Operation, Outcome, Prerequisite
+from machine.usual import usual_activator
 
 Scope = Literal["local", "global"]
 #: Which prerequisite activates an operation: the one that finished last, the one whose end and

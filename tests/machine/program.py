@@ -28,6 +28,7 @@ class Work:
         pageable: Whether the host side of a copy is pageable memory.
         group: Ranks that take part in a collective, ascending. The n-th collective of a name and
             group is the same on all of them.
+        blocks: Of the grid of a kernel.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Work:
     size_bytes: int = 0
     pageable: bool = False
     group: tuple[int, ...] = ()
+    blocks: int = 1
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,15 @@ class Sync(Instruction):
 
 
 @dataclass(frozen=True)
+class Spin(Instruction):
+    """Look at a flag in memory until a stream is done: the host waits, and no call is recorded."""
+
+    stream: int = MAIN_STREAM
+    wake_ns: int = 1000
+    device: int = DEVICE
+
+
+@dataclass(frozen=True)
 class Call(Instruction):
     """Any other CUDA call (cudaMalloc, a poll, ...), by its name in a profile."""
 
@@ -244,6 +255,8 @@ class Rank:
         host_pct: Length of its host work outside of CUDA, likewise.
         capture_ns: When its capture starts on the job's clock: 0 of its profile.
         clock_error_ns: By how much the wall clock that the profile states is ahead.
+        rates: From when on its clock runs faster by how many ppm, ascending.
+        host: Name of its machine; empty: one of its own.
         blocking_streams: Streams that wait for the legacy default stream (the main one), and it
             for them; not to be mixed with graphs.
         queue_depth: Operations that may be enqueued and not done; a further launch waits. 0: any.
@@ -254,6 +267,8 @@ class Rank:
     host_pct: int = 100
     capture_ns: int = 0
     clock_error_ns: int = 0
+    rates: tuple[tuple[int, int], ...] = ()
+    host: str = ""
     blocking_streams: tuple[int, ...] = ()
     queue_depth: int = 0
 

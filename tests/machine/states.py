@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nsys_llm.testing.machine.outcome import Activity, Operation
-from nsys_llm.testing.machine.outcome import Range as NvtxRange
-from nsys_llm.testing.machine.program import Await
+from machine.outcome import Activity, Operation
+from machine.outcome import Range as NvtxRange
+from machine.program import Await
 from nsys_llm.testing.trace_waits import WaitKind
 
 

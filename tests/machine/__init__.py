@@ -1,7 +1,7 @@
 """A small simulated GPU job: it writes profiles, and knows what everything really waited for.
 
-    from nsys_llm.testing.machine import changes, oracle, scenarios
-    from nsys_llm.testing.machine import random_program, simulate, write_profiles
+    from machine import changes, oracle, scenarios
+    from machine import random_program, simulate, write_profiles
 
     program = scenarios.late_host(ranks_n=4)          # or random_program(seed, certain=True)
     outcome = simulate(program)                        # same program, same outcome, to the ns
@@ -38,8 +38,8 @@
   before.
 """
 
-from nsys_llm.testing.machine.profile_writer import rank_profile, write_profiles
-from nsys_llm.testing.machine.random_programs import random_program
-from nsys_llm.testing.machine.simulation import DeadlockError, simulate
+from machine.profile_writer import rank_profile, write_profiles
+from machine.random_programs import random_program
+from machine.simulation import DeadlockError, simulate
 
 __all__ = ["DeadlockError", "random_program", "rank_profile", "simulate", "write_profiles"]

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from nsys_llm.testing.machine.parts import (
+from machine.parts import (
     ALL_GATHER,
     ATTENTION,
+    BLOCKS,
     COMM_STREAM,
     COPY_STREAM,
     GEMM,
@@ -21,7 +22,7 @@ from nsys_llm.testing.machine.parts import (
     Maker,
     copy_work,
 )
-from nsys_llm.testing.machine.program import (
+from machine.program import (
     Await,
     Blocking,
     Call,
@@ -54,7 +55,9 @@ class _Plan:
     blocking: bool
 
 
-def random_program(seed: int, ranks_n: int | None = None, *, certain: bool = False) -> Program:
+def random_program(
+    seed: int, ranks_n: int | None = None, *, certain: bool = False, ahead: bool = False
+) -> Program:
     """Return a job of 1 to 16 ranks.
 
     Args:
@@ -63,12 +66,14 @@ def random_program(seed: int, ranks_n: int | None = None, *, certain: bool = Fal
         certain: Whether to leave out what a reader can only infer even with rows of waits and
             events: hand-overs between threads, dependencies in graphs across streams, and full
             devices.
+        ahead: Whether hosts run ahead of long kernels, and block once, at the end of each step.
     """
     rng = random.Random(seed)
     count = rng.choice((1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 8)) if ranks_n is None else ranks_n
     if ranks_n is None and rng.random() < 0.03:
         count = 16
     plan = _plan(rng, count, certain=certain)
+    plan = _ahead(plan, seed) if ahead else plan
     faults_at = rng.randrange(count) if rng.random() < 0.5 else -1
     ranks: list[Rank] = []
     for rank in range(count):
@@ -109,6 +114,16 @@ def _plan(rng: random.Random, ranks_n: int, *, certain: bool) -> _Plan:
     )
 
 
+def _ahead(plan: _Plan, seed: int) -> _Plan:
+    block = BLOCKS[seed % len(BLOCKS)]
+    steps = (
+        tuple(kind if kind not in _WAITING else "kernels" for kind in kinds) for kinds in plan.steps
+    )
+    return replace(
+        plan, kernel_ns=40_000, host_ns=700, steps=tuple((*kinds, block) for kinds in steps)
+    )
+
+
 def _threads(plan: _Plan, make: Maker, *, certain: bool) -> tuple[tuple[Instruction, ...], ...]:
     main: list[Instruction] = [make.host(3000), make.kernel(POINTWISE, 2000), make.host(2000)]
     helper: list[Instruction] = []
@@ -121,6 +136,8 @@ def _threads(plan: _Plan, make: Maker, *, certain: bool) -> tuple[tuple[Instruct
                 body.append(make.kernel(POINTWISE, plan.kernel_ns))
                 helper += [Await(f"go {token}"), make.host(plan.host_ns)]
                 helper += [*_kernels(make, plan), Signal(f"done {token}")]
+            elif kind in BLOCKS:
+                body += make.block(kind)
             else:
                 body += _BLOCKS[kind](make, plan)
         main += make.step(number, body) if plan.stepped else body
@@ -308,5 +325,7 @@ _BLOCKS: Final[dict[str, Callable[[Maker, _Plan], list[Instruction]]]] = {
 }
 #: Blocks with edges that no row shows.
 _INFERRED: Final = ("crossed_graph", "handed_over", "full_device")
+#: Blocks in which the host waits for the device.
+_WAITING: Final = ("blocking", "stream_sync", "device_sync", "event_sync", "second_device")
 #: Blocks that only few jobs have.
 _RARE: Final = ("second_device",)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nsys_llm.testing.machine.program import Program, Work
+from machine.program import Program, Work
 from nsys_llm.testing.trace_waits import WaitKind
 
 #: How an operation depends on what comes before; of equal ends, the first in this order counts.
