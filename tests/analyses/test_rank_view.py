@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from machine.profile_writer import write_profiles
+from machine.random_programs import random_program
+from machine.simulation import simulate
 
 from nsys_llm.analyses import rank_view
 from nsys_llm.analyses.rank_view import RankView
@@ -13,9 +16,6 @@ from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.inputs import open_report
 from nsys_llm.profile.reader import read_trace
 from nsys_llm.run.worker import load_analysis
-from nsys_llm.testing.machine.profile_writer import write_profiles
-from nsys_llm.testing.machine.random_programs import random_program
-from nsys_llm.testing.machine.simulation import simulate
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.selection import gpu_processes, select_rank
 

@@ -17,6 +17,7 @@ from nsys_llm.taxonomy.idle_causes import (
     HOST_NO_CUDA,
     LAUNCH_LATENCY,
     NO_API,
+    NO_WORK,
     PROFILER_OVERHEAD,
     QUEUED,
     UNCERTAIN,
@@ -102,7 +103,8 @@ def split_gaps(gaps: Gaps, where: Situations, host: HostTimeline) -> Split:
         inside = np.column_stack((gaps.start_ns[selected], where.done_ns[selected]))
         _overlay(split, work.spans, inside, selected, where, host, work.cause)
     rows = np.arange(len(gaps))
-    _overlay(split, host.profiler, gaps.spans, rows, where, host, PROFILER_OVERHEAD)
+    for spans, cause in ((host.no_work, NO_WORK), (host.profiler, PROFILER_OVERHEAD)):
+        _overlay(split, spans, gaps.spans, rows, where, host, cause)
     split.certain_ns[list(UNCERTAIN)] = 0
     return split
 
@@ -192,7 +194,9 @@ def _calls_within(
     calls = host.calls
     rows = np.flatnonzero(end_ns > begin_ns)
     first = calls.ended_before(begin_ns[rows], call[rows])
-    count = call[rows] - first
+    # Of calls that overlap, as they do where threads are mixed up, many lie between a gap and its
+    # launch that begin behind both.
+    count = np.maximum(calls.begun_from(end_ns[rows], call[rows]) - first, 0)
     owner = np.repeat(rows, count)
     place = np.arange(owner.size) + np.repeat(first - (np.cumsum(count) - count), count)
     inside = np.minimum(calls.end_ns[place], end_ns[owner]) - np.maximum(
