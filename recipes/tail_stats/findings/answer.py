@@ -15,7 +15,7 @@ from .collectives import Wait, collective_waits, remarks_on_collectives, wait_fi
 from .kernels import SlowLaunches, slow_launches, tail_findings
 from .late_causes import Reason, late_reason
 from .pipelines import Pipeline, find_pipelines, stage_pairs
-from .profiler import profiler_findings
+from .profiler import apart_findings, profiler_findings
 from .ranks import burst_findings, slow_rank_findings
 from .stages import pipeline_findings
 from .stragglers import (
@@ -185,6 +185,7 @@ def findings(tables: Tables) -> list[Finding]:
         *bursts,
         *tail_findings(tables, slow),
         *profiler_findings(members),
+        *apart_findings(tables["rank_clocks"]),
         *remarks_on_collectives(tables, members, judged.staged),
     ]
 

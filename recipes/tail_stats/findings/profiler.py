@@ -11,7 +11,7 @@ from nsys_llm.report.records import Record, records
 from nsys_llm.view.text import format_ns, quoted
 
 from ..tables.collective_classes import PERSISTENT, TRANSIENT
-from .texts import PROFILER_PCT, RULES
+from .texts import LEFT_OUT_NS, PROFILER_PCT, RULES
 
 #: Share of the waiting from which the profiler's part is said, in percent; ours.
 WORTH_A_WORD_PCT: Final = 1.0
@@ -38,6 +38,28 @@ def profiler_findings(ranks: pd.DataFrame) -> list[Finding]:
         _profiler_wait(row)
         for row in records(ranks[~ranks["pattern"].isin([PERSISTENT, TRANSIENT])])
         if _is_worth_it(row)
+    ]
+
+
+def apart_findings(clocks: pd.DataFrame) -> list[Finding]:
+    """Say what is left out of waiting because not all profiles recorded yet."""
+    left_out_ns = int(clocks["left_out_ns"].sum())
+    if left_out_ns < LEFT_OUT_NS:
+        return []
+    last = records(clocks.sort_values("recorded_after_ns", ascending=False, kind="stable"))[0]
+    return [
+        RULES["captures_apart"].finding(
+            details=f"In collectives that began before, the ranks spent {format_ns(left_out_ns)} "
+            f"until then; what comes after counts.",
+            fields={
+                "rank": last["rank"],
+                "apart": format_ns(last["recorded_after_ns"]),
+                "waiting": format_ns(left_out_ns),
+            },
+            evidence=cells("rank_clocks", last, ("rank",), ("recorded_after_ns", "left_out_ns")),
+            rank=int(last["rank"]),
+            impact_ns=left_out_ns,
+        )
     ]
 
 

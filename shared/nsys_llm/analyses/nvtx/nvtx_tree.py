@@ -269,9 +269,7 @@ class _Tree:
     thread: IntArray
 
 
-def _trees(
-    row: IntArray, start_ns: IntArray, end_ns: IntArray, sizes: IntArray
-) -> Iterator[_Tree]:
+def _trees(row: IntArray, start_ns: IntArray, end_ns: IntArray, sizes: IntArray) -> Iterator[_Tree]:
     """Yield the trees of all threads, as many at a time as fit one line of time.
 
     Args:
