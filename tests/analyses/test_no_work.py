@@ -12,7 +12,8 @@ from step_world import StepWorld
 RECIPES = ("idle_gaps", "step_budget", "tail_stats", "nvtx_phase_attribution")
 NAMES = {
     "vllm": "execute_context_{context}({tokens})_generation_{generating}({generating})",
-    "detailed": "execute_9_context_{context}(sq{tokens}sk9)_generation_{generating}(sq0sk0)",
+    "detailed": "execute_9_context_{context}(sq{tokens}sk9sqsq9sqsk9)"
+    "_generation_{generating}(sq0sk0sqsq0sqsk0)",
     "trtllm": "[Executor] _forward_step {step}: {context} ctx reqs, {generating} gen reqs",
     "tokens": "_forward_step 7: {context} ctx reqs, {tokens} ctx tokens, {generating} gen reqs",
 }

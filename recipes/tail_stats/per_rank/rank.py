@@ -16,11 +16,11 @@ from .launches import coded_launches
 def map_rank(view: RankView) -> TailPartial:
     """Reduce one rank; base and mangled choose the names of kernels, see the parts for others."""
     trace, rank, options = view.trace, view.key, view.options
-    launched = coded_launches(trace, options)
+    steps = view.steps
+    launched = coded_launches(trace, steps, options)
     _, every = launched
-    steps, apis, collectives = concurrently(
+    apis, collectives = concurrently(
         len(every.rows),
-        lambda: view.steps,
         lambda: map_apis(view, every),
         lambda: view.collectives,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -16,15 +16,14 @@ from nsys_llm.analyses.collectives.matched import (
     communicator,
 )
 from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
+from nsys_llm.analyses.collectives.stages import Stages, find_stages
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
-from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.trace.identity import RankKey
 
 from .collective_classes import classes
-from .turns import turns_pct
 
 _SKEW_PERCENTS: Final = (50, 90)
 
@@ -36,9 +35,9 @@ def declared(table: str) -> list[str]:
 
 def sequence_columns(collectives: MatchedCollectives) -> Columns:
     """Return one row a sequence of collectives that at least two ranks have."""
-    turns = turns_pct(collectives)
+    stages = find_stages(collectives)
     rows = [
-        {**_sequence(number, sequence, collectives), "turns_pct": _turns(sequence, turns)}
+        {**_sequence(number, sequence, collectives), **_schedule(sequence, stages)}
         for number, sequence in enumerate(collectives.sequences)
     ]
     return {name: [row[name] for row in rows] for name in declared("communicators")}
@@ -166,8 +165,19 @@ def _sequence(number: int, sequence: Sequenced, collectives: MatchedCollectives)
     }
 
 
-def _turns(sequence: Sequenced, turns: Mapping[tuple[int, ...], float]) -> float | None:
-    return turns.get(sequence.owners) if sequence.operation == SEND_RECV else None
+def _schedule(sequence: Sequenced, stages: Stages) -> dict[str, float | None]:
+    """Return of a transfer between stages which pipeline it is of, where that is known."""
+    of_pipeline = {
+        device: number
+        for number, pipeline in enumerate(stages.pipelines)
+        for devices in pipeline.stages
+        for device in devices
+    }
+    if id(sequence) not in stages.staged:
+        return {"staged": False, "pipeline": None, "turns_pct": None}
+    number = of_pipeline.get(sequence.owners[0])
+    turns = None if number is None else stages.pipelines[number].turns_pct
+    return {"staged": True, "pipeline": number, "turns_pct": turns}
 
 
 def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:
