@@ -16,8 +16,11 @@ from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.communication import SEND_RECV
+from nsys_llm.trace.identity import RankKey
 
+from ..per_rank.experts import ExpertWork
 from .collective_classes import classes
+from .experts import uneven_experts
 from .turns import turns_pct
 
 _SKEW_PERCENTS: Final = (50, 90)
@@ -28,11 +31,22 @@ def declared(table: str) -> list[str]:
     return [column.name for column in load_manifest("tail_stats").table(table).columns]
 
 
-def sequence_columns(collectives: MatchedCollectives) -> Columns:
-    """Return one row a sequence of collectives that at least two ranks have."""
+def sequence_columns(
+    collectives: MatchedCollectives, experts: Mapping[RankKey, Sequence[ExpertWork]]
+) -> Columns:
+    """Return one row a sequence of collectives that at least two ranks have.
+
+    Args:
+        collectives: All of them.
+        experts: Expert kernels before exchanges of tokens, of ranks that have both.
+    """
     turns = turns_pct(collectives)
     rows = [
-        {**_sequence(number, sequence, collectives), "turns_pct": _turns(sequence, turns)}
+        {
+            **_sequence(number, sequence, collectives),
+            "turns_pct": _turns(sequence, turns),
+            **uneven_experts(sequence, collectives, experts),
+        }
         for number, sequence in enumerate(collectives.sequences)
     ]
     return {name: [row[name] for row in rows] for name in declared("communicators")}
