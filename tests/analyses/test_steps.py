@@ -463,6 +463,19 @@ def test_the_real_pair_without_nvtx_has_as_many_periods(traces):
     assert counts == [16, 16, 15, 15]
 
 
+@pytest.mark.traces
+def test_the_real_training_is_measured_in_its_benchmark(traces):
+    path = traces / "public" / "training_rtx3070ti.sqlite"
+    (rank_trace,) = ranks(path)
+    steps = find_steps(rank_trace, {})
+    assert (steps.name, len(steps), int(steps.full.sum())) == ("Forward", 10, 10)
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        (benchmark_ns,) = database.execute(
+            "SELECT start FROM NVTX_EVENTS WHERE text = 'Benchmark Forward Only'"
+        ).fetchone()
+    assert steps.start_ns.min() > benchmark_ns
+
+
 @pytest.mark.parametrize("lost", [False, True], ids=["earlier", "launch lost"])
 @pytest.mark.parametrize("seed", range(8))
 def test_a_step_in_which_the_gpu_does_earlier_work_is_cut(seed, lost, tmp_path):
@@ -482,16 +495,3 @@ def test_a_step_in_which_the_gpu_does_earlier_work_is_cut(seed, lost, tmp_path):
     ]
     assert (~steps.full).tolist() == expected
     assert any(expected) == (bool(early) and not lost)
-
-
-@pytest.mark.traces
-def test_the_real_training_is_measured_in_its_benchmark(traces):
-    path = traces / "public" / "training_rtx3070ti.sqlite"
-    (rank_trace,) = ranks(path)
-    steps = find_steps(rank_trace, {})
-    assert (steps.name, len(steps), int(steps.full.sum())) == ("Forward", 10, 10)
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-        (benchmark_ns,) = database.execute(
-            "SELECT start FROM NVTX_EVENTS WHERE text = 'Benchmark Forward Only'"
-        ).fetchone()
-    assert steps.start_ns.min() > benchmark_ns

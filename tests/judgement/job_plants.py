@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from judgement.jobs import Planted, Wanted, each_rank, job, layer, layers
+from judgement.jobs import FIXED, Planted, Wanted, each_rank, job, layer, layers
 from machine.parts import (
     COMM_STREAM,
     COPY_STREAM,
@@ -153,7 +153,7 @@ def load_first(dice: Random, fault: bool) -> Planted:
 
     def loading(rank: Rank) -> tuple[Instruction, ...]:
         load = [
-            Blocking(copy_work("HtoD", 400_000, pageable=number % 2 > 0))
+            Blocking(copy_work("HtoD", 400_000, pageable=number % 2 > 0), fault=FIXED)
             for number in range(copies_n)
         ]
         return (*first, *load, *rank.threads[0])
@@ -220,7 +220,7 @@ def empty_server(dice: Random, fault: bool) -> Planted:
     late_ns, empty = dice.choice((150_000, 300_000)), set(dice.sample(range(3, 40), 5))
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        pause, schedule = make.host(4_000_000), make.host(late_ns)
+        pause, schedule = make.host(4_000_000, fault=FIXED), make.host(late_ns)
         works = [launch.work for launch in layers(make, 8, kernel_ns=40_000) if _is_kernel(launch)]
         prefill = step in empty or not step
         text = f"execute_context_{int(prefill)}({64 * prefill})_generation_{4 - 4 * prefill}(4)"

@@ -130,7 +130,11 @@ def line_of(*details, covered=(), gpus=("rank0",)):
         # What runs in whole graphs may communicate.
         (
             [("compute", "whole_graph", 900), ("compute", "gemm", 60), ("idle", None, 40)],
-            "bound not known, as 90.0 % of the time has no known class or cause",
+            "IN WHOLE GRAPHS, 90.0 % of the time: what runs in them is not recorded",
+        ),
+        (
+            [("compute", "whole_graph", 400), ("compute", "gemm", 300), ("idle", "no_api", 300)],
+            "bound not known, as 70.0 % of the time has no known class or cause",
         ),
     ],
 )

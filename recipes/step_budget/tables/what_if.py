@@ -38,7 +38,7 @@ _HOST: Final = tuple(map(CLASS_NAMES.index, ("host_no_cuda", "launch_api", "othe
 #: How much shorter transfer is tried; ours.
 _TRANSFER: Final = 0.5
 #: Ranks that are tried as the median one, and how late they have to be at least, percent; ours.
-_MOST_LATE: Final = 2
+_MOST_LATE: Final = 4
 _LEAST_LATE_PCT: Final = 1.0
 
 REASONS: Final[Mapping[str, str]] = {

@@ -27,9 +27,10 @@ from nsys_llm.report.findings import (
     ranked,
     remarks,
 )
-from nsys_llm.report.gains import gain_words
 from nsys_llm.report.one_job import why_unrelated, without_comparisons
 from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.price import price_words
+from nsys_llm.report.prices.pricing import priced
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings
 from nsys_llm.report.screen import Screen, subject
@@ -106,7 +107,7 @@ def findings_of(analysis: Analysis[Any], tables: Mapping[str, pd.DataFrame]) -> 
     findings = analysis.findings(tables)
     if why_unrelated(tables) is not None:
         findings = without_comparisons(findings)
-    return ranked([*run_findings(tables), *findings])
+    return ranked(priced([*run_findings(tables), *findings], tables))
 
 
 def shown_sections(manifest: Manifest, tables: Mapping[str, pd.DataFrame]) -> tuple[Section, ...]:
@@ -174,12 +175,12 @@ def report_record(report: Report) -> dict[str, Any]:
 
 def gain_text(finding: Finding) -> str | None:
     """Return what a finding gains and on which GPU; None where nothing is gained."""
-    gain = finding.gain
-    if gain is None or finding.kind == CAPTURE:
+    price = finding.price
+    if price is None or finding.kind == CAPTURE:
         return None
     rank = "" if finding.rank is None else f" of rank {finding.rank}"
     device = "one GPU" if finding.device_id is None else f"GPU {finding.device_id}"
-    return f"{gain_words(gain)} of {format_ns(gain.span_ns)} on {device}{rank}"
+    return f"{price_words(price)} of {format_ns(price.span_ns)} on {device}{rank}"
 
 
 def where_to_look(finding: Finding) -> str | None:

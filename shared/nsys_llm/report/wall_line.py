@@ -35,6 +35,9 @@ _PART_OF_CLASS: Final = 0.2
 _POINTWISE: Final = "pointwise and norm"
 _OTHER: Final = "other kernels"
 _NOT_TOLD: Final = "bound not known"
+_GRAPHS: Final = "IN WHOLE GRAPHS"
+#: Share of the span from which they are all that can be said.
+_MOST_PCT: Final = 50.0
 _SIDES: Final = (BASELINE, INPUT)
 
 
@@ -187,9 +190,10 @@ def _bound(rows: Sequence[Record], whole_ns: int, opaque: frozenset[str]) -> Bou
     None is where time of which nobody knows the group could make another one the largest.
     """
     shares = dict.fromkeys((COMPUTE, COPIES), 0.0)
-    unknown = 0.0
+    unknown = graphs = 0.0
     for row in rows:
         share = 100.0 * int(row["time_ns"]) / whole_ns
+        graphs += share * (row["detail"] == WHOLE_GRAPH)
         group = bound_group(row["wall_class"], row["detail"])
         if group == UNKNOWN or (row["wall_class"] == IDLE and row["file"] in opaque):
             unknown += share
@@ -198,6 +202,8 @@ def _bound(rows: Sequence[Record], whole_ns: int, opaque: frozenset[str]) -> Bou
     ranked = sorted(shares.items(), key=lambda item: -item[1])
     (first, most), (second, next_most) = ranked[0], ranked[1]
     ahead = most - next_most
+    if graphs >= _MOST_PCT:
+        return Bound(_GRAPHS, f"{graphs:.1f} % of the time: what runs in them is not recorded")
     if ahead <= unknown and unknown >= _CLOSE_PCT:
         return Bound(_NOT_TOLD, f"as {unknown:.1f} % of the time has no known class or cause")
     if ahead >= _CLOSE_PCT:

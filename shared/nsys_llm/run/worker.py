@@ -116,7 +116,7 @@ def _map_profile(
         export_dir=options.get("export_dir"),
         nsys=options.get("nsys"),
     ) as opened:
-        facts = read_facts(opened)
+        facts, known = read_facts(opened), opened.fingerprint
         trace = read_trace(opened, reads, options)
     ranks, partials = _map_ranks(profile, trace, analysis, options, only)
     empty = tuple(name for name, table in trace.tables.items() if not len(table))
@@ -129,6 +129,7 @@ def _map_profile(
         lacking_notes(reads, empty),
         side=profile.side,
         empty_tables=empty,
+        fingerprint=known,
     )
     return outcome, partials
 
@@ -155,7 +156,11 @@ def _map_ranks(
         coverage = ranged_coverage(analysis, partial, key, coverage)
         unmatched = unmatched_options(rank_trace, options)
         notes = unmatched_notes(unmatched, options, notes)
-        wall = map_wall(view, hidden=analysis.matches_collectives)
+        wall = map_wall(
+            view,
+            hidden=analysis.matches_collectives,
+            work=analysis.rank_verdicts is not None,
+        )
         ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall))
     return tuple(ranks), partials
 

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.collectives.matched import Device, MatchedCollectives, Sequenced
+from nsys_llm.analyses.collectives.matched import Device, Sequenced
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
@@ -35,34 +35,18 @@ _LEAST_TURNS: Final = 2
 _BALANCED: Final = 0.25
 
 
-def turns_pct(collectives: MatchedCollectives) -> dict[tuple[int, ...], float]:
-    """Return by pair of devices the share of their kernels that are launched in turn, in percent.
+def turns_pct(pairs: Sequence[Sequenced], devices: Sequence[Device]) -> float:
+    """Return the share of the kernels of two devices that are launched in turn, in percent.
 
     Args:
-        collectives: All collectives; pairs of devices that send and receive are looked at.
+        pairs: Their sends and receives.
+        devices: All of them.
 
     Returns:
         100 where one computes while the other never does, 0 for equals.
     """
-    pairs: dict[tuple[int, ...], list[Sequenced]] = {}
-    for sequence in collectives.sequences:
-        if sequence.operation == SEND_RECV and len(sequence.owners) == 2 and len(sequence):
-            pairs.setdefault(sequence.owners, []).append(sequence)
-    return {
-        owners: _turns_pct(sequences, collectives.devices) for owners, sequences in pairs.items()
-    }
-
-
-def _turns_pct(sequences: Sequence[Sequenced], devices: Sequence[Device]) -> float:
-    work = np.stack(
-        [
-            np.concatenate([_before_n(item, devices, place) for item in sequences])
-            for place in (0, 1)
-        ]
-    )
     # As the programs have them: transfers under way at once end in any order.
-    work = work[:, np.lexsort((work[0], work.sum(axis=0)))]
-    left, right = np.diff(np.maximum.accumulate(work, axis=1))
+    left, right = np.diff(np.maximum.accumulate(launched_n(pairs, devices), axis=1))
     more, most = np.abs(left - right), np.maximum(left, right)
     least = max(_LEAST_PART * float(np.percentile(most, _MOST_PCT)), 1.0) if most.size else 1.0
     lopsided = (more >= least) & (most >= _TIMES * np.minimum(left, right))
@@ -76,6 +60,14 @@ def _turns_pct(sequences: Sequence[Sequenced], devices: Sequence[Device]) -> flo
     ):
         return 0.0
     return 100.0 * 2 * min(ahead_n) / max(int((left + right).sum()), 1)
+
+
+def launched_n(pairs: Sequence[Sequenced], devices: Sequence[Device]) -> IntArray:
+    """Return how many kernels two devices had launched before each transfer; shape (2, n)."""
+    work = np.stack(
+        [np.concatenate([_before_n(item, devices, place) for item in pairs]) for place in (0, 1)]
+    )
+    return work[:, np.lexsort((work[0], work.sum(axis=0)))]
 
 
 def _is_repeated(left: IntArray, right: IntArray, turn: npt.NDArray[np.bool_]) -> bool:

@@ -1,19 +1,17 @@
-"""Findings on ranks that are slow without others waiting for them beyond chance, and on bursts."""
+"""Findings on launches over twice their median: bursts, and ranks that have most of them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
-import pandas as pd
-
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
-from nsys_llm.taxonomy.wall_classes import COMPUTE
+from nsys_llm.report.walls import Gpu
 from nsys_llm.view.text import (
     counted,
     format_count,
@@ -24,9 +22,7 @@ from nsys_llm.view.text import (
     shortened,
 )
 
-from .gains import with_steps
-from .paces import Pace, beyond_chance, pace_of
-from .stragglers import Gpu, gpu_of
+from .members import gpu_of
 from .texts import (
     CONCENTRATED_PCT,
     CONCENTRATED_RATIO,
@@ -35,118 +31,41 @@ from .texts import (
     RECURS,
     REGULAR,
     RULES,
-    SLOW_RATIO,
 )
 
 _PLACE: Final = ("rank", "device_id")
 
 
-def slow_rank_findings(
-    tables: Tables, walls: Walls, members: pd.DataFrame, named: Collection[Gpu]
-) -> list[Finding]:
-    """Return ranks whose kernels take longer than the others': slow GPUs, and uneven work.
-
-    Args:
-        tables: tail_ranks and rank_tails.
-        walls: Of them.
-        members: Rows of stragglers, see `sure_members`: a rank that meets others gains no more
-            than what it came after the second last.
-        named: Ranks that other findings are about.
-    """
-    ranks = records(tables["tail_ranks"])
-    # Devices of one process have different work as a rule: nothing to compare a rank with.
-    if len({row["rank"] for row in ranks}) < 2:
-        return []
-    late_ns: dict[Gpu, int] = {}
-    for row in records(members):
-        late_ns[gpu_of(row)] = late_ns.get(gpu_of(row), 0) + int(row["late_by_ns"])
-    rows = [row for row in ranks if row["launches_n"] and gpu_of(row) not in named]
-    slow = [
-        row
-        for row in rows
-        if (row["p50_others_p50"] or 0.0) >= SLOW_RATIO and beyond_chance(tables, row)
-    ]
-    slow.sort(key=lambda row: -row["p50_others_p50"])
-    reported = [
-        _slow(tables, walls, row, pace_of(tables, row), late_ns.get(gpu_of(row)))
-        for row in slow[:MOST]
-    ]
-    others = [row for row in rows if row not in slow]
-    return [*reported, *_concentrated(tables, walls, ranks, others, late_ns)]
-
-
-def _slow(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int | None) -> Finding:
-    if pace.uneven:
-        return _uneven(tables, walls, row, pace, most_ns)
-    return RULES["slow_throughout"].finding(
-        gain=_gain(tables, walls, row, pace.excess_ns, most_ns),
-        details="In the same configurations it takes "
-        f"{format_ns(pace.excess_ns)} more than the median of the other ranks, in "
-        f"{counted(row['launches_n'], 'launch', 'launches')}; communication is left out.",
-        fields={"rank": row["rank"], "more": format_percent(pace.more_pct)},
-        evidence=cells("tail_ranks", row, _PLACE, ("launches_n",)),
-        numbers={"more_pct": pace.more_pct, "excess_ns": pace.excess_ns},
-        **_where(row),
-        impact_ns=max(pace.excess_ns, 0),
-    )
-
-
-def _uneven(tables: Tables, walls: Walls, row: Record, pace: Pace, most_ns: int | None) -> Finding:
-    name, times = pace.uneven[0]
-    others_n = pace.kernels_n - len(pace.uneven)
-    ranks_n = len(tables["tail_ranks"])
-    even_ns = pace.uneven_ns * (ranks_n - 1) / ranks_n
-    return RULES["uneven_work"].finding(
-        gain=_gain(tables, walls, row, even_ns, most_ns),
-        details=f"{quoted(shortened(name))} takes {times:.2f} times as long as on the other ranks "
-        f"in the same configuration, and {format_ns(pace.uneven_ns)} more in all such kernels. "
-        f"{counted(others_n, 'other kernel')} of rank {row['rank']} "
-        f"{'is' if others_n == 1 else 'are'} as fast as elsewhere, so its GPU is not slow.",
-        fields={"rank": row["rank"], "kernels": pace.words()},
-        numbers={
-            "times": times,
-            "uneven_ns": pace.uneven_ns,
-            "other_kernels_n": others_n,
-            "more_kernels_n": len(pace.uneven) - 1,
-        },
-        **_where(row),
-        impact_ns=pace.uneven_ns,
-    )
-
-
 def _where(row: Record) -> dict[str, Any]:
     rank, device_id = gpu_of(row)
     return {
-        "culprit": f"rank:{rank}",
+        "cause": Cause("kernels", rank, device_id, row.get("name")),
         "rank": rank,
         "device_id": device_id,
         "window_ns": window_of(row, "window_start_ns", "window_end_ns"),
     }
 
 
-def _gain(tables: Tables, walls: Walls, row: Record, gain_ns: float, most_ns: int | None) -> Gain:
-    rank, device_id = gpu_of(row)
-    gain_ns = gain_ns if most_ns is None else min(gain_ns, most_ns)
-    return with_steps(tables, rank, device_id, walls.gain(rank, device_id, gain_ns, (COMPUTE,)))
+def concentrated_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:
+    """Return the rank that has most of all slow launches, if it is not named for something else.
 
-
-def _concentrated(
-    tables: Tables,
-    walls: Walls,
-    ranks: Sequence[Record],
-    others: Sequence[Record],
-    late_ns: dict[Gpu, int],
-) -> list[Finding]:
-    """Return the rank that has most of all slow launches, if one of `others` does."""
+    Args:
+        tables: tail_ranks.
+        named: GPUs that other findings are about.
+    """
+    ranks = [row for row in records(tables["tail_ranks"]) if row["launches_n"]]
+    # Devices of one process have different work as a rule: nothing to compare a rank with.
+    if len({row["rank"] for row in ranks}) < 2:
+        return []
     outliers_n = sum(row["outliers_n"] for row in ranks)
     worst = max(ranks, key=lambda row: (row["outliers_n"], -row["rank"]))
     least_pct = max(CONCENTRATED_PCT, CONCENTRATED_RATIO * (worst["launches_pct"] or 0.0))
-    if worst not in others or outliers_n < LEAST_OUTLIERS or worst["outliers_pct"] < least_pct:
+    if gpu_of(worst) in named or outliers_n < LEAST_OUTLIERS or worst["outliers_pct"] < least_pct:
         return []
     lost_ns = worst["outlier_excess_ns"]
     return [
         RULES["outliers_on_one_rank"].finding(
-            gain=_gain(tables, walls, worst, lost_ns, late_ns.get(gpu_of(worst))),
+            change=Change("launches", time_ns=lost_ns),
             details=f"{format_count(worst['outliers_n'])} of "
             f"{counted(outliers_n, 'launch', 'launches')} over twice the median of their "
             f"configuration, with {format_percent(worst['launches_pct'])} of all launches. They "
@@ -165,30 +84,23 @@ def _concentrated(
     ]
 
 
-def burst_findings(tables: Tables, walls: Walls, named: Collection[Gpu]) -> list[Finding]:
+def burst_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:
     """Return the costliest bursts; those that recur on the same ranks are one finding."""
     rows = [row for row in records(tables["outlier_clusters"]) if gpu_of(row) not in named]
     reported = [
         finding
         for alike in grouped(rows, "ranks", "rank", "device_id").values()
         for finding in (
-            [_recurring(tables, walls, alike)]
-            if len(alike) >= RECURS
-            else [_burst(tables, walls, row) for row in alike]
+            [_recurring(alike)] if len(alike) >= RECURS else [_burst(row) for row in alike]
         )
     ]
     return sorted(reported, key=lambda finding: -finding.impact_ns)[:MOST]
 
 
-def _listed_gain(tables: Tables, walls: Walls, row: Record, gain_ns: float) -> Gain:
-    """Return what a burst costs: no bound, as only the longest launches are known one by one."""
-    return replace(_gain(tables, walls, row, gain_ns, None), is_bound=False)
-
-
-def _burst(tables: Tables, walls: Walls, row: Record) -> Finding:
+def _burst(row: Record) -> Finding:
     lasting_ns = row["window_end_ns"] - row["window_start_ns"]
     return RULES["outlier_cluster"].finding(
-        gain=_listed_gain(tables, walls, row, row["device_excess_ns"]),
+        change=Change("launches", row["name"], time_ns=row["device_excess_ns"]),
         details=f"Chance would put {row['expected']:.2g} there. {_burst_words(row)}",
         fields={
             "outliers": counted(row["outliers_n"], "launch", "launches"),
@@ -204,7 +116,7 @@ def _burst(tables: Tables, walls: Walls, row: Record) -> Finding:
     )
 
 
-def _recurring(tables: Tables, walls: Walls, rows: Sequence[Record]) -> Finding:
+def _recurring(rows: Sequence[Record]) -> Finding:
     """Return one finding about bursts on the same ranks, the costliest first."""
     worst = rows[0]
     starts = sorted(row["window_start_ns"] for row in rows)
@@ -214,7 +126,7 @@ def _recurring(tables: Tables, walls: Walls, rows: Sequence[Record]) -> Finding:
     lost_ns = sum(row["device_excess_ns"] for row in rows)
     lasting_ns = median(row["window_end_ns"] - row["window_start_ns"] for row in rows)
     return RULES["outlier_cluster"].finding(
-        gain=_listed_gain(tables, walls, worst, lost_ns),
+        change=Change("launches", worst["name"], time_ns=lost_ns),
         details=f"They last {format_ns(lasting_ns)} in the median, and cost rank {worst['rank']} "
         f"{format_ns(lost_ns)} in all. The costliest has {format_count(worst['outliers_n'])} such "
         f"launches; chance would put {worst['expected']:.2g} there. {_burst_words(worst)}",
