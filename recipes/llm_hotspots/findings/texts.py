@@ -244,6 +244,16 @@ RULES: Final = rules_by_id(
         tables=("rank_kernels", "wall"),
     ),
     Rule(
+        "geforce_gemms_without_tensor_cores",
+        scope="category",
+        title="GEMMs without tensor cores: {share} (rank {rank})",
+        threshold=f"{_LEVERS['geforce_gemms_without_tensor_cores'].condition}; {_GAIN}",
+        source=_LEVERS["geforce_gemms_without_tensor_cores"].source,
+        recommendation="Run these products in FP16, or from Ampere on BF16 (torch.autocast): that "
+        "about halves them. TF32 gains little on a GPU whose FP32 units are as fast.",
+        tables=("rank_kernels", "wall"),
+    ),
+    Rule(
         "gemms_without_tensor_cores",
         scope="category",
         title="GEMMs without tensor cores: {share} (rank {rank})",

@@ -14,6 +14,7 @@ from nsys_llm.report.records import Tables
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
 
+from .apart import apart_findings
 from .bursts import burst_findings, concentrated_findings
 from .collectives import Wait, collective_waits, remarks_on_collectives, wait_findings
 from .kernels import SlowLaunches, slow_launches, tail_findings
@@ -122,6 +123,7 @@ def findings(tables: Tables) -> list[Finding]:
         *wait_findings(judged.waits),
         *bursts,
         *tail_findings(tables, slow),
+        *apart_findings(tables["rank_clocks"]),
         *remarks_on_collectives(tables),
     ]
 

@@ -13,6 +13,7 @@ from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
+from nsys_llm.view.text import format_ns
 
 #: So many bursts on the same ranks are one finding; and they are regular where the times between
 #: them differ by this part of the usual one at most.
@@ -36,6 +37,8 @@ CONCENTRATED_RATIO: Final = 1.6
 
 #: What the profiler made others wait for one rank, of their time, from which it is worth a line.
 PROFILER_PCT: Final = 0.1
+#: Time in collectives before all profiles record that is worth a line; a trifle of any capture.
+LEFT_OUT_NS: Final = 1_000_000
 #: Communication kernels that found no partner, from which the waits say too little.
 UNMATCHED_PCT: Final = 10.0
 #: Waiting of a communicator, of its ranks' time, from which it matters who causes it.
@@ -171,6 +174,19 @@ RULES: Final = rules_by_id(
         "wait for it, beyond the bubble of the schedule.",
         tables=("tail_ranks",),
         specificity=OF_RANK,
+    ),
+    Rule(
+        "captures_apart",
+        scope="run",
+        kind=CAPTURE,
+        title="Rank {rank} is recorded {apart} after the first one: {waiting} before that are left "
+        "out of waiting",
+        threshold=f"profiles that start apart, and from {format_ns(LEFT_OUT_NS)} in collectives "
+        "before all of them record",
+        source=OURS,
+        recommendation="The other ranks may have waited for the profiler to start there. Start all "
+        "captures in the same step, after a barrier.",
+        tables=("rank_clocks",),
     ),
     Rule(
         "clocks_too_uncertain",

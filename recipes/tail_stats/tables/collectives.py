@@ -9,13 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced, communicator
+from nsys_llm.analyses.collectives.matched import (
+    Device,
+    MatchedCollectives,
+    Sequenced,
+    communicator,
+)
 from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
 from nsys_llm.analyses.collectives.stages import Stages, find_stages
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
+from nsys_llm.trace.identity import RankKey
 
 from .collective_classes import classes
 
@@ -93,6 +99,14 @@ def clock_columns(collectives: MatchedCollectives) -> Columns:
         clock: rank for rank, clock in reversed([(d.rank.number, d.clock) for d in devices])
     }
     clocks = [collectives.clocks[device.clock] for device in devices]
+    recorded, left_out = collectives.recorded_ns, dict.fromkeys(map(_key, devices), 0)
+    for sequence in collectives.sequences:
+        for owner, left_ns in zip(sequence.owners, sequence.left_out_ns, strict=True):
+            left_out[_key(collectives.devices[owner])] += left_ns
+    first_ns: dict[int, int] = {}
+    for clock, at_ns in recorded.items():
+        root = collectives.clocks[clock].root
+        first_ns[root] = min(at_ns, first_ns.get(root, at_ns))
     return {
         "rank": [device.rank.number for device in devices],
         "file": [device.rank.file for device in devices],
@@ -102,7 +116,16 @@ def clock_columns(collectives: MatchedCollectives) -> Columns:
         "rate_ppm": [1e6 * fit.rate for fit in clocks],
         "residual_ns": [fit.residual_ns for fit in clocks],
         "collectives_n": [fit.collectives_n for fit in clocks],
+        "recorded_after_ns": [
+            recorded[device.clock] - first_ns[fit.root] if device.clock in recorded else None
+            for device, fit in zip(devices, clocks, strict=True)
+        ],
+        "left_out_ns": [left_out[_key(device)] for device in devices],
     }
+
+
+def _key(device: Device) -> RankKey:
+    return device.rank.key
 
 
 def _sequence(number: int, sequence: Sequenced, collectives: MatchedCollectives) -> dict[str, Any]:

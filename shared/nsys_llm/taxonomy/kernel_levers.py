@@ -60,6 +60,9 @@ def load_kernel_levers() -> dict[str, KernelLever]:
     """Return the levers by their ids, in the order of the file."""
     path = resources.files("nsys_llm.taxonomy") / "data" / "kernel_levers.json"
     rows = json.loads(path.read_text("utf-8"))
+    by_id = {row["id"]: row for row in rows}
+    # On some GPUs a lever has another size: all else is as without.
+    rows = [{**by_id.get(row.pop("like", None), {}), **row} for row in rows]
     for row in rows:
         for name in ("names", "gpus", "only_there"):
             row[name] = row[name] and re.compile(row[name])
