@@ -248,13 +248,15 @@ def test_what_was_traced_and_is_not_there_did_not_happen():
 
 
 def test_a_table_that_some_reports_lack_is_told_with_how_many():
-    lacking = [report(n, absent_tables=("api_calls",)) for n in range(2)]
+    untold = replace(FACTS, traced=())
+    lacking = [report(n, untold, absent_tables=("api_calls",)) for n in range(2)]
     (text,) = not_recorded(*lacking, report(2))
     assert " (2 of 3 profiles): " in text
 
 
 def test_one_report_that_lacks_a_table_is_one_report():
-    (text,) = not_recorded(report(0, absent_tables=("memcpys",)), report(1))
+    untold = replace(FACTS, traced=())
+    (text,) = not_recorded(report(0, untold, absent_tables=("memcpys",)), report(1))
     assert " (1 of 2 profiles): " in text
 
 

@@ -102,7 +102,7 @@ def test_the_capture_has_a_row_a_fact_and_an_item_a_caveat(tmp_path):
     assert page.problems == []
     assert page.rows == [["a|b, 2 of *3*"]]
     assert "Read the numbers with this in mind:rank0: *cold*." in page.text
-    assert page.text.endswith("these flags record it:No report has memcpys.")
+    assert page.text.endswith("these flags record it:copies: --trace=cuda")
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)

@@ -154,7 +154,9 @@ def _trust(report: Report, screen: Screen, width: int) -> list[str]:
     more = f" ({counted(rest_n, 'more note')} in the report)" if rest_n > 0 else ""
     words, cut = first.split(" "), ""
     while True:
-        lines = wrapped(f"trust  {' '.join(words)}{cut}{more}", width, "", hanging=" " * 7)
-        if len(lines) <= _MOST_LINES["trust"] or len(words) == 1:
-            return lines
+        for rest in (more, "") if not cut else ("",):
+            text = f"trust  {' '.join(words)}{cut}{rest}"
+            lines = wrapped(text, width, "", hanging=" " * 7)
+            if len(lines) <= _MOST_LINES["trust"] or len(words) == 1:
+                return lines
         words, cut = words[:-1], " ..."
