@@ -65,7 +65,9 @@ def _body(shape: _Shape, make: Maker, rank: int, size: float) -> list[Instructio
         # What goes back is another sequence of transfers than what goes on.
         group = tuple(sorted((rank, peer), reverse=direction == "B"))
         stream = _STREAMS[direction, way]
-        moved = make.reduce(9000 * size, name=SEND_RECV, group=group, stream=stream)
+        # Ranks of a stage are in step with each other; their links are not, by microseconds.
+        length_ns = 30_000 * size * make.rng.uniform(0.7, 1.3)
+        moved = make.reduce(length_ns, name=SEND_RECV, group=group, stream=stream)
         return [moved, *make.join(stream, 7)] if way == "in" else [*make.join(7, stream), moved]
 
     launches: list[Instruction] = []

@@ -45,7 +45,6 @@ PLANTS: Final[tuple[Builder, ...]] = (
     rank_plants.late_host,
     rank_plants.late_for_no_reason,
     rank_plants.pauses,
-    rank_plants.pauses_of_all,
     rank_plants.slow_aside,
     rank_plants.flushed,
     rank_plants.slewing_clocks,

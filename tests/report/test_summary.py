@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from rendered import HOSTILE_NAMES
-from report_maker import FINDING, SECTION, made_report, made_results
+from report_maker import FINDING, SECTION, made_report, made_results, price_of
 
 from nsys_llm.report.findings import SEVERITIES
 from nsys_llm.report.summary import fitted_parts, summary_lines
@@ -44,8 +44,8 @@ def test_the_summary_says_title_facts_answer_findings_and_rows(tmp_path):
         "",
         "It goes to gemm and norm.",
         "",
-        "Findings: 1 high",
-        "  high   gemm takes 60.0 % of the kernel time",
+        "Findings and what a fix could gain (not additive): 1 high",
+        "  high   about 200 ms, 20.0 %: gemm takes 60.0 % of the kernel time",
         "",
         "Top kernels:",
         "  name  category  launches   busy   p99",
@@ -119,9 +119,9 @@ def test_a_higher_terminal_shows_more_up_to_a_bound(tmp_path):
 
 
 def test_findings_are_counted_by_severity_most_severe_first(tmp_path):
-    findings = [replace(FINDING, severity=name) for name in SEVERITIES for _ in range(2)]
+    findings = [replace(FINDING, price=price_of(name)) for name in SEVERITIES for _ in range(2)]
     lines = summary(tmp_path, *findings[1:])
-    assert "Findings: 1 high, 2 medium, 2 low, 2 in rare steps" in lines
+    assert "Findings and what a fix could gain (not additive): 1 high, 2 medium, 2 low, 2 in rare steps" in lines
 
 
 def test_findings_beyond_the_first_are_counted(tmp_path):

@@ -54,7 +54,7 @@ def caveats(tables: Tables) -> list[str]:
     names = listed([f"`{name}`" for name in dict.fromkeys(lanes)])
     return [
         f"The timeline does not show what ran on {names}: the profile could not be read a second "
-        "time. All other tables and figures have these ranks."
+        "time, or had changed. All other tables and figures have these ranks."
     ]
 
 

@@ -31,7 +31,7 @@ def sure_members(tables: Tables) -> pd.DataFrame:
 
 
 def named_gpus(tables: Tables) -> frozenset[Gpu]:
-    """Return the GPUs that have a verdict."""
+    """Return the GPUs that have a verdict, and for which others wait."""
     rows = tables["rank_verdicts"]
-    rows = rows[rows["verdict"].notna()]
+    rows = rows[rows["verdict"].notna() & rows["about_ns"].notna()]
     return frozenset(zip(rows["rank"].tolist(), rows["device_id"].tolist(), strict=True))

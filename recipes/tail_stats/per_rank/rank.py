@@ -15,8 +15,7 @@ from .launches import coded_launches
 
 def map_rank(view: RankView) -> TailPartial:
     """Reduce one rank; base and mangled choose the names of kernels, see the parts for others."""
-    trace, rank, options = view.trace, view.key, view.options
-    steps = view.steps
+    trace, rank, options, steps = view.trace, view.key, view.options, view.steps
     launched = coded_launches(trace, steps, options)
     _, every = launched
     apis, collectives = concurrently(

@@ -20,6 +20,7 @@ from nsys_llm.analyses.collectives.confidence import (
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
 from nsys_llm.analyses.collectives.matching import Lane, Matched
 from nsys_llm.analyses.collectives.p2p_matching import match_communication
+from nsys_llm.analyses.collectives.programs import programs
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.clock_lines import ClockLine
@@ -163,7 +164,7 @@ def match_collectives(
         if lane.start_ns.size
     ]
     trust_ns = STEADY_CLOCK_NS if source == "systemClockNs" else WALL_CLOCK_NS
-    matched = match_communication(lanes, trust_ns, len(coarse_ns))
+    matched = match_communication(lanes, trust_ns, len(coarse_ns), programs(devices))
     meetings = [_meeting(item) for item in matched]
     fits = fit_clocks(meetings, len(coarse_ns))
     # Common time = own time + coarse - fitted; shown times are those of the root's own clock.

@@ -198,9 +198,12 @@ def _between(time_ns: float, most_ns: float) -> int:
 
 
 def priced(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
-    """Return findings with the prices of their changes."""
+    """Return findings with the prices of their changes; what was measured has its price."""
+    every = list(findings)
+    if not any(finding.change for finding in every):
+        return every
     prices = Prices(tables)
     return [
         replace(finding, price=prices.of(finding)) if finding.kind == PERFORMANCE else finding
-        for finding in findings
+        for finding in every
     ]
