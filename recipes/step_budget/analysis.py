@@ -20,7 +20,7 @@ from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer
 from .findings.caveats import caveats
-from .findings.gains import findings
+from .findings.on_path import findings
 from .findings.texts import RULES
 from .partials import BudgetPartial, merged
 from .per_rank.rank import map_rank

@@ -24,7 +24,7 @@ def trace_of(kernels=(), copies=(), fills=(), graphs=(), overheads=(), windows=N
     """Return a rank: kernels (start, end, device, name), others (start, end, device).
 
     Args:
-        kernels: And the others: operations.
+        kernels: And the others: operations; copies with kind and bytes.
         overheads: (start, end, type).
         windows: As `RankTrace` has them.
         kept: Which kernels the filters leave; None for all.
@@ -32,7 +32,7 @@ def trace_of(kernels=(), copies=(), fills=(), graphs=(), overheads=(), windows=N
     place = ("start_ns", "end_ns", "device_id")
     ops = {
         "kernels": table(kernels, (*place, "demangled_name_id")),
-        "memcpys": table(copies, place),
+        "memcpys": table(copies, (*place, "copy_kind", "size_bytes")),
         "memsets": table(fills, place),
         "graph_traces": table(graphs, place),
     }
@@ -55,6 +55,7 @@ def walked(kernels, copies, fills, graphs, overheads, device):
 
     paint([(start, end) for start, end, kind in overheads if kind == FLUSH], "profiler")
     paint([op[:2] for op in (*copies, *fills) if op[2] == device], "copies")
+    paint(loaded(kernels, copies, fills, graphs, device), "load")
     paint(
         [kernel[:2] for kernel in kernels if kernel[2] == device and kernel[3] == 3],
         "communication",
@@ -74,6 +75,21 @@ def walked(kernels, copies, fills, graphs, overheads, device):
     return wall_classes
 
 
+def loaded(kernels, copies, fills, graphs, device):
+    """Return the copies of a load: the rule, written as a rule."""
+    mine = [op for op in (*kernels, *graphs) if op[2] == device]
+    if not mine:
+        return []
+    first = min(op[0] for op in mine)
+    begin = min(op[0] for op in (*mine, *copies, *fills) if op[2] == device)
+    from_host = [op for op in copies if op[2:4] == (device, 1) and op[0] < first]
+    later = sum(op[4] for op in copies if op[2] == device and op[3] in (1, 2) and op[0] >= first)
+    spans = [(op[0], min(op[1], first)) for op in from_host]
+    copied = sum(any(start <= at < end for start, end in spans) for at in range(first))
+    size = sum(op[4] for op in from_host)
+    return spans if size and size >= 10 * later and 2 * copied >= first - begin else []
+
+
 def drawn(random):
     def spans(count, *more):
         starts = random.integers(0, 60, count)
@@ -84,9 +100,15 @@ def drawn(random):
         ]
 
     devices = (0, 1)
+    if random.random() < 0.5:  # copies first, so that many are a load
+        late = spans(random.integers(1, 6), devices, (1, 2, 3))
+        kernels = [(min(start + 40, 80), min(end + 40, 89), *more) for start, end, *more in late]
+        copies = spans(random.integers(1, 6), devices, (1, 1, 2, 8), (1, 9, 200))
+        copies = [(start // 2, end // 2 + 3, *more) for start, end, *more in copies]
+        return {"kernels": kernels, "copies": copies, "fills": [], "graphs": [], "overheads": []}
     return {
         "kernels": spans(random.integers(0, 9), devices, (1, 2, 3)),
-        "copies": spans(random.integers(0, 4), devices),
+        "copies": spans(random.integers(0, 4), devices, (1, 2, 8), (1, 9, 200)),
         "fills": spans(random.integers(0, 3), devices),
         "graphs": spans(random.integers(0, 3) * random.integers(0, 2), devices),
         "overheads": spans(random.integers(0, 4), (FLUSH, LOADING)),
@@ -104,7 +126,7 @@ def test_each_nanosecond_has_the_class_that_the_walk_gives_it(seed):
         truth = walked(*rows.values(), layer.device_id)
         split = wall_of_steps(layer, edges)
         for step, (start, end) in enumerate(edges.tolist()):
-            part = truth[start:end]
+            part = ["copies" if name == "load" else name for name in truth[start:end]]
             split_ns = {
                 "communication": split.communication_ns[step],
                 "copies": split.copies_ns[step],
@@ -139,12 +161,15 @@ def test_the_span_is_from_first_to_last_operation_and_the_classes_add_up_to_it(s
         truth = walked(*rows.values(), wall.device_id)[span[0] : span[1]]
         assert wall.span_ns == len(truth)
         assert wall.idle_ns == truth.count("idle")
+        assert (wall.load_ns, wall.copies_ns) == (truth.count("load"), truth.count("copies"))
         assert wall.span_ns == (
             sum(wall.kernels_ns.values())
             + wall.graphs_ns
             + wall.communication_ns
+            + wall.load_ns
             + wall.copies_ns
             + wall.profiler_ns
+            + wall.no_work_ns
             + wall.idle_ns
         )
 

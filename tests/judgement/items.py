@@ -20,6 +20,7 @@ class Item:
         about_pct: What it says that a fix gains; None where it only says at most what.
         bound_pct: The most that it says.
         title: As it reads.
+        tail: Whether only a tail gains; such items stand after all others.
     """
 
     kind: str
@@ -28,8 +29,16 @@ class Item:
     about_pct: float | None
     bound_pct: float | None
     title: str
+    tail: bool = False
+
+    @property
+    def key(self) -> tuple[str, int | None, str]:
+        """What makes two causes the same."""
+        return self.kind, self.rank, self.detail if self.kind in _DETAILED else ""
 
 
+#: Kinds whose detail says which thing is at fault.
+_DETAILED: Final = ("kernels", "copies", "wait", "phase")
 #: Kinds by how the culprit begins; the longest that fits counts.
 _CULPRITS: Final = {
     "rank:": "rank",
@@ -54,7 +63,7 @@ _CULPRITS: Final = {
 def items_of(tables: Mapping[str, Any]) -> list[Item]:
     """Return what an overview lists, in its order."""
     rows = tables["opportunities"]
-    item = _typed if "cause_kind" in rows else _by_culprit
+    item = _typed if "cause_rank" in rows else _by_culprit
     return [item(row) for row in rows.to_dict("records")]
 
 
@@ -70,19 +79,26 @@ def _by_culprit(row: Mapping[str, Any]) -> Item:
     percents = {True: _percent(row["replayed_pct"]), False: row["gain_pct"]}
     bound_pct = row["gain_pct"] if row["gain_is_bound"] else None
     about_pct = percents[bool(row["gain_is_bound"])]
-    return Item(kind, rank, culprit.partition(":")[2], about_pct, bound_pct, row["title"])
+    return Item(
+        kind, rank, culprit.partition(":")[2], about_pct, bound_pct, row["title"], _tail(row)
+    )
 
 
 def _typed(row: Mapping[str, Any]) -> Item:
     known = isinstance(row["about_basis"], str)
     return Item(
-        row["cause_kind"],
+        row["cause"],
         _number(row["cause_rank"]),
         row["cause_detail"] if isinstance(row["cause_detail"], str) else "",
         row["gain_pct"] if known else None,
         _percent(row["bound_pct"]),
         row["title"],
+        _tail(row),
     )
+
+
+def _tail(row: Mapping[str, Any]) -> bool:
+    return bool(row["severity"] == "tail")
 
 
 def _number(value: Any) -> int | None:

@@ -6,8 +6,17 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from judgement.jobs import Planted, Wanted, job, layer, layers
-from machine.parts import COPY_STREAM, GEMM, POINTWISE, SIDE_STREAM, Maker, copy_work
+from judgement.jobs import FIXED, FLASH_3, Planted, Wanted, each_rank, job, layer, layers
+from machine.parts import (
+    COMM_STREAM,
+    COPY_STREAM,
+    GEMM,
+    POINTWISE,
+    SEND_RECV,
+    SIDE_STREAM,
+    Maker,
+    copy_work,
+)
 from machine.program import (
     Blocking,
     Enqueue,
@@ -42,13 +51,18 @@ def host_of_all(dice: Random, fault: bool) -> Planted:
 
 
 def launch_bound(dice: Random, fault: bool) -> Planted:
-    """Launches take longer than the kernels they start; without the fault a graph has them all."""
+    """Launches take longer than the kernels they start; without the fault a graph has them all.
+
+    What the kernels are is innocent, even where they could be fused.
+    """
+    name = dice.choice((POINTWISE, _EAGER))
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        kernels = [make.kernel(POINTWISE, 2500, call_ns=5500) for _ in range(100)]
+        kernels = [make.kernel(name, 2500, call_ns=5500) for _ in range(100)]
         if fault:
             return [*kernels, make.reduce(9000)]
-        return [_graph([launch.work for launch in kernels]), make.reduce(9000)]
+        nodes = (Node(launch.work, lag_ns=launch.lag_ns) for launch in kernels)
+        return [LaunchGraph(tuple(nodes)), make.reduce(9000)]
 
     return job(dice, body, ranks_n=dice.choice((1, 2))), (Wanted("host"),)
 
@@ -130,16 +144,20 @@ def serial_copies(dice: Random, fault: bool) -> Planted:
 
 
 def load_first(dice: Random, fault: bool) -> Planted:
-    """The model is loaded before the work, in which the hosts are late in each step."""
+    """The model is loaded before the work, in which the hosts are late in each step.
+
+    What a library runs when it starts may come before the load.
+    """
     program, wanted = host_of_all(dice, fault)
-    copies_n = dice.choice((30, 60))
+    copies_n, starts = dice.choice((30, 60)), dice.random() < 0.5
+    first = [Enqueue(Work(POINTWISE, 2000))] if starts else []
 
     def loading(rank: Rank) -> tuple[Instruction, ...]:
         load = [
-            Blocking(copy_work("HtoD", 400_000, pageable=number % 2 > 0))
+            Blocking(copy_work("HtoD", 400_000, pageable=number % 2 > 0), fault=FIXED)
             for number in range(copies_n)
         ]
-        return (*load, *rank.threads[0])
+        return (*first, *load, *rank.threads[0])
 
     ranks = (replace(rank, threads=(loading(rank),)) for rank in program.ranks)
     return Program(tuple(ranks)), wanted
@@ -203,7 +221,7 @@ def empty_server(dice: Random, fault: bool) -> Planted:
     late_ns, empty = dice.choice((150_000, 300_000)), set(dice.sample(range(3, 40), 5))
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        pause, schedule = make.host(4_000_000), make.host(late_ns)
+        pause, schedule = make.host(4_000_000, fault=FIXED), make.host(late_ns)
         works = [launch.work for launch in layers(make, 8, kernel_ns=40_000) if _is_kernel(launch)]
         prefill = step in empty or not step
         text = f"execute_context_{int(prefill)}({64 * prefill})_generation_{4 - 4 * prefill}(4)"
@@ -212,6 +230,32 @@ def empty_server(dice: Random, fault: bool) -> Planted:
         return [*before, *late, Push(text), _graph(works), Pop()]
 
     return job(dice, body, ranks_n=1, steps_n=40, stepped=False), _HOST
+
+
+def full_queue(dice: Random, fault: bool) -> Planted:
+    """Launches wait for room in the queue, as the GPU has enough to do: nothing is wrong."""
+    program, _ = equal_ranks(dice, fault)
+    return each_rank(program, lambda rank: {"queue_depth": 8}), ()
+
+
+def apart(dice: Random, fault: bool) -> Planted:
+    """Ranks that do the same and never meet; nothing ties their clocks: nothing is wrong."""
+    return job(
+        dice, lambda make, rank, step: [each for each in layers(make) if not _is_reduction(each)]
+    ), ()
+
+
+def prefill_apart(dice: Random, fault: bool) -> Planted:
+    """One rank prefills and sends what it has to the other, which decodes: nothing is wrong."""
+
+    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
+        move = make.reduce(30_000, name=SEND_RECV, group=(0, 1), stream=COMM_STREAM)
+        if rank:
+            decodes = [make.kernel(FLASH_3, 12_000) for _ in range(40)]
+            return [move, *decodes, *make.join(COMM_STREAM, 7), make.kernel(POINTWISE, 3000)]
+        return [*(make.kernel(GEMM, 90_000) for _ in range(4)), *make.join(7, COMM_STREAM), move]
+
+    return job(dice, body, ranks_n=2), ()
 
 
 def equal_ranks(dice: Random, fault: bool) -> Planted:
@@ -227,6 +271,10 @@ def equal_ranks(dice: Random, fault: bool) -> Planted:
 
 def _alone(launch: Enqueue) -> Enqueue:
     return replace(launch, lag_ns=launch.lag_ns * 5 // 4)
+
+
+def _is_reduction(instruction: Instruction) -> bool:
+    return isinstance(instruction, Enqueue) and instruction.work.kind == "collective"
 
 
 def _is_kernel(instruction: Instruction) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.gains import LIMITS_PCT
+from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Tables, records
 from nsys_llm.taxonomy.idle_causes import CAUSES

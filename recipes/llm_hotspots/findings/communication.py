@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from nsys_llm.analyses.collectives.stages import may_be_stages
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.gains import Walls
 from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, records, window_of
+from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.communication import COMMUNICATION, SEND_RECV, is_communication, operation_of
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION as COMMUNICATES
 
@@ -77,7 +79,8 @@ def _exposed_communication(
         return
     rank, device = gpu = min(exposed_ns, key=exposed_ns.__getitem__) if coupled else most
     row = _row_of(overlap, gpu)
-    numbers, gain = Numbers(), walls.gain(*gpu, exposed_ns[gpu], (COMMUNICATES,))
+    numbers, span_ns = Numbers(), walls.span_ns(*gpu)
+    share_pct = 100.0 * exposed_ns[gpu] / max(span_ns, 1)
     waits = "Waiting for other ranks is part of it."
     if coupled and most != gpu:
         waits = (
@@ -86,14 +89,14 @@ def _exposed_communication(
             "difference is time in which it waits for other ranks."
         )
     yield RULES["exposed_communication"].finding(
-        gain=gain,
-        culprit="communication:transfer",
+        cause=Cause("transfer"),
+        change=Change("transfer"),
         details=f"On GPU {device} of rank {rank}, communication runs for "
-        f"{numbers.ns('exposed_ns', exposed_ns[gpu])} of {numbers.ns('span_ns', gain.span_ns)} "
+        f"{numbers.ns('exposed_ns', exposed_ns[gpu])} of {numbers.ns('span_ns', span_ns)} "
         f"without overlapping computation. {waits}",
         evidence=cells("overlap", row, ["rank", "device_id"], ["exposed_communication_ns"]),
         numbers=numbers.fields,
-        fields={"share": numbers.percent("share_pct", gain.gain_pct), "rank": rank},
+        fields={"share": numbers.percent("share_pct", share_pct), "rank": rank},
         rank=rank,
         device_id=device,
         window_ns=window_of(row, "exposed_start_ns", "exposed_end_ns"),

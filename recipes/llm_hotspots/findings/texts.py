@@ -1,6 +1,6 @@
 """The rules of this recipe: title, threshold with its source, advice, what to record.
 
-A rule says what a fix could gain; severities follow from that (see `nsys_llm.report.gains`).
+A rule says what a fix could gain; severities follow from that (see `nsys_llm.report.price`).
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.gains import LIMITS_PCT
+from nsys_llm.report.price import LIMITS_PCT
+from nsys_llm.report.prices.copies import BOUND_PCT
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rules import OURS, Rule, rules_by_id
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.view.text import format_bytes
@@ -20,6 +21,9 @@ from ..tables.bandwidth import LITTLE_HEADROOM_PCT, ROOM_PCT
 #: Share of the kernel time above which categories say too little.
 UNMATCHED_PCT: Final = 10.0
 
+#: Share of the windows from which graphs that were traced whole hide what takes the time.
+WHOLE_GRAPHS_PCT: Final = 10.0
+
 #: So much more compute than the others makes a rank or a machine slow. Boards of one model differ
 #: by 2 to 4 % in clock.
 SLOW_RATIO: Final = 1.05
@@ -28,10 +32,6 @@ SAME_LAUNCHES: Final = 0.01
 #: The median of the others has so many times as long in collectives as a late rank.
 LATE_RATIO: Final = 1.5
 
-#: Time of a copy of pinned memory, as a share of one of pageable memory.
-PINNED_SHARE: Final = 0.5
-#: From this share of the span on, copies that computation cannot hide bound the job.
-LINK_BOUND_PCT: Final = 50.0
 #: Copies that take less than this share of their time at the best rate seen are slow: single
 #: copies of one size differ by less.
 LINK_RATE_SHARE: Final = 0.9
@@ -103,6 +103,7 @@ RULES: Final = rules_by_id(
         "out with --filter-time or --skip-warmup.",
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
+        specificity=OF_CLASS,
     ),
     Rule(
         "device_copies",
@@ -185,6 +186,20 @@ RULES: Final = rules_by_id(
         tables=("watched_kernel_configs",),
     ),
     Rule(
+        "whole_graphs",
+        kind=CAPTURE,
+        scope="run",
+        title="{replays} of a whole CUDA graph {take} {length} each{spread}: "
+        "--cuda-graph-trace=node shows what is in them",
+        threshold=f"CUDA graphs that were traced whole take {WHOLE_GRAPHS_PCT:g} % of the devices' "
+        "windows or more",
+        source=OURS,
+        recommendation="Compare replays by their length alone: which kernels take the time is not "
+        "known. Trace a few replays node by node, which lengthens them.",
+        tables=("graph_replays", "devices"),
+        record="--cuda-graph-trace=node",
+    ),
+    Rule(
         "stored_secrets",
         kind=CAPTURE,
         scope="run",
@@ -229,6 +244,16 @@ RULES: Final = rules_by_id(
         tables=("rank_kernels", "wall"),
     ),
     Rule(
+        "geforce_gemms_without_tensor_cores",
+        scope="category",
+        title="GEMMs without tensor cores: {share} (rank {rank})",
+        threshold=f"{_LEVERS['geforce_gemms_without_tensor_cores'].condition}; {_GAIN}",
+        source=_LEVERS["geforce_gemms_without_tensor_cores"].source,
+        recommendation="Run these products in FP16, or from Ampere on BF16 (torch.autocast): that "
+        "about halves them. TF32 gains little on a GPU whose FP32 units are as fast.",
+        tables=("rank_kernels", "wall"),
+    ),
+    Rule(
         "gemms_without_tensor_cores",
         scope="category",
         title="GEMMs without tensor cores: {share} (rank {rank})",
@@ -251,6 +276,7 @@ RULES: Final = rules_by_id(
         "tail_stats splits it into waiting and transfer.",
         window_shows="the longest stretch of it",
         tables=("overlap", "wall"),
+        specificity=OF_CLASS,
     ),
     Rule(
         "bandwidth_above_peak",
@@ -279,13 +305,19 @@ RULES: Final = rules_by_id(
         scope="copy",
         title="Bound by copies: {moved} (rank {rank})",
         threshold=f"copies between host and device, or two devices, without a kernel take "
-        f"{LINK_BOUND_PCT:g} % of the span, and more than the GPU computes; {_GAIN}",
+        f"{BOUND_PCT:g} % of the span, and more than the GPU computes; {_GAIN}",
         source=OURS,
-        recommendation="Move fewer bytes: keep on the GPU what is used again, compute there what "
-        "comes next, and copy narrower types. Overlap gains little here. If this is the loading of "
-        "the model, leave it out with --filter-time or --skip-warmup.",
+        recommendation="Copy in both directions at once and while the GPU computes: pinned memory, "
+        "cudaMemcpyAsync, a stream each way. Move fewer bytes: keep on the GPU what is used again, "
+        "and copy narrower types.",
+        cases={
+            "pageable": Case(
+                title="Bound by pageable copies that do not overlap: {moved} (rank {rank})",
+            )
+        },
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "slow_copies",
@@ -302,6 +334,7 @@ RULES: Final = rules_by_id(
         "-q -d PCIE).",
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
+        specificity=OF_RANK,
     ),
     Rule(
         "pageable_copies",
@@ -316,6 +349,7 @@ RULES: Final = rules_by_id(
         record=_COPY_CALLS,
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
+        specificity=OF_RANK,
     ),
     Rule(
         "determinism_atomics",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.gains import limits_words
+from nsys_llm.report.price import limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import EXPLAINER, OURS, Case, Rule, rules_by_id
 
@@ -14,8 +14,6 @@ from nsys_llm.report.rules import EXPLAINER, OURS, Case, Rule, rules_by_id
 IMBALANCE_PCT: Final = 5.0
 #: Ranks whose operations in a phase differ by less, in percent, do the same work.
 SAME_OPS_PCT: Final = 2.0
-#: A gain is given by step where steps hold so much of the GPU time of a rank, in percent.
-STEPS_HOLD_PCT: Final = 90.0
 #: A step is slow from so many times the median of its phase on its rank, by the steps of it: of
 #: few, the largest may be one of another kind.
 SLOW_TIMES: Final = {100: 1.5, 10: 2.0}

@@ -40,7 +40,7 @@ class Paths:
             label: Shape (pieces,), codes from 0.
             labels_n: Labels.
         """
-        depth = chosen_depth(tree, chosen)
+        depth = tree.chosen_around_n(chosen)
         around = tree.around(chosen)
         of_piece = np.full(len(tree) + 1, -1, dtype=np.int64)
         labels, parents, depths = [], [], []
@@ -91,12 +91,3 @@ class Paths:
         while (deep := np.flatnonzero(self.depth[place] >= depth_n)).size:
             place[deep] = self.parent[place[deep]]
         return place
-
-
-def chosen_depth(tree: NvtxTree, chosen: _Mask) -> IntArray:
-    """Return how many chosen pieces are around each piece."""
-    depth = np.zeros(len(tree) + 1, dtype=np.int64)
-    for level in tree.levels:
-        above = tree.parent[level]
-        depth[level] = depth[above] + chosen[above]
-    return depth[:-1]

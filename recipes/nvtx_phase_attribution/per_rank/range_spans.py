@@ -86,9 +86,8 @@ def range_spans(
         rows = block.start + np.flatnonzero(pushed)
         np.minimum.at(first_ns, attributed.piece[rows], attributed.start_ns[rows])
         np.maximum.at(last_ns, attributed.piece[rows], attributed.end_ns[rows])
-    for level in reversed(tree.levels):
-        np.minimum.at(first_ns, tree.parent[level], first_ns[level])
-        np.maximum.at(last_ns, tree.parent[level], last_ns[level])
+    first_ns = tree.over_inner(first_ns, np.minimum)
+    last_ns = tree.over_inner(last_ns, np.maximum)
     _free_spans(ops, np.flatnonzero(counts & (owner >= tree.pushed_n)), first_ns, last_ns)
     # Any piece of a range holds for the range.
     rest = np.flatnonzero(shown.pieces & ~shown.first)

@@ -20,7 +20,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .range_labels import counting_keys, shown_name
-from .range_paths import Paths, chosen_depth
+from .range_paths import Paths
 from .range_spans import Shown, free_inclusive, range_spans
 from .rank_ops import RankOps
 from .sums_by_key import Key, SumsByKey
@@ -31,6 +31,8 @@ START_END: Final = "start_end"
 
 #: Paths that a rank keeps; the deepest go first.
 _MOST_PATHS: Final = 4096
+#: What is nested deeper counts to the range around it: a path is a row with a text of its depth.
+_DEEPEST: Final = 1000
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -119,9 +121,8 @@ def _chosen(ops: RankOps, options: Mapping[str, Any]) -> _Mask:
     if options["match"] is not None:
         pattern = parse_pattern(options["match"])
         chosen &= names.mapped(pattern.matches).astype(bool)
-    if options["depth"] is not None:
-        chosen &= chosen_depth(tree, chosen) < options["depth"]
-    return chosen
+    deepest = _DEEPEST if options["depth"] is None else min(options["depth"], _DEEPEST)
+    return np.asarray(chosen & (tree.chosen_around_n(chosen) < deepest))
 
 
 def _labels(ops: RankOps, first: _Mask, numbers: str) -> _Labels:

@@ -6,16 +6,20 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from nsys_llm.report.answers import first_words
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.gains import LIMITS_PCT, Gain, Walls, gain_words
+from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Tables
-from nsys_llm.view.text import format_count, format_ns, format_percent, quoted, shortened
+from nsys_llm.report.walls import Gpu, Walls
+from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
 
+from .apart import apart_findings
 from .bursts import burst_findings, concentrated_findings
 from .collectives import Wait, collective_waits, remarks_on_collectives, wait_findings
+from .experts import expert_findings
 from .kernels import SlowLaunches, slow_launches, tail_findings
-from .members import Gpu, gpu_of, named_gpus, sure_members
+from .members import gpu_of, named_gpus, sure_members
 from .pipelines import Pipeline, find_pipelines
 from .stages import pipeline_findings
 
@@ -58,33 +62,15 @@ def answer(tables: Tables) -> str:
             "what a filter left of it."
         )
     judged = _judged(tables)
-    waits = "; ".join([*_waiting(tables, judged), *_bubbles(judged)])
-    first = f"{_sentence(waits)}. " if waits else ""
-    return first + _slow(judged)
-
-
-def _waiting(tables: Tables, judged: Judged) -> list[str]:
-    """Return clauses: who is slow or late, or who waits for whom; none where nothing is."""
-    ranks = sorted(rank_findings(tables), key=lambda item: -item.impact_ns)
-    gains = [(item.title, item.gain) for item in ranks if item.gain is not None]
-    named = [f"{title}; a fix gains {_gain_words(gain)}" for title, gain in gains[:2]]
-    return named or [_wait_words(wait) for wait in judged.waits[:1]]
-
-
-def _wait_words(wait: Wait) -> str:
-    row, share = wait.row, format_percent(wait.gain.gain_pct)
-    profiler_ns = row["suffered_profiler_ns"]
-    more = f", and {format_ns(profiler_ns)} more due to the profiler" if profiler_ns else ""
-    return (
-        f"no rank stands out; rank {row['rank']} waits {format_ns(wait.waiting_ns)} in "
-        f"{format_count(row['collectives_n'])} {wait.collectives} ({share} of its span){more}"
+    return " ".join(
+        part for part in (first_words(tables), *_bubbles(judged), _slow(judged)) if part
     )
 
 
 def _bubbles(judged: Judged) -> list[str]:
     return [
-        f"the bubble of the pipeline of ranks {pipeline.ranks} is "
-        f"{format_percent(pipeline.bubble_pct)} of its window"
+        f"The bubble of the pipeline of ranks {pipeline.ranks} is "
+        f"{format_percent(pipeline.bubble_pct)} of its window."
         for pipeline in judged.pipelines[:1]
     ]
 
@@ -94,7 +80,6 @@ def _slow(judged: Judged) -> str:
 
     Those of stragglers are not among them: the clauses about these say what they cost.
     """
-    least = min(LIMITS_PCT.values())
     where = "On ranks without a verdict, " if judged.named else ""
     if not judged.slow:
         return _sentence(
@@ -103,33 +88,28 @@ def _slow(judged: Judged) -> str:
         )
     worst = judged.slow[0]
     name, rank = quoted(shortened(str(worst.row["name"]))), worst.row["rank"]
-    if worst.gain.gain_pct < least:
+    most = f"{format_ns(worst.lost_ns)} beyond the median, in {name} on rank {rank}."
+    if worst.share_pct < LEAST_PCT:
         return _sentence(
-            f"{where}slow launches cost less than {least:g} % of a GPU in every kernel: the most "
-            f"is {format_ns(worst.lost_ns)} beyond the median, in {name} on rank {rank}."
+            f"{where}slow launches cost less than {LEAST_PCT:g} % of a GPU in every kernel: the "
+            f"most is {most}"
         )
-    return (
-        f"Launches over twice their median cost rank {rank} {_gain_words(worst.gain)}, in {name}."
-    )
+    return f"Launches over twice their median take {most}"
 
 
 def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}"
 
 
-def _gain_words(gain: Gain) -> str:
-    return f"{gain_words(gain)} of {format_ns(gain.span_ns)}"
-
-
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order; a rank stands in one of them."""
     judged = _judged(tables)
-    walls, named = judged.walls, judged.named
-    alone = concentrated_findings(tables, walls, judged.members, named)
-    bursts = [item for item in burst_findings(tables, walls, named) if item.severity is not None]
+    named = judged.named
+    alone = concentrated_findings(tables, named)
+    bursts = burst_findings(tables, named)
     # A burst says more than how many there are, if it is most of it.
     alone = [item for item in alone if not _is_burst(item, bursts)]
-    blamed = {(item.rank, item.device_id) for item in alone if item.severity is not None}
+    blamed = {(item.rank, item.device_id) for item in alone}
     bursts = [item for item in bursts if (item.rank, item.device_id) not in blamed]
     reported = {(burst.rank, burst.name) for burst in bursts}
     slow = [
@@ -140,10 +120,12 @@ def findings(tables: Tables) -> list[Finding]:
     return [
         *rank_findings(tables),
         *alone,
-        *pipeline_findings(tables, walls, judged.pipelines),
+        *pipeline_findings(tables, judged.pipelines),
         *wait_findings(judged.waits),
+        *expert_findings(tables),
         *bursts,
         *tail_findings(tables, slow),
+        *apart_findings(tables["rank_clocks"]),
         *remarks_on_collectives(tables),
     ]
 

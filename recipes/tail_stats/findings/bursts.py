@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
-import pandas as pd
-
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
-from nsys_llm.taxonomy.wall_classes import COMPUTE
+from nsys_llm.report.walls import Gpu
 from nsys_llm.view.text import (
     counted,
     format_count,
@@ -24,8 +22,7 @@ from nsys_llm.view.text import (
     shortened,
 )
 
-from .gains import with_steps
-from .members import Gpu, gpu_of
+from .members import gpu_of
 from .texts import (
     CONCENTRATED_PCT,
     CONCENTRATED_RATIO,
@@ -42,38 +39,24 @@ _PLACE: Final = ("rank", "device_id")
 def _where(row: Record) -> dict[str, Any]:
     rank, device_id = gpu_of(row)
     return {
-        "culprit": f"rank:{rank}",
+        "cause": Cause("kernels", rank, device_id, row.get("name")),
         "rank": rank,
         "device_id": device_id,
         "window_ns": window_of(row, "window_start_ns", "window_end_ns"),
     }
 
 
-def _gain(tables: Tables, walls: Walls, row: Record, gain_ns: float, most_ns: int | None) -> Gain:
-    rank, device_id = gpu_of(row)
-    gain_ns = gain_ns if most_ns is None else min(gain_ns, most_ns)
-    return with_steps(tables, rank, device_id, walls.gain(rank, device_id, gain_ns, (COMPUTE,)))
-
-
-def concentrated_findings(
-    tables: Tables, walls: Walls, members: pd.DataFrame, named: Collection[Gpu]
-) -> list[Finding]:
+def concentrated_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:
     """Return the rank that has most of all slow launches, if it is not named for something else.
 
     Args:
         tables: tail_ranks.
-        walls: Of them.
-        members: Rows of stragglers, see `sure_members`: a rank that meets others gains no more
-            than what it came after the second last.
         named: GPUs that other findings are about.
     """
     ranks = [row for row in records(tables["tail_ranks"]) if row["launches_n"]]
     # Devices of one process have different work as a rule: nothing to compare a rank with.
     if len({row["rank"] for row in ranks}) < 2:
         return []
-    late_ns: dict[Gpu, int] = {}
-    for row in records(members):
-        late_ns[gpu_of(row)] = late_ns.get(gpu_of(row), 0) + int(row["late_by_ns"])
     outliers_n = sum(row["outliers_n"] for row in ranks)
     worst = max(ranks, key=lambda row: (row["outliers_n"], -row["rank"]))
     least_pct = max(CONCENTRATED_PCT, CONCENTRATED_RATIO * (worst["launches_pct"] or 0.0))
@@ -82,7 +65,7 @@ def concentrated_findings(
     lost_ns = worst["outlier_excess_ns"]
     return [
         RULES["outliers_on_one_rank"].finding(
-            gain=_gain(tables, walls, worst, lost_ns, late_ns.get(gpu_of(worst))),
+            change=Change("launches", time_ns=lost_ns),
             details=f"{format_count(worst['outliers_n'])} of "
             f"{counted(outliers_n, 'launch', 'launches')} over twice the median of their "
             f"configuration, with {format_percent(worst['launches_pct'])} of all launches. They "
@@ -101,30 +84,23 @@ def concentrated_findings(
     ]
 
 
-def burst_findings(tables: Tables, walls: Walls, named: Collection[Gpu]) -> list[Finding]:
+def burst_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:
     """Return the costliest bursts; those that recur on the same ranks are one finding."""
     rows = [row for row in records(tables["outlier_clusters"]) if gpu_of(row) not in named]
     reported = [
         finding
         for alike in grouped(rows, "ranks", "rank", "device_id").values()
         for finding in (
-            [_recurring(tables, walls, alike)]
-            if len(alike) >= RECURS
-            else [_burst(tables, walls, row) for row in alike]
+            [_recurring(alike)] if len(alike) >= RECURS else [_burst(row) for row in alike]
         )
     ]
     return sorted(reported, key=lambda finding: -finding.impact_ns)[:MOST]
 
 
-def _listed_gain(tables: Tables, walls: Walls, row: Record, gain_ns: float) -> Gain:
-    """Return what a burst costs: no bound, as only the longest launches are known one by one."""
-    return replace(_gain(tables, walls, row, gain_ns, None), is_bound=False)
-
-
-def _burst(tables: Tables, walls: Walls, row: Record) -> Finding:
+def _burst(row: Record) -> Finding:
     lasting_ns = row["window_end_ns"] - row["window_start_ns"]
     return RULES["outlier_cluster"].finding(
-        gain=_listed_gain(tables, walls, row, row["device_excess_ns"]),
+        change=Change("launches", row["name"], time_ns=row["device_excess_ns"]),
         details=f"Chance would put {row['expected']:.2g} there. {_burst_words(row)}",
         fields={
             "outliers": counted(row["outliers_n"], "launch", "launches"),
@@ -140,7 +116,7 @@ def _burst(tables: Tables, walls: Walls, row: Record) -> Finding:
     )
 
 
-def _recurring(tables: Tables, walls: Walls, rows: Sequence[Record]) -> Finding:
+def _recurring(rows: Sequence[Record]) -> Finding:
     """Return one finding about bursts on the same ranks, the costliest first."""
     worst = rows[0]
     starts = sorted(row["window_start_ns"] for row in rows)
@@ -150,7 +126,7 @@ def _recurring(tables: Tables, walls: Walls, rows: Sequence[Record]) -> Finding:
     lost_ns = sum(row["device_excess_ns"] for row in rows)
     lasting_ns = median(row["window_end_ns"] - row["window_start_ns"] for row in rows)
     return RULES["outlier_cluster"].finding(
-        gain=_listed_gain(tables, walls, worst, lost_ns),
+        change=Change("launches", worst["name"], time_ns=lost_ns),
         details=f"They last {format_ns(lasting_ns)} in the median, and cost rank {worst['rank']} "
         f"{format_ns(lost_ns)} in all. The costliest has {format_count(worst['outliers_n'])} such "
         f"launches; chance would put {worst['expected']:.2g} there. {_burst_words(worst)}",

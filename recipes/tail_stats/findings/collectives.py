@@ -9,15 +9,16 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, first_record, records
+from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, WAITING
 from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
 
-from .gains import with_steps
-from .members import Gpu, gpu_of
+from .members import gpu_of
 from .texts import MOST, RULES, UNMATCHED_PCT
 
 _MEMBER: Final = ("communicator", "rank", "device_id")
@@ -42,14 +43,16 @@ class Wait:
         row: Its row of stragglers.
         worst: That of the other rank which caused most of the waiting.
         waiting_ns: Its waiting, the profiler's part left out.
-        gain: What no waiting at all would gain there.
+        exposed_ns: What of it nothing computes beside.
+        share_pct: That, in percent of its span.
         collectives: What they are called.
     """
 
     row: Record
     worst: Record
     waiting_ns: int
-    gain: Gain
+    exposed_ns: int
+    share_pct: float
     collectives: str
 
 
@@ -70,7 +73,7 @@ def collective_waits(
         if not {gpu_of(row) for row in records(group)} & set(late)
         for wait in _longest(tables, walls, records(group))
     ]
-    return sorted(waits, key=lambda wait: -wait.gain.gain_pct)
+    return sorted(waits, key=lambda wait: -wait.share_pct)
 
 
 def _longest(tables: Tables, walls: Walls, members: list[Record]) -> list[Wait]:
@@ -82,27 +85,10 @@ def _longest(tables: Tables, walls: Walls, members: list[Record]) -> list[Wait]:
         if waiting_ns > 2 * doubt_ns:
             others = [item for item in members if item is not row]
             worst = max(others, key=lambda member: member["caused_wait_ns"])
-            gain = _gain(tables, walls, row, waiting_ns)
-            waits.append(Wait(row, worst, waiting_ns, gain, _called(tables, row)))
-    return sorted(waits, key=lambda wait: -wait.gain.gain_pct)[:1]
-
-
-def _gain(tables: Tables, walls: Walls, row: Record, waiting_ns: int) -> Gain:
-    """Return what the waiting of one rank is worth: what runs beside computation is nothing."""
-    rank, device_id = gpu_of(row)
-    exposed_ns = exposed_waiting_ns(tables, rank, device_id)
-    most_ns = waiting_ns if exposed_ns is None else min(waiting_ns, exposed_ns)
-    return with_steps(
-        tables, rank, device_id, walls.gain(rank, device_id, most_ns, (COMMUNICATION,))
-    )
-
-
-def exposed_waiting_ns(tables: Tables, rank: int, device_id: int) -> int | None:
-    """Return the waiting of a GPU beside which nothing computes; None if it is not known."""
-    wall = tables["wall"]
-    rows = wall[(wall["rank"] == rank) & (wall["device_id"] == device_id)]
-    rows = rows[(rows["wall_class"] == COMMUNICATION) & rows["detail"].notna()]
-    return int(rows.loc[rows["detail"] == WAITING, "time_ns"].sum()) if len(rows) else None
+            exposed_ns = min(waiting_ns, walls.detail_ns(gpu_of(row), COMMUNICATION, WAITING))
+            share_pct = 100.0 * exposed_ns / max(walls.span_ns(*gpu_of(row)), 1)
+            waits.append(Wait(row, worst, waiting_ns, exposed_ns, share_pct, _called(tables, row)))
+    return sorted(waits, key=lambda wait: -wait.share_pct)[:1]
 
 
 def _called(tables: Tables, row: Record) -> str:
@@ -128,7 +114,8 @@ def _waiting(wait: Wait) -> Finding:
             f" {format_ns(row['suffered_profiler_ns'])} more is due to the profiler's own work."
         )
     return RULES["collective_waits"].finding(
-        gain=wait.gain,
+        cause=Cause("waiting", detail=row["communicator"]),
+        change=Change("unknown", time_ns=wait.exposed_ns, wall_classes=(COMMUNICATION,)),
         details=f"Among ranks {quoted(row['communicator'])}, none has a verdict. Most is due "
         f"to {format_count(worst['late_n'])} of {format_count(worst['collectives_n'])} in which "
         f"the same rank came last, at worst by {format_ns(worst['worst_late_by_ns'])}.{left_out}",
@@ -142,7 +129,6 @@ def _waiting(wait: Wait) -> Finding:
             *cells("stragglers", worst, _MEMBER, ("late_n", "collectives_n", "worst_late_by_ns")),
         ),
         numbers={"waiting_ns": wait.waiting_ns},
-        culprit=f"communicator:{row['communicator']}",
         rank=rank,
         device_id=device_id,
         impact_ns=wait.waiting_ns,

@@ -6,9 +6,7 @@ import pandas as pd
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.report.records import Record, Tables
-
-#: One rank and its device.
-Gpu = tuple[int, int]
+from nsys_llm.report.walls import Gpu
 
 
 def gpu_of(row: Record) -> Gpu:

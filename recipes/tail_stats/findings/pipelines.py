@@ -13,9 +13,10 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.records import Tables, grouped, records
+from nsys_llm.report.walls import Gpu
 from nsys_llm.taxonomy.communication import SEND_RECV
 
-from .members import Gpu, gpu_of
+from .members import gpu_of
 
 #: Rank and device of each of its GPUs.
 Stage = tuple[Gpu, ...]

@@ -1,6 +1,6 @@
 """The rules of this recipe: title, threshold with its source, advice, what to record.
 
-Severities follow from the gain (see `nsys_llm.report.gains`), so thresholds say only when a rule
+Severities follow from the gain (see `nsys_llm.report.price`), so thresholds say only when a rule
 applies.
 """
 
@@ -10,9 +10,10 @@ from typing import Final
 
 from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.gains import LIMITS_PCT
+from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
+from nsys_llm.view.text import format_ns
 
 #: So many bursts on the same ranks are one finding; and they are regular where the times between
 #: them differ by this part of the usual one at most.
@@ -36,6 +37,8 @@ CONCENTRATED_RATIO: Final = 1.6
 
 #: What the profiler made others wait for one rank, of their time, from which it is worth a line.
 PROFILER_PCT: Final = 0.1
+#: Time in collectives before all profiles record that is worth a line; a trifle of any capture.
+LEFT_OUT_NS: Final = 1_000_000
 #: Communication kernels that found no partner, from which the waits say too little.
 UNMATCHED_PCT: Final = 10.0
 #: Waiting of a communicator, of its ranks' time, from which it matters who causes it.
@@ -80,6 +83,19 @@ RULES: Final = rules_by_id(
         tables=("stragglers", "collectives"),
     ),
     Rule(
+        "uneven_experts",
+        scope="run",
+        title="Experts get uneven numbers of tokens, another rank most each time: {kernel}",
+        threshold="waiting where tokens are exchanged, of which the kernels of experts explain "
+        "50 % or more by how much they vary; the gain is from the mean to the last arrival; "
+        f"{_SHOWN}",
+        source=OURS,
+        recommendation="Even the load of experts: redundant experts, placement by load (EPLB), an "
+        "auxiliary loss, or a capacity limit.",
+        tables=("collectives", "rank_tails"),
+        specificity=OF_CLASS,
+    ),
+    Rule(
         "outliers_on_one_rank",
         scope="rank",
         title="Rank {rank} has {share} of all launches over twice their median",
@@ -93,6 +109,7 @@ RULES: Final = rules_by_id(
         "such as hot experts. `outliers` lists what ran beside them.",
         record=_CLOCKS,
         tables=("tail_ranks", "outliers"),
+        specificity=OF_RANK,
     ),
     Rule(
         "slow_launches",
@@ -118,6 +135,7 @@ RULES: Final = rules_by_id(
         },
         record="--trace=cuda,nvtx",
         tables=("rank_tails", "outliers"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "outlier_cluster",
@@ -141,6 +159,7 @@ RULES: Final = rules_by_id(
         },
         record=_CLOCKS,
         tables=("outlier_clusters", "outliers"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "pipeline_bubble",
@@ -153,6 +172,7 @@ RULES: Final = rules_by_id(
         "shrink it (1F1B: (stages - 1) / (microbatches + stages - 1) of a step), and so do "
         "interleaved stages (several model chunks per rank).",
         tables=("communicators", "collectives", "tail_ranks"),
+        specificity=OF_CLASS,
     ),
     Rule(
         "late_stage",
@@ -166,6 +186,20 @@ RULES: Final = rules_by_id(
         "with other threads, data loading, garbage collection, synchronization. The other stages "
         "wait for it, beyond the bubble of the schedule.",
         tables=("tail_ranks",),
+        specificity=OF_RANK,
+    ),
+    Rule(
+        "captures_apart",
+        scope="run",
+        kind=CAPTURE,
+        title="Rank {rank} is recorded {apart} after the first one: {waiting} before that are left "
+        "out of waiting",
+        threshold=f"profiles that start apart, and from {format_ns(LEFT_OUT_NS)} in collectives "
+        "before all of them record",
+        source=OURS,
+        recommendation="The other ranks may have waited for the profiler to start there. Start all "
+        "captures in the same step, after a barrier.",
+        tables=("rank_clocks",),
     ),
     Rule(
         "clocks_too_uncertain",

@@ -36,7 +36,7 @@ from nsys_llm.report.columns import (
 from nsys_llm.trace.identity import Rank
 
 from ..per_rank.kernels import KernelTails, RankTails
-from ..per_rank.launches import CONFIG, Key, config_text, key_codes
+from ..per_rank.launches import CONFIG, CONFIG_AT, Key, config_text, key_codes
 from .distributions import ratio_columns, tail_columns
 
 #: Launches of a configuration from which its median says anything about its kernel's shapes; as in
@@ -264,7 +264,12 @@ def _config_columns(keys: Sequence[Key]) -> Columns:
         "config": np.array(texts, dtype=object),
         "label": np.array(labels, dtype=object),
         "communication": np.array([bool(key[1]) for key in keys], dtype=bool),
-        **{name: nullable(_ints([key[i] for key in keys])) for i, name in enumerate(CONFIG, 2)},
+        "graph_node": np.array([bool(key[2]) for key in keys], dtype=bool),
+        "phase": np.array([key[3] or None for key in keys], dtype=object),
+        **{
+            name: nullable(_ints([key[i] for key in keys]))
+            for i, name in enumerate(CONFIG, CONFIG_AT)
+        },
     }
 
 

@@ -13,6 +13,7 @@ from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.missing_work import MissingWork, find_missing_work
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_calls, profiler_spans
 from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.no_work import no_work_spans
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
 from nsys_llm.numeric.intervals import IntArray
@@ -53,9 +54,14 @@ class RankView:
         return profiler_spans(self.trace)
 
     @cached_property
+    def no_work(self) -> IntArray:
+        """When no request was in the server: shape (n, 2), sorted and disjoint."""
+        return no_work_spans(self.trace)
+
+    @cached_property
     def host(self) -> HostTimeline:
         """The calls of its threads."""
-        return HostTimeline.of(self.trace, self.profiler)
+        return HostTimeline.of(self.trace, self.profiler, self.no_work)
 
     @cached_property
     def held(self) -> HeldCalls:
@@ -95,7 +101,7 @@ class RankView:
     @cached_property
     def wall_layers(self) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
         """The full names of its kernels, and the layers of the wall split of each device."""
-        return wall_layers(self.trace, self.profiler)
+        return wall_layers(self.trace, self.profiler, self.no_work)
 
     def release(self, *names: str) -> None:
         """Forget what is no longer needed; asked for again, it is made again."""

@@ -6,10 +6,17 @@ number, for all instants together.
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.numeric.blocks import small_blocks
+from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray
+
+#: Of so many groups each is searched by itself, which is fastest; of more all at once.
+_FEW_GROUPS: Final = 64
 
 
 def innermost(at_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> IntArray:
@@ -47,6 +54,38 @@ def last_open(position: IntArray, at_ns: IntArray, end_ns: IntArray) -> IntArray
         some = waiting[block]
         place[some] = last_above(position[some], at_ns[some], levels)
     return place
+
+
+def first_above(
+    values: IntArray, limit: IntArray, group: npt.NDArray[Any], bounds: IntArray
+) -> IntArray:
+    """Return the first position of a group whose value is above a limit; its end where none is.
+
+    Args:
+        values: Shape (n,), ascending within each group.
+        limit: Shape (k,).
+        group: Shape (k,), the group in which to look.
+        bounds: Shape (groups + 1,): group g lies at bounds[g] to bounds[g + 1].
+
+    Returns:
+        Shape (k,), positions in `values`.
+    """
+    used = distinct(group)
+    if used.size <= _FEW_GROUPS:
+        place = np.empty(limit.shape, dtype=np.int64)
+        for value in used.tolist():
+            rows = slice(None) if used.size == 1 else np.flatnonzero(group == value)
+            part = values[bounds[value] : bounds[value + 1]]
+            place[rows] = bounds[value] + np.searchsorted(part, limit[rows], side="right")
+        return place
+    low, high = bounds[group], bounds[group + 1]
+    while (low < high).any():
+        middle = (low + high) // 2  # below `high`, but for groups that have been searched
+        above = values[np.minimum(middle, values.size - 1)] > limit
+        searching = low < high
+        high = np.where(searching & above, middle, high)
+        low = np.where(searching & ~above, middle + 1, low)
+    return low
 
 
 def last_above(position: IntArray, limit: IntArray, levels: list[IntArray]) -> IntArray:

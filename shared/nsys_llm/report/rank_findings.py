@@ -6,15 +6,13 @@ Made from the table `rank_verdicts`; which rank is named and why is decided ther
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import CAPTURE, PERFORMANCE, Finding, cells
-from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, grouped, records
-from nsys_llm.report.rules import OURS, Rule
-from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
+from nsys_llm.report.rules import OF_RANK, OURS, Rule
 from nsys_llm.view.text import format_ns, format_percent, listed, quoted, shortened
 
 _TABLES: Final = ("rank_verdicts", "wall")
@@ -37,6 +35,7 @@ def _rule(verdict: str, title: str, recommendation: str, threshold: str = _TESTE
         recommendation=recommendation,
         tables=_TABLES,
         kind=CAPTURE if verdict == "profiler" else PERFORMANCE,
+        specificity=OF_RANK,
     )
 
 
@@ -103,9 +102,8 @@ def rank_findings(tables: Tables) -> list[Finding]:
     frame = tables["rank_verdicts"]
     rows = records(frame[frame["verdict"].notna()])
     hosts = dict(zip(tables["files"].index, tables["files"]["host"], strict=True))
-    walls = Walls(tables)
     keyed = [{**row, "item": _item(row, hosts)} for row in rows]
-    return [_finding(some, walls, hosts) for some in grouped(keyed, "verdict", "item").values()]
+    return [_finding(some, hosts) for some in grouped(keyed, "verdict", "item").values()]
 
 
 def _item(row: Record, hosts: dict[int, str | None]) -> object:
@@ -115,7 +113,7 @@ def _item(row: Record, hosts: dict[int, str | None]) -> object:
     return row["stage"] if row["verdict"] == "slow_stage" else (row["rank"], row["device_id"])
 
 
-def _finding(rows: Sequence[Record], walls: Walls, hosts: dict[int, str | None]) -> Finding:
+def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
     worst = max(rows, key=lambda row: row["about_ns"] or 0)
     rank, device_id = int(worst["rank"]), int(worst["device_id"])
     kind, ranks = worst["verdict"], sorted({int(row["rank"]) for row in rows})
@@ -126,7 +124,8 @@ def _finding(rows: Sequence[Record], walls: Walls, hosts: dict[int, str | None])
     cause = Cause("stage" if kind == "slow_stage" else "rank", rank, device_id, kind)
     rule = RULES[kind]
     return rule.finding(
-        gain=None if kind == "profiler" else _gain(worst, walls),
+        cause=cause,
+        change=None if kind == "profiler" else Change("stages" if kind == "slow_stage" else "rank"),
         details=f"{more or 'Not known'} more compute than the median of {worst['peers_n']} peers, "
         f"{late} later a step{f', on {quoted(host)}' if host else ''}.",
         fields={
@@ -139,15 +138,9 @@ def _finding(rows: Sequence[Record], walls: Walls, hosts: dict[int, str | None])
         },
         evidence=cells("rank_verdicts", worst, ("rank", "device_id"), _COLUMNS),
         numbers={"peers_n": worst["peers_n"]},
-        culprit=f"host:{host}" if kind == "slow_host" else f"{cause.kind}:{rank}",
         ranks=tuple(ranks),
         rank=rank,
         device_id=device_id,
         name=kernel,
         impact_ns=int(worst["about_ns"] or 0),
     )
-
-
-def _gain(row: Record, walls: Walls) -> Gain:
-    gain = walls.gain(int(row["rank"]), int(row["device_id"]), row["about_ns"] or 0, WALL_CLASSES)
-    return replace(gain, is_bound=False)

@@ -27,7 +27,7 @@ from nsys_llm.report.perfetto import TRACE_NAME, TracedRank, findings_track, wri
 from nsys_llm.report.records import Record, records
 from nsys_llm.report.run import Run
 from nsys_llm.run.rank_axes import Axis, rank_axes
-from nsys_llm.run.read_again import RankAgain, by_profile, read_again
+from nsys_llm.run.read_again import RankAgain, ranks_again, read_again
 from nsys_llm.trace.filters import unfiltered
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import INPUT
@@ -103,11 +103,11 @@ def write_perfetto(
     shown = _chosen(there, findings, all_of_them=run.options["ranks"] is not None)
     others = _Others.of(run, tables, there)
     timelines = _Timelines(run, shown, findings, others, rank_axes(others.clock, tables, shown))
-    again = (RankAgain(rank.key, rank.file, place) for place, rank in enumerate(shown))
+    again = ranks_again(run, {rank.key: place for place, rank in enumerate(shown)})
     options = unfiltered(run.options)
     traced: list[TracedRank] = []
     failed: dict[str | None, None] = {}
-    for seen in read_again(by_profile(again), timeline_reads(), options, timelines.of):
+    for seen in read_again(again, timeline_reads(), options, timelines.of):
         timelines.left_n -= 1
         if seen.made is not None:
             traced.append(seen.made)

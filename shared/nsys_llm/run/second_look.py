@@ -19,7 +19,7 @@ from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import timeline_reads
 from nsys_llm.report.run import Run
 from nsys_llm.run.executors import Executor, chunked
-from nsys_llm.run.read_again import RankAgain, by_profile, read_again
+from nsys_llm.run.read_again import RankAgain, ranks_again, read_again
 from nsys_llm.trace.filters import unfiltered
 from nsys_llm.trace.identity import RankKey
 
@@ -61,12 +61,10 @@ def look_again(
     working = {rank.key for profile in run.profiles for rank in profile.ranks}
     ranks = [rank for rank in run.ranks if rank.key in working]
     plan = look.plan(run.partial, ranks, tables, run.options)
-    labels = {rank.key: rank.file for rank in ranks}
-    wanted = (RankAgain(key, labels[key], windows) for key, windows in plan.windows.items())
     options = {**unfiltered(run.options), **FULL_NAMES}
     mapper = partial(look_at_profiles, engine=plan.engine, options=options)
     looked = Looked()
-    if profiles := by_profile(wanted):
+    if profiles := ranks_again(run, plan.windows):
         chunks = chunked(profiles, executor.workers_n)
         looked = executor.reduce(mapper, chunks, merge_looks, lambda _: None)
     for reason in looked.failed:

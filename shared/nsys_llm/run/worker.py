@@ -116,7 +116,7 @@ def _map_profile(
         export_dir=options.get("export_dir"),
         nsys=options.get("nsys"),
     ) as opened:
-        facts = read_facts(opened)
+        facts, known = read_facts(opened), opened.fingerprint
         trace = read_trace(opened, reads, options)
     ranks, partials = _map_ranks(profile, trace, analysis, options, only)
     empty = tuple(name for name, table in trace.tables.items() if not len(table))
@@ -129,6 +129,7 @@ def _map_profile(
         lacking_notes(reads, empty),
         side=profile.side,
         empty_tables=empty,
+        fingerprint=known,
     )
     return outcome, partials
 

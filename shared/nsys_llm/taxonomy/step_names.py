@@ -102,12 +102,16 @@ class Composition:
 
 @dataclass(frozen=True)
 class _Format:
-    """One format of names: `fields` are what the groups of the expression are."""
+    """One format of names: `fields` are what the groups of the expression are.
+
+    `every_request`: a step's batch holds all requests that generate, unless there are none.
+    """
 
     expression: re.Pattern[str]
     fields: tuple[str, ...]
     zero: tuple[str, ...]
     derived: Mapping[str, str]
+    every_request: bool
 
 
 @lru_cache(maxsize=1 << 16)
@@ -152,6 +156,7 @@ def _formats() -> tuple[_Format, ...]:
             tuple(item["fields"]),
             tuple(item.get("zero", ())),
             item.get("derived", {}),
+            engine["every_request"],
         )
         for engine in _data()["engines"]
         for kind in engine["ranges"]
@@ -163,7 +168,11 @@ def _formats() -> tuple[_Format, ...]:
 def engine_steps() -> tuple[EngineStep, ...]:
     """Return the ranges of all engines, of one engine in the order in which they are looked for."""
     return tuple(
-        EngineStep(engine["engine"], item["name"], parse_pattern(item["pattern"], ours=True))
+        EngineStep(
+            engine["engine"],
+            item["name"],
+            parse_pattern(item["pattern"], ours=True),
+        )
         for engine in _data()["engines"]
         for item in engine["ranges"]
     )
@@ -203,6 +212,14 @@ def is_engine_step(name: str, engine: str) -> bool:
     )
 
 
+def has_only_arrivals(name: str) -> bool:
+    """Return whether an engine's range says that no request of its step generates yet."""
+    step = parse_step(name)
+    if step is None or not step.ctx_reqs or step.gen_reqs != 0:
+        return False
+    return any(item.every_request and item.expression.fullmatch(name) for item in _formats())
+
+
 def has_sequence_number(text: str) -> bool:
     """Return whether autograd recorded a range, given its text as recorded: it is an operator."""
     return ", seq = " in text and _SEQUENCE.search(text) is not None
@@ -216,6 +233,11 @@ def is_operator(name: str) -> bool:
         name: Without what PyTorch counts up.
     """
     return any(pattern.matches(name) for pattern in _patterns("operators"))
+
+
+def is_warmup(name: str) -> bool:
+    """Return whether a range's name says that what it holds is a warm-up."""
+    return any(pattern.matches(name) for pattern in _patterns("warmup"))
 
 
 def unit_of(name: str) -> str:

@@ -61,8 +61,10 @@ class DeviceWall:
         kernels_ns: Time of kernels that compute, by full name; names without time are left out.
         graphs_ns: Time of CUDA graphs that were traced as a whole.
         communication_ns: Time of communication beside which nothing computes.
-        copies_ns: Time of copies and fills beside neither.
+        load_ns: Time of copies beside neither that brought a model before the first kernel.
+        copies_ns: Time of other copies and of fills beside neither.
         profiler_ns: Time in which the profiler did its own work and the device ran nothing.
+        no_work_ns: Time in which neither did anything, and a server had no request.
         idle_ns: The rest.
         hidden: When communication kernels ran that the split does not count as communication, as
             something computed too or no window was there: shape (n, 2), sorted and disjoint; None
@@ -77,8 +79,10 @@ class DeviceWall:
     kernels_ns: Mapping[str, int]
     graphs_ns: int
     communication_ns: int
+    load_ns: int
     copies_ns: int
     profiler_ns: int
+    no_work_ns: int
     idle_ns: int
     hidden: IntArray | None = field(default=None, compare=False)
     work: DeviceWork | None = field(default=None, compare=False)

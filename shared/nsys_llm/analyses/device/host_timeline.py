@@ -44,7 +44,8 @@ class HostTimeline:
         cause: Shape (calls,), the cause that time in each call has.
         graph_launch: Shape (calls,), bool.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
-        driver: What the driver did, none of it while the profiler was at work.
+        no_work: When no request was in the server: shape (n, 2), disjoint from `profiler` too.
+        driver: What the driver did, none of it in either.
         clock_error_ns: By how much the clocks of host and GPU disagree at least, see
             `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
     """
@@ -53,12 +54,13 @@ class HostTimeline:
     cause: npt.NDArray[np.int8]
     graph_launch: npt.NDArray[np.bool_]
     profiler: IntArray
+    no_work: IntArray
     driver: tuple[DriverWork, ...]
     clock_error_ns: int = 0
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trace: RankTrace, profiler: IntArray) -> HostTimeline:
+    def of(cls, trace: RankTrace, profiler: IntArray, no_work: IntArray) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
         It looks at api_calls, both tables of overheads, names of kernels, and the memory kinds of
@@ -67,6 +69,7 @@ class HostTimeline:
         Args:
             trace: The rank.
             profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
+            no_work: When a server had no request, likewise; the profiler comes first.
         """
         table = trace.tables.get("api_calls")
         if table is None:
@@ -82,9 +85,12 @@ class HostTimeline:
         cause = causes[code]
         cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
         cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
-        driver = _driver_work(_driver_times(trace), profiler, calls.threads)
+        no_work = subtract_intervals(no_work, profiler)
+        taken = union_intervals(*np.concatenate((profiler, no_work)).T)
+        driver = _driver_work(_driver_times(trace), taken, calls.threads)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
-        return cls(calls, cause, (classes == "graph_launch")[code], profiler, driver, error_ns)
+        is_graph = (classes == "graph_launch")[code]
+        return cls(calls, cause, is_graph, profiler, no_work, driver, error_ns)
 
     def spans(self, thread: int, *, blocking: bool) -> tuple[IntArray, IntArray]:
         """Return when a thread (its code) was in a call, or a blocking one, and the causes."""
@@ -141,7 +147,7 @@ def _slow_first_launches(
 
 
 def _driver_times(trace: RankTrace) -> dict[tuple[int, int], list[IntArray]]:
-    """Return when the driver worked, by cause and thread."""
+    """Return what the driver recorded as its own, by cause and thread."""
     times_of: dict[tuple[int, int], list[IntArray]] = {}
     for name in OVERHEAD_TABLES:
         rows = trace.tables.get(name)
@@ -167,16 +173,16 @@ def _driver_cause(kind: str) -> int | None:
 
 
 def _driver_work(
-    times_of: dict[tuple[int, int], list[IntArray]], profiler: IntArray, threads: IntArray
+    times_of: dict[tuple[int, int], list[IntArray]], others: IntArray, threads: IntArray
 ) -> tuple[DriverWork, ...]:
-    """Make the spans of each thread disjoint: from the profiler's, and between causes."""
+    """Make the spans of each thread disjoint: from some others, and between causes."""
     taken: dict[int, IntArray] = {}
     work = []
     for (cause, tid), parts in sorted(times_of.items()):
         code = int(np.searchsorted(threads, tid))
         if code == len(threads) or threads[code] != tid:
             continue  # a thread without a call launches nothing
-        before = taken.get(code, profiler)
+        before = taken.get(code, others)
         spans = subtract_intervals(union_intervals(*np.concatenate(parts).T), before)
         taken[code] = union_intervals(*np.concatenate((before, spans)).T)
         if len(spans):

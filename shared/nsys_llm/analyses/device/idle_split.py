@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.gaps import Gaps, Positions
+from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, clipped_lengths
 from nsys_llm.taxonomy.idle_causes import (
     AFTER_LAST,
@@ -17,6 +18,7 @@ from nsys_llm.taxonomy.idle_causes import (
     HOST_NO_CUDA,
     LAUNCH_LATENCY,
     NO_API,
+    NO_WORK,
     PROFILER_OVERHEAD,
     QUEUED,
     UNCERTAIN,
@@ -102,7 +104,8 @@ def split_gaps(gaps: Gaps, where: Situations, host: HostTimeline) -> Split:
         inside = np.column_stack((gaps.start_ns[selected], where.done_ns[selected]))
         _overlay(split, work.spans, inside, selected, where, host, work.cause)
     rows = np.arange(len(gaps))
-    _overlay(split, host.profiler, gaps.spans, rows, where, host, PROFILER_OVERHEAD)
+    for spans, cause in ((host.no_work, NO_WORK), (host.profiler, PROFILER_OVERHEAD)):
+        _overlay(split, spans, gaps.spans, rows, where, host, cause)
     split.certain_ns[list(UNCERTAIN)] = 0
     return split
 
@@ -192,7 +195,9 @@ def _calls_within(
     calls = host.calls
     rows = np.flatnonzero(end_ns > begin_ns)
     first = calls.ended_before(begin_ns[rows], call[rows])
-    count = call[rows] - first
+    # Of calls that overlap, as they do where threads are mixed up, many lie between a gap and its
+    # launch that begin behind both.
+    count = np.maximum(calls.begun_from(end_ns[rows], call[rows]) - first, 0)
     owner = np.repeat(rows, count)
     place = np.arange(owner.size) + np.repeat(first - (np.cumsum(count) - count), count)
     inside = np.minimum(calls.end_ns[place], end_ns[owner]) - np.maximum(
@@ -220,8 +225,9 @@ def _hand_over(
         host: The calls.
     """
     other, launching = where.other[rows], host.calls.thread[where.call[rows]]
-    for thread in np.unique(other).tolist():
-        selected = np.flatnonzero(other == thread)
+    threads, code = distinct_codes(other)
+    of_thread = split_by_code(code, threads.size)
+    for thread, selected in zip(threads.tolist(), of_thread, strict=True):
         inside = np.column_stack((begin_ns[selected], end_ns[selected]))
         spans, cause = host.spans(thread, blocking=True)
         low = np.searchsorted(spans[:, 1], inside[0, 0], side="right")
@@ -233,6 +239,6 @@ def _hand_over(
             both = launching[at] == busy
             calls, _ = host.spans(busy, blocking=False)
             length[both] -= clipped_lengths(starts[both], ends[both], calls)
-        code = cause[low:high][of_span]
-        np.add.at(split.time_ns, (code, rows[at]), length)
+        held_by = cause[low:high][of_span]
+        np.add.at(split.time_ns, (held_by, rows[at]), length)
         np.subtract.at(split.time_ns[HOST_NO_CUDA], rows[at], length)

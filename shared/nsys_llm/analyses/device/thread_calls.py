@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.numeric.enclosing import first_above
 from nsys_llm.numeric.gaps import Positions, start_order
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
@@ -90,14 +91,19 @@ class ThreadCalls:
         earliest = last.copy()
         low = self.bounds[self.thread[last]]
         search = np.flatnonzero((last > low) & (self.end_ns[np.maximum(last - 1, 0)] > at_ns))
-        thread = self.thread[last[search]]
-        for value in np.unique(thread):
-            selected = search[thread == value]
-            begin = self.bounds[value]
-            ends = self.end_ns[begin : self.bounds[value + 1]]
-            first = begin + np.searchsorted(ends, at_ns[selected], side="right")
-            earliest[selected] = np.minimum(first, last[selected])
+        first = first_above(self.end_ns, at_ns[search], self.thread[last[search]], self.bounds)
+        earliest[search] = np.minimum(first, last[search])
         return earliest
+
+    def begun_from(self, at_ns: IntArray, last: IntArray) -> IntArray:
+        """Return the first call of the thread of `last` that begins at an instant or later.
+
+        Shape (n,), as the arguments; `last` where that is later. Calls inside one that is open
+        begin when it ends.
+        """
+        return np.minimum(
+            first_above(self.start_ns, at_ns - 1, self.thread[last], self.bounds), last
+        )
 
 
 def _codes(thread: IntArray) -> tuple[IntArray, Positions]:

@@ -23,6 +23,7 @@ its next batch, does not. All of these limits are ours. Where they do not hold t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
-from nsys_llm.numeric.grouping import distinct_rows
+from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 
@@ -43,11 +44,14 @@ _MOST_PER_KERNEL: Final = 20
 #: pass may stop for longer than the steps rest, to load kernels; later ones do not.
 _LEAST_IN_TURNS: Final = (2, 3)
 
+#: A thread launches for so many others at most, those with most of its launches; PyTorch's threads
+#: of one device each for the few that call `backward()`.
+_MOST_HOLDERS: Final = 32
+
 #: The other threads launch for at least so many of so many parts of the holder's wait.
 _LEAST_OF_WAIT: Final = (3, 4)
 
 _NEVER_NS: Final = int(np.iinfo(np.int64).max)
-_CALL: Final = ("start_ns", "global_tid")
 _Mask = npt.NDArray[np.bool_]
 
 
@@ -69,43 +73,76 @@ def delegated(tree: NvtxTree, calls: Table, launch_row: IntArray, kernel_row: In
     order = np.lexsort((calls["start_ns"][used], calls["global_tid"][used]))
     at_ns, tid = calls["start_ns"][used[order]], calls["global_tid"][used[order]]
     piece, holder = _only_open(tree, at_ns)
-    kernels = Table({name: calls[name][kernel_row[kernel_row >= 0]] for name in _CALL})
+    kernel_calls = kernel_row[kernel_row >= 0]
+    kernel_ns = _ByThread.of(calls["global_tid"][kernel_calls], calls["start_ns"][kernel_calls])
+    every_call = _ByThread.of(calls["global_tid"], np.arange(len(calls)))
+    held_ns = _ByThread.of(holder, at_ns)
     sure = np.zeros(piece.shape, dtype=bool)
-    for code in np.unique(holder[piece >= 0]).tolist():
-        thread = int(tree.threads[code])
-        held = np.where(holder == code, piece, -1)
-        for other in np.unique(tid[held >= 0]).tolist():
-            rows = np.flatnonzero(tid == other)
-            thread_kernel_ns = kernels["start_ns"][kernels["global_tid"] == thread]
-            if thread_kernel_ns.size * _MOST_PER_KERNEL < int(
-                (kernels["global_tid"] == other).sum()
-            ):
+    launches = _ByThread.of(tid, np.arange(tid.size))
+    for other in launches.threads.tolist():
+        rows = launches.values(other)
+        most = len(kernel_ns.values(other)) / _MOST_PER_KERNEL
+        for code in _holders(holder[rows]):
+            thread = int(tree.threads[code])
+            thread_kernel_ns = kernel_ns.values(thread)
+            if not thread_kernel_ns.size or thread_kernel_ns.size < most:
                 continue
-            turns = _Turns.of(at_ns[rows], held[rows], _calls_of(calls, thread), tree)
-            sure[rows] |= turns.given(np.sort(thread_kernel_ns), np.sort(at_ns[held >= 0]))
+            held = np.where(holder[rows] == code, piece[rows], -1)
+            thread_calls = _in_order(calls, every_call.values(thread))
+            turns = _Turns.of(at_ns[rows], held, thread_calls, tree)
+            sure[rows] |= turns.given(np.sort(thread_kernel_ns), np.sort(held_ns.values(code)))
     range_of = np.empty_like(piece)
     range_of[order] = np.where(sure, piece, -1)
     return range_of[of_op]
 
 
-def _calls_of(calls: Table, thread: int) -> tuple[IntArray, IntArray]:
+@dataclass(frozen=True)
+class _ByThread:
+    """Values by thread: those of `threads[k]`, which are sorted, are `parts[k]`."""
+
+    threads: IntArray
+    parts: Sequence[IntArray]
+
+    @classmethod
+    def of(cls, thread: IntArray, values: IntArray) -> _ByThread:
+        threads, code = distinct_codes(thread)
+        return cls(threads, [values[rows] for rows in split_by_code(code, threads.size)])
+
+    def values(self, thread: int) -> IntArray:
+        """Return the values of a thread, which may have none."""
+        place = int(np.searchsorted(self.threads, thread))
+        known = place < self.threads.size and self.threads[place] == thread
+        return self.parts[place] if known else self.threads[:0]
+
+
+def _holders(holder: IntArray) -> list[int]:
+    """Return the holders of enough launches of a thread, those with most launches first."""
+    codes, launches_n = np.unique(holder[holder >= 0], return_counts=True)
+    order = np.argsort(-launches_n, kind="stable")[:_MOST_HOLDERS]
+    return [int(code) for code in codes[order[launches_n[order] >= _LEAST_LAUNCHES]]]
+
+
+def _in_order(calls: Table, rows: IntArray) -> tuple[IntArray, IntArray]:
     """Return the starts of a thread's calls in order, and until when it was in any call by then."""
-    selected = calls["global_tid"] == thread
-    starts, ends = calls["start_ns"][selected], calls["end_ns"][selected]
+    starts, ends = calls["start_ns"][rows], calls["end_ns"][rows]
     order = np.argsort(starts, kind="stable")
     return starts[order], np.maximum.accumulate(ends[order])
 
 
 def _only_open(tree: NvtxTree, at_ns: IntArray) -> tuple[IntArray, IntArray]:
     """Return the innermost range, and its thread, where one thread alone has one; else -1."""
-    piece = np.full(at_ns.shape, -1, dtype=np.int64)
-    holder, open_n = piece.copy(), np.zeros(at_ns.shape, dtype=np.int64)
-    for code in range(tree.threads.size):
-        inner = tree.innermost(np.full(at_ns.shape, code, dtype=np.int64), at_ns)
-        is_open = inner >= 0
-        open_n += is_open
-        piece[is_open], holder[is_open] = inner[is_open], code
-    return np.where(open_n == 1, piece, -1), holder
+    outer = np.flatnonzero(tree.parent[: tree.pushed_n] < 0)
+    code = tree.thread[outer].astype(np.int64)
+    # Outermost ranges of a thread do not overlap: codes of those that are open add up to the
+    # holder's where one is.
+    open_n, codes = np.zeros(at_ns.shape, dtype=np.int64), np.zeros(at_ns.shape, dtype=np.int64)
+    for edge_ns, sign in ((tree.start_ns[outer], 1), (tree.end_ns[outer], -1)):
+        order = np.argsort(edge_ns, kind="stable")
+        past_n = np.searchsorted(edge_ns[order], at_ns, side="right")
+        open_n += sign * past_n
+        codes += sign * np.concatenate(([0], np.cumsum(code[order])))[past_n]
+    holder = np.where(open_n == 1, codes, -1)
+    return tree.innermost(holder, at_ns), holder
 
 
 @dataclass(frozen=True)
@@ -139,7 +176,7 @@ class _Turns:
         calls: tuple[IntArray, IntArray],
         tree: NvtxTree,
     ) -> _Turns:
-        """Cut at the holder's calls (`_calls_of`); one at the instant of a launch is before it."""
+        """Cut at the holder's calls (`_in_order`); one at the instant of a launch is before it."""
         starts, ends = calls
         before_n = np.searchsorted(starts, at_ns, side="right")
         first = np.flatnonzero(np.diff(before_n, prepend=-1))

@@ -10,15 +10,16 @@ thread of their own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.enclosing import innermost, last_open
-from nsys_llm.numeric.grouping import distinct, split_by_code
+from nsys_llm.numeric.enclosing import first_above, last_open
+from nsys_llm.numeric.grouping import distinct_codes, order_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.ranges import PUSH_POP, START_END, closed_ends, lasting
@@ -27,6 +28,10 @@ from nsys_llm.trace.ranges import PUSH_POP, START_END, closed_ends, lasting
 #: end where the range around them ends. Real ones nest, or interleave in two or three domains.
 _PIECES_EACH: Final = 8
 _PIECES_MORE: Final = 1 << 17
+#: So often all pieces may be gone through for it; two domains take a round for each level of one.
+_ROUNDS: Final = 4
+#: Threads are laid behind each other on one line of time, which is no longer than this.
+_TIME_LINE_NS: Final = 1 << 62
 #: So many steps from a range to the one around it cost less than a search.
 _STEPS_UP: Final = 16
 
@@ -77,38 +82,39 @@ class NvtxTree:
         ends, is_open = closed_ends(events["end_ns"], capture_end_ns)
         real = is_range & lasting(starts, ends)
         pushed = np.flatnonzero(real & (kind == PUSH_POP))
-        threads = distinct(tids[pushed])
-        parts = [
-            _tree(rows, starts[rows], ends[rows])
-            for rows in (pushed[tids[pushed] == thread] for thread in threads.tolist())
-        ]
+        threads, code = distinct_codes(tids[pushed])
+        order = order_by_code(code)
+        parts = _trees(pushed[order], starts, ends, np.bincount(code, minlength=threads.size))
         free = np.flatnonzero(real & (kind == START_END))
-        order = np.lexsort((-ends[free], starts[free]))
-        free = free[order]
+        free = free[np.lexsort((-ends[free], starts[free]))]
         alone = np.full(free.size, -1, dtype=np.int64)
-        parts.append(_Tree(free, starts[free], ends[free], alone, alone < 0))
+        behind = _Tree(free, starts[free], ends[free], alone, alone < 0, alone + len(threads) + 1)
         return cls._joined(
-            parts, threads, int((is_range & is_open).sum()), int((is_range & ~real).sum())
+            [*parts, behind],
+            threads,
+            int((is_range & is_open).sum()),
+            int((is_range & ~real).sum()),
         )
 
     @classmethod
     def _joined(
-        cls, parts: list[_Tree], threads: IntArray, without_end_n: int, empty_n: int
+        cls, parts: Sequence[_Tree], threads: IntArray, without_end_n: int, empty_n: int
     ) -> NvtxTree:
         nothing = np.empty(0, dtype=np.int64)
-        parts = parts or [_Tree(nothing, nothing, nothing, nothing, nothing < 0)]
-        bounds = np.cumsum([0, *(part.row.size for part in parts)])
+        parts = parts or [_Tree(nothing, nothing, nothing, nothing, nothing < 0, nothing)]
+        lows = np.cumsum([0, *(part.row.size for part in parts)]).tolist()
         parents = [
             np.where(part.parent < 0, -1, part.parent + low)
-            for part, low in zip(parts, bounds.tolist(), strict=False)
+            for part, low in zip(parts, lows, strict=False)
         ]
+        thread = np.concatenate([part.thread for part in parts])
         return cls(
             event=np.concatenate([part.row for part in parts]),
             start_ns=np.concatenate([part.start_ns for part in parts]),
             end_ns=np.concatenate([part.end_ns for part in parts]),
             parent=np.concatenate(parents),
             first=np.concatenate([part.first for part in parts]),
-            bounds=bounds,
+            bounds=np.searchsorted(thread, np.arange(threads.size + 2)),
             threads=threads,
             without_end_n=without_end_n,
             empty_n=empty_n,
@@ -142,60 +148,75 @@ class NvtxTree:
             at_ns: Shape (k,).
             chosen: Shape (pieces,), the pieces that count; None: all.
         """
-        piece_of = np.full(at_ns.shape, -1, dtype=np.int64)
-        one_thread = thread.size and (thread == thread[0]).all()
-        for code in [int(thread[0])] if one_thread else np.unique(thread).tolist():
-            if code < 0:
-                continue
-            selected = slice(None) if one_thread else np.flatnonzero(thread == code)
-            low, high = self.bounds[code : code + 2].tolist()
-            if chosen is None and code < self.free:
-                piece_of[selected] = self._innermost_nested(low, high, at_ns[selected])
-                continue
-            starts, ends, pieces = self.start_ns[low:high], self.end_ns[low:high], None
-            if chosen is not None:
-                pieces = np.flatnonzero(chosen[low:high])
-                starts, ends = starts[pieces], ends[pieces]
-            place = innermost(at_ns[selected], starts, ends)
-            if pieces is not None:
-                place = np.where(place < 0, -1, np.append(pieces, -1)[place])
-            piece_of[selected] = np.where(place < 0, -1, place + low)
-        return piece_of
-
-    def _innermost_nested(self, low: int, high: int, at_ns: IntArray) -> IntArray:
-        """Return the innermost of the nested pieces low .. high - 1 at each instant, or -1.
-
-        It is the last one begun or around that one, mostly a few steps away.
-        """
-        piece = np.searchsorted(self.start_ns[low:high], at_ns, side="right") + (low - 1)
-        piece[piece < low] = -1
-        waiting = np.flatnonzero((piece >= 0) & (self.end_ns[piece] <= at_ns))
-        for _ in range(_STEPS_UP):
-            above = self.parent[piece[waiting]]
-            piece[waiting] = above
-            waiting = waiting[(above >= 0) & (self.end_ns[above] <= at_ns[waiting])]
-        # Behind deep chains of ranges that have ended, which are as long as they were deep.
-        if waiting.size:
-            found = last_open(piece[waiting] - low, at_ns[waiting], self.end_ns[low:high])
-            piece[waiting] = np.where(found < 0, -1, found + low)
+        piece = np.full(at_ns.shape, -1, dtype=np.int64)
+        if not len(self):
+            return piece
+        known = slice(None) if (thread >= 0).all() else np.flatnonzero(thread >= 0)
+        code, instants = thread[known], at_ns[known]
+        pieces = None if chosen is None else np.flatnonzero(chosen)
+        if pieces is None:
+            bounds = self.bounds
+            last = first_above(self.start_ns, instants, code, bounds) - 1
+        else:
+            bounds = np.searchsorted(pieces, self.bounds)
+            last = first_above(self.start_ns[pieces], instants, code, bounds) - 1
+        last[last < bounds[code]] = -1
+        if pieces is None:
+            last = self._open_or_around(last, instants)
+        else:
+            last = last_open(last, instants, self.end_ns[pieces])
+        # Behind all of its thread that have ended may stand one of another thread.
+        last[last < bounds[code]] = -1
+        piece[known] = last if pieces is None else np.append(pieces, -1)[last]
         return piece
+
+    def _open_or_around(self, piece: IntArray, at_ns: IntArray) -> IntArray:
+        """Return the last piece open at an instant among those up to a piece; -1: none.
+
+        It is the piece itself or one around it, mostly a few steps away; of start/end ranges, which
+        nest in nothing, any before.
+        """
+        waiting = np.flatnonzero((piece >= 0) & (self.end_ns[piece] <= at_ns))
+        nested = waiting[piece[waiting] < self.pushed_n]
+        after = [waiting[piece[waiting] >= self.pushed_n]]
+        for _ in range(_STEPS_UP):
+            above = self.parent[piece[nested]]
+            piece[nested] = above
+            nested = nested[(above >= 0) & (self.end_ns[above] <= at_ns[nested])]
+        # Behind deep chains of ranges that have ended, which are as long as they were deep.
+        rows = np.concatenate([*after, nested])
+        if rows.size:
+            piece[rows] = last_open(piece[rows], at_ns[rows], self.end_ns)
+        return piece
+
+    @cached_property
+    def thread(self) -> npt.NDArray[np.int32]:
+        """The code of each piece's thread."""
+        return np.repeat(np.arange(self.bounds.size - 1, dtype=np.int32), np.diff(self.bounds))
 
     @cached_property
     def depth(self) -> IntArray:
         """How many ranges are around each piece."""
-        depth = np.zeros(len(self), dtype=np.int64)
-        waiting = np.flatnonzero(self.parent >= 0)
-        above = self.parent[waiting]
-        while waiting.size:
-            depth[waiting] += 1
-            above = self.parent[above]
-            waiting, above = waiting[above >= 0], above[above >= 0]
-        return depth
+        return self.chosen_around_n(np.ones(len(self), dtype=bool))
 
     @cached_property
-    def levels(self) -> list[IntArray]:
-        """The pieces of each depth from 1 on."""
-        return split_by_code(self.depth, int(self.depth.max(initial=0)) + 1)[1:]
+    def _behind(self) -> IntArray:
+        """The first piece behind each piece and all inside it."""
+        behind = np.arange(len(self)) + 1
+        inner = slice(0, self.pushed_n)
+        behind[inner] = first_above(
+            self.start_ns, self.end_ns[inner] - 1, self.thread[inner], self.bounds
+        )
+        return behind
+
+    def chosen_around_n(self, chosen: _Mask) -> IntArray:
+        """Return how many chosen pieces are around each piece, itself not counted."""
+        chosen = chosen & (np.arange(len(self)) < self.pushed_n)
+        change = np.zeros(len(self) + 1, dtype=np.int64)
+        rows = np.flatnonzero(chosen)
+        change[rows + 1] += 1
+        np.subtract.at(change, self._behind[rows], 1)
+        return np.cumsum(change[:-1])
 
     def nearest(self, chosen: _Mask) -> IntArray:
         """Return the chosen piece that is each piece itself or nearest around it, or -1.
@@ -203,13 +224,15 @@ class NvtxTree:
         Args:
             chosen: Shape (pieces,).
         """
-        nearest_piece = np.where(chosen, np.arange(len(self)), -1)
-        for level in self.levels:
-            level_pieces = nearest_piece[level]
-            nearest_piece[level] = np.where(
-                level_pieces < 0, nearest_piece[self.parent[level]], level_pieces
-            )
-        return nearest_piece
+        if not len(self):
+            return np.empty(0, dtype=np.int64)
+        pieces = np.flatnonzero(chosen)
+        place = np.cumsum(chosen) - 1
+        place = last_open(place, self.start_ns, self.end_ns[pieces])
+        piece = np.append(pieces, -1)[place]
+        piece[piece < self.bounds[self.thread]] = -1
+        piece[self.pushed_n :] = np.where(chosen, np.arange(len(self)), -1)[self.pushed_n :]
+        return piece
 
     def around(self, chosen: _Mask) -> IntArray:
         """Return the chosen piece nearest around each piece, itself not counted, or -1."""
@@ -217,9 +240,16 @@ class NvtxTree:
 
     def rolled_up(self, values: IntArray) -> IntArray:
         """Return the sum over each piece and all inside it; `values` has shape (pieces,)."""
-        total = values.copy()
-        for level in reversed(self.levels):
-            np.add.at(total, self.parent[level], total[level])
+        until = np.concatenate(([0], np.cumsum(values)))
+        return np.asarray(until[self._behind] - until[:-1])
+
+    def over_inner(self, values: IntArray, least_or_most: np.ufunc) -> IntArray:
+        """Return `np.minimum` or `np.maximum` over each piece and all inside it."""
+        total, above = values.copy(), self.parent
+        # What is below at up to 1, 2, 4, ... steps: as many rounds as the depth has digits.
+        while (rows := np.flatnonzero(above >= 0)).size:
+            least_or_most.at(total, above[rows], total[rows].copy())
+            above = np.where(above < 0, -1, above[above])
         return total
 
     def self_wall_ns(self) -> IntArray:
@@ -233,34 +263,69 @@ class NvtxTree:
 
 @dataclass(frozen=True)
 class _Tree:
-    """Pieces of one thread; see `NvtxTree`."""
+    """Pieces of some threads, `thread` in ascending order; see `NvtxTree`."""
 
     row: IntArray
     start_ns: IntArray
     end_ns: IntArray
     parent: IntArray
     first: _Mask
+    thread: IntArray
+
+
+def _trees(row: IntArray, start_ns: IntArray, end_ns: IntArray, sizes: IntArray) -> Iterator[_Tree]:
+    """Yield the trees of all threads, as many at a time as fit one line of time.
+
+    Args:
+        row: Shape (ranges,), rows of push/pop ranges, those of a thread together.
+        start_ns: Shape (rows,).
+        end_ns: Shape (rows,).
+        sizes: Shape (threads,), ranges of each thread.
+    """
+    if not row.size:
+        return
+    low_ns, high_ns = int(start_ns[row].min()), int(end_ns[row].max())
+    span_ns = high_ns - low_ns
+    # One thread behind the other: no range of one reaches into another.
+    together = max(_TIME_LINE_NS // span_ns, 1)
+    bounds = np.concatenate(([0], np.cumsum(sizes)))
+    for first in range(0, sizes.size, together):
+        last = min(first + together, sizes.size)
+        rows = row[bounds[first] : bounds[last]]
+        threads = np.arange(last - first)
+        shift = np.repeat(threads * span_ns - low_ns, sizes[first:last])
+        tree = _tree(rows, start_ns[rows] + shift, end_ns[rows] + shift)
+        # A piece that ends where its thread's line does begins in it.
+        thread = tree.start_ns // span_ns
+        back_ns = low_ns - thread * span_ns
+        yield replace(
+            tree,
+            start_ns=tree.start_ns + back_ns,
+            end_ns=tree.end_ns + back_ns,
+            thread=thread + first,
+        )
 
 
 def _tree(row: IntArray, start_ns: IntArray, end_ns: IntArray) -> _Tree:
-    """Return the tree of one thread's push/pop ranges, in any order."""
+    """Return the tree of ranges on one line of time, in any order."""
     step = np.diff(start_ns)
     if (step <= 0).any():
         order = np.lexsort((-end_ns, start_ns))
         row, start_ns, end_ns = row[order], start_ns[order], end_ns[order]
     origin, first = np.arange(row.size), np.ones(row.size, dtype=bool)
-    most = _PIECES_EACH * row.size + _PIECES_MORE
+    most, work_n = _PIECES_EACH * row.size + _PIECES_MORE, 0
     while True:
         parent = last_open(np.arange(row.size) - 1, start_ns, end_ns)
         outlives = np.flatnonzero(parent >= 0)
         outlives = outlives[end_ns[outlives] > end_ns[parent[outlives]]]
         if not outlives.size:
-            return _Tree(row, start_ns, end_ns, parent, first)
+            return _Tree(row, start_ns, end_ns, parent, first, origin)
+        work_n += row.size
+        if max(row.size + outlives.size, work_n // _ROUNDS) > most:
+            end_ns = _ended_with_those_around(start_ns, end_ns)
+            continue
         ends = end_ns.copy()
         ends[outlives] = end_ns[parent[outlives]]
-        if row.size + outlives.size > most:
-            end_ns = ends
-            continue
         # The rest goes on behind the end of what was around it. At one instant, what began first
         # is the outer: the order of all ranges as they began.
         start_ns = np.concatenate((start_ns, ends[outlives]))
@@ -271,3 +336,15 @@ def _tree(row: IntArray, start_ns: IntArray, end_ns: IntArray) -> _Tree:
         row, origin, start_ns, end_ns, first = (
             item[order] for item in (row, origin, start_ns, end_ns, first)
         )
+
+
+def _ended_with_those_around(start_ns: IntArray, end_ns: IntArray) -> IntArray:
+    """Return the ends of ranges, in order, each at most at the end of the one around it."""
+    ends: list[int] = []
+    around: list[int] = []  # ends of what is open; each depends on the one before
+    for start, end in zip(start_ns.tolist(), end_ns.tolist(), strict=True):
+        while around and around[-1] <= start:
+            around.pop()
+        around.append(min(end, around[-1]) if around else end)
+        ends.append(around[-1])
+    return np.array(ends, dtype=np.int64)

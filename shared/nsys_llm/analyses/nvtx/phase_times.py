@@ -214,11 +214,13 @@ def same_phase_roots(tree: NvtxTree, piece_phase: IntArray) -> IntArray:
         piece_phase: Shape (pieces,), the phase of each range's own name, -1 for none.
     """
     around = tree.around(piece_phase >= 0)
+    rows = np.flatnonzero((piece_phase >= 0) & (around >= 0))
+    rows = rows[piece_phase[rows] == piece_phase[around[rows]]]
     root = np.arange(len(tree))
-    for level in tree.levels:
-        rows = level[(piece_phase[level] >= 0) & (around[level] >= 0)]
-        rows = rows[piece_phase[rows] == piece_phase[around[rows]]]
-        root[rows] = root[around[rows]]
+    root[rows] = around[rows]
+    # Each round goes twice as far up.
+    while ((further := root[root]) != root).any():
+        root = further
     return root
 
 

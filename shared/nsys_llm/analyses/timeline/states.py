@@ -18,7 +18,15 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE, PROFILER
+from nsys_llm.taxonomy.wall_classes import (
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    IDLE,
+    LOAD,
+    NO_WORK,
+    PROFILER,
+)
 from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.timeline import Track
 
@@ -67,8 +75,10 @@ def wall_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
         spans = {
             COMPUTE: union_intervals(layer.compute[:, 0], layer.compute[:, 1]),
             COMMUNICATION: layer.communication,
-            COPIES: layer.copies,
+            LOAD: layer.load,
+            COPIES: subtract_intervals(layer.copies, layer.load),
             PROFILER: layer.profiler,
+            NO_WORK: layer.no_work,
         }
         spans = {name: intersect_intervals(times, shown) for name, times in spans.items()}
         busy = np.concatenate(list(spans.values()))

@@ -102,6 +102,10 @@ def _device_wall(layers: WallLayers, windows: IntArray, *, hidden: bool) -> Devi
     split = wall_of_steps(layers, windows)
     start_ns, end_ns = bounds(windows)
     compute_ns = split.compute_ns.sum(axis=0).tolist()
+    load_ns, no_work_ns = (
+        total_length_ns(intersect_intervals(spans, windows))
+        for spans in (layers.load, layers.no_work)
+    )
     return DeviceWall(
         device_id=layers.device_id,
         span_start_ns=start_ns,
@@ -114,9 +118,11 @@ def _device_wall(layers: WallLayers, windows: IntArray, *, hidden: bool) -> Devi
         },
         graphs_ns=compute_ns[-1],
         communication_ns=int(split.communication_ns.sum()),
-        copies_ns=int(split.copies_ns.sum()),
+        load_ns=load_ns,
+        copies_ns=int(split.copies_ns.sum()) - load_ns,
         profiler_ns=int(split.profiler_ns.sum()),
-        idle_ns=int(split.idle_ns.sum()),
+        no_work_ns=no_work_ns,
+        idle_ns=int(split.idle_ns.sum()) - no_work_ns,
         hidden=_hidden(layers, windows) if hidden else None,
     )
 
