@@ -146,9 +146,14 @@ class _Judge:
                 number: [at for at, stage in enumerate(self._stage) if stage == number]
                 for number in sorted(numbers)
             }
+            # A slow GPU is no slow stage.
+            plain = {
+                number: [at for at in some if rows[at].verdict in (None, "late")] or some
+                for number, some in devices.items()
+            }
             means = {
                 number: float(np.mean([self._gpus[at].compute_ns for at in some]))
-                for number, some in devices.items()
+                for number, some in plain.items()
                 if some
             }
             usual_ns = sum(means.values()) / max(len(means), 1)
