@@ -181,7 +181,7 @@ def _changes(graph: RankGraph, names: Names) -> list[Change]:
 def _levers(names: Names, sums: Sequence[int]) -> list[Change]:
     """Return the levers whose kernels take some of the compute time.
 
-    Where a GPU's name decides whether one applies, kernels have to be there that only such GPUs run.
+    Where a GPU's name decides whether one applies, there have to be kernels of such GPUs alone.
     """
     levers, times = load_kernel_levers(), dict[str | None, int]()
     for text, category, ns in zip(names.kernels, names.categories, sums, strict=False):

@@ -24,7 +24,7 @@ class KernelLever:
         time_left: Share of their time that any fix leaves at least, 0 to 1: a bound.
         left: Share that a usual fix leaves.
         left_source: Where `left` comes from.
-        fuses: Whether the fix launches fewer kernels. A replay, which launches as many, says nothing.
+        fuses: Whether the fix launches fewer kernels, so that a replay of as many says nothing.
         condition: When it applies, in words.
         source: Where `time_left` comes from.
     """
