@@ -344,14 +344,15 @@ def test_every_mode_gives_the_same_rows(demo, shown, tmp_path):
         )
 
 
-def about(rank, device_id=0, culprit=None):
-    return {"rank": rank, "device_id": device_id, "culprit": culprit}
+def about(rank, device_id=0, blamed=None):
+    cause = None if blamed is None else "rank"
+    return {"rank": rank, "device_id": device_id, "cause": cause, "cause_rank": blamed}
 
 
 def test_of_too_many_gpus_those_that_matter_are_shown_and_some_of_all():
     gpus = [views.Gpu(_Numbered(number), 0, f"rank{number}", 100) for number in range(1_024)]
     gpus[500] = views.Gpu(_Numbered(500), 0, "rank500", 122)
-    findings = [about(777), about(None), about(13, culprit="rank:14")]
+    findings = [about(777), about(None), about(13, blamed=14)]
     path = [{"rank": 901}, {"rank": 13}, {"rank": None}]
     shown = [gpu.rank.number for gpu in views.chosen_gpus(gpus, findings, path)]
     assert len(shown) == len(set(shown)) == views.MOST_LANES
