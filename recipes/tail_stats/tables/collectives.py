@@ -191,7 +191,7 @@ def _schedule(sequence: Sequenced, stages: Stages) -> dict[str, float | None]:
         for device in devices
     }
     if id(sequence) not in stages.staged:
-        return {"staged": False, "pipeline": None, "turns_pct": None}
+        return {"staged": id(sequence) in stages.closing, "pipeline": None, "turns_pct": None}
     number = of_pipeline.get(sequence.owners[0])
     turns = None if number is None else stages.pipelines[number].turns_pct
     return {"staged": True, "pipeline": number, "turns_pct": turns}
