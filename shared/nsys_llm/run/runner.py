@@ -33,7 +33,8 @@ from nsys_llm.run.parts import (
     write_parts,
 )
 from nsys_llm.run.publish import OutputFolder
-from nsys_llm.run.second_look import look_again
+from nsys_llm.run.second_look import FirstRead, look_again
+from nsys_llm.run.worker import load_analysis
 from nsys_llm.trace.rank_sets import BASELINE
 from nsys_llm.trace.unmatched import refuse_unmatched
 
@@ -70,12 +71,13 @@ def run_recipe(
     with OutputFolder(options["output"], recipe, replace=options["force_overwrite"]) as folder:
         executor.start()
         drawing.import_meanwhile()
-        run = map_run(manifest, inputs, options, executor, console, nsys)
+        first = _first_read(recipe, len(inputs.profiles), executor)
+        run = map_run(manifest, inputs, options, executor, console, nsys, first)
         _show_failures(run, console)
         if (code := _unreadable(run, console)) is not None:
             return RunOutcome(code, None)
         code = _exit_code(run, console)
-        results = _results(run, executor, console)
+        results = _results(run, first, executor, console)
         if manifest.metrics:
             code = gated(code, results.tables["gates"])
         if manifest.recipes and given.get(BASELINE):
@@ -99,13 +101,18 @@ def run_recipe(
     return RunOutcome(code, place, summary)
 
 
-def _results(run: Run, executor: Executor, console: Console) -> Part:
+def _first_read(recipe: str, profiles_n: int, executor: Executor) -> FirstRead | None:
+    looks_again = executor.in_process and load_analysis(recipe).second_look is not None
+    return FirstRead(profiles_n) if looks_again else None
+
+
+def _results(run: Run, first: FirstRead | None, executor: Executor, console: Console) -> Part:
     """Return the results of a run that was mapped, as its options show them."""
     if run.options["anonymize"]:
         run = anonymous(run)
     if run.manifest.recipes:
         run = with_parts(run)
-    look = partial(look_again, executor=executor, console=console)
+    look = partial(look_again, first=first, executor=executor, console=console)
     return finished(run, None if run.analysis.second_look is None else look)
 
 

@@ -7,7 +7,7 @@ and nothing else, not even `nsys_recipe`.
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -51,6 +51,7 @@ def map_profiles(
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None = None,
     asked_by: str | None = None,
+    keep: Callable[[RankView], None] | None = None,
 ) -> MapResult:
     """Read some profiles, one after the other, and reduce them to one result.
 
@@ -63,6 +64,7 @@ def map_profiles(
         only: The ranks to map; None for all. Of the others, and with an empty set of all, it is
             found out only that they are there.
         asked_by: `code_stamp` of who asks; None: of the same process.
+        keep: In the process that was started: is given each rank once it is mapped.
 
     Raises:
         UsageError: This is other code than that of who asks.
@@ -75,7 +77,7 @@ def map_profiles(
         outcomes, partials = [], [analysis.partial()]
         for profile in profiles:
             with Boundary(profile) as boundary:
-                outcome, parts = _map_profile(profile, reads, analysis, options, only)
+                outcome, parts = _map_profile(profile, reads, analysis, options, only, keep)
                 outcomes.append(outcome)
                 partials += parts
             if boundary.failure is not None:
@@ -104,6 +106,7 @@ def _map_profile(
     analysis: Analysis[Any],
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None,
+    keep: Callable[[RankView], None] | None,
 ) -> tuple[ProfileOutcome, list[Any]]:
     """Return what became of a profile, and a partial of each rank; its trace is kept no longer."""
     tables = needed_tables(reads, options)
@@ -118,7 +121,7 @@ def _map_profile(
     ) as opened:
         facts, known = read_facts(opened), opened.fingerprint
         trace = read_trace(opened, reads, options)
-    ranks, partials = _map_ranks(profile, trace, analysis, options, only)
+    ranks, partials = _map_ranks(profile, trace, analysis, options, only, keep)
     empty = tuple(name for name, table in trace.tables.items() if not len(table))
     outcome = ProfileOutcome(
         profile.path,
@@ -140,6 +143,7 @@ def _map_ranks(
     analysis: Analysis[Any],
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None,
+    keep: Callable[[RankView], None] | None,
 ) -> tuple[tuple[RankOutcome, ...], list[Any]]:
     """Return the ranks of a profile, and a partial of each that is asked for."""
     ranks, partials = [], []
@@ -158,6 +162,8 @@ def _map_ranks(
         notes = unmatched_notes(unmatched, options, notes)
         wall = map_wall(view, hidden=analysis.matches_collectives)
         ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall))
+        if keep is not None:
+            keep(view)
     return tuple(ranks), partials
 
 
