@@ -12,10 +12,19 @@ from step_world import StepWorld
 RECIPES = ("idle_gaps", "step_budget", "tail_stats", "nvtx_phase_attribution")
 NAMES = {
     "vllm": "execute_context_{context}({tokens})_generation_{generating}({generating})",
-    "detailed": "execute_9_context_{context}(sq{tokens}sk9)_generation_{generating}(sq0sk0)",
+    "detailed": "execute_9_context_{context}(sq{tokens}sk9sqsq9sqsk9)"
+    "_generation_{generating}(sq0sk0sqsq0sqsk0)",
     "trtllm": "[Executor] _forward_step {step}: {context} ctx reqs, {generating} gen reqs",
     "tokens": "_forward_step 7: {context} ctx reqs, {tokens} ctx tokens, {generating} gen reqs",
 }
+
+
+def wait(world):
+    """Let the host wait for the GPU in a call, as engines do once a step."""
+    begin_ns = world.host_ns
+    world.sync()
+    world.trace.api("cudaStreamSynchronize_v3020", start_ns=begin_ns, end_ns=world.host_ns)
+    world.host_ns += 10
 
 
 def server(seed, name, *, stalls=False):
@@ -34,13 +43,13 @@ def server(seed, name, *, stalls=False):
             world.idle(150_000, 250_000)
             empty_ns += world.host_ns + 10 - free_ns
         elif stalls and world.chance.random() < 0.15:
-            world.sync()
+            wait(world)
             world.idle(150_000, 250_000)
         numbers = {"step": step, "context": context, "tokens": 64 * context}
         with world.range(name.format(generating=generating, **numbers)):
             world.layers(step)
         free_ns = max(world.host_ns, world.gpu_ns)
-        world.sync()
+        wait(world)
         world.idle()
         generating += context
         if generating and world.chance.random() < 0.4:
@@ -62,6 +71,28 @@ def test_an_empty_server_is_no_idle_time_of_the_host(seed, name, tmp_path):
         assert "no_work" not in [detail for _, detail, _, _ in wall]
     causes = dict(rows(quick("idle_gaps", path)["cause_sums"], "cause idle_ns"))
     assert causes["no_work"] == empty_ns
+
+
+@pytest.mark.parametrize("seed", seeds(6, 2))
+def test_no_request_comes_earlier_where_the_host_is_faster(seed, tmp_path):
+    world, _ = server(seed, NAMES["vllm"])
+    tables = quick("step_budget", world.trace.write_sqlite(tmp_path / "rank0.sqlite"))
+    steps = tables["device_steps"]
+    (wall_ns,) = (
+        ns for name, ns in rows(tables["wall"], "wall_class time_ns") if name == "no_work"
+    )
+    assert steps["no_work_ns"].sum() == wall_ns
+    assert (steps["no_work_ns"] <= steps["idle_ns"]).all()
+    counted = steps[steps["mark"] == ""]
+    fixed_ns = (counted["no_work_ns"] + counted["busy_compute_ns"]).mean()
+    changes = tables["what_if"].set_index("change")
+    assert {"host", "wait"} <= set(changes["what"])
+    for what, then_ns, gain_ns in rows(tables["what_if"], "what then_ns gain_ns"):
+        if what in ("host", "wait"):
+            assert then_ns >= fixed_ns
+            assert gain_ns <= counted["window_ns"].mean() - fixed_ns + 1e-6
+    # Without waits and host work nothing else is left: the GPU computes, or has no request.
+    assert changes.loc["host=0", "then_ns"] <= 1.2 * fixed_ns
 
 
 def innocents():

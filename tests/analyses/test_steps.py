@@ -474,3 +474,24 @@ def test_the_real_training_is_measured_in_its_benchmark(traces):
             "SELECT start FROM NVTX_EVENTS WHERE text = 'Benchmark Forward Only'"
         ).fetchone()
     assert steps.start_ns.min() > benchmark_ns
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["earlier", "launch lost"])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_step_in_which_the_gpu_does_earlier_work_is_cut(seed, lost, tmp_path):
+    world = step_world.pytorch(seed, "step {step}", 12)
+    first_ns, early = min(world.truth), []
+    for nth in range(seed % 4):  # queued on another stream before the capture began
+        start_ns = first_ns - 1 + 4_000 * nth
+        early.append((start_ns, start_ns + 3_500))
+        # A process counts its calls up: a launch of the capture that got lost has a larger number.
+        number = {} if lost else {"correlation_id": 0}
+        world.trace.kernel("earlier", start_ns=start_ns, duration_ns=3_500, stream_id=9, **number)
+    steps = found_in(world, tmp_path)
+    windows = steps.windows_ns(0).tolist()
+    expected = [
+        not lost and any(start < until and begin < end for start, end in early)
+        for begin, until in windows
+    ]
+    assert (~steps.full).tolist() == expected
+    assert any(expected) == (bool(early) and not lost)

@@ -20,6 +20,7 @@ class Item:
         about_pct: What it says that a fix gains; None where it only says at most what.
         bound_pct: The most that it says.
         title: As it reads.
+        tail: Whether only a tail gains; such items stand after all others.
     """
 
     kind: str
@@ -28,8 +29,16 @@ class Item:
     about_pct: float | None
     bound_pct: float | None
     title: str
+    tail: bool = False
+
+    @property
+    def key(self) -> tuple[str, int | None, str]:
+        """What makes two causes the same."""
+        return self.kind, self.rank, self.detail if self.kind in _DETAILED else ""
 
 
+#: Kinds whose detail says which thing is at fault.
+_DETAILED: Final = ("kernels", "copies", "wait", "phase")
 #: Kinds by how the culprit begins; the longest that fits counts.
 _CULPRITS: Final = {
     "rank:": "rank",
@@ -70,7 +79,9 @@ def _by_culprit(row: Mapping[str, Any]) -> Item:
     percents = {True: _percent(row["replayed_pct"]), False: row["gain_pct"]}
     bound_pct = row["gain_pct"] if row["gain_is_bound"] else None
     about_pct = percents[bool(row["gain_is_bound"])]
-    return Item(kind, rank, culprit.partition(":")[2], about_pct, bound_pct, row["title"])
+    return Item(
+        kind, rank, culprit.partition(":")[2], about_pct, bound_pct, row["title"], _tail(row)
+    )
 
 
 def _typed(row: Mapping[str, Any]) -> Item:
@@ -82,7 +93,12 @@ def _typed(row: Mapping[str, Any]) -> Item:
         row["gain_pct"] if known else None,
         _percent(row["bound_pct"]),
         row["title"],
+        _tail(row),
     )
+
+
+def _tail(row: Mapping[str, Any]) -> bool:
+    return bool(row["severity"] == "tail")
 
 
 def _number(value: Any) -> int | None:

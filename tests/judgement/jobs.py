@@ -19,6 +19,9 @@ FLASH_3: Final = (
 _LAYER: Final = ((GEMM, 1.0), (FLASH_3, 0.7), (POINTWISE, 0.2))
 _REDUCE: Final = 0.15
 
+#: Fault of instructions that no change makes faster: no request is there, or a model is loaded.
+FIXED: Final = "fixed"
+
 Body = Callable[[Maker, int, int], list[Instruction]]
 
 

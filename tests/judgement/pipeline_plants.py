@@ -65,7 +65,9 @@ def _body(shape: _Shape, make: Maker, rank: int, size: float) -> list[Instructio
         # What goes back is another sequence of transfers than what goes on.
         group = tuple(sorted((rank, peer), reverse=direction == "B"))
         stream = _STREAMS[direction, way]
-        moved = make.reduce(9000 * size, name=SEND_RECV, group=group, stream=stream)
+        # Ranks of a stage are in step with each other; their links are not, by microseconds.
+        length_ns = 30_000 * size * make.rng.uniform(0.7, 1.3)
+        moved = make.reduce(length_ns, name=SEND_RECV, group=group, stream=stream)
         return [moved, *make.join(stream, 7)] if way == "in" else [*make.join(7, stream), moved]
 
     launches: list[Instruction] = []
@@ -89,7 +91,7 @@ def _program(dice: Random, shape: _Shape, size: float = 1.0) -> Program:
         dice,
         lambda make, rank, step: _body(shape, make, rank, size),
         ranks_n=ranks_n,
-        steps_n=10,
+        steps_n=8,
     )
 
 
@@ -100,9 +102,12 @@ def even_stages(dice: Random, fault: bool) -> Planted:
 
 
 def uneven_stages(dice: Random, fault: bool) -> Planted:
-    """One stage computes longer; the mean stage is the same without the fault."""
-    shape = _shape(dice)
-    slow, more = dice.randrange(shape.stages_n), dice.choice((0.3, 0.6))
+    """One stage computes longer; the mean stage is the same without the fault.
+
+    There are so many microbatches that the bubble costs less.
+    """
+    shape = _shape(dice, 2)
+    slow, more = dice.randrange(shape.stages_n), dice.choice((0.4, 0.7))
     paces = [1.0 + more * (stage == slow) for stage in range(shape.stages_n)]
     even = [1.0 + more / shape.stages_n] * shape.stages_n
     shape = _Shape(*list(vars(shape).values())[:-1], tuple(paces if fault else even))
@@ -112,9 +117,9 @@ def uneven_stages(dice: Random, fault: bool) -> Planted:
 
 def slow_in_stage(dice: Random, fault: bool) -> Planted:
     """One rank of a stage of several is slow."""
-    shape = _shape(dice)
+    shape = _shape(dice, 2)
     while shape.width == 1:
-        shape = _shape(dice)
-    slow, pct = dice.randrange(shape.stages_n * shape.width), dice.choice((115, 130))
+        shape = _shape(dice, 2)
+    slow, pct = dice.randrange(shape.stages_n * shape.width), dice.choice((125, 140))
     program = _program(dice, shape)
     return one_rank(program, slow, gpu_pct=pct if fault else 100), (Wanted("rank", slow),)

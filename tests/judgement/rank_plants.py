@@ -30,22 +30,24 @@ def slow_gpu(dice: Random, fault: bool) -> Planted:
 
 
 def more_work(dice: Random, fault: bool) -> Planted:
-    """One kernel of one rank takes longer, as it has more to compute."""
-    slow, times = dice.randrange(4), dice.choice((1.3, 1.6))
+    """One rank has more to compute in one kernel; without the fault all have a share of it."""
+    slow, more = dice.randrange(4), dice.choice((0.3, 0.6))
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        return layers(make, times={GEMM: times if fault and rank == slow else 1.0})
+        here = more * (rank == slow) if fault else more / 4
+        return layers(make, times={GEMM: 1 + here})
 
     return job(dice, body), _rank(slow)
 
 
 def more_launches(dice: Random, fault: bool) -> Planted:
-    """One rank launches more kernels than the others."""
-    slow, more_n = dice.randrange(4), dice.choice((2, 4))
+    """One rank launches four kernels that each of the ranks should launch one of."""
+    slow, length_ns = dice.randrange(4), dice.choice((30_000, 60_000))
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        more = [make.kernel(GEMM, 60_000) for _ in range(more_n)]
-        return [*(more if fault and rank == slow else ()), *layers(make)]
+        more = [make.kernel(GEMM, length_ns) for _ in range(4)]
+        here = 4 * (rank == slow) if fault else 1
+        return [*more[:here], *layers(make, 10, kernel_ns=30_000)]
 
     return job(dice, body), _rank(slow)
 
@@ -97,18 +99,6 @@ def pauses(dice: Random, fault: bool) -> Planted:
         return [*paused, *layers(make)]
 
     return job(dice, body), (*_rank(slow), Wanted("host", slow))
-
-
-def pauses_of_all(dice: Random, fault: bool) -> Planted:
-    """Every host pauses now and then, each in its own steps: no rank is to blame."""
-    seed = dice.randrange(1000)
-
-    def body(make: Maker, rank: int, step: int) -> list[Instruction]:
-        pause = make.host(600_000)
-        paused = fault and Random(f"{seed} {step}").randrange(6) == rank
-        return [*((pause,) if paused else ()), *layers(make)]
-
-    return job(dice, body), ()
 
 
 def slow_aside(dice: Random, fault: bool) -> Planted:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from effort import nightly_but
 from judgement.truth import HEALED, KINDS, planted, score, true_pct
 from machine import simulate
 from machine.program import Blocking, Spin, Sync
 
 #: Seeds of each kind; CI takes few of few.
 SEEDS = range(5)
-CASES = [(kind, seed) for kind in KINDS for seed in SEEDS]
 #: Jobs in which something is wrong.
 FAULTS = [kind for kind in KINDS if planted(kind, 0)[1] is not None]
-#: Of those, what today's first words are right about, on all seeds.
-RIGHT_TODAY = [("more_work", 1), ("late_host", 2), ("sync_in_step", 0)]
+#: Of those, what first words are right about on all seeds, and one seed of each.
+RIGHT = [("more_work", 1), ("late_host", 2), ("sync_in_step", 0)]
 
 
 @pytest.mark.parametrize("kind", FAULTS)
@@ -42,12 +40,22 @@ def test_launches_of_equal_ranks_are_ahead():
     assert ahead_n > 0.9 * len(operations)
 
 
-@pytest.mark.parametrize(("kind", "seed"), nightly_but(CASES, RIGHT_TODAY))
+@pytest.mark.parametrize(("kind", "seed"), RIGHT)
 def test_the_first_words_are_right(kind, seed):
     result = score(kind, seed)
     assert (result.right, result.near, result.falsely) == (1.0, True, "")
 
 
-@pytest.mark.parametrize(("kind", "seed"), nightly_but(CASES, [("equal_ranks", 0)]))
-def test_without_a_fault_no_rank_is_named(kind, seed):
-    assert score(f"{kind}{HEALED}", seed).falsely == ""
+def test_without_a_fault_no_rank_is_named():
+    assert score(f"slow_gpu{HEALED}", 0).falsely == ""
+
+
+@pytest.mark.nightly
+def test_shares_of_all_kinds():
+    """First words are right in 95 % of jobs, and near in 90 %; of equals none is named in 99 %."""
+    faults = [score(kind, seed) for kind in FAULTS for seed in SEEDS]
+    innocent = [score(f"{kind}{HEALED}", seed) for kind in KINDS for seed in SEEDS]
+    assert sum(each.right for each in faults) >= 0.95 * len(faults)
+    assert sum(each.near for each in faults) >= 0.90 * len(faults)
+    assert sum(each.falsely == "" for each in innocent) >= 0.99 * len(innocent)
+    assert [each for each in (*faults, *innocent) if each.broken] == []

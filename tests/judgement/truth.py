@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -29,7 +29,7 @@ if str(TESTS) not in sys.path:
 
 from judgement import job_plants, pipeline_plants, rank_plants  # noqa: E402
 from judgement.items import Item, items_of  # noqa: E402
-from judgement.jobs import Builder, Wanted  # noqa: E402
+from judgement.jobs import FIXED, Builder, Wanted  # noqa: E402
 from machine import changes, simulate, write_profiles  # noqa: E402
 from machine.outcome import Outcome  # noqa: E402
 from machine.program import Program  # noqa: E402
@@ -45,7 +45,6 @@ PLANTS: Final[tuple[Builder, ...]] = (
     rank_plants.late_host,
     rank_plants.late_for_no_reason,
     rank_plants.pauses,
-    rank_plants.pauses_of_all,
     rank_plants.slow_aside,
     rank_plants.flushed,
     rank_plants.slewing_clocks,
@@ -99,6 +98,7 @@ class Score:
         basis: Which of both.
         near: Whether that is the truth, as near as is asked.
         falsely: Ranks that are named and innocent.
+        broken: What no list may show: more than its bound, one cause twice, or a wrong order.
         first: The first item: cause, and title.
         seconds: Of CPU time, for the overview.
     """
@@ -111,6 +111,7 @@ class Score:
     basis: str
     near: bool
     falsely: str
+    broken: str
     first: str
     seconds: float
 
@@ -149,6 +150,7 @@ def score(kind: str, seed: int, *, show: bool = False) -> Score:
         "about" if first.about_pct is not None else "at most",
         near,
         names,
+        ", ".join(broken(items)),
         f"{first.kind}{place} {first.detail}: {first.title}",
         round(seconds, 2),
     )
@@ -172,18 +174,35 @@ def change_of(program: Program, item: Item) -> Program | None:
     """Return a job with the change that an item asks for; None where no simulation has it."""
     match item.kind:
         case "host":
-            return changes.with_fast_host(program)
+            return _but_fixed(program, changes.with_fast_host(program))
         case "wait":
             return changes.without_waits(program)
         case "transfer":
             return changes.with_transfers(program, 0.5)
         case "copies":
-            return changes.with_free_copies(program)
+            return _but_fixed(program, changes.with_free_copies(program))
+        case "queued":
+            return changes.with_lags(program, 0.5)
         case "kernels" if item.detail:
             return changes.with_scaled(program, item.detail, 0.5)
         case "rank" | "waiting" | "load" | "nothing":
             return program
     return None
+
+
+def _but_fixed(program: Program, changed: Program) -> Program:
+    """Return a changed job in which what no change makes faster is as before."""
+    ranks = []
+    for rank, faster in zip(program.ranks, changed.ranks, strict=True):
+        threads = [
+            tuple(
+                before if before.fault == FIXED else after
+                for before, after in zip(*pair, strict=True)
+            )
+            for pair in zip(rank.threads, faster.threads, strict=True)
+        ]
+        ranks.append(replace(faster, threads=tuple(threads)))
+    return Program(tuple(ranks))
 
 
 def true_pct(program: Program, outcome: Outcome, healed: Program | None) -> float | None:
@@ -202,12 +221,29 @@ def _span_ns(outcome: Outcome) -> int:
 def _innocent(items: Iterable[Item], wanted: Iterable[Wanted]) -> list[str]:
     """Return the ranks that are named and have no fault; a machine has one if a rank of it does."""
     guilty = {cause.rank for cause in wanted if cause.kind in ("rank", "stage")}
-    named = {item.rank for item in items if item.kind == "rank"}
+    named = {item.rank for item in items if item.kind in ("rank", "stage")}
     return sorted(
         "machine" if rank is None else str(rank)
         for rank in named
         if rank not in guilty and not (rank is None and guilty)
     )
+
+
+def broken(items: Sequence[Item]) -> list[str]:
+    """Return what is wrong with a list, whatever the truth is."""
+    said = [(item.about_pct, item.bound_pct) for item in items if not item.tail]
+    keys = [item.key for item in items]
+    known = [about for about, _ in said if about is not None]
+    wrong = {
+        "beyond its bound": any(None not in pair and pair[0] > pair[1] + 0.01 for pair in said),
+        "a cause twice": len(set(keys)) < len(keys),
+        "order": known != sorted(known, reverse=True),
+        "a bound before an estimate": any(
+            about is None and any(later is not None for later, _ in said[place:])
+            for place, (about, _) in enumerate(said)
+        ),
+    }
+    return [name for name, is_so in wrong.items() if is_so]
 
 
 def _rightness(first: Item, wanted: Iterable[Wanted]) -> float:
@@ -233,15 +269,17 @@ def summary(scores: Sequence[Score]) -> pd.DataFrame:
     """Return shares by kind, in percent, and of all."""
     rows = pd.DataFrame([asdict(each) for each in scores])
     rows["false"] = rows["falsely"] != ""
+    rows["broken"] = rows["broken"] != ""
     rows["error"] = (rows["said_pct"] - rows["truth_pct"]).abs()
     columns = {"jobs": ("seed", "size"), "right": ("right", "mean"), "near": ("near", "mean")}
-    columns |= {"named_falsely": ("false", "mean"), "truth_pct": ("truth_pct", "mean")}
+    columns |= {"named_falsely": ("false", "mean"), "broken": ("broken", "mean")}
+    columns |= {"truth_pct": ("truth_pct", "mean")}
     columns |= {"error_points": ("error", "median"), "seconds": ("seconds", "mean")}
     by_kind = rows.groupby("kind", sort=False).agg(**columns)
     every = rows.groupby(rows["kind"].str.endswith(HEALED)).agg(**columns)
     every.index = ["ALL HEALED" if healed else "ALL" for healed in every.index]
     table = pd.concat([by_kind, every])
-    for name in ("right", "near", "named_falsely"):
+    for name in ("right", "near", "named_falsely", "broken"):
         table[name] = (100 * table[name]).round(0).astype(int)
     return table.round(2)
 

@@ -84,6 +84,23 @@ def with_free_copies(program: Program) -> Program:
     )
 
 
+def with_lags(program: Program, factor: float) -> Program:
+    """Scale what streams take from the end of an operation to the start of the next."""
+
+    def scaled(instruction: Instruction) -> Instruction:
+        match instruction:
+            case Enqueue() | Blocking():
+                return replace(instruction, lag_ns=round(instruction.lag_ns * factor))
+            case LaunchGraph():
+                nodes = (
+                    replace(node, lag_ns=round(node.lag_ns * factor)) for node in instruction.nodes
+                )
+                return replace(instruction, nodes=tuple(nodes))
+        return instruction
+
+    return _changed(program, scaled)
+
+
 def with_fast_device(program: Program) -> Program:
     """Let operations take no time."""
     return _with_works(program, lambda work: replace(work, ns=0))

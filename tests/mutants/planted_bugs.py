@@ -474,8 +474,8 @@ _PHASES: Final = (
         "nvtx_phase_attribution",
         "time of inner ranges is not that of the outer",
         "shared/nsys_llm/analyses/nvtx/nvtx_tree.py",
-        "            np.add.at(total, self.parent[level], total[level])\n",
-        "            pass\n",
+        "return np.asarray(until[self._behind] - until[:-1])",
+        "return values",
         ("analyses/test_nvtx_tree.py", "recipes/nvtx_phase_attribution/test_phases.py"),
     ),
     Bug(

@@ -41,9 +41,7 @@ def map_rank(view: RankView) -> BudgetPartial:
     steps = rank_steps(view.steps, ops)
     working = np.unique(ops.device_ids[ops.stream[ops.kept]]).tolist()
     windows = [
-        step_windows(ops, steps, host.profiler, device)
-        for device in trace.device_ids
-        if device in working
+        step_windows(ops, steps, host, device) for device in trace.device_ids if device in working
     ]
     edge_ns = windows[0].edge_ns if windows else np.zeros(steps.n + 1, dtype=np.int64)
     first = np.column_stack((edge_ns[:-1], edge_ns[1:]))
@@ -104,6 +102,7 @@ def _device(
         device_id=windows.device_id,
         edge_ns=windows.edge_ns,
         rungs_ns=windows.rungs_ns,
+        no_work_ns=windows.no_work_ns,
         tail=tail,
         charges=charges,
         passages=passages,

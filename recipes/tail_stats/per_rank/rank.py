@@ -9,24 +9,26 @@ from nsys_llm.core.concurrently import concurrently
 
 from ..partials import TailPartial
 from .apis import map_apis
+from .experts import map_experts
 from .kernels import map_kernels
 from .launches import coded_launches
 
 
 def map_rank(view: RankView) -> TailPartial:
     """Reduce one rank; base and mangled choose the names of kernels, see the parts for others."""
-    trace, rank, options = view.trace, view.key, view.options
-    launched = coded_launches(trace, options)
+    trace, rank, options, steps = view.trace, view.key, view.options, view.steps
+    launched = coded_launches(trace, steps, options)
     _, every = launched
-    steps, apis, collectives = concurrently(
+    apis, collectives = concurrently(
         len(every.rows),
-        lambda: view.steps,
         lambda: map_apis(view, every),
         lambda: view.collectives,
     )
+    experts = map_experts(trace, collectives)
     return TailPartial(
         kernels=map_kernels(trace, rank, launched, steps, options),
         apis=apis,
         collectives=CollectivesPartial({rank: collectives} if collectives else {}),
         held=map_held(view),
+        experts={rank: experts} if experts else {},
     )

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.range_names import RangeNames
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
-from nsys_llm.numeric.grouping import distinct
+from nsys_llm.numeric.enclosing import first_above
+from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import WAITING_CLASSES, classify_api
@@ -79,15 +80,19 @@ def _ranges(trace: RankTrace) -> HistogramByName:
 
 def _calls_inside(events: Table, rows: IntArray, calls: Table | None) -> npt.NDArray[np.bool_]:
     """Tell in which ranges a CUDA call of their thread begins."""
-    inside = np.zeros(rows.size, dtype=bool)
     if calls is None or not len(calls):
-        return inside
-    thread, call_thread = events["global_tid"][rows], calls["global_tid"]
-    for key in distinct(thread).tolist():
-        selected = np.flatnonzero(thread == key)
-        at_ns = np.sort(calls["start_ns"][call_thread == key])
-        first, last = (
-            np.searchsorted(at_ns, events[name][rows[selected]]) for name in ("start_ns", "end_ns")
-        )
-        inside[selected] = last > first
-    return inside
+        return np.zeros(rows.size, dtype=bool)
+    threads, code = distinct_codes(
+        np.concatenate((events["global_tid"][rows], calls["global_tid"]))
+    )
+    of_range, of_call = code[: rows.size], code[rows.size :]
+    order = np.lexsort((calls["start_ns"], of_call))
+    at_ns, bounds = (
+        calls["start_ns"][order],
+        np.searchsorted(of_call[order], np.arange(threads.size + 1)),
+    )
+    first, last = (
+        first_above(at_ns, events[name][rows] - 1, of_range, bounds)
+        for name in ("start_ns", "end_ns")
+    )
+    return last > first

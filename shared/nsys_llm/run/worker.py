@@ -160,7 +160,11 @@ def _map_ranks(
         coverage = ranged_coverage(analysis, partial, key, coverage)
         unmatched = unmatched_options(rank_trace, options)
         notes = unmatched_notes(unmatched, options, notes)
-        wall = map_wall(view, hidden=analysis.matches_collectives)
+        wall = map_wall(
+            view,
+            hidden=analysis.matches_collectives,
+            work=analysis.rank_verdicts is not None,
+        )
         ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall))
         if keep is not None:
             keep(view)

@@ -26,6 +26,14 @@ _EMIT_NVTX_TAIL: Final = re.compile(
 # A number inside a word says what the thing is (AllToAll4D); any other number may be counting.
 _RUNNING_NUMBER: Final = re.compile(r"(?<![A-Za-z0-9])[0-9]+|[0-9]+(?![A-Za-z0-9])")
 
+# Ids of requests: a UUID, or at least five hexadecimal digits with a letter behind a decimal one.
+# So no word that ends in a number is one (`face1`, `added12`), and none of `fp8`, `b200`, `e4m3`.
+_ID: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"|0x[0-9a-fA-F]+|(?=[a-fA-F]*[0-9]+[a-fA-F])[0-9a-fA-F]{5,})(?![A-Za-z0-9])"
+)
+_UUID_OR_HEX: Final = "<id>"
+
 
 @lru_cache(maxsize=1 << 14)  # a thousand ranks have the same names
 def strip_api_version(name: str) -> str:
@@ -50,12 +58,13 @@ def normalize_range(name: str) -> str:
 
 
 def step_key(name: str) -> str:
-    """Return what all repetitions of one step share: the normalized name, running numbers as `#`.
+    """Return what all repetitions of one step share: numbers as `#`, hexadecimal ids as `<id>`.
 
-    `step 12`, `iteration_7` and `execute_context_2(153)_generation_0(0)` repeat under one key;
-    a number inside a word is kept (`AllToAll4D`). Idempotent.
+    `step 12`, `iteration_7` and `execute_context_2(153)_generation_0(0)` repeat under one key, and
+    so do `req 3f2504e0-4f89-11d3-9a0c-0305e82c3301` and `req 9a0c3`; a number inside a word is kept
+    (`AllToAll4D`). Idempotent.
     """
-    return _RUNNING_NUMBER.sub("#", normalize_range(name))
+    return _RUNNING_NUMBER.sub("#", _ID.sub(_UUID_OR_HEX, normalize_range(name)))
 
 
 _NVJET: Final = re.compile(r"\s*nvjet_([A-Za-z0-9_]+)")

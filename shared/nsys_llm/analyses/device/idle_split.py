@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.gaps import Gaps, Positions
+from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, clipped_lengths
 from nsys_llm.taxonomy.idle_causes import (
     AFTER_LAST,
@@ -224,8 +225,9 @@ def _hand_over(
         host: The calls.
     """
     other, launching = where.other[rows], host.calls.thread[where.call[rows]]
-    for thread in np.unique(other).tolist():
-        selected = np.flatnonzero(other == thread)
+    threads, code = distinct_codes(other)
+    of_thread = split_by_code(code, threads.size)
+    for thread, selected in zip(threads.tolist(), of_thread, strict=True):
         inside = np.column_stack((begin_ns[selected], end_ns[selected]))
         spans, cause = host.spans(thread, blocking=True)
         low = np.searchsorted(spans[:, 1], inside[0, 0], side="right")
@@ -237,6 +239,6 @@ def _hand_over(
             both = launching[at] == busy
             calls, _ = host.spans(busy, blocking=False)
             length[both] -= clipped_lengths(starts[both], ends[both], calls)
-        code = cause[low:high][of_span]
-        np.add.at(split.time_ns, (code, rows[at]), length)
+        held_by = cause[low:high][of_span]
+        np.add.at(split.time_ns, (held_by, rows[at]), length)
         np.subtract.at(split.time_ns[HOST_NO_CUDA], rows[at], length)

@@ -26,18 +26,21 @@ from nsys_llm.analyses.path.stretches import (
     class_of,
     make_key,
 )
-from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.names import step_key
-from nsys_llm.trace.ranges import PUSH_POP, closed_ends
+from nsys_llm.trace.ranges import PUSH_POP, closed_ends, lasting
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
 _DRIVER: Final = {"module_load": MODULE_LOAD, "back_pressure": BACK_PRESSURE}
 
 #: Ranges of host time; the first stands for none.
 NO_RANGE: Final = ""
+#: Stands for the names of ranges beyond those that a rank keeps.
+OTHER_RANGES: Final = "(other ranges)"
+_MOST_NAMES: Final = 256
 
 
 @dataclass(frozen=True)
@@ -63,14 +66,14 @@ class HostParts:
     """
 
     def __init__(self, trace: RankTrace, host: HostTimeline) -> None:
-        self.names = [NO_RANGE]
-        self._place = {NO_RANGE: 0}
         self._trace, self._host = trace, host
         self._lines: dict[int, tuple[_Line, _Line]] = {}
         events = trace.tables.get("nvtx_events")
         if events is not None:
             events = events.take(events["event_type"] == PUSH_POP)
         self._events = events if events is not None and len(events) else None
+        self._rows_of = _rows_by_thread(self._events)
+        self.names, self._name = _named(trace, self._events)
 
     def split(self, stretches: Stretches) -> Stretches:
         """Cut stretches of calls at the instants at which what their threads did changes."""
@@ -81,8 +84,7 @@ class HostParts:
         ends, begins = stretches.ends_ns(), stretches.begin_ns
         pieces_n = np.ones(begins.size, dtype=np.int64)
         last = np.zeros(begins.size, dtype=np.int64)
-        for code, line in enumerate(lines):
-            rows = np.flatnonzero(group == code)
+        for line, rows in zip(lines, _rows_of_lines(group, len(lines)), strict=True):
             low = np.searchsorted(line.at_ns, begins[rows], side="right")
             last[rows] = np.maximum(np.searchsorted(line.at_ns, ends[rows], side="left"), low)
             pieces_n[rows] += last[rows] - low
@@ -90,8 +92,7 @@ class HostParts:
         owner = np.repeat(np.arange(pieces_n.size), pieces_n)
         nth = np.arange(owner.size) - offset[owner]
         begin, key, upper = begins[owner], stretches.key[owner], nth < pieces_n[owner] - 1
-        for code, line in enumerate(lines):
-            rows = np.flatnonzero((group == code)[owner])
+        for line, rows in zip(lines, _rows_of_lines(group[owner], len(lines)), strict=True):
             place = last[owner[rows]] - nth[rows]
             key[rows] = (key[rows] & line.kept[place]) | line.bits[place]
             cut = upper[rows]
@@ -151,28 +152,55 @@ class HostParts:
         events, tid = self._events, int(self._host.calls.threads[thread])
         if events is None:
             return work, np.zeros(work.size + 1, dtype=np.int64)
-        events = events.take(events["global_tid"] == tid)
-        starts = events["start_ns"]
-        ends, _ = closed_ends(events["end_ns"], self._trace.last_end_ns)
+        rows = self._rows_of.get(tid, np.empty(0, dtype=np.int64))
+        starts = events["start_ns"][rows]
+        ends, _ = closed_ends(events["end_ns"][rows], self._trace.last_end_ns)
         # An empty range cuts as well; what has a time that no capture can have is no range.
         sane = sane_times(np.minimum(starts, ends), np.maximum(starts, ends))
         at_ns = _distinct(np.concatenate((work, starts[sane], ends[sane])))
         row = innermost_rows(np.flatnonzero(sane & (ends > starts)), starts, ends, at_ns)
         detail = np.zeros(at_ns.size + 1, dtype=np.int64)
         known = row >= 0
-        detail[1:][known] = self._codes(events, row[known])
+        detail[1:][known] = self._name[rows[row[known]]]
         return at_ns, detail
 
-    def _codes(self, events: Table, row: IntArray) -> IntArray:
-        """Return the places of the names of ranges, new ones last."""
-        rows, code = distinct_codes(row)
-        range_names = RangeNames.of(events, rows, self._trace.strings)
-        keys = [step_key(text) for text in range_names.texts]
-        for name in keys:
-            if self._place.setdefault(name, len(self.names)) == len(self.names):
-                self.names.append(name)
-        of_text = np.array([self._place[name] for name in keys], dtype=np.int64)
-        return of_text[range_names.code][code] if row.size else row
+
+def _rows_by_thread(events: Table | None) -> dict[int, IntArray]:
+    if events is None:
+        return {}
+    threads, code = distinct_codes(events["global_tid"])
+    return dict(zip(threads.tolist(), split_by_code(code, threads.size), strict=True))
+
+
+def _named(trace: RankTrace, events: Table | None) -> tuple[list[str], IntArray]:
+    """Return the names of ranges, first that of none, and the place of each event's among them.
+
+    Of more names than a table shows, those with most time keep theirs: sums are kept for each name
+    and step.
+    """
+    if events is None:
+        return [NO_RANGE], np.empty(0, dtype=np.int64)
+    named = RangeNames.of(events, np.arange(len(events)), trace.strings)
+    keys = [step_key(text) for text in named.texts]
+    names = sorted(set(keys) - {NO_RANGE})
+    place = {NO_RANGE: 0} | {name: nth for nth, name in enumerate(names, 1)}
+    code = np.array([place[key] for key in keys], dtype=np.int64)[named.code]
+    if len(names) <= _MOST_NAMES:
+        return [NO_RANGE, *names], code
+    starts = events["start_ns"]
+    ends, _ = closed_ends(events["end_ns"], trace.last_end_ns)
+    length_ns = np.where(lasting(starts, ends), ends - starts, 0)
+    order = np.argsort(-np.bincount(code, length_ns, minlength=len(place)), kind="stable")
+    order = order[order > 0]
+    kept = np.sort(order[:_MOST_NAMES])
+    new = np.full(len(place), len(kept) + 1, dtype=np.int64)
+    new[0], new[kept] = 0, np.arange(1, len(kept) + 1)
+    return [NO_RANGE, *(names[nth - 1] for nth in kept.tolist()), OTHER_RANGES], new[code]
+
+
+def _rows_of_lines(group: IntArray, lines_n: int) -> list[IntArray]:
+    """Return the rows of each line; -1 is none."""
+    return split_by_code(group + 1, lines_n + 1)[1:]
 
 
 def _distinct(instants: IntArray) -> IntArray:

@@ -65,7 +65,7 @@ class Stretches:
 
     begin_ns: IntArray
     key: Keys
-    thread: npt.NDArray[np.int16]
+    thread: npt.NDArray[np.int32]
     doubtful: Bools
     first: IntArray
     top_ns: IntArray
@@ -162,12 +162,12 @@ def natural_ends(edges: Edges, node: IntArray) -> IntArray:
 
 def _of_nodes(
     edges: Edges, node: IntArray, api: Positions
-) -> tuple[IntArray, Keys, npt.NDArray[np.int16], Bools]:
+) -> tuple[IntArray, Keys, npt.NDArray[np.int32], Bools]:
     """Return begins, keys and threads of two stretches a node, and whether its edge is inferred."""
     n, m = len(edges.ops), edges.host.calls.row.size
     begin = np.empty((node.size, 2), dtype=np.int64)
     key = np.zeros((node.size, 2), dtype=np.int64)
-    thread = np.full((node.size, 2), -1, dtype=np.int16)
+    thread = np.full((node.size, 2), -1, dtype=np.int32)
     edge = edges.edge[node].astype(np.int64)
     begin[:, 1] = _lags_from(edges, node)
     op = np.flatnonzero(node < n)

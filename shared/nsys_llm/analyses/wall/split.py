@@ -5,11 +5,12 @@ The classes of a window add up to its length, to the nanosecond.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.ranks.work import DeviceWorks
 from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import (
@@ -63,20 +64,23 @@ def wall_of_steps(layers: WallLayers, windows: IntArray) -> WallOfSteps:
     return WallOfSteps(compute_ns, communication_ns, copies_ns, profiler_ns, idle_ns)
 
 
-def map_wall(view: RankView, *, hidden: bool = False) -> RankWall:
+def map_wall(view: RankView, *, hidden: bool = False, work: bool = False) -> RankWall:
     """Split the span of each device of a rank.
 
     Args:
         view: The rank; the span is all of the capture with the option whole_capture.
         hidden: Tell too when communication kernels ran that do not count as communication.
+        work: Tell too what ranks are compared by.
     """
     names, layers = view.wall_layers
     devices = []
+    works = DeviceWorks(view) if work else None
     for device_layers in layers:
         windows, _ = device_windows(
             view.trace, device_layers.device_id, whole_capture=view.whole_capture
         )
-        devices.append(_device_wall(device_layers, windows, hidden=hidden))
+        wall = _device_wall(device_layers, windows, hidden=hidden)
+        devices.append(wall if works is None else replace(wall, work=works.of(device_layers)))
     return RankWall(names, tuple(devices))
 
 
