@@ -11,10 +11,11 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.profile.inputs import expand_sides
+from nsys_llm.report.composite import composed
 from nsys_llm.report.report import all_findings, findings_table
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import run_tables
-from nsys_llm.run.parts import overview_options, with_parts
+from nsys_llm.run.parts import overview_options
 from nsys_llm.run.worker import load_analysis, map_profiles
 from nsys_llm.trace.rank_sets import entries_by_side, number_sides
 
@@ -58,7 +59,7 @@ def quick_run(
         partial=result.partial,
         ranks=tuple(number_sides(result, {})),
     )
-    return with_parts(run) if run.manifest.recipes else run
+    return composed(run)
 
 
 def _tables(run: Run) -> dict[str, Any]:

@@ -12,11 +12,12 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.inputs import ProfileInput, expand_sides
+from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.run import Run
 from nsys_llm.run.code_stamp import code_stamp, refuse_other_code
 from nsys_llm.run.executors import Executor, chunked
 from nsys_llm.run.second_look import FirstRead
-from nsys_llm.run.worker import load_analysis, map_profiles, merge_results
+from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome
 from nsys_llm.trace.rank_sets import (
