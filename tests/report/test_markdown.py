@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rendered import markdown_text, markdown_tokens
 from report_maker import FINDING, SECTION, made_report, made_results
 
+from nsys_llm.report.capture_summary import Unrecorded
 from nsys_llm.report.markdown import (
     capture_markdown,
     head_markdown,
@@ -197,7 +198,7 @@ def test_the_capture_is_lists_of_facts_caveats_and_what_is_missing(tmp_path):
         made_results(tmp_path, ROWS)[0],
         facts=(("hosts", "`a|b`, 2 of *3*"), ("GPUs", "`H|`")),
         caveats=("`rank0`: *cold*.", "Second."),
-        unrecorded=("No report has memcpys.",),
+        unrecorded=(Unrecorded("copies", "--trace=cuda"),),
     )
     text = capture_markdown(report)
     shown = markdown_text(text)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rendered import HOSTILE_NAMES, Markup, markdown_text, markdown_tokens
 from report_maker import FINDING, SECTION, made_report, made_results, price_of
 
+from nsys_llm.report.capture_summary import Unrecorded
 from nsys_llm.report.markdown import head_markdown
 from nsys_llm.report.page_parts import (
     NAME_LENGTH,
@@ -98,13 +99,13 @@ def test_the_capture_has_a_row_a_fact_and_an_item_a_caveat(tmp_path):
         made_results(tmp_path, [])[0],
         facts=(("hosts", "`a|b`, 2 of *3*"),),
         caveats=("`rank0`: *cold*.",),
-        unrecorded=("No report has memcpys.",),
+        unrecorded=(Unrecorded("copies", "--trace=cuda"),),
     )
     page = Markup(capture_html(report))
     assert page.problems == []
     assert page.rows == [["a|b, 2 of *3*"]]
     assert "Read the numbers with this in mind:rank0: *cold*." in page.text
-    assert page.text.endswith("these flags record it:No report has memcpys.")
+    assert page.text.endswith("these flags record it:copies: --trace=cuda")
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)

@@ -12,7 +12,6 @@ from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, answer_lines, fitted_parts, plain, wrapped
 from nsys_llm.view.text import (
     counted,
-    first_sentence,
     format_percent,
     quoted,
     sentences,
@@ -144,15 +143,20 @@ def _sentences(text: str, width: int) -> list[str]:
 
 
 def _trust(report: Report, screen: Screen, width: int) -> list[str]:
-    """Return the remark that matters most, and how many there are besides."""
-    notes = [*report.caveats, *(remark.title for remark in report.remarks), *report.unrecorded]
-    if not notes:
+    """Return the one thing that changes how to read the run, and how many notes there are besides.
+
+    Nothing where there is no such thing.
+    """
+    if not screen.trust:
         return []
-    first = plain(screen.trust or first_sentence(notes[0])).rstrip(".")
-    more = f" ({counted(len(notes) - 1, 'more note')} in the report)" if len(notes) > 1 else ""
+    first = plain(screen.trust).rstrip(".")
+    rest_n = len(report.caveats) + len(report.remarks) - 1
+    more = f" ({counted(rest_n, 'more note')} in the report)" if rest_n > 0 else ""
     words, cut = first.split(" "), ""
     while True:
-        lines = wrapped(f"trust  {' '.join(words)}{cut}{more}", width, "", hanging=" " * 7)
-        if len(lines) <= _MOST_LINES["trust"] or len(words) == 1:
-            return lines
+        for rest in (more, "") if not cut else ("",):
+            text = f"trust  {' '.join(words)}{cut}{rest}"
+            lines = wrapped(text, width, "", hanging=" " * 7)
+            if len(lines) <= _MOST_LINES["trust"] or len(words) == 1:
+                return lines
         words, cut = words[:-1], " ..."

@@ -123,7 +123,7 @@ def capture_markdown(report: Report) -> str:
         parts.append("\n".join(_remark(remark) for remark in report.remarks))
     for title, texts in (
         ("Read the numbers with this in mind:", report.caveats),
-        ("Not recorded, or none happened; these flags record it:", report.unrecorded),
+        ("Not recorded; these flags record it:", [item.text for item in report.unrecorded]),
     ):
         if texts:
             parts += [title, "\n".join(f"- {markdown_prose(text)}" for text in texts)]

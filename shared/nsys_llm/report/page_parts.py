@@ -133,7 +133,7 @@ def capture_html(report: Report) -> str:
         parts.append(f"<ul>{''.join(_remark(remark) for remark in report.remarks)}</ul>")
     for title, texts in (
         ("Read the numbers with this in mind:", report.caveats),
-        ("Not recorded, or none happened; these flags record it:", report.unrecorded),
+        ("Not recorded; these flags record it:", [item.text for item in report.unrecorded]),
     ):
         if texts:
             items = "".join(f"<li>{html_text(text)}</li>" for text in texts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
@@ -12,6 +12,7 @@ from nsys_llm.manifest.declared import Section
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.analysis import Analysis
 from nsys_llm.report.capture_summary import (
+    Unrecorded,
     capture_caveats,
     capture_facts,
     sided_caveats,
@@ -47,7 +48,7 @@ class Report:
         findings: In the order in which to read them.
         facts: Of the capture, as (label, text).
         caveats: What makes the numbers incomplete, or other than those of an unprofiled run.
-        unrecorded: What the capture could not show, and the flags that would have shown it.
+        unrecorded: What the capture could not show.
         sections: The tables to show.
         wall: Where the wall-clock time went, and what bounds it; a line of each side.
         screen: Of an overview, what its first screen shows besides; None of others.
@@ -58,7 +59,7 @@ class Report:
     findings: tuple[Finding, ...]
     facts: tuple[tuple[str, str], ...]
     caveats: tuple[str, ...]
-    unrecorded: tuple[str, ...]
+    unrecorded: tuple[Unrecorded, ...]
     sections: tuple[Section, ...]
     wall: tuple[WallLine, ...] = ()
     screen: Screen | None = None
@@ -169,7 +170,7 @@ def report_record(report: Report) -> dict[str, Any]:
         "findings": [finding_record(finding) for finding in report.findings],
         "facts": {label: "".join(part for _, part in spans(text)) for label, text in report.facts},
         "caveats": list(report.caveats),
-        "unrecorded": list(report.unrecorded),
+        "unrecorded": [asdict(item) for item in report.unrecorded],
     }
 
 
