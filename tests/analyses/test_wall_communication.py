@@ -22,6 +22,8 @@ KEYS = ("rank0", "rank1")
 class Sequence:
     """What is asked of matched collectives: one of two ranks on clocks that differ."""
 
+    by_length = False  # one clock
+
     start_ns: tuple
     end_ns: tuple
     ahead_ns: tuple

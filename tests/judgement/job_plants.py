@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
-from judgement.jobs import FIXED, Planted, Wanted, each_rank, job, layer, layers
+from judgement.jobs import FIXED, FLASH_3, Planted, Wanted, each_rank, job, layer, layers
 from machine.parts import (
     COMM_STREAM,
     COPY_STREAM,
@@ -61,7 +61,8 @@ def launch_bound(dice: Random, fault: bool) -> Planted:
         kernels = [make.kernel(name, 2500, call_ns=5500) for _ in range(100)]
         if fault:
             return [*kernels, make.reduce(9000)]
-        return [_graph([launch.work for launch in kernels]), make.reduce(9000)]
+        nodes = (Node(launch.work, lag_ns=launch.lag_ns) for launch in kernels)
+        return [LaunchGraph(tuple(nodes)), make.reduce(9000)]
 
     return job(dice, body, ranks_n=dice.choice((1, 2))), (Wanted("host"),)
 
@@ -250,7 +251,7 @@ def prefill_apart(dice: Random, fault: bool) -> Planted:
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
         move = make.reduce(30_000, name=SEND_RECV, group=(0, 1), stream=COMM_STREAM)
         if rank:
-            decodes = [make.kernel(GEMM, 12_000) for _ in range(40)]
+            decodes = [make.kernel(FLASH_3, 12_000) for _ in range(40)]
             return [move, *decodes, *make.join(COMM_STREAM, 7), make.kernel(POINTWISE, 3000)]
         return [*(make.kernel(GEMM, 90_000) for _ in range(4)), *make.join(7, COMM_STREAM), move]
 

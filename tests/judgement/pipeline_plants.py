@@ -91,7 +91,7 @@ def _program(dice: Random, shape: _Shape, size: float = 1.0) -> Program:
         dice,
         lambda make, rank, step: _body(shape, make, rank, size),
         ranks_n=ranks_n,
-        steps_n=10,
+        steps_n=8,
     )
 
 
@@ -102,9 +102,12 @@ def even_stages(dice: Random, fault: bool) -> Planted:
 
 
 def uneven_stages(dice: Random, fault: bool) -> Planted:
-    """One stage computes longer; the mean stage is the same without the fault."""
-    shape = _shape(dice)
-    slow, more = dice.randrange(shape.stages_n), dice.choice((0.3, 0.6))
+    """One stage computes longer; the mean stage is the same without the fault.
+
+    There are so many microbatches that the bubble costs less.
+    """
+    shape = _shape(dice, 2)
+    slow, more = dice.randrange(shape.stages_n), dice.choice((0.4, 0.7))
     paces = [1.0 + more * (stage == slow) for stage in range(shape.stages_n)]
     even = [1.0 + more / shape.stages_n] * shape.stages_n
     shape = _Shape(*list(vars(shape).values())[:-1], tuple(paces if fault else even))
@@ -114,9 +117,9 @@ def uneven_stages(dice: Random, fault: bool) -> Planted:
 
 def slow_in_stage(dice: Random, fault: bool) -> Planted:
     """One rank of a stage of several is slow."""
-    shape = _shape(dice)
+    shape = _shape(dice, 2)
     while shape.width == 1:
-        shape = _shape(dice)
-    slow, pct = dice.randrange(shape.stages_n * shape.width), dice.choice((115, 130))
+        shape = _shape(dice, 2)
+    slow, pct = dice.randrange(shape.stages_n * shape.width), dice.choice((125, 140))
     program = _program(dice, shape)
     return one_rank(program, slow, gpu_pct=pct if fault else 100), (Wanted("rank", slow),)

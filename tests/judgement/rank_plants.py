@@ -30,7 +30,7 @@ def slow_gpu(dice: Random, fault: bool) -> Planted:
 
 
 def more_work(dice: Random, fault: bool) -> Planted:
-    """One kernel of one rank takes longer, as it has more to compute; else all have a share of it."""
+    """One rank has more to compute in one kernel; without the fault all have a share of it."""
     slow, more = dice.randrange(4), dice.choice((0.3, 0.6))
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:

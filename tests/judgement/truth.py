@@ -221,7 +221,7 @@ def _span_ns(outcome: Outcome) -> int:
 def _innocent(items: Iterable[Item], wanted: Iterable[Wanted]) -> list[str]:
     """Return the ranks that are named and have no fault; a machine has one if a rank of it does."""
     guilty = {cause.rank for cause in wanted if cause.kind in ("rank", "stage")}
-    named = {item.rank for item in items if item.kind == "rank"}
+    named = {item.rank for item in items if item.kind in ("rank", "stage")}
     return sorted(
         "machine" if rank is None else str(rank)
         for rank in named

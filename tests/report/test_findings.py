@@ -119,7 +119,9 @@ def test_estimates_stand_before_bounds_and_what_is_rare_after_all():
 def test_evidence_and_numbers_are_fields():
     evidence = cells("kernels", {"name": "gemm", "busy_ns": 3, "n": 1}, ["name"], ["busy_ns"])
     assert evidence == (Evidence("kernels", (("name", "gemm"),), "busy_ns", 3),)
-    record = finding_record(replace(ONE, evidence=evidence, numbers={"share": 60.0}, price=price(5)))
+    record = finding_record(
+        replace(ONE, evidence=evidence, numbers={"share": 60.0}, price=price(5))
+    )
     assert record["evidence"] == [
         {"table": "kernels", "where": {"name": "gemm"}, "column": "busy_ns", "value": 3}
     ]

@@ -50,7 +50,9 @@ def test_classes_and_details_of_a_gpu_add_up_to_its_span(seed):
             most_ns = sum(part[-1] for part in parts if part[3] in chosen)
             assert table.class_ns(rank, device, *chosen) == most_ns
             details = {part[4] for part in parts}
-            assert most_ns == sum(table.detail_ns((rank, device), name, *details) for name in chosen)
+            assert most_ns == sum(
+                table.detail_ns((rank, device), name, *details) for name in chosen
+            )
 
 
 def test_a_gpu_that_the_table_has_not_has_no_time():

@@ -91,6 +91,10 @@ def _is_of_experts(rank: Opportunity, experts: Opportunity, every: Sequence[Oppo
     return rank.cause.detail == "more_work" and experts.price.gain_ns >= 2 * rank.price.gain_ns
 
 
+def _is_of_rank(experts: Opportunity, rank: Opportunity, every: Sequence[Opportunity]) -> bool:
+    return rank.cause.detail == "more_work" and not _is_of_experts(rank, experts, every)
+
+
 def _is_of_stage(
     transfer: Opportunity, schedule: Opportunity, every: Sequence[Opportunity]
 ) -> bool:
@@ -113,6 +117,7 @@ JOINS: Final = (
     Join("kernels", ("kernels",), _are_conversions, is_sum=True),
     Join("transfer", ("schedule",), _is_of_stage),
     Join("rank", ("experts",), _is_of_experts),
+    Join("experts", ("rank",), _is_of_rank),
     Join("waiting", _WAITED_FOR, _is_waited_for),
     Join("wait", ("copies",), _blocks),
     Join("wait", ("rank",), _is_late_by_host),

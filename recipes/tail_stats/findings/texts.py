@@ -83,6 +83,18 @@ RULES: Final = rules_by_id(
         tables=("stragglers", "collectives"),
     ),
     Rule(
+        "uneven_experts",
+        scope="run",
+        title="Experts get uneven numbers of tokens, another rank most each time: {kernel}",
+        threshold="waiting where tokens are exchanged, of which the kernels of experts explain 50 % "
+        f"or more by how much they vary; the gain is from the mean to the last arrival; {_SHOWN}",
+        source=OURS,
+        recommendation="Even the load of experts: redundant experts, placement by load (EPLB), an "
+        "auxiliary loss, or a capacity limit.",
+        tables=("collectives", "rank_tails"),
+        specificity=OF_CLASS,
+    ),
+    Rule(
         "outliers_on_one_rank",
         scope="rank",
         title="Rank {rank} has {share} of all launches over twice their median",

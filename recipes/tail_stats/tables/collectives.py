@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +23,9 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.trace.identity import RankKey
 
+from ..per_rank.experts import ExpertWork
 from .collective_classes import classes
+from .experts import uneven_experts
 
 _SKEW_PERCENTS: Final = (50, 90)
 
@@ -33,11 +35,22 @@ def declared(table: str) -> list[str]:
     return [column.name for column in load_manifest("tail_stats").table(table).columns]
 
 
-def sequence_columns(collectives: MatchedCollectives) -> Columns:
-    """Return one row a sequence of collectives that at least two ranks have."""
+def sequence_columns(
+    collectives: MatchedCollectives, experts: Mapping[RankKey, Sequence[ExpertWork]]
+) -> Columns:
+    """Return one row a sequence of collectives that at least two ranks have.
+
+    Args:
+        collectives: All of them.
+        experts: Expert kernels before exchanges of tokens, of ranks that have both.
+    """
     stages = find_stages(collectives)
     rows = [
-        {**_sequence(number, sequence, collectives), **_schedule(sequence, stages)}
+        {
+            **_sequence(number, sequence, collectives),
+            **_schedule(sequence, stages),
+            **uneven_experts(sequence, collectives, experts),
+        }
         for number, sequence in enumerate(collectives.sequences)
     ]
     return {name: [row[name] for row in rows] for name in declared("communicators")}
@@ -174,7 +187,7 @@ def _schedule(sequence: Sequenced, stages: Stages) -> dict[str, float | None]:
         for device in devices
     }
     if id(sequence) not in stages.staged:
-        return {"staged": False, "pipeline": None, "turns_pct": None}
+        return {"staged": id(sequence) in stages.closing, "pipeline": None, "turns_pct": None}
     number = of_pipeline.get(sequence.owners[0])
     turns = None if number is None else stages.pipelines[number].turns_pct
     return {"staged": True, "pipeline": number, "turns_pct": turns}

@@ -77,6 +77,8 @@ def test_tables_hold_one_collective_of_three_ranks(tmp_path):
         "staged": [False],
         "pipeline": [None],
         "turns_pct": [None],
+        "uneven_n": [None],
+        "uneven_ns": [None],
     }
     columns = "device_id late_n unclear_n caused_wait_ns suffered_wait_ns lateness_max_ns"
     assert rows(tables["stragglers"], columns) == [

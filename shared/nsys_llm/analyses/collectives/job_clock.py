@@ -73,5 +73,6 @@ class JobClock:
 
     @cached_property
     def staged(self) -> frozenset[int]:
-        """See `nsys_llm.analyses.collectives.stages.Stages`."""
-        return find_stages(self.collectives).staged
+        """See `communication_spans`."""
+        stages = find_stages(self.collectives)
+        return stages.staged | stages.closing

@@ -31,6 +31,8 @@ from nsys_llm.trace.identity import Rank, clock_offsets, one_clock
 #: Where a rank's clock comes from, for ranks that no collective links with others.
 _OFF: Final = "off"
 _UNKNOWN: Final = "none"
+#: Operations that some members may leave before others.
+_ROOTED: Final = ("broadcast", "reduce", "send_recv", "other")
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,22 @@ class Sequenced:
         """How sure it is that these ranks had these collectives together: high, medium or low."""
         word = met_confidence(len(self), int(self.waits.met.sum()))
         return word if self.is_sure else LOW_CONFIDENCE
+
+    @property
+    def by_length(self) -> bool:
+        """Whether lengths tell more of who came when than clocks do: how they drift is no matter.
+
+        All leave at almost the same time, unless one is the root; so who was in there for longer
+        came sooner by as much.
+        """
+        clocks = {lane.clock for lane in self.matched.lanes}
+        return len(clocks) > 1 and self.operation not in _ROOTED
+
+    @cached_property
+    def shortest_ns(self) -> IntArray:
+        """For how long the last one to come was in each; shape (collectives,)."""
+        lengths = [end - start for start, end in zip(self.start_ns, self.end_ns, strict=True)]
+        return np.asarray(np.min(lengths, axis=0))
 
     def __len__(self) -> int:
         return self.start_ns[0].size

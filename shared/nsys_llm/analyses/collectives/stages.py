@@ -69,11 +69,13 @@ class Stages:
             sequences: those of all pipelines, and of chains that a capture without warm-up and
             cool-down shows.
         stage_of: Stage of each device of a pipeline; those of all pipelines have distinct numbers.
+        closing: Collectives of several stages, likewise: until all have come, the pipeline drains.
     """
 
     pipelines: tuple[Pipeline, ...]
     staged: frozenset[int]
     stage_of: Mapping[int, int]
+    closing: frozenset[int]
 
 
 def find_stages(collectives: MatchedCollectives) -> Stages:
@@ -103,7 +105,14 @@ def find_stages(collectives: MatchedCollectives) -> Stages:
     staged = [item for ends, some in pairs.items() if inside.issuperset(ends) for item in some]
     numbered = [devices for pipeline in pipelines for devices in pipeline.stages]
     stage_of = {device: number for number, devices in enumerate(numbered) for device in devices}
-    return Stages(tuple(pipelines), frozenset(map(id, staged)), stage_of)
+    closing = [
+        sequence
+        for sequence in collectives.sequences
+        if len({stage_of[device] for device in sequence.owners if device in stage_of}) > 1
+    ]
+    return Stages(
+        tuple(pipelines), frozenset(map(id, staged)), stage_of, frozenset(map(id, closing))
+    )
 
 
 def _stage_pairs(collectives: MatchedCollectives) -> _Pairs:

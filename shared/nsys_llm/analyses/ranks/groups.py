@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -66,12 +67,11 @@ class Measured:
             np.median(lengths, axis=0),
         )
 
-    def rows(self, rows: Sequence[int]) -> Measured:
-        """Return some of the peers."""
-        chosen = list(rows)
-        late_ns = None if self.late_ns is None else self.late_ns[chosen]
-        gpus = tuple(self.gpus[row] for row in chosen)
-        return replace(self, gpus=gpus, compute_ns=self.compute_ns[chosen], late_ns=late_ns)
+    @cached_property
+    def beyond(self) -> tuple[FloatArray, FloatArray | None]:
+        """Compute time and lateness of each beyond the median of the others."""
+        late_ns = None if self.late_ns is None else others_beyond(self.late_ns)
+        return others_beyond(self.compute_ns.astype(np.float64)), late_ns
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Side:
         return not self.standing.reason
 
 
-def tested(values: FloatArray, alpha: float) -> list[Side]:
+def sides_of(values: FloatArray, alpha: float) -> list[Side]:
     """Test peers; shape (peers, steps), at least two peers."""
     steps_n = values.shape[1]
     least = _LEAST if steps_n >= DRIFT_STEPS else _LEAST_OF_FEW
@@ -111,17 +111,15 @@ def tested(values: FloatArray, alpha: float) -> list[Side]:
 def others_beyond(values: FloatArray) -> FloatArray:
     """Return what each peer has beyond the median of the others, in each step."""
     peers_n = len(values)
-    if peers_n == 2:
-        return values - values[::-1]
-    ranked = np.sort(values, axis=0)
+    order = np.argsort(values, axis=0, kind="stable")
+    ranked = np.take_along_axis(values, order, axis=0)
+    place = np.argsort(order, axis=0, kind="stable")
     # Without a value itself, those above it move down by one.
-    low, high = (peers_n - 2) // 2, (peers_n - 1) // 2
-    result = []
-    for row in values:
-        place = (ranked < row).sum(axis=0)
-        middle = [np.where(place <= at, ranked[at + 1], ranked[at]) for at in (low, high)]
-        result.append(row - (middle[0] + middle[1]) / 2)
-    return np.array(result)
+    middle = [
+        np.where(place <= at, ranked[at + 1], ranked[at])
+        for at in ((peers_n - 2) // 2, (peers_n - 1) // 2)
+    ]
+    return np.asarray(values - (middle[0] + middle[1]) / 2)
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,7 @@ def group_test(measured: Measured, hosts: Sequence[str | None], alpha: float) ->
         alpha /= 2
         for some in values:
             means = np.array([some[rows].mean(axis=0) for rows in rows_of.values()])
-            for host, side in zip(rows_of, tested(means, alpha), strict=True):
+            for host, side in zip(rows_of, sides_of(means, alpha), strict=True):
                 if side.named and _all_of(some, rows_of[host], side):
                     slow.setdefault(host, side)
     left = [row for row, host in enumerate(hosts) if host not in slow]
@@ -168,7 +166,7 @@ def group_test(measured: Measured, hosts: Sequence[str | None], alpha: float) ->
     for some in values:
         every = [Side(Standing(1.0, 0, CHANCE), 0.0)] * len(some)
         if len(left) > 1:
-            for row, side in zip(left, tested(some[left], alpha), strict=True):
+            for row, side in zip(left, sides_of(some[left], alpha), strict=True):
                 every[row] = side
         sides.append(every)
     return GroupTest(sides[0], sides[1] if len(sides) > 1 else None, slow)

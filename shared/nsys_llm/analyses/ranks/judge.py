@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.stages import may_be_stages
-from nsys_llm.analyses.ranks.chance import ALPHA, SMALL
+from nsys_llm.analyses.ranks.chance import ALPHA, SMALL, FloatArray
 from nsys_llm.analyses.ranks.groups import GroupTest, Measured, Side, group_test
 from nsys_llm.analyses.ranks.lateness import Arrivals
 from nsys_llm.analyses.ranks.peers import Gpu, peer_groups
@@ -203,8 +203,7 @@ class _Peer:
         late = None if self._test.late is None else self._test.late[self._row_at]
         if not measured.steps.size:
             return _replaced(row, reason=compute.standing.reason)
-        more_ns = self._beyond(measured.compute_ns)
-        late_ns = None if measured.late_ns is None else self._beyond(measured.late_ns)
+        more_ns, late_ns = self._beyond()
         kernel, verdict, side = None, *self._why(compute, late, late_ns)
         if verdict == "slow_gpu":
             verdict, kernel = self._work()
@@ -229,9 +228,16 @@ class _Peer:
             reason=None if verdict else side.standing.reason or SMALL,
         )
 
-    def _beyond(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return its values beyond the median of the others."""
-        return np.asarray(values[self._row_at] - np.median(values[self._others], axis=0))
+    def _beyond(self) -> tuple[FloatArray, FloatArray | None]:
+        """Return its compute time and lateness beyond the median of the others, in each step."""
+        measured, row = self._measured, self._row_at
+        if self._slow_host is None:
+            more_ns, late_ns = measured.beyond
+            return more_ns[row], None if late_ns is None else late_ns[row]
+        every = (measured.compute_ns.astype(np.float64), measured.late_ns)
+        usual = [None if some is None else np.median(some[self._others], axis=0) for some in every]
+        late_ns = None if every[1] is None else every[1][row] - usual[1]
+        return every[0][row] - usual[0], late_ns
 
     def _why(
         self, compute: Side, late: Side | None, late_ns: npt.NDArray[Any] | None

@@ -1,10 +1,4 @@
-"""How late each GPU comes to matched collectives in each step, and who waits for it. Pure numpy.
-
-All members leave a collective at almost the same time. So where they have different clocks, how
-much later one came is how much shorter it was in there, by its own clock: clocks that drift change
-nothing. Where one of them leaves before the others, as the root of a broadcast does, and within one
-report, the starts count.
-"""
+"""How late each GPU comes to matched collectives in each step, and who waits for it. Pure numpy."""
 
 from __future__ import annotations
 
@@ -26,8 +20,6 @@ from nsys_llm.numeric.intervals import IntArray
 #: A lateness counts beyond so many times the residual of the clocks, and so long.
 _RESIDUALS: Final = 3
 LEAST_NS: Final = 1_000
-#: Operations that some members leave before others.
-_ROOTED: Final = ("broadcast", "reduce", "send_recv", "other")
 
 
 @dataclass(frozen=True)
@@ -98,9 +90,7 @@ class Arrivals:
             np.stack(some)[:, met]
             for some in (sequence.start_ns, sequence.end_ns, sequence.ahead_ns)
         )
-        clocks = {self._collectives.devices[owner].clock for owner in sequence.owners}
-        by_start = len(clocks) == 1 or sequence.operation in _ROOTED
-        arrival_ns = start_ns if by_start else start_ns - end_ns
+        arrival_ns = start_ns - end_ns if sequence.by_length else start_ns
         least_ns = max(_RESIDUALS * sequence.residual_ns, LEAST_NS)
         gpus = tuple(self._gpu_of[owner] for owner in sequence.owners)
         return _Met(gpus, arrival_ns, end_ns + ahead_ns, least_ns)

@@ -34,7 +34,8 @@ def communication_details(collectives: MatchedCollectives, walls: Walls) -> Wall
         walls: Of all devices; one without `hidden` is not divided.
     """
     details: dict[WallKey, Mapping[str, Mapping[str, int]]] = {}
-    staged = find_stages(collectives).staged
+    stages = find_stages(collectives)
+    staged = stages.staged | stages.closing
     for owner, device in enumerate(collectives.devices):
         key = device.rank.key, device.device_id
         hidden = walls[key].hidden if key in walls else None
@@ -59,7 +60,8 @@ def communication_spans(
     Args:
         collectives: The collectives of all ranks.
         owner: Which device: its position in `collectives.devices`.
-        staged: See `nsys_llm.analyses.collectives.stages.Stages`.
+        staged: What stages wait in for each other, see `Stages` in
+            `nsys_llm.analyses.collectives.stages`: its `staged` and `closing`.
 
     Returns:
         By detail of the communication class; each of shape (n, 2), sorted, and all disjoint.
@@ -93,7 +95,10 @@ def waiting_and_transfer(sequences: Sequence[Sequenced], owner: int) -> tuple[In
         place, met = sequence.owners.index(owner), sequence.waits.met
         ahead_ns = sequence.ahead_ns[place][met]
         begins.append(sequence.start_ns[place][met] + ahead_ns)
-        meets.append(sequence.waits.last_start_ns[met] + ahead_ns)
         leaves.append(sequence.end_ns[place][met] + ahead_ns)
+        if sequence.by_length:
+            meets.append(np.maximum(leaves[-1] - sequence.shortest_ns[met], begins[-1]))
+        else:
+            meets.append(sequence.waits.last_start_ns[met] + ahead_ns)
     begin_ns, meet_ns, leave_ns = map(np.concatenate, (begins, meets, leaves))
     return union_intervals(begin_ns, meet_ns), union_intervals(meet_ns, leave_ns)

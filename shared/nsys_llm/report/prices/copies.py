@@ -14,7 +14,8 @@ from nsys_llm.taxonomy.wall_classes import COMPUTE, COPIES
 _HALF: Final = 0.5
 #: From this share of the span on, and if they take more than computation, copies bind the job.
 BOUND_PCT: Final = 50.0
-_TO_DEVICE, _TO_HOST = ("HtoD", "unified HtoD"), ("DtoH", "unified DtoH")
+#: Kinds of which one way can run while the other does.
+_WAYS: Final = ("HtoD", "DtoH")
 
 
 def bind(walls: Walls, gpu: Gpu) -> bool:
@@ -26,36 +27,37 @@ def bind(walls: Walls, gpu: Gpu) -> bool:
 
 @dataclass(frozen=True)
 class Copies:
-    """Copies of each GPU; without the table `memops` only those of the wall split."""
+    """Copies of each GPU; without the tables of llm_hotspots only those of the wall split.
+
+    Attributes:
+        walls: The table `wall`.
+        rows: Of memops, by GPU.
+        exposed: Of overlap, by GPU.
+    """
 
     walls: Walls
     rows: Mapping[Gpu, Sequence[Record]]
+    exposed: Mapping[Gpu, Record]
 
     @classmethod
     def of(cls, tables: Tables, walls: Walls) -> Copies:
-        """Read the table, where it is there."""
-        rows = records(tables["memops"]) if "memops" in tables else []
-        by_gpu = grouped(rows, "rank", "device_id").items()
-        return cls(walls, {(rank, device): some for (rank, device), some in by_gpu})
+        """Read the tables, where they are there."""
+        if "overlap" not in tables:
+            return cls(walls, {}, {})
+        by_gpu = grouped(records(tables["memops"]), "rank", "device_id").items()
+        overlap = {(row["rank"], row["device_id"]): row for row in records(tables["overlap"])}
+        return cls(walls, {(rank, device): some for (rank, device), some in by_gpu}, overlap)
 
     def sizes(self, gpu: Gpu, kind: str | None) -> tuple[float, float]:
         """Return bound and usual size for copies of a kind, ns; of all where it is None."""
-        every = self.rows.get(gpu, ())
-        exposed_ns = self.walls.class_ns(*gpu, COPIES)
-        chosen = [row for row in every if kind in (None, row["kind"])]
-        if kind is not None and self.rows:
-            exposed_ns = min(exposed_ns, _exposed_ns(chosen))
-        usual: list[float] = [min(exposed_ns, self.walls.class_ns(*gpu, COMPUTE))]
-        pageable = [row for row in chosen if row["pageable"]]
-        usual.append(_HALF * min(_exposed_ns(pageable), exposed_ns))
-        directions = (_TO_DEVICE, _TO_HOST)
-        if chosen and kind in (None, *_TO_DEVICE, *_TO_HOST):
-            both = [_exposed_ns([row for row in every if row["kind"] in way]) for way in directions]
-            usual.append(min(*both, exposed_ns))
+        rows, exposed = self.rows.get(gpu, ()), self.exposed.get(gpu)
+        bound_ns = self.walls.class_ns(*gpu, COPIES)
+        if kind is not None and exposed is not None:
+            bound_ns = min(bound_ns, sum(row["exposed_ns"] for row in rows if row["kind"] == kind))
+        usual: list[float] = [min(bound_ns, self.walls.class_ns(*gpu, COMPUTE))]
+        if exposed is not None and kind in (None, *_WAYS):
+            usual.append(min(exposed["exposed_htod_ns"], exposed["exposed_dtoh_ns"], bound_ns))
+            usual.append(_HALF * min(exposed["exposed_pageable_ns"], bound_ns))
         if bind(self.walls, gpu):
-            usual.append(_HALF * exposed_ns)
-        return exposed_ns, max(usual)
-
-
-def _exposed_ns(rows: Sequence[Record]) -> int:
-    return sum(row["exposed_ns"] for row in rows)
+            usual.append(_HALF * bound_ns)
+        return bound_ns, max(usual)

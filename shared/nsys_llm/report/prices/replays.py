@@ -11,14 +11,12 @@ from nsys_llm.report.walls import Walls
 
 #: Share of the steps by which a replay with usual lags may be off, percent; no change counts above.
 MOST_RESIDUAL_PCT: Final = 3.0
-#: Share of the replayed path that is one class from which on that class decides, percent.
+#: Share of the replayed path in waits, or in the host's work, from which on these decide, percent.
 _MOST_OF_PATH_PCT: Final = 50.0
 #: Share of the recorded path in communication that is not matched, percent.
 _MOST_UNMATCHED_PCT: Final = 10.0
 #: A GPU whose host paces it idles for this part of the host's path.
 _PACED_SHARE: Final = 0.05
-_WAITS: Final = ("sync_latency", "host_sync")
-_HOST: Final = ("host_no_cuda", "launch_api", "other_api")
 #: Changes of which a wait's own length, or a host that was not recorded, tells too little.
 _OF_DEVICES: Final = ("kernels", "transfer", "copies", "rank")
 _OVER_RANKS: Final = ("transfer", "rank")
@@ -71,12 +69,11 @@ class Replays:
             return None
         if change.kind in _OVER_RANKS and self._unmatched_pct > _MOST_UNMATCHED_PCT:
             return "not_matched"
-        if (row["next_limit_pct"] or 0.0) <= _MOST_OF_PATH_PCT:
-            return None
-        if row["next_limit"] in _WAITS:
+        if (row["wait_pct"] or 0.0) > _MOST_OF_PATH_PCT:
             return "fixed_latency"
-        path_pct = row["next_limit_pct"] * row["then_ns"] / max(row["now_ns"], 1.0)
-        if row["next_limit"] in _HOST and self._idle_pct() < _PACED_SHARE * path_pct:
+        host_pct = row["host_pct"] or 0.0
+        path_pct = host_pct * row["then_ns"] / max(row["now_ns"], 1.0)
+        if host_pct > _MOST_OF_PATH_PCT and self._idle_pct() < _PACED_SHARE * path_pct:
             return "host_ahead"
         return None
 
