@@ -190,6 +190,8 @@ def test_numbers_are_rounded_in_text_and_whole_in_json(result, capsys):
         ("start_ns = 1700000000000000001", [1]),
         ("start_ns > 1700000000000000000", [1, 2]),
         ("start_ns < 1.8e18", [0, 1, 2]),
+        ("start_ns = null", []),
+        ("start_ns != null", [0, 1, 2]),
     ],
 )
 def test_a_condition_keeps_all_digits_of_a_whole_number(condition, kept):

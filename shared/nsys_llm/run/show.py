@@ -41,6 +41,7 @@ _OF_FINDING: Final = (
 )
 _UNIT_BY_END: Final = {"_ns": "ns", "_pct": "%", "_bytes": "bytes"}
 _UP: Final = ":up"
+_NULL: Final = "null"
 _WHERE: Final = re.compile(r"(\w+)\s*(==|!=|>=|<=|=|>|<)\s*(.*)")
 
 
@@ -210,7 +211,7 @@ def _number(text: str) -> float:
 
 
 def _holds(frame: pd.DataFrame, condition: str) -> Any:
-    """Return which rows a condition chooses; null fulfils none."""
+    """Return which rows a condition chooses; null fulfils none but `= null`."""
     match = _WHERE.fullmatch(condition.strip())
     if match is None:
         raise UsageError(f"--where '{condition}': write COLUMN OP VALUE, like rank = 2.")
@@ -218,6 +219,8 @@ def _holds(frame: pd.DataFrame, condition: str) -> Any:
     column = frame.index.to_series() if frame.index.name == name else frame.get(name)
     if column is None:
         raise _no_column("--where", name, frame)
+    if text == _NULL and sign in ("=", "==", "!="):
+        return (column.notna() if sign == "!=" else column.isna()).to_numpy()
     value: Any = text.strip("\"'")
     if pd.api.types.is_bool_dtype(column):
         value = text.lower() in ("true", "yes", "1")
