@@ -164,7 +164,11 @@ def test_titles_take_two_lines_where_there_is_room_for_all(tmp_path, height, lin
     long = replace(FINDING, title="word " * 24 + "end")
     rows = [(f"kernel{n}", "norm", 64, 25_100_000, 374_000.0) for n in range(8)]
     lines = summary(tmp_path, *[long] * 5, FINDING, rows=rows, height=height)
-    start = next(index for index, line in enumerate(lines) if line.startswith("  high   about 200 ms, 20.0 %: word"))
+    start = next(
+        index
+        for index, line in enumerate(lines)
+        if line.startswith("  high   about 200 ms, 20.0 %: word")
+    )
     assert lines[start + lines_n - 1].endswith(last)
     assert lines[start + lines_n].startswith("  high   about 200 ms, 20.0 %: word")
     assert len(table_of(lines)) >= 2
