@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -61,7 +62,7 @@ def parsed_option(option: Option, value: Any) -> Any:
         UsageError: The text means nothing.
     """
     if option.type in _LISTS:
-        texts = [value] if isinstance(value, str) else list(value)
+        texts = [value] if isinstance(value, (str, os.PathLike)) else list(value)
         return [_PARSERS[option.type](str(text)) for text in texts]
     if isinstance(value, str) and option.type != "flag":
         return _PARSERS[option.type](value)

@@ -14,6 +14,7 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.errors import OutputError
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.analysis import load_analysis
+from nsys_llm.report.capture_summary import Unrecorded
 from nsys_llm.report.report import Report, findings_of, shown_sections
 from nsys_llm.report.report_files import write_report
 from nsys_llm.report.wall_line import wall_lines
@@ -52,7 +53,7 @@ def _report_of(result: Result) -> Report:
         findings=tuple(findings_of(analysis, result.tables)),
         facts=tuple(reported["facts"].items()),
         caveats=tuple(reported["caveats"]),
-        unrecorded=tuple(reported["unrecorded"]),
+        unrecorded=tuple(Unrecorded(**item) for item in reported["unrecorded"]),
         sections=shown_sections(manifest, result.tables),
         wall=wall_lines(result.tables),
     )

@@ -71,6 +71,7 @@ def run_recipe(
         drawing.import_meanwhile()
         first = _first_read(recipe, len(inputs.profiles), executor)
         run = map_run(manifest, inputs, options, executor, console, nsys, first)
+        _show_exports(run, console)
         _show_failures(run, console)
         if (code := _unreadable(run, console)) is not None:
             return RunOutcome(code, None)
@@ -173,6 +174,14 @@ def _framework_record(run: Run, executor: Executor, started: datetime) -> dict[s
         "Mode": executor.mode,
         "StartTime": str(started),
     }
+
+
+def _show_exports(run: Run, console: Console) -> None:
+    """Name what the run wrote beside its results, so that nobody wonders or keeps it unasked."""
+    made = [profile.export for profile in run.profiles if profile.export is not None]
+    if made:
+        more = f" and {len(made) - 1} more" if len(made) > 1 else ""
+        console.note(f"exported, and kept for the next run: {made[0]}{more}.")
 
 
 def _show_failures(run: Run, console: Console) -> None:

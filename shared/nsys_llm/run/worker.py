@@ -112,6 +112,7 @@ def _map_profile(
         nsys=options.get("nsys"),
     ) as opened:
         facts, known = read_facts(opened), opened.fingerprint
+        export = str(opened.path) if opened.stays_made else None
         trace = read_trace(opened, reads, options)
     ranks, partials = _map_ranks(profile, trace, analysis, options, only, keep)
     empty = tuple(name for name, table in trace.tables.items() if not len(table))
@@ -125,6 +126,7 @@ def _map_profile(
         side=profile.side,
         empty_tables=empty,
         fingerprint=known,
+        export=export,
     )
     return outcome, partials
 

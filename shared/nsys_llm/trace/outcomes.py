@@ -41,6 +41,7 @@ class ProfileOutcome:
         reason: Why it could not be read.
         fault: Where, if that was an internal error and not of the profile.
         side: Of the input.
+        export: Where it was exported to, if this run did that and the export stays.
         fingerprint: What tells the export that was read from any other; None if none was.
     """
 
@@ -55,6 +56,7 @@ class ProfileOutcome:
     side: str = ""
     empty_tables: tuple[str, ...] = ()
     fingerprint: Fingerprint | None = None
+    export: str | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
