@@ -91,4 +91,3 @@ class Paths:
         while (deep := np.flatnonzero(self.depth[place] >= depth_n)).size:
             place[deep] = self.parent[place[deep]]
         return place
-

@@ -82,11 +82,17 @@ def _calls_inside(events: Table, rows: IntArray, calls: Table | None) -> npt.NDA
     """Tell in which ranges a CUDA call of their thread begins."""
     if calls is None or not len(calls):
         return np.zeros(rows.size, dtype=bool)
-    threads, code = distinct_codes(np.concatenate((events["global_tid"][rows], calls["global_tid"])))
+    threads, code = distinct_codes(
+        np.concatenate((events["global_tid"][rows], calls["global_tid"]))
+    )
     of_range, of_call = code[: rows.size], code[rows.size :]
     order = np.lexsort((calls["start_ns"], of_call))
-    at_ns, bounds = calls["start_ns"][order], np.searchsorted(of_call[order], np.arange(threads.size + 1))
+    at_ns, bounds = (
+        calls["start_ns"][order],
+        np.searchsorted(of_call[order], np.arange(threads.size + 1)),
+    )
     first, last = (
-        first_above(at_ns, events[name][rows] - 1, of_range, bounds) for name in ("start_ns", "end_ns")
+        first_above(at_ns, events[name][rows] - 1, of_range, bounds)
+        for name in ("start_ns", "end_ns")
     )
     return last > first

@@ -153,17 +153,19 @@ class NvtxTree:
             return piece
         known = slice(None) if (thread >= 0).all() else np.flatnonzero(thread >= 0)
         code, instants = thread[known], at_ns[known]
-        pieces = slice(None) if chosen is None else np.flatnonzero(chosen)
-        bounds = self.bounds if chosen is None else np.searchsorted(pieces, self.bounds)
-        last = first_above(self.start_ns[pieces], instants, code, bounds) - 1
+        starts, bounds, pieces = self.start_ns, self.bounds, None
+        if chosen is not None:
+            pieces = np.flatnonzero(chosen)
+            starts, bounds = starts[pieces], np.searchsorted(pieces, bounds)
+        last = first_above(starts, instants, code, bounds) - 1
         last[last < bounds[code]] = -1
-        if chosen is None:
+        if pieces is None:
             last = self._open_or_around(last, instants)
         else:
             last = last_open(last, instants, self.end_ns[pieces])
         # Behind all of its thread that have ended may stand one of another thread.
         last[last < bounds[code]] = -1
-        piece[known] = last if chosen is None else np.append(pieces, -1)[last]
+        piece[known] = last if pieces is None else np.append(pieces, -1)[last]
         return piece
 
     def _open_or_around(self, piece: IntArray, at_ns: IntArray) -> IntArray:
@@ -269,9 +271,7 @@ class _Tree:
     thread: IntArray
 
 
-def _trees(
-    row: IntArray, start_ns: IntArray, end_ns: IntArray, sizes: IntArray
-) -> Iterator[_Tree]:
+def _trees(row: IntArray, start_ns: IntArray, end_ns: IntArray, sizes: IntArray) -> Iterator[_Tree]:
     """Yield the trees of all threads, as many at a time as fit one line of time.
 
     Args:
