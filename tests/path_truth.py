@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
+from machine import oracle, simulate, write_profiles
+from machine.outcome import Outcome
+from machine.program import Program
 from quick_run import quick
 
 from nsys_llm.analyses.path.classes import CLASS_NAMES
-from nsys_llm.testing.machine import oracle, simulate, write_profiles
-from nsys_llm.testing.machine.outcome import Outcome
-from nsys_llm.testing.machine.program import Program
 
 #: Classes of communication: which of them time has depends on the matching over ranks.
 COMMUNICATION = ("communication", "wait_for_rank", "transfer")

@@ -29,7 +29,7 @@ HOSTILE_NAMES = (
     "http://evil.example/",
     "&amp;&lt;b&gt;&#60;i&#62;",
     "bidi \u202eabc\u2066x\u2069\u200e\u200f\u061c",
-    "\x1b[31mred\x07",
+    "\x1b[31mr\x00ed\x07",
     "*a*_b_~~c~~",
     "a backslash at the end\\",
     "é中文",

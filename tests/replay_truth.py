@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from nsys_llm.testing.machine import changes, oracle, simulate
-from nsys_llm.testing.machine.outcome import Outcome
-from nsys_llm.testing.machine.program import (
+from machine import changes, oracle, simulate
+from machine.outcome import Outcome
+from machine.program import (
     Blocking,
     Enqueue,
     Instruction,

@@ -11,6 +11,7 @@ from nsys_llm.manifest.declared import Column, Section, TableWrite
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.outputs import declared_frame, write_tables
+from nsys_llm.report.price import Price
 from nsys_llm.report.report import Report
 from nsys_llm.view.results import Results
 
@@ -31,9 +32,19 @@ SECTION = Section(
     lead=True,
     summary=tuple(column.name for column in COLUMNS),
 )
+#: Of a second, by severity.
+_ABOUT_NS = {"high": 200_000_000, "medium": 50_000_000, "low": 20_000_000, "tail": 5_000_000}
+
+
+def price_of(severity: str) -> Price:
+    """Return a price with a severity."""
+    gain_ns, rare_pct = _ABOUT_NS[severity], 50.0 if severity == "tail" else None
+    return Price(10**9, ("compute",), None, gain_ns, "usual", tail_pct=rare_pct)
+
+
 FINDING = Finding(
+    price=price_of("high"),
     rule="dominant_kernel",
-    severity="high",
     scope="kernel",
     title="`gemm` takes 60.0 % of the kernel time",
     details="3 s of 5 s.",

@@ -22,7 +22,7 @@ from .partials import OverviewPartial, merged
 from .per_rank.rank import map_rank
 from .tables import timeline
 from .tables.tabulation import tabulate
-from .tables.wall import wall_details
+from .tables.wall import rank_verdicts, wall_details
 
 ANALYSIS: Final = Analysis(
     partial=OverviewPartial,
@@ -34,6 +34,7 @@ ANALYSIS: Final = Analysis(
     answer=answer,
     caveats=caveats,
     wall_details=wall_details,
+    rank_verdicts=rank_verdicts,
     matches_collectives=True,
     screen=screen,
     second_look=SecondLook(timeline.plan, timeline.tabulate),

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, findings
@@ -31,6 +32,7 @@ ANALYSIS: Final = Analysis(
     tabulate=tabulate,
     findings=findings,
     rules=RULES,
+    rank_verdicts=lambda _partial, job, _options: judged(job),
     answer=answer,
     caveats=caveats,
     missing_ranges=missing_ranges,

@@ -20,12 +20,12 @@ from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer
 from .findings.caveats import caveats
-from .findings.gains import findings
+from .findings.on_path import findings
 from .findings.texts import RULES
 from .partials import BudgetPartial, merged
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
-from .tables.wall import collectives, prepare, wall_details
+from .tables.wall import collectives, prepare, rank_verdicts, wall_details
 
 ANALYSIS: Final = Analysis(
     partial=BudgetPartial,
@@ -37,6 +37,7 @@ ANALYSIS: Final = Analysis(
     answer=answer,
     caveats=caveats,
     prepare=prepare,
+    rank_verdicts=rank_verdicts,
     wall_details=wall_details,
     matches_collectives=True,
     collectives=collectives,

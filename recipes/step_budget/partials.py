@@ -28,6 +28,7 @@ class DeviceBudget:
         device_id: CUDA device id.
         edge_ns: Shape (steps + 1,), ascending: step k lies from edge k to edge k + 1.
         rungs_ns: Shape (steps, rungs), time in each state; adds up to the window.
+        no_work_ns: Shape (steps,), idle time of each in which the server had no request.
         tail: Shape (steps,), the segment of the rank's paths in which each step ends; -1 for a
             window of no length.
         charges: What the path of each step charges inside the rank.
@@ -38,6 +39,7 @@ class DeviceBudget:
     device_id: int
     edge_ns: IntArray
     rungs_ns: IntArray
+    no_work_ns: IntArray
     tail: IntArray
     charges: Charges
     passages: Passages

@@ -23,7 +23,7 @@ from .findings.texts import RULES
 from .partials import TailPartial, merged
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
-from .tables.wall import collectives, prepare, wall_details
+from .tables.wall import collectives, prepare, rank_verdicts, wall_details
 
 ANALYSIS: Final = Analysis(
     partial=TailPartial,
@@ -35,6 +35,7 @@ ANALYSIS: Final = Analysis(
     answer=answer,
     caveats=caveats,
     prepare=prepare,
+    rank_verdicts=rank_verdicts,
     wall_details=wall_details,
     matches_collectives=True,
     collectives=collectives,

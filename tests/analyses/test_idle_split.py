@@ -8,12 +8,11 @@ import numpy as np
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from rank_views import view_of
 
 from nsys_llm.analyses.device.gap_sums import sum_gaps
-from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.trace.device_ops import DeviceOps, op_names
 from nsys_llm.trace.rank_trace import RankTrace
 
 APIS = {
@@ -167,8 +166,9 @@ def test_each_nanosecond_has_the_cause_that_a_simulation_gives_it(ops, threads, 
     ops = [(start, length, row if row < len(calls) else -1) for start, length, row in ops]
     # A thread that makes no call cannot launch, and what the driver does on it holds up nobody.
     trace = trace_of(ops, calls, overheads)
-    device = DeviceOps.of(trace, 0, op_names(trace, {"base": False, "mangled": False}))
-    sums = sum_gaps(device.gaps, device.launch_row, HostTimeline.of(trace))
+    view = view_of(trace)
+    (device,) = view.device_ops
+    sums = sum_gaps(device.gaps, device.launch_row, view.host)
     causes = dict(zip(CAUSE_NAMES, sums.time_ns.sum(axis=1).tolist(), strict=True))
     assert {cause: ns for cause, ns in causes.items() if ns} == simulated(ops, calls, overheads)
     assert (sums.certain_ns <= sums.time_ns).all()
@@ -188,7 +188,8 @@ def test_a_later_clock_changes_nothing(ops, threads, overheads, shift):
     )
     sums = []
     for trace in (trace_of(ops, calls, overheads), moved):
-        device = DeviceOps.of(trace, 0, op_names(trace, {"base": False, "mangled": False}))
-        sums.append(sum_gaps(device.gaps, device.launch_row, HostTimeline.of(trace)))
+        view = view_of(trace)
+        (device,) = view.device_ops
+        sums.append(sum_gaps(device.gaps, device.launch_row, view.host))
     assert (sums[0].time_ns == sums[1].time_ns).all()
     assert (sums[0].named == sums[1].named).all()

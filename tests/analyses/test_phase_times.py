@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from nsys_llm.analyses.nvtx.attributed_ops import METHODS
 from nsys_llm.analyses.nvtx.phase_times import phase_codes, phase_times, ranged_ops
+from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.inputs import open_report
 from nsys_llm.profile.reader import read_trace
@@ -45,7 +46,8 @@ def rank(trace, tmp_path, options=None):
 
 def times(trace, tmp_path, **options):
     options = {"phase_map": MAP, **options}
-    return phase_times(rank(trace, tmp_path, options), options)
+    rank_trace = rank(trace, tmp_path, options)
+    return phase_times(rank_trace, find_steps(rank_trace, options), options)
 
 
 def by_phase(sums):
@@ -321,6 +323,6 @@ def test_a_built_in_map_knows_the_engines():
 def test_times_add_up_on_real_traces(traces):
     for path in sorted((traces / "h100_mfu").glob("*.sqlite")):
         for rank_trace in ranks(path):
-            sums = phase_times(rank_trace, {})
+            sums = phase_times(rank_trace, None, {})
             ops = [op for op in rank_trace.tables.values() if "launch_row" in op]
             assert sums.gpu_ns.sum() == sum((op["end_ns"] - op["start_ns"]).sum() for op in ops)

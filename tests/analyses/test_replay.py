@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from machine import random_program, simulate, write_profiles
 from quick_run import quick
 
 from nsys_llm.analyses.replay import solve
@@ -15,7 +16,6 @@ from nsys_llm.analyses.replay.condensed import Condenser
 from nsys_llm.analyses.replay.skeleton import NEVER, skeleton
 from nsys_llm.analyses.replay.solve import Clamps, levels, longest
 from nsys_llm.recipes.step_budget.per_rank import replay as per_rank
-from nsys_llm.testing.machine import random_program, simulate, write_profiles
 
 SEEDS = range(6)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +13,7 @@ import step_world
 from step_world import StepWorld
 from test_phase_times import rank, ranks
 
-from nsys_llm.analyses.steps.finder import find_steps, steps_of
+from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.of_job import StepKind, job_steps
 from nsys_llm.analyses.steps.steps import (
     ENGINE,
@@ -238,6 +240,23 @@ def test_of_two_ranges_side_by_side_the_one_with_more_work_is_the_step(tmp_path)
     assert found_in(world, tmp_path).name == "more work"
 
 
+@pytest.mark.parametrize("steady", [True, False])
+def test_a_warm_up_is_a_step_only_if_nothing_else_is(steady, tmp_path):
+    # The warm-up has more of everything; `forward` is in it, too.
+    world = StepWorld(8)
+    with world.range("warmup"):
+        for step in range(5):
+            with world.range(f"Warm-up Step {step + 1}"):
+                with world.range("forward"):
+                    world.launch("gemm", -1, took_ns=900)
+                world.launch("backward", -1, took_ns=1_500)
+    for _ in range(4 if steady else 0):
+        with world.range("forward"):
+            world.launch("gemm", -1, took_ns=900)
+    steps = found_in(world, tmp_path)
+    assert (steps.name, len(steps)) == (("forward", 4) if steady else ("Warm-up Step #", 5))
+
+
 def test_two_of_a_kind_are_no_steps(tmp_path):
     world = StepWorld(8)
     for step in range(2):
@@ -302,21 +321,12 @@ def four_steps():
     return world
 
 
-def test_steps_are_found_once_for_the_same_options(tmp_path):
+def test_steps_that_recipes_share_cannot_be_changed(tmp_path):
     world = StepWorld(1)
     for step in range(4):
-        with world.range("outer"), world.range("inner"):
+        with world.range("outer"):
             world.launch("a", step=step)
-            world.launch("b", step=step)
-    trace = rank(world.trace, tmp_path)
-    steps = steps_of(trace, {})
-    assert (steps.name, steps.names.tolist()) == ("outer", ["outer"] * 4)
-    assert steps.step.tolist() == find_steps(trace, {}).step.tolist()
-    assert steps_of(trace, {"top": 3, "step": None}) is steps
-    assert steps_of(trace, {"step": "inner"}).name == "inner"
-    assert len(steps_of(trace, {"step_kernel": "b"})) == 4
-    assert steps_of(trace, {"step": "absent"}) is None
-    assert steps_of(trace, {}) is steps
+    steps = find_steps(rank(world.trace, tmp_path), {})
     with pytest.raises(ValueError, match="read-only"):
         steps.step[0] = 1
 
@@ -451,3 +461,37 @@ def test_the_real_pair_without_nvtx_has_as_many_periods(traces):
             counts.append(len(find_steps(rank_trace, {})))
     # Of 17 marks in `before`, the first was launched before the capture began.
     assert counts == [16, 16, 15, 15]
+
+
+@pytest.mark.traces
+def test_the_real_training_is_measured_in_its_benchmark(traces):
+    path = traces / "public" / "training_rtx3070ti.sqlite"
+    (rank_trace,) = ranks(path)
+    steps = find_steps(rank_trace, {})
+    assert (steps.name, len(steps), int(steps.full.sum())) == ("Forward", 10, 10)
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        (benchmark_ns,) = database.execute(
+            "SELECT start FROM NVTX_EVENTS WHERE text = 'Benchmark Forward Only'"
+        ).fetchone()
+    assert steps.start_ns.min() > benchmark_ns
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["earlier", "launch lost"])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_step_in_which_the_gpu_does_earlier_work_is_cut(seed, lost, tmp_path):
+    world = step_world.pytorch(seed, "step {step}", 12)
+    first_ns, early = min(world.truth), []
+    for nth in range(seed % 4):  # queued on another stream before the capture began
+        start_ns = first_ns - 1 + 4_000 * nth
+        early.append((start_ns, start_ns + 3_500))
+        # A process counts its calls up: a launch of the capture that got lost has a larger number.
+        number = {} if lost else {"correlation_id": 0}
+        world.trace.kernel("earlier", start_ns=start_ns, duration_ns=3_500, stream_id=9, **number)
+    steps = found_in(world, tmp_path)
+    windows = steps.windows_ns(0).tolist()
+    expected = [
+        not lost and any(start < until and begin < end for start, end in early)
+        for begin, until in windows
+    ]
+    assert (~steps.full).tolist() == expected
+    assert any(expected) == (bool(early) and not lost)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from effort import over_seeds
+from rank_views import view_of
 from test_wall_split import HORIZON_NS, trace_of
 
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits
@@ -20,6 +21,8 @@ KEYS = ("rank0", "rank1")
 @dataclass(frozen=True)
 class Sequence:
     """What is asked of matched collectives: one of two ranks on clocks that differ."""
+
+    by_length = False  # one clock
 
     start_ns: tuple
     end_ns: tuple
@@ -70,7 +73,7 @@ def found_of(sequences):
 
 
 def walls_of(traces):
-    walls = [map_wall(trace, {}, hidden=True).devices[0] for trace in traces]
+    walls = [map_wall(view_of(trace), hidden=True).devices[0] for trace in traces]
     return {(key, 0): wall for key, wall in zip(KEYS, walls, strict=True)}
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from effort import over_seeds
+from rank_views import view_of
 
-from nsys_llm.analyses.wall.layers import wall_layers
 from nsys_llm.analyses.wall.split import map_wall, wall_of_steps
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import RankTrace
@@ -24,7 +24,7 @@ def trace_of(kernels=(), copies=(), fills=(), graphs=(), overheads=(), windows=N
     """Return a rank: kernels (start, end, device, name), others (start, end, device).
 
     Args:
-        kernels: And the others: operations.
+        kernels: And the others: operations; copies with kind and bytes.
         overheads: (start, end, type).
         windows: As `RankTrace` has them.
         kept: Which kernels the filters leave; None for all.
@@ -32,7 +32,7 @@ def trace_of(kernels=(), copies=(), fills=(), graphs=(), overheads=(), windows=N
     place = ("start_ns", "end_ns", "device_id")
     ops = {
         "kernels": table(kernels, (*place, "demangled_name_id")),
-        "memcpys": table(copies, place),
+        "memcpys": table(copies, (*place, "copy_kind", "size_bytes")),
         "memsets": table(fills, place),
         "graph_traces": table(graphs, place),
     }
@@ -55,6 +55,7 @@ def walked(kernels, copies, fills, graphs, overheads, device):
 
     paint([(start, end) for start, end, kind in overheads if kind == FLUSH], "profiler")
     paint([op[:2] for op in (*copies, *fills) if op[2] == device], "copies")
+    paint(loaded(kernels, copies, fills, graphs, device), "load")
     paint(
         [kernel[:2] for kernel in kernels if kernel[2] == device and kernel[3] == 3],
         "communication",
@@ -74,6 +75,21 @@ def walked(kernels, copies, fills, graphs, overheads, device):
     return wall_classes
 
 
+def loaded(kernels, copies, fills, graphs, device):
+    """Return the copies of a load: the rule, written as a rule."""
+    mine = [op for op in (*kernels, *graphs) if op[2] == device]
+    if not mine:
+        return []
+    first = min(op[0] for op in mine)
+    begin = min(op[0] for op in (*mine, *copies, *fills) if op[2] == device)
+    from_host = [op for op in copies if op[2:4] == (device, 1) and op[0] < first]
+    later = sum(op[4] for op in copies if op[2] == device and op[3] in (1, 2) and op[0] >= first)
+    spans = [(op[0], min(op[1], first)) for op in from_host]
+    copied = sum(any(start <= at < end for start, end in spans) for at in range(first))
+    size = sum(op[4] for op in from_host)
+    return spans if size and size >= 10 * later and 2 * copied >= first - begin else []
+
+
 def drawn(random):
     def spans(count, *more):
         starts = random.integers(0, 60, count)
@@ -84,9 +100,15 @@ def drawn(random):
         ]
 
     devices = (0, 1)
+    if random.random() < 0.5:  # copies first, so that many are a load
+        late = spans(random.integers(1, 6), devices, (1, 2, 3))
+        kernels = [(min(start + 40, 80), min(end + 40, 89), *more) for start, end, *more in late]
+        copies = spans(random.integers(1, 6), devices, (1, 1, 2, 8), (1, 9, 200))
+        copies = [(start // 2, end // 2 + 3, *more) for start, end, *more in copies]
+        return {"kernels": kernels, "copies": copies, "fills": [], "graphs": [], "overheads": []}
     return {
         "kernels": spans(random.integers(0, 9), devices, (1, 2, 3)),
-        "copies": spans(random.integers(0, 4), devices),
+        "copies": spans(random.integers(0, 4), devices, (1, 2, 8), (1, 9, 200)),
         "fills": spans(random.integers(0, 3), devices),
         "graphs": spans(random.integers(0, 3) * random.integers(0, 2), devices),
         "overheads": spans(random.integers(0, 4), (FLUSH, LOADING)),
@@ -99,12 +121,12 @@ def test_each_nanosecond_has_the_class_that_the_walk_gives_it(seed):
     rows = drawn(random)
     trace = trace_of(**rows)
     edges = np.sort(random.choice(HORIZON_NS, 6, replace=False)).reshape(-1, 2)
-    names, layers = wall_layers(trace)
+    names, layers = view_of(trace).wall_layers
     for layer in layers:
         truth = walked(*rows.values(), layer.device_id)
         split = wall_of_steps(layer, edges)
         for step, (start, end) in enumerate(edges.tolist()):
-            part = truth[start:end]
+            part = ["copies" if name == "load" else name for name in truth[start:end]]
             split_ns = {
                 "communication": split.communication_ns[step],
                 "copies": split.copies_ns[step],
@@ -125,26 +147,29 @@ def test_the_order_of_rows_decides_nothing(seed):
     shuffled = {
         name: [some[i] for i in random.permutation(len(some))] for name, some in rows.items()
     }
-    assert map_wall(trace_of(**rows), {}) == map_wall(trace_of(**shuffled), {})
+    assert map_wall(view_of(trace_of(**rows))) == map_wall(view_of(trace_of(**shuffled)))
 
 
 @over_seeds(range(100))
 def test_the_span_is_from_first_to_last_operation_and_the_classes_add_up_to_it(seed):
     rows = drawn(np.random.default_rng(seed))
     ops = [*rows["kernels"], *rows["copies"], *rows["fills"], *rows["graphs"]]
-    for wall in map_wall(trace_of(**rows), {}).devices:
+    for wall in map_wall(view_of(trace_of(**rows))).devices:
         device_ops = [op for op in ops if op[2] == wall.device_id]
         span = (min(op[0] for op in device_ops), max(op[1] for op in device_ops))
         assert (wall.span_start_ns, wall.span_end_ns) == span
         truth = walked(*rows.values(), wall.device_id)[span[0] : span[1]]
         assert wall.span_ns == len(truth)
         assert wall.idle_ns == truth.count("idle")
+        assert (wall.load_ns, wall.copies_ns) == (truth.count("load"), truth.count("copies"))
         assert wall.span_ns == (
             sum(wall.kernels_ns.values())
             + wall.graphs_ns
             + wall.communication_ns
+            + wall.load_ns
             + wall.copies_ns
             + wall.profiler_ns
+            + wall.no_work_ns
             + wall.idle_ns
         )
 
@@ -153,7 +178,7 @@ def test_what_else_ran_beside_the_chosen_operations_ran():
     # --filter-nvtx chose the two kernels at 10 and 50: the one between them is no idle time.
     kernels = [(10, 20, 0, 1), (25, 40, 0, 2), (50, 60, 0, 1), (70, 80, 0, 1)]
     trace = trace_of(kernels, kept=[True, False, True, False])
-    (wall,) = map_wall(trace, {}).devices
+    (wall,) = map_wall(view_of(trace)).devices
     assert (wall.span_start_ns, wall.span_end_ns) == (10, 60)
     assert wall.kernels_ns == {"gemm_a": 20, "softmax_b": 15}
     assert wall.idle_ns == 15
@@ -161,12 +186,13 @@ def test_what_else_ran_beside_the_chosen_operations_ran():
 
 def test_windows_are_the_span_where_a_filter_gives_them():
     windows = np.array([[0, 15], [30, 35]], dtype=np.int64)
-    (wall,) = map_wall(trace_of([(10, 20, 0, 1), (30, 40, 0, 3)], windows=windows), {}).devices
+    trace = trace_of([(10, 20, 0, 1), (30, 40, 0, 3)], windows=windows)
+    (wall,) = map_wall(view_of(trace)).devices
     assert (wall.span_start_ns, wall.span_end_ns, wall.span_ns) == (0, 35, 20)
     assert (wall.kernels_ns, wall.communication_ns, wall.idle_ns) == ({"gemm_a": 5}, 5, 10)
 
 
 def test_filters_that_leave_nothing_leave_an_empty_span():
-    (wall,) = map_wall(trace_of([(10, 20, 0, 1)], kept=[False]), {}).devices
+    (wall,) = map_wall(view_of(trace_of([(10, 20, 0, 1)], kept=[False]))).devices
     assert (wall.span_start_ns, wall.span_end_ns, wall.span_ns) == (None, None, 0)
     assert (wall.kernels_ns, wall.idle_ns) == ({}, 0)

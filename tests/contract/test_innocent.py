@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 from effort import seeds
+from machine import parts, simulate, write_profiles
+from machine.program import Flush, Program, Sync
+from machine.scenarios import gpu_bound, pipeline
 from quick_run import quick_run
-
-from nsys_llm.testing.machine import parts, simulate, write_profiles
-from nsys_llm.testing.machine.program import Flush, Program, Sync
-from nsys_llm.testing.machine.scenarios import gpu_bound, pipeline
 
 
 def culprits(folder, program):

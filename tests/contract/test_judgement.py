@@ -11,6 +11,9 @@ import pytest
 from effort import nightly_but, seeds
 from finding_numbers import unexplained_numbers
 from gain_checks import check_findings, check_gain, not_plain
+from machine import random_program, simulate, write_profiles
+from machine.changes import without_fault, without_slow_rank
+from machine.scenarios import gpu_bound, late_host, overlap, slow_gpu, two_devices
 from quick_run import quick, quick_run
 from results import run
 
@@ -19,9 +22,6 @@ from nsys_llm.report.report import all_findings
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.testing import demo
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.machine import random_program, simulate, write_profiles
-from nsys_llm.testing.machine.changes import without_fault, without_slow_rank
-from nsys_llm.testing.machine.scenarios import gpu_bound, late_host, overlap, slow_gpu, two_devices
 
 H100 = ["h100_mfu_ranks/before", "h100_mfu_ranks/after", "h100_mfu/before.sqlite"]
 #: All traces of it, and pairs to compare: a change, and back.

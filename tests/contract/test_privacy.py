@@ -33,6 +33,8 @@ def marked(rank: int, duration_ns: int = 500) -> TraceBuilder:
         RANK=str(rank),
         PATH=f"/home/{MARKER}/bin",
     )
+    report.process_environment(HOME=f"/home/{MARKER}", VAULT_TOKEN=f"x={MARKER}\n{MARKER}_KEY=1")
+    report.process_environment(AWS_SECRET_ACCESS_KEY=MARKER, EMPTY_KEY="", RANK="99")
     for key, value in {
         "PROCESS_0:COMMAND": f"/home/{MARKER}/venv/bin/python",
         "PROCESS_0:ARGUMENT_1": f"--api-key={MARKER}",
@@ -104,10 +106,13 @@ def test_variables_that_look_like_secrets_are_told_by_name_alone(tmp_path):
     out = tmp_path / "out"
     assert run("--input", ranks, "--output", out).code == 0
     files = pd.read_parquet(out / "files.parquet")
-    assert files["secret_variables"].tolist() == ["HF_TOKEN, WANDB_API_KEY"] * 2
+    names = ("AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "VAULT_TOKEN", "WANDB_API_KEY")
+    assert files["secret_variables"].tolist() == [", ".join(names)] * 2
+    assert files["environments_n"].tolist() == [2, 2]
     findings = pd.read_parquet(out / "findings.parquet")
     (finding,) = findings[findings["rule"] == "stored_secrets"].to_dict("records")
-    assert "`HF_TOKEN`, `WANDB_API_KEY`" in finding["details"]
+    assert ", ".join(f"`{name}`" for name in names) in finding["details"]
+    assert "in its strings that of 2 processes of the machine" in finding["details"]
     assert MARKER not in str(finding)
     report = (out / "report.md").read_text("utf-8")
     assert "HF_TOKEN" in report

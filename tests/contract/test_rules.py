@@ -13,7 +13,7 @@ from nsys_llm.install.findings_page import findings_page
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.report import run_findings, run_texts
 from nsys_llm.report.findings import SCOPES, SEVERITIES, Finding
-from nsys_llm.report.gains import Gain
+from nsys_llm.report.price import Price
 from nsys_llm.report.rules import OURS, Case, Rule, limits_text, rules_by_id
 from nsys_llm.run.worker import load_analysis
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
@@ -56,7 +56,7 @@ RULE = Rule(
     cases={"stages": Case(title="Stage {rank} waits", recommendation="See the bubble.")},
     tables=("ranks",),
 )
-GAIN = Gain(2, 100, ("compute",), "device", is_bound=True)
+PRICE = Price(100, ("compute",), bound_ns=2)
 FIELDS = {"rank": 3, "share": "7 %", "step": 4}
 
 
@@ -137,12 +137,11 @@ def test_the_page_of_findings_has_every_rule(book, rule):
 
 def test_a_rule_fills_its_templates_and_hands_the_rest_on():
     finding = RULE.finding(
-        gain=GAIN, details="5 ms.", fields=FIELDS, rank=3, window_ns=(1, 2), impact_ns=5
+        price=PRICE, details="5 ms.", fields=FIELDS, rank=3, window_ns=(1, 2), impact_ns=5
     )
     assert finding == Finding(
         rule="late_rank",
-        severity="low",
-        gain=GAIN,
+        price=PRICE,
         scope="rank",
         title="Rank 3 is late by 7 %",
         details="5 ms.",
@@ -158,7 +157,7 @@ def test_a_rule_fills_its_templates_and_hands_the_rest_on():
 
 def test_a_case_a_record_and_tables_take_the_place_of_those_of_the_rule():
     finding = RULE.finding(
-        gain=GAIN, details="5 ms.", fields=FIELDS, case="stages", record=None, tables=("a",)
+        price=PRICE, details="5 ms.", fields=FIELDS, case="stages", record=None, tables=("a",)
     )
     assert (finding.title, finding.recommendation) == ("Stage 3 waits", "See the bubble.")
     assert (finding.record, finding.tables) == (None, ("a",))
@@ -175,12 +174,12 @@ def test_a_case_a_record_and_tables_take_the_place_of_those_of_the_rule():
 )
 def test_a_finding_is_not_made_of_half_a_rule(given, error):
     with pytest.raises(ManifestError, match=error):
-        RULE.finding(**{"gain": GAIN, "details": "5 ms.", **given})
+        RULE.finding(**{"price": PRICE, "details": "5 ms.", **given})
 
 
 def test_a_name_out_of_a_trace_is_no_template():
     fields = {**FIELDS, "share": "`{rank} {0} {`"}
-    assert RULE.finding(gain=GAIN, details="a", fields=fields).title.endswith("`{rank} {0} {`")
+    assert RULE.finding(price=PRICE, details="a", fields=fields).title.endswith("`{rank} {0} {`")
 
 
 def test_two_rules_have_two_ids():

@@ -474,8 +474,8 @@ _PHASES: Final = (
         "nvtx_phase_attribution",
         "time of inner ranges is not that of the outer",
         "shared/nsys_llm/analyses/nvtx/nvtx_tree.py",
-        "            np.add.at(total, self.parent[level], total[level])\n",
-        "            pass\n",
+        "return np.asarray(until[self._behind] - until[:-1])",
+        "return values",
         ("analyses/test_nvtx_tree.py", "recipes/nvtx_phase_attribution/test_phases.py"),
     ),
     Bug(
@@ -673,8 +673,8 @@ _OVERVIEW: Final = (
         "llm_overview",
         "the timeline shows only what filters leave",
         "shared/nsys_llm/run/second_look.py",
-        "options=unfiltered(run.options))",
-        "options=run.options)",
+        "{**unfiltered(run.options), **FULL_NAMES}",
+        "{**run.options, **FULL_NAMES}",
         ("recipes/llm_overview/test_timeline.py",),
     ),
     Bug(

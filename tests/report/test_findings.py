@@ -19,12 +19,11 @@ from nsys_llm.report.findings import (
     finding_record,
     ranked,
 )
-from nsys_llm.report.gains import Gain, gain_words
 from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.price import Price, price_words, row_words
 
 ONE = Finding(
     rule="dominant_kernel",
-    severity="high",
     scope="kernel",
     title="`gemm` takes 60 % of the kernel time",
     details="3 s of 5 s.",
@@ -36,69 +35,93 @@ ONE = Finding(
 )
 
 
-def test_findings_are_read_most_severe_first_then_by_time_then_by_rule_and_rank():
-    rare = replace(ONE, severity="tail", impact_ns=9_000_000_000)
-    small = replace(ONE, impact_ns=1)
-    earlier = replace(ONE, rule="a_rule")
-    on_rank = replace(ONE, rank=0)
-    shuffled = [rare, on_rank, small, ONE, earlier]
-    assert ranked(shuffled) == [earlier, ONE, on_rank, small, rare]
-    assert ranked(reversed(shuffled)) == ranked(shuffled)
-
-
 @pytest.mark.parametrize("field", ["title", "details", "tables", "recommendation"])
 def test_a_finding_never_fires_without_evidence(field):
     with pytest.raises(ManifestError, match="dominant_kernel: a finding never fires without"):
         replace(ONE, **{field: () if field == "tables" else ""})
 
 
-@pytest.mark.parametrize("field", ["severity", "scope", "kind"])
-def test_a_finding_has_a_severity_a_scope_and_a_kind_that_there_are(field):
+@pytest.mark.parametrize("field", ["scope", "kind"])
+def test_a_finding_has_a_scope_and_a_kind_that_there_are(field):
     with pytest.raises(ManifestError, match=f"dominant_kernel: .*{field}"):
         replace(ONE, **{field: "other"})
 
 
-def gain(gain_ns, **more):
-    given = {"span_ns": 1_000, "wall_classes": ("idle",), "basis": "idle", "is_bound": False}
-    return Gain(**{"gain_ns": gain_ns, **given, **more})
+def price(about_ns=None, bound_ns=None, **more):
+    basis = None if about_ns is None else "usual"
+    given = {"span_ns": 1_000, "wall_classes": ("idle",), "about_basis": basis}
+    return Price(**{"about_ns": about_ns, "bound_ns": bound_ns, **given, **more})
 
 
 @pytest.mark.parametrize(
-    ("gain_ns", "tail_pct", "severity"),
-    [(100, None, "high"), (99, 50.0, "medium"), (30, None, "medium"), (29, None, "low"),
-     (10, None, "low"), (9, 10.0, "tail"), (9, 9.9, None), (9, None, None), (0, 100.0, "tail")],
-)  # fmt: skip
-def test_the_severity_is_the_gain(gain_ns, tail_pct, severity):
-    assert gain(gain_ns, tail_pct=tail_pct).severity == severity
+    ("about_ns", "bound_ns", "tail_pct", "severity"),
+    [
+        *((100, None, None, "high"), (99, 500, 50.0, "medium"), (30, 30, None, "medium")),
+        *((29, None, None, "low"), (10, None, None, "low"), (9, None, 10.0, "tail")),
+        *((9, 900, 9.9, None), (9, None, None, None), (0, None, 100.0, "tail")),
+        *((None, 500, None, "medium"), (None, 30, None, "medium"), (None, 29, None, "low")),
+        *((None, 9, None, None), (None, None, None, None)),
+    ],
+)
+def test_the_severity_is_the_estimate_and_of_a_bound_never_above_medium(
+    about_ns, bound_ns, tail_pct, severity
+):
+    assert price(about_ns, bound_ns, tail_pct=tail_pct).severity == severity
 
 
-@pytest.mark.parametrize("given", [{"gain_ns": 1_001}, {"gain_ns": -1}, {"wall_classes": ()}])
-def test_no_gain_is_longer_than_its_span_or_draws_on_nothing(given):
+def test_what_a_replay_refutes_is_not_listed_however_large_its_bound():
+    refuted = price(9, 900, about_basis="replay", tail_pct=50.0)
+    assert (refuted.is_refuted, refuted.severity) == (True, None)
+    assert not price(10, 900, about_basis="replay").is_refuted
+    assert not price(9, 900).is_refuted
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"about_ns": 1_001}, {"bound_ns": 1_001}, {"about_ns": -1}, {"wall_classes": ()}),
+        *({"about_ns": 5, "bound_ns": 4}, {"about_ns": 5, "about_basis": None}),
+    ],
+)
+def test_no_price_is_above_its_bound_or_span_or_rests_on_nothing(given):
     with pytest.raises(ManifestError):
-        gain(**{"gain_ns": 1, **given})
+        price(**given)
 
 
-def test_a_gain_says_whether_it_is_a_bound_and_what_it_is_of_a_step():
-    assert gain_words(gain(300)) == "about 300 ns, 30.0 %"
-    assert gain_words(gain(300, is_bound=True, steps_n=4)) == "at most 75 ns a step, 30.0 %"
-    assert gain(300).gain_step_ns is None
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (price(300), "about 300 ns, 30.0 %"),
+        (price(300, 300), "about 300 ns, 30.0 %"),
+        (price(300, 400), "about 300 ns, 30.0 % (at most 40.0 %)"),
+        (price(None, 300, steps_n=4), "at most 75 ns a step, 30.0 %"),
+    ],
+)
+def test_a_price_says_how_sure_it_is_in_findings_and_in_rows_of_their_table(made, words):
+    assert price_words(made) == words
+    assert row_words(finding_record(replace(ONE, price=made))) == words
 
 
-def test_findings_are_ordered_by_what_they_gain_and_remarks_come_last():
-    def made(gain_ns, **more):
-        scale = gain(gain_ns)
-        return replace(ONE, gain=scale, severity=scale.severity, **more)
+def test_estimates_stand_before_bounds_and_what_is_rare_after_all():
+    def made(about_ns, bound_ns=None, **more):
+        return replace(ONE, price=price(about_ns, bound_ns, **more))
 
-    remark = replace(ONE, kind=CAPTURE, severity=None)
-    won = replace(ONE, kind=IMPROVEMENT, severity=None)
-    shuffled = [remark, made(120), won, made(9), made(40), made(500)]
-    assert ranked(shuffled) == [made(500), made(120), made(40), won, remark]
+    remark = replace(ONE, kind=CAPTURE)
+    won = replace(ONE, kind=IMPROVEMENT)
+    rare = made(9, 900, tail_pct=60.0)
+    ordered = [
+        *(made(500), made(120, 700), made(120, 600), replace(made(120), rule="a_rule")),
+        *(made(120), made(40), made(None, 900), made(None, 100), rare, won, remark),
+    ]
+    assert ranked(reversed([*ordered, made(9), made(None, None)])) == ordered
 
 
 def test_evidence_and_numbers_are_fields():
     evidence = cells("kernels", {"name": "gemm", "busy_ns": 3, "n": 1}, ["name"], ["busy_ns"])
     assert evidence == (Evidence("kernels", (("name", "gemm"),), "busy_ns", 3),)
-    record = finding_record(replace(ONE, evidence=evidence, numbers={"share": 60.0}, gain=gain(5)))
+    record = finding_record(
+        replace(ONE, evidence=evidence, numbers={"share": 60.0}, price=price(5))
+    )
     assert record["evidence"] == [
         {"table": "kernels", "where": {"name": "gemm"}, "column": "busy_ns", "value": 3}
     ]

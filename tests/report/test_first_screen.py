@@ -12,7 +12,7 @@ from report_maker import FINDING, made_report, made_results
 
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.first_screen import first_screen_lines
-from nsys_llm.report.gains import Gain
+from nsys_llm.report.price import Price
 from nsys_llm.report.screen import Scale, Screen, subject
 from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.view.text import quoted
@@ -30,8 +30,10 @@ SPAN_NS = 300_000_000
 
 
 def gained(per_mille, title="Kernels", *, is_bound=True, **others):
-    gain = Gain(SPAN_NS * per_mille // 1000, SPAN_NS, ("compute",), "device", is_bound)
-    return replace(FINDING, title=title, gain=gain, severity=gain.severity, **others)
+    gain_ns = SPAN_NS * per_mille // 1000
+    usual = {} if is_bound else {"about_ns": gain_ns, "about_basis": "usual"}
+    price = Price(SPAN_NS, ("compute",), bound_ns=gain_ns, **usual)
+    return replace(FINDING, title=title, price=price, **others)
 
 
 def screen_of(tmp_path, *findings, screen=SCREEN, width=80, height=24, **texts):
@@ -53,6 +55,7 @@ def test_the_screen_says_facts_gains_advice_and_what_to_trust(tmp_path):
         tmp_path,
         gained(300, "Unfused kernels: 30.0 % of rank 1's span"),
         gained(92, "Host gaps", is_bound=False),
+        screen=replace(SCREEN, trust="One."),
         caveats=("One.", "Two."),
     )
     assert lines == [
@@ -73,10 +76,10 @@ def test_without_steps_gains_are_of_a_gpus_time(tmp_path):
 
 
 def test_without_gains_the_answer_stands_there(tmp_path):
-    note = replace(FINDING, kind=CAPTURE, severity=None, title="It is cut")
+    note = replace(FINDING, kind=CAPTURE, title="It is cut")
     lines = screen_of(tmp_path, note)
     assert "It goes to gemm and norm." in lines
-    assert lines[-1] == "trust  It is cut"
+    assert not any(line.startswith("trust") for line in lines)
     assert not any("could gain" in line for line in lines)
 
 
@@ -127,7 +130,11 @@ def test_any_screen_fits_and_counts_every_opportunity(tmp_path, seed):
     assert more_lines == [f"   and {len(shares) - len(items)} more in the report"] * (
         len(items) < len(shares)
     )
-    assert "(4 more notes in the report)" in " ".join(" ".join(lines).split())
+    # Where the remark fills its lines, it goes before the number of others.
+    if "(4 more notes in the report)" not in " ".join(" ".join(lines).split()):
+        assert (
+            not screen.trust or len(f"trust  {screen.trust} (4 more notes in the report)") > width
+        )
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

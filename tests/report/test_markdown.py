@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rendered import markdown_text, markdown_tokens
 from report_maker import FINDING, SECTION, made_report, made_results
 
+from nsys_llm.report.capture_summary import Unrecorded
 from nsys_llm.report.markdown import (
     capture_markdown,
     head_markdown,
@@ -149,8 +150,8 @@ def test_a_finding_says_evidence_where_and_what_to_do_below_its_title(tmp_path):
     full = replace(FINDING, rank=3, window_ns=(5, 9), record="--trace=cuda")
     text = head_markdown(made_report(manifest, full))
     assert text.endswith(
-        "## Findings: 1 high\n\n"
-        "1. **high**: `gemm` takes 60.0 % of the kernel time\n"
+        "\n\n1. **high**: `gemm` takes 60.0 % of the kernel time\n"
+        "   - Could gain: about 200 ms, 20.0 % of 1 s on one GPU of rank 3\n"
         "   - Evidence: 3 s of 5 s. (`kernels`, `devices`)\n"
         "   - Where: `--ranks 3 --filter-time 5/9`\n"
         "   - To do: Look at its launches.\n"
@@ -179,11 +180,11 @@ def test_details_stay_below_their_finding_however_many_there_are(tmp_path):
     tokens = markdown_tokens(head_markdown(report))
     assert sum(token.type == "ordered_list_open" for token in tokens) == 1
     items = [token for token in tokens if token.type == "list_item_open"]
-    # Each finding has two lines: evidence, and what to do.
+    # Each finding has three lines: what it gains, evidence, and what to do.
     assert [token.info for token in items if token.info] == [
         str(n) for n in range(1, MOST_SHOWN + 1)
     ]
-    assert len(items) == MOST_SHOWN * 3
+    assert len(items) == MOST_SHOWN * 4
     assert {token.level for token in items if not token.info} == {3}
 
 
@@ -197,7 +198,7 @@ def test_the_capture_is_lists_of_facts_caveats_and_what_is_missing(tmp_path):
         made_results(tmp_path, ROWS)[0],
         facts=(("hosts", "`a|b`, 2 of *3*"), ("GPUs", "`H|`")),
         caveats=("`rank0`: *cold*.", "Second."),
-        unrecorded=("No report has memcpys.",),
+        unrecorded=(Unrecorded("copies", "--trace=cuda"),),
     )
     text = capture_markdown(report)
     shown = markdown_text(text)

@@ -18,7 +18,7 @@ def sentence(numbers):
 
 
 def record(details, fields):
-    finding = Finding("r", "high", "run", "t", details, ("wall",), "Do.", numbers=fields)
+    finding = Finding("r", "run", "t", details, ("wall",), "Do.", numbers=fields)
     return finding_record(finding)
 
 

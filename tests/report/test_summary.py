@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from rendered import HOSTILE_NAMES
-from report_maker import FINDING, SECTION, made_report, made_results
+from report_maker import FINDING, SECTION, made_report, made_results, price_of
 
 from nsys_llm.report.findings import SEVERITIES
 from nsys_llm.report.summary import fitted_parts, summary_lines
@@ -44,8 +44,8 @@ def test_the_summary_says_title_facts_answer_findings_and_rows(tmp_path):
         "",
         "It goes to gemm and norm.",
         "",
-        "Findings: 1 high",
-        "  high   gemm takes 60.0 % of the kernel time",
+        "Findings and what a fix could gain (not additive): 1 high",
+        "  high   about 200 ms, 20.0 %: gemm takes 60.0 % of the kernel time",
         "",
         "Top kernels:",
         "  name  category  launches   busy   p99",
@@ -119,9 +119,12 @@ def test_a_higher_terminal_shows_more_up_to_a_bound(tmp_path):
 
 
 def test_findings_are_counted_by_severity_most_severe_first(tmp_path):
-    findings = [replace(FINDING, severity=name) for name in SEVERITIES for _ in range(2)]
+    findings = [replace(FINDING, price=price_of(name)) for name in SEVERITIES for _ in range(2)]
     lines = summary(tmp_path, *findings[1:])
-    assert "Findings: 1 high, 2 medium, 2 low, 2 in rare steps" in lines
+    assert (
+        "Findings and what a fix could gain (not additive): 1 high, 2 medium, 2 low, 2 in rare steps"
+        in lines
+    )
 
 
 def test_findings_beyond_the_first_are_counted(tmp_path):
@@ -158,12 +161,12 @@ def test_a_table_without_rows_or_without_chosen_columns_is_left_out(tmp_path):
 
 @pytest.mark.parametrize(("height", "lines_n", "last"), [(40, 2, "word end"), (24, 1, "word ...")])
 def test_titles_take_two_lines_where_there_is_room_for_all(tmp_path, height, lines_n, last):
-    long = replace(FINDING, title="word " * 30 + "end")
+    long = replace(FINDING, title="word " * 24 + "end")
     rows = [(f"kernel{n}", "norm", 64, 25_100_000, 374_000.0) for n in range(8)]
     lines = summary(tmp_path, *[long] * 5, FINDING, rows=rows, height=height)
-    start = next(index for index, line in enumerate(lines) if line.startswith("  high   word"))
+    start = next(index for index, line in enumerate(lines) if line.startswith("  high   about 200 ms, 20.0 %: word"))
     assert lines[start + lines_n - 1].endswith(last)
-    assert lines[start + lines_n].startswith("  high   word")
+    assert lines[start + lines_n].startswith("  high   about 200 ms, 20.0 %: word")
     assert len(table_of(lines)) >= 2
 
 

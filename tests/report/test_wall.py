@@ -28,8 +28,10 @@ WALL = DeviceWall(
     kernels_ns={"flash_fwd_kernel": 400, "nvjet_tst_a": 100, "nvjet_tst_b": 50, "odd": 25},
     graphs_ns=0,
     communication_ns=125,
+    load_ns=0,
     copies_ns=0,
     profiler_ns=50,
+    no_work_ns=0,
     idle_ns=250,
 )
 
@@ -93,7 +95,7 @@ def line_of(*details, covered=(), gpus=("rank0",)):
             [("compute", "gemm", 300), ("idle", None, 700)],
             "IDLE, 40.0 points more than compute",
         ),
-        # All causes of the host are one group, and each alone would be smaller than the kernels.
+        # A run idles for all causes together, most of all for the host's.
         (
             [
                 ("compute", "gemm", 300),
@@ -101,11 +103,11 @@ def line_of(*details, covered=(), gpus=("rank0",)):
                 ("idle", "launch_api", 200),
                 ("idle", "queued", 240),
             ],
-            "HOST-BOUND, 16.0 points more than compute",
+            "HOST-BOUND, 40.0 points more than compute",
         ),
         (
             [("communication", "waiting", 500), ("communication", "transfer", 300)],
-            "STRAGGLER-BOUND, 20.0 points more than transfer",
+            "STRAGGLER-BOUND, 80.0 points more than compute",
         ),
         (
             [("compute", "gemm", 350), ("copies", None, 345), ("idle", "module_load", 305)],
@@ -116,23 +118,31 @@ def line_of(*details, covered=(), gpus=("rank0",)):
             [("compute", "gemm", 300), ("profiler", None, 500), ("copies", None, 200)],
             "COMPUTE-BOUND, 10.0 points more than copies",
         ),
-        # Idle time without a known cause could be the host's.
+        # Where some causes are known, one of them is named; where none is, the bound is not known.
         (
             [("compute", "gemm", 450), ("idle", "host_no_cuda", 300), ("idle", "no_api", 250)],
-            "bound not known, as 25.0 % of the time has no known class or cause",
+            "HOST-BOUND, 10.0 points more than compute",
+        ),
+        (
+            [("compute", "gemm", 450), ("idle", "no_api", 550)],
+            "bound not known, as 55.0 % of the time has no known class or cause",
         ),
         (
             [("compute", "gemm", 600), ("idle", "host_no_cuda", 300), ("idle", "no_api", 100)],
-            "COMPUTE-BOUND, 30.0 points more than host",
+            "COMPUTE-BOUND, 20.0 points more than idle",
         ),
         # What runs in whole graphs may communicate.
         (
             [("compute", "whole_graph", 900), ("compute", "gemm", 60), ("idle", None, 40)],
-            "bound not known, as 90.0 % of the time has no known class or cause",
+            "IN WHOLE GRAPHS, 90.0 % of the time: what runs in them is not recorded",
+        ),
+        (
+            [("compute", "whole_graph", 400), ("compute", "gemm", 300), ("idle", "no_api", 300)],
+            "COMPUTE-BOUND, 40.0 points more than idle",
         ),
     ],
 )
-def test_the_largest_group_bounds_the_run(some, expected):
+def test_the_largest_class_bounds_the_run(some, expected):
     assert line_of(*some).bound.text == expected
 
 

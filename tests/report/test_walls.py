@@ -1,4 +1,4 @@
-"""Spans and classes of GPUs as findings ask the table `wall` for them, and gains that fit in."""
+"""Spans and classes of GPUs as findings and prices ask the table `wall` for them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import random
 import pandas as pd
 import pytest
 
-from nsys_llm.report.gains import Gain, Walls
+from nsys_llm.report.walls import Walls
 
 CLASSES = ("compute", "communication", "copies", "profiler", "idle")
 
 
 def walls(rows, side=None):
     names = ("run", "rank", "device_id", "wall_class", "detail", "time_ns", "span_ns")
-    return Walls({"wall": pd.DataFrame(rows, columns=list(names))}, side)
+    wall = pd.DataFrame(rows, columns=list(names))
+    return Walls({"wall": wall.assign(file="rank" + wall["rank"].astype(str))}, side)
 
 
 def drawn(rng):
@@ -35,7 +36,7 @@ def drawn(rng):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_classes_of_a_gpu_add_up_to_its_span_and_no_gain_exceeds_its_classes(seed):
+def test_classes_and_details_of_a_gpu_add_up_to_its_span(seed):
     rng = random.Random(seed)
     rows, truth = drawn(rng)
     for side in ("baseline", "input"):
@@ -47,23 +48,20 @@ def test_classes_of_a_gpu_add_up_to_its_span_and_no_gain_exceeds_its_classes(see
             assert table.class_ns(rank, device, *CLASSES) == table.span_ns(rank, device)
             chosen = rng.sample(CLASSES, rng.randint(1, 5))
             most_ns = sum(part[-1] for part in parts if part[3] in chosen)
-            asked_ns = rng.randint(-most_ns, 3 * most_ns)
-            gain = table.gain(rank, device, asked_ns, chosen)
-            assert gain.gain_ns == sorted((0, asked_ns, most_ns))[1]
-            assert (gain.span_ns, gain.wall_classes) == (
-                table.span_ns(rank, device),
-                tuple(chosen),
+            assert table.class_ns(rank, device, *chosen) == most_ns
+            details = {part[4] for part in parts}
+            assert most_ns == sum(
+                table.detail_ns((rank, device), name, *details) for name in chosen
             )
 
 
-def test_a_gpu_that_the_table_has_not_can_gain_nothing():
+def test_a_gpu_that_the_table_has_not_has_no_time():
     table = walls([("", 0, 0, "compute", None, 10, 10)])
-    assert table.gain(0, 1, 5, ("compute",)).severity is None
     assert (table.span_ns(1, 0), table.class_ns(1, 0, "compute")) == (0, 0)
 
 
-def test_a_gain_says_what_it_rests_on():
-    table = walls([("", 0, 0, "idle", "host_sync", 60, 100), ("", 0, 0, "compute", None, 40, 100)])
-    assert table.gain(0, 0, 12, ("idle",), basis="idle", is_bound=False) == Gain(
-        12, 100, ("idle",), "idle", is_bound=False
-    )
+def test_idle_time_by_host_causes_is_neither_the_devices_nor_start_up_nor_without_work():
+    causes = {"host_sync": 1, "launch_api": 2, "queued": 4, "module_load": 8, "alloc": 16}
+    causes |= {"unresolved": 32, "host_no_cuda": 64, "no_work": 128}
+    table = walls([("", 0, 0, "idle", name, time_ns, 255) for name, time_ns in causes.items()])
+    assert table.host_idle_ns((0, 0)) == 1 + 2 + 64

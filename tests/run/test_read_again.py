@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from nsys_llm.core.errors import ReportError, UsageError
 from nsys_llm.run import read_again
-from nsys_llm.run.read_again import RankAgain, by_profile
+from nsys_llm.run.read_again import RankAgain
 from nsys_llm.trace.identity import RankKey
 
 #: Ranks 0 and 2 are processes of one profile, 1 and 3 of another.
-RANKS = [RankAgain(RankKey(f"/in/{rank % 2}", rank), f"rank{rank}", rank) for rank in range(4)]
+RANKS = {n: RankAgain(RankKey(f"/in/{n % 2}", n), f"rank{n}", frozenset(), n) for n in range(4)}
+PROFILES = [(RANKS[0], RANKS[2]), (RANKS[1], RANKS[3])]
 
 
 @pytest.fixture
@@ -26,11 +29,11 @@ def opened(monkeypatch):
         paths.append(path)
         if path in missing:
             raise missing[path]
-        yield path
+        yield SimpleNamespace(path=Path(path), fingerprint=frozenset())
 
     missing = {}
     monkeypatch.setattr(read_again, "open_report", open_report)
-    monkeypatch.setattr(read_again, "read_trace", lambda path, *_: path)
+    monkeypatch.setattr(read_again, "read_trace", lambda report, *_: str(report.path))
     monkeypatch.setattr(read_again, "select_rank", lambda trace, pid, _: ((trace, pid), (), ()))
     return paths, missing
 
@@ -38,12 +41,12 @@ def opened(monkeypatch):
 def seen(look):
     return [
         (reading.key.global_pid, reading.made, reading.reason)
-        for reading in read_again.read_again(by_profile(RANKS), (), {"export_dir": None}, look)
+        for reading in read_again.read_again(PROFILES, (), {"export_dir": None}, look)
     ]
 
 
-def test_each_profile_is_opened_once_though_its_ranks_are_no_neighbors(opened):
-    made = seen(lambda rank, rows: (rank.wanted, *rows))
+def test_each_profile_is_opened_once(opened):
+    made = seen(lambda rank, view: (rank.wanted, *view.trace))
     assert opened[0] == ["/in/0", "/in/1"]
     assert made == [(n, (n, f"/in/{n % 2}", n), None) for n in (0, 2, 1, 3)]
 

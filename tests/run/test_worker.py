@@ -149,11 +149,11 @@ def faulty(monkeypatch) -> None:
 def failing(error: Exception) -> Any:
     """Return an analysis of ranks that fails for the one with a kernel of 3 ns."""
 
-    def map_rank(trace, rank, options):
-        kernels = trace.tables["kernels"]
+    def map_rank(view):
+        kernels = view.trace.tables["kernels"]
         if 3 in (kernels["end_ns"] - kernels["start_ns"]).tolist():
             raise error
-        return ANALYSIS.map_rank(trace, rank, options)
+        return ANALYSIS.map_rank(view)
 
     return map_rank
 

@@ -6,9 +6,8 @@ import itertools
 from collections import defaultdict
 
 import pytest
-
-from nsys_llm.testing.machine import DeadlockError, changes, oracle, parts, random_program, simulate
-from nsys_llm.testing.machine.program import (
+from machine import DeadlockError, changes, oracle, parts, random_program, simulate
+from machine.program import (
     Await,
     Blocking,
     Call,
@@ -23,12 +22,13 @@ from nsys_llm.testing.machine.program import (
     Rank,
     Record,
     Signal,
+    Spin,
     Sync,
     WaitEvent,
     Work,
 )
-from nsys_llm.testing.machine.scenarios import SCENARIOS
-from nsys_llm.testing.machine.usual import usual_lags
+from machine.scenarios import SCENARIOS
+from machine.usual import usual_lags
 
 SEEDS = range(200)
 BOTH = (0, 1)
@@ -543,6 +543,23 @@ def test_usual_lags_are_those_of_operations_that_nothing_else_held_back():
     outcome = simulate(job((*alone, *queued)))
     # The first that is queued waits for nothing, the next for what stands before it on the stream.
     assert usual_lags(outcome, 0) == {("launch", 0, False): 1800, ("stream", 0, False): 1200}
+
+
+def test_a_host_that_looks_at_a_flag_waits_in_no_call():
+    outcome = simulate(job([kernel(50_000), Spin(wake_ns=1000), Compute(700)]))
+    launch, spin, after = outcome.threads[0][0]
+    assert spin.kind == "host"
+    assert spin.start == launch.end
+    assert spin.end == after.start == outcome.operations[0][0].end + 1000
+
+
+@pytest.mark.parametrize("seed", range(3, 9))
+def test_hosts_that_run_ahead_block_once_a_step(seed):
+    outcome = simulate(random_program(seed, 2, ahead=True))
+    assert outcome.steps_n
+    program = outcome.program.ranks[0].threads[0]
+    blocks = [each for each in program if isinstance(each, Spin | Sync | Blocking)]
+    assert len(blocks) == outcome.steps_n
 
 
 def test_waiting_forever_is_an_error():

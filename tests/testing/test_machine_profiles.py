@@ -7,11 +7,11 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from machine import oracle, parts, random_program, simulate, write_profiles
+from machine.program import Enqueue, Program, Rank, Record, Sync, WaitEvent, Work
+from machine.scenarios import blocking_streams, gpu_bound, two_devices
 from quick_run import quick
 
-from nsys_llm.testing.machine import oracle, parts, random_program, simulate, write_profiles
-from nsys_llm.testing.machine.program import Enqueue, Program, Rank, Record, Sync, WaitEvent, Work
-from nsys_llm.testing.machine.scenarios import blocking_streams, gpu_bound, two_devices
 from nsys_llm.testing.trace_waits import NOT_APPLICABLE
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -213,3 +213,24 @@ def test_what_begins_before_the_capture_is_not_recorded(tmp_path):
     assert query(path, f"{calls} WHERE r.start IS NULL")[0][0] > 0
     assert query(path, f"SELECT min(start) FROM {RUNTIME}")[0][0] >= 0
     assert query(path, "SELECT count(*) FROM NVTX_EVENTS") < [(6,)]
+
+
+def test_a_clock_that_changes_its_rate(tmp_path):
+    program = gpu_bound(2, 2, 3)
+    ranks = (program.ranks[0], replace(program.ranks[1], rates=((0, 100), (200_000, -50))))
+    outcome = simulate(Program(ranks))
+    paths = write_profiles(outcome, tmp_path)
+    rows = query(paths[1], f"SELECT start, end FROM {KERNEL} ORDER BY start")
+    expected = sorted((op.start, op.end) for op in outcome.operations[1])
+
+    def seen(ns):
+        return ns + min(ns, 200_000) * 100 // 10**6 + max(0, ns - 200_000) * -50 // 10**6
+
+    assert rows == [(seen(start), seen(end)) for start, end in expected]
+    assert any(start > 200_000 for start, _ in expected)
+
+
+def test_grids_and_machines_are_those_of_the_program(tmp_path):
+    launch = Enqueue(Work("moe", 900, blocks=77))
+    paths = write_profiles(simulate(Program((Rank(((launch,),), host="node"),))), tmp_path)
+    assert query(paths[0], f"SELECT gridX FROM {KERNEL}") == [(77,)]

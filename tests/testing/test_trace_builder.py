@@ -281,7 +281,7 @@ def test_both_formats_hold_the_same_rows_under_the_declared_columns(tmp_path, ve
 
 
 def test_schema_versions_differ_as_the_exporter_changed():
-    old, first, second, third, new = (ExportSchema.load(version) for version in VERSIONS)
+    old, *_, first, second, third, new = (ExportSchema.load(version) for version in VERSIONS)
 
     def names(schema, table):
         return {column.name for column in schema.tables.get(table, ())}
@@ -325,7 +325,7 @@ def test_schema_file_declares_every_table_with_columns():
         resources.files("nsys_llm.profile").joinpath("data/export_schema.json").read_text("utf-8")
     )
     facts = json.loads(text)
-    assert list(VERSIONS) == ["3.7.2", "3.24.14", "3.25.0", "3.28.1", "3.30.1"]
+    assert list(VERSIONS) == ["3.7.2", "3.16.1", "3.17.2", "3.24.14", "3.25.0", "3.28.1", "3.30.1"]
     assert all(table["columns"] for table in facts["tables"].values())
 
 
@@ -354,7 +354,7 @@ def test_existing_outputs_are_not_replaced(tmp_path):
 
 
 def test_unknown_schema_version_is_refused():
-    with pytest.raises(UsageError, match=r"3\.7\.2, 3\.24\.14"):
+    with pytest.raises(UsageError, match=r"3\.7\.2, 3\.16\.1"):
         TraceBuilder(schema="3.1.0")
 
 

@@ -10,15 +10,16 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.gains import LIMITS_PCT
+from nsys_llm.report.price import LIMITS_PCT
+from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Tables, records
 from nsys_llm.taxonomy.idle_causes import CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 from .capture import capture_findings
-from .causes import HOST_RULES, cause_findings
-from .cross_rank_idle import PipelineRanks, late_rank_findings
+from .causes import cause_findings
+from .cross_rank_idle import PipelineRanks
 
 _TOP_CAUSES: Final = 3
 
@@ -55,23 +56,8 @@ def answer(tables: Tables) -> str:
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    stages = PipelineRanks.of(tables)
-    late = late_rank_findings(tables, stages)
-    causes = cause_findings(tables, stages)
-    return [*_without(causes, late), *late, *capture_findings(tables)]
-
-
-def _without(causes: list[Finding], late: list[Finding]) -> list[Finding]:
-    """Leave out that a host is late where its GPU is idle mostly while another rank works."""
-    return [
-        finding
-        for finding in causes
-        if finding.rule not in HOST_RULES
-        or not any(
-            other.culprit != f"rank:{finding.rank}" and 2 * other.impact_ns >= finding.impact_ns
-            for other in late
-        )
-    ]
+    causes = cause_findings(tables, PipelineRanks.of(tables))
+    return [*causes, *rank_findings(tables), *capture_findings(tables)]
 
 
 def _others(known: pd.DataFrame, devices_n: int) -> str:

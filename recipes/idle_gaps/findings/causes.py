@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.gains import Gain, Walls
+from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.walls import Gpu, Walls
+from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
@@ -17,29 +21,20 @@ from ..partials import MICRO_GAP_NS
 from .cross_rank_idle import PipelineRanks, together_words
 from .texts import PART_WORDS, RULES
 
-#: Causes of idle time by the rule that says what to do about them.
-LEVERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "idle_host_sync": ("host_sync",),
-    "idle_sync_memop": ("sync_memop",),
-    "idle_alloc": ("alloc",),
-    "idle_module_load": ("module_load",),
-    "queued_gaps": ("queued",),
+#: Causes of idle time that are no host's, by the rule that says what to do about them.
+_OTHERS: Final[Mapping[str, tuple[str, Cause]]] = {
+    "idle_alloc": ("alloc", Cause("allocation")),
+    "idle_module_load": ("module_load", Cause("module_load")),
+    "queued_gaps": ("queued", Cause("queued")),
 }
-#: Of these, the one that is the device's own: nothing waits for the host there.
-_OF_DEVICE: Final = "queued_gaps"
-#: Waits of the host that need not be there: behind them stand the launches that they held back.
-_WAITS: Final = ("idle_host_sync", "idle_sync_memop")
-#: The host came too late with the next operation; no call is named that need not be there.
-HOST_CAUSES: Final = tuple(PART_WORDS)
+#: Calls that wait, by the rule that speaks where they are most of the host's time.
+_WAITS: Final = {"host_sync": "idle_host_sync", "sync_memop": "idle_sync_memop"}
 
-#: Rules on a host that is late, by the length of most gaps.
-HOST_RULES: Final = ("launch_bound", "host_work")
+#: Rules on a host that is late.
+HOST_RULES: Final = ("launch_bound", "host_work", *_WAITS.values())
 #: A part of a GPU's time that is not worth naming in a sentence.
 _LEAST_PART_PCT: Final = 0.1
 _OF_WALL: Final = ("time_ns", "share_pct")
-
-#: Rank and device id.
-Gpu = tuple[int, int]
 
 
 class IdleTimes:
@@ -57,18 +52,9 @@ class IdleTimes:
         self.gpus: list[Gpu] = sorted({(rank, device) for rank, device, _ in self._rows})
         self.walls = Walls(tables)
 
-    def cause_ns(self, gpu: Gpu, cause: str) -> int:
-        """Return the idle time of a GPU by one cause."""
-        row = self._rows.get((*gpu, cause))
-        return 0 if row is None else int(row["time_ns"])
-
     def lost_ns(self, causes: tuple[str, ...]) -> dict[Gpu, int]:
         """Return the idle time of some causes together, by GPU."""
-        return {gpu: sum(self.cause_ns(gpu, cause) for cause in causes) for gpu in self.gpus}
-
-    def gain(self, gpu: Gpu, lost_ns: int, *, is_bound: bool = False) -> Gain:
-        """Return what it gains if a GPU is not idle for some time."""
-        return self.walls.gain(*gpu, lost_ns, (IDLE,), basis="idle", is_bound=is_bound)
+        return {gpu: self.walls.detail_ns(gpu, IDLE, *causes) for gpu in self.gpus}
 
     def rows(self, gpu: Gpu, causes: tuple[str, ...]) -> list[Record]:
         """Return the rows of some causes on a GPU, the largest first."""
@@ -77,46 +63,59 @@ class IdleTimes:
 
 
 def cause_findings(tables: Tables, stages: PipelineRanks) -> list[Finding]:
-    """Return the findings on causes whose removal gains something on a GPU.
+    """Return the findings on causes of idle time.
 
     Args:
         tables: wall, rank_causes, gaps, patterns, common_idle.
         stages: Whether ranks are stages of a pipeline: their long gaps are no fault of the host.
     """
     times = IdleTimes(tables)
-    alike = [_lever(rule, times, tables) for rule in LEVERS]
+    if not times.gpus:
+        return []
+    alike = [_other(rule, times, tables) for rule in _OTHERS]
     return [item for item in (*alike, _host(times, tables, stages)) if item is not None]
 
 
-def _lever(rule: str, times: IdleTimes, tables: Tables) -> Finding | None:
-    causes = LEVERS[rule]
-    lost_ns = times.lost_ns(causes)
-    if not lost_ns or rule != _OF_DEVICE:
-        return _finding(rule, causes, lost_ns, times, tables)
+def _other(rule: str, times: IdleTimes, tables: Tables) -> Finding | None:
+    name, cause = _OTHERS[rule]
+    lost_ns = times.lost_ns((name,))
+    if cause.kind != "queued":
+        return _finding(rule, (name,), lost_ns, times, tables, cause, Change("idle", name))
     gpu = worst_gpu(lost_ns)
-    long = 2 * _short_ns(times, tables, causes)[gpu] < lost_ns[gpu]
-    return _finding(rule, causes, lost_ns, times, tables, case="long" if long else None)
+    if 2 * _short_ns(times, tables, (name,))[gpu] >= lost_ns[gpu]:
+        return _finding(rule, (name,), lost_ns, times, tables, cause, Change("queued"))
+    change, cause = Change("queued", "long"), Cause("dependency")
+    return _finding(rule, (name,), lost_ns, times, tables, cause, change, case="long")
 
 
 def _host(times: IdleTimes, tables: Tables, stages: PipelineRanks) -> Finding | None:
-    """Return the finding on a host that is late: what to do depends on how long it is."""
+    """Return the finding on a host that is late: what to do depends on what it does most."""
     lost_ns, short_ns = times.lost_ns(HOST_CAUSES), _short_ns(times, tables, HOST_CAUSES)
-    if not lost_ns:
-        return None
-    if stages.ends:
+    if stages.several:
         lost_ns = short_ns  # without its input, a stage has nothing to launch
     gpu = worst_gpu(lost_ns)
+    rows = times.rows(gpu, HOST_CAUSES)
     rule, case = "launch_bound", None
-    if 2 * short_ns[gpu] < lost_ns[gpu]:
+    if rows and rows[0]["detail"] in _WAITS:
+        rule = _WAITS[rows[0]["detail"]]
+    elif 2 * short_ns[gpu] < lost_ns[gpu]:
         rule = "host_work"
         case = "calls" if _mostly_in_calls(tables, gpu) else None
         case = "stages" if stages.may_be_two else case
-    return _finding(rule, HOST_CAUSES, lost_ns, times, tables, case=case)
+    own = _usual_ns(lost_ns, gpu)
+    cause = Cause("host", rank=gpu[0] if own is not None and 2 * own < lost_ns[gpu] else None)
+    return _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, Change("host"), case=case)
 
 
 def worst_gpu(lost_ns: Mapping[Gpu, int]) -> Gpu:
     """Return the GPU that loses most, the first of equals; there is at least one."""
     return max(sorted(lost_ns), key=lambda gpu: lost_ns[gpu])
+
+
+def _usual_ns(lost_ns: Mapping[Gpu, int], gpu: Gpu) -> float | None:
+    """Return what GPUs of other ranks lose in the median; None without any."""
+    rest = [time_ns for (rank, _), time_ns in lost_ns.items() if rank != gpu[0]]
+    return median(rest) if rest else None
 
 
 def _short_ns(times: IdleTimes, tables: Tables, causes: tuple[str, ...]) -> dict[Gpu, int]:
@@ -142,44 +141,41 @@ def _finding(
     lost_ns: Mapping[Gpu, int],
     times: IdleTimes,
     tables: Tables,
+    cause: Cause,
+    change: Change,
     *,
     case: str | None = None,
 ) -> Finding | None:
-    """Return the finding of a rule on the GPU that loses most; None where that is too little."""
-    if not lost_ns:
-        return None
+    """Return the finding of a rule on the GPU that loses most; None where nobody loses any."""
     gpu = worst_gpu(lost_ns)
-    gain = times.gain(gpu, lost_ns[gpu], is_bound=rule == _OF_DEVICE and case is None)
-    rows = times.rows(gpu, causes)
-    if gain.severity is None or not rows:
+    rows, span_ns = times.rows(gpu, causes), times.walls.span_ns(*gpu)
+    if not rows or not lost_ns[gpu]:
         return None
     words = _Words()
     where = ("rank", "device_id", "wall_class", "detail")
     words.evidence = [cell for row in rows for cell in cells("wall", row, where, _OF_WALL)]
     ranks, others = _ranks(lost_ns, gpu, times, words)
-    window, longest = _longest(rule, causes, tables, gpu, words)
+    window, longest, place = _longest(rule, causes, tables, gpu, words)
     of_host = rule in HOST_RULES
     parts = _parts(rows, _short_ns(times, tables, causes)[gpu], tables, words) if of_host else "."
-    details = f"{format_ns(gain.gain_ns)} of {format_ns(gain.span_ns)}{parts}{longest}"
+    details = f"{format_ns(lost_ns[gpu])} of {format_ns(span_ns)}{parts}{longest}"
     if rule == "launch_bound":
         details += _pattern(causes, tables, words)
-    if rule in _WAITS:
-        details += _held_back(gpu, times, words)
+    share_pct = 100.0 * lost_ns[gpu] / max(span_ns, 1)
+    words.numbers |= {"share_pct": share_pct, "lost_ns": lost_ns[gpu]}
     return RULES[rule].finding(
         case=case,
-        gain=gain,
+        cause=cause,
+        change=change,
         details=f"{details}{others}",
-        fields={"rank": gpu[0], "share": format_percent(gain.gain_pct)},
+        fields={"rank": gpu[0], "share": format_percent(share_pct), "place": place},
         evidence=tuple(words.evidence),
         numbers=words.numbers,
-        cause=str(rows[0]["detail"]),
-        cause_ns=int(rows[0]["time_ns"]),
-        culprit="host:late" if of_host else f"idle:{rows[0]['detail']}",
         ranks=ranks,
         rank=gpu[0],
         device_id=gpu[1],
         window_ns=window,
-        impact_ns=gain.gain_ns,
+        impact_ns=lost_ns[gpu],
     )
 
 
@@ -189,16 +185,6 @@ class _Words:
 
     numbers: dict[str, float] = field(default_factory=dict)
     evidence: list[Evidence] = field(default_factory=list)
-
-
-def _held_back(gpu: Gpu, times: IdleTimes, words: _Words) -> str:
-    """Return what a wait of the host may cost besides: launches behind it come late, too."""
-    idle_ns = times.walls.class_ns(*gpu, IDLE)
-    words.numbers["all_idle_ns"] = idle_ns
-    return (
-        " It holds back the launches behind it, so that without it more may be gained: at most "
-        f"all idle time of this GPU, {format_ns(idle_ns)}."
-    )
 
 
 def _parts(rows: Sequence[Record], short_ns: int, tables: Tables, words: _Words) -> str:
@@ -222,38 +208,34 @@ def _ranks(
     lost_ns: Mapping[Gpu, int], gpu: Gpu, times: IdleTimes, words: _Words
 ) -> tuple[tuple[int, ...], str]:
     """Return the ranks on which it is worth a line, and words about the others."""
-    worth = {place for place, time_ns in lost_ns.items() if times.gain(place, time_ns).severity}
+    least = LEAST_PCT / 100.0
+    worth = {place for place, ns in lost_ns.items() if ns >= least * times.walls.span_ns(*place)}
     ranks = tuple(sorted({rank for rank, _ in worth}))
-    rest = [time_ns for (rank, _), time_ns in lost_ns.items() if rank != gpu[0]]
-    if not rest:
+    usual_ns = _usual_ns(lost_ns, gpu)
+    if usual_ns is None:
         return ranks, ""
-    usual_ns = median(rest)
     words.numbers["other_ranks_median_ns"] = usual_ns
-    affected = counted(len(ranks), "rank")
-    return (
-        ranks,
-        f" {affected} affected; rank {gpu[0]} is the worst, the "
-        f"{'median of the others' if len(rest) > 1 else 'other'} loses {format_ns(usual_ns)}.",
-    )
+    return ranks, f" {counted(len(ranks), 'rank')} affected; the others lose {format_ns(usual_ns)}."
 
 
 def _longest(
     rule: str, causes: tuple[str, ...], tables: Tables, gpu: Gpu, words: _Words
-) -> tuple[tuple[int, int] | None, str]:
-    """Return where the longest such gap of a GPU is, and words about it."""
+) -> tuple[tuple[int, int] | None, str, str]:
+    """Return where the longest such gap of a GPU is, words about it, and the range it is in."""
     gaps = tables["gaps"]
     gaps = gaps[(gaps["rank"] == gpu[0]) & (gaps["device_id"] == gpu[1])]
     gaps = gaps[gaps["cause"].isin(causes)]
     if rule == "launch_bound":
         devices = tables["devices"]
         device = devices[(devices["rank"] == gpu[0]) & (devices["device_id"] == gpu[1])].iloc[0]
-        return (int(device["window_start_ns"]), int(device["window_end_ns"])), ""
+        return (int(device["window_start_ns"]), int(device["window_end_ns"])), "", ""
     if gaps.empty:
-        return None, ""
+        return None, "", ""
     gap = records(gaps.head(1))[0]
     said = [name for name in ("duration_ns", "api_ns", "os_call_ns", "on_core_ns") if gap[name]]
     words.evidence += cells("gaps", gap, ("rank", "device_id", "start_ns"), said)
-    return (int(gap["start_ns"]), int(gap["end_ns"])), _gap_words(gap)
+    place = "" if gap["nvtx_range"] is None else f" in {quoted(gap['nvtx_range'])}"
+    return (int(gap["start_ns"]), int(gap["end_ns"])), _gap_words(gap), place
 
 
 def _gap_words(gap: Record) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.gains import limits_words
-from nsys_llm.report.rules import EXPLAINER, OURS, Case, Rule, rules_by_id
+from nsys_llm.report.price import limits_words
+from nsys_llm.report.rank_findings import RULES as RANK_RULES
+from nsys_llm.report.rules import EXPLAINER, OF_CLASS, OURS, Case, Rule, rules_by_id
 
 #: Share of a GPU's time that the profiler's own work in its gaps takes, worth a remark. Below it,
 #: the wall split shows it.
@@ -29,6 +30,8 @@ TOGETHER_PCT: Final = 1.0
 
 #: Causes that mean that the host came too late with the next operation, in words.
 PART_WORDS: Final[Mapping[str, str]] = {
+    "host_sync": "in calls that wait",
+    "sync_memop": "in blocking copies",
     "host_no_cuda": "outside of CUDA calls",
     "launch_api": "in launch calls",
     "other_api": "in other CUDA calls",
@@ -47,6 +50,7 @@ _SOURCE: Final = OURS
 _TABLES: Final = ("wall", "rank_causes", "gaps", "patterns", "devices")
 
 RULES: Final = rules_by_id(
+    *RANK_RULES.values(),
     Rule(
         "profiler_in_gaps",
         kind=CAPTURE,
@@ -94,22 +98,9 @@ RULES: Final = rules_by_id(
         tables=("devices", "coverage"),
     ),
     Rule(
-        "late_rank",
-        scope="rank",
-        title="Rank {rank} works alone: the other GPUs idle {share}",
-        threshold=_LOST.format("time in which only one of three or more ranks works")
-        + f"; at least {100 * TIED_SHARE:.0f} % of the largest possible excess over chance, and "
-        "more than after the timelines of the ranks are shifted against each other",
-        source=_SOURCE,
-        recommendation="Only this rank has work that the others wait for (sampling, logits, a "
-        "pipeline stage): spread it over the ranks, or overlap it with the next step.",
-        window_shows="the longest such interval",
-        tables=("common_idle", "common_gaps", "wall"),
-    ),
-    Rule(
         "idle_host_sync",
         scope="device",
-        title="Host syncs: rank {rank}'s GPU idles {share}",
+        title="Rank {rank}'s host waits in calls{place}: its GPU idles {share}",
         threshold=_LOST.format("idle time in which the host is in a call that waits"),
         source=_SOURCE,
         recommendation="Find what reads a result back in the loop (`.item()`, `.cpu()`, sampling "
@@ -119,11 +110,12 @@ RULES: Final = rules_by_id(
         record="--cudabacktrace=sync --sample=process-tree --python-backtrace=cuda",
         window_shows="the longest such gap",
         tables=_TABLES,
+        specificity=OF_CLASS,
     ),
     Rule(
         "idle_sync_memop",
         scope="device",
-        title="Blocking copies: rank {rank}'s GPU idles {share}",
+        title="Rank {rank}'s host is in blocking copies{place}: its GPU idles {share}",
         threshold=_LOST.format("idle time in which the host is in a blocking copy or fill"),
         source=_SOURCE,
         recommendation="Copy from pinned memory with the Async form (`pin_memory=True`, "
@@ -132,6 +124,7 @@ RULES: Final = rules_by_id(
         record="--cudabacktrace=memory:0 --sample=process-tree",
         window_shows="the longest such gap",
         tables=_TABLES,
+        specificity=OF_CLASS,
     ),
     Rule(
         "idle_alloc",
@@ -146,6 +139,7 @@ RULES: Final = rules_by_id(
         record="--cuda-memory-usage=true --cudabacktrace=memory:0 --sample=process-tree",
         window_shows="the longest such gap",
         tables=_TABLES,
+        specificity=OF_CLASS,
     ),
     Rule(
         "idle_module_load",
@@ -158,11 +152,12 @@ RULES: Final = rules_by_id(
         "with `--skip-warmup` or `--filter-time`.",
         window_shows="the longest such gap",
         tables=_TABLES,
+        specificity=OF_CLASS,
     ),
     Rule(
         "launch_bound",
         scope="device",
-        title="Short host gaps: rank {rank}'s GPU idles {share}",
+        title="Rank {rank}'s host launches too slowly: its GPU idles {share} in short gaps",
         threshold=_LOST.format(
             "idle time in which the host is late, half of it or more in gaps below 100 us"
         ),
@@ -172,11 +167,12 @@ RULES: Final = rules_by_id(
         "batch, longer chunks of prefill).",
         record="--trace=cuda,nvtx --python-sampling=true --sample=process-tree",
         tables=_TABLES,
+        specificity=OF_CLASS,
     ),
     Rule(
         "host_work",
         scope="device",
-        title="Host gaps: rank {rank}'s GPU idles {share}",
+        title="Rank {rank}'s host is late{place}: its GPU idles {share}",
         threshold=_LOST.format(
             "idle time in which the host is late, more than half of it in gaps from 100 us on"
         ),
@@ -200,6 +196,7 @@ RULES: Final = rules_by_id(
         record=_HOST,
         window_shows="the longest such gap",
         tables=_TABLES,
+        specificity=OF_CLASS,
     ),
     Rule(
         "queued_gaps",
@@ -220,5 +217,6 @@ RULES: Final = rules_by_id(
         },
         window_shows="the longest such gap",
         tables=_TABLES,
+        specificity=OF_CLASS,
     ),
 )

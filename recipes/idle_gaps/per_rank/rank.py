@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from nsys_llm.analyses.device.gap_sums import sum_gaps
-from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.device.missing_work import find_missing_work
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
-from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
-from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.device_ops import DeviceOps
 
 from ..partials import IdlePartial, RankIdle
 from .devices import map_device
@@ -22,25 +17,23 @@ from .idle_intervals import map_idle_intervals
 from .patterns import map_patterns
 
 
-def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> IdlePartial:
+def map_rank(view: RankView) -> IdlePartial:
     """Reduce one rank.
 
     Args:
-        trace: Its rows and windows.
-        rank: Its key.
-        options: base, mangled, top, whole_capture, and min_gap_ns, the shortest gap worth a row.
+        view: Its options: base, mangled, top, whole_capture, and min_gap_ns, the shortest gap worth
+            a row.
     """
-    missing = find_missing_work(trace, whole_capture=options["whole_capture"])
+    trace, options, missing = view.trace, view.options, view.missing_work
     known = missing.opaque_launches_n == 0
-    (names, lined_up), host = concurrently(
-        sum(map(len, trace.unfiltered.values())),
-        lambda: _lined_up(trace, options),
-        lambda: HostTimeline.of(trace),
+    lined_up, host = concurrently(
+        sum(map(len, trace.unfiltered.values())), lambda: view.device_ops, lambda: view.host
     )
+    names = view.op_names
     gaps_n = sum(len(ops.gaps) for ops in lined_up)
     sums, devices = concurrently(
         gaps_n,
-        lambda: [sum_gaps(ops.gaps, ops.launch_row, host) for ops in lined_up if known],
+        lambda: view.gap_sums,
         lambda: [map_device(ops, names, host, known) for ops in lined_up],
     )
     # Not beside those, because patterns hold several times as much as the gaps on their way.
@@ -48,7 +41,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
     (patterns, lengths), (gaps, drawn), intervals = concurrently(
         gaps_n,
         lambda: map_patterns(named, names),
-        lambda: _longest_gaps(trace, rank, [ops for ops, _ in named], names, host, options),
+        lambda: _longest_gaps(view, [ops for ops, _ in named]),
         lambda: (
             map_idle_intervals(lined_up, host.profiler, options["min_gap_ns"]) if known else None
         ),
@@ -61,32 +54,19 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Idl
     rank_idle = RankIdle(
         devices=tuple(devices), gaps=gaps, patterns=patterns, intervals=intervals, missing=missing
     )
-    return IdlePartial({rank: rank_idle}, few_longest(drawn), lengths)
-
-
-def _lined_up(trace: RankTrace, options: Mapping[str, Any]) -> tuple[OpNames, list[DeviceOps]]:
-    """Return the names of operations, and the operations of each device."""
-    names, whole_capture = op_names(trace, options), options["whole_capture"]
-    lined_up = [
-        DeviceOps.of(trace, device, names, whole_capture=whole_capture)
-        for device in trace.device_ids
-    ]
-    return replace(names, codes={}), lined_up  # as long as the trace, and in `lined_up` too
+    view.release("device_ops")
+    return IdlePartial({view.key: rank_idle}, few_longest(drawn), lengths)
 
 
 def _longest_gaps(
-    trace: RankTrace,
-    rank: RankKey,
-    devices: Sequence[DeviceOps],
-    names: OpNames,
-    host: HostTimeline,
-    options: Mapping[str, Any],
+    view: RankView, devices: Sequence[DeviceOps]
 ) -> tuple[tuple[GapRow, ...], list[GapTimeline]]:
     """Return the longest gaps of each device, and what was around them."""
-    gaps = [top_gaps(trace, ops, names, host, options) for ops in devices]
+    trace, names, host = view.trace, view.op_names, view.host
+    gaps = [top_gaps(trace, ops, names, host, view.options) for ops in devices]
     drawn = [
         timeline
         for ops, some in zip(devices, gaps, strict=True)
-        for timeline in map_timelines(trace, rank, ops, names, host, some)
+        for timeline in map_timelines(trace, view.key, ops, names, host, some)
     ]
     return tuple(gap for some in gaps for gap in some), drawn

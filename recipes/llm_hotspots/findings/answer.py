@@ -11,28 +11,27 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.findings import PERFORMANCE, Finding
-from nsys_llm.report.gains import LIMITS_PCT, Gain, gain_words
-from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.price import LEAST_PCT, row_words
+from nsys_llm.report.rank_findings import rank_findings
+from nsys_llm.report.records import Tables, records
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.taxonomy.categories import UNMATCHED
 from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE, WHOLE_GRAPH
 from nsys_llm.view.text import counted, format_percent, listed, quoted
 
-from .balance import balance_findings
 from .bandwidth import bandwidth_findings
 from .categories import category_findings
+from .communication import communication_findings
 from .details import detail_findings
 from .engine_words import in_words_of
+from .graphs import graph_findings
 from .levers import lever_findings
-from .links import link_findings
 from .memops import copy_findings
 from .secrets import secret_findings
 
 #: Classes beside computation, and kinds of it, that the answer names.
 _TOP_CLASSES: Final = 2
 _TOP_KINDS: Final = 3
-#: Less is not worth a word.
-_LEAST_PCT: Final = min(LIMITS_PCT.values())
 _CAUSES: Final = "`nsys recipe idle_gaps` lists the causes"
 
 
@@ -70,9 +69,7 @@ def _kinds(wall: pd.DataFrame) -> dict[str, float]:
 
 def _named_shares(shares: Mapping[str, float], most_n: int) -> list[str]:
     """Return the first shares that are worth a word, with their names."""
-    reported = [
-        f"{name} {format_percent(pct)}" for name, pct in shares.items() if pct >= _LEAST_PCT
-    ]
+    reported = [f"{name} {format_percent(pct)}" for name, pct in shares.items() if pct >= LEAST_PCT]
     return reported[:most_n]
 
 
@@ -82,36 +79,26 @@ def _lever(shares: Mapping[str, float], tables: Tables) -> str:
     rows = records(candidates[candidates["kind"] == PERFORMANCE].head(1))
     gain_pct = float(rows[0]["gain_pct"]) if rows else 0.0
     idle_pct = shares.get(IDLE, 0.0)
-    said = f"no finding here would gain {format_percent(_LEAST_PCT)}"
+    said = f"no finding here would gain {format_percent(LEAST_PCT)}"
     if rows:
-        said = f"largest gain found here: {rows[0]['title']} ({gain_words(_gain(rows[0]))})"
+        said = f"first of the findings here: {rows[0]['title']} ({row_words(rows[0])})"
     if idle_pct >= max(shares.values()):
         return f"Look at the idle time first, of which {_CAUSES}; {said}."
     more = f"; idle time is more than that, and {_CAUSES}"
-    return f"{said[0].upper()}{said[1:]}{more if idle_pct >= max(gain_pct, _LEAST_PCT) else ''}."
-
-
-def _gain(row: Record) -> Gain:
-    """Return the gain of a row of `findings`; this recipe knows of no steps."""
-    return Gain(
-        gain_ns=row["gain_ns"],
-        span_ns=row["span_ns"],
-        wall_classes=tuple(row["wall_classes"].split(", ")),
-        basis=row["gain_basis"],
-        is_bound=row["gain_is_bound"],
-    )
+    return f"{said[0].upper()}{said[1:]}{more if idle_pct >= max(gain_pct, LEAST_PCT) else ''}."
 
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
     reported = [
-        *balance_findings(tables),
+        *communication_findings(tables),
+        *rank_findings(tables),
         *bandwidth_findings(tables),
         *category_findings(tables),
         *copy_findings(tables),
         *detail_findings(tables),
+        *graph_findings(tables),
         *lever_findings(tables),
-        *link_findings(tables),
         *secret_findings(tables),
     ]
     engines = tables["categories"]["engine"]

@@ -7,14 +7,16 @@ from collections.abc import Iterable, Iterator
 import pandas as pd
 
 from nsys_llm.core.patterns import parse_pattern
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.gains import Walls
 from nsys_llm.report.numbers import Numbers
-from nsys_llm.report.records import Record, Tables, grouped, records
-from nsys_llm.taxonomy.wall_classes import COMPUTE
+from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.walls import Walls
 from nsys_llm.view.text import quoted
 
 from ..tables.bandwidth import LITTLE_HEADROOM_PCT
+from .memops import by_gpu
 from .texts import RULES
 
 
@@ -50,18 +52,14 @@ def _room(rows: Iterable[Record], tables: Tables) -> Iterator[Finding]:
 def _room_finding(row: Record, kernels: pd.DataFrame, walls: Walls) -> Finding:
     times = {
         gpu: sum(kernel["exclusive_ns"] for kernel in some)
-        for gpu, some in grouped(records(kernels), "rank", "device_id").items()
+        for gpu, some in by_gpu(records(kernels)).items()
     }
     left = 1.0 - row["efficiency_pct"] / LITTLE_HEADROOM_PCT
-    gains = {
-        (rank, device): walls.gain(rank, device, left * time_ns, (COMPUTE,))
-        for (rank, device), time_ns in times.items()
-    }
-    rank, device = max(gains, key=lambda gpu: gains[gpu].gain_pct)
+    rank, device = max(times, key=lambda gpu: times[gpu] / max(walls.span_ns(*gpu), 1))
     numbers = Numbers()
     return RULES["bandwidth_room"].finding(
-        gain=gains[rank, device],
-        culprit=f"kernel:{row['pattern']}",
+        cause=Cause("kernels", detail=row["pattern"]),
+        change=Change("kernels", time_ns=left * times[rank, device]),
         details=f"{_rate(row, numbers)} On rank {rank} its launches take "
         f"{numbers.ns('exclusive_ns', times[rank, device])}; at "
         f"{numbers.percent('headroom_pct', LITTLE_HEADROOM_PCT)} of the bandwidth they would take "

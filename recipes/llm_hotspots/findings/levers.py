@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.gains import Walls
 from nsys_llm.report.numbers import Numbers
-from nsys_llm.report.records import Record, Tables, grouped, records
+from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.kernel_levers import KernelLever, load_kernel_levers
-from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import quoted, shortened
 
+from .memops import by_gpu
 from .texts import RULES
 
 #: Kernels that a finding names.
@@ -26,31 +28,24 @@ def lever_findings(tables: Tables) -> list[Finding]:
         tables: Finished tables by name: rank_kernels, files, wall.
     """
     gpus = {row["File"]: row["gpu"] for row in records(tables["files"])}
-    kernels = grouped(records(tables["rank_kernels"]), "rank", "device_id")
+    left = {gpu: some for gpu, some in by_gpu(records(tables["rank_kernels"])).items() if some}
+    names = {gpu: [row["name"] for row in some] for gpu, some in left.items()}
     walls = Walls(tables)
-    return [
-        finding
-        for lever in load_kernel_levers().values()
-        for finding in _finding(
-            lever,
-            {
-                (rank, device): _those(lever, rows, gpus.get(rows[0]["file"]))
-                for (rank, device), rows in kernels.items()
-            },
-            walls,
-        )
-    ]
+    reported: list[Finding] = []
+    # A kernel is of the first lever that applies: those of few kernels stand first.
+    for lever in load_kernel_levers().values():
+        chosen = {
+            gpu: [row for row in some if _is_of(lever, row)]
+            for gpu, some in left.items()
+            if lever.applies(gpus.get(some[0]["file"]) if some else None, names[gpu])
+        }
+        left |= {gpu: [row for row in left[gpu] if row not in some] for gpu, some in chosen.items()}
+        reported += _finding(lever, chosen, walls)
+    return reported
 
 
-def _those(lever: KernelLever, rows: Sequence[Record], gpu: str | None) -> list[Record]:
-    """Return the kernels of a GPU that a lever is about, most time first."""
-    if not lever.applies(gpu, [row["name"] for row in rows]):
-        return []
-    return [
-        row
-        for row in rows
-        if row["category"] in lever.categories and lever.names.search(row["name"])
-    ]
+def _is_of(lever: KernelLever, row: Record) -> bool:
+    return row["category"] in lever.categories and bool(lever.names.search(row["name"]))
 
 
 def _finding(
@@ -58,30 +53,24 @@ def _finding(
 ) -> Iterator[Finding]:
     """Return the finding on the GPU where a lever gains most."""
     times = {gpu: sum(row["exclusive_ns"] for row in rows) for gpu, rows in kernels.items()}
-    gains = {
-        gpu: walls.gain(
-            *gpu, (1.0 - lever.time_left) * time_ns, (COMPUTE,), is_bound=lever.is_bound
-        )
-        for gpu, time_ns in times.items()
-        if time_ns
-    }
-    if not gains:
+    spans = {gpu: walls.span_ns(*gpu) for gpu, time_ns in times.items() if time_ns}
+    if not spans:
         return
-    rank, device = gpu = max(gains, key=lambda gpu: gains[gpu].gain_pct)
-    numbers, rows, gain = Numbers(), kernels[gpu], gains[gpu]
+    rank, device = gpu = max(spans, key=lambda gpu: times[gpu] / max(spans[gpu], 1))
+    numbers, rows = Numbers(), kernels[gpu]
     named = ", ".join(
         f"{quoted(shortened(row['name']))} ({numbers.ns(f'kernel_{nth}_ns', row['exclusive_ns'])})"
         for nth, row in enumerate(rows[:_NAMED])
     )
     launches_n = sum(row["launches_n"] for row in rows)
-    share_pct = 100.0 * times[gpu] / max(gain.span_ns, 1)
+    share_pct = 100.0 * times[gpu] / max(spans[gpu], 1)
     left = _left(lever, numbers)
     yield RULES[lever.id].finding(
-        gain=gain,
-        culprit=lever.culprit,
+        cause=Cause("kernels", detail=lever.detail),
+        change=Change("kernels", lever.id, time_ns=times[gpu]),
         details=f"{numbers.counted('launches_n', launches_n, 'launch', 'launches')} of "
         f"{numbers.counted('kernels_n', len(rows), 'kernel')} take "
-        f"{numbers.ns('exclusive_ns', times[gpu])} of {numbers.ns('span_ns', gain.span_ns)} on "
+        f"{numbers.ns('exclusive_ns', times[gpu])} of {numbers.ns('span_ns', spans[gpu])} on "
         f"GPU {device} of rank {rank}. Most of it: {named}.{left}",
         evidence=tuple(
             cell
@@ -98,9 +87,7 @@ def _finding(
 
 
 def _left(lever: KernelLever, numbers: Numbers) -> str:
-    """Return what a fix leaves of the time, as a sentence; nothing where it may leave nothing."""
-    if not lever.time_left:
+    """Return what a usual fix leaves of the time, as a sentence; nothing where that is nothing."""
+    if not lever.left:
         return ""
-    takes = "can take no less than" if lever.is_bound else "typically takes"
-    left = numbers.percent("left_pct", 100.0 * lever.time_left)
-    return f" The faster kernel {takes} {left} of this time."
+    return f" Usually {numbers.percent('left_pct', 100.0 * lever.left)} of it is left."

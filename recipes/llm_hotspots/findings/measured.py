@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.gains import Walls
 from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, first_record, records
-from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import quoted
 
 from ..tables.measured import BY_ORDER
@@ -105,25 +105,21 @@ def _low_tensor(tables: Tables) -> list[Finding]:
     gemms = gemms[gemms["dram_pct"] < DRAM_BOUND_PCT]
     if gemms.empty:
         return []
-    kernels, walls = tables["rank_kernels"], Walls(tables)
+    kernels = tables["rank_kernels"]
     times = kernels[kernels["category"] == _GEMM].groupby(["rank", "device_id"])["exclusive_ns"]
     spent_ns = times.sum()
     rows = {(row["rank"], row["device_id"]): row for row in records(gemms)}
-    gains = {
-        gpu: walls.gain(
-            *gpu,
-            int(spent_ns.get(gpu, 0)) * (1.0 - row["tensor_pct"] / HIGH_TENSOR_PCT),
-            (COMPUTE,),
-        )
+    saved_ns = {
+        gpu: int(spent_ns.get(gpu, 0)) * (1.0 - row["tensor_pct"] / HIGH_TENSOR_PCT)
         for gpu, row in rows.items()
     }
-    gpu = max(gains, key=lambda gpu: gains[gpu].gain_pct)
+    gpu = max(saved_ns, key=lambda gpu: saved_ns[gpu])
     worst, numbers = rows[gpu], Numbers()
     tensor = numbers.percent("tensor_pct", worst["tensor_pct"])
     return [
         RULES["low_tensor_activity"].finding(
-            gain=gains[gpu],
-            culprit=f"kernel:{_GEMM}",
+            cause=Cause("kernels", detail=_GEMM),
+            change=Change("kernels", time_ns=saved_ns[gpu]),
             details=f"Over {numbers.count('samples_n', worst['samples_n'])} samples in the time of "
             f"category {quoted(_GEMM)} on rank {worst['rank']}, "
             f"{numbers.ns('gemm_ns', int(spent_ns.get(gpu, 0)))}: tensor cores {tensor}, DRAM "
@@ -147,7 +143,7 @@ def _trusted_means(tables: Tables, scope: str) -> pd.DataFrame:
     keys = ["rank", "device_id", "name"]
     parts = {
         "tensor_pct": rows[rows["metric"].str.contains("Tensor Active", regex=False)],
-        "dram_pct": rows[rows["metric"].str.match(r"DRAM (?:Read|Write) Bandwidth")],
+        "dram_pct": rows[rows["metric"].str.match(r"DRAM (?:Read|Write) (?:Bandwidth|Throughput)")],
     }
     means = rows.groupby(keys)[["samples_n", "own_ns"]].max()
     for name, part in parts.items():

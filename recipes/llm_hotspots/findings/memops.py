@@ -1,33 +1,31 @@
-"""Findings on copies: beside which no kernel runs, of pageable memory, inside the device.
+"""Findings on copies: those that bind the job, exposed ones, of pageable memory, slow ones.
 
 Reads tables only. A copy that the host waits for costs idle time, and idle_gaps has its cause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.numbers import Numbers
+from nsys_llm.report.prices.copies import bind
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
+from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
-from nsys_llm.taxonomy.wall_classes import COMPUTE, COPIES
+from nsys_llm.taxonomy.wall_classes import COPIES
 from nsys_llm.view.text import listed
 
-from .texts import PINNED_SHARE, RULES
+from .texts import LINK_RATE_SHARE, RULES
 
 #: Kinds between host and device or between devices, which kernels can hide.
 HIDEABLE: Final = ("HtoD", "DtoH", "PtoP", "unified HtoD", "unified DtoH", "unified DtoD")
 
 _INSIDE: Final = "DtoD"
-_PAGEABLE: Final = "pageable"
-
 _MEMORIES: Final = ("source_memory", "target_memory")
-
-#: Rank and device id.
-Gpu = tuple[int, int]
 
 
 def copy_findings(tables: Tables) -> list[Finding]:
@@ -38,30 +36,51 @@ def copy_findings(tables: Tables) -> list[Finding]:
     """
     memops, walls = records(tables["memops"]), Walls(tables)
     hideable = [row for row in memops if row["kind"] in HIDEABLE]
+    kinds = grouped(hideable, "kind").items()
+    binding = _bound(hideable, walls)
+    inside = [row for row in memops if row["kind"] == _INSIDE]
     return [
-        *(_exposed(kind, rows, walls) for (kind,), rows in grouped(hideable, "kind").items()),
+        *(binding or [_of_kind("exposed_copies", kind, rows, walls) for (kind,), rows in kinds]),
         *_pageable(hideable, walls),
-        *_inside_device([row for row in memops if row["kind"] == _INSIDE], walls),
+        *(_of_kind("device_copies", _INSIDE, inside, walls) for _ in inside[:1]),
+        *(finding for (kind,), rows in kinds for finding in _slow(kind, rows, walls)),
     ]
 
 
-def _exposed(kind: str, rows: Sequence[Record], walls: Walls) -> Finding:
-    """Return the finding on copies that computation could hide: at most what there is of it."""
-    gains = {
-        gpu: walls.gain(
-            *gpu, min(summed(some, "exposed_ns"), walls.class_ns(*gpu, COMPUTE)), (COPIES,)
+def _bound(rows: Sequence[Record], walls: Walls) -> list[Finding]:
+    """Return the finding on copies that bind the job: they fill most of a GPU's time."""
+    gpus = [gpu for gpu in by_gpu(rows) if bind(walls, gpu)]
+    if not gpus:
+        return []
+    some, gpu = _worst([row for row in rows if (row["rank"], row["device_id"]) in gpus], walls)
+    numbers, largest = Numbers(), max(some, key=lambda row: row["exposed_ns"])
+    copies_ns = walls.class_ns(*gpu, COPIES)
+    fields = _fields(largest["kind"], gpu, some, walls, numbers, copies_ns)
+    known = all(row["size_bytes"] is not None for row in some)
+    size = f"{numbers.bytes('link_bytes', summed(some, 'size_bytes'))} in " if known else ""
+    fields["fields"] |= {"moved": f"{size}{numbers.ns('copies_ns', copies_ns)}"}
+    by_kind = grouped(some, "kind").items()
+    reported = "; ".join(moved(copies, numbers, f"{kind}_") for (kind,), copies in by_kind)
+    return [
+        RULES["link_bound"].finding(
+            case="pageable" if any(row["pageable"] for row in some) else None,
+            change=Change("copies"),
+            details=f"{numbers.ns('copies_ns', copies_ns)} of "
+            f"{numbers.ns('span_ns', walls.span_ns(*gpu))} on device {gpu[1]} of rank {gpu[0]}: "
+            f"{reported}.",
+            **fields,
         )
-        for gpu, some in by_gpu(rows).items()
-    }
-    (rank, device), some, gain = best_gpu(rows, gains)
-    numbers, exposed_ns = Numbers(), summed(some, "exposed_ns")
-    computes_ns = walls.class_ns(rank, device, COMPUTE)
-    return RULES["exposed_copies"].finding(
-        details=f"No kernel runs during {numbers.ns('exposed_ns', exposed_ns)} of "
-        f"{moved(some, numbers)} on device {device} of rank {rank}, in "
-        f"{numbers.ns('span_ns', gain.span_ns)}; the GPU computes for "
-        f"{numbers.ns('compute_ns', computes_ns)}, and no more than that can hide them.",
-        **fields_of(kind, (rank, device), some, gain, numbers),
+    ]
+
+
+def _of_kind(rule: str, kind: str, rows: Sequence[Record], walls: Walls) -> Finding:
+    """Return the finding on copies of a kind beside which no kernel runs."""
+    some, gpu = _worst(rows, walls)
+    numbers = Numbers()
+    return RULES[rule].finding(
+        change=Change("copies", kind),
+        details=f"{_without_kernel(some, gpu, walls, numbers)}.",
+        **_fields(kind, gpu, some, walls, numbers),
     )
 
 
@@ -74,71 +93,98 @@ def _pageable(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
     ]
     if not large:
         return
-    gains = {
-        gpu: walls.gain(
-            *gpu, (1.0 - PINNED_SHARE) * summed(some, "exposed_ns"), (COPIES,), is_bound=False
-        )
-        for gpu, some in by_gpu(large).items()
-    }
-    (rank, device), some, gain = best_gpu(large, gains)
-    numbers, exposed_ns = Numbers(), summed(some, "exposed_ns")
+    some, gpu = _worst(large, walls)
+    numbers, kind = Numbers(), max(some, key=lambda row: row["exposed_ns"])["kind"]
     yield RULES["pageable_copies"].finding(
-        details=f"{moved(some, numbers)} take {numbers.ns('exposed_ns', exposed_ns)} of "
-        f"{numbers.ns('span_ns', gain.span_ns)} on device {device} of rank {rank} without a kernel "
-        "beside them. The driver stages pageable memory through a pinned buffer; from pinned "
-        "memory copies are typically twice as fast.",
-        **fields_of(_PAGEABLE, (rank, device), some, gain, numbers),
+        change=Change("copies", kind),
+        details=f"{_without_kernel(some, gpu, walls, numbers)}. From pinned memory copies are "
+        "typically twice as fast.",
+        **_fields(kind, gpu, some, walls, numbers),
     )
 
 
-def _inside_device(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
-    """Return the finding on copies inside a device beside which no kernel runs."""
-    if not rows:
+def _slow(kind: str, rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
+    """Return the finding on copies below the best rate that the run shows in their direction."""
+    fastest = max((row["fastest_gb_s"] or 0.0 for row in rows), default=0.0)
+    slow = [row for row in rows if _is_slow(row, fastest)]
+    if not slow:
         return
-    gains = {
-        gpu: walls.gain(*gpu, summed(some, "exposed_ns"), (COPIES,))
-        for gpu, some in by_gpu(rows).items()
-    }
-    (rank, device), some, gain = best_gpu(rows, gains)
-    numbers, exposed_ns = Numbers(), summed(some, "exposed_ns")
-    yield RULES["device_copies"].finding(
-        details=f"{moved(some, numbers)} take {numbers.ns('exposed_ns', exposed_ns)} of "
-        f"{numbers.ns('span_ns', gain.span_ns)} on device {device} of rank {rank} without a kernel "
-        "beside them.",
-        **fields_of(_INSIDE, (rank, device), some, gain, numbers),
+    some, gpu = _worst(slow, walls)
+    numbers = Numbers()
+    fields = _fields(kind, gpu, some, walls, numbers)
+    rate = summed(some, "size_bytes") / summed(some, "union_ns")
+    best = numbers.value("fastest_gb_s", fastest, "GB/s")
+    fields["fields"] |= {"rate": numbers.value("union_gb_s", rate, "GB/s"), "best": best}
+    yield RULES["slow_copies"].finding(
+        change=Change("copies", kind),
+        details=f"{_without_kernel(some, gpu, walls, numbers)}; the fastest {kind} copy: {best}.",
+        **fields,
     )
 
 
-def fields_of(
-    name: str,
+def _is_slow(row: Record, fastest: float) -> bool:
+    """Tell whether large copies of memory that is not pageable have less than the link's rate.
+
+    Args:
+        row: Of memops.
+        fastest: GB/s, which is bytes a nanosecond.
+    """
+    if row["pageable"] is not False or not row["size_bytes"] or not fastest:
+        return False
+    needed_ns = row["size_bytes"] / fastest
+    return bool(
+        row["median_bytes"] >= LARGE_BYTES and needed_ns < LINK_RATE_SHARE * row["union_ns"]
+    )
+
+
+def _worst(rows: Sequence[Record], walls: Walls) -> tuple[list[Record], Gpu]:
+    """Return the rows of the GPU that has most of such copies without a kernel, and which it is."""
+    groups = by_gpu(rows)
+    shares = {
+        gpu: summed(some, "exposed_ns") / max(walls.span_ns(*gpu), 1)
+        for gpu, some in groups.items()
+    }
+    gpu = max(shares, key=lambda gpu: shares[gpu])
+    return groups[gpu], gpu
+
+
+def _without_kernel(rows: Sequence[Record], gpu: Gpu, walls: Walls, numbers: Numbers) -> str:
+    return (
+        f"{numbers.ns('exposed_ns', summed(rows, 'exposed_ns'))} of "
+        f"{numbers.ns('span_ns', walls.span_ns(*gpu))} on device {gpu[1]} of rank {gpu[0]} without "
+        f"a kernel: {moved(rows, numbers)}"
+    )
+
+
+def _fields(
+    kind: str,
     gpu: Gpu,
     rows: Sequence[Record],
-    gain: Gain,
+    walls: Walls,
     numbers: Numbers,
     copies_ns: int | None = None,
 ) -> dict[str, Any]:
     """Return what all findings on copies say alike; the numbers of title and details are complete.
 
     Args:
-        name: Kind of the copies.
-        gpu: The one that gains most.
+        kind: Of the copies.
+        gpu: The one that has most of them.
         rows: Its copies.
-        gain: What it gains.
+        walls: Of all GPUs.
         numbers: Of the details, to which the share is added.
         copies_ns: Their time without a kernel, where kinds overlap; else it is their sum.
     """
-    rank, device = gpu
     exposed_ns = summed(rows, "exposed_ns") if copies_ns is None else copies_ns
-    share = numbers.percent("share_pct", 100.0 * exposed_ns / max(gain.span_ns, 1))
+    share_pct = 100.0 * exposed_ns / max(walls.span_ns(*gpu), 1)
+    share = numbers.percent("share_pct", share_pct)
     return {
-        "gain": gain,
-        "culprit": f"copies:{name}",
+        "cause": Cause("copies", detail=kind),
         "evidence": _cells(rows),
         "numbers": numbers.fields,
-        "fields": {"kind": name, "share": share, "rank": rank},
-        "rank": rank,
-        "device_id": device,
-        "name": name,
+        "fields": {"kind": kind, "share": share, "rank": gpu[0]},
+        "rank": gpu[0],
+        "device_id": gpu[1],
+        "name": kind,
         "window_ns": _longest(rows),
         "impact_ns": exposed_ns,
     }
@@ -148,12 +194,6 @@ def by_gpu(rows: Sequence[Record]) -> dict[Gpu, list[Record]]:
     """Return rows by rank and device id."""
     groups = grouped(rows, "rank", "device_id").items()
     return {(rank, device): some for (rank, device), some in groups}
-
-
-def best_gpu(rows: Sequence[Record], gains: Mapping[Gpu, Gain]) -> tuple[Gpu, list[Record], Gain]:
-    """Return the GPU with the largest gain, its rows, and the gain."""
-    gpu = max(gains, key=lambda gpu: gains[gpu].gain_pct)
-    return gpu, by_gpu(rows)[gpu], gains[gpu]
 
 
 def moved(rows: Sequence[Record], numbers: Numbers, prefix: str = "") -> str:

@@ -1,6 +1,6 @@
 """The rules of this recipe: title, threshold with its source, advice, what to record.
 
-A rule says what a fix could gain; severities follow from that (see `nsys_llm.report.gains`).
+A rule says what a fix could gain; severities follow from that (see `nsys_llm.report.price`).
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.gains import LIMITS_PCT
-from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
+from nsys_llm.report.price import LIMITS_PCT
+from nsys_llm.report.prices.copies import BOUND_PCT
+from nsys_llm.report.rank_findings import RULES as RANK_RULES
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.view.text import format_bytes
@@ -19,6 +21,9 @@ from ..tables.bandwidth import LITTLE_HEADROOM_PCT, ROOM_PCT
 #: Share of the kernel time above which categories say too little.
 UNMATCHED_PCT: Final = 10.0
 
+#: Share of the windows from which graphs that were traced whole hide what takes the time.
+WHOLE_GRAPHS_PCT: Final = 10.0
+
 #: So much more compute than the others makes a rank or a machine slow. Boards of one model differ
 #: by 2 to 4 % in clock.
 SLOW_RATIO: Final = 1.05
@@ -27,10 +32,6 @@ SAME_LAUNCHES: Final = 0.01
 #: The median of the others has so many times as long in collectives as a late rank.
 LATE_RATIO: Final = 1.5
 
-#: Time of a copy of pinned memory, as a share of one of pageable memory.
-PINNED_SHARE: Final = 0.5
-#: From this share of the span on, copies that computation cannot hide bound the job.
-LINK_BOUND_PCT: Final = 50.0
 #: Copies that take less than this share of their time at the best rate seen are slow: single
 #: copies of one size differ by less.
 LINK_RATE_SHARE: Final = 0.9
@@ -68,6 +69,7 @@ _LEVERS: Final = load_kernel_levers()
 _FLAGGED: Final = "any time in kernels that have the flag in the rule file"
 
 RULES: Final = rules_by_id(
+    *RANK_RULES.values(),
     Rule(
         "unmatched_kernels",
         kind=CAPTURE,
@@ -78,37 +80,6 @@ RULES: Final = rules_by_id(
         recommendation="Read the other categories as lower bounds. `--engine` chooses another rule "
         "file if the engine was not detected from the kernel names.",
         tables=("categories", "kernels", "rules"),
-    ),
-    Rule(
-        "late_rank",
-        scope="rank",
-        title="Rank {late} is a likely straggler: rank {rank} waits",
-        threshold=f"the median of the others spends {LATE_RATIO:g} times as long in as many "
-        f"collectives (within {SAME_LAUNCHES:.0%}), and no rank computes longer; {_GAIN}",
-        source=OURS,
-        recommendation="Run tail_stats: it matches the collectives one by one and names the rank "
-        "that each waited for. Then see what rank {late} does before it joins (idle_gaps).",
-        window_shows="the longest stretch of waiting",
-        tables=("imbalance", "overlap", "wall"),
-    ),
-    Rule(
-        "slow_host",
-        scope="run",
-        title="Machine {host} is slow: compute {more} longer",
-        threshold=f"mean compute of its ranks {SLOW_RATIO:g} times that of the median rank or "
-        "more, and beyond what the slowest of as many equal machines would show by chance; "
-        f"{_GAIN}",
-        source=OURS,
-        recommendation="Compare that machine's clocks, power limits and cooling with the others, "
-        "and look for other jobs on it.",
-        cases={
-            "other_mix": Case(
-                title="Ranks of machine {host} have {more} more to compute",
-                recommendation="Look for work that only the ranks of this machine have: that "
-                "kernel is not slower, it runs more often.",
-            )
-        },
-        tables=("host_imbalance", "rank_kernels", "wall"),
     ),
     Rule(
         "bandwidth_pattern_unused",
@@ -132,6 +103,7 @@ RULES: Final = rules_by_id(
         "out with --filter-time or --skip-warmup.",
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
+        specificity=OF_CLASS,
     ),
     Rule(
         "device_copies",
@@ -214,6 +186,20 @@ RULES: Final = rules_by_id(
         tables=("watched_kernel_configs",),
     ),
     Rule(
+        "whole_graphs",
+        kind=CAPTURE,
+        scope="run",
+        title="{replays} of a whole CUDA graph {take} {length} each{spread}: "
+        "--cuda-graph-trace=node shows what is in them",
+        threshold=f"CUDA graphs that were traced whole take {WHOLE_GRAPHS_PCT:g} % of the devices' "
+        "windows or more",
+        source=OURS,
+        recommendation="Compare replays by their length alone: which kernels take the time is not "
+        "known. Trace a few replays node by node, which lengthens them.",
+        tables=("graph_replays", "devices"),
+        record="--cuda-graph-trace=node",
+    ),
+    Rule(
         "stored_secrets",
         kind=CAPTURE,
         scope="run",
@@ -258,6 +244,16 @@ RULES: Final = rules_by_id(
         tables=("rank_kernels", "wall"),
     ),
     Rule(
+        "geforce_gemms_without_tensor_cores",
+        scope="category",
+        title="GEMMs without tensor cores: {share} (rank {rank})",
+        threshold=f"{_LEVERS['geforce_gemms_without_tensor_cores'].condition}; {_GAIN}",
+        source=_LEVERS["geforce_gemms_without_tensor_cores"].source,
+        recommendation="Run these products in FP16, or from Ampere on BF16 (torch.autocast): that "
+        "about halves them. TF32 gains little on a GPU whose FP32 units are as fast.",
+        tables=("rank_kernels", "wall"),
+    ),
+    Rule(
         "gemms_without_tensor_cores",
         scope="category",
         title="GEMMs without tensor cores: {share} (rank {rank})",
@@ -280,56 +276,7 @@ RULES: Final = rules_by_id(
         "tail_stats splits it into waiting and transfer.",
         window_shows="the longest stretch of it",
         tables=("overlap", "wall"),
-    ),
-    Rule(
-        "slow_rank",
-        scope="rank",
-        title="Rank {rank} is a straggler: compute {more} longer",
-        threshold=f"compute {SLOW_RATIO:g} times that of the median rank or more; of 8 ranks or "
-        "more, beyond what the slowest of as many equal ranks would show by chance; the gain is "
-        f"the compute time of its GPU beyond the median: {_GAIN}",
-        source=OURS,
-        recommendation="Compare clocks, power and temperature of that GPU with the others "
-        "(nvidia-smi -q -d CLOCK,PERFORMANCE), look for another job on it, and for larger shapes "
-        "of its kernels.",
-        cases={
-            "more_launches": Case(
-                title="Rank {rank} has {more} more to compute",
-                recommendation="Look for work that only this rank has: experts that get most "
-                "tokens, the longer sequences of a batch, embedding or output layers of a pipeline "
-                "stage, sampling.",
-            ),
-            "other_mix": Case(
-                title="Rank {rank} has {more} more to compute",
-                recommendation="Look for work that only this rank has: that kernel is not slower, "
-                "it runs more often.",
-            ),
-        },
-        record=_CLOCKS,
-        window_shows="all of that rank",
-        tables=("processes", "imbalance", "rank_kernels", "wall"),
-    ),
-    Rule(
-        "uneven_work",
-        scope="rank",
-        title="Rank {rank} has {more} more to compute, in {kernels}",
-        threshold="a slow rank or machine whose other kernels are as fast as elsewhere, with as "
-        f"many launches within {SAME_LAUNCHES:.0%}",
-        source=OURS,
-        recommendation="This is uneven work: look at what decides the size of that kernel's input "
-        "(experts that get most tokens, the longer sequences of a batch), and spread it over the "
-        "ranks.",
-        cases={
-            "machine": Case(
-                scope="run",
-                title="Ranks of machine {host} have {more} more to compute, in {kernels}",
-                recommendation="This is uneven work: look at what decides the size of that "
-                "kernel's input on these ranks (experts, sequence lengths), and spread it over the "
-                "machines.",
-            )
-        },
-        window_shows="all of that rank",
-        tables=("processes", "imbalance", "rank_kernels", "wall"),
+        specificity=OF_CLASS,
     ),
     Rule(
         "bandwidth_above_peak",
@@ -358,13 +305,19 @@ RULES: Final = rules_by_id(
         scope="copy",
         title="Bound by copies: {moved} (rank {rank})",
         threshold=f"copies between host and device, or two devices, without a kernel take "
-        f"{LINK_BOUND_PCT:g} % of the span, and more than the GPU computes; {_GAIN}",
+        f"{BOUND_PCT:g} % of the span, and more than the GPU computes; {_GAIN}",
         source=OURS,
-        recommendation="Move fewer bytes: keep on the GPU what is used again, compute there what "
-        "comes next, and copy narrower types. Overlap gains little here. If this is the loading of "
-        "the model, leave it out with --filter-time or --skip-warmup.",
+        recommendation="Copy in both directions at once and while the GPU computes: pinned memory, "
+        "cudaMemcpyAsync, a stream each way. Move fewer bytes: keep on the GPU what is used again, "
+        "and copy narrower types.",
+        cases={
+            "pageable": Case(
+                title="Bound by pageable copies that do not overlap: {moved} (rank {rank})",
+            )
+        },
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "slow_copies",
@@ -381,6 +334,7 @@ RULES: Final = rules_by_id(
         "-q -d PCIE).",
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
+        specificity=OF_RANK,
     ),
     Rule(
         "pageable_copies",
@@ -395,6 +349,7 @@ RULES: Final = rules_by_id(
         record=_COPY_CALLS,
         window_shows="the longest stretch of copies without a kernel",
         tables=("memops", "wall"),
+        specificity=OF_RANK,
     ),
     Rule(
         "determinism_atomics",

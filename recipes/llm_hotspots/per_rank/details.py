@@ -11,6 +11,7 @@ from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .gpu_metrics import DeviceMetrics, map_gpu_metrics
+from .graph_replays import GraphReplays, map_graph_replays
 from .memory import MemorySeries, map_memory
 from .rates import DeviceRates, map_rates
 from .timeline import TimelineRow, map_timeline
@@ -26,6 +27,7 @@ class RankDetails:
     timeline: tuple[TimelineRow, ...] = ()
     memory: tuple[MemorySeries, ...] = ()
     metrics: tuple[DeviceMetrics, ...] = ()
+    graphs: tuple[GraphReplays, ...] = ()
 
 
 def map_details(
@@ -51,4 +53,5 @@ def map_details(
         timeline=map_timeline(trace, options, names, name),
         memory=map_memory(trace, rank.global_pid, options),
         metrics=map_gpu_metrics(trace, rank.global_pid, len(names), name),
+        graphs=map_graph_replays(trace),
     )

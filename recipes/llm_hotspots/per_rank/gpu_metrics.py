@@ -6,8 +6,9 @@ every sample weighted by the time that the kernel ran in its period. With 10 kHz
 longer than most kernels of a decode step: then a sample is shared, and `own_pct` tells how much of
 the sampled time was the kernel's own.
 
-Limits. Only metrics in percent. Samples belong to a physical GPU; which CUDA device that is, newer
-exports list by process, older ones do not (see `device_links`).
+Limits. Only metrics in percent; of one whose unit is not known the samples are counted. Samples
+belong to a physical GPU; which CUDA device that is, newer exports list by process, older ones do
+not (see `device_links`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy.typing as npt
 from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows
 from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.gpu_metrics import is_percent
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .device_links import GpuLink, gpu_links
@@ -29,8 +31,6 @@ from .sampling import overlaps, sample_windows, weighted_sums
 
 #: The low bits of a metric's type id are the number of its GPU.
 _GPU_BITS: Final = 0xFF
-#: How the names of metrics in percent end, as in `SMs Active [Throughput %]`.
-_PERCENT_END: Final = "%]"
 #: Values of a metric in percent; others are damage. A few samples do exceed 100.
 _LARGEST_VALUE: Final = 1000
 _LARGEST_TIME_NS: Final = 1 << 53
@@ -61,11 +61,16 @@ class MetricSums:
 
 @dataclass(frozen=True)
 class DeviceMetrics:
-    """The metrics of one device of one rank."""
+    """The metrics of one device of one rank.
+
+    Attributes:
+        unknown: Metrics whose unit is not known, each with the number of its samples.
+    """
 
     device_id: int
     link: GpuLink
     metrics: tuple[MetricSums, ...]
+    unknown: tuple[tuple[str, int], ...] = ()
 
 
 def map_gpu_metrics(
@@ -83,34 +88,46 @@ def map_gpu_metrics(
     if samples is None or listed is None or not len(samples) or not len(listed):
         return ()
     links = gpu_links(trace.tables, global_pid, trace.device_ids)
-    at_ns, value = samples["time_ns"], samples["value"]
-    sane = (at_ns > -_LARGEST_TIME_NS) & (at_ns < _LARGEST_TIME_NS)
-    samples = samples.take(sane & (value >= 0) & (value <= _LARGEST_VALUE))
     metrics = []
     for device, link in sorted(links.items()):
-        series = _metric_series(samples, listed, link.gpu_id)
-        if series:
+        series, unknown = _metric_series(samples, listed, link.gpu_id)
+        if series or unknown:
             sums = _device_sums(trace, device, series, names_n, name)
-            metrics.append(DeviceMetrics(device, link, sums))
+            metrics.append(DeviceMetrics(device, link, sums, unknown))
     return tuple(metrics)
 
 
 def _metric_series(
     samples: Table, listed: Table, gpu_id: int
-) -> list[tuple[str, IntArray, IntArray]]:
-    """Return name, ascending times and values of each metric in percent of one GPU."""
+) -> tuple[list[tuple[str, IntArray, IntArray]], tuple[tuple[str, int], ...]]:
+    """Return name, ascending times and values of each metric in percent of one GPU.
+
+    Beside them, name and number of samples of those whose unit is not known.
+    """
     gpu_rows = listed.take((listed["type_id"] & _GPU_BITS) == gpu_id)
-    series = []
+    series, unknown = [], []
     for type_id, metric_id, text in zip(
         gpu_rows["type_id"].tolist(), gpu_rows["metric_id"].tolist(), gpu_rows["text"], strict=True
     ):
-        if text is None or not str(text).endswith(_PERCENT_END):
+        if text is None or (in_percent := is_percent(str(text))) is False:
             continue
         selected = (samples["type_id"] == type_id) & (samples["metric_id"] == metric_id)
-        times, first = np.unique(samples["time_ns"][selected], return_index=True)
+        if in_percent is None:
+            unknown += [(str(text), samples_n)] if (samples_n := int(selected.sum())) else []
+            continue
+        times, values = _sane(samples.take(selected))
         if times.size:
-            series.append((str(text), times, samples["value"][selected][first]))
-    return sorted(series, key=lambda metric: metric[0])
+            series.append((str(text), times, values))
+    return sorted(series, key=lambda metric: metric[0]), tuple(sorted(unknown))
+
+
+def _sane(samples: Table) -> tuple[IntArray, IntArray]:
+    """Return ascending times and values of those samples of one metric that are no damage."""
+    at_ns, value = samples["time_ns"], samples["value"]
+    sane = (at_ns > -_LARGEST_TIME_NS) & (at_ns < _LARGEST_TIME_NS)
+    sane &= (value >= 0) & (value <= _LARGEST_VALUE)
+    times, first = np.unique(at_ns[sane], return_index=True)
+    return times, value[sane][first]
 
 
 def _device_sums(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.device.profiler_time import held_calls
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.grouping import distinct
@@ -40,26 +38,24 @@ class RankHost:
 
 
 def map_host(
-    trace: RankTrace,
+    view: RankView,
     kernel_name: IntArray,
     durations: ValueCounts,
     devices: IntArray,
-    options: Mapping[str, Any],
 ) -> tuple[RankHost, HistogramByName]:
     """Reduce the host's part of one rank.
 
     Args:
-        trace: The rank.
+        view: The rank.
         kernel_name: Shape (kernels,), codes of the kernels' shown names.
         durations: How often a kernel took how long, by position of its device in `devices`.
         devices: Ids of the devices that have kernels, sorted.
-        options: By option name.
 
     Returns:
         Its rows, and how often a call of each API function took how long.
     """
+    trace, held = view.trace, view.held
     calls, broken = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
-    held = held_calls(trace, calls)
     (apis, api_durations), stages, launches = concurrently(
         len(calls),
         lambda: map_apis(trace, calls, broken, held),
@@ -71,7 +67,7 @@ def map_host(
         launches=launches,
         stages=stages,
         os_waits=map_os_waits(trace, _launching_threads(trace), held),
-        callstacks=map_callstacks(trace, calls, options),
+        callstacks=map_callstacks(trace, calls, view.options),
         held_first_ns=_held_first_ns(trace, held.spans),
     )
     return host, api_durations

@@ -30,6 +30,7 @@ from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, memop_table
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .blocking import BlockingRows, blocking_rows
+from .exposed_copies import ExposedCopies, exposed_copies
 from .gpu_peaks import peak_bandwidths
 
 
@@ -76,11 +77,13 @@ class RankMemops:
         rows: By device and kind.
         blocking: Those that keep their host thread waiting, by rule, kind and API function.
         peaks: Device id -> peak memory bandwidth, bytes per second; None: not known.
+        exposed: Device id -> time of copies beside which nothing else runs.
     """
 
     rows: MemopRows
     blocking: BlockingRows
     peaks: Mapping[int, int | None]
+    exposed: Mapping[int, ExposedCopies]
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ def map_memops(
     blocking = blocking_rows(moves.take(inside & known), trace)
     peaks = peak_bandwidths(trace.tables, global_pid, trace.device_ids)
     counts = MemopCounts(times.regrouped(rows.kind), sizes.regrouped(rows.kind))
-    return RankMemops(rows, blocking, peaks), counts
+    return RankMemops(rows, blocking, peaks, exposed_copies(trace, spans)), counts
 
 
 def _spans_of(trace: RankTrace, moves: Table) -> IntArray:

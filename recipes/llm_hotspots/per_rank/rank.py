@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import bounds, total_length_ns
@@ -23,14 +21,9 @@ from .memops import MemopCounts, RankMemops, map_memops
 from .overheads import map_overheads
 
 
-def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> HotspotsPartial:
-    """Reduce one rank.
-
-    Args:
-        trace: Its rows and windows.
-        rank: Its key.
-        options: base and mangled choose the names shown; see `map_details` for the others.
-    """
+def map_rank(view: RankView) -> HotspotsPartial:
+    """Reduce one rank; base and mangled choose the names shown, see `map_details` for others."""
+    trace, rank, options = view.trace, view.key, view.options
     kernels = trace.tables["kernels"]
     names = named_kernels(kernels, trace.strings, options)
     census, (overlap, memops, memop_counts), details, _ = concurrently(
@@ -42,7 +35,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Hot
         ),
         lambda: trace.gpu_busy,  # what follows asks for it from two threads
     )
-    host, api_durations = map_host(trace, names.name, census.of_device, census.devices, options)
+    host, api_durations = map_host(view, names.name, census.of_device, census.devices)
     hotspots = RankHotspots(
         names=names.shown,
         kernels=census.kernels,

@@ -13,6 +13,7 @@ from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.trace.identity import Rank
 
 from ..per_rank.details import RankDetails
+from ..per_rank.graph_replays import replay_columns
 from ..per_rank.rates import duration_columns, rate_columns
 from ..per_rank.timeline import timeline_columns
 from ..per_rank.watched_kernels import watched_kernel_columns
@@ -44,6 +45,7 @@ def detail_columns(
         **watched_kernel_columns([(rank, details.watched) for rank, _, details in parts]),
         "timeline": timeline_columns([(rank, details.timeline) for rank, _, details in parts]),
         **memory_columns([(rank, details.memory) for rank, _, details in parts]),
+        "graph_replays": replay_columns([(rank, details.graphs) for rank, _, details in parts]),
         "gpu_metrics": gpu_metric_columns(
             [(rank, selected, details.metrics) for rank, selected, details in parts], shown, top
         ),

@@ -40,6 +40,12 @@ _PLAIN: Final = (
 _QUARTERS: Final = ("quarter_bytes", "half_bytes", "three_quarter_bytes", "end_bytes")
 _SUMS: Final = ("samples_n", "sampled_ns", "own_ns", "weighted")
 
+#: Scope of a metric that is counted, not read.
+UNKNOWN_UNIT: Final = "unknown_unit"
+
+#: Scope, name and sums of one row of gpu_metrics.
+_Scoped = tuple[str, str | None, tuple[int, ...]]
+
 
 def memory_columns(parts: Sequence[tuple[Rank, Sequence[MemorySeries]]]) -> dict[str, Columns]:
     """Return the tables memory, memory_watermarks and memory_allocators."""
@@ -83,11 +89,11 @@ def gpu_metric_columns(
         top: The kernels that have rows of their own.
     """
     scopes = [
-        (rank, device, metric, scope, name, row)
+        (rank, device, metric, period_ns, *scoped)
         for rank, names, devices in parts
         for device in devices
-        for metric in device.metrics
-        for scope, name, row in _scoped(metric, names, shown, top)
+        for metric, period_ns, rows in _metrics(device, names, shown, top)
+        for scoped in rows
     ]
     sums = {
         name: np.array([row[i] for *_, row in scopes], dtype=np.int64)
@@ -100,14 +106,14 @@ def gpu_metric_columns(
         "device_id": [scope[1].device_id for scope in scopes],
         "gpu_id": [scope[1].link.gpu_id for scope in scopes],
         "gpu_source": [scope[1].link.source for scope in scopes],
-        "metric": [scope[2].metric for scope in scopes],
-        "scope": [scope[3] for scope in scopes],
-        "name": [scope[4] for scope in scopes],
+        "metric": [scope[2] for scope in scopes],
+        "scope": [scope[4] for scope in scopes],
+        "name": [scope[5] for scope in scopes],
         "mean_pct": np.where(none, np.nan, sums["weighted"] / np.where(none, 1, sums["own_ns"])),
         "samples_n": sums["samples_n"],
         "own_ns": sums["own_ns"],
         "own_pct": percent(sums["own_ns"], sums["sampled_ns"]),
-        "period_ns": [scope[2].period_ns for scope in scopes],
+        "period_ns": [scope[3] for scope in scopes],
     }
 
 
@@ -135,12 +141,28 @@ def _share(part: int, whole: int | None) -> float | None:
     return 100.0 * part / whole if whole else None
 
 
+def _metrics(
+    device: DeviceMetrics,
+    names: Sequence[str],
+    shown: Mapping[str, Classification],
+    top: Sequence[str],
+) -> list[tuple[str, int | None, list[_Scoped]]]:
+    """Return name, time of a sample and rows of each metric; one row where no unit is known."""
+    rows: list[tuple[str, int | None, list[_Scoped]]] = [
+        (metric.metric, metric.period_ns, _scoped(metric, names, shown, top))
+        for metric in device.metrics
+    ]
+    for name, samples_n in device.unknown:
+        rows.append((name, None, [(UNKNOWN_UNIT, None, (samples_n, 0, 0, 0))]))
+    return rows
+
+
 def _scoped(
     metric: MetricSums,
     names: Sequence[str],
     shown: Mapping[str, Classification],
     top: Sequence[str],
-) -> list[tuple[str, str | None, tuple[int, ...]]]:
+) -> list[_Scoped]:
     """Return scope, name and sums of the window, each category that ran, and each top kernel."""
     columns = np.column_stack([getattr(metric, name) for name in _SUMS])
     ran = np.flatnonzero(metric.samples_n[:-1] > 0).tolist()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,28 @@ from nsys_llm.analyses.device.overlap import BusyParts, DeviceOverlap
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.trace.identity import Rank
 
+from ..per_rank.exposed_copies import ExposedCopies
 
-def overlap_columns(rows: Iterable[tuple[Rank, tuple[DeviceOverlap, ...]]]) -> Columns:
+#: Columns by what they are called in `ExposedCopies`.
+_OF_COPIES: Final = {
+    "exposed_ns": "exposed_copy_ns",
+    "from_host_ns": "exposed_htod_ns",
+    "to_host_ns": "exposed_dtoh_ns",
+    "both_ways_ns": "exposed_both_ways_ns",
+    "pageable_ns": "exposed_pageable_ns",
+}
+
+
+def overlap_columns(
+    rows: Iterable[tuple[Rank, tuple[DeviceOverlap, ...], Mapping[int, ExposedCopies]]],
+) -> Columns:
     """Return the table overlap; one row a device of a rank, in order."""
-    rank_devices = [(rank, device) for rank, devices in rows for device in devices]
+    gpus = [
+        (rank, device, copies[device.device_id])
+        for rank, devices, copies in rows
+        for device in devices
+    ]
+    rank_devices = [(rank, device) for rank, device, _ in gpus]
     parts = {
         name: _integers(getattr(device.parts, name) for _, device in rank_devices)
         for name in BusyParts.__dataclass_fields__
@@ -38,6 +56,10 @@ def overlap_columns(rows: Iterable[tuple[Rank, tuple[DeviceOverlap, ...]]]) -> C
         "exposed_start_ns": [_bound(device, 0) for _, device in rank_devices],
         "exposed_end_ns": [_bound(device, 1) for _, device in rank_devices],
         "first_exposed_ns": [device.first_exposed_ns for _, device in rank_devices],
+        **{
+            column: [getattr(copies, name) for _, _, copies in gpus]
+            for name, column in _OF_COPIES.items()
+        },
     }
 
 

@@ -76,7 +76,9 @@ def tabulate(
         **category_tables(sources, known, engine),
         **memops,
         "overheads": overhead_columns([(rank, part.overheads) for rank, part in rows]),
-        "overlap": overlap_columns([(rank, part.overlap) for rank, part in rows]),
+        "overlap": overlap_columns(
+            [(rank, part.overlap, part.memops.exposed) for rank, part in rows]
+        ),
         **imbalance_tables(sources, ranks),
         "processes": process_columns(ranks, sources, devices, memops["memops"], held_first_ns),
         "bandwidth": bandwidth_columns(

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import CAPTURE, Evidence, Finding
-from nsys_llm.report.gains import Gain, gain_words
+from nsys_llm.report.price import Price, row_words
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
 from nsys_llm.view.text import listed
@@ -40,10 +41,9 @@ def answer(tables: Tables) -> str:
     if not rows:
         return "No recipe found anything whose fix would gain 1 % of a GPU's time or more."
     first = rows[0]
-    gain = _gain(first, (), step_unit(tables))
     others = [row["title"] for row in rows[1:3]]
     more = f" Next: {listed(others)}." if others else ""
-    return f"Fix first: {first['title']} ({gain_words(gain)}).{more}"
+    return f"Fix first: {first['title']} ({row_words(first, step_unit(tables))}).{more}"
 
 
 def caveats(tables: Tables) -> list[str]:
@@ -54,25 +54,20 @@ def caveats(tables: Tables) -> list[str]:
     names = listed([f"`{name}`" for name in dict.fromkeys(lanes)])
     return [
         f"The timeline does not show what ran on {names}: the profile could not be read a second "
-        "time. All other tables and figures have these ranks."
+        "time, or had changed. All other tables and figures have these ranks."
     ]
 
 
 def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Finding:
-    classes = [
-        name for member in members for name in (member["wall_classes"] or "").split(", ") if name
-    ]
     lead, *others = sorted(members, key=lambda member: member["account"] != LEAD)
     more = f" Also seen: {'; '.join(_seen(other) for other in others)}." if others else ""
     made = RULES["opportunity"].finding(
-        gain=_gain(row, tuple(dict.fromkeys(classes)), step_unit),
+        price=_price(row, step_unit),
         details=f"{row['details']}{more}",
         fields={"title": row["title"], "recommendation": row["recommendation"]},
         evidence=tuple(_evidence([lead, *others])),
         numbers={name: value for member in members for name, value in _numbers(member).items()},
-        cause=row["cause"],
-        cause_ns=row["cause_ns"],
-        culprit=row["culprit"],
+        cause=Cause(row["cause"], row["cause_rank"], detail=row["cause_detail"]),
         ranks=_ranks(row),
         rank=row["rank"],
         device_id=row["device_id"],
@@ -84,18 +79,18 @@ def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Find
     return replace(made, rule=row["rule"])
 
 
-def _gain(row: Record, wall_classes: tuple[str, ...], step_unit: str) -> Gain:
+def _price(row: Record, step_unit: str) -> Price:
     step_ns = row["gain_step_ns"]
-    return Gain(
-        gain_ns=row["gain_ns"],
+    return Price(
         span_ns=row["span_ns"],
-        wall_classes=wall_classes or ("compute",),
-        basis=row["gain_basis"],
-        is_bound=row["gain_is_bound"],
+        wall_classes=tuple(row["wall_classes"].split(", ")),
+        bound_ns=row["bound_ns"],
+        about_ns=None if row["about_basis"] is None else row["gain_ns"],
+        about_basis=row["about_basis"],
+        replay_reason=row["replay_reason"],
         steps_n=row["gain_ns"] / step_ns if step_ns else None,
         step_unit=step_unit,
         tail_pct=row["gain_tail_pct"],
-        replayed_pct=row["replayed_pct"],
     )
 
 

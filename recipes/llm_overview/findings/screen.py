@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from typing import Final
 
-from nsys_llm.report.findings import CAPTURE, INCOMPLETE
-from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.capture_summary import capture_caveats
+from nsys_llm.report.findings import INCOMPLETE
+from nsys_llm.report.records import Tables, records
 from nsys_llm.report.screen import Scale, Screen
-from nsys_llm.view.text import counted, format_ns
+from nsys_llm.view.text import counted, first_sentence, format_ns
 
 from ..tables.steps import mean_step_ns
+
+#: Remarks after which numbers read otherwise, the most first: time that is not the program's, work
+#: that is hidden, waiting that nobody can place. What only lacks a name or a flag is none.
+_CHANGE_READING: Final = (
+    "whole_graphs",
+    "captures_apart",
+    "clocks_too_uncertain",
+    "profiler_in_gaps",
+    "profiler",
+    "uncertain_matches",
+    "unmatched_collectives",
+    "low_api_coverage",
+    "copies_not_traced",
+)
 
 
 def screen(tables: Tables) -> Screen | None:
@@ -20,7 +35,7 @@ def screen(tables: Tables) -> Screen | None:
         return None
     spans = [int(row["span_ns"]) for row in gpus]
     facts = [counted(len(gpus), "GPU"), f"{_range_ns(spans)}{' each' * (len(gpus) > 1)}"]
-    trust = _trust(records(tables["all_findings"]))
+    trust = _trust(tables)
     step_ns = mean_step_ns(gpus)
     if step_ns is None:
         return Screen(", ".join(facts), float(max(spans)), "of one GPU", by_step=False, trust=trust)
@@ -44,14 +59,9 @@ def _range_ns(spans: Sequence[int]) -> str:
     return most if least == most.split()[0] else f"{least} to {most}"
 
 
-def _trust(rows: Sequence[Record]) -> str:
-    """Return the remark that qualifies most: what is missing, then time that is not the job's."""
-    remarks = [row for row in rows if row["kind"] == CAPTURE]
-    missing = [row for row in remarks if row["rule"] in INCOMPLETE]
-    timed = [row for row in remarks if row["rank"] is not None and _names_time(row)]
-    return next((str(row["title"]) for row in [*missing, *timed]), "")
-
-
-def _names_time(row: Record) -> bool:
-    names = [cell["column"] for cell in json.loads(row["evidence"])] + [*json.loads(row["numbers"])]
-    return any(name.endswith("_ns") for name in names)
+def _trust(tables: Tables) -> str:
+    """Return the remark or caveat that changes most how to read the run; empty if none does."""
+    remarks = {row["rule"]: str(row["title"]) for row in records(tables["all_findings"])}
+    titles = [remarks[rule] for rule in (*INCOMPLETE, *_CHANGE_READING) if rule in remarks]
+    caveats = (first_sentence(text) for text in capture_caveats(tables))
+    return next(iter(titles), next(caveats, ""))

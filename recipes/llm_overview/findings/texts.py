@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.gains import limits_words
+from nsys_llm.report.price import limits_words
 from nsys_llm.report.rules import Rule, rules_by_id
 
 _SOURCE: Final = "the recipe that has the finding"

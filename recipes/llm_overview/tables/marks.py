@@ -12,22 +12,26 @@ from nsys_llm.analyses.collectives.job_clock import JobClock
 from nsys_llm.analyses.timeline.step_lanes import Lane
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.records import Record
-from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.taxonomy.wall_classes import BUBBLE, HOST, POINTWISE, TRANSFER, WAITING, idle_group
+from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
+from nsys_llm.taxonomy.wall_classes import BUBBLE, POINTWISE, TRANSFER, WAITING
 
 from .views import Gpu, View, blamed_rank
 
 #: Marks of one opportunity in one view; ours: more are no marks.
 _MOST_MARKS: Final = 40
 
-#: States that an opportunity is about, by its culprit or how that begins.
+#: States that an opportunity is about, by its cause; of kernels its detail is one.
 _STATES: Final[Mapping[str, frozenset[str]]] = {
-    "kernel:pointwise": POINTWISE,
-    "communication:transfer": frozenset({TRANSFER}),
-    "host:late": frozenset(cause for cause in CAUSE_NAMES if idle_group(cause) == HOST),
+    "transfer": frozenset({TRANSFER}),
+    "host": frozenset(HOST_CAUSES),
+    "wait": frozenset(HOST_CAUSES),
+    "queued": frozenset({"queued"}),
+    "dependency": frozenset({"queued"}),
+    "allocation": frozenset({"alloc"}),
+    "module_load": frozenset({"module_load"}),
     "profiler": frozenset({"profiler_overhead"}),
-    "communicator": frozenset({WAITING}),
-    "pipeline": frozenset({BUBBLE}),
+    "waiting": frozenset({WAITING}),
+    "schedule": frozenset({BUBBLE}),
 }
 
 
@@ -80,7 +84,7 @@ def marks_of(
 
 
 def _rank_of(row: Record) -> int | None:
-    """Return the rank on whose lane an opportunity stands: who gains, or the first one's culprit.
+    """Return the rank on whose lane an opportunity stands: who gains, or whom the first blames.
 
     A window is in the clock of who gains.
     """
@@ -112,14 +116,10 @@ def _times(
 
 def _states(row: Record) -> frozenset[str]:
     """Return the states that an opportunity is about; none where that is not known."""
-    if row["cause"] is not None:
-        return frozenset({row["cause"]})
-    culprit = row["culprit"] or ""
-    kind, _, name = culprit.partition(":")
-    known = _STATES.get(culprit, _STATES.get(kind))
-    if known is not None:
-        return known
-    return frozenset({name}) if kind in ("kernel", "idle") else frozenset()
+    if row["cause"] == "kernels":
+        kinds = {"pointwise": POINTWISE, "conversions": frozenset({"memory"})}
+        return kinds.get(row["cause_detail"], frozenset({row["cause_detail"]}))
+    return _STATES.get(row["cause"], frozenset())
 
 
 def _joined(start_ns: IntArray, end_ns: IntArray) -> list[tuple[int, int, int]]:

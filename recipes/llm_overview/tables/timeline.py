@@ -36,7 +36,7 @@ _TABLE: Final = "timeline"
 WORK, WAIT, PATH, HOST_PATH, FINDING = "work", "wait", "path", "host path", "finding"
 #: Of a lane whose rank could not be read again.
 LOST = "not read"
-_WHY_LOST: Final = "its profile could not be read a second time"
+_WHY_LOST: Final = "its profile could not be read a second time, or had changed"
 
 
 @dataclass(frozen=True)

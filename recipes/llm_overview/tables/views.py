@@ -159,8 +159,7 @@ def views_of(
 
 def blamed_rank(row: Record) -> int | None:
     """Return the rank that an opportunity blames; None where it blames something else."""
-    kind, _, name = (row["culprit"] or "").partition(":")
-    return int(name) if kind == "rank" and name.isdecimal() else None
+    return row["cause_rank"] if row["cause"] == "rank" else None
 
 
 def _view(number: int, words: str, which: str, step: Record) -> View:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nsys_llm.analyses.ranks.verdicts import RankVerdict
+from nsys_llm.report.records import records
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.wall import WallDetails, WallKey, Walls
+from nsys_llm.trace.wall import JobWalls, WallDetails, WallKey, Walls
 
 from ..partials import OverviewPartial
 
@@ -35,3 +37,11 @@ def wall_details(
             for wall_class, times in classes.items():
                 known.setdefault(wall_class, times)
     return details
+
+
+def rank_verdicts(
+    partial: OverviewPartial, _job: JobWalls, _options: Mapping[str, Any]
+) -> list[RankVerdict]:
+    """Return the verdicts that all recipes print."""
+    tables = [part.tables["rank_verdicts"] for part in partial.parts.values()]
+    return [RankVerdict(**row) for table in tables[:1] for row in records(table)]

@@ -2,168 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import pandas as pd
-
-from nsys_llm.analyses.device.longer_compute import longer_pct
-from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.gains import Gain, Walls
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
+from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, percent, records
-from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE
+from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.wall_classes import COMPUTE, COPIES, IDLE
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, listed, quoted
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
-from .texts import IMBALANCE_PCT, RULES, SAME_OPS_PCT, STEPS_HOLD_PCT
+from .texts import RULES
 
 _WORK = (COMPUTE, COPIES)
 
 
 def phase_findings(tables: Tables) -> list[Finding]:
     """Return the findings of the tables of phases."""
-    return [*_slow_rank(tables), *_idle(tables)]
+    return [*rank_findings(tables), *_idle(tables)]
 
 
 def busiest_gpu(walls: Walls, rank: int, *wall_classes: str) -> tuple[int, int] | None:
     """Return the GPU of a rank with most time in some classes; None for a rank without any."""
     gpus = [gpu for gpu in walls.gpus if gpu[0] == rank]
     return max(gpus, key=lambda gpu: walls.class_ns(*gpu, *wall_classes), default=None)
-
-
-def per_step(gain: Gain, tables: Tables, rank: int) -> Gain:
-    """Return a gain with the steps of its rank, where these hold nearly all of its GPU time.
-
-    As many as its span has of the mean full step: a share of the span is as large a share of that.
-    """
-    steps = tables["rank_steps"]
-    row = steps[steps["counted"] & (steps["rank"] == rank) & (steps["gpu_pct"] >= STEPS_HOLD_PCT)]
-    step_ns = None if row.empty else _mean_step_ns(tables["steps"], rank)
-    if not step_ns:
-        return gain
-    return replace(gain, steps_n=gain.span_ns / step_ns, step_unit=row["unit"].iloc[0])
-
-
-def _mean_step_ns(steps: pd.DataFrame, rank: int) -> float | None:
-    """Return the mean time of the full steps of a rank; None where there are none.
-
-    A step ends with the last operation of it or an earlier one, where the next one begins.
-    """
-    rank_steps = steps[steps["rank"] == rank].sort_values("step", kind="stable")
-    ends = rank_steps["gpu_end_ns"].astype("float64").cummax().ffill()
-    begins = ends.shift(1).fillna(rank_steps["start_ns"].astype("float64"))
-    whole = (ends - begins)[rank_steps["full"] & ~rank_steps["warmup"]].dropna()
-    return float(whole.mean()) if len(whole) else None
-
-
-def _slow_rank(tables: Tables) -> list[Finding]:
-    """Return the finding on the rank that works longest beyond the usual; waiting is no work."""
-    ranks = tables["rank_phases"]
-    if ranks["rank"].nunique() < 2:
-        return []
-    usual_ns = ranks["work_ns"] - ranks["above_median_ns"]
-    more_pct = 100.0 * ranks["above_median_ns"] / usual_ns.where(usual_ns > 0)
-    uneven = ranks[(more_pct >= IMBALANCE_PCT) & ~ranks["phase"].isin([NO_API, NO_RANGE])]
-    if uneven.empty:
-        return []
-    rank = int(uneven.groupby("rank", sort=True)["above_median_ns"].sum().idxmax())
-    rows = uneven[uneven["rank"] == rank].sort_values(
-        "above_median_ns", ascending=False, kind="stable"
-    )
-    whole_ns = int(ranks.loc[ranks["rank"] == rank, "work_ns"].sum())
-    gain = _of_gpu(tables, rank, int(rows["above_median_ns"].sum()), whole_ns, _WORK, bound=True)
-    if gain is None or gain[1].severity is None:
-        return []
-    return [_slow_rank_finding(tables, records(rows), *gain)]
-
-
-def _of_gpu(
-    tables: Tables,
-    rank: int,
-    part_ns: int,
-    whole_ns: int,
-    wall_classes: tuple[str, ...],
-    *,
-    bound: bool,
-) -> tuple[int, Gain] | None:
-    """Return the busiest GPU of a rank, and what a part of the rank's time is on its clock.
-
-    What GPUs of a rank do, and operations of a GPU side by side, is taken to shrink alike.
-
-    Args:
-        tables: wall and rank_steps.
-        rank: The rank.
-        part_ns: Time of its operations, or idle time of its GPUs.
-        whole_ns: All of such time that it has.
-        wall_classes: The classes that it is in.
-        bound: Whether the gain is a bound.
-    """
-    walls = Walls(tables)
-    gpu = busiest_gpu(walls, rank, *wall_classes)
-    if gpu is None or not whole_ns:
-        return None
-    gain_ns = part_ns * min(walls.class_ns(*gpu, *wall_classes), whole_ns) // whole_ns
-    basis = "device" if bound else "idle"
-    gain = walls.gain(*gpu, gain_ns, wall_classes, basis=basis, is_bound=bound)
-    return gpu[1], per_step(gain, tables, rank)
-
-
-def _slow_rank_finding(tables: Tables, rows: list[Record], device: int, gain: Gain) -> Finding:
-    rank = int(rows[0]["rank"])
-    more_ns = sum(row["above_median_ns"] for row in rows)
-    words, same, ops = _against_others(tables, rows[0])
-    usual_ns = sum(row["work_ns"] for row in rows) - more_ns
-    more_pct = _longer_pct(tables, rank) if same else percent(more_ns, usual_ns)
-    evidence: tuple[Evidence, ...] = ()
-    for row in rows:
-        evidence += cells("rank_phases", row, ("rank", "phase"), ("work_ns", "above_median_ns"))
-    usual = "median rank" if tables["rank_phases"]["rank"].nunique() > 2 else "other rank"
-    shares = listed(
-        [f"{format_ns(row['above_median_ns'])} in {quoted(row['phase'])}" for row in rows]
-    )
-    return RULES["phase_imbalance"].finding(
-        case=None if same else "more",
-        gain=gain,
-        details=f"{format_ns(more_ns)} more than the {usual} without communication: {shares}."
-        f"{words}",
-        fields={"rank": rank, "more": format_percent(more_pct)},
-        evidence=(*evidence, *ops),
-        numbers={"more_pct": more_pct, "more_ns": more_ns},
-        culprit=f"rank:{rank}",
-        ranks=(rank,),
-        rank=rank,
-        device_id=device,
-        name=str(rows[0]["phase"]),
-        window_ns=_slowest_window(tables, rank, str(rows[0]["phase"])),
-        impact_ns=gain.gain_ns,
-    )
-
-
-def _longer_pct(tables: Tables, rank: int) -> float:
-    """Return by how much a rank's kernels are longer in all phases, communication left out."""
-    ranks = tables["rank_phases"]
-    compute_ns = (ranks["kernel_ns"] - ranks["communication_ns"]).groupby(ranks["rank"]).sum()
-    return longer_pct(int(compute_ns[rank]), compute_ns.drop(rank).tolist())
-
-
-def _against_others(tables: Tables, row: Record) -> tuple[str, bool, tuple[Evidence, ...]]:
-    """Return words on a rank's operations and waiting in a phase, and whether it does as many."""
-    ranks = tables["rank_phases"]
-    others = ranks[(ranks["phase"] == row["phase"]) & (ranks["rank"] != row["rank"])]
-    if others.empty:
-        return "", False, ()
-    usual_n = float(others["ops_n"].median())
-    same = abs(row["ops_n"] - usual_n) <= SAME_OPS_PCT / 100.0 * usual_n
-    words = f" It runs {format_count(row['ops_n'])} operations there"
-    words += ", as many as the others." if same else ", a different number than the others."
-    evidence = cells("rank_phases", row, ("rank", "phase"), ("ops_n", "communication_ns"))
-    most = records(others.loc[[others["communication_ns"].idxmax()]])[0]
-    if row["communication_ns"] < int(others["communication_ns"].min()):
-        words += (
-            f" It spends the least time in communication ({format_ns(row['communication_ns'])}, "
-            f"against up to {format_ns(most['communication_ns'])}): the others wait for it."
-        )
-        evidence += cells("rank_phases", most, ("rank", "phase"), ("communication_ns",))
-    return words, same, evidence
 
 
 def _slowest_window(tables: Tables, rank: int, phase: str) -> tuple[int, int] | None:
@@ -175,31 +36,28 @@ def _slowest_window(tables: Tables, rank: int, phase: str) -> tuple[int, int] | 
 
 
 def _idle(tables: Tables) -> list[Finding]:
-    """Return a finding for each phase before whose work a GPU is idle for long."""
+    """Return a finding for each phase before whose work a GPU is idle, and for ranges without."""
     phases, ranks = tables["phases"], tables["rank_phases"]
-    whole = tables["devices"].groupby("rank", sort=True)["idle_ns"].sum()
-    findings = []
+    reported = []
     for phase in phases.loc[phases["mapped"], "phase"].tolist():
-        rows = ranks[(ranks["phase"] == phase) & ranks["idle_ns"].notna()]
-        worth: list[tuple[Record, int, Gain]] = []
-        for row in records(rows):
-            loss = _idle_gain(tables, row, int(whole.get(row["rank"], 0)))
-            if loss is not None and loss[1].severity is not None:
-                worth.append((row, *loss))
-        if worth:
-            row, device, gain = max(worth, key=lambda item: item[2].gain_ns)
-            affected = tuple(int(item[0]["rank"]) for item in worth)
-            findings.append(_idle_finding(tables, row, device, gain, affected))
-    return findings or _idle_in_range(tables)
+        rows = records(ranks[(ranks["phase"] == phase) & (ranks["idle_ns"].fillna(0) > 0)])
+        if rows:
+            row = max(rows, key=lambda row: row["idle_ns"])
+            reported.append(_idle_finding(tables, row, tuple(row["rank"] for row in rows)))
+    return reported or _idle_in_range(tables)
 
 
-def _idle_gain(tables: Tables, row: Record, whole_ns: int) -> tuple[int, Gain] | None:
-    return _of_gpu(tables, int(row["rank"]), int(row["idle_ns"]), whole_ns, (IDLE,), bound=False)
+def _idle_ns(tables: Tables, walls: Walls, gpu: Gpu, idle_ns: int) -> int:
+    """Return a rank's idle time on its GPU that idles most; all of its GPUs are taken alike."""
+    devices = tables["devices"]
+    whole_ns = int(devices.loc[devices["rank"] == gpu[0], "idle_ns"].sum())
+    return int(idle_ns) * min(walls.class_ns(*gpu, IDLE), whole_ns) // max(whole_ns, 1)
 
 
-def _idle_finding(
-    tables: Tables, row: Record, device: int, gain: Gain, affected: tuple[int, ...]
-) -> Finding:
+def _idle_finding(tables: Tables, row: Record, affected: tuple[int, ...]) -> Finding:
+    walls = Walls(tables)
+    gpu = busiest_gpu(walls, int(row["rank"]), IDLE) or (int(row["rank"]), 0)
+    device, idle_ns = gpu[1], _idle_ns(tables, walls, gpu, row["idle_ns"])
     rank, phase = int(row["rank"]), str(row["phase"])
     idle = tables["phase_idle"]
     gaps = records(idle[idle["phase"] == phase])[0]
@@ -208,8 +66,9 @@ def _idle_finding(
     others = f" {len(affected)} ranks affected; rank {rank} is the worst."
     others = others if len(affected) > 1 else " No other rank loses as much." * several
     return RULES["idle_before_phase"].finding(
-        gain=gain,
-        details=f"{format_ns(gain.gain_ns)} idle before its operations, which take "
+        cause=Cause("place", rank=rank, detail=phase),
+        change=Change("unknown", time_ns=idle_ns, wall_classes=(IDLE,)),
+        details=f"{format_ns(idle_ns)} idle before its operations, which take "
         f"{format_ns(row['gpu_ns'])} there. {format_percent(before_pct)} of such idle time comes "
         f"before the first operation after another phase, the rest between operations of the "
         f"phase.{others}",
@@ -219,13 +78,12 @@ def _idle_finding(
             *cells("phase_idle", gaps, ("phase",), ("before_ns", "idle_ns")),
         ),
         numbers={"before_pct": before_pct},
-        culprit=f"phase:{phase}",
         ranks=affected,
         rank=rank,
         device_id=device,
         name=phase,
         window_ns=_slowest_window(tables, rank, phase),
-        impact_ns=gain.gain_ns,
+        impact_ns=idle_ns,
     )
 
 
@@ -245,23 +103,21 @@ def _idle_in_range(tables: Tables) -> list[Finding]:
     gpu = busiest_gpu(walls, rank, IDLE)
     if gpu is None:
         return []
-    gain = walls.gain(*gpu, row["idle_inside_ns"], (IDLE,), basis="idle", is_bound=False)
-    if gain.severity is None:
-        return []
+    idle_ns = int(row["idle_inside_ns"])
     where = ("rank", "kind", "domain", "name")
     return [
         RULES["idle_before_phase"].finding(
             case="range",
-            gain=per_step(gain, tables, rank),
-            details=f"{format_ns(gain.gain_ns)} of {format_ns(row['span_ns'])} from the first to "
+            cause=Cause("place", rank=rank, detail=str(row["label"])),
+            change=Change("unknown", time_ns=idle_ns, wall_classes=(IDLE,)),
+            details=f"{format_ns(idle_ns)} of {format_ns(row['span_ns'])} from the first to "
             f"the last operation of {counted(int(row['instances_n']), 'range')} of this name.",
             fields={"phase": quoted(row["label"]), "rank": rank},
             evidence=cells("rank_ranges", row, where, ("idle_inside_ns", "span_ns", "instances_n")),
-            culprit=f"phase:{row['label']}",
             ranks=(rank,),
             rank=rank,
             device_id=gpu[1],
             name=str(row["label"]),
-            impact_ns=gain.gain_ns,
+            impact_ns=idle_ns,
         )
     ]

@@ -7,19 +7,22 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.gains import Walls
 from nsys_llm.report.records import Record, Tables, percent, records
+from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
-from .phases import busiest_gpu, per_step
+from .phases import busiest_gpu
 from .texts import RULES, SLOW_TIMES
 
 _UNNAMED = (UNMAPPED, NO_RANGE, NO_API)
-#: A step may be slow by any of these, and a fix may gain in any of them.
-_CLASSES = (COMPUTE, COMMUNICATION, COPIES, IDLE)
+#: A step may be slow by any of these, or as its GPU waits.
+_WORK = (COMPUTE, COMMUNICATION, COPIES)
+_CLASSES = (*_WORK, IDLE)
 
 
 def step_findings(tables: Tables) -> list[Finding]:
@@ -76,7 +79,6 @@ def _slow_steps_of(
     worst = records(slow.loc[[slow["window_ns"].idxmax()]])[0]
     lost_ns = float((slow["window_ns"] - usual_ns).sum())
     tail_pct = percent(worst["window_ns"] - usual_ns, worst["window_ns"])
-    gain = walls.gain(*gpu, lost_ns, _CLASSES, is_bound=False, tail_pct=tail_pct)
     numbers = {
         "slow_n": len(slow),
         "steps_n": len(rows),
@@ -86,9 +88,10 @@ def _slow_steps_of(
         "slow_times": times,
         "step": worst["step"],
     }
-    words = _what_grew(rows, worst, numbers)
+    words, classes = _what_grew(rows, worst, numbers)
     yield RULES["slow_steps"].finding(
-        gain=per_step(gain, tables, rank),
+        cause=Cause("place", rank=rank, detail=f"steps of {phase}"),
+        change=Change("unknown", time_ns=lost_ns, wall_classes=classes, worst_pct=tail_pct),
         details=f"{counted(len(slow), unit)} of {len(rows)} on rank {rank} took more than "
         f"{times:g} times the median of {format_ns(usual_ns)}; the worst, {unit} "
         f"{worst['step']}, {format_ns(worst['window_ns'])}.{words}",
@@ -99,18 +102,19 @@ def _slow_steps_of(
             "step": worst["step"],
         },
         numbers=numbers,
-        culprit=f"phase:{phase}",
         ranks=(rank,),
         rank=rank,
         device_id=gpu[1],
         name=phase,
         window_ns=(int(worst["from_ns"]), int(worst["to_ns"])),
-        impact_ns=gain.gain_ns,
+        impact_ns=round(lost_ns),
     )
 
 
-def _what_grew(rows: pd.DataFrame, worst: Record, numbers: dict[str, float]) -> str:
-    """Return what the worst step had more of than the median one: GPU work, or none at all."""
+def _what_grew(
+    rows: pd.DataFrame, worst: Record, numbers: dict[str, float]
+) -> tuple[str, tuple[str, ...]]:
+    """Return what the worst step had more of than the median one, work or none, and its classes."""
     work_ns = float(rows["gpu_ns"].median())
     numbers |= {"worst_gpu_ns": worst["gpu_ns"], "usual_gpu_ns": work_ns}
     words = (
@@ -118,8 +122,8 @@ def _what_grew(rows: pd.DataFrame, worst: Record, numbers: dict[str, float]) -> 
         f"{format_ns(work_ns)} in the median: "
     )
     if 2 * (worst["gpu_ns"] - work_ns) >= worst["window_ns"] - numbers["usual_ns"]:
-        return f"{words}its work took longer."
-    return f"{words}the GPU waited."
+        return f"{words}its work took longer.", _WORK
+    return f"{words}the GPU waited.", (IDLE,)
 
 
 def _warmup(tables: Tables) -> list[Finding]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.gains import limits_words
+from nsys_llm.report.price import limits_words
+from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import EXPLAINER, OURS, Case, Rule, rules_by_id
 
 #: A rank is slow in a phase from so much work above the median rank, in percent of that; ranks
@@ -13,8 +14,6 @@ from nsys_llm.report.rules import EXPLAINER, OURS, Case, Rule, rules_by_id
 IMBALANCE_PCT: Final = 5.0
 #: Ranks whose operations in a phase differ by less, in percent, do the same work.
 SAME_OPS_PCT: Final = 2.0
-#: A gain is given by step where steps hold so much of the GPU time of a rank, in percent.
-STEPS_HOLD_PCT: Final = 90.0
 #: A step is slow from so many times the median of its phase on its rank, by the steps of it: of
 #: few, the largest may be one of another kind.
 SLOW_TIMES: Final = {100: 1.5, 10: 2.0}
@@ -27,6 +26,7 @@ UNMAPPED_PCT: Final = 50.0
 LOST_PCT: Final = 5.0
 
 RULES: Final = rules_by_id(
+    *RANK_RULES.values(),
     Rule(
         "low_range_coverage",
         kind=CAPTURE,
@@ -74,25 +74,6 @@ RULES: Final = rules_by_id(
         "A: for more of them.",
         window_shows="the longest of them",
         tables=("steps", "step_stats"),
-    ),
-    Rule(
-        "phase_imbalance",
-        scope="rank",
-        title="Rank {rank} is a straggler: compute {more} longer",
-        threshold="a rank's work beyond that of the median rank, in phases with at least "
-        f"{IMBALANCE_PCT:g} % more: {limits_words()}",
-        source=OURS,
-        recommendation="Its GPU is slower (clocks, thermal or power limits, another job), or its "
-        "operations are larger: compare its kernels and their grids in llm_hotspots.",
-        cases={
-            "more": Case(
-                title="Rank {rank} has {more} more work than the others",
-                recommendation="It launches a different number of operations than the other ranks: "
-                "balance its share (experts, sequence lengths, layers of a pipeline stage).",
-            )
-        },
-        window_shows="its range of the phase with most GPU time",
-        tables=("rank_phases", "phases", "phase_steps"),
     ),
     Rule(
         "idle_before_phase",

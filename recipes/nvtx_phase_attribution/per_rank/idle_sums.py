@@ -8,13 +8,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.missing_work import find_missing_work
-from nsys_llm.analyses.device.profiler_time import profiler_spans
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.gaps import Gaps, Positions, gap_blocks, start_order
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray, bounds, clipped_lengths, total_length_ns
 from nsys_llm.trace.device_ops import device_windows
-from nsys_llm.trace.rank_trace import RankTrace
 
 from .rank_ops import RankOps
 from .sums_by_key import SumsByKey
@@ -50,15 +48,14 @@ class RankIdle:
     phases: SumsByKey
 
 
-def map_idle(trace: RankTrace, ops: RankOps) -> RankIdle:
+def map_idle(view: RankView, ops: RankOps) -> RankIdle:
     """Look at the gaps of one rank.
 
     Args:
-        trace: Its rows.
+        view: The rank.
         ops: Its operations.
     """
-    profiler = profiler_spans(trace)
-    known = find_missing_work(trace).opaque_launches_n == 0
+    trace, known = view.trace, view.missing_work.opaque_launches_n == 0
     ranged = ops.ranged
     rows = selected = ranged.by_device(ranged.device)
     if ranged.kept is not None:
@@ -66,7 +63,7 @@ def map_idle(trace: RankTrace, ops: RankOps) -> RankIdle:
     devices, sums = [], []
     for device in trace.device_ids:
         windows, _ = device_windows(trace, device)
-        gaps = _DeviceGaps.of(ops, rows[device], windows, profiler)
+        gaps = _DeviceGaps.of(ops, rows[device], windows, view.profiler)
         start_ns, end_ns = bounds(windows)
         devices.append(
             DeviceTimes(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import Marks, PhasePartial, RankPhases
 from .attribution_coverage import map_attribution, range_missing
@@ -26,20 +26,15 @@ from .steps import map_steps
 _INSTANCES: Final = 20
 
 
-def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> PhasePartial:
-    """Reduce one rank.
-
-    Args:
-        trace: Its rows and windows.
-        rank: Its key.
-        options: See the manifest.
-    """
-    ops = RankOps.of(trace, options)
+def map_rank(view: RankView) -> PhasePartial:
+    """Reduce one rank."""
+    trace, rank, options = view.trace, view.key, view.options
+    ops = RankOps.of(view)
     ranges, sums, idle, instances, steps, attribution = concurrently(
         len(ops.name),
         lambda: map_ranges(trace, ops, options),
         lambda: map_phases(trace, ops),
-        lambda: map_idle(trace, ops),
+        lambda: map_idle(view, ops),
         lambda: map_instances(ops, _INSTANCES),
         lambda: map_steps(trace, ops),
         lambda: map_attribution(trace, ops),

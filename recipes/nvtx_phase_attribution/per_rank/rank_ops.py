@@ -19,7 +19,7 @@ from nsys_llm.analyses.nvtx.phase_times import (
     same_phase_roots,
     selected_times,
 )
-from nsys_llm.analyses.steps.finder import steps_of
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.exclusive import exclusive_in_windows
@@ -28,7 +28,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.taxonomy.phase_maps import PhaseMap, phase_map
 from nsys_llm.trace.coded_names import text_of
-from nsys_llm.trace.device_ops import op_names
+from nsys_llm.trace.device_ops import OpNames
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 KERNEL_TABLE: Final = "kernels"
@@ -87,10 +87,11 @@ class RankOps:
     step: npt.NDArray[np.int32]
 
     @classmethod
-    def of(cls, trace: RankTrace, options: Mapping[str, Any]) -> RankOps:
+    def of(cls, view: RankView) -> RankOps:
         """Look at one rank."""
+        trace, options = view.trace, view.options
         # First: these have the highest peaks.
-        steps, _ = steps_of(trace, options), trace.gpu_busy
+        steps, _ = view.steps, trace.gpu_busy
         ranged, phases = ranged_ops(trace, options), phase_map(options["phase_map"])
         text_phase = np.array(
             [phases.phase_of(text) for text in ranged.names.texts], dtype=np.int64
@@ -98,7 +99,7 @@ class RankOps:
         piece_phase = text_phase[ranged.names.code]
         owner = owners(ranged, piece_phase >= 0)
         every_phase = codes_of_owners(ranged, piece_phase, owner, len(phases.phases))
-        names, kinds, every_name = _names(trace, ranged, options)
+        names, kinds, every_name = _names(ranged, view.op_names)
         full_names = _full_names(trace, names, every_name, options)
         name = ranged.chosen(every_name)
         clipped_ns, inside = selected_times(trace, ranged)
@@ -231,10 +232,9 @@ def _chosen_steps(ranged: RangedOps, steps: Steps | None) -> npt.NDArray[np.int3
 
 
 def _names(
-    trace: RankTrace, ranged: RangedOps, options: Mapping[str, Any]
+    ranged: RangedOps, names: OpNames
 ) -> tuple[tuple[str, ...], tuple[str, ...], npt.NDArray[np.int32]]:
     """Return distinct names, the kind of each, and the name of each operation."""
-    names = op_names(trace, options)
     kinds = [""] * len(names.texts)
     for table, codes in names.codes.items():
         for code in distinct(codes).tolist():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from nsys_llm.report.answers import first_words
 from nsys_llm.report.records import Tables
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
-from .first_fix import first_fix
-from .replays import step_unit
+from .on_path import step_unit
 
 _TOP: Final = 4
 
@@ -44,7 +44,7 @@ def answer(tables: Tables) -> str:
         f"{_takes(unit, mean_ns, len(ours))}{_on_one(tables, mean_ns)}; on its critical path: "
         f"{', '.join(parts)}; {format_percent(certain)} of it is certain."
     )
-    return f"{reported} {first_fix(tables)}".rstrip()
+    return f"{reported} {first_words(tables, unit or 'run')}".rstrip()
 
 
 def _takes(unit: str | None, mean_ns: float, steps_n: int) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 from nsys_llm.report.records import Tables, records
 from nsys_llm.view.text import format_count, format_ns, quoted
 
-from .replays import step_unit
+from .on_path import step_unit
 
 #: Share of a step by which the path of the run and those of the steps may differ in a class; ours.
 _SAME_PCT: Final = 1.0

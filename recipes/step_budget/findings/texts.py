@@ -5,81 +5,79 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.gains import limits_words
-from nsys_llm.report.rules import Rule, rules_by_id
+from nsys_llm.report.price import limits_words
+from nsys_llm.report.rank_findings import RULES as RANK_RULES
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, Case, Rule, rules_by_id
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
 from nsys_llm.view.text import format_bytes
 
 #: Share of the steps' wall-clock time below which too little of the path is certain; ours.
 CERTAIN_PCT: Final = 90.0
-#: Ranks that do the same come last now and then: one is named where equal ones would show as much
-#: in fewer of all jobs than this. Ours.
-LARGEST_CHANCE: Final = 0.01
 
 _PAGE: Final = "the definition of the critical path (docs/step_budget.md)"
 _TABLES: Final = ("ceilings", "job_steps", "wall")
 _SHOWS: Final = "the {unit} with most of it"
 
 RULES: Final = rules_by_id(
+    *RANK_RULES.values(),
     Rule(
-        "path_host_work",
+        "path_host",
         scope="run",
-        title="Host work on the critical path",
-        threshold=limits_words(),
+        title="Rank {rank}'s host: {where}",
+        threshold=f"idle time by host causes, and host work on the path; {limits_words()}",
         source=_PAGE,
-        recommendation="Move what the range in `ceilings` does off the thread that launches, or do "
-        "it while the GPU runs the step before. The gain is at most the idle time of this GPU.",
+        recommendation="Move this off the thread that launches, or do it while the GPU runs the "
+        "{unit} before.",
+        cases={
+            "launches": Case(
+                title="Rank {rank}'s host launches too slowly: many tiny kernels",
+                recommendation="Launch less often: CUDA graphs, torch.compile, fused operators.",
+            )
+        },
         tables=_TABLES,
         window_shows=_SHOWS,
-    ),
-    Rule(
-        "path_launch_calls",
-        scope="run",
-        title="Launch calls on the critical path",
-        threshold=limits_words(),
-        source=_PAGE,
-        recommendation="Launch less often: CUDA graphs, torch.compile, fused operators. The gain "
-        "is at most the idle time of this GPU.",
-        tables=_TABLES,
-        window_shows=_SHOWS,
+        specificity=OF_CLASS,
     ),
     Rule(
         "path_allocations",
         scope="run",
-        title="Allocations on the critical path",
+        title="Allocations of rank {rank} on the critical path: {time} a {unit}",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Allocate before the steps, or from a pool (cudaMallocAsync, the caching "
         "allocator of the framework).",
         tables=_TABLES,
         window_shows=_SHOWS,
+        specificity=OF_CLASS,
     ),
     Rule(
         "path_waits",
         scope="api",
-        title="{name} exposes host time",
+        title="Host after {name}: {where}",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Wait later, or not at all: what the host launches after this wait could be "
         "queued while the GPU still works (.item(), .cpu() and synchronize() in a step do this).",
         tables=_TABLES,
         window_shows=_SHOWS,
+        specificity=OF_KERNEL,
     ),
     Rule(
         "path_transfer",
         scope="run",
-        title="Transfer on the critical path",
+        title="Transfer on the critical path of rank {rank}: {time} a {unit}",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Overlap these collectives with computation that does not need them, or "
         "send less: fewer and larger messages, lower precision.",
         tables=_TABLES,
         window_shows=_SHOWS,
+        specificity=OF_CLASS,
     ),
     Rule(
         "path_copies",
         scope="run",
-        title="Copies on the critical path",
+        title="Copies on the critical path of rank {rank}: {time} a {unit}",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Move fewer bytes: keep data that is used again on the device. Copy the "
@@ -87,6 +85,7 @@ RULES: Final = rules_by_id(
         "hide it.",
         tables=_TABLES,
         window_shows=_SHOWS,
+        specificity=OF_CLASS,
     ),
     Rule(
         "repeated_copies",
@@ -102,18 +101,7 @@ RULES: Final = rules_by_id(
         "copy the next layer's weights while this layer computes, from pinned memory on a "
         "separate stream.",
         tables=("rank_edges", "ceilings", "wall"),
-    ),
-    Rule(
-        "path_straggler",
-        scope="rank",
-        title="Rank {rank} is a straggler",
-        threshold="lateness over the steps that equal ranks would show in fewer than "
-        f"{100.0 * LARGEST_CHANCE:g} % of all jobs; {limits_words()}",
-        source=f"{_PAGE}: its lateness beyond the median rank",
-        recommendation="Compare what this rank does before its collectives with the median rank: "
-        "`path` has the stretches, tail_stats the kernels that are slower there.",
-        tables=_TABLES,
-        window_shows=_SHOWS,
+        specificity=OF_KERNEL,
     ),
     Rule(
         "path_inferred",

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.lanes import map_collectives
-from nsys_llm.analyses.device.gap_sums import idle_by_cause
-from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.device.missing_work import find_missing_work
 from nsys_llm.analyses.path.blocks import Blocks
 from nsys_llm.analyses.path.compact import kept_whole
 from nsys_llm.analyses.path.edges import Edges, path_edges
@@ -18,10 +13,9 @@ from nsys_llm.analyses.path.forest import PathForest, path_forest
 from nsys_llm.analyses.path.ops import PathOps
 from nsys_llm.analyses.path.outline import Outline, member_ops
 from nsys_llm.analyses.path.visits import Charging, Walk
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
-from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
-from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
@@ -32,26 +26,22 @@ from .steps import COUNTED, RankSteps, rank_steps, step_marks
 from .windows import Windows, step_windows
 
 
-def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> BudgetPartial:
-    """Reduce one rank.
-
-    Args:
-        trace: Its rows and windows.
-        rank: Its key.
-        options: base and mangled choose names; see `rank_steps` for others.
-    """
-    lanes = map_collectives(trace, rank).ranks.get(rank, ())  # first: its peak is high
-    host, opaque_n = HostTimeline.of(trace), find_missing_work(trace).opaque_launches_n
-    names = op_names(trace, options)
-    idle_ns = {} if opaque_n else _idle_ns(trace, names, host)
-    ops, kernels = PathOps.of(trace, names, host), names.texts
-    del names  # which has a code of each operation, too
-    steps = rank_steps(trace, ops, options)
+def map_rank(view: RankView) -> BudgetPartial:
+    """Reduce one rank."""
+    trace, rank, options = view.trace, view.key, view.options
+    lanes = view.collectives  # first: its peak is high
+    idle_ns = {
+        device: sums.time_ns.sum(axis=1)
+        for device, sums in zip(trace.device_ids, view.gap_sums, strict=False)
+    }
+    view.release("device_ops")
+    host, kernels = view.host, view.op_names.texts
+    ops = PathOps.of(trace, view.op_names, host)
+    view.release("op_names")
+    steps = rank_steps(view.steps, ops)
     working = np.unique(ops.device_ids[ops.stream[ops.kept]]).tolist()
     windows = [
-        step_windows(ops, steps, host.profiler, device)
-        for device in trace.device_ids
-        if device in working
+        step_windows(ops, steps, host, device) for device in trace.device_ids if device in working
     ]
     edge_ns = windows[0].edge_ns if windows else np.zeros(steps.n + 1, dtype=np.int64)
     first = np.column_stack((edge_ns[:-1], edge_ns[1:]))
@@ -67,7 +57,7 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
         devices=devices,
         forest=forest,
         lanes=lanes,
-        opaque_launches_n=opaque_n,
+        opaque_launches_n=view.missing_work.opaque_launches_n,
         has_wait_rows=edges.has_wait_rows,
         has_event_rows=edges.has_event_rows,
         clock_error_ns=host.clock_error_ns,
@@ -75,17 +65,6 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Bud
         copies=repeated_copies(trace, steps, marks),
     )
     return BudgetPartial({rank: budget})
-
-
-def _idle_ns(trace: RankTrace, names: OpNames, host: HostTimeline) -> dict[int, IntArray]:
-    """Return the idle time of each device by cause, as idle_gaps has it."""
-    by_device = {}
-    for device in trace.device_ids:
-        ops = DeviceOps.of(trace, device, names, gaps_alone=True)
-        gaps, launch_row = ops.gaps, ops.launch_row
-        del ops
-        by_device[device] = idle_by_cause(gaps, launch_row, host)
-    return by_device
 
 
 def _paths(
@@ -123,6 +102,7 @@ def _device(
         device_id=windows.device_id,
         edge_ns=windows.edge_ns,
         rungs_ns=windows.rungs_ns,
+        no_work_ns=windows.no_work_ns,
         tail=tail,
         charges=charges,
         passages=passages,

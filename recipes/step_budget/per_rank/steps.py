@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.path.ops import PathOps
-from nsys_llm.analyses.steps.finder import steps_of
 from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths
@@ -42,15 +41,13 @@ class RankSteps:
     detected: Steps | None
 
 
-def rank_steps(trace: RankTrace, ops: PathOps, options: Mapping[str, Any]) -> RankSteps:
+def rank_steps(steps: Steps | None, ops: PathOps) -> RankSteps:
     """Return the steps of a rank.
 
     Args:
-        trace: The rank.
-        ops: Its operations.
-        options: See `nsys_llm.analyses.steps.finder`.
+        steps: As the finder has them.
+        ops: The operations.
     """
-    steps = steps_of(trace, options)
     if steps is None:
         return RankSteps(None, 1, np.where(ops.kept, np.int32(0), np.int32(-1)), None)
     of_op = steps.step if ops.row is None else steps.step[ops.row]

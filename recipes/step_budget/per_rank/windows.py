@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.path.classes import COMMUNICATION, COPY
 from nsys_llm.analyses.path.ops import PathOps
 from nsys_llm.numeric.intervals import (
@@ -36,21 +37,23 @@ class Windows:
         edge_ns: Shape (steps + 1,), ascending: step k lies from edge k to edge k + 1.
         tail: Shape (steps,), the operation that ends each window; -1 for one of no length.
         rungs_ns: Shape (steps, rungs), time in each state; adds up to the window.
+        no_work_ns: Shape (steps,), idle time of each in which the server had no request.
     """
 
     device_id: int
     edge_ns: IntArray
     tail: IntArray
     rungs_ns: IntArray
+    no_work_ns: IntArray
 
 
-def step_windows(ops: PathOps, steps: RankSteps, profiler: IntArray, device_id: int) -> Windows:
+def step_windows(ops: PathOps, steps: RankSteps, host: HostTimeline, device_id: int) -> Windows:
     """Return the windows of one device.
 
     Args:
         ops: The operations of the rank.
         steps: Its steps.
-        profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
+        host: When the profiler did its own work, and when the server had no request.
         device_id: CUDA device id.
     """
     rows = np.flatnonzero(ops.device_ids[ops.stream] == device_id)
@@ -62,7 +65,12 @@ def step_windows(ops: PathOps, steps: RankSteps, profiler: IntArray, device_id: 
         windows = steps.detected.windows_ns(device_id)
         edge_ns = np.append(windows[:1, 0], windows[:, 1])
     tail = np.where(np.diff(edge_ns) > 0, tail, -1)
-    return Windows(device_id, edge_ns, tail, _rungs(ops, rows, profiler, edge_ns))
+    rungs_ns = _rungs(ops, rows, host.profiler, edge_ns)
+    no_work_ns = np.diff(edge_ns) * 0
+    if len(host.no_work):
+        busy = union_intervals(ops.start_ns[rows], ops.end_ns[rows])
+        no_work_ns = np.diff(covered_ns(edge_ns, subtract_intervals(host.no_work, busy)))
+    return Windows(device_id, edge_ns, tail, rungs_ns, no_work_ns)
 
 
 def _last_of_steps(ops: PathOps, rows: IntArray, steps: RankSteps) -> tuple[IntArray, IntArray]:

@@ -15,8 +15,7 @@ from nsys_llm.analyses.path.classes import (
     HOST_NO_CUDA,
 )
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.numeric.chance import largest_sum_chance
-from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
 
@@ -51,41 +50,7 @@ def _rows(paths: JobPaths, meetings: Meetings) -> list[dict[str, Any]]:
         for name, (time_ns, certain_ns) in sums.items():
             if int(time_ns[-1]) or int(time_ns[counted].sum()):
                 rows.append(_row(paths, counted, change, name, time_ns, certain_ns))
-    labels = [rank.file for rank, _ in paths.rows]
-    excess_ns, with_profiler_ns = _excess_ns(paths)
-    _add_chances(rows, excess_ns[:, counted], with_profiler_ns[:, counted], labels)
     return sorted(rows, key=lambda row: (-row["path_ns"], row["change"], row["name"]))
-
-
-def _add_chances(
-    rows: list[dict[str, Any]],
-    excess_ns: IntArray,
-    with_profiler_ns: IntArray,
-    labels: Sequence[str],
-) -> None:
-    """Put to ranks that came last how likely equal ranks show as much.
-
-    Args:
-        rows: Of the table.
-        excess_ns: Shape (ranks, counted steps), see `_excess_ns`.
-        with_profiler_ns: Likewise, with what the profiler did.
-        labels: Of the ranks.
-    """
-    # One rank that stands out hides none: it is left out where the next is looked at.
-    order = np.argsort(-excess_ns.sum(axis=1), kind="stable")
-    known = {
-        labels[place]: largest_sum_chance(excess_ns[order[nth:]])
-        for nth, place in enumerate(order.tolist())
-    }
-    # Who comes last less than another one that chance explains is explained by it, too.
-    for nth in range(1, order.size):
-        before, here = labels[order[nth - 1]], labels[order[nth]]
-        known[here] = max(known[here], known[before])
-    # Of these the profiler is most of why they are late.
-    held = np.flatnonzero(2 * excess_ns.sum(axis=1) < with_profiler_ns.sum(axis=1))
-    known |= {labels[place]: 1.0 for place in held.tolist()}
-    for row in rows:
-        row["chance"] = known[row["name"]] if row["change"] == STRAGGLER else None
 
 
 def _row(
@@ -222,32 +187,3 @@ def _ends_ns(paths: JobPaths, meetings: Meetings) -> IntArray:
             common_ns = meetings.common_ns(rank, device.edge_ns)[1:]
             ends[place, has] = np.maximum(ends[place, has], common_ns[paths.job.step[place, has]])
     return ends
-
-
-def _excess_ns(paths: JobPaths) -> tuple[IntArray, IntArray]:
-    """Return how much later ranks came last than the median rank, shape (ranks, walks).
-
-    Returns:
-        That without what the profiler did on the way there, which is no lateness of the rank; and
-        that with it.
-    """
-    arrivals = paths.arrivals
-    late_ns = np.minimum(arrivals.late_ns, arrivals.path_ns)
-    sums = np.zeros((2, len(paths.rows), len(paths.walks)), dtype=np.int64)
-    for total_ns, some_ns in zip(sums, (late_ns - _profiler_ns(paths), late_ns), strict=True):
-        np.add.at(total_ns, (arrivals.rank, arrivals.walk), np.maximum(some_ns, 0))
-    return sums[0], sums[1]
-
-
-def _profiler_ns(paths: JobPaths) -> IntArray:
-    """Return how much of what led to each arrival the profiler took, shape (arrivals,)."""
-    arrivals, held = paths.arrivals, paths.charged.profiler
-    if not len(held):
-        return np.zeros(arrivals.walk.size, dtype=np.int64)
-    # Walks after one another, so that none reaches into the next one.
-    first_ns = int(min(held[:, 1].min(), (arrivals.at_ns - arrivals.path_ns).min(initial=0)))
-    length_ns = int(max(held[:, 2].max(), arrivals.at_ns.max(initial=0))) - first_ns + 1
-    walk_ns, shift_ns = held[:, 0] * length_ns, arrivals.walk * length_ns - first_ns
-    spans = union_intervals(held[:, 1] - first_ns + walk_ns, held[:, 2] - first_ns + walk_ns)
-    begin_ns = arrivals.at_ns - arrivals.path_ns
-    return covered_ns(arrivals.at_ns + shift_ns, spans) - covered_ns(begin_ns + shift_ns, spans)

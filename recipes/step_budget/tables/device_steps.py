@@ -88,6 +88,7 @@ def device_columns(steps: list[DeviceSteps], job: Job | None) -> Columns:
         "busy_copy_ns": rungs[:, 2],
         "overhead_ns": rungs[:, 3],
         "idle_ns": rungs[:, 4],
+        "no_work_ns": _joined([step.device.no_work_ns for step in steps]),
         "compute_absent_ns": window_ns - rungs[:, 0],
         **{f"{name}_ns": time_ns[:, code] for code, name in enumerate(CLASS_NAMES)},
         "certain_ns": certain_ns,

@@ -8,10 +8,12 @@ from typing import Any
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
+from nsys_llm.analyses.ranks.judge import judged
+from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.wall.communication_split import communication_details
 from nsys_llm.report.wall import idle_details
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.wall import WallDetails, WallKey, Walls
+from nsys_llm.trace.wall import JobWalls, WallDetails, WallKey, Walls
 
 from ..partials import BudgetPartial
 
@@ -52,3 +54,10 @@ def wall_details(
     for place, parts in communication_details(matched(partial, ranks, options), walls).items():
         details.setdefault(place, {}).update(parts)
     return details
+
+
+def rank_verdicts(
+    partial: BudgetPartial, job: JobWalls, options: Mapping[str, Any]
+) -> list[RankVerdict]:
+    """Return what is told of each GPU beside its peers."""
+    return judged(job, matched(partial, job.ranks, options), ("rank_edges", "ceilings"))

@@ -32,10 +32,13 @@ from .replay import Replays, replays
 
 #: Share of the steps by which a replay with usual lags may be off; no change is told above it.
 MOST_RESIDUAL_PCT: Final = 3.0
+#: Classes of a path in which a call waits, and in which the host works.
+_WAITING: Final = tuple(map(CLASS_NAMES.index, ("sync_latency", "host_sync")))
+_HOST: Final = tuple(map(CLASS_NAMES.index, ("host_no_cuda", "launch_api", "other_api")))
 #: How much shorter transfer is tried; ours.
 _TRANSFER: Final = 0.5
 #: Ranks that are tried as the median one, and how late they have to be at least, percent; ours.
-_MOST_LATE: Final = 2
+_MOST_LATE: Final = 4
 _LEAST_LATE_PCT: Final = 1.0
 
 REASONS: Final[Mapping[str, str]] = {
@@ -158,6 +161,7 @@ def _what_if(
     now_ns = float(paths.wall_ns[counted].mean())
     # Communication that is not matched holds waits for other ranks, which nobody can tell apart.
     is_matched = len(paths.rows) < 2 or all((met >= 0).all() for met in meetings.of_member)
+    served_ns = _served_ns(paths)
     rows = []
     for place, change in enumerate(changes, start=2):
         then_ns = float(np.diff(replay.edge_ns[:, place])[counted].mean())
@@ -165,6 +169,10 @@ def _what_if(
             replay, place, replay.graph.codes(change.text), int(counted[0]), int(counted[-1])
         )
         least_ns, most_ns = _between(replay, change, counted) if is_matched else (None, None)
+        if change.what in (HOST, WAIT):
+            # Requests do not come earlier because the host is done earlier.
+            then_ns = max(then_ns, served_ns)
+            least_ns, most_ns = (ns and max(ns, served_ns) for ns in (least_ns, most_ns))
         total = int(path.time_ns.sum())
         limit = int(path.time_ns.argmax())
         rows.append(
@@ -181,9 +189,32 @@ def _what_if(
                 "certain_pct": 100.0 * path.certain_ns / total if total else None,
                 "next_limit": CLASS_NAMES[limit] if total else None,
                 "next_limit_pct": 100.0 * int(path.time_ns[limit]) / total if total else None,
+                "wait_pct": _share_pct(path.time_ns, _WAITING),
+                "host_pct": _share_pct(path.time_ns, _HOST),
             }
         )
     return rows
+
+
+def _share_pct(time_ns: IntArray, classes: Sequence[int]) -> float | None:
+    """Return the part of a path that is of some classes, percent; None for one of no length."""
+    total = int(time_ns.sum())
+    return 100.0 * int(time_ns[list(classes)].sum()) / total if total else None
+
+
+def _served_ns(paths: JobPaths) -> float:
+    """Return how long a mean step is at least however fast the host is; 0 where nothing tells.
+
+    A GPU computes as before, and requests come when they come.
+    """
+    job, least_ns = paths.job, 0.0
+    for place, (_, budget) in enumerate(paths.rows):
+        step = job.step[place, job.counted]
+        for device in budget.devices if (step >= 0).all() else ():
+            if device.no_work_ns[step].any():
+                fixed_ns = device.rungs_ns[step, 0] + device.no_work_ns[step]
+                least_ns = max(least_ns, float(fixed_ns.mean()))
+    return least_ns
 
 
 def _between(

@@ -9,18 +9,17 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, first_record, records
+from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, WAITING
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
 
-from ..tables.collective_classes import INCONCLUSIVE
-from ..tables.lateness import LEAST_COLLECTIVES
-from .gains import with_steps
-from .stragglers import Gpu, gpu_of
-from .texts import MOST, RULES, UNMATCHED_PCT, WAITING_PCT
+from .members import gpu_of
+from .texts import MOST, RULES, UNMATCHED_PCT
 
 _MEMBER: Final = ("communicator", "rank", "device_id")
 #: How several collectives of one operation are called.
@@ -44,30 +43,17 @@ class Wait:
         row: Its row of stragglers.
         worst: That of the other rank which caused most of the waiting.
         waiting_ns: Its waiting, the profiler's part left out.
-        gain: What no waiting at all would gain there.
+        exposed_ns: What of it nothing computes beside.
+        share_pct: That, in percent of its span.
         collectives: What they are called.
     """
 
     row: Record
     worst: Record
     waiting_ns: int
-    gain: Gain
+    exposed_ns: int
+    share_pct: float
     collectives: str
-
-    @property
-    def is_known(self) -> bool:
-        """Whether it is known that no rank is late beyond chance."""
-        few = self.row["collectives_n"] < LEAST_COLLECTIVES
-        return not few and self.worst["pattern"] != INCONCLUSIVE
-
-    @property
-    def verdict(self) -> str:
-        """Whether a rank is late, as a clause."""
-        if self.row["collectives_n"] < LEAST_COLLECTIVES:
-            return "There are too few collectives to say whether a rank is late"
-        if self.worst["pattern"] == INCONCLUSIVE:
-            return "Clocks are too uncertain to say which rank is late"
-        return "No rank is late more often than chance explains"
 
 
 def collective_waits(
@@ -79,7 +65,7 @@ def collective_waits(
         tables: All of the recipe.
         walls: Of them.
         members: Rows of stragglers, see `sure_members`.
-        late: Ranks that come last beyond chance; who meets them waits for them.
+        late: GPUs that have a verdict, and stages; who meets them waits for them.
     """
     waits = [
         wait
@@ -87,7 +73,7 @@ def collective_waits(
         if not {gpu_of(row) for row in records(group)} & set(late)
         for wait in _longest(tables, walls, records(group))
     ]
-    return sorted(waits, key=lambda wait: -wait.gain.gain_pct)
+    return sorted(waits, key=lambda wait: -wait.share_pct)
 
 
 def _longest(tables: Tables, walls: Walls, members: list[Record]) -> list[Wait]:
@@ -99,27 +85,10 @@ def _longest(tables: Tables, walls: Walls, members: list[Record]) -> list[Wait]:
         if waiting_ns > 2 * doubt_ns:
             others = [item for item in members if item is not row]
             worst = max(others, key=lambda member: member["caused_wait_ns"])
-            gain = _gain(tables, walls, row, waiting_ns)
-            waits.append(Wait(row, worst, waiting_ns, gain, _called(tables, row)))
-    return sorted(waits, key=lambda wait: -wait.gain.gain_pct)[:1]
-
-
-def _gain(tables: Tables, walls: Walls, row: Record, waiting_ns: int) -> Gain:
-    """Return what the waiting of one rank is worth: what runs beside computation is nothing."""
-    rank, device_id = gpu_of(row)
-    exposed_ns = exposed_waiting_ns(tables, rank, device_id)
-    most_ns = waiting_ns if exposed_ns is None else min(waiting_ns, exposed_ns)
-    return with_steps(
-        tables, rank, device_id, walls.gain(rank, device_id, most_ns, (COMMUNICATION,))
-    )
-
-
-def exposed_waiting_ns(tables: Tables, rank: int, device_id: int) -> int | None:
-    """Return the waiting of a GPU beside which nothing computes; None if it is not known."""
-    wall = tables["wall"]
-    rows = wall[(wall["rank"] == rank) & (wall["device_id"] == device_id)]
-    rows = rows[(rows["wall_class"] == COMMUNICATION) & rows["detail"].notna()]
-    return int(rows.loc[rows["detail"] == WAITING, "time_ns"].sum()) if len(rows) else None
+            exposed_ns = min(waiting_ns, walls.detail_ns(gpu_of(row), COMMUNICATION, WAITING))
+            share_pct = 100.0 * exposed_ns / max(walls.span_ns(*gpu_of(row)), 1)
+            waits.append(Wait(row, worst, waiting_ns, exposed_ns, share_pct, _called(tables, row)))
+    return sorted(waits, key=lambda wait: -wait.share_pct)[:1]
 
 
 def _called(tables: Tables, row: Record) -> str:
@@ -139,15 +108,15 @@ def _waiting(wait: Wait) -> Finding:
     row, worst = wait.row, wait.worst
     rank, device_id = gpu_of(row)
     called = f"{format_count(row['collectives_n'])} {wait.collectives}"
-    verdict = f"{wait.verdict[0].lower()}{wait.verdict[1:]}"
     left_out = ""
     if row["suffered_profiler_ns"]:
         left_out = (
             f" {format_ns(row['suffered_profiler_ns'])} more is due to the profiler's own work."
         )
     return RULES["collective_waits"].finding(
-        gain=wait.gain,
-        details=f"Among ranks {quoted(row['communicator'])}, {verdict}. Most of the waiting is due "
+        cause=Cause("waiting", detail=row["communicator"]),
+        change=Change("unknown", time_ns=wait.exposed_ns, wall_classes=(COMMUNICATION,)),
+        details=f"Among ranks {quoted(row['communicator'])}, none has a verdict. Most is due "
         f"to {format_count(worst['late_n'])} of {format_count(worst['collectives_n'])} in which "
         f"the same rank came last, at worst by {format_ns(worst['worst_late_by_ns'])}.{left_out}",
         fields={
@@ -159,33 +128,24 @@ def _waiting(wait: Wait) -> Finding:
             *cells("stragglers", row, _MEMBER, ("suffered_wait_ns", "suffered_profiler_ns")),
             *cells("stragglers", worst, _MEMBER, ("late_n", "collectives_n", "worst_late_by_ns")),
         ),
-        numbers={
-            "waiting_ns": wait.waiting_ns,
-            **({} if wait.is_known else {"most_often_last": worst["rank"]}),
-        },
-        case=None if wait.is_known else "unknown",
-        culprit=f"communicator:{row['communicator']}",
+        numbers={"waiting_ns": wait.waiting_ns},
         rank=rank,
         device_id=device_id,
         impact_ns=wait.waiting_ns,
     )
 
 
-def remarks_on_collectives(
-    tables: Tables, members: pd.DataFrame, staged: frozenset[str]
-) -> list[Finding]:
+def remarks_on_collectives(tables: Tables) -> list[Finding]:
     """Return what the capture does not allow to know of collectives.
 
     Args:
         tables: Of the run.
-        members: Rows of stragglers, see `sure_members`.
-        staged: Communicators of pipelines, see `stage_pairs`.
     """
     sequences, ranks = tables["communicators"], tables["stragglers"]
+    staged = set(sequences.loc[sequences["staged"], "communicator"])
     return [
         # Low confidence may come from the clocks: no rank is named, and why is said.
         *_unclear_clocks(ranks[~ranks["communicator"].isin(staged)]),
-        *_few(members),
         *_uncertain(sequences[~sequences["communicator"].isin(staged)]),
         *_unmatched(tables["collective_coverage"]),
     ]
@@ -206,30 +166,6 @@ def _unclear_clocks(ranks: pd.DataFrame) -> list[Finding]:
                 fields={"communicator": quoted(name)},
                 evidence=cells("stragglers", row, _MEMBER, ("residual_ns", "ranks_n")),
                 numbers={"unclear_ranks_n": len(group)},
-                impact_ns=int(row["wait_ns"]),
-            )
-        )
-    return reported
-
-
-def _few(members: pd.DataFrame) -> list[Finding]:
-    """Say so where ranks wait, and there is too little to judge them by."""
-    few = members[
-        (members["pattern"] == INCONCLUSIVE) & (members["collectives_n"] < LEAST_COLLECTIVES)
-    ]
-    reported = []
-    for name, group in few.groupby("communicator", sort=True):
-        row = first_record(group)
-        time_ns = int(row["span_ns"]) * int(row["ranks_n"])
-        if 100 * int(row["wait_ns"]) < WAITING_PCT * time_ns or not time_ns:
-            continue
-        reported.append(
-            RULES["few_collectives"].finding(
-                details=f"They have {counted(int(row['collectives_n']), 'collective')} in which "
-                f"all ranks meet; a pattern needs {LEAST_COLLECTIVES}.",
-                fields={"communicator": quoted(name)},
-                evidence=cells("stragglers", row, _MEMBER, ("collectives_n",)),
-                numbers={"least_n": LEAST_COLLECTIVES},
                 impact_ns=int(row["wait_ns"]),
             )
         )

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
 
 from nsys_llm.numeric.tails import OUTLIER_RATIO
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.gains import Gain, Walls
 from nsys_llm.report.records import Record, Tables, grouped, records
+from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.names import normalize_range
-from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
 
-from .gains import with_steps, worst_step_ns
-from .stragglers import Gpu, gpu_of
+from .members import gpu_of
 from .texts import MOST, RULES
 
 _PLACE: Final = ("rank", "device_id", "name", "config")
@@ -36,12 +36,12 @@ class SlowLaunches:
     Attributes:
         row: Of rank_tails.
         lost_ns: What they take beyond the median over all ranks, first launches left out.
-        gain: What that is worth.
+        share_pct: That, in percent of the GPU's span.
     """
 
     row: Record
     lost_ns: float
-    gain: Gain
+    share_pct: float
 
 
 def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> list[SlowLaunches]:
@@ -64,11 +64,11 @@ def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> 
     ]
     lost = ((row, _lost_ns(row)) for row in records(rows.iloc[candidates[:_LOOKED_AT]]))
     every = [
-        SlowLaunches(row, lost_ns, _gain(tables, walls, row, lost_ns))
+        SlowLaunches(row, lost_ns, 100.0 * lost_ns / max(walls.span_ns(*gpu_of(row)), 1))
         for row, lost_ns in lost
         if lost_ns > 0
     ]
-    every.sort(key=lambda slow: -slow.gain.gain_pct)
+    every.sort(key=lambda slow: -slow.share_pct)
     by_config = grouped([{**item.row, "slow": item} for item in every], "name", "config")
     return [alike[0]["slow"] for alike in by_config.values()]
 
@@ -78,11 +78,6 @@ def _lost_ns(row: Record) -> float:
     first_ns, usual_ns = row["first_ns"] or 0, row["all_p50_ns"] or 0.0
     first = first_ns - usual_ns if first_ns > OUTLIER_RATIO * usual_ns else 0.0
     return float(row["outlier_excess_ns"] - first)
-
-
-def _gain(tables: Tables, walls: Walls, row: Record, lost_ns: float) -> Gain:
-    rank, device_id = gpu_of(row)
-    return with_steps(tables, rank, device_id, walls.gain(rank, device_id, lost_ns, (COMPUTE,)))
 
 
 def tail_findings(tables: Tables, slow: Sequence[SlowLaunches]) -> list[Finding]:
@@ -98,7 +93,13 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
     words, numbers = _context(listed)
     unmarked = bool(listed) and all(launch["range"] is None for launch in listed)
     return rule.finding(
-        gain=replace(slow.gain, tail_pct=_tail_pct(tables, row, listed)),
+        cause=Cause("kernels", row["rank"], row["device_id"], row["name"]),
+        change=Change(
+            "launches",
+            row["name"],
+            time_ns=slow.lost_ns,
+            worst_pct=_worst_pct(tables, row, listed),
+        ),
         details=f"In configuration {quoted(row['config'])}, {format_count(row['outliers_n'])} of "
         f"{counted(row['launches_n'], 'launch', 'launches')} take over twice the median of "
         f"{format_ns(row['all_p50_ns'])}: p99 {format_ns(row['p99_ns'])}, longest "
@@ -116,7 +117,6 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
         ),
         numbers={"share_pct": share_pct, "lost_ns": slow.lost_ns, **numbers},
         case=_case(row, listed),
-        culprit=f"kernel:{row['name']}",
         rank=row["rank"],
         device_id=row["device_id"],
         name=row["name"],
@@ -126,12 +126,12 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
     )
 
 
-def _tail_pct(tables: Tables, row: Record, listed: Sequence[Record]) -> float | None:
+def _worst_pct(tables: Tables, row: Record, listed: Sequence[Record]) -> float | None:
     """Return the share of the GPU's worst step that listed launches take beyond the median there.
 
     None where steps are not known. What is not listed takes less.
     """
-    step_ns = worst_step_ns(tables, *gpu_of(row))
+    step_ns = _worst_step_ns(tables, *gpu_of(row))
     if step_ns is None:
         return None
     beyond_ns = sum(
@@ -140,6 +140,17 @@ def _tail_pct(tables: Tables, row: Record, listed: Sequence[Record]) -> float | 
         if step_ns[0] <= launch["start_ns"] < step_ns[1] and launch["state"] != "first"
     )
     return min(100.0 * beyond_ns / (step_ns[1] - step_ns[0]), 100.0)
+
+
+def _worst_step_ns(tables: Tables, rank: int, device_id: int) -> tuple[int, int] | None:
+    """Return where the longest step of a GPU is; None where that is not known."""
+    ranks = tables["tail_ranks"]
+    rows = ranks[(ranks["rank"] == rank) & (ranks["device_id"] == device_id)]
+    rows = rows[rows["worst_step_start_ns"].notna()]
+    if rows.empty:
+        return None
+    row = rows.iloc[0]
+    return int(row["worst_step_start_ns"]), int(row["worst_step_end_ns"])
 
 
 def _context(listed: Sequence[Record]) -> tuple[str, dict[str, float]]:

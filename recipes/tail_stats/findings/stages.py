@@ -1,51 +1,46 @@
-"""Findings on pipelines: the bubble, a slow stage, a stage whose host launches late."""
+"""Findings on pipelines: the bubble, a stage whose host launches late."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Final
 
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.gains import Walls
 from nsys_llm.report.records import Tables, records
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, IDLE
+from nsys_llm.report.walls import Gpu
+from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
-from .gains import with_steps
-from .paces import pace_of
-from .pipelines import LEAST_STAGES, Pipeline, Stage
-from .texts import LATE_STAGE_PCT, RULES, SLOW_STAGE_RATIO
+from .pipelines import LEAST_STAGES, Pipeline
+from .texts import LATE_STAGE_PCT, RULES
 
-#: Part of the time by which a stage is slower that the same kernels take longer, from which its
-#: GPU is slow; ours.
-_SLOW_GPU: Final = 0.5
 _PLACE: Final = ("rank", "device_id")
 
 
-def pipeline_findings(tables: Tables, walls: Walls, pipelines: Sequence[Pipeline]) -> list[Finding]:
-    """Return the bubble of each pipeline, its slow stage and stages whose hosts launch late."""
+def pipeline_findings(tables: Tables, pipelines: Sequence[Pipeline]) -> list[Finding]:
+    """Return the bubble of each pipeline, and stages whose hosts launch late."""
     return [
         finding
         for pipeline in pipelines
         for finding in (
-            _bubble(tables, walls, pipeline),
-            *_slow_stage(tables, walls, pipeline),
-            *_late_hosts(tables, walls, pipeline),
+            _bubble(pipeline),
+            *_late_hosts(tables, pipeline),
         )
     ]
 
 
-def _bubble(tables: Tables, walls: Walls, pipeline: Pipeline) -> Finding:
-    # The stage with the shortest bubble sets the pace: with less work than it has nothing ends.
-    at = min(range(len(pipeline.stages)), key=lambda place: (pipeline.bubbles_ns[place], place))
-    rank, device_id = pipeline.stages[at]
+def _bubble(pipeline: Pipeline) -> Finding:
+    # The stage with most to compute sets the pace.
+    at = max(range(len(pipeline.stages)), key=lambda place: (pipeline.compute_ns[place], -place))
+    rank, device_id = pipeline.stages[at][0]
     least, most = min(pipeline.compute_ns), max(pipeline.compute_ns)
-    gain = walls.gain(rank, device_id, pipeline.bubbles_ns[at], (COMMUNICATION, IDLE), basis="idle")
     return RULES["pipeline_bubble"].finding(
-        gain=with_steps(tables, rank, device_id, gain),
+        cause=Cause("schedule"),
+        change=Change("microbatches", time_ns=pipeline.bubbles_ns[at]),
         details=f"{_seen(pipeline)} A stage computes for {format_ns(least)} to {format_ns(most)} "
-        f"of {format_ns(pipeline.window_ns)}. Rank {rank} has the shortest bubble, "
+        f"of {format_ns(pipeline.window_ns)}. Rank {rank} has most to compute, and a bubble of "
         f"{format_ns(pipeline.bubbles_ns[at])}.",
         fields={"stages_n": len(pipeline.stages), "share": format_percent(pipeline.bubble_pct)},
         numbers={
@@ -59,8 +54,7 @@ def _bubble(tables: Tables, walls: Walls, pipeline: Pipeline) -> Finding:
             "transfers_n": pipeline.transfers_n,
             "turns_pct": pipeline.turns_pct or 0.0,
         },
-        culprit=f"pipeline:{pipeline.ranks}",
-        ranks=tuple(stage[0] for stage in pipeline.stages),
+        ranks=tuple(sorted(rank for stage in pipeline.stages for rank, _ in stage)),
         rank=rank,
         device_id=device_id,
         impact_ns=pipeline.bubbles_ns[at],
@@ -83,48 +77,7 @@ def _seen(pipeline: Pipeline) -> str:
     )
 
 
-def _slow_stage(tables: Tables, walls: Walls, pipeline: Pipeline) -> list[Finding]:
-    at = max(range(len(pipeline.stages)), key=lambda place: (pipeline.compute_ns[place], -place))
-    others = [ns for place, ns in enumerate(pipeline.compute_ns) if place != at]
-    usual_ns = median(others)
-    ratio = pipeline.compute_ns[at] / max(usual_ns, 1)
-    if ratio < SLOW_STAGE_RATIO:
-        return []
-    rank, device_id = pipeline.stages[at]
-    more_ns = pipeline.compute_ns[at] - usual_ns
-    slow = pace_of(tables, {"rank": rank, "device_id": device_id}).excess_ns >= _SLOW_GPU * more_ns
-    # Layers that move to the others come back with an even share.
-    gain_ns = more_ns if slow else more_ns * len(others) / len(pipeline.stages)
-    several = len(others) > 1
-    whom = f"the median of the {len(others)} other stages" if several else "the other stage"
-    return [
-        RULES["slow_stage"].finding(
-            gain=with_steps(
-                tables, rank, device_id, walls.gain(rank, device_id, gain_ns, (COMPUTE,))
-            ),
-            details=f"{format_ns(pipeline.compute_ns[at])} of kernels other than communication, "
-            f"{format_ns(usual_ns)} on {whom}.",
-            fields={
-                "rank": rank,
-                "more": format_percent(100 * (ratio - 1)),
-                "others": "others" if several else "other",
-            },
-            evidence=_cells(tables, pipeline.stages[at], "total_ns"),
-            numbers={
-                "more_pct": 100 * (ratio - 1),
-                "usual_ns": usual_ns,
-                "others_n": len(others),
-            },
-            case="slow" if slow else None,
-            culprit=f"rank:{rank}",
-            rank=rank,
-            device_id=device_id,
-            impact_ns=round(more_ns),
-        )
-    ]
-
-
-def _late_hosts(tables: Tables, walls: Walls, pipeline: Pipeline) -> list[Finding]:
+def _late_hosts(tables: Tables, pipeline: Pipeline) -> list[Finding]:
     """Return the stages whose GPUs ran nothing for longer than the schedule leaves them idle.
 
     Where no kernel waits for the next step's first microbatch, a stage is idle from its last one
@@ -135,7 +88,7 @@ def _late_hosts(tables: Tables, walls: Walls, pipeline: Pipeline) -> list[Findin
     for at in range(len(pipeline.stages) if len(pipeline.stages) >= LEAST_STAGES else 0):
         usual_ns = _idle_by_schedule(pipeline.idle_ns, at)
         if 100.0 * (pipeline.idle_ns[at] - usual_ns) >= LATE_STAGE_PCT * max(pipeline.window_ns, 1):
-            reported.append(_late_host(tables, walls, pipeline, at, usual_ns))
+            reported.append(_late_host(tables, pipeline, at, usual_ns))
     return reported
 
 
@@ -147,26 +100,25 @@ def _idle_by_schedule(idle_ns: Sequence[int], at: int) -> int:
     return max(near, 2 * near - next_ns)
 
 
-def _late_host(tables: Tables, walls: Walls, pipeline: Pipeline, at: int, usual_ns: int) -> Finding:
-    rank, device_id = pipeline.stages[at]
+def _late_host(tables: Tables, pipeline: Pipeline, at: int, usual_ns: int) -> Finding:
+    rank, device_id = pipeline.stages[at][0]
     more_ns = pipeline.idle_ns[at] - usual_ns
-    gain = walls.gain(rank, device_id, more_ns, (IDLE,), basis="idle", is_bound=False)
     return RULES["late_stage"].finding(
-        gain=with_steps(tables, rank, device_id, gain),
+        cause=Cause("host", rank=rank),
+        change=Change("unknown", time_ns=more_ns, wall_classes=(IDLE,)),
         details=f"It ran nothing for {format_ns(pipeline.idle_ns[at])} of "
         f"{format_ns(pipeline.window_ns)}; by the schedule, as the stages beside it have it, that "
         f"would be {format_ns(usual_ns)} at most.",
         fields={"rank": rank, "more": format_ns(more_ns)},
-        evidence=_cells(tables, pipeline.stages[at], "idle_ns"),
+        evidence=_cells(tables, pipeline.stages[at][0], "idle_ns"),
         numbers={"more_idle_ns": more_ns, "usual_ns": usual_ns, "window_ns": pipeline.window_ns},
-        culprit=f"rank:{rank}",
         rank=rank,
         device_id=device_id,
         impact_ns=more_ns,
     )
 
 
-def _cells(tables: Tables, stage: Stage, column: str) -> tuple[Evidence, ...]:
+def _cells(tables: Tables, stage: Gpu, column: str) -> tuple[Evidence, ...]:
     ranks = tables["tail_ranks"]
     rows = ranks[(ranks["rank"] == stage[0]) & (ranks["device_id"] == stage[1])]
     return cells("tail_ranks", records(rows)[0], _PLACE, (column,))

@@ -1,6 +1,6 @@
 """The rules of this recipe: title, threshold with its source, advice, what to record.
 
-Severities follow from the gain (see `nsys_llm.report.gains`), so thresholds say only when a rule
+Severities follow from the gain (see `nsys_llm.report.price`), so thresholds say only when a rule
 applies.
 """
 
@@ -10,8 +10,10 @@ from typing import Final
 
 from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.gains import LIMITS_PCT
-from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
+from nsys_llm.report.price import LIMITS_PCT
+from nsys_llm.report.rank_findings import RULES as RANK_RULES
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
+from nsys_llm.view.text import format_ns
 
 #: So many bursts on the same ranks are one finding; and they are regular where the times between
 #: them differ by this part of the usual one at most.
@@ -35,6 +37,8 @@ CONCENTRATED_RATIO: Final = 1.6
 
 #: What the profiler made others wait for one rank, of their time, from which it is worth a line.
 PROFILER_PCT: Final = 0.1
+#: Time in collectives before all profiles record that is worth a line; a trifle of any capture.
+LEFT_OUT_NS: Final = 1_000_000
 #: Communication kernels that found no partner, from which the waits say too little.
 UNMATCHED_PCT: Final = 10.0
 #: Waiting of a communicator, of its ranks' time, from which it matters who causes it.
@@ -57,26 +61,7 @@ _STRAGGLER_GAIN: Final = (
 )
 
 RULES: Final = rules_by_id(
-    Rule(
-        "persistent_straggler",
-        scope="rank",
-        title="Rank {rank} is a straggler: {reason}",
-        threshold=f"throughout the run {_STRAGGLER_GAIN}",
-        source=OURS,
-        recommendation=_STRAGGLER_ADVICE,
-        record=_CLOCKS,
-        tables=_STRAGGLER_TABLES,
-    ),
-    Rule(
-        "transient_straggler",
-        scope="rank",
-        title="Rank {rank} is a straggler {when}: {reason}",
-        threshold=f"for a part of the run, or again and again, {_STRAGGLER_GAIN}",
-        source=OURS,
-        recommendation=_STRAGGLER_ADVICE,
-        record=_CLOCKS,
-        tables=_STRAGGLER_TABLES,
-    ),
+    *RANK_RULES.values(),
     Rule(
         "collective_waits",
         scope="rank",
@@ -98,29 +83,16 @@ RULES: Final = rules_by_id(
         tables=("stragglers", "collectives"),
     ),
     Rule(
-        "slow_throughout",
-        scope="rank",
-        title="Rank {rank} is slower: compute {more} longer",
-        threshold=f"medians from {SLOW_RATIO:g} times those of the other ranks in the same "
-        f"configurations, in more than {MOST_KERNELS:.0%} of its kernels, on a rank that is no "
-        "straggler; the gain is its time beyond the median of the other ranks, and where "
-        "collectives couple the ranks, at most how much later it came than the second-last rank",
+        "uneven_experts",
+        scope="run",
+        title="Experts get uneven numbers of tokens, another rank most each time: {kernel}",
+        threshold="waiting where tokens are exchanged, of which the kernels of experts explain 50 % "
+        f"or more by how much they vary; the gain is from the mean to the last arrival; {_SHOWN}",
         source=OURS,
-        recommendation="Compare clock, power limit and temperature of its GPU with the others "
-        "(nvidia-smi -q -d CLOCK,PERFORMANCE), and look for another process on it.",
-        record=_CLOCKS,
-        tables=("tail_ranks", "rank_tails"),
-    ),
-    Rule(
-        "uneven_work",
-        scope="rank",
-        title="Rank {rank} has more work than the others in {kernels}",
-        threshold=f"as slow_throughout, in {MOST_KERNELS:.0%} of its kernels or fewer; the gain is "
-        "what an even share takes away",
-        source=OURS,
-        recommendation="Look at what determines the work of this kernel (experts that get most "
-        "tokens, the longer sequences of a batch), and spread it over the ranks.",
-        tables=("rank_tails", "tail_ranks"),
+        recommendation="Even the load of experts: redundant experts, placement by load (EPLB), an "
+        "auxiliary loss, or a capacity limit.",
+        tables=("collectives", "rank_tails"),
+        specificity=OF_CLASS,
     ),
     Rule(
         "outliers_on_one_rank",
@@ -136,6 +108,7 @@ RULES: Final = rules_by_id(
         "such as hot experts. `outliers` lists what ran beside them.",
         record=_CLOCKS,
         tables=("tail_ranks", "outliers"),
+        specificity=OF_RANK,
     ),
     Rule(
         "slow_launches",
@@ -161,6 +134,7 @@ RULES: Final = rules_by_id(
         },
         record="--trace=cuda,nvtx",
         tables=("rank_tails", "outliers"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "outlier_cluster",
@@ -184,6 +158,7 @@ RULES: Final = rules_by_id(
         },
         record=_CLOCKS,
         tables=("outlier_clusters", "outliers"),
+        specificity=OF_KERNEL,
     ),
     Rule(
         "pipeline_bubble",
@@ -196,6 +171,7 @@ RULES: Final = rules_by_id(
         "shrink it (1F1B: (stages - 1) / (microbatches + stages - 1) of a step), and so do "
         "interleaved stages (several model chunks per rank).",
         tables=("communicators", "collectives", "tail_ranks"),
+        specificity=OF_CLASS,
     ),
     Rule(
         "late_stage",
@@ -209,38 +185,20 @@ RULES: Final = rules_by_id(
         "with other threads, data loading, garbage collection, synchronization. The other stages "
         "wait for it, beyond the bubble of the schedule.",
         tables=("tail_ranks",),
+        specificity=OF_RANK,
     ),
     Rule(
-        "slow_stage",
-        scope="rank",
-        title="The stage of rank {rank} computes {more} longer than the {others} and sets the pace "
-        "of the pipeline",
-        threshold=f"compute from {SLOW_STAGE_RATIO:g} times the median of the other stages; the "
-        "gain is the time beyond it where the same kernels take longer, else what an even share "
-        "takes away",
-        source=OURS,
-        recommendation="It launches more than the others: move layers to other stages (embedding "
-        "and output layers count).",
-        cases={
-            "slow": Case(
-                recommendation="The same kernels take longer than elsewhere: compare clocks, power "
-                "limit and temperature of that GPU, and look for another process on it."
-            )
-        },
-        record=_CLOCKS,
-        tables=("tail_ranks", "stragglers"),
-    ),
-    Rule(
-        "profiler_wait",
-        scope="rank",
+        "captures_apart",
+        scope="run",
         kind=CAPTURE,
-        title="The profiler makes rank {rank} late: {waiting} of waiting",
-        threshold=f"from {PROFILER_PCT:g} % of the others' time, on a rank that is otherwise no "
-        "straggler",
+        title="Rank {rank} is recorded {apart} after the first one: {waiting} before that are left "
+        "out of waiting",
+        threshold=f"profiles that start apart, and from {format_ns(LEFT_OUT_NS)} in collectives "
+        "before all of them record",
         source=OURS,
-        recommendation="Without the profiler there is no such wait. Shorter captures and fewer "
-        "traced APIs reduce it.",
-        tables=("stragglers", "collectives"),
+        recommendation="The other ranks may have waited for the profiler to start there. Start all "
+        "captures in the same step, after a barrier.",
+        tables=("rank_clocks",),
     ),
     Rule(
         "clocks_too_uncertain",
@@ -252,17 +210,6 @@ RULES: Final = rules_by_id(
         recommendation="Treat waits below that as noise, and blame no rank. One nsys for all ranks "
         "of a host gives them one clock.",
         tables=("stragglers", "rank_clocks"),
-    ),
-    Rule(
-        "few_collectives",
-        scope="run",
-        kind=CAPTURE,
-        title="Too few collectives of ranks {communicator} to say whether a rank is late",
-        threshold=f"fewer than 15 collectives, with waiting from {WAITING_PCT:g} % of the ranks' "
-        "time",
-        source=OURS,
-        recommendation="Capture more steps.",
-        tables=("stragglers",),
     ),
     Rule(
         "uncertain_matches",

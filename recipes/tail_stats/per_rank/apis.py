@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.profiler_time import held_calls
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import HistogramByName, Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, first_of_each, summed
@@ -78,21 +78,21 @@ class ApiTails:
     net: HistogramByName = field(default_factory=HistogramByName)
 
 
-def map_apis(trace: RankTrace, rank: RankKey, every: Launches) -> ApiTails:
+def map_apis(view: RankView, every: Launches) -> ApiTails:
     """Reduce the API calls of one rank.
 
     Args:
-        trace: The rank.
-        rank: Its key.
+        view: The rank.
         every: All of its kernels.
     """
+    trace = view.trace
     if not len(trace.tables.get("api_calls", ())):
         return ApiTails()
     calls, _ = trace.host_calls("api_calls", {"loads": _loads(trace, every)})
     inside = trace.starts_inside(calls)
     names, code = coded_names(calls["name_id"], trace.strings, strip_api_version)
     starts, durations = calls["start_ns"], calls["end_ns"] - calls["start_ns"]
-    profiler_ns = held_calls(trace, calls).each(len(calls))
+    profiler_ns = view.held.each(len(calls))
     net_ns = durations - profiler_ns
     counts = _counted(code, durations, inside)
     net = _counted(code, net_ns, inside) if profiler_ns.any() else counts
@@ -112,7 +112,7 @@ def map_apis(trace: RankTrace, rank: RankKey, every: Launches) -> ApiTails:
         longest_start_ns=longest_starts(code, starts, durations, inside, moments.maximum),
         net_longest_start_ns=longest_starts(code, starts, net_ns, inside, net_moments.maximum),
     )
-    return ApiTails({rank: tails}, HistogramByName(names, counts), HistogramByName(names, net))
+    return ApiTails({view.key: tails}, HistogramByName(names, counts), HistogramByName(names, net))
 
 
 def _counted(code: IntArray, values: IntArray, inside: npt.NDArray[np.bool_]) -> ValueCounts:

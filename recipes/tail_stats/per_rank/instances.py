@@ -31,7 +31,6 @@ NUMBERS: Final = (
     "stream_id",
     "launch",
     "config_launch",
-    "graph_node",
     "before_first_step_end",
     "gap_before_ns",
     "kernels_ns",

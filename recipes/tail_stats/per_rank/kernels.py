@@ -35,7 +35,6 @@ from nsys_llm.numeric.intervals import (
 )
 from nsys_llm.numeric.longest import candidate_rows, longest_starts
 from nsys_llm.profile.tables import Table
-from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
@@ -270,7 +269,6 @@ def _instances(
         "owner": np.zeros(rows.size, dtype=np.int64),
         "key": chosen.key,
         "duration_ns": chosen.duration_ns,
-        "graph_node": is_graph_node(chosen.rows).astype(np.int64),
         **{name: chosen.rows[name] for name in ("start_ns", "device_id", "stream_id")},
     }
     return Instances(most, (rank,), numbers, texts).longest()

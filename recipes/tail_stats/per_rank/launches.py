@@ -1,4 +1,8 @@
-"""Kernels as launches of a name in a configuration: grid, block and dynamic shared memory."""
+"""Kernels as launches of a name in a configuration: grid, block and dynamic shared memory.
+
+Launches of one configuration in decoding graphs and in an eager prefill do other work: they are
+groups of their own, by whether they are nodes of a CUDA graph and by the phase of their step.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes, distinct_rows
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.taxonomy.phase_maps import phase_map
 from nsys_llm.trace.coded_names import coded_names, text_of
 from nsys_llm.trace.device_ops import shown_name_ids
+from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: Columns of a configuration (design section 5).
@@ -30,9 +37,14 @@ CONFIG: Final = (
     "dynamic_shared_bytes",
 )
 
-#: Shown name, whether it is communication (0 or 1), and the values of `CONFIG`; NULL_INT for what
-#: the report does not have.
+#: Shown name, whether it is communication (0 or 1), whether it is a node of a graph (0 or 1), phase
+#: of its step ("" for none), and from `CONFIG_AT` on the values of `CONFIG`; NULL_INT for what the
+#: report does not have.
 Key = tuple[Any, ...]
+CONFIG_AT: Final = 4
+
+#: Column of kernels: position of the phase of their step among phases, -1 for none.
+_PHASE: Final = "phase"
 
 
 @dataclass(frozen=True)
@@ -65,18 +77,23 @@ class Launches:
         return np.array([bool(key[1]) for key in self.keys], dtype=bool)
 
 
-def coded_launches(trace: RankTrace, options: Mapping[str, Any]) -> tuple[Launches, Launches]:
+def coded_launches(
+    trace: RankTrace, steps: Steps | None, options: Mapping[str, Any]
+) -> tuple[Launches, Launches]:
     """Return the kernels that the filters leave, and all of the rank; keys mean the same in both.
 
     Args:
         trace: One rank.
-        options: base and mangled choose the names.
+        steps: Its steps; None where there are none.
+        options: base and mangled choose the names, phase_map the phases.
     """
-    every = _by_start(trace.unfiltered["kernels"])
-    if trace.tables["kernels"] is trace.unfiltered["kernels"]:
+    kernels = trace.unfiltered["kernels"]
+    phase = _phases(len(kernels), steps, options)
+    every = _by_start(kernels.plus(**{_PHASE: phase}))
+    if trace.tables["kernels"] is kernels:
         whole = _coded(every, trace.strings, options)
         return whole, whole
-    kept = _by_start(trace.tables["kernels"])
+    kept = _by_start(trace.tables["kernels"].plus(**{_PHASE: phase[trace.kept["kernels"]]}))
     columns = {name: np.concatenate((every[name], kept[name])) for name in every.columns}
     both = _coded(Table(columns), trace.strings, options)
     kept_key, every_key = both.key[len(every) :], both.key[: len(every)]
@@ -89,13 +106,26 @@ def key_codes(keys: Sequence[Key], among: Mapping[Key, int]) -> IntArray:
 
 
 def config_text(key: Key) -> str:
-    """Return the configuration of a key as people write it: `132x1x1 / 384x1x1 / 1024 B`.
+    """Return the group of a key as people write it: `132x1x1 / 384x1x1 / 1024 B / graph / decode`.
 
-    The dynamic shared memory is left out where there is none.
+    What there is not is left out: dynamic shared memory, a graph, a phase.
     """
-    sizes = ["?" if value == NULL_INT else str(value) for value in key[2:]]
-    shared = "" if sizes[6] in ("0", "?") else f" / {sizes[6]} B"
-    return f"{'x'.join(sizes[:3])} / {'x'.join(sizes[3:6])}{shared}"
+    sizes = ["?" if value == NULL_INT else str(value) for value in key[CONFIG_AT:]]
+    parts = ["x".join(sizes[:3]), "x".join(sizes[3:6])]
+    parts += [f"{sizes[6]} B"] if sizes[6] not in ("0", "?") else []
+    return " / ".join([*parts, *(["graph"] if key[2] else []), *([key[3]] if key[3] else [])])
+
+
+def _phases(kernels_n: int, steps: Steps | None, options: Mapping[str, Any]) -> IntArray:
+    """Return the phase of the step of each kernel, -1 for none; shape (kernels,)."""
+    none: IntArray = np.broadcast_to(np.int64(-1), (kernels_n,))
+    if steps is None:
+        return none
+    phases = phase_map(options.get("phase_map"))
+    known = {name: phases.phase_of(name) for name in set(steps.names.tolist())}
+    of_step = np.array([*(known[name] for name in steps.names.tolist()), -1], dtype=np.int64)
+    # Steps hold all operations table by table: kernels are the first.
+    return of_step[steps.step[:kernels_n]] if (of_step >= 0).any() else none
 
 
 def _by_start(kernels: Table) -> Table:
@@ -110,7 +140,13 @@ def _coded(kernels: Table, strings: Mapping[int, str], options: Mapping[str, Any
     used, full = distinct_codes(kernels["demangled_name_id"])
     reported = [is_communication(text_of(key, strings)) for key in used.tolist()]
     talks = np.array(reported, dtype=np.int64)[full]
-    columns = [name, talks, *(kernels[column] for column in CONFIG)]
+    node = is_graph_node(kernels).astype(np.int64)
+    columns = [name, talks, node, kernels[_PHASE], *(kernels[column] for column in CONFIG)]
     first, key = distinct_rows(columns)
+    phases = (*phase_map(options.get("phase_map")).phases, "")
     values = zip(*(column[first].tolist() for column in columns), strict=True)
-    return Launches(kernels, tuple((names[code], *rest) for code, *rest in values), key)
+    keys = (
+        (names[code], is_reported, is_node, phases[phase], *config)
+        for code, is_reported, is_node, phase, *config in values
+    )
+    return Launches(kernels, tuple(keys), key)

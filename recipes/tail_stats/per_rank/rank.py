@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from nsys_llm.analyses.collectives.lanes import map_collectives
-from nsys_llm.analyses.collectives.profiler import HeldDevices, map_held
-from nsys_llm.analyses.steps.finder import steps_of
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.analyses.collectives.profiler import map_held
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
-from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import TailPartial
 from .apis import map_apis
+from .experts import map_experts
 from .kernels import map_kernels
 from .launches import coded_launches
 
 
-def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> TailPartial:
-    """Reduce one rank.
-
-    Args:
-        trace: Its rows and windows.
-        rank: Its key.
-        options: base and mangled choose the names of kernels; see the parts for others.
-    """
-    launched = coded_launches(trace, options)
+def map_rank(view: RankView) -> TailPartial:
+    """Reduce one rank; base and mangled choose the names of kernels, see the parts for others."""
+    trace, rank, options, steps = view.trace, view.key, view.options, view.steps
+    launched = coded_launches(trace, steps, options)
     _, every = launched
-    steps, apis, collectives = concurrently(
+    apis, collectives = concurrently(
         len(every.rows),
-        lambda: steps_of(trace, options),
-        lambda: map_apis(trace, rank, every),
-        lambda: map_collectives(trace, rank),
+        lambda: map_apis(view, every),
+        lambda: view.collectives,
     )
+    experts = map_experts(trace, collectives)
     return TailPartial(
         kernels=map_kernels(trace, rank, launched, steps, options),
         apis=apis,
-        collectives=collectives,
-        held=map_held(trace, rank) if collectives.ranks else HeldDevices(),
+        collectives=CollectivesPartial({rank: collectives} if collectives else {}),
+        held=map_held(view),
+        experts={rank: experts} if experts else {},
     )

@@ -1,4 +1,4 @@
-"""Whether collectives wait or transfer, who is late throughout, and what cannot be told. Pure.
+"""Whether collectives wait or transfer, and what cannot be told. Pure.
 
 The four classes are those that vllm-project/vllm#52777 asks for; 60 and 40 % are ours.
 """
@@ -18,16 +18,9 @@ SKEW: Final = "skew"
 MIXED: Final = "mixed"
 INCONCLUSIVE: Final = "inconclusive"
 
-PERSISTENT: Final = "persistent"
-TRANSIENT: Final = "transient"
-NONE: Final = "none"
-
 #: Share of waiting in the summed durations, in percent: above, skew; below, transfer.
 SKEW_PCT: Final = 60
 TRANSFER_PCT: Final = 40
-
-#: A rank stands out from this part of the way on between its turn by chance and always.
-_STANDS_OUT: Final = 0.25
 
 
 def classes(
@@ -49,12 +42,6 @@ def classes(
     transfer = 100 * wait_ns < TRANSFER_PCT * total_ns
     texts = np.array([INCONCLUSIVE, SKEW, TRANSFER, MIXED], dtype=object)
     return texts[np.select([untold, skew, transfer], [0, 1, 2], default=3)]
-
-
-def telling_late_pct(ranks_n: int) -> float:
-    """Return how often a rank has to be last to stand out: 62.5 % of 2 ranks, 26 % of 64."""
-    chance = 1 / ranks_n
-    return 100 * (chance + _STANDS_OUT * (1 - chance))
 
 
 def third_sizes(n: int) -> IntArray:

@@ -9,16 +9,23 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced, communicator
+from nsys_llm.analyses.collectives.matched import (
+    Device,
+    MatchedCollectives,
+    Sequenced,
+    communicator,
+)
 from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
+from nsys_llm.analyses.collectives.stages import Stages, find_stages
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
-from nsys_llm.taxonomy.communication import SEND_RECV
+from nsys_llm.trace.identity import RankKey
 
+from ..per_rank.experts import ExpertWork
 from .collective_classes import classes
-from .turns import turns_pct
+from .experts import uneven_experts
 
 _SKEW_PERCENTS: Final = (50, 90)
 
@@ -28,11 +35,22 @@ def declared(table: str) -> list[str]:
     return [column.name for column in load_manifest("tail_stats").table(table).columns]
 
 
-def sequence_columns(collectives: MatchedCollectives) -> Columns:
-    """Return one row a sequence of collectives that at least two ranks have."""
-    turns = turns_pct(collectives)
+def sequence_columns(
+    collectives: MatchedCollectives, experts: Mapping[RankKey, Sequence[ExpertWork]]
+) -> Columns:
+    """Return one row a sequence of collectives that at least two ranks have.
+
+    Args:
+        collectives: All of them.
+        experts: Expert kernels before exchanges of tokens, of ranks that have both.
+    """
+    stages = find_stages(collectives)
     rows = [
-        {**_sequence(number, sequence, collectives), "turns_pct": _turns(sequence, turns)}
+        {
+            **_sequence(number, sequence, collectives),
+            **_schedule(sequence, stages),
+            **uneven_experts(sequence, collectives, experts),
+        }
         for number, sequence in enumerate(collectives.sequences)
     ]
     return {name: [row[name] for row in rows] for name in declared("communicators")}
@@ -94,6 +112,14 @@ def clock_columns(collectives: MatchedCollectives) -> Columns:
         clock: rank for rank, clock in reversed([(d.rank.number, d.clock) for d in devices])
     }
     clocks = [collectives.clocks[device.clock] for device in devices]
+    recorded, left_out = collectives.recorded_ns, dict.fromkeys(map(_key, devices), 0)
+    for sequence in collectives.sequences:
+        for owner, left_ns in zip(sequence.owners, sequence.left_out_ns, strict=True):
+            left_out[_key(collectives.devices[owner])] += left_ns
+    first_ns: dict[int, int] = {}
+    for clock, at_ns in recorded.items():
+        root = collectives.clocks[clock].root
+        first_ns[root] = min(at_ns, first_ns.get(root, at_ns))
     return {
         "rank": [device.rank.number for device in devices],
         "file": [device.rank.file for device in devices],
@@ -103,7 +129,16 @@ def clock_columns(collectives: MatchedCollectives) -> Columns:
         "rate_ppm": [1e6 * fit.rate for fit in clocks],
         "residual_ns": [fit.residual_ns for fit in clocks],
         "collectives_n": [fit.collectives_n for fit in clocks],
+        "recorded_after_ns": [
+            recorded[device.clock] - first_ns[fit.root] if device.clock in recorded else None
+            for device, fit in zip(devices, clocks, strict=True)
+        ],
+        "left_out_ns": [left_out[_key(device)] for device in devices],
     }
+
+
+def _key(device: Device) -> RankKey:
+    return device.rank.key
 
 
 def _sequence(number: int, sequence: Sequenced, collectives: MatchedCollectives) -> dict[str, Any]:
@@ -143,8 +178,19 @@ def _sequence(number: int, sequence: Sequenced, collectives: MatchedCollectives)
     }
 
 
-def _turns(sequence: Sequenced, turns: Mapping[tuple[int, ...], float]) -> float | None:
-    return turns.get(sequence.owners) if sequence.operation == SEND_RECV else None
+def _schedule(sequence: Sequenced, stages: Stages) -> dict[str, float | None]:
+    """Return of a transfer between stages which pipeline it is of, where that is known."""
+    of_pipeline = {
+        device: number
+        for number, pipeline in enumerate(stages.pipelines)
+        for devices in pipeline.stages
+        for device in devices
+    }
+    if id(sequence) not in stages.staged:
+        return {"staged": id(sequence) in stages.closing, "pipeline": None, "turns_pct": None}
+    number = of_pipeline.get(sequence.owners[0])
+    turns = None if number is None else stages.pipelines[number].turns_pct
+    return {"staged": True, "pipeline": number, "turns_pct": turns}
 
 
 def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from nsys_llm.analyses.ranks.peers import device_places
 from nsys_llm.analyses.steps.of_job import job_steps
 from nsys_llm.analyses.steps.of_rank import DeviceSteps
 from nsys_llm.core.nulls import NULL_INT
@@ -35,9 +36,8 @@ from nsys_llm.report.columns import (
 from nsys_llm.trace.identity import Rank
 
 from ..per_rank.kernels import KernelTails, RankTails
-from ..per_rank.launches import CONFIG, Key, config_text, key_codes
+from ..per_rank.launches import CONFIG, CONFIG_AT, Key, config_text, key_codes
 from .distributions import ratio_columns, tail_columns
-from .peers import device_places, ratios_by_parts
 
 #: Launches of a configuration from which its median says anything about its kernel's shapes; as in
 #: llm_hotspots' finding mixed_configurations.
@@ -104,7 +104,6 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
     rows_n = [len(tails.key) for _, tails in parts]
     code = joined([medians.codes(tails.keys)[tails.key] for _, tails in parts])
     group = code + len(medians.keys) * _places(medians, parts)
-    parts_ratio, parts_error = ratios_by_parts(group, [tails.parts for _, tails in parts], rows_n)
     rank_ns = [int(tails.total_ns.sum()) for _, tails in parts]
     rich = tail_columns(
         Moments.joined([tails.moments for _, tails in parts]),
@@ -123,8 +122,6 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
         "all_p50_ns": everywhere,
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
         "others_p50_ns": medians_of_others(group, np.asarray(rich["p50_ns"], dtype=np.float64)),
-        "parts_ratio": parts_ratio,
-        "parts_error": parts_error,
         "later_p50_ns": joined([_later_p50_ns(tails) for _, tails in parts]),
         "first_start_ns": nullable(joined([tails.first_start_ns for _, tails in parts])),
         "first_ns": nullable(joined([tails.first_ns for _, tails in parts])),
@@ -267,7 +264,12 @@ def _config_columns(keys: Sequence[Key]) -> Columns:
         "config": np.array(texts, dtype=object),
         "label": np.array(labels, dtype=object),
         "communication": np.array([bool(key[1]) for key in keys], dtype=bool),
-        **{name: nullable(_ints([key[i] for key in keys])) for i, name in enumerate(CONFIG, 2)},
+        "graph_node": np.array([bool(key[2]) for key in keys], dtype=bool),
+        "phase": np.array([key[3] or None for key in keys], dtype=object),
+        **{
+            name: nullable(_ints([key[i] for key in keys]))
+            for i, name in enumerate(CONFIG, CONFIG_AT)
+        },
     }
 
 

@@ -79,7 +79,6 @@ def outlier_columns(
         "config_launch": numbers["config_launch"],
         "state": states,
         "range": instances.texts["range"],
-        "graph_node": numbers["graph_node"].astype(bool),
         "gap_before_ns": nullable(numbers["gap_before_ns"]),
         **{f"{name}_beside_ns": numbers[f"{name}_ns"] for name in _BESIDE},
         "beside": instances.texts["beside"],

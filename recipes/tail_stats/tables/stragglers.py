@@ -22,16 +22,13 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.view.text import format_ns
 
-from .collective_classes import INCONCLUSIVE, NONE, TRANSIENT, third_sizes
+from .collective_classes import third_sizes
 from .collectives import declared
-from .lateness import Lasts, lateness_patterns
 
 #: Parts of the run, as columns call them.
 _THIRDS: Final = ("first", "second", "last")
 #: Parts of the time in which there are collectives; a heat map of them stays readable.
 _BINS: Final = 40
-#: Part of a rank's waiting, in percent, whose shortest time is when it was late; ours.
-_MOST_OF_IT: Final = 80
 
 
 @dataclass(frozen=True)
@@ -160,7 +157,6 @@ def _group_rows(group: _Group, collectives: MatchedCollectives) -> list[dict[str
     members = member_waits(waits, group.start_ns, group.residual_ns)
     net, net_starts = without_profiler(waits, group.start_ns, group.end_ns, group.delay_ns)
     judged = member_waits(net, net_starts, group.residual_ns)
-    patterns = lateness_patterns(_lasts(net, judged, group.residual_ns))
     profiler_ns = profiler_waits_ns(waits, net)
     met = waits.met
     wait_ns = sum((member.caused_ns for member in members), np.zeros(THIRDS, dtype=np.int64))
@@ -172,46 +168,22 @@ def _group_rows(group: _Group, collectives: MatchedCollectives) -> list[dict[str
         "span_ns": int(waits.last_end_ns.max() - waits.first_start_ns.min()),
         "residual_ns": int(group.residual_ns.max()),
     }
-    # Where most latenesses are noise, it cannot be said of the others that they are none.
-    untold = sum(member.unclear_n for member in members) > sum(
-        int(member.late_n.sum()) for member in members
-    )
-    untold &= bool(group.residual_ns.any())
-    rows = [
+    return [
         {
             **common,
             "rank": collectives.devices[owner].rank.number,
             "file": collectives.devices[owner].rank.file,
             "device_id": collectives.devices[owner].device_id,
             **_member(member, common, wait_ns),
-            "pattern": INCONCLUSIVE if untold and how.pattern == NONE else how.pattern,
             "profiler_ns": int(_shared(profiler_ns, waits, group, place)[met].sum()),
             "late_by_ns": selected.avoidable_ns // (len(group.owners) - 1),
             "suffered_profiler_ns": max(member.suffered_ns - selected.suffered_ns, 0),
             **_worst(selected, net, group, place),
-            "burst_start_ns": None,
-            "burst_end_ns": None,
         }
-        for place, (owner, member, selected, how) in enumerate(
-            zip(group.owners, members, judged, patterns, strict=True)
+        for place, (owner, member, selected) in enumerate(
+            zip(group.owners, members, judged, strict=True)
         )
     ]
-    for place, (row, how) in enumerate(zip(rows, patterns, strict=True)):
-        if how.pattern == TRANSIENT and row["caused_wait_ns"]:
-            row |= _burst(waits, group, place, how.burst or _most_of_it(waits, group, place))
-    return rows
-
-
-def _lasts(waits: Waits, members: Sequence[MemberWaits], residual_ns: IntArray) -> Lasts:
-    """Return who was clearly last in each collective."""
-    met = waits.met
-    clear = waits.late_by_ns[met] > residual_ns[met]
-    return Lasts(
-        np.where(clear, waits.late[met], -1),
-        waits.wait_ns[met],
-        [member.unclear_n for member in members],
-        [int(member.caused_ns.sum()) for member in members],
-    )
 
 
 def _member(member: MemberWaits, common: dict[str, Any], wait_ns: IntArray) -> dict[str, Any]:
@@ -245,36 +217,6 @@ def _worst(member: MemberWaits, waits: Waits, group: _Group, place: int) -> dict
         # From when the others were there, so that the window shows what it did instead.
         "window_start_ns": int(waits.first_start_ns[member.worst]) + ahead_ns,
         "window_end_ns": int(group.end_ns[place][member.worst]) + ahead_ns,
-    }
-
-
-def _most_of_it(waits: Waits, group: _Group, place: int) -> tuple[int, int]:
-    """Return the shortest time in which a rank caused most of its waiting, as collectives."""
-    caused = _caused(waits, group, place)[waits.met]
-    starts, ends = waits.first_start_ns[waits.met], group.end_ns[place][waits.met]
-    until = np.cumsum(caused)
-    before = until - caused
-    # From each collective on, the first at which enough has come together.
-    last = np.searchsorted(until, before + -(-_MOST_OF_IT * int(until[-1]) // 100))
-    first = np.flatnonzero(last < until.size)
-    shortest = int(first[(ends[last[first]] - starts[first]).argmin()])
-    return shortest, int(last[shortest])
-
-
-def _burst(waits: Waits, group: _Group, place: int, collectives: tuple[int, int]) -> dict[str, int]:
-    """Return from when to when the others waited, in the clock of the rank's own report.
-
-    Args:
-        waits: Of the group.
-        group: The communicator.
-        place: The rank.
-        collectives: First and last of those that are met.
-    """
-    first, last = collectives
-    ahead_ns = group.ahead_ns[place][waits.met]
-    return {
-        "burst_start_ns": int(waits.first_start_ns[waits.met][first] + ahead_ns[first]),
-        "burst_end_ns": int(group.end_ns[place][waits.met][last] + ahead_ns[last]),
     }
 
 

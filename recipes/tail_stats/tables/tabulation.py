@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
-from nsys_llm.analyses.collectives.profiler import HeldDevices, delays_ns
+from nsys_llm.analyses.collectives.profiler import delays_ns
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns
 from nsys_llm.report.outputs import declared_frame
@@ -52,7 +52,7 @@ def tabulate(
     columns = {
         **_kernel_columns(partial.kernels, ranks, options),
         **api_columns(partial.apis, ranks),
-        **_collective_columns(matched(partial, ranks, options), partial.held),
+        **_collective_columns(matched(partial, ranks, options), partial),
     }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
@@ -89,10 +89,12 @@ def _kernel_columns(
     }
 
 
-def _collective_columns(collectives: MatchedCollectives, held: HeldDevices) -> dict[str, Columns]:
-    delays = delays_ns(collectives, held)
+def _collective_columns(
+    collectives: MatchedCollectives, partial: TailPartial
+) -> dict[str, Columns]:
+    delays = delays_ns(collectives, partial.held)
     return {
-        "communicators": sequence_columns(collectives),
+        "communicators": sequence_columns(collectives, partial.experts),
         "collectives": collective_columns(collectives, delays),
         "stragglers": straggler_columns(collectives, delays),
         "wait_map": wait_map_columns(collectives),

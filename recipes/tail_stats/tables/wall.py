@@ -8,9 +8,11 @@ from typing import Any
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
+from nsys_llm.analyses.ranks.judge import judged
+from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.wall.communication_split import communication_details
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.wall import WallDetails, Walls
+from nsys_llm.trace.wall import JobWalls, WallDetails, Walls
 
 from ..partials import TailPartial
 
@@ -39,3 +41,10 @@ def wall_details(
 ) -> WallDetails:
     """Return waiting and transfer of each device that communicates with others."""
     return communication_details(matched(partial, ranks, options), walls)
+
+
+def rank_verdicts(
+    partial: TailPartial, job: JobWalls, options: Mapping[str, Any]
+) -> list[RankVerdict]:
+    """Return what is told of each GPU beside its peers."""
+    return judged(job, matched(partial, job.ranks, options), ("stragglers", "communicators"))

@@ -86,11 +86,14 @@ def _cause(tables: Tables, basis: Basis, verdict: Record) -> str:
     worse = [
         finding
         for finding in findings(tables)
-        if finding.gain is not None and finding.severity is not None
+        if finding.price is not None and finding.severity is not None
     ]
     # What others wait for before the waiting.
     worse.sort(
-        key=lambda finding: (finding.rule in _WAITING, -finding.gain.gain_ns if finding.gain else 0)
+        key=lambda finding: (
+            finding.rule in _WAITING,
+            -finding.price.gain_ns if finding.price else 0,
+        )
     )
     for finding in worse:
         cost_ns = finding.numbers["change_ns"]

@@ -10,8 +10,9 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.findings import Evidence, cells
-from nsys_llm.report.gains import Gain, Walls
+from nsys_llm.report.price import Price
 from nsys_llm.report.records import Record, Tables, first_record, records
+from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.trace.rank_sets import INPUT
 
@@ -38,8 +39,6 @@ _CLASSES: Final = {
 OF_WALLS: Final = frozenset(_CLASSES)
 #: Changes of the length of calls at equal sizes: they mean something whatever else was done.
 _PER_CALL: Final = frozenset({"slower_calls", "faster_calls", "uneven_calls", "one_rank"})
-#: Classes of which a fix removes a wait: its gain is an estimate.
-_WAITS: Final = frozenset({COMMUNICATION, IDLE})
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Cost:
     change_ns: float
     rank: int
     device_id: int
-    gain: Gain | None
+    gain: Price | None
     evidence: tuple[Evidence, ...] = ()
 
 
@@ -209,12 +208,11 @@ class Costs:
         steps = span_ns / unit_ns if unit_ns else None
         gain_ns = change_ns * (steps or 1.0)
         most_ns = self._walls.class_ns(rank, device_id, *classes)
-        gain = Gain(
-            gain_ns=max(min(round(gain_ns), most_ns), 0),
+        gain = Price(
             span_ns=span_ns,
             wall_classes=classes,
-            basis="idle" if classes == (IDLE,) else "device",
-            is_bound=not _WAITS & set(classes),
+            about_ns=max(min(round(gain_ns), most_ns), 0),
+            about_basis="measured",
             steps_n=steps,
             step_unit=self.unit,
         )

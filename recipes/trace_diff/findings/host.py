@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.api_classes import classify_api
@@ -174,14 +175,14 @@ def host_finding(tables: Tables, costs: Costs) -> Finding | None:
             )
     faster = f", {change.faster_n} got faster" if change.faster_n else ""
     return RULES["slower_host"].finding(
-        gain=cost.gain,
+        price=cost.gain,
         details=f"The host is slower: {host_words(change)}. Of "
         f"{counted(len(change.tested), 'kind')} of calls and ranges that wait for no GPU, "
         f"{len(change.slower)} got slower, with {format_percent(change.share_pct)} of their "
         f"time{faster}.",
         evidence=evidence,
         numbers=numbers,
-        culprit="host:speed",
+        cause=Cause("host", rank=cost.rank),
         rank=cost.rank,
         device_id=cost.device_id,
         impact_ns=cost.gain.gain_ns,

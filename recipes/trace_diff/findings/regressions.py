@@ -71,7 +71,7 @@ def _finding(
         return None
     said = [concluded[rule].text for rule in _SAID_BY.get(clue.rule, ()) if rule in concluded]
     finding = RULES[clue.rule].finding(
-        gain=cost.gain,
+        price=cost.gain,
         kind=IMPROVEMENT if cost.gain is None else PERFORMANCE,
         details=f"{clue.text[0].upper()}{clue.text[1:]}. {_cost_words(cost, costs)}",
         fields={"name": quoted(clue.name), "rank": clue.rank},
@@ -118,7 +118,7 @@ def _conclusions(costs: Costs, concluded: Mapping[str, Conclusion]) -> Iterator[
         if rule not in RULES or cost is None or cost.gain is None:
             continue
         yield RULES[rule].finding(
-            gain=cost.gain,
+            price=cost.gain,
             details=f"{conclusion.text} {_cost_words(cost, costs)}",
             fields=conclusion.fields,
             evidence=cost.evidence,

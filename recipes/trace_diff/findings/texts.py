@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.gains import LIMITS_PCT, limits_words
+from nsys_llm.report.price import LIMITS_PCT, limits_words
 from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
 
 from ..tables.checks import ALL, STEP_TIMES, TOTALS

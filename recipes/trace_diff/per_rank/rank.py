@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.lanes import map_collectives
-from nsys_llm.analyses.collectives.profiler import HeldDevices, map_held
-from nsys_llm.analyses.device.missing_work import find_missing_work
+from nsys_llm.analyses.collectives.profiler import map_held
 from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.analyses.nvtx.phase_times import phase_times
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, summed
 from nsys_llm.numeric.intervals import IntArray, total_length_ns
@@ -19,7 +17,6 @@ from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, device_windows, memop_table
 from nsys_llm.trace.graph_nodes import is_graph_node
-from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import DeviceSums, DiffPartial, MoveSums, NamedSums, RankSums, SidePart
@@ -29,14 +26,9 @@ from .step_walls import step_walls
 from .steps import count_steps, phase_counts
 
 
-def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> DiffPartial:
-    """Reduce one rank; its key names the side.
-
-    Args:
-        trace: Its rows and windows.
-        rank: Its key.
-        options: base and mangled choose the names of kernels; see `count_steps` for others.
-    """
+def map_rank(view: RankView) -> DiffPartial:
+    """Reduce one rank; its key names the side."""
+    trace, rank, options = view.trace, view.key, view.options
     kernels = trace.tables["kernels"]
     launches = coded_launches(kernels, trace.strings, options)
     keys_n = len(launches.keys)
@@ -44,10 +36,9 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Dif
     total_ns = summed(launches.key, trace.clipped_ns(kernels), keys_n)
     durations = kernels["end_ns"] - kernels["start_ns"]
     counts = ValueCounts.from_values(launches.key[inside], durations[inside])
-    times = phase_times(trace, options)
-    opaque_n = find_missing_work(trace).opaque_launches_n
-    lanes = map_collectives(trace, rank).ranks.get(rank, ())
-    walls, idle = step_walls(trace, launches, times.steps, options)
+    times = phase_times(trace, view.steps, options)
+    opaque_n = view.missing_work.opaque_launches_n
+    walls, idle = step_walls(view, launches)
     sums = RankSums(
         kernels=_by_name(launches, counts.moments(keys_n).n, total_ns),
         moves=_moves(trace),
@@ -56,8 +47,8 @@ def map_rank(trace: RankTrace, rank: RankKey, options: Mapping[str, Any]) -> Dif
         devices=_devices(trace, launches, idle if opaque_n == 0 else {}),
         steps=count_steps(trace, times, options),
         walls=walls,
-        lanes=lanes,
-        held=map_held(trace, rank) if lanes else HeldDevices(),
+        lanes=view.collectives,
+        held=map_held(view),
         graph_nodes_n=_graph_nodes_n(trace),
         whole_graphs_n=len(trace.tables["graph_traces"]),
         opaque_launches_n=opaque_n,

@@ -15,14 +15,15 @@ import numpy as np
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import Steps
-from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
+from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.analyses.wall.split import WallOfSteps, wall_of_steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.trace.device_ops import DeviceOps, device_windows, op_names
+from nsys_llm.trace.device_ops import DeviceOps, device_windows
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .launches import Key, Launches
@@ -136,26 +137,20 @@ class _Chosen:
     tokens_n: IntArray
 
 
-def step_walls(
-    trace: RankTrace, launches: Launches, steps: Steps | None, options: Mapping[str, Any]
-) -> tuple[StepWalls, dict[int, IntArray]]:
+def step_walls(view: RankView, launches: Launches) -> tuple[StepWalls, dict[int, IntArray]]:
     """Return the full steps of a rank, and idle time by cause of all of each device.
 
     Args:
-        trace: The rank.
+        view: The rank.
         launches: Its kernels.
-        steps: Its steps, before any filter.
-        options: Filters that choose steps; base and mangled.
     """
-    chosen = _chosen(trace, steps, options)
-    names, layers = wall_layers(trace)
-    ops, host = op_names(trace, options), HostTimeline.of(trace)
+    trace, (names, layers) = view.trace, view.wall_layers
+    chosen = _chosen(trace, view.steps, view.options)
     devices: list[DeviceSteps] = []
     idle: dict[int, IntArray] = {}
-    for device_layers in layers:
-        device = DeviceOps.of(trace, device_layers.device_id, ops)
+    for device_layers, device in zip(layers, view.device_ops, strict=True):
         spans = _windows(trace, chosen, device_layers.device_id)
-        causes = _idle_by_work(device, host, spans, chosen)
+        causes = _idle_by_work(device, view.host, spans, chosen)
         idle[device_layers.device_id] = causes.sum(axis=0)
         if len(spans):
             devices.append(_device_steps(device_layers, spans, chosen, causes[:-1]))

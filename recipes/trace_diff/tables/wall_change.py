@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.report.columns import Columns, sorted_columns
-from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
+from nsys_llm.taxonomy.wall_classes import STEP_CLASSES
 
 from .kernels import test_columns
 from .runs import KernelSide, Run, Runs, kernel_side
@@ -145,7 +145,7 @@ def _rows(
     key: tuple[int | None, int | None], before: Split, after: Split
 ) -> Iterator[tuple[Any, ...]]:
     """Yield each class, and the details that it is divided into, which add up to it."""
-    for name in WALL_CLASSES:
+    for name in STEP_CLASSES:
         yield (*key, name, None, *_values(total(before, name), total(after, name)))
         details = {
             detail for side in (before, after) for wall_class, detail in side if wall_class == name

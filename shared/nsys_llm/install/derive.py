@@ -51,13 +51,15 @@ def metadata(manifest: Manifest) -> str:
 
 def common_page() -> str:
     """Return the page of the options and tables that all recipes share."""
-    options, writes = common_facts(sided=True)
+    options, plain = common_facts(sided=False)
+    _, with_run = common_facts(sided=True)
+    writes = {table.file: table for table in (*plain, *with_run)}.values()
     return _page(
         "Options and tables of every recipe",
         "What only one recipe has is on that recipe's page beside this one. Only the tables of\n"
         "`trace_diff`, which compares runs, have the column `run`.",
         ("Options", options_table(options)),
-        ("Tables", tables_glossary(writes)),
+        ("Tables", tables_glossary(tuple(writes))),
     )
 
 

@@ -9,7 +9,7 @@ README's glossary.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
@@ -118,7 +118,8 @@ def common_facts(sided: bool) -> tuple[tuple[Option, ...], tuple[TableWrite, ...
         sided: As a recipe that compares sets of ranks writes them, with the column `run`.
     """
     common = _read_json(_COMMON)
-    writes = [_with_side(raw) for raw in common["writes"]] if sided else common["writes"]
+    writes = _for_kind(common["writes"], sided)
+    writes = [_with_side(raw) for raw in writes] if sided else writes
     return tuple(map(option_of, common["options"])), tuple(map(write_of, writes))
 
 
@@ -149,13 +150,24 @@ def _built(facts: Mapping[str, Any], common: Mapping[str, Any]) -> Manifest:
         options=(*options, *own_options, *inherited.values()),
         reads=(*map(read_of, facts["reads"]), *joined_reads([part.reads for part in parts])),
         writes=(*writes, *map(write_of, facts["writes"])),
-        sections=tuple(section_of(raw) for raw in [*facts["sections"], *common["sections"]]),
+        sections=tuple(
+            section_of(raw) for raw in [*facts["sections"], *_for_kind(common["sections"], sided)]
+        ),
         sided=sided,
         metrics=tuple(Metric(**raw) for raw in facts.get("metrics", ())),
         verdict=dict(facts.get("verdict", {})),
         by_step=facts.get("by_step", False) or any(part.by_step for part in parts),
         recipes=recipes,
     )
+
+
+def _for_kind(facts: Sequence[Mapping[str, Any]], sided: bool) -> list[Mapping[str, Any]]:
+    """Return common facts without those that are not for recipes that compare sets of ranks."""
+    return [
+        {key: value for key, value in raw.items() if key != "unsided"}
+        for raw in facts
+        if not (sided and raw.get("unsided"))
+    ]
 
 
 def _with_side(raw: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,13 +1,15 @@
 """The facts of a capture: machine, versions, clocks, processes, and what tells a rank's number.
 
-A report records the whole environment of the profiled command, tokens included. Of those tables
-only the rows named here are ever read, and of all other variables no more than their names.
+A report records the whole environment of the profiled command, tokens included, and of some
+releases that of every process of the machine. Of those tables only the rows named here are ever
+read, and of all other variables no more than their names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -48,8 +50,9 @@ class CaptureFacts:
         mpi_ranks: globalPid -> MPI rank.
         graph_mode: How CUDA graphs were traced: graph (whole) or node.
         traced: What was traced, in Nsight Systems' words, sorted: Cuda, NvtxEvents, ...
-        secret_variables: Names of variables of the launched command that look like secrets; the
-            report stores their values.
+        secret_variables: Names of variables that look like secrets, of the launched command and
+            of every other process whose environment the report stores.
+        environments_n: Environments of processes among the report's strings.
         session: Id of the profiling session.
     """
 
@@ -67,6 +70,7 @@ class CaptureFacts:
     graph_mode: str | None
     traced: tuple[str, ...] = ()
     secret_variables: tuple[str, ...] = ()
+    environments_n: int = 0
     session: str | None = None
 
     @property
@@ -91,6 +95,7 @@ def read_facts(report: ParquetReport | SqliteReport) -> CaptureFacts:
     system = dict(report.key_values("system", _SYSTEM_KEYS))
     export = dict(report.key_values("export", _EXPORT_KEYS))
     utc_epoch_ns, system_clock_ns = _clocks(report)
+    environments = report.process_environments()
     graph_modes = dict(report.key_values("capture", _GRAPH_MODE_KEYS))
     return CaptureFacts(
         host=system.get("Hostname") or None,
@@ -106,7 +111,8 @@ def read_facts(report: ParquetReport | SqliteReport) -> CaptureFacts:
         mpi_ranks=_mpi_ranks(report),
         graph_mode=next((mode.lower() for mode in graph_modes.values()), None),
         traced=tuple(sorted({kind for _, kind in report.key_values("capture", _TRACED_KEYS)})),
-        secret_variables=secret_names(report.variable_names()),
+        secret_variables=secret_names(chain(report.variable_names(), *environments)),
+        environments_n=len(environments),
         session=next((uuid for _, uuid in report.key_values("capture", _SESSION_KEYS)), None),
     )
 

@@ -21,16 +21,14 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.open_files import raise_if_out_of_files
 from nsys_llm.profile.arrow_text import texts
 from nsys_llm.profile.column_rows import ColumnRows, TooManyRows, constant_as_view
+from nsys_llm.profile.fingerprint import FileState, Fingerprint, fingerprint
 from nsys_llm.profile.tables import Table, TableSource, table_source
-from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in
+from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, process_environment
 
 T = TypeVar("T")
 
 #: nsys writes groups of 2,048 rows; with so many at a time all of a part stays in the cache.
 _ROWS_AT_A_TIME: Final = 1 << 16
-
-#: Of each file of a folder by name: what differs once it is written to, or another takes its place.
-_States = Mapping[str, tuple[int, int, int]]
 
 
 class ParquetReport:
@@ -49,7 +47,7 @@ class ParquetReport:
         self.path = path
         try:
             self._states = _states(path)
-            self._files = {Path(name).stem: path / name for name in self._states}
+            self._files = {file.stem: file for file in self._states}
         except OSError as error:
             raise ReportError(f"{path.name}: cannot be read ({error.strerror}).") from error
         if not {"StringIds", "META_DATA_EXPORT"} & self._files.keys():
@@ -84,6 +82,11 @@ class ParquetReport:
                 f"{self.path.name}: changed while it was read; wait until its writer has finished, "
                 "and run again."
             )
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What tells it from any other export, as it was when it was opened."""
+        return fingerprint(self._states)
 
     def has(self, table: str) -> bool:
         """Return whether the export has one of our tables."""
@@ -140,6 +143,14 @@ class ParquetReport:
             names += names_in(text)
         return names
 
+    def process_environments(self) -> list[list[str]]:
+        """Return the names of the variables of each process whose environment is a string."""
+        if not self.has("strings"):
+            return []
+        strings = self.read("strings", ("text",))["text"]
+        environments = (process_environment(text) for text in strings if text and "\0" in text)
+        return [names for names in environments if names]
+
     def _open(self, table: str) -> pq.ParquetFile:
         path = self._files[table_source(table).nsys]
         return self._guarded(table, lambda: pq.ParquetFile(path))
@@ -170,7 +181,7 @@ class ParquetReport:
             ) from error
 
 
-def _states(folder: Path) -> _States:
+def _states(folder: Path) -> dict[Path, FileState]:
     """Return the state of each parquet file of a folder.
 
     Raises:
@@ -183,9 +194,7 @@ def _states(folder: Path) -> _States:
         }
     if odd := [name for name, state in reported.items() if not stat.S_ISREG(state.st_mode)]:
         raise ReportError(f"{folder.name}/{min(odd)}: not a file; export the profile again.")
-    return {
-        name: (state.st_ino, state.st_size, state.st_mtime_ns) for name, state in reported.items()
-    }
+    return {folder / name: FileState.of(state) for name, state in reported.items()}
 
 
 def _read(

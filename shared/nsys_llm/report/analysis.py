@@ -8,13 +8,13 @@ from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Tables
 from nsys_llm.report.rules import Rule
 from nsys_llm.report.screen import Screen
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.rank_trace import RankTrace
-from nsys_llm.trace.wall import WallDetails, Walls
+from nsys_llm.trace.wall import JobWalls, WallDetails, Walls
 
 Partial = TypeVar("Partial")
 Options = Mapping[str, Any]
@@ -48,7 +48,7 @@ class Analysis(Generic[Partial]):
 
     Attributes:
         partial: What a rank is reduced to; without arguments, the identity of `merge`.
-        map_rank: Reduces one rank to a partial, by the recipe's options; no I/O.
+        map_rank: Reduces one rank to a partial, by the options in its view; no I/O.
         merge: Joins partials of distinct ranks; associative and commutative.
         tabulate: Makes the recipe's own tables of the merged partial, as its manifest declares
             them. The ranks are those with GPU work, in order; of a recipe that compares, all.
@@ -62,6 +62,8 @@ class Analysis(Generic[Partial]):
             where there is nothing. By the ranks with GPU work and the options.
         wall_details: Divides classes of the table `wall`; None for a recipe that does not know
             more of them than all do.
+        rank_verdicts: Compares ranks: rows of the table `rank_verdicts`, see
+            `nsys_llm.analyses.ranks.verdicts.RankVerdict`; None for a recipe that does not.
         screen: Facts for the first screen of an overview, from all tables; None for a recipe whose
             summary is as all others' are, or a run of which there is nothing to tell.
         matches_collectives: Whether it needs `DeviceWall.hidden` for that.
@@ -71,7 +73,7 @@ class Analysis(Generic[Partial]):
     """
 
     partial: type[Partial]
-    map_rank: Callable[[RankTrace, RankKey, Options], Partial]
+    map_rank: Callable[[RankView], Partial]
     merge: Callable[[Sequence[Partial]], Partial]
     tabulate: Callable[[Partial, Sequence[Rank], Options], dict[str, pd.DataFrame]]
     findings: Callable[[Tables], list[Finding]]
@@ -81,6 +83,7 @@ class Analysis(Generic[Partial]):
     missing_ranges: Callable[[Partial, RankKey], Mapping[str, tuple[int, int]]] | None = None
     prepare: Callable[[Partial, Sequence[Rank], Options], Partial] | None = None
     wall_details: Callable[[Partial, Sequence[Rank], Walls, Options], WallDetails] | None = None
+    rank_verdicts: Callable[[Partial, JobWalls, Options], Sequence[Any]] | None = None
     matches_collectives: bool = False
     screen: Callable[[Tables], Screen | None] | None = None
     collectives: Callable[[Partial], Any] | None = None

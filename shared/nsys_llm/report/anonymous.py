@@ -60,6 +60,7 @@ def _without_names(facts: CaptureFacts, hosts: _Labels, processes: _Labels) -> C
         host=None if facts.host is None else hosts.of(facts.host),
         processes={pid: processes.of(name) for pid, name in facts.processes.items()},
         secret_variables=(),
+        environments_n=0,
     )
 
 

@@ -6,6 +6,7 @@ All texts are prose in which names out of a report stand in backticks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
@@ -127,26 +128,45 @@ def capture_caveats(tables: _Tables) -> list[str]:
     ]
 
 
-def unrecorded(run: Run) -> list[str]:
-    """Return what the reports could not show, and the flags that would have shown it.
+@dataclass(frozen=True)
+class Unrecorded:
+    """What reports could not show.
 
-    A table that no flag records is not spoken of: its absence says nothing.
+    Attributes:
+        lost: In words; with how many reports lack it, unless all do.
+        record: Flags of `nsys profile` that would have shown it.
     """
-    lines = []
+
+    lost: str
+    record: str
+
+    @property
+    def text(self) -> str:
+        """Both as prose."""
+        return f"{self.lost}: {quoted(self.record)}"
+
+
+def unrecorded(run: Run) -> list[Unrecorded]:
+    """Return what the reports could not show.
+
+    A table that no flag records is not spoken of, nor one of CUDA where CUDA was traced: nothing of
+    it happened.
+    """
+    items = []
     readable = [profile for profile in run.profiles if profile.reason is None]
     for read in run.manifest.reads:
         lacking = [profile for profile in readable if read.table in profile.absent_tables]
         if not lacking or not read.capture:
             continue
+        if read.capture == _CUDA and all(
+            profile.facts is not None and "Cuda" in profile.facts.traced for profile in lacking
+        ):
+            continue
         who = f" ({format_count(len(lacking))} of {counted(len(readable), 'profile')})"
         if len(lacking) == len(readable):
             who = ""
-        traced = read.capture == _CUDA and all(
-            profile.facts is not None and "Cuda" in profile.facts.traced for profile in lacking
-        )
-        why = "CUDA was traced, so none happened" if traced else quoted(read.capture)
-        lines.append(f"{read.lost}{who}: {why}")
-    return lines
+        items.append(Unrecorded(f"{read.lost}{who}", read.capture))
+    return items
 
 
 def _absent_caveats(files: pd.DataFrame) -> Iterable[str]:

@@ -25,12 +25,13 @@ CauseKind = Literal[
     "profiler",
     "load",
     "no_work",
+    "place",  # where or when time goes, and not why; detail: the phase or steps
 ]
 CAUSE_KINDS: Final[tuple[str, ...]] = get_args(CauseKind)
 
 #: Kinds whose detail says which thing is at fault. Of the others it only describes: a rank is one
 #: cause whether or not its longer kernel is known.
-_DETAIL_IDENTIFIES: Final = ("kernels", "copies", "wait")
+_DETAIL_IDENTIFIES: Final = ("kernels", "copies", "wait", "place")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +42,8 @@ class Cause:
         kind: One of `CAUSE_KINDS`.
         rank: Whose; None where it is not one rank's.
         device_id: CUDA device of that rank; None where it is not one device's.
-        detail: Which kernels, copies or wait; of other kinds more about it. Part of equality only
-            for kernels, copies and wait.
+        detail: Which kernels, copies, wait or phase; of other kinds more about it. Part of equality
+            only for kernels, copies, wait and place.
     """
 
     kind: CauseKind

@@ -14,7 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.core.errors import ManifestError
-from nsys_llm.report.gains import TAIL, Gain
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
+from nsys_llm.report.price import TAIL, Price
 
 #: What a finding tells: time that a fix could gain; time that a change has gained; or what the
 #: capture holds or lacks, which qualifies the others and has no severity.
@@ -74,8 +76,6 @@ class Finding:
     Attributes:
         rule: Name of the rule that found it, the same in every run: `slow_rank`.
         kind: One of `KINDS`.
-        severity: Of a performance finding, as its gain has it; None of all others, and of gains too
-            small to be shown.
         scope: One of `SCOPES`.
         title: The finding in one line, without a full stop: what, where, how much.
         details: The numbers, with units, in sentences.
@@ -83,11 +83,10 @@ class Finding:
         recommendation: What to do next, in one or two sentences.
         evidence: The cells that the numbers in title and details are.
         numbers: Numbers in title and details that are no cell: sums, shares, limits; by name.
-        gain: What a fix could gain; None where `kind` is capture.
-        cause: Key of the cause that the time is attributed to (see `taxonomy.idle_causes`).
-        cause_ns: Its time on that GPU, as the table `wall` has it.
-        culprit: What to change, as `kind:name` (`rank:2`, `kernel:attention`): findings of several
-            recipes with the same one are one opportunity.
+        cause: What is at fault; findings of one cause are one opportunity.
+        change: What somebody would do; None where two runs measured what it is worth.
+        price: What that gains, which `prices` computes; None where `kind` is not performance.
+        specificity: How precisely it says why, see `Rule`.
         ranks: All ranks that it is true of.
         rank: Which rank, where it is about one; of several the one with the largest gain.
         device_id: Which device, where it is about one.
@@ -101,7 +100,6 @@ class Finding:
     """
 
     rule: str
-    severity: str | None
     scope: str
     title: str
     details: str
@@ -110,10 +108,10 @@ class Finding:
     kind: str = PERFORMANCE
     evidence: tuple[Evidence, ...] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)
-    gain: Gain | None = None
-    cause: str | None = None
-    cause_ns: int | None = None
-    culprit: str | None = None
+    cause: Cause | None = None
+    change: Change | None = None
+    price: Price | None = None
+    specificity: int = 0
     ranks: tuple[int, ...] = ()
     rank: int | None = None
     device_id: int | None = None
@@ -126,8 +124,6 @@ class Finding:
     def __post_init__(self) -> None:
         if self.kind not in KINDS or self.scope not in SCOPES:
             raise ManifestError(f"finding {self.rule}: kind or scope is not one that there is.")
-        if self.severity is not None and self.severity not in SEVERITIES:
-            raise ManifestError(f"finding {self.rule}: there is no severity {self.severity}.")
         if not (self.title and self.details and self.tables and self.recommendation):
             raise ManifestError(f"finding {self.rule}: a finding never fires without evidence.")
         if self.record is not None and not all(
@@ -138,6 +134,12 @@ class Finding:
         plain = {name: _plain(value) for name, value in self.numbers.items()}
         object.__setattr__(self, "numbers", plain)
 
+    @property
+    def severity(self) -> str | None:
+        """One of `SEVERITIES`; None of what is no performance, and of what gains too little."""
+        is_priced = self.kind == PERFORMANCE and self.price is not None
+        return self.price.severity if is_priced and self.price is not None else None
+
 
 def _plain(value: float) -> float:
     return value.item() if isinstance(value, np.generic) else value
@@ -146,7 +148,7 @@ def _plain(value: float) -> float:
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings in the order in which to read them.
 
-    Performance by severity and gain, then improvements, then remarks on the capture, of these those
+    Performance as `order_of` has it, then improvements, then remarks on the capture, of these those
     on what is missing first. Gains too small to be shown are left out.
     """
     return sorted((finding for finding in findings if _is_shown(finding)), key=_place)
@@ -156,25 +158,22 @@ def _is_shown(finding: Finding) -> bool:
     return finding.kind != PERFORMANCE or finding.severity is not None
 
 
-def _expected_pct(finding: Finding) -> float:
-    """Return the gain by which a finding stands among others: beside a bound that of its replay."""
-    if finding.gain is None:
-        return 0.0
-    replayed_pct = finding.gain.replayed_pct
-    return finding.gain.gain_pct if replayed_pct is None else replayed_pct
+def order_of(price: Price | None, rule: str, rank: int | None, name: str | None) -> tuple[Any, ...]:
+    """Return where a finding on time stands among others, the first one least.
+
+    Items with an estimate by it, then those with a bound alone by that, severity `tail` after all;
+    ties by bound, rule, rank, name. The one order of everything that lists findings.
+    """
+    order = (True, True, 0.0, 0.0) if price is None else price.order
+    return (*order, rule, -1 if rank is None else rank, name or "")
 
 
 def _place(finding: Finding) -> tuple[Any, ...]:
-    severity = finding.severity or SEVERITIES[-1]
     return (
         KINDS.index(finding.kind),
-        SEVERITIES.index(severity),
         finding.rule not in INCOMPLETE,
-        -_expected_pct(finding),
-        -finding.impact_ns,
-        finding.rule,
-        -1 if finding.rank is None else finding.rank,
-        finding.name or "",
+        -finding.impact_ns if finding.price is None else 0,
+        *order_of(finding.price, finding.rule, finding.rank, finding.name),
     )
 
 
@@ -210,7 +209,7 @@ def finding_row(finding: Finding) -> dict[str, Any]:
     return {
         "kind": finding.kind,
         "severity": finding.severity,
-        **_gain_row(finding.gain),
+        **price_row(finding.price),
         "rule": finding.rule,
         "scope": finding.scope,
         "rank": finding.rank,
@@ -218,9 +217,8 @@ def finding_row(finding: Finding) -> dict[str, Any]:
         "ranks": ",".join(map(str, finding.ranks)) or None,
         "name": finding.name,
         **scoped,
-        "cause": finding.cause,
-        "cause_ns": finding.cause_ns,
-        "culprit": finding.culprit,
+        **cause_row(finding.cause),
+        "change": None if finding.change is None else finding.change.kind,
         "title": finding.title,
         "details": finding.details,
         "recommendation": finding.recommendation,
@@ -245,21 +243,33 @@ def finding_record(finding: Finding) -> dict[str, Any]:
         **finding_row(finding),
         "ranks": list(finding.ranks),
         "tables": list(finding.tables),
-        "wall_classes": [] if finding.gain is None else list(finding.gain.wall_classes),
+        "wall_classes": [] if finding.price is None else list(finding.price.wall_classes),
         "evidence": evidence_record(finding),
         "numbers": dict(finding.numbers),
         "window_shows": finding.window_shows,
     }
 
 
-def _gain_row(gain: Gain | None) -> dict[str, Any]:
+def cause_row(cause: Cause | None) -> dict[str, Any]:
+    """Return the columns of a table that say what is at fault."""
     return {
-        "gain_ns": None if gain is None else gain.gain_ns,
-        "gain_pct": None if gain is None else gain.gain_pct,
-        "gain_step_ns": None if gain is None else gain.gain_step_ns,
-        "gain_is_bound": None if gain is None else gain.is_bound,
-        "gain_basis": None if gain is None else gain.basis,
-        "gain_tail_pct": None if gain is None else gain.tail_pct,
-        "span_ns": None if gain is None else gain.span_ns,
-        "wall_classes": None if gain is None else ", ".join(gain.wall_classes),
+        "cause": None if cause is None else cause.kind,
+        "cause_rank": None if cause is None else cause.rank,
+        "cause_detail": None if cause is None else cause.detail,
+    }
+
+
+def price_row(price: Price | None) -> dict[str, Any]:
+    """Return the columns of a table that say what a change gains."""
+    return {
+        "gain_ns": None if price is None else price.gain_ns,
+        "gain_pct": None if price is None else price.gain_pct,
+        "gain_step_ns": None if price is None else price.gain_step_ns,
+        "bound_ns": None if price is None else price.bound_ns,
+        "bound_pct": None if price is None else price.bound_pct,
+        "about_basis": None if price is None else price.about_basis,
+        "replay_reason": None if price is None else price.replay_reason,
+        "gain_tail_pct": None if price is None else price.tail_pct,
+        "span_ns": None if price is None else price.span_ns,
+        "wall_classes": None if price is None else ", ".join(price.wall_classes),
     }

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.gains import Gain
+from nsys_llm.report.price import Price, bound_words, sure_word
 from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, answer_lines, fitted_parts, plain, wrapped
 from nsys_llm.view.text import (
     counted,
-    first_sentence,
     format_percent,
     quoted,
     sentences,
@@ -69,14 +68,18 @@ def _title(report: Report, screen: Screen, width: int) -> str:
 
 
 def _opportunities(report: Report, screen: Screen, width: int, most_n: int) -> list[str]:
-    findings = [opportunity for opportunity in report.opportunities if opportunity.gain is not None]
+    findings = [
+        opportunity for opportunity in report.opportunities if opportunity.price is not None
+    ]
     if not findings:
         return ["", *wrapped(plain(report.answer), width, "", most=most_n - 1)]
     scale = Scale.of(screen.whole_ns)
     whole = f"{scale.unit} of {scale.number(screen.whole_ns)} {screen.whole}"
     lines = [f"could gain (not additive), {whole}"]
     gains = [
-        _gain_words(finding.gain, screen, scale) for finding in findings if finding.gain is not None
+        _price_words(finding.price, screen, scale)
+        for finding in findings
+        if finding.price is not None
     ]
     widths = [max(map(len, column)) for column in zip(*gains, strict=True)]
     heads = [
@@ -86,11 +89,10 @@ def _opportunities(report: Report, screen: Screen, width: int, most_n: int) -> l
     return lines + _fitted(findings, heads, width, most_n - len(lines))
 
 
-def _gain_words(gain: Gain, screen: Screen, scale: Scale) -> tuple[str, str, str]:
-    """Return a gain as the columns of a line: how sure, how much, and its share."""
-    gain_ns = gain.gain_pct / 100.0 * screen.whole_ns if screen.by_step else gain.gain_ns
-    sure = "at most" if gain.is_bound else "about"
-    return sure, scale.number(gain_ns), format_percent(gain.gain_pct)
+def _price_words(price: Price, screen: Screen, scale: Scale) -> tuple[str, str, str]:
+    """Return a price as the columns of a line: how sure, how much, and its share."""
+    gain_ns = price.gain_pct / 100.0 * screen.whole_ns if screen.by_step else price.gain_ns
+    return sure_word(price), scale.number(gain_ns), format_percent(price.gain_pct)
 
 
 def _fitted(
@@ -113,9 +115,9 @@ def _item_lines(finding: Finding, head: str, width: int, most_n: int) -> list[st
     """Return an opportunity in some lines, its names cut so that the numbers beside them fit."""
     rare = f"{_TAIL}: " if finding.severity == "tail" else ""
     parts = spans(finding.title)
-    if finding.gain is not None and finding.gain.replayed_pct is not None:
-        # The column before it is a bound.
-        parts.append((False, f" (about {format_percent(finding.gain.replayed_pct)} in a replay)"))
+    if finding.price is not None and (most := bound_words(finding.price)):
+        # Beside the share, which is an estimate.
+        parts.insert(0, (False, f"{most[1:]} "))
     hanging = " " * len(head)
     lines: list[str] = []
     for length in range(min(_MOST_NAME, width - len(head)), _LEAST_NAME - 1, -1):
@@ -141,15 +143,20 @@ def _sentences(text: str, width: int) -> list[str]:
 
 
 def _trust(report: Report, screen: Screen, width: int) -> list[str]:
-    """Return the remark that matters most, and how many there are besides."""
-    notes = [*report.caveats, *(remark.title for remark in report.remarks), *report.unrecorded]
-    if not notes:
+    """Return the one thing that changes how to read the run, and how many notes there are besides.
+
+    Nothing where there is no such thing.
+    """
+    if not screen.trust:
         return []
-    first = plain(screen.trust or first_sentence(notes[0])).rstrip(".")
-    more = f" ({counted(len(notes) - 1, 'more note')} in the report)" if len(notes) > 1 else ""
+    first = plain(screen.trust).rstrip(".")
+    rest_n = len(report.caveats) + len(report.remarks) - 1
+    more = f" ({counted(rest_n, 'more note')} in the report)" if rest_n > 0 else ""
     words, cut = first.split(" "), ""
     while True:
-        lines = wrapped(f"trust  {' '.join(words)}{cut}{more}", width, "", hanging=" " * 7)
-        if len(lines) <= _MOST_LINES["trust"] or len(words) == 1:
-            return lines
+        for rest in (more, "") if not cut else ("",):
+            text = f"trust  {' '.join(words)}{cut}{rest}"
+            lines = wrapped(text, width, "", hanging=" " * 7)
+            if len(lines) <= _MOST_LINES["trust"] or len(words) == 1:
+                return lines
         words, cut = words[:-1], " ..."

@@ -9,8 +9,8 @@ from typing import Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import Finding, severity_counts
-from nsys_llm.report.gains import TAIL
 from nsys_llm.report.page_parts import NAME_LENGTH
+from nsys_llm.report.price import TAIL
 from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Report, gain_text, where_to_look
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import PROSE, Field, cells, headings, more_rows, parted_columns, unfilled
@@ -88,7 +88,7 @@ def head_markdown(report: Report, most_n: int = MOST_SHOWN) -> str:
     """Return title, question, answer and the first findings."""
     lines = [answer_markdown(report, markdown_prose), findings_heading(report)]
     reported = report.opportunities
-    if any(item.gain is not None for item in reported):
+    if any(item.price is not None for item in reported):
         lines.append(NOT_ADDITIVE)
     for number, finding in enumerate(reported[:most_n], 1):
         if finding.severity == TAIL and (number == 1 or reported[number - 2].severity != TAIL):
@@ -123,7 +123,7 @@ def capture_markdown(report: Report) -> str:
         parts.append("\n".join(_remark(remark) for remark in report.remarks))
     for title, texts in (
         ("Read the numbers with this in mind:", report.caveats),
-        ("Not recorded, or none happened; these flags record it:", report.unrecorded),
+        ("Not recorded; these flags record it:", [item.text for item in report.unrecorded]),
     ):
         if texts:
             parts += [title, "\n".join(f"- {markdown_prose(text)}" for text in texts)]

@@ -13,7 +13,6 @@ from nsys_llm.report.records import Tables
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION
 
 _BY_ORDER: Final = "index"
-_RANK: Final = "rank:"
 
 
 def why_unrelated(tables: Tables) -> str | None:
@@ -55,5 +54,5 @@ def without_comparisons(findings: Iterable[Finding]) -> list[Finding]:
     return [
         finding
         for finding in findings
-        if finding.kind != PERFORMANCE or not (finding.culprit or "").startswith(_RANK)
+        if finding.kind != PERFORMANCE or not (finding.cause and finding.cause.kind == "rank")
     ]

@@ -78,7 +78,7 @@ def findings_html(
     places = places or {}
     shown = enumerate(findings[:MOST_SHOWN], 1)
     lines = [_finding(number, finding, links, places.get(number)) for number, finding in shown]
-    if any(finding.gain is not None for finding in findings):
+    if any(finding.price is not None for finding in findings):
         lines.insert(0, f"<p>{NOT_ADDITIVE}</p>")
     if len(findings) > MOST_SHOWN:
         lines.append(f"<p>And {len(findings) - MOST_SHOWN} more in findings.parquet.</p>")
@@ -133,7 +133,7 @@ def capture_html(report: Report) -> str:
         parts.append(f"<ul>{''.join(_remark(remark) for remark in report.remarks)}</ul>")
     for title, texts in (
         ("Read the numbers with this in mind:", report.caveats),
-        ("Not recorded, or none happened; these flags record it:", report.unrecorded),
+        ("Not recorded; these flags record it:", [item.text for item in report.unrecorded]),
     ):
         if texts:
             items = "".join(f"<li>{html_text(text)}</li>" for text in texts)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -31,14 +32,15 @@ class Part:
 Look = Callable[[Run, Mapping[str, pd.DataFrame]], Mapping[str, pd.DataFrame]]
 
 
-def finished(run: Run, look: Look | None = None) -> Part:
+def finished(run: Run, look: Look | None = None, verdicts: Sequence[Any] | None = None) -> Part:
     """Return the results of a run that was mapped: tables, findings, report.
 
     Args:
         run: What was read.
         look: Fills tables that `run_tables` leaves empty; None leaves them so.
+        verdicts: See `run_tables`.
     """
-    tables = run_tables(run)
+    tables = run_tables(run, verdicts)
     if look is not None:
         tables |= look(run, tables)
     findings = all_findings(run, tables)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
@@ -12,6 +12,7 @@ from nsys_llm.manifest.declared import Section
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.analysis import Analysis
 from nsys_llm.report.capture_summary import (
+    Unrecorded,
     capture_caveats,
     capture_facts,
     sided_caveats,
@@ -27,9 +28,10 @@ from nsys_llm.report.findings import (
     ranked,
     remarks,
 )
-from nsys_llm.report.gains import gain_words
 from nsys_llm.report.one_job import why_unrelated, without_comparisons
 from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.price import price_words
+from nsys_llm.report.prices.pricing import priced
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings
 from nsys_llm.report.screen import Screen, subject
@@ -46,7 +48,7 @@ class Report:
         findings: In the order in which to read them.
         facts: Of the capture, as (label, text).
         caveats: What makes the numbers incomplete, or other than those of an unprofiled run.
-        unrecorded: What the capture could not show, and the flags that would have shown it.
+        unrecorded: What the capture could not show.
         sections: The tables to show.
         wall: Where the wall-clock time went, and what bounds it; a line of each side.
         screen: Of an overview, what its first screen shows besides; None of others.
@@ -57,7 +59,7 @@ class Report:
     findings: tuple[Finding, ...]
     facts: tuple[tuple[str, str], ...]
     caveats: tuple[str, ...]
-    unrecorded: tuple[str, ...]
+    unrecorded: tuple[Unrecorded, ...]
     sections: tuple[Section, ...]
     wall: tuple[WallLine, ...] = ()
     screen: Screen | None = None
@@ -106,7 +108,7 @@ def findings_of(analysis: Analysis[Any], tables: Mapping[str, pd.DataFrame]) -> 
     findings = analysis.findings(tables)
     if why_unrelated(tables) is not None:
         findings = without_comparisons(findings)
-    return ranked([*run_findings(tables), *findings])
+    return ranked(priced([*run_findings(tables), *findings], tables))
 
 
 def shown_sections(manifest: Manifest, tables: Mapping[str, pd.DataFrame]) -> tuple[Section, ...]:
@@ -168,18 +170,18 @@ def report_record(report: Report) -> dict[str, Any]:
         "findings": [finding_record(finding) for finding in report.findings],
         "facts": {label: "".join(part for _, part in spans(text)) for label, text in report.facts},
         "caveats": list(report.caveats),
-        "unrecorded": list(report.unrecorded),
+        "unrecorded": [asdict(item) for item in report.unrecorded],
     }
 
 
 def gain_text(finding: Finding) -> str | None:
     """Return what a finding gains and on which GPU; None where nothing is gained."""
-    gain = finding.gain
-    if gain is None or finding.kind == CAPTURE:
+    price = finding.price
+    if price is None or finding.kind == CAPTURE:
         return None
     rank = "" if finding.rank is None else f" of rank {finding.rank}"
     device = "one GPU" if finding.device_id is None else f"GPU {finding.device_id}"
-    return f"{gain_words(gain)} of {format_ns(gain.span_ns)} on {device}{rank}"
+    return f"{price_words(price)} of {format_ns(price.span_ns)} on {device}{rank}"
 
 
 def where_to_look(finding: Finding) -> str | None:

@@ -12,8 +12,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from nsys_llm.core.errors import ManifestError
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding
-from nsys_llm.report.gains import Gain
+from nsys_llm.report.price import Price
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 OURS: Final = "this project"
 #: Source of thresholds that its heuristics.py or report.py has.
 EXPLAINER: Final = "nsys-llm-explainer 0.1.0"
+#: How precisely a rule says why: of all of a class, of a class of the path or of one cause, of a
+#: rank, of a kernel of a rank.
+OF_ALL, OF_CLASS, OF_RANK, OF_KERNEL = range(4)
 #: What to record is as the rule says.
 OF_RULE: Final = "of the rule"
 
@@ -29,12 +34,11 @@ OF_RULE: Final = "of the rule"
 class About(TypedDict, total=False):
     """What a finding is about: fields of `Finding` that no rule has."""
 
-    gain: Gain | None
+    cause: Cause | None
+    change: Change | None
+    price: Price | None
     evidence: tuple[Evidence, ...]
     numbers: Mapping[str, float]
-    cause: str | None
-    cause_ns: int | None
-    culprit: str | None
     ranks: tuple[int, ...]
     rank: int | None
     device_id: int | None
@@ -71,6 +75,8 @@ class Rule:
         record: What to record next time to know more: flags of `nsys profile`, and nothing else.
         window_shows: What there is to see in the window of a finding, in few words.
         cases: What it says in special cases, by their names.
+        specificity: How precisely it says why: `OF_ALL`, `OF_CLASS`, `OF_RANK` or `OF_KERNEL`. Of
+            findings of one opportunity the highest speaks.
     """
 
     id: str
@@ -84,6 +90,7 @@ class Rule:
     record: str | None = None
     window_shows: str | None = None
     cases: Mapping[str, Case] = field(default_factory=dict)
+    specificity: int = 0
 
     def finding(
         self,
@@ -113,12 +120,11 @@ class Rule:
         if case is not None and case not in self.cases:
             raise ManifestError(f"rule {self.id}: there is no case {case}.")
         said = Case() if case is None else self.cases[case]
-        gain = about.get("gain")
         shows = self.window_shows if about.get("window_ns") is not None else None
         return Finding(
             rule=self.id,
             kind=kind or self.kind,
-            severity=None if gain is None else gain.severity,
+            specificity=self.specificity,
             scope=said.scope or self.scope,
             title=self._filled(said.title or self.title, fields),
             details=details,

@@ -15,21 +15,44 @@ from nsys_llm.report.wall import wall_table
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
 from nsys_llm.trace.identity import Rank, RankKey, clock_offsets
 from nsys_llm.trace.outcomes import ProfileOutcome
-from nsys_llm.trace.wall import WallDetails
+from nsys_llm.trace.wall import JobWalls, WallDetails
 
 
-def run_tables(run: Run) -> dict[str, pd.DataFrame]:
-    """Return all tables of a run but its findings, which are made of these."""
-    working = {rank.key for profile in run.profiles for rank in profile.ranks}
-    ranks = [rank for rank in run.ranks if run.manifest.sided or rank.key in working]
-    if run.analysis.prepare is not None:
-        run = replace(run, partial=run.analysis.prepare(run.partial, ranks, run.options))
-    return {
+def run_tables(run: Run, verdicts: Sequence[Any] | None = None) -> dict[str, pd.DataFrame]:
+    """Return all tables of a run but its findings, which are made of these.
+
+    Args:
+        run: What was read.
+        verdicts: Rows of `rank_verdicts`; None: as this recipe has them.
+    """
+    run = prepared(run)
+    job = job_walls(run)
+    tables = {
         "files": _frame(run.manifest, "files", [*_file_rows(run), *_absent_rows(run.absent)]),
         "coverage": _frame(run.manifest, "coverage", _coverage_rows(run)),
-        "wall": _wall(run),
-        **run.analysis.tabulate(run.partial, ranks, run.options),
+        "wall": wall_table(
+            run.manifest.table("wall"), run.ranks, job.walls, job.details, job.rules
+        ),
     }
+    if run.analysis.rank_verdicts is not None:
+        if verdicts is None:
+            verdicts = run.analysis.rank_verdicts(run.partial, job, run.options)
+        rows = [asdict(verdict) for verdict in verdicts]
+        tables["rank_verdicts"] = _frame(run.manifest, "rank_verdicts", rows)
+    return tables | run.analysis.tabulate(run.partial, _working(run), run.options)
+
+
+def prepared(run: Run) -> Run:
+    """Return a run with what its tables share put into its partial, once."""
+    if run.analysis.prepare is None:
+        return run
+    return replace(run, partial=run.analysis.prepare(run.partial, _working(run), run.options))
+
+
+def _working(run: Run) -> list[Rank]:
+    """Return the ranks with GPU work; of a recipe that compares, all."""
+    working = {rank.key for profile in run.profiles for rank in profile.ranks}
+    return [rank for rank in run.ranks if run.manifest.sided or rank.key in working]
 
 
 def _file_rows(run: Run) -> list[dict[str, Any]]:
@@ -86,6 +109,7 @@ def _file_row(
         "clock_offset_ns": offset_ns,
         "clock_source": clock if offset_ns is not None else None,
         "secret_variables": ", ".join(facts.secret_variables) or None if facts else None,
+        "environments_n": facts.environments_n if facts else None,
     }
 
 
@@ -118,19 +142,20 @@ def _coverage_rows(run: Run) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["run"], row["rank"]))
 
 
-def _wall(run: Run) -> pd.DataFrame:
+def job_walls(run: Run) -> JobWalls:
+    """Return the wall splits of a run, with what its recipe knows of them."""
     ranks = {rank.key: rank for profile in run.profiles for rank in profile.ranks}
     walls = {
         (key, wall.device_id): wall for key, rank in ranks.items() for wall in rank.wall.devices
     }
     names = {name for rank in ranks.values() for name in rank.wall.kernel_names}
+    mapped = tuple(rank for rank in run.ranks if rank.key in ranks)
     details: WallDetails = {}
     if run.analysis.wall_details is not None:
-        mapped = [rank for rank in run.ranks if rank.key in ranks]
         details = run.analysis.wall_details(run.partial, mapped, walls, run.options)
     engine = run.options.get("engine", "auto")
     rules = load_rules(detect_engine(names) if engine == "auto" else engine)
-    return wall_table(run.manifest.table("wall"), run.ranks, walls, details, rules)
+    return JobWalls(mapped, walls, details, rules)
 
 
 def _frame(manifest: Manifest, name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import Finding, severity_counts
-from nsys_llm.report.gains import gain_words
+from nsys_llm.report.price import price_words
 from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.wall_line import WallLine, WallPart
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
@@ -193,7 +193,7 @@ def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
 
 def _item_lines(finding: Finding, width: int, most: int) -> list[str]:
     """Return a finding in some lines: its gain, and its title as far as there is room."""
-    gain = "" if finding.gain is None else f"{gain_words(finding.gain)}: "
+    gain = "" if finding.price is None else f"{price_words(finding.price)}: "
     head = f"{finding.severity or finding.kind:<6} {gain}"
     text = f"{head}{_fitted_title(finding.title, width - len(head) - 2)}"
     return wrapped(text, width, "  ", hanging="         ", most=most)
@@ -201,7 +201,7 @@ def _item_lines(finding: Finding, width: int, most: int) -> list[str]:
 
 def _findings_head(findings: list[Finding]) -> str:
     counts = severity_counts(findings)
-    if any(finding.gain is not None for finding in findings):
+    if any(finding.price is not None for finding in findings):
         return f"Findings and what a fix could gain (not additive): {counts}"
     return f"Findings: {counts}"
 

@@ -19,6 +19,8 @@ from nsys_llm.taxonomy.wall_classes import (
     COMPUTE,
     COPIES,
     IDLE,
+    LOAD,
+    NO_WORK,
     PROFILER,
     WALL_CLASSES,
     WHOLE_GRAPH,
@@ -67,7 +69,9 @@ def _device_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a device: of each class in order, the longest detail first."""
     times = _times(wall, rules)
-    for name, parts in details.items():
+    for name, every in details.items():
+        # A cause of idle time, and a class.
+        parts = {detail: ns for detail, ns in every.items() if detail != NO_WORK}
         if sum(parts.values()) != sum(times[name].values()):
             raise ManifestError(f"wall: the details of {name} do not add up to it.")
         times[name] = {detail: ns for detail, ns in parts.items() if ns} or times[name]
@@ -91,7 +95,10 @@ def _device_rows(
 
 
 def _times(wall: DeviceWall, rules: RuleSet) -> Times:
-    """Return the time of each class, of computation by category; a class without time has none."""
+    """Return the time of each class, of computation by category; of those without time 0.
+
+    What is apart has no time then.
+    """
     compute: dict[str | None, int] = {}
     for name, time_ns in wall.kernels_ns.items():
         category = rules.classify(name).category
@@ -103,8 +110,10 @@ def _times(wall: DeviceWall, rules: RuleSet) -> Times:
     return {
         COMPUTE: compute or {None: 0},
         COMMUNICATION: {None: wall.communication_ns},
+        LOAD: {None: wall.load_ns} if wall.load_ns else {},
         COPIES: {None: wall.copies_ns},
         PROFILER: {None: wall.profiler_ns},
+        NO_WORK: {None: wall.no_work_ns} if wall.no_work_ns else {},
         IDLE: {None: wall.idle_ns},
     }
 

@@ -12,6 +12,7 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import UNMATCHED, load_categories
 from nsys_llm.taxonomy.wall_classes import (
     BOUND_WORDS,
+    COMMUNICATION,
     COMPUTE,
     COPIES,
     IDLE,
@@ -35,6 +36,9 @@ _PART_OF_CLASS: Final = 0.2
 _POINTWISE: Final = "pointwise and norm"
 _OTHER: Final = "other kernels"
 _NOT_TOLD: Final = "bound not known"
+_GRAPHS: Final = "IN WHOLE GRAPHS"
+#: Share of the span from which they are all that can be said.
+_MOST_PCT: Final = 50.0
 _SIDES: Final = (BASELINE, INPUT)
 
 
@@ -182,27 +186,41 @@ def _lower(title: str) -> str:
 
 
 def _bound(rows: Sequence[Record], whole_ns: int, opaque: frozenset[str]) -> Bound:
-    """Return the largest group, with how far it is ahead, or why none is named.
+    """Return the largest class, by its largest part of known cause, with how far it is ahead.
 
-    None is where time of which nobody knows the group could make another one the largest.
+    Classes are told alike by all recipes of a run, and so is the margin; parts of a class only by
+    those that know them. None is named where nobody knows what a GPU did or why it was idle.
     """
-    shares = dict.fromkeys((COMPUTE, COPIES), 0.0)
-    unknown = 0.0
+    shares = dict.fromkeys((COMPUTE, COMMUNICATION, COPIES, IDLE), 0.0)
+    groups: dict[str, dict[str, float]] = {name: {} for name in shares}
+    graphs = unknown = 0.0
     for row in rows:
-        share = 100.0 * int(row["time_ns"]) / whole_ns
-        group = bound_group(row["wall_class"], row["detail"])
-        if group == UNKNOWN or (row["wall_class"] == IDLE and row["file"] in opaque):
-            unknown += share
-        elif group is not None:
-            shares[group] = shares.get(group, 0.0) + share
-    ranked = sorted(shares.items(), key=lambda item: -item[1])
-    (first, most), (second, next_most) = ranked[0], ranked[1]
+        name, share = row["wall_class"], 100.0 * int(row["time_ns"]) / whole_ns
+        if name not in shares:
+            continue
+        shares[name] += share
+        graphs += share * (row["detail"] == WHOLE_GRAPH)
+        unknown += share * (name == IDLE and row["file"] in opaque)
+        group = bound_group(name, row["detail"]) or name
+        groups[name][group] = groups[name].get(group, 0.0) + share
+    (first, most), (second, next_most) = sorted(shares.items(), key=lambda item: -item[1])[:2]
     ahead = most - next_most
+    if graphs >= _MOST_PCT:
+        return Bound(_GRAPHS, f"{graphs:.1f} % of the time: what runs in them is not recorded")
+    if first == IDLE and set(groups[IDLE]) == {UNKNOWN}:
+        unknown = max(unknown, shares[IDLE])
     if ahead <= unknown and unknown >= _CLOSE_PCT:
         return Bound(_NOT_TOLD, f"as {unknown:.1f} % of the time has no known class or cause")
+    words = [_word(name, groups[name]) for name in (first, second)]
     if ahead >= _CLOSE_PCT:
-        return Bound(BOUND_WORDS[first], f"{ahead:.1f} points more than {second}")
-    return Bound(f"{BOUND_WORDS[first]} and {BOUND_WORDS[second]}", f"{ahead:.1f} points apart")
+        return Bound(words[0], f"{ahead:.1f} points more than {second}")
+    return Bound(" and ".join(dict.fromkeys(words)), f"{ahead:.1f} points apart")
+
+
+def _word(name: str, groups: Mapping[str, float]) -> str:
+    """Return what a run is called that a class bounds: by the largest part whose cause is known."""
+    known = {group: share for group, share in groups.items() if group != UNKNOWN}
+    return BOUND_WORDS[max(known, key=lambda group: known[group], default=name)]
 
 
 def _opaque(coverage: pd.DataFrame) -> frozenset[str]:

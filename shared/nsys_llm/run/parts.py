@@ -6,7 +6,7 @@ Recipes are loaded by name, as a run loads its own: none of them imports another
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,10 +21,12 @@ from nsys_llm.report.report import Report
 from nsys_llm.report.report_files import write_data, write_run
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_record import REPORT_NAME
+from nsys_llm.report.run_tables import job_walls, prepared
 from nsys_llm.run.publish import ANALYSIS_SUFFIX, names_below
 from nsys_llm.run.worker import lacking_notes, load_analysis, ranged_coverage
 from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.rank_sets import BASELINE
+from nsys_llm.trace.wall import WallKey
 
 
 def part_names(recipe: str, options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -52,8 +54,24 @@ def overview_options(recipe: str, options: Mapping[str, Any]) -> Mapping[str, An
 def with_parts(run: Run) -> Run:
     """Return the run of an overview with the results of its recipes in place of their partials."""
     names = part_names(run.manifest.name, run.options)
-    parts = {name: finished(_run_of(run, name)) for name in names}
+    runs = {name: prepared(_run_of(run, name)) for name in names}
+    verdicts = _verdicts(list(runs.values()))
+    parts = {name: finished(part, verdicts=verdicts) for name, part in runs.items()}
     return replace(run, partial=replace(run.partial, parts=parts))
+
+
+def _verdicts(runs: Sequence[Run]) -> Sequence[Any]:
+    """Return the verdicts on ranks by what all recipes know: every part prints these."""
+    jobs = [job_walls(run) for run in runs]
+    details: dict[WallKey, dict[str, Mapping[str, int]]] = {}
+    for job in jobs:
+        for key, classes in job.details.items():
+            details.setdefault(key, {}).update(classes)
+    # Who matches collectives knows how late ranks are.
+    best = max(runs, key=lambda run: run.analysis.collectives is not None)
+    judge = best.analysis.rank_verdicts
+    job = replace(jobs[0], details=details)
+    return () if judge is None else judge(best.partial, job, best.options)
 
 
 def _run_of(run: Run, recipe: str) -> Run:

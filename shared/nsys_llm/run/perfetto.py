@@ -14,7 +14,7 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.analyses.collectives.job_clock import JobClock
-from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.timeline.job_tracks import collective_tracks, path_tracks
 from nsys_llm.analyses.timeline.rank_timeline import rank_timeline
@@ -27,11 +27,10 @@ from nsys_llm.report.perfetto import TRACE_NAME, TracedRank, findings_track, wri
 from nsys_llm.report.records import Record, records
 from nsys_llm.report.run import Run
 from nsys_llm.run.rank_axes import Axis, rank_axes
-from nsys_llm.run.read_again import RankAgain, by_profile, read_again
+from nsys_llm.run.read_again import RankAgain, ranks_again, read_again
 from nsys_llm.trace.filters import unfiltered
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import INPUT
-from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.timeline import Track
 from nsys_llm.view.text import counted, format_instant
 
@@ -104,11 +103,11 @@ def write_perfetto(
     shown = _chosen(there, findings, all_of_them=run.options["ranks"] is not None)
     others = _Others.of(run, tables, there)
     timelines = _Timelines(run, shown, findings, others, rank_axes(others.clock, tables, shown))
-    again = (RankAgain(rank.key, rank.file, place) for place, rank in enumerate(shown))
+    again = ranks_again(run, {rank.key: place for place, rank in enumerate(shown)})
     options = unfiltered(run.options)
     traced: list[TracedRank] = []
     failed: dict[str | None, None] = {}
-    for seen in read_again(by_profile(again), timeline_reads(), options, timelines.of):
+    for seen in read_again(again, timeline_reads(), options, timelines.of):
         timelines.left_n -= 1
         if seen.made is not None:
             traced.append(seen.made)
@@ -156,7 +155,7 @@ class _Timelines:
         axes: Mapping[str, Axis],
     ) -> None:
         self._shown, self._others, self._axes = shown, others, axes
-        self._options = unfiltered(run.options)
+        self._options = run.options
         self._findings = {rank.key: _about(rank, findings, len(shown)) for rank in shown}
         self._named = {rank.key: _named(self._findings[rank.key], findings) for rank in shown}
         self._windows = self._of_findings(findings)
@@ -180,15 +179,15 @@ class _Timelines:
             windows[axis.name].append(axis.window(window))
         return windows
 
-    def of(self, again: RankAgain, rows: RankTrace) -> TracedRank:
+    def of(self, again: RankAgain, view: RankView) -> TracedRank:
         """Return a rank in the windows that are wanted of it; `wanted` is its place."""
         rank = self._shown[again.wanted]
-        axis, steps = self._axes[rank.file], find_steps(rows, self._options)
+        axis = self._axes[rank.file]
         most = (MOST_EVENTS - self._events_n) // self.left_n
-        wanted = self._wanted(axis, steps)
+        wanted = self._wanted(axis, view.steps)
         tracks = self._others.tracks(rank)
         named = self._named[rank.key]
-        timeline = rank_timeline(rows, steps, self._options, wanted, most, tracks, named)
+        timeline = rank_timeline(view, wanted, most, tracks, named)
         self._events_n += timeline.events_n
         self._left_out_n += timeline.left_out_n
         if self._options["perfetto_window"] is not None and not (

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.manifest.declared import TableRead
+from nsys_llm.profile.fingerprint import Fingerprint, refuse_changed
 from nsys_llm.profile.inputs import ProfileInput, open_report
 from nsys_llm.profile.reader import needed_tables, read_trace
+from nsys_llm.report.run import Run
 from nsys_llm.run.boundary import Boundary
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.selection import select_rank
 
 T = TypeVar("T")
@@ -27,11 +29,13 @@ class RankAgain:
     Attributes:
         key: Profile and process.
         label: What it is called.
+        known: Of its profile, when it was first read.
         wanted: What is wanted of it, for whoever looks.
     """
 
     key: RankKey
     label: str
+    known: Fingerprint
     wanted: Any = None
 
 
@@ -50,19 +54,27 @@ class Seen(Generic[T]):
     reason: str | None = None
 
 
-def by_profile(ranks: Iterable[RankAgain]) -> list[tuple[RankAgain, ...]]:
-    """Return the ranks of each profile together, in the order of first ranks."""
+def ranks_again(run: Run, wanted: Mapping[RankKey, Any]) -> list[tuple[RankAgain, ...]]:
+    """Return what is wanted of ranks of a run, those of each profile together.
+
+    Args:
+        run: Which has read them.
+        wanted: By rank; the profiles are in the order of their first ranks in it.
+    """
+    labels = {rank.key: rank.file for rank in run.ranks}
+    known = {rank.key: profile.fingerprint for profile in run.profiles for rank in profile.ranks}
     by_path: dict[str, list[RankAgain]] = {}
-    for rank in ranks:
-        by_path.setdefault(rank.key.path, []).append(rank)
-    return [tuple(some) for some in by_path.values()]
+    for key, some in wanted.items():
+        if (mark := known[key]) is not None:
+            by_path.setdefault(key.path, []).append(RankAgain(key, labels[key], mark, some))
+    return [tuple(ranks) for ranks in by_path.values()]
 
 
 def read_again(
     profiles: Iterable[Sequence[RankAgain]],
     reads: Sequence[TableRead],
     options: Mapping[str, Any],
-    look: Callable[[RankAgain, RankTrace], T],
+    look: Callable[[RankAgain, RankView], T],
 ) -> Iterator[Seen[T]]:
     """Read profiles, one after the other and each once; what goes wrong costs one rank only.
 
@@ -70,7 +82,7 @@ def read_again(
         profiles: The ranks of each.
         reads: What to read.
         options: Of the run without its filters.
-        look: What to make of the rows of a rank.
+        look: What to make of a rank.
     """
     tables = needed_tables(reads, options)
     for ranks in profiles:
@@ -79,12 +91,13 @@ def read_again(
         with Boundary(ProfileInput(path, f"{ranks[0].label}{more}")) as opening:
             export_dir = options["export_dir"]
             with open_report(path, tables, export_dir=export_dir, again=True) as opened:
+                refuse_changed(opened.path.name, ranks[0].known, opened.fingerprint)
                 trace = read_trace(opened, reads, options)
         for rank in ranks:
             made, failure = None, opening.failure
             if trace is not None:
                 with Boundary(ProfileInput(path, rank.label)) as looking:
                     rows, _, _ = select_rank(trace, rank.key.global_pid, options)
-                    made = look(rank, rows)
+                    made = look(rank, RankView(rows, rank.key, options))
                 failure = looking.failure
             yield Seen(rank.key, made, None if failure is None else failure.reason)

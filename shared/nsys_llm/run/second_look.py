@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nsys_llm.analyses.timeline.step_lanes import Lane, rank_lanes
+from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.timeline.step_lanes import FULL_NAMES, Lane, rank_lanes
 from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import timeline_reads
 from nsys_llm.report.run import Run
 from nsys_llm.run.executors import Executor, chunked
-from nsys_llm.run.read_again import RankAgain, by_profile, read_again
+from nsys_llm.run.read_again import RankAgain, ranks_again, read_again
 from nsys_llm.trace.filters import unfiltered
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.rank_trace import RankTrace
 
 #: What a lane shows nothing of.
 _NOT_READ: Final = ("nvtx_events", "memory_events")
@@ -61,11 +61,10 @@ def look_again(
     working = {rank.key for profile in run.profiles for rank in profile.ranks}
     ranks = [rank for rank in run.ranks if rank.key in working]
     plan = look.plan(run.partial, ranks, tables, run.options)
-    labels = {rank.key: rank.file for rank in ranks}
-    wanted = (RankAgain(key, labels[key], windows) for key, windows in plan.windows.items())
-    mapper = partial(look_at_profiles, engine=plan.engine, options=unfiltered(run.options))
+    options = {**unfiltered(run.options), **FULL_NAMES}
+    mapper = partial(look_at_profiles, engine=plan.engine, options=options)
     looked = Looked()
-    if profiles := by_profile(wanted):
+    if profiles := ranks_again(run, plan.windows):
         chunks = chunked(profiles, executor.workers_n)
         looked = executor.reduce(mapper, chunks, merge_looks, lambda _: None)
     for reason in looked.failed:
@@ -81,11 +80,11 @@ def look_at_profiles(
     Args:
         chunk: The ranks of each profile, and in which windows (`LaneWindow`).
         engine: Whose rules tell the categories of kernels.
-        options: Of the run without its filters.
+        options: Of the run without its filters, for full names.
     """
 
-    def lanes_of(rank: RankAgain, rows: RankTrace) -> tuple[Lane, ...]:
-        return rank_lanes(rows, rank.wanted, engine, options)
+    def lanes_of(rank: RankAgain, view: RankView) -> tuple[Lane, ...]:
+        return rank_lanes(view, rank.wanted, engine)
 
     reads = [read for read in timeline_reads() if read.table not in _NOT_READ]
     lanes: dict[RankKey, tuple[Lane, ...]] = {}

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from nsys_llm.analyses.nvtx.phase_filter import find_phase
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.step_filter import found_steps
 from nsys_llm.analyses.wall.split import map_wall
 from nsys_llm.core.errors import UsageError
@@ -115,7 +116,7 @@ def _map_profile(
         export_dir=options.get("export_dir"),
         nsys=options.get("nsys"),
     ) as opened:
-        facts = read_facts(opened)
+        facts, known = read_facts(opened), opened.fingerprint
         trace = read_trace(opened, reads, options)
     refuse_crowded(trace, profile.label)
     ranks, partials = _map_ranks(profile, trace, analysis, options, only)
@@ -129,6 +130,7 @@ def _map_profile(
         lacking_notes(reads, empty),
         side=profile.side,
         empty_tables=empty,
+        fingerprint=known,
     )
     return outcome, partials
 
@@ -149,12 +151,17 @@ def _map_ranks(
             continue
         rank_trace, coverage, notes = select_rank(trace, global_pid, options, _FINDERS)
         refuse_endless(rank_trace, profile.label)
-        partial = analysis.map_rank(rank_trace, key, options)
+        view = RankView(rank_trace, key, options)
+        partial = analysis.map_rank(view)
         partials.append(partial)
         coverage = ranged_coverage(analysis, partial, key, coverage)
         unmatched = unmatched_options(rank_trace, options)
         notes = unmatched_notes(unmatched, options, notes)
-        wall = map_wall(rank_trace, options, hidden=analysis.matches_collectives)
+        wall = map_wall(
+            view,
+            hidden=analysis.matches_collectives,
+            work=analysis.rank_verdicts is not None,
+        )
         ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall))
     return tuple(ranks), partials
 

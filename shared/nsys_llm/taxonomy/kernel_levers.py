@@ -15,26 +15,28 @@ class KernelLever:
 
     Attributes:
         id: Name of the rule that speaks of it.
-        culprit: What it is about, as findings of several recipes have it.
+        detail: Which kernels, as the cause of findings has it.
         names: Found in the names of such kernels.
         categories: Their categories.
         gpus: Found in the name of a GPU on which it applies; None: on all.
         only_there: Found in kernel names that only such GPUs run, where a GPU's name is not
             recorded.
-        time_left: Share of their time that is left, 0 to 1.
-        is_bound: Whether no fix leaves less; else it is what is typical.
+        time_left: Share of their time that any fix leaves at least, 0 to 1: a bound.
+        left: Share that a usual fix leaves.
+        left_source: Where `left` comes from.
         condition: When it applies, in words.
         source: Where `time_left` comes from.
     """
 
     id: str
-    culprit: str
+    detail: str
     names: re.Pattern[str]
     categories: tuple[str, ...]
     gpus: re.Pattern[str] | None
     only_there: re.Pattern[str] | None
     time_left: float
-    is_bound: bool
+    left: float
+    left_source: str
     condition: str
     source: str
 
@@ -58,6 +60,9 @@ def load_kernel_levers() -> dict[str, KernelLever]:
     """Return the levers by their ids, in the order of the file."""
     path = resources.files("nsys_llm.taxonomy") / "data" / "kernel_levers.json"
     rows = json.loads(path.read_text("utf-8"))
+    by_id = {row["id"]: row for row in rows}
+    # On some GPUs a lever has another size: all else is as without.
+    rows = [{**by_id.get(row.pop("like", None), {}), **row} for row in rows]
     for row in rows:
         for name in ("names", "gpus", "only_there"):
             row[name] = row[name] and re.compile(row[name])

@@ -54,6 +54,19 @@ def names_in(environment: str) -> list[str]:
     return _IN_TEXT.findall(environment)
 
 
+def process_environment(text: str) -> list[str]:
+    """Return the names in a process's environment as Linux keeps it, `NAME=value` parted by NUL.
+
+    Variables without a value are left out; empty for a text that is something else.
+    """
+    parts = [part for part in text.split("\0") if part]
+    pairs = [part.partition("=") for part in parts]
+    named = [(name, value) for name, equals, value in pairs if equals and _NAME.fullmatch(name)]
+    if "\0" not in text or len(named) * 2 <= len(parts):
+        return []
+    return [name for name, value in named if value]
+
+
 def _is_secret(name: str) -> bool:
     if name in _PUBLIC or _NAME.fullmatch(name) is None:
         return False

@@ -1,6 +1,7 @@
 """What the name of an NVTX range says of steps: an engine's, a framework's, a layer, an operator.
 
-The patterns and where they come from are in `data/step_ranges.json`. Pure text work.
+The patterns and where they come from are in `data/step_ranges.json`. Pure text work. Formats of
+serving engines tell what is in a step's batch: `parse_step` reads them, for all recipes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,13 @@ STEP: Final = "step"
 LAYER: Final = "layer"
 GRAPH: Final = "graph"
 PERIOD: Final = "period"
+
+#: What a step without requests of a kind has none of.
+_PARTS: Final = {
+    "ctx_reqs": ("ctx_tokens", "c_sk", "c_sqsq", "c_sqsk"),
+    "gen_reqs": ("gen_tokens", "g_sk", "g_sqsq", "g_sqsk"),
+}
+_FIELDS: Final = frozenset([*_PARTS, *(field for parts in _PARTS.values() for field in parts)])
 
 #: An operator that autograd records: `aten::mm, seq = 7, op_id = 9`. Ranges of one's own have no
 #: sequence number.
@@ -58,11 +66,113 @@ class NumberedRange:
     unit: str
 
 
+@dataclass(frozen=True)
+class Composition:
+    """What is in the batch of a step, as its name tells; None where the name does not.
+
+    Context requests have no output yet; sums are over the requests of one kind.
+
+    Attributes:
+        ctx_reqs: Requests whose prompt is read.
+        ctx_tokens: Tokens of prompts that are read.
+        c_sk: Sum of the keys that these look at, the new tokens included.
+        c_sqsq: Sum of the squares of new tokens.
+        c_sqsk: Sum of new tokens times keys.
+        gen_reqs: Requests that generate.
+        gen_tokens: Tokens that these compute: more than requests where drafts are verified. As
+            many as requests where only those are told and no draft exists.
+        g_sk: See c_sk.
+        g_sqsq: See c_sqsq.
+        g_sqsk: See c_sqsk.
+        others: What the name tells besides: numbers by name, such as `reqs` of both kinds together.
+    """
+
+    ctx_reqs: int | None = None
+    ctx_tokens: int | None = None
+    c_sk: int | None = None
+    c_sqsq: int | None = None
+    c_sqsk: int | None = None
+    gen_reqs: int | None = None
+    gen_tokens: int | None = None
+    g_sk: int | None = None
+    g_sqsq: int | None = None
+    g_sqsk: int | None = None
+    others: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Format:
+    """One format of names: `fields` are what the groups of the expression are.
+
+    `every_request`: a step's batch holds all requests that generate, unless there are none.
+    """
+
+    expression: re.Pattern[str]
+    fields: tuple[str, ...]
+    zero: tuple[str, ...]
+    derived: Mapping[str, str]
+    every_request: bool
+
+
+@lru_cache(maxsize=1 << 16)
+def parse_step(name: str) -> Composition | None:
+    """Return what the name of an engine's step tells of its batch; None for any other name.
+
+    Names that begin like a format and are none of it, with negative or huge numbers or a rest, are
+    other names: whoever counts unparsed steps counts them.
+
+    Args:
+        name: As recorded.
+    """
+    for item in _formats():
+        if match := item.expression.fullmatch(name):
+            return _composition(item, match.groups())
+    return None
+
+
+def _composition(item: _Format, groups: tuple[str, ...]) -> Composition:
+    numbers: dict[str, int] = dict.fromkeys(item.zero, 0)
+    for field, text in zip(item.fields, groups, strict=True):
+        if field == "pairs":
+            pairs = (pair.split("=") for pair in text.split())
+            numbers |= {_data()["pairs"][key]: int(value) for key, value in pairs}
+        else:
+            numbers[field] = int(text)
+    for field, source in item.derived.items():
+        numbers.setdefault(field, numbers[source])
+    for requests, parts in _PARTS.items():
+        if numbers.get(requests) == 0:
+            numbers |= {part: numbers.get(part, 0) for part in parts}
+    told = {key: value for key, value in numbers.items() if key in _FIELDS}
+    others = tuple((key, value) for key, value in numbers.items() if key not in _FIELDS)
+    return Composition(**told, others=others)
+
+
+@cache
+def _formats() -> tuple[_Format, ...]:
+    return tuple(
+        _Format(
+            re.compile(item["pattern"]),
+            tuple(item["fields"]),
+            tuple(item.get("zero", ())),
+            item.get("derived", {}),
+            engine["every_request"],
+        )
+        for engine in _data()["engines"]
+        for kind in engine["ranges"]
+        for item in kind.get("formats", ())
+    )
+
+
 @cache
 def engine_steps() -> tuple[EngineStep, ...]:
     """Return the ranges of all engines, of one engine in the order in which they are looked for."""
     return tuple(
-        EngineStep(engine["engine"], item["name"], parse_pattern(item["pattern"], ours=True))
+        EngineStep(
+            engine["engine"],
+            item["name"],
+            parse_pattern(item["pattern"], ours=True),
+        )
         for engine in _data()["engines"]
         for item in engine["ranges"]
     )
@@ -102,6 +212,14 @@ def is_engine_step(name: str, engine: str) -> bool:
     )
 
 
+def has_only_arrivals(name: str) -> bool:
+    """Return whether an engine's range says that no request of its step generates yet."""
+    step = parse_step(name)
+    if step is None or not step.ctx_reqs or step.gen_reqs != 0:
+        return False
+    return any(item.every_request and item.expression.fullmatch(name) for item in _formats())
+
+
 def has_sequence_number(text: str) -> bool:
     """Return whether autograd recorded a range, given its text as recorded: it is an operator."""
     return ", seq = " in text and _SEQUENCE.search(text) is not None
@@ -115,6 +233,11 @@ def is_operator(name: str) -> bool:
         name: Without what PyTorch counts up.
     """
     return any(pattern.matches(name) for pattern in _patterns("operators"))
+
+
+def is_warmup(name: str) -> bool:
+    """Return whether a range's name says that what it holds is a warm-up."""
+    return any(pattern.matches(name) for pattern in _patterns("warmup"))
 
 
 def unit_of(name: str) -> str:

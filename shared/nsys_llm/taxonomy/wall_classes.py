@@ -13,12 +13,22 @@ from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 
 COMPUTE: Final = "compute"
 COMMUNICATION: Final = "communication"
+LOAD: Final = "load"
 COPIES: Final = "copies"
 PROFILER: Final = "profiler"
+NO_WORK: Final = "no_work"
 IDLE: Final = "idle"
 
-#: In the order in which they take a nanosecond.
-WALL_CLASSES: Final = (COMPUTE, COMMUNICATION, COPIES, PROFILER, IDLE)
+#: In the order in which they take a nanosecond. Load are copies that bring a model to a GPU before
+#: its first kernel; no_work is when a server had no request. They have a row only where there is
+#: such time.
+WALL_CLASSES: Final = (COMPUTE, COMMUNICATION, LOAD, COPIES, PROFILER, NO_WORK, IDLE)
+
+#: What is no part of the repeated work, so that nothing can be gained there.
+APART: Final = frozenset({LOAD, NO_WORK})
+
+#: Of a step, whose copies and idle time hold what a run's split tells apart.
+STEP_CLASSES: Final = tuple(name for name in WALL_CLASSES if name not in APART)
 
 #: Detail of computation: a CUDA graph traced as a whole, of which nobody knows what runs in it.
 WHOLE_GRAPH: Final = "whole_graph"
@@ -42,6 +52,7 @@ _IDLE_GROUPS: Final[Mapping[str, str]] = {
     "no_api": UNKNOWN,
     "after_last": UNKNOWN,
     "unresolved": UNKNOWN,
+    NO_WORK: UNKNOWN,
 }
 
 
@@ -71,8 +82,8 @@ BOUND_WORDS: Final[Mapping[str, str]] = {
 
 
 def bound_group(wall_class: str, detail: str | None) -> str | None:
-    """Return the group of a row of the split; None for the profiler, which is not the program."""
-    if wall_class == PROFILER:
+    """Return the group of a row of the split; None for what bounds no program."""
+    if wall_class == PROFILER or wall_class in APART:
         return None
     if wall_class == COMPUTE:
         return UNKNOWN if detail == WHOLE_GRAPH else COMPUTE

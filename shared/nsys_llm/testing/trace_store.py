@@ -144,6 +144,11 @@ class SyntheticReport:
         self._environment.update(variables)
         return self
 
+    def process_environment(self: _Report, **variables: str) -> _Report:
+        """Keep another process's environment as a string that nothing refers to."""
+        self._string_id("\0".join(f"{name}={value}" for name, value in variables.items()) + "\0")
+        return self
+
     def capture_option(self: _Report, name: str, value: str) -> _Report:
         """Set a row of META_DATA_CAPTURE."""
         self._options[name] = value

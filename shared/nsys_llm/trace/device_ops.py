@@ -90,7 +90,6 @@ class DeviceOps:
         names: OpNames,
         *,
         whole_capture: bool = False,
-        gaps_alone: bool = False,
     ) -> DeviceOps:
         """Line up the operations of one device of a rank.
 
@@ -100,9 +99,8 @@ class DeviceOps:
             names: Of the operations.
             whole_capture: Where filters leave all operations, look at all of the capture, if its
                 length is recorded.
-            gaps_alone: Leave out `name` and `early`, which gaps and launches do not need.
         """
-        starts, ends, launch, name, early = _lined_up(trace, device, names, gaps_alone=gaps_alone)
+        starts, ends, launch, name, early = _lined_up(trace, device, names)
         windows, source = device_windows(trace, device, whole_capture=whole_capture)
         return cls(
             device_id=device,
@@ -131,7 +129,7 @@ class DeviceOps:
 
 
 def _lined_up(
-    trace: RankTrace, device: int, names: OpNames, *, gaps_alone: bool
+    trace: RankTrace, device: int, names: OpNames
 ) -> tuple[IntArray, IntArray, Positions, npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     """Return start, end, launching call, name and `early` of a device's operations, in order."""
     rows = {name: _of_device(op, device) for name, op in trace.unfiltered.items()}
@@ -158,11 +156,9 @@ def _lined_up(
         return values if order is None else values[order]
 
     # One column after the other: each is as long as the trace.
-    name, early = np.empty(0, dtype=np.int32), np.empty(0, dtype=bool)
     launch = column("launch_row").astype(np.int32)
-    if not gaps_alone:
-        early = ordered(_early(trace, starts, launch, lambda: column("correlation_id")))
-        name = ordered(code().astype(np.int32))
+    early = ordered(_early(trace, starts, launch, lambda: column("correlation_id")))
+    name = ordered(code().astype(np.int32))
     launch = ordered(launch)
     starts = ordered(starts)
     return starts, ordered(column("end_ns")), launch, name, early

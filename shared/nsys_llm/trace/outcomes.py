@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from nsys_llm.profile.capture import CaptureFacts
+from nsys_llm.profile.fingerprint import Fingerprint
 from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.unmatched import Unmatched
@@ -37,6 +38,7 @@ class ProfileOutcome:
         reason: Why it could not be read.
         fault: Where, if that was an internal error and not of the profile.
         side: Of the input.
+        fingerprint: What tells the export that was read from any other; None if none was.
     """
 
     path: str
@@ -49,6 +51,7 @@ class ProfileOutcome:
     fault: str | None = None
     side: str = ""
     empty_tables: tuple[str, ...] = ()
+    fingerprint: Fingerprint | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:

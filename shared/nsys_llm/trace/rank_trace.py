@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -63,8 +63,6 @@ class RankTrace:
         kept: Which rows of `unfiltered` are in `tables`, shape (rows,), bool.
         there_n: As in `Selection`.
         others: Likewise.
-        found: What several analyses of the rank need, by what it is and the options that it depends
-            on; kept as long as the rank.
     """
 
     tables: Mapping[str, Table]
@@ -76,7 +74,6 @@ class RankTrace:
     kept: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
     there_n: Mapping[str, int] = field(default_factory=dict)
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @cached_property
     def gpu_busy(self) -> IntArray:

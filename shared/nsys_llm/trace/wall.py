@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.identity import RankKey
+from nsys_llm.taxonomy.categories import RuleSet
+from nsys_llm.trace.identity import Rank, RankKey
 
 #: One device of one rank.
 WallKey = tuple[RankKey, int]
@@ -18,6 +22,31 @@ WallDetails = Mapping[WallKey, Mapping[str, Mapping[str, int]]]
 
 #: Times that one device sends at most, so 800 kB.
 MOST_HIDDEN: Final = 50_000
+
+
+@dataclass(frozen=True)
+class DeviceWork:
+    """What a device computed, to compare it with others; integers.
+
+    Attributes:
+        window_ns: Shape (steps, 2), windows of its steps, the report's clock; of equal parts of its
+            span where there are no steps.
+        whole: Shape (steps,), which of them are full, no warm-up, and cut by no filter.
+        compute_ns: Shape (steps,), time in which a compute kernel ran.
+        names: Full names of its kernels, communication among them.
+        launches: Shape (rows, 9): code of the name, grid and block (0 where they are not read),
+            launches, and the sum of their durations in ns; after all filters.
+        has_shapes: Whether grids and blocks were read.
+        has_steps: Whether the windows are steps.
+    """
+
+    window_ns: IntArray
+    whole: npt.NDArray[np.bool_]
+    compute_ns: IntArray
+    names: tuple[str, ...]
+    launches: IntArray
+    has_shapes: bool
+    has_steps: bool
 
 
 @dataclass(frozen=True)
@@ -32,12 +61,15 @@ class DeviceWall:
         kernels_ns: Time of kernels that compute, by full name; names without time are left out.
         graphs_ns: Time of CUDA graphs that were traced as a whole.
         communication_ns: Time of communication beside which nothing computes.
-        copies_ns: Time of copies and fills beside neither.
+        load_ns: Time of copies beside neither that brought a model before the first kernel.
+        copies_ns: Time of other copies and of fills beside neither.
         profiler_ns: Time in which the profiler did its own work and the device ran nothing.
+        no_work_ns: Time in which neither did anything, and a server had no request.
         idle_ns: The rest.
         hidden: When communication kernels ran that the split does not count as communication, as
             something computed too or no window was there: shape (n, 2), sorted and disjoint; None
             where the recipe does not ask for it, or there are more than `MOST_HIDDEN`.
+        work: What it is compared with others by; None where the recipe compares no ranks.
     """
 
     device_id: int
@@ -47,10 +79,13 @@ class DeviceWall:
     kernels_ns: Mapping[str, int]
     graphs_ns: int
     communication_ns: int
+    load_ns: int
     copies_ns: int
     profiler_ns: int
+    no_work_ns: int
     idle_ns: int
     hidden: IntArray | None = field(default=None, compare=False)
+    work: DeviceWork | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -68,3 +103,20 @@ class RankWall:
 
 #: All devices of all ranks.
 Walls = Mapping[WallKey, DeviceWall]
+
+
+@dataclass(frozen=True)
+class JobWalls:
+    """The wall splits of all ranks, and what tells more about them.
+
+    Attributes:
+        ranks: Those that were mapped, in order.
+        walls: Of their devices.
+        details: What recipes know of classes.
+        rules: Tell categories and operations of kernels.
+    """
+
+    ranks: tuple[Rank, ...]
+    walls: Walls
+    details: WallDetails
+    rules: RuleSet

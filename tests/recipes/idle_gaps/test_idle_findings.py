@@ -215,32 +215,6 @@ def test_a_rank_that_idles_more_is_named_with_its_cause(tmp_path):
     assert any("no clock" in text for text in caveats(tables))
 
 
-@pytest.mark.parametrize("early_us", [(0, 0, 0), (3, 1, 2)])
-def test_one_rank_that_works_while_the_others_idle_is_named(tmp_path, early_us):
-    traces = []
-    for rank in range(3):
-        trace = TraceBuilder(hostname="n", system_clock_ns=7)
-        call = (-5 * US, -US) if not early_us[rank] else (early_us[rank] * US, 9 * US)
-        for step in range(10):
-            at = 3 * MS * step
-            # Rank 1 samples for another 2 ms.
-            trace.kernel("k", start_ns=at, end_ns=at + MS, launch=(at + call[0], at + call[1]))
-            if rank == 1:
-                trace.kernel("s", start_ns=at + MS, end_ns=at + 3 * MS)
-        traces.append(trace.kernel("k", start_ns=30 * MS, end_ns=31 * MS))
-    tables = run_on(tmp_path, *traces)
-    (finding,) = of_rule(tables, "late_rank")
-    # 10 times 2 of 31 ms.
-    assert (finding.culprit, finding.severity, finding.gain.gain_ns) == ("rank:1", "high", 20 * MS)
-    assert finding.rank != 1
-    assert finding.window_ns == (MS, 3 * MS)
-    # Kernels that start before their launches show by how much clocks are off, on two ranks each.
-    assert ("Clocks agree to 5 us." in finding.details) == any(early_us)
-    assert ("Clocks agree" in finding.details) == any(early_us)
-    # The hosts of the others launch nothing because they wait: they are not to blame.
-    assert not of_rule(tables, "host_work")
-
-
 def test_hosts_that_are_late_on_all_ranks_are_to_blame(tmp_path):
     traces = [busy(TraceBuilder(hostname="n", system_clock_ns=7), 10, 2 * MS, MS) for _ in range(3)]
     tables = run_on(tmp_path, *traces)

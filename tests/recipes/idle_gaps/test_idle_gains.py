@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from effort import seeds
 from gain_checks import check_findings
+from machine import simulate, write_profiles
+from machine.changes import with_launch_price, without_fault
+from machine.scenarios import balanced_launches, sync_in_step
 from quick_run import quick
 
 from nsys_llm.recipes.idle_gaps.findings.answer import findings
 from nsys_llm.recipes.idle_gaps.findings.causes import HOST_CAUSES, LEVERS
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.machine import simulate, write_profiles
-from nsys_llm.testing.machine.changes import with_launch_price, without_fault
-from nsys_llm.testing.machine.scenarios import balanced_launches, sync_in_step
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 US = 1_000

@@ -10,6 +10,7 @@ from results import rows
 
 from nsys_llm.testing.trace_builder import TraceBuilder
 
+IDLE = "rank device_id wall_class span_ns time_ns"
 CALLS = ("cudaStreamSynchronize_v3020", "cudaMalloc_v3020", "cuModuleLoadData", "cudaEventRecord")
 OPTIONS = (
     (),
@@ -105,3 +106,11 @@ def test_time_before_an_operation_that_was_queued_is_the_devices(tmp_path):
         "queued",
         40,
     )
+
+
+def test_all_recipes_of_an_overview_have_the_idle_time_of_the_whole_capture(tmp_path):
+    path = drawn(1).write_sqlite(tmp_path / "rank0.sqlite")
+    wall, alone = (
+        quick(recipe, path, "--whole-capture")["wall"] for recipe in ("llm_overview", "idle_gaps")
+    )
+    assert rows(wall, IDLE) == rows(alone, IDLE)

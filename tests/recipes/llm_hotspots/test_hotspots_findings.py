@@ -139,7 +139,7 @@ def test_the_answer_of_the_demo_names_the_straggler_and_the_numbers_of_its_table
     kinds = wall[wall["wall_class"] == "compute"].groupby("detail")["time_ns"].sum()
     share = 100 * kinds.max() / wall.drop_duplicates("rank")["span_ns"].sum()
     assert f"(`{kinds.idxmax()}` {format_percent(share)}, " in text
-    assert f"Rank {planted.slow_rank} is a straggler" in text
+    assert f"Rank {planted.slow_rank}'s GPU is slow" in text
 
 
 def test_findings_name_only_options_and_tables_that_there_are(tmp_path):

@@ -67,6 +67,19 @@ def test_where_the_gpu_is_not_recorded_its_kernels_tell(tmp_path, beside, fires)
     assert ("old_attention" in rules) == fires
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<(int)128>>(Flash_params)",
+        "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<(int)128>>(P)",
+        "my_flash_fwd_kernel",
+        "flash_fwd_kernel_of_mine",
+    ],
+)
+def test_decoding_and_foreign_attention_is_not_flash_attention_2s(tmp_path, name):
+    assert "old_attention" not in findings_by_rule(tmp_path, [(name, 900_000), ("k", 100_000)])
+
+
 def test_new_attention_and_fused_kernels_have_nothing_faster(tmp_path):
     assert findings_by_rule(tmp_path, [(FA3, 500_000), (FUSED, 300_000), (NORM, 100_000)]) == {}
 

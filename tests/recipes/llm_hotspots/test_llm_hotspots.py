@@ -181,6 +181,7 @@ def test_files_say_what_each_rank_is(tables):
         "clock_offset_ns": [0, 1007 - 1000],
         "clock_source": ["systemClockNs"] * 2,
         "secret_variables": [None, None],
+        "environments_n": [0, 0],
     }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -319,3 +321,22 @@ def test_pooled_percentiles_are_those_of_the_references(real):
     mixed = kernels.loc["vectorized_elementwise_kernel"]
     assert round(mixed["max_ns"] / mixed["p50_ns"], 1) == 90.9
     assert round(mixed["p99_ns"] / mixed["p50_ns"], 1) == 90.5
+
+
+def test_gpu_metrics_of_2022_are_read(tmp_path, traces):
+    path = traces / "public" / "gpu_metrics_2022.sqlite"
+    metrics = tables_of(tmp_path / "out", path)["gpu_metrics"]
+    windows = metrics[metrics["scope"] == "window"].set_index("metric")
+    assert len(windows) == 14
+    assert set(windows["samples_n"]) == {219}
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        # The mean of all samples from the first kernel's to the last one's, each counted whole.
+        means = database.execute(
+            "SELECT metricName, avg(value) FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS "
+            "USING (typeId, metricId) WHERE timestamp >= (SELECT min(start) FROM "
+            "CUPTI_ACTIVITY_KIND_KERNEL) AND timestamp <= (SELECT max(end) FROM "
+            "CUPTI_ACTIVITY_KIND_KERNEL) GROUP BY metricName"
+        ).fetchall()
+    for name, mean in means:
+        if name in windows.index:
+            assert windows.loc[name, "mean_pct"] == pytest.approx(mean, abs=0.5), name

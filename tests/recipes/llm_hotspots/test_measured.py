@@ -198,9 +198,10 @@ def test_what_the_capture_does_not_have_is_said_with_the_flag_that_would_show_it
     tables = written(busy(), tmp_path, whole=True)
     for table in ("memory", "memory_watermarks", "memory_allocators", "gpu_metrics"):
         assert tables[table].empty
-    unrecorded = " ".join(read_report(tmp_path / "t-out")["report"]["unrecorded"])
-    assert "device memory over time and who allocates it: `--cuda-memory-usage=true`" in unrecorded
-    assert "in each category and kernel: `--gpu-metrics-device=all`" in unrecorded
+    unrecorded = read_report(tmp_path / "t-out")["report"]["unrecorded"]
+    flags = {item["lost"]: item["record"] for item in unrecorded}
+    assert flags["device memory over time and who allocates it"] == "--cuda-memory-usage=true"
+    assert "--gpu-metrics-device=all" in flags.values()
 
 
 def test_parquet_says_the_same_as_sqlite(tmp_path):
@@ -220,3 +221,28 @@ def test_what_is_freed_after_the_last_kernel_was_in_use_at_the_end_of_the_work(t
     tables = written(trace, tmp_path)
     assert rows(tables["memory_watermarks"], "peak_bytes end_bytes") == [(8, 8)]
     assert rows(tables["memory_allocators"], "allocations_n end_bytes") == [(1, 8)]
+
+
+def test_releases_up_to_2022_name_metrics_without_their_unit(tmp_path):
+    trace = TraceBuilder(schema="3.7.2").kernel("nvjet_tst_1x1", start_ns=10, end_ns=20)
+    values = {"SM Active": [0, 40], "Sync Compute In Flight": [0, 7], "Warps": [3, 4]}
+    # A frequency in Hz that the export has cut to 32 bits, as real ones do.
+    values |= {
+        "SYS Clock Frequency": [1, 1_650_150_000],
+        "GPC Clock Frequency": [0, -1_964_454_041],
+    }
+    trace.gpu_metrics(values, times_ns=[10, 20])
+    tables = written(trace, tmp_path, whole=True)
+    assert rows(tables["gpu_metrics"], "metric scope mean_pct samples_n period_ns") == [
+        *(("SM Active", scope, 40.0, 1, 10) for scope in ("window", "category", "kernel")),
+        *(
+            ("Sync Compute In Flight", scope, 7.0, 1, 10)
+            for scope in ("window", "category", "kernel")
+        ),
+        ("Warps", "unknown_unit", None, 2, None),
+    ]
+    caveats = " ".join(read_report(tmp_path / "t-out")["report"]["caveats"])
+    assert (
+        "2 samples of 1 GPU metric are not read, because their unit is not known: `Warps`"
+        in caveats
+    )

@@ -78,7 +78,13 @@ def frames(*, loads=(), profiler_ns=0, window_ns=1000):
          "gpu_idle_ns": [profiler_ns]}
     ).head(1 if profiler_ns else 0)  # fmt: skip
     devices = pd.DataFrame({"rank": [0], "window_ns": [window_ns]})
-    return {"memops": memops, "overheads": overheads, "devices": devices}
+    metrics = pd.DataFrame({"metric": [], "scope": [], "samples_n": []})
+    return {
+        "memops": memops,
+        "overheads": overheads,
+        "devices": devices,
+        "gpu_metrics": metrics,
+    }
 
 
 def test_a_gigabyte_to_the_gpu_looks_like_a_model():

@@ -10,6 +10,11 @@ from itertools import chain
 import pytest
 from command_line import run
 from effort import nightly_but, seeds
+from machine.parts import GEMM, ranked
+from machine.profile_writer import write_profiles
+from machine.program import Program, Sync
+from machine.scenarios import late_host, pageable_copies
+from machine.simulation import simulate
 from quick_run import quick
 from results import analyse, differences, read_frames, read_report, read_results
 
@@ -23,11 +28,6 @@ from nsys_llm.recipes.llm_overview.tables.opportunities import (
 from nsys_llm.report.findings import CAPTURE, Finding
 from nsys_llm.report.gains import Gain
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.machine.parts import GEMM, ranked
-from nsys_llm.testing.machine.profile_writer import write_profiles
-from nsys_llm.testing.machine.program import Program, Sync
-from nsys_llm.testing.machine.scenarios import late_host, pageable_copies
-from nsys_llm.testing.machine.simulation import simulate
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 PARTS = load_manifest("llm_overview").recipes

@@ -9,6 +9,7 @@ import pytest
 from phase_run import RECIPE, quick, resolved
 from results import plain, rows
 
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.profile.inputs import open_report
@@ -507,7 +508,7 @@ def test_merging_in_any_order_changes_nothing(tmp_path):
             trace = read_trace(report, manifest.reads, options)
         (pid,) = gpu_processes(trace)
         selected, _, _ = select_rank(trace, pid, options)
-        parts.append(analysis.map_rank(selected, RankKey(str(number), pid), options))
+        parts.append(analysis.map_rank(RankView(selected, RankKey(str(number), pid), options)))
     whole = analysis.merge(parts)
     for seed in range(3):
         order = parts[:]

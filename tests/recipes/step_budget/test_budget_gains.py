@@ -7,12 +7,12 @@ import itertools
 import pytest
 from effort import nightly_but
 from gain_checks import check_findings
+from machine import changes, scenarios, simulate
 from path_truth import budget
 from quick_run import quick
 
 from nsys_llm.recipes.step_budget.findings.gains import findings
 from nsys_llm.report.findings import ranked
-from nsys_llm.testing.machine import changes, scenarios, simulate
 
 SYNC = "cudaDeviceSynchronize"
 #: The rule of the finding on each planted fault.

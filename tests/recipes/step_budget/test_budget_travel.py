@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from machine import random_program, simulate, write_profiles
+from machine.scenarios import gpu_bound
 from path_truth import STEP
 from quick_run import quick_run
-
-from nsys_llm.testing.machine import random_program, simulate, write_profiles
-from nsys_llm.testing.machine.scenarios import gpu_bound
 
 #: For each collective of each rank: itself, and the path to it.
 MOST_BYTES = 150

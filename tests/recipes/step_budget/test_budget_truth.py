@@ -6,6 +6,8 @@ import random
 
 import pytest
 from effort import nightly_but
+from machine import random_program
+from machine.scenarios import SCENARIOS
 from path_truth import (
     budget,
     check_identities,
@@ -18,8 +20,6 @@ from path_truth import (
 
 from nsys_llm.analyses.path import blocks, compact
 from nsys_llm.recipes.step_budget.tables import meetings
-from nsys_llm.testing.machine import random_program
-from nsys_llm.testing.machine.scenarios import SCENARIOS
 
 #: Other jobs in each run; a failure names its seed.
 FRESH = 50

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from gain_checks import check_findings
+from machine import changes, parts, simulate, write_profiles
+from machine.program import Program, Sync
+from machine.scenarios import late_host
 from path_truth import STEP, budget
 from quick_run import quick
 
 from nsys_llm.recipes.step_budget.findings.gains import findings
 from nsys_llm.recipes.step_budget.findings.replays import cut_steps_ns
 from nsys_llm.report.findings import ranked
-from nsys_llm.testing.machine import changes, parts, simulate, write_profiles
-from nsys_llm.testing.machine.program import Program, Sync
-from nsys_llm.testing.machine.scenarios import late_host
 from nsys_llm.view.text import format_ns
 
 STEPS_N, LATE_RANK = 6, 2

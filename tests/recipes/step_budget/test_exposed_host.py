@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 from gain_checks import check_findings
+from machine import changes, parts, random_program, simulate, write_profiles
+from machine.program import Program, Sync
 from path_truth import budget
 from quick_run import quick
 
 from nsys_llm.recipes.step_budget.findings.answer import answer
 from nsys_llm.recipes.step_budget.findings.gains import findings
 from nsys_llm.report.findings import ranked
-from nsys_llm.testing.machine import changes, parts, random_program, simulate, write_profiles
-from nsys_llm.testing.machine.program import Program, Sync
 from nsys_llm.view.text import format_ns, format_percent
 
 WAIT = "cudaDeviceSynchronize"

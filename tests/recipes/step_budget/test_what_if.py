@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 from effort import seeds
 from gain_checks import check_findings
+from machine import changes, oracle, random_program, scenarios, simulate
+from machine.program import Sync
 from path_truth import budget, finds_its_steps, matched
 from quick_run import quick
 from replay_truth import rewritten, steady, steps_ns, true_steps_ns, truths
@@ -22,8 +24,6 @@ from nsys_llm.recipes.step_budget.tables import meetings
 from nsys_llm.report.findings import ranked
 from nsys_llm.report.gains import gain_words
 from nsys_llm.testing import demo
-from nsys_llm.testing.machine import changes, oracle, random_program, scenarios, simulate
-from nsys_llm.testing.machine.program import Sync
 
 #: Other jobs in each run; a failure names its seed.
 FRESH = 20

@@ -8,7 +8,6 @@ import pytest
 from nsys_llm.analyses.collectives.confidence import met_confidence
 from nsys_llm.recipes.tail_stats.tables.collective_classes import (
     classes,
-    telling_late_pct,
     third_sizes,
 )
 
@@ -45,13 +44,6 @@ def test_confidence_needs_many_collectives_that_overlap():
     assert met_confidence(10, 8) == "low"
     assert met_confidence(2, 2) == "low"
     assert met_confidence(0, 0) == "low"
-
-
-def test_the_more_ranks_the_less_often_one_has_to_be_last_to_stand_out():
-    # A quarter of the way from chance, 1 / n, to always.
-    assert telling_late_pct(2) == 62.5
-    assert telling_late_pct(8) == 34.375
-    assert round(telling_late_pct(64), 1) == 26.2
 
 
 def test_thirds_are_as_equal_as_they_can_be():

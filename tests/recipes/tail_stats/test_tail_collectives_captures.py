@@ -62,9 +62,8 @@ def test_lateness_within_what_clocks_can_tell_names_nobody(tmp_path):
     tables = tail_tables(folder, tmp_path / "o")
     # Differences 0, 3, 6: the median is 3, and two thirds lie 3 us from it.
     assert rows(tables["rank_clocks"], "ahead_ns residual_ns")[1] == (3_000, 3_000)
-    assert set(tables["stragglers"]["pattern"]) == {"inconclusive"}
+    assert tables["rank_verdicts"]["verdict"].isna().all()
     assert tables["stragglers"]["late_n"].sum() == 0
-    assert not [rule for rule in tables["findings"]["rule"] if "straggler" in rule]
     assert "clocks_too_uncertain" in set(tables["findings"]["rule"])
 
 
@@ -98,10 +97,10 @@ def test_the_demo_s_slow_rank_is_named_in_both_runs(tmp_path):
     for name in ("baseline", "after"):
         tables = tail_tables(tmp_path / "demo" / name, tmp_path / name)
         worst = tables["stragglers"].iloc[0]
-        assert (worst["rank"], worst["pattern"]) == (demo.planted.slow_rank, "persistent")
+        assert worst["rank"] == demo.planted.slow_rank
         assert worst["caused_pct"] > 90
         high = tables["findings"].iloc[0]
-        assert (high["rule"], high["rank"]) == ("persistent_straggler", demo.planted.slow_rank)
+        assert (high["rule"], high["rank"]) == ("slow_gpu", demo.planted.slow_rank)
         # Captures began 1.31, 0.42 and 2.05 ms later; wall clocks are wrong by up to 700 ns.
         ahead = tables["rank_clocks"]["ahead_ns"].to_numpy()
         assert np.abs(ahead - [0, -1_310_000, -420_000, -2_050_000]).max() < 700

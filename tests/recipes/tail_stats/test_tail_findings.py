@@ -182,31 +182,6 @@ def slow(number, mean_ns, name="gemm", others_ns=50_000.0):
     )  # fmt: skip
 
 
-def test_a_slow_gpu_that_nobody_waits_for_gains_its_own_time():
-    ranks = [rank(number, total_ns=20 * 50_000) for number in range(3)]
-    ranks[1] |= {"p50_others_p50": 1.2, "total_ns": 20 * 60_000}
-    rank_tails = [slow(0, 50_000.0), slow(1, 60_000.0), slow(2, 50_000.0)]
-    (finding,) = shown_findings(rank_tails=rank_tails, tail_ranks=ranks)
-    assert (finding.rule, finding.rank, finding.culprit) == ("slow_throughout", 1, "rank:1")
-    # 20 launches of 10 us more.
-    assert (finding.gain.gain_ns, finding.gain.basis) == (200_000, "device")
-    assert "20.0 % longer" in finding.title
-    # Nothing to compare with.
-    assert not shown_findings(rank_tails=rank_tails[1:2], tail_ranks=ranks[1:2])
-    ranks[1]["p50_others_p50"] = 1.049
-    assert not shown_findings(rank_tails=rank_tails, tail_ranks=ranks)
-
-
-def test_more_work_in_few_kernels_gains_what_an_even_share_takes_away():
-    ranks = [rank(0), rank(1, p50_others_p50=1.15), rank(2)]
-    rank_tails = [slow(number, 50_000.0, name) for number in (0, 1, 2) for name in "abc"]
-    rank_tails += [slow(number, 80_000.0 if number == 1 else 50_000.0, "d") for number in (0, 1, 2)]
-    (finding,) = shown_findings(rank_tails=rank_tails, tail_ranks=ranks)
-    # 20 launches of 30 us more; a third of that comes back.
-    assert (finding.rule, finding.rank, finding.gain.gain_ns) == ("uneven_work", 1, 400_000)
-    assert finding.title == "Rank 1 has more work than the others in `d`"
-
-
 @pytest.mark.parametrize(
     ("outliers", "names"),
     [

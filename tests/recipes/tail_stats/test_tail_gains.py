@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from collective_world import world as collective_world
 from finding_numbers import unexplained_numbers
+from machine import simulate, write_profiles
+from machine.scenarios import two_devices
 from pipeline_world import ALL_REDUCE, World, run, run_blocking, write_pipeline
 from quick_run import quick
 
 from nsys_llm.recipes.tail_stats.findings.answer import findings
 from nsys_llm.report.findings import CAPTURE, finding_record
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.machine import simulate, write_profiles
-from nsys_llm.testing.machine.scenarios import two_devices
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 MS = 1_000_000
@@ -143,9 +143,9 @@ def test_a_bubble_gains_what_the_busiest_stage_leaves_open(tmp_path, simulate, s
     bubble = by_rule["pipeline_bubble"]
     assert bubble.rank == seed == int(np.argmax(busy_ns))
     assert bubble.gain.gain_ns <= window_ns - max(busy_ns)
-    # The slow stage computes 1.4 times as long: two sevenths of its time are to gain.
+    # The slow stage computes 1.4 times as long; evened, all take the mean of the four.
     slow = by_rule["slow_stage"].gain.gain_ns
-    assert slow == pytest.approx(max(busy_ns) * 2 / 7, rel=0.1)
+    assert slow == pytest.approx(max(busy_ns) - np.mean(busy_ns), rel=0.1)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -29,8 +29,8 @@ def busy_rank(tmp_path_factory):
     builder.kernel("k", start_ns=100, end_ns=109, launch=(50, 60))  # the first one
     for start_ns in (200, 300, 400, 500, 600, 700):
         builder.kernel("k", start_ns=start_ns, duration_ns=4, launch=(start_ns - 9, start_ns - 5))
-    # Beside a copy for 6 of 9 ns, in a graph, 90 ns after the last one on its stream.
-    builder.kernel("k", start_ns=794, end_ns=803, launch=(750, 760), graph_node_id=5)
+    # Beside a copy for 6 of 9 ns, 90 ns after the last one on its stream.
+    builder.kernel("k", start_ns=794, end_ns=803, launch=(750, 760))
     builder.memcpy("HtoD", start_ns=797, end_ns=810, size_bytes=5, stream_id=9)
     # Beside communication for 5 of 9 ns and another kernel for 2.
     builder.kernel("k", start_ns=900, end_ns=909, launch=(880, 890))
@@ -46,7 +46,7 @@ def test_what_is_around_an_outlier_is_told(busy_rank):
     columns = "start_ns launch state range graph_node gap_before_ns beside likely_cause"
     assert rows(busy_rank["outliers"], columns) == [
         (100, 0, "first", "serve", False, None, None, "first launch"),
-        (794, 7, "warm-up", "decode", True, 90, "memcpy HtoD", "shared the device with copies"),
+        (794, 7, "warm-up", "decode", False, 90, "memcpy HtoD", "shared the device with copies"),
         (
             900,
             8,
@@ -135,6 +135,33 @@ def test_communication_stands_after_what_computes(tmp_path):
         ("k", 5, "ran alone"),
         ("ncclDevKernel_AllReduce", 86, "waits for other ranks"),
     ]
+
+
+@pytest.mark.parametrize("marked", [False, True], ids=["graph nodes", "phases"])
+def test_one_kernel_in_decoding_and_in_a_prefill_is_no_tail(marked, tmp_path):
+    # 4 ns in 60 decoding steps, one of them 9, and 90 ns in 6 prefills.
+    builder, words = TraceBuilder(), {"decode": "generation_8(8)", "prefill": "generation_0(0)"}
+    for index in range(66):
+        kind = "prefill" if index % 11 == 5 else "decode"
+        took_ns, at_ns = (90 if kind == "prefill" else 9 if index == 40 else 4), 1_000 * index
+        node = None if marked or kind == "prefill" else 5
+        builder.kernel(
+            "k",
+            start_ns=at_ns + 30,
+            duration_ns=took_ns,
+            launch=(at_ns + 10, at_ns + 20),
+            graph_node_id=node,
+        )
+        context = int(kind == "prefill")
+        name = f"execute_context_{context}({64 * context})_{words[kind]}" if marked else "x"
+        builder.nvtx(name, start_ns=at_ns, end_ns=at_ns + 25)
+    frames = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))
+    columns = "launches_n p50_ns max_ns outliers_n graph_node phase"
+    assert rows(frames["tails"], columns) == [
+        (60, 4.0, 9, 1, not marked, "decode" if marked else None),
+        (6, 90.0, 90, 0, False, "prefill" if marked else None),
+    ]
+    assert rows(frames["outliers"], "start_ns excess_ns") == [(40_030, 5)]
 
 
 def test_two_kinds_of_work_do_not_crowd_out_what_is_slow(tmp_path):

@@ -9,6 +9,7 @@ from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.profile.tables import Table
@@ -55,7 +56,7 @@ def rank_trace(launches):
 
 def mapped(index, launches, most):
     key = RankKey(f"/rank{index}", 0)
-    return ANALYSIS.map_rank(rank_trace(launches), key, {**OPTIONS, "top": most})
+    return ANALYSIS.map_rank(RankView(rank_trace(launches), key, {**OPTIONS, "top": most}))
 
 
 def longest_outliers(partial, most):

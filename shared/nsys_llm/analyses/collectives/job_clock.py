@@ -14,7 +14,8 @@ import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
-from nsys_llm.analyses.wall.communication_split import communication_spans, staged_transfers
+from nsys_llm.analyses.collectives.stages import find_stages
+from nsys_llm.analyses.wall.communication_split import communication_spans
 from nsys_llm.numeric.clock_lines import own_times_ns
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import Rank, RankKey
@@ -72,5 +73,6 @@ class JobClock:
 
     @cached_property
     def staged(self) -> frozenset[int]:
-        """See `staged_transfers`."""
-        return staged_transfers(self.collectives)
+        """See `communication_spans`."""
+        stages = find_stages(self.collectives)
+        return stages.staged | stages.closing

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
@@ -39,6 +40,7 @@ class LaneRows:
         over_limit_n: Executions left out because the rank has more than `MOST_COLLECTIVES`.
         before_n: Of sends and receives, shape (n,): kernels other than communication that the
             process launched on the device before each; empty for the rest.
+        recorded_ns: The rank's first recorded operation or CUDA call, the report's clock.
     """
 
     kernel: str
@@ -50,6 +52,7 @@ class LaneRows:
     cut_n: int
     over_limit_n: int
     before_n: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    recorded_ns: int = NULL_INT
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class CollectivesPartial:
     ranks: Mapping[RankKey, tuple[LaneRows, ...]] = field(default_factory=dict)
 
 
-def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
+def map_lanes(trace: RankTrace) -> tuple[LaneRows, ...]:
     """Reduce one rank to the times of its communication kernels."""
     kernels = trace.tables["kernels"]
     used, code = distinct_codes(kernels["demangled_name_id"])
@@ -67,7 +70,7 @@ def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
     wanted = np.array([is_communication(name) for name in names], dtype=bool)
     rows = np.flatnonzero(wanted[code]) if wanted.any() else np.empty(0, dtype=np.int64)
     if rows.size == 0:
-        return CollectivesPartial()
+        return ()
     rows = rows[np.argsort(kernels["start_ns"][rows], kind="stable")]
     communication = kernels.take(rows)
     inside = trace.starts_inside(communication)
@@ -75,7 +78,7 @@ def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
     devices, device = distinct_codes(communication["device_id"])
     streams, stream = distinct_codes(communication["stream_id"])
     lane_keys, lane = distinct_codes((code[rows] * devices.size + device) * streams.size + stream)
-    ids = communication["correlation_id"]
+    ids, recorded_ns = communication["correlation_id"], _first_record_ns(trace)
     lanes = []
     for place, key in enumerate(lane_keys.tolist()):
         selected = lane == place
@@ -97,9 +100,16 @@ def map_collectives(trace: RankTrace, rank: RankKey) -> CollectivesPartial:
                 )
                 if operation == SEND_RECV
                 else np.empty(0, dtype=np.int64),
+                recorded_ns=recorded_ns,
             )
         )
-    return CollectivesPartial({rank: tuple(lanes)})
+    return tuple(lanes)
+
+
+def _first_record_ns(trace: RankTrace) -> int:
+    """Return the start of the first operation or call, before any filter."""
+    tables = [*trace.unfiltered.values(), trace.tables.get("api_calls")]
+    return min(int(rows["start_ns"].min()) for rows in tables if rows is not None and len(rows))
 
 
 def _launched_before(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
+import numpy as np
+
 from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Track
 from nsys_llm.analyses.collectives.clocks import ClockFit, Meeting, fit_clocks, residual_ns
 from nsys_llm.analyses.collectives.confidence import (
@@ -18,7 +20,9 @@ from nsys_llm.analyses.collectives.confidence import (
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
 from nsys_llm.analyses.collectives.matching import Lane, Matched
 from nsys_llm.analyses.collectives.p2p_matching import match_communication
+from nsys_llm.analyses.collectives.programs import programs
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits
+from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.clock_lines import ClockLine
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import operation_of
@@ -27,6 +31,8 @@ from nsys_llm.trace.identity import Rank, clock_offsets, one_clock
 #: Where a rank's clock comes from, for ranks that no collective links with others.
 _OFF: Final = "off"
 _UNKNOWN: Final = "none"
+#: Operations that some members may leave before others.
+_ROOTED: Final = ("broadcast", "reduce", "send_recv", "other")
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,8 @@ class Sequenced:
         end_ns: Likewise.
         residual_ns: By how much the ends disagree between reports; 0 within one report.
         ahead_ns: For each lane, its report's own clock minus the root's; shape (collectives,).
+        left_out_ns: For each lane, time in them before the captures of all ranks had begun, when
+            it could be the profiler's start that a rank waited for: `start_ns` is after it.
         is_sure: Whether these ranks, and no others, certainly had them together.
     """
 
@@ -64,6 +72,7 @@ class Sequenced:
     end_ns: tuple[IntArray, ...]
     residual_ns: int
     ahead_ns: tuple[IntArray, ...]
+    left_out_ns: tuple[int, ...] = ()
     is_sure: bool = False
 
     @property
@@ -92,6 +101,22 @@ class Sequenced:
         word = met_confidence(len(self), int(self.waits.met.sum()))
         return word if self.is_sure else LOW_CONFIDENCE
 
+    @property
+    def by_length(self) -> bool:
+        """Whether lengths tell more of who came when than clocks do: how they drift is no matter.
+
+        All leave at almost the same time, unless one is the root; so who was in there for longer
+        came sooner by as much.
+        """
+        clocks = {lane.clock for lane in self.matched.lanes}
+        return len(clocks) > 1 and self.operation not in _ROOTED
+
+    @cached_property
+    def shortest_ns(self) -> IntArray:
+        """For how long the last one to come was in each; shape (collectives,)."""
+        lengths = [end - start for start, end in zip(self.start_ns, self.end_ns, strict=True)]
+        return np.asarray(np.min(lengths, axis=0))
+
     def __len__(self) -> int:
         return self.start_ns[0].size
 
@@ -108,6 +133,7 @@ class MatchedCollectives:
         shift_ns: For each clock, itself minus the root's, in the middle of its collectives.
         coarse_ns: For each clock, how much later its capture began than the first one.
         clock_of: By the path of each report, its clock.
+        recorded_ns: For each clock, when its first record is, on the root's clock.
     """
 
     devices: tuple[Device, ...]
@@ -117,6 +143,7 @@ class MatchedCollectives:
     shift_ns: tuple[int, ...]
     coarse_ns: tuple[int, ...]
     clock_of: Mapping[str, int]
+    recorded_ns: Mapping[int, int]
 
     def common_ns(self, clock: int, at_ns: IntArray) -> IntArray:
         """Return instants of a clock on that which all have in common: the first one's."""
@@ -155,7 +182,7 @@ def match_collectives(
         if lane.start_ns.size
     ]
     trust_ns = STEADY_CLOCK_NS if source == "systemClockNs" else WALL_CLOCK_NS
-    matched = match_communication(lanes, trust_ns, len(coarse_ns))
+    matched = match_communication(lanes, trust_ns, len(coarse_ns), programs(devices))
     meetings = [_meeting(item) for item in matched]
     fits = fit_clocks(meetings, len(coarse_ns))
     # Common time = own time + coarse - fitted; shown times are those of the root's own clock.
@@ -163,8 +190,9 @@ def match_collectives(
         fits[clock].offset_ns - coarse_ns[clock] + coarse_ns[fits[clock].root]
         for clock in range(len(coarse_ns))
     ]
+    recorded_ns = _recorded_ns(devices, fits, coarse_ns)
     shown = [
-        _sequenced(sequence, meeting, fits, coarse_ns)
+        _sequenced(sequence, meeting, fits, coarse_ns, recorded_ns)
         for sequence, meeting in zip(matched, meetings, strict=True)
     ]
     shown = _with_confidence(shown, lanes, [fit.line for fit in fits])
@@ -177,6 +205,7 @@ def match_collectives(
         shift_ns=tuple(ahead_ns),
         coarse_ns=tuple(coarse_ns),
         clock_of=clock_of,
+        recorded_ns=recorded_ns,
     )
 
 
@@ -218,17 +247,43 @@ def _sequenced(
     meeting: Meeting,
     fits: Sequence[ClockFit],
     coarse_ns: Sequence[int],
+    recorded_ns: Mapping[int, int],
 ) -> Sequenced:
-    starts, ends, aheads = [], [], []
+    starts, ends, aheads, left_out = [], [], [], []
+    root = fits[matched.lanes[0].clock].root
+    all_from_ns = max(
+        (at_ns for clock, at_ns in recorded_ns.items() if fits[clock].root == root),
+        default=NULL_INT,
+    )
     for lane, rows in zip(matched.lanes, matched.rows, strict=True):
         fit, end_ns = fits[lane.clock], lane.track.end_ns[rows]
         # As of the end for the start too: a duration stays what its report has.
         back_ns = fit.line.ahead_ns(end_ns) + coarse_ns[fit.root]
-        starts.append(lane.track.start_ns[rows] - back_ns)
+        start_ns = lane.track.start_ns[rows] - back_ns
+        starts.append(np.maximum(start_ns, np.minimum(end_ns - back_ns, all_from_ns)))
+        left_out.append(int((starts[-1] - start_ns).sum()))
         ends.append(end_ns - back_ns)
         aheads.append(back_ns - coarse_ns[lane.clock])
     residual = residual_ns(meeting, [fit.line for fit in fits]) if matched.rows[0].size else 0
-    return Sequenced(matched, tuple(starts), tuple(ends), residual, tuple(aheads))
+    return Sequenced(matched, tuple(starts), tuple(ends), residual, tuple(aheads), tuple(left_out))
+
+
+def _recorded_ns(
+    devices: Sequence[Device], fits: Sequence[ClockFit], coarse_ns: Sequence[int]
+) -> dict[int, int]:
+    """Return when the first record of each clock is, on its root's; none where it is not known.
+
+    Reports of one session share a clock: who comes late there is late, and not recorded late.
+    """
+    recorded: dict[int, int] = {}
+    for device in devices:
+        fit, first_ns = fits[device.clock], min(lane.recorded_ns for lane in device.lanes)
+        if first_ns == NULL_INT:
+            continue
+        rough_ns = np.array([first_ns + coarse_ns[device.clock]], dtype=np.int64)
+        at_ns = int((rough_ns - fit.line.ahead_ns(rough_ns))[0]) - coarse_ns[fit.root]
+        recorded[device.clock] = min(at_ns, recorded.get(device.clock, at_ns))
+    return recorded
 
 
 def _with_confidence(

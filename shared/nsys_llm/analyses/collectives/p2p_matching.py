@@ -13,7 +13,7 @@ both neighbors) end with neither alone, and stay unmatched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final
@@ -53,13 +53,19 @@ _DOUBT: Final = 3
 _UNDECIDED_PCT: Final = 1.0
 
 
-def match_communication(lanes: Sequence[Lane], trust_ns: int, clocks_n: int) -> list[Matched]:
+def match_communication(
+    lanes: Sequence[Lane],
+    trust_ns: int,
+    clocks_n: int,
+    programs: Mapping[int, int] | None = None,
+) -> list[Matched]:
     """Match collectives as sequences, and point-to-point transfers pair by pair.
 
     Args:
         lanes: Of all devices, none empty.
         trust_ns: How far apart the clocks of two reports may be.
         clocks_n: How many reports there are.
+        programs: Of owners, which of them launch the same between two transfers; None: none.
 
     Returns:
         Collectives first. A set of ranks whose transfers cannot be told apart is there without
@@ -70,8 +76,61 @@ def match_communication(lanes: Sequence[Lane], trust_ns: int, clocks_n: int) -> 
     if len(owners) < _LEAST_OWNERS:
         return _matched_by_direction(lanes, trust_ns)
     rest = match_lanes([lane for lane in lanes if lane not in set(transfers)], trust_ns)
-    matched = _matched_transfers(transfers, _known_clocks(rest, clocks_n), trust_ns)
-    return [*rest, *matched]
+    known = _known_clocks(rest, clocks_n)
+    kinds = {owner: (programs or {}).get(owner, -1 - owner) for owner in owners}
+    if not 1 < len(set(kinds.values())) < len(owners):
+        return [*rest, *_matched_transfers(transfers, known, trust_ns)]
+    # Ranks of one stage send at the same time. So who runs another program is the peer, and only
+    # what is left is exchanged within a stage.
+    matched = _matched_transfers(transfers, known, trust_ns, _Apart(kinds, same=False))
+    left = _without(transfers, matched)
+    within = _matched_transfers(left, known, trust_ns, _Apart(kinds, same=True)) if left else []
+    return [*rest, *(item for item in matched if item.rows[0].size), *within]
+
+
+@dataclass(frozen=True)
+class _Apart:
+    """Which pairs of devices may be peers: those of one program, or of different ones."""
+
+    kinds: Mapping[int, int]
+    same: bool
+
+    def chosen(self, fits: Sequence[PeerFit], members: _Members) -> list[PeerFit]:
+        """Return the fits that may be; of several devices that run one program, one in turn."""
+        kind = [self.kinds[lane.owner] for lane in members.lanes]
+        if self.same:
+            return [fit for fit in fits if kind[fit.left] == kind[fit.right]]
+        taken: set[tuple[int, int]] = set()
+        chosen = []
+        for fit in sorted(fits, key=lambda fit: (fit.left, fit.right)):
+            ends = {(fit.left, kind[fit.right]), (fit.right, kind[fit.left])}
+            if kind[fit.left] != kind[fit.right] and not ends & taken:
+                taken |= ends
+                chosen.append(fit)
+        return chosen
+
+
+def _without(lanes: Sequence[Lane], matched: Sequence[Matched]) -> list[Lane]:
+    """Return lanes without the transfers that are matched; none that is empty then."""
+    rows_of: dict[int, list[IntArray]] = {}
+    for item in matched:
+        for lane, rows in zip(item.lanes, item.rows, strict=True):
+            rows_of.setdefault(lane.owner, []).append(rows)
+    left = []
+    ordered = sorted(lanes, key=lambda lane: (lane.owner, lane.kernel, lane.stream))
+    for owner, group in groupby(ordered, key=lambda lane: lane.owner):
+        owner_lanes = list(group)
+        starts = np.concatenate([lane.track.start_ns for lane in owner_lanes])
+        ends = np.concatenate([lane.track.end_ns for lane in owner_lanes])
+        keep = np.ones(ends.size, dtype=bool)
+        order = np.lexsort((starts, ends))
+        keep[order[np.concatenate([np.empty(0, dtype=np.int64), *rows_of.get(owner, ())])]] = False
+        sizes = np.cumsum([len(lane.track) for lane in owner_lanes])[:-1]
+        for lane, some in zip(owner_lanes, np.split(keep, sizes), strict=True):
+            if some.any():
+                track = Track(lane.track.start_ns[some], lane.track.end_ns[some])
+                left.append(replace(lane, track=track))
+    return left
 
 
 def _matched_by_direction(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
@@ -160,12 +219,16 @@ class _Members:
 
 
 def _matched_transfers(
-    lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int
+    lanes: Sequence[Lane],
+    known: Sequence[ClockFit],
+    trust_ns: int,
+    apart: _Apart | None = None,
 ) -> list[Matched]:
     members = _members(lanes, known, trust_ns)
     members = _without_drift(members)
     fits = _fits(members, members.expected)
     fits = _fits(members, _linked(members, fits))
+    fits = fits if apart is None else apart.chosen(fits, members)
     matched: list[Matched] = []
     for group in _linked_groups(fits, len(members.lanes)):
         group_fits = [fit for fit in fits if fit.left in group]

@@ -21,7 +21,8 @@ import numpy as np
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits
-from nsys_llm.analyses.device.profiler_time import held_calls, held_idle, held_threads
+from nsys_llm.analyses.device.profiler_time import held_idle, held_threads
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
@@ -43,19 +44,20 @@ class HeldDevices:
     spans: Mapping[tuple[RankKey, int], IntArray] = field(default_factory=dict)
 
 
-def map_held(trace: RankTrace, rank: RankKey) -> HeldDevices:
-    """Return the spans of one rank's devices."""
-    if "api_calls" not in trace.tables:
+def map_held(view: RankView) -> HeldDevices:
+    """Return the spans of one rank's devices; none where it has no collectives."""
+    trace = view.trace
+    if not view.collectives or "api_calls" not in trace.tables:
         return HeldDevices()
     calls, _ = trace.host_calls("api_calls")
-    held = np.concatenate((held_calls(trace, calls).spans, held_threads(trace, calls)))
+    held = np.concatenate((view.held.spans, held_threads(trace, calls)))
     if not len(held):
         return HeldDevices()
     spans_of, every = {}, union_intervals(*held.T)
     for device in trace.device_ids:
         spans = _longest(held_idle(every, _busy(trace, device)))
         if len(spans):
-            spans_of[rank, device] = spans
+            spans_of[view.key, device] = spans
     return HeldDevices(spans_of)
 
 

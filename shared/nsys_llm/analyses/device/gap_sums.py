@@ -86,15 +86,6 @@ def sum_gaps(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> GapSums:
     return GapSums(gaps_n, time_ns, certain_ns, lengths_n, lengths_ns, named)
 
 
-def idle_by_cause(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> IntArray:
-    """Return the time of each cause in all gaps of a device, shape (causes,)."""
-    time_ns = np.zeros(_CAUSES_N, dtype=np.int64)
-    for first in range(0, len(gaps), _BLOCK):
-        some = gaps.take(slice(first, first + _BLOCK))
-        time_ns += split_gaps(some, situate(some, launch_row, host), host).time_ns.sum(axis=1)
-    return time_ns
-
-
 def _add(sums: IntArray, parts: IntArray, bucket: IntArray) -> None:
     for code in np.flatnonzero(parts.any(axis=1)).tolist():
         sums[code] += _exact(bucket, parts[code], len(BUCKETS))

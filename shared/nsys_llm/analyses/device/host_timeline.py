@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.profiler_time import profiler_spans
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
 from nsys_llm.numeric.grouping import distinct, distinct_codes
 from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
@@ -49,7 +48,8 @@ class HostTimeline:
         cause: Shape (calls,), the cause that time in each call has.
         graph_launch: Shape (calls,), bool.
         profiler: When the profiler did its own work in this process: shape (n, 2), disjoint.
-        driver: What the driver did, none of it while the profiler was at work.
+        no_work: When no request was in the server: shape (n, 2), disjoint from `profiler` too.
+        driver: What the driver did, none of it in either.
         clock_error_ns: By how much the clocks of host and GPU disagree at least, see
             `nsys_llm.trace.launch_clocks`; 0 where nothing shows it.
     """
@@ -58,16 +58,22 @@ class HostTimeline:
     cause: npt.NDArray[np.int8]
     graph_launch: npt.NDArray[np.bool_]
     profiler: IntArray
+    no_work: IntArray
     driver: tuple[DriverWork, ...]
     clock_error_ns: int = 0
     _spans: dict[tuple[int, bool], tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trace: RankTrace) -> HostTimeline:
+    def of(cls, trace: RankTrace, profiler: IntArray, no_work: IntArray) -> HostTimeline:
         """Return the host of one rank; without API calls, one without threads.
 
         It looks at api_calls, both tables of overheads, names of kernels, and the memory kinds of
         memcpys; without those, no copy with Async in its name is one that keeps the host waiting.
+
+        Args:
+            trace: The rank.
+            profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
+            no_work: When a server had no request, likewise; the profiler comes first.
         """
         table = trace.tables.get("api_calls")
         if table is None:
@@ -83,9 +89,12 @@ class HostTimeline:
         cause = causes[code]
         cause[_staged(trace, calls, (classes == "memcpy")[code])] = call_cause("cudaMemcpy")
         cause[_slow_first_launches(trace, calls, (classes == "launch")[code])] = MODULE_LOAD
-        profiler, driver = _overheads(trace, calls.threads)
+        no_work = subtract_intervals(no_work, profiler)
+        taken = union_intervals(*np.concatenate((profiler, no_work)).T)
+        driver = _driver_work(_driver_times(trace), taken, calls.threads)
         error_ns = early_starts(trace.unfiltered["kernels"], table).usual_ns
-        return cls(calls, cause, (classes == "graph_launch")[code], profiler, driver, error_ns)
+        is_graph = (classes == "graph_launch")[code]
+        return cls(calls, cause, is_graph, profiler, no_work, driver, error_ns)
 
     def spans(self, thread: int, *, blocking: bool) -> tuple[IntArray, IntArray]:
         """Return when a thread (its code) was in a call, or a blocking one, and the causes."""
@@ -141,8 +150,8 @@ def _slow_first_launches(
     return place[slow_rows[calls.start_ns[place[slow_rows]] == first_ns[name[slow_rows]]]]
 
 
-def _overheads(trace: RankTrace, threads: IntArray) -> tuple[IntArray, tuple[DriverWork, ...]]:
-    """Return the profiler's own work, and the driver's by cause and thread."""
+def _driver_times(trace: RankTrace) -> dict[tuple[int, int], list[IntArray]]:
+    """Return what the driver recorded as its own, by cause and thread."""
     times_of: dict[tuple[int, int], list[IntArray]] = {}
     for name in OVERHEAD_TABLES:
         rows = trace.tables.get(name)
@@ -158,8 +167,7 @@ def _overheads(trace: RankTrace, threads: IntArray) -> tuple[IntArray, tuple[Dri
                 for tid in distinct(rows["global_tid"][selected]).tolist():
                     of_thread = selected & (rows["global_tid"] == tid)
                     times_of.setdefault((cause, tid), []).append(times[of_thread])
-    profiler = profiler_spans(trace)
-    return profiler, _driver_work(times_of, profiler, threads)
+    return times_of
 
 
 def _driver_cause(kind: str) -> int | None:
@@ -169,16 +177,16 @@ def _driver_cause(kind: str) -> int | None:
 
 
 def _driver_work(
-    times_of: dict[tuple[int, int], list[IntArray]], profiler: IntArray, threads: IntArray
+    times_of: dict[tuple[int, int], list[IntArray]], others: IntArray, threads: IntArray
 ) -> tuple[DriverWork, ...]:
-    """Make the spans of each thread disjoint: from the profiler's, and between causes."""
+    """Make the spans of each thread disjoint: from some others, and between causes."""
     taken: dict[int, IntArray] = {}
     work = []
     for (cause, tid), parts in sorted(times_of.items()):
         code = int(np.searchsorted(threads, tid))
         if code == len(threads) or threads[code] != tid:
             continue  # a thread without a call launches nothing
-        before = taken.get(code, profiler)
+        before = taken.get(code, others)
         spans = subtract_intervals(union_intervals(*np.concatenate(parts).T), before)
         taken[code] = union_intervals(*np.concatenate((before, spans)).T)
         if len(spans):

@@ -18,6 +18,7 @@ from nsys_llm.taxonomy.idle_causes import (
     HOST_NO_CUDA,
     LAUNCH_LATENCY,
     NO_API,
+    NO_WORK,
     PROFILER_OVERHEAD,
     QUEUED,
     UNCERTAIN,
@@ -103,7 +104,8 @@ def split_gaps(gaps: Gaps, where: Situations, host: HostTimeline) -> Split:
         inside = np.column_stack((gaps.start_ns[selected], where.done_ns[selected]))
         _overlay(split, work.spans, inside, selected, where, host, work.cause)
     rows = np.arange(len(gaps))
-    _overlay(split, host.profiler, gaps.spans, rows, where, host, PROFILER_OVERHEAD)
+    for spans, cause in ((host.no_work, NO_WORK), (host.profiler, PROFILER_OVERHEAD)):
+        _overlay(split, spans, gaps.spans, rows, where, host, cause)
     split.certain_ns[list(UNCERTAIN)] = 0
     return split
 

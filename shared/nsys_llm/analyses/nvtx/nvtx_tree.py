@@ -153,11 +153,13 @@ class NvtxTree:
             return piece
         known = slice(None) if (thread >= 0).all() else np.flatnonzero(thread >= 0)
         code, instants = thread[known], at_ns[known]
-        starts, bounds, pieces = self.start_ns, self.bounds, None
-        if chosen is not None:
-            pieces = np.flatnonzero(chosen)
-            starts, bounds = starts[pieces], np.searchsorted(pieces, bounds)
-        last = first_above(starts, instants, code, bounds) - 1
+        pieces = None if chosen is None else np.flatnonzero(chosen)
+        if pieces is None:
+            bounds = self.bounds
+            last = first_above(self.start_ns, instants, code, bounds) - 1
+        else:
+            bounds = np.searchsorted(pieces, self.bounds)
+            last = first_above(self.start_ns[pieces], instants, code, bounds) - 1
         last[last < bounds[code]] = -1
         if pieces is None:
             last = self._open_or_around(last, instants)

@@ -20,7 +20,6 @@ from nsys_llm.analyses.nvtx.attributed_ops import NO_API, NO_RANGE, AttributedOp
 from nsys_llm.analyses.nvtx.launch_ranges import event_text
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.analyses.nvtx.range_names import RangeNames
-from nsys_llm.analyses.steps.finder import steps_of
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.blocks import gathered
 from nsys_llm.numeric.grouping import distinct, exact_sums, joined, rows_by_code
@@ -119,16 +118,15 @@ class PhaseTimes:
     step_gpu_ns: IntArray
 
 
-def phase_times(trace: RankTrace, options: Mapping[str, Any]) -> PhaseTimes:
+def phase_times(trace: RankTrace, steps: Steps | None, options: Mapping[str, Any]) -> PhaseTimes:
     """Add up the GPU time of one rank.
 
     Args:
         trace: Its rows; see the manifest of nvtx_phase_attribution for the columns that it needs.
-        options: phase_map (None for the built-in ones), graph_ranges, and those of `steps_of`;
-            absent ones are None.
+        steps: Its steps; None where there are none.
+        options: phase_map (None for the built-in ones) and graph_ranges; absent ones are None.
     """
     ops, phases = ranged_ops(trace, options), phase_map(options.get("phase_map"))
-    steps = steps_of(trace, options)
     names = phase_names(phases)
     phase = ops.chosen(phase_codes(ops, phases))
     every_step = np.full(ops.every.start_ns.shape, -1) if steps is None else steps.step

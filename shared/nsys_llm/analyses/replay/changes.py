@@ -95,14 +95,17 @@ def _latency_ns(graph: RankGraph) -> int:
 
 
 def _scaled_host(graph: RankGraph, factor: float) -> Weights | None:
-    """Return weights with a faster host; the profiler's work and launch latency stay."""
+    """Return weights with a faster host.
+
+    The profiler's work, launch latency, and time without a request to serve stay.
+    """
     seen, host = graph.observed, graph.edges.host
     if not seen.call.size:
         return None
-    busy_ns = np.zeros(seen.gap.size, dtype=np.int64)
-    if len(host.profiler):
-        begun = host.calls.start_ns
-        busy_ns = covered_ns(begun, host.profiler) - covered_ns(begun - seen.gap, host.profiler)
+    begun, busy_ns = host.calls.start_ns, np.zeros(seen.gap.size, dtype=np.int64)
+    for spans in (host.profiler, host.no_work):
+        if len(spans):
+            busy_ns += covered_ns(begun, spans) - covered_ns(begun - seen.gap, spans)
     return replace(
         seen,
         call=_times(seen.call, factor),

@@ -24,7 +24,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.patterns import NamePattern
 from nsys_llm.manifest.range_choice import parse_choice
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.intervals import IntArray, starts_inside, union_intervals
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import normalize_range, step_key
 from nsys_llm.taxonomy.step_names import (
@@ -33,6 +33,7 @@ from nsys_llm.taxonomy.step_names import (
     engine_steps,
     has_sequence_number,
     is_operator,
+    is_warmup,
     numbered_ranges,
     unit_of,
 )
@@ -101,13 +102,19 @@ class MarkedRanges:
         """Return the rows of the ranges whose name has a pattern."""
         return np.flatnonzero(_told(self.name, [pattern.matches(name) for name in self.plain]))
 
-    def by_key(self) -> Iterable[tuple[str, IntArray]]:
-        """Return each name with # for running numbers, and its rows."""
+    def warmups_ns(self) -> IntArray:
+        """Return the union of the ranges whose name says warm-up, shape (intervals, 2)."""
+        rows = np.flatnonzero(_told(self.name, [is_warmup(name) for name in self.plain]))
+        return union_intervals(self.start_ns[rows], self.end_ns[rows])
+
+    def by_key(self, among: IntArray) -> Iterable[tuple[str, IntArray]]:
+        """Return each name with # for running numbers, and its rows among some."""
         place: dict[str, int] = {}
         code = _told(
             self.name, [place.setdefault(step_key(item), len(place)) for item in self.plain]
         )
-        return zip(place, split_by_code(code, len(place)), strict=True)
+        parts = split_by_code(code[among], len(place))
+        return ((key, among[part]) for key, part in zip(place, parts, strict=True))
 
     def of_one_thread(self, rows: IntArray) -> IntArray:
         """Return the outermost of some ranges on the thread that has most of them."""
@@ -186,15 +193,31 @@ def repeated_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
     """Return the ranges of the name that holds most of the launched GPU time, at least half.
 
     The name repeats at least 3 times on a thread. Of two that hold the same time, one around the
-    other, the outer is the step.
+    other, the outer is the step. What a warm-up holds is left out (`warmup_spans`).
     """
+    warmups_ns = marked.warmups_ns()
+    outside = np.flatnonzero(~starts_inside(marked.start_ns, warmups_ns))
+    warmup_gpu_ns = ops.held_ns(warmups_ns[:, 0], warmups_ns[:, 1])
+    return _repeated(marked, outside, ops, ops.launched_gpu_ns - warmup_gpu_ns)
+
+
+def warmup_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
+    """Return what `repeated_spans` does, warm-ups counted in: where nothing else is a step."""
+    if not marked.warmups_ns().size:
+        return None
+    return _repeated(marked, np.arange(marked.name.size), ops, ops.launched_gpu_ns)
+
+
+def _repeated(
+    marked: MarkedRanges, among: IntArray, ops: LaunchedOps, launched_gpu_ns: int
+) -> Spans | None:
     best: tuple[tuple[int, int, int, str], IntArray] | None = None
-    for key, every in marked.by_key():
+    for key, every in marked.by_key(among):
         if every.size < _LEAST_REPEATED:
             continue
         rows = marked.of_one_thread(every)
         held_ns = marked.held_ns(rows, ops)
-        if rows.size < _LEAST_REPEATED or not holds_enough(held_ns, ops):
+        if rows.size < _LEAST_REPEATED or not _is_half(held_ns, launched_gpu_ns):
             continue
         wall_ns = int((marked.end_ns[rows] - marked.start_ns[rows]).sum())
         score = (held_ns, wall_ns, -rows.size, key)
@@ -226,7 +249,11 @@ def numbered_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
 
 def holds_enough(held_ns: int, ops: LaunchedOps) -> bool:
     """Return whether some GPU time is at least half of all that was launched."""
-    return held_ns > 0 and 100 * held_ns >= _LEAST_HELD_PCT * ops.launched_gpu_ns
+    return _is_half(held_ns, ops.launched_gpu_ns)
+
+
+def _is_half(held_ns: int, launched_gpu_ns: int) -> bool:
+    return held_ns > 0 and 100 * held_ns >= _LEAST_HELD_PCT * launched_gpu_ns
 
 
 def _plain_names(raw: Sequence[str]) -> tuple[tuple[str, ...], IntArray]:

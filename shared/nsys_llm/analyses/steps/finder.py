@@ -2,16 +2,19 @@
 
 In this order, the first that there is: the ranges that --step names; the kernels that --step-kernel
 names; the ranges that an engine writes around a step; ranges that repeat and hold half of the
-launched GPU time; a framework's numbered ranges; replays of CUDA graphs; the period of the kernels'
-names. Else there is no step. What is called a step is decided before any filter.
+launched GPU time; a framework's numbered ranges; ranges of a warm-up, or in one, that repeat;
+replays of CUDA graphs; the period of the kernels' names. Else there is no step. What is called a
+step is decided before any filter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.steps.by_kernel import kernel_steps, period_spans, replay_spans
 from nsys_llm.analyses.steps.by_range import (
@@ -20,31 +23,19 @@ from nsys_llm.analyses.steps.by_range import (
     engine_spans,
     numbered_spans,
     repeated_spans,
+    warmup_spans,
 )
 from nsys_llm.analyses.steps.launched_ops import LaunchedOps
 from nsys_llm.analyses.steps.steps import Spans, Steps, with_operations
 from nsys_llm.numeric.grouping import distinct
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.intervals import IntArray, union_before_ns
 from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.taxonomy.phase_maps import phase_map
+from nsys_llm.trace.capture_edges import launched_before
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.rank_trace import RankTrace
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
-#: What options steps depend on.
-_OPTIONS: Final = ("step", "step_kernel", "phase_map", "base", "mangled")
-
-
-def steps_of(trace: RankTrace, options: Mapping[str, Any]) -> Steps | None:
-    """Return the steps of one rank as `find_steps` does, and find them once for all who ask.
-
-    An overview asks for itself and for each of its recipes.
-    """
-    key = ("steps", *(options.get(name) for name in _OPTIONS))
-    if key not in trace.found:
-        trace.found[key] = find_steps(trace, options)
-    steps: Steps | None = trace.found[key]
-    return steps
 
 
 def find_steps(trace: RankTrace, options: Mapping[str, Any]) -> Steps | None:
@@ -61,7 +52,8 @@ def find_steps(trace: RankTrace, options: Mapping[str, Any]) -> Steps | None:
     spans = _find_spans(trace, ops, options)
     if spans is None:
         return None
-    return with_operations(spans, ops, _cut_from_ns(trace, ops), _kinds(spans, options))
+    steps = with_operations(spans, ops, _cut_from_ns(trace, ops), _kinds(spans, options))
+    return replace(steps, full=steps.full & ~_holding_earlier_work(trace, steps))
 
 
 def _find_spans(trace: RankTrace, ops: LaunchedOps, options: Mapping[str, Any]) -> Spans | None:
@@ -72,7 +64,7 @@ def _find_spans(trace: RankTrace, ops: LaunchedOps, options: Mapping[str, Any]) 
     events = trace.tables.get("nvtx_events")
     if events is not None and len(events):
         marked = MarkedRanges.of(events, trace.strings, trace.last_end_ns)
-        for find in (engine_spans, repeated_spans, numbered_spans):
+        for find in (engine_spans, repeated_spans, numbered_spans, warmup_spans):
             if (spans := find(marked, ops)) is not None:
                 return spans
     return replay_spans(trace, ops) or period_spans(trace, ops)
@@ -83,6 +75,25 @@ def _kinds(spans: Spans, options: Mapping[str, Any]) -> IntArray:
     phases = phase_map(options.get("phase_map"))
     known = {name: phases.phase_of(name) for name in set(spans.names.tolist())}
     return np.array([known[name] for name in spans.names.tolist()], dtype=np.int64)
+
+
+def _holding_earlier_work(trace: RankTrace, steps: Steps) -> npt.NDArray[np.bool_]:
+    """Return in which steps a device runs what was launched before the capture: it cuts them."""
+    cut = np.zeros(len(steps), dtype=bool)
+    calls = trace.tables.get("api_calls")
+    early = [
+        op.take(launched_before(op["start_ns"], op["correlation_id"], op["launch_row"], calls))
+        for op in steps.ops.tables
+        if len(op) and int(op["launch_row"].min()) < 0
+    ]
+    for device_id in steps.devices if any(map(len, early)) else ():
+        windows = steps.windows_ns(device_id)
+        edge_ns = np.append(windows[:1, 0], windows[:, 1])
+        for op in early:
+            here = op["device_id"] == device_id
+            before_ns = union_before_ns(edge_ns, op["start_ns"][here], op["end_ns"][here])
+            cut |= np.diff(before_ns) > 0
+    return cut
 
 
 def _cut_from_ns(trace: RankTrace, ops: LaunchedOps) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.grouping import joined
-from nsys_llm.numeric.intervals import clipped_lengths
+from nsys_llm.numeric.intervals import IntArray, clipped_lengths
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 _Mask = npt.NDArray[np.bool_]
@@ -55,13 +55,9 @@ def rank_steps(trace: RankTrace, steps: Steps | None) -> RankSteps | None:
     """
     if steps is None:
         return None
-    kept = _kept(trace)
     devices = {}
-    for device_id in sorted(set(steps.devices) & set(trace.device_ids)):
-        windows = steps.windows_ns(device_id)
+    for device_id, windows, whole in whole_steps(trace, steps):
         length_ns = windows[:, 1] - windows[:, 0]
-        whole = steps.full & ~steps.warmup & (length_ns > 0)
-        whole &= ~_cut(trace, steps, device_id, kept)
         worst = int(np.where(whole, length_ns, -1).argmax())
         devices[device_id] = DeviceSteps(
             steps_n=int(whole.sum()),
@@ -69,6 +65,20 @@ def rank_steps(trace: RankTrace, steps: Steps | None) -> RankSteps | None:
             worst_ns=(int(windows[worst, 0]), int(windows[worst, 1])) if whole.any() else None,
         )
     return RankSteps(StepKind.of(steps), devices)
+
+
+def whole_steps(trace: RankTrace, steps: Steps) -> Iterator[tuple[int, IntArray, _Mask]]:
+    """Yield each device of a rank, the windows of its steps, and which are full, no warm-up, uncut.
+
+    Args:
+        trace: The rank.
+        steps: Its steps.
+    """
+    kept = _kept(trace)
+    for device_id in sorted(set(steps.devices) & set(trace.device_ids)):
+        windows = steps.windows_ns(device_id)
+        whole = steps.full & ~steps.warmup & (windows[:, 1] > windows[:, 0])
+        yield device_id, windows, whole & ~_cut(trace, steps, device_id, kept)
 
 
 def _kept(trace: RankTrace) -> _Mask | None:

@@ -71,7 +71,8 @@ class Steps:
         names: Of each, as recorded.
         start_ns: On the host; NULL_INT where no launch is recorded.
         end_ns: Likewise.
-        full: Whether it is whole: neither an end of the capture nor a missing mark cuts it.
+        full: Whether it is whole: neither an end of the capture nor a missing mark cuts it, and no
+            device runs in it what was launched before the capture.
         warmup: Whether it is one of the first that take far longer than the others of their kind.
         span_start_ns: As `start_ns`, but on the GPU where no launch is recorded.
         span_end_ns: Likewise.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.timeline.recorded import (
     Named,
     Recorded,
@@ -17,14 +16,11 @@ from nsys_llm.analyses.timeline.recorded import (
 )
 from nsys_llm.analyses.timeline.room import Window, windows_with_room
 from nsys_llm.analyses.timeline.states import idle_tracks, step_track, wall_tracks
-from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.timeline import RankTimeline, Track
 
 
 def rank_timeline(
-    trace: RankTrace,
-    steps: Steps | None,
-    options: Mapping[str, Any],
+    view: RankView,
     wanted: Sequence[tuple[int | None, int | None]],
     most_events: int,
     others: Sequence[Track] = (),
@@ -33,15 +29,14 @@ def rank_timeline(
     """Return the timeline of a rank in some windows.
 
     Args:
-        trace: All rows of the rank, unfiltered.
-        steps: See `nsys_llm.analyses.steps.finder.find_steps`.
-        options: base and mangled.
+        view: The rank with all of its rows, unfiltered.
         wanted: Windows in the profile's clock; None is the begin or the end of what was recorded.
         most_events: How many events there may be; lines of findings and paths are not counted.
         others: Lines of what is known of the rank only beside others, of the whole run.
         named: Operations to show on lines of their own, too.
     """
-    rows = Recorded.of(trace, options)
+    trace = view.trace
+    rows = Recorded.of(trace, view.op_names)
     at_ns, weight = rows.starts(waits=bool(others), memory=bool(len(trace.tables["memory_events"])))
     last_ns = max(int(at_ns.max(initial=0)), trace.last_end_ns)
     first_ns = int(at_ns.min()) if at_ns.size else last_ns
@@ -58,9 +53,9 @@ def rank_timeline(
         return RankTimeline((), (), room.left_out_n, (first_ns, last_ns))
     tracks = [
         *(named_track(rows, some, room.windows_ns) for some in named),
-        *step_track(steps, room.windows_ns),
-        *wall_tracks(trace, room.windows_ns),
-        *idle_tracks(trace, options, room.windows_ns),
+        *step_track(view.steps, room.windows_ns),
+        *wall_tracks(view, room.windows_ns),
+        *idle_tracks(view, room.windows_ns),
         *(track.take(reaching_in(track, room.windows_ns)) for track in others),
         *recorded_tracks(rows, room.windows_ns),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from nsys_llm.numeric.watermarks import NEVER, levels, matched_frees
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import ALLOCATION, FREE
 from nsys_llm.trace.coded_names import coded_names
-from nsys_llm.trace.device_ops import op_names
+from nsys_llm.trace.device_ops import OpNames
 from nsys_llm.trace.memory_events import DEVICE, memory_kinds, sane_memory_events
 from nsys_llm.trace.ranges import Ranges, read_ranges
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_times
@@ -47,14 +47,13 @@ class Recorded:
     ranges: Ranges
 
     @classmethod
-    def of(cls, trace: RankTrace, options: Mapping[str, Any]) -> Recorded:
+    def of(cls, trace: RankTrace, names: OpNames) -> Recorded:
         """Line up the rows of a rank.
 
         Args:
             trace: The rank.
-            options: base and mangled choose the names of kernels.
+            names: Of its operations.
         """
-        names = op_names(trace, options)
         table = trace.tables["api_calls"]
         sane = sane_times(table["start_ns"], table["end_ns"])
         call_texts, code = coded_names(table["name_id"], trace.strings)

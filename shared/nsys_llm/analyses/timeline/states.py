@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
-from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
-from nsys_llm.analyses.device.missing_work import find_missing_work
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import Steps
-from nsys_llm.analyses.wall.layers import wall_layers
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import (
     IntArray,
@@ -21,9 +18,16 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE, PROFILER
-from nsys_llm.trace.device_ops import DeviceOps, device_windows, op_names
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.taxonomy.wall_classes import (
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    IDLE,
+    LOAD,
+    NO_WORK,
+    PROFILER,
+)
+from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.timeline import Track
 
 Window = tuple[int, int]
@@ -60,20 +64,21 @@ def typical_and_worst(steps: Steps | None) -> list[Window]:
     return [(int(start_ns[row]), int(end_ns[row])) for row in chosen]
 
 
-def wall_tracks(trace: RankTrace, windows: IntArray) -> Iterator[Track]:
+def wall_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
     """Return a line for each device: the class of the wall split, cut to the windows.
 
     The slices of a class add up to its time in the windows, to the nanosecond.
     """
-    _, layers = wall_layers(trace)
-    for layer in layers:
-        span, _ = device_windows(trace, layer.device_id)
+    for layer in view.wall_layers[1]:
+        span, _ = device_windows(view.trace, layer.device_id)
         shown = intersect_intervals(span, windows)
         spans = {
             COMPUTE: union_intervals(layer.compute[:, 0], layer.compute[:, 1]),
             COMMUNICATION: layer.communication,
-            COPIES: layer.copies,
+            LOAD: layer.load,
+            COPIES: subtract_intervals(layer.copies, layer.load),
             PROFILER: layer.profiler,
+            NO_WORK: layer.no_work,
         }
         spans = {name: intersect_intervals(times, shown) for name, times in spans.items()}
         busy = np.concatenate(list(spans.values()))
@@ -85,27 +90,24 @@ def wall_tracks(trace: RankTrace, windows: IntArray) -> Iterator[Track]:
         )
 
 
-def idle_tracks(trace: RankTrace, options: Mapping[str, Any], windows: IntArray) -> Iterator[Track]:
+def idle_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
     """Return a line for each device: its gaps that reach into the windows, by largest cause.
 
     Nothing where the profile does not hold all GPU work: what looks idle may be none.
 
     Args:
-        trace: The rank.
-        options: base and mangled.
+        view: The rank.
         windows: Shape (n, 2), sorted and disjoint.
     """
-    if find_missing_work(trace).opaque_launches_n:
+    if view.missing_work.opaque_launches_n:
         return
-    names, host = op_names(trace, options), HostTimeline.of(trace)
-    for device in trace.device_ids:
-        ops = DeviceOps.of(trace, device, names)
+    for ops in view.device_ops:
         inside = clipped_lengths(ops.gaps.start_ns, ops.gaps.end_ns, windows) > 0
         gaps = ops.gaps.take(inside)
-        split = split_gaps(gaps, situate(gaps, ops.launch_row, host), host)
+        split = split_gaps(gaps, situate(gaps, ops.launch_row, view.host), view.host)
         known = np.where(split.time_ns > 0, split.time_ns, NULL_INT)
         yield Track.plain(
-            f"GPU {device} idle causes",
+            f"GPU {ops.device_id} idle causes",
             "gap",
             np.column_stack((gaps.start_ns, gaps.end_ns)),
             CAUSE_NAMES,

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
-from nsys_llm.analyses.device.missing_work import find_missing_work
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, Segments, joined
-from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
+from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
@@ -37,15 +37,14 @@ from nsys_llm.taxonomy.wall_classes import (
     WAITING,
     WHOLE_GRAPH,
 )
-from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.device_ops import DeviceOps, OpNames
 
 #: States without those of computation, which have the names of its categories.
 _OTHERS: Final = (TRANSFER, WAITING, BUBBLE, NOT_MATCHED, COPIES, *CAUSE_NAMES, IDLE)
 #: States in which a device does nothing of use.
 WAITS: Final = frozenset({WAITING, BUBBLE, *CAUSE_NAMES, IDLE})
 #: Names of kernels as the taxonomy knows them, whatever a run shows.
-_FULL_NAMES: Final = {"base": False, "mangled": False}
+FULL_NAMES: Final = {"base": False, "mangled": False}
 
 
 @dataclass(frozen=True)
@@ -88,25 +87,21 @@ class Lane:
     segments: Segments
 
 
-def rank_lanes(
-    trace: RankTrace, windows: Sequence[LaneWindow], engine: str, options: Mapping[str, Any]
-) -> tuple[Lane, ...]:
+def rank_lanes(view: RankView, windows: Sequence[LaneWindow], engine: str) -> tuple[Lane, ...]:
     """Return the lanes of a rank, in the order of its devices.
 
     Args:
-        trace: All rows of the rank, unfiltered.
+        view: The rank with all of its rows, unfiltered, and the full names of its kernels.
         windows: What to look at.
         engine: Whose rules tell the categories of kernels.
-        options: Of the run.
     """
-    names = op_names(trace, {**options, **_FULL_NAMES})
-    host = None if find_missing_work(trace).opaque_launches_n else HostTimeline.of(trace)
+    host = None if view.missing_work.opaque_launches_n else view.host
     rules = load_rules(engine)
     lanes = []
-    for layer in wall_layers(trace)[1]:
+    for layer, ops in zip(view.wall_layers[1], view.device_ops, strict=True):
         asked = [window for window in windows if window.device_id == layer.device_id]
         if asked:
-            device = _Device.of(trace, layer, names, host, rules)
+            device = _Device.of(layer, ops, view.op_names, host, rules)
             lanes += [device.lane(window) for window in asked]
     return tuple(lanes)
 
@@ -138,14 +133,13 @@ class _Device:
     @classmethod
     def of(
         cls,
-        trace: RankTrace,
         layer: WallLayers,
+        ops: DeviceOps,
         names: OpNames,
         host: HostTimeline | None,
         rules: RuleSet,
     ) -> _Device:
         """Line up a device."""
-        ops = DeviceOps.of(trace, layer.device_id, names)
         categories = [*(_category(name, rules) for name in layer.names), WHOLE_GRAPH]
         states = (*dict.fromkeys([*sorted(set(categories)), *_OTHERS]),)
         place = {text: code for code, text in enumerate(names.texts)}

@@ -15,14 +15,13 @@ import numpy as np
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
-from nsys_llm.analyses.collectives.stages import end_stages
+from nsys_llm.analyses.collectives.stages import find_stages
 from nsys_llm.numeric.intervals import (
     IntArray,
     subtract_intervals,
     total_length_ns,
     union_intervals,
 )
-from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import BUBBLE, COMMUNICATION, NOT_MATCHED, TRANSFER, WAITING
 from nsys_llm.trace.wall import WallDetails, WallKey, Walls
 
@@ -35,7 +34,8 @@ def communication_details(collectives: MatchedCollectives, walls: Walls) -> Wall
         walls: Of all devices; one without `hidden` is not divided.
     """
     details: dict[WallKey, Mapping[str, Mapping[str, int]]] = {}
-    staged = staged_transfers(collectives)
+    stages = find_stages(collectives)
+    staged = stages.staged | stages.closing
     for owner, device in enumerate(collectives.devices):
         key = device.rank.key, device.device_id
         hidden = walls[key].hidden if key in walls else None
@@ -60,7 +60,8 @@ def communication_spans(
     Args:
         collectives: The collectives of all ranks.
         owner: Which device: its position in `collectives.devices`.
-        staged: See `staged_transfers`.
+        staged: What stages wait in for each other, see `Stages` in
+            `nsys_llm.analyses.collectives.stages`: its `staged` and `closing`.
 
     Returns:
         By detail of the communication class; each of shape (n, 2), sorted, and all disjoint.
@@ -74,20 +75,6 @@ def communication_spans(
         spans[BUBBLE] = subtract_intervals(spans[WAITING], for_others)
         spans[WAITING] = subtract_intervals(spans[WAITING], spans[BUBBLE])
     return spans
-
-
-def staged_transfers(collectives: MatchedCollectives) -> frozenset[int]:
-    """Return the transfers between stages of pipelines, by the identity of their sequences."""
-    pairs = [
-        sequence
-        for sequence in collectives.sequences
-        if sequence.operation == SEND_RECV and len(sequence.owners) == 2
-    ]
-    transfers_n = [
-        sum(len(pair) for pair in pairs if owner in pair.owners)
-        for owner in range(len(collectives.devices))
-    ]
-    return frozenset(map(id, pairs)) if end_stages(transfers_n) else frozenset()
 
 
 def waiting_and_transfer(sequences: Sequence[Sequenced], owner: int) -> tuple[IntArray, IntArray]:
@@ -108,7 +95,10 @@ def waiting_and_transfer(sequences: Sequence[Sequenced], owner: int) -> tuple[In
         place, met = sequence.owners.index(owner), sequence.waits.met
         ahead_ns = sequence.ahead_ns[place][met]
         begins.append(sequence.start_ns[place][met] + ahead_ns)
-        meets.append(sequence.waits.last_start_ns[met] + ahead_ns)
         leaves.append(sequence.end_ns[place][met] + ahead_ns)
+        if sequence.by_length:
+            meets.append(np.maximum(leaves[-1] - sequence.shortest_ns[met], begins[-1]))
+        else:
+            meets.append(sequence.waits.last_start_ns[met] + ahead_ns)
     begin_ns, meet_ns, leave_ns = map(np.concatenate, (begins, meets, leaves))
     return union_intervals(begin_ns, meet_ns), union_intervals(meet_ns, leave_ns)

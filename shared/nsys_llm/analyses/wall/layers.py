@@ -11,16 +11,21 @@ All operations of a device count, before any filter: what else the GPU did then,
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.profiler_time import profiler_spans
+from nsys_llm.analyses.wall.load import load_spans
 from nsys_llm.numeric.gaps import start_order
 from nsys_llm.numeric.grouping import is_constant
-from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    intersect_intervals,
+    subtract_intervals,
+    union_intervals,
+)
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import RankTrace
@@ -39,6 +44,9 @@ class WallLayers:
         communication: The part of that beside which nothing computes.
         copies: Likewise.
         profiler: Likewise.
+        load: The part of `copies` that brought a model, see `nsys_llm.analyses.wall.load`.
+        no_work: The part of the idle time in which a server had no request, see
+            `nsys_llm.analyses.steps.no_work`.
     """
 
     device_id: int
@@ -49,18 +57,27 @@ class WallLayers:
     communication: IntArray
     copies: IntArray
     profiler: IntArray
+    load: IntArray
+    no_work: IntArray
 
 
-def wall_layers(trace: RankTrace) -> tuple[tuple[str, ...], Iterator[WallLayers]]:
-    """Return the full names of a rank's kernels, and the layers of each of its devices in turn."""
+def wall_layers(
+    trace: RankTrace, profiler: IntArray, no_work: IntArray
+) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
+    """Return the full names of a rank's kernels, and the layers of each of its devices.
+
+    Args:
+        trace: The rank.
+        profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
+        no_work: When a server had no request, likewise.
+    """
     kernels = trace.unfiltered["kernels"]
     texts, code = coded_names(kernels["demangled_name_id"], trace.strings)
     # Results of many ranks that travel together hold each name once.
     names = tuple(map(sys.intern, texts))
     communicates = np.array([is_communication(name) for name in names], dtype=bool)
-    profiler = profiler_spans(trace)
-    layers = (
-        _device_layers(trace, device, names, code, communicates, profiler)
+    layers = tuple(
+        _device_layers(trace, device, names, code, communicates, (profiler, no_work))
         for device in trace.device_ids
     )
     return names, layers
@@ -95,7 +112,7 @@ def _device_layers(
     names: tuple[str, ...],
     code: IntArray,
     communicates: npt.NDArray[np.bool_],
-    profiler: IntArray,
+    host: tuple[IntArray, IntArray],
 ) -> WallLayers:
     reported = communicates[code] if communicates.any() else np.broadcast_to(np.False_, code.shape)
     graphs = np.broadcast_to(len(names), len(trace.unfiltered.get("graph_traces", ())))
@@ -111,11 +128,24 @@ def _device_layers(
     moving, _ = _joined(copies)
     communicating = union_intervals(*talking)
     layers: list[IntArray] = []
-    for spans in (communicating, union_intervals(*moving), profiler):
+    for spans in (communicating, union_intervals(*moving), *host):
         for above in (compute, *layers):
             spans = subtract_intervals(spans, above) if len(spans) and len(above) else spans
         layers.append(spans)
-    return WallLayers(device, names, compute, label, communicating, *layers)
+    communication, copying, profiler, no_work = layers
+    load = intersect_intervals(load_spans(trace, device), copying)
+    return WallLayers(
+        device_id=device,
+        names=names,
+        compute=compute,
+        label=label,
+        communicating=communicating,
+        communication=communication,
+        copies=copying,
+        profiler=profiler,
+        load=load,
+        no_work=no_work,
+    )
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ The classes of a window add up to its length, to the nanosecond.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
+from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.ranks.work import DeviceWorks
+from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import (
     IntArray,
@@ -23,7 +23,6 @@ from nsys_llm.numeric.intervals import (
     total_length_ns,
 )
 from nsys_llm.trace.device_ops import device_windows
-from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.wall import MOST_HIDDEN, DeviceWall, RankWall
 
 
@@ -65,20 +64,23 @@ def wall_of_steps(layers: WallLayers, windows: IntArray) -> WallOfSteps:
     return WallOfSteps(compute_ns, communication_ns, copies_ns, profiler_ns, idle_ns)
 
 
-def map_wall(trace: RankTrace, options: Mapping[str, Any], *, hidden: bool = False) -> RankWall:
+def map_wall(view: RankView, *, hidden: bool = False, work: bool = False) -> RankWall:
     """Split the span of each device of a rank.
 
     Args:
-        trace: The rank.
-        options: whole_capture, where the recipe has it; the span is then all of the capture.
+        view: The rank; the span is all of the capture with the option whole_capture.
         hidden: Tell too when communication kernels ran that do not count as communication.
+        work: Tell too what ranks are compared by.
     """
-    whole_capture = bool(options.get("whole_capture"))
-    names, layers = wall_layers(trace)
+    names, layers = view.wall_layers
     devices = []
+    works = DeviceWorks(view) if work else None
     for device_layers in layers:
-        windows, _ = device_windows(trace, device_layers.device_id, whole_capture=whole_capture)
-        devices.append(_device_wall(device_layers, windows, hidden=hidden))
+        windows, _ = device_windows(
+            view.trace, device_layers.device_id, whole_capture=view.whole_capture
+        )
+        wall = _device_wall(device_layers, windows, hidden=hidden)
+        devices.append(wall if works is None else replace(wall, work=works.of(device_layers)))
     return RankWall(names, tuple(devices))
 
 
@@ -100,6 +102,10 @@ def _device_wall(layers: WallLayers, windows: IntArray, *, hidden: bool) -> Devi
     split = wall_of_steps(layers, windows)
     start_ns, end_ns = bounds(windows)
     compute_ns = split.compute_ns.sum(axis=0).tolist()
+    load_ns, no_work_ns = (
+        total_length_ns(intersect_intervals(spans, windows))
+        for spans in (layers.load, layers.no_work)
+    )
     return DeviceWall(
         device_id=layers.device_id,
         span_start_ns=start_ns,
@@ -112,9 +118,11 @@ def _device_wall(layers: WallLayers, windows: IntArray, *, hidden: bool) -> Devi
         },
         graphs_ns=compute_ns[-1],
         communication_ns=int(split.communication_ns.sum()),
-        copies_ns=int(split.copies_ns.sum()),
+        load_ns=load_ns,
+        copies_ns=int(split.copies_ns.sum()) - load_ns,
         profiler_ns=int(split.profiler_ns.sum()),
-        idle_ns=int(split.idle_ns.sum()),
+        no_work_ns=no_work_ns,
+        idle_ns=int(split.idle_ns.sum()) - no_work_ns,
         hidden=_hidden(layers, windows) if hidden else None,
     )
 

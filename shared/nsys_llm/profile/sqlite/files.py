@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote
 
 from nsys_llm.core.errors import ReportError
+from nsys_llm.profile.fingerprint import FileState
 
 _MAGIC: Final = b"SQLite format 3\x00"
 _WAL_MODE: Final = b"\x02\x02"
-
-
-class FileState(NamedTuple):
-    """What differs once a file is written to, or another takes its place."""
-
-    inode: int
-    size_bytes: int
-    modified_ns: int
 
 
 def file_state(path: Path, known: FileState | None = None) -> FileState:
@@ -28,8 +21,7 @@ def file_state(path: Path, known: FileState | None = None) -> FileState:
         ReportError: It is not: parts that were read before do not fit those that come now.
         OSError: It cannot be told.
     """
-    reported = path.stat()
-    state = FileState(reported.st_ino, reported.st_size, reported.st_mtime_ns)
+    state = FileState.of(path.stat())
     if known not in (None, state):
         raise ReportError(
             f"{path.name}: changed while it was read; wait until its writer has finished, and run "

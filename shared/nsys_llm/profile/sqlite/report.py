@@ -25,6 +25,7 @@ from nsys_llm.core.errors import ReportError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.open_files import can_open_files, no_more_open_files
 from nsys_llm.profile.arrow_text import texts
+from nsys_llm.profile.fingerprint import Fingerprint, fingerprint
 from nsys_llm.profile.sqlite.cells import UnexpectedCell
 from nsys_llm.profile.sqlite.files import check_file, explained, file_state, read_only_uri
 from nsys_llm.profile.sqlite.pages import read_integers
@@ -38,7 +39,7 @@ from nsys_llm.profile.sqlite.rows import (
     table_shape,
 )
 from nsys_llm.profile.tables import Table, TableSource, table_names, table_source
-from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in
+from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, process_environment
 
 T = TypeVar("T")
 
@@ -109,6 +110,11 @@ class SqliteReport:
     def __exit__(self, *exc_info: object) -> None:
         self._driver.close()
         self._database.close()
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What tells it from any other export, as it was when it was opened."""
+        return fingerprint({self.path: self._state})
 
     def has(self, table: str) -> bool:
         """Return whether the export has one of our tables.
@@ -204,6 +210,19 @@ class SqliteReport:
         for _, text in self.key_values("system", (DEVICE_ENVIRONMENT,)):
             names += names_in(text)
         return names
+
+    def process_environments(self) -> list[list[str]]:
+        """Return the names of the variables of each process whose environment is a string.
+
+        SQL's text functions stop at the first NUL byte, so the bytes are searched.
+        """
+        if not self.has("strings"):
+            return []
+        query = (
+            "SELECT value FROM StringIds NOT INDEXED WHERE instr(CAST(value AS BLOB), x'00') > 0"
+        )
+        environments = (process_environment(str(text)) for (text,) in self._rows(query, ()))
+        return [names for names in environments if names]
 
     def _list_tables(self) -> tuple[dict[str, str], frozenset[str]]:
         """Return the statements that made our tables, and which are no tables but called so."""

@@ -1,0 +1,125 @@
+"""The finding on communication that is exposed. Tables only.
+
+Time in collectives is never held against the rank that has it: it came early and waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from nsys_llm.analyses.collectives.stages import may_be_stages
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
+from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.numbers import Numbers
+from nsys_llm.report.records import Record, Tables, records, window_of
+from nsys_llm.report.walls import Walls
+from nsys_llm.taxonomy.communication import COMMUNICATION, SEND_RECV, is_communication, operation_of
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION as COMMUNICATES
+
+from .texts import RULES, SAME_LAUNCHES
+
+
+def communication_findings(tables: Tables) -> list[Finding]:
+    """Return the finding on exposed communication; what stages wait for is their schedule.
+
+    Args:
+        tables: Finished tables by name: overlap, imbalance, rank_kernels, wall.
+    """
+    transfers_n = _transfers_n(tables["rank_kernels"])
+    if len(transfers_n) != 2 and may_be_stages(transfers_n):
+        return []
+    coupled = _same_collectives(records(tables["imbalance"]))
+    overlap = records(tables["overlap"])
+    return list(_exposed_communication(overlap, Walls(tables), coupled=coupled))
+
+
+def _transfers_n(kernels: pd.DataFrame) -> list[int]:
+    """Return each rank's sends and receives if they are most of the communication, else nothing."""
+    selected = kernels[kernels["launches_n"] > 0]
+    operation = {name: operation_of(name) for name in selected["name"] if is_communication(name)}
+    selected = selected.assign(operation=selected["name"].map(operation))
+    total_ns = selected.groupby("operation")["total_ns"].sum()
+    p2p = selected[selected["operation"] == SEND_RECV]
+    launches_n = p2p.groupby("rank")["launches_n"].sum().reindex(kernels["rank"].unique())
+    mostly = 2 * int(total_ns.get(SEND_RECV, 0)) > int(total_ns.sum())
+    return launches_n.fillna(0).astype(int).tolist() if mostly else []
+
+
+def _same_collectives(imbalance: Sequence[Record]) -> bool:
+    """Return whether all ranks launch as much communication, so that each waits for the last."""
+    row = _communication(imbalance)
+    if row is None or row["ranks_n"] < row["all_ranks_n"] or row["all_ranks_n"] < 2:
+        return False
+    typical_n = row["typical_launches_n"]
+    return all(
+        abs(row[name] - typical_n) <= SAME_LAUNCHES * typical_n
+        for name in ("most_rank_launches_n", "least_rank_launches_n")
+    )
+
+
+def _exposed_communication(
+    overlap: Sequence[Record], walls: Walls, *, coupled: bool
+) -> Iterator[Finding]:
+    """Return the finding on communication beside which nothing computes.
+
+    Of ranks that wait for each other the one with least of it is told: what the others have more
+    is waiting, which no faster transfer takes away. Of others, the one with most.
+
+    Args:
+        overlap: Rows of the table.
+        walls: Of all GPUs.
+        coupled: See `_same_collectives`.
+    """
+    exposed_ns = _exposed_ns(walls)
+    most = max(exposed_ns, key=exposed_ns.__getitem__, default=None)
+    if most is None or not exposed_ns[most]:
+        return
+    rank, device = gpu = min(exposed_ns, key=exposed_ns.__getitem__) if coupled else most
+    row = _row_of(overlap, gpu)
+    numbers, span_ns = Numbers(), walls.span_ns(*gpu)
+    share_pct = 100.0 * exposed_ns[gpu] / max(span_ns, 1)
+    waits = "Waiting for other ranks is part of it."
+    if coupled and most != gpu:
+        waits = (
+            f"Rank {numbers.count('waiting_rank', most[0])} has "
+            f"{numbers.ns('waiting_rank_ns', exposed_ns[most])} of exposed communication: the "
+            "difference is time in which it waits for other ranks."
+        )
+    yield RULES["exposed_communication"].finding(
+        cause=Cause("transfer"),
+        change=Change("transfer"),
+        details=f"On GPU {device} of rank {rank}, communication runs for "
+        f"{numbers.ns('exposed_ns', exposed_ns[gpu])} of {numbers.ns('span_ns', span_ns)} "
+        f"without overlapping computation. {waits}",
+        evidence=cells("overlap", row, ["rank", "device_id"], ["exposed_communication_ns"]),
+        numbers=numbers.fields,
+        fields={"share": numbers.percent("share_pct", share_pct), "rank": rank},
+        rank=rank,
+        device_id=device,
+        window_ns=window_of(row, "exposed_start_ns", "exposed_end_ns"),
+        impact_ns=exposed_ns[gpu],
+    )
+
+
+def _row_of(overlap: Sequence[Record], gpu: tuple[int, int]) -> Record:
+    """Return the row of a rank's device."""
+    return next(row for row in overlap if (row["rank"], row["device_id"]) == gpu)
+
+
+def _exposed_ns(walls: Walls) -> dict[tuple[int, int], int]:
+    """Return the exposed communication of that GPU of each rank which has most of it."""
+    most: dict[int, tuple[int, int]] = {}
+    for rank, device in walls.gpus:
+        exposed_ns = walls.class_ns(rank, device, COMMUNICATES)
+        if rank not in most or exposed_ns > most[rank][1]:
+            most[rank] = (device, exposed_ns)
+    return {(rank, device): exposed_ns for rank, (device, exposed_ns) in most.items()}
+
+
+def _communication(imbalance: Sequence[Record]) -> Record | None:
+    """Return the row of all communication, if there is any."""
+    rows = (row for row in imbalance if (row["scope"], row["name"]) == ("total", COMMUNICATION))
+    return next(rows, None)

@@ -1,0 +1,278 @@
+"""Findings on what the critical path is made of, and on waits. Made from finished tables alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
+from nsys_llm.report.findings import Evidence, Finding, cells
+from nsys_llm.report.rank_findings import rank_findings
+from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.walls import Gpu, Walls
+from nsys_llm.taxonomy.large_copies import LARGE_BYTES
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
+from nsys_llm.view.text import (
+    counted,
+    format_bytes,
+    format_ns,
+    format_percent,
+    quoted,
+    shortened,
+)
+
+from .texts import CERTAIN_PCT, RULES
+
+_WHICH: Final = ("change", "name")
+#: A host is that of one rank where the others lose less than this share of it in the median.
+_OWN_SHARE: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the findings read: rows of the tables, and what a step is.
+
+    Attributes:
+        tables: All of the run.
+        walls: The table wall.
+        ceilings: Its rows, most time on the path first.
+        unit: What a step is; without steps the run is one.
+        steps_n: Those that count.
+    """
+
+    tables: Tables
+    walls: Walls
+    ceilings: Sequence[Record]
+    unit: str
+    steps_n: int
+
+    @classmethod
+    def of(cls, tables: Tables) -> Budget:
+        """Read the tables."""
+        steps_n = int((tables["job_steps"]["mark"] == "").sum())
+        return cls(tables, Walls(tables), records(tables["ceilings"]), step_unit(tables), steps_n)
+
+    def rows(self, change: str, name: str | None = None) -> list[Record]:
+        """Return the rows of ceilings of a change with time on the path."""
+        rows = [row for row in self.ceilings if row["change"] == change and row["path_ns"]]
+        return [row for row in rows if name in (None, row["name"])]
+
+    def critical_gpu(self) -> Gpu:
+        """Return the device with most work of the rank with most of the path."""
+        ranks = [row["name"] for row in self.ceilings if row["change"] == "rank"]
+        file = ranks[0] if ranks else self.tables["device_steps"]["file"].iloc[0]
+        return self.busiest(str(file))
+
+    def busiest(self, file: str) -> Gpu:
+        """Return the device with most work of a rank; others may hold no more than a context."""
+        gpus = [gpu for gpu in self.walls.gpus if self.walls.file(gpu[0]) == file]
+        work = (COMPUTE, COMMUNICATION, COPIES)
+        return max(gpus, key=lambda gpu: self.walls.class_ns(*gpu, *work))
+
+    def worst_pct(self, row: Record) -> float | None:
+        """Return the share of the job's worst step that a row takes in its own worst one."""
+        worst_ns = int(self.tables["job_steps"]["wall_ns"].max())
+        if not worst_ns or self.tables["rank_edges"]["step_unit"].isna().all():
+            return None
+        return min(100.0 * row["worst_ns"] / worst_ns, 100.0)
+
+    def window(self, gpu: Gpu, step: int | None) -> tuple[int, int] | None:
+        """Return a step of the job on a GPU, in the clock of its profile."""
+        steps = self.tables["device_steps"]
+        rows = steps[(steps["rank"] == gpu[0]) & (steps["device_id"] == gpu[1])]
+        rows = rows[rows["job_step"] == step] if step is not None else rows.head(0)
+        if rows.empty:
+            return None
+        return int(rows["start_ns"].iloc[0]), int(rows["end_ns"].iloc[0])
+
+
+def step_unit(tables: Tables) -> str:
+    """Return what a step of the job is; without steps, the run is one."""
+    units = tables["rank_edges"]["step_unit"].dropna()
+    return str(units.iloc[0]) if len(units) else "run"
+
+
+def findings(tables: Tables) -> list[Finding]:
+    """Return all findings of the recipe, in no order."""
+    budget = Budget.of(tables)
+    if not budget.ceilings or not budget.steps_n:
+        return []
+    critical = budget.critical_gpu()
+    return [
+        *_host(budget),
+        *_waits(budget),
+        *_of_class(budget, critical, "alloc", "path_allocations"),
+        *_of_class(budget, critical, "transfer", "path_transfer"),
+        *_of_class(budget, critical, "copy", "path_copies"),
+        *rank_findings(tables),
+        *_repeated(budget),
+        *_inferred(tables),
+    ]
+
+
+def host_cause(walls: Walls, gpu: Gpu) -> Cause:
+    """Return the cause of a host that is late: one rank's where the others lose much less."""
+    others = sorted(walls.host_idle_ns(other) for other in walls.gpus if other[0] != gpu[0])
+    own = others and others[len(others) // 2] < _OWN_SHARE * walls.host_idle_ns(gpu)
+    return Cause("host", rank=gpu[0]) if own else Cause("host")
+
+
+def _idlest(budget: Budget) -> Gpu | None:
+    """Return the GPU that idles most by host causes; None where none does."""
+    walls = budget.walls
+    gpu = max(walls.gpus, key=lambda gpu: (walls.host_idle_ns(gpu), -gpu[0]), default=None)
+    return gpu if gpu is not None and walls.host_idle_ns(gpu) else None
+
+
+def _host(budget: Budget) -> list[Finding]:
+    """Return the finding on the host: what it does, or that launching takes most of the time."""
+    gpu = _idlest(budget)
+    rows = [row for name in ("host_no_cuda", "launch_api") for row in budget.rows("class", name)]
+    if gpu is None or not rows:
+        return []
+    idle_ns = budget.walls.host_idle_ns(gpu)
+    launches_ns = budget.walls.detail_ns(gpu, IDLE, "launch_api")
+    case = "launches" if 2 * launches_ns > idle_ns else None
+    row = next((row for row in rows if row["name"] == "launch_api"), rows[0]) if case else rows[0]
+    where, evidence = _range(budget)
+    return [
+        RULES["path_host"].finding(
+            case=case,
+            cause=host_cause(budget.walls, gpu),
+            change=Change("host", worst_pct=budget.worst_pct(row)),
+            details=f"{format_ns(idle_ns)} idle by host causes on GPU {gpu[1]} of rank {gpu[0]}"
+            f", {format_ns(row['path_ns'])} a {budget.unit} on the critical path.",
+            fields={"rank": gpu[0], "where": where, "unit": budget.unit},
+            evidence=(*cells("ceilings", row, _WHICH, ("path_ns",)), *evidence),
+            numbers={"host_idle_ns": idle_ns},
+            **_place(budget, gpu, row),
+        )
+    ]
+
+
+def _range(budget: Budget) -> tuple[str, tuple[Evidence, ...]]:
+    """Return what the host does for most of its time on the path: `1.41 ms a step in `data``."""
+    rows = budget.rows("range") or budget.rows("class", "host_no_cuda")
+    if not rows:
+        return "its calls hold the GPU up", ()
+    row = max(rows, key=lambda row: row["path_ns"])
+    name = f"in {quoted(shortened(row['name']))}"
+    name = "outside of CUDA calls" if row["change"] == "class" else name
+    words = f"{format_ns(row['path_ns'])} a {budget.unit} {name}"
+    return words, cells("ceilings", row, _WHICH, ("path_ns",))
+
+
+def _waits(budget: Budget) -> list[Finding]:
+    """Return findings on calls behind whose waits the host's work is exposed."""
+    gpu = _idlest(budget)
+    if gpu is None:
+        return []
+    where, evidence = _range(budget)
+    return [
+        RULES["path_waits"].finding(
+            cause=Cause("wait", detail=row["name"]),
+            change=Change("wait", row["name"], worst_pct=budget.worst_pct(row)),
+            details=f"{format_ns(row['path_ns'])} a {budget.unit} on the critical path behind this "
+            f"wait; {format_ns(row['worst_ns'])} in the worst {budget.unit}.",
+            fields={"name": quoted(row["name"]), "where": where, "unit": budget.unit},
+            evidence=(*cells("ceilings", row, _WHICH, ("path_ns", "worst_ns")), *evidence),
+            name=row["name"],
+            **_place(budget, gpu, row),
+        )
+        for row in budget.rows("wait")
+    ]
+
+
+def _of_class(budget: Budget, gpu: Gpu, name: str, rule: str) -> list[Finding]:
+    """Return the finding on allocations, transfer or copies on the path."""
+    kinds = budget.rows("copy")
+    kind = str(kinds[0]["name"]).removeprefix("memcpy ") if kinds else None
+    what = {
+        "alloc": (Cause("allocation"), Change("idle", "alloc")),
+        "transfer": (Cause("transfer"), Change("transfer")),
+        "copy": (Cause("copies", detail=kind), Change("copies", kind)),
+    }
+    cause, change = what[name]
+    return [
+        RULES[rule].finding(
+            cause=cause,
+            change=change,
+            details=f"{format_ns(row['path_ns'])} a {budget.unit} on the critical path; "
+            f"{format_ns(row['worst_ns'])} in the worst {budget.unit}.",
+            fields={"rank": gpu[0], "unit": budget.unit, "time": format_ns(row["path_ns"])},
+            evidence=cells("ceilings", row, _WHICH, ("path_ns", "worst_ns")),
+            **_place(budget, gpu, row),
+        )
+        for row in budget.rows("class", name)
+    ]
+
+
+def _place(budget: Budget, gpu: Gpu, row: Record) -> dict[str, Any]:
+    """Return where a finding is, as its fields."""
+    return {
+        "ranks": (gpu[0],),
+        "rank": gpu[0],
+        "device_id": gpu[1],
+        "window_ns": budget.window(gpu, row["worst_step"]),
+        "impact_ns": round(row["path_ns"] * budget.steps_n),
+    }
+
+
+def _repeated(budget: Budget) -> list[Finding]:
+    """Return the finding on the rank that copies most to the device, the same in every step."""
+    edges = [row for row in records(budget.tables["rank_edges"]) if row["repeated_copies_n"]]
+    on_path = [row for row in budget.rows("copy") if "HtoD" in row["name"]]
+    if not edges or not on_path:
+        return []
+    edge, n = max(edges, key=lambda row: row["repeated_ns"]), budget.steps_n
+    gpu, step_ns = budget.busiest(edge["file"]), edge["repeated_ns"] / n
+    path_ns = min(sum(row["path_ns"] for row in on_path), step_ns)
+    size = format_bytes(edge["repeated_bytes"])
+    reported = counted(edge["repeated_copies_n"], "copy", "copies")
+    return [
+        RULES["repeated_copies"].finding(
+            cause=Cause("copies", detail="HtoD"),
+            change=Change("copies", "HtoD"),
+            fields={"copies": reported, "unit": edge["step_unit"], "size": size, "rank": gpu[0]},
+            details=f"{reported} of {format_bytes(LARGE_BYTES)} or more, of the same sizes in "
+            f"all {n} {edge['step_unit']}s of rank {gpu[0]}: {format_ns(step_ns)} a "
+            f"{edge['step_unit']}, {format_ns(path_ns)} of it on the critical path.",
+            evidence=cells(
+                "rank_edges", edge, ("rank", "file"), ("repeated_copies_n", "repeated_bytes")
+            ),
+            numbers={
+                "least_bytes": LARGE_BYTES,
+                "steps_n": n,
+                "step_ns": step_ns,
+                "path_ns": path_ns,
+            },
+            ranks=(gpu[0],),
+            rank=gpu[0],
+            device_id=gpu[1],
+            name="HtoD",
+            impact_ns=edge["repeated_ns"],
+        )
+    ]
+
+
+def _inferred(tables: Tables) -> list[Finding]:
+    steps = tables["job_steps"]
+    steps = steps[steps["mark"] == ""]
+    wall_ns, certain_ns = int(steps["wall_ns"].sum()), int(steps["certain_ns"].sum())
+    certain_pct = 100.0 * certain_ns / wall_ns if wall_ns else 100.0
+    if certain_pct >= CERTAIN_PCT:
+        return []
+    return [
+        RULES["path_inferred"].finding(
+            details=f"{format_ns(wall_ns - certain_ns)} of {format_ns(wall_ns)} lie behind an edge "
+            "that no row of the profiles shows.",
+            fields={"share": format_percent(certain_pct)},
+            numbers={
+                "certain_pct": certain_pct,
+                "inferred_ns": wall_ns - certain_ns,
+                "wall_ns": wall_ns,
+            },
+        )
+    ]

@@ -1,0 +1,109 @@
+"""One rank as every recipe of a run sees it: what several of them need is made once, when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from nsys_llm.analyses.collectives.lanes import LaneRows, map_lanes
+from nsys_llm.analyses.device.gap_sums import GapSums, sum_gaps
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.device.missing_work import MissingWork, find_missing_work
+from nsys_llm.analyses.device.profiler_time import HeldCalls, held_calls, profiler_spans
+from nsys_llm.analyses.steps.finder import find_steps
+from nsys_llm.analyses.steps.no_work import no_work_spans
+from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
+from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.rank_trace import RankTrace
+
+
+@dataclass(frozen=True)
+class RankView:
+    """The rows of one rank, and what recipes make of them.
+
+    What is as long as the rank is forgotten with `release` by the recipe that is done with it.
+
+    Attributes:
+        trace: The rows.
+        key: Profile and process.
+        options: Of the recipe; of an overview, those of all of its recipes.
+    """
+
+    trace: RankTrace
+    key: RankKey
+    options: Mapping[str, Any]
+
+    @property
+    def whole_capture(self) -> bool:
+        """Whether the windows of its devices are all of the capture."""
+        return bool(self.options.get("whole_capture"))
+
+    @cached_property
+    def steps(self) -> Steps | None:
+        """Its steps, whatever the filters leave; None where there are none."""
+        return find_steps(self.trace, self.options)
+
+    @cached_property
+    def profiler(self) -> IntArray:
+        """When the profiler did its own work: shape (n, 2), sorted and disjoint."""
+        return profiler_spans(self.trace)
+
+    @cached_property
+    def no_work(self) -> IntArray:
+        """When no request was in the server: shape (n, 2), sorted and disjoint."""
+        return no_work_spans(self.trace)
+
+    @cached_property
+    def host(self) -> HostTimeline:
+        """The calls of its threads."""
+        return HostTimeline.of(self.trace, self.profiler, self.no_work)
+
+    @cached_property
+    def held(self) -> HeldCalls:
+        """What the profiler held of the calls that the filters leave (`RankTrace.host_calls`)."""
+        return held_calls(self.trace, self.trace.host_calls("api_calls")[0])
+
+    @cached_property
+    def missing_work(self) -> MissingWork:
+        """What the profile does not hold of its GPU work."""
+        return find_missing_work(self.trace, whole_capture=self.whole_capture)
+
+    @cached_property
+    def op_names(self) -> OpNames:
+        """The names of its operations."""
+        return op_names(self.trace, self.options)
+
+    @cached_property
+    def device_ops(self) -> tuple[DeviceOps, ...]:
+        """The operations of each of `trace.device_ids` in order of time, and its gaps."""
+        return tuple(
+            DeviceOps.of(self.trace, device, self.op_names, whole_capture=self.whole_capture)
+            for device in self.trace.device_ids
+        )
+
+    @cached_property
+    def gap_sums(self) -> tuple[GapSums, ...]:
+        """The gaps of `device_ops`, added up; empty where idle time is not known."""
+        if self.missing_work.opaque_launches_n:
+            return ()
+        return tuple(sum_gaps(ops.gaps, ops.launch_row, self.host) for ops in self.device_ops)
+
+    @cached_property
+    def collectives(self) -> tuple[LaneRows, ...]:
+        """Its communication kernels, by kernel and stream."""
+        return map_lanes(self.trace)
+
+    @cached_property
+    def wall_layers(self) -> tuple[tuple[str, ...], tuple[WallLayers, ...]]:
+        """The full names of its kernels, and the layers of the wall split of each device."""
+        return wall_layers(self.trace, self.profiler, self.no_work)
+
+    def release(self, *names: str) -> None:
+        """Forget what is no longer needed; asked for again, it is made again."""
+        for name in names:
+            self.__dict__.pop(name, None)

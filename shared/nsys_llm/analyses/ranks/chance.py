@@ -1,0 +1,248 @@
+"""Which of several equals stand out by more than chance gives. Pure numpy.
+
+Values of ranks in steps are compared within each step, so what varies alike on all ranks is no
+scatter. Steps in a row may be alike, so means of blocks of steps are compared; how long blocks must
+be is told by the ranks other than the one that is tested: its own bursts do not hide it. With many
+blocks the chance is Chernoff's bound over all orders that the values of a block could have had;
+with few it is Student's, which supposes normal noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.numeric.intervals import IntArray
+
+FloatArray = npt.NDArray[np.float64]
+
+#: Chance of a name among equals, for one kind of evidence and one group of peers.
+ALPHA: Final = 0.004
+#: Why a rank has no verdict.
+FEW_STEPS: Final = "few_steps"
+DRIFT: Final = "drift"
+CHANCE: Final = "chance"
+SMALL: Final = "small"
+
+#: Fewer steps show no drift; a rank that is named by them is far beyond the others.
+DRIFT_STEPS: Final = 10
+_LEAST_BLOCKS: Final = 3
+_MOST_RHO: Final = 0.97
+#: Tilts of Chernoff's bound that are tried, in units of one over the largest value.
+_TILTS: Final = np.logspace(-2, 3, 61)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the test says of one rank.
+
+    Attributes:
+        chance: Of equals, the probability that any of them stands out as much; 1 without a test.
+        blocks_n: Blocks of steps that were compared.
+        reason: Why it is not named as slow; "" where it is.
+    """
+
+    chance: float
+    blocks_n: int
+    reason: str
+
+
+def standings(values: FloatArray, alpha: float = ALPHA) -> list[Standing]:
+    """Test ranks that should be alike.
+
+    The one that stands out most is left out and the others are tested again, until none does.
+
+    Args:
+        values: Shape (ranks, steps); larger is slower. At least two ranks.
+        alpha: Chance that any of equals is named.
+    """
+    ranks_n, left = len(values), list(range(len(values)))
+    tests = _tests(values, alpha)
+    result = [item.standing(named=False) for item in tests]
+    fast: list[int] = []
+    while named := [place for place, item in enumerate(tests) if item.is_named]:
+        best = min(named, key=lambda place: tests[place].log_chance)
+        rank, test = left.pop(best), tests[best]
+        result[rank] = test.standing(named=True)
+        if result[rank].reason:
+            fast.append(rank)
+        tests = _tests(values[left], alpha)
+    if fast and 2 * len(fast) >= ranks_n:
+        worst = max((result[rank] for rank in fast), key=lambda item: item.chance)
+        for rank in set(range(ranks_n)) - set(fast):
+            result[rank] = replace(worst, reason="")
+    return result
+
+
+@dataclass(frozen=True)
+class _Test:
+    """One rank beside those that are left; `reason` is why it could not be named, "" otherwise."""
+
+    is_named: bool
+    is_slow: bool
+    log_chance: float
+    blocks_n: int
+    reason: str = ""
+
+    def standing(self, named: bool) -> Standing:
+        reason = self.reason or ("" if named and self.is_slow else SMALL if named else CHANCE)
+        return Standing(math.exp(self.log_chance), self.blocks_n, reason)
+
+
+def _tests(values: FloatArray, alpha: float) -> list[_Test]:
+    """Return the test of each rank, shape (ranks, steps); one alone is not named."""
+    ranks_n, steps_n = values.shape
+    if ranks_n < 2:
+        return [_Test(False, False, 0.0, 0, CHANCE)] * ranks_n
+    beyond = values - np.median(values, axis=0)
+    lengths = block_lengths(beyond)
+    tests: dict[int, _Test] = {}
+    for length in np.unique(lengths).tolist():
+        rows = np.flatnonzero(lengths == length)
+        blocks_n = steps_n // length
+        if blocks_n < _LEAST_BLOCKS:
+            reason = FEW_STEPS if steps_n < _LEAST_BLOCKS else DRIFT
+            some = [_Test(False, False, 0.0, blocks_n, reason)] * rows.size
+        else:
+            last = beyond[:, steps_n - blocks_n * length :]
+            means = last.reshape(ranks_n, blocks_n, length).mean(axis=2)
+            some = _block_tests(means, rows, alpha)
+        tests |= dict(zip(rows.tolist(), some, strict=True))
+    return [tests[row] for row in range(ranks_n)]
+
+
+def block_lengths(beyond: FloatArray) -> IntArray:
+    """Return how many steps make a block that is not like the one before, by the other ranks.
+
+    Args:
+        beyond: Shape (ranks, steps), values beyond the ranks' median in each step.
+
+    Returns:
+        Shape (ranks,); 1 where there are too few steps to tell.
+    """
+    ranks_n, steps_n = beyond.shape
+    if steps_n < DRIFT_STEPS:
+        return np.ones(ranks_n, dtype=np.int64)
+    around = beyond - beyond.mean(axis=1, keepdims=True)
+    next_sum = (around[:, :-1] * around[:, 1:]).sum(axis=1)
+    square_sum = (around**2).sum(axis=1)
+    if ranks_n > 2:
+        next_sum, square_sum = next_sum.sum() - next_sum, square_sum.sum() - square_sum
+    else:
+        next_sum, square_sum = np.full(2, next_sum.sum()), np.full(2, square_sum.sum())
+    alike = next_sum / np.where(square_sum > 0, square_sum, 1.0)
+    values_n = max(ranks_n - 2, 1) * steps_n
+    error = 1 / math.sqrt(values_n)
+    rho = np.clip(alike + (1 + 3 * alike) / steps_n + error, 0.0, _MOST_RHO)
+    length = np.ceil((1 + rho) / (1 - rho)).astype(np.int64)
+    return np.where(rho <= 2 * error, 1, length)
+
+
+def _block_tests(means: FloatArray, rows: IntArray, alpha: float) -> list[_Test]:
+    """Return the tests of some ranks by means of blocks, shape (ranks, blocks)."""
+    ranks_n, blocks_n = means.shape
+    if math.log(4) + (1 - blocks_n) * math.log(ranks_n) <= math.log(alpha / 2):
+        return _chernoff_tests(means, rows, alpha)
+    return [_student_test(means, row, alpha) for row in rows.tolist()]
+
+
+def _chernoff_tests(means: FloatArray, rows: IntArray, alpha: float) -> list[_Test]:
+    ranks_n, blocks_n = means.shape
+    scaled = means / (float(np.abs(means).max()) or 1.0)
+    sums = scaled[rows].sum(axis=1)
+    slow, fast = (
+        np.min([_log_mean(sign * tilt * scaled) - sign * tilt * sums for tilt in _TILTS], axis=0)
+        for sign in (1.0, -1.0)
+    )
+    if ranks_n == 2:  # one is as late as the other is early: the later one is named
+        fast = np.zeros_like(fast)
+    logs = np.minimum(np.minimum(slow, fast) + math.log(ranks_n), 0.0)
+    return [
+        _Test(log < math.log(alpha / 2), late, log, blocks_n)
+        for log, late in zip(logs.tolist(), (slow <= fast).tolist(), strict=True)
+    ]
+
+
+def _log_mean(exponents: FloatArray) -> float:
+    """Return the logarithm of the product over blocks of the mean over ranks of exp."""
+    top = exponents.max(axis=0)
+    means = np.exp(exponents - top).mean(axis=0)
+    return float((np.log(means) + top).sum())
+
+
+def _student_test(means: FloatArray, row: int, alpha: float) -> _Test:
+    ranks_n, blocks_n = means.shape
+    rank = means[row]
+    others = np.delete(means, row, axis=0)
+    apart = float(rank.mean() - others.mean())
+    rest = means - means.mean(axis=1, keepdims=True) - means.mean(axis=0) + means.mean()
+    degrees = (ranks_n - 1) * (blocks_n - 1)
+    error = math.sqrt(
+        float((rest**2).sum()) / degrees * (1 / blocks_n + 1 / (blocks_n * (ranks_n - 1)))
+    )
+    # Sums of floats that are equal in exact numbers differ by their last bits.
+    least = 1e-12 * float(np.abs(means).max())
+    if abs(apart) <= least:
+        return _Test(False, False, 0.0, blocks_n)
+    ratio = abs(apart) / error if error > least else math.inf
+    is_slow = apart > 0
+    throughout = (rank > others.max(axis=0)) if is_slow else (rank < others.min(axis=0))
+    tails_n = 2 * ranks_n if ranks_n > 2 else 2
+    named = bool(throughout.all()) and (is_slow or ranks_n > 2)
+    named &= ratio >= student_quantile(alpha / tails_n, degrees)
+    return _Test(named, is_slow, _log_student(ratio, degrees, tails_n), blocks_n)
+
+
+def _log_student(ratio: float, degrees: int, tails_n: int) -> float:
+    """Return the logarithm of the chance of a ratio, times the tails that it could be in."""
+    low, high = -600.0, math.log(0.5)
+    if student_quantile(math.exp(low), degrees) <= ratio:
+        return low
+    for _ in range(50):
+        middle = (low + high) / 2
+        if student_quantile(math.exp(middle), degrees) > ratio:
+            low = middle
+        else:
+            high = middle
+    return min(high + math.log(tails_n), 0.0)
+
+
+def student_quantile(tail: float, degrees: int) -> float:
+    """Return the value that Student's t exceeds with a small probability.
+
+    G. W. Hill, Algorithm 396: Student's t-quantiles, Communications of the ACM 13 (1970), 619.
+    Accurate to six digits; degrees 1 and 2 exactly.
+
+    Args:
+        tail: Probability of one tail, above 0, at most 0.5.
+        degrees: Degrees of freedom, at least 1.
+    """
+    both = 2 * tail
+    if degrees == 1:
+        return 1 / math.tan(both * math.pi / 2)
+    if degrees == 2:
+        return math.sqrt(2 / (both * (2 - both)) - 2)
+    n = float(degrees)
+    a = 1 / (n - 0.5)
+    b = 48 / a**2
+    c = ((20700 * a / b - 98) * a - 16) * a + 96.36
+    d = ((94.5 / (b + c) - 3) / b + 1) * math.sqrt(a * math.pi / 2) * n
+    y = (d * both) ** (2 / n)
+    if y > 0.05 + a:
+        x = NormalDist().inv_cdf(tail)
+        y = x**2
+        if degrees < 5:
+            c += 0.3 * (n - 4.5) * (x - 0.6)
+        c += (((0.05 * d * x - 5) * x - 7) * x - 2) * x + b
+        y = (((((0.4 * y + 6.3) * y + 36) * y + 94.5) / c - y - 3) / b + 1) * x
+        y = math.expm1(a * y**2)
+    else:
+        y = (
+            (1 / (((n + 6) / (n * y) - 0.089 * d - 0.822) * (n + 2) * 3) + 0.5 / (n + 4)) * y - 1
+        ) * (n + 1) / (n + 2) + 1 / y
+    return math.sqrt(n * y)

@@ -1,0 +1,324 @@
+"""The judge of ranks: one verdict for each GPU, from whatever a recipe knows.
+
+Each GPU is compared with its peers (`peers`) step by step: its compute time, and how late it comes
+to matched collectives (`lateness`). Who stands out by more than chance (`chance`) is named, why is
+told by what else differs, and the price is what the others wait for it. Limits: noise that stays on
+one rank as long as the capture is no noise to this test, and ranks whose noise differs are not
+equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.collectives.matched import MatchedCollectives
+from nsys_llm.analyses.collectives.stages import may_be_stages
+from nsys_llm.analyses.ranks.chance import ALPHA, SMALL, FloatArray
+from nsys_llm.analyses.ranks.groups import GroupTest, Measured, Side, group_test
+from nsys_llm.analyses.ranks.lateness import Arrivals
+from nsys_llm.analyses.ranks.peers import Gpu, peer_groups
+from nsys_llm.analyses.ranks.verdicts import NO_PEERS, ONE_RANK, RankVerdict, Verdict
+from nsys_llm.taxonomy.wall_classes import HOST, IDLE, idle_group
+from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.wall import DeviceWall, JobWalls, WallKey
+
+#: A stage is slow from so much compute beyond the mean stage.
+_SLOW_STAGE: Final = 0.05
+#: Part of a lateness that explains it.
+_EXPLAINS: Final = 0.5
+#: As many launches as the peers', within this share.
+_SAME_LAUNCHES: Final = 0.01
+#: Kernels with less than this share of the time are left out; more work is in this part of the
+#: others at most.
+_TELLING_SHARE: Final = 0.005
+_FEW_KERNELS: Final = 0.5
+#: A step is paused if later than so many times the median step's lateness; pauses are told from
+#: this share of the span.
+_PAUSE_TIMES: Final = 5
+_LEAST_PAUSES: Final = 0.03
+
+#: Verdicts of which the lateness is the price, not the compute time.
+_BY_LATENESS: Final = ("late_host", "late", "pauses")
+
+_Mask = npt.NDArray[np.bool_]
+
+
+def judged(
+    job: JobWalls, collectives: MatchedCollectives | None = None, tables: Sequence[str] = ()
+) -> list[RankVerdict]:
+    """Return a verdict for each GPU of a job, in the order of ranks and devices.
+
+    Args:
+        job: The wall splits, with causes of idle time where the recipe knows them.
+        collectives: Those of all ranks; None where nothing is matched.
+        tables: Names of further tables that tell about a verdict.
+    """
+    hosts = {rank.key: rank.facts.host if rank.facts else None for rank in job.ranks}
+    walls: dict[RankKey, list[DeviceWall]] = {}
+    for key, device_id in sorted(job.walls, key=lambda place: place[1]):
+        walls.setdefault(key, []).append(job.walls[key, device_id])
+    gpus = [
+        Gpu(rank, wall, wall.work, hosts[rank.key], job.rules)
+        for rank in job.ranks
+        for wall in walls.get(rank.key, ())
+        if wall.work is not None
+    ]
+    idle = {place: classes[IDLE] for place, classes in job.details.items() if IDLE in classes}
+    host_ns = {
+        place: sum(ns for cause, ns in causes.items() if idle_group(cause) == HOST)
+        for place, causes in idle.items()
+    }
+    return _Judge(gpus, _Known(collectives, host_ns or None, ("wall", *tables))).verdicts()
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What a recipe knows besides wall splits: idle time by host causes, tables with more."""
+
+    collectives: MatchedCollectives | None
+    host_ns: Mapping[WallKey, int] | None
+    tables: tuple[str, ...]
+
+
+class _Judge:
+    def __init__(self, gpus: Sequence[Gpu], known: _Known) -> None:
+        self._gpus, self._known = gpus, known
+        self._arrivals = None if known.collectives is None else Arrivals(known.collectives, gpus)
+        none: list[int | None] = [None] * len(gpus)
+        self._stage = none if self._arrivals is None else self._arrivals.stage_of()
+        joined = None if self._arrivals is None else self._arrivals.joined()
+        self._group = peer_groups(gpus, self._stage, joined)
+
+    def verdicts(self) -> list[RankVerdict]:
+        members: dict[int, list[int]] = {}
+        for at, number in enumerate(self._group):
+            members.setdefault(number, []).append(at)
+        several = [some for some in members.values() if len(some) > 1]
+        result = {at: self._unjudged(at, len(some)) for some in members.values() for at in some}
+        if self._arrivals is not None or not may_be_stages([gpu.transfers_n for gpu in self._gpus]):
+            for some in several:
+                result |= self._of_group(some, ALPHA / len(several))
+        result |= self._slow_stages(result)
+        return [result[at] for at in range(len(self._gpus))]
+
+    def _row(self, at: int, peers_n: int, **others: Any) -> RankVerdict:
+        gpu = self._gpus[at]
+        row: dict[str, Any] = {
+            "rank": gpu.rank.number,
+            "device_id": gpu.wall.device_id,
+            "peer_group": self._group[at],
+            "stage": self._stage[at],
+            "peers_n": peers_n,
+            **dict.fromkeys(("verdict", "kernel", "more_pct", "late_ns", "chance")),
+            "blocks_n": 0,
+            **dict.fromkeys(("about_ns", "evidence", "reason")),
+        }
+        return RankVerdict(**row | others)
+
+    def _unjudged(self, at: int, peers_n: int) -> RankVerdict:
+        return self._row(at, peers_n, reason=ONE_RANK if len(self._gpus) == 1 else NO_PEERS)
+
+    def _of_group(self, members: Sequence[int], alpha: float) -> dict[int, RankVerdict]:
+        measured = Measured.of(self._gpus, members, self._arrivals)
+        hosts = [self._gpus[at].host for at in members]
+        test = group_test(measured, hosts, alpha)
+        return {
+            at: _Peer(self._gpus, self._known, self._arrivals, measured, test, row, hosts).verdict(
+                self._row(at, len(members))
+            )
+            for row, at in enumerate(members)
+        }
+
+    def _slow_stages(self, rows: Mapping[int, RankVerdict]) -> dict[int, RankVerdict]:
+        """Return rows of the stage of each pipeline that computes most, where it is slow."""
+        slow: dict[int, RankVerdict] = {}
+        if self._arrivals is None:
+            return slow
+        stages = self._arrivals.stages
+        for pipeline in stages.pipelines:
+            numbers = {stages.stage_of[stage[0]] for stage in pipeline.stages}
+            devices = {
+                number: [at for at, stage in enumerate(self._stage) if stage == number]
+                for number in sorted(numbers)
+            }
+            means = {
+                number: float(np.mean([self._gpus[at].compute_ns for at in some]))
+                for number, some in devices.items()
+                if some
+            }
+            usual_ns = sum(means.values()) / max(len(means), 1)
+            worst = max(means, key=lambda number: means[number], default=-1)
+            if not means or means[worst] < (1 + _SLOW_STAGE) * usual_ns:
+                continue
+            for at in devices[worst]:
+                row = rows[at]
+                if row.verdict in (None, "late"):
+                    slow[at] = _replaced(
+                        row,
+                        verdict="slow_stage",
+                        more_pct=100.0 * (means[worst] / max(usual_ns, 1.0) - 1),
+                        about_ns=round(means[worst] - usual_ns),
+                        evidence=", ".join(self._known.tables),
+                        reason=None,
+                    )
+        return slow
+
+
+def _replaced(row: RankVerdict, **others: Any) -> RankVerdict:
+    return RankVerdict(**asdict(row) | others)
+
+
+class _Peer:
+    """One GPU beside its peers."""
+
+    def __init__(
+        self,
+        gpus: Sequence[Gpu],
+        known: _Known,
+        arrivals: Arrivals | None,
+        measured: Measured,
+        test: GroupTest,
+        row: int,
+        hosts: Sequence[str | None],
+    ) -> None:
+        self._gpus, self._known, self._arrivals = gpus, known, arrivals
+        self._measured, self._test, self._row_at = measured, test, row
+        self._gpu = gpus[measured.gpus[row]]
+        self._slow_host = test.slow_hosts.get(hosts[row] or "")
+        # Ranks of a slow machine are beside those of others.
+        self._others = [
+            place
+            for place in range(len(hosts))
+            if place != row and not (self._slow_host and hosts[place] == hosts[row])
+        ]
+
+    def verdict(self, row: RankVerdict) -> RankVerdict:
+        """Return the row with what is told of it."""
+        measured, compute = self._measured, self._test.compute[self._row_at]
+        late = None if self._test.late is None else self._test.late[self._row_at]
+        if not measured.steps.size:
+            return _replaced(row, reason=compute.standing.reason)
+        more_ns, late_ns = self._beyond()
+        kernel, verdict, side = None, *self._why(compute, late, late_ns)
+        if verdict == "slow_gpu":
+            verdict, kernel = self._work()
+        usual_ns = np.maximum(measured.compute_ns[self._row_at] - more_ns, 1)
+        about_ns, paused = None, None
+        if verdict is None and late_ns is not None:
+            paused = self._paused(late_ns)
+            verdict = "pauses" if paused is not None else None
+        if verdict not in (None, "profiler"):
+            lost_ns = more_ns if late_ns is None or verdict not in _BY_LATENESS else late_ns
+            about_ns = self._price(lost_ns, verdict, paused)
+        return _replaced(
+            row,
+            verdict=verdict,
+            kernel=kernel,
+            more_pct=100.0 * float(np.expm1(np.log1p(more_ns / usual_ns).mean())),
+            late_ns=None if late_ns is None else float(late_ns.mean()),
+            chance=side.standing.chance,
+            blocks_n=side.standing.blocks_n,
+            about_ns=about_ns,
+            evidence=None if verdict is None else ", ".join(self._known.tables),
+            reason=None if verdict else side.standing.reason or SMALL,
+        )
+
+    def _beyond(self) -> tuple[FloatArray, FloatArray | None]:
+        """Return its compute time and lateness beyond the median of the others, in each step."""
+        measured, row = self._measured, self._row_at
+        if self._slow_host is None:
+            more_ns, late_ns = measured.beyond
+            return more_ns[row], None if late_ns is None else late_ns[row]
+        every = (measured.compute_ns.astype(np.float64), measured.late_ns)
+        usual = [None if some is None else np.median(some[self._others], axis=0) for some in every]
+        late_ns = None if every[1] is None else every[1][row] - usual[1]
+        return every[0][row] - usual[0], late_ns
+
+    def _why(
+        self, compute: Side, late: Side | None, late_ns: npt.NDArray[Any] | None
+    ) -> tuple[Verdict | None, Side]:
+        """Return the verdict by the tests, and the evidence that it rests on."""
+        if self._slow_host is not None:
+            return "slow_host", self._slow_host
+        if late is not None and late.named and late_ns is not None:
+            late_sum = float(late_ns.sum())
+            if self._more_of(lambda gpu: gpu.wall.profiler_ns) >= _EXPLAINS * late_sum:
+                return "profiler", late
+            if compute.named:
+                return "slow_gpu", compute
+            host_ns = self._known.host_ns
+            if host_ns is not None:
+                more_ns = self._more_of(lambda gpu: host_ns.get(gpu.key, 0))
+                if more_ns >= _EXPLAINS * late_sum:
+                    return "late_host", late
+            return "late", late
+        if compute.named:
+            return "slow_gpu", compute
+        both = [compute] if late is None else [compute, late]
+        return None, min(both, key=lambda side: side.standing.chance)
+
+    def _more_of(self, value: Any) -> float:
+        """Return a value of the whole run beyond the median of the others."""
+        values = [value(self._gpus[at]) for at in self._measured.gpus]
+        return float(values[self._row_at] - np.median([values[at] for at in self._others]))
+
+    def _work(self) -> tuple[Verdict, str | None]:
+        """Return whether it has more to compute or computes slowly, and which kernel has most."""
+        own = self._gpu.kernels
+        others = [self._gpus[self._measured.gpus[at]].kernels for at in self._others]
+        names = sorted(set(own).union(*others))
+        if not names:
+            return "slow_gpu", None
+        nothing = np.zeros(2, dtype=np.int64)
+        counts, times = np.array([own.get(name, nothing) for name in names]).T
+        usual = np.median([[some.get(name, nothing) for name in names] for some in others], axis=0)
+        more_ns = times - usual[:, 1]
+        most = names[int(more_ns.argmax())]
+        launches_n, usual_n = counts.sum(), usual[:, 0].sum()
+        each_ns = usual[:, 1] / np.maximum(usual[:, 0], 1)
+        by_count_ns = float(((counts - usual[:, 0]) * each_ns).sum())
+        if launches_n > (1 + _SAME_LAUNCHES) * usual_n and by_count_ns >= _EXPLAINS * more_ns.sum():
+            return "more_work", most
+        telling = times >= _TELLING_SHARE * max(times.sum(), 1)
+        ratio = (times / np.maximum(counts, 1)) / np.maximum(each_ns, 1.0)
+        # Half of what is more in all: every kernel of a slow GPU has it.
+        mean = times.sum() / max(usual[:, 1].sum(), 1.0)
+        longer = telling & (ratio >= (1 + mean) / 2)
+        if longer.any() and longer.sum() <= _FEW_KERNELS * telling.sum():
+            return "more_work", most
+        return "slow_gpu", None
+
+    def _paused(self, late_ns: npt.NDArray[Any]) -> _Mask | None:
+        """Return the steps of pauses, where these hold half of its lateness and are worth it."""
+        usual_ns = max(float(np.median(np.abs(late_ns))), 1.0)
+        steps = late_ns > _PAUSE_TIMES * usual_ns
+        sums = np.maximum(late_ns, 0)
+        if not steps.any() or 2 * sums[steps].sum() < sums.sum():
+            return None
+        about_ns = self._price(late_ns, "pauses", steps)
+        enough = about_ns is not None and about_ns >= _LEAST_PAUSES * self._gpu.wall.span_ns
+        return steps if enough else None
+
+    def _price(
+        self, more_ns: npt.NDArray[Any], verdict: Verdict, chosen: _Mask | None
+    ) -> int | None:
+        """Return what the others wait for; None where nobody does."""
+        peers_n = len(self._others) + 1
+        share = (peers_n - 1) / peers_n if verdict == "more_work" else 1.0
+        if self._arrivals is None:
+            gpus = [gpu for gpu in self._gpus if gpu is not self._gpu]
+            most_ns = max((gpu.wall.communication_ns for gpu in gpus), default=0)
+            about = min(share * float(more_ns.sum()), most_ns)
+        else:
+            rows = set(range(len(self._measured.gpus))) - set(self._others)
+            culprits = [self._measured.gpus[row] for row in rows]
+            last, waits = self._arrivals.waiting(culprits, self._measured.steps)
+            last = last if chosen is None else last & chosen
+            most_ns = int(waits[:, last].sum(axis=1).max(initial=0))
+            about = min(share * float(more_ns[last].sum()), most_ns)
+        return round(about) if about > 0 else None

@@ -1,0 +1,163 @@
+"""How late each GPU comes to matched collectives in each step, and who waits for it. Pure numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
+from nsys_llm.analyses.collectives.stages import Stages, find_stages
+from nsys_llm.analyses.ranks.chance import FloatArray
+from nsys_llm.analyses.ranks.peers import Gpu
+from nsys_llm.numeric.intervals import IntArray
+
+#: A lateness counts beyond so many times the residual of the clocks, and so long.
+_RESIDUALS: Final = 3
+LEAST_NS: Final = 1_000
+
+
+@dataclass(frozen=True)
+class _Met:
+    """Collectives of one sequence; its members among the GPUs, arrays of shape (members, n).
+
+    Attributes:
+        gpus: Of each member; -1 for one that is not judged.
+        arrival_ns: When each came, with a zero of its own for each collective.
+        end_ns: When each left, its report's clock.
+        least_ns: By how much one has to be later than another.
+    """
+
+    gpus: tuple[int, ...]
+    arrival_ns: IntArray
+    end_ns: IntArray
+    least_ns: int
+
+
+class Arrivals:
+    """Matched collectives of the GPUs that are judged."""
+
+    def __init__(self, collectives: MatchedCollectives, gpus: Sequence[Gpu]) -> None:
+        """Take the collectives whose members are known with confidence."""
+        self._collectives = collectives
+        place = {gpu.key: at for at, gpu in enumerate(gpus)}
+        self._gpu_of = [
+            place.get((device.rank.key, device.device_id), -1) for device in collectives.devices
+        ]
+        self._gpus = gpus
+
+    @cached_property
+    def stages(self) -> Stages:
+        """The pipelines; of positions in the collectives' devices."""
+        return find_stages(self._collectives)
+
+    def stage_of(self) -> list[int | None]:
+        """Return the stage of each GPU."""
+        stages: list[int | None] = [None] * len(self._gpus)
+        for device, stage in self.stages.stage_of.items():
+            if self._gpu_of[device] >= 0:
+                stages[self._gpu_of[device]] = stage
+        return stages
+
+    def joined(self) -> list[int]:
+        """Return a number for each GPU that those share which have collectives together."""
+        number = list(range(len(self._gpus)))
+        for sequence in self._collectives.sequences:
+            members = [self._gpu_of[owner] for owner in sequence.owners]
+            old = {number[gpu] for gpu in members if gpu >= 0}
+            if len(sequence) and len(old) > 1:
+                number = [min(old) if item in old else item for item in number]
+        return number
+
+    @cached_property
+    def _met(self) -> list[_Met]:
+        return [
+            self._of(sequence)
+            for sequence in self._collectives.sequences
+            if len(sequence)
+            and id(sequence) not in self.stages.staged
+            and sequence.confidence != LOW_CONFIDENCE
+        ]
+
+    def _of(self, sequence: Sequenced) -> _Met:
+        met = sequence.waits.met
+        start_ns, end_ns, ahead_ns = (
+            np.stack(some)[:, met]
+            for some in (sequence.start_ns, sequence.end_ns, sequence.ahead_ns)
+        )
+        arrival_ns = start_ns - end_ns if sequence.by_length else start_ns
+        least_ns = max(_RESIDUALS * sequence.residual_ns, LEAST_NS)
+        gpus = tuple(self._gpu_of[owner] for owner in sequence.owners)
+        return _Met(gpus, arrival_ns, end_ns + ahead_ns, least_ns)
+
+    def late_ns(self, group: Sequence[int], steps: IntArray) -> FloatArray | None:
+        """Return how much later than the median peer each came, summed over each step.
+
+        Args:
+            group: Peers, positions of GPUs.
+            steps: Rows of their windows that are compared.
+
+        Returns:
+            Shape (peers, steps); None where they meet in no collective.
+        """
+        late = np.zeros((len(group), steps.size))
+        row_of = {gpu: row for row, gpu in enumerate(group)}
+        any_met = False
+        for met, places in self._of_group(group):
+            arrival_ns = met.arrival_ns[places]
+            beyond = arrival_ns - np.median(arrival_ns, axis=0)
+            beyond[np.abs(beyond) <= met.least_ns / 2] = 0.0
+            for row, place in enumerate(places):
+                member = met.gpus[place]
+                step = self._steps(member, met.end_ns[place], steps)
+                known = step >= 0
+                late[row_of[member]] += np.bincount(step[known], beyond[row][known], steps.size)
+                any_met |= bool(known.any())
+        return late if any_met else None
+
+    def waiting(
+        self, culprits: Sequence[int], steps: IntArray
+    ) -> tuple[npt.NDArray[np.bool_], IntArray]:
+        """Return in which steps one of some GPUs came last, and how long the others waited for it.
+
+        Returns:
+            Shape (steps,); and shape (gpus, steps), waiting in the collectives to which it came
+            last, each by its own clock.
+        """
+        waits = np.zeros((len(self._gpus), steps.size), dtype=np.int64)
+        for met in self._met:
+            late = [place for place, gpu in enumerate(met.gpus) if gpu in culprits]
+            others = [place for place in range(len(met.gpus)) if place not in late]
+            if not late or not others:
+                continue
+            last_ns = met.arrival_ns[late].max(axis=0)
+            is_last = last_ns - met.arrival_ns[others].max(axis=0) > met.least_ns
+            step = self._steps(met.gpus[late[0]], met.end_ns[late[0]], steps)
+            chosen = np.flatnonzero(is_last & (step >= 0))
+            for at in others:
+                if met.gpus[at] >= 0:
+                    wait_ns = (last_ns - met.arrival_ns[at])[chosen]
+                    np.add.at(waits[met.gpus[at]], step[chosen], wait_ns)
+        return np.asarray(waits.any(axis=0)), waits
+
+    def _of_group(self, group: Sequence[int]) -> Iterator[tuple[_Met, list[int]]]:
+        """Yield collectives that at least two peers have, and the places of these."""
+        chosen = set(group)
+        for met in self._met:
+            places = [place for place, gpu in enumerate(met.gpus) if gpu in chosen]
+            if len(places) > 1:
+                yield met, places
+
+    def _steps(self, gpu: int, end_ns: IntArray, steps: IntArray) -> IntArray:
+        """Return in which of the steps a GPU left each collective; -1 for none."""
+        window_ns = self._gpus[gpu].work.window_ns
+        row = np.searchsorted(window_ns[:, 0], end_ns, side="left") - 1
+        inside = (row >= 0) & (end_ns <= window_ns[np.maximum(row, 0), 1])
+        place = np.full(len(window_ns) + 1, -1, dtype=np.int64)
+        place[steps] = np.arange(steps.size)
+        return place[np.where(inside, row, -1)]

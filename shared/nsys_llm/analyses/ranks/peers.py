@@ -1,0 +1,192 @@
+"""Which GPUs should do the same. Pure.
+
+Devices are compared by place in their ranks. Two that take part in matched collectives together,
+directly or through others, do the same operations of a model; experts may have other shapes. Two
+that have nothing in common have to launch the same kernels with the same grids and blocks: servers
+with other requests do not. Stages of a pipeline may launch the same kernels, and are no peers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.categories import RuleSet
+from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.wall import DeviceWall, DeviceWork
+
+#: Share of the compute time of its rank's busiest device from which a device has peers; ours. A
+#: context that PyTorch opens by mistake has a few fills.
+_FAIR_SHARE: Final = 0.1
+#: Peers have this part of their launches in common.
+COMMON: Final = 0.9
+
+_Mix = Mapping[Any, float]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One device of one rank.
+
+    Attributes:
+        rank: Its rank.
+        wall: Its wall split.
+        work: What it computed.
+        host: Of the machine; None where it is not known.
+        rules: Tell the operations of its kernels.
+    """
+
+    rank: Rank
+    wall: DeviceWall
+    work: DeviceWork
+    host: str | None
+    rules: RuleSet
+
+    @property
+    def key(self) -> tuple[Any, int]:
+        """Its rank and device."""
+        return self.rank.key, self.wall.device_id
+
+    @property
+    def compute_ns(self) -> int:
+        """Time of its kernels that compute, and of whole graphs."""
+        return sum(self.wall.kernels_ns.values()) + self.wall.graphs_ns
+
+    @cached_property
+    def kernels(self) -> Mapping[str, IntArray]:
+        """Launches and their time by name, of kernels that compute: arrays of shape (2,)."""
+        sums: dict[str, IntArray] = {}
+        for row in self.work.launches:
+            name = self.work.names[row[0]]
+            if not is_communication(name):
+                sums[name] = sums.get(name, 0) + row[7:9]
+        return sums
+
+    @cached_property
+    def operations(self) -> Mapping[str, int]:
+        """Launches by operation; a name without one by itself."""
+        counts: dict[Any, int] = {}
+        for name, (launches_n, _) in self.kernels.items():
+            kind = self.rules.classify(name).operation or name
+            counts[kind] = counts.get(kind, 0) + int(launches_n)
+        return counts
+
+    @cached_property
+    def shapes(self) -> _Mix:
+        """Share of its launches by name, grid and block."""
+        names = [None if is_communication(name) else name for name in self.work.names]
+        return _shares(
+            {
+                (names[row[0]], *row[1:7]): row[7]
+                for row in self.work.launches.tolist()
+                if names[row[0]]
+            }
+        )
+
+    @cached_property
+    def communication(self) -> Mapping[str, int]:
+        """Launches by operation of communication."""
+        counts: dict[str, int] = {}
+        for row in self.work.launches.tolist():
+            name = self.work.names[row[0]]
+            if is_communication(name):
+                counts[operation_of(name)] = counts.get(operation_of(name), 0) + row[7]
+        return counts
+
+    @property
+    def transfers_n(self) -> int:
+        """Kernels that send or receive."""
+        return self.communication.get(SEND_RECV, 0)
+
+
+def _shares(counts: Mapping[Any, int]) -> _Mix:
+    whole = max(sum(counts.values()), 1)
+    return {key: n / whole for key, n in counts.items()}
+
+
+def in_common(one: _Mix, other: _Mix) -> float:
+    """Return what two mixes have in common, 0 to 1."""
+    if not one and not other:  # whole graphs alone
+        return 1.0
+    return sum(min(share, other.get(key, 0.0)) for key, share in one.items())
+
+
+def peer_groups(
+    gpus: Sequence[Gpu], stage: Sequence[int | None], joined: Sequence[int] | None
+) -> list[int]:
+    """Return the number of the group of each GPU, in the order of their first.
+
+    Args:
+        gpus: Of the job.
+        stage: Of each, None outside of pipelines.
+        joined: Of each, a number that those share which have matched collectives together; None
+            where nothing is matched: then those that communicate equally often do.
+    """
+    numbers = {key: at for at, key in enumerate({gpu.rank.key: None for gpu in gpus})}
+    devices = [(numbers[gpu.rank.key], gpu.wall.device_id, gpu.compute_ns) for gpu in gpus]
+    places = device_places(*np.array(devices, dtype=np.int64).reshape(-1, 3).T).tolist()
+    groups: list[list[int]] = []
+    result = []
+    firsts: dict[tuple[int, int | None], list[int]] = {}
+    for at, gpu in enumerate(gpus):
+        own = firsts.setdefault((places[at], stage[at]), [])
+        for number in own:
+            first = groups[number][0]
+            if _alike(gpus[first], gpu, None if joined is None else joined[first] == joined[at]):
+                groups[number].append(at)
+                result.append(number)
+                break
+        else:
+            own.append(len(groups))
+            result.append(len(groups))
+            groups.append([at])
+    return result
+
+
+def _alike(one: Gpu, other: Gpu, together: bool | None) -> bool:
+    if together is None:
+        mixes = _shares(one.communication), _shares(other.communication)
+        together = bool(one.communication) and in_common(*mixes) >= COMMON
+        totals = sum(one.communication.values()), sum(other.communication.values())
+        together &= min(totals) >= COMMON * max(totals)
+    if together:
+        # One that launches more of some has more work: what the other does is what they share.
+        shares = in_common(_shares(one.operations), _shares(other.operations))
+        less = min(sum(one.operations.values()), sum(other.operations.values()))
+        shared_n = sum(min(n, other.operations.get(key, 0)) for key, n in one.operations.items())
+        return shares >= COMMON or (less > 0 and shared_n >= COMMON * less)
+    known = one.work.has_shapes and other.work.has_shapes
+    return known and in_common(one.shapes, other.shapes) >= COMMON
+
+
+def device_places(rank: IntArray, device_id: IntArray, compute_ns: IntArray) -> IntArray:
+    """Return for each device its place in its rank, from 0: devices are compared by place.
+
+    Devices of one process have different work as a rule, so each is compared with those at the same
+    place of other ranks, in order of ids. A device with next to none of its rank's work takes no
+    place from the others: it has one after all of them, that no other device has. A single rank has
+    nothing but its devices to compare: all have place 0.
+
+    Args:
+        rank: Shape (devices,), which rank each is of.
+        device_id: Shape (devices,), CUDA device ids.
+        compute_ns: Shape (devices,), time of kernels other than communication.
+    """
+    devices_n = rank.size
+    place = np.zeros(devices_n, dtype=np.int64)
+    if np.unique(rank).size < 2:
+        return place
+    ranks, code = np.unique(rank, return_inverse=True)
+    most_ns = np.zeros(ranks.size, dtype=np.int64)
+    np.maximum.at(most_ns, code, compute_ns)
+    working = compute_ns >= _FAIR_SHARE * most_ns[code]
+    order = np.lexsort((device_id, ~working, code))
+    first = np.searchsorted(code[order], code[order])
+    place[order] = np.arange(devices_n) - first
+    return np.where(working, place, devices_n + np.arange(devices_n))

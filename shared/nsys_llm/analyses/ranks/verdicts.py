@@ -1,0 +1,40 @@
+"""What is told of each GPU beside its peers: a row of the table `rank_verdicts`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Verdict = Literal[
+    "profiler",
+    "more_work",
+    "slow_gpu",
+    "slow_host",
+    "late_host",
+    "slow_stage",
+    "late",
+    "pauses",
+]
+#: Why a rank has no verdict, beside those of `chance`.
+ONE_RANK: Final = "one_rank"
+NO_PEERS: Final = "no_peers"
+
+
+@dataclass(frozen=True)
+class RankVerdict:
+    """One GPU of one rank; see the table `rank_verdicts` in manifests/common.json."""
+
+    rank: int
+    device_id: int
+    peer_group: int
+    stage: int | None
+    peers_n: int
+    verdict: Verdict | None
+    kernel: str | None
+    more_pct: float | None
+    late_ns: float | None
+    chance: float | None
+    blocks_n: int
+    about_ns: int | None
+    evidence: str | None
+    reason: str | None

@@ -1,0 +1,66 @@
+"""When a server had no request: its GPUs had nothing to do, whatever its host was called for.
+
+Steps of an engine whose next one holds requests that have just come and none that generates: nobody
+was served in between. Short stretches between steps are the engine's own work: they are longer than
+five times the median one, and than the median step, as where launches run ahead the stretches are
+next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.nvtx.range_names import raw_texts
+from nsys_llm.analyses.steps.by_range import MarkedRanges, engine_spans
+from nsys_llm.analyses.steps.launched_ops import LaunchedOps
+from nsys_llm.analyses.steps.steps import Steps, with_operations
+from nsys_llm.numeric.clock_lines import lower_median
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.step_names import has_only_arrivals
+from nsys_llm.trace.ranges import PUSH_POP
+from nsys_llm.trace.rank_trace import RankTrace
+
+#: A stretch without a request is so many times the median one between two steps.
+_TIMES: Final = 5
+_NEVER: Final = int(np.iinfo(np.int64).max)
+
+
+def no_work_spans(trace: RankTrace) -> IntArray:
+    """Return when no request was in the server of a rank: shape (n, 2), sorted and disjoint.
+
+    The report's clock, between the end of all that a step launched and the next step's begin, on
+    whose thread no step is open. Nothing for what is no server, or whose steps do not say what they
+    hold. Filters change nothing.
+    """
+    events = trace.tables.get("nvtx_events")
+    if events is None or not _tells(events, trace):
+        return np.empty((0, 2), dtype=np.int64)
+    ops = LaunchedOps.of(trace)
+    spans = engine_spans(MarkedRanges.of(events, trace.strings, trace.last_end_ns), ops)
+    if spans is None:
+        return np.empty((0, 2), dtype=np.int64)
+    return _empty(with_operations(spans, ops, _NEVER, np.zeros(len(spans), dtype=np.int64)))
+
+
+def _tells(events: Table, trace: RankTrace) -> bool:
+    """Return whether any range is a step that only new requests are in; most traces have none."""
+    rows = np.flatnonzero(events["event_type"] == PUSH_POP)
+    return any(map(has_only_arrivals, raw_texts(events, rows, trace.strings)[0]))
+
+
+def _empty(steps: Steps) -> IntArray:
+    if not steps.devices:
+        return np.empty((0, 2), dtype=np.int64)
+    ended_ns = np.stack([steps.windows_ns(device)[:, 1] for device in steps.devices]).max(axis=0)
+    free_ns, begin_ns = np.maximum(ended_ns, steps.end_ns)[:-1], steps.start_ns[1:]
+    between_ns = np.maximum(begin_ns - free_ns, 0)
+    if not between_ns.size:
+        return np.empty((0, 2), dtype=np.int64)
+    cost_ns = ended_ns[1:] - np.maximum(ended_ns[:-1], begin_ns)
+    least_ns = max(_TIMES * lower_median(between_ns), lower_median(cost_ns))
+    arrives = np.array([has_only_arrivals(name) for name in steps.names[1:].tolist()], dtype=bool)
+    rows = np.flatnonzero(arrives & (between_ns > least_ns))
+    return np.column_stack((free_ns[rows], begin_ns[rows]))

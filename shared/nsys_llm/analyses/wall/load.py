@@ -1,0 +1,46 @@
+"""Copies that bring a model to a GPU before its first kernel: once, and no part of its work."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_intervals
+from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+
+#: Copies of a load are at least this share of the time before the first kernel; ours.
+_LEAST_PART: Final = 0.5
+#: And so many times the bytes of all later copies from or to the host: weights do not come back.
+_LEAST_TIMES: Final = 10
+
+
+def load_spans(trace: RankTrace, device_id: int) -> IntArray:
+    """Return when a GPU's load was copied: shape (n, 2), sorted and disjoint; nothing without one.
+
+    Before any filter. It has none if it ran no kernel.
+
+    Args:
+        trace: The rank; memcpys with copy_kind and size_bytes.
+        device_id: CUDA device id.
+    """
+    nothing = np.empty((0, 2), dtype=np.int64)
+    tables = {name: trace.unfiltered[name] for name in OP_TABLES if name in trace.unfiltered}
+    starts = {name: op["start_ns"][op["device_id"] == device_id] for name, op in tables.items()}
+    begins = [starts[name] for name in ("kernels", "graph_traces") if name in starts]
+    first_ns = min((int(some.min()) for some in begins if len(some)), default=None)
+    copies = tables.get("memcpys")
+    if first_ns is None or copies is None or not len(copies):
+        return nothing
+    kind, here = copies["copy_kind"], copies["device_id"] == device_id
+    from_host = here & (kind == HOST_TO_DEVICE)
+    host = from_host | here & (kind == DEVICE_TO_HOST)
+    early = copies["start_ns"] < first_ns
+    rows = np.flatnonzero(from_host & early)
+    later_bytes = int(copies["size_bytes"][host & ~early].sum())
+    if int(copies["size_bytes"][rows].sum()) < max(_LEAST_TIMES * later_bytes, 1):
+        return nothing
+    spans = union_intervals(copies["start_ns"][rows], np.minimum(copies["end_ns"][rows], first_ns))
+    before_ns = first_ns - min(int(some.min()) for some in starts.values() if len(some))
+    return spans if total_length_ns(spans) >= _LEAST_PART * before_ns else nothing

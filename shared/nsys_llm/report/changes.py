@@ -1,0 +1,62 @@
+"""What somebody would do about a finding. What that gains is computed in one place: `prices`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from nsys_llm.core.errors import ManifestError
+
+ChangeKind = Literal[
+    "kernels",  # shorter ones; name: the lever, None where no usual size is known
+    "launches",  # slow launches of a kernel that take what others of their group take
+    "transfer",  # faster, or hidden
+    "copies",  # moved, pinned, hidden; name: their kind, None for all
+    "host",  # faster, ahead, or launching less
+    "wait",  # removed; name: the API function
+    "rank",  # like its peers
+    "stages",  # of a pipeline, evened
+    "microbatches",  # more of them in a step
+    "experts",  # evened
+    "queued",  # half as many kernels in a row
+    "idle",  # start-up, allocations; name: the causes of idle time, joined by commas
+    "unknown",  # where or when time goes, and not what would change it
+]
+CHANGE_KINDS: Final[tuple[str, ...]] = get_args(ChangeKind)
+
+#: Replays of changes whose name is part of their text.
+_NAMED: Final = {"kernels": "kernels:{}", "wait": "wait:{}"}
+_REPLAYS: Final = {"transfer": "transfer=0.5", "host": "host=0"}
+
+
+@dataclass(frozen=True)
+class Change:
+    """What somebody would do.
+
+    Attributes:
+        kind: One of `CHANGE_KINDS`.
+        name: Of what; None where the kind says all.
+        time_ns: Time that it is about on the finding's GPU, where that is no class of the table
+            `wall`: of kernels, slow launches, stages, waits; None else.
+        wall_classes: Classes of the table `wall` that this time is in, where the kind is `unknown`.
+        worst_pct: Share of the worst step that it takes there, 0 to 100; None where not known.
+    """
+
+    kind: ChangeKind
+    name: str | None = None
+    time_ns: float | None = None
+    wall_classes: tuple[str, ...] = ()
+    worst_pct: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in CHANGE_KINDS:
+            raise ManifestError(f"there is no change {self.kind}.")
+        if self.kind == "unknown" and not (self.wall_classes and self.time_ns is not None):
+            raise ManifestError("time of which nobody knows the change names its wall classes.")
+
+    @property
+    def replay(self) -> str | None:
+        """The row of `what_if` that replays it; None where none does. Of ranks see `Replays`."""
+        if self.kind in _NAMED:
+            return None if self.name is None else _NAMED[self.kind].format(self.name)
+        return _REPLAYS.get(self.kind)

@@ -1,0 +1,1 @@
+"""What changes gain, computed from tables in one place for all recipes."""

@@ -1,0 +1,209 @@
+"""The price of a finding's change: its bound, its usual size, and the replay where that counts.
+
+One place for all recipes. A recipe that is run by itself prices with the tables that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from nsys_llm.report.changes import Change
+from nsys_llm.report.findings import PERFORMANCE, Finding
+from nsys_llm.report.price import Basis, Price
+from nsys_llm.report.prices.copies import Copies
+from nsys_llm.report.prices.replays import Replayed, Replays
+from nsys_llm.report.prices.steps import Steps
+from nsys_llm.report.records import Tables, records
+from nsys_llm.report.walls import Gpu, Walls
+from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
+from nsys_llm.taxonomy.wall_classes import (
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    IDLE,
+    NOT_MATCHED,
+    TRANSFER,
+    WAITING,
+)
+
+#: Share of its time that a usual fix gains, where nothing more is known of the change: half of a
+#: transfer, of a bubble, of the gaps between queued kernels.
+_HALF: Final = 0.5
+#: Verdicts on ranks whose host makes others wait.
+_HOST_VERDICTS: Final = ("late_host", "slow_host", "pauses")
+
+
+@dataclass(frozen=True)
+class _Size:
+    """What a change may gain on a GPU, ns; None where it is not known."""
+
+    wall_classes: tuple[str, ...]
+    bound_ns: float | None
+    usual_ns: float | None
+    #: Most of a replay, where there is no bound.
+    clip_ns: float | None = None
+
+
+class Prices:
+    """Prices changes by the tables of a run."""
+
+    def __init__(self, tables: Tables) -> None:
+        """Read what is there of the tables that tell prices."""
+        self._walls = Walls(tables)
+        self._replays = Replays(tables, self._walls)
+        self._steps = Steps.of(tables, self._walls)
+        self._copies = Copies.of(tables, self._walls)
+        verdicts = records(tables["rank_verdicts"]) if "rank_verdicts" in tables else []
+        self._verdicts = {(row["rank"], row["device_id"]): row for row in verdicts}
+
+    def of(self, finding: Finding) -> Price | None:
+        """Return the price of a finding's change; None where it has none, or no GPU."""
+        change, gpu = finding.change, (finding.rank, finding.device_id)
+        if change is None or finding.rank is None or finding.device_id is None:
+            return finding.price
+        gpu = finding.rank, finding.device_id
+        span_ns = self._walls.span_ns(*gpu)
+        size = _SIZES[change.kind](self, gpu, change)
+        limit_ns = min(self._walls.class_ns(*gpu, *size.wall_classes), span_ns)
+        bound_ns = None if size.bound_ns is None else _between(size.bound_ns, limit_ns)
+        most_ns = limit_ns if bound_ns is None else bound_ns
+        if size.clip_ns is not None:
+            most_ns = _between(size.clip_ns, most_ns)
+        about_ns, basis, reason = self._about(gpu, change, size, span_ns)
+        return Price(
+            span_ns=span_ns,
+            wall_classes=size.wall_classes,
+            bound_ns=bound_ns,
+            about_ns=None if about_ns is None else _between(about_ns, most_ns),
+            about_basis=basis,
+            replay_reason=reason,
+            steps_n=self._steps.in_span(gpu, span_ns),
+            step_unit=self._steps.unit or "step",
+            tail_pct=change.worst_pct,
+        )
+
+    def _about(
+        self, gpu: Gpu, change: Change, size: _Size, span_ns: int
+    ) -> tuple[float | None, Basis | None, str | None]:
+        """Return what a usual fix gains, what that rests on, and why its replay does not count."""
+        replayed = self._replays.of(change, gpu[0])
+        usual: tuple[float | None, Basis | None] = (
+            (None, None) if size.usual_ns is None else (size.usual_ns, "usual")
+        )
+        if replayed is None:
+            return *usual, None
+        reason = replayed.reason
+        gain_ns = self._in_span(replayed, gpu, span_ns)
+        if change.kind == "rank" and reason is None and gain_ns is not None:
+            if size.usual_ns is None:
+                return None, None, None
+            if 2 * gain_ns < size.usual_ns:
+                reason = "contradicted"
+        if reason is not None or gain_ns is None:
+            return *usual, reason
+        return gain_ns, "replay", None
+
+    def _in_span(self, replayed: Replayed, gpu: Gpu, span_ns: int) -> float | None:
+        if replayed.gain_ns is None:
+            return None
+        return replayed.gain_ns * self._steps.replayed(gpu, span_ns)
+
+    def _kernels(self, gpu: Gpu, change: Change) -> _Size:
+        time_ns, levers = change.time_ns or 0.0, load_kernel_levers()
+        if change.name is None or change.name not in levers:
+            return _Size((COMPUTE,), time_ns, None)
+        lever = levers[change.name]
+        least, usual = 1.0 - lever.time_left, 1.0 - lever.left
+        return _Size((COMPUTE,), least * time_ns, usual * time_ns)
+
+    def _launches(self, gpu: Gpu, change: Change) -> _Size:
+        return _Size((COMPUTE,), change.time_ns, change.time_ns)
+
+    def _transfer(self, gpu: Gpu, change: Change) -> _Size:
+        """Half of the transfer, and half of what nobody divides on the GPU with least of it."""
+        walls = self._walls
+        transfer_ns = walls.detail_ns(gpu, COMMUNICATION, TRANSFER)
+        undivided = {
+            one: walls.detail_ns(one, COMMUNICATION, NOT_MATCHED, None) for one in walls.gpus
+        }
+        some = [ns for one, ns in undivided.items() if walls.class_ns(*one, COMMUNICATION)]
+        usual_ns = _HALF * (transfer_ns + min(some, default=0))
+        return _Size((COMMUNICATION,), transfer_ns + undivided.get(gpu, 0), usual_ns)
+
+    def _copy(self, gpu: Gpu, change: Change) -> _Size:
+        return _Size((COPIES,), *self._copies.sizes(gpu, change.name))
+
+    def _host(self, gpu: Gpu, change: Change) -> _Size:
+        """Idle time by host causes, and what others wait for this rank's host."""
+        idle_ns = self._walls.host_idle_ns(gpu)
+        return _Size((IDLE, COMMUNICATION), idle_ns + self._waited_ns(gpu), idle_ns)
+
+    def _waited_ns(self, gpu: Gpu) -> int:
+        row = self._verdicts.get(gpu)
+        is_late = row is not None and row["verdict"] in _HOST_VERDICTS
+        return int(row["about_ns"] or 0) if row is not None and is_late else 0
+
+    def _wait(self, gpu: Gpu, change: Change) -> _Size:
+        # Who launches earlier comes earlier, and is waited for less.
+        waiting_ns = self._walls.detail_ns(gpu, COMMUNICATION, WAITING)
+        clip_ns = self._walls.host_idle_ns(gpu) + self._waited_ns(gpu) + waiting_ns
+        return _Size((IDLE, COMMUNICATION), None, None, clip_ns)
+
+    def _rank(self, gpu: Gpu, change: Change) -> _Size:
+        """What the judge of ranks says; that is a bound, as the replay leaves more in place."""
+        row = self._verdicts.get(gpu)
+        about_ns = None if row is None else row["about_ns"]
+        return _Size((COMPUTE, COPIES, IDLE), about_ns, about_ns)
+
+    def _microbatches(self, gpu: Gpu, change: Change) -> _Size:
+        time_ns = change.time_ns or 0.0
+        return _Size((COMMUNICATION, IDLE), time_ns, _HALF * time_ns)
+
+    def _experts(self, gpu: Gpu, change: Change) -> _Size:
+        return _Size((COMMUNICATION,), change.time_ns, change.time_ns)
+
+    def _queued(self, gpu: Gpu, change: Change) -> _Size:
+        time_ns = self._walls.detail_ns(gpu, IDLE, "queued")
+        return _Size((IDLE,), time_ns, None if change.name else _HALF * time_ns)
+
+    def _idle(self, gpu: Gpu, change: Change) -> _Size:
+        time_ns = self._walls.detail_ns(gpu, IDLE, *(change.name or "").split(","))
+        return _Size((IDLE,), time_ns, time_ns)
+
+    def _unknown(self, gpu: Gpu, change: Change) -> _Size:
+        return _Size(change.wall_classes, change.time_ns, None)
+
+
+_SIZES: Final[Mapping[str, Callable[[Prices, Gpu, Change], _Size]]] = {
+    "kernels": Prices._kernels,
+    "launches": Prices._launches,
+    "transfer": Prices._transfer,
+    "copies": Prices._copy,
+    "host": Prices._host,
+    "wait": Prices._wait,
+    "rank": Prices._rank,
+    "stages": Prices._rank,
+    "microbatches": Prices._microbatches,
+    "experts": Prices._experts,
+    "queued": Prices._queued,
+    "idle": Prices._idle,
+    "unknown": Prices._unknown,
+}
+
+
+def _between(time_ns: float, most_ns: float) -> int:
+    return max(min(round(time_ns), round(most_ns)), 0)
+
+
+def priced(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
+    """Return findings with the prices of their changes; what was measured has its price."""
+    every = list(findings)
+    if not any(finding.change for finding in every):
+        return every
+    prices = Prices(tables)
+    return [
+        replace(finding, price=prices.of(finding)) if finding.kind == PERFORMANCE else finding
+        for finding in every
+    ]

@@ -1,0 +1,146 @@
+"""What is said of ranks that are not like their peers: one sentence a verdict, in every recipe.
+
+Made from the table `rank_verdicts`; which rank is named and why is decided there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
+from nsys_llm.report.findings import CAPTURE, PERFORMANCE, Finding, cells
+from nsys_llm.report.records import Record, Tables, grouped, records
+from nsys_llm.report.rules import OF_RANK, OURS, Rule
+from nsys_llm.view.text import format_ns, format_percent, listed, quoted, shortened
+
+_TABLES: Final = ("rank_verdicts", "wall")
+_TESTED: Final = (
+    "of ranks that are equal one of a hundred jobs names any, and at least 1 % (5 % of fewer than "
+    "10 steps) beyond the median peer"
+)
+_COLUMNS: Final = ("more_pct", "late_ns", "chance", "about_ns")
+#: Names that a finding lists.
+_MOST: Final = 8
+
+
+def _rule(verdict: str, title: str, recommendation: str, threshold: str = _TESTED) -> Rule:
+    return Rule(
+        id=verdict,
+        scope="rank",
+        title=title,
+        threshold=threshold,
+        source=OURS,
+        recommendation=recommendation,
+        tables=_TABLES,
+        kind=CAPTURE if verdict == "profiler" else PERFORMANCE,
+        specificity=OF_RANK,
+    )
+
+
+#: By verdict.
+RULES: Final = {
+    rule.id: rule
+    for rule in (
+        _rule(
+            "profiler",
+            "The profiler makes rank {ranks} late",
+            "Without the profiler this waiting is not there: record fewer kinds of events, or a "
+            "shorter time, and compare.",
+        ),
+        _rule(
+            "more_work",
+            "Rank {ranks} has more to compute{kernel}: {more} more than its peers",
+            "Give every rank as much: sequences of like length in each batch, layers or experts "
+            "spread evenly.",
+        ),
+        _rule(
+            "slow_gpu",
+            "Rank {ranks}'s GPU is slow: compute {more} longer",
+            "Look at its clocks, temperature, power limit and other processes on it; swap the GPU "
+            "to see whether the slowness moves with it.",
+        ),
+        _rule(
+            "slow_host",
+            "Machine {machine} is slow: ranks {ranks} compute {more} longer",
+            "Compare clocks, power limits, driver and firmware of this machine with those of the "
+            "others, or leave it out.",
+        ),
+        _rule(
+            "late_host",
+            "Rank {ranks}'s host launches late: {late} a step",
+            "See what its threads do before they launch: other processes on its cores, NUMA "
+            "placement, data loading, garbage collection.",
+        ),
+        _rule(
+            "slow_stage",
+            "Stage {stage} of the pipeline (ranks {ranks}) computes {more} longer than the mean",
+            "Move layers to other stages, so that all compute as long.",
+            "the stage that computes most, at least 5 % beyond the mean stage",
+        ),
+        _rule(
+            "late",
+            "Rank {ranks} comes late to collectives: {late} a step",
+            "Its compute time is that of its peers. `idle_gaps` tells what its host did "
+            "meanwhile, where API calls are recorded.",
+        ),
+        _rule(
+            "pauses",
+            "Rank {ranks} comes late in few steps, and then by much",
+            "Look at what its host does in these steps: data loading, checkpoints, garbage "
+            "collection.",
+            "steps later than five times the median step hold half of its lateness, worth 3 % of "
+            "the span",
+        ),
+    )
+}
+
+
+def rank_findings(tables: Tables) -> list[Finding]:
+    """Return the findings on ranks: of a machine or a stage one, else one a GPU."""
+    frame = tables["rank_verdicts"]
+    rows = records(frame[frame["verdict"].notna()])
+    hosts = dict(zip(tables["files"].index, tables["files"]["host"], strict=True))
+    keyed = [{**row, "item": _item(row, hosts)} for row in rows]
+    return [_finding(some, hosts) for some in grouped(keyed, "verdict", "item").values()]
+
+
+def _item(row: Record, hosts: dict[int, str | None]) -> object:
+    """Return what the rows of one finding share."""
+    if row["verdict"] == "slow_host":
+        return hosts.get(row["rank"])
+    return row["stage"] if row["verdict"] == "slow_stage" else (row["rank"], row["device_id"])
+
+
+def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
+    worst = max(rows, key=lambda row: row["about_ns"] or 0)
+    rank, device_id = int(worst["rank"]), int(worst["device_id"])
+    kind, ranks = worst["verdict"], sorted({int(row["rank"]) for row in rows})
+    host = hosts.get(rank)
+    more = "" if worst["more_pct"] is None else format_percent(worst["more_pct"])
+    late = format_ns(worst["late_ns"] or 0)
+    kernel = worst["kernel"]
+    cause = Cause("stage" if kind == "slow_stage" else "rank", rank, device_id, kind)
+    rule = RULES[kind]
+    return rule.finding(
+        cause=cause,
+        change=None if kind == "profiler" else Change("stages" if kind == "slow_stage" else "rank"),
+        details=f"{more or 'Not known'} more compute than the median of {worst['peers_n']} peers, "
+        f"{late} later a step{f', on {quoted(host)}' if host else ''}.",
+        fields={
+            "ranks": listed([str(item) for item in ranks[:_MOST]]),
+            "machine": quoted(host or "unknown"),
+            "stage": worst["stage"],
+            "more": more,
+            "late": late,
+            "kernel": f" in {quoted(shortened(kernel))}" if kernel else "",
+        },
+        evidence=cells("rank_verdicts", worst, ("rank", "device_id"), _COLUMNS),
+        numbers={"peers_n": worst["peers_n"]},
+        ranks=tuple(ranks),
+        rank=rank,
+        device_id=device_id,
+        name=kernel,
+        impact_ns=int(worst["about_ns"] or 0),
+    )

@@ -1,0 +1,76 @@
+"""The table `wall` as findings and prices ask for it: spans of GPUs, and what was in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
+from nsys_llm.taxonomy.wall_classes import IDLE
+
+#: Rank and CUDA device id.
+Gpu = tuple[int, int]
+
+
+class Walls:
+    """The table `wall`; a GPU that it has not has a span of 0."""
+
+    def __init__(self, tables: Mapping[str, pd.DataFrame], side: str | None = None) -> None:
+        """Read the table.
+
+        Args:
+            tables: Finished tables by name; `wall` is read.
+            side: Of which run, where two are compared.
+        """
+        wall = tables["wall"]
+        wall = wall if side is None else wall[wall["run"] == side]
+        self._spans: dict[Gpu, int] = {}
+        self._times: dict[tuple[int, int, str], dict[str | None, int]] = {}
+        self._files: dict[int, str] = {}
+        names = ("rank", "device_id", "wall_class", "detail", "time_ns", "span_ns", "file")
+        cells = wall[list(names)].astype(object).where(wall[list(names)].notna(), None)
+        columns = (cells[name].tolist() for name in names)
+        for rank, device, wall_class, detail, time_ns, span_ns, file in zip(*columns, strict=True):
+            self._spans[rank, device] = int(span_ns)
+            self._files[rank] = file
+            times = self._times.setdefault((rank, device, wall_class), {})
+            times[detail] = times.get(detail, 0) + int(time_ns)
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Rank and device id of all GPUs, in the table's order."""
+        return tuple(self._spans)
+
+    def file(self, rank: int) -> str | None:
+        """Return the label of a rank."""
+        return self._files.get(rank)
+
+    def span_ns(self, rank: int, device_id: int) -> int:
+        """Return the time from a GPU's first operation to its last one, after filters."""
+        return self._spans.get((rank, device_id), 0)
+
+    def class_ns(self, rank: int, device_id: int, *wall_classes: str) -> int:
+        """Return the time of some classes on a GPU."""
+        return sum(
+            sum(self._times.get((rank, device_id, name), {}).values()) for name in wall_classes
+        )
+
+    def detail_ns(self, gpu: Gpu, wall_class: str, *details: str | None) -> int:
+        """Return the time of some details of a class on a GPU."""
+        times = self._times.get((*gpu, wall_class), {})
+        return sum(times.get(detail, 0) for detail in details)
+
+    def host_idle_ns(self, gpu: Gpu) -> int:
+        """Return the idle time of a GPU by host causes; 0 where causes are not known."""
+        return self.detail_ns(gpu, IDLE, *HOST_CAUSES)
+
+    @property
+    def knows_causes(self) -> bool:
+        """Whether idle time is told by cause."""
+        return any(
+            detail is not None
+            for (_, _, name), times in self._times.items()
+            if name == IDLE
+            for detail in times
+        )

@@ -1,0 +1,91 @@
+"""Verdicts on ranks: every planted fault is named, and no innocent rank ever is."""
+
+from __future__ import annotations
+
+import pytest
+from effort import nightly_but
+from judgement.truth import HEALED, planted, true_pct
+from machine import simulate, write_profiles
+from quick_run import quick
+
+from nsys_llm.report.records import records
+
+#: Verdicts that are right, by what is planted.
+RIGHT = {
+    "slow_gpu": {"slow_gpu"},
+    "more_work": {"more_work"},
+    "more_launches": {"more_work"},
+    "slow_machine": {"slow_host"},
+    "late_host": {"late_host"},
+    "late_for_no_reason": {"late"},
+    "pauses": {"pauses", "late_host"},
+    "slewing_clocks": {"slow_gpu"},
+    "cut_start": {"slow_gpu"},
+    "pinned": {"more_work"},
+}
+#: Nobody's fault, or the profiler's.
+INNOCENT = ("flushed", "rotating", "equal_ranks", "transfer", "launch_bound", "queued")
+SEEDS = range(8)
+NEAR_PCT = 5.0
+
+
+def verdicts(program, folder, recipe="step_budget"):
+    """Return rank, verdict and price in percent of the span of each rank that has one."""
+    write_profiles(simulate(program), folder)
+    tables = quick(recipe, folder)
+    span_ns = int(tables["wall"]["span_ns"].max())
+    rows = tables["rank_verdicts"]
+    return [
+        (row["rank"], row["verdict"], 100.0 * (row["about_ns"] or 0) / span_ns)
+        for row in records(rows[rows["verdict"].notna()])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    nightly_but(
+        [(kind, seed) for kind in RIGHT for seed in SEEDS],
+        [("slow_machine", 0), ("more_work", 1), ("pauses", 2), ("slewing_clocks", 0)],
+    ),
+)
+def test_a_planted_rank_is_named_with_its_reason_and_price(kind, seed, tmp_path):
+    program, healed, wanted = planted(kind, seed)
+    named = verdicts(program, tmp_path)
+    assert {rank for rank, _, _ in named} == {item.rank for item in wanted if item.kind == "rank"}
+    assert {verdict for _, verdict, _ in named} <= RIGHT[kind]
+    truth_pct = true_pct(program, simulate(program), healed)
+    price_pct = max(price for _, _, price in named)
+    # More work that is spread evenly leaves its share with the rank: (n - 1) / n of the truth.
+    assert 0.6 * truth_pct - 1 <= price_pct <= truth_pct + NEAR_PCT
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    nightly_but(
+        [
+            *((f"{kind}{HEALED}", seed) for kind in RIGHT for seed in SEEDS),
+            *((kind, seed) for kind in INNOCENT for seed in SEEDS),
+        ],
+        [("slow_gpu/healed", 0), ("rotating", 0), ("slow_machine/healed", 1), ("flushed", 1)],
+    ),
+)
+def test_nobody_else_is_named(kind, seed, tmp_path):
+    program, _, _ = planted(kind, seed)
+    assert {verdict for _, verdict, _ in verdicts(program, tmp_path)} <= {"profiler"}
+
+
+@pytest.mark.parametrize("recipe", ["llm_hotspots", "tail_stats", "idle_gaps"])
+@pytest.mark.parametrize("kind", nightly_but(RIGHT, ["late_host"]))
+def test_a_recipe_by_itself_says_the_same_or_less(kind, recipe, tmp_path):
+    program, _, _ = planted(kind, 0)
+    every = {rank: verdict for rank, verdict, _ in verdicts(program, tmp_path)}
+    tables = quick(recipe, tmp_path)["rank_verdicts"]
+    for row in records(tables[tables["verdict"].notna()]):
+        assert row["verdict"] in (every[row["rank"]], "late")
+
+
+def test_an_overview_and_its_parts_have_one_table(tmp_path):
+    write_profiles(simulate(planted("late_host", 0)[0]), tmp_path)
+    whole = quick("llm_overview", tmp_path)
+    rows = records(whole["rank_verdicts"])
+    assert [row["verdict"] for row in rows if row["verdict"]] == ["late_host"]

@@ -1,0 +1,77 @@
+"""Findings on exposed communication, and on bandwidth."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from results import tables_of
+
+from nsys_llm.recipes.llm_hotspots.findings.bandwidth import bandwidth_findings
+from nsys_llm.recipes.llm_hotspots.findings.communication import communication_findings
+from nsys_llm.testing.trace_builder import TraceBuilder
+
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+@pytest.fixture
+def found_in(tmp_path):
+    """Return a function that analyses ranks, each a list of (name, start, end), for findings.
+
+    `hosts` names the machine of each rank.
+    """
+
+    def findings_of(*ranks, hosts=None):
+        inputs, folder = [], Path(tempfile.mkdtemp(dir=tmp_path))
+        for number, kernels in enumerate(ranks):
+            trace = TraceBuilder(hostname=hosts[number] if hosts else "node0")
+            for name, start, end in kernels:
+                trace.kernel(name, start_ns=start, end_ns=end)
+            inputs.append(trace.write_sqlite(folder / f"rank{number}.sqlite"))
+        return communication_findings(tables_of(folder / "o", *inputs))
+
+    return findings_of
+
+
+@pytest.mark.parametrize(
+    ("wait_ns", "severity"), [(5, None), (20, "low"), (60, "medium"), (600, "high")]
+)
+def test_communication_beside_no_computation_is_exposed(found_in, wait_ns, severity):
+    # 5, 20, 60 and 600 ns of 1005 (0.5 %), 1020 (2.0 %), 1060 (5.7 %) and 1600 (38 %).
+    (finding,) = found_in([("k", 0, 1000), (NCCL, 900, 1000 + wait_ns)])
+    assert (finding.rule, finding.severity) == ("exposed_communication", severity)
+    assert (finding.rank, finding.device_id, finding.gain.gain_ns) == (0, 0, wait_ns)
+    assert finding.window_ns == (1000, 1000 + wait_ns)
+
+
+def test_communication_that_computation_hides_is_no_finding(found_in):
+    assert found_in([("k", 0, 1000), (NCCL, 100, 900)]) == []
+
+
+KERNELS = {"gemm": 10_000, "attention": 6_000, "experts": 8_000, "norm": 2_000, "rope": 1_500}
+
+
+def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):
+    trace = TraceBuilder()
+    for nth, name in enumerate(["near", "far", "cached"]):
+        trace.kernel(name, start_ns=100_000 * nth, duration_ns=10_000)
+    trace.write_sqlite(tmp_path / "t.sqlite")
+    # Of 3350 GB/s: 90 %, 50 %, 120 %.
+    weights = {"near": 30_150_000, "far": 16_750_000, "cached": 40_200_000, "absent": 5}
+    (tmp_path / "w.json").write_text(json.dumps(weights))
+    options = ["--weights", str(tmp_path / "w.json")]
+    listed = bandwidth_findings(tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options))
+    by_rule = {finding.rule: finding for finding in listed}
+    assert {
+        rule: (finding.kind, finding.severity, finding.name) for rule, finding in by_rule.items()
+    } == {
+        "bandwidth_above_peak": ("capture", None, "cached"),
+        "bandwidth_room": ("performance", "low", "far"),
+        "bandwidth_pattern_unused": ("capture", None, None),
+    }
+    # At 80 % it would take 50/80 of its 10 us, of 210.
+    room = by_rule["bandwidth_room"]
+    assert (room.gain.gain_ns, room.gain.span_ns) == (10_000 * 3 // 8, 210_000)
+    assert "are 1,675 GB/s of 3,350 GB/s" in room.details
