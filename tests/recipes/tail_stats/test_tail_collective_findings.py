@@ -122,10 +122,10 @@ def test_of_two_ranks_that_come_last_in_turn_none_is_named():
     first = rank(0, **two, suffered_wait_ns=11 * MS)
     second = rank(1, **two, suffered_wait_ns=2 * MS, caused_wait_ns=11 * MS, late_n=22)
     given = tables(first, second)
-    (finding,) = findings_by_rule(given).values()
+    (finding,) = findings(given)
     assert finding.title == "Waiting without a straggler: 11 ms in 33 all-reduces"
     # Neither is to blame: the rank is that of the GPU whose time it is.
-    assert (finding.culprit, finding.rank) == (f"communicator:{first['communicator']}", 0)
+    assert (finding.cause.detail, finding.rank) == (first["communicator"], 0)
     assert answer(given).startswith(
         "No rank stands out; rank 0 waits 11 ms in 33 all-reduces (11.0 % of its span)."
     )
@@ -140,7 +140,9 @@ def test_clocks_that_are_less_exact_than_the_lateness_name_no_rank():
     assert "waits" not in answer(given)
     # On one clock, ranks that come together are no matter of clocks.
     same = {**unclear, "residual_ns": 0}
-    assert set(findings_by_rule(tables(rank(0, **same), rank(1, **same)))) == {"collective_waits"}
+    assert {item.rule for item in findings(tables(rank(0, **same), rank(1, **same)))} == {
+        "collective_waits"
+    }
 
 
 def test_low_confidence_is_said():
