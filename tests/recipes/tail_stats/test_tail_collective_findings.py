@@ -126,9 +126,6 @@ def test_of_two_ranks_that_come_last_in_turn_none_is_named():
     assert finding.title == "Waiting without a straggler: 11 ms in 33 all-reduces"
     # Neither is to blame: the rank is that of the GPU whose time it is.
     assert (finding.cause.detail, finding.rank) == (first["communicator"], 0)
-    assert answer(given).startswith(
-        "No rank stands out; rank 0 waits 11 ms in 33 all-reduces (11.0 % of its span)."
-    )
 
 
 def test_clocks_that_are_less_exact_than_the_lateness_name_no_rank():
