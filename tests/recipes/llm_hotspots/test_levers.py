@@ -42,13 +42,13 @@ def test_flash_attention_2_on_hopper_leaves_two_thirds(tmp_path):
         "old_attention"
     ]
     # A third of 900 us, of 1 ms.
-    assert finding.gain.gain_ns == pytest.approx(300_000, rel=1e-3)
-    assert (finding.gain.span_ns, finding.gain.is_bound, finding.severity) == (
+    assert finding.price.gain_ns == pytest.approx(300_000, rel=1e-3)
+    assert (finding.price.span_ns, finding.price.is_bound, finding.severity) == (
         1_000_000,
         False,
         "high",
     )
-    assert (finding.culprit, finding.rank, finding.name) == ("kernel:attention", 0, "attention")
+    assert (finding.cause.detail, finding.rank, finding.name) == ("attention", 0, "attention")
     assert finding.title == "`FlashAttention-2` on Hopper: 90.0 % (rank 0)"
     assert "2 launches of 2 kernels take 900 us of 1 ms" in finding.details
 
@@ -88,8 +88,8 @@ def test_eager_pointwise_kernels_gain_at_most_their_time_on_the_worst_gpu(tmp_pa
     usual = [(EAGER, 100_000), (COPY, 100_000), (FUSED, 800_000)]
     worse = [(EAGER, 200_000), (COPY, 100_000), (FUSED, 700_000)]
     finding = findings_by_rule(tmp_path, usual, worse)["unfused_pointwise"]
-    assert (finding.rank, finding.gain.gain_ns, finding.gain.is_bound) == (1, 300_000, True)
-    assert (finding.severity, finding.culprit) == ("high", "kernel:pointwise")
+    assert (finding.rank, finding.price.gain_ns, finding.price.is_bound) == (1, 300_000, True)
+    assert (finding.severity, finding.cause.detail) == ("high", "pointwise")
     assert finding.title == "Unfused pointwise kernels (rank 1)"
 
 
@@ -114,13 +114,13 @@ def test_conversions_of_the_data_type_gain_at_most_their_time(tmp_path):
     kernels = [(CAST, 100_000), (CAST_STRIDED, 50_000), (COPY, 50_000), (FUSED, 800_000)]
     rules = findings_by_rule(tmp_path, kernels)
     finding = rules["dtype_conversions"]
-    assert (finding.gain.gain_ns, finding.gain.is_bound, finding.severity) == (
+    assert (finding.price.gain_ns, finding.price.is_bound, finding.severity) == (
         150_000,
         True,
         "high",
     )
     # They are part of what fusion would gain: one opportunity.
-    assert finding.culprit == rules["unfused_pointwise"].culprit
+    assert finding.cause.detail == rules["unfused_pointwise"].detail
     assert rules["unfused_pointwise"].gain.gain_ns == 200_000
 
 
@@ -150,8 +150,8 @@ def test_products_on_cuda_cores_gain_up_to_the_ratio_of_the_rates(tmp_path, name
     by_rule = findings_by_rule(tmp_path, [(name, 800_000), (FUSED, 200_000)], gpu=AMPERE)
     finding = by_rule["gemms_without_tensor_cores"]
     # 19.5 of 312 TFLOP/s leave a sixteenth of 800 us.
-    assert finding.gain.gain_ns == 800_000 - 800_000 * 19.5 / 312
-    assert (finding.gain.is_bound, finding.culprit, finding.name) == (True, "kernel:gemm", "gemm")
+    assert finding.price.gain_ns == 800_000 - 800_000 * 19.5 / 312
+    assert (finding.cause.detail, finding.name) == ("gemm", "gemm")
     assert "can take no less than 6.2 % of this time" in finding.details
 
 
