@@ -87,7 +87,7 @@ RULES: Final = rules_by_id(
         scope="run",
         title="Experts get uneven numbers of tokens, another rank most each time: {kernel}",
         threshold="waiting where tokens are exchanged, of which the kernels of experts explain "
-        f"50 % or more by how much they vary; the gain is from the mean to the last arrival; "
+        "50 % or more by how much they vary; the gain is from the mean to the last arrival; "
         f"{_SHOWN}",
         source=OURS,
         recommendation="Even the load of experts: redundant experts, placement by load (EPLB), an "
