@@ -13,13 +13,13 @@ from pathlib import Path
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import OutputError
 from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.capture_summary import Unrecorded
 from nsys_llm.report.report import Report, findings_of, shown_sections
 from nsys_llm.report.report_files import write_report
 from nsys_llm.report.wall_line import wall_lines
 from nsys_llm.run.api import Result
 from nsys_llm.run.publish import ANALYSIS_SUFFIX, names_below
-from nsys_llm.run.worker import load_analysis
 
 
 def write_report_later(result: Result, console: Console) -> list[str]:
