@@ -103,8 +103,8 @@ def test_what_every_run_remarks_stands_once(demo, tmp_path):
 
 def test_the_files_are_listed_and_the_folder_can_be_replaced(demo, result):
     record = json.loads(next(result.glob("*.nsys-analysis")).read_text("utf-8"))
-    assert "idle_gaps/gaps.parquet" in record["Outputs"]
-    inner = json.loads((result / "idle_gaps/idle_gaps.nsys-analysis").read_text("utf-8"))
+    assert "parts/idle_gaps/gaps.parquet" in record["Outputs"]
+    inner = json.loads((result / "parts/idle_gaps/idle_gaps.nsys-analysis").read_text("utf-8"))
     assert inner["RecipeName"] == "idle_gaps"
     assert "gaps.parquet" in inner["Files"]
     words = ["--mode", "none", "--output", result, "--force-overwrite", "--quiet"]
@@ -112,12 +112,12 @@ def test_the_files_are_listed_and_the_folder_can_be_replaced(demo, result):
 
 
 def test_notebooks_of_the_recipes_are_written_on_request(demo, result):
-    assert not (result / "idle_gaps/report.md").exists()
+    assert not (result / "parts/idle_gaps/report.md").exists()
     words = ("--notebooks", "--only", "idle_gaps")
     out = analyse(demo / "notebooks", demo / "after", *words, recipe="llm_overview")
-    assert (out / "idle_gaps/report.md").exists()
-    assert (out / "idle_gaps/analysis.ipynb").exists()
-    assert not (out / "tail_stats").exists()
+    assert (out / "parts/idle_gaps/report.md").exists()
+    assert (out / "parts/idle_gaps/analysis.ipynb").exists()
+    assert not (out / "parts/tail_stats").exists()
 
 
 def test_a_recipe_that_is_not_there_is_one_line(demo, tmp_path):
