@@ -43,8 +43,8 @@ def result(demo):
 @pytest.mark.parametrize("recipe", nightly_but(PARTS, ["idle_gaps", "step_budget"]))
 def test_each_recipe_has_the_tables_and_the_record_of_a_run_of_its_own(demo, result, recipe):
     single = analyse(demo / f"single-{recipe}", demo / "after", recipe=recipe)
-    assert differences(read_results(single), read_results(result / recipe)) == []
-    overview_record, its = read_report(result / recipe), read_report(single)
+    assert differences(read_results(single), read_results(result / "parts" / recipe)) == []
+    overview_record, its = read_report(result / "parts" / recipe), read_report(single)
     assert overview_record == its
 
 
@@ -55,13 +55,15 @@ def test_so_it_is_under_filters_too(demo, recipe):
     whole = analyse(
         demo / f"part-{recipe}", demo / "after", *words, "--only", recipe, recipe="llm_overview"
     )
-    assert differences(read_results(some), read_results(whole / recipe)) == []
+    assert differences(read_results(some), read_results(whole / "parts" / recipe)) == []
 
 
 def test_every_finding_is_listed_merged_or_a_remark(result):
     tables = read_frames(result)
     rows, listed = tables["all_findings"], tables["opportunities"]
-    findings_n = sum(len(read_report(result / name)["report"]["findings"]) for name in PARTS)
+    findings_n = sum(
+        len(read_report(result / "parts" / name)["report"]["findings"]) for name in PARTS
+    )
     assert len(rows) == findings_n
     leads = rows[rows["account"] == "lead"]
     assert sorted(leads["opportunity"]) == sorted(listed["opportunity"])
