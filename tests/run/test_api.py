@@ -225,14 +225,14 @@ def test_an_overview_whose_baseline_is_incomplete_is_so_too(compared):
     folder, ended = compared
     assert ended.code == 3
     assert nsys_llm.load(folder).report["exit_code"] == 3
-    assert nsys_llm.load(folder / "trace_diff").report["exit_code"] == 3
+    assert nsys_llm.load(folder / "parts/trace_diff").report["exit_code"] == 3
 
 
 def test_the_short_command_takes_paths(demo, tmp_path):
     words = [demo / "after", "--mode", "none", "--output", tmp_path / "out", "--only", "idle_gaps"]
     ended = run(*words, recipe="overview")
     assert ended.code == 0
-    assert (tmp_path / "out/idle_gaps/gaps.parquet").exists()
+    assert (tmp_path / "out/parts/idle_gaps/gaps.parquet").exists()
 
 
 def test_every_recipe_takes_paths_after_its_name(demo, tmp_path):
@@ -255,7 +255,7 @@ def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path
         "llm_overview", demo / "after", tmp_path / "whole", notebooks=True, **words
     )
     later = nsys_llm.analyze("llm_overview", demo / "after", tmp_path / "later", **words)
-    folder = later.folder / "idle_gaps"
+    folder = later.folder / "parts/idle_gaps"
     assert not (folder / "report.md").exists()
     code, printed, errors = shown(capsys, folder, "--notebook")
     assert (code, errors) == (0, "")
@@ -263,12 +263,12 @@ def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path
     code, _, errors = shown(capsys, folder, "--notebook")
     assert (code, errors) == (2, f"error: {folder}: has report.md already; move it away first.\n")
     texts = [
-        (analysis.folder / "idle_gaps" / "report.md").read_text("utf-8")
+        (analysis.folder / "parts/idle_gaps" / "report.md").read_text("utf-8")
         for analysis in (whole, later)
     ]
     assert plain(texts[0]) == plain(texts[1])
     cells = [
-        json.loads((analysis.folder / "idle_gaps" / "analysis.ipynb").read_text("utf-8"))["cells"]
+        json.loads((analysis.folder / "parts/idle_gaps/analysis.ipynb").read_text("utf-8"))["cells"]
         for analysis in (whole, later)
     ]
     assert [cell["id"] for cell in cells[0]] == [cell["id"] for cell in cells[1]]

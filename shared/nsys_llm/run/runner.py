@@ -19,7 +19,7 @@ from nsys_llm.report import drawing
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.anonymous import anonymous
 from nsys_llm.report.composite import composed
-from nsys_llm.report.part import Part, finished
+from nsys_llm.report.part import PARTS_FOLDER, Part, finished
 from nsys_llm.report.report_files import write_run
 from nsys_llm.report.run import Run
 from nsys_llm.report.verdict import gated
@@ -152,7 +152,7 @@ def run_compared(
     """
     compare_options = {
         **options,
-        "output": str(folder / COMPARED).replace("%", "%%"),
+        "output": str(folder / PARTS_FOLDER / COMPARED).replace("%", "%%"),
         "force_overwrite": False,
         "perfetto": False,
         "perfetto_window": None,
