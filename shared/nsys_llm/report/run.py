@@ -88,9 +88,7 @@ def absent_ranks(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[tupl
 def unpaired_ranks(ranks: Sequence[Rank]) -> list[tuple[str, int]]:
     """Return the ranks that one of two runs has and the other lacks, by side."""
     numbers = {
-        side: {
-            rank.number for rank in ranks if rank.key.side == side and rank.number is not None
-        }
+        side: {rank.number for rank in ranks if rank.key.side == side and rank.number is not None}
         for side in COMPARED
     }
     every = set().union(*numbers.values()) if all(numbers.values()) else set()
