@@ -494,3 +494,25 @@ def test_an_export_that_another_run_made_meanwhile_stays_as_it_may_be_read(repor
     made = {file.name: file.stat().st_ino for file in target.iterdir()}
     _export(report, target, ("kernels",), fake)
     assert {file.name: file.stat().st_ino for file in target.iterdir()} == made
+
+
+@pytest.mark.parametrize("left_bytes", [0, 300])
+def test_an_export_with_an_unusable_table_is_not_kept(report, fake, exports, left_bytes):
+    # As where the disk fills up and nsys notices nothing; the table is not one that is read.
+    cut = exports / "5" / "StringIds.parquet"
+    whole = cut.read_bytes()
+    cut.write_bytes(whole[:left_bytes])
+    assert "nsys export failed (exit 0" in failure(report, fake)
+    assert os.listdir(report.parent) == ["r.nsys-rep"]
+    cut.write_bytes(whole)
+    assert kernel_ns(report, fake) == 5
+
+
+def test_a_full_disk_is_named(report, fake, monkeypatch):
+    usage = shutil.disk_usage(report)._replace(free=4096)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    said = failure(report, fake)
+    assert "r.nsys-rep: cannot be exported, the disk is full (in); make room" in said
+    assert os.listdir(report.parent) == ["r.nsys-rep"]
+    monkeypatch.undo()
+    assert kernel_ns(report, fake) == 5

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -258,6 +260,8 @@ def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path
     code, printed, errors = shown(capsys, folder, "--notebook")
     assert (code, errors) == (0, "")
     assert printed.split() == [str(folder / name) for name in ("report.md", "analysis.ipynb")]
+    code, _, errors = shown(capsys, folder, "--notebook")
+    assert (code, errors) == (2, f"error: {folder}: has report.md already; move it away first.\n")
     texts = [
         (analysis.folder / "parts/idle_gaps" / "report.md").read_text("utf-8")
         for analysis in (whole, later)
@@ -287,3 +291,101 @@ def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path
     assert (folder / "note.txt").read_text() == "mine"
     (folder / "note.txt").unlink()
     assert main(words) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "x"}, "argument --mode: invalid choice: 'x'"),
+        ({"top": -1}, "argument --top: '-1' is not a whole number above 0"),
+        ({"top": True}, "argument --top: True is not a text"),
+        ({"device": "a"}, "argument --device: 'a' is not a list of numbers"),
+        ({"device": -1}, "argument --device: '-1' is not a list of numbers"),
+        ({"ranks": 9}, "--ranks: none of these ranks is there"),
+        ({"filter_time": 5}, "argument --filter-time: '5' is not a window"),
+        ({"running": 1}, "idle_gaps has no option"),
+        ({"csv": "yes"}, "argument --csv: 'yes' is neither True nor False"),
+        ({"inputs": None}, "argument --input: [] is not a list of texts"),
+        ({"inputs": []}, "argument --input: [] is not a list of texts"),
+        ({"inputs": ""}, "argument --input: '' is no path"),
+        ({"inputs": b"/x"}, "argument --input: b'/x' is not a list of texts"),
+        ({"inputs": ["a\0b"]}, "argument --input: 'a\\x00b' is no path"),
+    ],
+)
+def test_options_in_python_are_checked_as_those_of_the_command(demo, tmp_path, options, words):
+    arguments = {"inputs": demo / "after", "output": tmp_path / "out", "mode": "none"} | options
+    with pytest.raises(NsysLlmError, match=re.escape(words)):
+        nsys_llm.analyze("idle_gaps", **arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_number_is_a_list_of_numbers_too(demo, tmp_path):
+    words = {"mode": "none", "device": 0, "ranks": [0, 1], "filter_time": (0, None)}
+    result = nsys_llm.analyze("idle_gaps", demo / "after", tmp_path / "out", **words)
+    assert set(result.tables["devices"]["rank"]) == {0, 1}
+
+
+@pytest.fixture
+def copied(result, tmp_path):
+    """Return a copy of a result, and how to change its record."""
+    folder = tmp_path / "copied"
+    shutil.copytree(result.folder, folder)
+
+    def change(name, value):
+        record = json.loads((folder / "report.json").read_text("utf-8"))
+        place = record
+        *path, last = name.split(".")
+        for key in path:
+            place = place[int(key) if key.isdigit() else key]
+        place[last] = value
+        (folder / "report.json").write_text(json.dumps(record), "utf-8")
+
+    return folder, change
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("tables", [1], "missing or damaged"),
+        ("tables", {"../x": {"rows": 1}}, "missing or damaged"),
+        ("report", None, "missing or damaged"),
+        ("report.findings", [3], "missing or damaged"),
+        ("report.answer", 3, "missing or damaged"),
+        ("recipe", "rm", "rm"),
+        ("format", 99, "later version"),
+        ("format", "x", "missing or damaged"),
+    ],
+)
+def test_a_result_of_a_stranger_is_shown_or_refused_in_one_line(copied, capsys, name, value, words):
+    folder, change = copied
+    change(name, value)
+    code, out, errors = shown(capsys, folder)
+    assert (code, out, errors.count("\n")) == (2, "", 1)
+    assert words in errors
+
+
+def test_what_is_no_file_is_not_read(copied, capsys):
+    folder, _ = copied
+    (folder / "parts/idle_gaps/gaps.parquet").unlink()
+    os.mkfifo(folder / "parts/idle_gaps/gaps.parquet")
+    assert shown(capsys, folder, "idle_gaps/gaps")[0] == 2
+    (folder / "report.json").unlink()
+    os.mkfifo(folder / "report.json")
+    assert shown(capsys, folder)[0] == 2
+    (folder / "report.json").unlink()
+    (folder / "report.json").symlink_to("/dev/zero")
+    assert shown(capsys, folder)[0] == 2
+
+
+@pytest.mark.parametrize("words", [[], ["--json"], ["1"], ["1", "--json"]])
+def test_no_name_controls_a_terminal(copied, capsys, words):
+    folder, change = copied
+    hostile = "a\x1b]0;title\x07b\x9bc\u202ed\u2066e\x00f"
+    change("report.answer", hostile)
+    change("report.findings.0.title", hostile)
+    code, out, _ = shown(capsys, folder, *words)
+    assert code == 0
+    assert not set(out) & set("\x1b\x07\x9b\u202e\u2066\x00")
+    assert "\\u202e" in out
+    if "--json" in words:
+        json.loads(out)

@@ -15,8 +15,10 @@ from nsys_llm.core.errors import OutputError
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.capture_summary import Unrecorded
+from nsys_llm.report.notebook import NOTEBOOK_NAME
 from nsys_llm.report.report import Report, findings_of, shown_sections
-from nsys_llm.report.report_files import write_report
+from nsys_llm.report.report_files import MARKDOWN_NAME, write_report
+from nsys_llm.report.run_record import REPORT_NAME
 from nsys_llm.report.wall_line import wall_lines
 from nsys_llm.run.api import Result
 from nsys_llm.run.publish import ANALYSIS_SUFFIX, names_below
@@ -32,9 +34,16 @@ def write_report_later(result: Result, console: Console) -> list[str]:
     Raises:
         OutputError: The folder cannot be written.
     """
+    there = [name for name in (MARKDOWN_NAME, NOTEBOOK_NAME) if (result.folder / name).exists()]
+    if there:
+        raise OutputError(f"{result.folder}: has {there[0]} already; move it away first.")
+    try:
+        report = _report_of(result)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise OutputError(f"{result.folder}: {REPORT_NAME} is damaged.") from error
     try:
         before = names_below(result.folder)
-        _, written = write_report(result.folder, _report_of(result), result.results, console)
+        _, written = write_report(result.folder, report, result.results, console)
         added = names_below(result.folder) - before
         # Of its own, and of the overview that it is a part of.
         for folder in (result.folder, result.folder.parent.parent):

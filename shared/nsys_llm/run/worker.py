@@ -29,7 +29,7 @@ from nsys_llm.trace.filters import Finders
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome, lacking_notes
 from nsys_llm.trace.selection import gpu_processes, select_rank
-from nsys_llm.trace.time_limits import refuse_endless
+from nsys_llm.trace.time_limits import refuse_crowded, refuse_endless
 from nsys_llm.trace.unmatched import unmatched_notes, unmatched_options
 
 #: What filters by step and phase need.
@@ -114,6 +114,7 @@ def _map_profile(
         facts, known = read_facts(opened), opened.fingerprint
         export = str(opened.path) if opened.stays_made else None
         trace = read_trace(opened, reads, options)
+    refuse_crowded(trace, profile.label)
     ranks, partials = _map_ranks(profile, trace, analysis, options, only, keep)
     empty = tuple(name for name, table in trace.tables.items() if not len(table))
     outcome = ProfileOutcome(

@@ -47,7 +47,13 @@ WINDOW = {"window_start_ns": 1_200, "window_end_ns": 1_300}
 
 def marked(**given):
     row = {"opportunity": 1, "title": "t", "severity": "high", "rank": 1, "device_id": 0}
-    row |= {"cause": None, "cause_rank": None, "cause_detail": None, "window_start_ns": None, "window_end_ns": None}
+    row |= {
+        "cause": None,
+        "cause_rank": None,
+        "cause_detail": None,
+        "window_start_ns": None,
+        "window_end_ns": None,
+    }
     marks = marks_of(VIEW, BOTH, [{**row, **given}], Clocks())
     return [(mark.gpu.rank.number, mark.start_ns, mark.end_ns) for mark in marks]
 

@@ -6,7 +6,6 @@ import itertools
 import random
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 from effort import seeds
 from gain_checks import check_findings, listed
