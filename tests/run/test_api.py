@@ -268,9 +268,7 @@ def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path
     ]
     assert plain(texts[0]) == plain(texts[1])
     cells = [
-        json.loads((analysis.folder / "parts/idle_gaps/analysis.ipynb").read_text("utf-8"))[
-            "cells"
-        ]
+        json.loads((analysis.folder / "parts/idle_gaps/analysis.ipynb").read_text("utf-8"))["cells"]
         for analysis in (whole, later)
     ]
     assert [cell["id"] for cell in cells[0]] == [cell["id"] for cell in cells[1]]
