@@ -19,6 +19,7 @@ PROFILES: Final = {"dev": 10, "ci": 30, "nightly": 500}
 
 #: The mark of every test in a folder or file. Slow files take more than some 4 s of CPU time.
 MARKS: Final = {
+    "analyses/test_no_work.py": "slow",
     "analyses/test_replay.py": "slow",
     "browser": "browser",
     "campaigns/test_campaigns.py": "slow",
@@ -32,7 +33,6 @@ MARKS: Final = {
     "recipes/idle_gaps/test_idle_findings.py": "slow",
     "recipes/idle_gaps/test_idle_gaps.py": "slow",
     "recipes/idle_gaps/test_idle_merge.py": "slow",
-    "recipes/idle_gaps/test_idle_rank_chance.py": "slow",
     "recipes/llm_hotspots/test_apis.py": "slow",
     "recipes/llm_hotspots/test_balance.py": "slow",
     "recipes/llm_hotspots/test_copy_findings.py": "slow",
@@ -55,6 +55,8 @@ MARKS: Final = {
     "recipes/step_budget/test_budget_traces.py": "slow",
     "recipes/step_budget/test_budget_truth.py": "slow",
     "recipes/step_budget/test_what_if.py": "slow",
+    "recipes/tail_stats/test_experts.py": "slow",
+    "recipes/tail_stats/test_microbatches.py": "slow",
     "recipes/tail_stats/test_pipelines.py": "slow",
     "recipes/tail_stats/test_tail_collectives.py": "slow",
     "recipes/tail_stats/test_tail_outliers.py": "slow",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from command_line import run
 from fake_nsys import (
     FAKE_NSYS,
     aged,
@@ -56,6 +57,15 @@ def test_a_report_is_exported_once_beside_itself(report, fake):
     assert sorted(os.listdir(report.parent)) == ["r.nsys-rep", "r_pqtdir"]
     assert kernel_ns(report, fake) == 5
     assert calls(fake) == 1
+
+
+def test_an_export_beside_a_profile_is_named_on_stderr(report, fake, tmp_path, monkeypatch):
+    monkeypatch.setattr("nsys_llm.profile.export.find_nsys", lambda given=None: fake)
+    for number, expected in enumerate([[str(report.parent / "r_pqtdir")], []]):
+        ended = run("--input", report, "--output", tmp_path / f"out{number}", "--mode", "none")
+        assert ended.code == 0, ended.said
+        told = [line for line in ended.said if "exported, and kept" in line]
+        assert told == [f"exported, and kept for the next run: {path}." for path in expected]
 
 
 def test_a_report_of_a_host_whose_clock_is_ahead_is_exported_once(report, fake):

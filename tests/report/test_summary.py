@@ -121,10 +121,8 @@ def test_a_higher_terminal_shows_more_up_to_a_bound(tmp_path):
 def test_findings_are_counted_by_severity_most_severe_first(tmp_path):
     findings = [replace(FINDING, price=price_of(name)) for name in SEVERITIES for _ in range(2)]
     lines = summary(tmp_path, *findings[1:])
-    assert (
-        "Findings and what a fix could gain (not additive): 1 high, 2 medium, 2 low, 2 in rare steps"
-        in lines
-    )
+    head = "Findings and what a fix could gain (not additive)"
+    assert f"{head}: 1 high, 2 medium, 2 low, 2 in rare steps" in lines
 
 
 def test_findings_beyond_the_first_are_counted(tmp_path):
@@ -164,7 +162,11 @@ def test_titles_take_two_lines_where_there_is_room_for_all(tmp_path, height, lin
     long = replace(FINDING, title="word " * 24 + "end")
     rows = [(f"kernel{n}", "norm", 64, 25_100_000, 374_000.0) for n in range(8)]
     lines = summary(tmp_path, *[long] * 5, FINDING, rows=rows, height=height)
-    start = next(index for index, line in enumerate(lines) if line.startswith("  high   about 200 ms, 20.0 %: word"))
+    start = next(
+        index
+        for index, line in enumerate(lines)
+        if line.startswith("  high   about 200 ms, 20.0 %: word")
+    )
     assert lines[start + lines_n - 1].endswith(last)
     assert lines[start + lines_n].startswith("  high   about 200 ms, 20.0 %: word")
     assert len(table_of(lines)) >= 2

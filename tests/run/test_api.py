@@ -124,6 +124,8 @@ def test_show_of_a_finding_has_no_size_of_nothing(result, capsys):
         (["ranks", "--where", "rank"], "write COLUMN OP VALUE"),
         (["ranks", "--where", "where = 1"], "no column 'where'"),
         (["ranks", "--where", "rank = two"], "is not a number"),
+        (["ranks", "--columns", "rank,wrong"], "--columns: no column 'wrong'; there are: rank, "),
+        (["ranks", "--sort", "wrong"], "--sort: no column 'wrong'"),
     ],
 )
 def test_show_says_in_one_line_what_is_not_there(result, capsys, words, error):
@@ -133,10 +135,55 @@ def test_show_says_in_one_line_what_is_not_there(result, capsys, words, error):
     assert len(err.splitlines()) == 1
 
 
-def test_a_table_that_only_a_recipe_of_the_overview_has_is_named_with_it(result, capsys):
-    code, out, err = shown(capsys, result.folder, "gaps")
+def test_a_table_that_one_recipe_of_the_overview_has_needs_no_recipe(result, capsys):
+    words = ("--top", "3", "--json")
+    code, out, _ = shown(capsys, result.folder, "gaps", *words)
+    assert (code, len(json.loads(out))) == (0, 3)
+    assert shown(capsys, result.folder, "idle_gaps/gaps", *words)[1] == out
+
+
+def test_a_table_that_several_recipes_have_is_named_with_them(result, capsys):
+    tables = [set(part.tables) - set(result.tables) for part in result.parts.values()]
+    both = next(name for name in sorted(set.union(*tables)) if sum(name in t for t in tables) > 1)
+    code, out, err = shown(capsys, result.folder, both)
     assert (code, out) == (2, "")
-    assert "no table 'gaps'; there are: idle_gaps/gaps, files, " in err
+    assert f"no table '{both}'; there are: " in err
+    assert f"/{both}, " in err
+
+
+def test_columns_and_order_are_chosen(result, capsys):
+    words = ("gaps", "--columns", "rank,duration_ns", "--top", "5", "--json")
+    rows = [
+        [list(row.items()) for row in json.loads(shown(capsys, result.folder, *words, *more)[1])]
+        for more in (["--sort", "duration_ns"], ["--sort", "duration_ns:up"])
+    ]
+    gaps = result.parts["idle_gaps"].tables["gaps"]["duration_ns"].astype("int64")
+    for some, expected in zip(rows, (gaps.nlargest(5), gaps.nsmallest(5)), strict=True):
+        assert [row[1] for row in some] == [("duration_ns", value) for value in expected]
+        assert {row[0][0] for row in some} == {"rank"}
+    _, text, _ = shown(capsys, result.folder, *words[:-1])
+    assert text.splitlines()[0].split() == ["rank", "duration"]
+
+
+def test_json_has_what_a_program_needs_of_each_finding(result, capsys):
+    record = json.loads(shown(capsys, result.folder, "--json")[1])
+    for told, finding in zip(record["findings"], result.findings, strict=True):
+        for name in ("cause", "recommendation", "record", "bound_pct", "about_basis", "gain_pct"):
+            assert told[name] == finding[name], name
+    for item in record["unrecorded"]:
+        assert item["record"].startswith("--")
+    assert "gaps" in record["parts"]["idle_gaps"]
+
+
+def test_numbers_are_rounded_in_text_and_whole_in_json(result, capsys):
+    number = next(n for n, item in enumerate(result.findings, 1) if item["gain_pct"])
+    exact = result.findings[number - 1]["gain_pct"]
+    assert json.loads(shown(capsys, result.folder, number, "--json")[1])["gain_pct"] == exact
+    text = shown(capsys, result.folder, number)[1]
+    assert f"{exact:.1f} %" in text
+    assert str(exact) not in text
+    wall = json.loads(shown(capsys, result.folder, "wall", "--json", "--top", "1")[1])
+    assert wall[0]["span_ns"] == result.tables["wall"]["span_ns"].iloc[0]
 
 
 @pytest.mark.parametrize(
@@ -145,6 +192,8 @@ def test_a_table_that_only_a_recipe_of_the_overview_has_is_named_with_it(result,
         ("start_ns = 1700000000000000001", [1]),
         ("start_ns > 1700000000000000000", [1, 2]),
         ("start_ns < 1.8e18", [0, 1, 2]),
+        ("start_ns = null", []),
+        ("start_ns != null", [0, 1, 2]),
     ],
 )
 def test_a_condition_keeps_all_digits_of_a_whole_number(condition, kept):
@@ -176,14 +225,14 @@ def test_an_overview_whose_baseline_is_incomplete_is_so_too(compared):
     folder, ended = compared
     assert ended.code == 3
     assert nsys_llm.load(folder).report["exit_code"] == 3
-    assert nsys_llm.load(folder / "trace_diff").report["exit_code"] == 3
+    assert nsys_llm.load(folder / "parts/trace_diff").report["exit_code"] == 3
 
 
 def test_the_short_command_takes_paths(demo, tmp_path):
     words = [demo / "after", "--mode", "none", "--output", tmp_path / "out", "--only", "idle_gaps"]
     ended = run(*words, recipe="overview")
     assert ended.code == 0
-    assert (tmp_path / "out/idle_gaps/gaps.parquet").exists()
+    assert (tmp_path / "out/parts/idle_gaps/gaps.parquet").exists()
 
 
 def test_every_recipe_takes_paths_after_its_name(demo, tmp_path):
@@ -206,7 +255,7 @@ def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path
         "llm_overview", demo / "after", tmp_path / "whole", notebooks=True, **words
     )
     later = nsys_llm.analyze("llm_overview", demo / "after", tmp_path / "later", **words)
-    folder = later.folder / "idle_gaps"
+    folder = later.folder / "parts/idle_gaps"
     assert not (folder / "report.md").exists()
     code, printed, errors = shown(capsys, folder, "--notebook")
     assert (code, errors) == (0, "")
@@ -214,12 +263,12 @@ def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path
     code, _, errors = shown(capsys, folder, "--notebook")
     assert (code, errors) == (2, f"error: {folder}: has report.md already; move it away first.\n")
     texts = [
-        (analysis.folder / "idle_gaps" / "report.md").read_text("utf-8")
+        (analysis.folder / "parts/idle_gaps" / "report.md").read_text("utf-8")
         for analysis in (whole, later)
     ]
     assert plain(texts[0]) == plain(texts[1])
     cells = [
-        json.loads((analysis.folder / "idle_gaps" / "analysis.ipynb").read_text("utf-8"))["cells"]
+        json.loads((analysis.folder / "parts/idle_gaps/analysis.ipynb").read_text("utf-8"))["cells"]
         for analysis in (whole, later)
     ]
     assert [cell["id"] for cell in cells[0]] == [cell["id"] for cell in cells[1]]

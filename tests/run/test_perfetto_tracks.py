@@ -57,7 +57,7 @@ def demo(tmp_path_factory):
 @pytest.mark.parametrize("recipe", ["step_budget", "llm_overview"])
 def test_the_path_is_that_of_the_table_and_lies_on_what_ran(demo, recipe):
     out = analyse(demo / recipe, demo / "after", options=ALL, recipe=recipe)
-    folder = out if recipe == "step_budget" else out / "step_budget"
+    folder = out if recipe == "step_budget" else out / "parts/step_budget"
     table, shown = read_frames(folder)["path"], read_file(out)
     table = table[table["rank"].notna()]
     slices = shown.of("path")
@@ -152,9 +152,7 @@ def test_kernels_that_a_finding_without_a_window_names_have_a_line(tmp_path):
     reports = [tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)]
     for recipe in ("llm_hotspots", "llm_overview"):
         out = analyse(tmp_path / recipe, *reports, options=ALL, recipe=recipe)
-        (finding,) = (
-            read_frames(out)["findings"].query("culprit == 'kernel:pointwise'").itertuples()
-        )
+        (finding,) = read_frames(out)["findings"].query("cause_detail == 'pointwise'").itertuples()
         assert pd.isna(finding.window_start_ns)
         shown = read_file(out)
         assert shown.of("evidence", process=f"rank {1 - finding.rank} ") == []

@@ -9,10 +9,10 @@ import pandas as pd
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import declared_frame
-from nsys_llm.report.part import Part
+from nsys_llm.report.part import PARTS_FOLDER, Part
 from nsys_llm.trace.identity import Rank
 
-from ..partials import OverviewPartial
+from ..partials import Overview
 from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
 from .ranks import rank_rows
 from .steps import gpu_steps, mean_step_ns
@@ -21,7 +21,7 @@ _NAME: Final = "llm_overview"
 
 
 def tabulate(
-    partial: OverviewPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+    partial: Overview, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, pd.DataFrame]:
     """Return the tables `opportunities`, `all_findings`, `ranks` and `recipes`.
 
@@ -53,7 +53,7 @@ def _recipe_row(name: str, part: Part) -> dict[str, Any]:
         "answer": part.report.answer,
         "findings_n": len(part.report.opportunities),
         "remarks_n": len(part.report.remarks),
-        "folder": name,
+        "folder": f"{PARTS_FOLDER}/{name}",
     }
 
 

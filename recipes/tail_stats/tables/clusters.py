@@ -4,9 +4,10 @@ Chance is judged per rank by itself, and for all ranks together where their cloc
 is found on one rank and is part of what is found over all of them is told once. First launches and
 warm-up are left out, since they come together by nature; so is communication, in which one slow
 launch on one rank makes all the others wait at once; so are configurations of which a tenth of the
-launches and more are outliers, or that have them in a mode of their own: those have two kinds of
-work rather than disturbances. Outliers of a kernel that is launched in a short time only are close
-in time by nature: they have to be close among its launches too.
+launches and more are outliers, or that have them in a mode of their own on several ranks, or on the
+only one: those have two kinds of work rather than disturbances. Outliers of a kernel that is
+launched in a short time only are close in time by nature: they have to be close among its launches
+too, and single ones of a kernel in the time in which the device computes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.numeric.distributions import ValueCounts
@@ -73,6 +75,14 @@ class _Events:
 
 
 @dataclass(frozen=True)
+class _Time:
+    """How long a rank is looked at, and how long its kernels run in that, summed; ns."""
+
+    window_ns: int
+    busy_ns: int
+
+
+@dataclass(frozen=True)
 class _Found:
     rows: IntArray
     burst: Burst
@@ -101,19 +111,40 @@ def cluster_columns(
         most: Rows of the table.
     """
     outliers_n = beyond_medians(durations, medians.twice, len(medians.keys)).outliers_n
-    rare = (outliers_n < _USUAL_SHARE * medians.moments.n) & ~medians.modes & ~medians.communication
+    rare = (outliers_n < _USUAL_SHARE * medians.moments.n) & ~medians.communication
+    rare &= ~medians.modes | _of_one_rank_alone(instances, medians, parts)
     states = states_of(instances)
     chosen = instances.take(rare[instances.numbers["key"]] & (states == "steady"))
     rows = outlier_columns(chosen, medians, ranks, offsets_ns)
     place = {rank.number: index for index, rank in enumerate(ranks)}
     owner = np.array([place[number] for number in rows["rank"]], dtype=np.int64)
-    busy = pd.DataFrame(tail_ranks).groupby("rank")["total_ns"].sum()
-    busy_ns = [int(busy.get(rank.number, 0)) for rank in ranks]
+    sums = (
+        pd.DataFrame(tail_ranks)
+        .groupby("rank")[["window_ns", "total_ns"]]
+        .agg({"window_ns": "max", "total_ns": "sum"})
+    )
+    times = [
+        _Time(*map(int, sums.loc[rank.number])) if rank.number in sums.index else _Time(0, 0)
+        for rank in ranks
+    ]
     events = _events(chosen, owner, medians, parts)
-    clusters = _clusters(events, owner, busy_ns, offsets_ns)
+    clusters = _clusters(events, owner, times, offsets_ns)
     cells = [_row(cluster, rows, owner, ranks) for cluster in clusters]
     cells.sort(key=lambda cell: (-cell["excess_ns"], cell["rank"], cell["window_start_ns"]))
     return {name: [cell[name] for cell in cells[:most]] for name in _COLUMNS}
+
+
+def _of_one_rank_alone(
+    instances: Instances, medians: Medians, parts: RankParts
+) -> npt.NDArray[np.bool_]:
+    """Return which keys have outliers on a single one of the ranks that launch them."""
+    keys_n = len(medians.keys)
+    launching_n, slow_n = np.zeros((2, keys_n), dtype=np.int64)
+    for _, tails in parts:
+        launching_n[np.unique(medians.codes(tails.keys)[tails.key[tails.moments.n > 0]])] += 1
+    pairs = np.column_stack([instances.numbers[name] for name in ("key", "owner")])
+    np.add.at(slow_n, np.unique(pairs, axis=0)[:, 0], 1)
+    return (slow_n == 1) & (launching_n > 1)
 
 
 def _events(chosen: Instances, owner: IntArray, medians: Medians, parts: RankParts) -> _Events:
@@ -147,46 +178,49 @@ def _events(chosen: Instances, owner: IntArray, medians: Medians, parts: RankPar
 def _clusters(
     events: _Events,
     owner: IntArray,
-    busy_ns: Sequence[int],
+    times: Sequence[_Time],
     offsets_ns: Sequence[int | None],
 ) -> list[_Found]:
     together: list[_Found] = []
     known = all(item is not None for item in offsets_ns)
-    if known and len(busy_ns) > 1 and len(owner):
+    if known and len(times) > 1 and len(owner):
         aligned = replace(
             events, start_ns=events.start_ns + np.array(offsets_ns, dtype=np.int64)[owner]
         )
-        busy = sum(busy_ns) // len(busy_ns)
+        mean = _Time(
+            sum(time.window_ns for time in times) // len(times),
+            sum(time.busy_ns for time in times) // len(times),
+        )
         every = np.arange(owner.size)
         together = [
             burst
-            for burst in _bursts(every, aligned, busy)
+            for burst in _bursts(every, aligned, mean)
             if np.unique(owner[burst.rows]).size > 1
         ]
     reported = {row for item in together for row in item.rows.tolist()}
     alone = [
         burst
         for rank in np.unique(owner).tolist()
-        for burst in _bursts(np.flatnonzero(owner == rank), events, busy_ns[rank])
+        for burst in _bursts(np.flatnonzero(owner == rank), events, times[rank])
         if not reported.issuperset(burst.rows.tolist())
     ]
     return [*together, *alone]
 
 
-def _bursts(rows: IntArray, events: _Events, busy_ns: int) -> list[_Found]:
+def _bursts(rows: IntArray, events: _Events, time: _Time) -> list[_Found]:
     rows = rows[np.lexsort((rows, events.start_ns[rows]))]
     starts = events.start_ns[rows]
     bursts = []
-    for burst in find_bursts(starts, starts + events.duration_ns[rows], busy_ns):
+    for burst in find_bursts(starts, starts + events.duration_ns[rows], time.window_ns):
         selected = rows[burst.first : burst.first + burst.events_n]
-        chance = max(burst.chance, _chance_among_launches(selected, rows, events, burst, busy_ns))
+        chance = max(burst.chance, _chance_among_launches(selected, rows, events, burst, time))
         if chance < LARGEST_CHANCE:
             bursts.append(_Found(selected, replace(burst, chance=chance)))
     return bursts
 
 
 def _chance_among_launches(
-    selected: IntArray, rows: IntArray, events: _Events, burst: Burst, busy_ns: int
+    selected: IntArray, rows: IntArray, events: _Events, burst: Burst, time: _Time
 ) -> float:
     """Return how many such bursts there would be if any launch were as likely to be an outlier.
 
@@ -209,11 +243,11 @@ def _chance_among_launches(
     # The burst's own first event is given, once.
     more_n = int((own_n - 1)[several].sum() + (~several).sum()) - int(not several.any())
     elsewhere = (rows.size - int(all_n[several].sum())) / max(rows.size, 1)
-    expected += burst.expected * elsewhere
+    expected += burst.expected * elsewhere * time.window_ns / max(time.busy_ns, 1)
     if more_n <= expected:
         return float("inf")
     log = more_n - expected + more_n * math.log(max(expected, 1e-300) / more_n)
-    return windows_n(rows.size, busy_ns) * math.exp(log)
+    return windows_n(rows.size, time.window_ns) * math.exp(log)
 
 
 def _row(cluster: _Found, rows: Columns, owner: IntArray, ranks: Sequence[Rank]) -> dict[str, Any]:

@@ -36,19 +36,23 @@ def declared(table: str) -> list[str]:
 
 
 def sequence_columns(
-    collectives: MatchedCollectives, experts: Mapping[RankKey, Sequence[ExpertWork]]
+    collectives: MatchedCollectives,
+    experts: Mapping[RankKey, Sequence[ExpertWork]],
+    steps_n: Mapping[RankKey, int],
 ) -> Columns:
     """Return one row a sequence of collectives that at least two ranks have.
 
     Args:
         collectives: All of them.
         experts: Expert kernels before exchanges of tokens, of ranks that have both.
+        steps_n: Steps of ranks whose steps are those of the model.
     """
     stages = find_stages(collectives)
     rows = [
         {
             **_sequence(number, sequence, collectives),
             **_schedule(sequence, stages),
+            "microbatches": _microbatches(sequence, collectives, stages, steps_n),
             **uneven_experts(sequence, collectives, experts),
         }
         for number, sequence in enumerate(collectives.sequences)
@@ -191,6 +195,29 @@ def _schedule(sequence: Sequenced, stages: Stages) -> dict[str, float | None]:
     number = of_pipeline.get(sequence.owners[0])
     turns = None if number is None else stages.pipelines[number].turns_pct
     return {"staged": True, "pipeline": number, "turns_pct": turns}
+
+
+def _microbatches(
+    sequence: Sequenced,
+    collectives: MatchedCollectives,
+    stages: Stages,
+    steps_n: Mapping[RankKey, int],
+) -> int | None:
+    """Return how many microbatches a step has, by the transfers between two stages.
+
+    Each goes forward and comes back: where both are in one sequence, half of its transfers count.
+    """
+    n = steps_n.get(collectives.devices[sequence.owners[0]].rank.key, 0)
+    if id(sequence) not in stages.staged or not n:
+        return None
+    ends = set(sequence.owners)
+    alike = [
+        len(item)
+        for item in collectives.sequences
+        if id(item) in stages.staged and set(item.owners) == ends
+    ]
+    transfers_n = max(alike) if len(alike) > 1 else alike[0] / 2
+    return max(round(transfers_n / n), 1)
 
 
 def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:

@@ -121,6 +121,7 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     _check_window(options["filter_time"])
     if (options["world_size"] or 0) > _MOST_RANKS:
         raise UsageError(f"--world-size: no job has more than {_MOST_RANKS:,} ranks.")
+    chosen_recipes(manifest, options)
     _check_perfetto(options)
     _check_steps(manifest, options)
     for name in (*_RANGE_TEXTS, "domain", "phase"):
@@ -138,6 +139,21 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
         require_text("--gate", "".join(options["gate"]))
         parse_gates(options["gate"], manifest.metrics)
     return options
+
+
+def chosen_recipes(manifest: Manifest, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the recipes that a run is made of, in the order of its manifest; of most, none.
+
+    Raises:
+        UsageError: `--only` names another one.
+    """
+    names = manifest.recipes
+    if not options.get("only"):
+        return names
+    chosen = [name.strip() for name in options["only"].split(",")]
+    if odd := [name for name in chosen if name not in names]:
+        raise UsageError(f"--only: no recipe '{odd[0]}'; there are: {', '.join(names)}.")
+    return tuple(name for name in names if name in chosen)
 
 
 def _check_perfetto(options: Mapping[str, Any]) -> None:

@@ -133,7 +133,9 @@ def open_export(
                 f"{report.name}: cannot be exported with nsys ({where}: {error.strerror}); give "
                 "--export-dir, or export it in a writable place."
             ) from error
-        yield stack.enter_context(ParquetReport(target))
+        made = stack.enter_context(ParquetReport(target))
+        made.stays_made = target == parquet
+        yield made
 
 
 def _valid_export(

@@ -13,6 +13,7 @@ from pathlib import Path
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import OutputError
 from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.capture_summary import Unrecorded
 from nsys_llm.report.notebook import NOTEBOOK_NAME
 from nsys_llm.report.report import Report, findings_of, shown_sections
@@ -21,7 +22,6 @@ from nsys_llm.report.run_record import REPORT_NAME
 from nsys_llm.report.wall_line import wall_lines
 from nsys_llm.run.api import Result
 from nsys_llm.run.publish import ANALYSIS_SUFFIX, names_below
-from nsys_llm.run.worker import load_analysis
 
 
 def write_report_later(result: Result, console: Console) -> list[str]:
@@ -45,7 +45,8 @@ def write_report_later(result: Result, console: Console) -> list[str]:
         before = names_below(result.folder)
         _, written = write_report(result.folder, report, result.results, console)
         added = names_below(result.folder) - before
-        for folder in (result.folder, result.folder.parent):
+        # Of its own, and of the overview that it is a part of.
+        for folder in (result.folder, result.folder.parent.parent):
             _add_to_record(folder, result.folder, added, written)
     except OSError as error:
         raise OutputError(f"{result.folder}: cannot be written ({error.strerror}).") from error

@@ -77,6 +77,7 @@ def test_tables_hold_one_collective_of_three_ranks(tmp_path):
         "staged": [False],
         "pipeline": [None],
         "turns_pct": [None],
+        "microbatches": [None],
         "uneven_n": [None],
         "uneven_ns": [None],
     }

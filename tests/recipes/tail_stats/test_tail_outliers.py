@@ -242,6 +242,27 @@ def test_outliers_of_many_ranks_at_one_time_are_one_cluster(tmp_path):
     assert clusters.empty  # two on each rank are no run, and the ranks cannot be compared
 
 
+@pytest.mark.parametrize(("ranks_n", "launches_n"), [(4, 1_000), (4, 120), (1, 1_000)])
+def test_a_window_in_which_calls_of_one_rank_take_five_times_as_long_is_a_cluster(
+    ranks_n, launches_n, tmp_path
+):
+    # 22 launches, all of one length, within 46 ms: on a GPU that idles most of the time, and also
+    # where they are so many of all that they look like another kind of work.
+    first = launches_n // 2
+    for rank in range(ranks_n):
+        builder = TraceBuilder()
+        for index in range(launches_n):
+            slow = rank == ranks_n - 1 and first <= index < first + 22
+            at_ns = 2_000_000 * index
+            took_ns = 500_000 if slow else 100_000 + (7 * index + rank) % 11
+            builder.kernel("k", start_ns=at_ns, duration_ns=took_ns, launch=(at_ns - 9, at_ns - 5))
+        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    clusters = tables(tmp_path / "o", tmp_path, options=["--top", "50"])["outlier_clusters"]
+    assert rows(clusters, "rank outliers_n window_start_ns") == [
+        (ranks_n - 1, 22, 2_000_000 * first)
+    ]
+
+
 def test_ranks_that_wait_at_once_for_a_slow_one_are_no_cluster(tmp_path):
     # Twice, all ranks but the second come 20 us before it: their collectives are outliers together.
     for rank in range(4):

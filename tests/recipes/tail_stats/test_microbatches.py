@@ -1,0 +1,28 @@
+"""How many microbatches a step of a pipeline has, against those that were planted."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from effort import seeds
+from judgement import pipeline_plants
+from machine import simulate, write_profiles
+from quick_run import quick
+
+
+@pytest.mark.parametrize("seed", seeds(20, 8))
+def test_microbatches_are_those_of_the_schedule(seed, tmp_path, monkeypatch):
+    shapes, shape_of = [], pipeline_plants._shape
+    monkeypatch.setattr(
+        pipeline_plants, "_shape", lambda *given: shapes.append(shape_of(*given)) or shapes[-1]
+    )
+    program = pipeline_plants.even_stages(Random(seed), False)[0]
+    write_profiles(simulate(program), tmp_path)
+    frame = quick("tail_stats", tmp_path)["communicators"]
+    transfers = frame["staged"] & (frame["operation"] == "send_recv")
+    assert frame.loc[~transfers, "microbatches"].isna().all()
+    counts = set(frame.loc[transfers, "microbatches"])
+    assert counts <= {shapes[-1].microbatches_n}
+    # Whether stages are found is tested elsewhere; without tensor parallelism they are.
+    assert counts or shapes[-1].tensor_n > 1
