@@ -49,14 +49,6 @@ _ALL: Final = (
     ),
     Bug(
         "all",
-        "tasks of a cluster without workers are waited for without end",
-        "shared/nsys_llm/run/dask_workers.py",
-        "if now_s - since_s >= self._limit_s:",
-        "if now_s - since_s >= 1e9:",
-        ("run/test_dask_workers.py",),
-    ),
-    Bug(
-        "all",
         "touching intervals stay apart",
         "shared/nsys_llm/numeric/intervals.py",
         "    opens = starts[1:] > reach[:-1]\n",
