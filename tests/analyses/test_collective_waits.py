@@ -84,7 +84,7 @@ def test_collectives_of_no_length_have_no_waiting():
 
 
 def test_each_third_of_the_collectives_counts_for_itself():
-    # 7 collectives: thirds of 3, 2 and 2. Rank 1 is late by 2 us in 0, by 4 in 1 and 5, rank 0 else.
+    # 7 collectives: thirds of 3, 2 and 2. Rank 1 is late by 2 us in 0, by 4 in 1 and 5.
     late = 2_000 * np.array([1, 2, -1, -1, -1, 2, -1])
     base = np.arange(7) * 20_000
     starts = (base + np.maximum(-late, 0), base + np.maximum(late, 0))
