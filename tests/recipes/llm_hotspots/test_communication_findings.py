@@ -77,5 +77,5 @@ def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):
     }
     # At 80 % it would take 50/80 of its 10 us, of 210.
     room = by_rule["bandwidth_room"]
-    assert (room.price.gain_ns, room.gain.span_ns) == (10_000 * 3 // 8, 210_000)
+    assert (room.price.gain_ns, room.price.span_ns) == (10_000 * 3 // 8, 210_000)
     assert "are 1,675 GB/s of 3,350 GB/s" in room.details
