@@ -49,14 +49,6 @@ _ALL: Final = (
     ),
     Bug(
         "all",
-        "tasks of a cluster without workers are waited for without end",
-        "shared/nsys_llm/run/dask_workers.py",
-        "if now_s - since_s >= self._limit_s:",
-        "if now_s - since_s >= 1e9:",
-        ("run/test_dask_workers.py",),
-    ),
-    Bug(
-        "all",
         "touching intervals stay apart",
         "shared/nsys_llm/numeric/intervals.py",
         "    opens = starts[1:] > reach[:-1]\n",
@@ -573,18 +565,18 @@ _DIFF: Final = (
     Bug(
         "trace_diff",
         "equal durations count as longer ones",
-        "recipes/trace_diff/tables/rank_tests.py",
+        "shared/nsys_llm/numeric/rank_tests.py",
         "    pairs = zip(others.tolist(), (2 * below + first_counts).tolist(), strict=True)\n",
         "    pairs = zip(others.tolist(), (2 * below + 2 * first_counts).tolist(), strict=True)\n",
-        ("recipes/trace_diff/test_rank_tests.py",),
+        ("numeric/test_rank_tests.py",),
     ),
     Bug(
         "trace_diff",
         "p-values are not adjusted for their number",
-        "recipes/trace_diff/tables/rank_tests.py",
+        "shared/nsys_llm/numeric/rank_tests.py",
         "    scaled = p_value[order] * order.size / np.arange(1, order.size + 1)\n",
         "    scaled = p_value[order]\n",
-        ("recipes/trace_diff/test_rank_tests.py",),
+        ("numeric/test_rank_tests.py",),
     ),
     Bug(
         "trace_diff",
@@ -625,12 +617,11 @@ _DIFF: Final = (
     Bug(
         "trace_diff",
         "runs with another number of steps are compared by their sums",
-        "recipes/trace_diff/tables/workload_match.py",
+        "recipes/trace_diff/tables/comparability.py",
         "        return (before.step, before.steps_n) != (after.step, after.steps_n)\n",
         "        return False\n",
         (
             "recipes/trace_diff/test_trace_diff_gates.py",
-            "recipes/trace_diff/test_trace_diff_clues.py",
             "recipes/trace_diff/test_trace_diff_undecided.py",
         ),
     ),

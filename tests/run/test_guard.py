@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 import weakref
 from pathlib import Path
@@ -32,17 +31,6 @@ def dropped_in_a_callback(number: signal.Signals) -> RunOutcome:
     return RunOutcome(ExitCode.DONE, None)
 
 
-def test_an_interrupt_that_python_drops_is_heard(capsys):
-    # A process that a shell started in the background ignores interrupts.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        ended = run_guarded(Console(), lambda: dropped_in_a_callback(signal.SIGINT))
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert ended.exit_code == ExitCode.INTERRUPTED
-    assert capsys.readouterr().err == "error: interrupted; nothing was written.\n"
-
-
 @pytest.mark.parametrize(
     ("error", "line"),
     [
@@ -60,13 +48,6 @@ def test_what_goes_wrong_after_the_results_stand_says_where_they_are(capsys, err
 
     run_guarded(console, run)
     assert line in capsys.readouterr().err
-
-
-def test_a_sigterm_that_python_drops_is_heard(capsys):
-    with pytest.raises(SystemExit) as stopped:
-        run_guarded(Console(), lambda: dropped_in_a_callback(signal.SIGTERM))
-    assert stopped.value.code == 143
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
@@ -91,37 +72,3 @@ def test_a_second_signal_does_not_interrupt_the_removal_of_what_was_made(second)
         signal.signal(signal.SIGINT, before)
     assert (stopped.value.code, removed) == (143, ["all"])
     assert signal.getsignal(signal.SIGTERM) is terminates
-
-
-def test_a_sigterm_ends_a_wait_though_another_thread_got_it():
-    lock = threading.Lock()
-
-    def run() -> RunOutcome:
-        # The main thread's wait is not interrupted, as by a signal that comes just before it.
-        threading.Timer(
-            0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
-        ).start()
-        with lock:
-            lock.acquire(timeout=20)
-        return RunOutcome(ExitCode.DONE, None)
-
-    began_s = time.monotonic()
-    with pytest.raises(SystemExit) as stopped:
-        run_guarded(Console(), run)
-    assert stopped.value.code == 143
-    assert time.monotonic() - began_s < 5
-
-
-def test_a_sigterm_of_a_forked_child_does_not_reach_its_parent():
-    def run() -> RunOutcome:
-        child = os.fork()
-        if not child:
-            signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(10)
-            os._exit(8)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-        time.sleep(0.3)
-        return RunOutcome(ExitCode.DONE, Path("out"))
-
-    assert run_guarded(Console(), run) == RunOutcome(ExitCode.DONE, Path("out"))

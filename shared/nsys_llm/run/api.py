@@ -219,7 +219,7 @@ def _analyzed(
     manifest: Manifest, given: Mapping[str, Any], mode: str, scratch: str | None
 ) -> Result:
     console = Console(quiet=True)
-    with OutOfFilesTold(), open_executor(mode, None, console.note) as executor:
+    with OutOfFilesTold(), open_executor(mode, None) as executor:
         options = resolved_options(manifest, given)
         outcome = run_recipe(manifest.name, options, executor, console)
     if outcome.folder is None:
