@@ -117,7 +117,7 @@ def test_the_longest_gaps(answers):
 
 def test_the_verdict_and_its_cause(answers):
     (verdict,), changes = answers("Faster or slower, and why?")
-    assert verdict["word"] == "FASTER"
+    assert verdict["word"] == "OTHER WORK"
     assert changes == sorted(changes, key=lambda row: -row["change_ns"])
     assert {row["rank"] for row in changes} == {None}
 
