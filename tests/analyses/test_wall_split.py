@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from effort import over_seeds
 from rank_views import view_of
 
@@ -196,3 +197,16 @@ def test_filters_that_leave_nothing_leave_an_empty_span():
     (wall,) = map_wall(view_of(trace_of([(10, 20, 0, 1)], kept=[False]))).devices
     assert (wall.span_start_ns, wall.span_end_ns, wall.span_ns) == (None, None, 0)
     assert (wall.kernels_ns, wall.idle_ns) == ({}, 0)
+
+
+@pytest.mark.parametrize(
+    ("copied_ns", "later_bytes", "load_ns"), [(50, 10, 50), (50, 11, 0), (49, 10, 0), (99, 0, 99)]
+)
+def test_a_load_is_half_of_the_time_before_the_first_kernel_and_ten_times_the_later_bytes(
+    copied_ns, later_bytes, load_ns
+):
+    # From the first operation, a fill at 0, to the first kernel at 100.
+    copies = [(0, copied_ns, 0, 1, 100), (110, 111, 0, 2, later_bytes)]
+    trace = trace_of([(100, 110, 0, 1)], copies=copies, fills=[(0, 0, 0)])
+    (wall,) = map_wall(view_of(trace)).devices
+    assert (wall.load_ns, wall.copies_ns) == (load_ns, copied_ns + 1 - load_ns)
