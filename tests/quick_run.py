@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.profile.inputs import expand_sides
+from nsys_llm.report.composite import composed
 from nsys_llm.report.report import all_findings, findings_table
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import run_tables
-from nsys_llm.run.parts import overview_options, with_parts
+from nsys_llm.run.parts import overview_options
 from nsys_llm.run.worker import load_analysis, map_profiles
 from nsys_llm.trace.rank_sets import entries_by_side, number_sides
 
@@ -32,13 +35,21 @@ def quick(recipe: str, *words: str | Path) -> dict[str, Any]:
     return _tables(quick_run(recipe, *words))
 
 
-def quick_run(recipe: str, *words: str | Path) -> Run:
-    """Return a run by its command line; that of an overview has the results of its recipes."""
+def quick_run(
+    recipe: str, *words: str | Path, keep: Callable[[RankView], None] | None = None
+) -> Run:
+    """Return a run by its command line; that of an overview has the results of its recipes.
+
+    Args:
+        recipe: Its name.
+        words: As for `quick`.
+        keep: See `map_profiles`.
+    """
     reports = [str(word) for word in words if isinstance(word, Path)]
     flags = [word for word in words if isinstance(word, str)]
     options = overview_options(recipe, resolved(recipe, "--input", *reports, *flags))
     inputs, _ = expand_sides(entries_by_side(options))
-    result = map_profiles(inputs, recipe=recipe, options=options)
+    result = map_profiles(inputs, recipe=recipe, options=options, keep=keep)
     assert all(profile.reason is None for profile in result.profiles), result.profiles
     run = Run(
         manifest=load_manifest(recipe),
@@ -48,7 +59,7 @@ def quick_run(recipe: str, *words: str | Path) -> Run:
         partial=result.partial,
         ranks=tuple(number_sides(result, {})),
     )
-    return with_parts(run) if run.manifest.recipes else run
+    return composed(run)
 
 
 def _tables(run: Run) -> dict[str, Any]:

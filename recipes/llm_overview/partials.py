@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsys_llm.analyses.steps.of_rank import RankSteps
-from nsys_llm.run.worker import load_analysis
+from nsys_llm.report.analysis import load_analysis
+from nsys_llm.report.part import Part
 from nsys_llm.trace.identity import RankKey
 
 
@@ -17,12 +18,29 @@ class OverviewPartial:
 
     Attributes:
         parts: The merged partial of each recipe, by its name; a recipe without a rank is not there.
-            Once ranks are merged, its results, a `Part`.
         steps: Of each rank that has some.
     """
 
     parts: Mapping[str, Any] = field(default_factory=dict)
     steps: Mapping[RankKey, RankSteps] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What the tables are made of.
+
+    Attributes:
+        parts: The results of each recipe, by its name.
+        steps: Of each rank that has some.
+    """
+
+    parts: Mapping[str, Part]
+    steps: Mapping[RankKey, RankSteps]
+
+    @classmethod
+    def of(cls, partial: OverviewPartial, parts: Mapping[str, Part]) -> Overview:
+        """Put the results of all recipes beside what the overview keeps itself."""
+        return cls(parts, partial.steps)
 
 
 def merged(parts: Sequence[OverviewPartial]) -> OverviewPartial:

@@ -61,7 +61,7 @@ def test_a_recipe_is_reached_by_name_in_one_module_only():
         )
     }
     # The other asks a worker for this package by name, as it may not be there.
-    assert loading == {"worker", "dask_errors"}
+    assert loading == {"analysis", "dask_errors"}
 
 
 @pytest.mark.parametrize("recipe", recipe_names())

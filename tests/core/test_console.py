@@ -69,7 +69,7 @@ def test_a_quiet_console_prints_errors_only(capsys):
     [
         ("a\nb.sqlite", "a\\nb.sqlite"),
         ("a\rb", "a\\rb"),
-        ("\x1b[2Jb", "\\x1b[2Jb"),
+        ("\x1b[2Jb", "\\u001b[2Jb"),
         ("a\tb", "a\\tb"),
         ("\udcff.sqlite", "\\udcff.sqlite"),
         ("größe-模型.sqlite", "größe-模型.sqlite"),

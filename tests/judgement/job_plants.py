@@ -185,8 +185,9 @@ def slow_launches(dice: Random, fault: bool) -> Planted:
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
         launches: list[Instruction] = []
         for _ in range(8):
-            slow = make.rng.random() < share
-            launches += [*layer(make), make.kernel(name, 240_000 if fault and slow else 30_000)]
+            slow, times = make.rng.random() < share, make.rng.uniform(3, 12)
+            usual = make.kernel(name, 30_000 * (times if fault and slow else 1))
+            launches += [*layer(make), usual]
         return launches
 
     return job(dice, body, ranks_n=1), (Wanted("kernels", detail="acme"),)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from command_line import run
 from fake_nsys import (
     FAKE_NSYS,
     aged,
@@ -56,6 +57,15 @@ def test_a_report_is_exported_once_beside_itself(report, fake):
     assert sorted(os.listdir(report.parent)) == ["r.nsys-rep", "r_pqtdir"]
     assert kernel_ns(report, fake) == 5
     assert calls(fake) == 1
+
+
+def test_an_export_beside_a_profile_is_named_on_stderr(report, fake, tmp_path, monkeypatch):
+    monkeypatch.setattr("nsys_llm.profile.export.find_nsys", lambda given=None: fake)
+    for number, expected in enumerate([[str(report.parent / "r_pqtdir")], []]):
+        ended = run("--input", report, "--output", tmp_path / f"out{number}", "--mode", "none")
+        assert ended.code == 0, ended.said
+        told = [line for line in ended.said if "exported, and kept" in line]
+        assert told == [f"exported, and kept for the next run: {path}." for path in expected]
 
 
 def test_a_report_of_a_host_whose_clock_is_ahead_is_exported_once(report, fake):
@@ -484,3 +494,25 @@ def test_an_export_that_another_run_made_meanwhile_stays_as_it_may_be_read(repor
     made = {file.name: file.stat().st_ino for file in target.iterdir()}
     _export(report, target, ("kernels",), fake)
     assert {file.name: file.stat().st_ino for file in target.iterdir()} == made
+
+
+@pytest.mark.parametrize("left_bytes", [0, 300])
+def test_an_export_with_an_unusable_table_is_not_kept(report, fake, exports, left_bytes):
+    # As where the disk fills up and nsys notices nothing; the table is not one that is read.
+    cut = exports / "5" / "StringIds.parquet"
+    whole = cut.read_bytes()
+    cut.write_bytes(whole[:left_bytes])
+    assert "nsys export failed (exit 0" in failure(report, fake)
+    assert os.listdir(report.parent) == ["r.nsys-rep"]
+    cut.write_bytes(whole)
+    assert kernel_ns(report, fake) == 5
+
+
+def test_a_full_disk_is_named(report, fake, monkeypatch):
+    usage = shutil.disk_usage(report)._replace(free=4096)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    said = failure(report, fake)
+    assert "r.nsys-rep: cannot be exported, the disk is full (in); make room" in said
+    assert os.listdir(report.parent) == ["r.nsys-rep"]
+    monkeypatch.undo()
+    assert kernel_ns(report, fake) == 5

@@ -127,6 +127,8 @@ def test_a_sentence_in_a_table_keeps_its_middle(tmp_path):
         "<b>bold</b>",
         "back\\slash {brace}",
         "# no heading",
+        "> no quote",
+        "in tail_stats, 1 -> 2 (a_b). See http://x.example or a@b.example!",
         "&amp; &#60;",
     ],
 )
@@ -134,8 +136,19 @@ def test_a_sentence_in_a_table_keeps_its_middle(tmp_path):
 def test_prose_outside_of_backticks_is_shown_literally(prose, render):
     tokens = markdown_tokens(render(prose))
     kinds = {token.type for token in tokens if token.content not in ("<code>", "</code>")}
-    assert kinds <= {"paragraph_open", "paragraph_close", "inline", "text", "text_special"}
+    literal = {"paragraph_open", "paragraph_close", "inline", "text", "text_special", "code_inline"}
+    assert kinds <= literal
     assert markdown_text(render(prose)) == prose + "\n"
+
+
+def test_the_plain_file_has_no_backslashes():
+    text = "In tail_stats | step_budget: 1 -> 2 of (x_y), 30 % & more; `a|b` and <b>."
+    expected = "In `tail_stats` | `step_budget`: 1 -> 2 of (`x_y`), 30 % & more; `a|b` and `<b>`."
+    assert markdown_prose(text) == expected
+
+
+def test_a_word_beside_a_name_stays_a_word():
+    assert markdown_text(markdown_prose("x_`a b`_y `c`*z*")) == "x_a b_y c*z*\n"
 
 
 @given(NAMES)

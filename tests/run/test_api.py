@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -122,6 +124,8 @@ def test_show_of_a_finding_has_no_size_of_nothing(result, capsys):
         (["ranks", "--where", "rank"], "write COLUMN OP VALUE"),
         (["ranks", "--where", "where = 1"], "no column 'where'"),
         (["ranks", "--where", "rank = two"], "is not a number"),
+        (["ranks", "--columns", "rank,wrong"], "--columns: no column 'wrong'; there are: rank, "),
+        (["ranks", "--sort", "wrong"], "--sort: no column 'wrong'"),
     ],
 )
 def test_show_says_in_one_line_what_is_not_there(result, capsys, words, error):
@@ -131,10 +135,55 @@ def test_show_says_in_one_line_what_is_not_there(result, capsys, words, error):
     assert len(err.splitlines()) == 1
 
 
-def test_a_table_that_only_a_recipe_of_the_overview_has_is_named_with_it(result, capsys):
-    code, out, err = shown(capsys, result.folder, "gaps")
+def test_a_table_that_one_recipe_of_the_overview_has_needs_no_recipe(result, capsys):
+    words = ("--top", "3", "--json")
+    code, out, _ = shown(capsys, result.folder, "gaps", *words)
+    assert (code, len(json.loads(out))) == (0, 3)
+    assert shown(capsys, result.folder, "idle_gaps/gaps", *words)[1] == out
+
+
+def test_a_table_that_several_recipes_have_is_named_with_them(result, capsys):
+    tables = [set(part.tables) - set(result.tables) for part in result.parts.values()]
+    both = next(name for name in sorted(set.union(*tables)) if sum(name in t for t in tables) > 1)
+    code, out, err = shown(capsys, result.folder, both)
     assert (code, out) == (2, "")
-    assert "no table 'gaps'; there are: idle_gaps/gaps, files, " in err
+    assert f"no table '{both}'; there are: " in err
+    assert f"/{both}, " in err
+
+
+def test_columns_and_order_are_chosen(result, capsys):
+    words = ("gaps", "--columns", "rank,duration_ns", "--top", "5", "--json")
+    rows = [
+        [list(row.items()) for row in json.loads(shown(capsys, result.folder, *words, *more)[1])]
+        for more in (["--sort", "duration_ns"], ["--sort", "duration_ns:up"])
+    ]
+    gaps = result.parts["idle_gaps"].tables["gaps"]["duration_ns"].astype("int64")
+    for some, expected in zip(rows, (gaps.nlargest(5), gaps.nsmallest(5)), strict=True):
+        assert [row[1] for row in some] == [("duration_ns", value) for value in expected]
+        assert {row[0][0] for row in some} == {"rank"}
+    _, text, _ = shown(capsys, result.folder, *words[:-1])
+    assert text.splitlines()[0].split() == ["rank", "duration"]
+
+
+def test_json_has_what_a_program_needs_of_each_finding(result, capsys):
+    record = json.loads(shown(capsys, result.folder, "--json")[1])
+    for told, finding in zip(record["findings"], result.findings, strict=True):
+        for name in ("cause", "recommendation", "record", "bound_pct", "about_basis", "gain_pct"):
+            assert told[name] == finding[name], name
+    for item in record["unrecorded"]:
+        assert item["record"].startswith("--")
+    assert "gaps" in record["parts"]["idle_gaps"]
+
+
+def test_numbers_are_rounded_in_text_and_whole_in_json(result, capsys):
+    number = next(n for n, item in enumerate(result.findings, 1) if item["gain_pct"])
+    exact = result.findings[number - 1]["gain_pct"]
+    assert json.loads(shown(capsys, result.folder, number, "--json")[1])["gain_pct"] == exact
+    text = shown(capsys, result.folder, number)[1]
+    assert f"{exact:.1f} %" in text
+    assert str(exact) not in text
+    wall = json.loads(shown(capsys, result.folder, "wall", "--json", "--top", "1")[1])
+    assert wall[0]["span_ns"] == result.tables["wall"]["span_ns"].iloc[0]
 
 
 @pytest.mark.parametrize(
@@ -143,6 +192,8 @@ def test_a_table_that_only_a_recipe_of_the_overview_has_is_named_with_it(result,
         ("start_ns = 1700000000000000001", [1]),
         ("start_ns > 1700000000000000000", [1, 2]),
         ("start_ns < 1.8e18", [0, 1, 2]),
+        ("start_ns = null", []),
+        ("start_ns != null", [0, 1, 2]),
     ],
 )
 def test_a_condition_keeps_all_digits_of_a_whole_number(condition, kept):
@@ -209,6 +260,8 @@ def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path
     code, printed, errors = shown(capsys, folder, "--notebook")
     assert (code, errors) == (0, "")
     assert printed.split() == [str(folder / name) for name in ("report.md", "analysis.ipynb")]
+    code, _, errors = shown(capsys, folder, "--notebook")
+    assert (code, errors) == (2, f"error: {folder}: has report.md already; move it away first.\n")
     texts = [
         (analysis.folder / "idle_gaps" / "report.md").read_text("utf-8")
         for analysis in (whole, later)
@@ -236,3 +289,101 @@ def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path
     assert (folder / "note.txt").read_text() == "mine"
     (folder / "note.txt").unlink()
     assert main(words) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "x"}, "argument --mode: invalid choice: 'x'"),
+        ({"top": -1}, "argument --top: '-1' is not a whole number above 0"),
+        ({"top": True}, "argument --top: True is not a text"),
+        ({"device": "a"}, "argument --device: 'a' is not a list of numbers"),
+        ({"device": -1}, "argument --device: '-1' is not a list of numbers"),
+        ({"ranks": 9}, "--ranks: none of these ranks is there"),
+        ({"filter_time": 5}, "argument --filter-time: '5' is not a window"),
+        ({"running": 1}, "idle_gaps has no option"),
+        ({"csv": "yes"}, "argument --csv: 'yes' is neither True nor False"),
+        ({"inputs": None}, "argument --input: [] is not a list of texts"),
+        ({"inputs": []}, "argument --input: [] is not a list of texts"),
+        ({"inputs": ""}, "argument --input: '' is no path"),
+        ({"inputs": b"/x"}, "argument --input: b'/x' is not a list of texts"),
+        ({"inputs": ["a\0b"]}, "argument --input: 'a\\x00b' is no path"),
+    ],
+)
+def test_options_in_python_are_checked_as_those_of_the_command(demo, tmp_path, options, words):
+    arguments = {"inputs": demo / "after", "output": tmp_path / "out", "mode": "none"} | options
+    with pytest.raises(NsysLlmError, match=re.escape(words)):
+        nsys_llm.analyze("idle_gaps", **arguments)
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_number_is_a_list_of_numbers_too(demo, tmp_path):
+    words = {"mode": "none", "device": 0, "ranks": [0, 1], "filter_time": (0, None)}
+    result = nsys_llm.analyze("idle_gaps", demo / "after", tmp_path / "out", **words)
+    assert set(result.tables["devices"]["rank"]) == {0, 1}
+
+
+@pytest.fixture
+def copied(result, tmp_path):
+    """Return a copy of a result, and how to change its record."""
+    folder = tmp_path / "copied"
+    shutil.copytree(result.folder, folder)
+
+    def change(name, value):
+        record = json.loads((folder / "report.json").read_text("utf-8"))
+        place = record
+        *path, last = name.split(".")
+        for key in path:
+            place = place[int(key) if key.isdigit() else key]
+        place[last] = value
+        (folder / "report.json").write_text(json.dumps(record), "utf-8")
+
+    return folder, change
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("tables", [1], "missing or damaged"),
+        ("tables", {"../x": {"rows": 1}}, "missing or damaged"),
+        ("report", None, "missing or damaged"),
+        ("report.findings", [3], "missing or damaged"),
+        ("report.answer", 3, "missing or damaged"),
+        ("recipe", "rm", "rm"),
+        ("format", 99, "later version"),
+        ("format", "x", "missing or damaged"),
+    ],
+)
+def test_a_result_of_a_stranger_is_shown_or_refused_in_one_line(copied, capsys, name, value, words):
+    folder, change = copied
+    change(name, value)
+    code, out, errors = shown(capsys, folder)
+    assert (code, out, errors.count("\n")) == (2, "", 1)
+    assert words in errors
+
+
+def test_what_is_no_file_is_not_read(copied, capsys):
+    folder, _ = copied
+    (folder / "idle_gaps/gaps.parquet").unlink()
+    os.mkfifo(folder / "idle_gaps/gaps.parquet")
+    assert shown(capsys, folder, "idle_gaps/gaps")[0] == 2
+    (folder / "report.json").unlink()
+    os.mkfifo(folder / "report.json")
+    assert shown(capsys, folder)[0] == 2
+    (folder / "report.json").unlink()
+    (folder / "report.json").symlink_to("/dev/zero")
+    assert shown(capsys, folder)[0] == 2
+
+
+@pytest.mark.parametrize("words", [[], ["--json"], ["1"], ["1", "--json"]])
+def test_no_name_controls_a_terminal(copied, capsys, words):
+    folder, change = copied
+    hostile = "a\x1b]0;title\x07b\x9bc\u202ed\u2066e\x00f"
+    change("report.answer", hostile)
+    change("report.findings.0.title", hostile)
+    code, out, _ = shown(capsys, folder, *words)
+    assert code == 0
+    assert not set(out) & set("\x1b\x07\x9b\u202e\u2066\x00")
+    assert "\\u202e" in out
+    if "--json" in words:
+        json.loads(out)

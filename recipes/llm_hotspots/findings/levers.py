@@ -35,17 +35,13 @@ def lever_findings(tables: Tables) -> list[Finding]:
     # A kernel is of the first lever that applies: those of few kernels stand first.
     for lever in load_kernel_levers().values():
         chosen = {
-            gpu: [row for row in some if _is_of(lever, row)]
+            gpu: [row for row in some if lever.fits(row["name"], row["category"])]
             for gpu, some in left.items()
             if lever.applies(gpus.get(some[0]["file"]) if some else None, names[gpu])
         }
         left |= {gpu: [row for row in left[gpu] if row not in some] for gpu, some in chosen.items()}
         reported += _finding(lever, chosen, walls)
     return reported
-
-
-def _is_of(lever: KernelLever, row: Record) -> bool:
-    return row["category"] in lever.categories and bool(lever.names.search(row["name"]))
 
 
 def _finding(

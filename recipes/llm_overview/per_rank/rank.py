@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.of_rank import rank_steps
-from nsys_llm.run.parts import part_names
-from nsys_llm.run.worker import load_analysis
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.manifest.options import chosen_recipes
+from nsys_llm.report.analysis import load_analysis
 
 from ..partials import OverviewPartial
 
@@ -20,7 +21,7 @@ def map_rank(view: RankView) -> OverviewPartial:
     return OverviewPartial(
         {
             recipe: load_analysis(recipe).map_rank(view)
-            for recipe in part_names("llm_overview", view.options)
+            for recipe in chosen_recipes(load_manifest("llm_overview"), view.options)
         },
         {} if steps is None else {view.key: steps},
     )

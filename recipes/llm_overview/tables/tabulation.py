@@ -12,7 +12,7 @@ from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.part import Part
 from nsys_llm.trace.identity import Rank
 
-from ..partials import OverviewPartial
+from ..partials import Overview
 from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
 from .ranks import rank_rows
 from .steps import gpu_steps, mean_step_ns
@@ -21,7 +21,7 @@ _NAME: Final = "llm_overview"
 
 
 def tabulate(
-    partial: OverviewPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+    partial: Overview, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, pd.DataFrame]:
     """Return the tables `opportunities`, `all_findings`, `ranks` and `recipes`.
 

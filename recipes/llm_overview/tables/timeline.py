@@ -21,7 +21,7 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import detect_engine
 from nsys_llm.trace.identity import Rank, RankKey
 
-from ..partials import OverviewPartial
+from ..partials import Overview
 from .marks import Mark, marks_of
 from .views import Gpu, View, chosen_gpus, gpus_of, job_clock, views_of
 
@@ -63,7 +63,7 @@ class Plan:
 
 
 def plan(
-    partial: OverviewPartial, ranks: Sequence[Rank], tables: Tables, options: Mapping[str, Any]
+    partial: Overview, ranks: Sequence[Rank], tables: Tables, options: Mapping[str, Any]
 ) -> Plan:
     """Choose what the timeline shows.
 

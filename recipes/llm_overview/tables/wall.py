@@ -10,11 +10,11 @@ from nsys_llm.report.records import records
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.wall import JobWalls, WallDetails, WallKey, Walls
 
-from ..partials import OverviewPartial
+from ..partials import Overview
 
 
 def wall_details(
-    partial: OverviewPartial,
+    partial: Overview,
     ranks: Sequence[Rank],
     walls: Walls,
     options: Mapping[str, Any],
@@ -40,7 +40,7 @@ def wall_details(
 
 
 def rank_verdicts(
-    partial: OverviewPartial, _job: JobWalls, _options: Mapping[str, Any]
+    partial: Overview, _job: JobWalls, _options: Mapping[str, Any]
 ) -> list[RankVerdict]:
     """Return the verdicts that all recipes print."""
     tables = [part.tables["rank_verdicts"] for part in partial.parts.values()]

@@ -21,6 +21,7 @@ from nsys_llm.manifest.what_if import (
     COPIES,
     DEVICE,
     HOST,
+    KERNELS,
     LAUNCHES,
     WAIT,
     Change,
@@ -28,6 +29,7 @@ from nsys_llm.manifest.what_if import (
 )
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.kernel_levers import lever_of, load_kernel_levers
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import RankTrace
@@ -40,6 +42,7 @@ from .windows import Windows
 FASTER: Final = 0.8
 #: Categories with less of the compute time than this are not tried.
 _LEAST_SHARE: Final = 0.05
+_LEAST_OF_LEVER: Final = 0.01
 _MOST_WAITS: Final = 3
 #: Nodes of a rank up to which it is replayed: a graph of more takes longer than the paths.
 MOST_NODES: Final = 300_000
@@ -163,6 +166,7 @@ def _changes(graph: RankGraph, names: Names) -> list[Change]:
         by_category[names.categories[code]] = by_category.get(names.categories[code], 0) + ns
     least = _LEAST_SHARE * max(sum(by_category.values()), 1)
     tried = [Change(CATEGORY, name, FASTER) for name, ns in by_category.items() if ns > least]
+    tried += _levers(names, sums.tolist())
     if (ops.kind == COPY).any():
         tried.append(Change(COPIES))
     tried += [Change(HOST), Change(DEVICE), Change(LAUNCHES, factor=GRAPH_NODE_NS)]
@@ -172,6 +176,24 @@ def _changes(graph: RankGraph, names: Names) -> list[Change]:
         most = np.argsort(-waited, kind="stable")[:_MOST_WAITS].tolist()
         tried += [Change(WAIT, names.apis[code]) for code in most if waited[code] > 0]
     return tried
+
+
+def _levers(names: Names, sums: Sequence[int]) -> list[Change]:
+    """Return the levers whose kernels take some of the compute time.
+
+    Where a GPU's name decides whether one applies, there have to be kernels of such GPUs alone.
+    """
+    levers, times = load_kernel_levers(), dict[str | None, int]()
+    for text, category, ns in zip(names.kernels, names.categories, sums, strict=False):
+        lever = lever_of(text, category) if ns else None
+        times[lever] = times.get(lever, 0) + ns
+    least = _LEAST_OF_LEVER * max(sum(times.values()), 1)
+    ran = [text for text, ns in zip(names.kernels, sums, strict=False) if ns]
+    return [
+        Change(KERNELS, lever.id)
+        for lever in levers.values()
+        if times.get(lever.id, 0) > least and not lever.fuses and lever.applies(None, ran)
+    ]
 
 
 def _marks(edges: Edges, members: IntArray, windows: Sequence[Windows], steps: RankSteps) -> Marks:

@@ -13,6 +13,7 @@ from nsys_llm.manifest.what_if import (
     CATEGORY,
     HOST,
     KERNEL,
+    KERNELS,
     RANK,
     TRANSFER,
     WAIT,
@@ -100,7 +101,7 @@ def _named(paths: JobPaths, meetings: Meetings, changes: set[Change]) -> list[Ch
             return change.name in labels
         if change.what == TRANSFER:
             return meetings.last_ns.size > 0
-        return change.what not in (CATEGORY, KERNEL, WAIT, HOST) or change.text in columns
+        return change.what not in (CATEGORY, KERNEL, KERNELS, WAIT, HOST) or change.text in columns
 
     return sorted(change for change in changes if has(change))
 

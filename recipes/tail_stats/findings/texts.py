@@ -86,8 +86,9 @@ RULES: Final = rules_by_id(
         "uneven_experts",
         scope="run",
         title="Experts get uneven numbers of tokens, another rank most each time: {kernel}",
-        threshold="waiting where tokens are exchanged, of which the kernels of experts explain 50 % "
-        f"or more by how much they vary; the gain is from the mean to the last arrival; {_SHOWN}",
+        threshold="waiting where tokens are exchanged, of which the kernels of experts explain "
+        "50 % or more by how much they vary; the gain is from the mean to the last arrival; "
+        f"{_SHOWN}",
         source=OURS,
         recommendation="Even the load of experts: redundant experts, placement by load (EPLB), an "
         "auxiliary loss, or a capacity limit.",

@@ -6,9 +6,11 @@ nothing. Everything here goes to standard error; results go to standard output.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
+import unicodedata
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +19,10 @@ from typing import Any, Final, TextIO
 from nsys_llm.core.errors import OutputError
 
 _SECONDS_BETWEEN_LINES: Final = 10.0
+
+
+#: Categories of Unicode: controls, formats (of direction, too), surrogates, ends of lines.
+_NOT_SHOWN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 class Console:
@@ -58,7 +64,8 @@ class Console:
             self._not_shown("closed")
             return
         encoding = getattr(stream, "encoding", None) or "utf-8"
-        text = "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
+        text = "\n".join(map(escaped, "\n".join(lines).split("\n")))
+        text = text.encode(encoding, "backslashreplace").decode(encoding)
         try:
             print(text, flush=True)
         except BrokenPipeError:
@@ -83,14 +90,27 @@ class Console:
         if sys.stderr is None:
             return
         # A file name may hold a newline, or bytes that are no text: a message stays one line.
-        line = "".join(item if item.isprintable() else repr(item)[1:-1] for item in text)
-        line = line.encode("utf-8", "backslashreplace").decode("utf-8")
+        line = escaped(text)
         bars = sys.modules.get("tqdm")
         with suppress(OSError):  # there is nowhere left to say that it cannot be said
             if bars is None:
                 print(line, file=sys.stderr, flush=True)
             else:
                 bars.tqdm.write(line, file=sys.stderr)  # keeps from tearing a bar
+
+
+def escaped(text: str) -> str:
+    r"""Return a line as a terminal may have it, whoever chose the names in it.
+
+    Characters that control a terminal, change the direction of text, are invisible, end a line or
+    are none are written as in JSON (`\u001b`).
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        json.dumps(item)[1:-1] if unicodedata.category(item) in _NOT_SHOWN else item
+        for item in text
+    )
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

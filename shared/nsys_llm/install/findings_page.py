@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from nsys_llm.manifest.manifest import recipe_names
+from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.rules import Rule
 from nsys_llm.report.run_texts import RULES
-from nsys_llm.run.worker import load_analysis
 
 _TITLE: Final = """# Findings
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
@@ -55,17 +56,43 @@ def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
 
 
 def parsed_option(option: Option, value: Any) -> Any:
-    """Return a value given in Python as the command line would have it; text is parsed.
+    """Return a value given in Python as the command line would have it: typed, and parsed.
 
     Raises:
-        UsageError: The text means nothing.
+        UsageError: It means nothing, in the words of the command.
     """
-    if option.type in _LISTS:
-        texts = [value] if isinstance(value, str) else list(value)
-        return [_PARSERS[option.type](str(text)) for text in texts]
-    if isinstance(value, str) and option.type != "flag":
-        return _PARSERS[option.type](value)
-    return value
+    if value is None or (option.type == "flag" and isinstance(value, bool)):
+        return value
+    try:
+        if option.type in _LISTS:
+            texts = [value] if isinstance(value, (str, os.PathLike)) else _listed(value)
+            return [_PARSERS[option.type](_typed(text)) for text in texts]
+        if option.type == "flag":
+            raise UsageError(f"{value!r} is neither True nor False.")
+        if isinstance(value, (list, tuple)) and option.type in _BETWEEN:
+            value = _BETWEEN[option.type].join("" if part is None else str(part) for part in value)
+        text = _typed(value)
+        if option.choices and text not in option.choices:
+            choices = ", ".join(map(repr, option.choices))
+            raise UsageError(f"invalid choice: {text!r} (choose from {choices}).")
+        return _PARSERS[option.type](text)
+    except UsageError as error:
+        raise UsageError(f"argument {option.flag}: {error.message}") from error
+
+
+def _listed(value: Any) -> list[Any]:
+    if isinstance(value, Sequence) and not isinstance(value, bytes) and len(value):
+        return list(value)
+    raise UsageError(f"{value!r} is not a list of texts, of at least one.")
+
+
+def _typed(value: Any) -> str:
+    """Return what a person would type for a value."""
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, os.PathLike) and isinstance(path := os.fspath(value), str):
+        return path
+    raise UsageError(f"{value!r} is not a text.")
 
 
 def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,6 +121,7 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     _check_window(options["filter_time"])
     if (options["world_size"] or 0) > _MOST_RANKS:
         raise UsageError(f"--world-size: no job has more than {_MOST_RANKS:,} ranks.")
+    chosen_recipes(manifest, options)
     _check_perfetto(options)
     _check_steps(manifest, options)
     for name in (*_RANGE_TEXTS, "domain", "phase"):
@@ -111,6 +139,21 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
         require_text("--gate", "".join(options["gate"]))
         parse_gates(options["gate"], manifest.metrics)
     return options
+
+
+def chosen_recipes(manifest: Manifest, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the recipes that a run is made of, in the order of its manifest; of most, none.
+
+    Raises:
+        UsageError: `--only` names another one.
+    """
+    names = manifest.recipes
+    if not options.get("only"):
+        return names
+    chosen = [name.strip() for name in options["only"].split(",")]
+    if odd := [name for name in chosen if name not in names]:
+        raise UsageError(f"--only: no recipe '{odd[0]}'; there are: {', '.join(names)}.")
+    return tuple(name for name in names if name in chosen)
 
 
 def _check_perfetto(options: Mapping[str, Any]) -> None:
@@ -167,6 +210,12 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"'{text}' is not a whole number above 0.")
     return int(text)
+
+
+def _path(text: str) -> str:
+    if not text or "\0" in text:
+        raise UsageError(f"{text!r} is no path.")
+    return text
 
 
 def _percent(text: str) -> float:
@@ -263,14 +312,17 @@ def _scaled_ns(number: str, unit: str) -> int:
 #: Types of options that may be given several times.
 _LISTS: Final = ("paths", "gates", "change")
 
+#: What stands between several values of one option.
+_BETWEEN: Final = {"numbers": ",", "time_range": "/", "window": "/", "step_range": ":"}
+
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "change": change_text,
     "choice": str,
     "count": _count,
     "gates": gate_texts,
     "numbers": _numbers,
-    "output": str,
-    "paths": str,
+    "output": _path,
+    "paths": _path,
     "percent": _percent,
     # Read here, once: workers may not see the file.
     "phase_map": read_phase_map,

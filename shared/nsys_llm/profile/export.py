@@ -49,6 +49,9 @@ _PARTIAL_KEYS: Final = (
 _EXPORT_SECONDS: Final = 600.0
 _EXPORT_BYTES_PER_SECOND: Final = 1_000_000
 
+#: Of a disk with less, nobody can tell what an export lacks.
+_LEAST_FREE_BYTES: Final = 1 << 20
+
 _INSTALL_PATTERNS: Final = (
     "/opt/nvidia/nsight-systems/*/bin/nsys",
     "/opt/nvidia/nsight-systems-cli/*/bin/nsys",
@@ -130,7 +133,9 @@ def open_export(
                 f"{report.name}: cannot be exported with nsys ({where}: {error.strerror}); give "
                 "--export-dir, or export it in a writable place."
             ) from error
-        yield stack.enter_context(ParquetReport(target))
+        made = stack.enter_context(ParquetReport(target))
+        made.stays_made = target == parquet
+        yield made
 
 
 def _valid_export(
@@ -230,7 +235,14 @@ def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> Non
         command = [nsys, "export", "--type", "parquetdir", "--lazy", "false", "--force-overwrite"]
         command += ["true", "--tables", names, "--output", str(made), str(report)]
         done = _run(command, report, held)
-        if done.returncode != 0 or not made.is_dir() or not any(made.iterdir()):
+        whole = done.returncode == 0 and made.is_dir() and _opens(made)
+        if shutil.disk_usage(scratch).free < _LEAST_FREE_BYTES:
+            # Also where nsys noticed nothing: what it could not write looks like an empty table.
+            raise ReportError(
+                f"{report.name}: cannot be exported, the disk is full ({target.parent.name}); make "
+                "room, or give --export-dir."
+            )
+        if not whole:
             raise ReportError(
                 f"{report.name}: nsys export failed ({_last_words(done, report, scratch)}); check "
                 "the file with: "
@@ -241,6 +253,21 @@ def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> Non
             if not _is_exported(target, tables, written_ns):
                 _date(made, report, written_ns)
                 _move(made, target)
+
+
+def _opens(made: Path) -> bool:
+    """Return whether an export has tables, and each of them all of its rows."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import read_metadata
+
+    try:
+        tables = [read_metadata(file) for file in made.glob("*.parquet")]
+    except (OSError, ArrowException):
+        return False
+    return bool(tables) and all(
+        table.num_rows == sum(table.row_group(n).num_rows for n in range(table.num_row_groups))
+        for table in tables
+    )
 
 
 def _is_exported(folder: Path, tables: Sequence[str], written_ns: int) -> bool:

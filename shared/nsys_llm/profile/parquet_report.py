@@ -45,6 +45,8 @@ class ParquetReport:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        #: Whether this run exported it, and it stays.
+        self.stays_made = False
         try:
             self._states = _states(path)
             self._files = {file.stem: file for file in self._states}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 import pandas as pd
@@ -13,10 +14,12 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Tables
 from nsys_llm.report.rules import Rule
 from nsys_llm.report.screen import Screen
+from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.wall import JobWalls, WallDetails, Walls
 
 Partial = TypeVar("Partial")
+Results = TypeVar("Results")
 Options = Mapping[str, Any]
 
 
@@ -39,7 +42,7 @@ class SecondLook:
 
 
 @dataclass(frozen=True)
-class Analysis(Generic[Partial]):
+class Analysis(Generic[Partial, Results]):
     """The functions of one recipe; its module `analysis` holds them under the name `ANALYSIS`.
 
     A partial holds integers and strings only, so that the order of merging changes nothing. Where
@@ -60,6 +63,8 @@ class Analysis(Generic[Partial]):
             by `CoverageRow.op`; None for a recipe that does not look at ranges.
         prepare: Puts into the merged partial what both `wall_details` and `tabulate` need; None
             where there is nothing. By the ranks with GPU work and the options.
+        compose: Of a recipe that is made of others: their results (`nsys_llm.report.part.Part`), by
+            name, and what it keeps itself, as its other functions take them.
         wall_details: Divides classes of the table `wall`; None for a recipe that does not know
             more of them than all do.
         rank_verdicts: Compares ranks: rows of the table `rank_verdicts`, see
@@ -75,16 +80,33 @@ class Analysis(Generic[Partial]):
     partial: type[Partial]
     map_rank: Callable[[RankView], Partial]
     merge: Callable[[Sequence[Partial]], Partial]
-    tabulate: Callable[[Partial, Sequence[Rank], Options], dict[str, pd.DataFrame]]
+    tabulate: Callable[[Results, Sequence[Rank], Options], dict[str, pd.DataFrame]]
     findings: Callable[[Tables], list[Finding]]
     rules: Mapping[str, Rule]
     answer: Callable[[Tables], str]
     caveats: Callable[[Tables], list[str]]
     missing_ranges: Callable[[Partial, RankKey], Mapping[str, tuple[int, int]]] | None = None
-    prepare: Callable[[Partial, Sequence[Rank], Options], Partial] | None = None
-    wall_details: Callable[[Partial, Sequence[Rank], Walls, Options], WallDetails] | None = None
-    rank_verdicts: Callable[[Partial, JobWalls, Options], Sequence[Any]] | None = None
+    prepare: Callable[[Partial, Sequence[Rank], Options], Results] | None = None
+    compose: Callable[[Partial, Mapping[str, Any]], Results] | None = None
+    wall_details: Callable[[Results, Sequence[Rank], Walls, Options], WallDetails] | None = None
+    rank_verdicts: Callable[[Results, JobWalls, Options], Sequence[Any]] | None = None
     matches_collectives: bool = False
     screen: Callable[[Tables], Screen | None] | None = None
-    collectives: Callable[[Partial], Any] | None = None
+    collectives: Callable[[Results], Any] | None = None
     second_look: SecondLook | None = None
+
+
+def load_analysis(recipe: str) -> Analysis[Any, Any]:
+    """Import the analysis of a recipe by name, so that nothing here depends on any recipe."""
+    analysis: Analysis[Any, Any] = import_module(f"nsys_llm.recipes.{recipe}.analysis").ANALYSIS
+    return analysis
+
+
+def ranged_coverage(
+    analysis: Analysis[Any, Any], partial: Any, key: RankKey, coverage: tuple[CoverageRow, ...]
+) -> tuple[CoverageRow, ...]:
+    """Return the coverage of a rank with what lies in no NVTX range, if the recipe looks at it."""
+    if analysis.missing_ranges is None or not coverage:
+        return coverage
+    missing = analysis.missing_ranges(partial, key)
+    return tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)

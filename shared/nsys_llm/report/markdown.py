@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Final
 
 from nsys_llm.manifest.declared import Section
@@ -16,11 +17,13 @@ from nsys_llm.view.results import Results
 from nsys_llm.view.tables import PROSE, Field, cells, headings, more_rows, parted_columns, unfilled
 from nsys_llm.view.text import NOT_KNOWN, cleaned, shortened, spans
 
-#: What prose would mean to Markdown or HTML. A backslash before punctuation makes it plain.
-_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$!&])")
-
-#: What GitHub's Markdown makes a link of unasked: http://x, www.x, a@b.c.
-_LINKED: Final = re.compile(r"(://|(?<=www)\.|@)", re.IGNORECASE)
+#: What a word could mean to Markdown or HTML, or what GitHub makes a link of unasked: http://x,
+#: www.x, a@b.c. Such a word is shown as code, which a reader of the plain file can read, too.
+_SPECIAL: Final = re.compile(r"[\\`*_\[\]~$]|<\S|&\S|^[#>]+$|://|www\.|@", re.IGNORECASE)
+#: A word without the punctuation around it.
+_WORD: Final = re.compile(r"([(\"']*)(.*?)([)\"',.;:!?]*)")
+#: A backslash before punctuation makes it plain: where code would touch code.
+_ESCAPED: Final = re.compile(r"([\\`*_{}\[\]<>#|~$!&:@.])")
 
 #: A table is read in a terminal too; whole names are in the notebook and the files.
 _CELL_LENGTH: Final = 48
@@ -39,8 +42,9 @@ TAIL_HEADING: Final = "In rare slow steps:"
 #: Of the whole report, as `str.split` counts them, and of its sections beside findings and capture.
 _MOST_WORDS: Final = 1_500
 _MOST_SECTIONS: Final = 4
-#: Rows of each table, tried in this order until the report is short enough.
-_ROWS: Final = (20, 12, 8, 5, 3, 2, 1)
+#: Rows of each table, tried in this order until the report is short enough; before a table gets
+#: fewer than 8, the last ones are left out.
+_ROWS: Final = ((20, 12, 8), (5, 3, 2, 1))
 
 Prose = Callable[[str], str]
 
@@ -73,14 +77,14 @@ def _chosen(sections: Sequence[Section]) -> list[Section]:
 
 def _sections_within(sections: Sequence[Section], results: Results, words_n: int) -> list[str]:
     """Return sections with as many rows, and then as many sections, as the words allow."""
-    for count in range(len(sections), 0, -1):
-        for rows_n in _ROWS:
-            shown = [
-                section_markdown(replace(section, rows_n=min(section.rows_n, rows_n)), results)
-                for section in sections[:count]
-            ]
-            if _words_n(shown) <= words_n:
-                return shown
+    counts = range(len(sections), 0, -1)
+    for count, rows_n in (pair for some in _ROWS for pair in product(counts, some)):
+        shown = [
+            section_markdown(replace(section, rows_n=min(section.rows_n, rows_n)), results)
+            for section in sections[:count]
+        ]
+        if _words_n(shown) <= words_n:
+            return shown
     return []
 
 
@@ -154,8 +158,12 @@ def section_markdown(section: Section, results: Results) -> str:
 
 def markdown_prose(text: str) -> str:
     """Render prose for Markdown: names as code, everything else literally."""
+    parts = spans(text)
     return "".join(
-        _code(shortened(part, NAME_LENGTH)) if code else _plain(part) for code, part in spans(text)
+        _code(shortened(part, NAME_LENGTH))
+        if code
+        else _plain(part, after_code=index > 0, before_code=index < len(parts) - 1)
+        for index, (code, part) in enumerate(parts)
     )
 
 
@@ -213,5 +221,22 @@ def _code(text: str) -> str:
     return f"`{body}`" if body else ""
 
 
-def _plain(text: str) -> str:
-    return _LINKED.sub(r"\\\1", _SPECIAL.sub(r"\\\1", cleaned(text)))
+def _plain(text: str, *, after_code: bool, before_code: bool) -> str:
+    """Return prose literally: words that Markdown would read otherwise as code."""
+    words = cleaned(text).split(" ")
+    last = len(words) - 1
+    return " ".join(
+        _literal(word, beside_code=(after_code and place == 0) or (before_code and place == last))
+        for place, word in enumerate(words)
+    )
+
+
+def _literal(word: str, *, beside_code: bool) -> str:
+    if _SPECIAL.search(word) is None:
+        return word
+    if beside_code:
+        return _ESCAPED.sub(r"\\\1", word)
+    before, inside, after = _WORD.fullmatch(word).groups()  # type: ignore[union-attr]
+    if not inside or _SPECIAL.search(before + after):
+        before, inside, after = "", word, ""
+    return f"{before}`` {inside} ``{after}" if "`" in inside else f"{before}`{inside}`{after}"

@@ -103,7 +103,7 @@ def all_findings(run: Run, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     return findings_of(run.analysis, tables)
 
 
-def findings_of(analysis: Analysis[Any], tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def findings_of(analysis: Analysis[Any, Any], tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
     """Return the findings that tables give, in order."""
     findings = analysis.findings(tables)
     if why_unrelated(tables) is not None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.analysis import Analysis
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
+
+if TYPE_CHECKING:
+    from nsys_llm.report.part import Part
 
 
 @dataclass(frozen=True)
@@ -26,15 +29,17 @@ class Run:
         ranks: Those that were numbered, with GPU work or not: sides in order of name, each in
             order of number.
         left_out: What was typed and not read, a line each.
+        parts: Of a recipe that is made of others: their results, by name.
     """
 
     manifest: Manifest
-    analysis: Analysis[Any]
+    analysis: Analysis[Any, Any]
     options: Mapping[str, Any]
     profiles: tuple[ProfileOutcome, ...]
     partial: Any
     ranks: tuple[Rank, ...]
     left_out: tuple[str, ...] = ()
+    parts: Mapping[str, Part] = field(default_factory=dict)
 
     @cached_property
     def notes(self) -> tuple[tuple[str, str], ...]:

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
+from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import OutputError, UsageError
 from nsys_llm.core.open_files import OutOfFilesTold
-from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import parsed_option, resolved_options
-from nsys_llm.report.run_record import REPORT_NAME
+from nsys_llm.report.run_record import FORMAT, REPORT_NAME
 from nsys_llm.run.executors import MODES, open_executor
 from nsys_llm.run.parts import COMPARED
 from nsys_llm.run.runner import run_recipe
 from nsys_llm.view.results import Results
+
+#: Names of tables are names of files.
+_NAME: Final = re.compile(r"[a-z0-9_]+")
+#: Of report.json; runs over 2,000 ranks write some MB.
+_MOST_BYTES: Final = 256 << 20
+#: What is shown of findings.
+_FINDING: Final = frozenset(
+    {"title", "kind", "severity", "details", "recommendation", "evidence"}
+    | {"gain_pct", "gain_step_ns", "gain_ns", "rank"}
+)
 
 
 class Tables(Mapping[str, pd.DataFrame]):
@@ -38,13 +50,68 @@ class Tables(Mapping[str, pd.DataFrame]):
     def __getitem__(self, name: str) -> pd.DataFrame:
         if name not in self._names:
             raise KeyError(f"no table '{name}'; there are: {', '.join(self._names)}")
-        return self._results.table(name)
+        file = self._results.folder / f"{name}.parquet"
+        try:
+            if not file.is_file():  # a pipe would be waited for
+                raise FileNotFoundError(file)
+            return self._results.table(name)
+        except (OSError, ValueError, KeyError) as error:  # Arrow's errors are among them
+            raise OutputError(f"{file}: missing or damaged; run the recipe again.") from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
     def __len__(self) -> int:
         return len(self._names)
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    """Return report.json of a result, whoever made it.
+
+    Raises:
+        OutputError: There is none, it is damaged, or a later version wrote it.
+    """
+    file = folder / REPORT_NAME
+    try:
+        if not file.is_file() or file.stat().st_size > _MOST_BYTES:
+            raise ValueError("no regular file of a usual size")
+        record = json.loads(file.read_text("utf-8"))
+        if isinstance(record["format"], int) and record["format"] > FORMAT:
+            raise OutputError(
+                f"{folder}: written by a later version of nsys-llm-recipes "
+                f"({str(record.get('version'))[:20]}); this is {__version__}."
+            )
+        _require_shape(record)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise OutputError(
+            f"{folder}: no result of a recipe ({REPORT_NAME} is missing or damaged); give the "
+            "output folder of a run."
+        ) from error
+    return dict(record)
+
+
+def _require_shape(record: Any) -> None:
+    """Refuse a record whose fields are not those of a run, as far as anything here reads them.
+
+    Raises:
+        ValueError: They are not.
+        KeyError: One is missing.
+        TypeError: One is something else.
+        AttributeError: Likewise.
+    """
+    load_manifest(record["recipe"])
+    reported = record["report"]
+    shaped = [
+        record["format"] == FORMAT,
+        isinstance(reported["answer"], str),
+        all(isinstance(item, dict) for item in reported["findings"]),
+        all(_NAME.fullmatch(name) for name in record["tables"]),
+        all(isinstance(table["rows"], int) for table in record["tables"].values()),
+        all(finding.keys() >= _FINDING for finding in reported["findings"]),
+        all(isinstance(finding["title"], str) for finding in reported["findings"]),
+    ]
+    if not all(shaped):
+        raise ValueError("fields of another type")
 
 
 class Result:
@@ -71,17 +138,9 @@ class Result:
         """
         self.folder = folder
         self._whole = whole
-        try:
-            text = (folder / REPORT_NAME).read_text("utf-8")
-            self.report: dict[str, Any] = json.loads(text)
-            names = list(self.report["tables"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise OutputError(
-                f"{folder}: no result of a recipe ({REPORT_NAME} is missing or damaged); give the "
-                "output folder of a run."
-            ) from error
+        self.report = _record(folder)
         self.results = Results(folder)
-        self.tables = Tables(self.results, names)
+        self.tables = Tables(self.results, list(self.report["tables"]))
 
     @property
     def recipe(self) -> str:
@@ -138,12 +197,17 @@ def analyze(
     known = {option.name: option for option in manifest.options}
     if odd := sorted(options.keys() - known.keys()):
         raise UsageError(f"{recipe} has no option '{odd[0]}'; it has: {', '.join(sorted(known))}.")
+    if mode not in MODES:
+        raise UsageError(f"argument --mode: invalid choice: {mode!r} (choose from {MODES}).")
+    given = {name: parsed_option(known[name], value) for name, value in options.items()}
+    given["input"] = parsed_option(known["input"], [] if inputs is None else inputs)
     scratch = None
     if output is None:
         scratch = tempfile.mkdtemp(prefix="nsys-llm-")
         output = Path(scratch) / recipe
     try:
-        return _analyzed(recipe, inputs, output, mode, options, scratch)
+        given["output"] = str(parsed_option(known["output"], output)).replace("%", "%%")
+        return _analyzed(manifest, given, mode, scratch)
     except BaseException:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -151,23 +215,14 @@ def analyze(
 
 
 def _analyzed(
-    recipe: str,
-    inputs: str | Path | Sequence[str | Path],
-    output: str | Path,
-    mode: str,
-    options: Mapping[str, Any],
-    scratch: str | None,
+    manifest: Manifest, given: Mapping[str, Any], mode: str, scratch: str | None
 ) -> Result:
-    manifest = load_manifest(recipe)
-    known = {option.name: option for option in manifest.options}
-    paths = [inputs] if isinstance(inputs, (str, Path)) else list(inputs)
-    given = {name: parsed_option(known[name], value) for name, value in options.items()}
-    given |= {"input": [str(path) for path in paths], "output": str(output).replace("%", "%%")}
     console = Console(quiet=True)
     with OutOfFilesTold(), open_executor(mode, None, console.note) as executor:
-        outcome = run_recipe(recipe, resolved_options(manifest, given), executor, console)
+        options = resolved_options(manifest, given)
+        outcome = run_recipe(manifest.name, options, executor, console)
     if outcome.folder is None:
-        raise UsageError(f"{recipe}: no profile could be read.")
+        raise UsageError(f"{manifest.name}: no profile could be read.")
     result = Result(outcome.folder)
     if scratch is not None:
         weakref.finalize(result, shutil.rmtree, scratch, ignore_errors=True)

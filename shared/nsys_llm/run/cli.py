@@ -94,8 +94,8 @@ def _add_show(command: argparse.ArgumentParser) -> None:
         "what",
         nargs="?",
         metavar="FINDING|TABLE",
-        help="A finding's number, or a table; of an overview also RECIPE/TABLE. Default: the "
-        "answer and the findings.",
+        help="A finding's number, or a table; of an overview also that of a recipe, as "
+        "RECIPE/TABLE where several have one of its name. Default: the answer and the findings.",
     )
     command.add_argument(
         "--where",
@@ -103,6 +103,14 @@ def _add_show(command: argparse.ArgumentParser) -> None:
         default=[],
         metavar="CONDITION",
         help="Only rows that match: 'rank = 2', 'gain_pct >= 3'. Repeatable.",
+    )
+    command.add_argument(
+        "--columns", metavar="NAMES", help="Only these columns, comma separated, in this order."
+    )
+    command.add_argument(
+        "--sort",
+        metavar="COLUMN",
+        help="Rows by this column, the largest first; COLUMN:up has the smallest first.",
     )
     command.add_argument(
         "--top",

@@ -32,9 +32,11 @@ class Executor(ABC):
 
     Attributes:
         mode: Name of the mode, as recorded.
+        in_process: Whether it works in the process that was started.
     """
 
     mode: str
+    in_process: bool = False
 
     @property
     @abstractmethod
@@ -69,6 +71,7 @@ class Inline(Executor):
     """One chunk after the other in this process."""
 
     mode = "none"
+    in_process = True
 
     @property
     def workers_n(self) -> int:
@@ -94,6 +97,7 @@ class Threads(Executor):
     """Dask's threaded scheduler: no processes to start, and the readers release the GIL."""
 
     mode = "concurrent"
+    in_process = True
 
     @property
     def workers_n(self) -> int:

@@ -12,10 +12,12 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.inputs import ProfileInput, expand_sides
+from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.run import Run
 from nsys_llm.run.code_stamp import code_stamp, refuse_other_code
 from nsys_llm.run.executors import Executor, chunked
-from nsys_llm.run.worker import load_analysis, map_profiles, merge_results
+from nsys_llm.run.second_look import FirstRead
+from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome
 from nsys_llm.trace.rank_sets import (
@@ -73,6 +75,7 @@ def map_run(
     executor: Executor,
     console: Console,
     nsys: str | None = None,
+    first: FirstRead | None = None,
 ) -> Run:
     """Map all profiles, or those ranks that --ranks asks for, and number the ranks.
 
@@ -83,6 +86,7 @@ def map_run(
         executor: Where to map.
         console: Where to tell what happens.
         nsys: The `nsys` to export with; None: the one that is found.
+        first: Keeps what a second look needs; None where workers read, or nothing looks again.
     """
     recipe, sent = manifest.name, {**options, "nsys": nsys}
     keys: frozenset[RankKey] | None = None
@@ -91,6 +95,8 @@ def map_run(
     def reduced(only: frozenset[RankKey] | None, done: Callable[[int], None]) -> MapResult:
         stamp = code_stamp(recipe)
         mapper = partial(map_profiles, recipe=recipe, options=sent, only=only, asked_by=stamp)
+        if first is not None:
+            mapper = partial(mapper, keep=first.keep)
         merge = partial(merge_results, recipe=recipe)
         result = executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
         refuse_other_code(result.made_by, recipe)

@@ -60,12 +60,7 @@ class _Others:
     @classmethod
     def of(cls, run: Run, tables: Mapping[str, pd.DataFrame], ranks: Sequence[Rank]) -> _Others:
         """Take it from a recipe that has it, or from those of an overview."""
-        parts = getattr(run.partial, "parts", None)
-        runs = (
-            [(run, tables)]
-            if parts is None
-            else [(part.run, part.tables) for part in parts.values()]
-        )
+        runs = [(part.run, part.tables) for part in run.parts.values()] or [(run, tables)]
         # Paths are on the clock of their own recipe.
         runs.sort(key=lambda part: "path" not in part[1])
         for part_run, part_tables in runs:

@@ -13,12 +13,15 @@ from pathlib import Path
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import OutputError
 from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.analysis import load_analysis
+from nsys_llm.report.capture_summary import Unrecorded
+from nsys_llm.report.notebook import NOTEBOOK_NAME
 from nsys_llm.report.report import Report, findings_of, shown_sections
-from nsys_llm.report.report_files import write_report
+from nsys_llm.report.report_files import MARKDOWN_NAME, write_report
+from nsys_llm.report.run_record import REPORT_NAME
 from nsys_llm.report.wall_line import wall_lines
 from nsys_llm.run.api import Result
 from nsys_llm.run.publish import ANALYSIS_SUFFIX, names_below
-from nsys_llm.run.worker import load_analysis
 
 
 def write_report_later(result: Result, console: Console) -> list[str]:
@@ -31,9 +34,16 @@ def write_report_later(result: Result, console: Console) -> list[str]:
     Raises:
         OutputError: The folder cannot be written.
     """
+    there = [name for name in (MARKDOWN_NAME, NOTEBOOK_NAME) if (result.folder / name).exists()]
+    if there:
+        raise OutputError(f"{result.folder}: has {there[0]} already; move it away first.")
+    try:
+        report = _report_of(result)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise OutputError(f"{result.folder}: {REPORT_NAME} is damaged.") from error
     try:
         before = names_below(result.folder)
-        _, written = write_report(result.folder, _report_of(result), result.results, console)
+        _, written = write_report(result.folder, report, result.results, console)
         added = names_below(result.folder) - before
         for folder in (result.folder, result.folder.parent):
             _add_to_record(folder, result.folder, added, written)
@@ -52,7 +62,7 @@ def _report_of(result: Result) -> Report:
         findings=tuple(findings_of(analysis, result.tables)),
         facts=tuple(reported["facts"].items()),
         caveats=tuple(reported["caveats"]),
-        unrecorded=tuple(reported["unrecorded"]),
+        unrecorded=tuple(Unrecorded(**item) for item in reported["unrecorded"]),
         sections=shown_sections(manifest, result.tables),
         wall=wall_lines(result.tables),
     )

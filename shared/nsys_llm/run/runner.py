@@ -16,7 +16,9 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.report import drawing
+from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.anonymous import anonymous
+from nsys_llm.report.composite import composed
 from nsys_llm.report.part import Part, finished
 from nsys_llm.report.report_files import write_run
 from nsys_llm.report.run import Run
@@ -27,13 +29,11 @@ from nsys_llm.run.mapping import find_inputs, map_run
 from nsys_llm.run.parts import (
     COMPARED,
     overview_options,
-    part_names,
-    with_parts,
     with_verdict,
     write_parts,
 )
 from nsys_llm.run.publish import OutputFolder
-from nsys_llm.run.second_look import look_again
+from nsys_llm.run.second_look import FirstRead, look_again
 from nsys_llm.trace.rank_sets import BASELINE
 from nsys_llm.trace.unmatched import refuse_unmatched
 
@@ -62,7 +62,6 @@ def run_recipe(
     """
     started = datetime.now()
     manifest = load_manifest(recipe)
-    part_names(recipe, options)
     given, options = options, overview_options(recipe, options)
     inputs = find_inputs(options, executor)
     for note in inputs.left_out:
@@ -70,12 +69,14 @@ def run_recipe(
     with OutputFolder(options["output"], recipe, replace=options["force_overwrite"]) as folder:
         executor.start()
         drawing.import_meanwhile()
-        run = map_run(manifest, inputs, options, executor, console, nsys)
+        first = _first_read(recipe, len(inputs.profiles), executor)
+        run = map_run(manifest, inputs, options, executor, console, nsys, first)
+        _show_exports(run, console)
         _show_failures(run, console)
         if (code := _unreadable(run, console)) is not None:
             return RunOutcome(code, None)
         code = _exit_code(run, console)
-        results = _results(run, executor, console)
+        results = _results(run, first, executor, console)
         if manifest.metrics:
             code = gated(code, results.tables["gates"])
         if manifest.recipes and given.get(BASELINE):
@@ -99,13 +100,17 @@ def run_recipe(
     return RunOutcome(code, place, summary)
 
 
-def _results(run: Run, executor: Executor, console: Console) -> Part:
+def _first_read(recipe: str, profiles_n: int, executor: Executor) -> FirstRead | None:
+    looks_again = executor.in_process and load_analysis(recipe).second_look is not None
+    return FirstRead(profiles_n) if looks_again else None
+
+
+def _results(run: Run, first: FirstRead | None, executor: Executor, console: Console) -> Part:
     """Return the results of a run that was mapped, as its options show them."""
     if run.options["anonymize"]:
         run = anonymous(run)
-    if run.manifest.recipes:
-        run = with_parts(run)
-    look = partial(look_again, executor=executor, console=console)
+    run = composed(run)
+    look = partial(look_again, first=first, executor=executor, console=console)
     return finished(run, None if run.analysis.second_look is None else look)
 
 
@@ -116,8 +121,7 @@ def _write(
     run, tables, report = results.run, results.tables, results.report
     with folder.writing():
         summary, written = write_run(folder.path, run, tables, report, code, console)
-        if run.manifest.recipes:
-            written |= write_parts(folder.path, run, code, console)
+        written |= write_parts(folder.path, run, code, console)
         if run.options["perfetto"]:
             from nsys_llm.run.perfetto import write_perfetto
 
@@ -170,6 +174,14 @@ def _framework_record(run: Run, executor: Executor, started: datetime) -> dict[s
         "Mode": executor.mode,
         "StartTime": str(started),
     }
+
+
+def _show_exports(run: Run, console: Console) -> None:
+    """Name what the run wrote beside its results, so that nobody wonders or keeps it unasked."""
+    made = [profile.export for profile in run.profiles if profile.export is not None]
+    if made:
+        more = f" and {len(made) - 1} more" if len(made) > 1 else ""
+        console.note(f"exported, and kept for the next run: {made[0]}{more}.")
 
 
 def _show_failures(run: Run, console: Console) -> None:

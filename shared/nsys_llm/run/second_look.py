@@ -14,17 +14,19 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.timeline.step_lanes import FULL_NAMES, Lane, rank_lanes
+from nsys_llm.analyses.timeline.step_lanes import FULL_NAMES, Lane, LaneRows, LaneWindow, rank_lanes
 from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import timeline_reads
 from nsys_llm.report.run import Run
 from nsys_llm.run.executors import Executor, chunked
 from nsys_llm.run.read_again import RankAgain, ranks_again, read_again
-from nsys_llm.trace.filters import unfiltered
+from nsys_llm.trace.filters import FILTERS, unfiltered
 from nsys_llm.trace.identity import RankKey
 
 #: What a lane shows nothing of.
 _NOT_READ: Final = ("nvtx_events", "memory_events")
+#: Operations of several profiles that are kept, some 100 MB; ours.
+MOST_KEPT_OPS: Final = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,42 @@ class Looked:
     failed: tuple[str, ...] = ()
 
 
+class FirstRead:
+    """What the second look needs of ranks that this process has read: those are not read again.
+
+    Of many ranks only some are kept, so that the memory of a run does not grow with them. An only
+    rank is: mapping it took more memory than what comes after.
+    """
+
+    def __init__(self, profiles_n: int) -> None:
+        self._only, self._room_n = profiles_n == 1, MOST_KEPT_OPS
+        self._kept: dict[RankKey, LaneRows] = {}
+
+    def keep(self, view: RankView) -> None:
+        """Keep a rank that was mapped, if there is room and it is seen as lanes show it."""
+        if any(view.options.get(name) for name in (*FILTERS, *FULL_NAMES)):
+            return
+        ops_n = sum(map(len, view.trace.unfiltered.values()))
+        if ops_n <= self._room_n or (self._only and not self._kept):
+            self._room_n -= ops_n
+            self._kept[view.key] = LaneRows.of(view)
+
+    def lanes(
+        self, windows: Mapping[RankKey, Sequence[LaneWindow]], engine: str
+    ) -> dict[RankKey, tuple[Lane, ...]]:
+        """Return the lanes of the ranks that were kept, and keep them no longer."""
+        kept, self._kept = self._kept, {}
+        return {
+            key: rank_lanes(kept[key], asked, engine)
+            for key, asked in windows.items()
+            if key in kept
+        }
+
+
 def look_again(
     run: Run,
     tables: Mapping[str, pd.DataFrame],
+    first: FirstRead | None = None,
     *,
     executor: Executor,
     console: Console,
@@ -52,6 +87,7 @@ def look_again(
     Args:
         run: Of a recipe that has one.
         tables: All but findings.
+        first: What its first read has left; None where that was elsewhere.
         executor: Where to read.
         console: Told which ranks could not be read again.
     """
@@ -63,13 +99,15 @@ def look_again(
     plan = look.plan(run.partial, ranks, tables, run.options)
     options = {**unfiltered(run.options), **FULL_NAMES}
     mapper = partial(look_at_profiles, engine=plan.engine, options=options)
+    known = {} if first is None else first.lanes(plan.windows, plan.engine)
     looked = Looked()
-    if profiles := ranks_again(run, plan.windows):
+    wanted = {key: windows for key, windows in plan.windows.items() if key not in known}
+    if profiles := ranks_again(run, wanted):
         chunks = chunked(profiles, executor.workers_n)
         looked = executor.reduce(mapper, chunks, merge_looks, lambda _: None)
     for reason in looked.failed:
         console.warn(f"timeline: {reason}")
-    return look.tabulate(plan, looked.lanes)
+    return look.tabulate(plan, {**known, **looked.lanes})
 
 
 def look_at_profiles(
@@ -84,7 +122,7 @@ def look_at_profiles(
     """
 
     def lanes_of(rank: RankAgain, view: RankView) -> tuple[Lane, ...]:
-        return rank_lanes(view, rank.wanted, engine)
+        return rank_lanes(LaneRows.of(view), rank.wanted, engine)
 
     reads = [read for read in timeline_reads() if read.table not in _NOT_READ]
     lanes: dict[RankKey, tuple[Lane, ...]] = {}

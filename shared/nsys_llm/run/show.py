@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
@@ -15,10 +15,33 @@ from nsys_llm.run.api import Result, load
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.run.rendering import write_report_later
 from nsys_llm.view.tables import cells, headings
+from nsys_llm.view.text import format_value
 
 #: More are in the parquet file; what is shown stays bounded.
 _MOST_ROWS: Final = 1_000
 _CELL_LENGTH: Final = 60
+#: What stands in the list of findings, and in its JSON.
+_OF_FINDING: Final = (
+    "kind",
+    "severity",
+    "title",
+    "recommendation",
+    "record",
+    "gain_ns",
+    "gain_pct",
+    "gain_step_ns",
+    "bound_ns",
+    "bound_pct",
+    "about_basis",
+    "replay_reason",
+    "cause",
+    "cause_rank",
+    "cause_detail",
+    "rank",
+)
+_UNIT_BY_END: Final = {"_ns": "ns", "_pct": "%", "_bytes": "bytes"}
+_UP: Final = ":up"
+_NULL: Final = "null"
 _WHERE: Final = re.compile(r"(\w+)\s*(==|!=|>=|<=|=|>|<)\s*(.*)")
 
 
@@ -47,14 +70,28 @@ def show(given: Mapping[str, Any], console: Console) -> RunOutcome:
 
 def _overall(result: Result, as_json: bool) -> list[str]:
     findings = [
-        {"number": number, **{name: finding[name] for name in ("kind", "severity", "title")}}
-        | {name: finding[name] for name in ("gain_pct", "gain_step_ns", "gain_ns", "rank")}
+        {"number": number} | {name: finding.get(name) for name in _OF_FINDING}
         for number, finding in enumerate(result.findings, 1)
     ]
     tables = {name: int(table["rows"]) for name, table in result.report["tables"].items()}
     if as_json:
-        record = {"recipe": result.recipe, "answer": result.answer, "findings": findings}
-        return [json.dumps({**record, "tables": tables}, indent=2, ensure_ascii=False)]
+        told = result.report["report"]
+        record = {
+            "recipe": result.recipe,
+            "answer": result.answer,
+            "wall": told["wall"],
+            "findings": findings,
+            "caveats": told["caveats"],
+            "unrecorded": told["unrecorded"],
+            "failed": result.report["failed"],
+            "exit_code": result.report["exit_code"],
+            "tables": tables,
+            "parts": {
+                name: [table for table, facts in part.report["tables"].items() if facts["rows"]]
+                for name, part in result.parts.items()
+            },
+        }
+        return [json.dumps(record, indent=2, ensure_ascii=False)]
     lines = [result.answer, ""]
     for finding in findings:
         label = finding["severity"] or finding["kind"]
@@ -81,36 +118,88 @@ def _finding(result: Result, number: int, as_json: bool) -> list[str]:
     if not plain.get("impact_ns"):
         plain.pop("impact_ns", None)
     reported = ("title", "details", "recommendation")
-    lines += [f"{name:<16} {value}" for name, value in plain.items() if name not in reported]
+    lines += [
+        f"{name:<16} {_rounded(name, value)}"
+        for name, value in plain.items()
+        if name not in reported
+    ]
     for cell in finding["evidence"]:
         where = ", ".join(f"{name} = {value}" for name, value in cell["where"].items())
         lines.append(f"{cell['table']}[{where}].{cell['column']} = {cell['value']}")
     return lines
 
 
+def _rounded(name: str, value: Any) -> Any:
+    """Return a number of a finding as tables show it, by the unit that its name ends with."""
+    if isinstance(value, (bool, str)):
+        return value
+    unit = next((unit for end, unit in _UNIT_BY_END.items() if name.endswith(end)), None)
+    if unit is None and isinstance(value, int):
+        return value
+    return format_value(value, unit or "ratio")
+
+
 def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
-    recipe, _, name = what.rpartition("/")
-    if recipe:
-        if recipe not in result.parts:
-            raise UsageError(f"{result.folder}: no results of a recipe '{recipe}'.")
-        result = result.parts[recipe]
-    if name not in result.tables:
-        of_parts = [f"{part}/{name}" for part in result.parts if name in result.parts[part].tables]
-        raise UsageError(f"no table '{name}'; there are: {', '.join([*of_parts, *result.tables])}.")
+    result, name = _of_part(result, what)
     frame = result.tables[name]
     for condition in given["where"]:
         frame = frame[_holds(frame, condition)]
+    if given["sort"]:
+        frame = _sorted(frame, given["sort"])
+    fields = result.results.fields(name)
+    columns = _chosen(fields, given["columns"])
     rows_n = max(0, min(given["top"], _MOST_ROWS))
     if given["json"]:
-        shown = frame.head(rows_n).reset_index(drop=frame.index.name is None)
-        return [shown.to_json(orient="records", force_ascii=False)]
-    fields = result.results.fields(name)
-    columns = list(fields)
+        shown = frame.head(rows_n).reset_index(drop=frame.index.name is None)[columns]
+        return [shown.to_json(orient="records", force_ascii=False, double_precision=15)]
     rows = [
         [shown for shown, _ in row]
         for row in cells(frame, fields, columns, rows_n, length=_CELL_LENGTH)
     ]
     return [*_aligned([headings(fields, columns), *rows]), f"{len(frame):,} rows"]
+
+
+def _of_part(result: Result, what: str) -> tuple[Result, str]:
+    """Return the result that has a table, and its name; the recipe may be left out if one has it.
+
+    Raises:
+        UsageError: None has it, or several have.
+    """
+    recipe, _, name = what.rpartition("/")
+    if recipe:
+        if recipe not in result.parts:
+            raise UsageError(f"{result.folder}: no results of a recipe '{recipe}'.")
+        result = result.parts[recipe]
+    if name in result.tables:
+        return result, name
+    having = [part for part in result.parts if name in result.parts[part].tables]
+    if len(having) == 1:
+        return result.parts[having[0]], name
+    of_parts = [f"{part}/{name}" for part in having]
+    raise UsageError(f"no table '{name}'; there are: {', '.join([*of_parts, *result.tables])}.")
+
+
+def _chosen(fields: Mapping[str, Any], text: str | None) -> list[str]:
+    if text is None:
+        return list(fields)
+    columns = [name.strip() for name in text.split(",") if name.strip()]
+    if odd := [name for name in columns if name not in fields]:
+        raise _no_column("--columns", odd[0], fields)
+    return columns
+
+
+def _sorted(frame: pd.DataFrame, text: str) -> pd.DataFrame:
+    """Return the rows by a column, the largest first, or with `:up` the smallest; null last."""
+    name, up = text.removesuffix(_UP), text.endswith(_UP)
+    if name == frame.index.name:
+        return frame.sort_index(ascending=up, kind="stable")
+    if name not in frame:
+        raise _no_column("--sort", name, frame)
+    return frame.sort_values(name, ascending=up, kind="stable", na_position="last")
+
+
+def _no_column(option: str, name: str, columns: Iterable[Any]) -> UsageError:
+    return UsageError(f"{option}: no column '{name}'; there are: {', '.join(map(str, columns))}.")
 
 
 def _number(text: str) -> float:
@@ -122,14 +211,16 @@ def _number(text: str) -> float:
 
 
 def _holds(frame: pd.DataFrame, condition: str) -> Any:
-    """Return which rows a condition chooses; null fulfils none."""
+    """Return which rows a condition chooses; null fulfils none but `= null`."""
     match = _WHERE.fullmatch(condition.strip())
     if match is None:
         raise UsageError(f"--where '{condition}': write COLUMN OP VALUE, like rank = 2.")
     name, sign, text = match.groups()
     column = frame.index.to_series() if frame.index.name == name else frame.get(name)
     if column is None:
-        raise UsageError(f"--where: no column '{name}'; there are: {', '.join(frame.columns)}.")
+        raise _no_column("--where", name, frame)
+    if text == _NULL and sign in ("=", "==", "!="):
+        return (column.notna() if sign == "!=" else column.isna()).to_numpy()
     value: Any = text.strip("\"'")
     if pd.api.types.is_bool_dtype(column):
         value = text.lower() in ("true", "yes", "1")

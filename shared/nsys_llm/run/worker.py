@@ -7,8 +7,7 @@ and nothing else, not even `nsys_recipe`.
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from nsys_llm.analyses.nvtx.phase_filter import find_phase
@@ -22,26 +21,19 @@ from nsys_llm.manifest.manifest import load_manifest, timeline_reads
 from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.inputs import ProfileInput, open_report
 from nsys_llm.profile.reader import needed_tables, read_trace
-from nsys_llm.profile.tables import Trace, table_source
-from nsys_llm.report.analysis import Analysis
+from nsys_llm.profile.tables import Trace
+from nsys_llm.report.analysis import Analysis, load_analysis, ranged_coverage
 from nsys_llm.run.boundary import Boundary
 from nsys_llm.run.code_stamp import code_stamp, other_code
-from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.filters import Finders
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome
+from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome, lacking_notes
 from nsys_llm.trace.selection import gpu_processes, select_rank
-from nsys_llm.trace.time_limits import refuse_endless
+from nsys_llm.trace.time_limits import refuse_crowded, refuse_endless
 from nsys_llm.trace.unmatched import unmatched_notes, unmatched_options
 
 #: What filters by step and phase need.
 _FINDERS: Final = Finders(found_steps, find_phase)
-
-
-def load_analysis(recipe: str) -> Analysis[Any]:
-    """Import the analysis of a recipe by name, so that nothing here depends on any recipe."""
-    analysis: Analysis[Any] = import_module(f"nsys_llm.recipes.{recipe}.analysis").ANALYSIS
-    return analysis
 
 
 def map_profiles(
@@ -51,6 +43,7 @@ def map_profiles(
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None = None,
     asked_by: str | None = None,
+    keep: Callable[[RankView], None] | None = None,
 ) -> MapResult:
     """Read some profiles, one after the other, and reduce them to one result.
 
@@ -63,6 +56,7 @@ def map_profiles(
         only: The ranks to map; None for all. Of the others, and with an empty set of all, it is
             found out only that they are there.
         asked_by: `code_stamp` of who asks; None: of the same process.
+        keep: In the process that was started: is given each rank once it is mapped.
 
     Raises:
         UsageError: This is other code than that of who asks.
@@ -75,7 +69,7 @@ def map_profiles(
         outcomes, partials = [], [analysis.partial()]
         for profile in profiles:
             with Boundary(profile) as boundary:
-                outcome, parts = _map_profile(profile, reads, analysis, options, only)
+                outcome, parts = _map_profile(profile, reads, analysis, options, only, keep)
                 outcomes.append(outcome)
                 partials += parts
             if boundary.failure is not None:
@@ -101,9 +95,10 @@ def _ordered(profiles: Iterable[ProfileOutcome]) -> tuple[ProfileOutcome, ...]:
 def _map_profile(
     profile: ProfileInput,
     reads: Sequence[TableRead],
-    analysis: Analysis[Any],
+    analysis: Analysis[Any, Any],
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None,
+    keep: Callable[[RankView], None] | None,
 ) -> tuple[ProfileOutcome, list[Any]]:
     """Return what became of a profile, and a partial of each rank; its trace is kept no longer."""
     tables = needed_tables(reads, options)
@@ -117,8 +112,10 @@ def _map_profile(
         nsys=options.get("nsys"),
     ) as opened:
         facts, known = read_facts(opened), opened.fingerprint
+        export = str(opened.path) if opened.stays_made else None
         trace = read_trace(opened, reads, options)
-    ranks, partials = _map_ranks(profile, trace, analysis, options, only)
+    refuse_crowded(trace, profile.label)
+    ranks, partials = _map_ranks(profile, trace, analysis, options, only, keep)
     empty = tuple(name for name, table in trace.tables.items() if not len(table))
     outcome = ProfileOutcome(
         profile.path,
@@ -130,6 +127,7 @@ def _map_profile(
         side=profile.side,
         empty_tables=empty,
         fingerprint=known,
+        export=export,
     )
     return outcome, partials
 
@@ -137,9 +135,10 @@ def _map_profile(
 def _map_ranks(
     profile: ProfileInput,
     trace: Trace,
-    analysis: Analysis[Any],
+    analysis: Analysis[Any, Any],
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None,
+    keep: Callable[[RankView], None] | None,
 ) -> tuple[tuple[RankOutcome, ...], list[Any]]:
     """Return the ranks of a profile, and a partial of each that is asked for."""
     ranks, partials = [], []
@@ -162,23 +161,6 @@ def _map_ranks(
             work=analysis.rank_verdicts is not None,
         )
         ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall))
+        if keep is not None:
+            keep(view)
     return tuple(ranks), partials
-
-
-def lacking_notes(reads: Sequence[TableRead], empty_tables: Collection[str]) -> tuple[str, ...]:
-    """Return what a profile cannot tell a recipe, because tables that it requires have no rows."""
-    return tuple(
-        f"no rows in {table_source(read.table).nsys}; {read.lost} are missing"
-        for read in reads
-        if read.required and read.table in empty_tables
-    )
-
-
-def ranged_coverage(
-    analysis: Analysis[Any], partial: Any, key: RankKey, coverage: tuple[CoverageRow, ...]
-) -> tuple[CoverageRow, ...]:
-    """Return the coverage of a rank with what lies in no NVTX range, if the recipe looks at it."""
-    if analysis.missing_ranges is None or not coverage:
-        return coverage
-    missing = analysis.missing_ranges(partial, key)
-    return tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)

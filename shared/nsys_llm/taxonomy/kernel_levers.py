@@ -24,6 +24,7 @@ class KernelLever:
         time_left: Share of their time that any fix leaves at least, 0 to 1: a bound.
         left: Share that a usual fix leaves.
         left_source: Where `left` comes from.
+        fuses: Whether the fix launches fewer kernels, so that a replay of as many says nothing.
         condition: When it applies, in words.
         source: Where `time_left` comes from.
     """
@@ -37,8 +38,13 @@ class KernelLever:
     time_left: float
     left: float
     left_source: str
+    fuses: bool
     condition: str
     source: str
+
+    def fits(self, name: str, category: str) -> bool:
+        """Return whether it is about a kernel."""
+        return category in self.categories and self.names.search(name) is not None
 
     def applies(self, gpu: str | None, kernel_names: list[str]) -> bool:
         """Return whether it applies on a GPU.
@@ -68,3 +74,9 @@ def load_kernel_levers() -> dict[str, KernelLever]:
             row[name] = row[name] and re.compile(row[name])
         row["categories"] = tuple(row["categories"])
     return {row["id"]: KernelLever(**row) for row in rows}
+
+
+def lever_of(name: str, category: str) -> str | None:
+    """Return the id of the first lever that is about a kernel; those of few kernels come first."""
+    levers = load_kernel_levers().values()
+    return next((lever.id for lever in levers if lever.fits(name, category)), None)

@@ -22,9 +22,13 @@ RANGE_OPTIONS: Final = (*NVTX_OPTIONS, *STEP_OPTIONS, "phase")
 _FOREVER_NS: Final = int(np.iinfo(np.int64).max)
 
 
+#: Options that choose operations by anything but their device.
+FILTERS: Final = (*RANGE_OPTIONS, "filter_time")
+
+
 def unfiltered(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options without those that choose operations: a timeline shows all that ran."""
-    return {**options, **dict.fromkeys((*RANGE_OPTIONS, "filter_time"))}
+    return {**options, **dict.fromkeys(FILTERS)}
 
 
 @dataclass(frozen=True)

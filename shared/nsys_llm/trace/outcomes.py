@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.profile.fingerprint import Fingerprint
+from nsys_llm.profile.tables import table_source
 from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.unmatched import Unmatched
@@ -38,6 +41,7 @@ class ProfileOutcome:
         reason: Why it could not be read.
         fault: Where, if that was an internal error and not of the profile.
         side: Of the input.
+        export: Where it was exported to, if this run did that and the export stays.
         fingerprint: What tells the export that was read from any other; None if none was.
     """
 
@@ -52,6 +56,7 @@ class ProfileOutcome:
     side: str = ""
     empty_tables: tuple[str, ...] = ()
     fingerprint: Fingerprint | None = None
+    export: str | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -79,3 +84,12 @@ class MapResult:
     profiles: tuple[ProfileOutcome, ...]
     partial: Any
     made_by: frozenset[str] = frozenset({UNTOLD})
+
+
+def lacking_notes(reads: Sequence[TableRead], empty_tables: Collection[str]) -> tuple[str, ...]:
+    """Return what a profile cannot tell a recipe, because tables that it requires have no rows."""
+    return tuple(
+        f"no rows in {table_source(read.table).nsys}; {read.lost} are missing"
+        for read in reads
+        if read.required and read.table in empty_tables
+    )

@@ -1,4 +1,4 @@
-"""How much time a rank may hold: sums of times have to fit into 64 bits, also twice, over ranks."""
+"""How much a profile may hold: sums of times that fit into 64 bits, what fits one machine."""
 
 from __future__ import annotations
 
@@ -8,15 +8,44 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.core.errors import ReportError
-from nsys_llm.profile.tables import Table
+from nsys_llm.numeric.grouping import distinct_rows
+from nsys_llm.profile.tables import Table, Trace
 from nsys_llm.trace.outcomes import RankOutcome
-from nsys_llm.trace.rank_trace import RankTrace, sane_times
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_times
 
 #: 2.3 years in one table of one rank: a thousand streams that are busy for 20 hours.
 _MOST_OF_RANK_NS: Final = 1 << 56
 #: 73 years: so that four times as much is a 64-bit number.
 _MOST_OF_RUN_NS: Final = 1 << 61
 _DAY_NS: Final = 86_400 * 10**9
+
+
+#: Processes with GPU work, and devices of one: a machine has 16 GPUs, or 7 times as many parts.
+_MOST_PROCESSES: Final = 1024
+_MOST_DEVICES: Final = 128
+
+
+def refuse_crowded(trace: Trace, label: str) -> None:
+    """Refuse a profile with more processes or devices than a machine has: its ids are damaged.
+
+    Raises:
+        ReportError: It is so.
+    """
+    devices: dict[int, set[int]] = {}
+    for op in (trace[name] for name in OP_TABLES if name in trace):
+        columns = [op["global_pid"], op["device_id"]]
+        rows, _ = distinct_rows(columns)
+        for global_pid, device in zip(*(column[rows].tolist() for column in columns), strict=True):
+            devices.setdefault(global_pid, set()).add(device)
+    for what, there_n, most in (
+        ("processes with GPU work", len(devices), _MOST_PROCESSES),
+        ("devices of one process", max(map(len, devices.values()), default=0), _MOST_DEVICES),
+    ):
+        if there_n > most:
+            raise ReportError(
+                f"{label}: damaged ids ({there_n:,} {what}, of at most {most:,}); copy or export "
+                "it again."
+            )
 
 
 def refuse_endless(trace: RankTrace, label: str) -> None:

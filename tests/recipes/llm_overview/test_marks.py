@@ -47,7 +47,13 @@ WINDOW = {"window_start_ns": 1_200, "window_end_ns": 1_300}
 
 def marked(**given):
     row = {"opportunity": 1, "title": "t", "severity": "high", "rank": 1, "device_id": 0}
-    row |= {"culprit": None, "cause": None, "window_start_ns": None, "window_end_ns": None}
+    row |= {
+        "cause": None,
+        "cause_rank": None,
+        "cause_detail": None,
+        "window_start_ns": None,
+        "window_end_ns": None,
+    }
     marks = marks_of(VIEW, BOTH, [{**row, **given}], Clocks())
     return [(mark.gpu.rank.number, mark.start_ns, mark.end_ns) for mark in marks]
 
@@ -55,24 +61,24 @@ def marked(**given):
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        ({"culprit": "kernel:pointwise"}, [(1, 1_150, 1_250), (1, 1_450, 1_550)]),
-        ({"culprit": "kernel:pointwise", "rank": 0}, [(0, 1_100, 1_300)]),
-        ({"culprit": "kernel:gemm"}, [(1, 950, 1_050)]),
-        ({"culprit": "communication:transfer", "rank": 0}, [(0, 1_400, 1_500)]),
-        ({"culprit": "idle:queued", "cause": "queued", "rank": 0}, [(0, 1_500, 1_600)]),
-        ({"cause": "host_sync"}, [(1, 1_050, 1_150), (1, 1_350, 1_450)]),
-        ({"culprit": "host:late"}, [(1, 1_050, 1_150), (1, 1_350, 1_450)]),
+        ({"cause": "kernels", "cause_detail": "pointwise"}, [(1, 1_150, 1_250), (1, 1_450, 1_550)]),
+        ({"cause": "kernels", "cause_detail": "pointwise", "rank": 0}, [(0, 1_100, 1_300)]),
+        ({"cause": "kernels", "cause_detail": "gemm"}, [(1, 950, 1_050)]),
+        ({"cause": "transfer", "rank": 0}, [(0, 1_400, 1_500)]),
+        ({"cause": "queued", "rank": 0}, [(0, 1_500, 1_600)]),
+        ({"cause": "wait", "cause_detail": "cudaStreamSynchronize"}, [(1, 1_050, 1_150), (1, 1_350, 1_450)]),
+        ({"cause": "host"}, [(1, 1_050, 1_150), (1, 1_350, 1_450)]),
         # Nothing of it on this rank.
-        ({"culprit": "communication:transfer"}, []),
+        ({"cause": "transfer"}, []),
         # What is known by a rank alone is all of its lane, whoever gains.
-        ({"culprit": "rank:0"}, [(0, 1_000, 2_000)]),
-        ({"culprit": "rank:0", **WINDOW}, [(0, 1_000, 2_000)]),
-        ({"culprit": "rank:0", **WINDOW, "opportunity": 2}, [(1, 1_200, 1_300)]),
-        ({"culprit": "phase:decode"}, [(1, 950, 1_950)]),
+        ({"cause": "rank", "cause_rank": 0}, [(0, 1_000, 2_000)]),
+        ({"cause": "rank", "cause_rank": 0, **WINDOW}, [(0, 1_000, 2_000)]),
+        ({"cause": "rank", "cause_rank": 0, **WINDOW, "opportunity": 2}, [(1, 1_200, 1_300)]),
+        ({"cause": "place", "cause_detail": "decode"}, [(1, 950, 1_950)]),
         # A window is cut to what is shown.
         ({"window_start_ns": 1_900, "window_end_ns": 5_000}, [(1, 1_900, 1_950)]),
         ({"window_start_ns": 1_950, "window_end_ns": 5_000}, []),
-        ({"opportunity": 2, "culprit": "kernel:gemm"}, []),
+        ({"opportunity": 2, "cause": "kernels", "cause_detail": "gemm"}, []),
         ({"opportunity": 2, "window_start_ns": 0, "window_end_ns": 960}, [(1, 950, 960)]),
         ({"rank": None}, []),
         ({"rank": 7}, []),
@@ -86,11 +92,11 @@ def test_marks(given, wanted):
     ("given", "wanted"),
     [
         # Which kernels or what idle time it is about cannot be seen.
-        ({"culprit": "kernel:pointwise"}, []),
-        ({"cause": "host_sync"}, []),
-        ({"culprit": "phase:decode"}, []),
+        ({"cause": "kernels", "cause_detail": "pointwise"}, []),
+        ({"cause": "wait", "cause_detail": "cudaStreamSynchronize"}, []),
+        ({"cause": "place", "cause_detail": "decode"}, []),
         # What tables alone say.
-        ({"culprit": "rank:1"}, [(1, 950, 1_950)]),
+        ({"cause": "rank", "cause_rank": 1}, [(1, 950, 1_950)]),
         ({"window_start_ns": 1_900, "window_end_ns": 5_000}, [(1, 1_900, 1_950)]),
     ],
 )

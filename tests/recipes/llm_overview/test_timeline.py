@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
 import sqlite3
 from collections import Counter
 from itertools import pairwise
@@ -22,11 +20,9 @@ from nsys_llm.core.errors import ReportError
 from nsys_llm.recipes.llm_overview.findings.answer import caveats
 from nsys_llm.recipes.llm_overview.tables import timeline, views
 from nsys_llm.recipes.llm_overview.tables.views import job_clock
-from nsys_llm.report.perfetto import TRACE_NAME
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run import read_again, second_look
 from nsys_llm.run.executors import Inline
-from nsys_llm.run.perfetto import write_perfetto
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.testing import demo as demo_set
 from nsys_llm.testing.demo import write_demo
@@ -44,8 +40,6 @@ class Console:
 
     def warn(self, text):
         self.said.append(text)
-
-    note = warn
 
 
 def looked(*words):
@@ -282,27 +276,6 @@ def test_a_profile_that_is_gone_leaves_its_lane_out_and_is_told(demo, monkeypatc
     assert caveats({**tables, "timeline": states}) == []
 
 
-@pytest.mark.parametrize("perfetto", [False, True])
-def test_a_profile_that_is_replaced_between_the_reads_is_in_no_timeline(tmp_path, perfetto):
-    write_demo(tmp_path, scale=0.02)
-    ranks, other = tmp_path / "after", tmp_path / "baseline" / "rank1.sqlite"
-    run, console = quick_run("llm_overview", ranks), Console()
-    tables = run_tables(run)
-    os.replace(other, ranks / "rank1.sqlite")
-    changed = "rank1.sqlite: changed since it was first read; run again."
-    if perfetto:
-        write_perfetto(tmp_path, run, tables, [], console)
-        trace = json.loads(gzip.decompress((tmp_path / TRACE_NAME).read_bytes()))
-        named = [event for event in trace["traceEvents"] if event["name"] == "process_name"]
-        shown = {event["args"]["name"].split(" (")[0] for event in named}
-        assert (f"{TRACE_NAME}: {changed}" in console.said, "rank 1" in shown) == (True, False)
-        return
-    rows = second_look.look_again(run, tables, executor=Inline(), console=console)["timeline"]
-    assert console.said == [f"timeline: {changed}"]
-    assert sorted(rows[rows["part"].isin(STATES)]["rank"].unique()) == [0, 2, 3]
-    assert rows[rows["part"] == "not read"]["rank"].unique().tolist() == [1]
-
-
 def test_a_fault_in_one_lane_leaves_that_one_out_and_names_it(demo, monkeypatch):
     run = quick_run("llm_overview", demo[0])
     tables, console, lanes_of = run_tables(run), Console(), second_look.rank_lanes
@@ -344,14 +317,15 @@ def test_every_mode_gives_the_same_rows(demo, shown, tmp_path):
         )
 
 
-def about(rank, device_id=0, culprit=None):
-    return {"rank": rank, "device_id": device_id, "culprit": culprit}
+def about(rank, device_id=0, blamed=None):
+    cause = None if blamed is None else "rank"
+    return {"rank": rank, "device_id": device_id, "cause": cause, "cause_rank": blamed}
 
 
 def test_of_too_many_gpus_those_that_matter_are_shown_and_some_of_all():
     gpus = [views.Gpu(_Numbered(number), 0, f"rank{number}", 100) for number in range(1_024)]
     gpus[500] = views.Gpu(_Numbered(500), 0, "rank500", 122)
-    findings = [about(777), about(None), about(13, culprit="rank:14")]
+    findings = [about(777), about(None), about(13, blamed=14)]
     path = [{"rank": 901}, {"rank": 13}, {"rank": None}]
     shown = [gpu.rank.number for gpu in views.chosen_gpus(gpus, findings, path)]
     assert len(shown) == len(set(shown)) == views.MOST_LANES

@@ -6,10 +6,9 @@ import itertools
 import random
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 from effort import seeds
-from gain_checks import check_findings
+from gain_checks import check_findings, listed
 from machine import changes, oracle, random_program, scenarios, simulate
 from machine.program import Sync
 from path_truth import budget, finds_its_steps, matched
@@ -18,11 +17,8 @@ from replay_truth import rewritten, steady, steps_ns, true_steps_ns, truths
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.what_if import parse_change
-from nsys_llm.recipes.step_budget.findings.gains import findings
-from nsys_llm.recipes.step_budget.findings.on_gpu import Gpu, gain_on
+from nsys_llm.recipes.step_budget.findings.on_path import findings
 from nsys_llm.recipes.step_budget.tables import meetings
-from nsys_llm.report.findings import ranked
-from nsys_llm.report.gains import gain_words
 from nsys_llm.testing import demo
 
 #: Other jobs in each run; a failure names its seed.
@@ -171,12 +167,11 @@ def test_a_wait_gains_what_the_job_without_it_gains(tmp_path, name):
     then_ns, now_ns = predictions(tables)["wait:cudaDeviceSynchronize"]
     assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns
     assert now_ns - true_ns > 0.05 * now_ns
-    shown = ranked(findings(tables))
+    shown = listed(findings(tables), tables)
     check_findings(shown, tables)
     wait = next(finding for finding in shown if finding.name == "cudaDeviceSynchronize")
-    assert wait.gain.basis == "replay"
-    assert not wait.gain.is_bound
-    assert wait.gain.gain_ns == pytest.approx(now_ns - then_ns, rel=0.2)
+    assert (wait.price.about_basis, wait.price.bound_ns) == ("replay", None)
+    assert wait.price.gain_step_ns == pytest.approx(now_ns - then_ns, rel=0.2)
 
 
 def test_a_wait_that_holds_nothing_back_gains_nothing(tmp_path):
@@ -282,29 +277,6 @@ def test_some_steps_replayed_are_near_the_same_steps_of_the_job_run_again(tmp_pa
         assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns, change
 
 
-def late_row(gain_ns, gain_pct):
-    row = {"gain_ns": gain_ns, "gain_pct": gain_pct}
-    tables = {
-        "rank_edges": pd.DataFrame({"step_unit": ["step"]}),
-        "job_steps": pd.DataFrame({"mark": [""], "wall_ns": [1000]}),
-    }
-    ceiling = {"path_ns": 100.0, "is_bound": True, "worst_ns": 100}
-    return gain_on(ceiling, Gpu(0, "rank0", 0, {"idle": 900}, 1000, 0), ("idle",), tables, 1, row)
-
-
-@pytest.mark.parametrize(
-    ("gain_ns", "gain_pct", "words"),
-    [
-        (80.0, 8.0, "about 8.0 %, at most 100 ns a step, 10.0 %"),
-        # A share of another whole: what is shown is that of the whole which the bound is of.
-        (80.0, 12.0, "about 8.0 %, at most 100 ns a step, 10.0 %"),
-        (260.0, 26.0, "about 260 ns a step, 26.0 %"),
-    ],
-)
-def test_no_gain_is_about_more_than_it_is_at_most(gain_ns, gain_pct, words):
-    assert gain_words(late_row(gain_ns, gain_pct)) == words
-
-
 def test_the_real_pair_is_replayed_with_little_residual(traces):
     for run in ("before", "after"):
         tables = quick("step_budget", traces / "h100_mfu_ranks" / run)
@@ -330,6 +302,7 @@ def test_a_change_that_is_none_is_refused(text):
     [
         *("category:gemm=0.8", "copies=0", "launches=500ns", "wait:cudaMemcpy", "kernel:a=b=0.5"),
         *("launches=999999999ns", "category:gemm=0.12345678", "rank:tp=1", "kernel:ns::f=2"),
+        "kernels:old_attention",
     ],
 )
 def test_a_change_is_written_as_it_was_typed(text):

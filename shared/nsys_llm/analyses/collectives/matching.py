@@ -12,6 +12,7 @@ them, and stay unmatched.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -24,6 +25,9 @@ from nsys_llm.numeric.intervals import IntArray
 
 #: Streams count as one only if that pairs so much more, in percent.
 _FAR_MORE_PCT: Final = 110
+#: Streams of a device with one kernel; of more no communicator has its own, and each would be
+#: compared with each.
+_MOST_STREAMS: Final = 128
 #: A cut rank ends with its kernels; what others have beyond takes at least so many times longer.
 _CUT: Final = 2
 #: Pairs below which a small distance may be chance, as `align` weighs it.
@@ -101,8 +105,11 @@ def _of_one_kernel(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
     A communicator usually has its own stream, but one may also change streams, as when a graph
     that was captured on another stream is replayed.
     """
+    streams_n = Counter(lane.owner for lane in lanes)
+    if max(streams_n.values()) > _MOST_STREAMS:
+        return _grouped(_joined(lanes), trust_ns)
     apart = _grouped(lanes, trust_ns)
-    if len({lane.owner for lane in lanes}) == len(lanes):
+    if len(streams_n) == len(lanes):
         return apart
     together = _grouped(_joined(lanes), trust_ns)
     spans = _spans(lanes)

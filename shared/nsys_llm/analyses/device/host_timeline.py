@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE, PAGEABL
 from nsys_llm.taxonomy.idle_causes import (
     BACK_PRESSURE,
     BLOCKING,
+    CAUSE_NAMES,
     MODULE_LOAD,
     SLOW_FIRST_LAUNCH_NS,
     SLOW_FIRST_LAUNCH_TIMES,
@@ -24,6 +26,8 @@ from nsys_llm.taxonomy.idle_causes import (
 from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS, overhead_kind
 from nsys_llm.trace.launch_clocks import early_starts
 from nsys_llm.trace.rank_trace import OVERHEAD_TABLES, RankTrace, sane_times
+
+_IS_BLOCKING: Final = np.isin(np.arange(len(CAUSE_NAMES)), BLOCKING)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ class HostTimeline:
             cause = self.cause[selected].astype(np.int64)
             keep = ends > starts
             if blocking:
-                keep &= np.isin(cause, BLOCKING)
+                keep &= _IS_BLOCKING[cause]
             spans = np.column_stack((starts[keep], ends[keep]))
             self._spans[thread, blocking] = spans, cause[keep]
         return self._spans[thread, blocking]

@@ -21,12 +21,14 @@ from nsys_llm.manifest.what_if import (
     DEVICE,
     HOST,
     KERNEL,
+    KERNELS,
     LAUNCHES,
     WAIT,
     Change,
 )
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.intervals import IntArray, covered_ns
+from nsys_llm.taxonomy.kernel_levers import lever_of, load_kernel_levers
 
 #: What a graph takes to launch one of its nodes, ns. Ours.
 GRAPH_NODE_NS: Final = 500
@@ -60,6 +62,8 @@ def changed(graph: RankGraph, names: Names, change: Change) -> Weights | None:
         return _scaled_ops(graph, _named(graph, names.categories, change.name), change.factor)
     if change.what == KERNEL:
         return _scaled_ops(graph, _named(graph, kernels, change.name), change.factor)
+    if change.what == KERNELS:
+        return _scaled_lever(graph, names, change.name)
     if change.what in (COPIES, DEVICE):
         chosen = ops.kind == COPY if change.what == COPIES else every
         return _scaled_ops(graph, chosen, change.factor)
@@ -68,6 +72,15 @@ def changed(graph: RankGraph, names: Names, change: Change) -> Weights | None:
     if change.what == LAUNCHES:
         return _cheaper_launches(graph, round(change.factor))
     return _without_waits(graph, names, change.name) if change.what == WAIT else None
+
+
+def _scaled_lever(graph: RankGraph, names: Names, lever: str) -> Weights | None:
+    """Return weights with the kernels of a lever as long as it usually leaves them."""
+    if lever not in load_kernel_levers():
+        return None
+    pairs = zip(names.kernels, names.categories, strict=True)
+    of_levers = [lever_of(text, category) or "" for text, category in pairs]
+    return _scaled_ops(graph, _named(graph, of_levers, lever), load_kernel_levers()[lever].left)
 
 
 def _named(graph: RankGraph, texts: Sequence[str], name: str) -> Bools:

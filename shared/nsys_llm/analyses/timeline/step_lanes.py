@@ -87,21 +87,44 @@ class Lane:
     segments: Segments
 
 
-def rank_lanes(view: RankView, windows: Sequence[LaneWindow], engine: str) -> tuple[Lane, ...]:
+@dataclass(frozen=True)
+class LaneRows:
+    """What the lanes of a rank are made of; some 100 bytes an operation.
+
+    Attributes:
+        layers: Of each device.
+        ops: The operations of each device, whatever filters leave, by the full names of kernels.
+        names: Of operations, without their codes.
+        host: The calls; None where idle time has no known cause.
+    """
+
+    layers: tuple[WallLayers, ...]
+    ops: tuple[DeviceOps, ...]
+    names: OpNames
+    host: HostTimeline | None
+
+    @classmethod
+    def of(cls, view: RankView) -> LaneRows:
+        """Take it from a rank without a filter but for devices, seen with `FULL_NAMES`."""
+        host = None if view.missing_work.opaque_launches_n else view.host
+        ops, names = view.device_ops, replace(view.op_names, codes={})
+        return cls(view.wall_layers[1], ops, names, host)
+
+
+def rank_lanes(rows: LaneRows, windows: Sequence[LaneWindow], engine: str) -> tuple[Lane, ...]:
     """Return the lanes of a rank, in the order of its devices.
 
     Args:
-        view: The rank with all of its rows, unfiltered, and the full names of its kernels.
+        rows: Of the rank.
         windows: What to look at.
         engine: Whose rules tell the categories of kernels.
     """
-    host = None if view.missing_work.opaque_launches_n else view.host
     rules = load_rules(engine)
     lanes = []
-    for layer, ops in zip(view.wall_layers[1], view.device_ops, strict=True):
+    for layer, ops in zip(rows.layers, rows.ops, strict=True):
         asked = [window for window in windows if window.device_id == layer.device_id]
         if asked:
-            device = _Device.of(layer, ops, view.op_names, host, rules)
+            device = _Device.of(layer, ops, rows.names, rows.host, rules)
             lanes += [device.lane(window) for window in asked]
     return tuple(lanes)
 

@@ -77,6 +77,7 @@ class SqliteReport:
     """
 
     kind: Final = "sqlite"
+    stays_made: Final = False
 
     def __init__(self, path: Path) -> None:
         self.path = path

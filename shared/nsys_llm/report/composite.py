@@ -1,0 +1,81 @@
+"""The recipes that an overview is made of: one read of each profile, and the results of each.
+
+Recipes are loaded by name, as a run loads its own: none of them imports another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nsys_llm.manifest.manifest import Manifest, load_manifest
+from nsys_llm.manifest.options import chosen_recipes
+from nsys_llm.report.analysis import Analysis, load_analysis, ranged_coverage
+from nsys_llm.report.part import finished
+from nsys_llm.report.run import Run
+from nsys_llm.report.run_tables import job_walls, prepared
+from nsys_llm.trace.outcomes import ProfileOutcome, lacking_notes
+from nsys_llm.trace.wall import WallKey
+
+
+def composed(run: Run) -> Run:
+    """Return a run with the results of the recipes that it is made of; most are of none."""
+    compose = run.analysis.compose
+    if compose is None:
+        return run
+    runs = {
+        name: prepared(_run_of(run, name)) for name in chosen_recipes(run.manifest, run.options)
+    }
+    verdicts = _verdicts(list(runs.values()))
+    parts = {name: finished(part, verdicts=verdicts) for name, part in runs.items()}
+    return replace(run, partial=compose(run.partial, parts), parts=parts)
+
+
+def _verdicts(runs: Sequence[Run]) -> Sequence[Any]:
+    """Return the verdicts on ranks by what all recipes know: every part prints these."""
+    jobs = [job_walls(run) for run in runs]
+    details: dict[WallKey, dict[str, Mapping[str, int]]] = {}
+    for job in jobs:
+        for key, classes in job.details.items():
+            details.setdefault(key, {}).update(classes)
+    # Who matches collectives knows how late ranks are.
+    best = max(runs, key=lambda run: run.analysis.collectives is not None)
+    judge = best.analysis.rank_verdicts
+    job = replace(jobs[0], details=details)
+    return () if judge is None else judge(best.partial, job, best.options)
+
+
+def _run_of(run: Run, recipe: str) -> Run:
+    """Return what a run of one recipe would have read."""
+    manifest, analysis = load_manifest(recipe), load_analysis(recipe)
+    partial = run.partial.parts.get(recipe, analysis.partial())
+    options = {option.name: run.options.get(option.name) for option in manifest.options}
+    for alias in ("start", "end"):
+        options.pop(alias, None)
+    return replace(
+        run,
+        manifest=manifest,
+        analysis=analysis,
+        options=options,
+        profiles=tuple(
+            _profile_of(profile, manifest, analysis, partial) for profile in run.profiles
+        ),
+        partial=partial,
+    )
+
+
+def _profile_of(
+    profile: ProfileOutcome, manifest: Manifest, analysis: Analysis[Any, Any], partial: Any
+) -> ProfileOutcome:
+    tables = {read.table for read in manifest.reads}
+    ranks = (
+        replace(rank, coverage=ranged_coverage(analysis, partial, rank.key, rank.coverage))
+        for rank in profile.ranks
+    )
+    return replace(
+        profile,
+        absent_tables=tuple(name for name in profile.absent_tables if name in tables),
+        lacking=lacking_notes(manifest.reads, profile.empty_tables),
+        ranks=tuple(ranks),
+    )

@@ -1,0 +1,214 @@
+"""Shapes that once took minutes or many GB of a small profile: their work is counted, not timed."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+from quick_run import quick, quick_run, resolved
+
+from nsys_llm.analyses.collectives import matching
+from nsys_llm.analyses.device import idle_split
+from nsys_llm.analyses.nvtx import delegated_launches, nvtx_tree
+from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
+from nsys_llm.analyses.path.host_parts import OTHER_RANGES
+from nsys_llm.profile.inputs import expand_inputs
+from nsys_llm.profile.tables import Table
+from nsys_llm.run.worker import map_profiles
+from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.trace.ranges import PUSH_POP
+
+STEP_NS = 1_000
+
+
+def kernels(count, **queue):
+    """Return a report of kernels, one each microsecond."""
+    at_ns = np.arange(count) * STEP_NS
+    return TraceBuilder().kernels(
+        ["gemm"],
+        np.zeros(count, dtype=np.int64),
+        start_ns=at_ns + 200,
+        end_ns=at_ns + 900,
+        launch_ns=(at_ns, at_ns + 50),
+        **queue,
+    )
+
+
+def changed(path: Path, *statements: str) -> Path:
+    with sqlite3.connect(path) as database:
+        for statement in statements:
+            database.execute(statement)
+    database.close()
+    return path
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Return how to count the calls of a module's function and the rows of an argument."""
+
+    def count(module, name, argument=0):
+        real, sizes = getattr(module, name), []
+
+        def call(*arguments):
+            sizes.append(len(arguments[argument]))
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, call)
+        return sizes
+
+    return count
+
+
+def ranges(start_ns, end_ns, tid):
+    kind = np.full(start_ns.shape, PUSH_POP)
+    names = ("start_ns", "end_ns", "global_tid", "event_type")
+    columns = (start_ns, end_ns, np.broadcast_to(tid, start_ns.shape), kind)
+    return Table(dict(zip(names, columns, strict=True)))
+
+
+def test_gaps_and_calls_that_overlap_make_no_row_for_each_pair(tmp_path, monkeypatch):
+    kernels_n, calls_n, rows = 500, 1_000, []
+    report = kernels(kernels_n)
+    at_ns = np.arange(calls_n) * STEP_NS // 2 + 100
+    report.apis(
+        ["cudaStreamSynchronize_v3020"],
+        np.zeros(calls_n, dtype=np.int64),
+        start_ns=at_ns,
+        end_ns=at_ns + 10**8,
+    )
+    real = idle_split._calls_within
+
+    def within(*arguments):
+        found = real(*arguments)
+        rows.append(found[0].size)
+        return found
+
+    monkeypatch.setattr(idle_split, "_calls_within", within)
+    tables = quick("idle_gaps", report.write_sqlite(tmp_path / "rank0.sqlite"))
+    assert tables["causes"]["idle_ns"].sum() == tables["devices"]["idle_ns"].sum()
+    assert sum(rows) <= 4 * (kernels_n + calls_n)
+
+
+def test_ranges_that_overlap_partly_are_cut_in_bounded_work(counted):
+    count = 20_000
+    searched = counted(nvtx_tree, "last_open")
+    start_ns = np.arange(count) * 10
+    tree = NvtxTree.of(ranges(start_ns, start_ns + count * 5, 11), 10**9)
+    assert sum(searched) < 60 * count + 10 * (1 << 17)
+    # What is cut still nests, and nothing reaches beyond its range.
+    inner = np.flatnonzero(tree.parent >= 0)
+    assert (tree.end_ns[inner] <= tree.end_ns[tree.parent[inner]]).all()
+    assert (tree.end_ns <= start_ns[tree.event] + count * 5).all()
+
+
+def test_many_threads_are_one_line_of_time(counted):
+    count = 3_000
+    searched = counted(nvtx_tree, "last_open")
+    start_ns = np.arange(count) * 7 % 1_000
+    tree = NvtxTree.of(ranges(start_ns, start_ns + 50, np.arange(count) + 5), 10**9)
+    assert len(searched) == 1
+    at = tree.innermost(tree.thread_codes(np.arange(count) + 5), start_ns + 10)
+    assert tree.event[at].tolist() == list(range(count))
+    assert (tree.innermost(tree.thread_codes(np.arange(count) + 5), start_ns + 50) == -1).all()
+    assert len(searched) <= 3
+
+
+def test_launches_of_many_threads_look_for_holders_of_their_own_only(counted):
+    count = 400
+    turns = counted(delegated_launches, "_in_order", argument=1)
+    at_ns = np.arange(count) * STEP_NS
+    tree = NvtxTree.of(ranges(at_ns - 100, at_ns + 800, np.arange(count) + 5), 10**9)
+    calls = Table({"start_ns": at_ns, "end_ns": at_ns + 5, "global_tid": np.full(count, 7_000)})
+    rows = np.arange(count)
+    assert (delegated_launches.delegated(tree, calls, rows, rows) == -1).all()
+    assert sum(turns) == 0
+
+
+@pytest.mark.parametrize("name", ["unique {}", "req {}", "req-17-{}"])
+def test_a_step_budget_keeps_few_names_of_ranges(tmp_path, name):
+    steps_n = 100
+    report = kernels(20 * steps_n)
+    step_ns = np.arange(steps_n) * 20 * STEP_NS
+    report.nvtx_ranges(
+        [f"step {step}" for step in range(steps_n)], start_ns=step_ns, end_ns=step_ns + 19_990
+    )
+    inside_ns = (step_ns[:, None] + 10 + np.arange(4) * 4_990).ravel()
+    texts = {
+        "unique {}": ["".join(chr(97 + int(digit)) for digit in str(n)) for n in range(400)],
+        "req {}": [uuid.UUID(int=n * 2**90 + n) for n in range(400)],
+        "req-17-{}": [f"{n * 7919 % 2**20:05x}a" for n in range(400)],
+    }[name]
+    report.nvtx_ranges(
+        [name.format(text) for text in texts], start_ns=inside_ns, end_ns=inside_ns + 4_900
+    )
+    run = quick_run("step_budget", report.write_sqlite(tmp_path / "rank0.sqlite"))
+    details = {
+        charge.detail for rank in run.partial.ranks.values() for charge in rank.forest.charges
+    }
+    if name == "unique {}":
+        assert OTHER_RANGES in details
+        assert len(details) < 300
+    else:
+        assert len(details) < 20
+
+
+def test_a_path_of_ranges_ends_a_thousand_deep(tmp_path):
+    deep_n = 1_500
+    report = kernels(10)
+    at_ns = np.arange(deep_n)
+    report.nvtx_ranges(
+        ["r" + "".join(chr(97 + int(digit)) for digit in str(n)) for n in range(deep_n)],
+        start_ns=at_ns - 5_000,
+        end_ns=10**7 - at_ns,
+    )
+    tables = quick("nvtx_phase_attribution", report.write_sqlite(tmp_path / "rank0.sqlite"))
+    assert tables["range_tree"]["depth"].max() < 1_000
+    assert tables["ranges"]["self_ns"].sum() == 10 * 700
+
+
+def test_a_device_with_many_nccl_streams_counts_them_as_one(tmp_path, counted):
+    streams_n = 400
+    at_ns = np.arange(streams_n) * STEP_NS
+    compared = counted(matching, "_grouped")
+    for rank in range(2):
+        TraceBuilder().kernels(
+            ["ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"],
+            np.zeros(streams_n, dtype=np.int64),
+            start_ns=at_ns + 200,
+            end_ns=at_ns + 900,
+            launch_ns=(at_ns, at_ns + 50),
+            stream_id=np.arange(streams_n),
+        ).write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    quick("tail_stats", tmp_path)
+    assert set(compared) == {2}
+
+
+@pytest.mark.parametrize(
+    ("statements", "words"),
+    [
+        (
+            ["UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = start / 1000"],
+            "devices of one process",
+        ),
+        (
+            [
+                "UPDATE CUPTI_ACTIVITY_KIND_KERNEL"
+                " SET globalPid = globalPid + start / 1000 * 16777216"
+            ],
+            "processes with GPU work",
+        ),
+    ],
+)
+def test_more_devices_or_processes_than_a_machine_has_are_damaged_ids(tmp_path, statements, words):
+    path = kernels(1_200).write_sqlite(tmp_path / "rank0.sqlite")
+    changed(path, *statements)
+    inputs, _ = expand_inputs([str(path)])
+    result = map_profiles(
+        inputs, recipe="llm_hotspots", options=resolved("llm_hotspots", "--input", str(path))
+    )
+    reason = result.profiles[0].reason
+    assert reason is not None
+    assert f"rank0: damaged ids (1,200 {words}" in reason

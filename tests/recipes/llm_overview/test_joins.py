@@ -1,0 +1,170 @@
+"""Which causes are one opportunity: a case in which each row of the table joins, and one not."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from nsys_llm.recipes.llm_overview.tables.joins import JOINS, joined
+from nsys_llm.recipes.llm_overview.tables.opportunities import Opportunity, opportunity_rows
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.findings import Finding
+from nsys_llm.report.price import Price
+
+SPAN_NS = 1_000
+
+
+def item(kind, about_ns=None, *, bound_ns=None, basis="usual", classes=("idle",), **given):
+    """Return an opportunity of one finding, whose title is its kind."""
+    cause = Cause(kind, given.get("rank"), detail=given.get("detail"))
+    price = Price(SPAN_NS, classes, bound_ns, about_ns, None if about_ns is None else basis)
+    finding = Finding(
+        rule=kind,
+        scope="run",
+        title=given.get("title", kind),
+        details="a",
+        tables=("wall",),
+        recommendation="b",
+        cause=cause,
+        price=price,
+        specificity=given.get("specificity", 0),
+        rank=given.get("on", given.get("rank", 0)),
+        device_id=0,
+        ranks=given.get("ranks", ()),
+        window_ns=given.get("window_ns"),
+    )
+    return Opportunity((("r", finding),), cause, price)
+
+
+def replayed(kind, about_ns, **given):
+    return item(kind, about_ns, basis="replay", **given)
+
+
+POINTWISE = item("kernels", 200, detail="pointwise")
+RANK = item("rank", 300, rank=1, detail="late_host")
+PLACE = item("place", bound_ns=90, rank=1, detail="decode")
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "apart"),
+    [
+        (
+            item("kernels", 50, detail="conversions"),
+            POINTWISE,
+            item("kernels", 200, detail="gemm"),
+        ),
+        (
+            item("transfer", 90, on=2),
+            item("schedule", 200, ranks=(0, 1, 2)),
+            item("schedule", 200, ranks=(0, 1)),
+        ),
+        (
+            item("rank", 40, rank=1, detail="more_work"),
+            item("experts", 80),
+            item("schedule", 80),
+        ),
+        (
+            item("experts", 50),
+            item("rank", 40, rank=1, detail="more_work"),
+            item("rank", 40, rank=1, detail="slow_gpu"),
+        ),
+        (
+            item("waiting", bound_ns=200, detail="0-3"),
+            item("rank", 100, rank=1),
+            item("rank", 99, rank=1),
+        ),
+        (
+            replayed("wait", 50, detail="cudaMemcpy_v3020"),
+            item("copies", 20, detail="HtoD"),
+            item("kernels", 20, detail="gemm"),
+        ),
+        (
+            replayed("wait", 200, detail="cudaStreamSynchronize", on=1),
+            RANK,
+            item("rank", 300, rank=2, detail="late_host"),
+        ),
+        (item("host", 150, rank=1), RANK, item("rank", 300, rank=1, detail="slow_gpu")),
+        (
+            item("wait", detail="cudaStreamSynchronize"),
+            item("host", 80),
+            item("queued", 80),
+        ),
+        (
+            replayed("host", 100),
+            replayed("wait", 51, detail="cudaStreamSynchronize"),
+            replayed("wait", 50, detail="cudaStreamSynchronize"),
+        ),
+        (PLACE, item("queued", 40, rank=None), item("host", 40, rank=2)),
+        (
+            item("place", bound_ns=90, classes=("compute",), on=1, detail="steps of decode"),
+            RANK,
+            item("host", 40),
+        ),
+    ],
+)
+def test_a_part_goes_into_its_whole_and_into_nothing_else(part, whole, apart):
+    (together,) = joined([part, whole])
+    assert together.cause == whole.cause
+    assert len(together.sources) == 2
+    assert len(joined([part, apart])) == 2
+
+
+def test_every_row_of_the_table_has_a_case():
+    assert len(JOINS) == 12
+
+
+def test_the_price_is_that_of_what_stays_and_of_work_of_their_own_the_sum():
+    (together,) = joined([item("host", 150, rank=1), RANK])
+    assert together.price == RANK.price
+    (together,) = joined([item("kernels", 50, bound_ns=60, detail="conversions"), POINTWISE])
+    assert (together.price.about_ns, together.price.bound_ns) == (250, None)
+
+
+def test_who_says_most_precisely_why_speaks():
+    host = item("host", 150, rank=1, specificity=2, title="in `data`")
+    (together,) = joined([host, RANK])
+    assert together.lead[1].title == "in `data`"
+    (together,) = joined([item("host", 150, rank=1), RANK])
+    assert together.lead[1].title == "rank"
+
+
+def test_a_place_belongs_to_the_largest_cause_on_its_rank():
+    causes = [item("queued", 40), item("host", 80, rank=2), item("module_load", 60)]
+    groups = {one.cause.kind: len(one.sources) for one in joined([PLACE, *causes])}
+    assert groups == {"queued": 1, "host": 1, "module_load": 2}
+
+
+def test_an_opportunity_is_where_its_first_finding_with_a_window_on_that_gpu_is():
+    host = item("host", 150, rank=1, on=1, window_ns=(3, 4))
+    (row,) = opportunity_rows(joined([host, item("rank", 300, rank=1, detail="late_host")]), 10.0)
+    assert (row["window_start_ns"], row["window_end_ns"]) == (3, 4)
+    assert row["gain_step_ns"] == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_finding_is_lost_and_no_order_of_them_matters(seed):
+    chance = random.Random(seed)
+    kinds = [
+        "host",
+        "wait",
+        "rank",
+        "waiting",
+        "experts",
+        "copies",
+        "place",
+        "transfer",
+        "schedule",
+    ]
+    items = [
+        item(chance.choice(kinds), about_ns, rank=chance.choice([None, 0, 1]), title=f"t{about_ns}")
+        for about_ns in chance.sample(range(10, 900), 12)
+    ]
+    groups = [sorted(finding.title for _, finding in one.sources) for one in joined(items)]
+    assert sorted(title for group in groups for title in group) == sorted(
+        one.lead[1].title for one in items
+    )
+    for _ in range(5):
+        chance.shuffle(items)
+        again = [sorted(finding.title for _, finding in one.sources) for one in joined(items)]
+        assert again == groups
