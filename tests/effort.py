@@ -33,7 +33,6 @@ MARKS: Final = {
     "recipes/idle_gaps/test_idle_findings.py": "slow",
     "recipes/idle_gaps/test_idle_gaps.py": "slow",
     "recipes/idle_gaps/test_idle_merge.py": "slow",
-    "recipes/idle_gaps/test_idle_rank_chance.py": "slow",
     "recipes/llm_hotspots/test_apis.py": "slow",
     "recipes/llm_hotspots/test_balance.py": "slow",
     "recipes/llm_hotspots/test_copy_findings.py": "slow",

@@ -74,6 +74,26 @@ def test_nobody_else_is_named(kind, seed, tmp_path):
     assert {verdict for _, verdict, _ in verdicts(program, tmp_path)} <= {"profiler"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "seed", "right"),
+    nightly_but(
+        [
+            *(("slow_in_stage", seed, "slow_gpu") for seed in (1, 2, 3, 4, 5)),
+            *(("uneven_stages", seed, "slow_stage") for seed in range(6)),
+            *(("even_stages", seed, None) for seed in range(6)),
+        ],
+        [("slow_in_stage", 3, "slow_gpu"), ("uneven_stages", 1, "slow_stage")],
+    ),
+)
+def test_stages_are_sets_of_ranks_and_compared_with_no_other_stage(kind, seed, right, tmp_path):
+    """Tensor and context parallel pipelines; of a slow GPU the rest of its stage is innocent."""
+    program, _, wanted = planted(kind, seed)
+    named = verdicts(program, tmp_path, "tail_stats")
+    ranks = {item.rank for item in wanted if item.rank is not None}
+    assert {rank for rank, _, _ in named} == ranks
+    assert {verdict for _, verdict, _ in named} == ({right} if right else set())
+
+
 @pytest.mark.parametrize("recipe", ["llm_hotspots", "tail_stats", "idle_gaps"])
 @pytest.mark.parametrize("kind", nightly_but(RIGHT, ["late_host"]))
 def test_a_recipe_by_itself_says_the_same_or_less(kind, recipe, tmp_path):

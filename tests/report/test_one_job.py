@@ -42,7 +42,9 @@ def test_profiles_that_ran_one_after_the_other_are_no_job(tmp_path):
         findings = all_findings(run, run_tables(run))
         titles = [finding.title for finding in findings if finding.rule == "unrelated_profiles"]
         assert titles == ["These 2 profiles do not look like one job: they ran one after the other"]
-        assert not [finding for finding in findings if (finding.culprit or "").startswith("rank:")]
+        assert not [
+            finding for finding in findings if finding.cause and finding.cause.kind == "rank"
+        ]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,7 @@ def test_profiles_that_ran_one_after_the_other_are_no_job(tmp_path):
 def test_what_may_be_one_job_is_compared(tmp_path, given):
     tables = quick("llm_hotspots", write(tmp_path, given))
     assert why_unrelated(tables) is None
-    assert "rank:1" in set(tables["findings"]["culprit"].dropna())
+    assert 1 in set(tables["findings"]["cause_rank"].dropna())
 
 
 def test_one_profile_is_one_job(tmp_path):

@@ -121,10 +121,8 @@ def test_a_higher_terminal_shows_more_up_to_a_bound(tmp_path):
 def test_findings_are_counted_by_severity_most_severe_first(tmp_path):
     findings = [replace(FINDING, price=price_of(name)) for name in SEVERITIES for _ in range(2)]
     lines = summary(tmp_path, *findings[1:])
-    assert (
-        "Findings and what a fix could gain (not additive): 1 high, 2 medium, 2 low, 2 in rare steps"
-        in lines
-    )
+    head = "Findings and what a fix could gain (not additive)"
+    assert f"{head}: 1 high, 2 medium, 2 low, 2 in rare steps" in lines
 
 
 def test_findings_beyond_the_first_are_counted(tmp_path):

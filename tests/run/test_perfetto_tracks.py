@@ -152,9 +152,7 @@ def test_kernels_that_a_finding_without_a_window_names_have_a_line(tmp_path):
     reports = [tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)]
     for recipe in ("llm_hotspots", "llm_overview"):
         out = analyse(tmp_path / recipe, *reports, options=ALL, recipe=recipe)
-        (finding,) = (
-            read_frames(out)["findings"].query("culprit == 'kernel:pointwise'").itertuples()
-        )
+        (finding,) = read_frames(out)["findings"].query("cause_detail == 'pointwise'").itertuples()
         assert pd.isna(finding.window_start_ns)
         shown = read_file(out)
         assert shown.of("evidence", process=f"rank {1 - finding.rank} ") == []

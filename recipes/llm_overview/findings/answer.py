@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
+from typing import Final
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import CAPTURE, Evidence, Finding
 from nsys_llm.report.price import Price, row_words
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
-from nsys_llm.view.text import listed
+from nsys_llm.report.wall_line import wall_lines
+from nsys_llm.view.text import listed, sentences
 
 from ..tables.opportunities import LEAD
 from ..tables.timeline import LOST
 from .screen import step_unit
 from .texts import RULES
+
+#: Words of an opportunity's evidence; the rest is in the tables.
+_MOST_WORDS: Final = 40
 
 
 def findings(tables: Tables) -> list[Finding]:
@@ -39,7 +45,8 @@ def answer(tables: Tables) -> str:
             "what a filter left of it."
         )
     if not rows:
-        return "No recipe found anything whose fix would gain 1 % of a GPU's time or more."
+        walls = "".join(f" {line.text}" for line in wall_lines(tables))
+        return f"No recipe found anything whose fix would gain 1 % of a GPU's time or more.{walls}"
     first = rows[0]
     others = [row["title"] for row in rows[1:3]]
     more = f" Next: {listed(others)}." if others else ""
@@ -60,10 +67,9 @@ def caveats(tables: Tables) -> list[str]:
 
 def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Finding:
     lead, *others = sorted(members, key=lambda member: member["account"] != LEAD)
-    more = f" Also seen: {'; '.join(_seen(other) for other in others)}." if others else ""
     made = RULES["opportunity"].finding(
         price=_price(row, step_unit),
-        details=f"{row['details']}{more}",
+        details=_fitted(row["details"], row["title"], others),
         fields={"title": row["title"], "recommendation": row["recommendation"]},
         evidence=tuple(_evidence([lead, *others])),
         numbers={name: value for member in members for name, value in _numbers(member).items()},
@@ -94,8 +100,13 @@ def _price(row: Record, step_unit: str) -> Price:
     )
 
 
-def _seen(row: Record) -> str:
-    return f"{row['title']} (`{row['recipe']}`)"
+def _fitted(details: str, title: str, others: Sequence[Record]) -> str:
+    """Return the evidence in few words: whole sentences, then what other recipes saw, each once."""
+    titles = dict.fromkeys(other["title"] for other in others if other["title"] != title)
+    parts = [*sentences(details), *(f"Also: {seen}." for seen in titles)]
+    lengths = accumulate(len(part.split()) for part in parts)
+    kept = [part for part, words_n in zip(parts, lengths, strict=True) if words_n <= _MOST_WORDS]
+    return " ".join(kept or parts[:1])
 
 
 def _evidence(rows: Iterable[Record]) -> Iterable[Evidence]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.analyses.ranks.peers import device_places
+from nsys_llm.analyses.device.places import device_places
 from nsys_llm.analyses.steps.of_job import job_steps
 from nsys_llm.analyses.steps.of_rank import DeviceSteps
 from nsys_llm.core.nulls import NULL_INT

@@ -6,11 +6,20 @@ import pytest
 from quick_run import quick
 from results import rows, tables_of
 
-from nsys_llm.recipes.idle_gaps.findings.answer import answer, findings
+from nsys_llm.recipes.idle_gaps.findings.answer import answer
+from nsys_llm.recipes.idle_gaps.findings.answer import findings as unpriced
 from nsys_llm.recipes.idle_gaps.findings.caveats import caveats
+from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import SEVERITIES
+from nsys_llm.report.prices.pricing import priced
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder
+
+
+def findings(tables):
+    """Return the findings that tables give, with their prices."""
+    return priced(unpriced(tables), tables)
+
 
 US, MS = 1_000, 1_000_000
 
@@ -187,7 +196,7 @@ def test_a_wait_is_worth_what_it_takes(tmp_path, wait_us, severity):
         trace.api("cudaStreamSynchronize_v3020", start_ns=at, end_ns=at + MS + wait_us * US)
         at += MS + wait_us * US + 1000
     found_ones = of_rule(run_on(tmp_path, trace), "idle_host_sync")
-    assert [finding.severity for finding in found_ones] == ([severity] if severity else [])
+    assert [finding.severity for finding in found_ones] == [severity]
 
 
 def test_gaps_between_queued_operations_are_not_the_host_s(tmp_path):
@@ -209,9 +218,9 @@ def test_a_rank_that_idles_more_is_named_with_its_cause(tmp_path):
     tables = run_on(tmp_path, *traces)
     (finding,) = of_rule(tables, "host_work")
     # 19 times 400 us in 27.6 ms, against 19 times 20 in 20.4 ms.
-    assert (finding.rank, finding.severity, finding.cause) == (2, "high", "host_no_cuda")
-    assert finding.gain.gain_ns == 19 * 400 * US
-    assert "the median of the others loses 380 us" in finding.details
+    assert (finding.rank, finding.severity, finding.cause) == (2, "high", Cause("host", rank=2))
+    assert finding.price.gain_ns == 19 * 400 * US
+    assert "the others lose 380 us" in finding.details
     assert any("no clock" in text for text in caveats(tables))
 
 
@@ -219,7 +228,7 @@ def test_hosts_that_are_late_on_all_ranks_are_to_blame(tmp_path):
     traces = [busy(TraceBuilder(hostname="n", system_clock_ns=7), 10, 2 * MS, MS) for _ in range(3)]
     tables = run_on(tmp_path, *traces)
     (finding,) = of_rule(tables, "host_work")
-    assert finding.gain.gain_ns == 9 * 2 * MS
+    assert finding.price.gain_ns == 9 * 2 * MS
     assert finding.ranks == (0, 1, 2)
     assert "All ranks are idle at once for 64.3 % of the time" in finding.details
     assert "Clocks agree" not in finding.details
@@ -300,5 +309,5 @@ def test_of_two_ranks_all_of_the_difference_is_told_with_its_cause(tmp_path, mor
     tables = run_on(tmp_path, *traces)
     (finding,) = of_rule(tables, "host_work")
     assert finding.rank == 1
-    assert finding.gain.gain_ns == 19 * gaps[1]
+    assert finding.price.gain_ns == 19 * gaps[1]
     assert finding.numbers["other_ranks_median_ns"] == 19 * gaps[0]

@@ -42,7 +42,7 @@ def test_communication_beside_no_computation_is_exposed(found_in, wait_ns, sever
     # 5, 20, 60 and 600 ns of 1005 (0.5 %), 1020 (2.0 %), 1060 (5.7 %) and 1600 (38 %).
     (finding,) = found_in([("k", 0, 1000), (NCCL, 900, 1000 + wait_ns)])
     assert (finding.rule, finding.severity) == ("exposed_communication", severity)
-    assert (finding.rank, finding.device_id, finding.gain.gain_ns) == (0, 0, wait_ns)
+    assert (finding.rank, finding.device_id, finding.price.gain_ns) == (0, 0, wait_ns)
     assert finding.window_ns == (1000, 1000 + wait_ns)
 
 

@@ -9,6 +9,8 @@ import pytest
 from results import tables_of
 
 from nsys_llm.recipes.llm_hotspots.findings.memops import copy_findings
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.prices.pricing import priced
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 
@@ -22,7 +24,8 @@ def found_in(tmp_path):
             trace.write_sqlite(folder / f"rank{number}.sqlite")
             for number, trace in enumerate(ranks)
         ]
-        findings = copy_findings(tables_of(folder / "o", *inputs))
+        tables = tables_of(folder / "o", *inputs)
+        findings = priced(copy_findings(tables), tables)
         assert len({(finding.rule, finding.name) for finding in findings}) == len(findings)
         return {finding.rule: finding for finding in findings}
 
@@ -47,17 +50,25 @@ def test_copies_that_computation_could_hide_gain_as_much(found_in, copy_ns, seve
         0,
         "HtoD",
     )
-    assert (finding.gain.gain_ns, finding.gain.span_ns) == (copy_ns, 1000 + copy_ns)
-    assert (finding.gain.is_bound, finding.gain.wall_classes) == (True, ("copies",))
+    assert (finding.price.gain_ns, finding.price.span_ns) == (copy_ns, 1000 + copy_ns)
+    assert (finding.price.bound_ns, finding.price.wall_classes) == (copy_ns, ("copies",))
     assert finding.window_ns == (1000, 1000 + copy_ns)
     assert "1 HtoD copies (pinned to device, 8 B" in finding.details
 
 
-def test_computation_hides_no_more_than_there_is_of_it(found_in):
-    # 100 ns of kernels and 10 us of copies: an overlap gains 1 % of 10.1 us, not 99 %.
-    by_rule = found_in(busy(100).memcpy("HtoD", start_ns=100, end_ns=10_100, size_bytes=8))
-    assert by_rule["exposed_copies"].gain.gain_ns == 100
-    assert "the GPU computes for 100 ns" in by_rule["exposed_copies"].details
+def test_copies_that_bind_the_job_gain_what_overlaps_or_half_by_narrower_types(found_in):
+    # 100 ns of kernels, 10 us of copies to the device and 3 us back.
+    copies = busy(100).memcpy("HtoD", start_ns=100, end_ns=10_100, size_bytes=8)
+    alone = found_in(copies)
+    assert set(alone) == {"link_bound"}
+    price = alone["link_bound"].price
+    assert (price.about_ns, price.bound_ns) == (5_000, 10_000)
+    assert alone["link_bound"].cause == Cause("copies", detail="HtoD")
+    both = busy(9_000).memcpy("HtoD", start_ns=9_000, end_ns=19_000, size_bytes=8)
+    both.memcpy("DtoH", start_ns=19_000, end_ns=28_000, size_bytes=8)
+    price = found_in(both)["link_bound"].price
+    # One way while the other runs: 9 us; half of all 19 us is more, and computation hides 9.
+    assert (price.about_ns, price.bound_ns) == (9_500, 19_000)
 
 
 def test_a_copy_that_a_kernel_hides_gains_nothing(found_in):
@@ -72,7 +83,7 @@ def test_the_rank_with_the_largest_share_is_named(found_in):
         for duration in (200, 400)
     ]
     finding = found_in(*ranks)["exposed_copies"]
-    assert (finding.rank, finding.severity, finding.gain.gain_ns) == (1, "high", 400)
+    assert (finding.rank, finding.severity, finding.price.gain_ns) == (1, "high", 400)
     assert finding.title == "Exposed DtoH copies: 28.6 % (rank 1)"
 
 
@@ -81,7 +92,8 @@ def test_copies_inside_the_device_are_not_called_exposed(found_in):
     assert set(by_rule) == {"device_copies"}
     # 200 of 1200 ns.
     finding = by_rule["device_copies"]
-    assert (finding.severity, finding.gain.gain_ns, finding.culprit) == ("high", 200, "copies:DtoD")
+    assert (finding.severity, finding.price.gain_ns) == ("high", 200)
+    assert finding.cause == Cause("copies", detail="DtoD")
     assert finding.title == "Copies inside the device: 16.7 % (rank 0)"
     beside = found_in(busy().memcpy("DtoD", start_ns=500, end_ns=900, size_bytes=8))
     assert beside["device_copies"].severity is None
@@ -104,13 +116,9 @@ def pageable(size_bytes, memory="pageable", start_ns=1_000_000):
 
 def test_large_pageable_copies_gain_half_of_their_time_pinned(found_in):
     finding = found_in(pageable(6_000_000))["pageable_copies"]
-    # 4 of 5 ms, both ways in one finding: the fix is the same.
-    assert (finding.gain.gain_ns, finding.gain.span_ns) == (2_000_000, 5_000_000)
-    assert (finding.severity, finding.gain.is_bound, finding.culprit) == (
-        "high",
-        False,
-        "copies:pageable",
-    )
+    # 4 of 5 ms, both ways in one finding, of which half is the largest that is sure.
+    assert (finding.price.gain_ns, finding.price.span_ns) == (2_000_000, 5_000_000)
+    assert finding.severity == "high"
     assert finding.title == "Copies of pageable memory: 80.0 % (rank 0)"
     assert "4 DtoH and HtoD copies" in finding.details
     assert "24 MB" in finding.details

@@ -104,7 +104,7 @@ def test_idle_tensor_cores_in_matrix_products_are_told(tmp_path):
     assert "DRAM 23.0 %" in finding.details
     assert (finding.rank, finding.name, finding.impact_ns) == (0, "gemm", 400)
     # At 80 % active the 400 ns would take 12 / 80 as long.
-    assert (finding.gain.gain_ns, finding.gain.wall_classes) == (400 * 68 // 80, ("compute",))
+    assert (finding.price.gain_ns, finding.price.wall_classes) == (400 * 68 // 80, ("compute",))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,17 @@ from planted import frame_of
 from quick_run import quick
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.recipes.llm_hotspots.findings.answer import answer, findings
+from nsys_llm.recipes.llm_hotspots.findings.answer import answer
+from nsys_llm.recipes.llm_hotspots.findings.answer import findings as unpriced
+from nsys_llm.report.prices.pricing import priced
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.view.text import format_percent
+
+
+def findings(tables):
+    """Return the findings that tables give, with their prices."""
+    return priced(unpriced(tables), tables)
+
 
 MANIFEST = load_manifest("llm_hotspots")
 

@@ -8,6 +8,7 @@ from quick_run import quick
 
 from nsys_llm.recipes.llm_hotspots.findings.levers import lever_findings
 from nsys_llm.report.findings import finding_record
+from nsys_llm.report.prices.pricing import priced
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 FA2 = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128>, (bool)0>(Flash_fwd_params)"
@@ -31,7 +32,8 @@ def findings_by_rule(folder, *ranks, gpu=HOPPER):
             trace.kernel(name, start_ns=at, duration_ns=length)
             at += length
         trace.write_sqlite(folder / f"rank{number}.sqlite")
-    findings = lever_findings(quick("llm_hotspots", folder))
+    tables = quick("llm_hotspots", folder)
+    findings = priced(lever_findings(tables), tables)
     for finding in findings:
         assert unexplained_numbers(finding_record(finding)) == []
     return {finding.rule: finding for finding in findings}
@@ -41,14 +43,11 @@ def test_flash_attention_2_on_hopper_leaves_two_thirds(tmp_path):
     finding = findings_by_rule(tmp_path, [(FA2, 600_000), (FA2_BACK, 300_000), ("k", 100_000)])[
         "old_attention"
     ]
-    # A third of 900 us, of 1 ms.
-    assert finding.gain.gain_ns == pytest.approx(300_000, rel=1e-3)
-    assert (finding.gain.span_ns, finding.gain.is_bound, finding.severity) == (
-        1_000_000,
-        False,
-        "high",
-    )
-    assert (finding.culprit, finding.rank, finding.name) == ("kernel:attention", 0, "attention")
+    # A third of 900 us, of 1 ms; at most half.
+    assert finding.price.about_ns == pytest.approx(300_000, rel=1e-3)
+    assert (finding.price.bound_ns, finding.price.about_basis) == (450_000, "usual")
+    assert (finding.price.span_ns, finding.severity) == (1_000_000, "high")
+    assert (finding.cause.detail, finding.rank, finding.name) == ("attention", 0, "attention")
     assert finding.title == "`FlashAttention-2` on Hopper: 90.0 % (rank 0)"
     assert "2 launches of 2 kernels take 900 us of 1 ms" in finding.details
 
@@ -84,12 +83,13 @@ def test_new_attention_and_fused_kernels_have_nothing_faster(tmp_path):
     assert findings_by_rule(tmp_path, [(FA3, 500_000), (FUSED, 300_000), (NORM, 100_000)]) == {}
 
 
-def test_eager_pointwise_kernels_gain_at_most_their_time_on_the_worst_gpu(tmp_path):
+def test_eager_pointwise_kernels_gain_two_thirds_of_their_time_on_the_worst_gpu(tmp_path):
     usual = [(EAGER, 100_000), (COPY, 100_000), (FUSED, 800_000)]
     worse = [(EAGER, 200_000), (COPY, 100_000), (FUSED, 700_000)]
     finding = findings_by_rule(tmp_path, usual, worse)["unfused_pointwise"]
-    assert (finding.rank, finding.gain.gain_ns, finding.gain.is_bound) == (1, 300_000, True)
-    assert (finding.severity, finding.culprit) == ("high", "kernel:pointwise")
+    assert (finding.rank, finding.price.bound_ns) == (1, 300_000)
+    assert finding.price.about_ns == pytest.approx(200_000, rel=1e-3)
+    assert (finding.severity, finding.cause.detail) == ("high", "pointwise")
     assert finding.title == "Unfused pointwise kernels (rank 1)"
 
 
@@ -110,18 +110,14 @@ ADD_CAST = (
 )
 
 
-def test_conversions_of_the_data_type_gain_at_most_their_time(tmp_path):
-    kernels = [(CAST, 100_000), (CAST_STRIDED, 50_000), (COPY, 50_000), (FUSED, 800_000)]
+def test_conversions_of_the_data_type_gain_all_of_their_time(tmp_path):
+    kernels = [(CAST, 100_000), (CAST_STRIDED, 50_000), (COPY, 60_000), (FUSED, 790_000)]
     rules = findings_by_rule(tmp_path, kernels)
     finding = rules["dtype_conversions"]
-    assert (finding.gain.gain_ns, finding.gain.is_bound, finding.severity) == (
-        150_000,
-        True,
-        "high",
-    )
-    # They are part of what fusion would gain: one opportunity.
-    assert finding.culprit == rules["unfused_pointwise"].culprit
-    assert rules["unfused_pointwise"].gain.gain_ns == 200_000
+    assert (finding.price.about_ns, finding.price.bound_ns) == (150_000, 150_000)
+    # The others are those that have work of their own.
+    assert rules["unfused_pointwise"].price.bound_ns == 60_000
+    assert rules["unfused_pointwise"].price.about_ns == pytest.approx(40_000, rel=1e-3)
 
 
 def test_copies_of_one_type_and_sums_are_no_conversions(tmp_path):
@@ -149,10 +145,11 @@ TENSOR_CORES = (
 def test_products_on_cuda_cores_gain_up_to_the_ratio_of_the_rates(tmp_path, name):
     by_rule = findings_by_rule(tmp_path, [(name, 800_000), (FUSED, 200_000)], gpu=AMPERE)
     finding = by_rule["gemms_without_tensor_cores"]
-    # 19.5 of 312 TFLOP/s leave a sixteenth of 800 us.
-    assert finding.gain.gain_ns == 800_000 - 800_000 * 19.5 / 312
-    assert (finding.gain.is_bound, finding.culprit, finding.name) == (True, "kernel:gemm", "gemm")
-    assert "can take no less than 6.2 % of this time" in finding.details
+    # 19.5 of 312 TFLOP/s leave a sixteenth of 800 us at least, and usually half.
+    assert finding.price.bound_ns == 800_000 - 800_000 * 19.5 / 312
+    assert finding.price.about_ns == 400_000
+    assert (finding.cause.detail, finding.name) == ("gemm", "gemm")
+    assert "Usually 50.0 % of it is left" in finding.details
 
 
 def test_products_on_tensor_cores_have_nothing_faster(tmp_path):

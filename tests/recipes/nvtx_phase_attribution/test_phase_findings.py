@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import pytest
 from phase_run import RECIPE
 from planted import frame_of
@@ -10,12 +9,18 @@ from results import analyse, read_frames, read_report
 
 from nsys_llm.analyses.nvtx.attributed_ops import METHODS, NO_RANGE
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.recipes.nvtx_phase_attribution.findings.answer import answer, findings
+from nsys_llm.recipes.nvtx_phase_attribution.findings.answer import answer
+from nsys_llm.recipes.nvtx_phase_attribution.findings.answer import findings as unpriced
 from nsys_llm.recipes.nvtx_phase_attribution.findings.caveats import caveats
-from nsys_llm.recipes.nvtx_phase_attribution.findings.phases import per_step
 from nsys_llm.recipes.nvtx_phase_attribution.per_rank.attribution_coverage import PARTS
-from nsys_llm.report.gains import Gain
+from nsys_llm.report.prices.pricing import priced
 from nsys_llm.testing.demo import write_demo
+
+
+def findings(tables):
+    """Return the findings that tables give, with their prices."""
+    return priced(unpriced(tables), tables)
+
 
 MS = 1_000_000
 
@@ -100,20 +105,20 @@ def idle_before(idle_ns, *, mapped=True, span_ns=100 * MS):
 
 @pytest.mark.parametrize(
     ("idle_ns", "severity", "affected"),
-    [(10 * MS, "high", (2, 3)), (5 * MS, "medium", (2, 3)), (MS, "low", (3,))],
+    [(10 * MS, "medium", (2, 3)), (5 * MS, "medium", (2, 3)), (MS, "low", (2, 3))],
 )
 def test_idle_time_before_a_phase_is_that_of_the_gpu_that_waits_longest(
     idle_ns, severity, affected
 ):
     finding = idle_before(idle_ns)
     assert (finding.rank, finding.severity, finding.ranks) == (3, severity, affected)
-    assert (finding.gain.gain_ns, finding.gain.is_bound) == (idle_ns, False)
+    assert (finding.price.bound_ns, finding.price.about_ns) == (idle_ns, None)
     assert "50.0 % of such idle time" in finding.details
     assert "idle_gaps" in finding.recommendation
 
 
 def test_little_idle_time_and_that_of_no_phase_is_no_finding():
-    assert idle_before(MS - 1) is None
+    assert idle_before(MS - 1).severity is None
     assert idle_before(10 * MS, mapped=False) is None
 
 
@@ -141,41 +146,22 @@ def slow_steps(steps, span_ns=1_000 * MS):
 
 def test_slow_steps_gain_what_they_take_beyond_the_median():
     finding = slow_steps(steps_of(*[10 * MS] * 15, 30 * MS, 40 * MS))
-    assert finding.gain.gain_ns == 50 * MS
-    # As large a share of the mean step, 220 ms in 17 steps, as of the span of 1 s.
-    assert finding.gain.gain_step_ns == pytest.approx(0.05 * 220 * MS / 17)
+    assert finding.price.gain_ns == 50 * MS
     assert (finding.severity, finding.rank) == ("medium", 1)
-    assert finding.gain.tail_pct == 75.0
+    assert finding.price.tail_pct == 75.0
     assert finding.window_ns == (180 * MS, 220 * MS)
     assert "4.0 times" in finding.title
     assert "2 steps of 17" in finding.details
     assert "the GPU waited" in finding.details
 
 
-@pytest.mark.parametrize("cut", [(True, True), (True, False), (False, True), (False, False)])
-def test_steps_that_the_capture_cuts_count_as_the_part_that_they_are(cut):
-    """Of 10 steps of 10 ms, the first or the last may be cut to 4 ms; 10 % stay 1 ms a step."""
-    lengths = [4 * MS if cut[0] else 10 * MS, *[10 * MS] * 8, 4 * MS if cut[1] else 10 * MS]
-    steps = steps_of(*lengths)
-    steps[0]["full"], steps[-1]["full"] = not cut[0], not cut[1]
-    rows = pd.DataFrame([{"full": True, **step} for step in steps])
-    tables = {
-        "steps": rows,
-        "rank_steps": pd.DataFrame(
-            [{"rank": 1, "unit": "step", "steps_n": 10, "warmup_n": 0, "gpu_pct": 99.0}]
-        ).assign(counted=True),
-    }
-    gain = Gain(sum(lengths) // 10, sum(lengths), ("idle",), "idle", is_bound=False)
-    assert per_step(gain, tables, 1).gain_step_ns == pytest.approx(1 * MS)
-
-
 def test_a_rare_slow_step_is_a_tail():
     finding = slow_steps(steps_of(*[10 * MS] * 15, 25 * MS), span_ns=2_000 * MS)
     # 0.75 % of the time, and 60 % of that step.
-    assert (finding.severity, finding.gain.tail_pct) == ("tail", 60.0)
+    assert (finding.severity, finding.price.tail_pct) == ("tail", 60.0)
     # Of a hundred, less is no other kind of step.
     finding = slow_steps(steps_of(*[10 * MS] * 100, 16 * MS), span_ns=2_000 * MS)
-    assert (finding.severity, finding.gain.tail_pct) == ("tail", 37.5)
+    assert (finding.severity, finding.price.tail_pct) == ("tail", 37.5)
 
 
 def test_a_step_whose_work_took_longer_is_said_to_have_worked():

@@ -105,8 +105,7 @@ def test_what_stages_wait_for_is_the_bubble_and_nothing_to_overlap(schedule, tmp
     assert details.get("waiting", 0) == 0
     bounds = wall_lines(tables)[0].bound.text
     assert "STRAGGLER" not in bounds
-    culprits = set(tables["opportunities"]["culprit"].dropna())
-    assert not {culprit for culprit in culprits if culprit.startswith("rank:")}
+    assert "rank" not in set(tables["opportunities"]["cause"])
     assert "exposed_communication" not in set(tables["opportunities"]["rule"])
 
 
@@ -256,7 +255,7 @@ def test_the_late_rank_of_an_all_to_all_of_sends_and_receives_is_still_named(tmp
     hot = quick("llm_hotspots", folder)["findings"]
     # It computes longer, which is the reason: one finding, and no second one on its lateness.
     blamed = hot[hot["rule"].isin(BLAME["llm_hotspots"])]
-    assert blamed["culprit"].tolist() == ["rank:2"]
+    assert blamed["cause_rank"].tolist() == [2]
 
 
 def test_transfers_that_cannot_be_told_apart_are_said_and_have_no_sum(tmp_path):

@@ -7,8 +7,16 @@ from finding_numbers import unexplained_numbers
 from planted import frame_of
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.recipes.tail_stats.findings.answer import answer, findings
+from nsys_llm.recipes.tail_stats.findings.answer import answer
+from nsys_llm.recipes.tail_stats.findings.answer import findings as unpriced
 from nsys_llm.report.findings import CAPTURE, finding_record
+from nsys_llm.report.prices.pricing import priced
+
+
+def findings(tables):
+    """Return the findings that tables give, with their prices."""
+    return priced(unpriced(tables), tables)
+
 
 MS = 1_000_000
 SPAN_NS = 100 * MS
@@ -103,13 +111,15 @@ def test_waiting_that_nobody_is_to_blame_for_is_that_of_the_rank_that_waits_long
     (finding,) = findings_by_rule(tables(*ranks)).values()
     assert (finding.rule, finding.rank, finding.severity) == ("collective_waits", 3, "medium")
     assert finding.title == "Waiting without a straggler: 8 ms in 90 all-reduces"
-    assert (finding.gain.gain_ns, finding.gain.is_bound) == (8 * MS, True)
-    assert finding.culprit == "communicator:0-3"
+    assert (finding.price.bound_ns, finding.price.about_ns) == (8 * MS, None)
+    assert finding.cause.kind == "waiting"
     # The profiler's part is left out, and what runs beside computation.
     ranks[3] |= {"suffered_wait_ns": 12 * MS, "suffered_profiler_ns": 3 * MS}
-    assert findings_by_rule(tables(*ranks))["collective_waits"].gain.gain_ns == 9 * MS
+    assert findings_by_rule(tables(*ranks))["collective_waits"].price.gain_ns == 9 * MS
     hidden = [part for number in range(4) for part in wall(number, waiting_ns=2 * MS)]
-    assert findings_by_rule(tables(*ranks, walls=hidden))["collective_waits"].gain.gain_ns == 2 * MS
+    assert (
+        findings_by_rule(tables(*ranks, walls=hidden))["collective_waits"].price.gain_ns == 2 * MS
+    )
     # Who meets a rank with a verdict waits for it.
     given = tables(*ranks)
     given["rank_verdicts"] = frame_of("rank_verdicts", [VERDICT], "tail_stats")
@@ -125,10 +135,7 @@ def test_of_two_ranks_that_come_last_in_turn_none_is_named():
     (finding,) = findings_by_rule(given).values()
     assert finding.title == "Waiting without a straggler: 11 ms in 33 all-reduces"
     # Neither is to blame: the rank is that of the GPU whose time it is.
-    assert (finding.culprit, finding.rank) == (f"communicator:{first['communicator']}", 0)
-    assert answer(given).startswith(
-        "No rank stands out; rank 0 waits 11 ms in 33 all-reduces (11.0 % of its span)."
-    )
+    assert (finding.cause.kind, finding.cause.detail, finding.rank) == ("waiting", "0-3", 0)
 
 
 def test_clocks_that_are_less_exact_than_the_lateness_name_no_rank():

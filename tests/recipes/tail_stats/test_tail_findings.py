@@ -5,12 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 from finding_numbers import unexplained_numbers
+from gain_checks import listed
 from planted import frame_of
 from results import tables_of
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.tail_stats.findings.answer import answer, findings
 from nsys_llm.recipes.tail_stats.findings.caveats import caveats
+from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import finding_record
 from nsys_llm.testing.demo import write_demo
 
@@ -69,9 +71,12 @@ def rank(number, **others):
 
 
 def shown_findings(rule=None, **rows):
-    listed = [finding for finding in findings(made(**rows)) if finding.severity is not None]
-    assert all(unexplained_numbers(finding_record(finding)) == [] for finding in listed)
-    return [finding for finding in listed if rule is None or finding.rule == rule]
+    tables = made(**rows)
+    found = [
+        finding for finding in listed(findings(tables), tables) if finding.severity is not None
+    ]
+    assert all(unexplained_numbers(finding_record(finding)) == [] for finding in found)
+    return [finding for finding in found if rule is None or finding.rule == rule]
 
 
 def rank_tail(number, **others):
@@ -84,14 +89,15 @@ def test_slow_launches_say_what_they_cost_where_and_when():
     rank_tails = [rank_tail(0, outliers_n=0, outlier_excess_ns=0), rank_tail(1)]
     (finding,) = shown_findings(tails=[TAIL], rank_tails=rank_tails, tail_ranks=ranks)
     # 240 us of 10 ms, in 10 steps.
-    assert (finding.rule, finding.severity, finding.gain.gain_ns) == (
+    assert (finding.rule, finding.severity, finding.price.gain_ns) == (
         "slow_launches",
         "low",
         240_000,
     )
-    assert (finding.gain.gain_step_ns, finding.gain.step_unit) == (24_000, "layer")
-    assert finding.gain.wall_classes == ("compute",)
-    assert (finding.rank, finding.window_ns, finding.culprit) == (1, (7_000, 97_000), "kernel:k")
+    assert (finding.price.gain_step_ns, finding.price.step_unit) == (24_000, "layer")
+    assert finding.price.wall_classes == ("compute",)
+    assert (finding.rank, finding.window_ns) == (1, (7_000, 97_000))
+    assert finding.cause == Cause("kernels", 1, 0, "k")
     assert finding.title == "`k` takes over twice its median in 3.0 % of its launches on rank 1"
 
 
@@ -118,10 +124,8 @@ def test_slow_launches_that_are_rare_count_where_they_make_the_worst_step(launch
     step = {"worst_step_start_ns": 100_000, "worst_step_end_ns": 600_000}
     ranks = [rank(number, step_ns=250_000.0, step_unit="step", **step) for number in range(2)]
     rank_tails = [rank_tail(1, outlier_excess_ns=80_000)]  # below 1 % of the span
-    listed = shown_findings(
-        tails=[TAIL], rank_tails=rank_tails, tail_ranks=ranks, outliers=launches
-    )
-    assert [(finding.severity, finding.gain.tail_pct) for finding in listed] == (
+    rare = shown_findings(tails=[TAIL], rank_tails=rank_tails, tail_ranks=ranks, outliers=launches)
+    assert [(finding.severity, finding.price.tail_pct) for finding in rare] == (
         [("tail", tail_pct)] if tail_pct else []
     )
 
@@ -130,11 +134,11 @@ def test_a_gain_is_that_of_one_gpu_and_no_more_than_what_computes_there():
     rank_tails = [rank_tail(number, outlier_excess_ns=200_000 + number) for number in range(4)]
     ranks = [rank(number) for number in range(4)]
     (finding,) = shown_findings(tails=[TAIL], rank_tails=rank_tails, tail_ranks=ranks)
-    assert (finding.rank, finding.gain.gain_ns) == (3, 200_003)
+    assert (finding.rank, finding.price.gain_ns) == (3, 200_003)
     (finding,) = shown_findings(
         tails=[TAIL], rank_tails=rank_tails, tail_ranks=ranks, compute_ns=150_000
     )
-    assert finding.gain.gain_ns == 150_000
+    assert finding.price.gain_ns == 150_000
 
 
 @pytest.mark.parametrize(
@@ -166,9 +170,9 @@ def test_no_finding_without_a_cost_of_its_own(change):
 )
 def test_the_advice_follows_what_the_launches_have_in_common(change, cause, words):
     launch = {"rank": 0, "name": "k", "config": TAIL["config"], "communication": False}
-    listed = [{**launch, "likely_cause": cause, "duration_ns": 90_000, "range": None}]
+    slowest = [{**launch, "likely_cause": cause, "duration_ns": 90_000, "range": None}]
     (finding,) = shown_findings(
-        tails=[TAIL], rank_tails=[rank_tail(0, **change)], tail_ranks=[rank(0)], outliers=listed
+        tails=[TAIL], rank_tails=[rank_tail(0, **change)], tail_ranks=[rank(0)], outliers=slowest
     )
     assert words in finding.recommendation
     assert finding.record == "--trace=cuda,nvtx"
@@ -200,9 +204,9 @@ def test_outliers_on_one_rank_are_told_if_they_are_most(outliers, names):
         )
         for number, n in enumerate(outliers)
     ]
-    listed = shown_findings("outliers_on_one_rank", tail_ranks=ranks)
-    assert [finding.rank for finding in listed] == names
-    assert [finding.gain.gain_ns for finding in listed] == [320_000] * len(names)
+    alone = shown_findings("outliers_on_one_rank", tail_ranks=ranks)
+    assert [finding.rank for finding in alone] == names
+    assert [finding.price.gain_ns for finding in alone] == [320_000] * len(names)
 
 
 def test_empty_tables_give_no_finding_and_an_answer():
@@ -214,7 +218,7 @@ def test_empty_tables_give_no_finding_and_an_answer():
 def test_the_answer_says_what_slow_launches_cost_one_gpu():
     rows = {"tails": [TAIL], "rank_tails": [rank_tail(0)], "tail_ranks": [rank(0)]}
     assert answer(made(**rows)) == (
-        "Launches over twice their median cost rank 0 at most 240 us, 2.4 % of 10 ms, in `k`."
+        "Launches over twice their median take 240 us beyond the median, in `k` on rank 0."
     )
     rows["rank_tails"] = [rank_tail(0, outlier_excess_ns=90_000)]
     assert answer(made(**rows)) == (
@@ -256,7 +260,7 @@ def test_the_planted_slow_rank_is_found_once_and_no_other(demo):
     listed = tables["findings"]
     listed = listed[listed["kind"] == "performance"]
     assert listed["rank"].tolist() == [planted.slow_rank]
-    assert listed["culprit"].tolist() == [f"rank:{planted.slow_rank}"]
+    assert listed["cause_rank"].tolist() == [planted.slow_rank]
     # It waits least, since the others wait for it.
     ranks = tables["tail_ranks"].set_index("rank")
     assert ranks["communication_excess_ns"].idxmin() == planted.slow_rank

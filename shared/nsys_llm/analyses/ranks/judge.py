@@ -10,7 +10,7 @@ equal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -99,29 +99,18 @@ class _Judge:
         for at, number in enumerate(self._group):
             members.setdefault(number, []).append(at)
         several = [some for some in members.values() if len(some) > 1]
-        result = {at: self._unjudged(at, len(some)) for some in members.values() for at in some}
+        result = {at: self._row(at, len(some)) for some in members.values() for at in some}
         if self._arrivals is not None or not may_be_stages([gpu.transfers_n for gpu in self._gpus]):
             for some in several:
                 result |= self._of_group(some, ALPHA / len(several))
         result |= self._slow_stages(result)
         return [result[at] for at in range(len(self._gpus))]
 
-    def _row(self, at: int, peers_n: int, **others: Any) -> RankVerdict:
-        gpu = self._gpus[at]
-        row: dict[str, Any] = {
-            "rank": gpu.rank.number,
-            "device_id": gpu.wall.device_id,
-            "peer_group": self._group[at],
-            "stage": self._stage[at],
-            "peers_n": peers_n,
-            **dict.fromkeys(("verdict", "kernel", "more_pct", "late_ns", "chance")),
-            "blocks_n": 0,
-            **dict.fromkeys(("about_ns", "evidence", "reason")),
-        }
-        return RankVerdict(**row | others)
-
-    def _unjudged(self, at: int, peers_n: int) -> RankVerdict:
-        return self._row(at, peers_n, reason=ONE_RANK if len(self._gpus) == 1 else NO_PEERS)
+    def _row(self, at: int, peers_n: int) -> RankVerdict:
+        """Return the row of a GPU that is compared with nobody."""
+        number, device_id = self._gpus[at].rank.number or 0, self._gpus[at].wall.device_id
+        row = RankVerdict(number, device_id, self._group[at], self._stage[at], peers_n)
+        return replace(row, reason=ONE_RANK if len(self._gpus) == 1 else NO_PEERS)
 
     def _of_group(self, members: Sequence[int], alpha: float) -> dict[int, RankVerdict]:
         measured = Measured.of(self._gpus, members, self._arrivals)
@@ -146,9 +135,14 @@ class _Judge:
                 number: [at for at, stage in enumerate(self._stage) if stage == number]
                 for number in sorted(numbers)
             }
+            # A slow GPU is no slow stage.
+            plain = {
+                number: [at for at in some if rows[at].verdict in (None, "late")] or some
+                for number, some in devices.items()
+            }
             means = {
                 number: float(np.mean([self._gpus[at].compute_ns for at in some]))
-                for number, some in devices.items()
+                for number, some in plain.items()
                 if some
             }
             usual_ns = sum(means.values()) / max(len(means), 1)
@@ -158,7 +152,7 @@ class _Judge:
             for at in devices[worst]:
                 row = rows[at]
                 if row.verdict in (None, "late"):
-                    slow[at] = _replaced(
+                    slow[at] = replace(
                         row,
                         verdict="slow_stage",
                         more_pct=100.0 * (means[worst] / max(usual_ns, 1.0) - 1),
@@ -167,10 +161,6 @@ class _Judge:
                         reason=None,
                     )
         return slow
-
-
-def _replaced(row: RankVerdict, **others: Any) -> RankVerdict:
-    return RankVerdict(**asdict(row) | others)
 
 
 class _Peer:
@@ -202,7 +192,7 @@ class _Peer:
         measured, compute = self._measured, self._test.compute[self._row_at]
         late = None if self._test.late is None else self._test.late[self._row_at]
         if not measured.steps.size:
-            return _replaced(row, reason=compute.standing.reason)
+            return replace(row, reason=compute.standing.reason)
         more_ns, late_ns = self._beyond()
         kernel, verdict, side = None, *self._why(compute, late, late_ns)
         if verdict == "slow_gpu":
@@ -215,7 +205,7 @@ class _Peer:
         if verdict not in (None, "profiler"):
             lost_ns = more_ns if late_ns is None or verdict not in _BY_LATENESS else late_ns
             about_ns = self._price(lost_ns, verdict, paused)
-        return _replaced(
+        return replace(
             row,
             verdict=verdict,
             kernel=kernel,

@@ -29,12 +29,12 @@ class RankVerdict:
     peer_group: int
     stage: int | None
     peers_n: int
-    verdict: Verdict | None
-    kernel: str | None
-    more_pct: float | None
-    late_ns: float | None
-    chance: float | None
-    blocks_n: int
-    about_ns: int | None
-    evidence: str | None
-    reason: str | None
+    verdict: Verdict | None = None
+    kernel: str | None = None
+    more_pct: float | None = None
+    late_ns: float | None = None
+    chance: float | None = None
+    blocks_n: int = 0
+    about_ns: int | None = None
+    evidence: str | None = None
+    reason: str | None = None
