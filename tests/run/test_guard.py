@@ -72,3 +72,11 @@ def test_a_second_signal_does_not_interrupt_the_removal_of_what_was_made(second)
         signal.signal(signal.SIGINT, before)
     assert (stopped.value.code, removed) == (143, ["all"])
     assert signal.getsignal(signal.SIGTERM) is terminates
+
+
+def test_a_want_of_memory_is_bad_input_wherever_it_shows(capsys):
+    def run() -> RunOutcome:
+        raise MemoryError
+
+    assert run_guarded(Console(), run).exit_code == 2
+    assert "needs more memory than is available; nothing was written" in capsys.readouterr().err
