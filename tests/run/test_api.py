@@ -364,8 +364,8 @@ def test_a_result_of_a_stranger_is_shown_or_refused_in_one_line(copied, capsys, 
 
 def test_what_is_no_file_is_not_read(copied, capsys):
     folder, _ = copied
-    (folder / "idle_gaps/gaps.parquet").unlink()
-    os.mkfifo(folder / "idle_gaps/gaps.parquet")
+    (folder / "parts/idle_gaps/gaps.parquet").unlink()
+    os.mkfifo(folder / "parts/idle_gaps/gaps.parquet")
     assert shown(capsys, folder, "idle_gaps/gaps")[0] == 2
     (folder / "report.json").unlink()
     os.mkfifo(folder / "report.json")

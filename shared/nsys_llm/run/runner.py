@@ -215,7 +215,9 @@ def _exit_code(run: Run, console: Console) -> ExitCode:
     if run.absent:
         shown = [f"{side} {number}".strip() for side, number in run.absent[:20]]
         some = ", ".join(shown) + (", ..." if len(run.absent) > 20 else "")
-        console.warn(f"absent ranks: {some} ({len(run.absent)} of {run.options['world_size']}).")
+        whole = run.options["world_size"]
+        of = f" of {whole}" if whole else ""
+        console.warn(f"absent ranks: {some} ({len(run.absent)}{of}).")
     if any(profile.fault is not None for profile in run.profiles):
         return ExitCode.FAULT
     if not (run.failed or run.absent) or run.options["allow_missing_ranks"]:

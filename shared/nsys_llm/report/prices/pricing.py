@@ -55,6 +55,8 @@ class Prices:
         self._replays = Replays(tables, self._walls)
         self._steps = Steps.of(tables, self._walls)
         self._copies = Copies.of(tables, self._walls)
+        rows = records(tables["communicators"]) if "communicators" in tables else []
+        self._microbatches_n = max((row["microbatches"] or 0 for row in rows), default=0)
         verdicts = records(tables["rank_verdicts"]) if "rank_verdicts" in tables else []
         self._verdicts = {(row["rank"], row["device_id"]): row for row in verdicts}
 
@@ -157,6 +159,14 @@ class Prices:
         about_ns = None if row is None else row["about_ns"]
         return _Size((COMPUTE, COPIES, IDLE), about_ns, about_ns)
 
+    def _stages(self, gpu: Gpu, change: Change) -> _Size:
+        """Beyond the mean stage, but for the first microbatch of a step, which fills the rest."""
+        size = self._rank(gpu, change)
+        if size.bound_ns is None or not self._microbatches_n:
+            return size
+        left = 1.0 - 1.0 / self._microbatches_n
+        return _Size((COMPUTE,), size.bound_ns, left * size.bound_ns)
+
     def _microbatches(self, gpu: Gpu, change: Change) -> _Size:
         time_ns = change.time_ns or 0.0
         return _Size((COMMUNICATION, IDLE), time_ns, _HALF * time_ns)
@@ -184,7 +194,7 @@ _SIZES: Final[Mapping[str, Callable[[Prices, Gpu, Change], _Size]]] = {
     "host": Prices._host,
     "wait": Prices._wait,
     "rank": Prices._rank,
-    "stages": Prices._rank,
+    "stages": Prices._stages,
     "microbatches": Prices._microbatches,
     "experts": Prices._experts,
     "queued": Prices._queued,
