@@ -43,7 +43,12 @@ class Job:
         host: Factor of what the host does, `gpu` of what kernels take; of `rank` alone if given.
         gpu: See host.
         rank: See host.
-        late_ns: By the number of a step, what its host is idle before it.
+        late_ns: By the number of a step, what its host is idle before it; of `rank` alone if given.
+        late_range: Range around that.
+        copies: Blocking copies of pageable memory before each step.
+        drift: Lag-1 correlation of what all steps take more or less; `drift_size` is how much.
+        ranges: Whether ranges are recorded.
+        without: Ranks whose profiles are missing.
         noise: Relative spread of each thing the host and the GPU do.
         transfer_ns: Of an all-reduce.
     """
@@ -56,6 +61,12 @@ class Job:
     gpu: float = 1.0
     rank: int | None = None
     late_ns: dict[int, int] = field(default_factory=dict)
+    late_range: str | None = None
+    copies: int = 0
+    drift: float = 0.0
+    drift_size: float = 0.0
+    ranges: bool = True
+    without: tuple[int, ...] = ()
     noise: float = 0.003
     transfer_ns: int = 20_000
 
@@ -65,8 +76,10 @@ class Job:
             _Rank(self, number, np.random.default_rng([seed, number]))
             for number in range(self.ranks)
         ]
+        paces = self._paces(np.random.default_rng([seed, 99]))
         for step in range(self.steps):
             for rank in ranks:
+                rank.pace = paces[step]
                 rank.compute(step)
             if self.ranks > 1:
                 _meet(ranks, self.transfer_ns)
@@ -74,8 +87,16 @@ class Job:
                 rank.end(step)
         path.mkdir()
         for number, rank in enumerate(ranks):
-            rank.trace.write_sqlite(path / f"rank{number}.sqlite")
+            if number not in self.without:
+                rank.trace.write_sqlite(path / f"rank{number}.sqlite")
         return path
+
+    def _paces(self, rng: np.random.Generator) -> list[float]:
+        value, paces = rng.standard_normal(), []
+        for _ in range(self.steps):
+            paces.append(1 + self.drift_size * value)
+            value = self.drift * value + np.sqrt(1 - self.drift**2) * rng.standard_normal()
+        return paces
 
 
 class _Rank:
@@ -83,6 +104,8 @@ class _Rank:
         self.job, self.rng = job, rng
         alone = job.rank in (None, number)
         self.host, self.gpu = (job.host, job.gpu) if alone else (1.0, 1.0)
+        self.late_ns = job.late_ns if alone else {}
+        self.pace = 1.0
         self.trace = TraceBuilder(hostname="node", system_clock_ns=1_000)
         self.trace.process(pid=number + 1, name="worker")
         self.host_ns = self.gpu_ns = self.begin_ns = 100_000
@@ -92,30 +115,49 @@ class _Rank:
 
     def launch(self) -> tuple[int, int]:
         view, call = (self.took(ns * self.host) for ns in (_VIEW_NS, _CALL_NS))
-        self.trace.nvtx("aten::view", self.host_ns, self.host_ns + view)
+        if self.job.ranges:
+            self.trace.nvtx("aten::view", self.host_ns, self.host_ns + view)
         start = self.host_ns + view
         self.host_ns = start + call + _RETURN_NS
         return start, start + call
 
     def compute(self, step: int) -> None:
         self.begin_ns = self.host_ns
-        self.host_ns += self.job.late_ns.get(step, 0)
+        late_ns = self.late_ns.get(step, 0)
+        if late_ns and self.job.late_range:
+            self.trace.nvtx(self.job.late_range, self.host_ns, self.host_ns + late_ns)
+        self.host_ns += late_ns
+        for _ in range(self.job.copies):
+            self.copy()
         kernels = self.job.kernels
         for name, ns, blocks, calls in kernels(step) if callable(kernels) else kernels:
             for _ in range(calls):
                 call = self.launch()
                 start = max(call[1] + 1_000, self.gpu_ns + 500)
-                self.gpu_ns = start + self.took(ns * self.gpu)
+                self.gpu_ns = start + self.took(ns * self.gpu * self.pace)
                 self.trace.kernel(
                     name, start_ns=start, end_ns=self.gpu_ns, grid=(blocks, 1, 1), launch=call
                 )
+
+    def copy(self) -> None:
+        """Copy pageable memory, which waits for the GPU and blocks the host."""
+        start = max(self.host_ns, self.gpu_ns) + 1_000
+        self.gpu_ns = start + self.took(80_000)
+        call = (self.host_ns, self.gpu_ns + 500)
+        self.trace.memcpy(
+            "HtoD", start_ns=start, end_ns=self.gpu_ns, size_bytes=1_000_000, launch=call,
+            launch_name="cudaMemcpy_v3020", src_memory="pageable",
+        )  # fmt: skip
+        self.host_ns = call[1] + _RETURN_NS
 
     def end(self, step: int) -> None:
         """Wait for the GPU, as a host does that reads a loss or a token."""
         done = max(self.host_ns, self.gpu_ns) + 2_000
         self.trace.api("cudaStreamSynchronize_v3020", start_ns=self.host_ns, end_ns=done)
         name = self.job.name
-        self.trace.nvtx(name(step) if callable(name) else f"{name} {step}", self.begin_ns, done)
+        if self.job.ranges:
+            text = name(step) if callable(name) else f"{name} {step}"
+            self.trace.nvtx(text, self.begin_ns, done)
         self.host_ns = done + 300
 
 

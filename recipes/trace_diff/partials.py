@@ -14,6 +14,7 @@ from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 
+from .per_rank.copies import MoveSums
 from .per_rank.host_times import HostTimes
 from .per_rank.launches import Key
 from .per_rank.step_walls import StepWalls
@@ -37,23 +38,6 @@ class NamedSums:
     names: tuple[str, ...] = ()
     calls_n: IntArray = field(default_factory=_none)
     total_ns: IntArray = field(default_factory=_none)
-
-
-@dataclass(frozen=True)
-class MoveSums:
-    """Copies and fills of one rank by kind; arrays of shape (kinds,).
-
-    Attributes:
-        kind: Packed code, see `nsys_llm.taxonomy.cuda_codes.MoveKind`.
-        moves_n: Operations that start in the window.
-        total_ns: Time in them inside the window.
-        size_bytes: What the first of these move, as far as sizes are recorded.
-    """
-
-    kind: IntArray = field(default_factory=_none)
-    moves_n: IntArray = field(default_factory=_none)
-    total_ns: IntArray = field(default_factory=_none)
-    size_bytes: IntArray = field(default_factory=_none)
 
 
 @dataclass(frozen=True)
@@ -92,6 +76,8 @@ class RankSums:
         devices: Sorted by id.
         steps: How many steps it did.
         walls: Where the time of its full steps went.
+        nameless: The same of graph replays or periods of kernels, where steps are ranges.
+        whole: The same of the windows as a whole, where there are steps.
         lanes: Its communication kernels, see `nsys_llm.analyses.collectives.lanes`.
         held: When its devices were idle because of the profiler.
         graph_nodes_n: Operations inside CUDA graphs that were traced one by one.
@@ -106,6 +92,8 @@ class RankSums:
     devices: tuple[DeviceSums, ...]
     steps: StepCount
     walls: StepWalls
+    nameless: StepWalls | None
+    whole: StepWalls | None
     lanes: tuple[LaneRows, ...]
     held: HeldDevices
     graph_nodes_n: int

@@ -124,7 +124,7 @@ def test_operations_add_up_to_the_tables(made, ask):
 
 
 def test_the_wall_split_the_path_and_findings_are_those_of_the_tables(made, ask):
-    tables = {**read_frames(made), "path": read_frames(made / "step_budget")["path"]}
+    tables = {**read_frames(made), "path": read_frames(made / "parts/step_budget")["path"]}
     wall = tables["wall"].groupby(["rank", "wall_class"])["time_ns"].sum()
     path = tables["path"].groupby(["rank", "class"])["duration_ns"].sum()
     for category, wanted in (("wall", wall), ("path", path)):

@@ -72,8 +72,9 @@ def _wrong_sums(recipe: str, output: Path) -> list[str]:
     of_time: Mapping[str, Check] = {"wall": _wall} if "wall" in written else {}
     for name, check in {"coverage": _coverage, **of_time, **_CHECKS[recipe]}.items():
         problems += [f"{name}: {problem}" for problem in check(tables[name], tables)]
-    for part in sorted(set(_CHECKS) & {file.name for file in output.iterdir()}):
-        problems += [f"{part}/{problem}" for problem in _wrong_sums(part, output / part)]
+    parts = output / "parts"
+    for part in sorted(set(_CHECKS) & {file.name for file in parts.glob("*")}):
+        problems += [f"{part}/{problem}" for problem in _wrong_sums(part, parts / part)]
     return problems
 
 

@@ -149,17 +149,6 @@ def opens_files_until_it_fails(place: Path, opened: ExitStack) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
-def test_no_folder_is_left_where_no_file_can_be_opened(tmp_path):
-    for spare in range(12):
-        with (
-            all_open_but(spare),
-            ExitStack() as opened,
-            pytest.raises(UsageError, match="needs more open files"),
-        ):
-            opens_files_until_it_fails(tmp_path / "out", opened)
-        assert not list(tmp_path.iterdir()), spare
-
-
 def test_threads_have_files_for_their_profiles():
     with limited(64):
         assert threads_within_limit(48) == 2

@@ -260,7 +260,7 @@ def test_the_demo_says_where_the_results_are(tmp_path):
     *_, report, notebook = done.stdout.splitlines()
     assert report.endswith("nsys-llm-demo/llm_overview/report.md")
     assert "nsys-llm-demo/llm_overview/analysis.ipynb" in notebook
-    for name in ("llm_hotspots/kernels.parquet", "report.md", "analysis.ipynb"):
+    for name in ("parts/llm_hotspots/kernels.parquet", "report.md", "analysis.ipynb"):
         assert (folder / "nsys-llm-demo/llm_overview" / name).is_file()
 
 

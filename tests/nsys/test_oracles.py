@@ -252,7 +252,7 @@ def test_nvidia_s_diff_takes_two_folders_of_a_recipe_in_overviews(nsys, traces, 
     options = ("--only", "llm_hotspots")
     parts = [
         analyse(tmp_path / f"all_{name}", path, options=options, recipe="llm_overview")
-        / "llm_hotspots"
+        / "parts/llm_hotspots"
         for name, path in sides.items()
     ]
     expected = compared(tmp_path / "of_runs", *outputs)

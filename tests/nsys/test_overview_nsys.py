@@ -35,9 +35,10 @@ def test_every_mode_gives_the_tables_of_the_command(nsys, ranks, alone, mode, tm
     out = tmp_path / "out"
     assert_same(out, alone, recipe=RECIPE)
     for part in PARTS:
-        assert_same(out / part, alone / part, recipe=part)
-        assert read_report(out / part)["report"] == read_report(alone / part)["report"]
+        assert_same(out / "parts" / part, alone / "parts" / part, recipe=part)
+        reports = [read_report(folder / "parts" / part)["report"] for folder in (out, alone)]
+        assert reports[0] == reports[1]
     record = json.loads((out / "out.nsys-analysis").read_text("utf-8"))
     assert record["RecipeName"] == RECIPE
     assert all((out / name).is_file() for name in record["Outputs"])
-    assert {f"{part}/wall.parquet" for part in PARTS} <= record["Outputs"].keys()
+    assert {f"parts/{part}/wall.parquet" for part in PARTS} <= record["Outputs"].keys()

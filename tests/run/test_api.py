@@ -225,14 +225,14 @@ def test_an_overview_whose_baseline_is_incomplete_is_so_too(compared):
     folder, ended = compared
     assert ended.code == 3
     assert nsys_llm.load(folder).report["exit_code"] == 3
-    assert nsys_llm.load(folder / "trace_diff").report["exit_code"] == 3
+    assert nsys_llm.load(folder / "parts/trace_diff").report["exit_code"] == 3
 
 
 def test_the_short_command_takes_paths(demo, tmp_path):
     words = [demo / "after", "--mode", "none", "--output", tmp_path / "out", "--only", "idle_gaps"]
     ended = run(*words, recipe="overview")
     assert ended.code == 0
-    assert (tmp_path / "out/idle_gaps/gaps.parquet").exists()
+    assert (tmp_path / "out/parts/idle_gaps/gaps.parquet").exists()
 
 
 def test_every_recipe_takes_paths_after_its_name(demo, tmp_path):
@@ -255,7 +255,7 @@ def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path
         "llm_overview", demo / "after", tmp_path / "whole", notebooks=True, **words
     )
     later = nsys_llm.analyze("llm_overview", demo / "after", tmp_path / "later", **words)
-    folder = later.folder / "idle_gaps"
+    folder = later.folder / "parts/idle_gaps"
     assert not (folder / "report.md").exists()
     code, printed, errors = shown(capsys, folder, "--notebook")
     assert (code, errors) == (0, "")
@@ -263,12 +263,12 @@ def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path
     code, _, errors = shown(capsys, folder, "--notebook")
     assert (code, errors) == (2, f"error: {folder}: has report.md already; move it away first.\n")
     texts = [
-        (analysis.folder / "idle_gaps" / "report.md").read_text("utf-8")
+        (analysis.folder / "parts/idle_gaps" / "report.md").read_text("utf-8")
         for analysis in (whole, later)
     ]
     assert plain(texts[0]) == plain(texts[1])
     cells = [
-        json.loads((analysis.folder / "idle_gaps" / "analysis.ipynb").read_text("utf-8"))["cells"]
+        json.loads((analysis.folder / "parts/idle_gaps/analysis.ipynb").read_text("utf-8"))["cells"]
         for analysis in (whole, later)
     ]
     assert [cell["id"] for cell in cells[0]] == [cell["id"] for cell in cells[1]]
@@ -364,8 +364,8 @@ def test_a_result_of_a_stranger_is_shown_or_refused_in_one_line(copied, capsys, 
 
 def test_what_is_no_file_is_not_read(copied, capsys):
     folder, _ = copied
-    (folder / "idle_gaps/gaps.parquet").unlink()
-    os.mkfifo(folder / "idle_gaps/gaps.parquet")
+    (folder / "parts/idle_gaps/gaps.parquet").unlink()
+    os.mkfifo(folder / "parts/idle_gaps/gaps.parquet")
     assert shown(capsys, folder, "idle_gaps/gaps")[0] == 2
     (folder / "report.json").unlink()
     os.mkfifo(folder / "report.json")
@@ -387,3 +387,24 @@ def test_no_name_controls_a_terminal(copied, capsys, words):
     assert "\\u202e" in out
     if "--json" in words:
         json.loads(out)
+
+
+def test_a_local_cluster_leaves_the_environment_as_it_was(demo, tmp_path):
+    before = dict(os.environ)
+    nsys_llm.analyze("idle_gaps", demo / "after", tmp_path / "out", mode="dask-futures")
+    assert dict(os.environ) == before
+
+
+def test_a_child_forked_after_a_run_can_run_too(demo, tmp_path):
+    words = (
+        "import os, sys, nsys_llm\n"
+        "first = nsys_llm.analyze('idle_gaps', sys.argv[1], sys.argv[2])\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    nsys_llm.analyze('idle_gaps', sys.argv[1], sys.argv[3])\n"
+        "    os._exit(7)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    paths = [str(demo / "after"), str(tmp_path / "one"), str(tmp_path / "two")]
+    done = subprocess.run([sys.executable, "-c", words, *paths], timeout=60, check=False)
+    assert done.returncode == 7

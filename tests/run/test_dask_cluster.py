@@ -62,7 +62,7 @@ def test_an_interrupt_ends_the_wait_for_a_scheduler_elsewhere(tmp_path):
         interrupt = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
         began_s = time.monotonic()
         interrupt.start()
-        with pytest.raises(KeyboardInterrupt), open_executor("dask-futures", str(file), print):
+        with pytest.raises(KeyboardInterrupt), open_executor("dask-futures", str(file)):
             pass
     assert time.monotonic() - began_s < 10
 
@@ -89,14 +89,14 @@ def test_a_cluster_that_is_being_closed_is_killed_by_whatever_stops_that(monkeyp
     monkeypatch.setattr(ClosesSlowly, "stops", stops)
     kill = "nsys_llm.run.dask_cluster._kill_local_workers"
     monkeypatch.setattr(kill, lambda client, _: killed.append(type(client)))
-    with pytest.raises(stops), open_executor("dask-futures", None, print):
+    with pytest.raises(stops), open_executor("dask-futures", None):
         pass
     assert set(killed) == {ClosesSlowly}
 
 
 @pytest.mark.cluster
 def test_an_interrupt_from_a_terminal_reaches_this_process_only():
-    with open_executor("dask-futures", None, print) as executor:
+    with open_executor("dask-futures", None) as executor:
         assert set(executor._client.run(_interrupts_are_blocked).values()) == {True}
         assert not _interrupts_are_blocked()
 
@@ -108,6 +108,6 @@ def test_workers_of_a_local_cluster_print_nothing_of_their_own(capfd):
         logging.getLogger("distributed.worker").error("the scheduler is gone")
         return sum(numbers)
 
-    with open_executor("dask-futures", None, print) as executor:
+    with open_executor("dask-futures", None) as executor:
         assert executor.reduce(complain, [[1], [2]], sum, lambda _: None) == 3
     assert capfd.readouterr() == ("", "")

@@ -1,94 +1,57 @@
-"""The watch over the workers of a cluster, without a cluster: what it says, cancels and raises."""
+"""Clusters without workers or an answer: what Dask says, in one line."""
 
 from __future__ import annotations
 
+import json
 import logging
-import threading
-import time
+import socket
 
 import pytest
 from dask import config
 
 from nsys_llm import __version__
 from nsys_llm.core.errors import UsageError
-from nsys_llm.run import dask_workers
+from nsys_llm.run.cli import main
 from nsys_llm.run.dask_errors import dask_muted, refuse_other_versions
-from nsys_llm.run.dask_workers import NO_WORKERS_VARIABLE, WorkerWatch, seconds_without_workers
+from nsys_llm.run.dask_workers import (
+    NO_WORKERS_VARIABLE,
+    dropped_explained,
+    seconds_without_workers,
+)
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 SETTING = "distributed.scheduler.no-workers-timeout"
-
-
-class Client:
-    """A cluster whose workers are gone, or come when asked for the fourth time."""
-
-    status = "running"
-
-    def __init__(self, comes_back: bool) -> None:
-        self.asked_n = 0
-        self.comes_back = comes_back
-
-    def nthreads(self):
-        self.asked_n += 1
-        return {"tcp://node7:1": 2} if self.comes_back and self.asked_n > 3 else {}
-
-
-class Task:
-    """A future."""
-
-    def __init__(self) -> None:
-        self.given_up = threading.Event()
-
-    def release(self):
-        self.given_up.set()
 
 
 class NoWorkerError(Exception):
     """As Dask's scheduler raises it."""
 
 
-@pytest.fixture(autouse=True)
-def quickly(monkeypatch):
-    monkeypatch.setattr(dask_workers, "_SECONDS_BETWEEN_LOOKS", 0.02)
-    monkeypatch.setattr(dask_workers, "_SECONDS_UNTIL_NOTE", 0.03)
-
-
-def test_tasks_are_given_up_after_a_note_and_the_reason_is_given():
-    client, task, notes = Client(comes_back=False), Task(), []
-
-    def waited_for() -> None:
-        with WorkerWatch(client, notes.append) as watch:
-            watch.add([task])
-            assert task.given_up.wait(timeout=30)
-            raise RuntimeError("cancelled")
-
-    expected = r"no Dask worker was left, and none came within 0\.2 s"
-    with config.set({SETTING: "200ms"}), pytest.raises(UsageError, match=expected):
-        waited_for()
-    assert notes == ["no Dask worker is left; waiting 0.2 s for others"]
-
-
-def test_workers_that_come_back_let_the_run_go_on():
-    client, task = Client(comes_back=True), Task()
-    with config.set({SETTING: "20s"}), WorkerWatch(client, print) as watch:
-        watch.add([task])
-        until_s = time.monotonic() + 30
-        while client.asked_n < 6:
-            assert time.monotonic() < until_s
-            time.sleep(0.01)
-    assert not task.given_up.is_set()
-
-
-def test_what_the_scheduler_drops_for_want_of_workers_has_the_same_reason():
-    with (
-        pytest.raises(UsageError, match="no Dask worker was left"),
-        WorkerWatch(Client(comes_back=False), print),
-    ):
+def test_what_the_scheduler_drops_for_want_of_workers_is_explained():
+    with pytest.raises(UsageError, match="no Dask worker was left"), dropped_explained():
         raise NoWorkerError
 
 
 def test_another_error_stays_what_it_is():
-    with pytest.raises(OSError, match="full"), WorkerWatch(Client(comes_back=False), print):
+    with pytest.raises(OSError, match="full"), dropped_explained():
         raise OSError("full")
+
+
+def test_a_port_that_listens_and_stays_silent_is_one_line(tmp_path, capsys):
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        file = tmp_path / "scheduler.json"
+        address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        file.write_text(json.dumps({"address": address}))
+        report = TraceBuilder().kernel("k", start_ns=5, duration_ns=3)
+        words = ["--input", str(report.write_sqlite(tmp_path / "rank0.sqlite"))]
+        words += ["--mode", "dask-futures", "--scheduler-file", str(file)]
+        with config.set({"distributed.comm.timeouts.connect": "300ms"}):
+            assert main(["llm_hotspots", *words, "--output", str(tmp_path / "out")]) == 2
+    line = f"error: the Dask cluster cannot be used (no answer from {address} within 0.3 s).\n"
+    assert capsys.readouterr().err == line
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_worker_that_dies_when_asked_for_its_version_is_not_another_version():

@@ -99,7 +99,7 @@ def test_threads_need_nothing_of_a_cluster(tmp_path):
 
 
 def test_a_cluster_has_as_many_workers_as_threads():
-    assert DaskFutures(Client(), print).workers_n == 5
+    assert DaskFutures(Client()).workers_n == 5
 
 
 @pytest.mark.parametrize("workers_n", [1, 2, 7])

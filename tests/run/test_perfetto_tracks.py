@@ -57,7 +57,7 @@ def demo(tmp_path_factory):
 @pytest.mark.parametrize("recipe", ["step_budget", "llm_overview"])
 def test_the_path_is_that_of_the_table_and_lies_on_what_ran(demo, recipe):
     out = analyse(demo / recipe, demo / "after", options=ALL, recipe=recipe)
-    folder = out if recipe == "step_budget" else out / "step_budget"
+    folder = out if recipe == "step_budget" else out / "parts/step_budget"
     table, shown = read_frames(folder)["path"], read_file(out)
     table = table[table["rank"].notna()]
     slices = shown.of("path")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from colorsys import rgb_to_hsv
+from itertools import combinations
+
 import pandas as pd
 
+from nsys_llm.view import lanes
 from nsys_llm.view.palette import NEUTRAL, color_map
 from nsys_llm.view.results import Results
 
@@ -56,3 +60,19 @@ def test_more_names_than_colours_are_told_apart_in_each_figure(tmp_path):
 
 def test_what_is_not_known_has_no_colour_of_its_own():
     assert color_map(["-", "gemm"])["-"] == NEUTRAL
+
+
+def test_what_lies_on_one_timeline_has_other_hues():
+    # Attention, transfer and the frame of the first finding were three oranges.
+    colors = color_map(["attention", "transfer", "communication", "waiting"])
+    hues = [
+        hue_of(color) for color in (colors["attention"], colors["transfer"], lanes._FIRST_COLOR)
+    ]
+    for one, other in combinations(hues, 2):
+        apart = abs(one - other)
+        assert min(apart, 1 - apart) > 1 / 8
+
+
+def hue_of(color):
+    red, green, blue = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return rgb_to_hsv(red, green, blue)[0]

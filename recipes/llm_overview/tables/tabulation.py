@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import declared_frame
-from nsys_llm.report.part import Part
+from nsys_llm.report.part import PARTS_FOLDER, Part
 from nsys_llm.trace.identity import Rank
 
 from ..partials import Overview
@@ -53,7 +53,7 @@ def _recipe_row(name: str, part: Part) -> dict[str, Any]:
         "answer": part.report.answer,
         "findings_n": len(part.report.opportunities),
         "remarks_n": len(part.report.remarks),
-        "folder": name,
+        "folder": f"{PARTS_FOLDER}/{name}",
     }
 
 

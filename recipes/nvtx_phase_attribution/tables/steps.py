@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.steps.of_job import job_steps
 from nsys_llm.core.nulls import NULL_INT
@@ -13,6 +14,7 @@ from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, distribution_columns, nullable, percent
+from nsys_llm.taxonomy.step_names import parse_step
 from nsys_llm.trace.identity import Rank
 
 from ..per_rank.steps import StepRows
@@ -73,11 +75,12 @@ def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
         return joined([of(step_rows) for _, step_rows in steps])
 
     wall_ns = every(_MEASURES["wall"])
+    names = [name for _, step_rows in steps for name in step_rows.names]
     return {
         "rank": np.repeat(np.array([rank.number for rank, _ in steps], dtype=np.int64), sizes),
         "file": [rank.file for (rank, _), n in zip(steps, sizes, strict=True) for _ in range(n)],
         "step": every(lambda step_rows: step_rows.number),
-        "name": [name for _, step_rows in steps for name in step_rows.names],
+        "name": names,
         "warmup": [bool(item) for _, steps_of in steps for item in steps_of.warmup],
         "full": [bool(item) for _, steps_of in steps for item in steps_of.full],
         "phase": [
@@ -96,8 +99,19 @@ def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
         "gpu_end_ns": nullable(every(lambda step_rows: step_rows.gpu_end_ns)),
         "span_ns": nullable(every(_MEASURES["span"])),
         "idle_inside_ns": nullable(every(_MEASURES["idle"])),
-        "token_ns": _per_token(wall_ns, tokens_n),
+        "token_ns": _per_token(wall_ns, tokens_n) if tokens_n else wall_ns / _tokens(names),
     }
+
+
+def _tokens(names: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Return the tokens that each step computes by its name; NaN where that tells none."""
+    told = {name: parse_step(name) for name in set(names)}
+    tokens = {
+        name: (batch.ctx_tokens or 0) + batch.gen_tokens
+        for name, batch in told.items()
+        if batch is not None and batch.gen_tokens is not None and batch.ctx_tokens is not None
+    }
+    return np.array([tokens.get(name) or np.nan for name in names], dtype=np.float64)
 
 
 def _per_token(values: Any, tokens_n: int | None) -> Any:

@@ -85,14 +85,13 @@ RULES: Final = rules_by_id(
     Rule(
         "uneven_experts",
         scope="run",
-        title="Experts get uneven numbers of tokens, another rank most each time: {kernel}",
-        threshold="waiting where tokens are exchanged, of which the kernels of experts explain "
-        "50 % or more by how much they vary; the gain is from the mean to the last arrival; "
-        f"{_SHOWN}",
+        title="Experts get uneven numbers of tokens, another rank most each time: {time}",
+        threshold="collectives that exchange tokens, to which the last rank comes late as its "
+        f"expert kernels took longer (table `communicators`); {_SHOWN}",
         source=OURS,
         recommendation="Even the load of experts: redundant experts, placement by load (EPLB), an "
         "auxiliary loss, or a capacity limit.",
-        tables=("collectives", "rank_tails"),
+        tables=("communicators",),
         specificity=OF_CLASS,
     ),
     Rule(

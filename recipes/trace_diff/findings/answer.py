@@ -1,210 +1,247 @@
-"""The answer of trace_diff: which run is faster, and the few changes that tell most."""
+"""The answer of trace_diff: which run is faster, by how much, and what explains it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-from nsys_llm.report.records import Record, Tables, first_record
+from nsys_llm.report.records import Record, Tables, first_record, records
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION
 from nsys_llm.trace.rank_sets import COMPARED
-from nsys_llm.view.text import format_count, format_ns
+from nsys_llm.view.text import (
+    NOT_KNOWN,
+    counted,
+    format_change,
+    format_count,
+    format_ns,
+    format_percent,
+    quoted,
+)
 
-from ..tables.checks import ALL, BLOCKING, DIFFERS, NAMES, STEPS, WINDOW, WORK, WORK_OF_ALL
-from ..tables.step_splits import STEP
-from ..tables.step_verdict import OTHER_WORK, SLOWER
-from .change import Clue, matters
-from .changes import find_clues
-from .diagnosis import conclusive
-from .gains import OF_WALLS, Costs
-from .host import host_finding, host_words, slower_host
-from .kernels import alike_ratio
-from .normalization import Basis, basis_of, both_sides
-from .regressions import findings
-from .step_words import is_of_few_steps, sure_words, verdict_lines
-from .texts import OF_COUNTS, OF_SIZES
+from ..tables.checks import ALL, BLOCKING, DIFFERS, NAMES, RANKS, WORK, WORK_OF_ALL
+from ..tables.comparability import OTHER_WORK
+from ..tables.equal_work import LEAST_STEPS
+from ..tables.step_verdict import BURSTS, NOISE, SAME, UNCERTAIN
+from . import texts
+from .bursts import bursts, takes
+from .changes import find_changes
+from .step_words import digits_of, pair_words, scale_of
 
-#: Changes that are told: the rest stands in the findings.
-_MOST_CLUES: Final = 3
-#: Conclusions as the answer has them, most telling first; {} is the beginning of their own words.
-_REASONS: Final = {
-    "another_path": "A different path was taken through the same model",
-    "slower_throughout": "{}, which is the machine rather than the code",
-    "graphs_lost": "The baseline ran CUDA graphs and the input launches kernels one by one",
-    "faster_gpu": "The GPUs are faster, and wait for the host",
-    "host_bound": "The host launches later than before",
-}
-#: Calls that the cause names: it has three lines on the first screen.
-_MOST_CALLS: Final = 2
-#: Waiting is for what some rank does.
-_WAITING: Final = frozenset({"waiting", "pair_waiting", "profiler_wait"})
-#: A change is the cause of a slower run from this share of the mean GPU's change on; ours.
-_CAUSE_SHARE: Final = 0.5
-#: Told by the first sentence.
-_ALIKE: Final = frozenset({"more_of_all", "less_of_all"})
-#: Tables whose changes are all 0 where nothing changed.
-_SUMS: Final = ("memops", "apis", "phases", "idle", "collectives")
+#: A detail names the change of its class from this share of it on.
+_MOST_SHARE: Final = 0.5
+#: Differences of two percentages that show as none.
+_NOTHING_PCT: Final = 0.05
+#: Copies in a run without steps are what the first line is about.
+_SPAN: Final = "window"
 
 
 def answer(tables: Tables) -> str:
     """Return the verdict in lines: which run is faster, what the change is made of, and its cause.
 
-    Then, as prose, how sure it is and what changed in kernels, copies and idle time.
+    Then, as prose, how sure it is and what else changed.
     """
-    basis = basis_of(tables)
-    if basis.kernels.empty:
-        return "Neither run has a kernel in the selection: there is nothing to compare."
+    if tables["kernels"].empty and tables["memops"].empty:
+        return texts.NO_KERNELS
     verdict = first_record(tables["verdict"])
-    lines = verdict_lines(tables)
-    if cause := _cause(tables, basis, verdict):
-        lines.append(f"cause: {cause}")
+    lines = list(_lines(tables, verdict))
+    changes = find_changes(tables) if verdict["word"] != OTHER_WORK else []
+    sentences = [change.sentence for change in changes]
+    if changes and verdict["basis"] != _SPAN:
+        first = changes[0].explained.what
+        cause = first if first.startswith("the host: ") else sentences[0]
+        sure = "cause" if verdict["word"] != UNCERTAIN else "likely cause"
+        lines.append(f"{sure}: {cause}")
+    others = [f"{sentence[0].upper()}{sentence[1:]}." for sentence in sentences[1:]]
     prose = [
-        sure_words(verdict),
+        _blocked(tables),
+        _sure(verdict),
         _other_kernels(tables, verdict),
-        _blocked(tables, basis),
-        _changes(tables, basis, verdict),
+        *others,
+        _nothing(tables, verdict),
     ]
-    prose.append(_graphs(tables, basis))
-    return "\n".join([*lines, " ".join(part for part in map(str.strip, prose) if part)]).strip()
+    prose.append(_graphs(tables))
+    return "\n".join([*lines, " ".join(part for part in prose if part)]).strip()
+
+
+def _lines(tables: Tables, verdict: Record) -> Iterator[str]:
+    if verdict["baseline_ns"] is None:
+        yield f"{verdict['word']}: {verdict['reason']}."
+    else:
+        yield _first_line(tables, verdict)
+    checks = tables["comparability"].set_index("check")
+    missing = str(checks.loc[RANKS, "meaning"]) if RANKS in checks.index else ""
+    if " missing in the " in missing:
+        yield missing.rpartition("; ")[0]
+    if verdict["baseline_ns"] is None:
+        return
+    if verdict["word"] != OTHER_WORK and verdict["basis"] != _SPAN and verdict["work"]:
+        yield f"{verdict['work'][0].upper()}{verdict['work'][1:]}{_covered(verdict)}."
+    if verdict["note"]:
+        yield f"{verdict['note'][0].upper()}{verdict['note'][1:]}."
+    classes = _classes(tables, verdict)
+    if classes:
+        yield classes
+
+
+def _first_line(tables: Tables, verdict: Record) -> str:
+    pair = pair_words(verdict["baseline_ns"], verdict["input_ns"])
+    change = format_change(verdict["change_pct"])
+    if verdict["basis"] == _SPAN:
+        return _of_span(tables, verdict, pair, change)
+    a_step = f"a {verdict['unit']}"
+    if verdict["word"] == OTHER_WORK:
+        return _of_other_work(verdict, pair, change)
+    burst = bursts(tables)
+    if burst is not None and verdict["word_reason"] == BURSTS:
+        return f"{burst.words}; mean {pair} {a_step} ({change})"
+    if verdict["word"] == UNCERTAIN and verdict["low_pct"] is not None:
+        change += f", 95 % interval {_ends(verdict)}"
+    inside = [change, *_profiler(verdict), *_doubt(verdict)]
+    line = f"{verdict['word']}  {pair} {a_step} ({'; '.join(inside)})"
+    return line if burst is None else f"{line}; {burst.words.rpartition(': ')[2]}"
+
+
+def _of_span(tables: Tables, verdict: Record, pair: str, change: str) -> str:
+    if not verdict["work"]:
+        inside = "; ".join([change, *_profiler(verdict)])
+        return f"{verdict['word']}  {pair} of a GPU's span ({inside})"
+    changes = find_changes(tables)
+    cause = f": {changes[0].explained.what}" if changes else ""
+    return f"{verdict['word']}  {pair} {verdict['work']}{cause}"
+
+
+def _of_other_work(verdict: Record, pair: str, change: str) -> str:
+    parts = [f"a {verdict['unit']} {pair} ({change})"]
+    tokens = verdict["baseline_token_ns"], verdict["input_token_ns"]
+    words = str(verdict["work"])
+    if tokens[0] and tokens[1]:
+        kind = {"decode step": "generated token", "prefill step": "prompt token"}
+        token = kind.get(verdict["unit"], "token")
+        parts.append(f"{format_ns(tokens[1])} a {token}")
+        words += f"; {100 * (tokens[1] / tokens[0] - 1):+.1f} % a token"
+    return f"{OTHER_WORK}: {words}; {', '.join(parts)}"
+
+
+def _profiler(verdict: Record) -> Iterator[str]:
+    program_pct = verdict["program_change_pct"]
+    if abs(program_pct - verdict["change_pct"]) >= _NOTHING_PCT:
+        yield f"{format_change(program_pct)} without the profiler's flushes"
+
+
+def _doubt(verdict: Record) -> Iterator[str]:
+    """Say why nothing more is known, and what would decide."""
+    if verdict["word"] == UNCERTAIN and verdict["enough_steps_n"] is not None:
+        n = format_count(verdict["enough_steps_n"])
+        yield texts.ENOUGH.format(n=n, unit=verdict["unit"])
+    elif verdict["word_reason"] == NOISE:
+        yield "within noise"
+    all_pct = verdict["all_change_pct"]
+    if all_pct is not None and abs(all_pct - verdict["change_pct"]) >= 1:
+        yield f"{format_change(all_pct)} with slow {verdict['unit']}s"
+
+
+def _ends(verdict: Record) -> str:
+    low, high = verdict["low_pct"], verdict["high_pct"]
+    digits = 1 if high - low < 10 else 0
+    return f"{low:+.{digits}f} to {high:+.{digits}f} %"
+
+
+def _covered(verdict: Record) -> str:
+    covered_pct = verdict["covered_pct"]
+    return "" if covered_pct is None else f" ({format_percent(covered_pct)} of them)"
+
+
+def _sure(verdict: Record) -> str:
+    """Say how sure the verdict is; empty where nothing was compared."""
+    if verdict["baseline_ns"] is None:
+        return ""
+    if verdict["basis"] == _SPAN:
+        return texts.NO_STEPS
+    unit, counts = verdict["unit"], (verdict["baseline_steps_n"], verdict["input_steps_n"])
+    text = f"{format_count(counts[0])} -> {counted(counts[1], f'full {unit}')} per GPU"
+    if verdict["p_value"] is None:
+        text += f": {texts.FEW.format(least=LEAST_STEPS)}"
+    elif verdict["low_pct"] is not None:
+        text += f", 95 % interval {_ends(verdict)}"
+    slow = verdict["baseline_slow_n"], verdict["input_slow_n"]
+    if any(slow) and verdict["word_reason"] != BURSTS:
+        text += "; " + texts.OTHER_SLOW.format(
+            slow=slow[1], steps=counts[1], before=slow[0], unit=unit, take=takes(slow[1])
+        )
+        text += f"; medians {pair_words(verdict['baseline_p50_ns'], verdict['input_p50_ns'])}"
+    if verdict["noise_ns"] is not None:
+        noise_pct = 100 * verdict["noise_ns"] / verdict["baseline_ns"]
+        text += f", noise of the baselines {format_percent(noise_pct)}"
+    return f"{text}."
+
+
+def _classes(tables: Tables, verdict: Record) -> str:
+    """Return what the change is made of, largest first; empty where nothing shows."""
+    rows = [row for row in records(tables["wall_change"]) if row["rank"] is None]
+    largest_ns = max(verdict["baseline_ns"], verdict["input_ns"])
+    scale, _ = scale_of(largest_ns)
+    digits = digits_of(largest_ns / scale)
+    by_class = {row["wall_class"]: row["change_ns"] for row in rows if row["detail"] is None}
+    reported = []
+    for name, ns in sorted(by_class.items(), key=lambda item: -abs(item[1])):
+        if round(abs(ns) / scale, digits):
+            inside = _inside(rows, name, ns) if name == COMMUNICATION else ""
+            reported.append(f"{name} {ns / scale:+.{digits}f}{inside}")
+    return " | ".join(reported)
+
+
+def _inside(rows: list[Record], name: str, ns: float) -> str:
+    """Return the detail that has most of the change of a class, where one has."""
+    details: Mapping[str, float] = {
+        row["detail"]: row["change_ns"]
+        for row in rows
+        if row["wall_class"] == name and row["detail"] is not None
+    }
+    most = max(details, key=lambda key: details[key] * (1 if ns > 0 else -1), default=None)
+    return "" if most is None or details[most] / ns < _MOST_SHARE else f" ({most})"
 
 
 def _other_kernels(tables: Tables, verdict: Record) -> str:
     """Say that steps of the same name run other kernels; empty where they do not."""
     checks = tables["comparability"].set_index("check")["status"]
-    if verdict["basis"] != STEP or verdict["work"] or checks.get(NAMES) != DIFFERS:
-        return ""
-    return "Other kernels for the same work, as far as the steps' names say."
+    other = verdict["basis"] == "step" and not verdict["work"] and checks.get(NAMES) == DIFFERS
+    return texts.OTHER_KERNELS if other else ""
 
 
-def _cause(tables: Tables, basis: Basis, verdict: Record) -> str:
-    """Return the cause of a run that is slower; empty where none is known."""
-    if verdict["word"] != SLOWER:
-        return ""
-    costs = Costs(tables, basis)
-    host = slower_host(tables)
-    if host is not None and host_finding(tables, costs) is not None:
-        return f"the host: {host_words(host, _MOST_CALLS)}"
-    worse = [
-        finding
-        for finding in findings(tables)
-        if finding.price is not None and finding.severity is not None
-    ]
-    # What others wait for before the waiting.
-    worse.sort(
-        key=lambda finding: (
-            finding.rule in _WAITING,
-            -finding.price.gain_ns if finding.price else 0,
-        )
-    )
-    for finding in worse:
-        cost_ns = finding.numbers["change_ns"]
-        if verdict["change_ns"] and cost_ns >= _CAUSE_SHARE * verdict["change_ns"]:
-            title = (
-                finding.title
-                if finding.title.startswith("`")
-                else finding.title[0].lower() + finding.title[1:]
-            )
-            return f"{title} ({format_ns(cost_ns)} a {verdict['unit']})"
-    return ""
-
-
-def _changes(tables: Tables, basis: Basis, verdict: Record) -> str:
-    """Return what changed most; sentences of effect are withheld where the work is another."""
-    if _nothing_changed(tables) and not _is_blocked(tables):
-        same = "both runs have the same kernels, as often and as long, and the same idle time"
-        return f"Nothing changed: {same}."
-    if verdict["word"] == OTHER_WORK or _is_blocked(tables):
-        return ""
-    clues = _known(find_clues(tables, basis), verdict, basis)
-    reported = _told(clues, basis)
-    if not reported:
-        return "" if alike_ratio(basis) is not None else "No kernel changed beyond chance."
-    kinds = "; ".join(clue.brief or clue.text for clue in reported)
-    return f"{_reason(tables, basis, clues) or 'What changed most'}: {kinds}."
-
-
-def _known(clues: Sequence[Clue], verdict: Record, basis: Basis) -> list[Clue]:
-    """Return the clues that neither another mix of steps nor chance makes."""
-    left_out = set(OF_COUNTS) if basis.other_work else set()
-    if basis.other_work and verdict["basis"] == STEP:
-        left_out |= OF_SIZES
-    if is_of_few_steps(verdict):
-        left_out |= OF_WALLS
-    return [clue for clue in clues if clue.rule not in left_out]
-
-
-def _reason(tables: Tables, basis: Basis, clues: Sequence[Clue]) -> str:
-    """Return what the clues point to, in words; empty where they point nowhere."""
-    rules = {item.rule: item.text for item in conclusive(tables, basis, clues)}
-    reported = (
-        words.format(rules[rule].partition(":")[0])
-        for rule, words in _REASONS.items()
-        if rule in rules
-    )
-    return next(reported, "")
-
-
-def _is_blocked(tables: Tables) -> bool:
-    """Tell whether nothing is comparable."""
-    return bool((tables["comparability"]["status"] == ALL).any())
-
-
-def _blocked(tables: Tables, basis: Basis) -> str:
+def _blocked(tables: Tables) -> str:
+    """Say which numbers mean nothing against each other, and why; empty where all do."""
     rows = tables["comparability"]
-    if basis.per_step:
-        # What follows is told per step.
-        rows = rows[~rows["check"].isin([STEPS, WINDOW])]
-    # The first sentence says what changed in the work.
-    rows = rows[~rows["check"].isin([WORK, WORK_OF_ALL])]
     for status, what in BLOCKING.items():
-        blocked = rows[rows["status"] == status]
-        if len(blocked):
-            reported = [_check(row) for row in blocked.to_dict("records")]
-            return f"{what} are not comparable: {'; '.join(reported)}. "
+        some = records(rows[(rows["status"] == status) & (rows["check"] != RANKS)])
+        reported = [
+            f"{row['check']} ({sides[0]}, then {sides[1]}; {row['meaning']})"
+            for row in some
+            for sides in [[quoted(row[side]) if row[side] else NOT_KNOWN for side in COMPARED]]
+            if row["check"] not in (WORK, WORK_OF_ALL)
+        ]
+        if reported:
+            return f"{what} are not comparable: {'; '.join(reported)}."
     return ""
 
 
-def _check(row: dict[Any, Any]) -> str:
-    before, after = both_sides(row)
-    return f"{row['check']} ({before}, then {after}; {row['meaning']})"
+def _nothing(tables: Tables, verdict: Record) -> str:
+    rows = tables["comparability"]
+    if verdict["word"] != SAME or verdict["change_ns"] != 0 or (rows["status"] == ALL).any():
+        return ""
+    kernels = tables["kernels"]
+    same = (kernels["change_ns"] == 0) & (
+        kernels["baseline_launches_n"] == kernels["input_launches_n"]
+    )
+    runs = tables["runs"].set_index("run").loc[list(COMPARED), ["window_ns", "busy_ns"]]
+    return texts.NOTHING if bool(same.all() and (runs.nunique() == 1).all()) else ""
 
 
-def _graphs(tables: Tables, basis: Basis) -> str:
+def _graphs(tables: Tables) -> str:
     """Say what kernel times leave out where CUDA graphs were traced as a whole."""
     runs = tables["runs"].set_index("run").loc[list(COMPARED)]
     graphs = runs["whole_graphs_n"]
     if not graphs.any():
         return ""
-    busy = runs["busy_ns"] / (runs["steps_n"].astype("float64") if basis.per_step else 1)
-    before, after = (format_ns(float(ns)) for ns in busy)
+    before, after = (format_ns(float(ns)) for ns in runs["busy_ns"])
     counts = " and ".join(format_count(int(n)) for n in graphs)
-    return (
-        f" Kernels inside CUDA graphs are not seen ({counts} graphs were traced as a whole; record "
-        f"with --cuda-graph-trace=node): with them the GPUs are busy for {before} in the baseline "
-        f"and {after} in the input{basis.a_step}."
-    )
-
-
-def _told(clues: Sequence[Clue], basis: Basis) -> list[Clue]:
-    """Return the few to tell, largest first; the largest of each kind, and what stands out, first.
-
-    A further one of a kind is told where there is room.
-    """
-    worth = [
-        clue
-        for clue in clues
-        if clue.rule not in _ALIKE and (clue.stands_out or matters(clue.impact_ns, basis))
-    ]
-    largest = {clue.rule: clue for clue in reversed(worth)}
-    chosen = sorted(worth, key=lambda clue: (clue is not largest[clue.rule], not clue.stands_out))
-    return [clue for clue in worth if clue in chosen[:_MOST_CLUES]]
-
-
-def _nothing_changed(tables: Tables) -> bool:
-    kernels = tables["kernels"]
-    same = (kernels["change_ns"] == 0) & (
-        kernels["baseline_launches_n"] == kernels["input_launches_n"]
-    )
-    others = (tables[name]["change_ns"].fillna(0) == 0 for name in _SUMS)
-    runs = tables["runs"].set_index("run").loc[list(COMPARED), ["window_ns", "busy_ns"]]
-    alike = bool((runs.nunique() == 1).all())
-    return alike and bool(same.all()) and all(bool(other.all()) for other in others)
+    return texts.WHOLE_GRAPHS.format(counts=counts, before=before, after=after)

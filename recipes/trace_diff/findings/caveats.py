@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from nsys_llm.report.records import Tables
-from nsys_llm.view.text import counted, format_ns
+from nsys_llm.report.records import Tables, records
+from nsys_llm.trace.rank_sets import COMPARED
+from nsys_llm.view.text import NOT_KNOWN, counted, format_ns, quoted
 
 from ..tables.checks import DIFFERS, SAME, UNKNOWN
-from ..tables.kernels import A_STEP, SUMS
-from .normalization import both_sides
 
 
 def caveats(tables: Tables) -> list[str]:
@@ -23,8 +22,10 @@ def caveats(tables: Tables) -> list[str]:
 def _differences(tables: Tables) -> list[str]:
     rows = tables["comparability"]
     lines = []
-    for row in rows[~rows["status"].isin([SAME, UNKNOWN])].to_dict("records"):
-        before, after = both_sides(row)
+    for row in records(rows[~rows["status"].isin([SAME, UNKNOWN])]):
+        before, after = (
+            quoted(row[side]) if isinstance(row[side], str) else NOT_KNOWN for side in COMPARED
+        )
         weight = "differ" if row["status"] == DIFFERS else "are not comparable"
         lines.append(f"The runs {weight} in {row['check']} ({before}; {after}): {row['meaning']}.")
     return lines
@@ -66,9 +67,7 @@ def _windows(tables: Tables) -> list[str]:
     runs = tables["runs"].set_index("run")
     if not runs.loc[["baseline", "input"], "steps_n"].isna().any():
         return []
-    basis = next(iter(tables["kernels"]["basis"]), SUMS)
-    full = "" if basis in (A_STEP, SUMS) else f" Kernels are compared by {basis}."
     return [
         "Steps are not counted in both runs, so sums are over the windows: where a capture lasts a "
-        f"given time, a slower run does less in it and its sums may shrink.{full}"
+        "given time, a slower run does less in it and its sums may shrink."
     ]

@@ -2,137 +2,118 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
 
+from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import IMPROVEMENT, PERFORMANCE, Finding, cells
-from nsys_llm.report.records import Tables
-from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE
-from nsys_llm.view.text import format_ns, quoted
+from nsys_llm.report.price import Price
+from nsys_llm.report.records import Tables, records
+from nsys_llm.report.walls import Walls
+from nsys_llm.trace.rank_sets import COMPARED, INPUT
+from nsys_llm.view.text import NOT_KNOWN, format_ns, quoted
 
 from ..tables.checks import BLOCKING
-from .change import Clue
-from .changes import find_clues
-from .diagnosis import Conclusion, conclusive
-from .gains import Cost, Costs
-from .host import host_finding
-from .normalization import Basis, basis_of, both_sides
-from .texts import LEAST_GAIN_PCT, OF_COUNTS, RULES, SAME_RATIO_PCT
-
-#: Another problem, unless the steps are known to do the same.
-_SIZES: Final = frozenset({"other_sizes"})
-#: Conclusions that are told with the change that they explain.
-_SAID_BY: Final = {
-    "waiting": ("late_peer",),
-    "more_idle": ("graphs_lost", "faster_gpu", "host_bound"),
-}
-#: Changes that can only be for the worse, and for the better.
-_WORSE: Final = frozenset({"slower_calls", "more_calls", "more_idle", "idle_rank"})
-_BETTER: Final = frozenset({"faster_calls", "fewer_calls", "less_idle"})
+from .bursts import bursts
+from .change import Change, ClassCost, Clock
+from .changes import find_changes
+from .texts import RULES
 
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    basis = basis_of(tables)
-    if basis.kernels.empty:
-        return []
-    clues, costs = find_clues(tables, basis), Costs(tables, basis)
-    concluded = {item.rule: item for item in conclusive(tables, basis, clues)}
-    host = host_finding(tables, costs)
-    reported = [clue for clue in clues if clue.rule in RULES and clue.sure]
-    reported = [clue for clue in reported if not (basis.other_work and clue.rule in OF_COUNTS)]
-    if "slower_throughout" in concluded:
-        reported = [
-            clue for clue in reported if not _is_alike(clue, concluded["slower_throughout"])
-        ]
-    if host is not None and _explains_idle(host, costs):
-        reported = [clue for clue in reported if clue.rule != "more_idle"]
-    all_findings = [
-        *(_finding(clue, basis, costs, concluded) for clue in reported),
-        *_conclusions(costs, concluded),
-        host,
-    ]
-    return [*_not_comparable(tables), *(item for item in all_findings if item is not None)]
+    clock = Clock(tables)
+    changes = [_finding(change, tables, clock) for change in find_changes(tables)]
+    return [*_not_comparable(tables), *changes, *_of_bursts(tables, clock)]
 
 
-def _finding(
-    clue: Clue, basis: Basis, costs: Costs, concluded: Mapping[str, Conclusion]
-) -> Finding | None:
-    """Return the finding on a change; None where it says nothing about time on a clock."""
-    cost = costs.of(clue)
-    if cost is None or (clue.rule in _SIZES and basis.same_work is not True):
-        return None
-    if cost.gain is None and not _is_improvement(cost, costs):
-        return None
-    if clue.rule in (_BETTER if cost.gain is not None else _WORSE):
-        # Another sum went the other way: on one GPU, or over all of the windows.
-        return None
-    said = [concluded[rule].text for rule in _SAID_BY.get(clue.rule, ()) if rule in concluded]
-    finding = RULES[clue.rule].finding(
-        price=cost.gain,
-        kind=IMPROVEMENT if cost.gain is None else PERFORMANCE,
-        details=f"{clue.text[0].upper()}{clue.text[1:]}. {_cost_words(cost, costs)}",
-        fields={"name": quoted(clue.name), "rank": clue.rank},
-        evidence=cost.evidence,
-        numbers={**clue.numbers, "impact_ns": clue.impact_ns, "change_ns": cost.change_ns},
-        tables=clue.tables,
-        name=clue.name,
+def _finding(change: Change, tables: Tables, clock: Clock) -> Finding:
+    explained, cost = change.explained, change.cost
+    if explained.most_ns is not None:
+        cost = replace(cost, cost_ns=min(cost.cost_ns, explained.most_ns))
+    price = _price(cost, tables, clock) if cost.cost_ns > 0 else None
+    more = "more" if cost.cost_ns > 0 else "less"
+    gpu = f"GPU {cost.device_id} of rank {cost.rank}"
+    of = "in all" if clock.verdict["basis"] == "window" else f"a {clock.unit}"
+    details = change.sentence[0].upper() + change.sentence[1:]
+    return RULES[explained.rule].finding(
+        price=price,
+        cause=explained.cause,
+        kind=PERFORMANCE if price is not None else IMPROVEMENT,
+        details=f"{details}. On {gpu} it takes {format_ns(abs(cost.cost_ns))} {more} {of}.",
+        fields=explained.fields,
+        evidence=(*cost.evidence, *explained.evidence),
+        numbers={**explained.numbers, "change_ns": cost.cost_ns, "mean_change_ns": cost.mean_ns},
+        name=explained.name,
         rank=cost.rank,
         device_id=cost.device_id,
-        impact_ns=round(abs(clue.impact_ns)),
+        impact_ns=round(abs(cost.cost_ns)),
     )
-    return replace(finding, recommendation=" ".join([*said, finding.recommendation]))
 
 
-def _is_alike(clue: Clue, throughout: Conclusion) -> bool:
-    """Tell whether a kernel got slower by the factor of all, which is told once."""
-    apart = clue.numbers.get("ratio_pct", math.inf) - throughout.numbers["moved_pct"]
-    return clue.rule == "slower_calls" and abs(apart) <= SAME_RATIO_PCT
+def _price(cost: ClassCost, tables: Tables, clock: Clock) -> Price:
+    """Return the measured part of the change as what a fix would win back on one GPU."""
+    walls = Walls(tables, INPUT)
+    span_ns = walls.span_ns(cost.rank, cost.device_id)
+    unit_ns = clock.step_ns(cost.rank, cost.device_id)
+    steps = span_ns / unit_ns if unit_ns and clock.verdict["basis"] == "step" else None
+    most_ns = walls.class_ns(cost.rank, cost.device_id, cost.wall_class)
+    return Price(
+        span_ns=span_ns,
+        wall_classes=(cost.wall_class,),
+        about_ns=max(min(round(cost.cost_ns * (steps or 1.0)), most_ns), 0),
+        about_basis="measured",
+        steps_n=steps,
+        step_unit=clock.unit,
+    )
 
 
-def _explains_idle(host: Finding, costs: Costs) -> bool:
-    """Tell whether a slower host is at least half of the additional idle time."""
-    idle = costs.of_class(IDLE, rank=host.rank)
-    return idle is None or 2 * host.numbers["change_ns"] >= idle.change_ns
-
-
-def _is_improvement(cost: Cost, costs: Costs) -> bool:
-    """Tell whether a change won enough to be worth a word."""
-    whole_ns = costs.verdict["baseline_ns"]
-    return bool(whole_ns and -100 * cost.change_ns >= LEAST_GAIN_PCT * whole_ns)
-
-
-def _cost_words(cost: Cost, costs: Costs) -> str:
-    """Return what a change makes in wall-clock time."""
-    unit = "in all" if costs.verdict["basis"] not in ("step", "token") else f"a {costs.unit}"
-    more = "more" if cost.change_ns > 0 else "less"
-    gpu = f"GPU {cost.device_id} of rank {cost.rank}"
-    return f"That is {format_ns(abs(cost.change_ns))} {more} {unit} on {gpu}."
-
-
-def _conclusions(costs: Costs, concluded: Mapping[str, Conclusion]) -> Iterator[Finding]:
-    for rule, conclusion in concluded.items():
-        cost = costs.of_class(COMPUTE)
-        if rule not in RULES or cost is None or cost.gain is None:
-            continue
-        yield RULES[rule].finding(
-            price=cost.gain,
-            details=f"{conclusion.text} {_cost_words(cost, costs)}",
-            fields=conclusion.fields,
-            evidence=cost.evidence,
-            numbers={**conclusion.numbers, "change_ns": cost.change_ns},
-            rank=cost.rank,
-            device_id=cost.device_id,
-            impact_ns=cost.gain.gain_ns,
-        )
+def _of_bursts(tables: Tables, clock: Clock) -> Iterator[Finding]:
+    """Yield the slow steps of the input, where it has more of them."""
+    burst = bursts(tables)
+    if burst is None or not burst.is_worse:
+        return
+    row = burst.row
+    where = f" pauses in {quoted(row['range'])}" if row["range"] else ""
+    cost = ClassCost(
+        row["wall_class"],
+        0.0,
+        row["excess_ns"] * row["slow_n"] / max(row["steps_n"], 1),
+        row["rank"],
+        row["device_id"],
+        {},
+        (),
+    )
+    evidence = cells(
+        "slow_steps",
+        row,
+        ("run", "rank", "device_id"),
+        ("slow_n", "steps_n", "usual_ns", "excess_ns", "detail_ns"),
+    )
+    excess, detail = format_ns(row["excess_ns"]), row["detail"] or row["wall_class"]
+    yield RULES["bursts"].finding(
+        price=_price(cost, tables, clock),
+        cause=Cause("host", row["rank"])
+        if row["wall_class"] == "idle"
+        else Cause("rank", row["rank"]),
+        details=f"{burst.words}. They take {excess} longer than the others "
+        f"({format_ns(row['usual_ns'])}), {format_ns(row['detail_ns'])} of it {quoted(detail)} on "
+        f"rank {row['rank']}.",
+        fields={"rank": row["rank"], "where": where},
+        evidence=evidence,
+        numbers=burst.numbers,
+        rank=row["rank"],
+        device_id=row["device_id"],
+        impact_ns=round(row["excess_ns"] * row["slow_n"]),
+    )
 
 
 def _not_comparable(tables: Tables) -> Iterator[Finding]:
     rows = tables["comparability"]
-    for row in rows[rows["status"].isin(BLOCKING)].to_dict("records"):
-        before, after = both_sides(row)
+    for row in records(rows[rows["status"].isin(BLOCKING)]):
+        before, after = (
+            quoted(row[side]) if isinstance(row[side], str) else NOT_KNOWN for side in COMPARED
+        )
         yield RULES["not_comparable"].finding(
             details=f"Baseline: {before}. Input: {after}. Effect: {row['meaning']}.",
             evidence=cells("comparability", row, ("check",), ("meaning",)),

@@ -10,19 +10,22 @@ from nsys_llm.analyses.collectives.profiler import map_held
 from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.analyses.nvtx.phase_times import phase_times
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.finder import nameless_steps
+from nsys_llm.analyses.steps.steps import GRAPH_REPLAYS, KERNEL_PERIOD, STEP_KERNEL, Steps
 from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.grouping import distinct_codes, summed
+from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray, total_length_ns
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
-from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, device_windows, memop_table
+from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import RankTrace
 
-from ..partials import DeviceSums, DiffPartial, MoveSums, NamedSums, RankSums, SidePart
+from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart
+from .copies import move_sums
 from .host_times import host_times
 from .launches import Launches, coded_launches
-from .step_walls import step_walls
+from .step_walls import RankWalls, StepWalls
 from .steps import count_steps, phase_counts
 
 
@@ -38,15 +41,18 @@ def map_rank(view: RankView) -> DiffPartial:
     counts = ValueCounts.from_values(launches.key[inside], durations[inside])
     times = phase_times(trace, view.steps, options)
     opaque_n = view.missing_work.opaque_launches_n
-    walls, idle = step_walls(view, launches)
+    rank_walls = RankWalls(view, launches)
+    walls = rank_walls.of(times.steps)
     sums = RankSums(
         kernels=_by_name(launches, counts.moments(keys_n).n, total_ns),
-        moves=_moves(trace),
+        moves=move_sums(trace),
         apis=_apis(trace),
         phases=NamedSums(times.phases, times.ops_n, times.gpu_ns),
-        devices=_devices(trace, launches, idle if opaque_n == 0 else {}),
+        devices=_devices(trace, launches, rank_walls.idle if opaque_n == 0 else {}),
         steps=count_steps(trace, times, options),
         walls=walls,
+        nameless=_nameless(trace, rank_walls, times.steps),
+        whole=None if walls.name is None else rank_walls.of(None),
         lanes=view.collectives,
         held=map_held(view),
         graph_nodes_n=_graph_nodes_n(trace),
@@ -58,25 +64,20 @@ def map_rank(view: RankView) -> DiffPartial:
     return DiffPartial({rank.side: part})
 
 
+def _nameless(trace: RankTrace, walls: RankWalls, steps: Steps | None) -> StepWalls | None:
+    """Return the steps that a run without ranges has too; None where the steps are those."""
+    if steps is None or steps.source in (GRAPH_REPLAYS, KERNEL_PERIOD, STEP_KERNEL):
+        return None
+    repeated = nameless_steps(trace)
+    return None if repeated is None else walls.of(repeated)
+
+
 def _by_name(launches: Launches, launches_n: IntArray, total_ns: IntArray) -> NamedSums:
     names = tuple(sorted({key[0] for key in launches.keys}))
     place = {name: index for index, name in enumerate(names)}
     code = np.array([place[key[0]] for key in launches.keys], dtype=np.int64)
     return NamedSums(
         names, summed(code, launches_n, len(names)), summed(code, total_ns, len(names))
-    )
-
-
-def _moves(trace: RankTrace) -> MoveSums:
-    moves = memop_table(trace)
-    inside = trace.starts_inside(moves)
-    known = inside & (moves["size_bytes"] >= 0) & (moves["size_bytes"] < LARGEST_SIZE_BYTES)
-    kinds, kind = distinct_codes(moves["kind"])
-    return MoveSums(
-        kind=kinds,
-        moves_n=np.bincount(kind[inside], minlength=kinds.size).astype(np.int64),
-        total_ns=summed(kind, trace.clipped_ns(moves), kinds.size),
-        size_bytes=summed(kind[known], moves["size_bytes"][known], kinds.size),
     )
 
 

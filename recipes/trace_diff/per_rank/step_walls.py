@@ -13,21 +13,22 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.analyses.wall.split import WallOfSteps, wall_of_steps
-from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import exact_sums
+from nsys_llm.numeric.grouping import exact_sums, joined
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.device_ops import DeviceOps, device_windows
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
+from .copies import MOVE_TABLES, CopySums, RankMoves
 from .launches import Key, Launches
-from .step_numbers import step_tokens, works_of
+from .pauses import ThreadRanges
+from .sparse import SparseSums
+from .step_works import Work, step_works
 from .steps import chosen_steps
 
 #: What a step is where there is none: all of the window.
@@ -40,31 +41,6 @@ _CAUSES_N: Final = len(CAUSE_NAMES)
 _BLOCK: Final = 1 << 16
 
 
-def _none() -> IntArray:
-    return np.empty(0, dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class SparseSums:
-    """Sums by two codes, of which most are 0; all of shape (n,), int64, in order.
-
-    Attributes:
-        row: First code.
-        column: Second code.
-        total: The sum, not 0.
-    """
-
-    row: IntArray = field(default_factory=_none)
-    column: IntArray = field(default_factory=_none)
-    total: IntArray = field(default_factory=_none)
-
-    @classmethod
-    def of(cls, table: IntArray) -> SparseSums:
-        """Return what is not 0 in an array of shape (rows, columns)."""
-        row, column = np.nonzero(table)
-        return cls(row.astype(np.int64), column.astype(np.int64), table[row, column])
-
-
 @dataclass(frozen=True)
 class DeviceSteps:
     """The full steps of one device; arrays of shape (steps,) are int64, in order of time.
@@ -73,31 +49,41 @@ class DeviceSteps:
         device_id: CUDA device id.
         number: Of each, counted from 0 on its rank.
         work: Position in `StepWalls.works`.
-        tokens_n: By its name; NULL_INT where that does not tell.
+        keys_n: Keys of context that its requests look at; -1 where its name does not tell.
         start_ns: Begin of its window, in the report's clock.
         end_ns: End, likewise.
         wall_ns: Length of its window; of several windows, of all together.
-        profiler_ns: Time in it in which the profiler did its own work, and the device nothing.
-        sums_ns: Shape (works, 4), the classes `SUMS`; what they leave of the walls is computation.
+        between_ns: Part of it before the step began on the host.
+        sums_ns: Shape (steps, 4), the classes `SUMS`; what they leave of the walls is computation.
+        idle_ns: Shape (steps, causes), idle time by cause, the profiler's own last; None where it
+            is not known.
+        pause_ns: Its longest stretch in which the device was idle.
+        pause_range: Position in `StepWalls.ranges` of the range that the launching thread was in
+            in the middle of that stretch, up to its launch.
         compute: Computation: work, position in `StepWalls.names` (behind the last: whole graphs),
             ns.
-        idle_ns: Shape (works, causes), idle time by cause, the profiler's own last; None where it
-            is not known.
         exposed: Shape (n, 2), communication inside the steps beside which nothing computes.
     """
 
     device_id: int
     number: IntArray
     work: IntArray
-    tokens_n: IntArray
+    keys_n: IntArray
     start_ns: IntArray
     end_ns: IntArray
     wall_ns: IntArray
-    profiler_ns: IntArray
+    between_ns: IntArray
     sums_ns: IntArray
-    compute: SparseSums
     idle_ns: IntArray | None
+    pause_ns: IntArray
+    pause_range: IntArray
+    compute: SparseSums
     exposed: IntArray
+
+    @property
+    def profiler_ns(self) -> IntArray:
+        """Time in which the profiler did its own work, and the device nothing."""
+        return np.asarray(self.sums_ns[:, SUMS.index("profiler")])
 
 
 @dataclass(frozen=True)
@@ -107,23 +93,29 @@ class StepWalls:
     Attributes:
         name: What a step is; None where there are none.
         unit: step, layer, graph or period; `WINDOW` where there are none.
+        unparsed_n: Steps of an engine whose name is none of its formats.
         works: What steps do, by their names, sorted.
         names: Full names of kernels.
+        ranges: Names of ranges, running numbers as #; "" for none inside of the step.
         devices: Those with a full step.
         keys: What kernels launch, see `Launches`.
         launches: Kernels launched in full steps: work, position in `keys`, and how many on all
             devices together.
         spent: Likewise, how long these kernels ran, ns.
+        copies: Copies and fills launched in them.
     """
 
     name: str | None = None
     unit: str = WINDOW
-    works: tuple[str, ...] = ()
+    unparsed_n: int = 0
+    works: tuple[Work, ...] = ()
     names: tuple[str, ...] = ()
+    ranges: tuple[str, ...] = ()
     devices: tuple[DeviceSteps, ...] = ()
     keys: tuple[Key, ...] = ()
     launches: SparseSums = field(default_factory=SparseSums)
     spent: SparseSums = field(default_factory=SparseSums)
+    copies: CopySums = field(default_factory=CopySums)
 
 
 @dataclass(frozen=True)
@@ -132,39 +124,90 @@ class _Chosen:
 
     steps: Steps | None
     row: IntArray
-    works: tuple[str, ...]
+    works: tuple[Work, ...]
     work: IntArray
-    tokens_n: IntArray
+    keys_n: IntArray
+    unparsed_n: int = 0
 
 
-def step_walls(view: RankView, launches: Launches) -> tuple[StepWalls, dict[int, IntArray]]:
-    """Return the full steps of a rank, and idle time by cause of all of each device.
+class RankWalls:
+    """What step walls of one rank are made of, made once for its steps of several kinds."""
 
-    Args:
-        view: The rank.
-        launches: Its kernels.
-    """
-    trace, (names, layers) = view.trace, view.wall_layers
-    chosen = _chosen(trace, view.steps, view.options)
-    devices: list[DeviceSteps] = []
-    idle: dict[int, IntArray] = {}
-    for device_layers, device in zip(layers, view.device_ops, strict=True):
-        spans = _windows(trace, chosen, device_layers.device_id)
-        causes = _idle_by_work(device, view.host, spans, chosen)
-        idle[device_layers.device_id] = causes.sum(axis=0)
-        if len(spans):
-            devices.append(_device_steps(device_layers, spans, chosen, causes[:-1]))
-    launched, spent = _launches(trace, launches, chosen)
-    return StepWalls(
-        name=None if chosen.steps is None else chosen.steps.name,
-        unit=WINDOW if chosen.steps is None else chosen.steps.unit,
-        works=chosen.works,
-        names=names,
-        devices=tuple(devices),
-        keys=launches.keys,
-        launches=launched,
-        spent=spent,
-    ), idle
+    def __init__(self, view: RankView, launches: Launches) -> None:
+        """Line up the rank.
+
+        Args:
+            view: The rank.
+            launches: Its kernels.
+        """
+        self.trace, self.launches, self.options = view.trace, launches, view.options
+        self.names, self.layers = view.wall_layers
+        self.host, self.devices = view.host, view.device_ops
+        self.ranges = ThreadRanges(view.trace)
+        self.moves = RankMoves.of(view.trace)
+        self.idle: dict[int, IntArray] = {}
+
+    def of(self, steps: Steps | None) -> StepWalls:
+        """Return the full steps; `idle` then has idle time by cause of all of each device.
+
+        Args:
+            steps: Before any filter; None for the windows as a whole.
+        """
+        chosen = _chosen(self.trace, steps, self.options)
+        devices: list[DeviceSteps] = []
+        for layers, device in zip(self.layers, self.devices, strict=True):
+            spans = _windows(self.trace, chosen, layers.device_id)
+            causes = self._idle(device, spans, whole=chosen.steps is None)
+            if len(spans):
+                pauses = self._pauses(device, spans)
+                devices.append(_device_steps(layers, spans, chosen, causes[:-1], pauses))
+        works_n = len(chosen.works)
+        launched, spent = _launches(self.trace, self.launches, chosen)
+        return StepWalls(
+            name=None if chosen.steps is None else chosen.steps.name,
+            unit=WINDOW if chosen.steps is None else chosen.steps.unit,
+            unparsed_n=chosen.unparsed_n,
+            works=chosen.works,
+            names=self.names,
+            ranges=self.ranges.names,
+            devices=tuple(devices),
+            keys=self.launches.keys,
+            launches=launched,
+            spent=spent,
+            copies=self.moves.sums(_work_of_copies(self.trace, chosen), works_n),
+        )
+
+    def _idle(self, device: DeviceOps, spans: _Spans, *, whole: bool) -> IntArray:
+        """Return idle time by window and cause; last, outside of all windows."""
+        gaps, windows_n = device.gaps, len(spans)
+        if whole and windows_n == 1 and device.device_id in self.idle:
+            known = self.idle[device.device_id]
+            return np.stack((known, np.zeros_like(known)))
+        sums = np.zeros((windows_n + 1, _CAUSES_N), dtype=np.int64)
+        place = np.where(spans.inside(gaps.start_ns) < 0, windows_n, spans.inside(gaps.start_ns))
+        for first in range(0, len(gaps), _BLOCK):
+            block = slice(first, first + _BLOCK)
+            selected = gaps.take(block)
+            split = split_gaps(selected, situate(selected, device.launch_row, self.host), self.host)
+            for cause in np.flatnonzero(split.time_ns.any(axis=1)).tolist():
+                sums[:, cause] += exact_sums(place[block], split.time_ns[cause], windows_n + 1)
+        self.idle[device.device_id] = sums.sum(axis=0)
+        return sums
+
+    def _pauses(self, device: DeviceOps, spans: _Spans) -> tuple[IntArray, IntArray]:
+        """Return the longest gap of each window, and the range that the host was in."""
+        gaps, windows_n = device.gaps, len(spans)
+        place, length_ns = spans.inside(gaps.start_ns), gaps.end_ns - gaps.start_ns
+        longest = np.zeros(windows_n, dtype=np.int64)
+        np.maximum.at(longest, place[place >= 0], length_ns[place >= 0])
+        range_of = np.zeros(windows_n, dtype=np.int64)
+        rows = np.flatnonzero(place >= 0)
+        rows = rows[length_ns[rows] == longest[place[rows]]]
+        # The first of equals stands last, and so is the one that stays.
+        rows = rows[::-1]
+        launch = np.where(gaps.after[rows] >= 0, device.launch_row[gaps.after[rows]], -1)
+        range_of[place[rows]] = self.ranges.during(gaps.start_ns[rows], gaps.end_ns[rows], launch)
+        return longest, range_of
 
 
 def _chosen(trace: RankTrace, steps: Steps | None, options: Mapping[str, Any]) -> _Chosen:
@@ -174,15 +217,13 @@ def _chosen(trace: RankTrace, steps: Steps | None, options: Mapping[str, Any]) -
         rows = rows[steps.full[rows] & ~steps.warmup[rows]]
         if rows.size:
             texts = [str(name) for name in steps.names[rows].tolist()]
-            labels = works_of(texts)
-            works = tuple(sorted(set(labels)))
-            place = {label: index for index, label in enumerate(works)}
-            work = np.array([place[label] for label in labels], dtype=np.int64)
-            tokens = [step_tokens(text) for text in texts]
-            known = [NULL_INT if n is None else n for n in tokens]
-            return _Chosen(steps, rows, works, work, np.array(known, dtype=np.int64))
+            every, keys_n, unparsed_n = step_works(texts)
+            works = tuple(sorted(set(every)))
+            place = {work: index for index, work in enumerate(works)}
+            work = np.array([place[work] for work in every], dtype=np.int64)
+            return _Chosen(steps, rows, works, work, np.array(keys_n, dtype=np.int64), unparsed_n)
     nothing = np.zeros(1, dtype=np.int64)
-    return _Chosen(None, nothing, (WINDOW,), nothing, nothing + NULL_INT)
+    return _Chosen(None, nothing, (Work(WINDOW),), nothing, nothing - 1)
 
 
 @dataclass(frozen=True)
@@ -195,6 +236,13 @@ class _Spans:
     def __len__(self) -> int:
         return len(self.windows)
 
+    def inside(self, at_ns: IntArray) -> IntArray:
+        """Return the window that each instant lies in, -1 for none."""
+        place = np.searchsorted(self.windows[:, 0], at_ns, side="right") - 1
+        inside = place >= 0
+        inside[inside] = at_ns[inside] < self.windows[place[inside], 1]
+        return np.where(inside, place, -1)
+
 
 def _windows(trace: RankTrace, chosen: _Chosen, device_id: int) -> _Spans:
     """Return the windows on a device; steps of no length are left out."""
@@ -206,59 +254,90 @@ def _windows(trace: RankTrace, chosen: _Chosen, device_id: int) -> _Spans:
     return _Spans(windows[place], place)
 
 
-def _idle_by_work(
-    device: DeviceOps, host: HostTimeline, spans: _Spans, chosen: _Chosen
-) -> IntArray:
-    """Return idle time by work and cause, shape (works + 1, causes); last, outside of all."""
-    gaps, works_n = device.gaps, len(chosen.works)
-    sums = np.zeros((works_n + 1, _CAUSES_N), dtype=np.int64)
-    place = np.searchsorted(spans.windows[:, 0], gaps.start_ns, side="right") - 1
-    inside = place >= 0
-    inside[inside] = gaps.start_ns[inside] < spans.windows[place[inside], 1]
-    work = np.full(len(gaps), works_n, dtype=np.int64)
-    work[inside] = chosen.work[spans.place[place[inside]]]
-    for first in range(0, len(gaps), _BLOCK):
-        block = slice(first, first + _BLOCK)
-        selected = gaps.take(block)
-        split = split_gaps(selected, situate(selected, device.launch_row, host), host)
-        for cause in np.flatnonzero(split.time_ns.any(axis=1)).tolist():
-            sums[:, cause] += exact_sums(work[block], split.time_ns[cause], works_n + 1)
-    return sums
-
-
 def _device_steps(
-    layers: WallLayers, spans: _Spans, chosen: _Chosen, idle_ns: IntArray
+    layers: WallLayers,
+    spans: _Spans,
+    chosen: _Chosen,
+    idle_ns: IntArray,
+    pauses: tuple[IntArray, IntArray],
 ) -> DeviceSteps:
+    """Return the steps of a device; several windows of a filter by time are one."""
     split = wall_of_steps(layers, spans.windows)
-    work, works_n = chosen.work[spans.place], len(chosen.works)
+    numbers, first, step = np.unique(spans.place, return_index=True, return_inverse=True)
+    last, steps_n = np.append(first[1:], spans.place.size) - 1, numbers.size
+
+    def by_step(values: IntArray) -> IntArray:
+        return exact_sums(step, values, steps_n)
+
     columns = (split.communication_ns, split.copies_ns, split.profiler_ns, split.idle_ns)
-    sums_ns = np.column_stack([exact_sums(work, column, works_n) for column in columns])
-    wall_ns, profiler_ns = spans.windows[:, 1] - spans.windows[:, 0], split.profiler_ns
-    numbers, first = np.unique(spans.place, return_index=True)
-    last = np.append(first[1:], spans.place.size) - 1
-    count_n = len(chosen.row)
+    sums_ns = np.column_stack([by_step(column) for column in columns])
+    causes = np.column_stack([by_step(column) for column in idle_ns.T])
     # More idle time by cause than there is: filters hide operations from the causes.
-    known = bool((idle_ns[:, :-1].sum(axis=1) <= sums_ns[:, -1]).all())
+    known = int(causes[:, :-1].sum()) <= int(sums_ns[:, -1].sum())
+    work = chosen.work[spans.place]
     return DeviceSteps(
         device_id=layers.device_id,
         number=chosen.row[numbers],
         work=chosen.work[numbers],
-        tokens_n=chosen.tokens_n[numbers],
+        keys_n=chosen.keys_n[numbers],
         start_ns=spans.windows[first, 0],
         end_ns=spans.windows[last, 1],
-        wall_ns=exact_sums(spans.place, wall_ns, count_n)[numbers],
-        profiler_ns=exact_sums(spans.place, profiler_ns, count_n)[numbers],
+        wall_ns=by_step(spans.windows[:, 1] - spans.windows[:, 0]),
+        between_ns=by_step(_between(chosen, spans)),
         sums_ns=sums_ns,
-        compute=_compute(split, work, works_n),
-        idle_ns=idle_ns if known else None,
+        idle_ns=causes if known else None,
+        pause_ns=pauses[0][first],
+        pause_range=pauses[1][first],
+        compute=_compute(split, work, len(chosen.works)),
         exposed=intersect_intervals(layers.communication, spans.windows),
     )
+
+
+def _between(chosen: _Chosen, spans: _Spans) -> IntArray:
+    """Return the part of each window before the range of its step began."""
+    if chosen.steps is None:
+        return np.zeros(len(spans), dtype=np.int64)
+    begin_ns = chosen.steps.span_start_ns[chosen.row][spans.place]
+    starts, ends = spans.windows.T
+    return np.asarray(np.clip(begin_ns, starts, ends) - starts)
 
 
 def _compute(split: WallOfSteps, work: IntArray, works_n: int) -> SparseSums:
     sums = np.zeros((works_n, split.compute_ns.shape[1]), dtype=np.int64)
     np.add.at(sums, work, split.compute_ns)
     return SparseSums.of(sums)
+
+
+def _work_of(trace: RankTrace, chosen: _Chosen, table: str, tables: tuple[str, ...]) -> IntArray:
+    """Return the work of the full step that each operation of a table belongs to; -1 for none.
+
+    Args:
+        trace: The rank.
+        chosen: Its steps.
+        table: Its name.
+        tables: Those of which `Steps.step` has the operations, in order, before any filter.
+    """
+    ops = trace.tables[table]
+    if chosen.steps is None:
+        return np.where(trace.starts_inside(ops), 0, -1)
+    first = sum(len(trace.unfiltered[name]) for name in tables[: tables.index(table)])
+    step = chosen.steps.step[first : first + len(trace.unfiltered[table])]
+    if len(ops) != step.size:
+        step = step[trace.kept[table]]
+    work_of = np.full(len(chosen.steps) + 1, -1, dtype=np.int64)
+    work_of[chosen.row] = chosen.work
+    return np.asarray(work_of[step])
+
+
+def _op_tables(trace: RankTrace) -> tuple[str, ...]:
+    return tuple(name for name in OP_TABLES if name in trace.unfiltered)
+
+
+def _work_of_copies(trace: RankTrace, chosen: _Chosen) -> IntArray:
+    """Return the work of each row of `memop_table`."""
+    tables = _op_tables(trace)
+    parts = [_work_of(trace, chosen, name, tables) for name in MOVE_TABLES if name in tables]
+    return joined(parts)
 
 
 def _launches(
@@ -269,16 +348,7 @@ def _launches(
     if not keys_n:
         return SparseSums(), SparseSums()
     kernels = trace.tables["kernels"]
-    if chosen.steps is None:
-        work = np.where(trace.starts_inside(kernels), 0, -1)
-    else:
-        # Steps hold all operations before any filter, table by table: kernels are the first.
-        step = chosen.steps.step[: len(trace.unfiltered["kernels"])]
-        if len(launches.key) != step.size:
-            step = step[trace.kept["kernels"]]
-        work_of = np.full(len(chosen.steps) + 1, -1, dtype=np.int64)
-        work_of[chosen.row] = chosen.work
-        work = work_of[step]
+    work = _work_of(trace, chosen, "kernels", _op_tables(trace))
     code = (work * keys_n + launches.key)[work >= 0]
     took_ns = (kernels["end_ns"] - kernels["start_ns"])[work >= 0]
     launched_n = np.bincount(code, minlength=works_n * keys_n).astype(np.int64)

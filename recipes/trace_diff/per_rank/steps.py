@@ -15,7 +15,7 @@ from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths
 from nsys_llm.trace.rank_trace import RankTrace
 
-from .step_numbers import StepNumber, step_numbers, tokens_of
+from .step_works import step_works
 
 _NAME_ONE: Final = "name a range with --step, or a kernel that runs once a step with --step-kernel"
 _NO_STEP: Final = (
@@ -37,7 +37,6 @@ class StepCount:
         kind: What was counted; None where nothing was.
         note: Why they cannot be counted.
         outside_ns: GPU time that no step launched.
-        numbers: What the names of the steps say that they do, see `step_numbers`.
         tokens_n: Tokens of all steps together, by their names; None where one does not tell.
     """
 
@@ -45,7 +44,6 @@ class StepCount:
     kind: StepKind | None = None
     note: str | None = None
     outside_ns: int | None = None
-    numbers: tuple[StepNumber, ...] = ()
     tokens_n: int | None = None
 
 
@@ -74,9 +72,14 @@ def count_steps(trace: RankTrace, times: PhaseTimes, options: Mapping[str, Any])
         StepKind.of(times.steps),
         None,
         outside_ns,
-        step_numbers(names),
-        tokens_of(names),
+        _tokens_n(names),
     )
+
+
+def _tokens_n(names: list[str]) -> int | None:
+    known = [work.tokens_n for work in step_works(names)[0]]
+    counted = [n for n in known if n is not None]
+    return sum(counted) if counted and len(counted) == len(known) else None
 
 
 def counts_as_whole(steps: Steps) -> bool:

@@ -1,230 +1,330 @@
-"""What must be alike for two runs to be compared, and what is not comparable where it differs."""
+"""Whether two runs are comparable, and by what: ranks, then work. All of it is decided here.
+
+First the ranks that both have; then steps of equal work (see `equal_work`), periods of kernels
+where a run was recorded without ranges, or the GPUs' spans where there are no steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
-from nsys_llm.profile.capture import CaptureFacts
-from nsys_llm.report.columns import Columns
-from nsys_llm.report.run import absent_ranks
-from nsys_llm.taxonomy.idle_causes import PROFILER_OVERHEAD
-from nsys_llm.view.text import counted, format_count, format_percent
+import numpy as np
+import numpy.typing as npt
 
-from .checks import ALL, DIFFERS, NAMES, SAME, TOTALS, UNKNOWN, Row, check_row
+from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.taxonomy.cuda_codes import MoveKind
+from nsys_llm.taxonomy.step_names import GRAPH, PERIOD
+from nsys_llm.view.text import counted, format_bytes, format_count, format_percent, listed, quoted
+
+from .equal_work import (
+    ALL_ALIKE,
+    Cells,
+    context_words,
+    decode_cells,
+    equal_cells,
+    mix_words,
+    named_cells,
+    work_words,
+)
 from .runs import Run, Runs
-from .step_work import work_rows
-from .work_checks import kernels_row, outside_row, steps_row, window_row
-from .workload_match import COMMON_PCT, other_work
+from .step_kernels import common_pct, step_kernels
+from .step_splits import SPAN, FloatArray, RunSteps
 
-#: Percentage points of the windows by which the profiler's time may differ; ours.
-_OVERHEAD_POINTS: Final = 1.0
-#: Likewise where one share is so many times the other: what waits is as long, so less tells.
-_OVERHEAD_RATIO: Final = 2.0
-_OVERHEAD_RATIO_POINTS: Final = 0.1
+OTHER_WORK: Final = "OTHER WORK"
+NOT_COMPARABLE: Final = "NOT COMPARABLE"
+#: What is compared.
+STEP: Final = "step"
+
+#: Windows, and numbers of launches, that differ by more are not those of the same work; ours.
+SAME_WORK_PCT: Final = 5.0
+#: Share of each run's kernel time in kernels that both have, below which the runs are of different
+#: programs; nsys-ai asks for a comparability of one half.
+COMMON_PCT: Final = 50.0
+#: Launch counts that change alike: their ratios differ by so little, for so much of the time; ours.
+ALIKE_PCT: Final = 5.0
+_ALIKE_SHARE_PCT: Final = 70.0
+LEAST_CHANGE_PCT: Final = 2.0
+_LEAST_LAUNCHES: Final = 8
+#: Share of kernel time in common launches, from which spans hold the same work.
+_SAME_SPAN_PCT: Final = 98.0
+#: Bytes of copies in a direction that differ by less are the same; kernels that hold less of the
+#: spans do not matter to them.
+_SAME_BYTES_PCT: Final = 2.0
+_FEW_KERNELS_PCT: Final = 5.0
+#: Share of launches, or of kernel time, at other sizes from which steps do other work; ours.
+_MOST_PCT: Final = 50.0
+#: Launches are split or merged, not more or fewer, where total grids stay within this; ours.
+_SAME_GRID_PCT: Final = 1.0
+#: Steps of an engine of which the name is no format, from which compositions are not told.
+_UNPARSED_PCT: Final = 5.0
+_NAMELESS: Final = frozenset({GRAPH, PERIOD})
+_NAME_STEPS: Final = "give --step"
 
 
-def comparability_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
-    """Return the table comparability.
+@dataclass(frozen=True)
+class Comparison:
+    """What two runs are compared by.
+
+    Attributes:
+        kind: `STEP` or `SPAN`; None where nothing is compared.
+        unit: What people call it: step, layer, decode step, window.
+        steps: Of both runs, of the ranks that both have.
+        cells: Which steps are of equal work.
+        word: `OTHER_WORK` or `NOT_COMPARABLE` where no verdict is given; None else.
+        work: How the work or the mix of steps changed; None where it did not.
+        reason: Why there is no verdict.
+        by_composition: Whether the names of steps tell what is in their batch.
+    """
+
+    kind: str | None
+    unit: str
+    steps: tuple[RunSteps, RunSteps]
+    cells: Cells = ALL_ALIKE
+    word: str | None = None
+    work: str | None = None
+    reason: str | None = None
+    by_composition: bool = False
+
+
+def compare(
+    runs: Runs, candidates: Sequence[tuple[RunSteps, RunSteps]], blocked: Sequence[str]
+) -> Comparison:
+    """Return what two runs are compared by.
 
     Args:
         runs: All runs.
-        options: world_size and ranks tell which ranks should be there.
+        candidates: Of baseline and input the steps with a name, replays or periods, and windows as
+            a whole; each what is there.
+        blocked: Checks by which nothing is comparable.
     """
-    rows = [
-        _reports(runs, options),
-        kernels_row(runs),
-        _ranks(runs),
-        _fact(runs, "GPU", lambda facts: ", ".join(sorted(set(facts.gpus))), ALL, "other hardware"),
-        _graphs(runs),
-        _missing_work(runs),
-        _fact(runs, "driver", lambda facts: facts.driver_version, DIFFERS, "it may be the cause"),
-        _fact(runs, "CUDA of the driver", lambda facts: facts.cuda_version, DIFFERS, "likewise"),
-        _fact(
-            runs,
-            "exported by nsys",
-            lambda facts: facts.nsys_version,
-            DIFFERS,
-            "another profiler may cost another overhead",
-        ),
-        _fact(
-            runs,
-            "export schema",
-            lambda facts: facts.schema_version,
-            DIFFERS,
-            "read alike all the same",
-        ),
-        _fact(
-            runs,
-            "traced",
-            lambda facts: ", ".join(facts.traced),
-            DIFFERS,
-            "what else is traced slows the host, and may look like a change",
-        ),
-        _overhead(runs),
-        steps_row(runs),
-        *work_rows(runs),
-        outside_row(runs),
-        window_row(runs),
-        _names(runs),
-        *_repeats(runs),
-    ]
-    return {
-        name: [row[name] for row in rows]
-        for name in ("check", "baseline", "input", "status", "meaning")
-    }
-
-
-def _reports(runs: Runs, options: Mapping[str, Any]) -> Row:
-    counts = []
-    for run in (runs.baseline, runs.input):
-        failed_n = sum(rank.facts is None for rank in run.others)
-        everyone = [*(rank for rank, _ in run.ranks), *run.others]
-        absent_n = len(absent_ranks(everyone, options))
-        counts.append((failed_n, absent_n))
-    shown = [
-        f"{failed} failed, {absent} absent" if failed or absent else "all"
-        for failed, absent in counts
-    ]
-    if any(failed or absent for failed, absent in counts):
-        return check_row("reports read", shown, ALL, "a run that is not whole passes no gate")
-    return check_row("reports read", shown, SAME, "every report could be read")
-
-
-def _ranks(runs: Runs) -> Row:
-    sides = [[rank.number for rank, _ in run.ranks] for run in (runs.baseline, runs.input)]
-    shown = [_listed([-1 if n is None else n for n in numbers]) for numbers in sides]
-    if len(sides[0]) != len(sides[1]):
-        return check_row(
-            "ranks", shown, TOTALS, "compared over all ranks; by rank only those in both runs"
-        )
-    rules = [{rank.source for rank, _ in run.ranks} for run in (runs.baseline, runs.input)]
-    if rules[0] != rules[1]:
-        reported = [
-            f"{numbers}, by {', '.join(sorted(str(item) for item in rule))}"
-            for numbers, rule in zip(shown, rules, strict=True)
-        ]
-        return check_row(
-            "ranks", reported, DIFFERS, "numbered by other rules: what is by rank may be off"
-        )
-    if sides[0] != sides[1]:
-        return check_row(
-            "ranks", shown, DIFFERS, "as many, but with other numbers: by rank only common ones"
-        )
-    return check_row("ranks", shown, SAME, "paired by number")
-
-
-def _fact(
-    runs: Runs,
-    check: str,
-    of: Callable[[CaptureFacts], str | None],
-    status: str,
-    meaning: str,
-) -> Row:
-    shown = [_values(run, of) for run in (runs.baseline, runs.input)]
-    if None in shown:
-        return check_row(check, shown, UNKNOWN, "not recorded in both runs, so not compared")
-    same = shown[0] == shown[1]
-    return check_row(check, shown, SAME if same else status, "alike" if same else meaning)
-
-
-def _graphs(runs: Runs) -> Row:
-    both = (runs.baseline, runs.input)
-    nodes_n = [sum(sums.graph_nodes_n for _, sums in run.ranks) for run in both]
-    whole_n = [run.whole_graphs_n for run in both]
-    shown = [
-        f"{format_count(nodes)} operations node by node, {format_count(whole)} whole graphs"
-        for nodes, whole in zip(nodes_n, whole_n, strict=True)
-    ]
-    check = "CUDA graphs"
-    if bool(whole_n[0]) != bool(whole_n[1]):
-        return check_row(check, shown, ALL, "kernels in graphs are seen in one run only")
-    if any(whole_n):
-        return check_row(
-            check, shown, DIFFERS, "kernels in graphs are not seen: no gate on kernels"
-        )
-    if bool(nodes_n[0]) != bool(nodes_n[1]):
-        return check_row(
-            check, shown, DIFFERS, "one run alone uses CUDA graphs: a change of its own"
-        )
-    return check_row(check, shown, SAME, "alike")
-
-
-def _missing_work(runs: Runs) -> Row:
-    missing = [
-        sum(sums.opaque_launches_n for _, sums in run.ranks) for run in (runs.baseline, runs.input)
-    ]
-    check, shown = (
-        "GPU work not in the report",
-        [f"{format_count(n)} graph launches" for n in missing],
+    named, nameless, whole = (
+        (before.only(runs.common), after.only(runs.common)) for before, after in candidates
     )
-    if not any(missing):
-        return check_row(check, shown, SAME, "all launched work is there")
-    return check_row(check, shown, ALL, "GPU work is missing; record with --cuda-graph-trace=node")
+    nothing = Comparison(None, SPAN, named, word=NOT_COMPARABLE)
+    if blocked:
+        return replace(nothing, reason=", ".join(blocked))
+    before, after = named
+    units = {before.unit, after.unit}
+    if units <= _NAMELESS:
+        return _of_periods(runs, nothing)
+    if units & (_NAMELESS | {SPAN}):
+        if {steps.unit for steps in nameless} <= _NAMELESS:
+            return _of_periods(runs, replace(nothing, steps=nameless))
+        spans = _of_spans(runs, replace(nothing, steps=whole))
+        if spans.word is None or units == {SPAN}:
+            return spans
+        side = "baseline" if before.unit in (SPAN, *_NAMELESS) else "input"
+        return replace(nothing, reason=f"no step found in the {side}; {_NAME_STEPS}")
+    if (before.name, before.unit) != (after.name, after.unit):
+        names = (
+            f"a {before.unit} is {quoted(before.name)}, then a {after.unit} {quoted(after.name)}"
+        )
+        return replace(nothing, word=OTHER_WORK, work=names, reason=f"{names}; {_NAME_STEPS}")
+    return _of_steps(runs, replace(nothing, unit=before.unit))
 
 
-def _overhead(runs: Runs) -> Row:
-    shares = [_overhead_pct(run) for run in (runs.baseline, runs.input)]
-    known = [share for share in shares if share is not None]
-    shown = [None if share is None else format_percent(share) for share in shares]
-    check = "time the profiler took"
-    if len(known) < 2 or not _other_overhead(*sorted(known)):
-        return check_row(check, shown, SAME, "about alike, and no idle time")
-    return check_row(
-        check, shown, DIFFERS, "it stretches windows and waits for late ranks, not kernels"
-    )
-
-
-def _other_overhead(less_pct: float, more_pct: float) -> bool:
-    apart = more_pct - less_pct
-    many_times = more_pct >= _OVERHEAD_RATIO * less_pct and apart >= _OVERHEAD_RATIO_POINTS
-    return many_times or apart >= _OVERHEAD_POINTS
-
-
-def _overhead_pct(run: Run) -> float | None:
-    window_ns, idle_ns = run.window_ns, run.idle_ns
-    if idle_ns is None or not window_ns:
+def missing_words(runs: Runs) -> str | None:
+    """Say which ranks one of the runs lacks: `4 -> 3 ranks: rank 2 is missing in the input`."""
+    numbers = [{rank.number for rank, _ in run.ranks} for run in (runs.baseline, runs.input)]
+    gone = [
+        (side, sorted(n for n in numbers[1 - place] - numbers[place] if n is not None))
+        for place, side in ((1, "input"), (0, "baseline"))
+    ]
+    parts = [
+        f"{counted(len(some), 'rank').split(' ')[1]} {listed(list(map(str, some)))} "
+        f"{'is' if len(some) == 1 else 'are'} missing in the {side}"
+        for side, some in gone
+        if some
+    ]
+    if not parts:
         return None
-    return 100.0 * int(idle_ns[PROFILER_OVERHEAD]) / window_ns
+    counts = f"{len(numbers[0])} -> {counted(len(numbers[1]), 'rank')}"
+    return f"{counts}: {', '.join(parts)}; {len(runs.common)} compared"
 
 
-def _names(runs: Runs) -> Row:
-    both = (runs.baseline, runs.input)
-    names = [sorted({key[0] for key in run.part.keys}) for run in both]
-    common = set(names[0]) & set(names[1])
-    shares = []
-    for run, run_names in zip(both, names, strict=True):
-        times = run.kernels(run_names).total_ns.tolist()
-        shared_ns = sum(ns for name, ns in zip(run_names, times, strict=True) if name in common)
-        shares.append(100.0 * shared_ns / run.kernel_ns if run.kernel_ns else 0.0)
-    shown = [f"{format_percent(share)} of its kernel time" for share in shares]
-    if min(shares) < COMMON_PCT:
-        return check_row(NAMES, shown, DIFFERS, "mostly other kernels: other code")
-    return check_row(NAMES, shown, SAME, "largely the same kernels")
+def _of_spans(runs: Runs, nothing: Comparison) -> Comparison:
+    """Compare the spans of GPUs without steps, where they hold the same work."""
+    spans = replace(nothing, kind=SPAN, word=None)
+    if common_pct(runs.baseline, runs.input) >= _SAME_SPAN_PCT:
+        return spans
+    sides = [_bytes(run) for run in (runs.baseline, runs.input)]
+    shares = [100 * run.kernel_ns / max(run.window_ns, 1) for run in (runs.baseline, runs.input)]
+    same = sides[0].keys() == sides[1].keys() and all(
+        apart_pct(sides[0][kind], sides[1][kind]) <= _SAME_BYTES_PCT for kind in sides[0]
+    )
+    if sum(sides[0].values()) and same and max(shares) < _FEW_KERNELS_PCT:
+        launches = " -> ".join(format_count(run.launches_n) for run in (runs.baseline, runs.input))
+        work = (
+            f"for the same {format_bytes(sum(sides[0].values()))} of copies (the kernels differ: "
+            f"{launches} launches, {max(shares):.0f} % of the span)"
+        )
+        return replace(spans, work=work)
+    reason = f"no step found, and the runs launch other kernels, or not as many; {_NAME_STEPS}"
+    return replace(nothing, reason=reason)
 
 
-def _repeats(runs: Runs) -> Iterable[Row]:
-    for run in runs.repeats:
-        counts = [counted(len(item.ranks), "rank") for item in (runs.baseline, run)]
-        check = f"{run.side}, for noise"
-        if run not in runs.noise:
-            yield check_row(
-                check, counts, DIFFERS, "empty, incomplete, of other ranks or GPUs: left out"
-            )
-        elif other_work(runs.baseline, run):
-            yield check_row(
-                check, counts, DIFFERS, "of another amount of work: no noise of sums over a run"
-            )
-        else:
-            yield check_row(check, counts, SAME, "a run like the baseline")
+def _bytes(run: Run) -> dict[str, int]:
+    """Return what copies move, by direction."""
+    sums: dict[str, int] = {}
+    for _, rank in run.ranks:
+        for code, size in zip(
+            rank.moves.kind.tolist(), rank.moves.size_bytes.tolist(), strict=True
+        ):
+            kind = MoveKind.of(code).kind
+            if kind != "memset":
+                sums[kind] = sums.get(kind, 0) + size
+    return {kind: size for kind, size in sums.items() if size}
 
 
-def _values(run: Run, of: Callable[[CaptureFacts], str | None]) -> str | None:
-    """Return the distinct values that the reports of a run have; None if none says anything."""
-    values = {of(rank.facts) or "" for rank, _ in run.ranks if rank.facts is not None} - {""}
-    return "; ".join(sorted(values)) or None
+def _of_periods(runs: Runs, nothing: Comparison) -> Comparison:
+    """Compare steps that nobody has named: the launches in them say whether they are alike."""
+    before, after = nothing.steps
+    unit = before.unit if before.unit == after.unit else PERIOD
+    names = f"{quoted(before.name)}, then {quoted(after.name)}"
+    if _common_names_pct(runs.baseline, runs.input) < COMMON_PCT:
+        reason = f"no step with a name, and mostly other kernels ({names}); {_NAME_STEPS}"
+        return replace(nothing, reason=reason)
+    checked = _checked(runs, replace(nothing, kind=STEP, unit=unit, word=None))
+    if checked.word is None or before.name == after.name:
+        return checked
+    reason = f"no step with a name, and what repeats is another ({names}); {_NAME_STEPS}"
+    return replace(nothing, reason=reason)
 
 
-def _listed(numbers: list[int]) -> str:
-    few = ", ".join(map(str, numbers[:8]))
-    return f"{len(numbers)}: {few}{', ...' if len(numbers) > 8 else ''}"
+def _of_steps(runs: Runs, nothing: Comparison) -> Comparison:
+    """Compare steps of equal work, as far as their names say what they do."""
+    before, after = (steps.series for steps in nothing.steps)
+    some = replace(nothing, kind=STEP, word=None)
+    if not len(before) or not len(after):
+        return replace(nothing, reason="no full step that all GPUs of a run have")
+    unparsed = max(steps.unparsed_n / max(steps.steps_n, 1) for steps in nothing.steps)
+    if 100 * unparsed > _UNPARSED_PCT:
+        note = f"{format_percent(100 * unparsed)} of the steps have a name of no known format"
+        return _checked(runs, replace(some, cells=replace(ALL_ALIKE, note=note)))
+    if not any(work.is_told for side in (before, after) for work in side.work):
+        cells = named_cells(before, after)
+        if cells is not None:
+            return _checked(runs, replace(some, cells=cells, work=mix_words(before, after)))
+        return replace(
+            nothing, word=OTHER_WORK, work=(words := work_words(before, after)), reason=words
+        )
+    cells, context = equal_cells(before, after), context_words(before, after)
+    if cells is not None and context is None:
+        return replace(some, cells=cells, work=mix_words(before, after), by_composition=True)
+    words = context if cells is not None and context is not None else work_words(before, after)
+    other = replace(nothing, word=OTHER_WORK, work=words, reason=words)
+    chosen = decode_cells(before, after)
+    if chosen is None:
+        return other
+    unit = chosen[1] if chosen[1] != STEP else nothing.unit
+    return replace(other, kind=STEP, unit=unit, cells=chosen[0], by_composition=True)
+
+
+def _checked(runs: Runs, some: Comparison) -> Comparison:
+    """Look at launches where the names of steps tell no amounts."""
+    names = sorted({key[0] for run in (runs.baseline, runs.input) for key in run.part.keys})
+    other = _other_sizes(runs.baseline, runs.input, some, names)
+    if other is None:
+        return some
+    # Both sides are still told; only what it means is not.
+    return replace(
+        some, word=OTHER_WORK, work=other, reason=f"{other}, and no token count is known"
+    )
+
+
+def _other_sizes(before: Run, after: Run, some: Comparison, names: Sequence[str]) -> str | None:
+    """Return what says that a step does other work, of kernels of both runs; None if nothing does.
+
+    A kernel that is split into smaller launches of the same total grid does the same work. Other
+    kernels may do the same work, too, so that kernels of one run alone say nothing.
+    """
+    first, second = (step_kernels(steps, names, some.cells) for steps in some.steps)
+    n0, n1, threads0, threads1 = first.launches_n, second.launches_n, first.threads, second.threads
+    t0 = first.spent_ns
+    both = (n0 > 0) & (n1 > 0) & ~np.isnan(threads0 + threads1)
+    talks = {key[0] for run in (before, after) for key in run.part.keys if is_communication(key[1])}
+    both &= np.array([name not in talks for name in names], dtype=bool)
+    n0, n1, threads0, threads1, t0 = (item[both] for item in (n0, n1, threads0, threads1, t0))
+    if not t0.sum():
+        return None
+    more_calls = _apart_pct(n0, n1) > SAME_WORK_PCT
+    split = more_calls & (_apart_pct(threads0, threads1) <= _SAME_GRID_PCT)
+    resized = (_apart_pct(threads0 / n0, threads1 / n1) > SAME_WORK_PCT) & ~more_calls
+    sizes_pct, of = max((_share(n0, resized), "launches"), (_share(t0, resized), "kernel time"))
+    if sizes_pct >= _MOST_PCT:
+        return f"problem sizes changed: {format_percent(sizes_pct)} of {of} on other grids"
+    calls_pct = _share(t0, more_calls & ~split)
+    if calls_pct >= _MOST_PCT:
+        return f"launches a step changed: kernels with {format_percent(calls_pct)} of the time"
+    return None
+
+
+def _common_names_pct(before: Run, after: Run) -> float:
+    """Return the share of the kernel time in kernels of both runs, of the run with less of it."""
+    names = sorted({key[0] for run in (before, after) for key in run.part.keys})
+    sides = [run.kernels(names) for run in (before, after)]
+    both = (sides[0].total_ns > 0) & (sides[1].total_ns > 0)
+    return min(_share(side.total_ns.astype(np.float64), both) for side in sides)
+
+
+def work_ratio(before: Run, after: Run) -> float | None:
+    """Return how much more of the same launches a run has; None where that is about as many."""
+    names = sorted({key[0] for run in (before, after) for key in run.part.keys})
+    first, second = before.kernels(names), after.kernels(names)
+    both = (first.launches_n > 0) & (second.launches_n > 0)
+    n0, n1 = first.launches_n[both], second.launches_n[both]
+    t0, t1 = (item.total_ns[both].astype(np.float64) for item in (first, second))
+    few = 100 * t0.sum() < COMMON_PCT * before.kernel_ns
+    if few or 100 * t1.sum() < COMMON_PCT * after.kernel_ns or n0.sum() < _LEAST_LAUNCHES:
+        return None
+    ratio = float(n1.sum() / n0.sum())
+    if 100 * abs(ratio - 1) < LEAST_CHANGE_PCT:
+        return None
+    alike = 100 * np.abs(n1 / n0 / ratio - 1) <= ALIKE_PCT
+    return ratio if t0[alike].sum() >= _ALIKE_SHARE_PCT / 100 * t0.sum() else None
+
+
+def other_work(before: Run, after: Run) -> bool:
+    """Tell whether sums over two runs mean nothing against each other.
+
+    They mean something where both did as many of the same steps; where none counts steps, where
+    windows are about as long or launches about as many, and launches did not change all alike.
+    """
+    if len(before.ranks) != len(after.ranks):
+        return True
+    if before.steps_n is not None or after.steps_n is not None:
+        if before.tokens_n is not None and after.tokens_n is not None:
+            return not same_tokens(before, after)
+        return (before.step, before.steps_n) != (after.step, after.steps_n)
+    return other_window(before, after) or work_ratio(before, after) is not None
+
+
+def same_tokens(before: Run, after: Run) -> bool:
+    """Tell whether the steps of two runs did as many tokens, however many steps these were."""
+    if before.tokens_n is None or after.tokens_n is None or before.step != after.step:
+        return False
+    return apart_pct(before.tokens_n, after.tokens_n) <= SAME_WORK_PCT
+
+
+def other_window(before: Run, after: Run) -> bool:
+    """Tell whether windows of another length hold another number of launches."""
+    windows = [run.window_ns // max(len(run.devices), 1) for run in (before, after)]
+    return (
+        apart_pct(*windows) > SAME_WORK_PCT
+        and apart_pct(before.launches_n, after.launches_n) > SAME_WORK_PCT
+    )
+
+
+def apart_pct(before: float, after: float) -> float:
+    """Return how far two numbers lie apart, in percent of the larger."""
+    return 100.0 * abs(after - before) / max(before, after, 1)
+
+
+def _apart_pct(first: FloatArray, second: FloatArray) -> FloatArray:
+    return 100 * np.abs(second - first) / np.maximum(np.maximum(first, second), 1e-9)
+
+
+def _share(values: FloatArray, chosen: npt.NDArray[np.bool_]) -> float:
+    return float(100 * values[chosen].sum() / max(values.sum(), 1e-9))

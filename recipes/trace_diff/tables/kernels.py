@@ -20,11 +20,10 @@ from nsys_llm.taxonomy.communication import is_communication
 from ..per_rank.launches import CONFIG, config_text
 from .config_changes import config_changes, likely_renames
 from .runs import KernelSide, Run, Runs, kernel_side
-from .step_work_change import StepKernels
+from .step_kernels import StepKernels
 from .verdicts import Tests, noise_pct, tested
 
-#: What times are compared as.
-A_STEP: Final = "a step and rank"
+#: What times are compared as where no steps are.
 SUMS: Final = "sum over all ranks"
 
 BOTH: Final = "both"
@@ -92,17 +91,20 @@ def named_kernels(
 
 @dataclass(frozen=True)
 class FullSteps:
-    """Kernels of the full steps of both runs, where numbers of steps divide no sums.
+    """Kernels of the steps that are compared.
 
     Attributes:
-        unit: What a step is: layer, graph, period.
+        unit: What a step is: step, layer, graph, period.
         before: The baseline, by name as in `NamedKernels`.
         after: The input.
+        are_counted: Whether sums over a run can be divided by numbers of steps: a capture cuts the
+            outer layers, replays and periods.
     """
 
     unit: str
     before: StepKernels
     after: StepKernels
+    are_counted: bool
 
 
 def kernel_columns(kernels: NamedKernels, runs: Runs, full: FullSteps | None) -> Columns:
@@ -118,8 +120,8 @@ def kernel_columns(kernels: NamedKernels, runs: Runs, full: FullSteps | None) ->
         **_mean_columns(kernels.before, kernels.after),
         **test_columns(kernels.before, kernels.after, kernels.tests),
         "noise_pct": np.full(len(status), np.nan) if kernels.noise is None else kernels.noise,
-        **(steps := _step_columns(kernels, runs.steps, full)),
-        **_compared_columns(kernels, runs.steps, full, steps),
+        **_step_columns(kernels, runs.steps, full),
+        **_compared_columns(kernels, full),
         "config_change": config_changes(kernels.names, status.tolist(), runs),
         "outcome": np.where(status == BOTH, kernels.tests.verdict, status),
         "rename": likely_renames(kernels.names, status.tolist(), kernels.classes, runs),
@@ -252,7 +254,7 @@ def _step_columns(
         "step_count_effect",
         "step_per_call_effect",
     )
-    if full is not None:
+    if full is not None and not full.are_counted:
         first, second = full.before.spent_ns, full.after.spent_ns
         n0, n1 = full.before.launches_n, full.after.launches_n
     elif steps is not None:
@@ -267,19 +269,27 @@ def _step_columns(
     return {f"{name}_ns": column for name, column in zip(names, columns, strict=True)}
 
 
-def _compared_columns(
-    kernels: NamedKernels, steps: tuple[int, int] | None, full: FullSteps | None, by_step: Columns
-) -> Columns:
-    """Return both sides as they are compared: per step where steps differ in number, else sums."""
-    if full is not None or (steps is not None and steps[0] != steps[1]):
-        basis = A_STEP if full is None else f"a full {full.unit}, mean of ranks"
-        sides = (by_step["baseline_step_ns"], by_step["input_step_ns"])
+def _compared_columns(kernels: NamedKernels, full: FullSteps | None) -> Columns:
+    """Return both sides as they are compared: a step that is compared, else sums."""
+    sides: tuple[npt.NDArray[Any], npt.NDArray[Any]]
+    launched: tuple[npt.NDArray[Any], npt.NDArray[Any]]
+    if full is not None:
+        basis = f"a full {full.unit}, mean of ranks"
+        sides = (full.before.spent_ns, full.after.spent_ns)
+        launched = (full.before.launches_n, full.after.launches_n)
+        threads = (full.before.threads, full.after.threads)
     else:
         basis, sides = SUMS, (kernels.before.total_ns, kernels.after.total_ns)
+        launched = (kernels.before.launches_n, kernels.after.launches_n)
+        threads = (np.full(len(kernels.names), np.nan),) * 2
     before, after = (side.astype(np.float64) for side in sides)
     return {
         "basis": [basis] * len(kernels.names),
         "baseline_compared_ns": before,
         "input_compared_ns": after,
         "compared_change_ns": after - before,
+        "baseline_compared_calls": launched[0].astype(np.float64),
+        "input_compared_calls": launched[1].astype(np.float64),
+        "baseline_compared_threads": threads[0],
+        "input_compared_threads": threads[1],
     }

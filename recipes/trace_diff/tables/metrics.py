@@ -18,17 +18,22 @@ from nsys_llm.view.kernel_names import kernel_label
 from nsys_llm.view.text import format_change, format_value
 
 from .checks import ALL, STEP_TIMES, TOTALS, WORK
+from .chosen_steps import run_program_ns, run_slow_pct
 from .collectives import CollectiveSums
+from .comparability import STEP, other_work
+from .composition import inter_token_ns
 from .metric_values import PER_STEP, PLAIN, SHARES, Value, needs_kernels
 from .runs import Run, Runs
-from .step_splits import SPAN, STEP, RunSteps, mean_split, total
+from .step_splits import RunSteps
 from .step_verdict import StepVerdict
-from .workload_match import other_work
 
 _PERCENTILES: Final = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 STEP_TIME: Final = "step_time"
+EQUAL: Final = "step_time_equal"
+INTER_TOKEN: Final = "inter_token_p99"
+SLOW_STEPS: Final = "slow_steps"
 #: Metrics of the wall-clock time of full steps.
-_OF_STEPS: Final = (STEP_TIME, "steps_per_second")
+_OF_STEPS: Final = (STEP_TIME, EQUAL, SLOW_STEPS, INTER_TOKEN, "steps_per_second")
 _SECOND_NS: Final = 1_000_000_000
 #: What stands for GPU time without a phase: it may be 0.
 _NO_PHASES: Final = (UNMAPPED, NO_RANGE, NO_API)
@@ -104,17 +109,22 @@ class Measures:
         return self._a_step(run, value) if metric.endswith(PER_STEP) else value
 
     def _step_time(self, run: Run, metric: str) -> Value:
-        """Return the mean wall-clock time of a full step, or how many there are in a second."""
-        basis, steps = self.verdict.yardstick.basis, self.steps[run.side]
-        if basis is None or basis.kind != STEP:
+        """Return the mean wall-clock time of a full step, or what else steps tell."""
+        comparison = self.verdict.comparison
+        if comparison.kind != STEP:
             return None
-        if run in self.runs.noise and steps.name != self.steps[self.runs.baseline.side].name:
+        steps = self.steps[run.side].only(self.runs.common)
+        if run in self.runs.noise and steps.name != comparison.steps[0].name:
             return None
-        splits = steps.splits(basis)
-        if not splits:
-            return None
-        mean_ns = total(mean_split(splits))
-        return mean_ns if metric == STEP_TIME else Fraction(_SECOND_NS) / mean_ns
+        if metric == SLOW_STEPS:
+            return _fraction(run_slow_pct(comparison, steps))
+        if metric == INTER_TOKEN:
+            return _fraction(inter_token_ns(steps, 99))
+        typical = metric == EQUAL
+        mean_ns = _fraction(run_program_ns(comparison, steps, typical=typical, profiler=True))
+        if mean_ns is None or metric in (STEP_TIME, EQUAL):
+            return mean_ns
+        return Fraction(_SECOND_NS) / mean_ns
 
     def _with_argument(self, run: Run, metric: str, argument: str) -> Value:
         if metric in _PERCENTILES:
@@ -170,7 +180,10 @@ class Measures:
                 "kernels in CUDA graphs that were traced as a whole are not seen; record with "
                 "--cuda-graph-trace=node"
             )
-        if metric in _OF_STEPS and (before is None or self.verdict.yardstick.word is not None):
+        if metric == INTER_TOKEN and (before is None or after is None):
+            return "the names of the steps do not tell which requests generate"
+        other = self.verdict.comparison.word is not None and metric != INTER_TOKEN
+        if metric in _OF_STEPS and (before is None or after is None or other):
             return self._no_step_time()
         if before is None or after is None:
             return self._unknown(metric, argument)
@@ -209,12 +222,12 @@ class Measures:
         return "it is not known for both runs"
 
     def _no_step_time(self) -> str:
-        stick = self.verdict.yardstick
-        if stick.reason is not None:
-            return stick.reason
-        if stick.basis is not None and stick.basis.kind == SPAN:
+        comparison = self.verdict.comparison
+        if comparison.reason is not None:
+            return comparison.reason
+        if comparison.kind != STEP:
             return "no step found; give --step"
-        return stick.work or "no full step in one of the runs"
+        return comparison.work or "no full step in one of the runs"
 
     def _steps_unknown(self) -> str:
         uncounted = [run for run in self._compared if run.steps_n is None]
@@ -305,6 +318,10 @@ def _told(measured: Measured, unit: str) -> str | None:
 
 def _amount(value: float, unit: str) -> str:
     return f"{value:,.6g}" if unit == "count" else format_value(value, unit)
+
+
+def _fraction(value: float | None) -> Value:
+    return None if value is None else Fraction(value)
 
 
 def _shown(value: Value) -> float | None:

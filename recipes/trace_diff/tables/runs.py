@@ -137,16 +137,6 @@ class Run:
         return "; ".join(notes) or ("no step is in the window" if self.steps_n is None else None)
 
     @cached_property
-    def step_numbers(self) -> dict[str, tuple[int, int]]:
-        """What the names of steps say that they do: by label, steps that have it and its sum."""
-        numbers: dict[str, tuple[int, int]] = {}
-        for _, sums in self.ranks:
-            for label, steps_n, total in sums.steps.numbers:
-                before = numbers.get(label, (0, 0))
-                numbers[label] = before[0] + steps_n, before[1] + total
-        return numbers
-
-    @cached_property
     def tokens_n(self) -> int | None:
         """Tokens of all steps of all ranks, by the names of steps; None where one tells none."""
         by_rank = [sums.steps.tokens_n for _, sums in self.ranks]
@@ -230,6 +220,15 @@ class Runs:
         """Kernel names of baseline and input, sorted."""
         keys = (*self.baseline.part.keys, *self.input.part.keys)
         return tuple(sorted({key[0] for key in keys}))
+
+    @cached_property
+    def common(self) -> frozenset[int]:
+        """Numbers of the ranks that baseline and input have both: places, where none has one."""
+        before, after = (
+            {place if rank.number is None else rank.number for place, (rank, _) in enumerate(ranks)}
+            for ranks in (self.baseline.ranks, self.input.ranks)
+        )
+        return frozenset(before & after)
 
     @property
     def steps(self) -> tuple[int, int] | None:

@@ -1,74 +1,92 @@
-"""Whether the input is faster or slower in wall-clock time, and by what that is told.
+"""Whether the input is faster or slower in wall-clock time, and whether that is more than chance.
 
-Compared are full steps that do the same work, as far as their names say; else all of them by token,
-or the GPUs' spans where there are no steps. Steps of a run's GPUs are coupled, so a step is one
-value: the mean over GPUs. Time that the profiler took is no change of the program.
+Two looks. Bursts: a step is slow above twice the median of its own run, and Fisher's exact test
+tells whether one run has more of them. Location: Welch's t on the logarithms of the other steps,
+which count as fewer where neighbors are alike. Time that the profiler took is no change of the
+program.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from statistics import NormalDist, median
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.taxonomy.step_names import GRAPH, PERIOD
+from nsys_llm.numeric.two_samples import Difference, fisher_p
 from nsys_llm.taxonomy.wall_classes import PROFILER
-from nsys_llm.view.text import counted, quoted
 
-from .rank_tests import compare_ranks
+from .chosen_steps import Chosen, choices, run_program_ns, slow_count
+from .comparability import NOT_COMPARABLE, OTHER_WORK, Comparison
+from .equal_work import LEAST_STEPS, tokens_of
 from .runs import Runs
-from .step_splits import SPAN, STEP, TOKEN, RunSteps, StepBasis, mean_split, total
-from .step_work_change import common_pct, other_sizes, same_launches
-from .workload_match import COMMON_PCT, SAME_WORK_PCT, apart_pct
+from .step_splits import (
+    SPAN,
+    FloatArray,
+    RunSteps,
+    Split,
+    mean_split,
+    total,
+)
 
 FASTER: Final = "FASTER"
 SLOWER: Final = "SLOWER"
 SAME: Final = "SAME"
-OTHER_WORK: Final = "OTHER WORK"
-NOT_COMPARABLE: Final = "NOT COMPARABLE"
+UNCERTAIN: Final = "UNCERTAIN"
+
+#: Why the word is what it is.
+LOCATION: Final = "location"
+BURSTS: Final = "bursts"
+BOTH: Final = "location and bursts"
+TOLERANCE: Final = "tolerance"
+NOISE: Final = "noise"
+FEW_STEPS: Final = "few_steps"
+CHANCE: Final = "chance"
+ONE_SPAN: Final = "one_span"
+WORK: Final = "work"
+COMPARABILITY: Final = "comparability"
 
 #: A change below this is none, in percent; ours.
 LEAST_PCT: Final = 1.0
-#: So likely by chance, it is none.
-ALPHA: Final = 0.05
-#: Full steps of a run below which only the size is told.
-LEAST_STEPS: Final = 5
-#: Steps of the same work that both runs have, as a share of each run's steps, to compare by them.
-_LEAST_COMMON: Final = Fraction(1, 2)
-#: Points by which the mix of steps has to change to be said.
-_MIX_POINTS: Final = Fraction(5, 100)
-_CONFIDENCE: Final = 0.95
-#: Units of steps that nobody has named.
-_NAMELESS: Final = frozenset({GRAPH, PERIOD})
-#: Tokens of which `_values` gives the time: of a token it would be a few nanoseconds.
-_TOKENS: Final = 1000
-#: Works that are named at most.
-_MOST_WORKS: Final = 2
+#: So likely by chance, it is none: of bursts, and of the location of steps.
+BURSTS_ALPHA: Final = 0.05
+LOCATION_ALPHA: Final = 0.025
+#: Independent steps of a run below which no location is sure.
+LEAST_EFFECTIVE: Final = 8.0
+#: 95 % of a normal distribution lie within so many standard deviations of its mean.
+_NORMAL: Final = 1.96
 
 
 @dataclass(frozen=True)
-class Yardstick:
-    """What two runs are compared by.
+class Bursts:
+    """Steps above twice the median: how many there are, adjacent ones of one pause as one.
 
     Attributes:
-        basis: None where nothing is compared.
-        word: `OTHER_WORK` or `NOT_COMPARABLE` where no verdict is given; None else.
-        work: How the work or the mix of steps changed; None where it did not.
-        reason: Why there is no verdict.
+        slow_n: Of the baseline and of the input.
+        steps_n: Likewise, all that are compared.
+        p_value: Fisher's, one-sided in the direction seen; None with too few steps.
     """
 
-    basis: StepBasis | None
-    word: str | None = None
-    work: str | None = None
-    reason: str | None = None
+    slow_n: tuple[int, int]
+    steps_n: tuple[int, int]
+    p_value: float | None
+
+    @property
+    def are_more(self) -> bool:
+        """Whether the input has more of them."""
+        return self.slow_n[1] * self.steps_n[0] > self.slow_n[0] * self.steps_n[1]
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether both runs have the same share of them."""
+        return self.slow_n[1] * self.steps_n[0] == self.slow_n[0] * self.steps_n[1]
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether one of the runs has more of them than chance gives."""
+        return self.p_value is not None and self.p_value < BURSTS_ALPHA
 
 
 @dataclass(frozen=True)
@@ -77,309 +95,268 @@ class StepVerdict:
 
     Attributes:
         word: One of the constants of this module.
-        yardstick: What it is about.
-        before_ns: Mean wall-clock time of a step (layer, token) of the baseline; None: not known.
+        word_reason: Why, one of the constants.
+        comparison: What it is about.
+        chosen: Steps of baseline and input that make the figure; None where nothing is compared.
+        splits: Of baseline and input, of each GPU.
+        before_ns: Mean wall-clock time of a step of the baseline; None: not known.
         after_ns: Of the input.
         program_ns: Both without the profiler's own work.
-        interval_ns: 95 % interval of the change; None with fewer than 2 steps of a run.
-        p_value: Of Mann-Whitney's test; None likewise.
+        interval: 95 % interval of the change relative to the baseline; None with fewer than 5
+            steps of a run.
+        error: Relative standard error of the change.
+        p_value: Of Welch's t on logarithms; None likewise.
+        bursts: None without steps.
         noise_ns: How far runs of the baseline differ; None: not known.
-        steps_n: Full steps of a GPU, of both.
-        medians_ns: Of the steps without the profiler's own work, each the mean of GPUs; None with
-            too few.
+        enough_n: Steps of each run that would decide; None where it is decided or not known.
+        token_ns: Time a token of both runs, where work differs; None: not known.
+        all_pct: Change of the mean of all steps, slow ones and ends of cells included.
     """
 
     word: str
-    yardstick: Yardstick
-    before_ns: Fraction | None = None
-    after_ns: Fraction | None = None
-    program_ns: tuple[Fraction, Fraction] | None = None
-    interval_ns: tuple[float, float] | None = None
+    word_reason: str
+    comparison: Comparison
+    chosen: tuple[Chosen, Chosen] | None = None
+    splits: tuple[Mapping[tuple[int, int], Split], Mapping[tuple[int, int], Split]] = ({}, {})
+    before_ns: float | None = None
+    after_ns: float | None = None
+    program_ns: tuple[float, float] | None = None
+    interval: tuple[float, float] | None = None
+    error: float = 0.0
     p_value: float | None = None
-    noise_ns: Fraction | None = None
-    steps_n: tuple[int, int] = (0, 0)
-    medians_ns: tuple[float, float] | None = None
+    bursts: Bursts | None = None
+    noise_ns: float | None = None
+    enough_n: int | None = None
+    token_ns: tuple[float, float] | None = None
+    all_pct: float | None = None
+
+    @property
+    def steps_n(self) -> tuple[int, int]:
+        """Full steps of a GPU that are compared, of both runs."""
+        if self.chosen is None or self.comparison.cells.shares is None:
+            before, after = self.comparison.steps
+            return before.steps_n, after.steps_n
+        first, second = (
+            int((side.cell >= 0).sum()) // max(np.unique(side.series.gpu).size, 1)
+            for side in self.chosen
+        )
+        return first, second
 
     @property
     def is_uncertain(self) -> bool:
         """Whether only the size is known, and not whether it is chance."""
-        return self.word in (FASTER, SLOWER) and self.p_value is None and self.noise_ns is None
+        return self.word == UNCERTAIN or (self.word_reason == ONE_SPAN and self.noise_ns is None)
 
 
-def step_verdict(runs: Runs, steps: Mapping[str, RunSteps], blocked: Sequence[str]) -> StepVerdict:
+def step_verdict(
+    runs: Runs,
+    comparison: Comparison,
+    all_steps: Mapping[str, RunSteps],
+    options: Mapping[str, Any],
+) -> StepVerdict:
     """Return the verdict.
 
     Args:
         runs: All runs.
-        steps: Of each, by side.
-        blocked: Checks by which nothing is comparable.
+        comparison: What they are compared by.
+        all_steps: Steps of each run by side, for the noise of further runs of the baseline.
+        options: tolerance.
     """
-    before, after = steps[runs.baseline.side], steps[runs.input.side]
-    if blocked:
-        reason = ", ".join(blocked)
-        return StepVerdict(NOT_COMPARABLE, Yardstick(None, NOT_COMPARABLE, None, reason))
-    stick = _yardstick(runs, before, after)
-    counts = before.steps_n, after.steps_n
-    if stick.basis is None:
-        return StepVerdict(stick.word or NOT_COMPARABLE, stick, steps_n=counts)
-    sides = [mean_split(item.splits(stick.basis)) for item in (before, after)]
-    walls = [total(side) for side in sides]
-    program = [total(side) - total(side, PROFILER) for side in sides]
-    noise_ns = _noise_ns(runs, steps, stick.basis, program[0])
-    tested = [_values(item, stick.basis, before, program=True) for item in (before, after)]
-    p_value, interval_ns, medians_ns, is_chance = None, None, None, False
-    if stick.basis.kind != SPAN and min(map(len, tested)) >= LEAST_STEPS:
-        p_value = _p_value(*tested)
-        # The test tells small shifts of many steps, the interval means that a few steps make.
-        low_ns, high_ns = _interval(*tested)
-        is_chance = p_value >= ALPHA or low_ns <= 0 <= high_ns
-        low_ns, high_ns = _interval(
-            *(_values(item, stick.basis, before) for item in (before, after))
-        )
-        scale = _TOKENS if stick.basis.kind == TOKEN else 1
-        interval_ns = low_ns / scale, high_ns / scale
-        medians_ns = median(tested[0]) / scale, median(tested[1]) / scale
-    word = stick.word or _word(program[0], program[1], is_chance=is_chance, noise_ns=noise_ns)
+    if comparison.kind is None:
+        word = comparison.word or NOT_COMPARABLE
+        return StepVerdict(word, WORK if word == OTHER_WORK else COMPARABILITY, comparison)
+    typical, whole = choices(comparison)
+    if comparison.kind == SPAN:
+        return _of_spans(_figure(comparison, whole), options)
+    looks = _Looks.of(comparison, typical, whole)
+    cells = comparison.cells
+    chosen = typical if looks.wants_typical(is_by_cell=cells.shares is not None) else whole
+    verdict = _figure(comparison, chosen)
+    verdict = replace(
+        verdict,
+        p_value=looks.p_value,
+        bursts=looks.bursts,
+        noise_ns=_noise_ns(runs, all_steps, verdict),
+        all_pct=_percent(*(_mean_wall(side) for side in whole)),
+    )
+    if comparison.word is not None:
+        return replace(verdict, word=comparison.word, word_reason=WORK, token_ns=_tokens(chosen))
+    return _decided(verdict, looks, options["tolerance"])
+
+
+@dataclass(frozen=True)
+class _Looks:
+    """What both looks tell: of bursts, and of the location of the other steps."""
+
+    bursts: Bursts
+    difference: Difference | None
+    effective_n: float
+
+    @classmethod
+    def of(
+        cls,
+        comparison: Comparison,
+        typical: tuple[Chosen, Chosen],
+        whole: tuple[Chosen, Chosen],
+    ) -> _Looks:
+        bursts = _bursts(whole)
+        if min(int(side.kept.sum()) for side in typical) < LEAST_STEPS:
+            return cls(bursts, None, 0.0)
+        means = _cell_means(typical[0])
+        samples = [side.logs(means) for side in typical]
+        effective_n = min(sample.effective_n for sample in samples)
+        return cls(bursts, Difference.of(*samples), effective_n)
+
+    @property
+    def p_value(self) -> float | None:
+        return None if self.difference is None else self.difference.p_value
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether typical steps differ by more than chance gives."""
+        if self.difference is None or self.effective_n < LEAST_EFFECTIVE:
+            return False
+        return self.difference.p_value < LOCATION_ALPHA
+
+    def wants_typical(self, *, is_by_cell: bool) -> bool:
+        """Whether the figure leaves slow steps out: where they do not tell the runs apart."""
+        same_share = self.bursts.is_alike
+        return not self.bursts.is_significant and (self.is_moved or is_by_cell or same_share)
+
+
+def _bursts(whole: tuple[Chosen, Chosen]) -> Bursts:
+    counts = [slow_count(side) for side in whole]
+    (k0, n0), (k1, n1) = counts
+    p_value = None
+    if min(n0, n1) >= LEAST_STEPS:
+        more, less = (counts[1], counts[0]) if k1 * n0 > k0 * n1 else (counts[0], counts[1])
+        p_value = fisher_p(less, more)
+    return Bursts((k0, k1), (n0, n1), p_value)
+
+
+def _cell_means(chosen: Chosen) -> FloatArray:
+    means = np.ones(chosen.shares.size)
+    for code in np.unique(chosen.cell[chosen.kept]).tolist():
+        means[code] = chosen.program_ns[chosen.kept & (chosen.cell == code)].mean()
+    return means
+
+
+def _figure(comparison: Comparison, chosen: tuple[Chosen, Chosen]) -> StepVerdict:
+    """Return the figure of some steps, with its interval."""
+    splits = [side.split(steps) for side, steps in zip(chosen, comparison.steps, strict=True)]
+    if not all(splits):
+        return StepVerdict(NOT_COMPARABLE, COMPARABILITY, comparison)
+    means = [mean_split(side) for side in splits]
+    before, after = (total(mean) for mean in means)
+    program = [total(mean) - total(mean, PROFILER) for mean in means]
+    interval, error = None, 0.0
+    if min(int(side.kept.sum()) for side in chosen) >= LEAST_STEPS and before > 0 < after:
+        difference = Difference.of(*(side.relative() for side in chosen))
+        width, error = difference.half_width(), difference.error
+        log = math.log(after / before)
+        interval = math.expm1(log - width), math.expm1(log + width)
     return StepVerdict(
-        word,
-        stick,
-        walls[0],
-        walls[1],
+        UNCERTAIN,
+        CHANCE,
+        comparison,
+        chosen,
+        (splits[0], splits[1]),
+        before,
+        after,
         (program[0], program[1]),
-        interval_ns,
-        p_value,
-        noise_ns,
-        counts,
-        medians_ns,
+        interval,
+        error,
     )
 
 
-def _word(before: Fraction, after: Fraction, *, is_chance: bool, noise_ns: Fraction | None) -> str:
-    floor = max(before * Fraction(LEAST_PCT) / 100, noise_ns or Fraction(0))
-    if abs(after - before) < floor or after == before or is_chance:
-        return SAME
-    return SLOWER if after > before else FASTER
+def _of_spans(verdict: StepVerdict, options: Mapping[str, Any]) -> StepVerdict:
+    """Decide by the size alone: a span is one value."""
+    if verdict.program_ns is None:
+        return verdict
+    before, after = verdict.program_ns
+    pct = 100 * (after - before) / before if before else 0.0
+    word = SAME if abs(pct) <= options["tolerance"] else FASTER if pct < 0 else SLOWER
+    return replace(verdict, word=word, word_reason=ONE_SPAN)
 
 
-def _yardstick(runs: Runs, before: RunSteps, after: RunSteps) -> Yardstick:
-    """Return what the runs are compared by."""
-    if before.unit == after.unit == SPAN:
-        if not same_launches(runs.baseline, runs.input):
-            reason = "no step found, and the runs launch other kernels, or not as many; give --step"
-            return Yardstick(None, NOT_COMPARABLE, None, reason)
-        return _checked(runs, StepBasis(SPAN, SPAN), None)
-    if SPAN in (before.unit, after.unit):
-        side = "baseline" if before.unit == SPAN else "input"
-        return Yardstick(None, NOT_COMPARABLE, None, f"no step found in the {side}; give --step")
-    if {before.unit, after.unit} <= _NAMELESS:
-        return _of_periods(runs, before, after)
-    if (before.name, before.unit) != (after.name, after.unit):
-        reported = (
-            f"a {before.unit} is {quoted(before.name)}, then a {after.unit} {quoted(after.name)}"
-        )
-        return Yardstick(None, OTHER_WORK, reported, f"{reported}; give --step")
-    return _of_works(runs, before, after)
+def _decided(verdict: StepVerdict, looks: _Looks, tolerance_pct: float) -> StepVerdict:
+    if verdict.program_ns is None:
+        return verdict
+    before, after = verdict.program_ns
+    change = (after - before) / before
+    noise = (verdict.noise_ns or 0.0) / before
+    faster_or_slower = SLOWER if change > 0 else FASTER
+    if not change:
+        return replace(verdict, word=SAME, word_reason=TOLERANCE)
+    if looks.difference is None or min(verdict.steps_n) < LEAST_STEPS:
+        return replace(verdict, word=UNCERTAIN, word_reason=FEW_STEPS)
+    if abs(change) >= max(LEAST_PCT / 100, noise):
+        if looks.is_moved or looks.bursts.is_significant:
+            reasons = {(True, True): BOTH, (True, False): LOCATION, (False, True): BURSTS}
+            reason = reasons[looks.is_moved, looks.bursts.is_significant]
+            return replace(verdict, word=faster_or_slower, word_reason=reason)
+    elif verdict.noise_ns is not None and abs(change) >= LEAST_PCT / 100:
+        return replace(verdict, word=SAME, word_reason=NOISE)
+    low, high = _program_interval(verdict, change)
+    if max(abs(low), abs(high)) <= tolerance_pct / 100:
+        return replace(verdict, word=SAME, word_reason=TOLERANCE)
+    reason = CHANCE if looks.effective_n >= LEAST_EFFECTIVE else FEW_STEPS
+    enough_n = _enough_n(verdict, change, tolerance_pct / 100, looks.effective_n)
+    return replace(verdict, word=UNCERTAIN, word_reason=reason, enough_n=enough_n)
 
 
-def _of_periods(runs: Runs, before: RunSteps, after: RunSteps) -> Yardstick:
-    """Compare steps that nobody has named: the launches in them say whether they are alike."""
-    unit = before.unit if before.unit == after.unit else PERIOD
-    names = f"{quoted(before.name)}, then {quoted(after.name)}"
-    if common_pct(runs.baseline, runs.input) < COMMON_PCT:
-        reason = f"no step with a name, and mostly other kernels ({names}); give --step"
-        return Yardstick(None, NOT_COMPARABLE, None, reason)
-    checked = _checked(runs, StepBasis(STEP, unit), None)
-    if checked.word is None or before.name == after.name:
-        return checked
-    reason = f"no step with a name, and what repeats is another ({names}); give --step"
-    return Yardstick(None, NOT_COMPARABLE, None, reason)
+def _program_interval(verdict: StepVerdict, change: float) -> tuple[float, float]:
+    """Return the interval of the change without the profiler's time: as wide as that with it."""
+    if verdict.interval is None or verdict.before_ns is None or verdict.after_ns is None:
+        return -1.0, math.inf
+    shown = verdict.after_ns / verdict.before_ns
+    low, high = ((1 + end) / shown * (1 + change) - 1 for end in verdict.interval)
+    return low, high
 
 
-def _of_works(runs: Runs, before: RunSteps, after: RunSteps) -> Yardstick:
-    """Compare what the names of the steps say that they do."""
-    counts = before.work_counts(), after.work_counts()
-    common = counts[0].keys() & counts[1].keys()
-    if not common and all(len(count) == 1 and ": " not in next(iter(count)) for count in counts):
-        # A pattern of --step says that two names are one.
-        return _checked(runs, StepBasis(STEP, before.unit), None)
-    held = [Fraction(sum(count[work] for work in common), count.total()) for count in counts]
-    amounts = any(": " in work for count in counts for work in count)
-    if min(held) >= _LEAST_COMMON:
-        weights = _weights(counts, common)
-        basis = StepBasis(STEP, before.unit, weights)
-        mix = _mix(counts)
-        return Yardstick(basis, None, mix) if amounts else _checked(runs, basis, mix)
-    tokens = [_tokens(item) for item in (before, after)]
-    reported = f"the work of a {before.unit} changed: {_listed(counts[0])} -> {_listed(counts[1])}"
-    if tokens[0] is None or tokens[1] is None:
-        return Yardstick(None, OTHER_WORK, reported, reported)
-    if apart_pct(round(1000 * tokens[0]), round(1000 * tokens[1])) <= SAME_WORK_PCT:
-        return Yardstick(StepBasis(STEP, before.unit), None, None)
-    means = " -> ".join(f"{float(token):,.4g}" for token in tokens if token is not None)
-    reported = f"a {before.unit} does {means} tokens in the mean"
-    return Yardstick(StepBasis(TOKEN, TOKEN), None, reported)
-
-
-def _checked(runs: Runs, basis: StepBasis, mix: str | None) -> Yardstick:
-    """Look at launches where the names of steps tell no amounts."""
-    other = other_sizes(runs.baseline, runs.input, basis.weights)
-    if other is None:
-        return Yardstick(basis, None, mix)
-    # Both sides are still told; only what it means is not.
-    return Yardstick(basis, OTHER_WORK, other, f"{other}, and no token count is known")
-
-
-def _weights(
-    counts: tuple[Counter[str], Counter[str]], common: set[str]
-) -> Mapping[str, Fraction] | None:
-    """Return the mean share of each work in the steps of both runs; None where there is one."""
-    if len(common) == 1 and all(len(count) == 1 for count in counts):
+def _enough_n(
+    verdict: StepVerdict, change: float, tolerance: float, effective_n: float
+) -> int | None:
+    """Return how many steps of each run would decide: an interval that is narrow enough."""
+    narrow = max(abs(change), tolerance - abs(change))
+    if not narrow or not effective_n or verdict.interval is None:
         return None
-    wholes = [sum(count[work] for work in common) for count in counts]
-    return {
-        work: sum(
-            (Fraction(count[work], whole) for count, whole in zip(counts, wholes, strict=True)),
-            Fraction(0),
-        )
-        / 2
-        for work in sorted(common)
-    }
+    wanted = max((_NORMAL * verdict.error / narrow) ** 2, LEAST_EFFECTIVE / effective_n)
+    steps_n = min(verdict.steps_n)
+    return max(math.ceil(1.1 * steps_n * wanted), steps_n + 1)
 
 
-def _mix(counts: tuple[Counter[str], Counter[str]]) -> str | None:
-    """Say how the mix of steps changed; None where it hardly did."""
-    shares = [{work: Fraction(n, count.total()) for work, n in count.items()} for count in counts]
-    works = sorted(set(shares[0]) | set(shares[1]))
-    none = Fraction(0)
-    moved = {work: shares[1].get(work, none) - shares[0].get(work, none) for work in works}
-    if sum(map(abs, moved.values()), none) <= 2 * _MIX_POINTS:
-        return None
-    most = sorted(works, key=lambda work: (-abs(moved[work]), work))[:_MOST_WORKS]
-    reported = [
-        f"{quoted(work)} {100 * float(shares[0].get(work, 0)):.0f} -> "
-        f"{100 * float(shares[1].get(work, 0)):.0f} % of the steps"
-        for work in most
-    ]
-    return f"the mix of steps changed ({'; '.join(reported)}); steps of equal work are compared"
+def _tokens(chosen: tuple[Chosen, Chosen]) -> tuple[float, float] | None:
+    """Return the wall-clock time a token of each run, over the steps that make the figure."""
+    times = []
+    for side in chosen:
+        tokens = np.array([max(tokens_of(work), 0) for work in side.series.work])[side.kept]
+        if not tokens.sum():
+            return None
+        wall_ns = (side.series.wall_ns - side.adjusted_ns)[side.kept]
+        times.append(float(wall_ns.sum() / tokens.sum()))
+    return times[0], times[1]
 
 
-def _listed(counts: Counter[str]) -> str:
-    reported = [quoted(work) for work, _ in counts.most_common(_MOST_WORKS)]
-    more = len(counts) - len(reported)
-    return ", ".join(reported) + (f" and {counted(more, 'other')}" if more else "")
+def _mean_wall(chosen: Chosen) -> float:
+    return float((chosen.series.wall_ns * chosen.weights).sum())
 
 
-def _tokens(steps: RunSteps) -> Fraction | None:
-    """Return tokens a step, the mean of GPUs; None where one tells none."""
-    reported = [
-        None if gpu.tokens_n is None else Fraction(gpu.tokens_n, int(gpu.steps_n.sum()))
-        for gpu in steps.gpus.values()
-    ]
-    known = [item for item in reported if item is not None]
-    return sum(known, Fraction(0)) / len(known) if known and len(known) == len(reported) else None
+def _percent(before: float, after: float) -> float | None:
+    return 100 * (after / before - 1) if before else None
 
 
-def _noise_ns(
-    runs: Runs, steps: Mapping[str, RunSteps], basis: StepBasis, before: Fraction
-) -> Fraction | None:
+def _noise_ns(runs: Runs, all_steps: Mapping[str, RunSteps], verdict: StepVerdict) -> float | None:
     """Return how far runs of the baseline lie apart; None where none tells."""
-    values = [before]
+    if verdict.program_ns is None:
+        return None
+    baseline = verdict.comparison.steps[0]
+    values = [verdict.program_ns[0]]
     for run in runs.noise:
-        side_steps = steps[run.side]
-        if (side_steps.name, side_steps.unit) != (
-            steps[runs.baseline.side].name,
-            steps[runs.baseline.side].unit,
-        ):
+        steps = all_steps[run.side].only(runs.common)
+        if (steps.name, steps.unit) != (baseline.name, baseline.unit):
             continue
-        splits = side_steps.splits(basis)
-        if splits:
-            mean = mean_split(splits)
-            values.append(total(mean) - total(mean, PROFILER))
+        program_ns = run_program_ns(verdict.comparison, steps)
+        if program_ns is not None:
+            values.append(program_ns)
     return max(values) - min(values) if len(values) > 1 else None
-
-
-def _values(
-    steps: RunSteps, basis: StepBasis, before: RunSteps, *, program: bool = False
-) -> list[int]:
-    """Return the time of each step, ns, the mean of all GPUs; steps that some GPU lacks are out.
-
-    Of several works, each step is scaled to the mean of the baseline's, so that equal ones differ
-    by their speed alone.
-
-    Args:
-        steps: Of one run.
-        basis: What is compared.
-        before: The baseline's.
-        program: Without the profiler's own work.
-    """
-    sums: dict[int, tuple[int, float]] = {}
-    scale = _scales(before, basis)
-    for gpu in steps.gpus.values():
-        gpu_steps = gpu.steps
-        took_ns = gpu_steps.wall_ns - gpu_steps.profiler_ns if program else gpu_steps.wall_ns
-        rows = zip(
-            gpu_steps.number.tolist(),
-            gpu_steps.work.tolist(),
-            gpu_steps.tokens_n.tolist(),
-            took_ns.tolist(),
-            strict=True,
-        )
-        for number, work, tokens_n, ns in rows:
-            if basis.kind == TOKEN:
-                factor = 0.0 if tokens_n in (NULL_INT, 0) else _TOKENS / tokens_n
-            else:
-                factor = scale.get(gpu.works[work], 0.0) if scale else 1.0
-            if factor:
-                n, so_far = sums.get(number, (0, 0.0))
-                sums[number] = n + 1, so_far + ns * factor
-    gpus_n = len(steps.gpus)
-    return [round(ns / gpus_n) for _, (n, ns) in sorted(sums.items()) if n == gpus_n]
-
-
-def _scales(before: RunSteps, basis: StepBasis) -> dict[str, float]:
-    """Return by what steps of each work are scaled; nothing where there is one work."""
-    if basis.weights is None:
-        return {}
-    means = {}
-    for work in basis.weights:
-        work_basis = StepBasis(STEP, basis.unit, {work: Fraction(1)})
-        means[work] = float(total(mean_split(before.splits(work_basis))))
-    whole = float(total(mean_split(before.splits(basis))))
-    return {work: whole / mean for work, mean in means.items() if mean}
-
-
-def _p_value(before: Sequence[int], after: Sequence[int]) -> float:
-    first, second = (
-        ValueCounts.from_values(np.zeros(len(item), dtype=np.int64), np.array(item, dtype=np.int64))
-        for item in (before, after)
-    )
-    return float(compare_ranks(first, second, 1).p_value[0])
-
-
-def _interval(before: Sequence[int], after: Sequence[int]) -> tuple[float, float]:
-    """Return Welch's interval of the difference of two means; both have 2 values or more."""
-    means = [float(np.mean(item)) for item in (before, after)]
-    parts = [float(np.var(item, ddof=1)) / len(item) for item in (before, after)]
-    change, spread = means[1] - means[0], sum(parts)
-    if not spread:
-        return change, change
-    freedom = spread**2 / math.fsum(
-        part**2 / (len(values) - 1) for part, values in zip(parts, (before, after), strict=True)
-    )
-    away = _student(freedom) * math.sqrt(spread)
-    return change - away, change + away
-
-
-def _student(freedom: float) -> float:
-    """Return the quantile of Student's distribution; below 1 % off from 4 degrees of freedom on.
-
-    Source: G. W. Hill, Communications of the ACM 13 (1970), the expansion about the normal one.
-    """
-    z = NormalDist().inv_cdf(0.5 + _CONFIDENCE / 2)
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return float(sum(term / freedom**power for power, term in enumerate(terms)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,10 @@ from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N
 
 from .kernels import BOTH, NEW, VANISHED, NamedKernels, by_change
 from .runs import Run, Runs
+from .step_kernels import CopyKind
+
+#: Number, time in ns, and bytes.
+CopyAmounts = tuple[float, float, float]
 
 
 def category_columns(kernels: NamedKernels) -> Columns:
@@ -58,8 +62,13 @@ def category_columns(kernels: NamedKernels) -> Columns:
     return by_change(columns, "category")
 
 
-def memop_columns(runs: Runs) -> Columns:
-    """Return the table memops."""
+def memop_columns(runs: Runs, of_steps: Sequence[Mapping[CopyKind, CopyAmounts]]) -> Columns:
+    """Return the table memops.
+
+    Args:
+        runs: All runs.
+        of_steps: Of baseline and input, the copies of a step and rank; see `step_copies`.
+    """
     sides = [_moves(run) for run in (runs.baseline, runs.input)]
     codes = sorted(set(sides[0]) | set(sides[1]))
     (n0, t0, b0), (n1, t1, b1) = (_lined_up(side, codes) for side in sides)
@@ -79,6 +88,12 @@ def memop_columns(runs: Runs) -> Columns:
         "count_effect_ns": effects.count,
         "per_call_effect_ns": effects.per_call,
     }
+    for name, side in zip(("baseline", "input"), of_steps, strict=True):
+        every = [[side.get((code, blocks), (0.0, 0.0, 0.0)) for blocks in (False, True)]
+                 for code in codes]  # fmt: skip
+        for place, part in enumerate(("step_moves", "step_ns", "step_size")):
+            columns[f"{name}_{part}"] = [sum(row[place] for row in rows) for rows in every]
+        columns[f"{name}_blocking_moves"] = [rows[1][0] for rows in every]
     return by_change(columns, "kind")
 
 

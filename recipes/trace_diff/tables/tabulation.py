@@ -23,16 +23,18 @@ from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
 
 from ..partials import DiffPartial
-from .checks import ALL, BLOCKING
+from .checks import ALL, BLOCKING, Row, comparability_rows, work_rows
 from .collectives import collective_columns, sum_collectives
-from .comparability import comparability_columns
+from .comparability import STEP, compare
+from .composition import composition_columns
 from .kernels import FullSteps, NamedKernels, config_columns, kernel_columns, named_kernels
 from .metrics import Measures, gate_columns, metric_columns
 from .ranks import rank_columns, rank_kernel_columns
 from .runs import Runs, runs_of
-from .step_splits import STEP, run_steps
+from .slow_steps import idle_range_columns, slow_step_columns
+from .step_kernels import step_copies, step_kernels
+from .step_splits import NAMELESS, WHOLE, run_steps
 from .step_verdict import StepVerdict, step_verdict
-from .step_work_change import step_kernels
 from .sums import (
     api_columns,
     category_columns,
@@ -73,26 +75,40 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         run.side: matched(run.part, [rank for rank, _ in run.ranks], options) for run in runs.all
     }
     collectives = {run.side: sum_collectives(run, met[run.side]) for run in runs.all}
-    comparability = comparability_columns(runs, options)
-    blocked = _blocked(comparability)
-    steps = {run.side: run_steps(run, _category_of(rules), met[run.side]) for run in runs.all}
-    verdict = step_verdict(runs, steps, blocked[ALL])
+    rows = comparability_rows(runs, options)
+    category = _category_of(rules)
+    steps = {run.side: run_steps(run, category, met[run.side]) for run in runs.all}
+    other = {
+        kind: [run_steps(run, category, met[run.side], kind) for run in (runs.baseline, runs.input)]
+        for kind in (NAMELESS, WHOLE)
+    }
+    candidates = [(steps[BASELINE], steps[INPUT]), *((some[0], some[1]) for some in other.values())]
+    comparison = compare(runs, candidates, _blocked(rows)[ALL])
+    rows += work_rows(runs, comparison)
+    blocked = _blocked(rows)
+    verdict = step_verdict(runs, comparison, steps, options)
+    steps = {**steps, BASELINE: comparison.steps[0], INPUT: comparison.steps[1]}
     measures = Measures(runs, collectives, classes, blocked, verdict, steps)
     metrics = load_manifest(_RECIPE).metrics
     rank_kernels = rank_kernel_columns(runs, classes)
-    changes = wall_change_columns(verdict, steps[BASELINE], steps[INPUT])
+    changes = wall_change_columns(verdict)
     talks = dict(zip(kernels.names, kernels.communication.tolist(), strict=True))
     return {
         "verdict": verdict_columns(verdict),
         "wall_change": changes,
-        "comparability": comparability,
+        "slow_steps": slow_step_columns(verdict),
+        "idle_ranges": idle_range_columns(verdict),
+        "composition": composition_columns(comparison),
+        "comparability": {name: [row[name] for row in rows] for name in rows[0]},
         "runs": run_columns(runs),
         "metrics": metric_columns(measures, metrics),
         "gates": gate_columns(measures, parse_gates(options["gate"], metrics), metrics),
         "kernels": kernel_columns(kernels, runs, _full_steps(runs, kernels, verdict)),
         "configs": config_columns(runs, options),
         "categories": category_columns(kernels),
-        "memops": memop_columns(runs),
+        "memops": memop_columns(
+            runs, [step_copies(some, comparison.cells) for some in comparison.steps]
+        ),
         "apis": api_columns(runs),
         "phases": phase_columns(runs),
         "ranks": rank_columns(runs, rank_kernels, talks),
@@ -105,19 +121,20 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
 
 
 def _full_steps(runs: Runs, kernels: NamedKernels, verdict: StepVerdict) -> FullSteps | None:
-    """Return the kernels of full steps where steps are marks, of which a capture cuts some."""
-    basis = verdict.yardstick.basis
-    if runs.steps is not None or basis is None or basis.kind != STEP:
+    """Return the kernels of the steps that are compared."""
+    comparison = verdict.comparison
+    if comparison.kind != STEP:
         return None
-    sides = (step_kernels(run, kernels.names, basis.weights) for run in (runs.baseline, runs.input))
-    return FullSteps(basis.unit, *sides)
+    before, after = (
+        step_kernels(some, kernels.names, comparison.cells) for some in comparison.steps
+    )
+    return FullSteps(comparison.unit, before, after, runs.steps is not None)
 
 
-def _blocked(comparability: Columns) -> dict[str, list[str]]:
+def _blocked(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Return the checks that make all, sums over the runs, or times per step not comparable."""
-    rows = list(zip(comparability["check"], comparability["status"], strict=True))
     return {
-        status: [check for check, check_status in rows if check_status == status]
+        status: [str(row["check"]) for row in rows if row["status"] == status]
         for status in BLOCKING
     }
 

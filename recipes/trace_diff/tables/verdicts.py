@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from .rank_tests import RankTest, adjusted, compare_ranks
+from nsys_llm.numeric.rank_tests import RankTest, adjusted, compare_ranks
+
 from .runs import KernelSide
 
 REGRESS: Final = "regress"
@@ -32,7 +33,7 @@ class Tests:
 
     Attributes:
         p50_change_pct: Change of the median; NaN where there is none, or it is 0.
-        p_value: See `tables.rank_tests`; NaN with too few launches.
+        p_value: See `nsys_llm.numeric.rank_tests`; NaN with too few launches.
         q_value: Adjusted.
         shift: Cliff's delta.
         verdict: One of the constants here.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +12,7 @@ from nsys_llm.taxonomy.wall_classes import STEP_CLASSES
 
 from .kernels import test_columns
 from .runs import KernelSide, Run, Runs, kernel_side
-from .step_splits import RunSteps, Split, mean_split, total
+from .step_splits import Gpu, Split, mean_split, total
 from .step_verdict import StepVerdict
 from .verdicts import compared
 
@@ -29,46 +28,68 @@ _CHANGE: Final = "change"
 
 def verdict_columns(verdict: StepVerdict) -> Columns:
     """Return the table verdict, of one row."""
-    basis, interval_ns = verdict.yardstick.basis, verdict.interval_ns
+    comparison, bursts = verdict.comparison, verdict.bursts
     before, after = verdict.before_ns, verdict.after_ns
     change = None if before is None or after is None else after - before
     program_pct = None
     if verdict.program_ns is not None:
         program_pct = _percent(verdict.program_ns[1] - verdict.program_ns[0], verdict.program_ns[0])
+    interval = verdict.interval or (None, None)
+    medians = _medians(verdict)
+    tokens = verdict.token_ns or (None, None)
     row = {
         "word": verdict.word,
-        "basis": None if basis is None else basis.kind,
-        "unit": None if basis is None else basis.unit,
-        "baseline_ns": _float(before),
-        "input_ns": _float(after),
-        "change_ns": _float(change),
+        "word_reason": verdict.word_reason,
+        "basis": comparison.kind,
+        "unit": None if comparison.kind is None else comparison.unit,
+        "baseline_ns": before,
+        "input_ns": after,
+        "change_ns": change,
         "change_pct": _percent(change, before),
         "program_change_pct": program_pct,
-        "low_pct": None if interval_ns is None else _percent(interval_ns[0], before),
-        "high_pct": None if interval_ns is None else _percent(interval_ns[1], before),
-        "baseline_p50_ns": verdict.medians_ns and verdict.medians_ns[0],
-        "input_p50_ns": verdict.medians_ns and verdict.medians_ns[1],
+        "low_pct": None if interval[0] is None else 100 * interval[0],
+        "high_pct": None if interval[1] is None else 100 * interval[1],
+        "baseline_p50_ns": medians[0],
+        "input_p50_ns": medians[1],
         "p_value": verdict.p_value,
-        "noise_ns": _float(verdict.noise_ns),
+        "baseline_slow_n": None if bursts is None else bursts.slow_n[0],
+        "input_slow_n": None if bursts is None else bursts.slow_n[1],
+        "slow_p_value": None if bursts is None else bursts.p_value,
+        "all_change_pct": verdict.all_pct,
+        "covered_pct": comparison.cells.covered_pct if comparison.cells.shares else None,
+        "baseline_token_ns": tokens[0],
+        "input_token_ns": tokens[1],
+        "noise_ns": verdict.noise_ns,
         "uncertain": verdict.is_uncertain,
         "baseline_steps_n": verdict.steps_n[0],
         "input_steps_n": verdict.steps_n[1],
-        "work": verdict.yardstick.work,
-        "reason": verdict.yardstick.reason,
+        "enough_steps_n": verdict.enough_n,
+        "work": comparison.work,
+        "note": comparison.cells.note,
+        "reason": comparison.reason,
     }
     return {name: [value] for name, value in row.items()}
 
 
-def wall_change_columns(verdict: StepVerdict, before: RunSteps, after: RunSteps) -> Columns:
+def _medians(verdict: StepVerdict) -> tuple[float | None, float | None]:
+    if verdict.chosen is None or verdict.interval is None:
+        return None, None
+    first, second = (float(np.median(side.program_ns[side.kept])) for side in verdict.chosen)
+    return first, second
+
+
+def wall_change_columns(verdict: StepVerdict) -> Columns:
     """Return the table wall_change: first the mean of GPUs, then each GPU that both runs have."""
     names = ("rank", "device_id", "wall_class", "detail", "baseline_ns", "input_ns", "change_ns")
-    basis = verdict.yardstick.basis
     rows: list[tuple[Any, ...]] = []
-    if basis is not None:
-        splits = [item.splits(basis) for item in (before, after)]
-        rows += _rows((None, None), *map(mean_split, splits))
-        for key in sorted(splits[0].keys() & splits[1].keys()):
-            rows += _rows(key, splits[0][key], splits[1][key])
+    before, after = verdict.splits
+    if before and after:
+        rows += _rows((None, None), mean_split(before), mean_split(after))
+        devices = {
+            key: gpu.steps.device_id for key, gpu in verdict.comparison.steps[1].gpus.items()
+        }
+        for key in sorted(before.keys() & after.keys()):
+            rows += _rows((key[0], devices[key]), before[key], after[key])
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
@@ -79,9 +100,9 @@ def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
         verdict: Says what a step is.
         changes: The table wall_change.
     """
-    basis = verdict.yardstick.basis
+    unit = verdict.comparison.unit
     waterfall: list[tuple[str, str, str, float]] = []
-    if basis is not None:
+    if changes["rank"]:
         rows = list(zip(*(changes[name] for name in ("rank", "wall_class", "detail")), strict=True))
         mean = [place for place, row in enumerate(rows) if row[0] is None]
         detailed = {rows[place][1] for place in mean if rows[place][2] is not None}
@@ -90,8 +111,8 @@ def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
             place for place in mean if rows[place][2] is not None or rows[place][1] not in detailed
         ]
         views = (
-            (f"a {basis.unit}, mean GPU", classes),
-            (f"a {basis.unit}, mean GPU, in detail", leaves),
+            (f"a {unit}, mean GPU", classes),
+            (f"a {unit}, mean GPU, in detail", leaves),
         )
         for view, places in views:
             waterfall.append((view, "baseline", _TOTAL, float(verdict.before_ns or 0)))
@@ -141,9 +162,7 @@ def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     return sorted_columns(joined, "kind", "-baseline_total_ns", "name")
 
 
-def _rows(
-    key: tuple[int | None, int | None], before: Split, after: Split
-) -> Iterator[tuple[Any, ...]]:
+def _rows(key: Gpu | tuple[None, None], before: Split, after: Split) -> Iterator[tuple[Any, ...]]:
     """Yield each class, and the details that it is divided into, which add up to it."""
     for name in STEP_CLASSES:
         yield (*key, name, None, *_values(total(before, name), total(after, name)))
@@ -153,8 +172,8 @@ def _rows(
         if details - {None}:
             sides = {
                 detail: (
-                    before.get((name, detail), Fraction(0)),
-                    after.get((name, detail), Fraction(0)),
+                    before.get((name, detail), 0.0),
+                    after.get((name, detail), 0.0),
                 )
                 for detail in details
             }
@@ -165,8 +184,8 @@ def _rows(
                 yield (*key, name, detail or "not known", *_values(*sides[detail]))
 
 
-def _values(before: Fraction, after: Fraction) -> tuple[float, float, float]:
-    return float(before), float(after), float(after - before)
+def _values(before: float, after: float) -> tuple[float, float, float]:
+    return before, after, after - before
 
 
 def _histogram(run: Run, kind: str) -> Any:
@@ -186,9 +205,5 @@ def _host_side(run: Run, kind: str, names: list[str]) -> KernelSide:
     return kernel_side(counts, counts.moments(len(names)).total)
 
 
-def _float(value: Fraction | None) -> float | None:
-    return None if value is None else float(value)
-
-
-def _percent(part: Fraction | float | None, whole: Fraction | None) -> float | None:
-    return None if part is None or not whole else float(100 * part / whole)
+def _percent(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else 100 * part / whole

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from nsys_llm.core.bounded_search import found_in, is_bounded
 from nsys_llm.core.errors import UsageError
 
 _REGEX_PREFIX: Final = "re:"
+#: For one name: on fifty letters `a` and a `b`, `(a+)+$` takes longer than anybody waits.
+_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -18,11 +19,12 @@ class NamePattern:
 
     Attributes:
         expression: Searched anywhere in a name.
-        is_bounded: Whether a search takes no time worth limiting.
+        users: The same of the library that ends a search in time; None for what comes with this
+            package.
     """
 
     expression: re.Pattern[str]
-    is_bounded: bool = True
+    users: Any = None
 
     def matches(self, *names: str) -> bool:
         """Return whether the pattern is found in any of some names.
@@ -30,9 +32,15 @@ class NamePattern:
         Raises:
             UsageError: A user's expression takes too long on them.
         """
-        if self.is_bounded:
+        if self.users is None:
             return any(self.expression.search(name) is not None for name in names)
-        return any(found_in(self.expression.pattern, name) for name in names)
+        try:
+            return any(self.users.search(name, timeout=_SECONDS) is not None for name in names)
+        except TimeoutError as error:
+            raise UsageError(
+                f"'re:{self.expression.pattern}' takes more than {_SECONDS:g} s on a name; "
+                "write it without repeats of what repeats itself, like (a+)+."
+            ) from error
 
 
 def require_text(where: str, text: str) -> None:
@@ -67,6 +75,14 @@ def parse_pattern(text: str, *, ours: bool = False) -> NamePattern:
         return NamePattern(re.compile(re.escape(text), re.IGNORECASE))
     expression = text.removeprefix(_REGEX_PREFIX)
     try:
-        return NamePattern(re.compile(expression), ours or is_bounded(expression))
+        compiled = re.compile(expression)
     except (re.error, RecursionError, OverflowError) as error:
+        raise UsageError(f"'{text}' is not a regular expression ({error}).") from error
+    if ours:
+        return NamePattern(compiled)
+    import regex
+
+    try:
+        return NamePattern(compiled, regex.compile(expression))
+    except (regex.error, RecursionError, OverflowError, ValueError) as error:
         raise UsageError(f"'{text}' is not a regular expression ({error}).") from error

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
 from nsys_llm.report.report import Report, all_findings, build_report, findings_table
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import run_tables
+
+#: Below the folder of an overview: a folder for each of its recipes.
+PARTS_FOLDER: Final = "parts"
 
 
 @dataclass(frozen=True)

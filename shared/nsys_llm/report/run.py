@@ -11,6 +11,7 @@ from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.analysis import Analysis
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
+from nsys_llm.trace.rank_sets import COMPARED
 
 if TYPE_CHECKING:
     from nsys_llm.report.part import Part
@@ -55,8 +56,9 @@ class Run:
 
     @cached_property
     def absent(self) -> tuple[tuple[str, int], ...]:
-        """The ranks that were asked for and that no profile has, by side; see `absent_ranks`."""
-        return tuple(absent_ranks(self.ranks, self.options))
+        """The ranks that no profile has, by side: asked for, or those of the run compared with."""
+        asked = absent_ranks(self.ranks, self.options)
+        return tuple(dict.fromkeys([*asked, *unpaired_ranks(self.ranks)]))
 
     @cached_property
     def failed(self) -> tuple[ProfileOutcome, ...]:
@@ -81,6 +83,16 @@ def absent_ranks(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[tupl
         for side in sides
         for number in _absent([rank for rank in ranks if rank.key.side == side], options)
     ]
+
+
+def unpaired_ranks(ranks: Sequence[Rank]) -> list[tuple[str, int]]:
+    """Return the ranks that one of two runs has and the other lacks, by side."""
+    numbers = {
+        side: {rank.number for rank in ranks if rank.key.side == side and rank.number is not None}
+        for side in COMPARED
+    }
+    every = set().union(*numbers.values()) if all(numbers.values()) else set()
+    return [(side, n) for side in COMPARED for n in sorted(every - numbers[side])]
 
 
 def _absent(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]:

@@ -20,6 +20,7 @@ from nsys_llm.core.errors import OutputError, UsageError
 from nsys_llm.core.open_files import OutOfFilesTold
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import parsed_option, resolved_options
+from nsys_llm.report.part import PARTS_FOLDER
 from nsys_llm.report.run_record import FORMAT, REPORT_NAME
 from nsys_llm.run.executors import MODES, open_executor
 from nsys_llm.run.parts import COMPARED
@@ -164,9 +165,9 @@ class Result:
         if "recipes" not in self.tables:
             return {}
         names = self.tables["recipes"]["recipe"].tolist()
-        if (self.folder / COMPARED / REPORT_NAME).exists():
+        if (self.folder / PARTS_FOLDER / COMPARED / REPORT_NAME).exists():
             names.append(COMPARED)
-        return {name: Result(self.folder / name, self) for name in names}
+        return {name: Result(self.folder / PARTS_FOLDER / name, self) for name in names}
 
     def __repr__(self) -> str:
         return f"<nsys_llm.Result of {self.recipe} in {self.folder}>"
@@ -218,7 +219,7 @@ def _analyzed(
     manifest: Manifest, given: Mapping[str, Any], mode: str, scratch: str | None
 ) -> Result:
     console = Console(quiet=True)
-    with OutOfFilesTold(), open_executor(mode, None, console.note) as executor:
+    with OutOfFilesTold(), open_executor(mode, None) as executor:
         options = resolved_options(manifest, given)
         outcome = run_recipe(manifest.name, options, executor, console)
     if outcome.folder is None:

@@ -159,7 +159,7 @@ def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
     keep_freed()
     recipe = _OVERVIEW_RECIPE if given["recipe"] == _OVERVIEW else given["recipe"]
     options = resolved_options(load_manifest(recipe), given)
-    with open_executor(given["mode"], given["scheduler_file"], console.note) as executor:
+    with open_executor(given["mode"], given["scheduler_file"]) as executor:
         return run_recipe(recipe, options, executor, console)
 
 

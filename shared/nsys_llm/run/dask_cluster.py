@@ -5,6 +5,7 @@ Workers of a local cluster are processes of this machine that nobody else ends.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -16,12 +17,13 @@ from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing import active_children, resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.open_files import require_open_files
 from nsys_llm.core.stopping import end_everything
-from nsys_llm.run.dask_workers import seconds_without_workers
+from nsys_llm.run.dask_workers import NO_WORKERS_SETTING, seconds_without_workers
 
 #: For the workers' programs of a terminated run, which has to end within 2 s.
 _SECONDS_TO_END: Final = 0.5
@@ -30,6 +32,18 @@ _STANDARD_ERROR: Final = 2
 #: cluster.
 _FILES_OF_CLUSTER: Final = 32
 _FILES_OF_WORKER: Final = 14
+
+
+@contextmanager
+def _environment_restored() -> Iterator[None]:
+    """Take back what Dask sets for the workers that it starts, such as OMP_NUM_THREADS=1."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 @contextmanager
@@ -43,9 +57,12 @@ def open_client(scheduler_file: str | None) -> Iterator[Any]:
     from distributed import Client
 
     address = _scheduler_address(scheduler_file) if scheduler_file else None
-    local = address is None and config.get("scheduler-address", None) is None
-    if local:
+    known = address or config.get("scheduler-address", None)
+    local = known is None
+    if known is None:
         _require_open_files()
+    else:
+        _require_answer(str(known))
     wait_s = seconds_without_workers()
     # A second local cluster on this machine finds the usual port of the dashboard taken.
     # Its workers, processes of their own, print when the scheduler ends before them.
@@ -53,9 +70,11 @@ def open_client(scheduler_file: str | None) -> Iterator[Any]:
     others = active_children()
     client = None
     try:
-        with _unusable_told(wait_s):
+        with _unusable_told(wait_s), _environment_restored():
             # To connect to another machine may take half a minute, and starts no workers here.
-            with _interrupts_wait() if local else nullcontext():
+            # A scheduler that is made here takes the limit; another one has its own.
+            limit = config.set({NO_WORKERS_SETTING: f"{wait_s}s"})
+            with limit, _interrupts_wait() if local else nullcontext():
                 client = Client(address, **arguments)
             client.wait_for_workers(1, timeout=wait_s)
         yield client
@@ -196,6 +215,40 @@ def _kill_local_workers(client: Any | None, others: Sequence[BaseProcess]) -> No
         worker.kill()
     for nanny in nannies:
         shutil.rmtree(nanny.local_directory, ignore_errors=True)
+
+
+def _require_answer(address: str) -> None:
+    """Refuse a scheduler that does not answer; where a port only listens, a client never ends.
+
+    Raises:
+        UsageError: It does not, within the time that Dask's configuration allows to connect.
+    """
+    from dask import config
+    from dask.utils import parse_timedelta
+    from distributed import Security
+    from distributed.comm import connect
+
+    limit_s = float(parse_timedelta(config.get("distributed.comm.timeouts.connect", "30s")))
+
+    async def answer() -> None:
+        arguments = Security().get_connection_args("client")
+        comm = await asyncio.wait_for(connect(address, **arguments), limit_s)
+        comm.abort()
+
+    def ask() -> None:
+        try:
+            asyncio.run(answer())
+        except (OSError, asyncio.TimeoutError, ValueError, RuntimeError) as error:
+            failures.put(error)
+        else:
+            failures.put(None)
+
+    # A notebook has a loop of its own in this thread, and nobody waits for one that is interrupted.
+    failures: SimpleQueue[Exception | None] = SimpleQueue()
+    threading.Thread(target=ask, daemon=True).start()
+    if (error := failures.get()) is not None:
+        reason = str(error) or f"no answer from {address} within {limit_s:g} s"
+        raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
 
 
 def _scheduler_address(file: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
@@ -17,7 +18,7 @@ from typing import Any, Final, TypeVar
 from nsys_llm.core.open_files import threads_within_limit
 from nsys_llm.run.dask_cluster import open_client
 from nsys_llm.run.dask_errors import DaskErrors, dask_muted, refuse_other_versions
-from nsys_llm.run.dask_workers import WorkerWatch
+from nsys_llm.run.dask_workers import dropped_explained
 
 T = TypeVar("T")
 
@@ -135,8 +136,15 @@ class Threads(Executor):
                 done(sizes[key])
 
         # By its name, Dask would import all of its cluster first.
+        # Dask's own pool stays, and a child forked later would wait for its threads for ever.
+        pool = ThreadPoolExecutor(self.workers_n)
         with Callback(posttask=finished):
-            (result,) = dask.compute(tasks[0], scheduler=threaded.get, num_workers=self.workers_n)
+            try:
+                (result,) = dask.compute(tasks[0], scheduler=threaded.get, pool=pool)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        pool.shutdown()
         return result
 
 
@@ -145,9 +153,8 @@ class DaskFutures(Executor):
 
     mode = "dask-futures"
 
-    def __init__(self, client: Any, note: Callable[[str], None]) -> None:
+    def __init__(self, client: Any) -> None:
         self._client = client
-        self._note = note
 
     @property
     def workers_n(self) -> int:
@@ -170,9 +177,8 @@ class DaskFutures(Executor):
         """See `Executor.reduce`."""
         from distributed import as_completed
 
-        with DaskErrors(self._client), WorkerWatch(self._client, self._note) as watch:
+        with dropped_explained(), DaskErrors(self._client):
             tasks = self._client.map(function, chunks, pure=False)
-            watch.add(tasks)
             sizes = {task.key: len(chunk) for task, chunk in zip(tasks, chunks, strict=True)}
             # Whatever nobody names any more, the cluster forgets: a partial goes once it is merged.
             mapped = as_completed(tasks)
@@ -182,7 +188,6 @@ class DaskFutures(Executor):
                     self._client.submit(merge, pair, pure=False) if len(pair) == 2 else pair[0]
                     for pair in pairs
                 ]
-            watch.add(tasks)
             for task in mapped:
                 if task.status != "finished":
                     # The others need not be waited for: raises what went wrong.
@@ -208,16 +213,13 @@ def _host(worker: str) -> str:
 
 
 @contextmanager
-def open_executor(
-    mode: str, scheduler_file: str | None, note: Callable[[str], None]
-) -> Iterator[Executor]:
+def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
     """Open the executor of the standalone command for a mode.
 
     Args:
         mode: One of `MODES`.
         scheduler_file: Where a Dask scheduler wrote how to reach it. Without it, Dask's own
             configuration (`DASK_SCHEDULER_ADDRESS`, `DASK_*`) decides, else a local cluster.
-        note: Prints a line that the user may want to know.
 
     Raises:
         UsageError: The cluster cannot be reached.
@@ -228,7 +230,7 @@ def open_executor(
         yield Threads()
     else:
         with dask_muted(), open_client(scheduler_file) as client:
-            yield DaskFutures(client, note)
+            yield DaskFutures(client)
 
 
 def chunked(items: Sequence[T], workers_n: int) -> list[Sequence[T]]:

@@ -194,7 +194,7 @@ def _executor(context: Any, console: Console) -> Executor:
 
         mute_dask()  # for good: the context closes the client after this run
         # The context has made its client the default one, and set up its workers.
-        return DaskFutures(default_client(), console.note)
+        return DaskFutures(default_client())
     return _NsysExecutor(context, name)
 
 

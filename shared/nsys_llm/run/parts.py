@@ -12,6 +12,7 @@ from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.part import PARTS_FOLDER
 from nsys_llm.report.report import Report
 from nsys_llm.report.report_files import write_data, write_run
 from nsys_llm.report.run import Run
@@ -58,8 +59,8 @@ def write_parts(folder: Path, run: Run, code: ExitCode, console: Console) -> dic
     """
     written: dict[str, str] = {}
     for name, part in run.parts.items():
-        place = folder / name
-        place.mkdir()
+        place = folder / PARTS_FOLDER / name
+        place.mkdir(parents=True)
         what = place, part.run, part.tables, part.report, code
         _, files = write_run(*what, console) if run.options["notebooks"] else write_data(*what)
         record = {
@@ -71,5 +72,5 @@ def write_parts(folder: Path, run: Run, code: ExitCode, console: Console) -> dic
         }
         text = json.dumps(record, indent=4)
         (place / f"{name}{ANALYSIS_SUFFIX}").write_text(text, encoding="utf-8")
-        written |= {f"{name}/{file}": label for file, label in files.items()}
+        written |= {f"{PARTS_FOLDER}/{name}/{file}": label for file, label in files.items()}
     return written

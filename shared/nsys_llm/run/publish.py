@@ -8,13 +8,12 @@ import re
 import shutil
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from nsys_llm.core.errors import OutputError, UsageError
-from nsys_llm.core.open_files import spare_files
 from nsys_llm.core.scratch import abandoned, discard, hold, made_folder, remove_abandoned
 from nsys_llm.manifest.manifest import recipe_names
 
@@ -22,9 +21,6 @@ ANALYSIS_SUFFIX: Final = ".nsys-analysis"
 
 #: What a result is called while another takes its place.
 _REPLACED: Final = "replaced"
-
-#: A folder is removed by opening it and those in it, also when the run can open nothing else.
-_SPARE_FILES: Final = 4
 
 #: Folders that Jupyter and Python leave in an output folder that somebody worked in.
 _LEFT_BEHIND: Final = frozenset({".ipynb_checkpoints", "__pycache__"})
@@ -101,7 +97,6 @@ class OutputFolder:
         self.final = self._expanded()
         _require_text(str(self.final))
         self._made_parents: list[Path] = []
-        self._spare_files = ExitStack()
         _put_back(self.final)
         if os.path.lexists(self.final):
             _require_replaceable(self.final, replace)
@@ -111,18 +106,15 @@ class OutputFolder:
         try:
             self._make_parents(parent)
             remove_abandoned(parent, self.final.name)
-            self._spare_files = spare_files(_SPARE_FILES)
             self.path, self._held = made_folder(parent, self.final.name)
             with suppress(PermissionError):  # some file systems keep no permissions
                 self.path.chmod(0o777 & ~_umask())
         except OSError as error:
-            self._spare_files.close()
             self._remove_parents()
             raise OutputError(
                 f"{parent}: cannot write there ({error.strerror}); choose another --output."
             ) from error
         except BaseException:
-            self._spare_files.close()
             self._remove_parents()
             raise
         return self
@@ -133,7 +125,6 @@ class OutputFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._spare_files.close()
         if self.path.exists():
             shutil.rmtree(self.path, ignore_errors=True)
             self._remove_parents()

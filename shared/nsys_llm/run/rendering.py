@@ -45,7 +45,8 @@ def write_report_later(result: Result, console: Console) -> list[str]:
         before = names_below(result.folder)
         _, written = write_report(result.folder, report, result.results, console)
         added = names_below(result.folder) - before
-        for folder in (result.folder, result.folder.parent):
+        # Of its own, and of the overview that it is a part of.
+        for folder in (result.folder, result.folder.parent.parent):
             _add_to_record(folder, result.folder, added, written)
     except OSError as error:
         raise OutputError(f"{result.folder}: cannot be written ({error.strerror}).") from error

@@ -19,7 +19,7 @@ from nsys_llm.report import drawing
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.anonymous import anonymous
 from nsys_llm.report.composite import composed
-from nsys_llm.report.part import Part, finished
+from nsys_llm.report.part import PARTS_FOLDER, Part, finished
 from nsys_llm.report.report_files import write_run
 from nsys_llm.report.run import Run
 from nsys_llm.report.verdict import gated
@@ -152,7 +152,7 @@ def run_compared(
     """
     compare_options = {
         **options,
-        "output": str(folder / COMPARED).replace("%", "%%"),
+        "output": str(folder / PARTS_FOLDER / COMPARED).replace("%", "%%"),
         "force_overwrite": False,
         "perfetto": False,
         "perfetto_window": None,
@@ -215,7 +215,9 @@ def _exit_code(run: Run, console: Console) -> ExitCode:
     if run.absent:
         shown = [f"{side} {number}".strip() for side, number in run.absent[:20]]
         some = ", ".join(shown) + (", ..." if len(run.absent) > 20 else "")
-        console.warn(f"absent ranks: {some} ({len(run.absent)} of {run.options['world_size']}).")
+        whole = run.options["world_size"]
+        of = f" of {whole}" if whole else ""
+        console.warn(f"absent ranks: {some} ({len(run.absent)}{of}).")
     if any(profile.fault is not None for profile in run.profiles):
         return ExitCode.FAULT
     if not (run.failed or run.absent) or run.options["allow_missing_ranks"]:

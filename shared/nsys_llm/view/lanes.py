@@ -37,7 +37,7 @@ _MARK_AT, _MARK_HEIGHT = -0.44, 0.12
 _OTHERS_AT, _OTHERS_HEIGHT = -0.54, 0.06
 #: Bars of waiting are pale: work has the same colors.
 _OPACITY: Final = {"work": 1.0, "wait": 0.6}
-_FIRST_COLOR, _OTHER_COLOR, _PATH_COLOR = "#b34700", "#555555", "#111111"
+_FIRST_COLOR, _OTHER_COLOR, _PATH_COLOR = "#b0006d", "#555555", "#111111"
 _FIRST_FILL: Final = "rgba(230,159,0,0.13)"
 #: States of a mixture that a hover tells.
 _MOST_STATES: Final = 4

@@ -43,8 +43,8 @@ def result(demo):
 @pytest.mark.parametrize("recipe", nightly_but(PARTS, ["idle_gaps", "step_budget"]))
 def test_each_recipe_has_the_tables_and_the_record_of_a_run_of_its_own(demo, result, recipe):
     single = analyse(demo / f"single-{recipe}", demo / "after", recipe=recipe)
-    assert differences(read_results(single), read_results(result / recipe)) == []
-    overview_record, its = read_report(result / recipe), read_report(single)
+    assert differences(read_results(single), read_results(result / "parts" / recipe)) == []
+    overview_record, its = read_report(result / "parts" / recipe), read_report(single)
     assert overview_record == its
 
 
@@ -55,13 +55,15 @@ def test_so_it_is_under_filters_too(demo, recipe):
     whole = analyse(
         demo / f"part-{recipe}", demo / "after", *words, "--only", recipe, recipe="llm_overview"
     )
-    assert differences(read_results(some), read_results(whole / recipe)) == []
+    assert differences(read_results(some), read_results(whole / "parts" / recipe)) == []
 
 
 def test_every_finding_is_listed_merged_or_a_remark(result):
     tables = read_frames(result)
     rows, listed = tables["all_findings"], tables["opportunities"]
-    findings_n = sum(len(read_report(result / name)["report"]["findings"]) for name in PARTS)
+    findings_n = sum(
+        len(read_report(result / "parts" / name)["report"]["findings"]) for name in PARTS
+    )
     assert len(rows) == findings_n
     leads = rows[rows["account"] == "lead"]
     assert sorted(leads["opportunity"]) == sorted(listed["opportunity"])
@@ -104,8 +106,8 @@ def test_what_every_run_remarks_stands_once(demo, tmp_path):
 
 def test_the_files_are_listed_and_the_folder_can_be_replaced(demo, result):
     record = json.loads(next(result.glob("*.nsys-analysis")).read_text("utf-8"))
-    assert "idle_gaps/gaps.parquet" in record["Outputs"]
-    inner = json.loads((result / "idle_gaps/idle_gaps.nsys-analysis").read_text("utf-8"))
+    assert "parts/idle_gaps/gaps.parquet" in record["Outputs"]
+    inner = json.loads((result / "parts/idle_gaps/idle_gaps.nsys-analysis").read_text("utf-8"))
     assert inner["RecipeName"] == "idle_gaps"
     assert "gaps.parquet" in inner["Files"]
     words = ["--mode", "none", "--output", result, "--force-overwrite", "--quiet"]
@@ -113,12 +115,12 @@ def test_the_files_are_listed_and_the_folder_can_be_replaced(demo, result):
 
 
 def test_notebooks_of_the_recipes_are_written_on_request(demo, result):
-    assert not (result / "idle_gaps/report.md").exists()
+    assert not (result / "parts/idle_gaps/report.md").exists()
     words = ("--notebooks", "--only", "idle_gaps")
     out = analyse(demo / "notebooks", demo / "after", *words, recipe="llm_overview")
-    assert (out / "idle_gaps/report.md").exists()
-    assert (out / "idle_gaps/analysis.ipynb").exists()
-    assert not (out / "tail_stats").exists()
+    assert (out / "parts/idle_gaps/report.md").exists()
+    assert (out / "parts/idle_gaps/analysis.ipynb").exists()
+    assert not (out / "parts/tail_stats").exists()
 
 
 def test_a_recipe_that_is_not_there_is_one_line(demo, tmp_path):

@@ -210,6 +210,19 @@ def test_times_per_token(tmp_path):
     assert phases == {"prefill": 2.0, "decode": 1.0, "sampling": 0.25}
 
 
+def test_names_of_an_engines_steps_tell_tokens(tmp_path):
+    names = ("execute_context_1(30)_generation_2(2)", "execute_context_0(0)_generation_4(4)")
+    trace = TraceBuilder()
+    for number, name in enumerate(names * 2):
+        at_ns = 1_000 * number
+        trace.nvtx(name, at_ns, at_ns + 640).kernel(
+            "k", start_ns=at_ns + 20, duration_ns=100, launch=(at_ns + 1, at_ns + 5)
+        )
+    steps = quick(trace.write_sqlite(tmp_path / "r.sqlite"))["steps"]
+    # 640 ns by 30 + 2 tokens, and by 4.
+    assert steps["token_ns"].tolist() == [20.0, 160.0] * 2
+
+
 def test_first_steps_that_take_far_longer_are_warm_up(tmp_path):
     trace = TraceBuilder()
     for number, (start, end) in enumerate([(0, 50), (50, 80), (80, 90), (90, 100), (100, 130)]):

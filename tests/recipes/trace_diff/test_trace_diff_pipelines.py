@@ -24,9 +24,7 @@ def test_a_larger_bubble_is_no_ranks_fault(stages, tmp_path):
         ran = run_blocking(World(stages, microbatches, steps_n=steps))
         write_pipeline(tmp_path / name, ran)
     rules, text = compared(tmp_path)
-    # Without steps of one length nothing is said of time on a clock.
-    assert not rules & {"waiting", "late_peer", "pair_waiting"}
-    assert "waiting between ranks that send and receive" in text
+    assert "waiting" not in rules
     assert "most for rank" not in text
     assert "late peer" not in text
 
@@ -42,5 +40,5 @@ def test_a_late_rank_of_an_all_to_all_is_still_named(tmp_path):
                 before = end
             trace.write_sqlite(tmp_path / name / f"rank{rank}.sqlite")
     rules, text = compared(tmp_path)
-    assert "waiting" in rules
-    assert "most of the waiting is for rank 2" in text
+    assert rules >= {"waiting", "one_rank"}
+    assert "most for rank 2" in text

@@ -36,18 +36,21 @@ def tables(mfu):
 
 def test_the_verdict_is_in_wall_clock_time_a_layer(tables, mfu):
     verdict = tables["verdict"].iloc[0]
-    assert (verdict["word"], verdict["unit"]) == ("SLOWER", "layer")
+    # Layers of the input follow each other so closely that they tell as much as one.
+    assert (verdict["word"], verdict["word_reason"]) == ("UNCERTAIN", "few_steps")
+    assert verdict["unit"] == "layer"
     assert ms([verdict["baseline_ns"], verdict["input_ns"]]) == [17.745, 19.98]
     assert (verdict["baseline_steps_n"], verdict["input_steps_n"]) == (16, 14)
     assert round(verdict["change_pct"], 1) == 12.6
     assert round(verdict["program_change_pct"], 1) == 11.4
     lines = read_report(mfu)["report"]["answer"].splitlines()
     assert lines[:2] == [
-        "SLOWER  17.74 -> 19.98 ms a layer (+12.6 %; +11.4 % without the profiler's flushes)",
+        "UNCERTAIN  17.74 -> 19.98 ms a layer (+12.6 %, 95 % interval -42 to +117 %; +11.4 % "
+        "without the profiler's flushes; about 128 layers would decide)",
         "idle +1.59 | communication +0.38 (waiting) | profiler +0.22 | compute +0.05",
     ]
     assert lines[2].startswith(
-        "cause: the host: launch and copy calls take 1.4 to 1.6 times as long (medians: "
+        "likely cause: the host: launch and copy calls take 1.4 to 1.6 times as long (medians: "
         "`cudaLaunchKernel` 5.65 -> 8.41 us, "
     )
     # Of the ranges some are as fast as before: never all.
@@ -147,8 +150,10 @@ def test_the_first_screen_has_the_cause(traces, tmp_path, capsys):
     words = ["--mode", "none", "--output", tmp_path / "o", "--baseline", before, "--input", after]
     assert main(["trace_diff", *map(str, words)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("SLOWER  17.74 -> 19.98 ms a layer (+12.6 %; +11.4 % without ")
-    assert lines[3].startswith("cause: the host: launch and copy calls take 1.4 to 1.6 times ")
+    assert lines[0].startswith("UNCERTAIN  17.74 -> 19.98 ms a layer (+12.6 %, 95 % interval ")
+    assert lines[3].startswith(
+        "likely cause: the host: launch and copy calls take 1.4 to 1.6 times "
+    )
     assert len(lines) <= 24
     # The last one is the folder.
     assert max(map(len, lines[:-1])) <= 80
@@ -173,7 +178,6 @@ def test_the_host_is_slower_in_most_calls_and_faster_in_some(tables, mfu):
     report = checked(read_report(mfu)["report"])
     findings = {finding["rule"]: finding for finding in report["findings"]}
     finding = findings["slower_host"]
-    assert "got faster" in finding["details"]
     # No more than idle time grew on that GPU, however causes moved inside of it.
     wall = tables["wall_change"]
     idle = wall[(wall["wall_class"] == "idle") & wall["detail"].isna() & (wall["rank"] == 0)]
@@ -181,11 +185,11 @@ def test_the_host_is_slower_in_most_calls_and_faster_in_some(tables, mfu):
     assert finding["severity"] == "high"
 
 
-def test_the_pair_swapped_is_faster_by_as_much_and_costs_nothing(tables, traces, tmp_path):
+def test_the_pair_swapped_wins_as_much(tables, traces, tmp_path):
     folder, out = traces / "h100_mfu", tmp_path / "out"
     analyse(out, folder / "after.sqlite", folder / "before.sqlite", options=[], recipe="trace_diff")
     back = read_frames(out)
-    assert back["verdict"]["word"].tolist() == ["FASTER"]
+    assert back["verdict"]["word"].tolist() == ["UNCERTAIN"]
     assert back["verdict"]["change_ns"].tolist() == (-tables["verdict"]["change_ns"]).tolist()
     keys = ["rank", "device_id", "wall_class", "detail"]
     there, again = (frames["wall_change"].set_index(keys)["change_ns"] for frames in (tables, back))
@@ -254,19 +258,13 @@ def test_significance_alone_and_effect_alone_would_call_more(tables):
     assert (configs["p50_change_pct"].abs() >= 2).sum() > 2
 
 
-def test_the_answer_tells_fewer_steps_from_waiting(mfu):
+def test_waiting_of_pairs_is_told_with_the_profilers_part(mfu):
     report = read_report(mfu)["report"]
-    answer = report["answer"]
-    assert (
-        "communication takes +8.34 ms (waiting between ranks that send and receive +9.11 ms, "
-        "+3.2 ms of it the profiler's own work), summed over all GPUs" in answer
-    )
     details = next(
         finding["details"] for finding in report["findings"] if finding["rule"] == "pair_waiting"
     )
-    assert "send and receive +9.11 ms, +3.2 ms of it the profiler's own work" in details
-    assert "transfer -525 us" in details
-    assert "nearly all kernels launched 10.5 % less often, in proportion" in answer
+    assert "waiting +1.13 ms, 35 % of it for the profiler's own work, in sends and" in details
+    assert "nearly all kernels launched 10.5 % less often, in proportion" in report["answer"]
 
 
 def test_idle_time_is_that_of_idle_gaps(tables, traces, tmp_path):
@@ -307,7 +305,7 @@ def test_swapping_the_runs_turns_every_sign(tables, traces, tmp_path):
         here, there = tables[name].set_index(key), back[name].set_index(key)
         assert (here["change_ns"] == -there["change_ns"].reindex(here.index)).all()
     assert ms(back["kernels"]["change_ns"].sum().reshape(1)) == [46.365]
-    assert back["verdict"]["word"].tolist() == ["FASTER"]
+    assert back["verdict"]["word"].tolist() == ["UNCERTAIN"]
     assert back["verdict"]["change_ns"].tolist() == (-tables["verdict"]["change_ns"]).tolist()
 
 

@@ -56,6 +56,20 @@ def find_steps(trace: RankTrace, options: Mapping[str, Any]) -> Steps | None:
     return replace(steps, full=steps.full & ~_holding_earlier_work(trace, steps))
 
 
+def nameless_steps(trace: RankTrace) -> Steps | None:
+    """Return replays of CUDA graphs, else periods of the kernels' names: what needs no ranges.
+
+    A run that was recorded without ranges has only these.
+    """
+    ops = LaunchedOps.of(trace)
+    spans = _nameless_spans(trace, ops) if len(ops) else None
+    if spans is None:
+        return None
+    return with_operations(
+        spans, ops, _cut_from_ns(trace, ops), np.zeros(len(spans), dtype=np.int64)
+    )
+
+
 def _find_spans(trace: RankTrace, ops: LaunchedOps, options: Mapping[str, Any]) -> Spans | None:
     if options.get("step"):
         return chosen_steps(trace, options["step"])
@@ -67,6 +81,10 @@ def _find_spans(trace: RankTrace, ops: LaunchedOps, options: Mapping[str, Any]) 
         for find in (engine_spans, repeated_spans, numbered_spans, warmup_spans):
             if (spans := find(marked, ops)) is not None:
                 return spans
+    return _nameless_spans(trace, ops)
+
+
+def _nameless_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
     return replay_spans(trace, ops) or period_spans(trace, ops)
 
 

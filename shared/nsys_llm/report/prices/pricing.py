@@ -55,6 +55,8 @@ class Prices:
         self._replays = Replays(tables, self._walls)
         self._steps = Steps.of(tables, self._walls)
         self._copies = Copies.of(tables, self._walls)
+        rows = records(tables["communicators"]) if "communicators" in tables else []
+        self._microbatches_n = max((row["microbatches"] or 0 for row in rows), default=0)
         verdicts = records(tables["rank_verdicts"]) if "rank_verdicts" in tables else []
         self._verdicts = {(row["rank"], row["device_id"]): row for row in verdicts}
 
@@ -133,7 +135,12 @@ class Prices:
         return _Size((COMMUNICATION,), transfer_ns + undivided.get(gpu, 0), usual_ns)
 
     def _copy(self, gpu: Gpu, change: Change) -> _Size:
-        return _Size((COPIES,), *self._copies.sizes(gpu, change.name))
+        sizes = self._copies.sizes(gpu, change.name)
+        # No fix of some copies gains more than a job without any.
+        without = self._replays.row("copies=0", change)
+        counts = without.reason is None
+        clip_ns = self._in_span(without, gpu, self._walls.span_ns(*gpu)) if counts else None
+        return _Size((COPIES,), *sizes, clip_ns)
 
     def _host(self, gpu: Gpu, change: Change) -> _Size:
         """Idle time by host causes, and what others wait for this rank's host."""
@@ -156,6 +163,14 @@ class Prices:
         row = self._verdicts.get(gpu)
         about_ns = None if row is None else row["about_ns"]
         return _Size((COMPUTE, COPIES, IDLE), about_ns, about_ns)
+
+    def _stages(self, gpu: Gpu, change: Change) -> _Size:
+        """Beyond the mean stage, but for the first microbatch of a step, which fills the rest."""
+        size = self._rank(gpu, change)
+        if size.bound_ns is None or not self._microbatches_n:
+            return size
+        left = 1.0 - 1.0 / self._microbatches_n
+        return _Size((COMPUTE,), size.bound_ns, left * size.bound_ns)
 
     def _microbatches(self, gpu: Gpu, change: Change) -> _Size:
         time_ns = change.time_ns or 0.0
@@ -184,7 +199,7 @@ _SIZES: Final[Mapping[str, Callable[[Prices, Gpu, Change], _Size]]] = {
     "host": Prices._host,
     "wait": Prices._wait,
     "rank": Prices._rank,
-    "stages": Prices._rank,
+    "stages": Prices._stages,
     "microbatches": Prices._microbatches,
     "experts": Prices._experts,
     "queued": Prices._queued,
