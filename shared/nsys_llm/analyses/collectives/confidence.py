@@ -72,8 +72,7 @@ def alone(matched: Sequence[Meetings], others: Sequence[Meetings]) -> list[bool]
     is_alone = [True] * len(matched)
     by_kernel: dict[str, list[int]] = {}
     for place, meetings in enumerate(matched):
-        if True:
-            by_kernel.setdefault(meetings.kernel, []).append(place)
+        by_kernel.setdefault(meetings.kernel, []).append(place)
     for kernel, places in by_kernel.items():
         parties = [matched[place].party for place in places]
         parties += [other.party for other in others if other.kernel == kernel]

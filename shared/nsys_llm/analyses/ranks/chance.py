@@ -5,6 +5,12 @@ scatter. Steps in a row may be alike, so means of blocks of steps are compared; 
 be is told by the ranks other than the one that is tested: its own bursts do not hide it. With many
 blocks the chance is Chernoff's bound over all orders that the values of a block could have had;
 with few it is Student's, which supposes normal noise.
+
+A long step now and then would be the scale of all others: what is beyond ten times the usual is cut
+off there, alike for all ranks, so equals stay exchangeable. Of 100 jobs in which 3 % of all steps
+are 2.7 times as long and one of 4 ranks is 5 % slower for 30 steps, that one is named in 96 (9 as
+it was, another rank in 12). The price is a rare burst: 10 % in 8 of 24 steps, at 1 % noise, is
+named in 60 % of jobs of 4 ranks (82), of 8 in 82 (85).
 """
 
 from __future__ import annotations
@@ -30,9 +36,12 @@ CHANCE: Final = "chance"
 SMALL: Final = "small"
 
 #: Fewer steps show no drift; a rank that is named by them is far beyond the others.
-DRIFT_STEPS: Final = 10
+_DRIFT_STEPS: Final = 10
 _LEAST_BLOCKS: Final = 3
 _MOST_RHO: Final = 0.97
+#: Values beyond so many times the usual are cut off; at 6 bursts of three ranks are lost more often
+#: (35 % instead of 43).
+_MOST_TIMES: Final = 10
 #: Tilts of Chernoff's bound that are tried, in units of one over the largest value.
 _TILTS: Final = np.logspace(-2, 3, 61)
 
@@ -100,6 +109,9 @@ def _tests(values: FloatArray, alpha: float) -> list[_Test]:
     if ranks_n < 2:
         return [_Test(False, False, 0.0, 0, CHANCE)] * ranks_n
     beyond = values - np.median(values, axis=0)
+    # Where most values are equal, any other is beyond the usual.
+    most = _MOST_TIMES * float(np.median(np.abs(beyond))) if beyond.size else 0.0
+    beyond = np.clip(beyond, -most, most) if most else beyond
     lengths = block_lengths(beyond)
     tests: dict[int, _Test] = {}
     for length in np.unique(lengths).tolist():
@@ -126,7 +138,7 @@ def block_lengths(beyond: FloatArray) -> IntArray:
         Shape (ranks,); 1 where there are too few steps to tell.
     """
     ranks_n, steps_n = beyond.shape
-    if steps_n < DRIFT_STEPS:
+    if steps_n < _DRIFT_STEPS:
         return np.ones(ranks_n, dtype=np.int64)
     around = beyond - beyond.mean(axis=1, keepdims=True)
     next_sum = (around[:, :-1] * around[:, 1:]).sum(axis=1)
