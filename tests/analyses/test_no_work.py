@@ -109,8 +109,17 @@ def innocents():
             prefill.layers(step)
         prefill.sync()
         prefill.idle()
+    late = StepWorld(2)
+    for step in range(
+        20
+    ):  # a host that takes several times as long between steps as the GPU in one
+        with late.range("execute_context_4(512)_generation_0(0)"):
+            late.layers(step)
+        late.sync()
+        late.idle(30_000, 60_000)
     return {
         "stalled": stalled,
+        "late": late,
         "prefill": prefill,
         "vllm": step_world.vllm(3),
         "sglang": step_world.sglang(3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from effort import over_seeds
 from rank_views import view_of
 
@@ -80,7 +81,9 @@ def loaded(kernels, copies, fills, graphs, device):
     mine = [op for op in (*kernels, *graphs) if op[2] == device]
     if not mine:
         return []
-    first = min(op[0] for op in mine)
+    mine.sort(key=lambda op: op[0])
+    spent = [sum(op[1] - op[0] for op in mine[: n + 1]) for n in range(len(mine))]
+    first = next(op[0] for op, ns in zip(mine, spent, strict=True) if 100 * ns >= spent[-1])
     begin = min(op[0] for op in (*mine, *copies, *fills) if op[2] == device)
     from_host = [op for op in copies if op[2:4] == (device, 1) and op[0] < first]
     later = sum(op[4] for op in copies if op[2] == device and op[3] in (1, 2) and op[0] >= first)
@@ -196,3 +199,23 @@ def test_filters_that_leave_nothing_leave_an_empty_span():
     (wall,) = map_wall(view_of(trace_of([(10, 20, 0, 1)], kept=[False]))).devices
     assert (wall.span_start_ns, wall.span_end_ns, wall.span_ns) == (None, None, 0)
     assert (wall.kernels_ns, wall.idle_ns) == ({}, 0)
+
+
+@pytest.mark.parametrize(
+    ("copied_ns", "later_bytes", "load_ns"), [(50, 10, 50), (50, 11, 0), (49, 10, 0), (99, 0, 99)]
+)
+def test_a_load_is_half_of_the_time_before_the_first_kernel_and_ten_times_the_later_bytes(
+    copied_ns, later_bytes, load_ns
+):
+    # From the first operation, a fill at 0, to the first kernel at 100.
+    copies = [(0, copied_ns, 0, 1, 100), (110, 111, 0, 2, later_bytes)]
+    trace = trace_of([(100, 110, 0, 1)], copies=copies, fills=[(0, 0, 0)])
+    (wall,) = map_wall(view_of(trace)).devices
+    assert (wall.load_ns, wall.copies_ns) == (load_ns, copied_ns + 1 - load_ns)
+
+
+@pytest.mark.parametrize(("kernel_ns", "load_ns"), [(99, 0), (100, 98)])
+def test_a_kernel_of_less_than_a_hundredth_of_all_may_come_before_a_load(kernel_ns, load_ns):
+    trace = trace_of([(0, 1, 0, 1), (100, 100 + kernel_ns, 0, 1)], copies=[(1, 99, 0, 1, 100)])
+    (wall,) = map_wall(view_of(trace)).devices
+    assert wall.load_ns == load_ns

@@ -66,7 +66,7 @@ def test_names_that_are_no_text_are_searched_too():
 @pytest.mark.parametrize("name", ["a" * 60 + "!", "a" * 200_000 + "!"])
 def test_an_expression_that_never_ends_is_one_line(monkeypatch, name):
     monkeypatch.setattr(patterns, "_SECONDS", 0.5)
-    for expression in ("(a+)+$", "(a|a)*$"):
+    for expression in ("(?:a|aa)+$", "(a|a)*$"):
         with pytest.raises(UsageError, match=r"takes more than 0\.5 s"):
             parse_pattern(f"re:{expression}").matches(name)
         # The next question finds an answer again.

@@ -7,6 +7,7 @@ from random import Random
 from typing import Final
 
 from judgement.jobs import FIXED, FLASH_3, Planted, Wanted, each_rank, job, layer, layers
+from machine import random_program
 from machine.parts import (
     COMM_STREAM,
     COPY_STREAM,
@@ -272,6 +273,12 @@ def equal_ranks(dice: Random, fault: bool) -> Planted:
 
 def _alone(launch: Enqueue) -> Enqueue:
     return replace(launch, lag_ns=launch.lag_ns * 5 // 4)
+
+
+def random_equals(dice: Random, fault: bool) -> Planted:
+    """Whatever the machine can do, on equal ranks whose hosts run ahead: nothing is wrong."""
+    program = random_program(dice.randrange(1 << 20), ahead=True)
+    return each_rank(program, lambda rank: {"gpu_pct": 100, "host_pct": 100}), ()
 
 
 def _is_reduction(instruction: Instruction) -> bool:

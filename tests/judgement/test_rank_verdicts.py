@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from effort import nightly_but
 from judgement.truth import HEALED, planted, true_pct
-from machine import simulate, write_profiles
+from machine import random_program, simulate, write_profiles
 from quick_run import quick
 
 from nsys_llm.report.records import records
@@ -66,12 +66,16 @@ def test_a_planted_rank_is_named_with_its_reason_and_price(kind, seed, tmp_path)
             *((f"{kind}{HEALED}", seed) for kind in RIGHT for seed in SEEDS),
             *((kind, seed) for kind in INNOCENT for seed in SEEDS),
         ],
-        [("slow_gpu/healed", 0), ("rotating", 0), ("slow_machine/healed", 1), ("flushed", 1)],
+        [("slow_gpu/healed", 0), ("rotating", 2), ("slow_machine/healed", 1), ("flushed", 1)],
     ),
 )
 def test_nobody_else_is_named(kind, seed, tmp_path):
     program, _, _ = planted(kind, seed)
     assert {verdict for _, verdict, _ in verdicts(program, tmp_path)} <= {"profiler"}
+
+
+def test_parts_of_a_run_show_no_pauses(tmp_path):
+    assert not verdicts(random_program(5, ahead=True), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ PLANTS: Final[tuple[Builder, ...]] = (
     job_plants.full_queue,
     job_plants.apart,
     job_plants.prefill_apart,
+    job_plants.random_equals,
     job_plants.equal_ranks,
 )
 KINDS: Final = {plant.__name__: plant for plant in PLANTS}

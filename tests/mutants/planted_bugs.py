@@ -242,8 +242,8 @@ _TAILS: Final = (
         "tail_stats",
         "all configurations of a kernel are pooled",
         "recipes/tail_stats/per_rank/launches.py",
-        "columns = [name, talks, *(kernels[column] for column in CONFIG)]",
-        "columns = [name, talks, *(0 * kernels[column] for column in CONFIG)]",
+        "*(kernels[column] for column in CONFIG)]",
+        "*(0 * kernels[column] for column in CONFIG)]",
         ("recipes/tail_stats/test_tail_stats.py",),
     ),
     Bug(
@@ -646,19 +646,35 @@ _DIFF: Final = (
 _OVERVIEW: Final = (
     Bug(
         "llm_overview",
-        "findings on one culprit stay several opportunities",
-        "recipes/llm_overview/tables/opportunities.py",
-        "    return finding.culprit is not None and finding.culprit == other.culprit\n",
-        "    return finding.culprit is None and finding.culprit == other.culprit\n",
-        ("recipes/llm_overview/test_overview.py",),
+        "a host is part of any wait that is replayed",
+        "recipes/llm_overview/tables/joins.py",
+        "    return counts and not own and 2 * sum(map(_about_ns, replayed)) > _about_ns(host)\n",
+        "    return counts and not own\n",
+        ("recipes/llm_overview/test_joins.py",),
     ),
     Bug(
         "llm_overview",
-        "half of a window in common is enough",
-        "recipes/llm_overview/tables/opportunities.py",
-        "    return 2 * shared_ns > shorter_ns\n",
-        "    return 2 * shared_ns >= shorter_ns\n",
-        ("recipes/llm_overview/test_overview.py",),
+        "the finding with the largest price speaks, not the one that says why",
+        "recipes/llm_overview/tables/joins.py",
+        "    ordered = sorted(sources, key=lambda source: -source[1].specificity)\n",
+        "    ordered = list(sources)\n",
+        ("recipes/llm_overview/test_joins.py",),
+    ),
+    Bug(
+        "all",
+        "a replay counts that keeps waits which its change would shorten",
+        "shared/nsys_llm/report/prices/replays.py",
+        '        if (row["wait_pct"] or 0.0) > _MOST_OF_PATH_PCT:\n',
+        '        if (row["wait_pct"] or 0.0) > 100.0:\n',
+        ("report/test_prices.py",),
+    ),
+    Bug(
+        "all",
+        "a bound stands before an estimate that is smaller",
+        "shared/nsys_llm/report/price.py",
+        "        return self.severity == TAIL, self.about_ns is None, -self.gain_pct, -bound_pct\n",
+        "        return self.severity == TAIL, False, -self.gain_pct, -bound_pct\n",
+        ("report/test_findings.py",),
     ),
     Bug(
         "llm_overview",
@@ -686,7 +702,7 @@ _OVERVIEW: Final = (
     ),
     Bug(
         "llm_overview",
-        "a window is marked on the lane of the culprit, whose clock it is not in",
+        "a window is marked on the lane of the rank to blame, whose clock it is not in",
         "recipes/llm_overview/tables/marks.py",
         'blamed_rank(row) if row["opportunity"] == 1 else None',
         "blamed_rank(row)",
@@ -702,16 +718,16 @@ _OVERVIEW: Final = (
     ),
 )
 
+#: All of them, by recipe.
 _BUDGET: Final = (
     Bug(
         "step_budget",
-        "work is a bound where communication is not matched",
-        "recipes/step_budget/tables/ceilings.py",
-        "    bound = not hidden and change != WAIT and not",
-        "    bound = change != WAIT and not",
-        ("recipes/step_budget/test_budget_gains.py",),
+        "an estimate is larger than its bound",
+        "shared/nsys_llm/report/prices/pricing.py",
+        "    return max(min(round(time_ns), round(most_ns)), 0)\n",
+        "    return max(round(time_ns), 0)\n",
+        ("report/test_prices.py",),
     ),
 )
 
-#: All of them, by recipe.
 PLANTED: Final = (*_ALL, *_HOTSPOTS, *_TAILS, *_GAPS, *_PHASES, *_DIFF, *_OVERVIEW, *_BUDGET)

@@ -1,11 +1,9 @@
-"""How runs end that are interrupted where Python itself would not notice."""
+"""How runs end: the line, the exit code, and what a second signal may not do."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
-import weakref
 from pathlib import Path
 
 import pytest
@@ -13,22 +11,6 @@ import pytest
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.run.guard import RunOutcome, run_guarded
-
-
-class Thing:
-    pass
-
-
-def dropped_in_a_callback(number: signal.Signals) -> RunOutcome:
-    """Get a signal in the callback of a weak reference, whose exceptions Python drops."""
-    thing = Thing()
-    kept = weakref.ref(thing, lambda _: os.kill(os.getpid(), number))
-    del thing
-    assert kept() is None
-    limit = time.monotonic() + 10
-    while time.monotonic() < limit:
-        time.sleep(0.01)
-    return RunOutcome(ExitCode.DONE, None)
 
 
 @pytest.mark.parametrize(
@@ -72,3 +54,11 @@ def test_a_second_signal_does_not_interrupt_the_removal_of_what_was_made(second)
         signal.signal(signal.SIGINT, before)
     assert (stopped.value.code, removed) == (143, ["all"])
     assert signal.getsignal(signal.SIGTERM) is terminates
+
+
+def test_a_want_of_memory_is_bad_input_wherever_it_shows(capsys):
+    def run() -> RunOutcome:
+        raise MemoryError
+
+    assert run_guarded(Console(), run).exit_code == 2
+    assert "needs more memory than is available; nothing was written" in capsys.readouterr().err

@@ -201,7 +201,7 @@ RULES: Final = rules_by_id(
     Rule(
         "queued_gaps",
         scope="device",
-        title="Gaps between queued kernels: {share} (rank {rank})",
+        title="Gaps between queued kernels: {share}",
         threshold=_LOST.format("idle time before operations that were launched before the gap"),
         source=_SOURCE,
         recommendation="The host is ahead here: faster launches gain less than this. Fewer, larger "

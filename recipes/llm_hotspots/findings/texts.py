@@ -95,7 +95,7 @@ RULES: Final = rules_by_id(
     Rule(
         "exposed_copies",
         scope="copy",
-        title="Exposed {kind} copies: {share} (rank {rank})",
+        title="Exposed {kind} copies: {share}",
         threshold=f"copies without a kernel that computation could hide; {_GAIN}",
         source=OURS,
         recommendation="Copy what the next step needs while this one computes: pinned memory, "
@@ -108,7 +108,7 @@ RULES: Final = rules_by_id(
     Rule(
         "device_copies",
         scope="copy",
-        title="Copies inside the device: {share} (rank {rank})",
+        title="Copies inside the device: {share}",
         threshold=f"DtoD copies without a kernel; {_GAIN}",
         source=OURS,
         recommendation="Find what moves tensors without computing: .clone(), .contiguous(), "
@@ -214,7 +214,7 @@ RULES: Final = rules_by_id(
     Rule(
         "old_attention",
         scope="category",
-        title="`FlashAttention-2` on Hopper: {share} (rank {rank})",
+        title="`FlashAttention-2` on Hopper: {share}",
         threshold=f"{_LEVERS['old_attention'].condition}; {_GAIN}",
         source=_LEVERS["old_attention"].source,
         recommendation="Use FlashAttention-3 (flash_attn_interface; in vLLM and SGLang the "
@@ -224,7 +224,7 @@ RULES: Final = rules_by_id(
     Rule(
         "unfused_pointwise",
         scope="category",
-        title="Unfused pointwise kernels (rank {rank})",
+        title="Unfused pointwise kernels",
         threshold=f"{_LEVERS['unfused_pointwise'].condition}; {_GAIN}",
         source=_LEVERS["unfused_pointwise"].source,
         recommendation="Fuse them: torch.compile, or fused norm, activation and rotary embedding "
@@ -234,7 +234,7 @@ RULES: Final = rules_by_id(
     Rule(
         "dtype_conversions",
         scope="category",
-        title="Kernels that only convert data types: {share} (rank {rank})",
+        title="Kernels that only convert data types: {share}",
         threshold=f"{_LEVERS['dtype_conversions'].condition}; {_GAIN}",
         source=_LEVERS["dtype_conversions"].source,
         recommendation="Keep one data type from layer to layer: weights, norms and rotary "
@@ -246,7 +246,7 @@ RULES: Final = rules_by_id(
     Rule(
         "geforce_gemms_without_tensor_cores",
         scope="category",
-        title="GEMMs without tensor cores: {share} (rank {rank})",
+        title="GEMMs without tensor cores: {share}",
         threshold=f"{_LEVERS['geforce_gemms_without_tensor_cores'].condition}; {_GAIN}",
         source=_LEVERS["geforce_gemms_without_tensor_cores"].source,
         recommendation="Run these products in FP16, or from Ampere on BF16 (torch.autocast): that "
@@ -256,7 +256,7 @@ RULES: Final = rules_by_id(
     Rule(
         "gemms_without_tensor_cores",
         scope="category",
-        title="GEMMs without tensor cores: {share} (rank {rank})",
+        title="GEMMs without tensor cores: {share}",
         threshold=f"{_LEVERS['gemms_without_tensor_cores'].condition}; {_GAIN}",
         source=_LEVERS["gemms_without_tensor_cores"].source,
         recommendation="Run these products in BF16 or FP16, or let FP32 ones use TF32 "
@@ -267,7 +267,7 @@ RULES: Final = rules_by_id(
     Rule(
         "exposed_communication",
         scope="device",
-        title="Exposed communication: {share} (rank {rank})",
+        title="Exposed communication: {share}",
         threshold=f"communication that no computation overlaps; of ranks that wait for each "
         f"other, that of the rank with the least; not between stages of a pipeline: {_GAIN}",
         source=OURS,
@@ -303,7 +303,7 @@ RULES: Final = rules_by_id(
     Rule(
         "link_bound",
         scope="copy",
-        title="Bound by copies: {moved} (rank {rank})",
+        title="Bound by copies: {moved}",
         threshold=f"copies between host and device, or two devices, without a kernel take "
         f"{BOUND_PCT:g} % of the span, and more than the GPU computes; {_GAIN}",
         source=OURS,
@@ -312,7 +312,7 @@ RULES: Final = rules_by_id(
         "and copy narrower types.",
         cases={
             "pageable": Case(
-                title="Bound by pageable copies that do not overlap: {moved} (rank {rank})",
+                title="Bound by pageable copies that do not overlap: {moved}",
             )
         },
         window_shows="the longest stretch of copies without a kernel",
@@ -339,7 +339,7 @@ RULES: Final = rules_by_id(
     Rule(
         "pageable_copies",
         scope="copy",
-        title="Copies of pageable memory: {share} (rank {rank})",
+        title="Copies of pageable memory: {share}",
         threshold=f"copies of {format_bytes(LARGE_BYTES)} or more in the mean, without a "
         f"kernel, of which pinned memory saves half; {_GAIN}",
         source="Harris, How to Optimize Data Transfers in CUDA C/C++ (NVIDIA's blog, 2012): pinned "

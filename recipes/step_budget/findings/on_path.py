@@ -197,7 +197,7 @@ def _of_class(budget: Budget, gpu: Gpu, name: str, rule: str) -> list[Finding]:
     what = {
         "alloc": (Cause("allocation"), Change("idle", "alloc")),
         "transfer": (Cause("transfer"), Change("transfer")),
-        "copy": (Cause("copies", detail=kind), Change("copies", kind)),
+        "copy": (Cause("copies"), Change("copies", kind)),
     }
     cause, change = what[name]
     return [

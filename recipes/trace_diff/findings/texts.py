@@ -58,7 +58,7 @@ _OF_CLASS: Final = (
     "a class of the wall-clock time that holds a fifth of the difference, and what explains most "
     f"of it; {limits_words()}"
 )
-_BETTER: Final = "the same, where it takes less: an improvement"
+_BETTER: Final = "the same, 20 % of the difference or more, where it takes less: an improvement"
 _KERNELS: Final = ("kernels", "configs", "wall_change")
 
 

@@ -61,7 +61,7 @@ class DeviceWall:
         kernels_ns: Time of kernels that compute, by full name; names without time are left out.
         graphs_ns: Time of CUDA graphs that were traced as a whole.
         communication_ns: Time of communication beside which nothing computes.
-        load_ns: Time of copies beside neither that brought a model before the first kernel.
+        load_ns: Time of copies beside neither that brought a model before the kernels.
         copies_ns: Time of other copies and of fills beside neither.
         profiler_ns: Time in which the profiler did its own work and the device ran nothing.
         no_work_ns: Time in which neither did anything, and a server had no request.

@@ -11,6 +11,7 @@ from results import tables_of
 
 from nsys_llm.recipes.llm_hotspots.findings.bandwidth import bandwidth_findings
 from nsys_llm.recipes.llm_hotspots.findings.communication import communication_findings
+from nsys_llm.report.prices.pricing import priced
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -30,19 +31,21 @@ def found_in(tmp_path):
             for name, start, end in kernels:
                 trace.kernel(name, start_ns=start, end_ns=end)
             inputs.append(trace.write_sqlite(folder / f"rank{number}.sqlite"))
-        return communication_findings(tables_of(folder / "o", *inputs))
+        tables = tables_of(folder / "o", *inputs)
+        return priced(communication_findings(tables), tables)
 
     return findings_of
 
 
 @pytest.mark.parametrize(
-    ("wait_ns", "severity"), [(5, None), (20, "low"), (60, "medium"), (600, "high")]
+    ("wait_ns", "severity"), [(5, None), (20, None), (60, "low"), (600, "high")]
 )
 def test_communication_beside_no_computation_is_exposed(found_in, wait_ns, severity):
-    # 5, 20, 60 and 600 ns of 1005 (0.5 %), 1020 (2.0 %), 1060 (5.7 %) and 1600 (38 %).
+    # 5, 20, 60 and 600 ns of 1005 (0.5 %), 1020 (2.0 %), 1060 (5.7 %) and 1600 (38 %), and half.
     (finding,) = found_in([("k", 0, 1000), (NCCL, 900, 1000 + wait_ns)])
     assert (finding.rule, finding.severity) == ("exposed_communication", severity)
-    assert (finding.rank, finding.device_id, finding.price.gain_ns) == (0, 0, wait_ns)
+    assert (finding.rank, finding.device_id, finding.price.bound_ns) == (0, 0, wait_ns)
+    assert finding.price.about_ns == pytest.approx(wait_ns / 2, abs=1)
     assert finding.window_ns == (1000, 1000 + wait_ns)
 
 
@@ -62,7 +65,8 @@ def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):
     weights = {"near": 30_150_000, "far": 16_750_000, "cached": 40_200_000, "absent": 5}
     (tmp_path / "w.json").write_text(json.dumps(weights))
     options = ["--weights", str(tmp_path / "w.json")]
-    listed = bandwidth_findings(tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options))
+    tables = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
+    listed = priced(bandwidth_findings(tables), tables)
     by_rule = {finding.rule: finding for finding in listed}
     assert {
         rule: (finding.kind, finding.severity, finding.name) for rule, finding in by_rule.items()
@@ -73,5 +77,5 @@ def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):
     }
     # At 80 % it would take 50/80 of its 10 us, of 210.
     room = by_rule["bandwidth_room"]
-    assert (room.gain.gain_ns, room.gain.span_ns) == (10_000 * 3 // 8, 210_000)
+    assert (room.price.gain_ns, room.price.span_ns) == (10_000 * 3 // 8, 210_000)
     assert "are 1,675 GB/s of 3,350 GB/s" in room.details

@@ -84,7 +84,7 @@ def test_the_rank_with_the_largest_share_is_named(found_in):
     ]
     finding = found_in(*ranks)["exposed_copies"]
     assert (finding.rank, finding.severity, finding.price.gain_ns) == (1, "high", 400)
-    assert finding.title == "Exposed DtoH copies: 28.6 % (rank 1)"
+    assert finding.title == "Exposed DtoH copies: 28.6 %"
 
 
 def test_copies_inside_the_device_are_not_called_exposed(found_in):
@@ -94,7 +94,7 @@ def test_copies_inside_the_device_are_not_called_exposed(found_in):
     finding = by_rule["device_copies"]
     assert (finding.severity, finding.price.gain_ns) == ("high", 200)
     assert finding.cause == Cause("copies", detail="DtoD")
-    assert finding.title == "Copies inside the device: 16.7 % (rank 0)"
+    assert finding.title == "Copies inside the device: 16.7 %"
     beside = found_in(busy().memcpy("DtoD", start_ns=500, end_ns=900, size_bytes=8))
     assert beside["device_copies"].severity is None
 
@@ -119,7 +119,7 @@ def test_large_pageable_copies_gain_half_of_their_time_pinned(found_in):
     # 4 of 5 ms, both ways in one finding, of which half is the largest that is sure.
     assert (finding.price.gain_ns, finding.price.span_ns) == (2_000_000, 5_000_000)
     assert finding.severity == "high"
-    assert finding.title == "Copies of pageable memory: 80.0 % (rank 0)"
+    assert finding.title == "Copies of pageable memory: 80.0 %"
     assert "4 DtoH and HtoD copies" in finding.details
     assert "24 MB" in finding.details
 

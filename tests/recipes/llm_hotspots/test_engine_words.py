@@ -9,7 +9,7 @@ from nsys_llm.recipes.llm_hotspots.findings.engine_words import in_words_of
 from nsys_llm.report.findings import Finding
 from nsys_llm.testing.trace_builder import TraceBuilder
 
-ONE = Finding("memory_near_full", None, "device", "Title", "Evidence.", ("m",), "Leave room.")
+ONE = Finding("memory_near_full", "device", "Title", "Evidence.", ("m",), "Leave room.")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_without_an_engine_nothing_is_added(engine):
 
 
 def test_other_findings_stay_as_they_are():
-    other = Finding("slow_rank", "high", "rank", "T", "E.", ("processes",), "Look at it.")
+    other = Finding("slow_rank", "rank", "T", "E.", ("processes",), "Look at it.")
     assert in_words_of("vllm", [other]) == [other]
 
 

@@ -48,7 +48,7 @@ def test_flash_attention_2_on_hopper_leaves_two_thirds(tmp_path):
     assert (finding.price.bound_ns, finding.price.about_basis) == (450_000, "usual")
     assert (finding.price.span_ns, finding.severity) == (1_000_000, "high")
     assert (finding.cause.detail, finding.rank, finding.name) == ("attention", 0, "attention")
-    assert finding.title == "`FlashAttention-2` on Hopper: 90.0 % (rank 0)"
+    assert finding.title == "`FlashAttention-2` on Hopper: 90.0 %"
     assert "2 launches of 2 kernels take 900 us of 1 ms" in finding.details
 
 
@@ -90,7 +90,7 @@ def test_eager_pointwise_kernels_gain_two_thirds_of_their_time_on_the_worst_gpu(
     assert (finding.rank, finding.price.bound_ns) == (1, 300_000)
     assert finding.price.about_ns == pytest.approx(200_000, rel=1e-3)
     assert (finding.severity, finding.cause.detail) == ("high", "pointwise")
-    assert finding.title == "Unfused pointwise kernels (rank 1)"
+    assert finding.title == "Unfused pointwise kernels"
 
 
 def test_a_little_of_it_is_not_shown(tmp_path):

@@ -199,8 +199,9 @@ class _Peer:
             verdict, kernel = self._work()
         usual_ns = np.maximum(measured.compute_ns[self._row_at] - more_ns, 1)
         about_ns, paused = None, None
-        if verdict is None and late_ns is not None:
-            paused = self._paused(late_ns)
+        # Equal parts of a run are no steps: what falls on a border moves between two.
+        if verdict is None and late_ns is not None and self._gpu.work.has_steps:
+            paused = self._paused(late_ns, more_ns)
             verdict = "pauses" if paused is not None else None
         if verdict not in (None, "profiler"):
             lost_ns = more_ns if late_ns is None or verdict not in _BY_LATENESS else late_ns
@@ -283,10 +284,13 @@ class _Peer:
             return "more_work", most
         return "slow_gpu", None
 
-    def _paused(self, late_ns: npt.NDArray[Any]) -> _Mask | None:
-        """Return the steps of pauses, where these hold half of its lateness and are worth it."""
+    def _paused(self, late_ns: npt.NDArray[Any], more_ns: npt.NDArray[Any]) -> _Mask | None:
+        """Return the steps of pauses, where these hold half of its lateness and are worth it.
+
+        A step in which it computed longer is late for that, as with hot experts.
+        """
         usual_ns = max(float(np.median(np.abs(late_ns))), 1.0)
-        steps = late_ns > _PAUSE_TIMES * usual_ns
+        steps = (late_ns > _PAUSE_TIMES * usual_ns) & (more_ns < _EXPLAINS * late_ns)
         sums = np.maximum(late_ns, 0)
         if not steps.any() or 2 * sums[steps].sum() < sums.sum():
             return None

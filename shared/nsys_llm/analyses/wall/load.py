@@ -1,16 +1,20 @@
-"""Copies that bring a model to a GPU before its first kernel: once, and no part of its work."""
+"""Copies that bring a model to a GPU before its kernels: once, and no part of its work."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
 from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_intervals
+from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-#: Copies of a load are at least this share of the time before the first kernel; ours.
+#: Kernels begin where this share of their time is reached: libraries start one or two before.
+_TRIFLE: Final = 0.01
+#: Copies of a load are at least this share of the time before the kernels; ours.
 _LEAST_PART: Final = 0.5
 #: And so many times the bytes of all later copies from or to the host: weights do not come back.
 _LEAST_TIMES: Final = 10
@@ -28,8 +32,7 @@ def load_spans(trace: RankTrace, device_id: int) -> IntArray:
     nothing = np.empty((0, 2), dtype=np.int64)
     tables = {name: trace.unfiltered[name] for name in OP_TABLES if name in trace.unfiltered}
     starts = {name: op["start_ns"][op["device_id"] == device_id] for name, op in tables.items()}
-    begins = [starts[name] for name in ("kernels", "graph_traces") if name in starts]
-    first_ns = min((int(some.min()) for some in begins if len(some)), default=None)
+    first_ns = _kernels_begin(tables, device_id)
     copies = tables.get("memcpys")
     if first_ns is None or copies is None or not len(copies):
         return nothing
@@ -44,3 +47,18 @@ def load_spans(trace: RankTrace, device_id: int) -> IntArray:
     spans = union_intervals(copies["start_ns"][rows], np.minimum(copies["end_ns"][rows], first_ns))
     before_ns = first_ns - min(int(some.min()) for some in starts.values() if len(some))
     return spans if total_length_ns(spans) >= _LEAST_PART * before_ns else nothing
+
+
+def _kernels_begin(tables: Mapping[str, Table], device_id: int) -> int | None:
+    """Return when a GPU's kernels begin, a trifle before left out; None where it ran none."""
+    some = [
+        np.array([op["start_ns"], op["end_ns"]])[:, op["device_id"] == device_id]
+        for name in ("kernels", "graph_traces")
+        if (op := tables.get(name)) is not None
+    ]
+    start_ns, end_ns = np.concatenate(some, axis=1) if some else np.empty((2, 0), dtype=np.int64)
+    if not start_ns.size:
+        return None
+    order = np.argsort(start_ns, kind="stable")
+    time_ns = np.cumsum((end_ns - start_ns)[order])
+    return int(start_ns[order[np.searchsorted(time_ns, _TRIFLE * time_ns[-1])]])
