@@ -185,6 +185,8 @@ def _doubts(meetings: Meetings, legs: Legs, leg: IntArray, inferred: Bools) -> _
     edges[joined], edges[visits] = unclear, inferred
     walk[joined], walk[visits] = legs.walk, legs.walk[leg]
     total = crossed(edges, walk)
+    if not meetings.collectives.is_aligned:  # a walk begins where another rank may have ended
+        total[:] = 2
     last = np.append(joined, total.size)[1:] - 1
     return _Doubts(total[visits] > inferred, total[joined] > unclear, total[last] > 0, unclear)
 
