@@ -11,6 +11,7 @@ import pytest
 from quick_run import quick, quick_run, resolved
 
 from nsys_llm.analyses.collectives import matching
+from nsys_llm.analyses.critical_path.path import host_parts
 from nsys_llm.analyses.critical_path.path.host_parts import OTHER_RANGES
 from nsys_llm.analyses.device import idle_split
 from nsys_llm.analyses.nvtx import delegated_launches, nvtx_tree
@@ -127,6 +128,23 @@ def test_launches_of_many_threads_look_for_holders_of_their_own_only(counted):
     rows = np.arange(count)
     assert (delegated_launches.delegated(tree, calls, rows, rows) == -1).all()
     assert sum(turns) == 0
+
+
+def test_the_host_time_of_many_threads_is_split_in_bounded_work(tmp_path, counted):
+    count = 400
+    report, at_ns = kernels(count), np.arange(count) * STEP_NS + 10
+    report.nvtx_ranges(["work"] * count, start_ns=at_ns, end_ns=at_ns + 900)
+    thread = "globalTid - globalTid % 16777216 + 1 + start / 1000"
+    path = changed(
+        report.write_sqlite(tmp_path / "rank0.sqlite"),
+        f"UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = {thread}",
+        f"UPDATE NVTX_EVENTS SET globalTid = {thread} WHERE eventType = 59",
+    )
+    read = counted(host_parts, "closed_ends")
+    handed = counted(idle_split, "clip_to_windows")
+    quick("step_budget", path)
+    assert len(read) <= 2
+    assert len(handed) <= 4
 
 
 @pytest.mark.parametrize("name", ["unique {}", "req {}", "req-17-{}"])
