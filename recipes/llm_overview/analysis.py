@@ -2,9 +2,9 @@
 
 Method. Each rank is read once, with the columns that any of the recipes needs, and handed to all of
 them; their partials travel and merge side by side, so that each recipe's tables are those of a run
-of its own, bit for bit. Their findings become opportunities: those with the same culprit, or with
-the same cause on the same stretch of time, are one, with all their evidence. An opportunity gains
-what the largest of them does, never the sum. Every finding is accounted for in `all_findings`.
+of its own, bit for bit. Their findings become opportunities: those of one cause are one, with all
+their evidence, and `joins.py` declares which cause is part of which. The cause that stays gives the
+price. Every finding is accounted for in `all_findings`.
 
 Limits. Gains overlap and do not add up. What a recipe could not see it says in its own report.
 """

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from effort import over_seeds
 from machine import random_program, simulate, write_profiles
 from quick_run import quick
 
-from nsys_llm.analyses.replay import solve
-from nsys_llm.analyses.replay.condensed import Condenser
-from nsys_llm.analyses.replay.skeleton import NEVER, skeleton
-from nsys_llm.analyses.replay.solve import Clamps, levels, longest
+from nsys_llm.analyses.critical_path.replay import solve
+from nsys_llm.analyses.critical_path.replay.condensed import Condenser
+from nsys_llm.analyses.critical_path.replay.skeleton import NEVER, skeleton
+from nsys_llm.analyses.critical_path.replay.solve import Clamps, beyond_others, levels, longest
 from nsys_llm.recipes.step_budget.per_rank import replay as per_rank
 
 SEEDS = range(6)
@@ -173,9 +175,22 @@ def test_nodes_that_wait_for_each_other_are_in_no_level():
     assert not levels(3, source, target).is_whole
 
 
-def test_what_is_late_counts_as_the_median_of_what_arrives():
+def test_what_is_late_counts_as_the_median_of_what_else_arrives_with_its_jitter():
     source, target = np.array([0, 1, 2]), np.array([3, 3, 3])
-    base_ns, ns = np.array([10, 20, 90, NEVER]), np.zeros((3, 2), dtype=np.int64)
-    late = Clamps((1,), (np.array([False, False, True]),))
+    base_ns, ns = np.array([10, 20, 90, NEVER]), np.zeros((3, 3), dtype=np.int64)
+    third, jitter_ns = np.array([False, False, True]), np.array([0, 0, 7])
+    late = Clamps((1, 2), (third, third), (0 * jitter_ns, jitter_ns))
     order = levels(4, source, target)
-    assert longest(order, base_ns, source, ns, late)[3].tolist() == [90, 20]
+    assert longest(order, base_ns, source, ns, late)[3].tolist() == [90, 20, 22]
+
+
+@over_seeds(range(30), each_n=30)
+def test_beyond_others_is_beyond_the_median_of_those_that_are_not_chosen(seed):
+    rng = np.random.default_rng(seed)
+    values, group = rng.integers(0, 50, (2, 12)) // [[1], [10]]
+    chosen = rng.random(12) < 0.4
+    expected = []
+    for value, number in zip(values, group, strict=True):
+        others = values[(group == number) & ~chosen]
+        expected.append(value - math.floor(np.median(others)) if others.size else 0)
+    assert beyond_others(values, group, chosen).tolist() == expected

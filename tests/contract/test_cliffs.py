@@ -11,11 +11,11 @@ import pytest
 from quick_run import quick, quick_run, resolved
 
 from nsys_llm.analyses.collectives import matching
+from nsys_llm.analyses.critical_path.path import host_parts
+from nsys_llm.analyses.critical_path.path.host_parts import OTHER_RANGES
 from nsys_llm.analyses.device import idle_split
 from nsys_llm.analyses.nvtx import delegated_launches, nvtx_tree
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
-from nsys_llm.analyses.path import host_parts
-from nsys_llm.analyses.path.host_parts import OTHER_RANGES
 from nsys_llm.profile.inputs import expand_inputs
 from nsys_llm.profile.tables import Table
 from nsys_llm.run.worker import map_profiles

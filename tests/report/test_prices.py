@@ -153,3 +153,22 @@ def test_who_waits_for_a_host_gains_what_it_comes_earlier():
 def test_a_rank_for_whom_nobody_waits_has_no_price():
     price = price_of(Change("rank"), **verdict("slow_gpu", None), **replayed("rank:rank0", 9.0))
     assert (price.about_ns, price.bound_ns, price.severity) == (None, None, None)
+
+
+def test_a_wait_that_goes_while_the_host_paces_the_step_gains_nothing_known():
+    wait = Change("wait", "cudaStreamSynchronize")
+    fits = replayed("wait:cudaStreamSynchronize", 3.0, host_pct=50.0)
+    assert price_of(wait, **fits).about_ns == 30
+    paced = replayed("wait:cudaStreamSynchronize", 3.0, host_pct=51.0)
+    price = price_of(wait, **paced)
+    assert (price.about_ns, price.replay_reason) == (None, "host_ahead")
+
+
+def test_copies_gain_no_more_than_a_job_without_any():
+    copies = wall()
+    copies.loc[copies["detail"] == "queued", "wall_class"] = "copies"
+    change = Change("copies")
+    assert price_of(change, wall=copies).about_ns == 80
+    assert price_of(change, wall=copies, **replayed("copies=0", 3.0)).about_ns == 30
+    kept = replayed("copies=0", 3.0, wait_pct=51.0)
+    assert price_of(change, wall=copies, **kept).about_ns == 80

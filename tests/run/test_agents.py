@@ -115,9 +115,11 @@ def test_the_longest_gaps(answers):
     assert all(row["cause"] and (row["api"] or row["nvtx_range"]) for row in gaps)
 
 
-def test_the_verdict_and_its_cause(answers):
+def test_the_verdict_and_its_cause(demo, answers):
     (verdict,), changes = answers("Faster or slower, and why?")
+    # A step of the second run does more tokens.
     assert verdict["word"] == "OTHER WORK"
+    assert demo[1].answer.startswith(verdict["word"])
     assert changes == sorted(changes, key=lambda row: -row["change_ns"])
     assert {row["rank"] for row in changes} == {None}
 

@@ -81,6 +81,11 @@ def _blocks(wait: Opportunity, copies: Opportunity, every: Sequence[Opportunity]
     return any(word in (wait.cause.detail or "") for word in _BLOCKING_COPIES)
 
 
+def _of_any_kind(path: Opportunity, copies: Opportunity, every: Sequence[Opportunity]) -> bool:
+    """Copies on the path are of those that take most, where a finding has these by kind."""
+    return path.cause.detail is None and copies.cause.detail is not None
+
+
 def _is_waited_for(waiting: Opportunity, other: Opportunity, every: Sequence[Opportunity]) -> bool:
     """The waiting is for it as far as it may explain half of that, or the stage's schedule."""
     of_schedule = other.cause.kind in ("stage", "schedule")
@@ -119,6 +124,7 @@ JOINS: Final = (
     Join("rank", ("experts",), _is_of_experts),
     Join("experts", ("rank",), _is_of_rank),
     Join("waiting", _WAITED_FOR, _is_waited_for),
+    Join("copies", ("copies",), _of_any_kind),
     Join("wait", ("copies",), _blocks),
     Join("wait", ("rank",), _is_late_by_host),
     Join("host", ("rank",), _is_late_by_host),

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.ops import Bools
-from nsys_llm.analyses.replay.solve import Clamps, longest
+from nsys_llm.analyses.critical_path.critical_path import longest
+from nsys_llm.analyses.critical_path.path.ops import Bools
+from nsys_llm.analyses.critical_path.replay.solve import Clamps, beyond_others
 from nsys_llm.manifest.what_if import DEVICE, HOST, RANK, TRANSFER, Change
+from nsys_llm.numeric.grouping import position_in_group
 from nsys_llm.numeric.intervals import IntArray
 
 from ..partials import LEAST, MOST, USUAL
 from .job import Job
 from .job_graph import JobGraph, job_graph
 from .meetings import Meetings, RankRows
+
+#: Lateness that is so many times the usual distance from its median is no jitter; of a normal
+#: distribution 1 in 400.
+_FAR: Final = 4.5
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ def replays(
     names = ["", USUAL, *(change.text for change in changes)]
     names += [f"{bound}{change.text}" for change in bounded for bound in (LEAST, MOST)]
     every = [*changes, *(change for change in bounded for _ in (LEAST, MOST))]
-    columns, clamps, host = [], dict[int, Bools](), [1.0] * len(names)
+    columns, clamps, host = [], dict[int, tuple[Bools, IntArray]](), [1.0] * len(names)
     for place, name in enumerate(names):
         transfer = 1.0
         if place > 1:
@@ -64,23 +71,51 @@ def replays(
             if change.what == HOST:
                 host[place] = change.factor
             if change.what == RANK:
-                clamps[place] = _late_edges(graph, change.name)
+                clamps[place] = _late_edges(graph, meetings, change.name)
         columns.append(graph.weights(name, transfer))
     ns = np.stack(columns, axis=1)
-    reported = Clamps(tuple(clamps), tuple(clamps.values())) if clamps else None
+    reported = Clamps(tuple(clamps), *zip(*clamps.values(), strict=True)) if clamps else None
     at_ns = longest(graph.order, graph.bases_ns(host), graph.source, ns, reported)
     late = {place: changes[place - 2].name for place in clamps}
     edge_ns, last = _edges(rows, meetings, job, graph, at_ns, late)
     return Replays(tuple(names), edge_ns, graph, ns, at_ns, last)
 
 
-def _late_edges(graph: JobGraph, label: str) -> Bools:
-    """Return which edges lead from a rank to a collective, shape (edges,)."""
+def _late_edges(graph: JobGraph, meetings: Meetings, label: str) -> tuple[Bools, IntArray]:
+    """Return which edges lead from a rank to a collective, and their jitter, shape (edges,)."""
     place = [rank.file for rank, _ in graph.rows].index(label)
-    chosen = np.zeros(graph.source.size, dtype=bool)
     n = graph.back_ns.size
-    chosen[graph.source.size - 2 * n : graph.source.size - n] = graph.rank_of == place
-    return chosen
+    arrivals = slice(graph.source.size - 2 * n, graph.source.size - n)
+    chosen, jitter_ns = np.zeros(graph.source.size, dtype=bool), np.zeros_like(graph.source)
+    late = graph.rank_of == place
+    chosen[arrivals] = late
+    met = graph.target[arrivals] - int(graph.first_node[-1])
+    came_ns = [
+        start[of >= 0] for start, of in zip(meetings.starts_ns, meetings.of_member, strict=True)
+    ]
+    beyond_ns = beyond_others(np.concatenate(came_ns), met, late)[late]
+    members = meetings.of_member[place] >= 0
+    step = graph.rows[place][1].forest.member_step[members]
+    jitter_ns[arrivals.start + np.flatnonzero(late)] = _jitter(beyond_ns, met[late], step)
+    return chosen, jitter_ns
+
+
+def _jitter(late_ns: IntArray, met: IntArray, step: IntArray) -> IntArray:
+    """Return how a rank's lateness varies by chance: from step to step, what is far more left out.
+
+    Args:
+        late_ns: Shape (n,), at collectives.
+        met: Likewise, which.
+        step: Likewise, in which step; those of other steps at the same place in it are alike.
+    """
+    order = np.lexsort((met, step))
+    alike = np.empty_like(order)
+    alike[order] = position_in_group(step[order])
+    every = np.zeros(order.size, dtype=bool)
+    apart_ns = beyond_others(late_ns, alike, every)
+    far_ns = np.abs(apart_ns)
+    usual_ns = far_ns - beyond_others(far_ns, alike, every)
+    return np.where(far_ns <= _FAR * usual_ns, apart_ns, 0)
 
 
 def _edges(

@@ -74,6 +74,7 @@ PLACE = item("place", bound_ns=90, rank=1, detail="decode")
             item("rank", 100, rank=1),
             item("rank", 99, rank=1),
         ),
+        (item("copies", 40), item("copies", 50, detail="HtoD"), item("kernels", 50, detail="gemm")),
         (
             replayed("wait", 50, detail="cudaMemcpy_v3020"),
             item("copies", 20, detail="HtoD"),
@@ -111,7 +112,7 @@ def test_a_part_goes_into_its_whole_and_into_nothing_else(part, whole, apart):
 
 
 def test_every_row_of_the_table_has_a_case():
-    assert len(JOINS) == 12
+    assert len(JOINS) == 13
 
 
 def test_the_price_is_that_of_what_stays_and_of_work_of_their_own_the_sum():

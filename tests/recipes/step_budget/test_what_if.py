@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
+from random import Random
 
 import pytest
 from effort import seeds
 from gain_checks import check_findings, listed
+from judgement.jobs import job, layers, one_rank
 from machine import changes, oracle, random_program, scenarios, simulate
 from machine.program import Sync
 from path_truth import budget, finds_its_steps, matched
@@ -157,6 +159,17 @@ def test_a_late_rank_replayed_as_the_median_one_is_near_the_job_without_it(tmp_p
     healed = changes.without_fault(changes.without_slow_rank(program, rank), "late_host")
     true_ns, then_ns = true_steps_ns(healed, outcome), predictions(tables)[f"rank:rank{rank}"][0]
     assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns
+
+
+@pytest.mark.parametrize(("ranks_n", "seed"), [(2, 1), (2, 4), (3, 14), (3, 15), (5, 21)])
+def test_what_a_slow_rank_is_late_by_chance_stays_in_its_replay(tmp_path, ranks_n, seed):
+    def plain(make, rank, step):
+        return layers(make)
+
+    even = job(Random(seed), plain, ranks_n=ranks_n)
+    outcome, tables = budget(tmp_path, one_rank(even, 1, gpu_pct=115))
+    true_ns, (then_ns, now_ns) = true_steps_ns(even, outcome), predictions(tables)["rank:rank1"]
+    assert abs(then_ns - true_ns) <= 0.002 * now_ns
 
 
 @pytest.mark.parametrize("name", ["sync_in_step", "two_faults"])

@@ -135,7 +135,12 @@ class Prices:
         return _Size((COMMUNICATION,), transfer_ns + undivided.get(gpu, 0), usual_ns)
 
     def _copy(self, gpu: Gpu, change: Change) -> _Size:
-        return _Size((COPIES,), *self._copies.sizes(gpu, change.name))
+        sizes = self._copies.sizes(gpu, change.name)
+        # No fix of some copies gains more than a job without any.
+        without = self._replays.row("copies=0", change)
+        counts = without.reason is None
+        clip_ns = self._in_span(without, gpu, self._walls.span_ns(*gpu)) if counts else None
+        return _Size((COPIES,), *sizes, clip_ns)
 
     def _host(self, gpu: Gpu, change: Change) -> _Size:
         """Idle time by host causes, and what others wait for this rank's host."""

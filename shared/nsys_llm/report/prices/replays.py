@@ -54,8 +54,15 @@ class Replays:
             rank: Of a change of a rank, which.
         """
         text = f"rank:{self._walls.file(rank or 0)}" if change.kind == "rank" else change.replay
-        if text is None:
-            return None
+        return None if text is None else self.row(text, change)
+
+    def row(self, text: str, change: Change) -> Replayed:
+        """Return what one row of `what_if` says of a change.
+
+        Args:
+            text: The row's change, such as `copies=0`.
+            change: What somebody would do.
+        """
         if self._is_off:
             return Replayed(None, "residual")
         row = self._rows.get(text)
@@ -65,13 +72,16 @@ class Replays:
 
     def _doubt(self, change: Change, row: Record) -> str | None:
         """Return why a replay does not count, although it fits what was recorded."""
+        host_pct = row["host_pct"] or 0.0
+        # A wait goes, and the host is what paces the step: it is waited for anyway.
+        if change.kind == "wait" and host_pct > _MOST_OF_PATH_PCT:
+            return "host_ahead"
         if change.kind not in _OF_DEVICES:
             return None
         if change.kind in _OVER_RANKS and self._unmatched_pct > _MOST_UNMATCHED_PCT:
             return "not_matched"
         if (row["wait_pct"] or 0.0) > _MOST_OF_PATH_PCT:
             return "fixed_latency"
-        host_pct = row["host_pct"] or 0.0
         path_pct = host_pct * row["then_ns"] / max(row["now_ns"], 1.0)
         if host_pct > _MOST_OF_PATH_PCT and self._idle_pct() < _PACED_SHARE * path_pct:
             return "host_ahead"

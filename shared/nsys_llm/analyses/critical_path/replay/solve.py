@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.analyses.critical_path.path.ops import Bools
 from nsys_llm.numeric.intervals import IntArray
 
 #: Edges a level up to which a loop over edges is faster than numpy level by level.
@@ -122,30 +122,51 @@ def _one_by_one(order: Levels, at_ns: IntArray, source: IntArray, ns: IntArray) 
 
 @dataclass(frozen=True)
 class Clamps:
-    """Edges that add nothing beyond the median of all that lead to the same node.
+    """Edges that come no later to a node than the median of the others that lead there.
 
     Attributes:
         column: For which columns of weights.
         edges: For each, shape (all edges,), which edges.
+        jitter_ns: Likewise, how much later or earlier than that.
     """
 
     column: tuple[int, ...]
     edges: tuple[Bools, ...]
+    jitter_ns: tuple[IntArray, ...]
 
     def apply(self, arrived: IntArray, edges: IntArray, first: IntArray) -> None:
-        """Bring what arrives later to the median, in place; of two the earlier.
+        """Bring what arrives later to the median of the others, in place.
 
         Args:
             arrived: Shape (k, columns).
             edges: Shape (k,), the edges.
             first: Where the edges of each node begin in them.
         """
-        for column, chosen in zip(self.column, self.edges, strict=True):
-            late = np.flatnonzero(chosen[edges])
-            if not late.size:
+        for column, chosen, jitter_ns in zip(self.column, self.edges, self.jitter_ns, strict=True):
+            if not chosen[edges].any():
                 continue
-            sizes = np.diff(np.append(first, edges.size))
-            node = np.repeat(np.arange(first.size), sizes)
-            ordered = np.lexsort((arrived[:, column], node))
-            median = arrived[ordered[first + (sizes - 1) // 2], column]
-            arrived[late, column] = np.minimum(arrived[late, column], median[node[late]])
+            node = np.repeat(np.arange(first.size), np.diff(np.append(first, edges.size)))
+            at_ns = arrived[:, column]
+            most_ns = at_ns - beyond_others(at_ns, node, chosen[edges]) + jitter_ns[edges]
+            arrived[:, column] = np.where(chosen[edges], np.minimum(at_ns, most_ns), at_ns)
+
+
+def beyond_others(values: IntArray, group: IntArray, chosen: Bools) -> IntArray:
+    """Return what each value has beyond the median of those of its group that are not chosen.
+
+    Args:
+        values: Shape (k,).
+        group: Shape (k,), the number of the group of each, from 0.
+        chosen: Shape (k,).
+
+    Returns:
+        Shape (k,); 0 in a group of which all are chosen.
+    """
+    rest = np.flatnonzero(~chosen)
+    rest = rest[np.lexsort((values[rest], group[rest]))]
+    edge = np.searchsorted(group[rest], [group, group + 1])
+    known = edge[1] > edge[0]
+    middle = [np.where(known, sum(edge) - 1 + more, 0) // 2 for more in (0, 1)]
+    ordered = values[rest] if rest.size else np.zeros(1, dtype=np.int64)
+    median = (ordered[middle[0]] + ordered[middle[1]]) // 2
+    return np.asarray(np.where(known, values - median, 0))
