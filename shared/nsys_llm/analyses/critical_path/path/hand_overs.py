@@ -75,7 +75,7 @@ def _last_calls(
     calls = host.calls
     latest = np.maximum.accumulate(np.where(counted, np.arange(counted.size), -1))
     last = np.full(place.shape, -1, dtype=np.int64)
-    codes, code_of = distinct_codes(thread)
+    codes, code_of = distinct_codes(thread.astype(np.int64))
     for code, rows in zip(codes.tolist(), split_by_code(code_of, codes.size), strict=True):
         low, high = int(calls.bounds[code]), int(calls.bounds[code + 1])
         n = np.searchsorted(calls.end_ns[low:high], calls.start_ns[place[rows]], side="right")
