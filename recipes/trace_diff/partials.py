@@ -12,6 +12,7 @@ from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.idle_causes import IDLE_CAUSES_N
 from nsys_llm.trace.identity import RankKey
 
 from .per_rank.copies import MoveSums
@@ -39,6 +40,12 @@ class NamedSums:
     calls_n: IntArray = field(default_factory=_none)
     total_ns: IntArray = field(default_factory=_none)
 
+    @property
+    def by_name(self) -> dict[str, tuple[int, int]]:
+        """Calls and time of each."""
+        pairs = zip(self.calls_n.tolist(), self.total_ns.tolist(), strict=True)
+        return dict(zip(self.names, pairs, strict=True))
+
 
 @dataclass(frozen=True)
 class DeviceSums:
@@ -62,6 +69,18 @@ class DeviceSums:
     copy_ns: int
     busy_ns: int
     idle_ns: IntArray | None
+
+
+def idle_by_cause(devices: Sequence[DeviceSums]) -> IntArray | None:
+    """Return idle time by cause, shape (causes,); None where that of a device is not known."""
+    known = [device.idle_ns for device in devices if device.idle_ns is not None]
+    return np.sum(known, axis=0) if known and len(known) == len(devices) else None
+
+
+def idle_total_ns(devices: Sequence[DeviceSums]) -> int | None:
+    """Return idle time without what the profiler took; None where it is not known."""
+    idle_ns = idle_by_cause(devices)
+    return None if idle_ns is None else int(idle_ns[:IDLE_CAUSES_N].sum())
 
 
 @dataclass(frozen=True)

@@ -50,12 +50,20 @@ def test_ranks_that_come_last_together_share_the_blame():
 
 
 def test_a_lateness_within_the_clocks_error_is_not_counted_but_its_waiting_is():
-    starts, ends = arrays([0, 10, 20], [3, 14, 19]), arrays([9, 18, 28], [9, 18, 28])
-    _, members = blamed(starts, ends, residual_ns=3)
-    # Late by 4 ns; 3 and 1 are not more than 3.
+    starts = arrays([0, 10_000, 20_000], [3_000, 14_000, 19_000])
+    ends = arrays([9_000, 18_000, 28_000], [9_000, 18_000, 28_000])
+    _, members = blamed(starts, ends, residual_ns=1_000)
+    # Late by 4 us; 3 and 1 are not more than three times 1.
     assert [member.late_n.sum() for member in members] == [0, 1]
     assert [member.unclear_n for member in members] == [1, 1]
-    assert [member.caused_ns.sum() for member in members] == [1, 3 + 4]
+    assert [member.caused_ns.sum() for member in members] == [1_000, 7_000]
+
+
+def test_who_comes_last_by_a_microsecond_is_not_sure_on_one_clock_either():
+    starts, ends = arrays([0, 10_000], [1_000, 11_001]), arrays([5_000, 15_000], [5_000, 15_000])
+    _, members = blamed(starts, ends)
+    assert [member.late_n.sum() for member in members] == [0, 1]
+    assert [member.unclear_n for member in members] == [0, 1]
 
 
 def test_without_a_common_instant_nobody_is_blamed():
@@ -76,13 +84,13 @@ def test_collectives_of_no_length_have_no_waiting():
 
 
 def test_each_third_of_the_collectives_counts_for_itself():
-    # 7 collectives: thirds of 3, 2 and 2. Rank 1 is late by 1 in 0, by 2 in 1 and 5, rank 0 else.
-    late = np.array([1, 2, -1, -1, -1, 2, -1])
-    base = np.arange(7) * 10
+    # 7 collectives: thirds of 3, 2 and 2. Rank 1 is late by 2 us in 0, by 4 in 1 and 5.
+    late = 2_000 * np.array([1, 2, -1, -1, -1, 2, -1])
+    base = np.arange(7) * 20_000
     starts = (base + np.maximum(-late, 0), base + np.maximum(late, 0))
-    _, (first, second) = blamed(starts, (base + 9, base + 9))
+    _, (first, second) = blamed(starts, (base + 18_000, base + 18_000))
     assert second.late_n.tolist() == [2, 0, 1]
-    assert second.caused_ns.tolist() == [1 + 2, 0, 2]
+    assert second.caused_ns.tolist() == [6_000, 0, 4_000]
     assert first.late_n.tolist() == [1, 2, 1]
     assert second.worst == 1
 

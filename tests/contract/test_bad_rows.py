@@ -37,6 +37,7 @@ ODD_COUNTS = (
 
 #: Why rows are left out.
 BROKEN = "(end before start, no time or device, or a time beyond 104 days)"
+HALF = [f"warning: r: 50 % of the rows of GPU work are broken {BROKEN}."]
 
 
 def builder() -> TraceBuilder:
@@ -85,7 +86,7 @@ def assert_counted(
 
 def test_a_kernel_that_ends_before_it_starts_is_left_out_and_counted(tmp_path):
     report = builder().raw(KERNEL, start=9, end=5, demangledName="bad", shortName="bad")
-    assert_counted(report, tmp_path, broken_n=1, total_n=1, total_ns=5)
+    assert_counted(report, tmp_path, HALF, broken_n=1, total_n=1, total_ns=5)
     assert [record["name"] for record in rows(tmp_path / "out", "kernels")] == ["a"]
 
 
@@ -93,23 +94,33 @@ def test_a_kernel_that_ends_before_it_starts_is_left_out_and_counted(tmp_path):
 def test_a_kernel_without_a_time_is_left_out_and_counted(tmp_path, lost):
     times = {"start": 20, "end": 24} | {lost: None}
     report = builder().raw(KERNEL, demangledName="bad", shortName="bad", **times)
-    assert_counted(report, tmp_path, broken_n=1, total_n=1, total_ns=5)
+    assert_counted(report, tmp_path, HALF, broken_n=1, total_n=1, total_ns=5)
 
 
 def test_times_whose_difference_does_not_fit_are_broken(tmp_path):
     report = builder().raw(
         KERNEL, start=-(2**63) + 1, end=2**63 - 1, demangledName="bad", shortName="bad"
     )
-    assert_counted(report, tmp_path, broken_n=1, total_n=1, total_ns=5)
+    assert_counted(report, tmp_path, HALF, broken_n=1, total_n=1, total_ns=5)
 
 
-def test_a_report_of_broken_rows_only_says_so(tmp_path):
+def test_a_report_of_broken_rows_only_is_not_readable(tmp_path):
     report = TraceBuilder(duration_ns=9).raw(
         KERNEL, start=9, end=5, demangledName="bad", shortName="bad"
     )
-    said = [f"warning: r: all 1 rows of GPU work are broken {BROKEN}."]
-    assert_counted(report, tmp_path, said, broken_n=1, total_n=0, total_ns=0, selected_n=0)
-    assert rows(tmp_path / "out", "kernels") == []
+    ended = analysed(report, tmp_path)
+    said = [f"error: r: all 1 rows of GPU work are broken {BROKEN}."]
+    assert (ended.code, ended.said) == (2, said)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("broken_n", "said"), [(5, False), (6, True)])
+def test_more_than_a_twentieth_of_broken_rows_is_said(tmp_path, broken_n, said):
+    report = TraceBuilder()
+    for begun in range(100):
+        report.kernel("k", start_ns=100 * begun, end_ns=100 * begun + 50 * (begun >= broken_n) - 5)
+    lines = [f"warning: r: {broken_n} % of the rows of GPU work are broken {BROKEN}."]
+    assert analysed(report, tmp_path).said == (lines if said else [])
 
 
 def test_kernels_beyond_the_longest_time_are_counted_and_said_to_be_so(tmp_path):
@@ -117,7 +128,7 @@ def test_kernels_beyond_the_longest_time_are_counted_and_said_to_be_so(tmp_path)
     report = TraceBuilder()
     for begun in range(3):
         report.kernel("k", start_ns=10 + begun * days_ns, duration_ns=days_ns)
-    said = [f"warning: r: 2 of 3 rows of GPU work are broken {BROKEN}."]
+    said = [f"warning: r: 66 % of the rows of GPU work are broken {BROKEN}."]
     assert_counted(report, tmp_path, said, broken_n=2, total_n=1, total_ns=days_ns)
     assert f"2 broken rows left out: {BROKEN[1:-1]}." in (tmp_path / "out/report.md").read_text()
 
@@ -142,7 +153,7 @@ def test_a_kernel_without_a_device_is_counted_and_no_device_is_made_up(tmp_path)
     report = builder().raw(
         KERNEL, start=20, end=24, deviceId=None, demangledName="bad", shortName="bad"
     )
-    assert_counted(report, tmp_path, broken_n=1)
+    assert_counted(report, tmp_path, HALF, broken_n=1)
     assert [record["device_id"] for record in rows(tmp_path / "out", "devices")] == [0]
 
 

@@ -11,10 +11,10 @@ import pytest
 from quick_run import quick, quick_run, resolved
 
 from nsys_llm.analyses.collectives import matching
+from nsys_llm.analyses.critical_path.path.host_parts import OTHER_RANGES
 from nsys_llm.analyses.device import idle_split
 from nsys_llm.analyses.nvtx import delegated_launches, nvtx_tree
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
-from nsys_llm.analyses.path.host_parts import OTHER_RANGES
 from nsys_llm.profile.inputs import expand_inputs
 from nsys_llm.profile.tables import Table
 from nsys_llm.run.worker import map_profiles
@@ -90,6 +90,8 @@ def test_gaps_and_calls_that_overlap_make_no_row_for_each_pair(tmp_path, monkeyp
     tables = quick("idle_gaps", report.write_sqlite(tmp_path / "rank0.sqlite"))
     assert tables["causes"]["idle_ns"].sum() == tables["devices"]["idle_ns"].sum()
     assert sum(rows) <= 4 * (kernels_n + calls_n)
+    # The first of them reaches out of a launch; each later one out of the one before.
+    assert tables["coverage"]["overlapping_calls_n"].sum() >= calls_n - 1
 
 
 def test_ranges_that_overlap_partly_are_cut_in_bounded_work(counted):

@@ -68,7 +68,7 @@ def test_the_readme_shows_what_the_demo_prints(demo, monkeypatch):
     words = ["--mode", "none", "--output", demo / "out"]
     ended = run(*words, "--input", demo / "nsys-llm-demo/baseline", recipe="llm_overview")
     summary = "\n".join(ended.printed[: ended.printed.index("Generated:")])
-    assert " 1 at most" in summary
+    assert " 1 about" in summary
     assert summary in (ROOT / "README.md").read_text("utf-8")
 
 

@@ -33,6 +33,7 @@ RULES = [(book, rule) for book, (rules, _) in BOOKS.items() for rule in rules.va
 FACTS = {
     "unrelated_profiles",
     "bandwidth_pattern_unused",
+    "clocks_apart",
     "clocks_too_uncertain",
     "determinism_atomics",
     "determinism_cascade_merge",

@@ -53,3 +53,9 @@ def test_a_name_that_is_no_text_is_refused_before_anything_is_made(tmp_path):
     with pytest.raises(UsageError, match=r"^--output: '.*out\\xff' is not valid UTF-8"):
         OutputFolder(wanted, "recipe", replace=False)
     assert not any(tmp_path.iterdir())
+
+
+def test_a_name_that_the_locale_cannot_hold_says_what_to_set(tmp_path):
+    wanted = os.fsencode(tmp_path / "\u00fc").decode("ascii", "surrogateescape")
+    with pytest.raises(UsageError, match=r"/ü' is no text in this locale"):
+        OutputFolder(wanted, "recipe", replace=False)

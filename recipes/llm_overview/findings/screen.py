@@ -18,6 +18,7 @@ from ..tables.steps import mean_step_ns
 _CHANGE_READING: Final = (
     "whole_graphs",
     "captures_apart",
+    "clocks_apart",
     "clocks_too_uncertain",
     "profiler_in_gaps",
     "profiler",

@@ -23,6 +23,7 @@ from nsys_llm.view.text import (
     shortened,
 )
 
+from ..tables.tabulation import CLOCKS_APART
 from .texts import CERTAIN_PCT, RULES
 
 _WHICH: Final = ("change", "name")
@@ -97,6 +98,10 @@ def step_unit(tables: Tables) -> str:
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
     budget = Budget.of(tables)
+    if (tables["rank_edges"]["replay_reason"] == CLOCKS_APART).any():
+        ranks_n = len(tables["rank_edges"])
+        details = f"No collective ties the profiles of {ranks_n} ranks together."
+        return [RULES["clocks_apart"].finding(details=details), *rank_findings(tables)]
     if not budget.ceilings or not budget.steps_n:
         return []
     critical = budget.critical_gpu()

@@ -104,6 +104,18 @@ RULES: Final = rules_by_id(
         specificity=OF_KERNEL,
     ),
     Rule(
+        "clocks_apart",
+        scope="run",
+        kind=CAPTURE,
+        title="Clocks of the machines are not aligned: nothing over ranks is certain",
+        threshold="several ranks, and neither matched collectives nor one host's clock tie their "
+        "profiles together",
+        source="this project",
+        recommendation="Read each rank by itself (device_steps). Steps of the job are joined by "
+        "their position; ceilings and replays over ranks are not given.",
+        tables=("rank_edges", "job_steps"),
+    ),
+    Rule(
         "path_inferred",
         scope="run",
         kind=CAPTURE,

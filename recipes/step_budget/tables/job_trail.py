@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsys_llm.analyses.path.blocks import Charge, unrecorded
-from nsys_llm.analyses.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
-from nsys_llm.analyses.path.forest import PathForest
-from nsys_llm.analyses.path.ops import Bools
-from nsys_llm.analyses.path.positions import Positions, crossed
+from nsys_llm.analyses.critical_path.critical_path import PathForest
+from nsys_llm.analyses.critical_path.path.blocks import Charge, unrecorded
+from nsys_llm.analyses.critical_path.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
+from nsys_llm.analyses.critical_path.path.ops import Bools
+from nsys_llm.analyses.critical_path.path.positions import Positions, crossed
 from nsys_llm.numeric.intervals import IntArray
 
 from .meetings import Meetings, RankRows
@@ -185,6 +185,8 @@ def _doubts(meetings: Meetings, legs: Legs, leg: IntArray, inferred: Bools) -> _
     edges[joined], edges[visits] = unclear, inferred
     walk[joined], walk[visits] = legs.walk, legs.walk[leg]
     total = crossed(edges, walk)
+    if not meetings.collectives.is_aligned:  # a walk begins where another rank may have ended
+        total[:] = 2
     last = np.append(joined, total.size)[1:] - 1
     return _Doubts(total[visits] > inferred, total[joined] > unclear, total[last] > 0, unclear)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.analyses.path.classes import CLASS_NAMES
+from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns
 from nsys_llm.report.outputs import declared_frame
@@ -26,6 +26,8 @@ from .wall import matched
 from .what_if import replay_tables
 
 _RECIPE: Final = "step_budget"
+#: Why nothing over ranks is told.
+CLOCKS_APART: Final = "clocks of the machines are not aligned: no collective ties them together"
 
 
 def tabulate(
@@ -72,8 +74,12 @@ def _of_job(
     trail, arrivals = follow_job(rows, meetings, walks)
     charged = add_up(trail, [budget.forest for _, budget in rows], len(walks))
     paths = JobPaths(rows, job, walks, charged, arrivals, zero_ns)
-    ceilings = ceiling_columns(paths, meetings)
-    replayed, lost = replay_tables(paths, meetings, ceilings, options)
+    if meetings.collectives.is_aligned:
+        ceilings = ceiling_columns(paths, meetings)
+        replayed, lost = replay_tables(paths, meetings, ceilings, options)
+    else:
+        ceilings, lost = _columns("ceilings", []), CLOCKS_APART
+        replayed = {name: _columns(name, []) for name in ("replay", "what_if")}
     return {
         "job_steps": job_columns(paths),
         "ceilings": ceilings,

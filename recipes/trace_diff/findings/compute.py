@@ -89,8 +89,7 @@ def _frame(tables: Tables) -> pd.DataFrame:
     """Return the kernels that compute, as they are compared, with what sizes tell."""
     kernels = tables["kernels"]
     kernels = kernels[~kernels["communication"]]
-    sizes = sizes_of(tables["configs"])
-    known = sizes[sizes["known"]].reindex(kernels["name"])
+    sizes = sizes_of(tables["configs"]).reindex(kernels["name"])
     frame = pd.DataFrame(
         {
             name: kernels[column].to_numpy()
@@ -104,14 +103,12 @@ def _frame(tables: Tables) -> pd.DataFrame:
             }.items()
         }
     )  # fmt: skip
-    frame = frame[(frame["before"] > 0) | (frame["after"] > 0)]
-    common = pd.Series(known["common"].to_numpy("float64"), index=range(len(known)))
-    geometry = pd.Series(known["geometry"].to_numpy(object), index=range(len(known)))
-    return frame.assign(
-        resized=(common < _LEAST_COMMON).reindex(frame.index),
-        geometry=geometry.reindex(frame.index),
+    frame = frame.assign(
+        resized=sizes["common"].to_numpy("float64") < _LEAST_COMMON,
+        geometry=sizes["geometry"].to_numpy(object),
         ratio=(frame["after"] / frame["n1"]) / (frame["before"] / frame["n0"]),
     )
+    return frame[(frame["before"] > 0) | (frame["after"] > 0)]
 
 
 def _parts(frame: pd.DataFrame) -> Iterator[_Part]:
@@ -193,8 +190,7 @@ def _throughout(frame: pd.DataFrame) -> tuple[float, str] | None:
     """Return by how many percent nearly all kernels changed alike, in a clause."""
     rows = frame[(frame["n0"] > 0) & (frame["n1"] > 0)]
     alike_n = (rows["n1"] / rows["n0"] - 1).abs() <= 0.01
-    resized = rows["resized"].fillna(value=False).astype(bool)
-    rows, whole_ns = rows[alike_n & ~resized], float(rows["before"].sum())
+    rows, whole_ns = rows[alike_n & ~rows["resized"]], float(rows["before"].sum())
     if len(rows) < 3 or not whole_ns:
         return None
     common = float(rows["after"].sum() / rows["before"].sum())

@@ -9,9 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.effects import Effects, split_change
-from nsys_llm.numeric.grouping import summed
+from nsys_llm.numeric.effects import split_change
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent, sorted_columns
 from nsys_llm.taxonomy.categories import Classification
@@ -19,7 +17,7 @@ from nsys_llm.taxonomy.communication import is_communication
 
 from ..per_rank.launches import CONFIG, config_text
 from .config_changes import config_changes, likely_renames
-from .runs import KernelSide, Run, Runs, kernel_side
+from .runs import KernelSide, Runs
 from .step_kernels import StepKernels
 from .verdicts import Tests, noise_pct, tested
 
@@ -31,6 +29,8 @@ NEW: Final = "new"
 VANISHED: Final = "vanished"
 
 FloatArray = npt.NDArray[np.float64]
+#: Numbers and times, by row.
+Amounts = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,6 @@ class NamedKernels:
         communication: Whether it moves data between GPUs.
         before: The baseline.
         after: The input.
-        effects: What the changes are made of.
         tests: Whether they are real.
         noise: How far medians of runs of the baseline differ; None where that is not known.
     """
@@ -53,7 +52,6 @@ class NamedKernels:
     communication: npt.NDArray[np.bool_]
     before: KernelSide
     after: KernelSide
-    effects: Effects
     tests: Tests
     noise: FloatArray | None
 
@@ -75,15 +73,14 @@ def named_kernels(
     """
     names = runs.names
     before, after = runs.baseline.kernels(names), runs.input.kernels(names)
-    noise = noise_pct(before, [_known(run, names) for run in runs.noise])
-    full = {key[0]: key[1] for run in (runs.baseline, runs.input) for key in run.part.keys}
+    noise = noise_pct(before, [run.kernels(names) for run in runs.noise])
+    full = {key[0]: key[1] for run in runs.compared for key in run.part.keys}
     return NamedKernels(
         names,
         tuple(classes[name] for name in names),
         np.array([is_communication(full[name]) for name in names], dtype=bool),
         before,
         after,
-        split_change(before.launches_n, before.total_ns, after.launches_n, after.total_ns),
         tested(before, after, noise, options),
         noise,
     )
@@ -116,7 +113,7 @@ def kernel_columns(kernels: NamedKernels, runs: Runs, full: FullSteps | None) ->
         "operation": [item.operation for item in kernels.classes],
         "communication": kernels.communication,
         "status": status,
-        **change_columns(kernels.before, kernels.after, kernels.effects),
+        **change_columns(kernels.before, kernels.after),
         **_mean_columns(kernels.before, kernels.after),
         **test_columns(kernels.before, kernels.after, kernels.tests),
         "noise_pct": np.full(len(status), np.nan) if kernels.noise is None else kernels.noise,
@@ -131,11 +128,10 @@ def kernel_columns(kernels: NamedKernels, runs: Runs, full: FullSteps | None) ->
 
 def config_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     """Return the table configs: by name and configuration, effects of their own."""
-    both = (runs.baseline, runs.input)
+    both = runs.compared
     keys = sorted({(key[0], *key[2:]) for run in both for key in run.part.keys})
-    before, after = (_by_config(run, keys) for run in both)
+    before, after = (run.kernels_by(keys, lambda key: (key[0], *key[2:])) for run in both)
     tests = tested(before, after, None, options)
-    effects = split_change(before.launches_n, before.total_ns, after.launches_n, after.total_ns)
     texts = [config_text(key[1:]) for key in keys]
     sizes = {
         _COLUMN_OF.get(name, name): nullable(np.array([key[i] for key in keys], dtype=np.int64))
@@ -147,7 +143,7 @@ def config_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
         "label": [f"{key[0]} [{text}]" for key, text in zip(keys, texts, strict=True)],
         **sizes,
         "status": status_of(before, after),
-        **change_columns(before, after, effects),
+        **change_columns(before, after),
         **test_columns(before, after, tests),
     }
     return by_change(columns, "label")
@@ -166,18 +162,36 @@ def status_of(before: KernelSide, after: KernelSide) -> npt.NDArray[np.object_]:
     return status
 
 
-def change_columns(before: KernelSide, after: KernelSide, effects: Effects) -> Columns:
+def change_columns(before: KernelSide, after: KernelSide) -> Columns:
     """Return launches and times of both sides, and what the changes are made of."""
+    sides = ((side.launches_n, side.total_ns) for side in (before, after))
+    return sum_columns("launches", *sides)
+
+
+def sum_columns(what: str, before: Amounts, after: Amounts) -> Columns:
+    """Return numbers and times of both sides, and what the changes are made of.
+
+    Args:
+        what: Is counted: launches, calls, operations.
+        before: How many, and how long; of the baseline, by row.
+        after: Likewise, of the input.
+    """
+    effects = split_change(*before, *after)
     return {
-        "baseline_launches_n": before.launches_n,
-        "input_launches_n": after.launches_n,
-        "baseline_total_ns": before.total_ns,
-        "input_total_ns": after.total_ns,
+        f"baseline_{what}_n": before[0],
+        f"input_{what}_n": after[0],
+        "baseline_total_ns": before[1],
+        "input_total_ns": after[1],
         "change_ns": effects.change,
-        "change_pct": percent(effects.change, before.total_ns),
+        "change_pct": percent(effects.change, before[1]),
         "count_effect_ns": effects.count,
         "per_call_effect_ns": effects.per_call,
     }
+
+
+def amounts(rows: Sequence[tuple[int, ...]]) -> Any:
+    """Return rows as columns, int64."""
+    return tuple(np.array(rows, dtype=np.int64).reshape(len(rows), -1 if rows else 2).T)
 
 
 def test_columns(before: KernelSide, after: KernelSide, tests: Tests) -> Columns:
@@ -199,31 +213,6 @@ def by_change(columns: Columns, name: str, change: str = "change_ns") -> Columns
     ordered = sorted_columns({**columns, "size": size}, "-size", name)
     del ordered["size"]
     return ordered
-
-
-def _known(run: Run, names: Sequence[str]) -> KernelSide:
-    """Return those kernels of a run that have one of the names."""
-    place = {name: index for index, name in enumerate(names)}
-    code = np.array([place.get(key[0], len(names)) for key in run.part.keys], dtype=np.int64)
-    return _grouped(run, code, len(names))
-
-
-def _by_config(run: Run, keys: Sequence[tuple[Any, ...]]) -> KernelSide:
-    place = {key: index for index, key in enumerate(keys)}
-    config_keys = [(key[0], *key[2:]) for key in run.part.keys]
-    code = np.array([place[key] for key in config_keys], dtype=np.int64)
-    return _grouped(run, code, len(keys))
-
-
-def _grouped(run: Run, code: IntArray, groups_n: int) -> KernelSide:
-    """Return the kernels of a run by a code of their keys; codes of `groups_n` are left out."""
-    total_ns = summed(code, run.part.total_ns, groups_n + 1)[:groups_n]
-    counts = run.part.counts
-    if counts.group.size:
-        counts = counts.regrouped(code)
-        inside = counts.group < groups_n
-        counts = ValueCounts(counts.group[inside], counts.value[inside], counts.count[inside])
-    return kernel_side(counts, total_ns)
 
 
 def _medians(side: KernelSide) -> FloatArray:

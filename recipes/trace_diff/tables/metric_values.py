@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from nsys_llm.taxonomy.api_classes import classify_api
 
+from ..partials import idle_total_ns
 from .collectives import CollectiveSums
 from .runs import Run
-from .sums import idle_total_ns
 
 PER_STEP: Final = "_per_step"
 #: Metrics that are shares, or of one call: they compare runs of any length.
@@ -46,7 +46,7 @@ def _share(part: int | None, whole: int) -> Value:
 
 
 def _idle(run: Run, _: CollectiveSums) -> Value:
-    idle_ns = idle_total_ns(run)
+    idle_ns = idle_total_ns(run.devices)
     return None if idle_ns is None else Fraction(idle_ns)
 
 
@@ -73,7 +73,7 @@ PLAIN: Final[Mapping[str, Callable[[Run, CollectiveSums], Value]]] = {
     "kernel_launches": lambda run, _: Fraction(run.launches_n),
     "idle_time": _idle,
     "idle_pct": lambda run, _: _share(
-        idle_total_ns(run), run.total(lambda device: device.window_ns)
+        idle_total_ns(run.devices), run.total(lambda device: device.window_ns)
     ),
     "exposed_comm": _sum(lambda device: device.exposed_ns),
     "exposed_comm_pct": lambda run, _: _share(

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
-from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.effects import split_change
-from nsys_llm.numeric.grouping import summed
-from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, nullable, percent
+from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.categories import Classification
-from nsys_llm.taxonomy.idle_causes import IDLE_CAUSES_N
 
-from ..partials import DeviceSums, RankSums
+from ..partials import RankSums, idle_total_ns
+from .kernels import amounts, sum_columns
 from .runs import Runs
 
 
@@ -27,27 +22,27 @@ def rank_kernel_columns(runs: Runs, classes: Mapping[str, Classification]) -> Co
         runs: All runs.
         classes: What each shown name says.
     """
-    parts = [_one_rank(number, old, new) for number, (_, old), (_, new) in runs.pairs]
-    frame = pd.concat(parts, ignore_index=True) if parts else _one_rank(0, None, None)
-    effects = split_change(
-        *(
-            frame[name].to_numpy(np.int64)
-            for name in (
-                "baseline_launches_n",
-                "baseline_total_ns",
-                "input_launches_n",
-                "input_total_ns",
-            )
-        )
+    numbers: list[int] = []
+    names: list[str] = []
+    sides: tuple[list[tuple[int, int]], list[tuple[int, int]]] = [], []
+    for number, (_, old), (_, new) in runs.pairs:
+        both = old.kernels.by_name, new.kernels.by_name
+        here = sorted({**both[0], **both[1]})
+        names += here
+        numbers += [number] * len(here)
+        for side, by_name in zip(sides, both, strict=True):
+            side += [by_name.get(name, (0, 0)) for name in here]
+    frame = pd.DataFrame(
+        {
+            "rank": np.array(numbers, dtype=np.int64),
+            "name": names,
+            **sum_columns("launches", *map(amounts, sides)),
+            "category": [classes[name].category for name in names],
+        }
     )
-    frame = frame.assign(
-        category=[classes[name].category for name in frame["name"]],
-        change_ns=effects.change,
-        count_effect_ns=effects.count,
-        per_call_effect_ns=effects.per_call,
-        size=np.abs(effects.change),
-    ).sort_values(["rank", "size", "name"], ascending=[True, False, True], kind="stable")
-    return {name: frame[name] for name in frame.columns if name != "size"}
+    frame = frame.assign(size=frame["change_ns"].abs())
+    frame = frame.sort_values(["rank", "size", "name"], ascending=[True, False, True])
+    return {name: frame[name] for name in frame.columns if name not in ("size", "change_pct")}
 
 
 def rank_columns(runs: Runs, rank_kernels: Columns, communication: Mapping[str, bool]) -> Columns:
@@ -58,84 +53,41 @@ def rank_columns(runs: Runs, rank_kernels: Columns, communication: Mapping[str, 
         rank_kernels: Their kernels, see `rank_kernel_columns`.
         communication: Whether a kernel of a name moves data between GPUs.
     """
-    frame = pd.DataFrame(rank_kernels)
     numbers = [number for number, _, _ in runs.pairs]
-    place = {number: index for index, number in enumerate(numbers)}
-    code = np.array([place[number] for number in frame["rank"]], dtype=np.int64)
+    before, after = [old for _, old, _ in runs.pairs], [new for _, _, new in runs.pairs]
+    frame = pd.DataFrame(rank_kernels)
     talks = np.array([communication[name] for name in frame["name"]], dtype=bool)
-
-    def total(name: str, chosen: Any = None) -> IntArray:
-        values = frame[name].to_numpy(np.int64)
-        values = values if chosen is None else np.where(chosen, values, 0)
-        return summed(code, values, len(numbers))
-
-    before_ns, change_ns = total("baseline_total_ns"), total("change_ns")
+    frame = frame.assign(
+        compute_change_ns=frame["change_ns"].where(~talks, 0),
+        communication_change_ns=frame["change_ns"].where(talks, 0),
+    )
+    summed = ["baseline_launches_n", "input_launches_n", "baseline_total_ns", "input_total_ns",
+              "change_ns", "count_effect_ns", "per_call_effect_ns", "compute_change_ns",
+              "communication_change_ns"]  # fmt: skip
+    sums = frame.groupby("rank")[summed].sum().reindex(numbers, fill_value=0)
     # Of each rank the largest change stands first.
     largest = frame.drop_duplicates("rank").set_index("rank").reindex(numbers)
-    idle0, idle1 = (
-        _idle([old for _, (_, old), _ in runs.pairs]),
-        _idle([new for _, _, (_, new) in runs.pairs]),
-    )
-    known = (idle0 != NULL_INT) & (idle1 != NULL_INT)
+    idle = [
+        pd.Series([idle_total_ns(sums.devices) for _, sums in side], dtype="Int64")
+        for side in (before, after)
+    ]
+    exposed_ns = [
+        np.array([_exposed_ns(sums) for _, sums in side], np.int64) for side in (before, after)
+    ]
     return {
         "rank": numbers,
-        "baseline_file": [rank.file for _, (rank, _), _ in runs.pairs],
-        "input_file": [rank.file for _, _, (rank, _) in runs.pairs],
-        "baseline_launches_n": total("baseline_launches_n"),
-        "input_launches_n": total("input_launches_n"),
-        "baseline_total_ns": before_ns,
-        "input_total_ns": total("input_total_ns"),
-        "change_ns": change_ns,
-        "change_pct": percent(change_ns, before_ns),
-        "count_effect_ns": total("count_effect_ns"),
-        "per_call_effect_ns": total("per_call_effect_ns"),
-        "compute_change_ns": total("change_ns", ~talks),
-        "communication_change_ns": total("change_ns", talks),
-        "baseline_idle_ns": nullable(idle0),
-        "input_idle_ns": nullable(idle1),
-        "idle_change_ns": nullable(np.where(known, idle1 - np.where(known, idle0, 0), NULL_INT)),
-        "exposed_change_ns": _exposed(runs),
+        "baseline_file": [rank.file for rank, _ in before],
+        "input_file": [rank.file for rank, _ in after],
+        **{name: sums[name].to_numpy(np.int64) for name in summed},
+        "change_pct": percent(sums["change_ns"].to_numpy(), sums["baseline_total_ns"].to_numpy()),
+        "baseline_idle_ns": idle[0].array,
+        "input_idle_ns": idle[1].array,
+        "idle_change_ns": (idle[1] - idle[0]).array,
+        "exposed_change_ns": exposed_ns[1] - exposed_ns[0],
         "largest_kernel": [None if value != value else value for value in largest["name"]],
         "largest_change_ns": largest["change_ns"].fillna(0).to_numpy(np.int64),
     }
 
 
-def _one_rank(number: int, before: RankSums | None, after: RankSums | None) -> pd.DataFrame:
-    sides = [{} if sums is None else _by_name(sums) for sums in (before, after)]
-    names = sorted({**sides[0], **sides[1]})
-    rows = [[side.get(name, (0, 0)) for name in names] for side in sides]
-    return pd.DataFrame(
-        {
-            "rank": np.full(len(names), number, dtype=np.int64),
-            "name": names,
-            "baseline_launches_n": np.array([n for n, _ in rows[0]], dtype=np.int64),
-            "input_launches_n": np.array([n for n, _ in rows[1]], dtype=np.int64),
-            "baseline_total_ns": np.array([ns for _, ns in rows[0]], dtype=np.int64),
-            "input_total_ns": np.array([ns for _, ns in rows[1]], dtype=np.int64),
-        }
-    )
-
-
-def _by_name(sums: RankSums) -> dict[str, tuple[int, int]]:
-    kernels = sums.kernels
-    pairs = zip(kernels.calls_n.tolist(), kernels.total_ns.tolist(), strict=True)
-    return dict(zip(kernels.names, pairs, strict=True))
-
-
-def _idle(ranks: Sequence[RankSums]) -> IntArray:
-    """Return the idle time of each rank; NULL_INT where that of a device is not known."""
-    return np.array([_idle_ns(sums.devices) for sums in ranks], dtype=np.int64)
-
-
-def _idle_ns(devices: Sequence[DeviceSums]) -> int:
-    known = [device.idle_ns for device in devices if device.idle_ns is not None]
-    if len(known) < len(devices):
-        return NULL_INT
-    return sum(int(idle_ns[:IDLE_CAUSES_N].sum()) for idle_ns in known)
-
-
-def _exposed(runs: Runs) -> list[int]:
-    def exposed(sums: RankSums) -> int:
-        return sum(device.exposed_ns for device in sums.devices)
-
-    return [exposed(new) - exposed(old) for _, (_, old), (_, new) in runs.pairs]
+def _exposed_ns(sums: RankSums) -> int:
+    return sum(device.exposed_ns for device in sums.devices)

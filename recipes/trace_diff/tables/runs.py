@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_sets import BASELINE, COMPARED, INPUT
 
-from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart
+from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, idle_by_cause
+from ..per_rank.launches import Key
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,7 @@ class Run:
     @cached_property
     def idle_ns(self) -> IntArray | None:
         """Idle time by cause, all devices; None where that of one of them is not known."""
-        known = [device.idle_ns for device in self.devices if device.idle_ns is not None]
-        return np.sum(known, axis=0) if known and len(known) == len(self.devices) else None
+        return idle_by_cause(self.devices)
 
     def phase_percentile(self, phase: str, percent: int) -> Fraction | None:
         """Return a percentile of what a phase takes in the steps that have it, exact.
@@ -172,19 +173,23 @@ class Run:
         return steps.counts.order_statistics(len(steps.names))
 
     def kernels(self, names: Sequence[str]) -> KernelSide:
-        """Return the kernels of these names, which hold all that the side has."""
-        place = {name: index for index, name in enumerate(names)}
-        code = np.array([place[key[0]] for key in self.part.keys], dtype=np.int64)
+        """Return the kernels of these names."""
+        return self.kernels_by(names, lambda key: key[0])
+
+    def kernels_by(self, groups: Sequence[Any], group_of: Callable[[Key], Any]) -> KernelSide:
+        """Return kernels by groups of their keys; those of no group are left out."""
+        place, groups_n = {group: index for index, group in enumerate(groups)}, len(groups)
+        code = np.array([place.get(group_of(key), groups_n) for key in self.part.keys], np.int64)
         counts = self.part.counts.regrouped(code) if code.size else ValueCounts.empty()
-        return kernel_side(counts, summed(code, self.part.total_ns, len(names)))
+        inside = counts.group < groups_n
+        counts = ValueCounts(counts.group[inside], counts.value[inside], counts.count[inside])
+        return kernel_side(counts, summed(code, self.part.total_ns, groups_n + 1)[:groups_n])
 
     def summed_names(self, of: Callable[[RankSums], NamedSums]) -> dict[str, tuple[int, int]]:
         """Return calls and time by name over all ranks."""
         by_name: dict[str, tuple[int, int]] = {}
         for _, sums in self.ranks:
-            named = of(sums)
-            rows = zip(named.names, named.calls_n.tolist(), named.total_ns.tolist(), strict=True)
-            for name, calls, total in rows:
+            for name, (calls, total) in of(sums).by_name.items():
                 before = by_name.get(name, (0, 0))
                 by_name[name] = before[0] + calls, before[1] + total
         return by_name
@@ -197,6 +202,11 @@ class Runs:
     baseline: Run
     input: Run
     repeats: tuple[Run, ...]
+
+    @property
+    def compared(self) -> tuple[Run, Run]:
+        """The two."""
+        return self.baseline, self.input
 
     @property
     def all(self) -> tuple[Run, ...]:
@@ -218,15 +228,14 @@ class Runs:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Kernel names of baseline and input, sorted."""
-        keys = (*self.baseline.part.keys, *self.input.part.keys)
-        return tuple(sorted({key[0] for key in keys}))
+        return tuple(sorted({key[0] for run in self.compared for key in run.part.keys}))
 
     @cached_property
     def common(self) -> frozenset[int]:
         """Numbers of the ranks that baseline and input have both: places, where none has one."""
         before, after = (
             {place if rank.number is None else rank.number for place, (rank, _) in enumerate(ranks)}
-            for ranks in (self.baseline.ranks, self.input.ranks)
+            for ranks in (run.ranks for run in self.compared)
         )
         return frozenset(before & after)
 

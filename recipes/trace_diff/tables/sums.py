@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.effects import split_change
-from nsys_llm.numeric.grouping import summed
-from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N
+from nsys_llm.trace.rank_sets import COMPARED
 
-from .kernels import BOTH, NEW, VANISHED, NamedKernels, by_change
+from ..partials import NamedSums, RankSums, idle_total_ns
+from .kernels import (
+    BOTH,
+    NEW,
+    VANISHED,
+    NamedKernels,
+    amounts,
+    by_change,
+    change_columns,
+    sum_columns,
+)
 from .runs import Run, Runs
 from .step_kernels import CopyKind
 
@@ -28,34 +36,18 @@ CopyAmounts = tuple[float, float, float]
 
 def category_columns(kernels: NamedKernels) -> Columns:
     """Return the table categories: sums over the kernels of each."""
-    categories = sorted({item.category for item in kernels.classes})
-    place = {name: index for index, name in enumerate(categories)}
-    code = np.array([place[item.category] for item in kernels.classes], dtype=np.int64)
-    status, effects = kernels.status, kernels.effects
-
-    def total(values: IntArray) -> IntArray:
-        return summed(code, values, len(categories))
-
-    def where(wanted: str) -> IntArray:
-        return (status == wanted).astype(np.int64)
-
-    before_ns, after_ns = total(kernels.before.total_ns), total(kernels.after.total_ns)
-    change_ns = total(effects.change)
+    columns = change_columns(kernels.before, kernels.after)
+    frame = pd.DataFrame({**columns, "category": [item.category for item in kernels.classes]})
+    for status, name in ((BOTH, "kernels_n"), (NEW, "new_n"), (VANISHED, "vanished_n")):
+        frame[name] = (kernels.status == status).astype(np.int64)
+    frame["new_ns"] = frame["change_ns"] * frame["new_n"]
+    frame["vanished_ns"] = frame["change_ns"] * frame["vanished_n"]
+    sums = frame.groupby("category").sum()
+    before_ns, after_ns = (sums[f"{side}_total_ns"].to_numpy() for side in COMPARED)
     columns = {
-        "category": categories,
-        "kernels_n": total(where(BOTH)),
-        "new_n": total(where(NEW)),
-        "vanished_n": total(where(VANISHED)),
-        "baseline_launches_n": total(kernels.before.launches_n),
-        "input_launches_n": total(kernels.after.launches_n),
-        "baseline_total_ns": before_ns,
-        "input_total_ns": after_ns,
-        "change_ns": change_ns,
-        "change_pct": percent(change_ns, before_ns),
-        "count_effect_ns": total(effects.count),
-        "per_call_effect_ns": total(effects.per_call),
-        "new_ns": total(effects.change * where(NEW)),
-        "vanished_ns": total(effects.change * where(VANISHED)),
+        **{name: sums[name].to_numpy() for name in sums.columns},
+        "category": sums.index.tolist(),
+        "change_pct": percent(sums["change_ns"].to_numpy(), before_ns),
         "baseline_share_pct": percent(before_ns, int(before_ns.sum())),
         "input_share_pct": percent(after_ns, int(after_ns.sum())),
     }
@@ -69,26 +61,24 @@ def memop_columns(runs: Runs, of_steps: Sequence[Mapping[CopyKind, CopyAmounts]]
         runs: All runs.
         of_steps: Of baseline and input, the copies of a step and rank; see `step_copies`.
     """
-    sides = [_moves(run) for run in (runs.baseline, runs.input)]
+    sides = [_moves(run) for run in runs.compared]
     codes = sorted(set(sides[0]) | set(sides[1]))
-    (n0, t0, b0), (n1, t1, b1) = (_lined_up(side, codes) for side in sides)
-    effects = split_change(n0, t0, n1, t1)
+    (n0, t0, b0), (n1, t1, b1) = (
+        np.array([side.get(code, (0, 0, 0)) for code in codes], np.int64).reshape(-1, 3).T
+        for side in sides
+    )
     kinds = [MoveKind.of(code) for code in codes]
     columns = {
         "kind": [kind.kind for kind in kinds],
         "source_memory": [kind.source for kind in kinds],
         "target_memory": [kind.target for kind in kinds],
-        "baseline_operations_n": n0,
-        "input_operations_n": n1,
+        **sum_columns("operations", (n0, t0), (n1, t1)),
         "operations_change_pct": percent(n1 - n0, n0),
         "baseline_size_bytes": b0,
         "input_size_bytes": b1,
         "size_change_pct": percent(b1 - b0, b0),
-        **_change_columns(t0, t1),
-        "count_effect_ns": effects.count,
-        "per_call_effect_ns": effects.per_call,
     }
-    for name, side in zip(("baseline", "input"), of_steps, strict=True):
+    for name, side in zip(COMPARED, of_steps, strict=True):
         every = [[side.get((code, blocks), (0.0, 0.0, 0.0)) for blocks in (False, True)]
                  for code in codes]  # fmt: skip
         for place, part in enumerate(("step_moves", "step_ns", "step_size")):
@@ -99,48 +89,30 @@ def memop_columns(runs: Runs, of_steps: Sequence[Mapping[CopyKind, CopyAmounts]]
 
 def api_columns(runs: Runs) -> Columns:
     """Return the table apis."""
-    sides = [run.summed_names(lambda sums: sums.apis) for run in (runs.baseline, runs.input)]
-    names = sorted(set(sides[0]) | set(sides[1]))
-    (n0, t0), (n1, t1) = (_named(side, names) for side in sides)
-    effects = split_change(n0, t0, n1, t1)
-    columns = {
-        "api": names,
-        "class": [classify_api(name) for name in names],
-        "baseline_calls_n": n0,
-        "input_calls_n": n1,
-        **_change_columns(t0, t1),
-        "count_effect_ns": effects.count,
-        "per_call_effect_ns": effects.per_call,
-    }
-    return by_change(columns, "api")
+    names, columns = _named(runs, "calls", lambda sums: sums.apis)
+    return by_change(
+        {"api": names, "class": [classify_api(name) for name in names], **columns}, "api"
+    )
 
 
 def phase_columns(runs: Runs) -> Columns:
     """Return the table phases: GPU time by phase, and how it is spread over the steps."""
-    both = (runs.baseline, runs.input)
-    sides = [run.summed_names(lambda sums: sums.phases) for run in both]
-    names = sorted(
-        name
-        for name in set(sides[0]) | set(sides[1])
-        if any(side.get(name, (0, 0)) != (0, 0) for side in sides)
-    )
-    (n0, t0), (n1, t1) = (_named(side, names) for side in sides)
-    effects = split_change(n0, t0, n1, t1)
-    columns = {
-        "phase": names,
-        "baseline_operations_n": n0,
-        "input_operations_n": n1,
-        **_change_columns(t0, t1),
-        "count_effect_ns": effects.count,
-        "per_call_effect_ns": effects.per_call,
-        **_step_columns(runs, names, t0, t1),
-    }
-    return by_change(columns, "phase")
+    names, columns = _named(runs, "operations", lambda sums: sums.phases)
+    nothing = np.full(len(names), np.nan)
+    for place, (side, run) in enumerate(zip(COMPARED, runs.compared, strict=True)):
+        steps = runs.steps
+        mean = nothing if steps is None else columns[f"{side}_total_ns"] / steps[place]
+        columns[f"{side}_step_ns"] = mean
+        for item in (50, 99):
+            percentiles = [run.phase_percentile(name, item) for name in names]
+            values = [math.nan if value is None else float(value) for value in percentiles]
+            columns[f"{side}_p{item}_ns"] = np.array(values, dtype=np.float64)
+    return by_change({"phase": names, **columns}, "phase")
 
 
 def idle_columns(runs: Runs) -> Columns:
     """Return the table idle; without rows where no side knows its idle time."""
-    sides = [run.idle_ns for run in (runs.baseline, runs.input)]
+    sides = [run.idle_ns for run in runs.compared]
     codes = [
         code
         for code in range(IDLE_CAUSES_N)
@@ -151,7 +123,7 @@ def idle_columns(runs: Runs) -> Columns:
         for side in sides
     ]
     known = sides[0] is not None and sides[1] is not None
-    windows = [run.total(lambda device: device.window_ns) for run in (runs.baseline, runs.input)]
+    windows = [run.total(lambda device: device.window_ns) for run in runs.compared]
     shares = [
         np.full(len(codes), np.nan) if side is None else percent(time, window)
         for side, time, window in zip(sides, times, windows, strict=True)
@@ -178,13 +150,8 @@ def run_columns(runs: Runs) -> Columns:
     return {**columns, **{name: pd.array(columns[name], dtype="Int64") for name in nulls}}
 
 
-def idle_total_ns(run: Run) -> int | None:
-    """Return the idle time of a run, without what the profiler took."""
-    return None if run.idle_ns is None else int(run.idle_ns[:IDLE_CAUSES_N].sum())
-
-
 def _run_row(run: Run) -> dict[str, Any]:
-    window_ns, idle_ns = run.total(lambda device: device.window_ns), idle_total_ns(run)
+    window_ns, idle_ns = run.total(lambda device: device.window_ns), idle_total_ns(run.devices)
     reports = {rank.key.path for rank, _ in run.ranks} | {rank.key.path for rank in run.others}
     apis = run.summed_names(lambda sums: sums.apis)
     return {
@@ -221,35 +188,10 @@ def _moves(run: Run) -> dict[int, tuple[int, int, int]]:
     return by_kind
 
 
-def _lined_up(sums: Mapping[int, tuple[int, int, int]], codes: list[int]) -> list[IntArray]:
-    rows = [sums.get(code, (0, 0, 0)) for code in codes]
-    return [np.array([row[i] for row in rows], dtype=np.int64) for i in range(3)]
-
-
-def _named(sums: Mapping[str, tuple[int, int]], names: list[str]) -> list[IntArray]:
-    rows = [sums.get(name, (0, 0)) for name in names]
-    return [np.array([row[i] for row in rows], dtype=np.int64) for i in range(2)]
-
-
-def _change_columns(before: IntArray, after: IntArray) -> Columns:
-    change = after - before
-    return {
-        "baseline_total_ns": before,
-        "input_total_ns": after,
-        "change_ns": change,
-        "change_pct": percent(change, before),
-    }
-
-
-def _step_columns(runs: Runs, names: list[str], before: IntArray, after: IntArray) -> Columns:
-    """Return what a phase takes a step and rank, and the percentiles over steps that have it."""
-    nothing = np.full(len(names), np.nan)
-    steps = runs.steps
-    mean = (nothing, nothing) if steps is None else (before / steps[0], after / steps[1])
-    columns: Columns = {"baseline_step_ns": mean[0], "input_step_ns": mean[1]}
-    for side, run in (("baseline", runs.baseline), ("input", runs.input)):
-        for item in (50, 99):
-            percentiles = [run.phase_percentile(name, item) for name in names]
-            values = [math.nan if value is None else float(value) for value in percentiles]
-            columns[f"{side}_p{item}_ns"] = np.array(values, dtype=np.float64)
-    return columns
+def _named(runs: Runs, what: str, of: Callable[[RankSums], NamedSums]) -> tuple[list[str], Columns]:
+    """Return the names that a run has calls of or time in, and sums over all ranks."""
+    sides = [run.summed_names(of) for run in runs.compared]
+    some = [name for side in sides for name, sums in side.items() if sums != (0, 0)]
+    names = sorted(set(some))
+    rows = (amounts([side.get(name, (0, 0)) for name in names]) for side in sides)
+    return names, sum_columns(what, *rows)

@@ -69,7 +69,10 @@ def _require_text(path: str) -> None:
         path.encode()
     except UnicodeEncodeError as error:
         shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        raise UsageError(f"--output: '{shown}' is not valid UTF-8; give another path.") from error
+        why = "is not valid UTF-8; give another path"
+        if "\\x" not in shown:
+            why = "is no text in this locale; set LC_ALL=C.UTF-8, or give another path"
+        raise UsageError(f"--output: '{shown}' {why}.") from error
 
 
 class OutputFolder:

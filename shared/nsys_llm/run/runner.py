@@ -34,7 +34,7 @@ from nsys_llm.run.parts import (
 )
 from nsys_llm.run.publish import OutputFolder
 from nsys_llm.run.second_look import FirstRead, look_again
-from nsys_llm.trace.rank_sets import BASELINE
+from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.trace.unmatched import refuse_unmatched
 
 
@@ -46,6 +46,7 @@ def run_recipe(
     *,
     nsys: str | None = None,
     analysis_record: Mapping[str, Any] | None = None,
+    told: str | None = None,
 ) -> RunOutcome:
     """Read the profiles, analyze them, and publish the results.
 
@@ -56,6 +57,7 @@ def run_recipe(
         console: Where to tell what happens.
         nsys: The `nsys` to export with; None: the one that is found.
         analysis_record: What Nsight Systems itself puts into the .nsys-analysis file.
+        told: The side whose profiles' problems an overview has told.
 
     Raises:
         NsysLlmError: Nothing could be read, or nothing can be written; nothing was published.
@@ -63,7 +65,10 @@ def run_recipe(
     started = datetime.now()
     manifest = load_manifest(recipe)
     given, options = options, overview_options(recipe, options)
+    compares = bool(manifest.recipes and given.get(BASELINE))
     inputs = find_inputs(options, executor)
+    if compares:
+        find_inputs(given, executor)  # refused before anything is read
     for note in inputs.left_out:
         console.note(note)
     with OutputFolder(options["output"], recipe, replace=options["force_overwrite"]) as folder:
@@ -72,14 +77,14 @@ def run_recipe(
         first = _first_read(recipe, len(inputs.profiles), executor)
         run = map_run(manifest, inputs, options, executor, console, nsys, first)
         _show_exports(run, console)
-        _show_failures(run, console)
+        _show_failures(run, console, told)
         if (code := _unreadable(run, console)) is not None:
             return RunOutcome(code, None)
-        code = _exit_code(run, console)
+        code = _exit_code(run, console, told)
         results = _results(run, first, executor, console)
         if manifest.metrics:
             code = gated(code, results.tables["gates"])
-        if manifest.recipes and given.get(BASELINE):
+        if compares:
             other, compared = run_compared(folder.path, given, executor, console)
             code = max(code, other)
             results = replace(results, report=with_verdict(results.report, compared))
@@ -158,7 +163,7 @@ def run_compared(
         "perfetto_window": None,
     }
     compared = resolved_options(load_manifest(COMPARED), compare_options)
-    outcome = run_recipe(COMPARED, compared, executor, console)
+    outcome = run_recipe(COMPARED, compared, executor, console, told=INPUT)
     # The overview is what stands; whoever interrupts it loses both.
     console.results = None
     if outcome.folder is None:
@@ -184,8 +189,9 @@ def _show_exports(run: Run, console: Console) -> None:
         console.note(f"exported, and kept for the next run: {made[0]}{more}.")
 
 
-def _show_failures(run: Run, console: Console) -> None:
-    for profile in run.profiles:
+def _show_failures(run: Run, console: Console, told: str | None) -> None:
+    untold = replace(run, profiles=tuple(item for item in run.profiles if item.side != told))
+    for profile in untold.profiles:
         side = f"{profile.side}: " if profile.side else ""
         if profile.reason is not None:
             console.error(f"{side}{profile.reason}")
@@ -193,7 +199,7 @@ def _show_failures(run: Run, console: Console) -> None:
             console.warn(f"{side}{profile.label}: a valid profile, but without GPU work.")
     unmatched = [rank.unmatched for profile in run.profiles for rank in profile.ranks]
     refuse_unmatched(unmatched, run.options)
-    for who, note in run.notes:
+    for who, note in untold.notes:
         console.warn(f"{who}: {note}.")
 
 
@@ -211,7 +217,7 @@ def _unreadable(run: Run, console: Console) -> ExitCode | None:
     return None
 
 
-def _exit_code(run: Run, console: Console) -> ExitCode:
+def _exit_code(run: Run, console: Console, told: str | None) -> ExitCode:
     if run.absent:
         shown = [f"{side} {number}".strip() for side, number in run.absent[:20]]
         some = ", ".join(shown) + (", ..." if len(run.absent) > 20 else "")
@@ -222,8 +228,10 @@ def _exit_code(run: Run, console: Console) -> ExitCode:
         return ExitCode.FAULT
     if not (run.failed or run.absent) or run.options["allow_missing_ranks"]:
         return ExitCode.DONE
-    console.error(
-        f"incomplete: {len(run.failed)} of {len(run.profiles)} profiles failed, {len(run.absent)} "
-        "ranks are absent; the results hold the others (--allow-missing-ranks makes this exit 0)."
-    )
+    if run.absent or any(profile.side != told for profile in run.failed):
+        console.error(
+            f"incomplete: {len(run.failed)} of {len(run.profiles)} profiles failed, "
+            f"{len(run.absent)} ranks are absent; the results hold the others "
+            "(--allow-missing-ranks makes this exit 0)."
+        )
     return ExitCode.INCOMPLETE

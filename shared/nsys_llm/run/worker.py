@@ -27,7 +27,13 @@ from nsys_llm.run.boundary import Boundary
 from nsys_llm.run.code_stamp import code_stamp, other_code
 from nsys_llm.trace.filters import Finders
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.outcomes import MapResult, ProfileOutcome, RankOutcome, lacking_notes
+from nsys_llm.trace.outcomes import (
+    MapResult,
+    ProfileOutcome,
+    RankOutcome,
+    lacking_notes,
+    refuse_broken,
+)
 from nsys_llm.trace.selection import gpu_processes, select_rank
 from nsys_llm.trace.time_limits import refuse_crowded, refuse_endless
 from nsys_llm.trace.unmatched import unmatched_notes, unmatched_options
@@ -116,6 +122,7 @@ def _map_profile(
         trace = read_trace(opened, reads, options)
     refuse_crowded(trace, profile.label)
     ranks, partials = _map_ranks(profile, trace, analysis, options, only, keep)
+    refuse_broken(ranks, profile.label)
     empty = tuple(name for name, table in trace.tables.items() if not len(table))
     outcome = ProfileOutcome(
         profile.path,

@@ -6,12 +6,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from nsys_llm.core.errors import ReportError
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.profile.fingerprint import Fingerprint
 from nsys_llm.profile.tables import table_source
 from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.rank_trace import BROKEN_ROWS
 from nsys_llm.trace.unmatched import Unmatched
 from nsys_llm.trace.wall import RankWall
 
@@ -84,6 +86,19 @@ class MapResult:
     profiles: tuple[ProfileOutcome, ...]
     partial: Any
     made_by: frozenset[str] = frozenset({UNTOLD})
+
+
+def refuse_broken(ranks: Sequence[RankOutcome], label: str) -> None:
+    """Refuse a profile without one sound row of GPU work.
+
+    Raises:
+        ReportError: It has such rows, and all are broken.
+    """
+    counts = [row for rank in ranks for row in rank.coverage]
+    whole = all(rank.coverage for rank in ranks)
+    broken_n = sum(row.broken_n for row in counts)
+    if whole and broken_n and not any(row.total_n for row in counts):
+        raise ReportError(f"{label}: all {broken_n} rows of GPU work are broken ({BROKEN_ROWS}).")
 
 
 def lacking_notes(reads: Sequence[TableRead], empty_tables: Collection[str]) -> tuple[str, ...]:

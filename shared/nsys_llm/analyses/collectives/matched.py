@@ -31,6 +31,7 @@ from nsys_llm.trace.identity import Rank, clock_offsets, one_clock
 #: Where a rank's clock comes from, for ranks that no collective links with others.
 _OFF: Final = "off"
 _UNKNOWN: Final = "none"
+_STEADY: Final = "systemClockNs"
 #: Operations that some members may leave before others.
 _ROOTED: Final = ("broadcast", "reduce", "send_recv", "other")
 
@@ -134,6 +135,9 @@ class MatchedCollectives:
         coarse_ns: For each clock, how much later its capture began than the first one.
         clock_of: By the path of each report, its clock.
         recorded_ns: For each clock, when its first record is, on the root's clock.
+        is_aligned: Whether instants of all clocks can be compared. Where neither collectives nor
+            the steady clock of one host tie them, they are as far apart as the wall clocks of
+            machines: up to 0.4 ms where NTP or PTP holds them.
     """
 
     devices: tuple[Device, ...]
@@ -144,6 +148,7 @@ class MatchedCollectives:
     coarse_ns: tuple[int, ...]
     clock_of: Mapping[str, int]
     recorded_ns: Mapping[int, int]
+    is_aligned: bool
 
     def common_ns(self, clock: int, at_ns: IntArray) -> IntArray:
         """Return instants of a clock on that which all have in common: the first one's."""
@@ -181,7 +186,7 @@ def match_collectives(
         for lane in device.lanes
         if lane.start_ns.size
     ]
-    trust_ns = STEADY_CLOCK_NS if source == "systemClockNs" else WALL_CLOCK_NS
+    trust_ns = STEADY_CLOCK_NS if source == _STEADY else WALL_CLOCK_NS
     matched = match_communication(lanes, trust_ns, len(coarse_ns), programs(devices))
     meetings = [_meeting(item) for item in matched]
     fits = fit_clocks(meetings, len(coarse_ns))
@@ -206,6 +211,7 @@ def match_collectives(
         coarse_ns=tuple(coarse_ns),
         clock_of=clock_of,
         recorded_ns=recorded_ns,
+        is_aligned=not aligned or source == _STEADY or len({fit.root for fit in fits}) < 2,
     )
 
 

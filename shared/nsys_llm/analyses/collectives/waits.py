@@ -22,6 +22,10 @@ from nsys_llm.numeric.intervals import IntArray
 #: Parts of a run, of equal numbers of collectives: what is late in each of them is late throughout.
 THIRDS: Final = 3
 
+#: Who came last is sure beyond so many times the residual of the clocks, and so long.
+_RESIDUALS: Final = 3
+_LEAST_NS: Final = 1_000
+
 _Bools = npt.NDArray[np.bool_]
 
 
@@ -88,6 +92,15 @@ class MemberWaits:
     worst: int
 
 
+def sure_ns(residual_ns: IntArray | int) -> IntArray:
+    """Return by how much one has to be later than another to be the later one for sure.
+
+    Args:
+        residual_ns: By how much the clocks may be wrong.
+    """
+    return np.asarray(np.maximum(_RESIDUALS * np.asarray(residual_ns), _LEAST_NS))
+
+
 def collective_waits(start_ns: Sequence[IntArray], end_ns: Sequence[IntArray]) -> Waits:
     """Return what the ranks of a communicator spend in each of its collectives on what.
 
@@ -140,7 +153,7 @@ def member_waits(
     last, first = waits.last_start_ns[met], waits.first_start_ns[met]
     each, odd = np.divmod(waits.wait_ns[met], waits.late_n[met])
     late_by = waits.late_by_ns[met]
-    clear = late_by > residual_ns[met]
+    clear = late_by > sure_ns(residual_ns[met])
     third = THIRDS * np.arange(met.size) // max(met.size, 1)
     members = []
     for place, start in enumerate(start_ns):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +12,10 @@ import numpy.typing as npt
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
 from nsys_llm.analyses.collectives.stages import Stages, find_stages
+from nsys_llm.analyses.collectives.waits import sure_ns
 from nsys_llm.analyses.ranks.chance import FloatArray
 from nsys_llm.analyses.ranks.peers import Gpu
 from nsys_llm.numeric.intervals import IntArray
-
-#: A lateness counts beyond so many times the residual of the clocks, and so long.
-_RESIDUALS: Final = 3
-LEAST_NS: Final = 1_000
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ class Arrivals:
             for some in (sequence.start_ns, sequence.end_ns, sequence.ahead_ns)
         )
         arrival_ns = start_ns - end_ns if sequence.by_length else start_ns
-        least_ns = max(_RESIDUALS * sequence.residual_ns, LEAST_NS)
+        least_ns = int(sure_ns(sequence.residual_ns))
         gpus = tuple(self._gpu_of[owner] for owner in sequence.owners)
         return _Met(gpus, arrival_ns, end_ns + ahead_ns, least_ns)
 

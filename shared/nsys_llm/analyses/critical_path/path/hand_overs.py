@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from nsys_llm.analyses.critical_path.path.lags import NEVER
+from nsys_llm.analyses.critical_path.path.ops import Bools, PathOps
+from nsys_llm.analyses.critical_path.path.stream_order import StreamOrder
+from nsys_llm.analyses.critical_path.path.sync_rows import POLL, Kinds
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
-from nsys_llm.analyses.path.lags import NEVER
-from nsys_llm.analyses.path.ops import Bools, PathOps
-from nsys_llm.analyses.path.stream_order import StreamOrder
-from nsys_llm.analyses.path.sync_rows import POLL, Kinds
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.intervals import IntArray
 

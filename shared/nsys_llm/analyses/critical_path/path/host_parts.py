@@ -8,17 +8,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.nvtx.launch_ranges import innermost_rows
-from nsys_llm.analyses.nvtx.range_names import RangeNames
-from nsys_llm.analyses.path.classes import (
+from nsys_llm.analyses.critical_path.path.classes import (
     BACK_PRESSURE,
     HOST_NO_CUDA,
     MODULE_LOAD,
     PROFILER,
     SYNC_LATENCY,
 )
-from nsys_llm.analyses.path.stretches import (
+from nsys_llm.analyses.critical_path.path.stretches import (
     CLASS_MASK,
     EDGE_MASK,
     Keys,
@@ -26,6 +23,9 @@ from nsys_llm.analyses.path.stretches import (
     class_of,
     make_key,
 )
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.nvtx.launch_ranges import innermost_rows
+from nsys_llm.analyses.nvtx.range_names import RangeNames
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.profile.tables import Table
