@@ -58,11 +58,7 @@ _OF_CLASS: Final = (
     "a class of the wall-clock time that holds a fifth of the difference, and what explains most "
     f"of it; {limits_words()}"
 )
-<<<<<<< HEAD
 _BETTER: Final = "the same, 20 % of the difference or more, where it takes less: an improvement"
-_KERNELS: Final = ("kernels", "configs", "wall_change")
-=======
-_BETTER: Final = "the same, where it takes less: an improvement"
 _TITLES: Final = {
     "slower_calls": "{name} got slower per call",
     "faster_calls": "{name} got faster per call",
@@ -188,7 +184,6 @@ _THRESHOLDS: Final = {
     "bursts": f"one run has more steps above {SLOW_TIMES:g} times the median (Fisher's exact "
     f"test, one-sided, 0.05); {limits_words()}",
 }
->>>>>>> w37
 
 
 def _rule(name: str) -> Rule:
