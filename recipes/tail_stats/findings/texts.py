@@ -80,8 +80,8 @@ RULES: Final = rules_by_id(
         title="Rank {rank} has {share} of all launches over twice their median",
         threshold=f"from {LEAST_OUTLIERS} launches longer than {OUTLIER_RATIO:g} times the median "
         f"of their configuration, {CONCENTRATED_PCT:g} % of them on one device and "
-        f"{CONCENTRATED_RATIO:g} times its share of the launches; the gain is their time beyond "
-        "the medians",
+        f"{CONCENTRATED_RATIO:g} times its share of the launches, most of it where its own median "
+        "is no such launch; the gain is their time beyond the medians",
         source=OURS,
         recommendation="Its usual launches are as fast as elsewhere, so something disturbs this "
         "GPU now and then: another process, copies, a clock that drops under load, or uneven work "
@@ -95,8 +95,8 @@ RULES: Final = rules_by_id(
         scope="kernel",
         title="{kernel} takes over twice its median in {share} of its launches on rank {rank}",
         threshold=f"launches longer than {OUTLIER_RATIO:g} times the median of their "
-        "configuration, first launches and a second mode left out; the gain is their time beyond "
-        "the median on the rank that has most of it",
+        "configuration, first launches, a second mode and ranks whose own median is as long left "
+        "out; the gain is their time beyond the median on the rank that has most of it",
         source=OURS,
         recommendation="Look at these launches (table `outliers`) in the timeline: the clock of "
         "the GPU, another process on it, or data that only these launches have.",

@@ -112,7 +112,7 @@ def sum_collectives(run: Run, collectives: MatchedCollectives) -> CollectiveSums
 
 def collective_columns(runs: Runs, sums: Mapping[str, CollectiveSums]) -> Columns:
     """Return the table collectives."""
-    before, after = (sums[run.side].by_key for run in (runs.baseline, runs.input))
+    before, after = (sums[run.side].by_key for run in runs.compared)
     keys = sorted({*before, *after}, key=lambda key: (key != (ALL, ALL), key))
     sides = [[side.get(key, _NOTHING) for key in keys] for side in (before, after)]
     columns: Columns = {

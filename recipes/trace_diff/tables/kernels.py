@@ -74,7 +74,7 @@ def named_kernels(
     names = runs.names
     before, after = runs.baseline.kernels(names), runs.input.kernels(names)
     noise = noise_pct(before, [run.kernels(names) for run in runs.noise])
-    full = {key[0]: key[1] for run in (runs.baseline, runs.input) for key in run.part.keys}
+    full = {key[0]: key[1] for run in runs.compared for key in run.part.keys}
     return NamedKernels(
         names,
         tuple(classes[name] for name in names),
@@ -128,7 +128,7 @@ def kernel_columns(kernels: NamedKernels, runs: Runs, full: FullSteps | None) ->
 
 def config_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     """Return the table configs: by name and configuration, effects of their own."""
-    both = (runs.baseline, runs.input)
+    both = runs.compared
     keys = sorted({(key[0], *key[2:]) for run in both for key in run.part.keys})
     before, after = (run.kernels_by(keys, lambda key: (key[0], *key[2:])) for run in both)
     tests = tested(before, after, None, options)

@@ -79,7 +79,7 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     category = _category_of(rules)
     steps = {run.side: run_steps(run, category, met[run.side]) for run in runs.all}
     other = {
-        kind: [run_steps(run, category, met[run.side], kind) for run in (runs.baseline, runs.input)]
+        kind: [run_steps(run, category, met[run.side], kind) for run in runs.compared]
         for kind in (NAMELESS, WHOLE)
     }
     candidates = [(steps[BASELINE], steps[INPUT]), *((some[0], some[1]) for some in other.values())]
