@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from effort import over_seeds
 
+from nsys_llm.analyses.ranks import groups
 from nsys_llm.analyses.ranks.chance import SMALL
 from nsys_llm.analyses.ranks.groups import others_beyond, sides_of
+from nsys_llm.report.rank_findings import RULES
 
 
 @over_seeds(range(100))
@@ -54,3 +56,8 @@ def test_a_long_step_now_and_then_hides_no_slow_rank():
         values[job % 4] += 0.05
         hits += [row for row, side in enumerate(sides_of(values, 0.004)) if side.named] == [job % 4]
     assert hits >= 55
+
+
+def test_a_finding_says_the_limits_of_the_test():
+    limits = f"{groups._LEAST:.0%} ({groups._LEAST_OF_FEW:.0%} of fewer than {groups._FEW} steps)"
+    assert limits.replace("%", " %") in RULES["slow_gpu"].threshold
