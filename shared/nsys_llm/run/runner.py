@@ -46,7 +46,7 @@ def run_recipe(
     *,
     nsys: str | None = None,
     analysis_record: Mapping[str, Any] | None = None,
-    told: str | None = None,
+    reported_side: str | None = None,
 ) -> RunOutcome:
     """Read the profiles, analyze them, and publish the results.
 
@@ -57,7 +57,7 @@ def run_recipe(
         console: Where to tell what happens.
         nsys: The `nsys` to export with; None: the one that is found.
         analysis_record: What Nsight Systems itself puts into the .nsys-analysis file.
-        told: The side whose profiles' problems an overview has told.
+        reported_side: The side whose profiles' problems an overview has reported already.
 
     Raises:
         NsysLlmError: Nothing could be read, or nothing can be written; nothing was published.
@@ -77,10 +77,10 @@ def run_recipe(
         first = _first_read(recipe, len(inputs.profiles), executor)
         run = map_run(manifest, inputs, options, executor, console, nsys, first)
         _show_exports(run, console)
-        _show_failures(run, console, told)
+        _show_failures(run, console, reported_side)
         if (code := _unreadable(run, console)) is not None:
             return RunOutcome(code, None)
-        code = _exit_code(run, console, told)
+        code = _exit_code(run, console, reported_side)
         results = _results(run, first, executor, console)
         if manifest.metrics:
             code = gated(code, results.tables["gates"])
@@ -89,14 +89,9 @@ def run_recipe(
             code = max(code, other)
             results = replace(results, report=with_verdict(results.report, compared))
         summary, written = _write(folder, results, code, console)
-        record = {
-            **_framework_record(run, executor, started),
-            **(analysis_record or {}),
-            "RecipeVersion": __version__,
-            "EndTime": str(datetime.now()),
-            "InputFiles": _input_names(results.run, inputs.profiles),
-            "Outputs": written,
-        }
+        record: dict[str, Any] = _framework_record(run, executor, started)
+        record |= analysis_record or {}
+        record |= _result_record(_input_names(results.run, inputs.profiles), written)
         try:
             place = folder.publish(record)
         finally:
@@ -163,7 +158,7 @@ def run_compared(
         "perfetto_window": None,
     }
     compared = resolved_options(load_manifest(COMPARED), compare_options)
-    outcome = run_recipe(COMPARED, compared, executor, console, told=INPUT)
+    outcome = run_recipe(COMPARED, compared, executor, console, reported_side=INPUT)
     # The overview is what stands; whoever interrupts it loses both.
     console.results = None
     if outcome.folder is None:
@@ -181,6 +176,16 @@ def _framework_record(run: Run, executor: Executor, started: datetime) -> dict[s
     }
 
 
+def _result_record(input_files: list[str], written: dict[str, str]) -> dict[str, Any]:
+    """Return what only we know; it comes first."""
+    return {
+        "RecipeVersion": __version__,
+        "EndTime": str(datetime.now()),
+        "InputFiles": input_files,
+        "Outputs": written,
+    }
+
+
 def _show_exports(run: Run, console: Console) -> None:
     """Name what the run wrote beside its results, so that nobody wonders or keeps it unasked."""
     made = [profile.export for profile in run.profiles if profile.export is not None]
@@ -189,9 +194,11 @@ def _show_exports(run: Run, console: Console) -> None:
         console.note(f"exported, and kept for the next run: {made[0]}{more}.")
 
 
-def _show_failures(run: Run, console: Console, told: str | None) -> None:
-    untold = replace(run, profiles=tuple(item for item in run.profiles if item.side != told))
-    for profile in untold.profiles:
+def _show_failures(run: Run, console: Console, reported_side: str | None) -> None:
+    others = replace(
+        run, profiles=tuple(item for item in run.profiles if item.side != reported_side)
+    )
+    for profile in others.profiles:
         side = f"{profile.side}: " if profile.side else ""
         if profile.reason is not None:
             console.error(f"{side}{profile.reason}")
@@ -199,7 +206,7 @@ def _show_failures(run: Run, console: Console, told: str | None) -> None:
             console.warn(f"{side}{profile.label}: a valid profile, but without GPU work.")
     unmatched = [rank.unmatched for profile in run.profiles for rank in profile.ranks]
     refuse_unmatched(unmatched, run.options)
-    for who, note in untold.notes:
+    for who, note in others.notes:
         console.warn(f"{who}: {note}.")
 
 
@@ -217,7 +224,7 @@ def _unreadable(run: Run, console: Console) -> ExitCode | None:
     return None
 
 
-def _exit_code(run: Run, console: Console, told: str | None) -> ExitCode:
+def _exit_code(run: Run, console: Console, reported_side: str | None) -> ExitCode:
     if run.absent:
         shown = [f"{side} {number}".strip() for side, number in run.absent[:20]]
         some = ", ".join(shown) + (", ..." if len(run.absent) > 20 else "")
@@ -228,7 +235,7 @@ def _exit_code(run: Run, console: Console, told: str | None) -> ExitCode:
         return ExitCode.FAULT
     if not (run.failed or run.absent) or run.options["allow_missing_ranks"]:
         return ExitCode.DONE
-    if run.absent or any(profile.side != told for profile in run.failed):
+    if run.absent or any(profile.side != reported_side for profile in run.failed):
         console.error(
             f"incomplete: {len(run.failed)} of {len(run.profiles)} profiles failed, "
             f"{len(run.absent)} ranks are absent; the results hold the others "

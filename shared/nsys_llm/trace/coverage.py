@@ -86,7 +86,7 @@ def count_coverage(
         op: Those that count, with their launches.
         broken_n: Rows that are broken; what else is missing was replaced by other rows.
         rank_trace: What the filters left.
-        table_present: Whether the report has the table.
+        table_present: Whether it is there.
         duplicates: Correlation ids that several API calls claim.
         opaque_n: Graph launches without an operation, see `opaque_launches_n`.
         overlapping_n: See `overlapping_calls_n`.
