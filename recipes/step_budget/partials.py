@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
-from nsys_llm.analyses.path.forest import PathForest
-from nsys_llm.analyses.path.visits import Charges, Passages
+from nsys_llm.analyses.critical_path.critical_path import Charges, Passages, PathForest
 from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
@@ -55,7 +54,7 @@ MOST: Final = "most "
 
 @dataclass(frozen=True)
 class RankReplay:
-    """The graph of one rank for replays; nodes and edges as `nsys_llm.analyses.replay.skeleton`.
+    """The graph of one rank for replays; its nodes and edges are those of a `Skeleton`.
 
     Attributes:
         reason: Why there is none; "" where there is.
@@ -67,7 +66,7 @@ class RankReplay:
         target: Shape (edges,).
         ns: Shape (edges, columns), weights; the least number of its type where one is not there.
         code: Shape (edges, columns up to `USUAL`), uint8, see
-            `nsys_llm.analyses.replay.condensed`.
+            `nsys_llm.analyses.critical_path.replay.condensed`.
         member_start: Shape (members,), node of the start of each communication operation.
         member_end: Likewise, of its end.
         begun: The nodes of the begins of threads' first calls, which nothing precedes.

@@ -37,7 +37,7 @@ def test_pieces_of_nested_ranges_are_the_ranges():
     assert nvtx_tree.event.tolist() == [0, 1, 2, 3, 4]
     assert nvtx_tree.parent.tolist() == [-1, 0, 1, 0, -1]
     assert nvtx_tree.depth.tolist() == [0, 1, 2, 1, 0]
-    assert nvtx_tree.self_wall_ns().tolist() == [9 - 3 - 2, 3 - 2, 2, 2, 10]
+    assert nvtx_tree.self_host_ns().tolist() == [9 - 3 - 2, 3 - 2, 2, 2, 10]
     assert nvtx_tree.first.all()
 
 
@@ -172,7 +172,7 @@ def test_trees_are_sound(ranges, data):
     assert (nvtx_tree.start_ns[above] <= nvtx_tree.start_ns[inner]).all()
     assert (nvtx_tree.end_ns[above] >= nvtx_tree.end_ns[inner]).all()
     assert (nvtx_tree.depth[inner] == nvtx_tree.depth[above] + 1).all()
-    assert (nvtx_tree.self_wall_ns() >= 0).all()
+    assert (nvtx_tree.self_host_ns() >= 0).all()
     assert np.unique(nvtx_tree.event[nvtx_tree.first]).size == nvtx_tree.first.sum()
     assert set(nvtx_tree.event.tolist()) == set(nvtx_tree.event[nvtx_tree.first].tolist())
     chosen = np.array(

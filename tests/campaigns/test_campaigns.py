@@ -76,8 +76,8 @@ WRONG_NUMBERS = [
     ("llm_overview", "ranks", "copies_ns"),
     ("llm_overview", "wall", "time_ns"),
     ("llm_overview", "opportunities", "gain_ns"),
-    ("llm_overview", "step_budget/job_steps", "unknown_ns"),
-    ("llm_overview", "tail_stats/tails", "launches_n"),
+    ("llm_overview", "parts/step_budget/job_steps", "unknown_ns"),
+    ("llm_overview", "parts/tail_stats/tails", "launches_n"),
 ]
 
 

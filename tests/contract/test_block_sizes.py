@@ -12,7 +12,7 @@ from nsys_llm.testing.demo import write_demo
 
 BLOCKS = (
     "analyses.device.gap_sums",
-    "analyses.path.visits",
+    "analyses.critical_path.path.visits",
     "numeric.blocks",
     "numeric.distributions",
     "numeric.exclusive",
@@ -33,7 +33,7 @@ def test_tables_are_the_same_in_blocks_of_any_size(rank, monkeypatch, recipe):
     for module in BLOCKS:
         monkeypatch.setattr(import_module(f"nsys_llm.{module}"), "_BLOCK", 37)
     monkeypatch.setattr(import_module("nsys_llm.numeric.blocks"), "_SMALL_BLOCK", 37)
-    monkeypatch.setattr(import_module("nsys_llm.analyses.path.blocks"), "_NODES", 37)
+    monkeypatch.setattr(import_module("nsys_llm.analyses.critical_path.path.blocks"), "_NODES", 37)
     monkeypatch.setattr(import_module("nsys_llm.numeric.distributions"), "_FEWEST_REPEATS", 1)
     for module in ("nvtx_phase_attribution.per_rank.phases", "tail_stats.per_rank.outlier_context"):
         path = f"nsys_llm.recipes.{module}.few_codes"

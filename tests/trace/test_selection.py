@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table, Trace
+from nsys_llm.trace.coverage import overlapping_calls_n
 from nsys_llm.trace.rank_trace import OP_TABLES
 from nsys_llm.trace.selection import gpu_processes, select_rank
 
@@ -170,6 +171,24 @@ def test_graph_launches_that_the_capture_did_not_live_to_see_run_are_not_opaque(
     calls = [call(1, 5, name_id=3), call(2, 6, name_id=3), call(3, 7)]
     _, coverage = selected(trace(op(10, 12, 5), calls=calls))
     assert coverage["graph"].opaque_graph_launches_n == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9), st.integers(0, 2)), max_size=12),
+)
+def test_calls_that_reach_out_of_an_earlier_one_of_their_thread_are_counted(times):
+    rows = [(start, start + length, thread) for start, length, thread in times]
+    calls = Table(dict(zip(("start_ns", "end_ns", "global_tid"), _columns(rows), strict=True)))
+    expected = 0
+    ordered = sorted(rows, key=lambda row: (row[0], -row[1]))
+    for place, (start, end, thread) in enumerate(ordered):
+        ends = [other[1] for other in ordered[:place] if other[2] == thread]
+        expected += bool(ends) and start < max(ends) < end
+    assert overlapping_calls_n(calls) == expected
+
+
+def _columns(rows):
+    return np.array(rows, dtype=np.int64).reshape(-1, 3).T
 
 
 def test_without_api_calls_nobody_knows_of_opaque_launches():

@@ -57,12 +57,12 @@ def _steps(tables: Tables) -> str:
     """Return a sentence on steps, or on the ranges with most GPU time where there are none."""
     ranks, stats = tables["rank_steps"], tables["step_stats"]
     steady = stats[stats["which"] == "steady"]
-    wall = steady[(steady["measure"] == "wall") & steady["phase"].notna()]
-    if len(ranks) and len(wall):
-        row = wall.loc[wall["steps_n"].idxmax()]
+    host = steady[(steady["measure"] == "host") & steady["phase"].notna()]
+    if len(ranks) and len(host):
+        row = host.loc[host["steps_n"].idxmax()]
         of_phase = steady[steady["phase"] == row["phase"]].set_index("measure")
         gpu, span = of_phase.loc["gpu"], of_phase.loc["span"]
-        kind = f" of {quoted(row['phase'])}" if len(wall) > 1 else ""
+        kind = f" of {quoted(row['phase'])}" if len(host) > 1 else ""
         first = ranks[ranks["counted"]].iloc[0]
         several = f" on {len(ranks)} ranks" if len(ranks) > 1 else ""
         return (

@@ -131,21 +131,21 @@ def _warmup(tables: Tables) -> list[Finding]:
     warm = steps[steps["warmup"]]
     if warm.empty:
         return []
-    first = records(warm.sort_values("wall_ns", ascending=False, kind="stable").head(1))[0]
+    first = records(warm.sort_values("host_ns", ascending=False, kind="stable").head(1))[0]
     rank = int(first["rank"])
-    rank_ns = int(warm.loc[warm["rank"] == rank, "wall_ns"].sum())
-    share = percent(rank_ns, int(steps.loc[steps["rank"] == rank, "wall_ns"].sum()))
+    rank_ns = int(warm.loc[warm["rank"] == rank, "host_ns"].sum())
+    share = percent(rank_ns, int(steps.loc[steps["rank"] == rank, "host_ns"].sum()))
     ranks = tuple(int(rank) for rank in sorted(warm["rank"].unique()))
     return [
         RULES["warm_up_steps"].finding(
             details=f"They take more than twice the median of their phase: up to "
-            f"{format_ns(first['wall_ns'])}, {format_percent(share)} of the host time of the steps "
+            f"{format_ns(first['host_ns'])}, {format_percent(share)} of the host time of the steps "
             f"of rank {rank}. The GPU time of phases includes them.",
             fields={
                 "steps": counted(len(warm), "first step"),
                 "are": "is" if len(warm) == 1 else "are",
             },
-            numbers={"steps_n": len(warm), "longest_ns": first["wall_ns"], "share_pct": share},
+            numbers={"steps_n": len(warm), "longest_ns": first["host_ns"], "share_pct": share},
             ranks=ranks,
             rank=rank,
             window_ns=(int(first["start_ns"]), int(first["end_ns"])),

@@ -212,12 +212,12 @@ def _ranges_of_phases(ops: RankOps) -> dict[str, IntArray]:
     # The host time of a range that counts is whole, with what is inside and counts not.
     outermost = tree.nearest(tree.parent < 0)
     whole = _ranges_with(tree, counted)[np.where(nearest < 0, outermost, nearest)]
-    wall_ns = exact_sums(of_piece[whole], tree.self_wall_ns()[whole], phases_n)
+    host_ns = exact_sums(of_piece[whole], tree.self_host_ns()[whole], phases_n)
     roots = np.flatnonzero((ops.roots == np.arange(len(tree))) & (piece_phase >= 0) & counted)
     # A range in pieces is one range.
     _, first = np.unique(tree.event[roots], return_index=True)
     instances_n = np.bincount(piece_phase[roots[first]], minlength=phases_n)
-    return {"wall_ns": wall_ns, "instances_n": instances_n.astype(np.int64)}
+    return {"host_ns": host_ns, "instances_n": instances_n.astype(np.int64)}
 
 
 def _ranges_with(tree: NvtxTree, chosen: _Mask) -> _Mask:

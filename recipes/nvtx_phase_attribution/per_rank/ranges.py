@@ -157,17 +157,17 @@ def _own(tree: NvtxTree, chosen: _Mask, shown: Shown, paths: Paths) -> dict[str,
 
     A piece that holds nothing that the filters leave counts where its range does.
     """
-    wall_ns = tree.end_ns - tree.start_ns
+    host_ns = tree.end_ns - tree.start_ns
     around = tree.around(chosen)
     inner = np.flatnonzero(chosen & (around >= 0))
     within_ns = np.zeros(len(tree), dtype=np.int64)
-    np.add.at(within_ns, around[inner], wall_ns[inner])
+    np.add.at(within_ns, around[inner], host_ns[inner])
     rows = np.flatnonzero(shown.whole)
     of_row = paths.of_piece[np.where(shown.pieces[rows], rows, shown.home[rows])]
     return {
         "instances_n": np.bincount(paths.of_piece[shown.first], minlength=len(paths)),
-        "wall_ns": exact_sums(of_row, wall_ns[rows], len(paths)),
-        "self_wall_ns": exact_sums(of_row, (wall_ns - within_ns)[rows], len(paths)),
+        "host_ns": exact_sums(of_row, host_ns[rows], len(paths)),
+        "self_host_ns": exact_sums(of_row, (host_ns - within_ns)[rows], len(paths)),
     }
 
 
@@ -185,8 +185,8 @@ def _by_label(
 
     return {
         "instances_n": alone(host_sums["instances_n"]),
-        "wall_ns": exact_sums(paths.label[outer], host_sums["wall_ns"][outer], labels_n),
-        "self_wall_ns": alone(host_sums["self_wall_ns"]),
+        "host_ns": exact_sums(paths.label[outer], host_sums["host_ns"][outer], labels_n),
+        "self_host_ns": alone(host_sums["self_host_ns"]),
         "ops_n": inclusive("ops_n"),
         "kernels_n": inclusive("kernels_n"),
         "inclusive_ns": inclusive("gpu_ns"),
@@ -229,12 +229,12 @@ def _path_sums(
     kept = np.flatnonzero(place == np.arange(len(paths)))
     row = np.searchsorted(kept, place)
     columns = {
-        "self_wall_ns": host_sums["self_wall_ns"],
+        "self_host_ns": host_sums["self_host_ns"],
         "self_ops_n": sums["ops_n"],
         "self_ns": sums["gpu_ns"],
     }
     added = {name: exact_sums(row, values, kept.size) for name, values in columns.items()}
-    added |= {name: host_sums[name][kept] for name in ("instances_n", "wall_ns")}
+    added |= {name: host_sums[name][kept] for name in ("instances_n", "host_ns")}
     keys: list[Key] = []
     for path in kept.tolist():
         kind, domain, name = labels.keys[int(paths.label[path])]

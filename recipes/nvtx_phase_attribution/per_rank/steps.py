@@ -98,7 +98,7 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
     phase = np.full(steps_n, -1, dtype=np.int64)
     if used.size:
         phase = np.where(phase_ns.any(axis=1), phase_ns.argmax(axis=1), phase)
-    wall_ns = steps.end_ns - steps.start_ns
+    host_ns = steps.end_ns - steps.start_ns
     return StepRows(
         kind=StepKind.of(steps),
         names=tuple(str(steps.names[row]) for row in kept.tolist()),
@@ -116,7 +116,7 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         phase_ns=phase_ns[kept],
         work_ns=work_by_phase[:, used][kept],
         phase=phase[kept],
-        warmup=warmup_steps(wall_ns, phase)[kept],
+        warmup=warmup_steps(host_ns, phase)[kept],
         full=steps.full[kept],
     )
 

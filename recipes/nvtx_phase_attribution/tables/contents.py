@@ -191,7 +191,7 @@ def _instances(partial: PhasePartial, frames: PhaseFrames, parts: Parts) -> Colu
         "file": [rank.file for rank, _ in kept],
         **{name: [getattr(row, name) for _, row in kept] for name in names},
         "step": [row.step if row.step >= 0 else None for _, row in kept],
-        "wall_ns": [row.end_ns - row.start_ns for _, row in kept],
+        "host_ns": [row.end_ns - row.start_ns for _, row in kept],
         "median_ratio": [
             row.gpu_ns / medians[row.phase] if medians.get(row.phase) else None for _, row in kept
         ],

@@ -33,7 +33,7 @@ _COUNTS: Final = (
     "whole_graph_ns",
     "communication_ns",
 )
-_SUMS: Final = (*_COUNTS, "exclusive_ns", "wall_ns", "instances_n")
+_SUMS: Final = (*_COUNTS, "exclusive_ns", "host_ns", "instances_n")
 
 
 class PhaseFrames:

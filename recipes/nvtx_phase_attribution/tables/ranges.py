@@ -22,8 +22,8 @@ from .rank_frames import Parts, rank_extremes, sums_frame
 _KEYS: Final = ("kind", "domain", "name")
 _SUMS: Final = (
     "instances_n",
-    "wall_ns",
-    "self_wall_ns",
+    "host_ns",
+    "self_host_ns",
     "ops_n",
     "kernels_n",
     "inclusive_ns",
@@ -188,7 +188,7 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
     return {name: values[order] for name, values in columns.items()}
 
 
-_PATH_SUMS: Final = ("instances_n", "wall_ns", "self_wall_ns", "self_ops_n", "self_ns")
+_PATH_SUMS: Final = ("instances_n", "host_ns", "self_host_ns", "self_ops_n", "self_ns")
 
 
 def _paths(part: RankPhases, path: Any) -> SumsByKey:

@@ -24,7 +24,7 @@ from .rank_frames import Parts
 STEADY: Final = "steady"
 WARMUP: Final = "warm-up"
 _MEASURES: Final[Mapping[str, Callable[[StepRows], IntArray]]] = {
-    "wall": lambda steps: steps.end_ns - steps.start_ns,
+    "host": lambda steps: steps.end_ns - steps.start_ns,
     "gpu": lambda steps: steps.gpu_ns,
     "span": lambda steps: steps.span_ns,
     "idle": lambda steps: steps.idle_inside_ns,
@@ -74,7 +74,7 @@ def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
     def every(of: Callable[[StepRows], IntArray]) -> IntArray:
         return joined([of(step_rows) for _, step_rows in steps])
 
-    wall_ns = every(_MEASURES["wall"])
+    host_ns = every(_MEASURES["host"])
     names = [name for _, step_rows in steps for name in step_rows.names]
     return {
         "rank": np.repeat(np.array([rank.number for rank, _ in steps], dtype=np.int64), sizes),
@@ -90,7 +90,7 @@ def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
         ],
         "start_ns": every(lambda step_rows: step_rows.start_ns),
         "end_ns": every(lambda step_rows: step_rows.end_ns),
-        "wall_ns": wall_ns,
+        "host_ns": host_ns,
         "since_first_ns": every(lambda step_rows: step_rows.start_ns - step_rows.first_ns),
         "ops_n": every(lambda step_rows: step_rows.ops_n),
         "kernels_n": every(lambda step_rows: step_rows.kernels_n),
@@ -99,7 +99,7 @@ def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
         "gpu_end_ns": nullable(every(lambda step_rows: step_rows.gpu_end_ns)),
         "span_ns": nullable(every(_MEASURES["span"])),
         "idle_inside_ns": nullable(every(_MEASURES["idle"])),
-        "token_ns": _per_token(wall_ns, tokens_n) if tokens_n else wall_ns / _tokens(names),
+        "token_ns": _per_token(host_ns, tokens_n) if tokens_n else host_ns / _tokens(names),
     }
 
 
@@ -198,7 +198,7 @@ def _by_rank(steps: _Steps, gpu_ns: Mapping[Any, int]) -> Columns:
         )
         return {f"{prefix}_{name}": columns[name] for name in ("p50_ns", "p99_ns", "max_ns")}
 
-    wall, gpu = statistics(_MEASURES["wall"], "wall"), statistics(_MEASURES["gpu"], "gpu")
+    host, gpu = statistics(_MEASURES["host"], "host"), statistics(_MEASURES["gpu"], "gpu")
     span, idle = statistics(_MEASURES["span"], "span"), statistics(_MEASURES["idle"], "idle")
     held = np.array([int(step_rows.gpu_ns.sum()) for _, step_rows in steps], dtype=np.int64)
     whole = np.array([gpu_ns.get(rank.number, 0) for rank, _ in steps], dtype=np.int64)
@@ -209,11 +209,11 @@ def _by_rank(steps: _Steps, gpu_ns: Mapping[Any, int]) -> Columns:
         "name": [step_rows.kind.name for _, step_rows in steps],
         "steps_n": [int(mask.sum()) for mask in steady],
         "warmup_n": [int(step_rows.warmup.sum()) for _, step_rows in steps],
-        "wall_ns": [
+        "host_ns": [
             int((step_rows.end_ns - step_rows.start_ns)[mask].sum())
             for (_, step_rows), mask in zip(steps, steady, strict=True)
         ],
-        **wall,
+        **host,
         "gpu_ns": [
             int(step_rows.gpu_ns[mask].sum())
             for (_, step_rows), mask in zip(steps, steady, strict=True)

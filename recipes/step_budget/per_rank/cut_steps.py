@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.ops import PathOps
+from nsys_llm.analyses.critical_path.critical_path import PathOps
 
 from .steps import RankSteps
 

@@ -6,13 +6,19 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from nsys_llm.analyses.path.blocks import Blocks
-from nsys_llm.analyses.path.compact import kept_whole
-from nsys_llm.analyses.path.edges import Edges, path_edges
-from nsys_llm.analyses.path.forest import PathForest, path_forest
-from nsys_llm.analyses.path.ops import PathOps
-from nsys_llm.analyses.path.outline import Outline, member_ops
-from nsys_llm.analyses.path.visits import Charging, Walk
+from nsys_llm.analyses.critical_path.critical_path import (
+    Blocks,
+    Charging,
+    Edges,
+    Outline,
+    PathForest,
+    PathOps,
+    Walk,
+    kept_whole,
+    member_ops,
+    path_edges,
+    path_forest,
+)
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of

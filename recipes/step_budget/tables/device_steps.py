@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsys_llm.analyses.path.classes import (
+from nsys_llm.analyses.critical_path.path.classes import (
     CLASS_NAMES,
     COMMUNICATION,
     TRANSFER,

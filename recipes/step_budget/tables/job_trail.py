@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsys_llm.analyses.path.blocks import Charge, unrecorded
-from nsys_llm.analyses.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
-from nsys_llm.analyses.path.forest import PathForest
-from nsys_llm.analyses.path.ops import Bools
-from nsys_llm.analyses.path.positions import Positions, crossed
+from nsys_llm.analyses.critical_path.critical_path import PathForest
+from nsys_llm.analyses.critical_path.path.blocks import Charge, unrecorded
+from nsys_llm.analyses.critical_path.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
+from nsys_llm.analyses.critical_path.path.ops import Bools
+from nsys_llm.analyses.critical_path.path.positions import Positions, crossed
 from nsys_llm.numeric.intervals import IntArray
 
 from .meetings import Meetings, RankRows

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.path.classes import CLASS_NAMES
-from nsys_llm.analyses.replay.condensed import DOUBT
-from nsys_llm.analyses.replay.skeleton import NEVER
+from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
+from nsys_llm.analyses.critical_path.replay.condensed import DOUBT
+from nsys_llm.analyses.critical_path.replay.skeleton import NEVER
 from nsys_llm.numeric.intervals import IntArray
 
 from .replay import Replays
@@ -34,7 +34,7 @@ def new_path(replays: Replays, column: int, codes: Any, first: int, last: int) -
     Args:
         replays: The replays.
         column: Which of them.
-        codes: Shape (edges,), see `nsys_llm.analyses.replay.condensed`.
+        codes: Shape (edges,), see `nsys_llm.analyses.critical_path.replay.condensed`.
         first: The step whose begin ends the walk.
         last: The step with whose end it begins.
     """

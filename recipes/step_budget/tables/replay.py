@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.ops import Bools
-from nsys_llm.analyses.replay.solve import Clamps, beyond_others, longest
+from nsys_llm.analyses.critical_path.critical_path import longest
+from nsys_llm.analyses.critical_path.path.ops import Bools
+from nsys_llm.analyses.critical_path.replay.solve import Clamps, beyond_others
 from nsys_llm.manifest.what_if import DEVICE, HOST, RANK, TRANSFER, Change
 from nsys_llm.numeric.grouping import position_in_group
 from nsys_llm.numeric.intervals import IntArray

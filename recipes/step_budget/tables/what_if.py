@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.classes import CLASS_NAMES
+from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.what_if import (
     CATEGORY,

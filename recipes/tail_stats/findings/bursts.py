@@ -22,6 +22,7 @@ from nsys_llm.view.text import (
     shortened,
 )
 
+from .kernels import is_other_work
 from .members import gpu_of
 from .texts import (
     CONCENTRATED_PCT,
@@ -50,7 +51,7 @@ def concentrated_findings(tables: Tables, named: Collection[Gpu]) -> list[Findin
     """Return the rank that has most of all slow launches, if it is not named for something else.
 
     Args:
-        tables: tail_ranks.
+        tables: tail_ranks and rank_tails.
         named: GPUs that other findings are about.
     """
     ranks = [row for row in records(tables["tail_ranks"]) if row["launches_n"]]
@@ -63,6 +64,8 @@ def concentrated_findings(tables: Tables, named: Collection[Gpu]) -> list[Findin
     if gpu_of(worst) in named or outliers_n < LEAST_OUTLIERS or worst["outliers_pct"] < least_pct:
         return []
     lost_ns = worst["outlier_excess_ns"]
+    if 2 * _other_work_ns(tables, worst) > lost_ns:
+        return []
     return [
         RULES["outliers_on_one_rank"].finding(
             change=Change("launches", time_ns=lost_ns),
@@ -82,6 +85,13 @@ def concentrated_findings(tables: Tables, named: Collection[Gpu]) -> list[Findin
             impact_ns=lost_ns,
         )
     ]
+
+
+def _other_work_ns(tables: Tables, place: Record) -> int:
+    rows = tables["rank_tails"]
+    rows = rows[(rows["rank"] == place["rank"]) & (rows["device_id"] == place["device_id"])]
+    rows = rows[is_other_work(rows) & ~rows["communication"].astype(bool)]
+    return int(rows["outlier_excess_ns"].sum())
 
 
 def burst_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:

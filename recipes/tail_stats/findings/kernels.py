@@ -56,6 +56,7 @@ def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> 
     modes = {(row["name"], row["config"]) for row in records(tails[tails["second_mode"]])}
     rows = tables["rank_tails"]
     rows = rows[~rows["communication"].astype(bool) & (rows["outlier_excess_ns"] > 0)]
+    rows = rows[~is_other_work(rows)]
     rows = rows.sort_values("outlier_excess_ns", ascending=False, kind="stable")
     candidates = [
         place
@@ -71,6 +72,11 @@ def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> 
     every.sort(key=lambda slow: -slow.share_pct)
     by_config = grouped([{**item.row, "slow": item} for item in every], "name", "config")
     return [alike[0]["slow"] for alike in by_config.values()]
+
+
+def is_other_work(rank_tails: pd.DataFrame) -> pd.Series[bool]:
+    """Return where a rank's usual launch is a slow one elsewhere: it has other work there."""
+    return (rank_tails["p50_all_p50"] > OUTLIER_RATIO).fillna(value=False)
 
 
 def _lost_ns(row: Record) -> float:

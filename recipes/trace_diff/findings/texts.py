@@ -6,7 +6,7 @@ What got better is an improvement; what may be chance or another amount of work 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import limits_words
@@ -59,238 +59,148 @@ _OF_CLASS: Final = (
     f"of it; {limits_words()}"
 )
 _BETTER: Final = "the same, 20 % of the difference or more, where it takes less: an improvement"
-_KERNELS: Final = ("kernels", "configs", "wall_change")
+_TITLES: Final = {
+    "slower_calls": "{name} got slower per call",
+    "faster_calls": "{name} got faster per call",
+    "other_sizes": "{name} runs at other sizes",
+    "split_launches": "{name} is split into more launches",
+    "merged_launches": "{name} is merged into fewer launches",
+    "uneven_calls": "Some calls of {name} changed, the typical call did not",
+    "more_calls": "{name} runs more often",
+    "fewer_calls": "{name} runs less often",
+    "other_kernels": "Work of category {name} moved to other kernels",
+    "compute": "Kernels take another time, most of it in {name}",
+    "slower_throughout": "Nearly all kernels got slower by one ratio",
+    "faster_throughout": "Nearly all kernels got faster by one ratio",
+    "one_rank": "Rank {rank} changed differently from the others",
+    "waiting": "Communication time changed: waiting for late ranks",
+    "pair_waiting": "Communication time changed: waiting in sends and receives",
+    "profiler_wait": "Communication time changed: the profiler's own work",
+    "transfer": "Communication time changed: transfer",
+    "communication": "Communication time changed",
+    "copies": "Copies changed: {name}",
+    "slower_host": "The host is slower: GPUs wait for it",
+    "faster_host": "The host is faster: GPUs wait less for it",
+    "idle_rank": "Rank {rank} is idle longer, the others are not",
+    "new_waits": "The host waits more often: {name}",
+    "graphs_lost": "CUDA graphs are gone: kernels are launched one by one",
+    "more_idle": "The GPUs are idle longer",
+    "less_idle": "The GPUs are idle less",
+    "profiler": "The profiler took another time",
+    "bursts": "Slow steps: rank {rank}{where}",
+}
+_ADVICE: Final = {
+    "slower_calls": "Its grids and blocks are the same: compare versions of the kernel, clocks and "
+    "power of the GPU, and sizes that no grid shows (lengths of sequences, experts).",
+    "faster_calls": "Check that it still does the same work: a grid does not show all sizes.",
+    "other_sizes": "Another grid or block is another problem size, not a slower or faster kernel: "
+    "compare in `configs` the sizes that both runs have, and the work of both runs.",
+    "split_launches": "The same total grid in smaller launches costs more launches and fills the "
+    "GPU less: find what splits it (chunks, micro-batches, buckets).",
+    "merged_launches": "The same total grid in larger launches: where it costs time, find what "
+    "merges it.",
+    "uneven_calls": "Find out which: `configs` and `rank_kernels` separate shapes and ranks, "
+    "tail_stats lists the outliers.",
+    "more_calls": "Find where the extra launches come from: `nvtx_phase_attribution` names the "
+    "ranges.",
+    "fewer_calls": "Check that the work was saved, not moved to another kernel.",
+    "other_kernels": "Compare versions, shapes, autotuning caches and backends: another variant "
+    "was chosen.",
+    "compute": "No kernel stands out: compare categories and configurations in `categories` and "
+    "`configs`.",
+    "slower_throughout": "That is the machine rather than the code: clocks, power or heat, another "
+    "GPU, the profiler. Repeat the run on an idle machine with clocks locked.",
+    "faster_throughout": "That is the machine rather than the code: compare clocks and power of "
+    "both runs.",
+    "one_rank": "Look at its row in `ranks` and `rank_kernels`: the code is the same on all ranks, "
+    "so its machine, its share of the work, or what else runs there differs.",
+    "waiting": "A late peer, not the network: look at what the late rank does before its "
+    "collectives, at `ranks` and at tail_stats.",
+    "pair_waiting": "Run tail_stats on both runs: for pipeline stages it gives the bubble, which "
+    "follows from the schedule (compare microbatches and stages), and names the stage that is slow "
+    "or late.",
+    "profiler_wait": "The program is not the cause: the profiler writes its buffers, which holds "
+    "up a CUDA call of one rank, and the others wait. Capture both runs in the same way, and "
+    "shorter.",
+    "transfer": "Compare sizes, algorithms and links: every rank was there, and the transfer "
+    "itself changed.",
+    "communication": "Give the profiles of all ranks to separate waiting from transfer.",
+    "copies": "Find what copies with the phases of nvtx_phase_attribution: tensors that are split, "
+    "made contiguous or moved; pageable memory blocks the host, pinned memory does not.",
+    "slower_host": "Compare the hosts: CPU model and clock, other processes, pinning and NUMA "
+    "node, Python and driver versions, tracing options. The GPU's work is not the cause.",
+    "faster_host": "No action needed: the host keeps up better.",
+    "idle_rank": "Compare its host with the others': the row of its GPU in `wall_change` has the "
+    "causes. The other ranks wait only because of it.",
+    "new_waits": "Find what waits for the GPU in each step: reading a loss or a token, an "
+    "assertion, a copy to the host.",
+    "graphs_lost": "Find why no graph was captured or replayed: shapes, batch sizes, an option.",
+    "more_idle": "Run idle_gaps on both: it lists the gaps, and what the host did in them.",
+    "less_idle": "No action needed: the host keeps up better, or work hides more of it.",
+    "profiler": "The program is not the cause: capture both runs in the same way, and shorter.",
+    "bursts": "Look at these steps: `slow_steps` has their numbers, idle_gaps and tail_stats what "
+    "the host did in them.",
+}
+#: Scope, and tables with the numbers.
+_ABOUT: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = (
+    (
+        "kernel",
+        ("kernels", "configs", "wall_change"),
+        (
+            "slower_calls",
+            "faster_calls",
+            "other_sizes",
+            "split_launches",
+            "merged_launches",
+            "uneven_calls",
+            "more_calls",
+            "fewer_calls",
+        ),
+    ),
+    ("category", ("categories", "kernels"), ("other_kernels",)),
+    ("category", ("categories", "wall_change"), ("compute",)),
+    ("run", ("kernels", "wall_change"), ("slower_throughout", "faster_throughout")),
+    ("rank", ("ranks", "rank_kernels", "wall_change"), ("one_rank",)),
+    (
+        "category",
+        ("collectives", "wall_change"),
+        ("waiting", "pair_waiting", "profiler_wait", "transfer", "communication"),
+    ),
+    ("copy", ("memops", "wall_change"), ("copies",)),
+    ("run", ("host", "wall_change"), ("slower_host", "faster_host")),
+    ("rank", ("wall_change", "idle_ranges"), ("idle_rank",)),
+    ("api", ("apis", "wall_change"), ("new_waits",)),
+    ("run", ("apis", "wall_change"), ("graphs_lost",)),
+    ("run", ("idle_ranges", "wall_change"), ("more_idle", "less_idle")),
+    ("run", ("wall_change",), ("profiler",)),
+    ("rank", ("slow_steps", "verdict"), ("bursts",)),
+)
+_THRESHOLDS: Final = {
+    **dict.fromkeys(
+        ("faster_calls", "fewer_calls", "faster_throughout", "faster_host", "less_idle"), _BETTER
+    ),
+    "slower_host": f"{_OF_CLASS}; {SLOWER_HOST_SHARE_PCT:g} % of the host's time in calls and "
+    "ranges that got slower beyond chance",
+    "bursts": f"one run has more steps above {SLOW_TIMES:g} times the median (Fisher's exact "
+    f"test, one-sided, 0.05); {limits_words()}",
+}
 
 
-def _rule(
-    name: str, scope: str, title: str, advice: str, tables: tuple[str, ...], **other: Any
-) -> Rule:
-    fields: dict[str, Any] = {"threshold": _OF_CLASS, "source": OURS, **other}
-    return Rule(name, scope=scope, title=title, recommendation=advice, tables=tables, **fields)
+def _rule(name: str) -> Rule:
+    scope, tables, _ = next(item for item in _ABOUT if name in item[2])
+    return Rule(
+        name,
+        scope=scope,
+        title=_TITLES[name],
+        threshold=_THRESHOLDS.get(name, _OF_CLASS),
+        source=OURS,
+        recommendation=_ADVICE[name],
+        tables=tables,
+    )
 
 
-_LIST = (
-    _rule(
-        "slower_calls",
-        "kernel",
-        "{name} got slower per call",
-        "Its grids and blocks are the same: compare versions of the kernel, clocks and power of "
-        "the GPU, and sizes that no grid shows (lengths of sequences, experts).",
-        _KERNELS,
-    ),
-    _rule(
-        "faster_calls",
-        "kernel",
-        "{name} got faster per call",
-        "Check that it still does the same work: a grid does not show all sizes.",
-        _KERNELS,
-        threshold=_BETTER,
-    ),
-    _rule(
-        "other_sizes",
-        "kernel",
-        "{name} runs at other sizes",
-        "Another grid or block is another problem size, not a slower or faster kernel: compare in "
-        "`configs` the sizes that both runs have, and the work of both runs.",
-        _KERNELS,
-    ),
-    _rule(
-        "split_launches",
-        "kernel",
-        "{name} is split into more launches",
-        "The same total grid in smaller launches costs more launches and fills the GPU less: find "
-        "what splits it (chunks, micro-batches, buckets).",
-        _KERNELS,
-    ),
-    _rule(
-        "merged_launches",
-        "kernel",
-        "{name} is merged into fewer launches",
-        "The same total grid in larger launches: where it costs time, find what merges it.",
-        _KERNELS,
-    ),
-    _rule(
-        "uneven_calls",
-        "kernel",
-        "Some calls of {name} changed, the typical call did not",
-        "Find out which: `configs` and `rank_kernels` separate shapes and ranks, tail_stats lists "
-        "the outliers.",
-        _KERNELS,
-    ),
-    _rule(
-        "more_calls",
-        "kernel",
-        "{name} runs more often",
-        "Find where the extra launches come from: `nvtx_phase_attribution` names the ranges.",
-        _KERNELS,
-    ),
-    _rule(
-        "fewer_calls",
-        "kernel",
-        "{name} runs less often",
-        "Check that the work was saved, not moved to another kernel.",
-        _KERNELS,
-        threshold=_BETTER,
-    ),
-    _rule(
-        "other_kernels",
-        "category",
-        "Work of category {name} moved to other kernels",
-        "Compare versions, shapes, autotuning caches and backends: another variant was chosen.",
-        ("categories", "kernels"),
-    ),
-    _rule(
-        "compute",
-        "category",
-        "Kernels take another time, most of it in {name}",
-        "No kernel stands out: compare categories and configurations in `categories` and "
-        "`configs`.",
-        ("categories", "wall_change"),
-    ),
-    _rule(
-        "slower_throughout",
-        "run",
-        "Nearly all kernels got slower by one ratio",
-        "That is the machine rather than the code: clocks, power or heat, another GPU, the "
-        "profiler. Repeat the run on an idle machine with clocks locked.",
-        ("kernels", "wall_change"),
-    ),
-    _rule(
-        "faster_throughout",
-        "run",
-        "Nearly all kernels got faster by one ratio",
-        "That is the machine rather than the code: compare clocks and power of both runs.",
-        ("kernels", "wall_change"),
-        threshold=_BETTER,
-    ),
-    _rule(
-        "one_rank",
-        "rank",
-        "Rank {rank} changed differently from the others",
-        "Look at its row in `ranks` and `rank_kernels`: the code is the same on all ranks, so its "
-        "machine, its share of the work, or what else runs there differs.",
-        ("ranks", "rank_kernels", "wall_change"),
-    ),
-    _rule(
-        "waiting",
-        "category",
-        "Communication time changed: waiting for late ranks",
-        "A late peer, not the network: look at what the late rank does before its collectives, at "
-        "`ranks` and at tail_stats.",
-        ("collectives", "wall_change"),
-    ),
-    _rule(
-        "pair_waiting",
-        "category",
-        "Communication time changed: waiting in sends and receives",
-        "Run tail_stats on both runs: for pipeline stages it gives the bubble, which follows from "
-        "the schedule (compare microbatches and stages), and names the stage that is slow or late.",
-        ("collectives", "wall_change"),
-    ),
-    _rule(
-        "profiler_wait",
-        "category",
-        "Communication time changed: the profiler's own work",
-        "The program is not the cause: the profiler writes its buffers, which holds up a CUDA call "
-        "of one rank, and the others wait. Capture both runs in the same way, and shorter.",
-        ("collectives", "wall_change"),
-    ),
-    _rule(
-        "transfer",
-        "category",
-        "Communication time changed: transfer",
-        "Compare sizes, algorithms and links: every rank was there, and the transfer itself "
-        "changed.",
-        ("collectives", "wall_change"),
-    ),
-    _rule(
-        "communication",
-        "category",
-        "Communication time changed",
-        "Give the profiles of all ranks to separate waiting from transfer.",
-        ("collectives", "wall_change"),
-    ),
-    _rule(
-        "copies",
-        "copy",
-        "Copies changed: {name}",
-        "Find what copies with the phases of nvtx_phase_attribution: tensors that are split, made "
-        "contiguous or moved; pageable memory blocks the host, pinned memory does not.",
-        ("memops", "wall_change"),
-    ),
-    _rule(
-        "slower_host",
-        "run",
-        "The host is slower: GPUs wait for it",
-        "Compare the hosts: CPU model and clock, other processes, pinning and NUMA node, Python "
-        "and driver versions, tracing options. The GPU's work is not the cause.",
-        ("host", "wall_change"),
-        threshold=f"{_OF_CLASS}; {SLOWER_HOST_SHARE_PCT:g} % of the host's time in calls and "
-        "ranges that got slower beyond chance",
-    ),
-    _rule(
-        "faster_host",
-        "run",
-        "The host is faster: GPUs wait less for it",
-        "No action needed: the host keeps up better.",
-        ("host", "wall_change"),
-        threshold=_BETTER,
-    ),
-    _rule(
-        "idle_rank",
-        "rank",
-        "Rank {rank} is idle longer, the others are not",
-        "Compare its host with the others': the row of its GPU in `wall_change` has the causes. "
-        "The other ranks wait only because of it.",
-        ("wall_change", "idle_ranges"),
-    ),
-    _rule(
-        "new_waits",
-        "api",
-        "The host waits more often: {name}",
-        "Find what waits for the GPU in each step: reading a loss or a token, an assertion, a copy "
-        "to the host.",
-        ("apis", "wall_change"),
-    ),
-    _rule(
-        "graphs_lost",
-        "run",
-        "CUDA graphs are gone: kernels are launched one by one",
-        "Find why no graph was captured or replayed: shapes, batch sizes, an option.",
-        ("apis", "wall_change"),
-    ),
-    _rule(
-        "more_idle",
-        "run",
-        "The GPUs are idle longer",
-        "Run idle_gaps on both: it lists the gaps, and what the host did in them.",
-        ("idle_ranges", "wall_change"),
-    ),
-    _rule(
-        "less_idle",
-        "run",
-        "The GPUs are idle less",
-        "No action needed: the host keeps up better, or work hides more of it.",
-        ("idle_ranges", "wall_change"),
-        threshold=_BETTER,
-    ),
-    _rule(
-        "profiler",
-        "run",
-        "The profiler took another time",
-        "The program is not the cause: capture both runs in the same way, and shorter.",
-        ("wall_change",),
-    ),
-    _rule(
-        "bursts",
-        "rank",
-        "Slow steps: rank {rank}{where}",
-        "Look at these steps: `slow_steps` has their numbers, idle_gaps and tail_stats what the "
-        "host did in them.",
-        ("slow_steps", "verdict"),
-        threshold=f"one run has more steps above {SLOW_TIMES:g} times the median (Fisher's exact "
-        f"test, one-sided, 0.05); {limits_words()}",
-    ),
+RULES: Final = rules_by_id(
+    *map(_rule, _TITLES),
     Rule(
         "not_comparable",
         scope="run",
@@ -311,4 +221,3 @@ _LIST = (
         tables=("comparability",),
     ),
 )
-RULES: Final = rules_by_id(*_LIST)

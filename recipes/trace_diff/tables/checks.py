@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from nsys_llm.profile.capture import CaptureFacts
@@ -17,6 +17,7 @@ from .comparability import (
     STEP,
     Comparison,
     apart_pct,
+    common_names_pct,
     missing_words,
     other_window,
     other_work,
@@ -62,11 +63,34 @@ _OVERHEAD_POINTS: Final = 1.0
 _OVERHEAD_RATIO: Final = 2.0
 _OVERHEAD_RATIO_POINTS: Final = 0.1
 
+#: Facts of captures: check, the fact, what follows where it differs, and why.
+_FACTS: Final[tuple[tuple[str, Callable[[CaptureFacts], str | None], str, str], ...]] = (
+    ("GPU", lambda facts: ", ".join(sorted(set(facts.gpus))), ALL, "other hardware"),
+    ("driver", lambda facts: facts.driver_version, DIFFERS, "it may be the cause"),
+    ("CUDA of the driver", lambda facts: facts.cuda_version, DIFFERS, "likewise"),
+    (
+        "exported by nsys",
+        lambda facts: facts.nsys_version,
+        DIFFERS,
+        "another profiler may cost another overhead",
+    ),
+    ("export schema", lambda facts: facts.schema_version, DIFFERS, "read alike all the same"),
+    (
+        "traced",
+        lambda facts: ", ".join(facts.traced),
+        DIFFERS,
+        "what else is traced slows the host, and may look like a change",
+    ),
+)
+
 Row = dict[str, str | None]
+#: Whether it holds, the status then, and its meaning.
+Case = tuple[bool, str, str]
 
 
-def check_row(check: str, sides: Sequence[str | None], status: str, meaning: str) -> Row:
-    """Return a row of the table comparability."""
+def _row(check: str, sides: Sequence[str | None], *cases: Case, same: str) -> Row:
+    """Return a row of the table comparability: the first case that holds, else that all is same."""
+    status, meaning = next((case[1:] for case in cases if case[0]), (SAME, same))
     before, after = sides
     return {
         "check": check,
@@ -84,36 +108,15 @@ def comparability_rows(runs: Runs, options: Mapping[str, Any]) -> list[Row]:
         runs: All runs.
         options: world_size and ranks tell which ranks should be there.
     """
+    gpu, *facts = (_fact(runs, *fact) for fact in _FACTS)
     return [
         _reports(runs, options),
         _kernels(runs),
         _ranks(runs),
-        _fact(runs, "GPU", lambda facts: ", ".join(sorted(set(facts.gpus))), ALL, "other hardware"),
+        gpu,
         _graphs(runs),
         _missing_work(runs),
-        _fact(runs, "driver", lambda facts: facts.driver_version, DIFFERS, "it may be the cause"),
-        _fact(runs, "CUDA of the driver", lambda facts: facts.cuda_version, DIFFERS, "likewise"),
-        _fact(
-            runs,
-            "exported by nsys",
-            lambda facts: facts.nsys_version,
-            DIFFERS,
-            "another profiler may cost another overhead",
-        ),
-        _fact(
-            runs,
-            "export schema",
-            lambda facts: facts.schema_version,
-            DIFFERS,
-            "read alike all the same",
-        ),
-        _fact(
-            runs,
-            "traced",
-            lambda facts: ", ".join(facts.traced),
-            DIFFERS,
-            "what else is traced slows the host, and may look like a change",
-        ),
+        *facts,
         _overhead(runs),
         _steps(runs),
         _outside(runs),
@@ -123,56 +126,49 @@ def comparability_rows(runs: Runs, options: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def work_rows(runs: Runs, comparison: Comparison) -> Iterable[Row]:
+def work_rows(runs: Runs, comparison: Comparison) -> Iterator[Row]:
     """Yield the checks of what a step does, and of what all steps do where that differs too."""
     if comparison.kind != STEP and comparison.word != OTHER_WORK:
-        yield check_row(WORK, [None, None], SAME, "no steps of equal work are known")
-    elif comparison.work is None:
-        yield check_row(WORK, [None, None], SAME, "about as much in a step")
-    else:
-        meaning = f"a step does another amount of work: {comparison.work}"
-        yield check_row(WORK, [None, None], STEP_TIMES, meaning)
-        if runs.steps is not None and runs.steps[0] == runs.steps[1]:
-            meaning = "as many steps with another amount of work each"
-            yield check_row(WORK_OF_ALL, [None, None], TOTALS, meaning)
+        yield _row(WORK, [None, None], same="no steps of equal work are known")
+        return
+    other = comparison.work is not None
+    meaning = f"a step does another amount of work: {comparison.work}"
+    yield _row(WORK, [None, None], (other, STEP_TIMES, meaning), same="about as much in a step")
+    if other and runs.steps is not None and runs.steps[0] == runs.steps[1]:
+        meaning = "as many steps with another amount of work each"
+        yield _row(WORK_OF_ALL, [None, None], (True, TOTALS, meaning), same="")
 
 
 def _reports(runs: Runs, options: Mapping[str, Any]) -> Row:
-    counts = []
-    for run in (runs.baseline, runs.input):
+    shown = []
+    for run in runs.compared:
         failed_n = sum(rank.facts is None for rank in run.others)
-        everyone = [*(rank for rank, _ in run.ranks), *run.others]
-        absent_n = len(absent_ranks(everyone, options))
-        counts.append((failed_n, absent_n))
-    shown = [
-        f"{failed} failed, {absent} absent" if failed or absent else "all"
-        for failed, absent in counts
-    ]
-    if any(failed or absent for failed, absent in counts):
-        return check_row("reports read", shown, ALL, "a run that is not whole passes no gate")
-    return check_row("reports read", shown, SAME, "every report could be read")
+        absent_n = len(absent_ranks([*(rank for rank, _ in run.ranks), *run.others], options))
+        shown.append(f"{failed_n} failed, {absent_n} absent" if failed_n or absent_n else "all")
+    whole = (set(shown) != {"all"}, ALL, "a run that is not whole passes no gate")
+    return _row("reports read", shown, whole, same="every report could be read")
 
 
 def _ranks(runs: Runs) -> Row:
-    sides = [[rank.number for rank, _ in run.ranks] for run in (runs.baseline, runs.input)]
+    sides = [[rank.number for rank, _ in run.ranks] for run in runs.compared]
     shown = [_listed([-1 if n is None else n for n in numbers]) for numbers in sides]
-    if len(sides[0]) != len(sides[1]):
-        meaning = missing_words(runs) or "compared over all ranks"
-        return check_row(RANKS, shown, TOTALS, f"{meaning}; sums are over all of a run")
-    rules = [{rank.source for rank, _ in run.ranks} for run in (runs.baseline, runs.input)]
-    if rules[0] != rules[1]:
-        reported = [
+    rules = [{rank.source for rank, _ in run.ranks} for run in runs.compared]
+    as_many = len(sides[0]) == len(sides[1])
+    if as_many and rules[0] != rules[1]:
+        shown = [
             f"{numbers}, by {', '.join(sorted(str(item) for item in rule))}"
             for numbers, rule in zip(shown, rules, strict=True)
         ]
-        return check_row(
-            RANKS, reported, DIFFERS, "numbered by other rules: what is by rank may be off"
-        )
-    if sides[0] != sides[1]:
-        return check_row(
-            RANKS, shown, DIFFERS, "as many, but with other numbers: by rank only common ones"
-        )
-    return check_row(RANKS, shown, SAME, "paired by number")
+    missing = missing_words(runs) or "compared over all ranks"
+    return _row(
+        RANKS,
+        shown,
+        (not as_many, TOTALS, f"{missing}; sums are over all of a run"),
+        (rules[0] != rules[1], DIFFERS, "numbered by other rules: what is by rank may be off"),
+        (sides[0] != sides[1], DIFFERS,
+         "as many, but with other numbers: by rank only common ones"),
+        same="paired by number",
+    )  # fmt: skip
 
 
 def _fact(
@@ -182,58 +178,48 @@ def _fact(
     status: str,
     meaning: str,
 ) -> Row:
-    shown = [_values(run, of) for run in (runs.baseline, runs.input)]
-    if None in shown:
-        return check_row(check, shown, UNKNOWN, "not recorded in both runs, so not compared")
-    same = shown[0] == shown[1]
-    return check_row(check, shown, SAME if same else status, "alike" if same else meaning)
+    shown = []
+    for run in runs.compared:
+        values = {of(rank.facts) or "" for rank, _ in run.ranks if rank.facts is not None} - {""}
+        shown.append("; ".join(sorted(values)) or None)
+    unknown = None in shown, UNKNOWN, "not recorded in both runs, so not compared"
+    return _row(check, shown, unknown, (shown[0] != shown[1], status, meaning), same="alike")
 
 
 def _graphs(runs: Runs) -> Row:
-    both = (runs.baseline, runs.input)
-    nodes_n = [sum(sums.graph_nodes_n for _, sums in run.ranks) for run in both]
-    whole_n = [run.whole_graphs_n for run in both]
+    nodes_n = [sum(sums.graph_nodes_n for _, sums in run.ranks) for run in runs.compared]
+    whole_n = [run.whole_graphs_n for run in runs.compared]
     shown = [
         f"{format_count(nodes)} operations node by node, {format_count(whole)} whole graphs"
         for nodes, whole in zip(nodes_n, whole_n, strict=True)
     ]
-    check = "CUDA graphs"
-    if bool(whole_n[0]) != bool(whole_n[1]):
-        return check_row(check, shown, ALL, "kernels in graphs are seen in one run only")
-    if any(whole_n):
-        return check_row(
-            check, shown, DIFFERS, "kernels in graphs are not seen: no gate on kernels"
-        )
-    if bool(nodes_n[0]) != bool(nodes_n[1]):
-        return check_row(
-            check, shown, DIFFERS, "one run alone uses CUDA graphs: a change of its own"
-        )
-    return check_row(check, shown, SAME, "alike")
+    return _row(
+        "CUDA graphs",
+        shown,
+        (bool(whole_n[0]) != bool(whole_n[1]), ALL, "kernels in graphs are seen in one run only"),
+        (any(whole_n), DIFFERS, "kernels in graphs are not seen: no gate on kernels"),
+        (bool(nodes_n[0]) != bool(nodes_n[1]), DIFFERS,
+         "one run alone uses CUDA graphs: a change of its own"),
+        same="alike",
+    )  # fmt: skip
 
 
 def _missing_work(runs: Runs) -> Row:
-    missing = [
-        sum(sums.opaque_launches_n for _, sums in run.ranks) for run in (runs.baseline, runs.input)
-    ]
-    check, shown = (
-        "GPU work not in the report",
-        [f"{format_count(n)} graph launches" for n in missing],
-    )
-    if not any(missing):
-        return check_row(check, shown, SAME, "all launched work is there")
-    return check_row(check, shown, ALL, "GPU work is missing; record with --cuda-graph-trace=node")
+    missing = [sum(sums.opaque_launches_n for _, sums in run.ranks) for run in runs.compared]
+    shown = [f"{format_count(n)} graph launches" for n in missing]
+    meaning = "GPU work is missing; record with --cuda-graph-trace=node"
+    case = (any(missing), ALL, meaning)
+    return _row("GPU work not in the report", shown, case, same="all launched work is there")
 
 
 def _overhead(runs: Runs) -> Row:
-    shares = [_overhead_pct(run) for run in (runs.baseline, runs.input)]
-    known = [share for share in shares if share is not None]
+    shares = [_overhead_pct(run) for run in runs.compared]
+    known = sorted(share for share in shares if share is not None)
     shown = [None if share is None else format_percent(share) for share in shares]
-    check = "time the profiler took"
-    if len(known) < 2 or not _other_overhead(*sorted(known)):
-        return check_row(check, shown, SAME, "about alike, and no idle time")
-    return check_row(
-        check, shown, DIFFERS, "it stretches windows and waits for late ranks, not kernels"
-    )
+    differs = len(known) == 2 and _other_overhead(*known)
+    meaning = "it stretches windows and waits for late ranks, not kernels"
+    case = (differs, DIFFERS, meaning)
+    return _row("time the profiler took", shown, case, same="about alike, and no idle time")
 
 
 def _other_overhead(less_pct: float, more_pct: float) -> bool:
@@ -243,47 +229,29 @@ def _other_overhead(less_pct: float, more_pct: float) -> bool:
 
 
 def _overhead_pct(run: Run) -> float | None:
-    window_ns, idle_ns = run.window_ns, run.idle_ns
-    if idle_ns is None or not window_ns:
+    if run.idle_ns is None or not run.window_ns:
         return None
-    return 100.0 * int(idle_ns[PROFILER_OVERHEAD]) / window_ns
+    return 100.0 * int(run.idle_ns[PROFILER_OVERHEAD]) / run.window_ns
 
 
 def _names(runs: Runs) -> Row:
-    both = (runs.baseline, runs.input)
-    names = [sorted({key[0] for key in run.part.keys}) for run in both]
-    common = set(names[0]) & set(names[1])
-    shares = []
-    for run, run_names in zip(both, names, strict=True):
-        times = run.kernels(run_names).total_ns.tolist()
-        shared_ns = sum(ns for name, ns in zip(run_names, times, strict=True) if name in common)
-        shares.append(100.0 * shared_ns / run.kernel_ns if run.kernel_ns else 0.0)
+    shares = common_names_pct(runs)
     shown = [f"{format_percent(share)} of its kernel time" for share in shares]
-    if min(shares) < COMMON_PCT:
-        return check_row(NAMES, shown, DIFFERS, "mostly other kernels: other code")
-    return check_row(NAMES, shown, SAME, "largely the same kernels")
+    few = (min(shares) < COMMON_PCT, DIFFERS, "mostly other kernels: other code")
+    return _row(NAMES, shown, few, same="largely the same kernels")
 
 
-def _repeats(runs: Runs) -> Iterable[Row]:
+def _repeats(runs: Runs) -> Iterator[Row]:
     for run in runs.repeats:
-        counts = [counted(len(item.ranks), "rank") for item in (runs.baseline, run)]
-        check = f"{run.side}, for noise"
-        if run not in runs.noise:
-            yield check_row(
-                check, counts, DIFFERS, "empty, incomplete, of other ranks or GPUs: left out"
-            )
-        elif other_work(runs.baseline, run):
-            yield check_row(
-                check, counts, DIFFERS, "of another amount of work: no noise of sums over a run"
-            )
-        else:
-            yield check_row(check, counts, SAME, "a run like the baseline")
-
-
-def _values(run: Run, of: Callable[[CaptureFacts], str | None]) -> str | None:
-    """Return the distinct values that the reports of a run have; None if none says anything."""
-    values = {of(rank.facts) or "" for rank, _ in run.ranks if rank.facts is not None} - {""}
-    return "; ".join(sorted(values)) or None
+        noisy = run in runs.noise
+        yield _row(
+            f"{run.side}, for noise",
+            [counted(len(item.ranks), "rank") for item in (runs.baseline, run)],
+            (not noisy, DIFFERS, "empty, incomplete, of other ranks or GPUs: left out"),
+            (noisy and other_work(runs.baseline, run), DIFFERS,
+             "of another amount of work: no noise of sums over a run"),
+            same="a run like the baseline",
+        )  # fmt: skip
 
 
 def _listed(numbers: list[int]) -> str:
@@ -293,41 +261,47 @@ def _listed(numbers: list[int]) -> str:
 
 def _kernels(runs: Runs) -> Row:
     """Check whether there are kernels, and whether they are of as much work."""
-    launches_n = [run.launches_n for run in (runs.baseline, runs.input)]
-    shown = [f"{format_count(n)} launches" for n in launches_n]
-    if not all(launches_n):
-        return check_row(KERNELS, shown, ALL, "an empty run passes no gate")
-    ratio = work_ratio(runs.baseline, runs.input) if runs.steps is None else None
-    if ratio is not None:
-        less = "less" if ratio < 1 else "more"
-        share = format_percent(100 * abs(ratio - 1))
-        meaning = f"nearly all kernels launched {share} {less} often, in proportion"
-        return check_row(KERNELS, shown, TOTALS, meaning)
-    if apart_pct(*launches_n) > SAME_WORK_PCT:
-        return check_row(KERNELS, shown, DIFFERS, "more or less was done: look at count effects")
-    return check_row(KERNELS, shown, SAME, "about as many launches")
+    launches_n = [run.launches_n for run in runs.compared]
+    ratio = work_ratio(*runs.compared) if runs.steps is None and all(launches_n) else None
+    share = "" if ratio is None else format_percent(100 * abs(ratio - 1))
+    less = "less" if ratio is not None and ratio < 1 else "more"
+    apart = apart_pct(*launches_n) > SAME_WORK_PCT
+    return _row(
+        KERNELS,
+        [f"{format_count(n)} launches" for n in launches_n],
+        (not all(launches_n), ALL, "an empty run passes no gate"),
+        (ratio is not None, TOTALS,
+         f"nearly all kernels launched {share} {less} often, in proportion"),
+        (apart, DIFFERS, "more or less was done: look at count effects"),
+        same="about as many launches",
+    )  # fmt: skip
 
 
 def _steps(runs: Runs) -> Row:
     """Check whether the same steps are counted, and as many."""
-    both = (runs.baseline, runs.input)
     shown = [
-        run.step_note if run.steps_n is None else f"{_per_rank(run)} x {run.step}" for run in both
+        run.step_note if run.steps_n is None else f"{_per_rank(run)} x {run.step}"
+        for run in runs.compared
     ]
     if runs.steps is None:
-        if all(run.steps_n is None for run in both):
-            return check_row(STEPS, shown, SAME, "not counted: no sum is divided by steps")
-        return check_row(STEPS, shown, DIFFERS, "not the same steps: there is no time per step")
-    before, after = runs.steps
+        counted_once = any(run.steps_n is not None for run in runs.compared)
+        other = (counted_once, DIFFERS, "not the same steps: there is no time per step")
+        return _row(STEPS, shown, other, same="not counted: no sum is divided by steps")
+    other_n = runs.steps[0] != runs.steps[1]
     few = "; one that the window cuts weighs much" if min(runs.steps) < _FEW_STEPS else ""
-    if before != after and same_tokens(*both):
-        meaning = f"another number of steps for as many tokens: compare sums{few}"
-        return check_row(STEPS, shown, DIFFERS, meaning)
-    if before != after and shown[0] == shown[1]:
-        return check_row(STEPS, shown, SAME, f"as many steps of a rank{few}")
-    if before != after:
-        return check_row(STEPS, shown, TOTALS, f"another number of steps: compare per step{few}")
-    return check_row(STEPS, shown, SAME, f"as many steps{few}")
+    tokens = f"another number of steps for as many tokens: compare sums{few}"
+    of_a_rank = " of a rank" if other_n else ""
+    return _row(
+        STEPS,
+        shown,
+        (other_n and same_tokens(*runs.compared), DIFFERS, tokens),
+        (
+            other_n and shown[0] != shown[1],
+            TOTALS,
+            f"another number of steps: compare per step{few}",
+        ),
+        same=f"as many steps{of_a_rank}{few}",
+    )
 
 
 def _per_rank(run: Run) -> str:
@@ -339,36 +313,33 @@ def _per_rank(run: Run) -> str:
 
 def _outside(runs: Runs) -> Row:
     """Check whether times per step hold work outside of the steps that other steps share."""
-    both = (runs.baseline, runs.input)
+    both, check = runs.compared, "GPU time outside of steps"
     shown = [None if run.outside_pct is None else format_percent(run.outside_pct) for run in both]
-    check = "GPU time outside of steps"
     known = [run.outside_ns for run in both if run.outside_ns is not None]
     if runs.steps is None or len(known) < len(both) or not both[0].gpu_ns:
-        return check_row(check, shown, SAME, "no steps by range to be outside of")
+        return _row(check, shown, same="no steps by range to be outside of")
     before, after = (ns / n for ns, n in zip(known, runs.steps, strict=True))
     moved_pct = 100 * abs(after - before) * runs.steps[0] / both[0].gpu_ns
-    if runs.steps[0] == runs.steps[1] or moved_pct < _OUTSIDE_PCT:
-        return check_row(check, shown, SAME, "it moves times per step by little")
-    return check_row(
-        check,
-        shown,
-        STEP_TIMES,
+    much = runs.steps[0] != runs.steps[1] and moved_pct >= _OUTSIDE_PCT
+    meaning = (
         f"shared among other numbers of steps it moves a step by {format_percent(moved_pct)}: "
-        "leave it out with --steps 0:",
+        "leave it out with --steps 0:"
     )
+    return _row(check, shown, (much, STEP_TIMES, meaning), same="it moves times per step by little")
 
 
 def _window(runs: Runs) -> Row:
     """Check whether windows are as long, or hold as much."""
-    both = (runs.baseline, runs.input)
+    both = runs.compared
     lengths = [run.window_ns // max(len(run.devices), 1) for run in both]
-    shown = [f"{format_ns(length)} a device" for length in lengths]
-    if apart_pct(*lengths) <= SAME_WORK_PCT:
-        return check_row(WINDOW, shown, SAME, "about as long")
-    if runs.steps is not None and runs.steps[0] == runs.steps[1]:
-        return check_row(WINDOW, shown, DIFFERS, "as many steps took another time")
-    if same_tokens(*both):
-        return check_row(WINDOW, shown, DIFFERS, "as many tokens took another time")
-    if not other_window(*both):
-        return check_row(WINDOW, shown, DIFFERS, "as many launches took another time")
-    return check_row(WINDOW, shown, TOTALS, "another length, and other work in it")
+    other = apart_pct(*lengths) > SAME_WORK_PCT
+    as_many = runs.steps is not None and runs.steps[0] == runs.steps[1]
+    return _row(
+        WINDOW,
+        [f"{format_ns(length)} a device" for length in lengths],
+        (other and as_many, DIFFERS, "as many steps took another time"),
+        (other and same_tokens(*both), DIFFERS, "as many tokens took another time"),
+        (other and not other_window(*both), DIFFERS, "as many launches took another time"),
+        (other, TOTALS, "another length, and other work in it"),
+        same="about as long",
+    )

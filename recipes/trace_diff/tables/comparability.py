@@ -127,7 +127,7 @@ def compare(
 
 def missing_words(runs: Runs) -> str | None:
     """Say which ranks one of the runs lacks: `4 -> 3 ranks: rank 2 is missing in the input`."""
-    numbers = [{rank.number for rank, _ in run.ranks} for run in (runs.baseline, runs.input)]
+    numbers = [{rank.number for rank, _ in run.ranks} for run in runs.compared]
     gone = [
         (side, sorted(n for n in numbers[1 - place] - numbers[place] if n is not None))
         for place, side in ((1, "input"), (0, "baseline"))
@@ -147,15 +147,15 @@ def missing_words(runs: Runs) -> str | None:
 def _of_spans(runs: Runs, nothing: Comparison) -> Comparison:
     """Compare the spans of GPUs without steps, where they hold the same work."""
     spans = replace(nothing, kind=SPAN, word=None)
-    if common_pct(runs.baseline, runs.input) >= _SAME_SPAN_PCT:
+    if common_pct(*runs.compared) >= _SAME_SPAN_PCT:
         return spans
-    sides = [_bytes(run) for run in (runs.baseline, runs.input)]
-    shares = [100 * run.kernel_ns / max(run.window_ns, 1) for run in (runs.baseline, runs.input)]
+    sides = [_bytes(run) for run in runs.compared]
+    shares = [100 * run.kernel_ns / max(run.window_ns, 1) for run in runs.compared]
     same = sides[0].keys() == sides[1].keys() and all(
         apart_pct(sides[0][kind], sides[1][kind]) <= _SAME_BYTES_PCT for kind in sides[0]
     )
     if sum(sides[0].values()) and same and max(shares) < _FEW_KERNELS_PCT:
-        launches = " -> ".join(format_count(run.launches_n) for run in (runs.baseline, runs.input))
+        launches = " -> ".join(format_count(run.launches_n) for run in runs.compared)
         work = (
             f"for the same {format_bytes(sum(sides[0].values()))} of copies (the kernels differ: "
             f"{launches} launches, {max(shares):.0f} % of the span)"
@@ -183,7 +183,7 @@ def _of_periods(runs: Runs, nothing: Comparison) -> Comparison:
     before, after = nothing.steps
     unit = before.unit if before.unit == after.unit else PERIOD
     names = f"{quoted(before.name)}, then {quoted(after.name)}"
-    if _common_names_pct(runs.baseline, runs.input) < COMMON_PCT:
+    if min(common_names_pct(runs)) < COMMON_PCT:
         reason = f"no step with a name, and mostly other kernels ({names}); {_NAME_STEPS}"
         return replace(nothing, reason=reason)
     checked = _checked(runs, replace(nothing, kind=STEP, unit=unit, word=None))
@@ -224,8 +224,7 @@ def _of_steps(runs: Runs, nothing: Comparison) -> Comparison:
 
 def _checked(runs: Runs, some: Comparison) -> Comparison:
     """Look at launches where the names of steps tell no amounts."""
-    names = sorted({key[0] for run in (runs.baseline, runs.input) for key in run.part.keys})
-    other = _other_sizes(runs.baseline, runs.input, some, names)
+    other = _other_sizes(runs, some)
     if other is None:
         return some
     # Both sides are still told; only what it means is not.
@@ -234,17 +233,18 @@ def _checked(runs: Runs, some: Comparison) -> Comparison:
     )
 
 
-def _other_sizes(before: Run, after: Run, some: Comparison, names: Sequence[str]) -> str | None:
+def _other_sizes(runs: Runs, some: Comparison) -> str | None:
     """Return what says that a step does other work, of kernels of both runs; None if nothing does.
 
     A kernel that is split into smaller launches of the same total grid does the same work. Other
     kernels may do the same work, too, so that kernels of one run alone say nothing.
     """
+    names = runs.names
     first, second = (step_kernels(steps, names, some.cells) for steps in some.steps)
     n0, n1, threads0, threads1 = first.launches_n, second.launches_n, first.threads, second.threads
     t0 = first.spent_ns
     both = (n0 > 0) & (n1 > 0) & ~np.isnan(threads0 + threads1)
-    talks = {key[0] for run in (before, after) for key in run.part.keys if is_communication(key[1])}
+    talks = {key[0] for run in runs.compared for key in run.part.keys if is_communication(key[1])}
     both &= np.array([name not in talks for name in names], dtype=bool)
     n0, n1, threads0, threads1, t0 = (item[both] for item in (n0, n1, threads0, threads1, t0))
     if not t0.sum():
@@ -261,12 +261,13 @@ def _other_sizes(before: Run, after: Run, some: Comparison, names: Sequence[str]
     return None
 
 
-def _common_names_pct(before: Run, after: Run) -> float:
-    """Return the share of the kernel time in kernels of both runs, of the run with less of it."""
-    names = sorted({key[0] for run in (before, after) for key in run.part.keys})
-    sides = [run.kernels(names) for run in (before, after)]
-    both = (sides[0].total_ns > 0) & (sides[1].total_ns > 0)
-    return min(_share(side.total_ns.astype(np.float64), both) for side in sides)
+def common_names_pct(runs: Runs) -> list[float]:
+    """Return the share of each run's kernel time in kernels that both have."""
+    common = sorted(set.intersection(*({key[0] for key in run.part.keys} for run in runs.compared)))
+    return [
+        100.0 * int(run.kernels(common).total_ns.sum()) / run.kernel_ns if run.kernel_ns else 0.0
+        for run in runs.compared
+    ]
 
 
 def work_ratio(before: Run, after: Run) -> float | None:

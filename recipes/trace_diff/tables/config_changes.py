@@ -48,7 +48,7 @@ def likely_renames(
     before, after = _configs(runs.baseline), _configs(runs.input)
     counts = [
         dict(zip(names, run.kernels(names).launches_n.tolist(), strict=True))
-        for run in (runs.baseline, runs.input)
+        for run in runs.compared
     ]
     kind = {
         name: classification.category for name, classification in zip(names, classes, strict=True)

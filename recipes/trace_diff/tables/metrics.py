@@ -85,7 +85,7 @@ class Measures:
 
     def of(self, metric: str, argument: str | None = None) -> Measured:
         """Return one metric."""
-        before, after = (self._value(run, metric, argument) for run in self._compared)
+        before, after = (self._value(run, metric, argument) for run in self.runs.compared)
         repeats = self.runs.noise
         if self._is_sum(metric, argument):
             repeats = tuple(run for run in repeats if not other_work(self.runs.baseline, run))
@@ -175,7 +175,7 @@ class Measures:
     def _reason(self, metric: str, argument: str | None, before: Value, after: Value) -> str | None:
         if checks := self.blocked[ALL]:
             return f"not comparable: {', '.join(checks)}"
-        if needs_kernels(metric) and any(run.whole_graphs_n for run in self._compared):
+        if needs_kernels(metric) and any(run.whole_graphs_n for run in self.runs.compared):
             return (
                 "kernels in CUDA graphs that were traced as a whole are not seen; record with "
                 "--cuda-graph-trace=node"
@@ -197,10 +197,6 @@ class Measures:
             what, status = "sums over the runs", TOTALS
         checks = self.blocked[status]
         return f"{what} are not comparable: {', '.join(checks)}" if checks else None
-
-    @property
-    def _compared(self) -> tuple[Run, Run]:
-        return self.runs.baseline, self.runs.input
 
     def _unknown(self, metric: str, argument: str | None) -> str:
         a_step = metric.endswith(PER_STEP) or metric in _PERCENTILES
@@ -230,7 +226,7 @@ class Measures:
         return comparison.work or "no full step in one of the runs"
 
     def _steps_unknown(self) -> str:
-        uncounted = [run for run in self._compared if run.steps_n is None]
+        uncounted = [run for run in self.runs.compared if run.steps_n is None]
         if not uncounted:
             return "the runs do not count the same steps; see --step and --step-kernel"
         notes = dict.fromkeys(run.step_note or "" for run in uncounted)

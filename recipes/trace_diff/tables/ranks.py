@@ -71,9 +71,8 @@ def rank_columns(runs: Runs, rank_kernels: Columns, communication: Mapping[str, 
         pd.Series([idle_total_ns(sums.devices) for _, sums in side], dtype="Int64")
         for side in (before, after)
     ]
-    exposed = [
-        np.array([_exposed_ns(sums) for _, sums in side], dtype=np.int64)
-        for side in (before, after)
+    exposed_ns = [
+        np.array([_exposed_ns(sums) for _, sums in side], np.int64) for side in (before, after)
     ]
     return {
         "rank": numbers,
@@ -84,7 +83,7 @@ def rank_columns(runs: Runs, rank_kernels: Columns, communication: Mapping[str, 
         "baseline_idle_ns": idle[0].array,
         "input_idle_ns": idle[1].array,
         "idle_change_ns": (idle[1] - idle[0]).array,
-        "exposed_change_ns": exposed[1] - exposed[0],
+        "exposed_change_ns": exposed_ns[1] - exposed_ns[0],
         "largest_kernel": [None if value != value else value for value in largest["name"]],
         "largest_change_ns": largest["change_ns"].fillna(0).to_numpy(np.int64),
     }

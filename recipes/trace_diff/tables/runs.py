@@ -204,6 +204,11 @@ class Runs:
     repeats: tuple[Run, ...]
 
     @property
+    def compared(self) -> tuple[Run, Run]:
+        """The two."""
+        return self.baseline, self.input
+
+    @property
     def all(self) -> tuple[Run, ...]:
         """Every run."""
         return (self.baseline, self.input, *self.repeats)
@@ -223,15 +228,14 @@ class Runs:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Kernel names of baseline and input, sorted."""
-        keys = (*self.baseline.part.keys, *self.input.part.keys)
-        return tuple(sorted({key[0] for key in keys}))
+        return tuple(sorted({key[0] for run in self.compared for key in run.part.keys}))
 
     @cached_property
     def common(self) -> frozenset[int]:
         """Numbers of the ranks that baseline and input have both: places, where none has one."""
         before, after = (
             {place if rank.number is None else rank.number for place, (rank, _) in enumerate(ranks)}
-            for ranks in (self.baseline.ranks, self.input.ranks)
+            for ranks in (run.ranks for run in self.compared)
         )
         return frozenset(before & after)
 

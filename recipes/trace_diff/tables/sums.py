@@ -61,7 +61,7 @@ def memop_columns(runs: Runs, of_steps: Sequence[Mapping[CopyKind, CopyAmounts]]
         runs: All runs.
         of_steps: Of baseline and input, the copies of a step and rank; see `step_copies`.
     """
-    sides = [_moves(run) for run in (runs.baseline, runs.input)]
+    sides = [_moves(run) for run in runs.compared]
     codes = sorted(set(sides[0]) | set(sides[1]))
     (n0, t0, b0), (n1, t1, b1) = (
         np.array([side.get(code, (0, 0, 0)) for code in codes], np.int64).reshape(-1, 3).T
@@ -99,7 +99,7 @@ def phase_columns(runs: Runs) -> Columns:
     """Return the table phases: GPU time by phase, and how it is spread over the steps."""
     names, columns = _named(runs, "operations", lambda sums: sums.phases)
     nothing = np.full(len(names), np.nan)
-    for place, (side, run) in enumerate(zip(COMPARED, (runs.baseline, runs.input), strict=True)):
+    for place, (side, run) in enumerate(zip(COMPARED, runs.compared, strict=True)):
         steps = runs.steps
         mean = nothing if steps is None else columns[f"{side}_total_ns"] / steps[place]
         columns[f"{side}_step_ns"] = mean
@@ -112,7 +112,7 @@ def phase_columns(runs: Runs) -> Columns:
 
 def idle_columns(runs: Runs) -> Columns:
     """Return the table idle; without rows where no side knows its idle time."""
-    sides = [run.idle_ns for run in (runs.baseline, runs.input)]
+    sides = [run.idle_ns for run in runs.compared]
     codes = [
         code
         for code in range(IDLE_CAUSES_N)
@@ -123,7 +123,7 @@ def idle_columns(runs: Runs) -> Columns:
         for side in sides
     ]
     known = sides[0] is not None and sides[1] is not None
-    windows = [run.total(lambda device: device.window_ns) for run in (runs.baseline, runs.input)]
+    windows = [run.total(lambda device: device.window_ns) for run in runs.compared]
     shares = [
         np.full(len(codes), np.nan) if side is None else percent(time, window)
         for side, time, window in zip(sides, times, windows, strict=True)
@@ -190,7 +190,7 @@ def _moves(run: Run) -> dict[int, tuple[int, int, int]]:
 
 def _named(runs: Runs, what: str, of: Callable[[RankSums], NamedSums]) -> tuple[list[str], Columns]:
     """Return the names that a run has calls of or time in, and sums over all ranks."""
-    sides = [run.summed_names(of) for run in (runs.baseline, runs.input)]
+    sides = [run.summed_names(of) for run in runs.compared]
     some = [name for side in sides for name, sums in side.items() if sums != (0, 0)]
     names = sorted(set(some))
     rows = (amounts([side.get(name, (0, 0)) for name in names]) for side in sides)

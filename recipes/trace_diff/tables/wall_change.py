@@ -133,7 +133,7 @@ def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
         runs: All runs.
         options: alpha and min_effect.
     """
-    both = (runs.baseline, runs.input)
+    both = runs.compared
     parts: list[Columns] = []
     for kind in (CALL, RANGE):
         names = sorted({name for run in both for name in _seen(run, kind)})

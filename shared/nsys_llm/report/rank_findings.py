@@ -18,7 +18,7 @@ from nsys_llm.view.text import format_ns, format_percent, listed, quoted, shorte
 _TABLES: Final = ("rank_verdicts", "wall")
 _TESTED: Final = (
     "of ranks that are equal one of a hundred jobs names any, and at least 1 % (5 % of fewer than "
-    "10 steps) beyond the median peer"
+    "20 steps) beyond the median peer"
 )
 _COLUMNS: Final = ("more_pct", "late_ns", "chance", "about_ns")
 #: Names that a finding lists.
@@ -119,15 +119,15 @@ def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
     kind, ranks = worst["verdict"], sorted({int(row["rank"]) for row in rows})
     host = hosts.get(rank)
     more = "" if worst["more_pct"] is None else format_percent(worst["more_pct"])
-    late = format_ns(worst["late_ns"] or 0)
+    late = "" if worst["late_ns"] is None else format_ns(worst["late_ns"])
     kernel = worst["kernel"]
     cause = Cause("stage" if kind == "slow_stage" else "rank", rank, device_id, kind)
     rule = RULES[kind]
     return rule.finding(
         cause=cause,
         change=None if kind == "profiler" else Change("stages" if kind == "slow_stage" else "rank"),
-        details=f"{more or 'Not known'} more compute than the median of {worst['peers_n']} peers, "
-        f"{late} later a step{f', on {quoted(host)}' if host else ''}.",
+        details=f"{more or 'Not known'} more compute than the median of {worst['peers_n']} peers"
+        f"{f', {late} later a step' if late else ''}{f', on {quoted(host)}' if host else ''}.",
         fields={
             "ranks": listed([str(item) for item in ranks[:_MOST]]),
             "machine": quoted(host or "unknown"),

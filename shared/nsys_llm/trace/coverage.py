@@ -9,14 +9,14 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import distinct
+from nsys_llm.numeric.grouping import distinct, distinct_codes, rows_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table, Trace
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.capture_edges import cut_graph_launches, launched_before
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.launch_clocks import early_starts
-from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_times
 
 _NAME_COLUMNS: Final = ("demangled_name_id", "short_name_id", "mangled_name_id")
 _MAY_LACK: Final = ("mangled_name_id",)
@@ -51,6 +51,7 @@ class CoverageRow:
     replaced_n: int
     duplicate_key_n: int
     opaque_graph_launches_n: int | None
+    overlapping_calls_n: int | None
     early_start_n: int
     early_start_p99_ns: int
     early_start_max_ns: int
@@ -75,6 +76,7 @@ def count_coverage(
     table_present: bool,
     duplicates: IntArray,
     opaque_n: int | None,
+    overlapping_n: int | None,
 ) -> CoverageRow:
     """Count one kind of operation of one rank.
 
@@ -87,6 +89,7 @@ def count_coverage(
         table_present: Whether the report has the table.
         duplicates: Correlation ids that several API calls claim.
         opaque_n: Graph launches without an operation, see `opaque_launches_n`.
+        overlapping_n: See `overlapping_calls_n`.
     """
     duration_ns = op["end_ns"] - op["start_ns"]
     total_ns = int(duration_ns.sum())
@@ -121,6 +124,7 @@ def count_coverage(
         replaced_n=len(raw) - broken_n - len(op),
         duplicate_key_n=int(np.isin(duplicates, op["correlation_id"]).sum()),
         opaque_graph_launches_n=opaque_n if name == "graph_traces" else None,
+        overlapping_calls_n=overlapping_n if name == "kernels" else None,
         early_start_n=starts.early_n,
         early_start_p99_ns=starts.usual_ns,
         early_start_max_ns=starts.most_ns,
@@ -151,6 +155,30 @@ def _large_ids_n(op: Table) -> int:
             continue
         large |= (ids > _EXACT_IN_DOUBLE) | ((ids < 0) & (ids != NULL_INT))
     return int(large.sum())
+
+
+def overlapping_calls_n(calls: Table | None) -> int | None:
+    """Count calls that begin in an earlier one of their thread and end after all earlier ones.
+
+    A thread is in one call at a time, or in one inside another, so such times are wrong. None if
+    API calls were not traced.
+    """
+    if calls is None or "end_ns" not in calls:
+        return None
+    sane = sane_times(calls["start_ns"], calls["end_ns"])
+    starts, ends = calls["start_ns"][sane], calls["end_ns"][sane]
+    threads, code = distinct_codes(calls["global_tid"][sane])
+    overlapping_n = 0
+    for rows in rows_by_code(code, threads.size):
+        begin, end = starts[rows], ends[rows]
+        if begin.size < 2:
+            continue
+        if (begin[1:] <= begin[:-1]).any():
+            order = np.lexsort((-end, begin))
+            begin, end = begin[order], end[order]
+        reached = np.maximum.accumulate(end)[:-1]
+        overlapping_n += int(np.count_nonzero((begin[1:] < reached) & (end[1:] > reached)))
+    return overlapping_n
 
 
 def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | None) -> int | None:

@@ -17,7 +17,12 @@ from nsys_llm.numeric.grouping import distinct, is_constant
 from nsys_llm.numeric.intervals import clipped_lengths, starts_inside
 from nsys_llm.profile.tables import Table, Trace, process_of_thread
 from nsys_llm.trace.attribution import duplicate_keys, join_launches
-from nsys_llm.trace.coverage import CoverageRow, count_coverage, opaque_launches_n
+from nsys_llm.trace.coverage import (
+    CoverageRow,
+    count_coverage,
+    opaque_launches_n,
+    overlapping_calls_n,
+)
 from nsys_llm.trace.filters import (
     NVTX_OPTIONS,
     RANGE_OPTIONS,
@@ -137,7 +142,7 @@ def _coverage(
     calls, ops = rank_tables.get("api_calls"), rank.unfiltered
     no_calls = np.empty(0, dtype=np.int64)
     duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])
-    opaque_n = opaque_launches_n(ops, trace, calls)
+    opaque_n, overlapping_n = opaque_launches_n(ops, trace, calls), overlapping_calls_n(calls)
     return tuple(
         count_coverage(
             name,
@@ -148,6 +153,7 @@ def _coverage(
             name not in trace.absent,
             duplicates,
             opaque_n,
+            overlapping_n,
         )
         for name in ops
     )

@@ -6,6 +6,7 @@ import pytest
 from results import tables_of
 
 from nsys_llm.recipes.llm_hotspots.findings.details import detail_findings
+from nsys_llm.report.prices.pricing import priced
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 SM, TENSOR = "SMs Active [Throughput %]", "Tensor Active [Throughput %]"
@@ -20,7 +21,8 @@ def findings_by_rule(folder, *traces, options=()):
     ranks.mkdir()
     for rank, trace in enumerate(traces):
         trace.write_sqlite(ranks / f"rank{rank}.sqlite")
-    findings = detail_findings(tables_of(folder / "out", ranks, options=options))
+    tables = tables_of(folder / "out", ranks, options=options)
+    findings = priced(detail_findings(tables), tables)
     assert len({finding.rule for finding in findings}) == len(findings)
     return {finding.rule: finding for finding in findings}
 

@@ -130,7 +130,7 @@ def steps_of(*lengths, between=0, **others):
     steps, at = [], 0
     for number, length in enumerate(lengths):
         ends = {"end_ns": at + length, "gpu_start_ns": at, "gpu_end_ns": at + length}
-        steps.append({**STEP, "step": number, "start_ns": at, "wall_ns": length, **ends, **others})
+        steps.append({**STEP, "step": number, "start_ns": at, "host_ns": length, **ends, **others})
         at += length + between
     return steps
 
@@ -196,8 +196,8 @@ def test_a_host_that_is_ahead_makes_no_step_slow():
 
 
 def test_warm_up_is_a_remark():
-    step = {"rank": 0, "step": 0, "warmup": True, "wall_ns": 60, "start_ns": 1, "end_ns": 61}
-    finding = rules(steps=[step, {**step, "warmup": False, "wall_ns": 40}])["warm_up_steps"]
+    step = {"rank": 0, "step": 0, "warmup": True, "host_ns": 60, "start_ns": 1, "end_ns": 61}
+    finding = rules(steps=[step, {**step, "warmup": False, "host_ns": 40}])["warm_up_steps"]
     assert (finding.kind, finding.severity) == ("capture", None)
     assert "60.0 %" in finding.details
 

@@ -88,8 +88,8 @@ def adds_up(tables):
     assert ranges["self_ns"].sum() == tree["self_ns"].sum() == attributed
     assert (ranges["inclusive_ns"] >= ranges["self_ns"]).all()
     assert (ranges["inclusive_ns"] <= gpu_ns).all()
-    assert (ranges["self_wall_ns"] >= 0).all()
-    assert (ranges["wall_ns"] >= 0).all()
+    assert (ranges["self_host_ns"] >= 0).all()
+    assert (ranges["host_ns"] >= 0).all()
     phases = tables["phases"]
     parts = phases["kernel_ns"] + phases["memop_ns"] + phases["whole_graph_ns"]
     assert (parts == phases["gpu_ns"]).all()
@@ -208,7 +208,7 @@ def test_what_a_filter_leaves_adds_up_too(ranges, ops, window):
 
 
 ALONE = (
-    "kind domain name instances_n wall_ns self_wall_ns ops_n kernels_n inclusive_ns self_ns "
+    "kind domain name instances_n host_ns self_host_ns ops_n kernels_n inclusive_ns self_ns "
     "exclusive_ns memop_ns span_ns span_max_ns method other_method_ns"
 )
 

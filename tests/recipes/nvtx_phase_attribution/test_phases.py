@@ -80,7 +80,7 @@ def test_phases_add_up_over_ranks(tables):
 
 
 def test_phases_tell_how_much_host_time_and_gpu_time_a_range_has(tables):
-    names = "phase wall_ns instance_p50_ns instance_max_ns most_rank most_ns least_rank median_ns"
+    names = "phase host_ns instance_p50_ns instance_max_ns most_rank most_ns least_rank median_ns"
     assert rows(tables["phases"], names)[:3] == [
         ("prefill", 22, 9.0, 10, 1, 8, 0, 7.0),
         ("decode", 44, 4.0, 4, 0, 6, 0, 6.0),
@@ -100,7 +100,7 @@ def test_ranks_are_compared_by_what_they_do_themselves(tables):
 
 
 def test_steps_are_told_one_by_one(tables):
-    names = "rank step name phase warmup start_ns wall_ns gpu_ns ops_n kernels_n"
+    names = "rank step name phase warmup start_ns host_ns gpu_ns ops_n kernels_n"
     assert rows(tables["steps"], names)[:3] == [
         (0, 0, "step 0", "prefill", False, 0, 18, 9, 3, 2),
         (0, 1, "step 1", "decode", False, 20, 18, 5, 3, 2),
@@ -129,7 +129,7 @@ def test_percentiles_of_steps_are_those_of_all_ranks(tables):
         ("decode", 4, 16, 4.0, 4, 0, 3.0, 3.0),
         ("sampling", 6, 6, 1.0, 1, 0, 1.0, 1.0),
     ]
-    assert rows(tables["rank_steps"], "rank name steps_n warmup_n wall_p50_ns gpu_pct") == [
+    assert rows(tables["rank_steps"], "rank name steps_n warmup_n host_p50_ns gpu_pct") == [
         (0, "step #", 3, 0, 18.0, 100.0),
         (1, "step #", 3, 0, 18.0, 100.0),
     ]
@@ -168,7 +168,7 @@ def test_gaps_belong_to_the_phase_of_the_operation_that_ends_them(tables):
 
 
 def test_ranges_have_names_with_running_numbers_as_one(tables):
-    names = "name instances_n wall_ns self_wall_ns inclusive_ns self_ns ops_n kernels_n"
+    names = "name instances_n host_ns self_host_ns inclusive_ns self_ns ops_n kernels_n"
     assert rows(tables["ranges"], names) == [
         ("prefill", 2, 22, 22, 18, 18, 4, 4),
         ("decode", 4, 44, 44, 16, 16, 8, 8),
@@ -239,8 +239,8 @@ def test_first_steps_that_take_far_longer_are_warm_up(tmp_path):
     # Median 10: the first two, and not the fifth, which is as long as the second.
     assert frames["steps"]["warmup"].tolist() == [True, True, *[False] * 5]
     stats = rows(frames["step_stats"], "which phase measure steps_n total_ns")
-    assert ("warm-up", None, "wall", 2, 80) in stats
-    assert ("steady", None, "wall", 5, 52) in stats
+    assert ("warm-up", None, "host", 2, 80) in stats
+    assert ("steady", None, "host", 5, 52) in stats
 
 
 def test_a_range_that_is_the_step_can_be_named(tmp_path):
@@ -271,7 +271,7 @@ def test_host_time_of_a_phase_is_whole_under_a_filter(tmp_path):
     trace.kernel("a", start_ns=104, duration_ns=2, launch=(45, 46))
     trace.kernel("b", start_ns=110, duration_ns=3, launch=(71, 72), device_id=1)
     frames = quick(written(trace, tmp_path), "--device", "0")
-    assert dict(rows(frames["phases"], "phase wall_ns")) == {
+    assert dict(rows(frames["phases"], "phase host_ns")) == {
         "decode": 40,
         "unmapped": 20,
         "no_range": 0,
@@ -316,7 +316,7 @@ def test_a_range_in_pieces_counts_where_it_is_seen_first(tmp_path):
     trace.kernel("k", start_ns=100, duration_ns=3, launch=(12, 13))
     trace.kernel("k", start_ns=110, duration_ns=4, launch=(24, 25), device_id=1)
     path = written(trace, tmp_path)
-    names = "label instances_n wall_ns self_ns inclusive_ns span_ns"
+    names = "label instances_n host_ns self_ns inclusive_ns span_ns"
     # Within one level, b is seen from 20 on.
     assert rows(quick(path, "--depth", "1")["ranges"], names) == [
         ("b@N", 1, 10, 4, 4, 4),
@@ -332,7 +332,7 @@ def test_start_end_ranges_around_another_one_count_under_a_filter(tmp_path):
     trace.kernel("k", start_ns=100, duration_ns=3, launch=(12, 13))
     trace.kernel("k", start_ns=110, duration_ns=4, launch=(60, 61), device_id=1)
     frames = quick(written(trace, tmp_path), "--device", "0")
-    assert sorted(rows(frames["ranges"], "label instances_n wall_ns inclusive_ns span_ns")) == [
+    assert sorted(rows(frames["ranges"], "label instances_n host_ns inclusive_ns span_ns")) == [
         ("prefill", 1, 50, 3, 3),
         ("request", 1, 30, 3, 3),
     ]

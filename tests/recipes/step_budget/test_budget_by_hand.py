@@ -6,7 +6,7 @@ import pytest
 from path_truth import check_identities, classes
 from quick_run import quick
 
-from nsys_llm.analyses.path import compact
+from nsys_llm.analyses.critical_path.path import compact
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 

@@ -15,17 +15,18 @@ US = 1_000
 EARLY_NS, RECORDED_NS, LATE_NS = 100 * US, 3_000 * US, 3_050 * US
 
 
-def written(folder: Path, *, apart: bool) -> list[Path]:
+def written(folder: Path, early: str | None) -> list[Path]:
     paths = []
     for rank in (0, 1):
         clock_ns = 5_000_000_000 + 40 * US * rank
         trace = TraceBuilder(system_clock_ns=clock_ns).environment(RANK=str(rank))
         shift_ns = -40 * US * rank
         if rank == 1:
-            first_ns = RECORDED_NS if apart else EARLY_NS - 50 * US
-            trace.api(
-                "cudaGetDevice", start_ns=first_ns + shift_ns, end_ns=first_ns + shift_ns + US
-            )
+            early_ns = EARLY_NS - 50 * US + shift_ns
+            first_ns = early_ns if early == "call" else RECORDED_NS + shift_ns
+            trace.api("cudaGetDevice", start_ns=first_ns, end_ns=first_ns + US)
+            if early == "range":
+                trace.nvtx("step", early_ns, early_ns + US)
         starts = [EARLY_NS if rank == 0 else LATE_NS]
         # Then every 200 us, rank 1 later by 1 to 4 us.
         starts += [LATE_NS + 200 * US * n + rank * (1 + n % 4) * US for n in range(1, 40)]
@@ -48,13 +49,13 @@ def written(folder: Path, *, apart: bool) -> list[Path]:
     return paths
 
 
-@pytest.mark.parametrize("apart", [True, False])
-def test_waiting_before_all_profiles_record_is_left_out(tmp_path, apart):
-    tables = quick("tail_stats", *written(tmp_path, apart=apart))
+@pytest.mark.parametrize("early", [None, "call", "range"])
+def test_waiting_before_all_profiles_record_is_left_out(tmp_path, early):
+    tables = quick("tail_stats", *written(tmp_path, early))
     clocks = tables["rank_clocks"].set_index("rank")
     first = tables["collectives"].sort_values("last_start_ns").iloc[0]
     findings = tables["findings"].set_index("rule")
-    if not apart:
+    if early is not None:
         assert clocks["left_out_ns"].tolist() == [0, 0]
         assert first["wait_ns"] == pytest.approx(LATE_NS - EARLY_NS, abs=100)
         assert "captures_apart" not in findings.index

@@ -209,6 +209,22 @@ def test_outliers_on_one_rank_are_told_if_they_are_most(outliers, names):
     assert [finding.price.gain_ns for finding in alone] == [320_000] * len(names)
 
 
+@pytest.mark.parametrize(("usual_ns", "is_listed"), [(20_000.0, True), (20_001.0, False)])
+@pytest.mark.parametrize(
+    ("rule", "outliers"), [("slow_launches", (10, 10)), ("outliers_on_one_rank", (20, 0))]
+)
+def test_what_a_rank_takes_usually_is_other_work_and_no_slow_launch(
+    rule, outliers, usual_ns, is_listed
+):
+    row = rank_tail(0, p50_ns=usual_ns, p50_all_p50=usual_ns / 10_000)
+    ranks = [
+        rank(number, outliers_n=n, outliers_pct=5.0 * n, outlier_excess_ns=240_000)
+        for number, n in enumerate(outliers)
+    ]
+    shown = shown_findings(rule, tails=[TAIL], rank_tails=[row], tail_ranks=ranks)
+    assert bool(shown) == is_listed
+
+
 def test_empty_tables_give_no_finding_and_an_answer():
     assert findings(made()) == []
     assert caveats(made()) == []

@@ -20,6 +20,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.ranges import PUSH_POP, START_END
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: Executions that one rank sends, its earliest; two integers each, so 3.2 MB. A tensor-parallel
@@ -40,7 +41,8 @@ class LaneRows:
         over_limit_n: Executions left out because the rank has more than `MOST_COLLECTIVES`.
         before_n: Of sends and receives, shape (n,): kernels other than communication that the
             process launched on the device before each; empty for the rest.
-        recorded_ns: The rank's first recorded operation or CUDA call, the report's clock.
+        recorded_ns: The rank's first recorded operation, CUDA call or NVTX range, the report's
+            clock.
     """
 
     kernel: str
@@ -107,8 +109,15 @@ def map_lanes(trace: RankTrace) -> tuple[LaneRows, ...]:
 
 
 def _first_record_ns(trace: RankTrace) -> int:
-    """Return the start of the first operation or call, before any filter."""
+    """Return the start of the first operation, call or range, before any filter.
+
+    Ranges that are open when a capture begins are not in it.
+    """
     tables = [*trace.unfiltered.values(), trace.tables.get("api_calls")]
+    events = trace.tables.get("nvtx_events")
+    if events is not None:
+        is_range = np.isin(events["event_type"], (PUSH_POP, START_END))
+        tables.append(events.take(is_range & (events["start_ns"] >= 0)))
     return min(int(rows["start_ns"].min()) for rows in tables if rows is not None and len(rows))
 
 

@@ -252,13 +252,13 @@ class NvtxTree:
             above = np.where(above < 0, -1, above[above])
         return total
 
-    def self_wall_ns(self) -> IntArray:
+    def self_host_ns(self) -> IntArray:
         """Return how long each piece was open with no other inside it; shape (pieces,)."""
-        wall_ns = self.end_ns - self.start_ns
+        host_ns = self.end_ns - self.start_ns
         inner = np.flatnonzero(self.parent >= 0)
         within_ns = np.zeros(len(self), dtype=np.int64)
-        np.add.at(within_ns, self.parent[inner], wall_ns[inner])
-        return wall_ns - within_ns
+        np.add.at(within_ns, self.parent[inner], host_ns[inner])
+        return host_ns - within_ns
 
 
 @dataclass(frozen=True)

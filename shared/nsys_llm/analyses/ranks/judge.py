@@ -194,7 +194,7 @@ class _Peer:
         if not measured.steps.size:
             return replace(row, reason=compute.standing.reason)
         more_ns, late_ns = self._beyond()
-        kernel, verdict, side = None, *self._why(compute, late, late_ns)
+        kernel, verdict, side = None, *self._why(compute, late, more_ns, late_ns)
         if verdict == "slow_gpu":
             verdict, kernel = self._work()
         usual_ns = np.maximum(measured.compute_ns[self._row_at] - more_ns, 1)
@@ -231,9 +231,12 @@ class _Peer:
         return every[0][row] - usual[0], late_ns
 
     def _why(
-        self, compute: Side, late: Side | None, late_ns: npt.NDArray[Any] | None
+        self, compute: Side, late: Side | None, more_ns: FloatArray, late_ns: FloatArray | None
     ) -> tuple[Verdict | None, Side]:
-        """Return the verdict by the tests, and the evidence that it rests on."""
+        """Return the verdict by the tests, and the evidence that it rests on.
+
+        Compute that drifts too much to be tested still is why a rank is late.
+        """
         if self._slow_host is not None:
             return "slow_host", self._slow_host
         if late is not None and late.named and late_ns is not None:
@@ -242,10 +245,12 @@ class _Peer:
                 return "profiler", late
             if compute.named:
                 return "slow_gpu", compute
+            if float(more_ns.sum()) >= _EXPLAINS * late_sum:
+                return "slow_gpu", late
             host_ns = self._known.host_ns
             if host_ns is not None:
-                more_ns = self._more_of(lambda gpu: host_ns.get(gpu.key, 0))
-                if more_ns >= _EXPLAINS * late_sum:
+                idle_ns = self._more_of(lambda gpu: host_ns.get(gpu.key, 0))
+                if idle_ns >= _EXPLAINS * late_sum:
                     return "late_host", late
             return "late", late
         if compute.named:

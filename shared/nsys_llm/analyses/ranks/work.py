@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.of_rank import whole_steps
 from nsys_llm.analyses.wall.layers import WallLayers
-from nsys_llm.numeric.grouping import distinct_rows, exact_sums
+from nsys_llm.numeric.blocks import blocks
+from nsys_llm.numeric.grouping import distinct, distinct_rows, exact_sums
 from nsys_llm.numeric.intervals import IntArray, bounds, covered_ns
 from nsys_llm.numeric.time_bins import bin_edges
 from nsys_llm.trace.coded_names import coded_names
@@ -31,7 +33,8 @@ class DeviceWorks:
         every = [] if steps is None else whole_steps(trace, steps)
         self._steps = {device: (windows, whole) for device, windows, whole in every}
         kernels = trace.tables["kernels"]
-        self._names, self._code = coded_names(kernels["demangled_name_id"], trace.strings)
+        self._ids = distinct(kernels["demangled_name_id"])
+        self._names, self._code = coded_names(self._ids, trace.strings)
         self._has_shapes = all(name in kernels for name in _SHAPE)
 
     def of(self, layers: WallLayers) -> DeviceWork:
@@ -60,12 +63,25 @@ class DeviceWorks:
         )
 
     def _launches(self, device: int) -> IntArray:
+        """Return its kernels by name and shape; a block at a time, because columns are long."""
         kernels = self._trace.tables["kernels"]
-        rows = np.flatnonzero(kernels["device_id"] == device)
-        nothing = np.zeros(rows.size, dtype=np.int64)
-        shape = [kernels[name][rows] if self._has_shapes else nothing for name in _SHAPE]
-        columns = [self._code[rows], *shape]
-        first, code = distinct_rows(columns)
-        time_ns = kernels["end_ns"][rows] - kernels["start_ns"][rows]
-        sums = (np.bincount(code, minlength=first.size), exact_sums(code, time_ns, first.size))
-        return np.column_stack((*(column[first] for column in columns), *sums)).astype(np.int64)
+        parts = [np.empty((0, len(_SHAPE) + 3), dtype=np.int64)]
+        for block in blocks(len(kernels)):
+            here = kernels["device_id"][block] == device
+            # Not copied where all are here: a column of one value stays known as such.
+            rows = block if here.all() else block.start + np.flatnonzero(here)
+            time_ns = kernels["end_ns"][rows] - kernels["start_ns"][rows]
+            nothing = np.zeros(time_ns.size, dtype=np.int64)
+            shape = [kernels[name][rows] if self._has_shapes else nothing for name in _SHAPE]
+            key = [kernels["demangled_name_id"][rows], *shape]
+            parts.append(_summed(key, nothing + 1, time_ns))
+        name_id, *shape, launches_n, time_ns = np.concatenate(parts).T
+        code = self._code[np.searchsorted(self._ids, name_id)]
+        return _summed([code, *shape], launches_n, time_ns)
+
+
+def _summed(key: Sequence[IntArray], launches_n: IntArray, time_ns: IntArray) -> IntArray:
+    """Return the distinct keys in their order, each with its launches and their time."""
+    first, code = distinct_rows(key)
+    sums = (exact_sums(code, values, first.size) for values in (launches_n, time_ns))
+    return np.column_stack((*(column[first] for column in key), *sums)).astype(np.int64)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsys_llm.analyses.path.ops import Bools, PathOps
-from nsys_llm.analyses.path.sync_rows import last_before
+from nsys_llm.analyses.critical_path.path.ops import Bools, PathOps
+from nsys_llm.analyses.critical_path.path.sync_rows import last_before
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray

@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.classes import COMMUNICATION, LAST_CERTAIN
-from nsys_llm.analyses.path.edges import Edges
-from nsys_llm.analyses.path.ops import Bools, PathOps
-from nsys_llm.analyses.path.stretches import OPEN_NS, bottoms_ns, natural_ends
-from nsys_llm.analyses.path.walk import Segments, segments
+from nsys_llm.analyses.critical_path.path.classes import COMMUNICATION, LAST_CERTAIN
+from nsys_llm.analyses.critical_path.path.edges import Edges
+from nsys_llm.analyses.critical_path.path.ops import Bools, PathOps
+from nsys_llm.analyses.critical_path.path.stretches import OPEN_NS, bottoms_ns, natural_ends
+from nsys_llm.analyses.critical_path.path.walk import Segments, segments
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.intervals import IntArray, covered_ns
 from nsys_llm.trace.rank_trace import RankTrace

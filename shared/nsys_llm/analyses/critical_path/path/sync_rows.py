@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.critical_path.path.ops import Bools, PathOps
 from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.path.ops import Bools, PathOps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes, distinct_rows
 from nsys_llm.numeric.intervals import IntArray

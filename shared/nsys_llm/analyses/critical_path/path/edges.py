@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.path.classes import (
+from nsys_llm.analyses.critical_path.path.classes import (
     BY_CALL,
     BY_EVENT,
     BY_LAUNCH,
@@ -32,12 +31,12 @@ from nsys_llm.analyses.path.classes import (
     STREAM_INFERRED,
     WAIT_INFERRED,
 )
-from nsys_llm.analyses.path.hand_overs import handed_over
-from nsys_llm.analyses.path.host_waits import HostWaits, host_waits, staged_uploads
-from nsys_llm.analyses.path.lags import NEVER, Codes, Lags, Latest, usual_lags
-from nsys_llm.analyses.path.ops import Bools, PathOps, legacy_streams
-from nsys_llm.analyses.path.stream_order import StreamOrder, stream_order
-from nsys_llm.analyses.path.sync_rows import (
+from nsys_llm.analyses.critical_path.path.hand_overs import handed_over
+from nsys_llm.analyses.critical_path.path.host_waits import HostWaits, host_waits, staged_uploads
+from nsys_llm.analyses.critical_path.path.lags import NEVER, Codes, Lags, Latest, usual_lags
+from nsys_llm.analyses.critical_path.path.ops import Bools, PathOps, legacy_streams
+from nsys_llm.analyses.critical_path.path.stream_order import StreamOrder, stream_order
+from nsys_llm.analyses.critical_path.path.sync_rows import (
     ORDER,
     EventRecords,
     Kinds,
@@ -48,6 +47,7 @@ from nsys_llm.analyses.path.sync_rows import (
     stream_codes,
     sync_rows,
 )
+from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.rank_trace import RankTrace

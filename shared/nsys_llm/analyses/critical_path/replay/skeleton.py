@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.ops import Bools
-from nsys_llm.analyses.replay.weights import RankGraph
+from nsys_llm.analyses.critical_path.path.ops import Bools
+from nsys_llm.analyses.critical_path.replay.weights import RankGraph
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.intervals import IntArray
 
@@ -58,7 +58,7 @@ class Marks:
 
 @dataclass(frozen=True)
 class Skeleton:
-    """Nodes and edges of one rank; weights come from `nsys_llm.analyses.replay.condensed`.
+    """Nodes and edges of one rank; their weights come from a `Condenser`.
 
     Nodes are threads', then starts of operations, then ends of members, ends, and begins.
 

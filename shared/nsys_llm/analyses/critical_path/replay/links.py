@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nsys_llm.analyses.path.classes import HAND_OVER, LAST_CERTAIN
-from nsys_llm.analyses.path.edges import Clues, Edges
-from nsys_llm.analyses.path.host_waits import ended_by
-from nsys_llm.analyses.path.ops import Bools, PathOps
-from nsys_llm.analyses.path.sync_rows import (
+from nsys_llm.analyses.critical_path.path.classes import HAND_OVER, LAST_CERTAIN
+from nsys_llm.analyses.critical_path.path.edges import Clues, Edges
+from nsys_llm.analyses.critical_path.path.host_waits import ended_by
+from nsys_llm.analyses.critical_path.path.ops import Bools, PathOps
+from nsys_llm.analyses.critical_path.path.sync_rows import (
     DEVICE_WAIT,
     ORDER,
     first_after,

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.blocks import Block, Blocks
-from nsys_llm.analyses.path.ops import Bools
-from nsys_llm.analyses.path.outline import Outline
-from nsys_llm.analyses.path.stretches import OPEN_NS
+from nsys_llm.analyses.critical_path.path.blocks import Block, Blocks
+from nsys_llm.analyses.critical_path.path.ops import Bools
+from nsys_llm.analyses.critical_path.path.outline import Outline
+from nsys_llm.analyses.critical_path.path.stretches import OPEN_NS
 from nsys_llm.numeric.intervals import IntArray, union_intervals
 
 #: Stretches that a rank sends as they are; 13 bytes each. Ours.

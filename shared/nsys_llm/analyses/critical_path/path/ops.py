@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.critical_path.path.classes import COMMUNICATION, COMPUTE, COPY, UNKNOWN
 from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.path.classes import COMMUNICATION, COMPUTE, COPY, UNKNOWN
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.gaps import Positions, start_order
 from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, joined, order_by_code

@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.blocks import Block
-from nsys_llm.analyses.path.classes import CLASS_NAMES, COMMUNICATION, UNKNOWN
-from nsys_llm.analyses.path.ops import Bools
-from nsys_llm.analyses.path.outline import Outline
-from nsys_llm.analyses.path.positions import Positions, crossed
+from nsys_llm.analyses.critical_path.path.blocks import Block
+from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES, COMMUNICATION, UNKNOWN
+from nsys_llm.analyses.critical_path.path.ops import Bools
+from nsys_llm.analyses.critical_path.path.outline import Outline
+from nsys_llm.analyses.critical_path.path.positions import Positions, crossed
 from nsys_llm.numeric.grouping import runs
 from nsys_llm.numeric.intervals import IntArray
 

@@ -8,10 +8,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.path.classes import CLASS_NAMES, CLASS_OF_CAUSE
-from nsys_llm.analyses.path.ops import Bools, PathOps
-from nsys_llm.analyses.path.sync_rows import (
+from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES, CLASS_OF_CAUSE
+from nsys_llm.analyses.critical_path.path.ops import Bools, PathOps
+from nsys_llm.analyses.critical_path.path.sync_rows import (
     DEVICE_WAIT,
     EVENT_WAIT,
     STREAM_WAIT,
@@ -21,6 +20,7 @@ from nsys_llm.analyses.path.sync_rows import (
     last_before,
     stream_codes,
 )
+from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.grouping import distinct, distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.api_classes import classify_api

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.ops import Bools
+from nsys_llm.analyses.critical_path.path.ops import Bools
 from nsys_llm.numeric.intervals import IntArray
 
 #: Edges a level up to which a loop over edges is faster than numpy level by level.

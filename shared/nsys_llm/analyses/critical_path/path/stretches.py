@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.path.classes import (
+from nsys_llm.analyses.critical_path.path.classes import (
     BEFORE_CAPTURE,
     BY_CALL,
     BY_LAUNCH,
@@ -29,9 +29,9 @@ from nsys_llm.analyses.path.classes import (
     SYNC_LATENCY,
     UNKNOWN,
 )
-from nsys_llm.analyses.path.edges import Edges
-from nsys_llm.analyses.path.ops import Bools
-from nsys_llm.analyses.path.walk import Segments
+from nsys_llm.analyses.critical_path.path.edges import Edges
+from nsys_llm.analyses.critical_path.path.ops import Bools
+from nsys_llm.analyses.critical_path.path.walk import Segments
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray

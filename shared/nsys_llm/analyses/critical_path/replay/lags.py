@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.path.classes import COPY
-from nsys_llm.analyses.path.edges import Edges
-from nsys_llm.analyses.path.ops import Bools, PathOps
-from nsys_llm.analyses.replay.links import Links
+from nsys_llm.analyses.critical_path.path.classes import COPY
+from nsys_llm.analyses.critical_path.path.edges import Edges
+from nsys_llm.analyses.critical_path.path.ops import Bools, PathOps
+from nsys_llm.analyses.critical_path.replay.links import Links
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
@@ -27,7 +27,7 @@ _LONG_AGO_TIMES: Final = 2
 _LAUNCH_LAG_NS: Final = 2_000
 _STREAM_LAG_NS: Final = 1_000
 #: Lags up to this, and up to so many times the usual one, need no further explanation, as in
-#: `nsys_llm.analyses.path.lags`.
+#: `nsys_llm.analyses.critical_path.path.lags`.
 _UNEXPLAINED_NS: Final = 3_000
 _UNEXPLAINED_TIMES: Final = 3
 _NEVER: Final = -(1 << 60)

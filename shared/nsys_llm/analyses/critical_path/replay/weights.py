@@ -12,11 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.edges import Clues, Edges
-from nsys_llm.analyses.path.ops import Bools
-from nsys_llm.analyses.path.sync_rows import Kinds
-from nsys_llm.analyses.replay.lags import LagParts, medians
-from nsys_llm.analyses.replay.links import (
+from nsys_llm.analyses.critical_path.path.edges import Clues, Edges
+from nsys_llm.analyses.critical_path.path.ops import Bools
+from nsys_llm.analyses.critical_path.path.sync_rows import Kinds
+from nsys_llm.analyses.critical_path.replay.lags import LagParts, medians
+from nsys_llm.analyses.critical_path.replay.links import (
     Links,
     hand_overs,
     operation_links,

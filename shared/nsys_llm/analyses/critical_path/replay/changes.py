@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.path.classes import CLASS_NAMES, CLASS_OF_CAUSE, COMPUTE, COPY
-from nsys_llm.analyses.path.ops import Bools
-from nsys_llm.analyses.replay.links import driver_times
-from nsys_llm.analyses.replay.weights import RankGraph, Weights
+from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES, CLASS_OF_CAUSE, COMPUTE, COPY
+from nsys_llm.analyses.critical_path.path.ops import Bools
+from nsys_llm.analyses.critical_path.replay.links import driver_times
+from nsys_llm.analyses.critical_path.replay.weights import RankGraph, Weights
 from nsys_llm.manifest.what_if import (
     CATEGORY,
     COPIES,

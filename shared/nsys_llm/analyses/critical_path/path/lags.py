@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.path.classes import (
+from nsys_llm.analyses.critical_path.path.classes import (
     BY_CALL,
     BY_EVENT,
     BY_LAUNCH,
@@ -23,7 +23,7 @@ from nsys_llm.analyses.path.classes import (
     EVENT_INFERRED,
     GRAPH_INFERRED,
 )
-from nsys_llm.analyses.path.ops import Bools, PathOps
+from nsys_llm.analyses.critical_path.path.ops import Bools, PathOps
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray

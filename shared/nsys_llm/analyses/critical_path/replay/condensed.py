@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.path.classes import (
+from nsys_llm.analyses.critical_path.path.classes import (
     CLASS_OF_CAUSE,
     COMPUTE,
     DEVICE_LATENCY,
@@ -17,7 +17,7 @@ from nsys_llm.analyses.path.classes import (
     LAUNCH_LATENCY,
     SYNC_LATENCY,
 )
-from nsys_llm.analyses.replay.skeleton import (
+from nsys_llm.analyses.critical_path.replay.skeleton import (
     AFTER,
     BEGIN,
     HAND,
@@ -33,7 +33,7 @@ from nsys_llm.analyses.replay.skeleton import (
     Marks,
     Skeleton,
 )
-from nsys_llm.analyses.replay.weights import RankGraph, Weights
+from nsys_llm.analyses.critical_path.replay.weights import RankGraph, Weights
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.intervals import IntArray
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.path.classes import COMMUNICATION
-from nsys_llm.analyses.path.edges import Edges
+from nsys_llm.analyses.critical_path.path.classes import COMMUNICATION
+from nsys_llm.analyses.critical_path.path.edges import Edges
 from nsys_llm.numeric.intervals import IntArray
 
 

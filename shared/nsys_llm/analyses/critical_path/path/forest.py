@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.path.blocks import Blocks, Charge
-from nsys_llm.analyses.path.compact import added_up
-from nsys_llm.analyses.path.ops import Bools
-from nsys_llm.analyses.path.outline import Outline
-from nsys_llm.analyses.path.stretches import OPEN_NS, ends_ns
-from nsys_llm.analyses.path.visits import Charging
+from nsys_llm.analyses.critical_path.path.blocks import Blocks, Charge
+from nsys_llm.analyses.critical_path.path.compact import added_up
+from nsys_llm.analyses.critical_path.path.ops import Bools
+from nsys_llm.analyses.critical_path.path.outline import Outline
+from nsys_llm.analyses.critical_path.path.stretches import OPEN_NS, ends_ns
+from nsys_llm.analyses.critical_path.path.visits import Charging
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 

@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.path.classes import (
+from nsys_llm.analyses.critical_path.path.classes import (
     BEFORE_CAPTURE,
     COMMUNICATION,
     COMPUTE,
@@ -24,10 +23,17 @@ from nsys_llm.analyses.path.classes import (
     PROFILER,
     UNKNOWN,
 )
-from nsys_llm.analyses.path.edges import Edges
-from nsys_llm.analyses.path.host_parts import HostParts
-from nsys_llm.analyses.path.stretches import REASONS, Keys, Stretches, split_key, stretches
-from nsys_llm.analyses.path.walk import Segments
+from nsys_llm.analyses.critical_path.path.edges import Edges
+from nsys_llm.analyses.critical_path.path.host_parts import HostParts
+from nsys_llm.analyses.critical_path.path.stretches import (
+    REASONS,
+    Keys,
+    Stretches,
+    split_key,
+    stretches,
+)
+from nsys_llm.analyses.critical_path.path.walk import Segments
+from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.grouping import distinct, distinct_codes, runs
 from nsys_llm.numeric.intervals import IntArray
