@@ -50,9 +50,9 @@ _BLOCKS = {
 
 #: Recipes whose findings name no kernel of these ranks: what they take is too short for a gain.
 #: How findings show names is tested in tests/report, tables and figures here.
-UNNAMED = {"tail_stats", "trace_diff"}
+UNNAMED = {"step_budget", "tail_stats", "trace_diff"}
 #: Recipes whose first cell shows none of them.
-UNSHOWN = {"nvtx_phase_attribution", "trace_diff"}
+UNSHOWN = {"nvtx_phase_attribution", "step_budget", "trace_diff"}
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def on_a_cluster(folder: Path, connect: str) -> Iterator[tuple[Executor, subproc
         with (
             worker(folder / "worker", file),
             config.set({"distributed.comm.timeouts.connect": connect}),
-            open_executor("dask-futures", str(file), print) as executor,
+            open_executor("dask-futures", str(file)) as executor,
         ):
             yield executor, scheduler
 

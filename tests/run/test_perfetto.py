@@ -415,7 +415,7 @@ def test_the_overview_writes_one_for_all_and_its_findings_are_on_it(tmp_path):
 
 def test_both_sides_of_a_comparison_are_shown(pair, tmp_path):
     folder, _, _ = pair
-    sides = ["--baseline", str(folder / "rank0.sqlite")]
+    sides = ["--baseline", str(folder / "rank0.sqlite"), "--allow-missing-ranks"]
     out = analyse(
         tmp_path / "out", folder / "rank1.sqlite", options=[*sides, *ALL], recipe="trace_diff"
     )
@@ -493,7 +493,7 @@ class Axis:
 
 
 def finding_at(rank, at_ns):
-    return Finding("rule", None, "run", "t", "d", ("t",), "r", rank=rank, window_ns=(at_ns, 2))
+    return Finding("rule", "run", "t", "d", ("t",), "r", rank=rank, window_ns=(at_ns, 2))
 
 
 def test_findings_on_ranks_that_are_not_shown_take_no_place_of_those_that_are():
