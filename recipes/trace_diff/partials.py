@@ -18,12 +18,9 @@ from nsys_llm.trace.identity import RankKey
 from .per_rank.copies import MoveSums
 from .per_rank.host_times import HostTimes
 from .per_rank.launches import Key
+from .per_rank.sparse import none
 from .per_rank.step_walls import StepWalls
 from .per_rank.steps import StepCount
-
-
-def _none() -> IntArray:
-    return np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,8 @@ class NamedSums:
     """
 
     names: tuple[str, ...] = ()
-    calls_n: IntArray = field(default_factory=_none)
-    total_ns: IntArray = field(default_factory=_none)
+    calls_n: IntArray = field(default_factory=none)
+    total_ns: IntArray = field(default_factory=none)
 
     @property
     def by_name(self) -> dict[str, tuple[int, int]]:
@@ -136,7 +133,7 @@ class SidePart:
 
     ranks: Mapping[RankKey, RankSums] = field(default_factory=dict)
     keys: tuple[Key, ...] = ()
-    total_ns: IntArray = field(default_factory=_none)
+    total_ns: IntArray = field(default_factory=none)
     counts: ValueCounts = field(default_factory=ValueCounts.empty)
     phase_steps: HistogramByName = field(default_factory=HistogramByName)
     host: HostTimes = field(default_factory=HostTimes)

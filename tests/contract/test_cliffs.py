@@ -11,6 +11,7 @@ import pytest
 from quick_run import quick, quick_run, resolved
 
 from nsys_llm.analyses.collectives import matching
+from nsys_llm.analyses.critical_path.path import host_parts
 from nsys_llm.analyses.critical_path.path.host_parts import OTHER_RANGES
 from nsys_llm.analyses.device import idle_split
 from nsys_llm.analyses.nvtx import delegated_launches, nvtx_tree
@@ -129,6 +130,23 @@ def test_launches_of_many_threads_look_for_holders_of_their_own_only(counted):
     assert sum(turns) == 0
 
 
+def test_the_host_time_of_many_threads_is_split_in_bounded_work(tmp_path, counted):
+    count = 400
+    report, at_ns = kernels(count), np.arange(count) * STEP_NS + 10
+    report.nvtx_ranges(["work"] * count, start_ns=at_ns, end_ns=at_ns + 900)
+    thread = "globalTid - globalTid % 16777216 + 1 + start / 1000"
+    path = changed(
+        report.write_sqlite(tmp_path / "rank0.sqlite"),
+        f"UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = {thread}",
+        f"UPDATE NVTX_EVENTS SET globalTid = {thread} WHERE eventType = 59",
+    )
+    read = counted(host_parts, "closed_ends")
+    handed = counted(idle_split, "clip_to_windows")
+    quick("step_budget", path)
+    assert len(read) <= 2
+    assert len(handed) <= 4
+
+
 @pytest.mark.parametrize("name", ["unique {}", "req {}", "req-17-{}"])
 def test_a_step_budget_keeps_few_names_of_ranges(tmp_path, name):
     steps_n = 100
@@ -214,3 +232,12 @@ def test_more_devices_or_processes_than_a_machine_has_are_damaged_ids(tmp_path, 
     reason = result.profiles[0].reason
     assert reason is not None
     assert f"rank0: damaged ids (1,200 {words}" in reason
+
+
+def test_a_name_of_megabytes_is_cut_and_that_is_said(tmp_path):
+    report = kernels(9)
+    report.kernels(["k" * 70_000], np.zeros(1, dtype=int), start_ns=[20_000], end_ns=[20_900])
+    run = quick_run("llm_hotspots", report.write_sqlite(tmp_path / "rank0.sqlite"))
+    assert run.notes == (("rank0", "names cut at 65,536 characters: 1"),)
+    tables = quick("llm_hotspots", tmp_path / "rank0.sqlite")
+    assert tables["kernels"]["name"].str.len().max() == 65_536

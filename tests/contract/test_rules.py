@@ -15,7 +15,7 @@ from nsys_llm.report import run_findings, run_texts
 from nsys_llm.report.findings import SCOPES, SEVERITIES, Finding
 from nsys_llm.report.price import Price
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rules import OURS, Case, Rule, limits_text, rules_by_id
+from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
 from nsys_llm.run.worker import load_analysis
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
 
@@ -189,8 +189,3 @@ def test_two_rules_have_two_ids():
     with pytest.raises(ManifestError, match="same id"):
         rules_by_id(RULE, RULE)
     assert rules_by_id(RULE)["late_rank"] is RULE
-
-
-def test_limits_are_told_highest_first():
-    assert limits_text({"high": 20.0, "low": 0.5}) == "high from 20 %, low from 0.5 %"
-    assert limits_text({"low": 1.05}, " times") == "low from 1.05 times"

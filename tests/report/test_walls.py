@@ -7,7 +7,8 @@ import random
 import pandas as pd
 import pytest
 
-from nsys_llm.report.walls import Walls
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.walls import Walls, host_cause
 
 CLASSES = ("compute", "communication", "copies", "profiler", "idle")
 
@@ -65,3 +66,15 @@ def test_idle_time_by_host_causes_is_neither_the_devices_nor_start_up_nor_withou
     causes |= {"unresolved": 32, "host_no_cuda": 64, "no_work": 128}
     table = walls([("", 0, 0, "idle", name, time_ns, 255) for name, time_ns in causes.items()])
     assert table.host_idle_ns((0, 0)) == 1 + 2 + 64
+
+
+@pytest.mark.parametrize(("others_ns", "rank"), [((), None), ((0, 6), 2), ((5,), None), ((4,), 2)])
+def test_a_host_is_one_ranks_where_others_lose_less_than_half_in_the_median(others_ns, rank):
+    losses = {(2, 0): 10} | {(5 + at, 0): time_ns for at, time_ns in enumerate(others_ns)}
+    assert host_cause(losses, (2, 0)) == Cause("host", rank)
+
+
+def test_a_gpu_whose_idle_time_is_not_told_by_cause_is_nobodys_measure():
+    told = [("", rank, 0, "idle", "host_sync", 10, 20) for rank in (0, 1)]
+    table = walls([*told, ("", 2, 0, "idle", None, 20, 20)])
+    assert table.host_losses_ns == {(0, 0): 10, (1, 0): 10}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Final
 
 from nsys_llm.report.causes import Cause
@@ -12,7 +11,7 @@ from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.report.walls import Gpu, Walls
+from nsys_llm.report.walls import Gpu, Walls, host_cause, usual_loss_ns
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
@@ -102,20 +101,13 @@ def _host(times: IdleTimes, tables: Tables, stages: PipelineRanks) -> Finding | 
         rule = "host_work"
         case = "calls" if _mostly_in_calls(tables, gpu) else None
         case = "stages" if stages.may_be_two else case
-    own = _usual_ns(lost_ns, gpu)
-    cause = Cause("host", rank=gpu[0] if own is not None and 2 * own < lost_ns[gpu] else None)
+    cause = host_cause(lost_ns, gpu)
     return _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, Change("host"), case=case)
 
 
 def worst_gpu(lost_ns: Mapping[Gpu, int]) -> Gpu:
     """Return the GPU that loses most, the first of equals; there is at least one."""
     return max(sorted(lost_ns), key=lambda gpu: lost_ns[gpu])
-
-
-def _usual_ns(lost_ns: Mapping[Gpu, int], gpu: Gpu) -> float | None:
-    """Return what GPUs of other ranks lose in the median; None without any."""
-    rest = [time_ns for (rank, _), time_ns in lost_ns.items() if rank != gpu[0]]
-    return median(rest) if rest else None
 
 
 def _short_ns(times: IdleTimes, tables: Tables, causes: tuple[str, ...]) -> dict[Gpu, int]:
@@ -211,7 +203,7 @@ def _ranks(
     least = LEAST_PCT / 100.0
     worth = {place for place, ns in lost_ns.items() if ns >= least * times.walls.span_ns(*place)}
     ranks = tuple(sorted({rank for rank, _ in worth}))
-    usual_ns = _usual_ns(lost_ns, gpu)
+    usual_ns = usual_loss_ns(lost_ns, gpu)
     if usual_ns is None:
         return ranks, ""
     words.numbers["other_ranks_median_ns"] = usual_ns

@@ -16,7 +16,6 @@ from ..tables.cross_rank_idle import ALL_IDLE
 from .texts import NTP_NS, TIED_SHARE, TOGETHER_PCT
 
 _NTP_CLOCK: Final = "utcEpochNs"
-_WHERE: Final = ("kind", "rank")
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,8 @@ UNMATCHED_PCT: Final = 10.0
 #: Share of the windows from which graphs that were traced whole hide what takes the time.
 WHOLE_GRAPHS_PCT: Final = 10.0
 
-#: So much more compute than the others makes a rank or a machine slow. Boards of one model differ
-#: by 2 to 4 % in clock.
-SLOW_RATIO: Final = 1.05
 #: As many launches as elsewhere, within this share.
 SAME_LAUNCHES: Final = 0.01
-#: The median of the others has so many times as long in collectives as a late rank.
-LATE_RATIO: Final = 1.5
 
 #: Copies that take less than this share of their time at the best rate seen are slow: single
 #: copies of one size differ by less.
@@ -59,8 +54,6 @@ LEAST_LAUNCHES: Final = 5
 #: Ratio of medians between two configurations that makes their shared median meaningless.
 SHAPE_RATIO: Final = 2.0
 
-#: Shows the clocks of each GPU. Later releases add an s, and take this as its beginning.
-_CLOCKS: Final = "--gpu-metrics-device=all"
 #: Call stacks need CPU sampling, and calls this short a threshold of 0 (`nsys profile --help`).
 _COPY_CALLS: Final = "--cudabacktrace=memory:0 --sample=process-tree"
 

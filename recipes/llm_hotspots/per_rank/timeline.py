@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from nsys_llm.taxonomy.cuda_codes import copy_kind_name, memory_kind_name
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
-
-_TEXTS: Final = frozenset({"op", "name", "memory"})
 
 
 @dataclass(frozen=True)

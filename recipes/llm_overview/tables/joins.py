@@ -115,7 +115,9 @@ def _is_idle_there(place: Opportunity, cause: Opportunity, every: Sequence[Oppor
 
 
 def _grows(place: Opportunity, rank: Opportunity, every: Sequence[Opportunity]) -> bool:
-    return place.price.wall_classes != (IDLE,) and _same_rank(place, rank)
+    """Its work grows in them; where a rank pauses, also the others' who wait for it."""
+    waits = rank.cause.detail == "pauses" or _same_rank(place, rank)
+    return place.price.wall_classes != (IDLE,) and waits
 
 
 JOINS: Final = (
@@ -172,4 +174,4 @@ def _sum(price: Price, other: Price) -> Price:
         None if None in pair else min(sum(ns for ns in pair if ns is not None), price.span_ns)
         for pair in pairs
     ]
-    return replace(price, bound_ns=sums[0], about_ns=sums[1] if sums[1] is not None else None)
+    return replace(price, bound_ns=sums[0], about_ns=sums[1])

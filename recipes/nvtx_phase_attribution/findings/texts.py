@@ -9,11 +9,6 @@ from nsys_llm.report.price import limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import EXPLAINER, OURS, Case, Rule, rules_by_id
 
-#: A rank is slow in a phase from so much work above the median rank, in percent of that; ranks
-#: that do the same differ by less (1 to 2 % on real traces).
-IMBALANCE_PCT: Final = 5.0
-#: Ranks whose operations in a phase differ by less, in percent, do the same work.
-SAME_OPS_PCT: Final = 2.0
 #: A step is slow from so many times the median of its phase on its rank, by the steps of it: of
 #: few, the largest may be one of another kind.
 SLOW_TIMES: Final = {100: 1.5, 10: 2.0}

@@ -11,7 +11,7 @@ from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.report.walls import Gpu, Walls
+from nsys_llm.report.walls import Gpu, Walls, host_cause
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
 from nsys_llm.view.text import (
@@ -27,8 +27,6 @@ from ..tables.tabulation import CLOCKS_APART
 from .texts import CERTAIN_PCT, RULES
 
 _WHICH: Final = ("change", "name")
-#: A host is that of one rank where the others lose less than this share of it in the median.
-_OWN_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -117,13 +115,6 @@ def findings(tables: Tables) -> list[Finding]:
     ]
 
 
-def host_cause(walls: Walls, gpu: Gpu) -> Cause:
-    """Return the cause of a host that is late: one rank's where the others lose much less."""
-    others = sorted(walls.host_idle_ns(other) for other in walls.gpus if other[0] != gpu[0])
-    own = others and others[len(others) // 2] < _OWN_SHARE * walls.host_idle_ns(gpu)
-    return Cause("host", rank=gpu[0]) if own else Cause("host")
-
-
 def _idlest(budget: Budget) -> Gpu | None:
     """Return the GPU that idles most by host causes; None where none does."""
     walls = budget.walls
@@ -145,7 +136,7 @@ def _host(budget: Budget) -> list[Finding]:
     return [
         RULES["path_host"].finding(
             case=case,
-            cause=host_cause(budget.walls, gpu),
+            cause=host_cause(budget.walls.host_losses_ns, gpu),
             change=Change("host", worst_pct=budget.worst_pct(row)),
             details=f"{format_ns(idle_ns)} idle by host causes on GPU {gpu[1]} of rank {gpu[0]}"
             f", {format_ns(row['path_ns'])} a {budget.unit} on the critical path.",
@@ -158,8 +149,8 @@ def _host(budget: Budget) -> list[Finding]:
 
 
 def _range(budget: Budget) -> tuple[str, tuple[Evidence, ...]]:
-    """Return what the host does for most of its time on the path: `1.41 ms a step in `data``."""
-    rows = budget.rows("range") or budget.rows("class", "host_no_cuda")
+    """Return the range or call with most of the host's time on the path: `9 us in `data``."""
+    rows = [*budget.rows("range"), *budget.rows("api")] or budget.rows("class", "host_no_cuda")
     if not rows:
         return "its calls hold the GPU up", ()
     row = max(rows, key=lambda row: row["path_ns"])
@@ -175,13 +166,19 @@ def _waits(budget: Budget) -> list[Finding]:
     if gpu is None:
         return []
     where, evidence = _range(budget)
+    late = host_cause(budget.walls.host_losses_ns, gpu).rank
     return [
         RULES["path_waits"].finding(
             cause=Cause("wait", detail=row["name"]),
             change=Change("wait", row["name"], worst_pct=budget.worst_pct(row)),
             details=f"{format_ns(row['path_ns'])} a {budget.unit} on the critical path behind this "
             f"wait; {format_ns(row['worst_ns'])} in the worst {budget.unit}.",
-            fields={"name": quoted(row["name"]), "where": where, "unit": budget.unit},
+            fields={
+                "whose": "Host" if late is None else f"Rank {late}'s host",
+                "name": quoted(row["name"]),
+                "where": where,
+                "unit": budget.unit,
+            },
             evidence=(*cells("ceilings", row, _WHICH, ("path_ns", "worst_ns")), *evidence),
             name=row["name"],
             **_place(budget, gpu, row),

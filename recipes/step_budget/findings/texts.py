@@ -53,7 +53,7 @@ RULES: Final = rules_by_id(
     Rule(
         "path_waits",
         scope="api",
-        title="Host after {name}: {where}",
+        title="{whose} after {name}: {where}",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Wait later, or not at all: what the host launches after this wait could be "

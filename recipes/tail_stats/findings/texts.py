@@ -22,12 +22,6 @@ REGULAR: Final = 0.5
 #: Findings of one rule.
 MOST: Final = 3
 
-#: How much longer a rank's launches are than those of the others that makes it slow; as
-#: llm_hotspots has it for the time of ranks.
-SLOW_RATIO: Final = 1.05
-#: A GPU is slow where more than this share of its kernels are longer than elsewhere (a lower clock
-#: leaves those alone that wait for memory).
-MOST_KERNELS: Final = 0.5
 #: Fewer outliers say nothing about where they are.
 LEAST_OUTLIERS: Final = 10
 #: Share of all outliers on one device, in percent, and by how much it exceeds its share of the
@@ -35,30 +29,16 @@ LEAST_OUTLIERS: Final = 10
 CONCENTRATED_PCT: Final = 50.0
 CONCENTRATED_RATIO: Final = 1.6
 
-#: What the profiler made others wait for one rank, of their time, from which it is worth a line.
-PROFILER_PCT: Final = 0.1
 #: Time in collectives before all profiles record that is worth a line; a trifle of any capture.
 LEFT_OUT_NS: Final = 1_000_000
 #: Communication kernels that found no partner, from which the waits say too little.
 UNMATCHED_PCT: Final = 10.0
-#: Waiting of a communicator, of its ranks' time, from which it matters who causes it.
-WAITING_PCT: Final = 1.0
-#: A stage computes so many times longer than the median of the others: llm_hotspots' slow rank.
-SLOW_STAGE_RATIO: Final = 1.10
 #: A stage's GPU is idle so much longer than the stages beside it say, in percent of the window,
 #: that its host is late. Without a late host it is less than 1.
 LATE_STAGE_PCT: Final = 3.0
 
 _SHOWN: Final = f"shown from {LIMITS_PCT['low']:g} % of the GPU's span"
 _CLOCKS: Final = "--gpu-metrics-device=all"
-_STRAGGLER_ADVICE: Final = "Look at {look}."
-_STRAGGLER_TABLES: Final = ("stragglers", "tail_ranks", "rank_tails")
-_STRAGGLER_GAIN: Final = (
-    "last more often than chance explains, and the others wait (table `stragglers`); the gain "
-    "is its time in the same kernels beyond the median of the other ranks, or where its host is "
-    "late the idle time of its GPU beyond theirs, or else how much later it came than the "
-    f"second-last rank; {_SHOWN}"
-)
 
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),

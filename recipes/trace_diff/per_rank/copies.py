@@ -13,15 +13,11 @@ from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, memop_table
 from nsys_llm.trace.rank_trace import RankTrace
 
-from .sparse import SparseSums
+from .sparse import SparseSums, none
 
 #: Tables of operations that move data, in the order of `memop_table`.
 MOVE_TABLES = ("memcpys", "memsets")
 _BLOCKS = "sync_memop"
-
-
-def _none() -> IntArray:
-    return np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -35,10 +31,10 @@ class MoveSums:
         size_bytes: What the first of these move, as far as sizes are recorded.
     """
 
-    kind: IntArray = field(default_factory=_none)
-    moves_n: IntArray = field(default_factory=_none)
-    total_ns: IntArray = field(default_factory=_none)
-    size_bytes: IntArray = field(default_factory=_none)
+    kind: IntArray = field(default_factory=none)
+    moves_n: IntArray = field(default_factory=none)
+    total_ns: IntArray = field(default_factory=none)
+    size_bytes: IntArray = field(default_factory=none)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import numpy as np
 from nsys_llm.numeric.intervals import IntArray
 
 
-def _none() -> IntArray:
+def none() -> IntArray:
+    """Return no value, shape (0,)."""
     return np.empty(0, dtype=np.int64)
 
 
@@ -23,9 +24,9 @@ class SparseSums:
         total: The sum, not 0.
     """
 
-    row: IntArray = field(default_factory=_none)
-    column: IntArray = field(default_factory=_none)
-    total: IntArray = field(default_factory=_none)
+    row: IntArray = field(default_factory=none)
+    column: IntArray = field(default_factory=none)
+    total: IntArray = field(default_factory=none)
 
     @classmethod
     def of(cls, table: IntArray) -> SparseSums:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Final
 
 import numpy as np
@@ -35,6 +35,9 @@ ALL: Final = "all"
 #: Share of the time in collectives, in percent, from which those of low confidence leave waiting
 #: and transfer unknown; as in tail_stats.
 _UNSURE_PCT: Final = 10
+
+#: Of the time in collectives: all of it, and what it is divided into.
+_PARTS: Final = ("total", "wait", "transfer", "leaving")
 
 Key = tuple[str, str]
 
@@ -83,18 +86,13 @@ class CollectiveSums:
     @property
     def is_known(self) -> bool:
         """Whether sums say what the collectives took, but for a small part."""
-        every = self.by_key.get((ALL, ALL), _NOTHING)
-        return 100 * every.unsure_ns < _UNSURE_PCT * max(every.unsure_ns + every.total_ns, 1)
+        unsure_ns, total_ns = self.whole.unsure_ns, self.whole.total_ns
+        return 100 * unsure_ns < _UNSURE_PCT * max(unsure_ns + total_ns, 1)
 
-    def wait(self) -> Fraction:
-        """Return the waiting of all collectives."""
-        return Fraction(sum(sums.wait_ns for key, sums in self.by_key.items() if key != (ALL, ALL)))
-
-    def transfer(self) -> Fraction:
-        """Return their transfer, times ranks."""
-        return Fraction(
-            sum(sums.transfer_ns for key, sums in self.by_key.items() if key != (ALL, ALL))
-        )
+    @property
+    def whole(self) -> Sums:
+        """All of them; transfer times ranks."""
+        return self.by_key.get((ALL, ALL), _NOTHING)
 
 
 def sum_collectives(run: Run, collectives: MatchedCollectives) -> CollectiveSums:
@@ -126,13 +124,10 @@ def collective_columns(runs: Runs, sums: Mapping[str, CollectiveSums]) -> Column
             f"{name}_late_rank": pd.array([rank for rank, _ in late], dtype="Int64"),
             f"{name}_late_wait_ns": [ns for _, ns in late],
         }
-        for part in ("total", "wait", "transfer", "leaving"):
+        for part in (*_PARTS, "unsure", "profiler"):
             values = [getattr(row, f"{part}_ns") for row in rows]
             columns[f"{name}_{part}_ns"] = np.array(values, dtype=np.int64)
-    for name, rows in zip(("baseline", "input"), sides, strict=True):
-        columns[f"{name}_unsure_ns"] = np.array([row.unsure_ns for row in rows], np.int64)
-        columns[f"{name}_profiler_ns"] = np.array([row.profiler_ns for row in rows], np.int64)
-    for part in ("total", "wait", "transfer", "leaving"):
+    for part in _PARTS:
         change = columns[f"input_{part}_ns"] - columns[f"baseline_{part}_ns"]
         columns["change_ns" if part == "total" else f"{part}_change_ns"] = change
     return _all_first(by_change(columns, "communicator"))
@@ -155,12 +150,12 @@ def _summed(
         return Sums(0, 0, 0, 0, {}, unsure_ns=int(waits.total_ns.sum()))
     net, _ = without_profiler(waits, sequence.start_ns, sequence.end_ns, late_ns)
     residual = np.full(len(sequence), sequence.residual_ns, dtype=np.int64)
-    caused: dict[int, int] = {}
+    caused: Counter[int] = Counter()
     members = member_waits(waits, sequence.start_ns, residual)
     for owner, member in zip(sequence.owners, members, strict=True):
         number = collectives.devices[owner].rank.number
         if number is not None:
-            caused[number] = caused.get(number, 0) + int(member.caused_ns.sum())
+            caused[number] += int(member.caused_ns.sum())
     return Sums(
         len(sequence),
         int(waits.total_ns[met].sum()),
@@ -172,16 +167,9 @@ def _summed(
 
 
 def _together(parts: Sequence[Sums]) -> Sums:
-    caused: dict[int, int] = {}
+    caused: Counter[int] = Counter()
     for part in parts:
-        for number, ns in part.caused_ns.items():
-            caused[number] = caused.get(number, 0) + ns
-    return Sums(
-        sum(part.collectives_n for part in parts),
-        sum(part.total_ns for part in parts),
-        sum(part.wait_ns for part in parts),
-        sum(part.transfer_ns for part in parts),
-        caused,
-        sum(part.profiler_ns for part in parts),
-        sum(part.unsure_ns for part in parts),
-    )
+        caused.update(part.caused_ns)
+    names = ("collectives_n", "total_ns", "wait_ns", "transfer_ns", "profiler_ns", "unsure_ns")
+    sums = {name: sum(getattr(part, name) for part in parts) for name in names}
+    return Sums(caused_ns=caused, **sums)

@@ -19,7 +19,7 @@ from ..per_rank.launches import CONFIG, config_text
 from .config_changes import config_changes, likely_renames
 from .runs import KernelSide, Runs
 from .step_kernels import StepKernels
-from .verdicts import Tests, noise_pct, tested
+from .verdicts import Tests, compared, noise_pct
 
 #: What times are compared as where no steps are.
 SUMS: Final = "sum over all ranks"
@@ -81,7 +81,7 @@ def named_kernels(
         np.array([is_communication(full[name]) for name in names], dtype=bool),
         before,
         after,
-        tested(before, after, noise, options),
+        compared(before, after, noise, options),
         noise,
     )
 
@@ -131,7 +131,7 @@ def config_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     both = runs.compared
     keys = sorted({(key[0], *key[2:]) for run in both for key in run.part.keys})
     before, after = (run.kernels_by(keys, lambda key: (key[0], *key[2:])) for run in both)
-    tests = tested(before, after, None, options)
+    tests = compared(before, after, None, options)
     texts = [config_text(key[1:]) for key in keys]
     sizes = {
         _COLUMN_OF.get(name, name): nullable(np.array([key[i] for key in keys], dtype=np.int64))

@@ -60,10 +60,10 @@ def _api_ns(run: Run, wanted: str | None = None) -> Value:
     )
 
 
-def _matched(run: Run, value: Fraction, collectives: CollectiveSums) -> Value:
+def _matched(run: Run, ns: int, collectives: CollectiveSums) -> Value:
     """Return a sum over matched collectives; None where they have no partner, or no sure one."""
     lonely = not collectives.by_key and run.total(lambda device: device.communication_ns) > 0
-    return value if collectives.is_known and not lonely else None
+    return Fraction(ns) if collectives.is_known and not lonely else None
 
 
 #: By name, without what stands for per step.
@@ -79,8 +79,8 @@ PLAIN: Final[Mapping[str, Callable[[Run, CollectiveSums], Value]]] = {
     "exposed_comm_pct": lambda run, _: _share(
         run.total(lambda device: device.exposed_ns), run.total(lambda device: device.busy_ns)
     ),
-    "comm_wait": lambda run, collectives: _matched(run, collectives.wait(), collectives),
-    "comm_transfer": lambda run, collectives: _matched(run, collectives.transfer(), collectives),
+    "comm_wait": lambda run, some: _matched(run, some.whole.wait_ns, some),
+    "comm_transfer": lambda run, some: _matched(run, some.whole.transfer_ns, some),
     "copy_time": lambda run, _: Fraction(
         sum(int(sums.moves.total_ns.sum()) for _, sums in run.ranks)
     ),

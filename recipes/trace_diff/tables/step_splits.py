@@ -44,10 +44,6 @@ Gpu = tuple[int, int]
 Split = dict[Part, float]
 
 SPAN: Final = "window"
-#: Which steps of a run.
-NAMED: Final = "named"
-NAMELESS: Final = "nameless"
-WHOLE: Final = "whole"
 #: Part of computation: what equal work would have taken more or less.
 ADJUSTED: Final[Part] = (COMPUTE, "adjusted to equal work")
 #: Detail of idle time that is no part of the cost of a step.
@@ -209,7 +205,7 @@ def run_steps(
     run: Run,
     category: Callable[[str], str],
     collectives: MatchedCollectives,
-    kind: str = NAMED,
+    other: Callable[[RankSums], StepWalls | None] = lambda _: None,
 ) -> RunSteps:
     """Return the full steps of a run.
 
@@ -217,9 +213,9 @@ def run_steps(
         run: One side.
         category: Of a kernel, by its full name.
         collectives: Its collectives.
-        kind: `NAMED`; `NAMELESS`, the steps that a run without ranges has too; or `WHOLE`.
+        other: Of a rank, the walls to take in place of those of its steps; None: these.
     """
-    walls_of = {rank.key: _walls(sums, kind) for rank, sums in run.ranks}
+    walls_of = {rank.key: other(sums) or sums.walls for rank, sums in run.ranks}
     votes = Counter((walls.name, walls.unit) for walls in walls_of.values() if walls.devices)
     if not votes:
         return RunSteps(None, SPAN)
@@ -255,11 +251,6 @@ def mean_split(splits: Mapping[Gpu, Split]) -> Split:
 def total(split: Split, *wall_classes: str) -> float:
     """Return the time of some classes, of all without any."""
     return sum(ns for (name, _), ns in split.items() if not wall_classes or name in wall_classes)
-
-
-def _walls(sums: RankSums, kind: str) -> StepWalls:
-    other = {NAMELESS: sums.nameless, WHOLE: sums.whole}.get(kind)
-    return sums.walls if other is None else other
 
 
 def _parts(

@@ -33,7 +33,7 @@ from .ranks import rank_columns, rank_kernel_columns
 from .runs import Runs, runs_of
 from .slow_steps import idle_range_columns, slow_step_columns
 from .step_kernels import step_copies, step_kernels
-from .step_splits import NAMELESS, WHOLE, run_steps
+from .step_splits import run_steps
 from .step_verdict import StepVerdict, step_verdict
 from .sums import (
     api_columns,
@@ -78,11 +78,11 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     rows = comparability_rows(runs, options)
     category = _category_of(rules)
     steps = {run.side: run_steps(run, category, met[run.side]) for run in runs.all}
-    other = {
-        kind: [run_steps(run, category, met[run.side], kind) for run in runs.compared]
-        for kind in (NAMELESS, WHOLE)
-    }
-    candidates = [(steps[BASELINE], steps[INPUT]), *((some[0], some[1]) for some in other.values())]
+    nameless, whole = (
+        [run_steps(run, category, met[run.side], of) for run in runs.compared]
+        for of in (lambda sums: sums.nameless, lambda sums: sums.whole)
+    )
+    candidates = [(steps[BASELINE], steps[INPUT]), (nameless[0], nameless[1]), (whole[0], whole[1])]
     comparison = compare(runs, candidates, _blocked(rows)[ALL])
     rows += work_rows(runs, comparison)
     blocked = _blocked(rows)

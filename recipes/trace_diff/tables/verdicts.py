@@ -46,34 +46,20 @@ class Tests:
     verdict: npt.NDArray[np.object_]
 
 
-def tested(
-    before: KernelSide, after: KernelSide, noise: FloatArray | None, options: Mapping[str, Any]
+def compared(
+    before: KernelSide,
+    after: KernelSide,
+    noise: FloatArray | None,
+    options: Mapping[str, Any],
+    tick_ns: int = _TICK_NS,
 ) -> Tests:
-    """Compare the durations of each kernel or configuration.
+    """Compare the durations of each row: of each kernel, configuration, call or range.
 
     Args:
         before: The baseline.
         after: The input.
         noise: How far medians of equal runs differ, percent of the baseline's; None: not known.
         options: alpha and min_effect.
-    """
-    return compared(before, after, noise, options, _TICK_NS)
-
-
-def compared(
-    before: KernelSide,
-    after: KernelSide,
-    noise: FloatArray | None,
-    options: Mapping[str, Any],
-    tick_ns: int,
-) -> Tests:
-    """Compare the durations of each row.
-
-    Args:
-        before: See `tested`.
-        after: Likewise.
-        noise: Likewise.
-        options: Likewise.
         tick_ns: A median that moves by no more has not moved.
     """
     rows_n = before.launches_n.size

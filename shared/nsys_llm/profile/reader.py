@@ -25,6 +25,8 @@ _STRING_IDS: Final = (
     "symbol_id",
     "module_id",
 )
+#: Of a name; the longest that compilers write have some thousand.
+_MOST_LETTERS: Final = 65_536
 
 
 def needed_tables(reads: Sequence[TableRead], options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -56,7 +58,10 @@ def read_trace(
         else:
             tables[read.table] = Table.empty(columns)
             absent.add(read.table)
-    return Trace(tables, frozenset(absent), report.texts(_referenced(tables)))
+    strings = report.texts(_referenced(tables))
+    if cut_n := sum(len(text) > _MOST_LETTERS for text in strings.values()):
+        strings = {key: text[:_MOST_LETTERS] for key, text in strings.items()}
+    return Trace(tables, frozenset(absent), strings, cut_n)
 
 
 def read_table(report: ParquetReport | SqliteReport, table: str, columns: Sequence[str]) -> Table:

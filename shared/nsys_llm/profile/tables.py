@@ -180,11 +180,13 @@ class Trace:
         absent: Our names of the tables that the report lacks.
         strings: The report's strings as far as a column refers to them; ids that the report does
             not explain are left out.
+        cut_names_n: Those of them that are cut, because they are longer than 65,536 characters.
     """
 
     tables: Mapping[str, Table]
     absent: frozenset[str] = frozenset()
     strings: Mapping[int, str] = field(default_factory=dict)
+    cut_names_n: int = 0
 
     def __getitem__(self, name: str) -> Table:
         return self.tables[name]

@@ -18,7 +18,7 @@ from nsys_llm.view.text import format_ns, format_percent, listed, quoted, shorte
 _TABLES: Final = ("rank_verdicts", "wall")
 _TESTED: Final = (
     "of ranks that are equal one of a hundred jobs names any, and at least 1 % (5 % of fewer than "
-    "10 steps) beyond the median peer"
+    "20 steps) beyond the median peer"
 )
 _COLUMNS: Final = ("more_pct", "late_ns", "chance", "about_ns")
 #: Names that a finding lists.

@@ -49,18 +49,6 @@ def percent(part: float | None, whole: float | None) -> float:
     return 100.0 * (part or 0) / whole if whole else 0.0
 
 
-def severity_of(value: float, limits: Mapping[str, float]) -> str | None:
-    """Return the first severity whose limit the value reaches; limits stand highest first."""
-    return next((name for name, limit in limits.items() if value >= limit), None)
-
-
 def window_of(row: Record, start: str, end: str) -> tuple[int, int] | None:
     """Return the window that two columns hold; None where they are null."""
     return None if row[start] is None else (int(row[start]), int(row[end]))
-
-
-def span_of(row: Record, start: str, duration: str) -> tuple[int, int] | None:
-    """Return the window that a start and a duration make; None where they are null."""
-    if row[start] is None:
-        return None
-    return int(row[start]), int(row[start]) + int(row[duration])

@@ -152,8 +152,3 @@ def rules_by_id(*rules: Rule) -> Mapping[str, Rule]:
     if len(by_id) < len(rules):
         raise ManifestError("two rules have the same id.")
     return MappingProxyType(by_id)
-
-
-def limits_text(limits: Mapping[str, float], unit: str = " %") -> str:
-    """Return limits by severity in words: `high from 20 %, medium from 5 %`."""
-    return ", ".join(f"{severity} from {least:g}{unit}" for severity, least in limits.items())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import median
 
 import pandas as pd
 
+from nsys_llm.report.causes import Cause
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
 
@@ -66,11 +68,23 @@ class Walls:
         return self.detail_ns(gpu, IDLE, *HOST_CAUSES)
 
     @property
-    def knows_causes(self) -> bool:
-        """Whether idle time is told by cause."""
-        return any(
-            detail is not None
-            for (_, _, name), times in self._times.items()
-            if name == IDLE
-            for detail in times
-        )
+    def host_losses_ns(self) -> dict[Gpu, int]:
+        """Idle time by host causes of the GPUs whose idle time is told by cause, ns."""
+        return {
+            (rank, device): self.host_idle_ns((rank, device))
+            for (rank, device, name), times in self._times.items()
+            if name == IDLE and any(detail is not None for detail in times)
+        }
+
+
+def usual_loss_ns(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> float | None:
+    """Return what GPUs of other ranks lose in the median; None without any."""
+    rest = [time_ns for (rank, _), time_ns in losses_ns.items() if rank != gpu[0]]
+    return median(rest) if rest else None
+
+
+def host_cause(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> Cause:
+    """Return whose host a GPU waits for: its rank's, where others lose less than half as much."""
+    usual_ns = usual_loss_ns(losses_ns, gpu)
+    own = usual_ns is not None and 2 * usual_ns < losses_ns.get(gpu, 0)
+    return Cause("host", rank=gpu[0] if own else None)

@@ -31,6 +31,7 @@ from nsys_llm.trace.outcomes import (
     MapResult,
     ProfileOutcome,
     RankOutcome,
+    cut_notes,
     lacking_notes,
     refuse_broken,
 )
@@ -130,7 +131,7 @@ def _map_profile(
         facts,
         ranks,
         tuple(sorted(trace.absent)),
-        lacking_notes(reads, empty),
+        (*lacking_notes(reads, empty), *cut_notes(trace.cut_names_n)),
         side=profile.side,
         empty_tables=empty,
         fingerprint=known,

@@ -171,6 +171,8 @@ def overlapping_calls_n(calls: Table | None) -> int | None:
     overlapping_n = 0
     for rows in rows_by_code(code, threads.size):
         begin, end = starts[rows], ends[rows]
+        if begin.size < 2:
+            continue
         if (begin[1:] <= begin[:-1]).any():
             order = np.lexsort((-end, begin))
             begin, end = begin[order], end[order]

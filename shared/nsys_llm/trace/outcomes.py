@@ -39,7 +39,8 @@ class ProfileOutcome:
         ranks: Its processes with GPU work; none of a profile without any.
         absent_tables: Our names of the tables that it does not have.
         empty_tables: Our names of the tables without rows, those that it does not have among them.
-        lacking: What it cannot tell, because a table that the recipe requires has no rows.
+        lacking: What it cannot tell, because a table that the recipe requires has no rows;
+            or that names of it are cut.
         reason: Why it could not be read.
         fault: Where, if that was an internal error and not of the profile.
         side: Of the input.
@@ -108,3 +109,8 @@ def lacking_notes(reads: Sequence[TableRead], empty_tables: Collection[str]) -> 
         for read in reads
         if read.required and read.table in empty_tables
     )
+
+
+def cut_notes(names_n: int) -> tuple[str, ...]:
+    """Return that names of a profile are cut, if any is."""
+    return (f"names cut at 65,536 characters: {names_n}",) if names_n else ()

@@ -102,6 +102,11 @@ PLACE = item("place", bound_ns=90, rank=1, detail="decode")
             RANK,
             item("host", 40),
         ),
+        (
+            item("place", bound_ns=90, classes=("compute", "communication"), on=2),
+            item("rank", 300, rank=1, detail="pauses"),
+            RANK,
+        ),
     ],
 )
 def test_a_part_goes_into_its_whole_and_into_nothing_else(part, whole, apart):

@@ -220,7 +220,7 @@ def test_planted_changes_are_found_by_word_and_size_and_mirrored(tmp_path, what,
     [(20, 5), pytest.param(200, 23, marks=[pytest.mark.slow, pytest.mark.nightly])],
 )
 def test_equal_jobs_are_called_faster_or_slower_no_more_often_than_stated(tmp_path, pairs_n, limit):
-    """7.5 % at most: more than the limit has 1 % of chance or less; half have neighbors alike."""
+    """7.5 % at most: more than the limit has 2 % of chance or less; half have neighbors alike."""
     words = Counter()
     for seed in range(pairs_n):
         drift = 0.5 * (seed % 2)

@@ -386,7 +386,7 @@ def test_halves_of_one_run_are_called_different_no_more_often_than_stated(durati
     for _ in range(tries):
         chosen = rng.random(code.size) < 0.5
         sides = half(code, values, chosen, names_n), half(code, values, ~chosen, names_n)
-        tests = verdicts.tested(*sides, None, _OPTIONS)
+        tests = verdicts.compared(*sides, None, _OPTIONS)
         below += int((tests.p_value < ALPHA).sum())
         known += int((~np.isnan(tests.p_value)).sum())
         # Without any effect floor: by the adjusted p alone.
@@ -405,7 +405,7 @@ def test_a_planted_change_is_found_in_halves_of_one_run(durations):
     planted = int(spread.idxmin())
     slower = np.where(code == planted, values * 11 // 10, values)
     sides = half(code, values, chosen, names_n), half(code, slower, ~chosen, names_n)
-    verdict_codes = verdicts.tested(*sides, None, {"alpha": ALPHA, "min_effect": 2.0}).verdict
+    verdict_codes = verdicts.compared(*sides, None, {"alpha": ALPHA, "min_effect": 2.0}).verdict
     assert verdict_codes[planted] == REGRESS
     assert np.isin(verdict_codes, [REGRESS, IMPROVE]).sum() == 1
 

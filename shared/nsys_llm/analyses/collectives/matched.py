@@ -314,10 +314,14 @@ def _unmatched(shown: Sequence[Sequenced], lanes: Sequence[Lane]) -> list[Lane]:
     for lane in lanes:
         key = lane.owner, lane.kernel
         every_n[key] = every_n.get(key, 0) + len(lane.track)
-    streams = set()
+    held: dict[tuple[int, str], dict[int, int]] = {}
     for lane in (lane for item in shown for lane in item.matched.lanes):
-        whole = len(lane.track) == every_n[lane.owner, lane.kernel]
-        streams.add((lane.owner, lane.kernel, None if whole else lane.stream))
+        held.setdefault((lane.owner, lane.kernel), {})[lane.stream] = len(lane.track)
+    streams = {
+        (*key, stream)
+        for key, sizes in held.items()
+        for stream in (None if sum(sizes.values()) >= every_n[key] else stream for stream in sizes)
+    }
     return [
         lane
         for lane in lanes

@@ -31,6 +31,12 @@ from nsys_llm.analyses.collectives.p2p_pairs import (
     fit_peers,
     strides,
 )
+from nsys_llm.analyses.collectives.p2p_streams import (
+    WHOLE_PCT,
+    common_streams,
+    is_all_of,
+    without,
+)
 from nsys_llm.numeric.clock_lines import LEAST_OF_A_RATE, ClockLine
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV, operation_of, sends
@@ -41,8 +47,6 @@ _LEAST_OWNERS: Final = 3
 _COLLECTIVE_PEERS: Final = 1.5
 #: From so many on, that is beyond doubt before any transfer is looked at.
 _CROWD: Final = 3.0
-#: Share of each member's transfers that an all-to-all made of them has to hold, in percent.
-_WHOLE_PCT: Final = 90
 #: Fewer transfers, or a smaller part of those of both ranks in percent, are no pair; ours. A stage
 #: has two neighbors at most, and one of its replicas in lockstep coincides with it now and then.
 _LEAST_OF_A_PAIR: Final = 8
@@ -80,11 +84,17 @@ def match_communication(
     kinds = {owner: (programs or {}).get(owner, -1 - owner) for owner in owners}
     if not 1 < len(set(kinds.values())) < len(owners):
         return [*rest, *_matched_transfers(transfers, known, trust_ns)]
+    alike = _Apart(kinds, same=True)
+    for some in common_streams(transfers):
+        matched = _matched_transfers(some, known, trust_ns, alike)
+        if is_all_of(some, matched):
+            rest += matched
+            transfers = [lane for lane in transfers if lane not in some]
     # Ranks of one stage send at the same time. So who runs another program is the peer, and only
     # what is left is exchanged within a stage.
     matched = _matched_transfers(transfers, known, trust_ns, _Apart(kinds, same=False))
-    left = _without(transfers, matched)
-    within = _matched_transfers(left, known, trust_ns, _Apart(kinds, same=True)) if left else []
+    left = without(transfers, matched)
+    within = _matched_transfers(left, known, trust_ns, alike) if left else []
     return [*rest, *(item for item in matched if item.rows[0].size), *within]
 
 
@@ -108,29 +118,6 @@ class _Apart:
                 taken |= ends
                 chosen.append(fit)
         return chosen
-
-
-def _without(lanes: Sequence[Lane], matched: Sequence[Matched]) -> list[Lane]:
-    """Return lanes without the transfers that are matched; none that is empty then."""
-    rows_of: dict[int, list[IntArray]] = {}
-    for item in matched:
-        for lane, rows in zip(item.lanes, item.rows, strict=True):
-            rows_of.setdefault(lane.owner, []).append(rows)
-    left = []
-    ordered = sorted(lanes, key=lambda lane: (lane.owner, lane.kernel, lane.stream))
-    for owner, group in groupby(ordered, key=lambda lane: lane.owner):
-        owner_lanes = list(group)
-        starts = np.concatenate([lane.track.start_ns for lane in owner_lanes])
-        ends = np.concatenate([lane.track.end_ns for lane in owner_lanes])
-        keep = np.ones(ends.size, dtype=bool)
-        order = np.lexsort((starts, ends))
-        keep[order[np.concatenate([np.empty(0, dtype=np.int64), *rows_of.get(owner, ())])]] = False
-        sizes = np.cumsum([len(lane.track) for lane in owner_lanes])[:-1]
-        for lane, some in zip(owner_lanes, np.split(keep, sizes), strict=True):
-            if some.any():
-                track = Track(lane.track.start_ns[some], lane.track.end_ns[some])
-                left.append(replace(lane, track=track))
-    return left
 
 
 def _matched_by_direction(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
@@ -354,7 +341,7 @@ def _as_collective(group: set[int], members: _Members, trust_ns: int) -> list[Ma
 def _is_whole(sequence: Matched) -> bool:
     """Return whether an all-to-all is what its lanes consist of; two ranks may be two of others."""
     return len(sequence.lanes) >= _LEAST_OWNERS and all(
-        100 * row.size >= _WHOLE_PCT * (len(lane.track) - cut_n)
+        100 * row.size >= WHOLE_PCT * (len(lane.track) - cut_n)
         for lane, row, cut_n in zip(sequence.lanes, sequence.rows, sequence.cut_n, strict=True)
     )
 

@@ -230,6 +230,8 @@ def _hand_over(
     for thread, selected in zip(threads.tolist(), of_thread, strict=True):
         inside = np.column_stack((begin_ns[selected], end_ns[selected]))
         spans, cause = host.spans(thread, blocking=True)
+        if not cause.size:
+            continue
         low = np.searchsorted(spans[:, 1], inside[0, 0], side="right")
         high = np.searchsorted(spans[:, 0], inside[-1, 1], side="left")
         of_span, starts, ends = clip_to_windows(spans[low:high, 0], spans[low:high, 1], inside)

@@ -62,7 +62,7 @@ class Prices:
 
     def of(self, finding: Finding) -> Price | None:
         """Return the price of a finding's change; None where it has none, or no GPU."""
-        change, gpu = finding.change, (finding.rank, finding.device_id)
+        change = finding.change
         if change is None or finding.rank is None or finding.device_id is None:
             return finding.price
         gpu = finding.rank, finding.device_id

@@ -11,6 +11,7 @@ from nsys_llm.analyses.critical_path.path.sync_rows import POLL, Kinds
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
 from nsys_llm.numeric.gaps import Positions
+from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 
 
@@ -74,8 +75,8 @@ def _last_calls(
     calls = host.calls
     latest = np.maximum.accumulate(np.where(counted, np.arange(counted.size), -1))
     last = np.full(place.shape, -1, dtype=np.int64)
-    for code in np.unique(thread).tolist():
-        rows = np.flatnonzero(thread == code)
+    codes, code_of = distinct_codes(thread.astype(np.int64))
+    for code, rows in zip(codes.tolist(), split_by_code(code_of, codes.size), strict=True):
         low, high = int(calls.bounds[code]), int(calls.bounds[code + 1])
         n = np.searchsorted(calls.end_ns[low:high], calls.start_ns[place[rows]], side="right")
         last_call = latest[np.maximum(low + n - 1, 0)]

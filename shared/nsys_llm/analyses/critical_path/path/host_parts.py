@@ -66,14 +66,16 @@ class HostParts:
     """
 
     def __init__(self, trace: RankTrace, host: HostTimeline) -> None:
-        self._trace, self._host = trace, host
+        self._host = host
         self._lines: dict[int, tuple[_Line, _Line]] = {}
         events = trace.tables.get("nvtx_events")
         if events is not None:
             events = events.take(events["event_type"] == PUSH_POP)
-        self._events = events if events is not None and len(events) else None
-        self._rows_of = _rows_by_thread(self._events)
-        self.names, self._name = _named(trace, self._events)
+            # Once: a table widens a whole column each time that it is asked for.
+            self._starts = events["start_ns"]
+            self._ends, _ = closed_ends(events["end_ns"], trace.last_end_ns)
+        self._rows_of = _rows_by_thread(events)
+        self.names, self._name = _named(trace, events)
 
     def split(self, stretches: Stretches) -> Stretches:
         """Cut stretches of calls at the instants at which what their threads did changes."""
@@ -149,12 +151,10 @@ class HostParts:
 
     def _ranges(self, thread: int, work: IntArray) -> tuple[IntArray, IntArray]:
         """Return when what a thread did changes, and the innermost range from then on."""
-        events, tid = self._events, int(self._host.calls.threads[thread])
-        if events is None:
+        rows = self._rows_of.get(int(self._host.calls.threads[thread]))
+        if rows is None:
             return work, np.zeros(work.size + 1, dtype=np.int64)
-        rows = self._rows_of.get(tid, np.empty(0, dtype=np.int64))
-        starts = events["start_ns"][rows]
-        ends, _ = closed_ends(events["end_ns"][rows], self._trace.last_end_ns)
+        starts, ends = self._starts[rows], self._ends[rows]
         # An empty range cuts as well; what has a time that no capture can have is no range.
         sane = sane_times(np.minimum(starts, ends), np.maximum(starts, ends))
         at_ns = _distinct(np.concatenate((work, starts[sane], ends[sane])))
