@@ -629,8 +629,8 @@ _DIFF: Final = (
         "trace_diff",
         "phases that only one run has are left out of the changes",
         "recipes/trace_diff/tables/sums.py",
-        "        if any(side.get(name, (0, 0)) != (0, 0) for side in sides)\n",
-        "        if all(side.get(name, (0, 0)) != (0, 0) for side in sides)\n",
+        "    some = [name for side in sides for name, sums in side.items() if sums != (0, 0)]\n",
+        "    some = sides[0].keys() & sides[1].keys()\n",
         ("recipes/trace_diff/test_trace_diff.py",),
     ),
     Bug(

@@ -207,6 +207,7 @@ def test_coverage_adds_up_to_all_operations(tables):
         **{f"api_cut_{what}": zero for what in ("n", "ns")},
         **{f"early_start_{what}": zero for what in ("n", "p99_ns", "max_ns")},
         "opaque_graph_launches_n": [None, None, None, 0] * 2,
+        "overlapping_calls_n": [0, None, None, None] * 2,
     }
 
 
