@@ -82,13 +82,12 @@ def count_coverage(
 
     Args:
         name: Our name of its table.
-        raw: All rows of the rank.
+        raw: All rows of the rank; what is not in `op` and not broken was replaced by other rows.
         op: Those that count, with their launches.
-        broken_n: Rows that are broken; what else is missing was replaced by other rows.
         rank_trace: What the filters left.
         table_present: Whether it is there.
         duplicates: Correlation ids that several API calls claim.
-        opaque_n: Graph launches without an operation, see `opaque_launches_n`.
+        opaque_n: See `opaque_launches_n`.
         overlapping_n: See `overlapping_calls_n`.
     """
     duration_ns = op["end_ns"] - op["start_ns"]
