@@ -172,3 +172,9 @@ def test_copies_gain_no_more_than_a_job_without_any():
     assert price_of(change, wall=copies, **replayed("copies=0", 3.0)).about_ns == 30
     kept = replayed("copies=0", 3.0, wait_pct=51.0)
     assert price_of(change, wall=copies, **kept).about_ns == 80
+
+
+@pytest.mark.parametrize(("span_ns", "basis"), [(10_000, "replay"), (10_001, "usual")])
+def test_a_replay_of_steps_says_nothing_of_a_span_that_they_hardly_fill(span_ns, basis):
+    price = price_of(Change("host"), **replayed("host=0", 8.0), wall=wall(span_ns=span_ns))
+    assert price.about_basis == basis

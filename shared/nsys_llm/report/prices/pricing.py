@@ -97,6 +97,8 @@ class Prices:
         if replayed is None:
             return *usual, None
         reason = replayed.reason
+        if reason is None and not self._steps.are_span(gpu, span_ns):
+            reason = "not_replayed"
         gain_ns = self._in_span(replayed, gpu, span_ns)
         if change.kind == "rank" and reason is None and gain_ns is not None:
             if size.usual_ns is None:

@@ -9,6 +9,8 @@ from nsys_llm.report.walls import Gpu, Walls
 
 #: Mark of a step that counts, and of one that the capture cuts.
 _COUNTED, _CUT = "", "cut"
+#: Steps that fill less of a span say nothing of it: most was outside of them, or start-up.
+_LEAST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,13 @@ class Steps:
         # The steps of the job overlap those of a GPU that the capture cuts.
         fitting_n = max(span_ns / mean_ns, float(self.counted_n))
         return min(self.counted_n + self.cut_ns.get(gpu, 0) / mean_ns, fitting_n)
+
+    def are_span(self, gpu: Gpu, span_ns: int) -> bool:
+        """Tell whether the replayed steps are enough of a span to speak of it."""
+        if self.unit is None or not self.counted_ns:
+            return True
+        mean_ns = self.counted_ns / self.counted_n
+        return self.replayed(gpu, span_ns) * mean_ns >= _LEAST_SHARE * span_ns
 
 
 def _cut_ns(tables: Tables, walls: Walls, most_ns: int) -> dict[Gpu, int]:
