@@ -206,7 +206,7 @@ def test_the_overview_opens_with_a_timeline_that_names_the_first_finding(made, p
     assert shown["ahead"]
     assert shown["top"] < 500
     first = page.run("document.querySelector('details summary').textContent")
-    assert shown["notes"][0].startswith("1  Rank 2 is a straggler")
+    assert shown["notes"][0].startswith("1  Rank 2's GPU is slow")
     assert shown["notes"][0].removeprefix("1  ") in first
     # A click on the finding's link zooms to its place, a click on it once more goes back there.
     link = "document.querySelector('a[href=\"#finding-1\"]')"

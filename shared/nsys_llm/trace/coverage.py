@@ -84,6 +84,7 @@ def count_coverage(
         name: Our name of its table.
         raw: All rows of the rank; what is not in `op` and not broken was replaced by other rows.
         op: Those that count, with their launches.
+        broken_n: Rows that are broken.
         rank_trace: What the filters left.
         table_present: Whether it is there.
         duplicates: Correlation ids that several API calls claim.
@@ -94,11 +95,9 @@ def count_coverage(
     total_ns = int(duration_ns.sum())
     orphan = op["launch_row"] < 0
     missing_n, missing_ns = int(np.count_nonzero(orphan)), int(duration_ns[orphan].sum())
-    cut = launched_before(
-        op["start_ns"], op["correlation_id"], op["launch_row"], rank_trace.tables.get("api_calls")
-    )
-    selected = rank_trace.tables[name]
-    starts = early_starts(op, rank_trace.tables.get("api_calls"))
+    calls, selected = rank_trace.tables.get("api_calls"), rank_trace.tables[name]
+    cut = launched_before(op["start_ns"], op["correlation_id"], op["launch_row"], calls)
+    starts = early_starts(op, calls)
     return CoverageRow(
         op=OP_TABLES[name],
         table_present=table_present,
