@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from nsys_llm.analyses.ranks.verdicts import HOST_VERDICTS
 from nsys_llm.report.causes import CauseKind
 from nsys_llm.report.price import Price
 from nsys_llm.taxonomy.wall_classes import IDLE
@@ -22,7 +23,6 @@ _OF_IDLE: Final[tuple[CauseKind, ...]] = (
 )
 #: Causes that others wait for.
 _WAITED_FOR: Final[tuple[CauseKind, ...]] = ("rank", "stage", "schedule", "experts")
-_HOST_VERDICTS: Final = frozenset(("late_host", "slow_host", "pauses"))
 _BLOCKING_COPIES: Final = ("Memcpy", "Memset")
 
 #: Tells of a part, a whole and all opportunities whether the one is in the other.
@@ -69,7 +69,7 @@ def _waits_expose_host(host: Opportunity, wait: Opportunity, every: Sequence[Opp
 
 def _is_late_by_host(part: Opportunity, rank: Opportunity, every: Sequence[Opportunity]) -> bool:
     """The rank's host is late or pauses, and what the part gains is at least half of that."""
-    same = _rank_of(part) == rank.cause.rank and rank.cause.detail in _HOST_VERDICTS
+    same = _rank_of(part) == rank.cause.rank and rank.cause.detail in HOST_VERDICTS
     return same and 2 * part.price.gain_ns >= rank.price.gain_ns
 
 

@@ -15,6 +15,8 @@ Verdict = Literal[
     "late",
     "pauses",
 ]
+#: Verdicts on ranks whose host makes others wait.
+HOST_VERDICTS: Final = frozenset(("late_host", "slow_host", "pauses"))
 #: Why a rank has no verdict, beside those of `chance`.
 ONE_RANK: Final = "one_rank"
 NO_PEERS: Final = "no_peers"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from nsys_llm.analyses.ranks.verdicts import HOST_VERDICTS
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import PERFORMANCE, Finding
 from nsys_llm.report.price import Basis, Price
@@ -31,8 +32,6 @@ from nsys_llm.taxonomy.wall_classes import (
 #: Share of its time that a usual fix gains, where nothing more is known of the change: half of a
 #: transfer, of a bubble, of the gaps between queued kernels.
 _HALF: Final = 0.5
-#: Verdicts on ranks whose host makes others wait.
-_HOST_VERDICTS: Final = ("late_host", "slow_host", "pauses")
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ class Prices:
 
     def _waited_ns(self, gpu: Gpu) -> int:
         row = self._verdicts.get(gpu)
-        is_late = row is not None and row["verdict"] in _HOST_VERDICTS
+        is_late = row is not None and row["verdict"] in HOST_VERDICTS
         return int(row["about_ns"] or 0) if row is not None and is_late else 0
 
     def _wait(self, gpu: Gpu, change: Change) -> _Size:

@@ -41,7 +41,6 @@ DEVICE_LATENCY: Final = _CODES["device_latency"]
 LAUNCH_LATENCY: Final = _CODES["launch_latency"]
 MODULE_LOAD: Final = _CODES["module_load"]
 BACK_PRESSURE: Final = _CODES["back_pressure"]
-OTHER_API: Final = _CODES["other_api"]
 SYNC_LATENCY: Final = _CODES["sync_latency"]
 HOST_NO_CUDA: Final = _CODES["host_no_cuda"]
 PROFILER: Final = _CODES["profiler_overhead"]
@@ -49,9 +48,6 @@ UNKNOWN: Final = _CODES["unknown"]
 
 #: The class of each cause that a call may have; `unknown` where a call has none of them.
 CLASS_OF_CAUSE: Final = tuple(_CODES.get(name, UNKNOWN) for name in CAUSE_NAMES)
-
-#: Classes that an operation on a device has.
-OF_OPERATIONS: Final = (COMPUTE, TRANSFER, WAIT_FOR_RANK, COMMUNICATION, COPY)
 
 #: Why time is unknown.
 NO_API: Final = "no_api"
