@@ -24,8 +24,7 @@ from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.device_ops import DeviceOps, device_windows
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-from .copies import MOVE_TABLES, CopyKind, RankMoves
-from .launches import Key, Launches
+from .operations import MOVE_TABLES, CopyKind, Key, Launches, RankMoves
 from .pauses import ThreadRanges
 from .step_works import Work, step_works
 from .steps import chosen_steps

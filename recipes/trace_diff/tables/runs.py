@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.steps.of_job import JobSteps, job_steps
 from nsys_llm.numeric.distributions import PERCENTS, OrderStatistics, ValueCounts
@@ -19,8 +20,7 @@ from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_sets import BASELINE, COMPARED, INPUT
 
 from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, idle_by_cause
-from ..per_rank.copies import MoveSums
-from ..per_rank.launches import Key
+from ..per_rank.operations import Key, MoveSums
 from ..per_rank.steps import StepCount
 
 
@@ -39,6 +39,16 @@ class KernelSide:
     total_ns: IntArray
     counts: ValueCounts
     twice_p50: IntArray
+
+    @property
+    def p50_ns(self) -> npt.NDArray[np.float64]:
+        """Median; NaN without a launch."""
+        return np.where(self.launches_n > 0, self.twice_p50 / 2.0, np.nan)
+
+    @property
+    def mean_ns(self) -> npt.NDArray[np.float64]:
+        """Mean; NaN without a launch."""
+        return np.where(self.launches_n > 0, self.total_ns / np.maximum(self.launches_n, 1), np.nan)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, reduce
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -166,13 +166,12 @@ class Series:
             cls._mean(place, [gpu], [np.arange(gpu.steps.number.size)])
             for place, gpu in enumerate(gpus)
         ]
-        work = tuple(work for part in parts for work in part.work)
-        return cls(
-            *(
-                work if name == "work" else joined([getattr(part, name) for part in parts])
-                for name in (item.name for item in fields(cls))
-            )
-        )
+        columns: dict[str, Any] = {
+            item.name: joined([getattr(part, item.name) for part in parts])
+            for item in fields(cls)
+            if item.name != "work"
+        }
+        return cls(work=tuple(work for part in parts for work in part.work), **columns)
 
     @classmethod
     def _mean(cls, place: int, gpus: Sequence[GpuSteps], rows: Sequence[IntArray]) -> Series:

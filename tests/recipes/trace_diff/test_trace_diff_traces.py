@@ -12,9 +12,8 @@ from finding_numbers import checked
 from results import analyse, assert_same, read_frames, read_report, run, tables_of
 
 from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.recipes.trace_diff.tables import verdicts
+from nsys_llm.recipes.trace_diff.tables.kernels import IMPROVE, REGRESS, compared
 from nsys_llm.recipes.trace_diff.tables.runs import kernel_side
-from nsys_llm.recipes.trace_diff.tables.verdicts import IMPROVE, REGRESS
 from nsys_llm.run.cli import main
 
 pytestmark = pytest.mark.traces
@@ -386,11 +385,11 @@ def test_halves_of_one_run_are_called_different_no_more_often_than_stated(durati
     for _ in range(tries):
         chosen = rng.random(code.size) < 0.5
         sides = half(code, values, chosen, names_n), half(code, values, ~chosen, names_n)
-        tests = verdicts.compared(*sides, None, _OPTIONS)
-        below += int((tests.p_value < ALPHA).sum())
-        known += int((~np.isnan(tests.p_value)).sum())
+        tests = compared(*sides, None, _OPTIONS)
+        below += int((tests["p_value"] < ALPHA).sum())
+        known += int((~np.isnan(tests["p_value"])).sum())
         # Without any effect floor: by the adjusted p alone.
-        called += bool((tests.q_value < ALPHA).any())
+        called += bool((tests["q_value"] < ALPHA).any())
     # Three standard deviations of a binomial above the stated rate.
     assert below / known <= ALPHA + 3 * np.sqrt(ALPHA * (1 - ALPHA) / known)
     assert called / tries <= ALPHA + 3 * np.sqrt(ALPHA * (1 - ALPHA) / tries)
@@ -405,7 +404,7 @@ def test_a_planted_change_is_found_in_halves_of_one_run(durations):
     planted = int(spread.idxmin())
     slower = np.where(code == planted, values * 11 // 10, values)
     sides = half(code, values, chosen, names_n), half(code, slower, ~chosen, names_n)
-    verdict_codes = verdicts.compared(*sides, None, {"alpha": ALPHA, "min_effect": 2.0}).verdict
+    verdict_codes = compared(*sides, None, {"alpha": ALPHA, "min_effect": 2.0})["verdict"]
     assert verdict_codes[planted] == REGRESS
     assert np.isin(verdict_codes, [REGRESS, IMPROVE]).sum() == 1
 

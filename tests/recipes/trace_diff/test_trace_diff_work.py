@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from nsys_llm.recipes.trace_diff.per_rank.step_works import Work, named_numbers, step_works
-from nsys_llm.recipes.trace_diff.tables.sizes import GEOMETRY, sizes_of
+from nsys_llm.recipes.trace_diff.tables.config_changes import GEOMETRY, sizes_of
 
 
 @pytest.mark.parametrize(
