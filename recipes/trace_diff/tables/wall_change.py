@@ -207,7 +207,7 @@ def _compared(verdict: StepVerdict) -> tuple[Chosen, ...]:
 
 
 def _slow_rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
-    slow = chosen.slow.any(axis=1)
+    slow: Mask = np.asarray(chosen.slow.any(axis=1))
     for (rank, _), gpu, row in chosen.gpus():
         compared = (row >= 0) & (chosen.cell[row] >= 0)
         is_slow, usual = compared & slow[row], compared & ~slow[row]
