@@ -11,6 +11,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
+from functools import cache
 from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,10 +89,10 @@ def _has_room(folder: Path) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark by folder and file, leave out what is nightly, and begin with what takes longest."""
     for item in items:
-        place = item.path.relative_to(HERE)
-        for mark in (mark for marked, mark in MARKS.items() if place.is_relative_to(marked)):
+        place, marks = _marks_of(item.path)
+        for mark in marks:
             item.add_marker(mark)
-        name = f"{place.as_posix()}::{item.nodeid.partition('::')[2]}"
+        name = f"{place}::{item.nodeid.partition('::')[2]}"
         if not at_night().isdisjoint((name, name.partition("[")[0])):
             item.add_marker("nightly")
         if any(map(item.get_closest_marker, (*SLOW, "nightly"))):
@@ -102,6 +103,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
     items.sort(key=lambda item: not any(map(item.get_closest_marker, SLOW)))
+
+
+@cache
+def _marks_of(file: Path) -> tuple[str, list[str]]:
+    place = file.relative_to(HERE)
+    marks = [mark for marked, mark in MARKS.items() if place.is_relative_to(marked)]
+    return place.as_posix(), marks
 
 
 @pytest.hookimpl(wrapper=True)
