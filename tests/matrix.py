@@ -35,6 +35,7 @@ TOOLS: Final = (
     "jsonschema",
     "markdown-it-py",
     "pytest",
+    "pytest-timeout",
     "pytest-xdist",
     "setuptools",
 )
