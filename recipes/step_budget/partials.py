@@ -12,6 +12,7 @@ import numpy.typing as npt
 from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.critical_path.critical_path import Charges, Passages, PathForest
+from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
@@ -140,10 +141,12 @@ class BudgetPartial:
     Attributes:
         ranks: Each by itself.
         matched: The collectives of all, once these are merged; None before.
+        verdicts: What is told of each GPU beside its peers, once that is judged.
     """
 
     ranks: Mapping[RankKey, RankBudget] = field(default_factory=dict)
     matched: MatchedCollectives | None = None
+    verdicts: Sequence[RankVerdict] = ()
 
 
 def merged(parts: Sequence[BudgetPartial]) -> BudgetPartial:

@@ -172,6 +172,8 @@ def test_a_slow_gpu_is_first_and_gains_about_what_is_told(tmp_path, seed):
     truth = true_gain_pct(program, without_slow_rank(program, seed % 4))
     assert (first["cause"], first["cause_rank"]) == ("rank", seed % 4)
     assert abs(first["gain_pct"] - truth) <= 3.0
+    # What a rank is slower by varies by chance.
+    assert truth <= first["bound_pct"] + 0.5
 
 
 @pytest.mark.parametrize("seed", seeds(4, 1))

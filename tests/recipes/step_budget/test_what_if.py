@@ -11,6 +11,7 @@ import pytest
 from effort import seeds
 from gain_checks import check_findings, listed
 from judgement.jobs import job, layers, one_rank
+from judgement.truth import planted
 from machine import changes, oracle, random_program, scenarios, simulate
 from machine.program import Sync
 from path_truth import budget, finds_its_steps, matched
@@ -170,6 +171,21 @@ def test_what_a_slow_rank_is_late_by_chance_stays_in_its_replay(tmp_path, ranks_
     outcome, tables = budget(tmp_path, one_rank(even, 1, gpu_pct=115))
     true_ns, (then_ns, now_ns) = true_steps_ns(even, outcome), predictions(tables)["rank:rank1"]
     assert abs(then_ns - true_ns) <= 0.002 * now_ns
+
+
+@pytest.mark.parametrize("seed", seeds(4, 1))
+def test_a_slow_machine_is_replayed_with_all_of_its_ranks(tmp_path, seed):
+    program, healed, wanted = planted("slow_machine", seed)
+    outcome, tables = budget(tmp_path, program)
+    host = program.ranks[wanted[0].rank].host
+    (change,) = [name for name in predictions(tables) if name.startswith(("rank:", "machine:"))]
+    then_ns, _ = predictions(tables)[change]
+    true_ns = true_steps_ns(healed, outcome)
+    assert change == f"machine:{host}"
+    assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns
+    price = listed(findings(tables), tables)[0].price
+    assert (price.about_basis, price.replay_reason) == ("replay", None)
+    assert price.bound_ns >= steps_ns(outcome, outcome) - true_ns
 
 
 @pytest.mark.parametrize("name", ["sync_in_step", "two_faults"])
