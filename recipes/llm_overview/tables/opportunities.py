@@ -111,12 +111,7 @@ def _opportunity(cause: Cause, members: Sequence[Source]) -> Opportunity:
 
 
 def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> list[dict[str, Any]]:
-    """Return the rows of the table `opportunities`, in order.
-
-    Args:
-        groups: The opportunities.
-        step_ns: Mean step of the job; None without steps.
-    """
+    """Return the rows of the table `opportunities`, in order."""
     shown = (group for group in groups if group.is_shown)
     return [_opportunity_row(number, group, step_ns) for number, group in enumerate(shown, 1)]
 

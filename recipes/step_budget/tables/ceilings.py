@@ -135,13 +135,7 @@ def _stragglers(paths: JobPaths, meetings: Meetings, labels: Sequence[str]) -> S
 
 
 def _late_ns(paths: JobPaths, meetings: Meetings, met: IntArray) -> IntArray:
-    """Return how much later ranks came last to collectives, shape (ranks, walks).
-
-    Args:
-        paths: Those of the job.
-        meetings: Its collectives.
-        met: The positions of those that count.
-    """
+    """Return how much later ranks came last to collectives, shape (ranks, walks)."""
     job, counted = paths.job, paths.job.counted
     steps_n = job.edge_ns.size - 1
     sums = np.zeros((len(paths.rows), len(paths.walks)), dtype=np.int64)

@@ -140,13 +140,7 @@ class Charged:
 
 
 def add_up(trail: Trail, forests: Sequence[PathForest], walks_n: int) -> Charged:
-    """Add up what walks charge.
-
-    Args:
-        trail: Where they went.
-        forests: The paths of the ranks.
-        walks_n: How many walks there are.
-    """
+    """Add up what walks charge."""
     charges = _charges(forests, trail)
     codes = _codes(forests, trail)
     by_charge, by_rank = (Sums.empty(n, walks_n) for n in (len(charges), len(forests)))

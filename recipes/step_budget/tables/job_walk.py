@@ -171,11 +171,11 @@ def _follow(
             left_ns, last_ns = segments.top[segment] - back, int(meetings.last_ns[met])
             rank, member = int(meetings.last_rank[met]), int(meetings.last_member[met])
             segments = of_ranks[rank]
-            back = int(segments.forest.member_start_ns[member]) - last_ns
+            back = int(segments.forest.members.start_ns[member]) - last_ns
             legs.append((len(visited), place, rank, back, left_ns, last_ns, met))
             if min(left_ns, last_ns) <= until_ns:
                 break
-            segment = int(segments.forest.member_segment[member])
+            segment = int(segments.forest.members.segment[member])
         visited.append(segment)
         if segments.bottom[segment] - back <= until_ns:
             break
@@ -311,9 +311,9 @@ def _others(
 def _transfer(rows: RankRows, meetings: Meetings, met: int, *, is_unclear: bool) -> Charge:
     """Return what the transfer of a collective is charged to: that of the rank that came last."""
     member, forest = int(meetings.last_member[met]), rows[int(meetings.last_rank[met])][1].forest
-    name = forest.charges[int(forest.code[forest.first[forest.member_segment[member]]])]
+    name = forest.charges[int(forest.code[forest.first[forest.members.segment[member]]])]
     edge = UNCLEAR_ARRIVAL if is_unclear else BY_COLLECTIVE
-    return Charge(TRANSFER, edge, name.detail, int(forest.member_device[member]))
+    return Charge(TRANSFER, edge, name.detail, int(forest.members.device[member]))
 
 
 def _is_last(legs: Legs) -> Bools:

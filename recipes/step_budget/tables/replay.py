@@ -110,7 +110,7 @@ def _late_edges(
     beyond_ns = beyond_others(np.concatenate(came_ns), met, late)
     for place in places:
         of_rank = np.flatnonzero(graph.rank_of == place)
-        step = graph.rows[place][1].forest.member_step[meetings.of_member[place] >= 0]
+        step = graph.rows[place][1].forest.members.step[meetings.of_member[place] >= 0]
         jitter_ns[arrivals.start + of_rank] = _jitter(beyond_ns[of_rank], met[of_rank], step)
     return chosen, jitter_ns
 
@@ -182,15 +182,7 @@ class NewPath:
 
 
 def new_path(replays: Replays, column: int, codes: Any, first: int, last: int) -> NewPath:
-    """Walk back from the end of a step to the begin of another.
-
-    Args:
-        replays: The replays.
-        column: Which of them.
-        codes: Shape (edges,), see `nsys_llm.analyses.critical_path.replay.condensed`.
-        first: The step whose begin ends the walk.
-        last: The step with whose end it begins.
-    """
+    """Walk back from the end of step `last` to the begin of step `first`."""
     edge_of = _held_by(replays, column)
     times = replays.at_ns[:, column] + replays.graph.clock_ns
     at_ns, source = times.data, replays.graph.source.data

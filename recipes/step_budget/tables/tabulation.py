@@ -42,11 +42,6 @@ def tabulate(
 ) -> dict[str, pd.DataFrame]:
     """Make the recipe's tables.
 
-    Args:
-        partial: All ranks.
-        ranks: Those with GPU work, in order.
-        options: disable_alignment takes all times as those of one clock.
-
     Returns:
         By table name, as manifests/step_budget.json declares them.
     """
@@ -115,7 +110,7 @@ def _edge_columns(
         "repeated_copies_n": [budget.copies.copies_n for _, budget in rows],
         "repeated_bytes": [budget.copies.size_bytes for _, budget in rows],
         "repeated_ns": [budget.copies.time_ns for _, budget in rows],
-        "collectives_n": [budget.forest.member_start_ns.size for _, budget in rows],
+        "collectives_n": [budget.forest.members.start_ns.size for _, budget in rows],
         "matched_n": [int((members >= 0).sum()) for members in meetings.of_member],
         "reason": [reason for _ in rows],
         "replay_reason": [lost for _ in rows],

@@ -24,10 +24,6 @@ def load_spans(trace: RankTrace, device_id: int) -> IntArray:
     """Return when a GPU's load was copied: shape (n, 2), sorted and disjoint; nothing without one.
 
     Before any filter. It has none if it ran no kernel.
-
-    Args:
-        trace: The rank; memcpys with copy_kind and size_bytes.
-        device_id: CUDA device id.
     """
     nothing = np.empty((0, 2), dtype=np.int64)
     tables = {name: trace.unfiltered[name] for name in OP_TABLES if name in trace.unfiltered}

@@ -48,12 +48,7 @@ class Replays:
         self._machines = _slow_machines(tables)
 
     def of(self, change: Change, rank: int | None) -> Replayed | None:
-        """Return what a replay says of a change; None where no replay is of such a change.
-
-        Args:
-            change: The change.
-            rank: Of a change of a rank, which.
-        """
+        """Return what a replay says of a change; None where no replay is of such a change."""
         text = change.replay
         if change.kind == "rank":
             machine = self._machines.get(rank)
@@ -61,12 +56,7 @@ class Replays:
         return None if text is None else self.row(text, change)
 
     def row(self, text: str, change: Change) -> Replayed:
-        """Return what one row of `what_if` says of a change.
-
-        Args:
-            text: The row's change, such as `copies=0`.
-            change: What somebody would do.
-        """
+        """Return what one row of `what_if` says of a change."""
         if self._is_off:
             return Replayed(None, "residual")
         row = self._rows.get(text)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from nsys_llm.analyses.critical_path.path.blocks import Blocks, Charge
 from nsys_llm.analyses.critical_path.path.compact import added_up
 from nsys_llm.analyses.critical_path.path.ops import Bools
-from nsys_llm.analyses.critical_path.path.outline import Outline
+from nsys_llm.analyses.critical_path.path.outline import Members, Outline
 from nsys_llm.analyses.critical_path.path.visits import Charging
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
@@ -38,11 +38,7 @@ class PathForest:
         idle_ns: Shape (segments,), how much of its time no device of the rank ran anything; 0 where
             it ends a path.
         member: Shape (segments,), the communication operation that it is; -1 for none.
-        member_segment: Shape (members,), the segment of each communication operation.
-        member_start_ns: Shape (members,).
-        member_end_ns: Likewise.
-        member_device: Shape (members,), CUDA device id.
-        member_step: Shape (members,), the step that launched it; -1 for none.
+        members: These operations.
     """
 
     charges: tuple[Charge, ...]
@@ -54,11 +50,7 @@ class PathForest:
     next: IntArray
     idle_ns: IntArray
     member: IntArray
-    member_segment: IntArray
-    member_start_ns: IntArray
-    member_end_ns: IntArray
-    member_device: IntArray
-    member_step: IntArray
+    members: Members
 
     def __len__(self) -> int:
         return self.top_ns.size
@@ -77,14 +69,7 @@ class PathForest:
 def path_forest(
     outline: Outline, blocks: Blocks, whole: Bools, charging: Sequence[Charging]
 ) -> PathForest:
-    """Return the paths of a rank as they travel, and add up what walks charge on the way.
-
-    Args:
-        outline: Its segments.
-        blocks: Their stretches.
-        whole: Shape (segments,), which keep their stretches.
-        charging: Sums of walks, changed in place.
-    """
+    """Return the paths of a rank as they travel, and add up what walks charge on the way."""
     places: dict[Charge, int] = {}
     begins, codes, doubts, counts = [], [], [], [np.zeros(1, dtype=np.int64)]
     for block in blocks:
@@ -111,9 +96,5 @@ def path_forest(
         next=outline.segments.next,
         idle_ns=outline.idle_ns,
         member=outline.member,
-        member_segment=outline.member_segment,
-        member_start_ns=outline.member_start_ns,
-        member_end_ns=outline.member_end_ns,
-        member_device=outline.member_device,
-        member_step=outline.member_step,
+        members=outline.members,
     )

@@ -126,13 +126,7 @@ class PathOps:
 
 
 def legacy_streams(ops: PathOps, streams: Table | None, pid: int | None) -> tuple[Bools, Bools]:
-    """Return which streams are the null stream of their device, and which wait for it.
-
-    Args:
-        ops: The operations.
-        streams: The table of streams, of all processes; None where it was not recorded.
-        pid: Of the process.
-    """
+    """Return which streams are the null stream of their device, and which wait for it."""
     none = np.zeros(ops.stream_ids.size, dtype=bool)
     if streams is None or not len(streams) or pid is None:
         return none, none

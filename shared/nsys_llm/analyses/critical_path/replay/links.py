@@ -98,15 +98,7 @@ def _waits_of(
 def _first_after(
     ops: PathOps, issue_ns: IntArray, stream: int, rows: IntArray, at_ns: IntArray
 ) -> tuple[IntArray, IntArray, Bools]:
-    """Return the last operations that a stream was given before instants, with the first row each.
-
-    Args:
-        ops: The operations.
-        issue_ns: When each was launched.
-        stream: Code of the stream.
-        rows: Shape (k,), what waits.
-        at_ns: Shape (k,), ascending, since when.
-    """
+    """Return what a stream was given last before instants, with the first row of each."""
     last = last_before(ops, issue_ns, np.full(rows.shape, stream), at_ns)
     new = last >= 0
     new[1:] &= last[1:] != last[:-1]
@@ -206,12 +198,7 @@ def _pressed(edges: Edges) -> tuple[IntArray, IntArray, Bools]:
 
 
 def driver_times(edges: Edges, *causes: int) -> IntArray:
-    """Return for how long the driver worked in each call by its own record, shape (calls,), ns.
-
-    Args:
-        edges: Of the rank.
-        causes: As what: codes of `nsys_llm.taxonomy.idle_causes`.
-    """
+    """Return for how long the driver worked in each call by its own record, shape (calls,), ns."""
     place, begin_ns, end_ns = _driver_spans(edges, *causes)
     times_ns = np.zeros(edges.host.calls.row.size, dtype=np.int64)
     np.add.at(times_ns, place, end_ns - begin_ns)
