@@ -97,8 +97,9 @@ def _paths(
     forest = path_forest(outline, blocks, whole, charging)
     devices = []
     for window, tail, sums in zip(windows, ends, charging, strict=True):
-        totals = (*sums.total(), idle_ns.get(window.device_id))
-        devices.append(DeviceBudget(*vars(replace(window, tail=tail)).values(), *totals))
+        charges, passages = sums.total()
+        parts = vars(replace(window, tail=tail)) | {"idle_ns": idle_ns.get(window.device_id)}
+        devices.append(DeviceBudget(**parts, charges=charges, passages=passages))
     return forest, tuple(devices)
 
 
