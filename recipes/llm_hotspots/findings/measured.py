@@ -16,7 +16,7 @@ from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.view.text import quoted
 
-from ..tables.measured import BY_ORDER
+from ..extras.gpu_metrics import BY_ORDER
 from .texts import (
     DRAM_BOUND_PCT,
     GROWTH_BYTES,
