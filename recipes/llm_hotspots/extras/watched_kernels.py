@@ -213,9 +213,7 @@ def _per_rank(parts: _RankParts) -> Columns:
             for part, at, n in zip(watched, first_key, keys_n, strict=False)
         ]
     )
-    whole_ns = joined(
-        [np.full(n, part.total_ns.sum()) for part, n in zip(watched, keys_n, strict=True)]
-    )
+    whole_ns = np.array([part.total_ns.sum() for part in watched], dtype=np.int64)
     keys = [key for part in watched for key in part.keys]
     columns = {
         **rank_columns([(rank, len(part.keys)) for rank, part in parts]),
