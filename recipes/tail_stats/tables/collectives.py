@@ -17,6 +17,7 @@ from nsys_llm.analyses.collectives.matched import (
 )
 from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
 from nsys_llm.analyses.collectives.stages import Stages, find_stages
+from nsys_llm.analyses.ranks.schedule import microbatches_n
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
@@ -203,10 +204,7 @@ def _microbatches(
     stages: Stages,
     steps_n: Mapping[RankKey, int],
 ) -> int | None:
-    """Return how many microbatches a step has, by the transfers between two stages.
-
-    Each goes forward and comes back: where both are in one sequence, half of its transfers count.
-    """
+    """Return how many microbatches a step has, of a transfer between two stages."""
     n = steps_n.get(collectives.devices[sequence.owners[0]].rank.key, 0)
     if id(sequence) not in stages.staged or not n:
         return None
@@ -216,8 +214,7 @@ def _microbatches(
         for item in collectives.sequences
         if id(item) in stages.staged and set(item.owners) == ends
     ]
-    transfers_n = max(alike) if len(alike) > 1 else alike[0] / 2
-    return max(round(transfers_n / n), 1)
+    return microbatches_n(alike, n)
 
 
 def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:
