@@ -198,7 +198,7 @@ class _Peer:
             kernel=kernel,
             more_pct=100.0 * float(np.expm1(np.log1p(more_ns / usual_ns).mean())),
             late_ns=None if late_ns is None else float(late_ns.mean()),
-            chance=side.standing.chance,
+            chance=side.standing.chance if side.standing.blocks_n else None,
             blocks_n=side.standing.blocks_n,
             about_ns=about_ns,
             evidence=None if verdict is None else ", ".join(self._known.tables),
