@@ -200,6 +200,8 @@ class _Peer:
             late_ns=None if late_ns is None else float(late_ns.mean()),
             chance=side.standing.chance if side.standing.blocks_n else None,
             blocks_n=side.standing.blocks_n,
+            steps_n=measured.steps.size,
+            late_steps_n=None if paused is None else int(paused.sum()),
             about_ns=about_ns,
             evidence=None if verdict is None else ", ".join(self._known.tables),
             reason=None if verdict else side.standing.reason or SMALL,
