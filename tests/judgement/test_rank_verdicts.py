@@ -81,6 +81,20 @@ def test_nobody_else_is_named(kind, seed, tmp_path):
     assert {verdict for _, verdict, _ in verdicts(program, tmp_path)} <= {"profiler"}
 
 
+def test_steps_that_a_filter_cuts_cost_as_much_as_the_others(tmp_path):
+    """3 whole steps of 5.9: the price was that of 3."""
+    write_profiles(simulate(planted("slow_gpu", 0)[0]), tmp_path)
+    shares = []
+    words = []
+    for _ in range(2):
+        tables = quick("step_budget", tmp_path, *words)
+        begin_ns, span_ns = (int(tables["wall"][name].min()) for name in ("span_start_ns", "span_ns"))
+        shares.append(tables["rank_verdicts"]["about_ns"].max() / span_ns)
+        begin, end = (int(begin_ns + part * span_ns) for part in (0.2, 0.62))
+        words = ["--filter-time", f"{begin}/{end}"]
+    assert shares[1] == pytest.approx(shares[0], rel=0.05)
+
+
 def test_parts_of_a_run_show_no_pauses(tmp_path):
     assert not verdicts(random_program(5, ahead=True), tmp_path)
 
