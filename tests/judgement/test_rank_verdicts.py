@@ -88,7 +88,9 @@ def test_steps_that_a_filter_cuts_cost_as_much_as_the_others(tmp_path):
     words = []
     for _ in range(2):
         tables = quick("step_budget", tmp_path, *words)
-        begin_ns, span_ns = (int(tables["wall"][name].min()) for name in ("span_start_ns", "span_ns"))
+        begin_ns, span_ns = (
+            int(tables["wall"][name].min()) for name in ("span_start_ns", "span_ns")
+        )
         shares.append(tables["rank_verdicts"]["about_ns"].max() / span_ns)
         begin, end = (int(begin_ns + part * span_ns) for part in (0.2, 0.62))
         words = ["--filter-time", f"{begin}/{end}"]

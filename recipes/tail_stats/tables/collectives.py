@@ -25,10 +25,19 @@ from nsys_llm.report.columns import Columns, percent
 from nsys_llm.trace.identity import RankKey
 
 from ..per_rank.experts import ExpertWork
-from .collective_classes import classes
 from .experts import uneven_experts
 
 _SKEW_PERCENTS: Final = (50, 90)
+#: Whether collectives wait or transfer, and what cannot be told: the four classes that
+#: vllm-project/vllm#52777 asks for; 60 and 40 % are ours.
+TRANSFER: Final = "transfer"
+SKEW: Final = "skew"
+MIXED: Final = "mixed"
+INCONCLUSIVE: Final = "inconclusive"
+
+#: Share of waiting in the summed durations, in percent: above, skew; below, transfer.
+SKEW_PCT: Final = 60
+TRANSFER_PCT: Final = 40
 
 
 def declared(table: str) -> list[str]:
@@ -268,6 +277,27 @@ def _collectives(
         "late_start_ns": _nullable(own_start, in_step),
         "late_end_ns": _nullable(own_end, in_step),
     }
+
+
+def classes(
+    wait_ns: IntArray, total_ns: IntArray, doubt_ns: IntArray, met: npt.NDArray[np.bool_]
+) -> npt.NDArray[Any]:
+    """Return the class of each collective, as text.
+
+    Args:
+        wait_ns: Shape (n,), waiting of all ranks.
+        total_ns: Shape (n,), time of all ranks in it.
+        doubt_ns: Shape (n,), by how much the clocks may be wrong, summed over the ranks.
+        met: Shape (n,), whether all ranks were in it at once.
+    """
+    high = 100 * (wait_ns + doubt_ns) > SKEW_PCT * total_ns
+    low = 100 * np.maximum(wait_ns - doubt_ns, 0) < TRANSFER_PCT * total_ns
+    # What may be either, within the doubt, is neither.
+    untold = ~met | (total_ns <= 0) | (high & low)
+    skew = 100 * wait_ns > SKEW_PCT * total_ns
+    transfer = 100 * wait_ns < TRANSFER_PCT * total_ns
+    texts = np.array([INCONCLUSIVE, SKEW, TRANSFER, MIXED], dtype=object)
+    return texts[np.select([untold, skew, transfer], [0, 1, 2], default=3)]
 
 
 def _own_times(sequence: Sequenced) -> tuple[IntArray, IntArray]:

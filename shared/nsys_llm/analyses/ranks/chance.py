@@ -157,9 +157,7 @@ def block_lengths(beyond: FloatArray) -> IntArray:
     return np.where(rho <= 2 * error, 1, length)
 
 
-def _block_tests(
-    means: FloatArray, rows: IntArray, alpha: float, stretched: float
-) -> list[_Test]:
+def _block_tests(means: FloatArray, rows: IntArray, alpha: float, stretched: float) -> list[_Test]:
     """Return the tests of some ranks by means of blocks.
 
     Args:
