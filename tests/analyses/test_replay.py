@@ -117,6 +117,7 @@ def shaken(weights, rng):
     return replace(weights, **changed, waits=rng.random(weights.waits.size) < 0.7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [{}, {"event_rows": False, "sync_rows": False}])
 def test_the_joined_graph_is_exact_for_whatever_weights(tmp_path, monkeypatch, rows):
     for seed in SEEDS:

@@ -196,6 +196,7 @@ def test_same_seed_gives_the_same_job():
 # ---- paths ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_paths_cover_each_nanosecond_of_their_windows_once(outcomes):
     for outcome in outcomes:
         paths = [oracle.run_path(outcome), *oracle.global_paths(outcome)]
@@ -611,6 +612,7 @@ def test_reductions_waited_for_at_once_take_longer():
     assert share[1] > 2 * share[0]
 
 
+@pytest.mark.slow
 def test_a_faster_host_or_device_never_slows_the_job(outcomes):
     for outcome in outcomes[:20]:
         for change in (changes.with_fast_host, changes.with_fast_device, changes.with_free_copies):

@@ -55,6 +55,7 @@ def first_begin(ends, path):
     return max(ends[0], int(steps["start_ns"].min()))
 
 
+@pytest.mark.slow
 def test_steps_are_found_once_a_rank_for_all_recipes(tmp_path, monkeypatch):
     path, _ = written(tmp_path, 1)
     found_n = []

@@ -77,6 +77,7 @@ def check(folder, seeds):
     assert sum(map(bool, errors)) > len(errors) / 2
 
 
+@pytest.mark.slow
 def test_replays_of_random_jobs_are_near_the_jobs_run_again(tmp_path, every_meeting):
     check(tmp_path, [random.SystemRandom().randrange(1 << 30) for _ in range(FRESH)])
 
@@ -86,6 +87,7 @@ def test_replays_of_many_random_jobs_are_near_the_jobs_run_again(tmp_path, every
     check(tmp_path, range(NIGHTLY))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [{}, {"event_rows": False}, {"sync_rows": False}])
 def test_what_changes_nothing_gives_the_run_back_on_any_job(tmp_path, every_meeting, rows):
     told_n = 0
