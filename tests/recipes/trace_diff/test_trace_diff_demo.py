@@ -77,6 +77,7 @@ def test_the_answer_says_first_that_the_batch_is_larger(demo, out):
     assert answer.splitlines()[0].endswith(" us a generated token")
 
 
+@pytest.mark.nightly
 def test_with_steps_that_tell_no_tokens_other_sizes_are_other_work(demo, words, tmp_path):
     options = [*words, "--step", "engine_step"]
     out = analyse(tmp_path / "out", *demo.after, options=options, recipe=RECIPE)
@@ -102,6 +103,7 @@ def made(results, order):
     return ANALYSIS.tabulate(merged.partial, number_sides(merged, {}), options)
 
 
+@pytest.mark.nightly
 def test_the_order_of_merging_changes_nothing(results):
     first, other = made(results, range(8)), made(results, [7, 2, 4, 0, 6, 1, 5, 3])
     assert first.keys() == other.keys()
@@ -125,6 +127,7 @@ def test_merging_is_associative_and_has_an_identity(results):
             assert (getattr(part.counts, name) == getattr(other.counts, name)).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["concurrent", "dask-futures"])
 def test_every_mode_gives_the_same_bits(demo, words, out, tmp_path, mode):
     options = [*words, "--mode", mode]
@@ -132,6 +135,7 @@ def test_every_mode_gives_the_same_bits(demo, words, out, tmp_path, mode):
     assert_same(out, tmp_path / "out", recipe=RECIPE)
 
 
+@pytest.mark.nightly
 def test_collectives_are_matched_once_a_run(demo, monkeypatch):
     match, calls = collectives.match_collectives, []
 
