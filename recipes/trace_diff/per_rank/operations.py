@@ -59,13 +59,7 @@ class Launches:
 def coded_launches(
     kernels: Table, strings: Mapping[int, str], options: Mapping[str, Any]
 ) -> Launches:
-    """Return what each kernel launches.
-
-    Args:
-        kernels: Of one rank.
-        strings: Texts behind ids.
-        options: base and mangled choose the names.
-    """
+    """Return what each kernel of a rank launches; the options base and mangled choose the names."""
     full, full_code = coded_names(kernels["demangled_name_id"], strings)
     shown, shown_code = coded_names(shown_name_ids(kernels, options), strings)
     columns = [shown_code, full_code, *(kernels[column] for column in CONFIG)]

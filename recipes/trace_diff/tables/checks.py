@@ -89,9 +89,7 @@ def _row(check: str, sides: Sequence[str | None], *cases: tuple[bool, str, str],
 def comparability_rows(runs: Runs, options: Mapping[str, Any]) -> list[Row]:
     """Return the rows of the table comparability, but for those on the work of a step.
 
-    Args:
-        runs: All runs.
-        options: world_size and ranks tell which ranks should be there.
+    The options world_size and ranks tell which ranks should be there.
     """
     gpu, *facts = (_fact(runs, *fact) for fact in _FACTS)
     return [

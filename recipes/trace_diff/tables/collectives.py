@@ -27,7 +27,7 @@ from nsys_llm.analyses.collectives.profiler import (
 from nsys_llm.analyses.collectives.waits import member_waits
 from nsys_llm.analyses.wall.communication_split import communication_details
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns
+from nsys_llm.report.columns import Columns, taken
 from nsys_llm.report.wall import idle_details
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.wall import WallDetails, WallKey, Walls
@@ -70,6 +70,19 @@ class Sums:
     profiler_ns: int = 0
     unsure_ns: int = 0
 
+    def __add__(self, other: Sums) -> Sums:
+        caused_ns = Counter(self.caused_ns)
+        caused_ns.update(other.caused_ns)
+        return Sums(
+            self.collectives_n + other.collectives_n,
+            self.total_ns + other.total_ns,
+            self.wait_ns + other.wait_ns,
+            self.transfer_ns + other.transfer_ns,
+            caused_ns,
+            self.profiler_ns + other.profiler_ns,
+            self.unsure_ns + other.unsure_ns,
+        )
+
     @property
     def leaving_ns(self) -> int:
         """What is neither waiting nor transfer."""
@@ -105,13 +118,12 @@ class CollectiveSums:
 def sum_collectives(run: Run, collectives: MatchedCollectives) -> CollectiveSums:
     """Add the matched collectives of a run up."""
     delays = delays_ns(collectives, merged_held([sums.held for _, sums in run.ranks]))
-    parts: dict[Key, list[Sums]] = {}
+    by_key: dict[Key, Sums] = {}
     for sequence, late_ns in zip(collectives.sequences, delays, strict=True):
-        key = communicator(collectives.devices, sequence.owners), sequence.operation
-        parts.setdefault(key, []).append(_summed(sequence, collectives, late_ns))
-    by_key = {key: _together(some) for key, some in parts.items()}
-    if by_key:
-        by_key[ALL, ALL] = _together(list(by_key.values()))
+        part = _summed(sequence, collectives, late_ns)
+        of_sequence = communicator(collectives.devices, sequence.owners), sequence.operation
+        for key in (of_sequence, (ALL, ALL)):
+            by_key[key] = by_key.get(key, _NOTHING) + part
     return CollectiveSums(by_key)
 
 
@@ -137,16 +149,12 @@ def collective_columns(runs: Runs, sums: Mapping[str, CollectiveSums]) -> Column
     for part in _PARTS:
         change = columns[f"input_{part}_ns"] - columns[f"baseline_{part}_ns"]
         columns["change_ns" if part == "total" else f"{part}_change_ns"] = change
-    return _all_first(by_change(columns, "communicator"))
+    ordered = by_change(columns, "communicator")
+    rest = np.array([name != ALL for name in ordered["communicator"]], dtype=bool)
+    return taken(ordered, np.argsort(rest, kind="stable"))
 
 
 _NOTHING: Final = Sums(0, 0, 0, 0, {})
-
-
-def _all_first(columns: Columns) -> Columns:
-    frame = pd.DataFrame(columns)
-    order = np.argsort((frame["communicator"] != ALL).to_numpy(), kind="stable")
-    return {name: frame[name].iloc[order].array for name in frame.columns}
 
 
 def _summed(
@@ -173,25 +181,10 @@ def _summed(
     )
 
 
-def _together(parts: Sequence[Sums]) -> Sums:
-    caused: Counter[int] = Counter()
-    for part in parts:
-        caused.update(part.caused_ns)
-    names = ("collectives_n", "total_ns", "wait_ns", "transfer_ns", "profiler_ns", "unsure_ns")
-    sums = {name: sum(getattr(part, name) for part in parts) for name in names}
-    return Sums(caused_ns=caused, **sums)
-
-
 def matched(
     part: SidePart, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> MatchedCollectives:
-    """Return the collectives of a side; those that `prepare` has matched, where it has.
-
-    Args:
-        part: What its ranks were reduced to.
-        ranks: Of this side, or of all.
-        options: disable_alignment.
-    """
+    """Return the collectives of a side, of whose ranks or of all; those of `prepare`, if any."""
     if part.matched is not None:
         return part.matched
     lanes = {key: sums.lanes for key, sums in part.ranks.items() if sums.lanes}

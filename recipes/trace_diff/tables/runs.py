@@ -178,12 +178,7 @@ class Run:
         return sums
 
     def phase_percentile(self, phase: str, percent: int) -> Fraction | None:
-        """Return a percentile of what a phase takes in the steps that have it, exact.
-
-        Args:
-            phase: Its name.
-            percent: One of `nsys_llm.numeric.distributions.PERCENTS`.
-        """
+        """Return one of `PERCENTS` of what a phase takes in the steps that have it, exact."""
         steps = self.part.phase_steps
         if phase not in steps.names:
             return None
@@ -291,12 +286,7 @@ def kernel_side(counts: ValueCounts, total_ns: IntArray) -> KernelSide:
 
 
 def runs_of(partial: DiffPartial, ranks: Sequence[Rank]) -> Runs:
-    """Return the runs behind a partial.
-
-    Args:
-        partial: Of all sides.
-        ranks: All of them, those without GPU work and those that could not be read too.
-    """
+    """Return the runs of all ranks, of those without GPU work and of unreadable ones too."""
     sides = [*COMPARED, *sorted({rank.key.side for rank in ranks} - set(COMPARED), key=_number)]
     by_side: Mapping[str, Run] = {side: _run(side, partial, ranks) for side in sides}
     repeats = tuple(run for side, run in by_side.items() if side not in COMPARED)

@@ -39,13 +39,7 @@ class StepKernels:
 
 
 def step_kernels(steps: RunSteps, names: Sequence[str], cells: Cells) -> StepKernels:
-    """Return the kernels of full steps.
-
-    Args:
-        steps: Of one run.
-        names: Of kernels; all that the run has.
-        cells: What steps are compared by.
-    """
+    """Return the kernels of full steps of a run, which has no other names."""
     place = {name: index for index, name in enumerate(names)}
     calls, threads, spent_ns = np.zeros((3, len(names)))
     for walls, key, (n, ns) in _means(steps, cells, lambda walls: walls.launches):

@@ -208,13 +208,9 @@ def run_steps(
     collectives: MatchedCollectives,
     other: Callable[[RankSums], StepWalls | None] = lambda _: None,
 ) -> RunSteps:
-    """Return the full steps of a run.
+    """Return the full steps of a run; the category of a kernel is that of its full name.
 
-    Args:
-        run: One side.
-        category: Of a kernel, by its full name.
-        collectives: Its collectives.
-        other: Of a rank, the walls to take in place of those of its steps; None: these.
+    `other` gives the walls of a rank to take in place of those of its steps; None: these.
     """
     walls_of = {rank.key: other(sums) or sums.walls for rank, sums in run.ranks}
     votes = Counter((walls.name, walls.unit) for walls in walls_of.values() if walls.devices)

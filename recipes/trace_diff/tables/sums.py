@@ -56,12 +56,7 @@ def category_columns(kernels: NamedKernels) -> Columns:
 
 
 def memop_columns(runs: Runs, of_steps: Sequence[Mapping[CopyKind, FloatArray]]) -> Columns:
-    """Return the table memops.
-
-    Args:
-        runs: All runs.
-        of_steps: Of baseline and input, the copies of a step and rank; see `step_copies`.
-    """
+    """Return the table memops; of both runs the copies of a step and rank are given, too."""
     before, after = (run.moves for run in runs.compared)
     codes = sorted({*before, *after})
     kinds = [MoveKind.of(code) for code in codes]
@@ -188,12 +183,7 @@ _SUMMED = ("baseline_launches_n", "input_launches_n", "baseline_total_ns", "inpu
 
 
 def rank_kernel_columns(runs: Runs, classes: Mapping[str, Classification]) -> Columns:
-    """Return the table rank_kernels: ranks in order, of each the largest change first.
-
-    Args:
-        runs: All runs.
-        classes: What each shown name says.
-    """
+    """Return the table rank_kernels: ranks in order, of each the largest change first."""
     before, after = (
         {(number, name): sums for number, pair in runs.pairs.items()
          for name, sums in pair[side][1].kernels.items()}
@@ -214,13 +204,7 @@ def rank_kernel_columns(runs: Runs, classes: Mapping[str, Classification]) -> Co
 
 
 def rank_columns(runs: Runs, rank_kernels: Columns, communication: Mapping[str, bool]) -> Columns:
-    """Return the table ranks.
-
-    Args:
-        runs: All runs.
-        rank_kernels: Their kernels, see `rank_kernel_columns`.
-        communication: Whether a kernel of a name moves data between GPUs.
-    """
+    """Return the table ranks; by name it is told which kernels move data between GPUs."""
     numbers = list(runs.pairs)
     before, after = ([pair[side] for pair in runs.pairs.values()] for side in (0, 1))
     frame = pd.DataFrame(rank_kernels)

@@ -60,13 +60,7 @@ _MIXED: Final = "mixed"
 def tabulate(
     partial: DiffPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables, as manifests/trace_diff.json declares them.
-
-    Args:
-        partial: Of all sides.
-        ranks: All that was numbered, without GPU work or not.
-        options: By name.
-    """
+    """Make the recipe's tables, as manifests/trace_diff.json declares them, of all ranks."""
     manifest = load_manifest(_RECIPE)
     runs = runs_of(partial, ranks)
     columns = _columns(runs, options)

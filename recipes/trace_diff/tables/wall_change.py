@@ -118,12 +118,7 @@ def _change(sides: Iterable[float]) -> tuple[float, float, float]:
 
 
 def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
-    """Return the table waterfall: the mean of GPUs, by class and by detail.
-
-    Args:
-        verdict: Says what a step is.
-        changes: The table wall_change.
-    """
+    """Return the table waterfall from wall_change: the mean of GPUs, by class and by detail."""
     columns = (changes[name] for name in ("rank", "wall_class", "detail", "change_ns"))
     mean = [row[1:] for row in zip(*columns, strict=True) if row[0] is None]
     detailed = {name for name, detail, _ in mean if detail is not None}
@@ -146,12 +141,7 @@ def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
 
 
 def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
-    """Return the table host: calls and ranges that wait for no GPU, before and after.
-
-    Args:
-        runs: All runs.
-        options: alpha and min_effect.
-    """
+    """Return the table host: calls and ranges that wait for no GPU, before and after."""
     parts: list[Columns] = []
     for kind in (CALL, RANGE):
         both = [run.part.calls if kind == CALL else run.part.ranges for run in runs.compared]
