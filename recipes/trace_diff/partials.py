@@ -16,10 +16,9 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import IDLE_CAUSES_N
 from nsys_llm.trace.identity import RankKey
 
-from .per_rank.operations import Key, MoveSums
+from .per_rank.operations import Key, MoveSums, none
 from .per_rank.step_walls import StepWalls
 from .per_rank.steps import StepCount
-from .per_rank.work_sums import none
 
 #: Calls or operations that start in the window, and ns in them inside of it, by name.
 NamedSums = dict[str, tuple[int, int]]

@@ -12,9 +12,8 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 
 from ..partials import by_name
-from ..per_rank.operations import CopyKind, Key
+from ..per_rank.operations import CopyKind, Key, WorkSums
 from ..per_rank.step_walls import StepWalls
-from ..per_rank.work_sums import WorkSums
 from .equal_work import Cells
 from .runs import Run
 from .step_splits import FloatArray, RunSteps
