@@ -131,7 +131,7 @@ _BLOCKS = "sync_memop"
 CopyKind = tuple[int, bool]
 #: By packed code: operations that start in the window, time in them inside the window in ns, and
 #: bytes of the first as far as sizes are recorded.
-MoveSums = dict[int, tuple[int, int, int]]
+MoveSums = dict[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def common_pct(before: Run, after: Run) -> float:
     return min(held)
 
 
-def _by_geometry(run: Run) -> dict[Key, tuple[int, int]]:
+def _by_geometry(run: Run) -> dict[Key, tuple[int, ...]]:
     launches_n = run.part.counts.moments(len(run.part.keys)).n
     keys = [(key[0], *key[2 : 2 + _GEOMETRY_N]) for key in run.part.keys]
     return by_name(keys, launches_n, run.part.total_ns)
