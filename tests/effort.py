@@ -111,6 +111,17 @@ DRAWN: Final = (
 AT_NIGHT: Final = Path(__file__).with_name("at_night.txt")
 #: What `make quick` leaves out; the longest of CI begin first, so that no core waits for them.
 SLOW: Final = ("browser", "nsys", "cluster", "traces", "slow")
+#: What a test without one of these marks may take.
+MOST_CPU_S: Final = 2.0
+#: When one that has such a mark, or runs at night, is given up; others: see pyproject.toml.
+LONGEST_S: Final = 600
+
+
+def is_nightly(item: pytest.Item) -> bool:
+    """Return whether a test is marked `nightly`, or `nightly(ids of cases)` with its case."""
+    case = getattr(item, "callspec", None)
+    marks = item.iter_markers("nightly")
+    return any(not mark.args or (case and case.id in mark.args) for mark in marks)
 
 
 def examples(in_ci: int, *, nightly: int | None = None, **others: Any) -> settings:

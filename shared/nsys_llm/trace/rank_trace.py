@@ -53,7 +53,7 @@ class RankTrace:
             operation table has a column `launch_row`, the row of the API call that launched it in
             `tables["api_calls"]`, or -1.
         strings: Texts behind ids.
-        windows_ns: Shape (n, 2), sorted, disjoint, the report's clock; None without a time filter.
+        windows_ns: Shape (n, 2), sorted, disjoint, the profile's clock; None without a time filter.
         unfiltered: The operation tables before any filter.
         device_ids: The CUDA devices of the rank that --device leaves, sorted; the other filters
             may leave one of them without an operation.

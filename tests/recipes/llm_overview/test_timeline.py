@@ -16,7 +16,7 @@ from pipeline_world import World, write_pipeline
 from quick_run import quick, quick_run
 from results import analyse, read_frames
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.recipes.llm_overview.findings.answer import caveats
 from nsys_llm.recipes.llm_overview.tables import timeline, views
 from nsys_llm.recipes.llm_overview.tables.views import job_clock
@@ -251,14 +251,14 @@ def test_without_steps_the_whole_run_is_shown_and_without_work_nothing(tmp_path)
 
 def test_a_profile_that_is_gone_leaves_its_lane_out_and_is_told(demo, monkeypatch):
     run = quick_run("llm_overview", demo[0])
-    tables, console, opened = run_tables(run), Console(), read_again.open_report
+    tables, console, opened = run_tables(run), Console(), read_again.open_profile
 
     def gone(path, *others, **named):
         if path.endswith("rank1.sqlite"):
-            raise ReportError("rank1.sqlite: is gone.")
+            raise ProfileError("rank1.sqlite: is gone.")
         return opened(path, *others, **named)
 
-    monkeypatch.setattr(read_again, "open_report", gone)
+    monkeypatch.setattr(read_again, "open_profile", gone)
     rows = second_look.look_again(run, tables, executor=Inline(), console=console)
     states = rows["timeline"][rows["timeline"]["part"].isin(STATES)]
     assert sorted(states["rank"].unique()) == [0, 2, 3]
@@ -299,8 +299,8 @@ def test_what_was_exported_for_one_look_only_is_not_exported_again(tmp_path):
     report = tmp_path / "rank0.nsys-rep"
     report.write_bytes(b"a report")
     with (
-        pytest.raises(ReportError, match=r"its export was not kept; give --export-dir\.$"),
-        read_again.open_report(str(report), ("kernels",), again=True),
+        pytest.raises(ProfileError, match=r"its export was not kept; give --export-dir\.$"),
+        read_again.open_profile(str(report), ("kernels",), again=True),
     ):
         raise AssertionError("opened")
 
