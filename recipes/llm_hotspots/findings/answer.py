@@ -28,6 +28,7 @@ from .graphs import graph_findings
 from .levers import lever_findings
 from .memops import copy_findings
 from .secrets import secret_findings
+from .unrecorded import unrecorded_findings
 
 #: Classes beside computation, and kinds of it, that the answer names.
 _TOP_CLASSES: Final = 2
@@ -100,6 +101,7 @@ def findings(tables: Tables) -> list[Finding]:
         *graph_findings(tables),
         *lever_findings(tables),
         *secret_findings(tables),
+        *unrecorded_findings(tables),
     ]
     engines = tables["categories"]["engine"]
     return in_words_of(str(engines.iloc[0]) if len(engines) else None, reported)
