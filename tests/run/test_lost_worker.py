@@ -16,10 +16,11 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
-from nsys_llm.run.dask_workers import NO_WORKERS_VARIABLE
 from nsys_llm.run.executors import DaskFutures, Inline
 from nsys_llm.run.runner import run_recipe
 from nsys_llm.testing.trace_builder import TraceBuilder
+
+NO_WORKERS_VARIABLE = "DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT"
 
 #: Makes a worker say that it has come to rank 5, and stay there until it is killed.
 STUCK = """

@@ -146,7 +146,7 @@ def test_parents_made_before_a_failure_are_removed(place, monkeypatch):
 
 
 def test_a_place_without_write_permission_is_told_in_one_line(place, monkeypatch):
-    monkeypatch.setattr("nsys_llm.run.publish.made_folder", refuse)
+    monkeypatch.setattr(OutputFolder, "_make_parents", refuse)
     message = refused("new/out", replace=False)
     assert message == f"{place / 'new'}: cannot write there (Permission denied); " + (
         "choose another --output."
@@ -313,8 +313,7 @@ def test_a_place_that_was_taken_meanwhile_is_refused(place):
 def set_aside(place):
     """Leave a result as a run that is killed between the two renames does."""
     publish(content="old")
-    aside = scratch_place(place, "out")
-    aside = aside.with_name(aside.name.replace(".partial-", ".replaced-"))
+    aside = scratch_place(place, "out", "replaced")
     (place / "out").rename(aside)
     return aside
 
@@ -351,7 +350,7 @@ def test_a_result_half_deleted_by_a_killed_run_never_comes_back(place, monkeypat
     shutil.rmtree(place / "out")
     publish(content="newer")
     assert (place / "out" / "kernels.parquet").read_text() == "newer"
-    assert os.listdir(place) == ["out"]
+    assert not list(place.glob(".out.replaced-*"))
 
 
 @pytest.mark.parametrize("moment", ["before the record", "at the move"])
@@ -399,10 +398,10 @@ def test_a_file_system_without_permissions_takes_results(place, monkeypatch):
 
 
 def test_an_interrupt_while_the_folder_is_made_leaves_nothing(place, monkeypatch):
-    def interrupted(_):
+    def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nsys_llm.core.scratch.hold", interrupted)
+    monkeypatch.setattr(Path, "chmod", interrupted)
     with pytest.raises(KeyboardInterrupt):
         publish("a/b/out")
     assert os.listdir(place) == []
@@ -423,7 +422,7 @@ def test_a_parent_that_another_run_begins_to_use_stays(place, monkeypatch):
 
 def test_an_interrupt_while_the_old_result_is_deleted_comes_after_publishing(place, monkeypatch):
     publish(content="old")
-    opened, remove = [], shutil.rmtree
+    stands, remove = [], shutil.rmtree
 
     def interrupted_once(*_, **__):
         monkeypatch.setattr(shutil, "rmtree", remove)
@@ -431,14 +430,13 @@ def test_an_interrupt_while_the_old_result_is_deleted_comes_after_publishing(pla
 
     def work(folder):
         (folder.path / "kernels.parquet").write_text("new")
-        assert folder.published is None
-        opened.append(folder)
+        folder.on_published = stands.append
         folder.publish({"RecipeName": RECIPE})
 
     monkeypatch.setattr(shutil, "rmtree", interrupted_once)
     with pytest.raises(KeyboardInterrupt):
         fill(work, replace=True)
-    assert opened[0].published == place / "out"
+    assert stands == [place / "out"]
     assert os.listdir(place) == ["out"]
     assert (place / "out" / "kernels.parquet").read_text() == "new"
 
