@@ -79,6 +79,7 @@ def test_a_setting_that_is_no_time_is_refused():
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_an_interrupt_from_a_terminal_reaches_this_process_only():
     with open_executor("dask-futures", None) as executor:
@@ -86,6 +87,7 @@ def test_an_interrupt_from_a_terminal_reaches_this_process_only():
         assert not _interrupts_are_blocked()
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_workers_of_a_local_cluster_print_nothing_of_their_own(capfd):
     # As they do of the heartbeat during which the scheduler ended.
