@@ -30,8 +30,7 @@ from random import Random
 import psutil
 
 TESTS = Path(__file__).parents[1]
-if str(TESTS) not in sys.path:
-    sys.path[:0] = [str(TESTS), str(TESTS / "run")]
+sys.path += [str(TESTS), str(TESTS / "run")]
 
 from campaigns.outcomes import run_recipe  # noqa: E402
 from dask_cluster import scheduler, worker  # noqa: E402
