@@ -19,7 +19,6 @@ pytestmark = pytest.mark.slow
 
 #: Cases of each target, some seconds in all.
 CASES = {
-    "archives": 30,
     "files": 2,
     "names": 40,
     "options": 4,
