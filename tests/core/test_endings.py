@@ -74,11 +74,6 @@ def test_a_program_ends_with_the_run():
         assert program.wait(10) == -signal.SIGKILL
 
 
-def test_a_program_that_cannot_be_started_says_why():
-    with pytest.raises(FileNotFoundError), program_of_the_run(lambda: subprocess.Popen(["/no"])):
-        pass
-
-
 def test_no_program_starts_after_the_end():
     started = threading.Event()
     end_everything()
