@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.report.findings import UNRECORDED_WORK, Finding, cells
+from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Tables, records
 from nsys_llm.taxonomy.wall_classes import IDLE, NO_WORK, PROFILER
 
-from ..tables.measured import BY_ORDER
+from ..extras.gpu_metrics import BY_ORDER
 from .texts import RULES, UNRECORDED_PCT
 
 #: Whether any warp was on an SM, as releases up to 2022.4 and later ones call it.
@@ -32,7 +32,7 @@ def unrecorded_findings(tables: Tables) -> list[Finding]:
         sharing = rows.loc[rows["gpu_id"] == row["gpu_id"], ["rank", "device_id"]]
         recorded_pct = sum(busy_pct.get(gpu, 0.0) for gpu in sharing.itertuples(index=False))
         if row["mean_pct"] - recorded_pct >= UNRECORDED_PCT:
-            finding = RULES[UNRECORDED_WORK].finding(
+            finding = RULES["unrecorded_work"].finding(
                 evidence=cells("gpu_metrics", row, ("rank", "device_id", "metric"), ("mean_pct",)),
                 fields={"recorded_pct": recorded_pct},
                 rank=row["rank"],

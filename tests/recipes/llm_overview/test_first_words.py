@@ -22,7 +22,9 @@ def overview(trace, folder):
 def loaded(*, named):
     """60 ms of copies that load a model, then four forward passes of 10 ms."""
     trace = TraceBuilder()
-    trace.memcpy("HtoD", start_ns=2 * MS, duration_ns=60 * MS, size_bytes=2**30, launch=(MS, 62 * MS))
+    trace.memcpy(
+        "HtoD", start_ns=2 * MS, duration_ns=60 * MS, size_bytes=2**30, launch=(MS, 62 * MS)
+    )
     if named:
         trace.nvtx("init_model", 0, 63 * MS)
     for step in range(4):
