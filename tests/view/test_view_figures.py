@@ -251,7 +251,7 @@ def test_a_table_without_rows_says_so(kind):
         spec |= {"x": "file"}
     if kind in ("lines", "points", "compare"):
         spec |= {"y": "low_ns"}
-    spec |= {"whole": "category"}
+    spec |= {"whole": "category", "series": "file"}
     if kind == "icicle":
         spec |= {"path": "name", "parent": "file"}
     plot = plotted(columns, kind=kind, **spec)
