@@ -6,7 +6,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_line import run
@@ -32,14 +31,6 @@ def refused(path: Path, *telling: str) -> None:
     for words in telling:
         assert words in ended.said[0]
     assert not path.with_name("out").exists()
-
-
-def test_steps_without_gpu_time_in_the_window_have_no_share(tmp_path):
-    path = report().write_sqlite(tmp_path / "r.sqlite")
-    words = ["--filter-time", "40/90", "--input", path, "--output", tmp_path / "out"]
-    ended = run(*words, recipe="nvtx_phase_attribution")
-    assert ended.code == 0
-    assert "the filters leave no GPU work" in ended.said[0]
 
 
 def test_a_parquet_table_with_a_column_twice_is_refused(tmp_path):
@@ -100,31 +91,3 @@ def test_a_table_that_is_virtual_is_refused(tmp_path):
             f'CREATE VIRTUAL TABLE {KERNEL} USING fts5(start, "end", deviceId)'
         )
     refused(path, f"{KERNEL} is a view or a virtual table")
-
-
-def test_a_kernel_name_of_a_megabyte_takes_no_time_to_tell_what_it_does(tmp_path):
-    name = "ncclDevKernel_" * 30_000
-    builder = report().kernel(name, start_ns=600, duration_ns=5)
-    path = builder.write_sqlite(tmp_path / "r.sqlite")
-    ended = run("--input", path, "--output", tmp_path / "out", recipe="tail_stats")
-    assert ended.code == 0
-
-
-def test_grids_that_only_a_run_recorded_are_unknown_in_the_other(tmp_path):
-    for name, length in (("a", 5), ("b", 9)):
-        builder = TraceBuilder(duration_ns=9_999)
-        for call in range(40):
-            at_ns = 100 * call
-            builder.kernel(
-                "k", start_ns=at_ns + 10, duration_ns=length + call % 3, launch=(at_ns, at_ns + 3)
-            )
-        folder = builder.write_parquet(tmp_path / f"{name}_pqtdir")
-        table = pq.read_table(folder / f"{KERNEL}.parquet")
-        for column in ("gridX", "blockX") if name == "b" else ():
-            place = table.column_names.index(column)
-            empty = pa.nulls(len(table), table.schema.field(column).type)
-            table = table.set_column(place, column, empty)
-        pq.write_table(table, folder / f"{KERNEL}.parquet")
-    inputs = [tmp_path / "a_pqtdir", tmp_path / "b_pqtdir"]
-    ended = run("--input", *inputs, "--output", tmp_path / "out", recipe="trace_diff")
-    assert ended.code == 0, ended.said

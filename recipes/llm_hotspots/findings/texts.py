@@ -466,6 +466,6 @@ RULES: Final = rules_by_id(
         recommendation="Another process uses the GPU, or its kernels were not traced: profile all "
         "of its processes, from before they start to use it.",
         record="--trace=cuda,nvtx --trace-fork-before-exec=true",
-        tables=("gpu_metrics", "wall"),
+        tables=("gpu_metrics", "coverage"),
     ),
 )
