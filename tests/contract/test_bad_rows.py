@@ -286,14 +286,6 @@ def test_what_is_no_integer_where_integers_belong_is_refused(tmp_path, many_kern
     assert "integers belong" in ended.said[0]
 
 
-def test_a_kernel_table_that_is_a_view_is_refused_in_one_line(tmp_path):
-    # A view could run any SQL of its author over any table, or never end.
-    script = f"ALTER TABLE {KERNEL} RENAME TO k; CREATE VIEW {KERNEL} AS SELECT * FROM k"
-    ended = analysed(builder(), tmp_path, script)
-    assert (ended.code, len(ended.said)) == (2, 1)
-    assert f"r.sqlite: {KERNEL} is a view" in ended.said[0]
-
-
 def test_table_and_column_names_with_quotes_are_harmless(tmp_path):
     script = """
         CREATE TABLE "x"" (id); DROP TABLE StringIds; --" (a);

@@ -92,16 +92,6 @@ def test_a_column_that_is_computed_counts_as_missing(tmp_path):
     refused(path, f"table {KERNEL} lacks the column end")
 
 
-def test_a_table_that_is_virtual_is_refused(tmp_path):
-    path = report().write_sqlite(tmp_path / "r.sqlite")
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(
-            f"ALTER TABLE {KERNEL} RENAME TO was;"
-            f'CREATE VIRTUAL TABLE {KERNEL} USING fts5(start, "end", deviceId)'
-        )
-    refused(path, f"{KERNEL} is a view or a virtual table")
-
-
 def test_a_kernel_name_of_a_megabyte_takes_no_time_to_tell_what_it_does(tmp_path):
     name = "ncclDevKernel_" * 30_000
     builder = report().kernel(name, start_ns=600, duration_ns=5)

@@ -25,7 +25,6 @@ DESIGNED = {
     "ProfileError": 2,
     "OutputError": 2,
     "ManifestError": 4,
-    "IntervalError": 4,
     "NsysLlmError": 4,
 }
 OPTIONS = {"base": False, "mangled": False, "nsys": None}

@@ -147,7 +147,6 @@ def _cut_until(ranged: RangedOps, begin_ns: int) -> IntArray:
     it is not recorded.
 
     Args:
-        ranged: The ranges.
         begin_ns: When the capture began.
     """
     tree, code = ranged.tree, ranged.names.code

@@ -72,10 +72,7 @@ def range_spans(
     What a range captured into a graph is left out: it runs whenever the graph is launched.
 
     Args:
-        trace: The rank.
-        ops: Its operations.
         owner: Shape (operations,), the range that each counts to, or -1.
-        shown: The ranges.
     """
     tree, attributed = ops.ranged.tree, ops.ranged.selected
     first_ns = np.full(len(tree), _NEVER, dtype=np.int64)
@@ -119,7 +116,6 @@ def free_inclusive(
         owner: Shape (operations,), the range that each counts to, or -1.
         label: Shape (pieces,), codes.
         chosen: Shape (pieces,).
-        labels_n: Labels.
 
     Returns:
         ops_n, kernels_n and inclusive_ns of shape (labels,); 0 for labels of other ranges.

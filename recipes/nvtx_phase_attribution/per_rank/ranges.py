@@ -73,8 +73,6 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
     """Add up the ranges of one rank.
 
     Args:
-        trace: Its rows.
-        ops: Its operations.
         options: domain, match, depth and running_numbers.
     """
     tree = ops.ranged.tree

@@ -138,13 +138,6 @@ def load_categories() -> tuple[Category, ...]:
     return tuple(Category(**entry) for entry in _read_file("generic")["categories"])
 
 
-@cache
-def load_flag_meanings() -> Mapping[str, str]:
-    """Return what each flag of a rule means, with the source of that statement."""
-    meanings: Mapping[str, str] = _read_file("generic")["flag_meanings"]
-    return meanings
-
-
 def detect_engine(names: Iterable[str]) -> str:
     """Return the engine whose kernels these are, `generic` if nothing tells.
 

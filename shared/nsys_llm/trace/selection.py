@@ -136,7 +136,6 @@ def _coverage(
     Args:
         trace: All that was read of the profile.
         rank_tables: The rank's rows of each table, broken ones among them.
-        rank: The rank.
         broken_n: Rows that were left out, by table of operations.
     """
     calls, ops = rank_tables.get("api_calls"), rank.unfiltered

@@ -53,8 +53,6 @@ def kernel_steps(
     """Return steps that begin at each launch of the kernels that --step-kernel names.
 
     Args:
-        trace: The rank.
-        ops: Its operations.
         text: A pattern of names, in the full form or the one that base or mangled chooses.
         options: base, mangled.
     """
@@ -122,9 +120,6 @@ def _at_kernels(ops: LaunchedOps, rows: IntArray, name: str, unit: str, source: 
     Args:
         ops: The operations, of which kernels are the first.
         rows: Of the kernels.
-        name: See `Spans`.
-        unit: Likewise.
-        source: Likewise.
     """
     rows = rows[np.argsort(ops.start_ns[rows], kind="stable")]
     known = ops.launched_ns[rows] != NULL_INT

@@ -47,12 +47,7 @@ class RankSteps:
 
 
 def rank_steps(trace: RankTrace, steps: Steps | None) -> RankSteps | None:
-    """Return the steps of one rank as its devices have them; None where there are none.
-
-    Args:
-        trace: The rank.
-        steps: Its steps.
-    """
+    """Return the steps of one rank as its devices have them; None where there are none."""
     if steps is None:
         return None
     devices = {}
@@ -68,12 +63,7 @@ def rank_steps(trace: RankTrace, steps: Steps | None) -> RankSteps | None:
 
 
 def whole_steps(trace: RankTrace, steps: Steps) -> Iterator[tuple[int, IntArray, _Mask]]:
-    """Yield each device of a rank, the windows of its steps, and which are full, no warm-up, uncut.
-
-    Args:
-        trace: The rank.
-        steps: Its steps.
-    """
+    """Yield each device, the windows of its steps, and which are full, no warm-up, uncut."""
     kept = _kept(trace)
     for device_id in sorted(set(steps.devices) & set(trace.device_ids)):
         windows = steps.windows_ns(device_id)

@@ -143,7 +143,6 @@ def with_operations(spans: Spans, ops: LaunchedOps, cut_from_ns: int, kind: IntA
 
     Args:
         spans: At least one.
-        ops: The operations.
         cut_from_ns: Launches from here on had not run when the capture ended.
         kind: Shape (steps,): warm-up is told among steps of one kind.
     """
@@ -177,10 +176,6 @@ def between_marks(
     """Return steps that begin at marks, each where the one before ends.
 
     Args:
-        name: See `Spans`.
-        unit: Likewise.
-        source: Likewise.
-        names: Of each.
         at_ns: The marks, ascending.
         last_ns: The last step holds what comes up to here, and is not closed.
     """
