@@ -20,7 +20,7 @@ _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
-class DeviceTimes:
+class DeviceIdle:
     """One device of one rank; see the table `devices`."""
 
     device_id: int
@@ -33,7 +33,7 @@ class DeviceTimes:
 
 
 @dataclass(frozen=True)
-class RankIdle:
+class PhaseIdle:
     """One rank.
 
     Attributes:
@@ -42,12 +42,12 @@ class RankIdle:
         phases: By phase, see the table `phase_idle`; empty where idle time is not known.
     """
 
-    devices: tuple[DeviceTimes, ...]
+    devices: tuple[DeviceIdle, ...]
     known: bool
     phases: SumsByKey
 
 
-def map_idle(view: RankView, ops: RankOps) -> RankIdle:
+def map_idle(view: RankView, ops: RankOps) -> PhaseIdle:
     """Look at the gaps of one rank."""
     trace, known = view.trace, view.missing_work.opaque_launches_n == 0
     ranged = ops.ranged
@@ -60,7 +60,7 @@ def map_idle(view: RankView, ops: RankOps) -> RankIdle:
         gaps = _DeviceGaps.of(ops, rows[device], windows, view.profiler)
         start_ns, end_ns = bounds(windows)
         devices.append(
-            DeviceTimes(
+            DeviceIdle(
                 device_id=device,
                 window_start_ns=start_ns,
                 window_end_ns=end_ns,
@@ -72,7 +72,7 @@ def map_idle(view: RankView, ops: RankOps) -> RankIdle:
         )
         if known:
             sums.append(gaps.by_phase(ops.phase_names))
-    return RankIdle(tuple(devices), known, SumsByKey.merge(sums))
+    return PhaseIdle(tuple(devices), known, SumsByKey.merge(sums))
 
 
 @dataclass(frozen=True)

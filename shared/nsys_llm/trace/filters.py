@@ -33,7 +33,7 @@ def unfiltered(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Launches:
+class OpLaunches:
     """Operations of one process and the API calls that launched them; all of shape (n,).
 
     Attributes:
@@ -144,7 +144,7 @@ class Selection:
 
 
 def select(
-    launches: Launches,
+    launches: OpLaunches,
     ranges: Ranges | None,
     options: Mapping[str, Any],
     steps: FoundSteps | None = None,
@@ -191,7 +191,7 @@ class _Filters:
         masks: What is chosen is so in each; shape (ops,), bool.
     """
 
-    launches: Launches
+    launches: OpLaunches
     options: Mapping[str, Any]
     windows: list[IntArray] = field(default_factory=list)
     masks: list[npt.NDArray[np.bool_]] = field(default_factory=list)
@@ -293,7 +293,7 @@ def _flag(option: str) -> str:
     return f"--{option.replace('_', '-')}"
 
 
-def _time_window(given: Sequence[int | None] | None, launches: Launches) -> IntArray | None:
+def _time_window(given: Sequence[int | None] | None, launches: OpLaunches) -> IntArray | None:
     """Return the one window given; an open side reaches to the first or last operation."""
     if given is None or launches.start_ns.size == 0:
         return None
@@ -317,7 +317,7 @@ def _starts_in(at_ns: IntArray, thread: IntArray, ranges: Ranges) -> npt.NDArray
     return inside
 
 
-def _projected(launches: Launches, ranges: Ranges) -> IntArray:
+def _projected(launches: OpLaunches, ranges: Ranges) -> IntArray:
     """Return the union of the ranges' spans on the GPU, first start to last end of each."""
     spans = [_spans(launches, ranges.take(ranges.any_thread), launches.known)]
     local = ranges.take(~ranges.any_thread)
@@ -328,7 +328,7 @@ def _projected(launches: Launches, ranges: Ranges) -> IntArray:
     return union_intervals(merged[:, 0], merged[:, 1])
 
 
-def _spans(launches: Launches, ranges: Ranges, selected: npt.NDArray[np.bool_]) -> IntArray:
+def _spans(launches: OpLaunches, ranges: Ranges, selected: npt.NDArray[np.bool_]) -> IntArray:
     rows = np.flatnonzero(selected)
     rows = rows[np.argsort(launches.at_ns[rows], kind="stable")]
     at_ns = launches.at_ns[rows]

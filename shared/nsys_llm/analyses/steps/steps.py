@@ -32,7 +32,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Spans:
+class StepSpans:
     """Where steps lie on the host, before it is known what they hold; arrays of shape (steps,).
 
     Attributes:
@@ -65,7 +65,7 @@ class Steps:
     """The steps of one rank, in order of time; arrays of shape (steps,).
 
     Attributes:
-        name: See `Spans`.
+        name: See `StepSpans`.
         unit: Likewise.
         source: Likewise.
         names: Of each, as recorded.
@@ -138,7 +138,7 @@ class Steps:
         return np.column_stack((edges[:-1], edges[1:]))
 
 
-def with_operations(spans: Spans, ops: LaunchedOps, cut_from_ns: int, kind: IntArray) -> Steps:
+def with_operations(spans: StepSpans, ops: LaunchedOps, cut_from_ns: int, kind: IntArray) -> Steps:
     """Put the operations of a rank into its steps.
 
     Args:
@@ -172,7 +172,7 @@ def with_operations(spans: Spans, ops: LaunchedOps, cut_from_ns: int, kind: IntA
 
 def between_marks(
     name: str, unit: str, source: str, names: npt.NDArray[Any], at_ns: IntArray, last_ns: int
-) -> Spans:
+) -> StepSpans:
     """Return steps that begin at marks, each where the one before ends.
 
     Args:
@@ -181,7 +181,7 @@ def between_marks(
     """
     ends = np.append(at_ns[1:], max(last_ns, int(at_ns[-1])) + 1)
     closed = np.arange(at_ns.size) < at_ns.size - 1
-    return Spans(name, unit, source, names, at_ns, ends, closed)
+    return StepSpans(name, unit, source, names, at_ns, ends, closed)
 
 
 def warmup_steps(length_ns: IntArray, kind: IntArray) -> _Mask:

@@ -22,7 +22,7 @@ _SAMPLE_ROWS: Final = 32
 _ORDERED: Final = "ORDER BY rowid"
 
 
-class Field(NamedTuple):
+class StoredField(NamedTuple):
     """A stored column as declared; `key` where it is in the primary key."""
 
     name: str
@@ -51,17 +51,17 @@ def _scan(table: str, selected: Sequence[str]) -> str:
     return f"SELECT {', '.join(selected)} FROM {quoted_name(table)} NOT INDEXED"
 
 
-def table_fields(database: sqlite3.Connection, table: str) -> tuple[Field, ...]:
+def table_fields(database: sqlite3.Connection, table: str) -> tuple[StoredField, ...]:
     """Return the stored columns of a table in their order.
 
     Raises:
         sqlite3.Error: The schema is damaged.
     """
     rows = database.execute(f"PRAGMA table_info({quoted_name(table)})").fetchall()
-    return tuple(Field(str(row[1]), str(row[2]), bool(row[5])) for row in rows)
+    return tuple(StoredField(str(row[1]), str(row[2]), bool(row[5])) for row in rows)
 
 
-def plain_places(fields: Sequence[Field], names: Sequence[str]) -> list[int] | None:
+def plain_places(fields: Sequence[StoredField], names: Sequence[str]) -> list[int] | None:
     """Return where some integer columns stand in a record; None where that is not known."""
     # An INTEGER PRIMARY KEY is the row id, and not in the record.
     if any(field.key for field in fields):
