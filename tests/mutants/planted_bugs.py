@@ -321,7 +321,7 @@ _TAILS: Final = (
     Bug(
         "tail_stats",
         "classes are told though the clocks cannot tell",
-        "recipes/tail_stats/tables/collective_classes.py",
+        "recipes/tail_stats/tables/collectives.py",
         "untold = ~met | (total_ns <= 0) | (high & low)",
         "untold = ~met | (total_ns <= 0)",
         ("recipes/tail_stats/test_collective_classes.py",),
