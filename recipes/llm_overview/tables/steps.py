@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nsys_llm.analyses.steps.of_job import job_steps
-from nsys_llm.analyses.steps.of_rank import RankSteps
+from nsys_llm.analyses.steps.of_rank import RankStepTimes
 from nsys_llm.trace.identity import Rank, RankKey
 
 #: Of a GPU whose rank has no step, or another kind than the job.
@@ -16,7 +16,7 @@ NO_STEPS: Final[Mapping[str, Any]] = dict.fromkeys(("step_unit", "step_name", "s
 GpuSteps = Mapping[tuple[str, int], Mapping[str, Any]]
 
 
-def gpu_steps(steps: Mapping[RankKey, RankSteps], ranks: Sequence[Rank]) -> GpuSteps:
+def gpu_steps(steps: Mapping[RankKey, RankStepTimes], ranks: Sequence[Rank]) -> GpuSteps:
     """Return the steps of each GPU of the ranks that call a step what most of them do."""
     job = job_steps({rank.key: steps[rank.key].kind for rank in ranks if rank.key in steps})
     if job is None:

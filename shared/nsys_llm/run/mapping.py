@@ -28,7 +28,6 @@ from nsys_llm.trace.rank_sets import (
     unused_maps,
     wanted_ranks,
 )
-from nsys_llm.trace.time_limits import refuse_endless_run
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,6 @@ def map_run(
         merge = partial(merge_results, recipe=recipe)
         result = executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
         refuse_other_code(result.made_by, recipe)
-        refuse_endless_run(rank for profile in result.profiles for rank in profile.ranks)
         return result
 
     if options["ranks"] is not None:
