@@ -67,6 +67,7 @@ def large_enough(values, rank):
     return (values[rank] - others).mean() >= (0.05 if values.shape[1] < 20 else 0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "ranks_n", "steps_n"),
     nightly_but(
@@ -161,6 +162,16 @@ def test_a_drift_as_long_as_the_capture_says_nothing():
     """Both ranks wander: their blocks would be longer than a third of the capture."""
     values = np.stack((np.linspace(0, 1, 12), np.linspace(1, 0, 12)))
     assert {item.reason for item in standings(values)} == {DRIFT}
+
+
+def test_a_clear_lateness_is_named_though_ranks_drift():
+    """13 steps, each nine tenths like the one before: with whole blocks 1 of these 20 was named."""
+    random, hits = np.random.default_rng(8), 0
+    for _ in range(20):
+        values = drifting(0.9)(random, (8, 13))
+        values[2] += 0.3
+        hits += named(values) == [2]
+    assert hits >= 9
 
 
 def test_the_blocks_of_a_rank_are_told_by_the_others():

@@ -56,8 +56,6 @@ class Prices:
         self._replays = Replays(tables, self._walls)
         self._steps = Steps.of(tables, self._walls)
         self._copies = Copies.of(tables, self._walls)
-        rows = records(tables["communicators"]) if "communicators" in tables else []
-        self._microbatches_n = max((row["microbatches"] or 0 for row in rows), default=0)
         verdicts = records(tables["rank_verdicts"]) if "rank_verdicts" in tables else []
         self._verdicts = {(row["rank"], row["device_id"]): row for row in verdicts}
 
@@ -176,13 +174,9 @@ class Prices:
         return _Size(_OF_RANKS, max(about_ns, more_ns, late_ns), about_ns, about_ns)
 
     def _stages(self, gpu: Gpu, change: Change) -> _Size:
-        """Beyond the mean stage, but for the first microbatch of a step, which fills the rest."""
-        row = self._verdicts.get(gpu)
-        about_ns = None if row is None else row["about_ns"]
-        if about_ns is None or not self._microbatches_n:
-            return _Size(_OF_RANKS, about_ns, about_ns)
-        left = 1.0 - 1.0 / self._microbatches_n
-        return _Size((COMPUTE,), about_ns, left * about_ns)
+        """What the judge of ranks says, by the schedule of the pipeline."""
+        size = self._rank(gpu, change)
+        return _Size((COMPUTE,), size.bound_ns, size.usual_ns)
 
     def _microbatches(self, gpu: Gpu, change: Change) -> _Size:
         time_ns = change.time_ns or 0.0
