@@ -8,13 +8,13 @@ import numpy as np
 
 from nsys_llm.analyses.critical_path.critical_path import PathOps
 
-from .steps import RankSteps
+from .steps import OpSteps
 
 #: Operations before the first step that are no fewer than this are not alike by chance; ours.
 _LEAST_OPS: Final = 4
 
 
-def begins_in_step(ops: PathOps, steps: RankSteps) -> bool:
+def begins_in_step(ops: PathOps, steps: OpSteps) -> bool:
     """Return whether what ran before the first step is the end of a step that the capture cuts.
 
     It is where operations with the same names, in the same order, end most other steps. On the

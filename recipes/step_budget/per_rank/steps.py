@@ -25,7 +25,7 @@ PARTIAL: Final = "partial"
 
 
 @dataclass(frozen=True)
-class RankSteps:
+class OpSteps:
     """The steps of one rank; where none are found, everything is one.
 
     Attributes:
@@ -41,18 +41,18 @@ class RankSteps:
     detected: Steps | None
 
 
-def rank_steps(steps: Steps | None, ops: PathOps) -> RankSteps:
+def rank_steps(steps: Steps | None, ops: PathOps) -> OpSteps:
     """Return the steps of a rank."""
     if steps is None:
-        return RankSteps(None, 1, np.where(ops.kept, np.int32(0), np.int32(-1)), None)
+        return OpSteps(None, 1, np.where(ops.kept, np.int32(0), np.int32(-1)), None)
     of_op = steps.step if ops.row is None else steps.step[ops.row]
-    return RankSteps(StepKind.of(steps), len(steps), of_op, steps)
+    return OpSteps(StepKind.of(steps), len(steps), of_op, steps)
 
 
 def step_marks(
     trace: RankTrace,
     ops: PathOps,
-    steps: RankSteps,
+    steps: OpSteps,
     windows: IntArray,
     options: Mapping[str, Any],
 ) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def step_marks(
 def _chosen(
     trace: RankTrace,
     ops: PathOps,
-    steps: RankSteps,
+    steps: OpSteps,
     windows: IntArray,
     options: Mapping[str, Any],
 ) -> npt.NDArray[np.bool_]:

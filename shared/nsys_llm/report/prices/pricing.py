@@ -15,7 +15,7 @@ from nsys_llm.report.findings import PERFORMANCE, Finding
 from nsys_llm.report.price import Basis, Price
 from nsys_llm.report.prices.copies import Copies
 from nsys_llm.report.prices.replays import Replayed, Replays
-from nsys_llm.report.prices.steps import Steps
+from nsys_llm.report.prices.steps import SpanSteps
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
@@ -54,7 +54,7 @@ class Prices:
         """Read what is there of the tables that tell prices."""
         self._walls = Walls(tables)
         self._replays = Replays(tables, self._walls)
-        self._steps = Steps.of(tables, self._walls)
+        self._steps = SpanSteps.of(tables, self._walls)
         self._copies = Copies.of(tables, self._walls)
         verdicts = records(tables["rank_verdicts"]) if "rank_verdicts" in tables else []
         self._verdicts = {(row["rank"], row["device_id"]): row for row in verdicts}
