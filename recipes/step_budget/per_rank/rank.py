@@ -26,10 +26,9 @@ from nsys_llm.profile.tables import pid_of
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
-from .cut_steps import begins_in_step
 from .repeated_copies import repeated_copies
 from .replay import rank_replay
-from .steps import COUNTED, OpSteps, rank_steps, step_marks
+from .steps import COUNTED, OpSteps, begins_in_step, rank_steps, step_marks
 from .windows import Windows, step_windows
 
 
