@@ -99,7 +99,9 @@ def test_a_replay_that_counts_is_the_price_within_the_bound():
     assert price_of(Change("host"), **replayed("host=0", 50.0)).about_ns == 120
     # A wait has no bound; who launches earlier is waited for less, too.
     wait = Change("wait", "cudaStreamSynchronize")
-    assert price_of(wait, **replayed("wait:cudaStreamSynchronize", 50.0)).about_ns == 120 + 60
+    fast = replayed("wait:cudaStreamSynchronize", 50.0)
+    assert price_of(wait, **fast).about_ns == 120 + 60
+    assert price_of(wait, **fast, **verdict("profiler", None)).about_ns == 120
 
 
 @pytest.mark.parametrize(

@@ -154,8 +154,9 @@ class Prices:
         return int(row["about_ns"] or 0) if row is not None and is_late else 0
 
     def _wait(self, gpu: Gpu, change: Change) -> _Size:
-        # Who launches earlier comes earlier, and is waited for less.
-        waiting_ns = self._walls.detail_ns(gpu, COMMUNICATION, WAITING)
+        # Who launches earlier comes earlier, and is waited for less; not whom the profiler holds.
+        held = any(row["verdict"] == "profiler" for row in self._verdicts.values())
+        waiting_ns = 0 if held else self._walls.detail_ns(gpu, COMMUNICATION, WAITING)
         clip_ns = self._walls.host_idle_ns(gpu) + self._waited_ns(gpu) + waiting_ns
         return _Size((IDLE, COMMUNICATION), None, None, clip_ns)
 
