@@ -19,7 +19,7 @@ from machine.program import (
     Push,
     Rank,
     Record,
-    Signal,
+    Spin,
     Sync,
     WaitEvent,
     Work,
@@ -252,26 +252,6 @@ def test_a_straggler_over_two_ranks():
     assert [each.rank for each in local.segments] == [1, 0, 0, 0]
 
 
-def test_a_stream_waits_for_another_one():
-    program = job(
-        (
-            kernel(50_000, 7),
-            Record("e", 7, 1000),
-            WaitEvent("e", 14, 1000),
-            kernel(9000, 14),
-        )
-    )
-    # Kernel 5800..55800; the other begins 1000 later though its launch returned at 10000.
-    outcome = simulate(program)
-    assert [(op.start, op.end) for op in outcome.operations[0]] == [
-        (5800, 55_800),
-        (56_800, 65_800),
-    ]
-    assert outcome.operations[0][1].activator().kind == "event"
-    path = oracle.local_paths(outcome, 0)[0]
-    assert classes(path) == {"compute": 59_000, "device_latency": 1000}
-
-
 def test_an_event_is_its_latest_record_before_the_wait():
     program = job(
         (
@@ -356,35 +336,27 @@ def test_a_full_queue_holds_the_launch_back():
     assert classes(bound) == {"compute": 91_000, "launch_api": 4000, "launch_latency": 1800}
 
 
-def test_a_kernel_that_begins_inside_its_call_is_charged_to_the_call():
-    program = job((Push("step", step=True), kernel(1000, call_ns=9000, submit_ns=2000), Pop()))
+def test_what_happens_on_the_host_has_its_class():
+    program = job(
+        (
+            Push("step", step=True),
+            Call("cudaMalloc_v3020", 7000),
+            Flush(3000),
+            Call("cudaEventQuery_v3020", 400),
+            kernel(1000, call_ns=9000, load_ns=6000),
+            Pop(),
+        )
+    )
     assert classes(oracle.local_paths(simulate(program), 0)[0]) == {
+        "alloc": 7000,
         "compute": 1000,
         "host_no_cuda": 100,
-        "launch_api": 3800,
-    }
-
-
-def test_a_thread_waits_for_another_one():
-    main = (Push("step", step=True), Compute(1000), Signal("go", ns=50), Await("done"), Pop())
-    helper = (Await("go", wake_ns=2000), Push("backward"), Compute(4000), kernel(500), Pop())
-    outcome = simulate(job(main, (*helper, Signal("done"))))
-    # Signal at 1100, helper goes on at 3100, range to 3200, host to 7200, call to 11200.
-    path = oracle.local_paths(outcome, 0)[0]
-    assert classes(path) == {
-        "compute": 500,
-        "host_no_cuda": 7200,
-        "launch_api": 4000,
+        "launch_api": 3000,
         "launch_latency": 1800,
+        "module_load": 6000,
+        "other_api": 400,
+        "profiler_overhead": 3000,
     }
-    details = [(each.detail, each.end - each.start) for each in path.segments[3:]]
-    assert details == [
-        ("backward", 4000),
-        ("backward", 100),
-        ("", 2000),
-        ("step", 1000),
-        ("step", 100),
-    ]
 
 
 def test_the_default_stream_and_blocking_streams_wait_for_each_other():
@@ -398,12 +370,30 @@ def test_the_default_stream_and_blocking_streams_wait_for_each_other():
     assert times == [(5800, 55_800), (9800, 18_800), (56_800, 57_800)]
 
 
-def test_a_full_device_delays_a_kernel_that_nothing_else_does():
-    outcome = simulate(job((kernel(50_000), kernel(9000, 14, room_after=7))))
-    second = outcome.operations[0][1]
-    assert (second.start, second.activator().kind) == (56_800, "room")
-    path = oracle.local_paths(outcome, 0)[0]
-    assert classes(path) == {"compute": 59_000, "device_latency": 1000}
+def test_usual_lags_are_those_of_operations_that_nothing_else_held_back():
+    alone = (kernel(1000), Compute(50_000), kernel(1000), Compute(50_000))
+    queued = tuple(kernel(20_000, lag_ns=lag_ns) for lag_ns in (900, 1100, 1200, 1300))
+    outcome = simulate(job((*alone, *queued)))
+    # The first that is queued waits for nothing, the next for what stands before it on the stream.
+    assert usual_lags(outcome, 0) == {("launch", 0, False): 1800, ("stream", 0, False): 1200}
+
+
+def test_a_host_that_looks_at_a_flag_waits_in_no_call():
+    outcome = simulate(job([kernel(50_000), Spin(wake_ns=1000), Compute(700)]))
+    launch, spin, after = outcome.threads[0][0]
+    assert spin.kind == "host"
+    assert spin.start == launch.end
+    assert spin.end == after.start == outcome.operations[0][0].end + 1000
+
+
+def test_waiting_forever_is_an_error():
+    with pytest.raises(DeadlockError, match="rank 0: thread 0 waits forever"):
+        simulate(job((Await("never"),)))
+    alone = Enqueue(Work("nccl", 5, "collective", group=BOTH))
+    with pytest.raises(DeadlockError, match="an operation never ends"):
+        simulate(Program((Rank(((alone,),)), Rank(((),)))))
+    with pytest.raises(DeadlockError, match="rank 0: thread 0 waits forever"):
+        simulate(Program((Rank(((alone, Sync()),)), Rank(((),)))))
 
 
 # ---- scenarios -----------------------------------------------------------------------------------
