@@ -3,13 +3,12 @@
 #   python3 -m venv .venv && . .venv/bin/activate && pip install -e '.[test]'
 
 PYTHON ?= python3
-NSYS ?= $(NSYS_LLM_TEST_NSYS)
 # What takes long, or needs more than Python.
 NOT_QUICK = not slow and not cluster and not nsys and not traces and not browser
 
-.PHONY: quick check lint test nightly matrix mutants campaigns audit
+.PHONY: quick check lint test nightly tests mutants campaigns matrix audit
 
-# While writing: under two minutes on two cores.
+# While writing: at most 90 s on two cores.
 quick: lint
 	$(PYTHON) -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m "$(NOT_QUICK)"
 
@@ -24,27 +23,16 @@ lint:
 	$(PYTHON) -m nsys_llm.install.derive --check
 
 test:
-	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
+	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --hypothesis-profile ci --durations 20
 
-# What is too long for every commit; hours. CONTRIBUTING.md lists it.
-nightly: lint
-	$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder --hypothesis-profile nightly --nightly
-	$(MAKE) mutants campaigns matrix
+# What is too long for every commit, in parts that are written to a ledger: tests/nightly.py says more.
+# None waits for another to pass; `make tests SHARD=3/8` runs one part.
+nightly:
+	$(MAKE) -k lint tests mutants campaigns matrix
+	$(PYTHON) tests/nightly.py ledger
 
-# Plants known bugs one at a time, and says which of them no test notices.
-mutants:
-	$(PYTHON) tests/mutants/run.py
-
-# Hostile input, and what may happen to a run; minutes here, longer as docs/robustness.md says.
-campaigns:
-	for target in archives files names options pages parquet parquet-reader patterns sqlite \
-		sqlite-reader; do $(PYTHON) tests/campaigns/fuzz.py $$target --seconds 300 || exit 1; done
-	$(PYTHON) tests/campaigns/faults.py --injections 230
-	$(if $(NSYS),$(PYTHON) tests/campaigns/faults.py --injections 24 --nsys $(NSYS))
-
-# Every combination of Python and libraries that is allowed and found; some minutes each.
-matrix:
-	$(PYTHON) tests/matrix.py
+tests mutants campaigns matrix:
+	$(PYTHON) tests/nightly.py $@ $(SHARD)
 
 # Known weaknesses of what would be installed now, in an environment of its own. Needs a network.
 audit:

@@ -33,8 +33,8 @@ SOURCES = ("pyproject.toml", "README.md", "LICENSE", "shared", "recipes", "manif
 MISPLACED = "run install.py where it was cloned to"
 NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "build", ".*")
 
-#: A file's tests stay together, the longest files begin, and CI takes 60 examples.
-TESTS = "-n auto --dist loadfile --no-loadscope-reorder --hypothesis-profile ci"
+#: A file's tests stay together, files with marks begin.
+TESTS = "-n auto --dist loadfile --no-loadscope-reorder --hypothesis-profile ci --durations 20"
 #: The checks of --test: a name, and the module with its arguments.
 #: pytest comes last, so that its closing line ends the output.
 CHECKS = (

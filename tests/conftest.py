@@ -8,15 +8,25 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
+from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import results
-from effort import DRAWN, MARKS, PROFILES, SLOW, at_night
+from effort import (
+    LONGEST_S,
+    MOST_CPU_S,
+    PROFILES,
+    SLOW,
+    SLOW_FOLDERS,
+    at_night,
+    is_nightly,
+)
 from hypothesis import HealthCheck, settings
 from small_ranks import write_small_ranks
 from undrawn.sitecustomize import write_empty
@@ -31,7 +41,6 @@ UNDRAWN = HERE / "undrawn"
 #: Files there are in memory, on Linux.
 MEMORY = Path("/dev/shm")
 LEAST_BYTES = 8 << 30
-STALE = pytest.StashKey[list[str]]()
 
 # Before a test imports it by itself, with a grammar that takes longer than all of our modules.
 drawing.nbformat()
@@ -48,10 +57,11 @@ settings.load_profile("dev")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare --nightly."""
+    """Declare --nightly and --shard."""
     parser.addoption(
         "--nightly", action="store_true", help="run what only `make nightly` runs, too"
     )
+    parser.addoption("--shard", default="1/1", help="run a part of the tests, such as 3/8")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,6 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     On a disk that keeps a journal they take a third of the time. At night the disk is tested too.
     """
+    # A shell has what it starts in the background, and all that this starts, ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TMPDIR" not in os.environ and not config.getoption("--nightly") and _has_room(MEMORY):
         os.environ["TMPDIR"] = str(MEMORY)
         tempfile.tempdir = None
@@ -75,28 +87,42 @@ def _has_room(folder: Path) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark by folder and file, leave out what is nightly, and begin with what takes longest."""
-    unseen, by_day = set(at_night()), set[str]()
     for item in items:
-        for mark in _marks_of(item.path):
-            item.add_marker(mark)
+        if item.path.parent.name in SLOW_FOLDERS:
+            item.add_marker("slow")
         name = f"{_place_of(item.path)}::{item.nodeid.partition('::')[2]}"
-        if not at_night().isdisjoint(names := (name, name.partition("[")[0])):
+        if not at_night().isdisjoint((name, name.partition("[")[0])):
             item.add_marker("nightly")
-            unseen -= set(names)
-        if not item.get_closest_marker("nightly"):
-            by_day.add(names[1])
-    if config.getoption("lf", False) or any("::" in name for name in config.args):
-        files = set()  # none was collected as a whole
-    else:
-        files = {_place_of(item.path) for item in items}
-    emptied = {name for name in at_night() if "[" in name and name.partition("[")[0] not in by_day}
-    wrong = unseen | emptied
-    config.stash[STALE] = sorted(name for name in wrong if name.partition("::")[0] in files)
-    if not config.getoption("--nightly"):
-        left_out = [item for item in items if item.get_closest_marker("nightly")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+        if any(map(item.get_closest_marker, (*SLOW, "nightly"))):
+            item.add_marker(pytest.mark.timeout(LONGEST_S))
+    part, parts_n = map(int, config.getoption("--shard").split("/"))
+    kept = set(items if config.getoption("--nightly") else filterfalse(is_nightly, items))
+    kept &= set(items[part - 1 :: parts_n])
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
     items.sort(key=lambda item: not any(map(item.get_closest_marker, SLOW)))
+
+
+@cache
+def _place_of(file: Path) -> str:
+    return file.relative_to(HERE).as_posix()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that takes long and has no mark that says so.
+
+    CPU time, of its processes too: that of a test on a busy machine is hardly more.
+    """
+    began = os.times()
+    result = yield
+    took_s = sum(os.times()[:4]) - sum(began[:4])
+    known = item.config.getoption("--nightly") or any(map(item.get_closest_marker, SLOW))
+    if took_s > MOST_CPU_S and not known:
+        pytest.fail(
+            f"{took_s:.1f} s of CPU time: make it cheaper, or mark it `slow`", pytrace=False
+        )
+    return result
 
 
 def pytest_collection_finish() -> None:
@@ -107,32 +133,16 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-@pytest.fixture(scope="session")
-def stale_names(pytestconfig: pytest.Config) -> list[str]:
-    """What `at_night.txt` names of the files that were collected, and is not there.
-
-    Or names by its cases, though they are all of a test: CI would not run it at all.
-    """
-    return pytestconfig.stash[STALE]
-
-
-@cache
-def _place_of(file: Path) -> str:
-    return file.relative_to(HERE).as_posix()
-
-
-@cache
-def _marks_of(file: Path) -> list[str]:
-    place = file.relative_to(HERE)
-    return [mark for marked, mark in MARKS.items() if place.is_relative_to(marked)]
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _undrawn(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have the runs of most files, here and in processes, write an empty notebook by day."""
+    """Have the runs of files without the mark, here and in processes, write an empty notebook.
+
+    Tests there look at tables, report.json, verdicts and messages, and to draw takes half of the
+    time of a run over a few kernels, a third of that of a process. At night all files draw.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        drawn = any(map(request.path.relative_to(HERE).is_relative_to, DRAWN))
-        if not (drawn or request.config.getoption("--nightly")):
+        drawn = request.node.get_closest_marker("drawn") or request.config.getoption("--nightly")
+        if not drawn:
             from nsys_llm.report import report_files
 
             patch.setattr(report_files, "write_notebook", write_empty)

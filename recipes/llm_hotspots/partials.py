@@ -6,54 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nsys_llm.analyses.device.overlap import DeviceOverlap
-from nsys_llm.numeric.distributions import HistogramByName, Moments, OrderStatistics, ValueCounts
-from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.identity import RankKey
+from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
+from nsys_llm.trace.identity import Rank, RankKey
 
-from .per_rank.details import RankDetails
-from .per_rank.host import RankHost
+from .extras.rank import RankExtras
+from .per_rank.apis import RankApis
+from .per_rank.kernels import KernelRows, SourceRows
+from .per_rank.launch_stages import LaunchStages
+from .per_rank.launches import DeviceLaunches
 from .per_rank.memops import MemopCounts, RankMemops
 from .per_rank.overheads import OverheadRow
-
-
-@dataclass(frozen=True)
-class KernelRows:
-    """Kernels by device and shown name, in that order; all arrays of shape (rows,).
-
-    Attributes:
-        device_id: CUDA device id.
-        name: Code into `RankHotspots.names`.
-        total_ns: Time inside the window.
-        exclusive_ns: Share of the union of kernels on the device.
-        moments: Of whole launches that start in the window.
-        order: Around the percentiles of those.
-    """
-
-    device_id: IntArray
-    name: IntArray
-    total_ns: IntArray
-    exclusive_ns: IntArray
-    moments: Moments
-    order: OrderStatistics
-
-
-@dataclass(frozen=True)
-class SourceRows:
-    """Kernels by shown and demangled name; categories follow the latter.
-
-    Attributes:
-        name: Shown names.
-        full_name: Demangled names; the pairs are distinct and sorted.
-        launches_n: Shape (rows,), launches that start in the window.
-        total_ns: Likewise, time inside the window.
-        exclusive_ns: Likewise, share of the union of kernels.
-    """
-
-    name: tuple[str, ...]
-    full_name: tuple[str, ...]
-    launches_n: IntArray
-    total_ns: IntArray
-    exclusive_ns: IntArray
+from .per_rank.rates import Rates
 
 
 @dataclass(frozen=True)
@@ -82,9 +45,13 @@ class RankHotspots:
         devices: Sorted by id.
         overlap: What runs together on each device, sorted by its id.
         memops: Copies and fills.
-        details: Over time, launch by launch, and as measured.
-        host: What the host did: launches, API calls, waits.
+        rates: Launches and utilization over time.
+        apis: API calls.
+        launches: Of each device, sorted by its id.
+        stages: Of launches.
+        held_first_ns: For how long the profiler held CUDA calls before the first operation.
         overheads: What the profiler and the driver took.
+        extras: What few captures record.
     """
 
     names: tuple[str, ...]
@@ -94,9 +61,17 @@ class RankHotspots:
     devices: tuple[DeviceTimes, ...]
     overlap: tuple[DeviceOverlap, ...]
     memops: RankMemops
-    host: RankHost
+    rates: Rates
+    apis: RankApis
+    launches: tuple[DeviceLaunches, ...]
+    stages: LaunchStages
+    held_first_ns: int
     overheads: tuple[OverheadRow, ...]
-    details: RankDetails = field(default_factory=RankDetails)
+    extras: RankExtras
+
+
+#: Ranks in order, each with its part.
+RankRows = Sequence[tuple[Rank, RankHotspots]]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from nsys_llm.analyses.nvtx.attributed_ops import METHODS
 from nsys_llm.analyses.nvtx.phase_times import phase_codes, phase_times, ranged_ops
 from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.manifest.declared import TableRead
-from nsys_llm.profile.inputs import open_report
+from nsys_llm.profile.inputs import open_profile
 from nsys_llm.profile.reader import read_trace
 from nsys_llm.taxonomy.phase_maps import phase_map
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -33,7 +33,9 @@ MAP = (("decode", "dec"), ("prefill", "re:^pre"), ("sampling", "sample"))
 
 
 def ranks(path, options=None):
-    with open_report(path, tuple(read.table for read in READS), export_dir=None, nsys=None) as file:
+    with open_profile(
+        path, tuple(read.table for read in READS), export_dir=None, nsys=None
+    ) as file:
         trace = read_trace(file, READS, {})
     return [select_rank(trace, pid, options or {})[0] for pid in gpu_processes(trace)]
 

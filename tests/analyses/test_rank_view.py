@@ -13,7 +13,7 @@ from nsys_llm.analyses import rank_view
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
-from nsys_llm.profile.inputs import open_report
+from nsys_llm.profile.inputs import open_profile
 from nsys_llm.profile.reader import read_trace
 from nsys_llm.run.worker import load_analysis
 from nsys_llm.trace.identity import RankKey
@@ -31,7 +31,7 @@ def views(seed, tmp_path, **given):
     manifest = load_manifest("llm_overview")
     options = resolved_options(manifest, {"input": ["x"], **given})
     for path in write_profiles(simulate(random_program(seed)), tmp_path / str(seed)):
-        with open_report(str(path), ()) as report:
+        with open_profile(str(path), ()) as report:
             trace = read_trace(report, manifest.reads, options)
         for pid in gpu_processes(trace):
             rows, _, _ = select_rank(trace, pid, options)

@@ -28,18 +28,18 @@ from campaigns.mutations import EVENT_TABLES, damage_bytes, mutate_parquet, muta
 from campaigns.outcomes import Ended, differs_from_rows, problems, run_recipe, signed
 from campaigns.samples import sample_report
 
-from nsys_llm.core.errors import ReportError, UsageError
+from nsys_llm.core.errors import ProfileError, UsageError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.install.wheelhouse import unpack
 from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.manifest.weights import read_weights
 from nsys_llm.profile.capture import read_facts
-from nsys_llm.profile.parquet_report import ParquetReport
-from nsys_llm.profile.sqlite import report as sqlite_report
+from nsys_llm.profile.parquet_profile import ParquetProfile
+from nsys_llm.profile.sqlite import sqlite_profile
 from nsys_llm.profile.sqlite.cells import UnexpectedCell
 from nsys_llm.profile.sqlite.pages import read_integers
-from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import table_names, table_source
 from nsys_llm.report import report_files
 from nsys_llm.report.markdown import markdown_prose
@@ -141,7 +141,7 @@ def fuzz_sqlite(random: Random, folder: Path) -> Case:
     before = path.read_bytes()
     # The same table through the pages, or through the driver.
     large = random.choice((1, 1_000_000_000))
-    with mock.patch.object(sqlite_report, "_LARGE_ROWS", large):
+    with mock.patch.object(sqlite_profile, "_LARGE_ROWS", large):
         case, faults = _analysed(path, folder, random)
     if path.read_bytes() != before:
         faults.append("the input was changed")
@@ -177,8 +177,8 @@ def fuzz_sqlite_reader(random: Random, folder: Path) -> Case:
     faults = []
     try:
         with (
-            mock.patch.object(sqlite_report, "_LARGE_ROWS", large),
-            SqliteReport(path) as report,
+            mock.patch.object(sqlite_profile, "_LARGE_ROWS", large),
+            SqliteProfile(path) as report,
             closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database,
         ):
             database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
@@ -186,13 +186,13 @@ def fuzz_sqlite_reader(random: Random, folder: Path) -> Case:
                 faults += _differs_from_sqlite(report, name, database)
             read_facts(report)
             report.texts(np.array([0, 1, 2, 2**63 - 1, -5]))
-    except ReportError as error:
+    except ProfileError as error:
         done.append(error.message)
     return f"{'; '.join(done)}; large from {large}", faults
 
 
 def _differs_from_sqlite(
-    report: SqliteReport, name: str, database: sqlite3.Connection
+    report: SqliteProfile, name: str, database: sqlite3.Connection
 ) -> list[str]:
     """Read one table, if that can be done, and compare it with SQLite itself."""
     source = table_source(name)
@@ -200,7 +200,7 @@ def _differs_from_sqlite(
         there = report.columns(name)
         columns = [column for column, exported in source.columns.items() if exported in there]
         table = report.read(name, columns) if columns else None
-    except ReportError:
+    except ProfileError:
         return []
     if table is None:
         return []
@@ -255,23 +255,23 @@ def fuzz_parquet_reader(random: Random, folder: Path) -> Case:
         done.append(f"bytes of {file.stem}")
     faults = []
     try:
-        with ParquetReport(path) as report:
+        with ParquetProfile(path) as report:
             for name in table_names():
                 faults += _differs_from_arrow(report, name)
             read_facts(report)
             report.texts(np.array([0, 1, 2, 2**63 - 1, -5]))
-    except ReportError as error:
+    except ProfileError as error:
         done.append(error.message)
     return "; ".join(done), faults
 
 
-def _differs_from_arrow(report: ParquetReport, name: str) -> list[str]:
+def _differs_from_arrow(report: ParquetProfile, name: str) -> list[str]:
     source = table_source(name)
     try:
         there = report.columns(name)
         columns = [column for column, nsys in source.columns.items() if nsys in there]
         table = report.read(name, columns) if columns else None
-    except ReportError:
+    except ProfileError:
         return []
     if table is None:
         return []

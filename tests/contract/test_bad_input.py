@@ -17,7 +17,7 @@ import pytest
 from command_line import open_folder, row, rows, run, snapshot, unprivileged
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.profile.sqlite import report as sqlite_report
+from nsys_llm.profile.sqlite import sqlite_profile
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 DTYPES = {"int64": "int64", "float64": "double", "string": "string", "bool": "bool"}
@@ -124,7 +124,7 @@ def test_a_report_that_is_junk_is_refused_in_one_line_with_nsys(tmp_path, nsys, 
 
 
 def test_a_locked_file_is_refused_and_read_once_it_is_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_report, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite_profile, "_BUSY_SECONDS", 0.05)
     path = report().write_sqlite(tmp_path / "rank0.sqlite")
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from effort import MARKS, at_night
 
 from nsys_llm import __version__
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
@@ -95,19 +94,3 @@ def test_what_install_loads_is_the_standard_library_only():
     command = [sys.executable, "-S", "-I", "-c", code, ROOT / "shared" / "nsys_llm", *LOADED]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_every_place_that_has_a_mark_is_there():
-    assert [place for place in MARKS if not (ROOT / "tests" / place).exists()] == []
-
-
-def test_every_test_that_is_left_to_the_night_is_there(stale_names):
-    by_file = {}
-    for name in at_night():
-        file, _, test = name.partition("[")[0].partition("::")
-        by_file.setdefault(file, set()).add(test.rpartition("::")[2])
-    for file, tests in by_file.items():
-        functions = ast.walk(parsed(ROOT / "tests" / file))
-        assert tests <= {node.name for node in functions if isinstance(node, ast.FunctionDef)}, file
-    # Cases are known only of the files of this run.
-    assert stale_names == []

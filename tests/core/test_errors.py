@@ -22,7 +22,7 @@ RAISED = [error for name, error in vars(errors).items() if name.endswith("Error"
 DESIGNED = {
     "UsageError": 2,
     "OpenFilesError": 2,
-    "ReportError": 2,
+    "ProfileError": 2,
     "OutputError": 2,
     "ManifestError": 4,
     "IntervalError": 4,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nsys_llm.core.console import Console
-from nsys_llm.core.errors import ExitCode, ReportError, UsageError
+from nsys_llm.core.errors import ExitCode, ProfileError, UsageError
 from nsys_llm.core.open_files import (
     OutOfFilesTold,
     is_out_of_files,
@@ -24,7 +24,7 @@ from nsys_llm.core.open_files import (
     threads_within_limit,
 )
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.profile.inputs import ProfileInput, open_report
+from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.run.boundary import Boundary
 from nsys_llm.run.guard import RunOutcome, run_guarded
@@ -99,7 +99,7 @@ def test_too_low_a_limit_is_one_line(tmp_path, limit):
 
 def read(profile: ProfileInput) -> None:
     reads = load_manifest("idle_gaps").reads
-    with open_report(profile.path, needed_tables(reads, {})) as opened:
+    with open_profile(profile.path, needed_tables(reads, {})) as opened:
         read_trace(opened, reads, {})
 
 
@@ -159,6 +159,7 @@ def test_threads_have_files_for_their_profiles():
         assert threads_within_limit(48) == 48
 
 
+@pytest.mark.slow
 def test_many_cores_do_not_use_up_a_low_limit(tmp_path):
     (tmp_path / "in").mkdir()
     for rank in range(24):
@@ -179,6 +180,7 @@ def test_many_cores_do_not_use_up_a_low_limit(tmp_path):
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_local_cluster_that_needs_more_is_refused(tmp_path):
     TraceBuilder().process(pid=1).write_sqlite(tmp_path / "rank0.sqlite")
     code = (
@@ -222,7 +224,7 @@ def test_the_python_interface_says_the_same():
 )
 def test_a_want_of_open_files_is_known_behind_other_errors(error):
     assert is_out_of_files(error)
-    outer = ReportError("rank2.sqlite: cannot be read")
+    outer = ProfileError("rank2.sqlite: cannot be read")
     outer.__cause__ = error
     assert is_out_of_files(outer)
 
@@ -231,7 +233,7 @@ def test_a_want_of_open_files_is_known_behind_other_errors(error):
     "error",
     [
         OSError(errno.ENOSPC, "full"),
-        ReportError(f"a: {os.strerror(errno.EMFILE)}"),
+        ProfileError(f"a: {os.strerror(errno.EMFILE)}"),
         OSError(errno.ENOENT, "No such file", f"a: {os.strerror(errno.EMFILE)}"),
         KeyError(f"a: {os.strerror(errno.EMFILE)}"),
     ],

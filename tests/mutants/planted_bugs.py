@@ -42,9 +42,9 @@ _ALL: Final = (
     Bug(
         "all",
         "a run that is terminated waits for its threads",
-        "shared/nsys_llm/run/command.py",
-        "    os._exit(code)",
-        "    sys.exit(code)",
+        "shared/nsys_llm/core/stopping.py",
+        "        os._exit(TERMINATED)",
+        "        sys.exit(TERMINATED)",
         ("run/test_stopping.py",),
     ),
     Bug(

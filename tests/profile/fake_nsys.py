@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.profile.export import open_export
 from nsys_llm.testing.trace_builder import TraceBuilder
 
-#: Stands in for `nsys export`: the report holds the number of ns that its one kernel takes, and
+#: Stands in for `nsys export`: the profile holds the number of ns that its one kernel takes, and
 #: `{exports}` has an export with all tables for each such number. To make one takes longer.
 FAKE_NSYS = """#!{python}
 import json, pathlib, shutil, sys, time
@@ -46,7 +46,7 @@ if (folder / "hold").exists():
 
 
 def write_exports(folder: Path, *durations_ns: int) -> Path:
-    """Write what the stand-in exports of reports that hold these numbers."""
+    """Write what the stand-in exports of profiles that hold these numbers."""
     for duration_ns in durations_ns:
         builder = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=duration_ns)
         builder.write_parquet(folder / str(duration_ns))
@@ -72,10 +72,10 @@ def aged(path: Path, seconds: int) -> None:
     os.utime(path, (then, then))
 
 
-def kernel_ns(report: Path, nsys: str | None, *tables: str, export_dir: Path | None = None) -> int:
-    """Return how long the report's one kernel took."""
+def kernel_ns(profile: Path, nsys: str | None, *tables: str, export_dir: Path | None = None) -> int:
+    """Return how long the profile's one kernel took."""
     wanted, folder = ("kernels", *tables), str(export_dir) if export_dir else None
-    with open_export(report, wanted, export_dir=folder, nsys=nsys) as opened:
+    with open_export(profile, wanted, export_dir=folder, nsys=nsys) as opened:
         rows = opened.read("kernels", ("start_ns", "end_ns"))
     return int((rows["end_ns"] - rows["start_ns"]).sum())
 
@@ -85,13 +85,13 @@ def calls(nsys: str) -> int:
     return len(record.read_text().splitlines()) if record.exists() else 0
 
 
-def failure(report: Path, nsys: str | None) -> str:
-    """Open a report that cannot be exported, and return the one line that says why."""
-    before = sorted(os.listdir(report.parent))
-    with pytest.raises(ReportError) as caught:
-        kernel_ns(report, nsys)
+def failure(profile: Path, nsys: str | None) -> str:
+    """Open a profile that cannot be exported, and return the one line that says why."""
+    before = sorted(os.listdir(profile.parent))
+    with pytest.raises(ProfileError) as caught:
+        kernel_ns(profile, nsys)
     assert "\n" not in caught.value.message
-    assert caught.value.message.startswith(report.name)
-    assert sorted(os.listdir(report.parent)) == before
+    assert caught.value.message.startswith(profile.name)
+    assert sorted(os.listdir(profile.parent)) == before
     assert pickle.loads(pickle.dumps(caught.value)).message == caught.value.message
     return caught.value.message

@@ -13,8 +13,8 @@ import pytest
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.capture import RANK_VARIABLES, CaptureFacts, read_facts
-from nsys_llm.profile.parquet_report import ParquetReport
-from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.parquet_profile import ParquetProfile
+from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.run.cli import main
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.testing.trace_metadata import global_tid
@@ -24,24 +24,24 @@ PIN = "98765432109"
 KINDS = ("sqlite", "parquet")
 
 
-def write(report: TraceBuilder, folder: Path, kind: str, name: str = "r") -> Path:
+def write(profile: TraceBuilder, folder: Path, kind: str, name: str = "r") -> Path:
     if kind == "sqlite":
-        return report.write_sqlite(folder / f"{name}.sqlite")
-    return report.write_parquet(folder / f"{name}_pqtdir")
+        return profile.write_sqlite(folder / f"{name}.sqlite")
+    return profile.write_parquet(folder / f"{name}_pqtdir")
 
 
 def facts_of(path: Path) -> CaptureFacts:
-    with (ParquetReport if path.is_dir() else SqliteReport)(path) as report:
-        return read_facts(report)
+    with (ParquetProfile if path.is_dir() else SqliteProfile)(path) as profile:
+        return read_facts(profile)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_facts_are_those_of_the_report(tmp_path, kind):
-    report = TraceBuilder(
+def test_the_facts_are_those_of_the_profile(tmp_path, kind):
+    profile = TraceBuilder(
         hostname="n7", driver_version="550.1", utc_epoch_ns=17, system_clock_ns=19, duration_ns=9
     )
-    report.process(pid=5, name="server", gpu_ids=(0, 1)).process(pid=6, name="worker")
-    facts = facts_of(write(report, tmp_path, kind))
+    profile.process(pid=5, name="server", gpu_ids=(0, 1)).process(pid=6, name="worker")
+    facts = facts_of(write(profile, tmp_path, kind))
     assert facts.host == "n7"
     # The builder's machine records driver API version 12040, which is 12.4.
     assert (facts.driver_version, facts.cuda_version) == ("550.1", "12.4")
@@ -53,8 +53,8 @@ def test_the_facts_are_those_of_the_report(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clock_that_an_older_schema_lacks_is_none(tmp_path, kind):
-    report = TraceBuilder(schema="3.7.2", utc_epoch_ns=17)
-    facts = facts_of(write(report, tmp_path, kind))
+    profile = TraceBuilder(schema="3.7.2", utc_epoch_ns=17)
+    facts = facts_of(write(profile, tmp_path, kind))
     assert (facts.utc_epoch_ns, facts.system_clock_ns) == (17, None)
 
 
@@ -64,8 +64,8 @@ def test_a_wall_clock_that_is_null_is_none(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_report_that_says_nothing_of_itself_has_no_facts(tmp_path, kind):
-    report = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=1)
+def test_a_profile_that_says_nothing_of_itself_has_no_facts(tmp_path, kind):
+    profile = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=1)
     for table in (
         "TARGET_INFO_SYSTEM_ENV",
         "TARGET_INFO_GPU",
@@ -75,8 +75,8 @@ def test_a_report_that_says_nothing_of_itself_has_no_facts(tmp_path, kind):
         "PROCESSES",
         "MPI_RANKS",
     ):
-        report.drop_table(table)
-    facts = facts_of(write(report, tmp_path, kind))
+        profile.drop_table(table)
+    facts = facts_of(write(profile, tmp_path, kind))
     assert {value for value in vars(facts).values() if value} == set()
 
 
@@ -104,8 +104,8 @@ def test_columns_of_facts_that_are_not_there_are_no_error(tmp_path, kind, table)
     ("number", "version"), [("12020", "12.2"), ("11080", "11.8"), ("13000", "13.0"), ("x", None)]
 )
 def test_the_cuda_version_is_decoded(tmp_path, number, version):
-    report = TraceBuilder().drop_table("TARGET_INFO_SYSTEM_ENV")
-    path = write(report, tmp_path, "parquet")
+    profile = TraceBuilder().drop_table("TARGET_INFO_SYSTEM_ENV")
+    path = write(profile, tmp_path, "parquet")
     rows = pa.table({"name": ["CudaDriverVersion"], "value": [number]})
     pq.write_table(rows, path / "TARGET_INFO_SYSTEM_ENV.parquet")
     assert facts_of(path).cuda_version == version
@@ -113,37 +113,37 @@ def test_the_cuda_version_is_decoded(tmp_path, number, version):
 
 @pytest.mark.parametrize("version", ["3.7.2", "3.25.0"])
 def test_the_way_of_tracing_graphs_is_found_in_every_version(tmp_path, version):
-    report = TraceBuilder(schema=version).graph_launch([("a", 1, 2)], launch=(0, 1), mode="node")
+    profile = TraceBuilder(schema=version).graph_launch([("a", 1, 2)], launch=(0, 1), mode="node")
     prefix = "PROCESS_0:" if version == "3.7.2" else ""
-    report.capture_option(f"{prefix}CUDA_GRAPH_TRACE_OPTIONS:MODE", "Node")
-    assert facts_of(write(report, tmp_path, "sqlite")).graph_mode == "node"
+    profile.capture_option(f"{prefix}CUDA_GRAPH_TRACE_OPTIONS:MODE", "Node")
+    assert facts_of(write(profile, tmp_path, "sqlite")).graph_mode == "node"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mpi_ranks_belong_to_processes(tmp_path, kind):
-    report = TraceBuilder().process(pid=5).mpi_rank(55, 3).process(pid=6).mpi_rank(66, 0)
-    facts = facts_of(write(report, tmp_path, kind))
+    profile = TraceBuilder().process(pid=5).mpi_rank(55, 3).process(pid=6).mpi_rank(66, 0)
+    facts = facts_of(write(profile, tmp_path, kind))
     assert facts.mpi_ranks == {global_tid(5): 3, global_tid(6): 0}
 
 
 @pytest.mark.parametrize("name", RANK_VARIABLES)
 def test_each_rank_variable_is_read(tmp_path, name):
-    report = TraceBuilder().environment(**{name: "12"})
-    assert facts_of(write(report, tmp_path, "sqlite")).rank_variables == {name: 12}
+    profile = TraceBuilder().environment(**{name: "12"})
+    assert facts_of(write(profile, tmp_path, "sqlite")).rank_variables == {name: 12}
 
 
 @pytest.mark.parametrize("value", ["", "x", "-1", "1.0", "0x1", " ", TOKEN])
 def test_a_rank_variable_that_is_no_number_is_not_kept(tmp_path, value):
-    report = TraceBuilder().environment(RANK=value, LOCAL_RANK="1", RANKS="2", rank="3")
-    assert facts_of(write(report, tmp_path, "sqlite")).rank_variables == {}
+    profile = TraceBuilder().environment(RANK=value, LOCAL_RANK="1", RANKS="2", rank="3")
+    assert facts_of(write(profile, tmp_path, "sqlite")).rank_variables == {}
 
 
 def tell_tale(rank: int) -> TraceBuilder:
-    """Return a report whose environment holds a token in many places."""
-    report = TraceBuilder().kernel("k", start_ns=1, duration_ns=2 + rank, launch=(0, 1))
-    report.environment(RANK=str(rank), HF_TOKEN=TOKEN, RANK_TOKEN=TOKEN, LOCAL_RANK=TOKEN, PIN=PIN)
-    report.environment(SLURM_PROCID=TOKEN, MULTI=f"a\nRANK={TOKEN}")
-    return report.capture_option("PROCESS_0:ARGUMENT_1", f"--token={TOKEN}").capture_option(
+    """Return a profile whose environment holds a token in many places."""
+    profile = TraceBuilder().kernel("k", start_ns=1, duration_ns=2 + rank, launch=(0, 1))
+    profile.environment(RANK=str(rank), HF_TOKEN=TOKEN, RANK_TOKEN=TOKEN, LOCAL_RANK=TOKEN, PIN=PIN)
+    profile.environment(SLURM_PROCID=TOKEN, MULTI=f"a\nRANK={TOKEN}")
+    return profile.capture_option("PROCESS_0:ARGUMENT_1", f"--token={TOKEN}").capture_option(
         "PROCESS_0:COMMAND", TOKEN
     )
 
@@ -166,6 +166,7 @@ def test_facts_hold_no_other_variable(tmp_path, kind):
     assert set(facts.rank_variables) <= set(RANK_VARIABLES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("broken", [False, True])
 def test_no_output_holds_any_other_variable(tmp_path, capfd, kind, broken):
@@ -173,8 +174,8 @@ def test_no_output_holds_any_other_variable(tmp_path, capfd, kind, broken):
         write(tell_tale(rank), tmp_path, kind, f"rank{rank}")
     if broken:
         # A column of text where integers belong: an error message may quote what it found.
-        report = tell_tale(2).raw("PROCESSES", globalPid=1, pid=2, name=TOKEN)
-        path = write(report.drop_table("CUPTI_ACTIVITY_KIND_KERNEL"), tmp_path, "sqlite", "rank2")
+        profile = tell_tale(2).raw("PROCESSES", globalPid=1, pid=2, name=TOKEN)
+        path = write(profile.drop_table("CUPTI_ACTIVITY_KIND_KERNEL"), tmp_path, "sqlite", "rank2")
         damage(path)
     out = tmp_path / "out"
     code = main(["llm_hotspots", "--input", str(tmp_path), "--output", str(out), "--csv"])
@@ -202,7 +203,7 @@ def damage(path: Path) -> None:
 
 
 def test_the_sentinel_of_null_is_no_process_and_no_rank(tmp_path):
-    report = TraceBuilder().raw("MPI_RANKS", globalTid=None, rank=1)
-    report.raw("PROCESSES", globalPid=None, pid=None, name="ghost")
-    facts = facts_of(write(report, tmp_path, "sqlite"))
+    profile = TraceBuilder().raw("MPI_RANKS", globalTid=None, rank=1)
+    profile.raw("PROCESSES", globalPid=None, pid=None, name="ghost")
+    facts = facts_of(write(profile, tmp_path, "sqlite"))
     assert NULL_INT not in facts.mpi_ranks.values()

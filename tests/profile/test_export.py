@@ -27,7 +27,7 @@ from fake_nsys import (
 
 from nsys_llm.core.scratch import scratch_folder
 from nsys_llm.profile.export import ALWAYS_EXPORTED, _export, _name_elsewhere, open_export
-from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import table_source
 from nsys_llm.testing.trace_builder import TraceBuilder
 
@@ -46,48 +46,50 @@ def fake(tmp_path, exports) -> str:
 
 
 @pytest.fixture
-def report(tmp_path) -> Path:
-    """Make a report whose one kernel takes 5 ns, an hour old."""
+def profile(tmp_path) -> Path:
+    """Make a profile whose one kernel takes 5 ns, an hour old."""
     (tmp_path / "in").mkdir()
     return written(tmp_path / "in" / "r.nsys-rep", 5)
 
 
-def test_a_report_is_exported_once_beside_itself(report, fake):
-    assert kernel_ns(report, fake) == 5
-    assert sorted(os.listdir(report.parent)) == ["r.nsys-rep", "r_pqtdir"]
-    assert kernel_ns(report, fake) == 5
+def test_a_profile_is_exported_once_beside_itself(profile, fake):
+    assert kernel_ns(profile, fake) == 5
+    assert sorted(os.listdir(profile.parent)) == ["r.nsys-rep", "r_pqtdir"]
+    assert kernel_ns(profile, fake) == 5
     assert calls(fake) == 1
 
 
-def test_an_export_beside_a_profile_is_named_on_stderr(report, fake, tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_an_export_beside_a_profile_is_named_on_stderr(profile, fake, tmp_path, monkeypatch):
     monkeypatch.setattr("nsys_llm.profile.export.find_nsys", lambda given=None: fake)
-    for number, expected in enumerate([[str(report.parent / "r_pqtdir")], []]):
-        ended = run("--input", report, "--output", tmp_path / f"out{number}", "--mode", "none")
+    for number, expected in enumerate([[str(profile.parent / "r_pqtdir")], []]):
+        ended = run("--input", profile, "--output", tmp_path / f"out{number}", "--mode", "none")
         assert ended.code == 0, ended.said
         told = [line for line in ended.said if "exported, and kept" in line]
         assert told == [f"exported, and kept for the next run: {path}." for path in expected]
 
 
-def test_a_report_of_a_host_whose_clock_is_ahead_is_exported_once(report, fake):
+def test_a_profile_of_a_host_whose_clock_is_ahead_is_exported_once(profile, fake):
     then_ns = time.time_ns() + 3_600 * 10**9
-    os.utime(report, ns=(then_ns, then_ns))
-    assert kernel_ns(report, fake) == kernel_ns(report, fake) == 5
-    with open_export(report, ("kernels",), export_dir=None, nsys=fake, again=True):
+    os.utime(profile, ns=(then_ns, then_ns))
+    assert kernel_ns(profile, fake) == kernel_ns(profile, fake) == 5
+    with open_export(profile, ("kernels",), export_dir=None, nsys=fake, again=True):
         assert calls(fake) == 1
-    os.utime(report, ns=(then_ns + 10**9, then_ns + 10**9))  # profiled anew
-    assert kernel_ns(report, fake) == 5
+    os.utime(profile, ns=(then_ns + 10**9, then_ns + 10**9))  # profiled anew
+    assert kernel_ns(profile, fake) == 5
     assert calls(fake) == 2
 
 
-def test_only_the_needed_tables_are_exported(report, fake):
-    kernel_ns(report, fake)
-    files = {path.stem for path in (report.parent / "r_pqtdir").iterdir()}
+def test_only_the_needed_tables_are_exported(profile, fake):
+    kernel_ns(profile, fake)
+    files = {path.stem for path in (profile.parent / "r_pqtdir").iterdir()}
     assert files <= {table_source(name).nsys for name in ("kernels", *ALWAYS_EXPORTED)}
     assert {KERNEL, "StringIds", "META_DATA_EXPORT"} <= files
 
 
-def test_an_export_that_belongs_to_another_user_is_not_used(report, fake, monkeypatch):
-    kernel_ns(report, fake)
+@pytest.mark.slow
+def test_an_export_that_belongs_to_another_user_is_not_used(profile, fake, monkeypatch):
+    kernel_ns(profile, fake)
 
     def refuse(*_):
         monkeypatch.undo()
@@ -95,207 +97,213 @@ def test_an_export_that_belongs_to_another_user_is_not_used(report, fake, monkey
 
     # Permissions keep nothing from root, so the answer is given here.
     monkeypatch.setattr("nsys_llm.profile.export._has_tables", refuse)
-    assert kernel_ns(report, fake) == 5
+    assert kernel_ns(profile, fake) == 5
     assert calls(fake) == 2
 
 
-def test_an_empty_export_beside_a_good_report_is_filled(report, fake):
-    (report.parent / "r_pqtdir").mkdir()
-    assert kernel_ns(report, fake) == 5
+def test_an_empty_export_beside_a_good_profile_is_filled(profile, fake):
+    (profile.parent / "r_pqtdir").mkdir()
+    assert kernel_ns(profile, fake) == 5
     assert calls(fake) == 1
 
 
 @pytest.mark.parametrize("left_bytes", [0, 300])
-def test_a_cut_off_table_beside_a_good_report_is_exported_again(report, fake, left_bytes):
-    kernel_ns(report, fake)
-    table = report.parent / "r_pqtdir" / f"{KERNEL}.parquet"
+def test_a_cut_off_table_beside_a_good_profile_is_exported_again(profile, fake, left_bytes):
+    kernel_ns(profile, fake)
+    table = profile.parent / "r_pqtdir" / f"{KERNEL}.parquet"
     table.write_bytes(table.read_bytes()[:left_bytes])
-    assert kernel_ns(report, fake) == 5
+    assert kernel_ns(profile, fake) == 5
     assert calls(fake) == 2
 
 
-def test_a_cut_off_sqlite_export_beside_a_good_report_is_not_used(report, fake):
+def test_a_cut_off_sqlite_export_beside_a_good_profile_is_not_used(profile, fake):
     export = (
         TraceBuilder()
         .kernel("k", start_ns=1, duration_ns=7)
-        .write_sqlite(report.with_suffix(".sqlite"))
+        .write_sqlite(profile.with_suffix(".sqlite"))
     )
     export.write_bytes(export.read_bytes()[:5000])
-    assert kernel_ns(report, fake) == 5
+    assert kernel_ns(profile, fake) == 5
 
 
 @pytest.mark.parametrize("suffix", [".sqlite", "_pqtdir"])
-def test_a_valid_export_of_any_kind_is_used_without_nsys(report, suffix):
+def test_a_valid_export_of_any_kind_is_used_without_nsys(profile, suffix):
     builder = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=7)
-    target = report.with_name(f"r{suffix}")
+    target = profile.with_name(f"r{suffix}")
     (builder.write_sqlite if suffix == ".sqlite" else builder.write_parquet)(target)
-    assert kernel_ns(report, "/nonexistent/nsys", "memcpys") == 7
+    assert kernel_ns(profile, "/nonexistent/nsys", "memcpys") == 7
 
 
 @pytest.mark.parametrize("suffix", [".sqlite", "_pqtdir"])
 @pytest.mark.parametrize("with_nsys", [False, True])
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_an_export_beside_an_empty_report_is_used(
-    report, fake, tmp_path, suffix, with_nsys, elsewhere
+def test_an_export_beside_an_empty_profile_is_used(
+    profile, fake, tmp_path, suffix, with_nsys, elsewhere
 ):
     # NVIDIA's users do so where only the export was copied: touch r.nsys-rep
-    report.write_bytes(b"")
-    aged(report, 3600)
+    profile.write_bytes(b"")
+    aged(profile, 3600)
     folder = tmp_path / "exports" if elsewhere else None
     if folder is not None:
         folder.mkdir()
-    target = (folder / _name_elsewhere(report) if folder else report).with_suffix("")
+    target = (folder / _name_elsewhere(profile) if folder else profile).with_suffix("")
     builder = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=7)
     target = target.with_name(f"{target.name}{suffix}")
     (builder.write_sqlite if suffix == ".sqlite" else builder.write_parquet)(target)
     nsys = fake if with_nsys else "/nonexistent/nsys"
-    assert kernel_ns(report, nsys, export_dir=folder) == 7
+    assert kernel_ns(profile, nsys, export_dir=folder) == 7
     assert calls(fake) == 0
 
 
 @pytest.mark.parametrize("how", ["older", "cut", "a part"])
-def test_an_empty_report_does_not_make_a_bad_export_good(report, fake, how):
-    # An older export is of another capture: the report may be one that is just being written.
-    report.write_bytes(b"")
-    aged(report, 60)
+def test_an_empty_profile_does_not_make_a_bad_export_good(profile, fake, how):
+    # An older export is of another capture: the profile may be one that is just being written.
+    profile.write_bytes(b"")
+    aged(profile, 60)
     builder = TraceBuilder().kernel("k", start_ns=1, duration_ns=7)
     if how == "a part":
         builder.raw("META_DATA_EXPORT", name="EXPORT_PARAM_TIMES_TO_EXPORT", value="0/1s")
-    export = builder.write_sqlite(report.with_suffix(".sqlite"))
+    export = builder.write_sqlite(profile.with_suffix(".sqlite"))
     if how == "cut":
         export.write_bytes(export.read_bytes()[:5000])
     if how == "older":
         aged(export, 3600)
-    message = failure(report, fake)
+    message = failure(profile, fake)
     assert "r.nsys-rep: the file is empty, and r.sqlite is" in message
     assert calls(fake) == 0
 
 
-def test_parquet_wins_over_sqlite(report):
+def test_parquet_wins_over_sqlite(profile):
     TraceBuilder().kernel("k", start_ns=1, duration_ns=7).write_parquet(
-        report.with_name("r_pqtdir")
+        profile.with_name("r_pqtdir")
     )
-    TraceBuilder().kernel("k", start_ns=1, duration_ns=8).write_sqlite(report.with_name("r.sqlite"))
-    assert kernel_ns(report, None) == 7
+    TraceBuilder().kernel("k", start_ns=1, duration_ns=8).write_sqlite(
+        profile.with_name("r.sqlite")
+    )
+    assert kernel_ns(profile, None) == 7
 
 
-def test_an_sqlite_export_is_used_where_the_parquet_one_lacks_a_table(report):
-    TraceBuilder().kernel("k", start_ns=1, duration_ns=8).write_sqlite(report.with_name("r.sqlite"))
-    report.with_name("r_pqtdir").mkdir()
-    with open_export(report, ("kernels",), export_dir=None, nsys=None) as opened:
-        assert isinstance(opened, SqliteReport)
+def test_an_sqlite_export_is_used_where_the_parquet_one_lacks_a_table(profile):
+    TraceBuilder().kernel("k", start_ns=1, duration_ns=8).write_sqlite(
+        profile.with_name("r.sqlite")
+    )
+    profile.with_name("r_pqtdir").mkdir()
+    with open_export(profile, ("kernels",), export_dir=None, nsys=None) as opened:
+        assert isinstance(opened, SqliteProfile)
 
 
-def test_an_export_older_than_its_report_is_made_anew(report, fake):
-    assert kernel_ns(report, fake) == 5
-    written(report, 6, age_seconds=-60)
-    assert kernel_ns(report, fake) == 6
+def test_an_export_older_than_its_profile_is_made_anew(profile, fake):
+    assert kernel_ns(profile, fake) == 5
+    written(profile, 6, age_seconds=-60)
+    assert kernel_ns(profile, fake) == 6
     assert calls(fake) == 2
 
 
 @pytest.mark.parametrize("table", [KERNEL, "StringIds"])
-def test_one_table_that_is_older_than_the_report_makes_the_export_stale(report, fake, table):
-    kernel_ns(report, fake)
-    aged(report.parent / "r_pqtdir" / f"{table}.parquet", 7200)
-    kernel_ns(report, fake)
+def test_one_table_that_is_older_than_the_profile_makes_the_export_stale(profile, fake, table):
+    kernel_ns(profile, fake)
+    aged(profile.parent / "r_pqtdir" / f"{table}.parquet", 7200)
+    kernel_ns(profile, fake)
     assert calls(fake) == 2
 
 
-def test_an_sqlite_export_older_than_its_report_is_not_used(report, fake):
+def test_an_sqlite_export_older_than_its_profile_is_not_used(profile, fake):
     path = (
         TraceBuilder()
         .kernel("k", start_ns=1, duration_ns=8)
-        .write_sqlite(report.with_name("r.sqlite"))
+        .write_sqlite(profile.with_name("r.sqlite"))
     )
     aged(path, 7200)
-    assert kernel_ns(report, fake) == 5
+    assert kernel_ns(profile, fake) == 5
 
 
-def test_a_table_that_was_not_exported_is_exported_later(report, fake):
-    kernel_ns(report, fake)
-    assert kernel_ns(report, fake, "memcpys") == 5
+def test_a_table_that_was_not_exported_is_exported_later(profile, fake):
+    kernel_ns(profile, fake)
+    assert kernel_ns(profile, fake, "memcpys") == 5
     assert calls(fake) == 2
-    assert (report.parent / "r_pqtdir" / "CUPTI_ACTIVITY_KIND_MEMCPY.parquet").is_file()
-    kernel_ns(report, fake, "memcpys")
-    kernel_ns(report, fake)
+    assert (profile.parent / "r_pqtdir" / "CUPTI_ACTIVITY_KIND_MEMCPY.parquet").is_file()
+    kernel_ns(profile, fake, "memcpys")
+    kernel_ns(profile, fake)
     assert calls(fake) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "parquet"])
-def test_an_export_of_a_part_of_the_time_is_not_used(report, fake, kind):
+def test_an_export_of_a_part_of_the_time_is_not_used(profile, fake, kind):
     # So records Nsight Systems 2023.4 what was asked of `nsys export --times`.
     builder = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=7)
     builder.raw("META_DATA_EXPORT", name="EXPORT_PARAM_TIMES_TO_EXPORT", value="0/1s")
     if kind == "sqlite":
-        builder.write_sqlite(report.with_name("r.sqlite"))
+        builder.write_sqlite(profile.with_name("r.sqlite"))
     else:
-        builder.write_parquet(report.with_name("r_pqtdir"))
-    assert kernel_ns(report, fake) == 5
+        builder.write_parquet(profile.with_name("r_pqtdir"))
+    assert kernel_ns(profile, fake) == 5
 
 
-def test_exports_go_to_the_export_dir_and_are_found_there(tmp_path, report, fake):
+@pytest.mark.slow
+def test_exports_go_to_the_export_dir_and_are_found_there(tmp_path, profile, fake):
     target = tmp_path / "new" / "exports"
-    assert kernel_ns(report, fake, export_dir=target) == 5
-    assert os.listdir(report.parent) == ["r.nsys-rep"]
+    assert kernel_ns(profile, fake, export_dir=target) == 5
+    assert os.listdir(profile.parent) == ["r.nsys-rep"]
     assert len(os.listdir(target)) == 1
-    assert kernel_ns(report, None, export_dir=target) == 5
+    assert kernel_ns(profile, None, export_dir=target) == 5
     assert calls(fake) == 1
 
 
-def test_reports_of_one_name_do_not_share_an_export(tmp_path, fake):
-    reports = []
+def test_profiles_of_one_name_do_not_share_an_export(tmp_path, fake):
+    profiles = []
     for node, duration_ns in (("n1", 3), ("n2", 4)):
         (tmp_path / node).mkdir()
-        reports.append(written(tmp_path / node / "rank0.nsys-rep", duration_ns))
+        profiles.append(written(tmp_path / node / "rank0.nsys-rep", duration_ns))
     for _ in range(2):
         durations_ns = [
-            kernel_ns(profile, fake, export_dir=tmp_path / "exports") for profile in reports
+            kernel_ns(profile, fake, export_dir=tmp_path / "exports") for profile in profiles
         ]
         assert durations_ns == [3, 4]
     assert calls(fake) == 2
 
 
 @contextlib.contextmanager
-def read_only_report() -> Path:
-    """Make a report of 5 ns in a folder without write permission, below a folder open to all."""
+def read_only_profile() -> Path:
+    """Make a profile of 5 ns in a folder without write permission, below a folder open to all."""
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) / "in"
         folder.mkdir()
         Path(made).chmod(0o755)
-        report = written(folder / "r.nsys-rep", 5)
+        profile = written(folder / "r.nsys-rep", 5)
         folder.chmod(0o555)
-        yield report
+        yield profile
         folder.chmod(0o755)
 
 
 def test_a_read_only_folder_gets_its_export_in_a_temporary_one(fake, monkeypatch):
     # A check of permissions says yes to root, so the answer is given here.
-    with read_only_report() as report, tempfile.TemporaryDirectory() as temporary:
+    with read_only_profile() as profile, tempfile.TemporaryDirectory() as temporary:
         monkeypatch.setattr(tempfile, "tempdir", temporary)
         asked = os.access
         monkeypatch.setattr(
-            os, "access", lambda path, mode: Path(path) != report.parent and asked(path, mode)
+            os, "access", lambda path, mode: Path(path) != profile.parent and asked(path, mode)
         )
-        with open_export(report, ("kernels",), export_dir=None, nsys=fake) as opened:
+        with open_export(profile, ("kernels",), export_dir=None, nsys=fake) as opened:
             assert opened.path.is_relative_to(temporary)
             assert len(opened.read("kernels", ("start_ns",))) == 1
-        assert os.listdir(report.parent) == ["r.nsys-rep"]
+        assert os.listdir(profile.parent) == ["r.nsys-rep"]
         assert os.listdir(temporary) == []
 
 
 def test_a_temporary_folder_that_is_gone_costs_only_exports_that_need_it(
-    report, fake, tmp_path, monkeypatch
+    profile, fake, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with monkeypatch.context() as patched:
         patched.setattr("nsys_llm.profile.export._writable", lambda _: False)
-        assert "cannot be exported with nsys" in failure(report, fake)
-    assert kernel_ns(report, fake) == 5
+        assert "cannot be exported with nsys" in failure(profile, fake)
+    assert kernel_ns(profile, fake) == 5
 
 
-def test_without_nsys_one_line_says_how_to_export_elsewhere(report, monkeypatch):
+def test_without_nsys_one_line_says_how_to_export_elsewhere(profile, monkeypatch):
     monkeypatch.setattr("nsys_llm.profile.export.find_nsys", lambda given=None: None)
-    assert "nsys export --type sqlite --lazy false r.nsys-rep" in failure(report, None)
+    assert "nsys export --type sqlite --lazy false r.nsys-rep" in failure(profile, None)
 
 
 @pytest.mark.parametrize(
@@ -308,29 +316,32 @@ def test_without_nsys_one_line_says_how_to_export_elsewhere(report, monkeypatch)
         ("kill -9 $$", "exit -9"),
     ],
 )
-def test_an_export_that_fails_gives_the_reason_of_nsys_in_one_line(tmp_path, report, script, words):
+def test_an_export_that_fails_gives_the_reason_of_nsys_in_one_line(
+    tmp_path, profile, script, words
+):
     nsys = executable(tmp_path, f"#!/bin/sh\n{script}\n")
-    message = failure(report, nsys)
+    message = failure(profile, nsys)
     assert "nsys export failed" in message
     assert words in message
 
 
-def test_an_executable_that_cannot_be_run_gives_one_line(tmp_path, report):
+def test_an_executable_that_cannot_be_run_gives_one_line(tmp_path, profile):
     nsys = executable(tmp_path, "\x7fELF, but of another machine")
-    assert "nsys" in failure(report, nsys)
+    assert "nsys" in failure(profile, nsys)
 
 
-def test_a_failed_export_leaves_the_old_one_as_it_was(tmp_path, report, fake):
-    kernel_ns(report, fake)
-    before = {path.name: path.read_bytes() for path in (report.parent / "r_pqtdir").iterdir()}
-    aged(report, -60)
-    failure(report, executable(tmp_path, "#!/bin/sh\nexit 1\n"))
-    after = {path.name: path.read_bytes() for path in (report.parent / "r_pqtdir").iterdir()}
+@pytest.mark.slow
+def test_a_failed_export_leaves_the_old_one_as_it_was(tmp_path, profile, fake):
+    kernel_ns(profile, fake)
+    before = {path.name: path.read_bytes() for path in (profile.parent / "r_pqtdir").iterdir()}
+    aged(profile, -60)
+    failure(profile, executable(tmp_path, "#!/bin/sh\nexit 1\n"))
+    after = {path.name: path.read_bytes() for path in (profile.parent / "r_pqtdir").iterdir()}
     assert after == before
 
 
 @pytest.mark.parametrize(("content", "words"), [("", "empty"), (None, "cannot be read")])
-def test_a_report_that_is_empty_or_gone_is_not_exported(tmp_path, fake, content, words):
+def test_a_profile_that_is_empty_or_gone_is_not_exported(tmp_path, fake, content, words):
     path = tmp_path / "r.nsys-rep"
     if content is not None:
         path.write_text(content)
@@ -345,49 +356,50 @@ def wait_for(file: Path) -> None:
         time.sleep(0.01)
 
 
-def test_a_reader_never_sees_half_a_table(report, fake):
+@pytest.mark.slow
+def test_a_reader_never_sees_half_a_table(profile, fake):
     hold, held = Path(fake).with_name("hold"), Path(fake).with_name("held")
     hold.touch()
     durations_ns: list[int] = []
-    writer = threading.Thread(target=lambda: durations_ns.append(kernel_ns(report, fake)))
+    writer = threading.Thread(target=lambda: durations_ns.append(kernel_ns(profile, fake)))
     writer.start()
     try:
         wait_for(held)
         # Half of the table is written by now, but not where a reader looks.
         assert held.exists()
-        assert not (report.parent / "r_pqtdir").exists()
+        assert not (profile.parent / "r_pqtdir").exists()
     finally:
         hold.unlink()
         writer.join()
     assert durations_ns == [5]
-    assert pq.read_table(report.parent / "r_pqtdir" / f"{KERNEL}.parquet").num_rows == 1
-    assert sorted(os.listdir(report.parent)) == ["r.nsys-rep", "r_pqtdir"]
+    assert pq.read_table(profile.parent / "r_pqtdir" / f"{KERNEL}.parquet").num_rows == 1
+    assert sorted(os.listdir(profile.parent)) == ["r.nsys-rep", "r_pqtdir"]
 
 
 @pytest.mark.parametrize("ahead_s", [-60, 0, 60])
-def test_an_export_of_a_report_that_is_overwritten_meanwhile_is_outdated(report, fake, ahead_s):
-    """The earlier report is of a host whose clock is so much ahead of that of the later one."""
+def test_an_export_of_a_profile_that_is_overwritten_meanwhile_is_outdated(profile, fake, ahead_s):
+    """The earlier profile is of a host whose clock is so much ahead of that of the later one."""
     hold, held = Path(fake).with_name("hold"), Path(fake).with_name("held")
     hold.touch()
-    aged(report, -ahead_s)
-    writer = threading.Thread(target=lambda: kernel_ns(report, fake))
+    aged(profile, -ahead_s)
+    writer = threading.Thread(target=lambda: kernel_ns(profile, fake))
     writer.start()
     try:
         wait_for(held)
         assert held.exists()
-        written(report, 6, age_seconds=0)
+        written(profile, 6, age_seconds=0)
     finally:
         hold.unlink()
         writer.join()
-    assert kernel_ns(report, fake) == 6
-    assert kernel_ns(report, fake) == 6
+    assert kernel_ns(profile, fake) == 6
+    assert kernel_ns(profile, fake) == 6
     assert calls(fake) == 2
 
 
-def test_several_readers_that_export_at_once_all_succeed(report, fake):
+def test_several_readers_that_export_at_once_all_succeed(profile, fake):
     durations_ns: list[int] = []
     readers = [
-        threading.Thread(target=lambda: durations_ns.append(kernel_ns(report, fake)))
+        threading.Thread(target=lambda: durations_ns.append(kernel_ns(profile, fake)))
         for _ in range(3)
     ]
     for reader in readers:
@@ -395,10 +407,10 @@ def test_several_readers_that_export_at_once_all_succeed(report, fake):
     for reader in readers:
         reader.join()
     assert durations_ns == [5, 5, 5]
-    assert sorted(os.listdir(report.parent)) == ["r.nsys-rep", "r_pqtdir"]
+    assert sorted(os.listdir(profile.parent)) == ["r.nsys-rep", "r_pqtdir"]
 
 
-def test_a_reader_waits_until_another_s_export_is_all_there(report, fake, monkeypatch):
+def test_a_reader_waits_until_another_s_export_is_all_there(profile, fake, monkeypatch):
     """What is moved last is not read by everybody, and would be a change of the folder."""
     moving, go_on = threading.Event(), threading.Event()
     replace = os.replace
@@ -413,13 +425,13 @@ def test_a_reader_waits_until_another_s_export_is_all_there(report, fake, monkey
     durations_ns: list[int] = []
 
     def read() -> None:
-        with open_export(report, ("kernels",), export_dir=None, nsys=fake) as export:
+        with open_export(profile, ("kernels",), export_dir=None, nsys=fake) as export:
             go_on.set()
             writer.join()
             rows = export.read("kernels", ("start_ns", "end_ns"))
         durations_ns.append(int((rows["end_ns"] - rows["start_ns"]).sum()))
 
-    writer = threading.Thread(target=lambda: durations_ns.append(kernel_ns(report, fake)))
+    writer = threading.Thread(target=lambda: durations_ns.append(kernel_ns(profile, fake)))
     reader = threading.Thread(target=read)
     writer.start()
     assert moving.wait(30)
@@ -432,13 +444,13 @@ def test_a_reader_waits_until_another_s_export_is_all_there(report, fake, monkey
 
 @pytest.mark.nsys
 @pytest.mark.traces
-def test_a_real_report_is_exported_once_and_again_for_one_more_table(tmp_path, nsys, traces):
-    report = tmp_path / "r.nsys-rep"
-    shutil.copyfile(traces / "a100_vector_add" / "vector_add_profile_v2.nsys-rep", report)
-    before = (report.read_bytes(), report.stat().st_mtime_ns)
+def test_a_real_profile_is_exported_once_and_again_for_one_more_table(tmp_path, nsys, traces):
+    profile = tmp_path / "r.nsys-rep"
+    shutil.copyfile(traces / "a100_vector_add" / "vector_add_profile_v2.nsys-rep", profile)
+    before = (profile.read_bytes(), profile.stat().st_mtime_ns)
     written_ns = []
     for tables in (("kernels",), ("kernels",), ("kernels", "nvtx_events"), ("nvtx_events",)):
-        with open_export(report, tables, export_dir=None, nsys=nsys) as opened:
+        with open_export(profile, tables, export_dir=None, nsys=nsys) as opened:
             assert opened.kind == "parquet"
             counts = {table: len(opened.read(table, ("start_ns",))) for table in tables}
             assert opened.texts(opened.read("kernels", ("demangled_name_id",))["demangled_name_id"])
@@ -449,70 +461,74 @@ def test_a_real_report_is_exported_once_and_again_for_one_more_table(tmp_path, n
     first, second, third, fourth = written_ns
     assert first == second < third == fourth
     assert sorted(os.listdir(tmp_path)) == ["r.nsys-rep", "r_pqtdir"]
-    assert (report.read_bytes(), report.stat().st_mtime_ns) == before
+    assert (profile.read_bytes(), profile.stat().st_mtime_ns) == before
 
 
 @pytest.mark.nsys
 def test_junk_is_told_by_what_the_real_nsys_says(tmp_path, nsys):
-    report = tmp_path / "r.nsys-rep"
-    report.write_bytes(b"junk" * 999)
-    assert "nsys export failed" in failure(report, nsys)
+    profile = tmp_path / "r.nsys-rep"
+    profile.write_bytes(b"junk" * 999)
+    assert "nsys export failed" in failure(profile, nsys)
 
 
-def test_an_export_that_does_not_end_is_ended(report, tmp_path, monkeypatch):
+def test_an_export_that_does_not_end_is_ended(profile, tmp_path, monkeypatch):
     monkeypatch.setattr("nsys_llm.profile.export._EXPORT_SECONDS", 0.2)
     hanging = executable(tmp_path, "#!/bin/sh\nexec sleep 600\n")
     begun = time.monotonic()
-    line = failure(report, hanging)
+    line = failure(profile, hanging)
     assert "nsys export was stopped after 0 s; export it by hand: nsys export" in line
     assert time.monotonic() - begun < 30
 
 
-def test_the_folder_of_a_killed_export_goes_with_the_next(report, fake):
-    left = report.parent / ".r_pqtdir.partial-00000000-abcdefgh"
+@pytest.mark.slow
+def test_the_folder_of_a_killed_export_goes_with_the_next(profile, fake):
+    left = profile.parent / ".r_pqtdir.partial-00000000-abcdefgh"
     left.mkdir()
-    kernel_ns(report, fake)
+    kernel_ns(profile, fake)
     # Made on another host: it may still be worked in.
     assert left.is_dir()
-    with scratch_folder(report.parent, "r_pqtdir") as (folder, held):
+    with scratch_folder(profile.parent, "r_pqtdir") as (folder, held):
         held.release()
         (folder / "half").touch()
-        assert kernel_ns(written(report, 9, age_seconds=-9), fake) == 9
+        assert kernel_ns(written(profile, 9, age_seconds=-9), fake) == 9
         assert not folder.exists()
 
 
-def test_what_nsys_says_loses_the_folders_of_this_machine(report, tmp_path):
+def test_what_nsys_says_loses_the_folders_of_this_machine(profile, tmp_path):
     telling = executable(
         tmp_path, '#!/bin/sh\nfor last; do :; done\necho "cannot $last" >&2; exit 1\n'
     )
-    assert "exit 1: cannot r.nsys-rep)" in failure(report, telling)
+    assert "exit 1: cannot r.nsys-rep)" in failure(profile, telling)
 
 
-def test_an_export_that_another_run_made_meanwhile_stays_as_it_may_be_read(report, fake):
-    target = report.parent / "r_pqtdir"
-    assert kernel_ns(report, fake) == 5
+@pytest.mark.slow
+def test_an_export_that_another_run_made_meanwhile_stays_as_it_may_be_read(profile, fake):
+    target = profile.parent / "r_pqtdir"
+    assert kernel_ns(profile, fake) == 5
     made = {file.name: file.stat().st_ino for file in target.iterdir()}
-    _export(report, target, ("kernels",), fake)
+    _export(profile, target, ("kernels",), fake)
     assert {file.name: file.stat().st_ino for file in target.iterdir()} == made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_bytes", [0, 300])
-def test_an_export_with_an_unusable_table_is_not_kept(report, fake, exports, left_bytes):
+def test_an_export_with_an_unusable_table_is_not_kept(profile, fake, exports, left_bytes):
     # As where the disk fills up and nsys notices nothing; the table is not one that is read.
     cut = exports / "5" / "StringIds.parquet"
     whole = cut.read_bytes()
     cut.write_bytes(whole[:left_bytes])
-    assert "nsys export failed (exit 0" in failure(report, fake)
-    assert os.listdir(report.parent) == ["r.nsys-rep"]
+    assert "nsys export failed (exit 0" in failure(profile, fake)
+    assert os.listdir(profile.parent) == ["r.nsys-rep"]
     cut.write_bytes(whole)
-    assert kernel_ns(report, fake) == 5
+    assert kernel_ns(profile, fake) == 5
 
 
-def test_a_full_disk_is_named(report, fake, monkeypatch):
-    usage = shutil.disk_usage(report)._replace(free=4096)
+@pytest.mark.slow
+def test_a_full_disk_is_named(profile, fake, monkeypatch):
+    usage = shutil.disk_usage(profile)._replace(free=4096)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    said = failure(report, fake)
+    said = failure(profile, fake)
     assert "r.nsys-rep: cannot be exported, the disk is full (in); make room" in said
-    assert os.listdir(report.parent) == ["r.nsys-rep"]
+    assert os.listdir(profile.parent) == ["r.nsys-rep"]
     monkeypatch.undo()
-    assert kernel_ns(report, fake) == 5
+    assert kernel_ns(profile, fake) == 5

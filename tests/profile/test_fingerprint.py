@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.profile.fingerprint import refuse_changed
-from nsys_llm.profile.inputs import open_report
+from nsys_llm.profile.inputs import open_profile
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 
@@ -42,8 +42,8 @@ def written(request, tmp_path):
 
 
 def mark(path):
-    with open_report(str(path), ()) as report:
-        return report.fingerprint
+    with open_profile(str(path), ()) as profile:
+        return profile.fingerprint
 
 
 def test_an_untouched_profile_is_the_same(written):
@@ -56,7 +56,7 @@ def test_another_profile_in_its_place_is_refused(written, other):
     path, replace = written
     known = mark(path)
     replace(other)
-    with pytest.raises(ReportError, match=r"changed since it was first read; run again\.$"):
+    with pytest.raises(ProfileError, match=r"changed since it was first read; run again\.$"):
         refuse_changed(path.name, known, mark(path))
 
 
@@ -70,7 +70,7 @@ def test_bytes_that_are_overwritten_in_a_file_of_the_old_time_are_seen(written, 
     with file.open("r+b") as opened:
         opened.write(content)
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with pytest.raises(ReportError, match="changed since"):
+    with pytest.raises(ProfileError, match="changed since"):
         refuse_changed(path.name, known, mark(path))
 
 

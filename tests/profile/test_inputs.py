@@ -1,4 +1,4 @@
-"""From what was typed to a list of reports: folders, counts, twins, names, and each mistake."""
+"""From what was typed to a list of profiles: folders, counts, twins, names, and each mistake."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.core.errors import ReportError, UsageError
-from nsys_llm.profile.inputs import expand_inputs, label_reports, natural_key, open_report
+from nsys_llm.core.errors import ProfileError, UsageError
+from nsys_llm.profile.inputs import expand_inputs, label_profiles, natural_key, open_profile
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 
@@ -23,7 +23,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def make(folder, *names):
-    """Make empty reports; a name that ends in _pqtdir becomes a folder."""
+    """Make empty profiles; a name that ends in _pqtdir becomes a folder."""
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,19 +35,19 @@ def make(folder, *names):
 
 
 def labels(*entries):
-    return [report.label for report in expand_inputs([str(entry) for entry in entries])[0]]
+    return [profile.label for profile in expand_inputs([str(entry) for entry in entries])[0]]
 
 
 def names(*entries):
     expanded, _ = expand_inputs([str(entry) for entry in entries])
-    return [Path(report.path).name for report in expanded]
+    return [Path(profile.path).name for profile in expanded]
 
 
 def notes(*entries):
     return expand_inputs([str(entry) for entry in entries])[1]
 
 
-def test_a_folder_stands_for_its_reports_in_natural_order(folder):
+def test_a_folder_stands_for_its_profiles_in_natural_order(folder):
     make(folder, "r10.sqlite", "r2.qdrep", "r1.nsys-rep", "r3_pqtdir", "notes.txt", "sub/r0.sqlite")
     assert names(folder) == ["r1.nsys-rep", "r2.qdrep", "r3_pqtdir", "r10.sqlite"]
     assert labels(folder) == ["r1", "r2", "r3", "r10"]
@@ -59,13 +59,13 @@ def test_the_order_of_the_entries_changes_nothing(folder):
     assert labels("r10.sqlite", "other", "r2.sqlite") == labels("other", "r2.sqlite", "r10.sqlite")
 
 
-def test_a_folder_with_a_number_gives_its_first_reports(folder):
+def test_a_folder_with_a_number_gives_its_first_profiles(folder):
     make(folder, "ranks/r10.sqlite", "ranks/r2.sqlite", "ranks/r1.sqlite")
     assert names("ranks:2") == ["r1.sqlite", "r2.sqlite"]
     assert names("ranks:9") == ["r1.sqlite", "r2.sqlite", "r10.sqlite"]
 
 
-def test_a_number_counts_reports_and_not_their_exports(folder):
+def test_a_number_counts_profiles_and_not_their_exports(folder):
     make(folder, "ranks/r1.nsys-rep", "ranks/r1.sqlite", "ranks/r2.nsys-rep")
     assert names("ranks:2") == ["r1.nsys-rep", "r2.nsys-rep"]
 
@@ -77,12 +77,12 @@ def test_a_colon_in_a_real_path_is_part_of_the_path(folder):
     assert names("b:1.sqlite") == ["b:1.sqlite"]
 
 
-def test_a_report_with_its_exports_beside_it_is_one_report(folder):
+def test_a_profile_with_its_exports_beside_it_is_one_profile(folder):
     make(folder, "a.nsys-rep", "a.sqlite", "a_pqtdir", "b.sqlite", "b_pqtdir")
     assert names(folder) == ["a.nsys-rep", "b.sqlite"]
 
 
-def test_a_report_given_with_its_export_is_read_once_and_said_so(folder):
+def test_a_profile_given_with_its_export_is_read_once_and_said_so(folder):
     make(folder, "a.nsys-rep", "a.sqlite")
     assert names("a.sqlite", "a.nsys-rep") == ["a.nsys-rep"]
     assert notes("a.sqlite", "a.nsys-rep") == [
@@ -102,7 +102,7 @@ def test_what_is_given_twice_is_read_once_and_said_so(folder):
     assert notes("a.sqlite", "./a.sqlite") == ["a.sqlite: given twice, read once."]
 
 
-def test_a_folder_and_a_report_in_it_are_not_read_twice(folder):
+def test_a_folder_and_a_profile_in_it_are_not_read_twice(folder):
     make(folder, "ranks/a.sqlite", "ranks/b.sqlite")
     assert names("ranks", "ranks/a.sqlite") == ["a.sqlite", "b.sqlite"]
 
@@ -113,7 +113,7 @@ def test_the_same_name_in_two_folders_gets_two_labels(folder):
     assert notes("n1", "n2") == ["profiles of the same name are labeled with their folders."]
 
 
-def test_the_same_export_in_two_folders_is_two_reports(folder):
+def test_the_same_export_in_two_folders_is_two_profiles(folder):
     make(folder, "n1/rank0.nsys-rep", "n2/rank0.sqlite")
     assert labels("n1", "n2") == ["n1/rank0", "n2/rank0"]
 
@@ -128,7 +128,7 @@ def test_names_that_differ_in_leading_zeros_only_have_one_order(folder):
     assert names("a/r1.sqlite", "a/r01.sqlite") == names("a/r01.sqlite", "a/r1.sqlite")
 
 
-def test_a_folder_of_parquet_files_under_another_name_is_a_report(folder):
+def test_a_folder_of_parquet_files_under_another_name_is_a_profile(folder):
     make(folder, "export/StringIds.parquet")
     assert names("export") == ["export"]
 
@@ -137,19 +137,19 @@ def test_paths_are_absolute_and_a_link_keeps_its_own_name(folder):
     # The name may tell the rank, and what a link leads to may be called anything.
     make(folder, "store/blob")
     os.symlink(folder / "store" / "blob", folder / "rank3.sqlite")
-    ((report,), _) = expand_inputs(["rank3.sqlite"])
-    assert (report.path, report.label) == (str(folder / "rank3.sqlite"), "rank3")
+    ((profile,), _) = expand_inputs(["rank3.sqlite"])
+    assert (profile.path, profile.label) == (str(folder / "rank3.sqlite"), "rank3")
 
 
 def test_a_link_and_what_it_leads_to_are_read_once(folder):
     make(folder, "a.sqlite")
     os.symlink(folder / "a.sqlite", folder / "b.sqlite")
-    reports, notes = expand_inputs(["b.sqlite", "a.sqlite"])
-    assert [report.label for report in reports] == ["b"]
+    profiles, notes = expand_inputs(["b.sqlite", "a.sqlite"])
+    assert [profile.label for profile in profiles] == ["b"]
     assert notes == ["a.sqlite: the same as b.sqlite, read once."]
 
 
-def test_a_link_to_nowhere_in_a_folder_stays_a_report(folder):
+def test_a_link_to_nowhere_in_a_folder_stays_a_profile(folder):
     make(folder, "ranks/rank0.sqlite")
     os.symlink(folder / "gone.sqlite", folder / "ranks" / "rank1.sqlite")
     assert names("ranks") == ["rank0.sqlite", "rank1.sqlite"]
@@ -197,7 +197,7 @@ def test_a_name_that_is_too_long_for_any_file_is_told(folder):
 def test_nothing_is_made_for_a_path_that_does_not_exist(folder):
     with pytest.raises(UsageError):
         expand_inputs(["missing.sqlite"])
-    with pytest.raises(ReportError, match="all workers"), open_report("missing.sqlite", ()):
+    with pytest.raises(ProfileError, match="all workers"), open_profile("missing.sqlite", ()):
         pass
     assert list(folder.iterdir()) == []
 
@@ -211,11 +211,11 @@ def test_nothing_is_made_for_a_path_that_does_not_exist(folder):
         ("pipe.nsys-rep", r"pipe\.nsys-rep: neither a file nor a folder"),
     ],
 )
-def test_a_report_that_cannot_be_looked_at_or_never_ends_is_refused(folder, name, said):
+def test_a_profile_that_cannot_be_looked_at_or_never_ends_is_refused(folder, name, said):
     os.symlink("loop.sqlite", folder / "loop.sqlite")
     for pipe in ("pipe.sqlite", "pipe.nsys-rep"):
         os.mkfifo(folder / pipe)
-    with pytest.raises(ReportError, match=said), open_report(str(folder / name), ()):
+    with pytest.raises(ProfileError, match=said), open_profile(str(folder / name), ()):
         pass
 
 
@@ -223,24 +223,24 @@ def test_a_database_with_a_pipe_for_its_journal_is_refused(folder):
     path = TraceBuilder().kernel("k", start_ns=5, duration_ns=9).write_sqlite(folder / "a.sqlite")
     os.mkfifo(folder / "a.sqlite-journal")
     said = r"a\.sqlite-journal beside it is not a file"
-    with pytest.raises(ReportError, match=said), open_report(str(path), ()) as report:
-        report.columns("kernels")
+    with pytest.raises(ProfileError, match=said), open_profile(str(path), ()) as profile:
+        profile.columns("kernels")
 
 
 def test_a_database_whose_name_is_too_long_for_a_journal_is_read(folder):
     name = f"{'x' * 245}.sqlite"
     path = TraceBuilder().kernel("k", start_ns=5, duration_ns=9).write_sqlite(folder / "a.sqlite")
     path.rename(folder / name)
-    with open_report(str(folder / name), ()) as report:
-        assert report.columns("kernels")
+    with open_profile(str(folder / name), ()) as profile:
+        assert profile.columns("kernels")
 
 
-def test_each_kind_of_report_is_opened_by_what_it_is(folder):
+def test_each_kind_of_profile_is_opened_by_what_it_is(folder):
     builder = TraceBuilder().kernel("k", start_ns=1, duration_ns=2)
     paths = [builder.write_sqlite(folder / "a.sqlite"), builder.write_parquet(folder / "a_pqtdir")]
     for path in paths:
-        with open_report(str(path), ("kernels",)) as report:
-            assert report.read("kernels", ["start_ns", "end_ns"])["end_ns"].tolist() == [3]
+        with open_profile(str(path), ("kernels",)) as profile:
+            assert profile.read("kernels", ["start_ns", "end_ns"])["end_ns"].tolist() == [3]
 
 
 def test_natural_order_reads_numbers_as_numbers():
@@ -264,7 +264,7 @@ def test_any_two_names_can_be_compared(texts):
 )
 def test_labels_are_distinct_ends_of_their_paths(paths):
     # Two paths may be one path's end: /a/b.sqlite and /b.sqlite.
-    labeled = label_reports([Path("/top", *parts).with_suffix(".sqlite") for parts in paths])
+    labeled = label_profiles([Path("/top", *parts).with_suffix(".sqlite") for parts in paths])
     assert len(set(labeled)) == len(paths)
     for label, parts in zip(labeled, paths, strict=True):
         assert "/".join(["/top", *parts]).endswith(label)

@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.profile.parquet_report import ParquetReport
+from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.reader import needed_tables, read_trace
-from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import Trace
 from nsys_llm.testing.trace_builder import TraceBuilder
 
@@ -28,13 +28,13 @@ Reading = Callable[[TraceBuilder, list[TableRead], dict[str, object]], Trace]
 
 @pytest.fixture(params=["sqlite", "parquet"])
 def reading(request, tmp_path) -> Reading:
-    """Read a built report, from either kind of export."""
+    """Read a built profile, from either kind of export."""
 
-    def read(report: TraceBuilder, reads: list[TableRead], options: dict[str, object]) -> Trace:
+    def read(profile: TraceBuilder, reads: list[TableRead], options: dict[str, object]) -> Trace:
         if request.param == "sqlite":
-            with SqliteReport(report.write_sqlite(tmp_path / "r.sqlite")) as opened:
+            with SqliteProfile(profile.write_sqlite(tmp_path / "r.sqlite")) as opened:
                 return read_trace(opened, reads, options)
-        with ParquetReport(report.write_parquet(tmp_path / "r_pqtdir")) as opened:
+        with ParquetProfile(profile.write_parquet(tmp_path / "r_pqtdir")) as opened:
             return read_trace(opened, reads, options)
 
     return read
@@ -60,32 +60,32 @@ def test_only_the_strings_that_are_referred_to_are_read(reading):
 
 
 def test_names_of_api_calls_and_ranges_are_read_too(reading):
-    report = one_kernel().nvtx("plain", 1, 5).nvtx("ncclSend", 2, 4, registered=True)
+    profile = one_kernel().nvtx("plain", 1, 5).nvtx("ncclSend", 2, 4, registered=True)
     calls = TableRead("api_calls", ("name_id",), "calls")
-    trace = reading(report, [calls, NVTX], {"filter": True})
+    trace = reading(profile, [calls, NVTX], {"filter": True})
     assert set(trace.strings.values()) == {"cudaLaunchKernel_v7000", "ncclSend"}
     assert "plain" in trace["nvtx_events"]["text"].tolist()
 
 
 def test_a_table_for_an_option_that_was_not_given_is_not_read(reading):
-    report = one_kernel().nvtx("plain", 1, 5)
-    assert "nvtx_events" not in reading(report, [KERNELS, NVTX], {"filter": None})
+    profile = one_kernel().nvtx("plain", 1, 5)
+    assert "nvtx_events" not in reading(profile, [KERNELS, NVTX], {"filter": None})
 
 
 def test_columns_for_an_option_are_read_with_it(reading):
-    report = one_kernel().memcpy("HtoD", start_ns=5, duration_ns=1, size_bytes=64)
-    trace = reading(report, [MEMCPYS], {"sizes": True})
+    profile = one_kernel().memcpy("HtoD", start_ns=5, duration_ns=1, size_bytes=64)
+    trace = reading(profile, [MEMCPYS], {"sizes": True})
     assert trace["memcpys"]["size_bytes"].tolist() == [64]
 
 
 def test_columns_for_an_option_that_was_not_given_are_not_read(reading):
-    report = one_kernel().memcpy("HtoD", start_ns=5, duration_ns=1, size_bytes=64)
-    assert list(reading(report, [MEMCPYS], {})["memcpys"].columns) == ["start_ns"]
+    profile = one_kernel().memcpy("HtoD", start_ns=5, duration_ns=1, size_bytes=64)
+    assert list(reading(profile, [MEMCPYS], {})["memcpys"].columns) == ["start_ns"]
 
 
 def test_an_absent_table_is_named_and_has_typed_columns(reading):
-    report = one_kernel().drop_table("CUPTI_ACTIVITY_KIND_MEMCPY").drop_table("NVTX_EVENTS")
-    trace = reading(report, [KERNELS, MEMCPYS, NVTX], {"filter": True})
+    profile = one_kernel().drop_table("CUPTI_ACTIVITY_KIND_MEMCPY").drop_table("NVTX_EVENTS")
+    trace = reading(profile, [KERNELS, MEMCPYS, NVTX], {"filter": True})
     assert trace.absent == {"memcpys", "nvtx_events"}
     assert trace["memcpys"]["start_ns"].dtype == np.int64
     assert trace["nvtx_events"]["text"].dtype == object
@@ -94,17 +94,17 @@ def test_an_absent_table_is_named_and_has_typed_columns(reading):
 
 def test_a_table_that_is_there_without_rows_is_not_absent(tmp_path):
     path = TraceBuilder(lazy=False).write_sqlite(tmp_path / "r.sqlite")
-    with SqliteReport(path) as report:
-        trace = read_trace(report, [KERNELS, MEMCPYS], {})
+    with SqliteProfile(path) as profile:
+        trace = read_trace(profile, [KERNELS, MEMCPYS], {})
     assert trace.absent == frozenset()
     assert len(trace["kernels"]) == 0
 
 
 def test_a_name_that_is_null_or_unknown_has_no_string(reading):
-    report = TraceBuilder(duration_ns=9)
+    profile = TraceBuilder(duration_ns=9)
     for name in (None, 4711):
-        report.raw("CUPTI_ACTIVITY_KIND_KERNEL", start=1, end=2, demangledName=name)
-    trace = reading(report, [KERNELS], {})
+        profile.raw("CUPTI_ACTIVITY_KIND_KERNEL", start=1, end=2, demangledName=name)
+    trace = reading(profile, [KERNELS], {})
     assert sorted(trace["kernels"]["demangled_name_id"].tolist()) == [NULL_INT, 4711]
     assert trace.strings == {}
 
@@ -120,8 +120,8 @@ def without_columns(folder: Path, *left_out: str) -> Path:
 def test_a_column_that_some_versions_lack_is_null_throughout(tmp_path):
     reads = [TableRead("kernels", ("start_ns", "graph_node_id", "global_pid"), "all")]
     folder = without_columns(tmp_path / "r_pqtdir", "graphNodeId", "globalPid")
-    with ParquetReport(folder) as report:
-        kernels = read_trace(report, reads, {})["kernels"]
+    with ParquetProfile(folder) as profile:
+        kernels = read_trace(profile, reads, {})["kernels"]
     assert list(kernels.columns) == ["start_ns", "graph_node_id", "global_pid"]
     assert kernels["graph_node_id"].tolist() == kernels["global_pid"].tolist() == [NULL_INT]
     assert kernels["start_ns"].tolist() == [3]
@@ -129,8 +129,8 @@ def test_a_column_that_some_versions_lack_is_null_throughout(tmp_path):
 
 def test_needed_columns_that_are_missing_are_all_named(tmp_path):
     folder = without_columns(tmp_path / "r_pqtdir", "start", "demangledName")
-    with ParquetReport(folder) as report, pytest.raises(ReportError) as caught:
-        read_trace(report, [KERNELS], {})
+    with ParquetProfile(folder) as profile, pytest.raises(ProfileError) as caught:
+        read_trace(profile, [KERNELS], {})
     expected = "r_pqtdir: table CUPTI_ACTIVITY_KIND_KERNEL lacks the column start, demangledName;"
     assert caught.value.message.startswith(expected)
 
@@ -146,10 +146,10 @@ def test_every_declared_read_of_a_recipe_can_be_read_from_every_version(tmp_path
         name: True for read in reads for name in (*read.only_with, *(read.columns_with or {}))
     }
     for version in ("3.7.2", "3.30.1"):
-        report = TraceBuilder(schema=version, lazy=False, duration_ns=99)
-        report.kernel("k", start_ns=1, duration_ns=1)
-        report.allocate(8, address=1, at_ns=1).gpu_metrics({"x [%]": [1]}, times_ns=[1])
-        with SqliteReport(report.write_sqlite(tmp_path / f"{version}.sqlite")) as opened:
+        profile = TraceBuilder(schema=version, lazy=False, duration_ns=99)
+        profile.kernel("k", start_ns=1, duration_ns=1)
+        profile.allocate(8, address=1, at_ns=1).gpu_metrics({"x [%]": [1]}, times_ns=[1])
+        with SqliteProfile(profile.write_sqlite(tmp_path / f"{version}.sqlite")) as opened:
             trace = read_trace(opened, reads, options)
         assert set(trace.tables) == {read.table for read in reads}
         newer = {"graph_traces", "cuda_devices", "cuda_overheads"}
@@ -160,11 +160,11 @@ def test_a_table_that_explains_another_is_read_only_where_that_one_has_rows(tmp_
     gpus = TableRead("gpus", ("gpu_id",), lost="GPUs", only_if=("memcpys", "memsets"))
     memsets = TableRead("memsets", ("start_ns",), lost="fills")
     reads = [KERNELS, memsets, gpus]
-    report = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=1)
-    with SqliteReport(report.write_sqlite(tmp_path / "without.sqlite")) as opened:
+    profile = TraceBuilder(lazy=False).kernel("k", start_ns=1, duration_ns=1)
+    with SqliteProfile(profile.write_sqlite(tmp_path / "without.sqlite")) as opened:
         trace = read_trace(opened, reads, {})
     assert "gpus" not in trace
     assert "gpus" not in trace.absent
-    report.memset(start_ns=3, duration_ns=1, size_bytes=8)
-    with SqliteReport(report.write_sqlite(tmp_path / "with.sqlite")) as opened:
+    profile.memset(start_ns=3, duration_ns=1, size_bytes=8)
+    with SqliteProfile(profile.write_sqlite(tmp_path / "with.sqlite")) as opened:
         assert read_trace(opened, reads, {})["gpus"]["gpu_id"].tolist() == [0]

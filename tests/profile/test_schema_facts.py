@@ -1,4 +1,4 @@
-"""What is known of Nsight Systems by version fits what we read, and a report that lacks it."""
+"""What is known of Nsight Systems by version fits what we read, and a profile that lacks it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_real_export_has_the_columns_that_are_written_for_its_version(traces):
             assert ours == exported[name], (path.name, name)
 
 
-# A report that is not usable -----------------------------------------------------------------
+# A profile that is not usable -----------------------------------------------------------------
 
 REQUIRED = [(recipe, version) for recipe in recipe_names() for version in (VERSIONS[0], "4.1.0")]
 

@@ -14,14 +14,14 @@ from effort import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.sqlite import cells as sqlite_cells
 from nsys_llm.profile.sqlite import pages as sqlite_pages
-from nsys_llm.profile.sqlite import report as sqlite_report
+from nsys_llm.profile.sqlite import sqlite_profile
 from nsys_llm.profile.sqlite.cells import UnexpectedCell
 from nsys_llm.profile.sqlite.pages import read_integers
-from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 #: Both sides of every width that SQLite stores an integer in.
@@ -70,6 +70,7 @@ def agree(path: Path) -> None:
     assert decoded(path) == [asked(path, column) for column in "dac"]
 
 
+@pytest.mark.slow
 @examples(60, suppress_health_check=OF_FUNCTION)
 @given(rows=ROWS, page_bytes=st.sampled_from([512, 4096, 65536]), gone=st.integers(2, 9))
 def test_rows_are_what_sqlite_says_after_deletions_and_changes(tmp_path, rows, page_bytes, gone):
@@ -202,7 +203,7 @@ def test_a_cut_file_is_left_to_sqlite(tmp_path, cut_bytes):
 
 def test_a_key_that_is_the_row_id_is_read_through_the_driver(tmp_path, monkeypatch):
     # Such a column is stored as NULL.
-    monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", 1)
+    monkeypatch.setattr(sqlite_profile, "_LARGE_ROWS", 1)
     path = tmp_path / "r.sqlite"
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
@@ -211,27 +212,27 @@ def test_a_key_that_is_the_row_id_is_read_through_the_driver(tmp_path, monkeypat
         rows = [(5, 1), (6, 2), (9, None)]
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?)", rows)
         database.commit()
-    with SqliteReport(path) as report:
-        read = report.read("kernels", ("start_ns", "correlation_id"))
+    with SqliteProfile(path) as profile:
+        read = profile.read("kernels", ("start_ns", "correlation_id"))
     assert read["correlation_id"].tolist() == [5, 6, 9]
     assert read["start_ns"].tolist() == [1, 2, NULL_INT]
 
 
 def test_a_column_declared_as_real_is_read_through_the_driver(tmp_path, monkeypatch):
     # Its whole numbers are stored as integers, and SQLite returns them with a point.
-    monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", 1)
+    monkeypatch.setattr(sqlite_profile, "_LARGE_ROWS", 1)
     path = tmp_path / "r.sqlite"
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
         database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start REAL)")
         database.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?)", [(5,), (6,)])
         database.commit()
-    with SqliteReport(path) as report, pytest.raises(ReportError, match="integers belong"):
-        report.read("kernels", ("start_ns",))
+    with SqliteProfile(path) as profile, pytest.raises(ProfileError, match="integers belong"):
+        profile.read("kernels", ("start_ns",))
 
 
 def test_texts_and_integers_of_a_large_table_stay_side_by_side(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", 1)
+    monkeypatch.setattr(sqlite_profile, "_LARGE_ROWS", 1)
     trace = TraceBuilder(duration_ns=99)
     for number in range(9):
         trace.raw(
@@ -242,8 +243,8 @@ def test_texts_and_integers_of_a_large_table_stay_side_by_side(tmp_path, monkeyp
             text=f"t{number}",
             globalTid=1,
         )
-    with SqliteReport(trace.write_sqlite(tmp_path / "r.sqlite")) as report:
-        rows = report.read("nvtx_events", ("text", "start_ns"))
+    with SqliteProfile(trace.write_sqlite(tmp_path / "r.sqlite")) as profile:
+        rows = profile.read("nvtx_events", ("text", "start_ns"))
     assert list(rows.columns) == ["text", "start_ns"]
     assert rows["text"].tolist() == [f"t{number}" for number in range(9)]
     assert rows["start_ns"].tolist() == list(range(9))

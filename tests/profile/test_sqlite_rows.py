@@ -13,9 +13,8 @@ import pytest
 from campaigns.decorations import decorate, remake
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.profile.sqlite import report as sqlite_report
-from nsys_llm.profile.sqlite import rows
-from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.sqlite import rows, sqlite_profile
+from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import table_source
 from nsys_llm.testing.trace_builder import TraceBuilder
 
@@ -35,12 +34,12 @@ def planted(path: Path, random: Random, rows_n: int) -> dict[int, str | None]:
 
 
 def read(path: Path) -> dict[int, str | None]:
-    with SqliteReport(path) as report:
-        there = report.columns("nvtx_events")
+    with SqliteProfile(path) as profile:
+        there = profile.columns("nvtx_events")
         columns = [
             column for column in COLUMNS if table_source("nvtx_events").columns[column] in there
         ]
-        rows = report.read("nvtx_events", columns)
+        rows = profile.read("nvtx_events", columns)
     assert len({len(column) for column in rows.columns.values()}) == 1
     ends, starts = rows["end_ns"], rows["start_ns"]
     assert set(np.where(ends == NULL_INT, 5, ends - starts).tolist()) <= {5}
@@ -53,8 +52,8 @@ def read(path: Path) -> dict[int, str | None]:
 def test_every_row_keeps_its_own_text_whatever_others_made_of_the_file(
     tmp_path, monkeypatch, seed, large
 ):
-    monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", large)
-    monkeypatch.setattr(sqlite_report, "_SPLIT_ROWS", 20)
+    monkeypatch.setattr(sqlite_profile, "_LARGE_ROWS", large)
+    monkeypatch.setattr(sqlite_profile, "_SPLIT_ROWS", 20)
     random = Random(seed)
     path = tmp_path / "r.sqlite"
     expected = planted(path, random, random.choice((1, 9, 60, 400)))
@@ -64,24 +63,28 @@ def test_every_row_keeps_its_own_text_whatever_others_made_of_the_file(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_an_index_over_the_texts_moves_no_name(tmp_path, monkeypatch, seed):
-    monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", 1)
+    monkeypatch.setattr(sqlite_profile, "_LARGE_ROWS", 1)
     path = tmp_path / "r.sqlite"
     expected = planted(path, Random(seed), 500)
     with closing(sqlite3.connect(path)) as database:
         database.execute(f"CREATE INDEX names ON {NVTX} (text)")
         database.commit()
-    with mock.patch.object(sqlite_report, "read_integers", wraps=sqlite_report.read_integers) as it:
+    with mock.patch.object(
+        sqlite_profile, "read_integers", wraps=sqlite_profile.read_integers
+    ) as it:
         assert read(path) == expected
     assert it.called
 
 
 def test_reserved_bytes_are_no_reason_to_leave_the_pages(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", 1)
+    monkeypatch.setattr(sqlite_profile, "_LARGE_ROWS", 1)
     path = tmp_path / "r.sqlite"
     expected = planted(path, Random(0), 300)
     remake(path, page_bytes=1024, reserved_bytes=100)
     assert path.read_bytes()[20] == 100
-    with mock.patch.object(sqlite_report, "read_integers", wraps=sqlite_report.read_integers) as it:
+    with mock.patch.object(
+        sqlite_profile, "read_integers", wraps=sqlite_profile.read_integers
+    ) as it:
         assert read(path) == expected
     assert it.called
 
@@ -100,7 +103,7 @@ def moved(columns: list[np.ndarray], how: str) -> list[np.ndarray]:
 @pytest.mark.parametrize("how", ["turned", "sorted", "short", "long"])
 @pytest.mark.parametrize("holes", [False, True])
 def test_pages_that_differ_from_what_sqlite_says_are_not_used(tmp_path, monkeypatch, how, holes):
-    monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", 1)
+    monkeypatch.setattr(sqlite_profile, "_LARGE_ROWS", 1)
     path = tmp_path / "r.sqlite"
     expected = planted(path, Random(how), 200)
     if holes:
@@ -109,25 +112,25 @@ def test_pages_that_differ_from_what_sqlite_says_are_not_used(tmp_path, monkeypa
             kept = {start for (start,) in database.execute(f"SELECT start FROM {NVTX}")}
             database.commit()
         expected = {start: text for start, text in expected.items() if start in kept}
-    right = sqlite_report.read_integers
-    monkeypatch.setattr(sqlite_report, "read_integers", lambda *given: moved(right(*given), how))
+    right = sqlite_profile.read_integers
+    monkeypatch.setattr(sqlite_profile, "read_integers", lambda *given: moved(right(*given), how))
     assert read(path) == expected
-    with SqliteReport(path) as report:
-        starts = report.read("nvtx_events", ("start_ns",))["start_ns"].tolist()
+    with SqliteProfile(path) as profile:
+        starts = profile.read("nvtx_events", ("start_ns",))["start_ns"].tolist()
     assert starts == list(expected)
 
 
 def test_texts_in_another_order_than_the_pages_are_not_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_report, "_LARGE_ROWS", 1)
+    monkeypatch.setattr(sqlite_profile, "_LARGE_ROWS", 1)
     path = tmp_path / "r.sqlite"
     expected = planted(path, Random(1), 300)
-    right = SqliteReport._bulk
+    right = SqliteProfile._bulk
 
-    def sorted_texts(report, source, shape, columns, span):
-        table = right(report, source, shape, columns, span)
+    def sorted_texts(profile, source, shape, columns, span):
+        table = right(profile, source, shape, columns, span)
         return table.take(np.argsort(table["text"])) if columns == ["text"] else table
 
-    monkeypatch.setattr(SqliteReport, "_bulk", sorted_texts)
+    monkeypatch.setattr(SqliteProfile, "_bulk", sorted_texts)
     assert read(path) == expected
 
 
@@ -151,8 +154,8 @@ def test_an_index_over_names_and_values_changes_no_order(tmp_path, index):
         database.executemany("INSERT INTO META_DATA_CAPTURE (name, value) VALUES (?, ?)", rows)
         database.execute(f"CREATE INDEX pairs ON META_DATA_CAPTURE ({index})")
         database.commit()
-    with SqliteReport(path) as report:
-        entries = report.key_values("capture", ("CAPTURE_EVENT_TYPE",))
+    with SqliteProfile(path) as profile:
+        entries = profile.key_values("capture", ("CAPTURE_EVENT_TYPE",))
     assert [value for _, value in entries][-3:] == values
 
 
@@ -172,9 +175,10 @@ def test_a_table_without_row_ids_comes_in_one_order_whatever_is_read(tmp_path, s
             f'CREATE INDEX texts ON {NVTX} (text DESC); CREATE INDEX ends ON {NVTX} ("end")'
         )
     assert read(path) == expected
-    with SqliteReport(path) as report:
+    with SqliteProfile(path) as profile:
         starts, ends, texts = (
-            report.read("nvtx_events", ("start_ns", *more)) for more in ((), ("end_ns",), ("text",))
+            profile.read("nvtx_events", ("start_ns", *more))
+            for more in ((), ("end_ns",), ("text",))
         )
     assert starts["start_ns"].tolist() == ends["start_ns"].tolist() == sorted(expected)
     assert texts["start_ns"].tolist() == sorted(expected)
@@ -196,7 +200,7 @@ def test_what_tables_look_like_is_asked_once_for_all_ranks(tmp_path, monkeypatch
     )
     columns = []
     for path in paths:
-        with SqliteReport(path) as report:
-            columns.append(report.columns("nvtx_events"))
+        with SqliteProfile(path) as profile:
+            columns.append(profile.columns("nvtx_events"))
     assert asked == [NVTX, NVTX]
     assert columns[0] == columns[1] == columns[2] - {"more"} != columns[2]

@@ -29,10 +29,12 @@ from small_ranks import write_small_ranks
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.report import MORE_HEADING, MOST_SHOWN
+from nsys_llm.report.report import EXTRA_HEADING, MORE_HEADING, MOST_SHOWN
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import picked
+
+pytestmark = pytest.mark.drawn
 
 MANIFEST = load_manifest("llm_hotspots")
 
@@ -122,7 +124,7 @@ def shown_sections(folder: Path):
     return [
         section
         for section in MANIFEST.sections
-        if len(tables[section.table]) or not section.optional
+        if len(tables[section.table]) or not (section.optional or section.extra)
     ]
 
 
@@ -169,7 +171,11 @@ def test_findings_link_to_the_sections_of_their_tables(demo_run):
     head = read_notebook(demo_run).cells[0].source
     links = {unescape(link) for link in re.findall(r'href="([^"]*)"', head)}
     assert links
-    titles = [MORE_HEADING, *(section.title for section in MANIFEST.sections if section.lead)]
+    titles = [
+        MORE_HEADING,
+        EXTRA_HEADING,
+        *(section.title for section in MANIFEST.sections if section.lead),
+    ]
     assert links <= {"#" + title.replace(" ", "-") for title in titles}
 
 
@@ -180,10 +186,12 @@ def test_every_section_of_the_manifest_has_its_charts_and_its_rows(result):
     ]
     sections = shown_sections(result)
     lead = [f"## {section.title}" for section in sections if section.lead]
-    others = [f"### {section.title}" for section in sections if not section.lead]
-    assert headings == [*lead, f"## {MORE_HEADING}", *others, "## Continue from here"]
-    (folded,) = (cell for cell in notebook.cells if "jp-MarkdownHeadingCollapsed" in cell.metadata)
-    assert folded.source == f"## {MORE_HEADING}"
+    others = [f"### {section.title}" for section in sections if not (section.lead or section.extra)]
+    extras = [f"### {section.title}" for section in sections if section.extra]
+    folds = [f"## {MORE_HEADING}", *([f"## {EXTRA_HEADING}"] if extras else [])]
+    assert headings == [*lead, folds[0], *others, *folds[1:], *extras, "## Continue from here"]
+    folded = (cell for cell in notebook.cells if "jp-MarkdownHeadingCollapsed" in cell.metadata)
+    assert [cell.source for cell in folded] == folds
     for section in shown_sections(result):
         text, code = section_cells(notebook, section.title)
         assert section.shows in text.source
@@ -259,6 +267,7 @@ def test_nothing_is_fetched_from_a_network(result):
     assert not {"urllib", "requests", "socket", "http", "subprocess"} & set(imported)
 
 
+@pytest.mark.slow
 def test_no_absolute_path_leaves_the_run_but_in_the_nsys_analysis_file(rank_set, tmp_path):
     (rank_set / "rank2.sqlite").write_bytes(b"no database")
     options = ["--mode", "none", "--allow-missing-ranks", "--export-dir", tmp_path / "exports"]
@@ -273,6 +282,7 @@ def test_no_absolute_path_leaves_the_run_but_in_the_nsys_analysis_file(rank_set,
         assert [name for name, text in texts.items() if needle.encode() in text] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["nbformat", "plotly"])
 def test_a_missing_package_costs_the_notebook_not_the_run(rank_set, tmp_path, monkeypatch, package):
     drawing = [name for name, module in sys.modules.items() if hasattr(module, "go")]
@@ -331,6 +341,6 @@ def test_a_folder_with_someones_own_module_beside_ours_is_not_replaced(rank_set,
 def test_an_optional_section_is_left_out_only_where_its_table_has_no_rows(demo_run):
     shown = {section.table for section in shown_sections(demo_run)}
     left_out = [section for section in MANIFEST.sections if section.table not in shown]
-    assert all(section.optional for section in left_out)
+    assert all(section.optional or section.extra for section in left_out)
     text = (demo_run / "report.md").read_text("utf-8")
     assert [section.title for section in left_out if f"## {section.title}" in text] == []

@@ -63,6 +63,7 @@ def test_every_key_says_what_it_means():
     ] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", a_few_recipes())
 def test_the_record_of_a_real_run_follows_the_schema(demo, tmp_path, recipe):
     words = ["--mode", "none", "--output", tmp_path / "out"]
@@ -107,6 +108,7 @@ def test_tables_say_what_they_rest_on_as_the_manifest_has_it():
             assert set(table.reads) <= {read.table for read in manifest.reads}
 
 
+@pytest.mark.slow
 def test_so_does_that_of_a_run_with_broken_empty_and_absent_ranks(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()

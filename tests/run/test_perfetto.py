@@ -15,7 +15,7 @@ from quick_run import quick
 from rendered import HOSTILE_NAMES
 from results import analyse, read_frames
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.perfetto import TracedRank, write_trace
@@ -247,6 +247,7 @@ def test_too_many_events_are_left_out_and_told(pair, tmp_path, monkeypatch):
     assert f"{NAME}: {remark}." in ended.said
 
 
+@pytest.mark.slow
 def test_of_many_ranks_those_of_the_findings_are_shown_or_those_that_are_named(tmp_path):
     folder = tmp_path / "ranks"
     folder.mkdir()
@@ -437,9 +438,9 @@ def test_a_profile_that_cannot_be_read_again_is_told_and_the_run_stands(
     pair, tmp_path, monkeypatch
 ):
     def gone(*_, **__):
-        raise ReportError("rank0: is gone.")
+        raise ProfileError("rank0: is gone.")
 
-    monkeypatch.setattr(read_again, "open_report", gone)
+    monkeypatch.setattr(read_again, "open_profile", gone)
     out = tmp_path / "out"
     ended = run("--mode", "none", *ALL, "--output", out, "--input", pair[0] / "rank0.sqlite")
     assert ended.code == 0

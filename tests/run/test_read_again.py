@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsys_llm.core.errors import ReportError, UsageError
+from nsys_llm.core.errors import ProfileError, UsageError
 from nsys_llm.run import read_again
 from nsys_llm.run.read_again import RankAgain
 from nsys_llm.trace.identity import RankKey
@@ -24,7 +24,7 @@ def opened(monkeypatch):
     paths = []
 
     @contextmanager
-    def open_report(path, tables, *, export_dir, again):
+    def open_profile(path, tables, *, export_dir, again):
         assert (tables, export_dir, again) == ((), None, True)
         paths.append(path)
         if path in missing:
@@ -32,7 +32,7 @@ def opened(monkeypatch):
         yield SimpleNamespace(path=Path(path), fingerprint=frozenset())
 
     missing = {}
-    monkeypatch.setattr(read_again, "open_report", open_report)
+    monkeypatch.setattr(read_again, "open_profile", open_profile)
     monkeypatch.setattr(read_again, "read_trace", lambda report, *_: str(report.path))
     monkeypatch.setattr(read_again, "select_rank", lambda trace, pid, _: ((trace, pid), (), ()))
     return paths, missing
@@ -68,7 +68,7 @@ def test_a_fault_costs_one_rank_which_is_named(opened):
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (ReportError("0.sqlite: is gone."), "0.sqlite: is gone."),
+        (ProfileError("0.sqlite: is gone."), "0.sqlite: is gone."),
         (
             OSError("/in/x broke"),
             "rank0 and 1 more: internal error of nsys-llm-recipes (OSError: x broke).",

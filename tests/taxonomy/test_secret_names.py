@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from nsys_llm.profile.capture import read_facts
-from nsys_llm.profile.parquet_report import ParquetReport
-from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.parquet_profile import ParquetProfile
+from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.taxonomy.secret_names import names_in, process_environment, secret_names
 from nsys_llm.testing.trace_builder import TraceBuilder
 
@@ -79,9 +79,9 @@ def test_reports_tell_names_and_no_values(tmp_path, kind, schema):
     report.environment(HF_TOKEN="marker-1", EMPTY_KEY="", LANG="marker-2")
     report.process_environment(PAGER="marker-3", VAULT_TOKEN="marker-4;MORE_KEY=marker-5")
     if kind == "sqlite":
-        opened = SqliteReport(report.write_sqlite(tmp_path / "r.sqlite"))
+        opened = SqliteProfile(report.write_sqlite(tmp_path / "r.sqlite"))
     else:
-        opened = ParquetReport(report.write_parquet(tmp_path / "r_pqtdir"))
+        opened = ParquetProfile(report.write_parquet(tmp_path / "r_pqtdir"))
     with opened:
         assert "marker" not in str(opened.variable_names())
         assert opened.process_environments() == [["PAGER", "VAULT_TOKEN"]]

@@ -34,19 +34,19 @@ def process(pid):
 
 
 def entry(name, pid=1, *, variables=None, mpi=None):
-    """Return a process with GPU work in the report `name`."""
+    """Return a process with GPU work in the profile `name`."""
     mpi_ranks = None if mpi is None else {process(pid): mpi}
     key = RankKey(f"/ranks/{name}.sqlite", process(pid))
     return RankEntry(key, name, facts(variables, mpi_ranks), True)
 
 
 def failed(name):
-    """Return a report that could not be read."""
+    """Return a profile that could not be read."""
     return RankEntry(RankKey(f"/ranks/{name}.sqlite", NULL_INT), name, None, False)
 
 
 def idle(name, variables=None):
-    """Return a valid report without GPU work."""
+    """Return a valid profile without GPU work."""
     key = RankKey(f"/ranks/{name}.sqlite", NULL_INT)
     return RankEntry(key, name, facts(variables), False)
 
@@ -79,7 +79,7 @@ def test_work_of_no_process_breaks_no_rule_and_comes_last():
     ]
 
 
-def test_a_rank_map_tells_processes_of_one_report_apart_by_pid():
+def test_a_rank_map_tells_processes_of_one_profile_apart_by_pid():
     entries = [entry("node", 11), entry("node", 12)]
     mapped = {("node", 11): 1, ("node", 12): 0}
     assert [rank.pid for rank in number_ranks(entries, mapped)] == [12, 11]
@@ -91,7 +91,7 @@ def test_mpi_ranks_come_before_variables_and_names():
 
 
 @pytest.mark.parametrize("name", RANK_VARIABLES)
-def test_each_rank_variable_numbers_where_all_reports_have_it(name):
+def test_each_rank_variable_numbers_where_all_profiles_have_it(name):
     entries = [entry("rank0", variables={name: 4}), entry("rank1", variables={name: 3})]
     assert sources(entries) == {f"env:{name}"}
     assert numbers(entries)[entries[0].key] == 4
@@ -114,13 +114,13 @@ def test_variables_are_believed_in_their_order():
     ids=["twice", "missing", "mixed"],
 )
 def test_a_variable_that_does_not_number_all_numbers_none(variables):
-    # A launcher's own environment says RANK=0 in every report.
+    # A launcher's own environment says RANK=0 in every profile.
     entries = [entry(f"rank{n + 5}", variables=variable) for n, variable in enumerate(variables)]
     assert sources(entries) == {"file_name"}
     assert sorted(numbers(entries).values()) == [5, 6]
 
 
-def test_variables_and_names_number_no_report_with_several_processes():
+def test_variables_and_names_number_no_profile_with_several_processes():
     # The variables are those of the launched command, not of its children.
     entries = [entry("rank3", pid, variables={"RANK": 9}) for pid in (11, 12)]
     assert shown(entries) == [(0, "rank3.pid11", "index"), (1, "rank3.pid12", "index")]
@@ -164,36 +164,36 @@ def test_the_index_follows_names_as_people_count_and_then_the_pid():
     ]
 
 
-def test_a_failed_report_keeps_its_place_under_the_index_rule():
+def test_a_failed_profile_keeps_its_place_under_the_index_rule():
     entries = [entry("a"), failed("b"), entry("c")]
     assert shown(entries) == [(0, "a", "index"), (1, "b", "index"), (2, "c", "index")]
 
 
-def test_a_failed_report_gets_the_number_in_its_name_if_that_rule_numbers_the_set():
+def test_a_failed_profile_gets_the_number_in_its_name_if_that_rule_numbers_the_set():
     assert shown([entry("rank0"), failed("rank1")]) == [
         (0, "rank0", "file_name"),
         (1, "rank1", "file_name"),
     ]
 
 
-def test_a_failed_report_that_the_rule_cannot_number_comes_last_and_has_no_source():
+def test_a_failed_profile_that_the_rule_cannot_number_comes_last_and_has_no_source():
     entries = [failed("a"), entry("b", variables={"RANK": 1})]
     assert shown(entries) == [(1, "b", "env:RANK"), (None, "a", None)]
 
 
-def test_a_report_without_work_never_takes_the_number_of_a_rank_with_work():
+def test_a_profile_without_work_never_takes_the_number_of_a_rank_with_work():
     entries = [idle("z", {"RANK": 0}), entry("a", variables={"RANK": 0})]
     assert shown(entries) == [(0, "a", "env:RANK"), (None, "z", None)]
 
 
-def test_two_reports_without_work_do_not_share_a_number():
+def test_two_profiles_without_work_do_not_share_a_number():
     ranked = number_ranks([entry("rank0"), failed("a/rank3"), failed("b/rank3")])
     given_numbers = [rank.number for rank in ranked if rank.number is not None]
     assert len(set(given_numbers)) == len(given_numbers)
 
 
 def test_a_set_without_any_gpu_work_is_numbered_all_the_same():
-    # Else --world-size would call ranks absent whose reports were given.
+    # Else --world-size would call ranks absent whose profiles were given.
     assert shown([idle("rank1"), idle("rank0")]) == [
         (0, "rank0", "file_name"),
         (1, "rank1", "file_name"),
@@ -230,7 +230,7 @@ sets = st.lists(workers, max_size=5, unique_by=lambda candidate: candidate.key)
 
 @st.composite
 def sets_with_failures(draw):
-    """Draw ranks and reports that failed; a report that failed has no ranks."""
+    """Draw ranks and profiles that failed; a profile that failed has no ranks."""
     entries = draw(sets)
     there = {candidate.label for candidate in entries}
     more = draw(st.lists(names, max_size=3, unique=True))
@@ -304,11 +304,11 @@ ONE_SESSION = {"utc": 1_700_000_000_000_000_123, "steady": 38_133_239_887, "sess
         {"steady": None},
     ],
 )
-def test_reports_of_one_session_have_one_clock_and_all_others_their_own(other):
+def test_profiles_of_one_session_have_one_clock_and_all_others_their_own(other):
     first = facts(**ONE_SESSION)
     differs = facts(**{**ONE_SESSION, **other})
-    reports = {"/a": first, "/b": differs, "/c": facts(**ONE_SESSION), "/d": None}
-    assert one_clock(reports) == {"/a": 0, "/b": 1, "/c": 0, "/d": 2}
+    profiles = {"/a": first, "/b": differs, "/c": facts(**ONE_SESSION), "/d": None}
+    assert one_clock(profiles) == {"/a": 0, "/b": 1, "/c": 0, "/d": 2}
     assert one_clock({"/a": differs, "/b": None}) == {"/a": 0, "/b": 1}
     # Exports that lack the id of the session tell by the start, to the nanosecond.
     bare = facts(**{**ONE_SESSION, "session": None})

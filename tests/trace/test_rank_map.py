@@ -14,7 +14,7 @@ def rank_map_file(tmp_path, text):
     return str(path)
 
 
-def test_a_rank_map_names_reports_with_or_without_suffix(tmp_path):
+def test_a_rank_map_names_profiles_with_or_without_suffix(tmp_path):
     path = rank_map_file(
         tmp_path, "\ufefffile,pid,rank\na.sqlite,11,1\na.sqlite,12, 0\n b ,,2\nc_pqtdir,,3\n"
     )
@@ -52,7 +52,7 @@ def test_a_rank_map_that_contradicts_itself_is_refused(tmp_path, rows):
         read_rank_map(path, ["a", "b"])
 
 
-def test_a_rank_map_may_list_reports_that_are_not_there(tmp_path):
+def test_a_rank_map_may_list_profiles_that_are_not_there(tmp_path):
     path = rank_map_file(tmp_path, "file,rank\na,0\nelsewhere,0\n")
     assert read_rank_map(path, ["a"])["a", None] == 0
 

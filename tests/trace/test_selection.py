@@ -1,4 +1,4 @@
-"""Cutting one rank out of a report: what is counted, what is left out, what the filters leave."""
+"""Cutting one rank out of a profile: what is counted, what is left out, what the filters leave."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def trace(*kernels, calls=None, **others):
     return Trace(tables, frozenset(() if calls else ("api_calls",)), STRINGS)
 
 
-def selected(report, process=PROCESS, **options):
+def selected(profile, process=PROCESS, **options):
     """Return the rank and its coverage by operation."""
-    rank, coverage, _ = select_rank(report, process, options)
+    rank, coverage, _ = select_rank(profile, process, options)
     return rank, {row.op: row for row in coverage}
 
 
@@ -64,25 +64,25 @@ def starts(rank, name="kernels"):
     return rank.tables[name]["start_ns"].tolist()
 
 
-def test_the_processes_of_a_report_are_those_with_gpu_work():
-    report = trace(op(0, 1, global_pid=OTHER), memsets=[op(2, 3), op(4, 5, global_pid=NULL_INT)])
-    assert gpu_processes(report) == [NULL_INT, PROCESS, OTHER]
+def test_the_processes_of_a_profile_are_those_with_gpu_work():
+    profile = trace(op(0, 1, global_pid=OTHER), memsets=[op(2, 3), op(4, 5, global_pid=NULL_INT)])
+    assert gpu_processes(profile) == [NULL_INT, PROCESS, OTHER]
     assert gpu_processes(trace(calls=[call(0, 1)])) == []
 
 
 def test_rows_of_no_process_belong_to_the_only_one_there_is():
-    report = trace(op(0, 1, 5), op(2, 4, 6, global_pid=NULL_INT), calls=[call(1, 6)])
-    assert gpu_processes(report) == [PROCESS]
-    rank, coverage = selected(report)
+    profile = trace(op(0, 1, 5), op(2, 4, 6, global_pid=NULL_INT), calls=[call(1, 6)])
+    assert gpu_processes(profile) == [PROCESS]
+    rank, coverage = selected(profile)
     assert starts(rank) == [0, 2]
     assert rank.tables["kernels"]["launch_row"].tolist() == [-1, 0]
     assert (coverage["kernel"].total_n, coverage["kernel"].no_process_n) == (2, 1)
 
 
 def test_rows_of_no_process_beside_several_are_nobodys():
-    report = trace(op(0, 1), op(2, 3, global_pid=OTHER), op(4, 5, global_pid=NULL_INT))
-    assert gpu_processes(report) == [NULL_INT, PROCESS, OTHER]
-    assert [starts(selected(report, process)[0]) for process in gpu_processes(report)] == [
+    profile = trace(op(0, 1), op(2, 3, global_pid=OTHER), op(4, 5, global_pid=NULL_INT))
+    assert gpu_processes(profile) == [NULL_INT, PROCESS, OTHER]
+    assert [starts(selected(profile, process)[0]) for process in gpu_processes(profile)] == [
         [4],
         [0],
         [2],
@@ -91,17 +91,17 @@ def test_rows_of_no_process_beside_several_are_nobodys():
 
 def test_a_rank_holds_its_own_operations_and_calls_only():
     # Both processes use the correlation id 5; each finds its own call.
-    report = trace(
+    profile = trace(
         op(10, 12, 5),
         op(20, 23, 5, global_pid=OTHER),
         calls=[call(8, 5, global_tid=OTHER | 1), call(9, 5)],
     )
-    rank, coverage = selected(report)
+    rank, coverage = selected(profile)
     assert starts(rank) == [10]
     assert rank.tables["api_calls"]["start_ns"].tolist() == [9]
     assert rank.tables["kernels"]["launch_row"].tolist() == [0]
     assert coverage["kernel"].total_ns == 2
-    assert starts(selected(report, OTHER)[0]) == [20]
+    assert starts(selected(profile, OTHER)[0]) == [20]
 
 
 def test_broken_rows_are_counted_and_left_out():
@@ -198,9 +198,9 @@ def test_without_api_calls_nobody_knows_of_opaque_launches():
 
 
 def test_coverage_tells_absent_tables_from_empty_ones_and_rows_of_no_process():
-    report = trace(op(0, 1, global_pid=NULL_INT))
-    report = Trace(report.tables, frozenset({"memsets"}), STRINGS)
-    _, coverage = selected(report, NULL_INT)
+    profile = trace(op(0, 1, global_pid=NULL_INT))
+    profile = Trace(profile.tables, frozenset({"memsets"}), STRINGS)
+    _, coverage = selected(profile, NULL_INT)
     assert coverage["kernel"].no_process_n == 1
     assert coverage["memcpy"].table_present
     assert not coverage["memset"].table_present
@@ -228,14 +228,14 @@ def test_without_a_window_whole_durations_count():
 
 
 def test_devices_are_chosen_by_id():
-    report = trace(op(0, 1), op(2, 3, device_id=1), memsets=[op(4, 5, device_id=3)])
-    assert selected(report)[0].device_ids == (0, 1, 3)
-    rank, _ = selected(report, device=(1, 3))
+    profile = trace(op(0, 1), op(2, 3, device_id=1), memsets=[op(4, 5, device_id=3)])
+    assert selected(profile)[0].device_ids == (0, 1, 3)
+    rank, _ = selected(profile, device=(1, 3))
     assert rank.device_ids == (1, 3)
     assert (starts(rank), starts(rank, "memsets")) == ([2], [4])
 
 
-def with_ranges(report, *rows):
+def with_ranges(profile, *rows):
     """Add NVTX push/pop ranges (text, start, end) of the rank's thread."""
     names, low, high = zip(*rows, strict=True)
     cells = {"start_ns": low, "end_ns": high}
@@ -244,27 +244,27 @@ def with_ranges(report, *rows):
     events = {name: np.array(values, dtype=np.int64) for name, values in cells.items()}
     events["global_tid"] = np.full(len(rows), THREAD)
     events["text"] = np.array(names, dtype=object)
-    return Trace({**report.tables, "nvtx_events": Table(events)}, report.absent, STRINGS)
+    return Trace({**profile.tables, "nvtx_events": Table(events)}, profile.absent, STRINGS)
 
 
 def test_a_range_selects_what_is_launched_in_it_whichever_table_it_stands_in():
     # Launched at 1, 4 and 6; the range is 3..6. One kernel has no call.
-    report = trace(
+    profile = trace(
         op(10, 12, 1),
         op(20, 23, 2),
         op(24, 25),
         memsets=[op(30, 31, 3)],
         calls=[call(1, 1), call(4, 2), call(6, 3)],
     )
-    rank, coverage = selected(with_ranges(report, ("step", 3, 6)), filter_nvtx="step")
+    rank, coverage = selected(with_ranges(profile, ("step", 3, 6)), filter_nvtx="step")
     assert (starts(rank), starts(rank, "memsets")) == ([20], [])
     assert (coverage["kernel"].selected_n, coverage["memset"].selected_n) == (1, 0)
     assert coverage["kernel"].total_n == 3
 
 
 def test_a_filter_that_finds_no_range_selects_nothing_and_leaves_a_note():
-    report = with_ranges(trace(op(10, 12, 1), calls=[call(1, 1)]), ("step", 0, 5))
-    rank, _, notes = select_rank(report, PROCESS, {"filter_nvtx": "decode"})
+    profile = with_ranges(trace(op(10, 12, 1), calls=[call(1, 1)]), ("step", 0, 5))
+    rank, _, notes = select_rank(profile, PROCESS, {"filter_nvtx": "decode"})
     assert starts(rank) == []
     assert len(notes) == 1
     assert "'decode'" in notes[0]
@@ -287,8 +287,8 @@ windows = st.one_of(st.none(), st.tuples(st.integers(0, 9), st.integers(10, 25))
 
 @given(operations, operations, api_calls, windows)
 def test_coverage_adds_up_whatever_the_rows_and_filters(kernels, memcpys, calls, window):
-    report = trace(*kernels, memcpys=memcpys, calls=calls)
-    rank, coverage = selected(report, filter_time=window)
+    profile = trace(*kernels, memcpys=memcpys, calls=calls)
+    rank, coverage = selected(profile, filter_time=window)
     for name, rows in (("kernel", kernels), ("memcpy", memcpys)):
         row = coverage[name]
         process_rows = [row for row in rows if row["global_pid"] == PROCESS]
@@ -323,7 +323,7 @@ def test_coverage_does_not_depend_on_the_order_of_rows(kernels, calls, random):
 @pytest.mark.parametrize("tables", [("kernels",), ("kernels", "memcpys")])
 def test_tables_that_were_not_read_have_no_coverage(tables):
     full = trace(op(1, 2))
-    report = Trace({name: full.tables[name] for name in tables}, frozenset(), STRINGS)
-    rank, coverage = selected(report)
+    profile = Trace({name: full.tables[name] for name in tables}, frozenset(), STRINGS)
+    rank, coverage = selected(profile)
     assert list(coverage) == [OP_TABLES[name] for name in tables]
     assert rank.device_ids == (0,)

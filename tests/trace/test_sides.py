@@ -1,4 +1,4 @@
-"""Sides: what was typed for which run, and how reports and ranks of two runs are told apart."""
+"""Sides: what was typed for which run, and how profiles and ranks of two runs are told apart."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def sides(runs, baseline="before", after="after"):
     return {"baseline": [str(runs / baseline)], "input": [str(runs / after)]}
 
 
-def test_reports_of_two_sides_are_told_apart_by_their_folders(runs):
+def test_profiles_of_two_sides_are_told_apart_by_their_folders(runs):
     inputs, notes = expand_sides(sides(runs))
     assert notes == []
     assert [(profile.side, profile.label) for profile in inputs] == [
@@ -72,7 +72,7 @@ def test_reports_of_two_sides_are_told_apart_by_their_folders(runs):
     ]
 
 
-def test_the_same_report_may_stand_on_both_sides(runs):
+def test_the_same_profile_may_stand_on_both_sides(runs):
     inputs, notes = expand_sides(sides(runs, after="before"))
     assert notes == []
     assert [profile.label for profile in inputs] == [
@@ -83,7 +83,7 @@ def test_the_same_report_may_stand_on_both_sides(runs):
     ]
 
 
-def test_within_a_side_a_report_is_read_once_and_the_side_is_told(runs):
+def test_within_a_side_a_profile_is_read_once_and_the_side_is_told(runs):
     twice = [str(runs / "after" / "rank0.sqlite")] * 2
     inputs, notes = expand_sides({**sides(runs), "input": twice})
     assert len(inputs) == 3
@@ -116,7 +116,7 @@ def test_ranks_are_numbered_within_each_side(runs):
     ]
 
 
-def test_ranks_of_one_report_on_both_sides_stay_apart(runs):
+def test_ranks_of_one_profile_on_both_sides_stay_apart(runs):
     inputs, _ = expand_sides(sides(runs, after="before"))
     ranks = number_sides(outcomes(inputs), {})
     assert len({rank.key for rank in ranks}) == 4
@@ -150,8 +150,8 @@ def test_chosen_ranks_are_those_of_each_side(runs):
 def test_a_side_without_any_of_the_chosen_ranks_is_named(runs):
     (runs / "after" / "rank1.sqlite").unlink()
     inputs, _ = expand_sides(sides(runs))
-    reports = outcomes(inputs).profiles
-    ranks = number_sides(MapResult(reports, None), {})
+    profiles = outcomes(inputs).profiles
+    ranks = number_sides(MapResult(profiles, None), {})
     read = [rank for rank in ranks if rank.number is not None]
     with pytest.raises(UsageError, match=r"^input: --ranks: none .*there are 0"):
         wanted_ranks(read, (1,))

@@ -14,7 +14,7 @@ from effort import a_few_recipes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.manifest.options import resolved_options
@@ -29,17 +29,17 @@ DAY_NS = 86_400 * 10**9
 
 
 def long_kernels(path: Path, kernels_n: int, days: int) -> Path:
-    """Write a report in which every kernel lasts so long; they overlap."""
-    report = TraceBuilder()
+    """Write a profile in which every kernel lasts so long; they overlap."""
+    profile = TraceBuilder()
     for nth in range(10):
-        report.kernel(
+        profile.kernel(
             "k",
             start_ns=100 * nth + 9,
             duration_ns=days * DAY_NS,
             launch=(100 * nth, 100 * nth + 2),
         )
-    report.nvtx("step", 0, 500).nvtx("step", 500, 1_000)
-    report.write_sqlite(path)
+    profile.nvtx("step", 0, 500).nvtx("step", 500, 1_000)
+    profile.write_sqlite(path)
     with closing(sqlite3.connect(path)) as database, database:
         table = "CUPTI_ACTIVITY_KIND_KERNEL"
         # The ten of them again and again.
@@ -65,6 +65,7 @@ def test_a_rank_whose_times_add_up_to_centuries_is_refused(recipe, tmp_path, cap
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", a_few_recipes())
 def test_a_few_such_kernels_are_counted_to_the_nanosecond(recipe, tmp_path):
     path = long_kernels(tmp_path / "rank0.sqlite", 20, 10)
@@ -82,7 +83,7 @@ def test_ranks_that_add_up_to_more_are_refused_together(ranks_n, refused, tmp_pa
     (rank,) = outcome.ranks
     (kernels,) = (row for row in rank.coverage if row.op == "kernel")
     most = replace(rank, coverage=(replace(kernels, total_ns=_MOST_OF_RANK_NS),))
-    with pytest.raises(ReportError, match="all ranks lasts") if refused else nullcontext():
+    with pytest.raises(ProfileError, match="all ranks lasts") if refused else nullcontext():
         refuse_endless_run([most] * ranks_n)
 
 

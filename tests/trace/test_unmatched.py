@@ -100,7 +100,7 @@ def test_a_name_that_one_rank_has_is_a_note_of_the_others(tmp_path, recipe):
     parts, options = mapped(recipe, *map(str, paths), *flags)
     merged = {
         tuple(profile.label for profile in result.profiles): [
-            rank.unmatched for report in result.profiles for rank in report.ranks
+            rank.unmatched for profile in result.profiles for rank in profile.ranks
         ]
         for order in itertools.permutations(parts)
         for result in (merge_results(order, recipe=recipe),)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Record, Tables, percent, records
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent
 
 from .texts import COPIES_SEEN_PCT, COPY_CALLS, NO_API_PCT, PROFILER_PCT, RULES
 
@@ -31,21 +30,14 @@ def _profiler(tables: Tables) -> list[Finding]:
     gap = _most_overhead(tables, row)
     window = row if gap is None else gap
     start, end = ("window_start_ns", "window_end_ns") if gap is None else ("start_ns", "end_ns")
-    longest = ""
     evidence = cells("devices", row, _GPU, ("overhead_ns",))
+    columns = ("profiler_overhead_ns", "duration_ns")
     if gap is not None:
-        longest = (
-            f" The longest of it: {format_ns(gap['profiler_overhead_ns'])} of a gap of "
-            f"{format_ns(gap['duration_ns'])}."
-        )
-        evidence += cells("gaps", gap, (*_GPU, "start_ns"), ("profiler_overhead_ns", "duration_ns"))
+        evidence += cells("gaps", gap, (*_GPU, "start_ns"), columns)
     return [
         RULES["profiler_in_gaps"].finding(
-            details=f"{format_ns(row['overhead_ns'])} on rank {row['rank']}, counted neither as "
-            f"busy nor as idle.{longest}",
-            fields={"share": format_percent(share), "rank": row["rank"]},
+            fields={"share_pct": share, **{name: gap and gap[name] for name in columns}},
             evidence=evidence,
-            numbers={"share_pct": share},
             rank=int(row["rank"]),
             device_id=int(row["device_id"]),
             window_ns=(int(window[start]), int(window[end])),
@@ -81,15 +73,10 @@ def _unknown_launches(tables: Tables) -> list[Finding]:
     if worst is None:
         return []
     open_ns, share, row = worst
-    cut_ns = int(row["before_capture_ns"])
-    cut = f" Without {format_ns(cut_ns)} cut by the start of the capture." if cut_ns else ""
     return [
         RULES["idle_without_launch"].finding(
-            details=f"{format_ns(open_ns)} on rank {row['rank']} is before operations whose API "
-            f"call is not recorded.{cut}",
-            fields={"share": format_percent(share)},
+            fields={"open_ns": open_ns, "share_pct": share},
             evidence=cells("devices", row, _GPU, ("idle_ns", "before_capture_ns")),
-            numbers={"open_ns": open_ns, "share_pct": share},
             rank=int(row["rank"]),
             device_id=int(row["device_id"]),
             impact_ns=open_ns,
@@ -108,10 +95,7 @@ def _cut_graphs(tables: Tables) -> list[Finding]:
     row = records(cut.loc[[cut["graphs_cut_n"].idxmax()]])[0]
     return [
         RULES["graphs_cut_at_end"].finding(
-            details=f"{counted(row['graphs_cut_n'], 'launch', 'launches')} of CUDA graphs on rank "
-            f"{row['rank']} had left nothing when the capture ended, and the window reaches beyond "
-            "the last recorded operation, where they may run.",
-            fields={"ranks": counted(len(cut), "rank")},
+            fields={"affected_n": len(cut)},
             evidence=cells("devices", row, ("rank",), ("graphs_cut_n",)),
             ranks=tuple(int(rank) for rank in cut["rank"]),
             rank=int(row["rank"]),
@@ -129,16 +113,10 @@ def _missing_copies(tables: Tables) -> list[Finding]:
     if few.empty:
         return []
     row = records(few.loc[[(few["calls_n"] - few["copies_seen_n"]).idxmax()]])[0]
-    cut_n, left = int(row["copies_cut_n"]), format_count(row["copies_seen_n"])
-    cut = f" ({format_count(cut_n)} more were queued when the capture ended)" if cut_n else ""
-    affected = f" {len(few)} ranks affected; rank {row['rank']} is the worst."
     return [
         RULES["copies_not_traced"].finding(
-            details=f"Of {format_count(row['calls_n'])} calls that copy or fill on rank "
-            f"{row['rank']}{cut}, {left} left an operation on the GPU."
-            f"{affected if len(few) > 1 else ''}",
+            fields={"calls_n": row["calls_n"]},
             evidence=cells("devices", row, ("rank",), ("copies_seen_n", "copies_cut_n")),
-            numbers={"calls_n": row["calls_n"]},
             ranks=tuple(int(rank) for rank in few["rank"]),
             rank=int(row["rank"]),
         )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
@@ -14,11 +13,11 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls, host_cause, usual_loss_ns
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import format_ns, format_percent
 
 from ..partials import MICRO_GAP_NS
 from .cross_rank_idle import PipelineRanks, together_words
-from .texts import PART_WORDS, RULES
+from .texts import GAP_FIELDS, PART_WORDS, PATTERN_FIELDS, RULES
 
 #: Causes of idle time that are no host's, by the rule that says what to do about them.
 _OTHERS: Final[Mapping[str, tuple[str, Cause]]] = {
@@ -143,26 +142,32 @@ def _finding(
     rows, span_ns = times.rows(gpu, causes), times.walls.span_ns(*gpu)
     if not rows or not lost_ns[gpu]:
         return None
-    words = _Words()
     where = ("rank", "device_id", "wall_class", "detail")
-    words.evidence = [cell for row in rows for cell in cells("wall", row, where, _OF_WALL)]
-    ranks, others = _ranks(lost_ns, gpu, times, words)
-    window, longest, place = _longest(rule, causes, tables, gpu, words)
-    of_host = rule in HOST_RULES
-    parts = _parts(rows, _short_ns(times, tables, causes)[gpu], tables, words) if of_host else "."
-    details = f"{format_ns(lost_ns[gpu])} of {format_ns(span_ns)}{parts}{longest}"
-    if rule == "launch_bound":
-        details += _pattern(causes, tables, words)
-    share_pct = 100.0 * lost_ns[gpu] / max(span_ns, 1)
-    words.numbers |= {"share_pct": share_pct, "lost_ns": lost_ns[gpu]}
+    evidence = tuple(cell for row in rows for cell in cells("wall", row, where, _OF_WALL))
+    fields: dict[str, Any] = {
+        "lost_ns": lost_ns[gpu],
+        "span_ns": span_ns,
+        "share_pct": 100.0 * lost_ns[gpu] / max(span_ns, 1),
+        "affected_n": None,
+        "other_ranks_median_ns": usual_loss_ns(lost_ns, gpu),
+    }
+    ranks = _ranks(lost_ns, times)
+    if fields["other_ranks_median_ns"] is not None:
+        fields["affected_n"] = len(ranks)
+    if rule in HOST_RULES:
+        together, together_cells, numbers = together_words(tables)
+        short_ns = _short_ns(times, tables, causes)[gpu]
+        fields |= {"parts": _parts(rows), "short_gaps_ns": short_ns, "short_gap_ns": MICRO_GAP_NS}
+        fields |= {"together": together, **numbers}
+        evidence += together_cells
+    describe = _pattern if rule == "launch_bound" else _longest_gap
+    window, more, more_cells = describe(causes, tables, gpu)
     return RULES[rule].finding(
         case=case,
         cause=cause,
         change=change,
-        details=f"{details}{others}",
-        fields={"rank": gpu[0], "share": format_percent(share_pct), "place": place},
-        evidence=tuple(words.evidence),
-        numbers=words.numbers,
+        fields=fields | more,
+        evidence=evidence + more_cells,
         ranks=ranks,
         rank=gpu[0],
         device_id=gpu[1],
@@ -171,92 +176,54 @@ def _finding(
     )
 
 
-@dataclass
-class _Words:
-    """What the sentences of a finding rest on, as they are written."""
-
-    numbers: dict[str, float] = field(default_factory=dict)
-    evidence: list[Evidence] = field(default_factory=list)
-
-
-def _parts(rows: Sequence[Record], short_ns: int, tables: Tables, words: _Words) -> str:
-    """Return what the time of a late host is made of, and how much of it is in short gaps."""
+def _parts(rows: Sequence[Record]) -> str:
+    """Return what the time of a late host is made of."""
     said = [
         f"{format_percent(row['share_pct'])} {PART_WORDS[row['detail']]}"
         for row in rows
         if row["share_pct"] >= _LEAST_PART_PCT
     ]
-    words.numbers |= {"short_gaps_ns": short_ns, "short_gap_ns": MICRO_GAP_NS}
-    together, together_cells, numbers = together_words(tables)
-    words.evidence += together_cells
-    words.numbers |= numbers
-    return (
-        f": {', '.join(said)}; {format_ns(short_ns)} of it in gaps below "
-        f"{format_ns(MICRO_GAP_NS)}.{together}"
-    )
+    return ", ".join(said)
 
 
-def _ranks(
-    lost_ns: Mapping[Gpu, int], gpu: Gpu, times: IdleTimes, words: _Words
-) -> tuple[tuple[int, ...], str]:
-    """Return the ranks on which it is worth a line, and words about the others."""
+def _ranks(lost_ns: Mapping[Gpu, int], times: IdleTimes) -> tuple[int, ...]:
+    """Return the ranks on which it is worth a line."""
     least = LEAST_PCT / 100.0
     worth = {place for place, ns in lost_ns.items() if ns >= least * times.walls.span_ns(*place)}
-    ranks = tuple(sorted({rank for rank, _ in worth}))
-    usual_ns = usual_loss_ns(lost_ns, gpu)
-    if usual_ns is None:
-        return ranks, ""
-    words.numbers["other_ranks_median_ns"] = usual_ns
-    return ranks, f" {counted(len(ranks), 'rank')} affected; the others lose {format_ns(usual_ns)}."
+    return tuple(sorted({rank for rank, _ in worth}))
 
 
-def _longest(
-    rule: str, causes: tuple[str, ...], tables: Tables, gpu: Gpu, words: _Words
-) -> tuple[tuple[int, int] | None, str, str]:
-    """Return where the longest such gap of a GPU is, words about it, and the range it is in."""
+#: Where to look, fields of the templates, and the cells that they are from.
+_Described = tuple[tuple[int, int] | None, dict[str, Any], tuple[Evidence, ...]]
+
+
+def _longest_gap(causes: tuple[str, ...], tables: Tables, gpu: Gpu) -> _Described:
+    """Return the longest gap of a GPU with one of some causes."""
     gaps = tables["gaps"]
     gaps = gaps[(gaps["rank"] == gpu[0]) & (gaps["device_id"] == gpu[1])]
     gaps = gaps[gaps["cause"].isin(causes)]
-    if rule == "launch_bound":
-        devices = tables["devices"]
-        device = devices[(devices["rank"] == gpu[0]) & (devices["device_id"] == gpu[1])].iloc[0]
-        return (int(device["window_start_ns"]), int(device["window_end_ns"])), "", ""
     if gaps.empty:
-        return None, "", ""
+        return None, dict.fromkeys(GAP_FIELDS), ()
     gap = records(gaps.head(1))[0]
-    said = [name for name in ("duration_ns", "api_ns", "os_call_ns", "on_core_ns") if gap[name]]
-    words.evidence += cells("gaps", gap, ("rank", "device_id", "start_ns"), said)
-    place = "" if gap["nvtx_range"] is None else f" in {quoted(gap['nvtx_range'])}"
-    return (int(gap["start_ns"]), int(gap["end_ns"])), _gap_words(gap), place
-
-
-def _gap_words(gap: Record) -> str:
-    said = [f" The longest gap: {format_ns(gap['duration_ns'])}"]
-    if gap["api"] is not None:
-        said.append(f", {format_ns(gap['api_ns'])} of it in {quoted(gap['api'])}")
-    if gap["nvtx_range"] is not None:
-        said.append(f", in the range {quoted(gap['nvtx_range'])}")
-    if gap["os_call"] is not None:
-        said.append(f"; {format_ns(gap['os_call_ns'])} in {quoted(gap['os_call'])}")
+    fields = {name: gap[name] for name in GAP_FIELDS}
     if gap["on_core_ns"] is not None:
-        said.append(f"; the thread ran on a core for {format_ns(gap['on_core_ns'])} of it")
-    if gap["after"] is not None:
-        said.append(f", before {quoted(gap['after'])}")
-    return "".join([*said, "."])
+        fields["on_core_ns"] = format_ns(gap["on_core_ns"])  # 0 is worth a word, too
+    columns = [name for name in ("duration_ns", "api_ns", "os_call_ns", "on_core_ns") if gap[name]]
+    evidence = cells("gaps", gap, ("rank", "device_id", "start_ns"), columns)
+    return (int(gap["start_ns"]), int(gap["end_ns"])), fields, evidence
 
 
-def _pattern(causes: tuple[str, ...], tables: Tables, words: _Words) -> str:
-    """Return words about the costliest short gap that repeats."""
+def _pattern(causes: tuple[str, ...], tables: Tables, gpu: Gpu) -> _Described:
+    """Return the costliest short gap that repeats, in the window of a GPU."""
+    devices = tables["devices"]
+    device = devices[(devices["rank"] == gpu[0]) & (devices["device_id"] == gpu[1])].iloc[0]
+    window = int(device["window_start_ns"]), int(device["window_end_ns"])
     patterns = tables["patterns"]
     rows = patterns[patterns["cause"].isin(causes) & (patterns["gaps_n"] > 1)]
     rows = rows[rows["before"].notna()]
     if rows.empty:
-        return ""
+        return window, dict.fromkeys(PATTERN_FIELDS), ()
     row = records(rows.head(1))[0]
-    words.evidence += cells("patterns", row, ("before", "after"), ("gaps_n", "p50_ns"))
-    where = " on all ranks" if row["ranks_n"] > 1 else ""
-    return (
-        f" The costliest short gap that repeats: {quoted(row['before'])} to "
-        f"{quoted(row['after'])}, {format_count(row['gaps_n'])} times{where}, median "
-        f"{format_ns(row['p50_ns'])}."
-    )
+    fields = {name: row[name] for name in ("before", "after", "gaps_n", "p50_ns")}
+    fields["where"] = " on all ranks" if row["ranks_n"] > 1 else ""
+    return window, fields, cells("patterns", row, ("before", "after"), ("gaps_n", "p50_ns"))

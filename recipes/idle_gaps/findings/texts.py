@@ -39,6 +39,34 @@ PART_WORDS: Final[Mapping[str, str]] = {
     "launch_latency": "between the launch call and the operation's start",
 }
 
+#: What is told of the longest gap, and of the costliest pattern of gaps.
+GAP_FIELDS: Final = (
+    "duration_ns",
+    "api",
+    "api_ns",
+    "nvtx_range",
+    "os_call",
+    "os_call_ns",
+    "on_core_ns",
+    "after",
+)
+PATTERN_FIELDS: Final = ("before", "after", "gaps_n", "p50_ns", "where")
+_GAP: Final = (
+    "[. The longest gap: {duration_ns}][, {api_ns} of it in {api:quoted}]"
+    "[, in the range {nvtx_range:quoted}][; {os_call_ns} in {os_call:quoted}]"
+    "[; the thread ran on a core for {on_core_ns} of it][, before {after:quoted}]."
+)
+_PATTERN: Final = (
+    "[. The costliest short gap that repeats: {before:quoted} to {after:quoted}, {gaps_n} times"
+    "{where}, median {p50_ns}]."
+)
+_OF_HOST: Final = (
+    "{lost_ns} of {span_ns}: {parts}; {short_gaps_ns} of it in gaps below {short_gap_ns}"
+)
+_AFFECTED: Final = "[ {affected_n:rank} affected; the others lose {other_ranks_median_ns}.]"
+_HOST_DETAILS: Final = f"{_OF_HOST}{_GAP}{{together}}{_AFFECTED}"
+_DETAILS: Final = f"{{lost_ns}} of {{span_ns}}{_GAP}{_AFFECTED}"
+
 _HOST_WORK: Final = (
     "The host schedules, tokenizes, loads data or waits for another process. "
     "Move that off the thread that launches, or do it while the GPU runs the step before "
@@ -55,7 +83,9 @@ RULES: Final = rules_by_id(
         "profiler_in_gaps",
         kind=CAPTURE,
         scope="device",
-        title="The profiler takes {share} of rank {rank}'s time, with nothing on its GPU",
+        title="The profiler takes {share_pct} of rank {rank}'s time, with nothing on its GPU",
+        details="{overhead_ns} on rank {rank}, counted neither as busy nor as idle."
+        "[ The longest of it: {profiler_overhead_ns} of a gap of {duration_ns}.]",
         threshold=f"from {PROFILER_PCT:g} % of the time of a GPU",
         source=OURS,
         recommendation="Leave these gaps out of comparisons. A shorter capture, or a larger "
@@ -67,7 +97,9 @@ RULES: Final = rules_by_id(
         "idle_without_launch",
         kind=CAPTURE,
         scope="device",
-        title="{share} of the idle time has no recorded launch: its cause is unknown",
+        title="{share_pct} of the idle time has no recorded launch: its cause is unknown",
+        details="{open_ns} on rank {rank} is before operations whose API call is not recorded."
+        "[ Without {before_capture_ns} cut by the start of the capture.]",
         threshold=f"from {NO_API_PCT:g} % of the idle time of a GPU, and 1 % of its time",
         source=f"the coverage below which {EXPLAINER} warns",
         recommendation="Do not read the other causes as shares of all idle time.",
@@ -78,7 +110,11 @@ RULES: Final = rules_by_id(
         "graphs_cut_at_end",
         kind=CAPTURE,
         scope="rank",
-        title="Idle time is unknown on {ranks}: graphs were running when the capture ended",
+        title="Idle time is unknown on {affected_n:rank}: graphs were running when the capture "
+        "ended",
+        details="{graphs_cut_n:launch|launches} of CUDA graphs on rank {rank} had left nothing "
+        "when the capture ended, and the window reaches beyond the last recorded operation, where "
+        "they may run.",
         threshold="where all graphs without GPU work were cut by the end of the capture",
         source=OURS,
         recommendation="Leave out --whole-capture, or end --filter-time with the last operation: "
@@ -90,6 +126,9 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         scope="rank",
         title="Most copies were not recorded: idle time is an upper bound",
+        details="Of {calls_n} calls that copy or fill on rank {rank}[ ({copies_cut_n} more were "
+        "queued when the capture ended)], {copies_seen_n} left an operation on the GPU."
+        "[ {others_n:other rank} affected; rank {rank} is the worst.]",
         threshold=f"{COPY_CALLS} calls that copy, less than {COPIES_SEEN_PCT:g} % of them with a "
         "recorded operation",
         source=OURS,
@@ -100,7 +139,9 @@ RULES: Final = rules_by_id(
     Rule(
         "idle_host_sync",
         scope="device",
-        title="Rank {rank}'s host waits in calls{place}: its GPU idles {share}",
+        title="Rank {rank}'s host waits in calls[ in {nvtx_range:quoted}]: its GPU idles "
+        "{share_pct}",
+        details=_HOST_DETAILS,
         threshold=_LOST.format("idle time in which the host is in a call that waits"),
         source=_SOURCE,
         recommendation="Find what reads a result back in the loop (`.item()`, `.cpu()`, sampling "
@@ -115,7 +156,9 @@ RULES: Final = rules_by_id(
     Rule(
         "idle_sync_memop",
         scope="device",
-        title="Rank {rank}'s host is in blocking copies{place}: its GPU idles {share}",
+        title="Rank {rank}'s host is in blocking copies[ in {nvtx_range:quoted}]: its GPU idles "
+        "{share_pct}",
+        details=_HOST_DETAILS,
         threshold=_LOST.format("idle time in which the host is in a blocking copy or fill"),
         source=_SOURCE,
         recommendation="Copy from pinned memory with the Async form (`pin_memory=True`, "
@@ -129,7 +172,8 @@ RULES: Final = rules_by_id(
     Rule(
         "idle_alloc",
         scope="device",
-        title="Memory allocation: rank {rank}'s GPU idles {share}",
+        title="Memory allocation: rank {rank}'s GPU idles {share_pct}",
+        details=_DETAILS,
         threshold=_LOST.format("idle time in which the host allocates, pins or frees memory"),
         source=_SOURCE,
         recommendation="Allocate before the loop or from a pool: a preallocated KV cache and "
@@ -144,7 +188,8 @@ RULES: Final = rules_by_id(
     Rule(
         "idle_module_load",
         scope="device",
-        title="Start-up: rank {rank}'s GPU idles {share}",
+        title="Start-up: rank {rank}'s GPU idles {share_pct}",
+        details=_DETAILS,
         threshold=_LOST.format("idle time in which code is loaded or compiled"),
         source=_SOURCE,
         recommendation="Warm up every shape before traffic comes (CUDA graph sizes, Triton and "
@@ -157,7 +202,8 @@ RULES: Final = rules_by_id(
     Rule(
         "launch_bound",
         scope="device",
-        title="Rank {rank}'s host launches too slowly: its GPU idles {share} in short gaps",
+        title="Rank {rank}'s host launches too slowly: its GPU idles {share_pct} in short gaps",
+        details=f"{_OF_HOST}{_PATTERN}{{together}}{_AFFECTED}",
         threshold=_LOST.format(
             "idle time in which the host is late, half of it or more in gaps below 100 us"
         ),
@@ -172,7 +218,8 @@ RULES: Final = rules_by_id(
     Rule(
         "host_work",
         scope="device",
-        title="Rank {rank}'s host is late{place}: its GPU idles {share}",
+        title="Rank {rank}'s host is late[ in {nvtx_range:quoted}]: its GPU idles {share_pct}",
+        details=_HOST_DETAILS,
         threshold=_LOST.format(
             "idle time in which the host is late, more than half of it in gaps from 100 us on"
         ),
@@ -180,13 +227,13 @@ RULES: Final = rules_by_id(
         recommendation=_HOST_WORK,
         cases={
             "stages": Case(
-                title="Host gaps or a pipeline bubble: rank {rank}'s GPU idles {share}",
+                title="Host gaps or a pipeline bubble: rank {rank}'s GPU idles {share_pct}",
                 recommendation="The two ranks send and receive. If tail_stats says that they are "
                 "stages of a pipeline, long gaps once per step are the bubble of its schedule. For "
                 f"gaps that recur more often: {_HOST_WORK}",
             ),
             "calls": Case(
-                title="Slow launch calls: rank {rank}'s GPU idles {share}",
+                title="Slow launch calls: rank {rank}'s GPU idles {share_pct}",
                 recommendation="A launch this slow is held up by a driver lock (another "
                 "thread allocates, polls or synchronizes), by code that is loaded on first use, or "
                 "by a host thread without a core: pin threads, and look at the other threads "
@@ -201,7 +248,8 @@ RULES: Final = rules_by_id(
     Rule(
         "queued_gaps",
         scope="device",
-        title="Gaps between queued kernels: {share}",
+        title="Gaps between queued kernels: {share_pct}",
+        details=_DETAILS,
         threshold=_LOST.format("idle time before operations that were launched before the gap"),
         source=_SOURCE,
         recommendation="The host is ahead here: faster launches gain less than this. Fewer, larger "
@@ -209,7 +257,7 @@ RULES: Final = rules_by_id(
         "makes these gaps longer than they are without the profiler.",
         cases={
             "long": Case(
-                title="Dependencies: rank {rank}'s GPU idles {share} before queued work",
+                title="Dependencies: rank {rank}'s GPU idles {share_pct} before queued work",
                 recommendation="The host is ahead here: faster launches gain nothing. The next "
                 "operation waits for an event, a host function or another GPU: look at what its "
                 "stream waits for.",

@@ -22,12 +22,14 @@ from nsys_llm.view.text import counted, format_percent, listed, quoted
 from .bandwidth import bandwidth_findings
 from .categories import category_findings
 from .communication import communication_findings
-from .details import detail_findings
+from .determinism import determinism_findings
 from .engine_words import in_words_of
 from .graphs import graph_findings
 from .levers import lever_findings
+from .measured import measured_findings
 from .memops import copy_findings
 from .secrets import secret_findings
+from .watched_kernels import watched_kernel_findings
 
 #: Classes beside computation, and kinds of it, that the answer names.
 _TOP_CLASSES: Final = 2
@@ -96,7 +98,9 @@ def findings(tables: Tables) -> list[Finding]:
         *bandwidth_findings(tables),
         *category_findings(tables),
         *copy_findings(tables),
-        *detail_findings(tables),
+        *measured_findings(tables),
+        *watched_kernel_findings(tables),
+        *determinism_findings(tables),
         *graph_findings(tables),
         *lever_findings(tables),
         *secret_findings(tables),

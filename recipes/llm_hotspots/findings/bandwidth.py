@@ -10,10 +10,8 @@ from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Walls
-from nsys_llm.view.text import quoted
 
 from ..tables.bandwidth import LITTLE_HEADROOM_PCT
 from .memops import by_gpu
@@ -56,17 +54,16 @@ def _room_finding(row: Record, kernels: pd.DataFrame, walls: Walls) -> Finding:
     }
     left = 1.0 - row["efficiency_pct"] / LITTLE_HEADROOM_PCT
     rank, device = max(times, key=lambda gpu: times[gpu] / max(walls.span_ns(*gpu), 1))
-    numbers = Numbers()
     return RULES["bandwidth_room"].finding(
         cause=Cause("kernels", detail=row["pattern"]),
         change=Change("kernels", time_ns=left * times[rank, device]),
-        details=f"{_rate(row, numbers)} On rank {rank} its launches take "
-        f"{numbers.ns('exclusive_ns', times[rank, device])}; at "
-        f"{numbers.percent('headroom_pct', LITTLE_HEADROOM_PCT)} of the bandwidth they would take "
-        f"{numbers.percent('left_pct', 100.0 * left)} less.",
         evidence=cells("bandwidth", row, ["pattern"], ["efficiency_pct", "mean_ns"]),
-        numbers=numbers.fields,
-        fields=_fields(row, numbers),
+        fields={
+            **_rate(row),
+            "exclusive_ns": times[rank, device],
+            "headroom_pct": LITTLE_HEADROOM_PCT,
+            "left_pct": 100.0 * left,
+        },
         rank=rank,
         device_id=device,
         name=row["example"],
@@ -75,37 +72,17 @@ def _room_finding(row: Record, kernels: pd.DataFrame, walls: Walls) -> Finding:
 
 
 def _above_peak(row: Record) -> Finding:
-    numbers = Numbers()
     return RULES["bandwidth_above_peak"].finding(
-        details=_rate(row, numbers),
         evidence=cells("bandwidth", row, ["pattern"], ["efficiency_pct", "mean_ns"]),
-        numbers=numbers.fields,
-        fields=_fields(row, numbers),
+        fields=_rate(row),
         name=row["example"],
     )
 
 
-def _rate(row: Record, numbers: Numbers) -> str:
-    return (
-        f"{numbers.bytes('size_bytes', row['size_bytes'])} in "
-        f"{numbers.ns('mean_ns', row['mean_ns'])} (mean of "
-        f"{numbers.count('launches_n', row['launches_n'])} launches) are "
-        f"{numbers.value('rate_gb_s', row['rate_gb_s'], 'GB/s')} of "
-        f"{numbers.value('peak_gb_s', row['peak_gb_s'], 'GB/s')}."
-    )
-
-
-def _fields(row: Record, numbers: Numbers) -> dict[str, str]:
-    share = numbers.percent("efficiency_pct", row["efficiency_pct"])
-    return {"pattern": quoted(row["pattern"]), "share": share}
+def _rate(row: Record) -> dict[str, float]:
+    return {name: row[name] for name in ("size_bytes", "launches_n", "rate_gb_s", "peak_gb_s")}
 
 
 def _unmatched(row: Record) -> Finding:
-    numbers = Numbers()
-    return RULES["bandwidth_pattern_unused"].finding(
-        details=f"{numbers.counted('names_n', row['names_n'], 'kernel name')} fit it, with no "
-        "launch in the window.",
-        evidence=cells("bandwidth", row, ["pattern"], ["names_n", "launches_n"]),
-        numbers=numbers.fields,
-        fields={"pattern": quoted(row["pattern"])},
-    )
+    evidence = cells("bandwidth", row, ["pattern"], ["names_n", "launches_n"])
+    return RULES["bandwidth_pattern_unused"].finding(evidence=evidence)

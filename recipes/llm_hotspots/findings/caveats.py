@@ -8,7 +8,7 @@ from nsys_llm.report.records import Tables
 from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS, PROFILER
 from nsys_llm.view.text import counted, format_bytes, format_ns, format_percent, quoted
 
-from ..tables.measured import UNKNOWN_UNIT
+from ..extras.gpu_metrics import UNKNOWN_UNIT
 
 #: As much as the weights of a small model in 16 bits; inputs of a step are far smaller. Ours.
 _MODEL_BYTES: Final = 1_000_000_000

@@ -13,7 +13,6 @@ from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, records, window_of
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.communication import COMMUNICATION, SEND_RECV, is_communication, operation_of
@@ -79,24 +78,19 @@ def _exposed_communication(
         return
     rank, device = gpu = min(exposed_ns, key=exposed_ns.__getitem__) if coupled else most
     row = _row_of(overlap, gpu)
-    numbers, span_ns = Numbers(), walls.span_ns(*gpu)
-    share_pct = 100.0 * exposed_ns[gpu] / max(span_ns, 1)
-    waits = "Waiting for other ranks is part of it."
-    if coupled and most != gpu:
-        waits = (
-            f"Rank {numbers.count('waiting_rank', most[0])} has "
-            f"{numbers.ns('waiting_rank_ns', exposed_ns[most])} of exposed communication: the "
-            "difference is time in which it waits for other ranks."
-        )
+    span_ns, waits = walls.span_ns(*gpu), coupled and most != gpu
     yield RULES["exposed_communication"].finding(
+        case="waits" if waits else None,
         cause=Cause("transfer"),
         change=Change("transfer"),
-        details=f"On GPU {device} of rank {rank}, communication runs for "
-        f"{numbers.ns('exposed_ns', exposed_ns[gpu])} of {numbers.ns('span_ns', span_ns)} "
-        f"without overlapping computation. {waits}",
         evidence=cells("overlap", row, ["rank", "device_id"], ["exposed_communication_ns"]),
-        numbers=numbers.fields,
-        fields={"share": numbers.percent("share_pct", share_pct), "rank": rank},
+        fields={
+            "exposed_ns": exposed_ns[gpu],
+            "span_ns": span_ns,
+            "share_pct": 100.0 * exposed_ns[gpu] / max(span_ns, 1),
+            "waiting_rank": most[0],
+            "waiting_rank_ns": exposed_ns[most],
+        },
         rank=rank,
         device_id=device,
         window_ns=window_of(row, "exposed_start_ns", "exposed_end_ns"),

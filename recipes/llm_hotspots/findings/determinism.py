@@ -7,9 +7,8 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Tables
-from nsys_llm.view.text import quoted, shortened
+from nsys_llm.view.text import format_ns, quoted, shortened
 
 from .texts import RULES
 
@@ -45,19 +44,21 @@ def determinism_findings(tables: Tables) -> list[Finding]:
 
 
 def _finding(flag: str, flagged: pd.DataFrame) -> Finding:
-    numbers = Numbers()
     heaviest = flagged.sort_values("total_ns", ascending=False, kind="stable").head(_NAMED)
-    pairs = zip(heaviest["name"], heaviest["total_ns"], strict=True)
-    named = ", ".join(
-        f"{quoted(shortened(str(name)))} ({numbers.ns(f'kernel_{place}_ns', int(ns))})"
-        for place, (name, ns) in enumerate(pairs)
-    )
+    times = {f"kernel_{nth}_ns": int(ns) for nth, ns in enumerate(heaviest["total_ns"])}
+    named = [
+        f"{quoted(shortened(str(name)))} ({format_ns(time_ns)})"
+        for name, time_ns in zip(heaviest["name"], times.values(), strict=True)
+    ]
     return RULES[_FLAGS[flag]].finding(
-        details=f"Flag {quoted(flag)}: {numbers.counted('kernels_n', len(flagged), 'kernel')}, "
-        f"{numbers.counted('launches_n', int(flagged['launches_n'].sum()), 'launch', 'launches')}, "
-        f"{numbers.percent('total_pct', float(flagged['total_pct'].sum()))} of kernel time; most "
-        f"of it in {named}.",
-        numbers=numbers.fields,
+        fields={
+            "flag": flag,
+            "kernels_n": len(flagged),
+            "launches_n": int(flagged["launches_n"].sum()),
+            "total_pct": float(flagged["total_pct"].sum()),
+            "named": ", ".join(named),
+        },
+        numbers=times,
         name=str(heaviest["name"].iloc[0]),
         impact_ns=int(flagged["total_ns"].sum()),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Tables, first_record
 
 from .texts import RULES, WHOLE_GRAPHS_PCT
@@ -17,30 +16,19 @@ def graph_findings(tables: Tables) -> list[Finding]:
     if share_pct < WHOLE_GRAPHS_PCT:
         return []
     row = first_record(replays.sort_values("total_ns", ascending=False, kind="stable"))
-    numbers = Numbers()
-    spread = ""
+    spread_pct = None
     if row["between_p50_ns"] is not None:
         spread_pct = 100.0 * (row["max_ns"] - row["min_ns"]) / row["p50_ns"]
-        spread = (
-            f" (within {numbers.percent('spread_pct', spread_pct)}), "
-            f"{numbers.ns('between_p50_ns', row['between_p50_ns'])} apart"
-        )
-    others_n = len(replays) - 1
-    more = f", {numbers.counted('others_n', others_n, 'other graph')} the rest" if others_n else ""
     return [
         RULES["whole_graphs"].finding(
-            details=f"Whole graphs take {numbers.percent('share_pct', share_pct)} of the time"
-            f"{more}; replays of this one {numbers.ns('min_ns', row['min_ns'])} to "
-            f"{numbers.ns('max_ns', row['max_ns'])}.",
             evidence=cells(
                 "graph_replays", row, ["rank", "device_id", "graph_id"], ["replays_n", "p50_ns"]
             ),
-            numbers=numbers.fields,
             fields={
-                "replays": numbers.counted("replays_n", row["replays_n"], "replay"),
-                "take": "takes" if row["replays_n"] == 1 else "take",
-                "length": numbers.ns("p50_ns", row["p50_ns"]),
-                "spread": spread,
+                **{name: row[name] for name in ("min_ns", "max_ns", "between_p50_ns")},
+                "share_pct": share_pct,
+                "spread_pct": spread_pct,
+                "others_n": len(replays) - 1,
             },
             rank=row["rank"],
             device_id=row["device_id"],

@@ -8,11 +8,10 @@ from typing import Final
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.kernel_levers import KernelLever, load_kernel_levers
-from nsys_llm.view.text import quoted, shortened
+from nsys_llm.view.text import format_ns, quoted, shortened
 
 from .memops import by_gpu
 from .texts import RULES
@@ -53,37 +52,31 @@ def _finding(
     if not spans:
         return
     rank, device = gpu = max(spans, key=lambda gpu: times[gpu] / max(spans[gpu], 1))
-    numbers, rows = Numbers(), kernels[gpu]
-    named = ", ".join(
-        f"{quoted(shortened(row['name']))} ({numbers.ns(f'kernel_{nth}_ns', row['exclusive_ns'])})"
-        for nth, row in enumerate(rows[:_NAMED])
-    )
-    launches_n = sum(row["launches_n"] for row in rows)
-    share_pct = 100.0 * times[gpu] / max(spans[gpu], 1)
-    left = _left(lever, numbers)
+    rows, time_ns, span_ns = kernels[gpu], times[gpu], spans[gpu]
+    named = [
+        f"{quoted(shortened(row['name']))} ({format_ns(row['exclusive_ns'])})"
+        for row in rows[:_NAMED]
+    ]
     yield RULES[lever.id].finding(
         cause=Cause("kernels", detail=lever.detail),
-        change=Change("kernels", lever.id, time_ns=times[gpu]),
-        details=f"{numbers.counted('launches_n', launches_n, 'launch', 'launches')} of "
-        f"{numbers.counted('kernels_n', len(rows), 'kernel')} take "
-        f"{numbers.ns('exclusive_ns', times[gpu])} of {numbers.ns('span_ns', spans[gpu])} on "
-        f"GPU {device} of rank {rank}. Most of it: {named}.{left}",
+        change=Change("kernels", lever.id, time_ns=time_ns),
         evidence=tuple(
             cell
             for row in rows[:_NAMED]
             for cell in cells("rank_kernels", row, ("rank", "device_id", "name"), ["exclusive_ns"])
         ),
-        numbers=numbers.fields,
-        fields={"share": numbers.percent("share_pct", share_pct), "rank": rank},
+        fields={
+            "launches_n": sum(row["launches_n"] for row in rows),
+            "kernels_n": len(rows),
+            "exclusive_ns": time_ns,
+            "span_ns": span_ns,
+            "share_pct": 100.0 * time_ns / max(span_ns, 1),
+            "named": ", ".join(named),
+            # What a usual fix leaves of the time.
+            "left_pct": 100.0 * lever.left,
+        },
         rank=rank,
         device_id=device,
         name=rows[0]["category"],
-        impact_ns=times[gpu],
+        impact_ns=time_ns,
     )
-
-
-def _left(lever: KernelLever, numbers: Numbers) -> str:
-    """Return what a usual fix leaves of the time, as a sentence; nothing where that is nothing."""
-    if not lever.left:
-        return ""
-    return f" Usually {numbers.percent('left_pct', 100.0 * lever.left)} of it is left."

@@ -12,11 +12,9 @@ import pandas as pd
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, first_record, records
-from nsys_llm.view.text import quoted
 
-from ..tables.measured import BY_ORDER
+from ..extras.gpu_metrics import BY_ORDER
 from .texts import (
     DRAM_BOUND_PCT,
     GROWTH_BYTES,
@@ -48,21 +46,14 @@ def _near_full(tables: Tables) -> list[Finding]:
     if full.empty:
         return []
     worst = first_record(full.sort_values("peak_pct", ascending=False, kind="stable"))
-    numbers = Numbers()
-    left = int(worst["total_bytes"] - worst["peak_bytes"])
     return [
         RULES["memory_near_full"].finding(
-            details=f"At its peak this process had "
-            f"{numbers.bytes('peak_bytes', worst['peak_bytes'])} of "
-            f"{numbers.bytes('total_bytes', worst['total_bytes'])} allocated; "
-            f"{numbers.bytes('left_bytes', left)} are left for the CUDA context, libraries and "
-            "other processes, which are not counted. "
-            f"{_who(tables, worst, 'peak_bytes', numbers)}{_other_ranks(full, worst, numbers)}",
             evidence=cells("memory_watermarks", worst, _KEYS, ["peak_ns", "peak_pct"]),
-            numbers=numbers.fields,
             fields={
-                "rank": worst["rank"],
-                "share": numbers.percent("peak_pct", worst["peak_pct"]),
+                "peak_bytes": worst["peak_bytes"],
+                "total_bytes": worst["total_bytes"],
+                "left_bytes": int(worst["total_bytes"] - worst["peak_bytes"]),
+                **_who(tables, worst, "peak_bytes"),
             },
             **_place(full, worst),
             window_ns=_around(worst["peak_ns"]),
@@ -80,16 +71,10 @@ def _growth(tables: Tables) -> list[Finding]:
     if growing.empty:
         return []
     worst = first_record(growing.sort_values("grown_bytes", ascending=False, kind="stable"))
-    numbers = Numbers()
-    course = ", ".join(numbers.bytes(name, worst[name]) for name in _QUARTERS)
     return [
         RULES["memory_growth"].finding(
-            details=f"In use at the end of each quarter of the GPU work: {course} "
-            f"({worst['kind']} memory, {numbers.bytes('grown_bytes', worst['grown_bytes'])} more). "
-            f"{_who(tables, worst, 'end_bytes', numbers)}{_other_ranks(growing, worst, numbers)}",
             evidence=cells("memory_watermarks", worst, _KEYS, _QUARTERS),
-            numbers=numbers.fields,
-            fields={"rank": worst["rank"]},
+            fields={"grown_bytes": worst["grown_bytes"], **_who(tables, worst, "end_bytes")},
             **_place(growing, worst),
             window_ns=(int(worst["window_start_ns"]), int(worst["window_end_ns"])),
         )
@@ -114,20 +99,18 @@ def _low_tensor(tables: Tables) -> list[Finding]:
         for gpu, row in rows.items()
     }
     gpu = max(saved_ns, key=lambda gpu: saved_ns[gpu])
-    worst, numbers = rows[gpu], Numbers()
-    tensor = numbers.percent("tensor_pct", worst["tensor_pct"])
+    worst = rows[gpu]
     return [
         RULES["low_tensor_activity"].finding(
             cause=Cause("kernels", detail=_GEMM),
             change=Change("kernels", time_ns=saved_ns[gpu]),
-            details=f"Over {numbers.count('samples_n', worst['samples_n'])} samples in the time of "
-            f"category {quoted(_GEMM)} on rank {worst['rank']}, "
-            f"{numbers.ns('gemm_ns', int(spent_ns.get(gpu, 0)))}: tensor cores {tensor}, DRAM "
-            f"{numbers.percent('dram_pct', worst['dram_pct'])}. Neither is near its limit; large "
-            f"products reach {numbers.percent('high_tensor_pct', HIGH_TENSOR_PCT)}."
-            f"{_other_ranks(gemms, worst, numbers)}",
-            numbers=numbers.fields,
-            fields={"rank": worst["rank"], "share": tensor},
+            fields={
+                "samples_n": worst["samples_n"],
+                "gemm_ns": int(spent_ns.get(gpu, 0)),
+                "tensor_pct": worst["tensor_pct"],
+                "dram_pct": worst["dram_pct"],
+                "high_tensor_pct": HIGH_TENSOR_PCT,
+            },
             **_place(gemms, worst),
             name=_GEMM,
             impact_ns=int(worst["own_ns"]),
@@ -157,26 +140,15 @@ def _place(rows: pd.DataFrame, worst: Record) -> dict[str, Any]:
     return {"ranks": ranks, "rank": worst["rank"], "device_id": worst["device_id"]}
 
 
-def _other_ranks(rows: pd.DataFrame, worst: Record, numbers: Numbers) -> str:
-    """Return a sentence that counts the ranks, or nothing where there is one."""
-    ranks_n = rows["rank"].nunique()
-    if ranks_n < 2:
-        return ""
-    affected = numbers.counted("ranks_n", ranks_n, "rank")
-    return f" {affected} affected; rank {worst['rank']} is the worst."
-
-
 def _around(at_ns: int) -> tuple[int, int]:
     return max(int(at_ns) - _AROUND_NS, 0), int(at_ns) + _AROUND_NS
 
 
-def _who(tables: Tables, worst: Record, column: str, numbers: Numbers) -> str:
-    """Say which API function most of the memory came from."""
+def _who(tables: Tables, worst: Record, column: str) -> dict[str, Any]:
+    """Return which API function most of the memory came from, and how much; None: not recorded."""
     rows = tables["memory_allocators"]
     for key in _KEYS:
         rows = rows[rows[key] == worst[key]]
     rows = rows[rows["api"].notna()].sort_values(column, ascending=False, kind="stable")
-    if rows.empty:
-        return "The calls that allocated it were not recorded."
-    most = first_record(rows)
-    return f"{numbers.bytes('from_api_bytes', most[column])} of it came from {quoted(most['api'])}."
+    most = first_record(rows) if len(rows) else {"api": None, column: None}
+    return {"api": most["api"], "from_api_bytes": most[column]}

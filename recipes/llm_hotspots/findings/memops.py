@@ -11,15 +11,15 @@ from typing import Any, Final
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.prices.copies import bind
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
+from nsys_llm.report.templates import filled
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COPIES
 from nsys_llm.view.text import listed
 
-from .texts import LINK_RATE_SHARE, RULES
+from .texts import LINK_RATE_SHARE, MOVED, RULES
 
 #: Kinds between host and device or between devices, which kernels can hide.
 HIDEABLE: Final = ("HtoD", "DtoH", "PtoP", "unified HtoD", "unified DtoH", "unified DtoD")
@@ -53,22 +53,24 @@ def _bound(rows: Sequence[Record], walls: Walls) -> list[Finding]:
     if not gpus:
         return []
     some, gpu = _worst([row for row in rows if (row["rank"], row["device_id"]) in gpus], walls)
-    numbers, largest = Numbers(), max(some, key=lambda row: row["exposed_ns"])
-    copies_ns = walls.class_ns(*gpu, COPIES)
-    fields = _fields(largest["kind"], gpu, some, walls, numbers, copies_ns)
-    known = all(row["size_bytes"] is not None for row in some)
-    size = f"{numbers.bytes('link_bytes', summed(some, 'size_bytes'))} in " if known else ""
-    fields["fields"] |= {"moved": f"{size}{numbers.ns('copies_ns', copies_ns)}"}
-    by_kind = grouped(some, "kind").items()
-    reported = "; ".join(moved(copies, numbers, f"{kind}_") for (kind,), copies in by_kind)
+    copies_ns, largest = walls.class_ns(*gpu, COPIES), max(some, key=lambda row: row["exposed_ns"])
+    by_kind = {kind: _moved(copies) for (kind,), copies in grouped(some, "kind").items()}
+    about = _about(largest["kind"], gpu, some, walls, copies_ns)
+    about["fields"] |= {
+        "link_bytes": _known_sum(some, "size_bytes"),
+        "by_kind": "; ".join(filled(MOVED, fields) for fields in by_kind.values()),
+    }
     return [
         RULES["link_bound"].finding(
             case="pageable" if any(row["pageable"] for row in some) else None,
             change=Change("copies"),
-            details=f"{numbers.ns('copies_ns', copies_ns)} of "
-            f"{numbers.ns('span_ns', walls.span_ns(*gpu))} on device {gpu[1]} of rank {gpu[0]}: "
-            f"{reported}.",
-            **fields,
+            numbers={
+                f"{kind}_{name}": fields[name]
+                for kind, fields in by_kind.items()
+                for name in ("ops_n", "size_bytes", "rate_gb_s")
+                if fields[name] is not None
+            },
+            **about,
         )
     ]
 
@@ -76,12 +78,7 @@ def _bound(rows: Sequence[Record], walls: Walls) -> list[Finding]:
 def _of_kind(rule: str, kind: str, rows: Sequence[Record], walls: Walls) -> Finding:
     """Return the finding on copies of a kind beside which no kernel runs."""
     some, gpu = _worst(rows, walls)
-    numbers = Numbers()
-    return RULES[rule].finding(
-        change=Change("copies", kind),
-        details=f"{_without_kernel(some, gpu, walls, numbers)}.",
-        **_fields(kind, gpu, some, walls, numbers),
-    )
+    return RULES[rule].finding(change=Change("copies", kind), **_about(kind, gpu, some, walls))
 
 
 def _pageable(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
@@ -94,12 +91,9 @@ def _pageable(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
     if not large:
         return
     some, gpu = _worst(large, walls)
-    numbers, kind = Numbers(), max(some, key=lambda row: row["exposed_ns"])["kind"]
+    kind = max(some, key=lambda row: row["exposed_ns"])["kind"]
     yield RULES["pageable_copies"].finding(
-        change=Change("copies", kind),
-        details=f"{_without_kernel(some, gpu, walls, numbers)}. From pinned memory copies are "
-        "typically twice as fast.",
-        **_fields(kind, gpu, some, walls, numbers),
+        change=Change("copies", kind), **_about(kind, gpu, some, walls)
     )
 
 
@@ -110,16 +104,10 @@ def _slow(kind: str, rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
     if not slow:
         return
     some, gpu = _worst(slow, walls)
-    numbers = Numbers()
-    fields = _fields(kind, gpu, some, walls, numbers)
-    rate = summed(some, "size_bytes") / summed(some, "union_ns")
-    best = numbers.value("fastest_gb_s", fastest, "GB/s")
-    fields["fields"] |= {"rate": numbers.value("union_gb_s", rate, "GB/s"), "best": best}
-    yield RULES["slow_copies"].finding(
-        change=Change("copies", kind),
-        details=f"{_without_kernel(some, gpu, walls, numbers)}; the fastest {kind} copy: {best}.",
-        **fields,
-    )
+    about = _about(kind, gpu, some, walls)
+    rate_gb_s = summed(some, "size_bytes") / summed(some, "union_ns")
+    about["fields"] |= {"union_gb_s": rate_gb_s, "fastest_gb_s": fastest}
+    yield RULES["slow_copies"].finding(change=Change("copies", kind), **about)
 
 
 def _is_slow(row: Record, fastest: float) -> bool:
@@ -148,40 +136,26 @@ def _worst(rows: Sequence[Record], walls: Walls) -> tuple[list[Record], Gpu]:
     return groups[gpu], gpu
 
 
-def _without_kernel(rows: Sequence[Record], gpu: Gpu, walls: Walls, numbers: Numbers) -> str:
-    return (
-        f"{numbers.ns('exposed_ns', summed(rows, 'exposed_ns'))} of "
-        f"{numbers.ns('span_ns', walls.span_ns(*gpu))} on device {gpu[1]} of rank {gpu[0]} without "
-        f"a kernel: {moved(rows, numbers)}"
-    )
-
-
-def _fields(
-    kind: str,
-    gpu: Gpu,
-    rows: Sequence[Record],
-    walls: Walls,
-    numbers: Numbers,
-    copies_ns: int | None = None,
+def _about(
+    kind: str, gpu: Gpu, rows: Sequence[Record], walls: Walls, copies_ns: int | None = None
 ) -> dict[str, Any]:
-    """Return what all findings on copies say alike; the numbers of title and details are complete.
+    """Return what all findings on copies say alike.
 
     Args:
         kind: Of the copies.
         gpu: The one that has most of them.
         rows: Its copies.
         walls: Of all GPUs.
-        numbers: Of the details, to which the share is added.
         copies_ns: Their time without a kernel, where kinds overlap; else it is their sum.
     """
     exposed_ns = summed(rows, "exposed_ns") if copies_ns is None else copies_ns
-    share_pct = 100.0 * exposed_ns / max(walls.span_ns(*gpu), 1)
-    share = numbers.percent("share_pct", share_pct)
+    span_ns = walls.span_ns(*gpu)
+    times = {"exposed_ns": exposed_ns, "span_ns": span_ns}
+    times["share_pct"] = 100.0 * exposed_ns / max(span_ns, 1)
     return {
         "cause": Cause("copies", detail=kind),
         "evidence": _cells(rows),
-        "numbers": numbers.fields,
-        "fields": {"kind": kind, "share": share, "rank": gpu[0]},
+        "fields": {"kind": kind, **times, **_moved(rows)},
         "rank": gpu[0],
         "device_id": gpu[1],
         "name": kind,
@@ -196,26 +170,23 @@ def by_gpu(rows: Sequence[Record]) -> dict[Gpu, list[Record]]:
     return {(rank, device): some for (rank, device), some in groups}
 
 
-def moved(rows: Sequence[Record], numbers: Numbers, prefix: str = "") -> str:
-    """Return how many copies moved how much, between which memories, how fast.
-
-    Args:
-        rows: The copies.
-        numbers: To which theirs are added.
-        prefix: Of the names of those.
-    """
-    ops = numbers.count(f"{prefix}ops_n", summed(rows, "ops_n"))
-    kinds = listed(list(dict.fromkeys(row["kind"] for row in rows)))
+def _moved(rows: Sequence[Record]) -> dict[str, Any]:
+    """Return the fields of `MOVED`: how many copies moved how much, between what, how fast."""
     memories = {
         " to ".join(row[name] or "memory not recorded" for name in _MEMORIES) for row in rows
     }
-    reported = [listed(sorted(memories))]
-    if all(row["size_bytes"] is not None for row in rows):
-        reported.append(numbers.bytes(f"{prefix}size_bytes", summed(rows, "size_bytes")))
-    largest = max(rows, key=lambda row: row["total_ns"])
-    rate = largest["rate_gb_s"]
-    at = "" if rate is None else f" at {numbers.value(f'{prefix}rate_gb_s', rate, 'GB/s')}"
-    return f"{ops} {kinds} copies ({', '.join(reported)}{at})"
+    return {
+        "ops_n": summed(rows, "ops_n"),
+        "kinds": listed(list(dict.fromkeys(row["kind"] for row in rows))),
+        "memories": listed(sorted(memories)),
+        "size_bytes": _known_sum(rows, "size_bytes"),
+        "rate_gb_s": max(rows, key=lambda row: row["total_ns"])["rate_gb_s"],
+    }
+
+
+def _known_sum(rows: Sequence[Record], column: str) -> int | None:
+    """Return the sum of a column, None where a row has a null."""
+    return None if any(row[column] is None for row in rows) else summed(rows, column)
 
 
 def _cells(rows: Sequence[Record]) -> tuple[Evidence, ...]:

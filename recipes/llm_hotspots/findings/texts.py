@@ -59,6 +59,29 @@ _COPY_CALLS: Final = "--cudabacktrace=memory:0 --sample=process-tree"
 
 _GAIN: Final = f"a gain from {min(LIMITS_PCT.values()):g} % of the GPU's span"
 _LEVERS: Final = load_kernel_levers()
+#: Sentences that several rules share.
+_OTHERS: Final = "[ {others_n:other rank} affected; rank {rank} is the worst.]"
+_ALLOCATED_BY: Final = "[ {from_api_bytes} of it came from {api:quoted}.]"
+#: What copies move, and how fast.
+MOVED: Final = "{ops_n} {kinds} copies ({memories}[, {size_bytes}][ at {rate_gb_s}])"
+_ALONE: Final = (
+    "{exposed_ns} of {span_ns} on device {device_id} of rank {rank} without a kernel: " + MOVED
+)
+_LEVER: Final = (
+    "{launches_n:launch|launches} of {kernels_n:kernel} take {exclusive_ns} of {span_ns} on GPU "
+    "{device_id} of rank {rank}. Most of it: {named}.[ Usually {left_pct} of it is left.]"
+)
+_EXPOSED: Final = (
+    "On GPU {device_id} of rank {rank}, communication runs for {exposed_ns} of {span_ns} without "
+    "overlapping computation."
+)
+_RATE: Final = (
+    "{size_bytes} in {mean_ns} (mean of {launches_n} launches) are {rate_gb_s} of {peak_gb_s}."
+)
+_FLAG: Final = (
+    "Flag {flag:quoted}: {kernels_n:kernel}, {launches_n:launch|launches}, {total_pct} of kernel "
+    "time; most of it in {named}."
+)
 _FLAGGED: Final = "any time in kernels that have the flag in the rule file"
 
 RULES: Final = rules_by_id(
@@ -67,7 +90,8 @@ RULES: Final = rules_by_id(
         "unmatched_kernels",
         kind=CAPTURE,
         scope="category",
-        title="Kernels that match no rule take {share} of the kernel time",
+        title="Kernels that match no rule take {busy_pct} of the kernel time",
+        details="{kernels_n:kernel name}, {exclusive_ns}[; the heaviest is {heaviest:quoted}].",
         threshold=f"from {UNMATCHED_PCT:g} % of the kernel time",
         source=OURS,
         recommendation="Read the other categories as lower bounds. `--engine` chooses another rule "
@@ -78,7 +102,8 @@ RULES: Final = rules_by_id(
         "bandwidth_pattern_unused",
         kind=CAPTURE,
         scope="kernel",
-        title="No kernel matches {pattern} of --weights",
+        title="No kernel matches {pattern:quoted} of --weights",
+        details="{names_n:kernel name} fit it, with no launch in the window.",
         threshold="a pattern without a launch",
         source=OURS,
         recommendation="Take the pattern from the table kernels; names are matched in the form "
@@ -88,7 +113,8 @@ RULES: Final = rules_by_id(
     Rule(
         "exposed_copies",
         scope="copy",
-        title="Exposed {kind} copies: {share}",
+        title="Exposed {kind} copies: {share_pct}",
+        details=f"{_ALONE}.",
         threshold=f"copies without a kernel that computation could hide; {_GAIN}",
         source=OURS,
         recommendation="Copy what the next step needs while this one computes: pinned memory, "
@@ -101,7 +127,8 @@ RULES: Final = rules_by_id(
     Rule(
         "device_copies",
         scope="copy",
-        title="Copies inside the device: {share}",
+        title="Copies inside the device: {share_pct}",
+        details=f"{_ALONE}.",
         threshold=f"DtoD copies without a kernel; {_GAIN}",
         source=OURS,
         recommendation="Find what moves tensors without computing: .clone(), .contiguous(), "
@@ -115,7 +142,11 @@ RULES: Final = rules_by_id(
         "memory_near_full",
         kind=CAPTURE,
         scope="device",
-        title="Rank {rank} fills {share} of its GPU's memory",
+        title="Rank {rank} fills {peak_pct} of its GPU's memory",
+        details="At its peak this process had {peak_bytes} of {total_bytes} allocated; "
+        "{left_bytes} are left for the CUDA context, libraries and other processes, which are not "
+        "counted."
+        f"{_ALLOCATED_BY}{_OTHERS}",
         threshold=f"from {NEAR_FULL_PCT:g} % of the GPU's memory at the peak",
         source="above the 88 to 92 % that vLLM and SGLang reserve by default",
         recommendation="Leave more room: a smaller share for the key-value cache "
@@ -130,6 +161,9 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         scope="device",
         title="Memory in use on rank {rank} grows in every quarter of the run",
+        details="In use at the end of each quarter of the GPU work: {quarter_bytes}, {half_bytes}, "
+        "{three_quarter_bytes}, {end_bytes} ({kind} memory, {grown_bytes} more)."
+        f"{_ALLOCATED_BY}{_OTHERS}",
         threshold=f"more in use at the end of every quarter, {format_bytes(GROWTH_BYTES)} and "
         f"{GROWTH_PCT:g} % after the first in all",
         source=OURS,
@@ -144,7 +178,10 @@ RULES: Final = rules_by_id(
     Rule(
         "low_tensor_activity",
         scope="category",
-        title="Tensor cores {share} active in GEMMs of rank {rank}",
+        title="Tensor cores {tensor_pct} active in GEMMs of rank {rank}",
+        details="Over {samples_n} samples in the time of category {name:quoted} on rank {rank}, "
+        "{gemm_ns}: tensor cores {tensor_pct}, DRAM {dram_pct}. Neither is near its limit; large "
+        f"products reach {{high_tensor_pct}}.{_OTHERS}",
         threshold=f"tensor cores below {LOW_TENSOR_PCT:g} %, DRAM recorded and below "
         f"{DRAM_BOUND_PCT:g} % of its peak, in {LEAST_SAMPLES} samples or more of which "
         f"{LEAST_OWN_PCT:g} % or more are of matrix products; the gain is the time that "
@@ -159,7 +196,10 @@ RULES: Final = rules_by_id(
         "configuration_change",
         kind=CAPTURE,
         scope="kernel",
-        title="{kernel} changes its launch configuration during the run",
+        title="{kernel:quoted} changes its launch configuration during the run",
+        details="On rank {rank}: {before_shape:quoted} ({before_launches_n} launches, median "
+        "{before_p50_ns}), then {after_shape:quoted} ({after_launches_n} launches, median "
+        "{after_p50_ns}). {ranks_n:rank} affected.",
         threshold=f"{LEAST_LAUNCHES} launches or more of each; the first does not recur",
         source=OURS,
         recommendation="See what changed there: another batch or sequence length, the change from "
@@ -171,7 +211,9 @@ RULES: Final = rules_by_id(
         "mixed_configurations",
         kind=CAPTURE,
         scope="kernel",
-        title="{kernel} has {configurations_n} launch configurations of different duration",
+        title="{kernel:quoted} has {configurations_n} launch configurations of different duration",
+        details="{low_shape:quoted} ({low_launches_n} launches, median {low_p50_ns}); "
+        "{high_shape:quoted} ({high_launches_n} launches, median {high_p50_ns}).",
         threshold=f"medians {SHAPE_RATIO:g} times apart, of {LEAST_LAUNCHES} launches or more each",
         source=OURS,
         recommendation="Read percentiles of this kernel by configuration: pooled over them, a mix "
@@ -182,8 +224,11 @@ RULES: Final = rules_by_id(
         "whole_graphs",
         kind=CAPTURE,
         scope="run",
-        title="{replays} of a whole CUDA graph {take} {length} each{spread}: "
-        "--cuda-graph-trace=node shows what is in them",
+        title="{replays_n:replay} of a whole CUDA graph {replays_n:=takes|take} {p50_ns} each"
+        "[ (within {spread_pct})][, {between_p50_ns} apart]: --cuda-graph-trace=node shows what is "
+        "in them",
+        details="Whole graphs take {share_pct} of the time[, {others_n:other graph} the rest]; "
+        "replays of this one {min_ns} to {max_ns}.",
         threshold=f"CUDA graphs that were traced whole take {WHOLE_GRAPHS_PCT:g} % of the devices' "
         "windows or more",
         source=OURS,
@@ -196,7 +241,10 @@ RULES: Final = rules_by_id(
         "stored_secrets",
         kind=CAPTURE,
         scope="run",
-        title="The profiles contain likely secrets: {variables}",
+        title="The profiles contain likely secrets: {variables_n:variable}",
+        details="In {profiles_n:profile} of {all_n}: {shown}[ and {more_n} more]. A profile keeps "
+        "the whole environment of the profiled command, in two places[, and in its strings that of "
+        "{environments_n:process|processes} of the machine]; these results hold the names alone.",
         threshold="a variable with a name like that of a secret in the stored environment",
         source=OURS,
         recommendation="Share these results instead of the profiles, or profile again without "
@@ -207,7 +255,8 @@ RULES: Final = rules_by_id(
     Rule(
         "old_attention",
         scope="category",
-        title="`FlashAttention-2` on Hopper: {share}",
+        title="`FlashAttention-2` on Hopper: {share_pct}",
+        details=_LEVER,
         threshold=f"{_LEVERS['old_attention'].condition}; {_GAIN}",
         source=_LEVERS["old_attention"].source,
         recommendation="Use FlashAttention-3 (flash_attn_interface; in vLLM and SGLang the "
@@ -218,6 +267,7 @@ RULES: Final = rules_by_id(
         "unfused_pointwise",
         scope="category",
         title="Unfused pointwise kernels",
+        details=_LEVER,
         threshold=f"{_LEVERS['unfused_pointwise'].condition}; {_GAIN}",
         source=_LEVERS["unfused_pointwise"].source,
         recommendation="Fuse them: torch.compile, or fused norm, activation and rotary embedding "
@@ -227,7 +277,8 @@ RULES: Final = rules_by_id(
     Rule(
         "dtype_conversions",
         scope="category",
-        title="Kernels that only convert data types: {share}",
+        title="Kernels that only convert data types: {share_pct}",
+        details=_LEVER,
         threshold=f"{_LEVERS['dtype_conversions'].condition}; {_GAIN}",
         source=_LEVERS["dtype_conversions"].source,
         recommendation="Keep one data type from layer to layer: weights, norms and rotary "
@@ -239,7 +290,8 @@ RULES: Final = rules_by_id(
     Rule(
         "geforce_gemms_without_tensor_cores",
         scope="category",
-        title="GEMMs without tensor cores: {share}",
+        title="GEMMs without tensor cores: {share_pct}",
+        details=_LEVER,
         threshold=f"{_LEVERS['geforce_gemms_without_tensor_cores'].condition}; {_GAIN}",
         source=_LEVERS["geforce_gemms_without_tensor_cores"].source,
         recommendation="Run these products in FP16, or from Ampere on BF16 (torch.autocast): that "
@@ -249,7 +301,8 @@ RULES: Final = rules_by_id(
     Rule(
         "gemms_without_tensor_cores",
         scope="category",
-        title="GEMMs without tensor cores: {share}",
+        title="GEMMs without tensor cores: {share_pct}",
+        details=_LEVER,
         threshold=f"{_LEVERS['gemms_without_tensor_cores'].condition}; {_GAIN}",
         source=_LEVERS["gemms_without_tensor_cores"].source,
         recommendation="Run these products in BF16 or FP16, or let FP32 ones use TF32 "
@@ -260,13 +313,20 @@ RULES: Final = rules_by_id(
     Rule(
         "exposed_communication",
         scope="device",
-        title="Exposed communication: {share}",
+        title="Exposed communication: {share_pct}",
+        details=f"{_EXPOSED} Waiting for other ranks is part of it.",
         threshold=f"communication that no computation overlaps; of ranks that wait for each "
         f"other, that of the rank with the least; not between stages of a pipeline: {_GAIN}",
         source=OURS,
         recommendation="Overlap it with computation (micro-batches, asynchronous tensor "
         "parallelism, bucketed gradients), or use a faster all-reduce for small messages. "
         "tail_stats splits it into waiting and transfer.",
+        cases={
+            "waits": Case(
+                details=f"{_EXPOSED} Rank {{waiting_rank}} has {{waiting_rank_ns}} of exposed "
+                "communication: the difference is time in which it waits for other ranks."
+            )
+        },
         window_shows="the longest stretch of it",
         tables=("overlap", "wall"),
         specificity=OF_CLASS,
@@ -275,7 +335,8 @@ RULES: Final = rules_by_id(
         "bandwidth_above_peak",
         kind=CAPTURE,
         scope="kernel",
-        title="{pattern} exceeds peak memory bandwidth: {share}",
+        title="{pattern:quoted} exceeds peak memory bandwidth: {efficiency_pct}",
+        details=_RATE,
         threshold="above 100 % of the memory's peak bandwidth",
         source=OURS,
         recommendation="Check the bytes in the file of --weights. Weights that stay in the L2 "
@@ -285,7 +346,9 @@ RULES: Final = rules_by_id(
     Rule(
         "bandwidth_room",
         scope="kernel",
-        title="{pattern} is far below peak memory bandwidth: {share}",
+        title="{pattern:quoted} is far below peak memory bandwidth: {efficiency_pct}",
+        details=f"{_RATE} On rank {{rank}} its launches take {{exclusive_ns}}; at {{headroom_pct}} "
+        "of the bandwidth they would take {left_pct} less.",
         threshold=f"below {ROOM_PCT:g} % of the memory's peak bandwidth; the gain is the time that "
         f"{LITTLE_HEADROOM_PCT:g} % would save: {_GAIN}",
         source=OURS,
@@ -296,7 +359,8 @@ RULES: Final = rules_by_id(
     Rule(
         "link_bound",
         scope="copy",
-        title="Bound by copies: {moved}",
+        title="Bound by copies: [{link_bytes} in ]{exposed_ns}",
+        details="{exposed_ns} of {span_ns} on device {device_id} of rank {rank}: {by_kind}.",
         threshold=f"copies between host and device, or two devices, without a kernel take "
         f"{BOUND_PCT:g} % of the span, and more than the GPU computes; {_GAIN}",
         source=OURS,
@@ -305,7 +369,8 @@ RULES: Final = rules_by_id(
         "and copy narrower types.",
         cases={
             "pageable": Case(
-                title="Bound by pageable copies that do not overlap: {moved}",
+                title="Bound by pageable copies that do not overlap: [{link_bytes} in ]"
+                "{exposed_ns}",
             )
         },
         window_shows="the longest stretch of copies without a kernel",
@@ -315,7 +380,8 @@ RULES: Final = rules_by_id(
     Rule(
         "slow_copies",
         scope="copy",
-        title="{kind} copies at {rate}, {best} seen (rank {rank})",
+        title="{kind} copies at {union_gb_s}, {fastest_gb_s} seen (rank {rank})",
+        details=f"{_ALONE}; the fastest {{kind}} copy: {{fastest_gb_s}}.",
         threshold="copies that are not of pageable memory, 1 MiB or more in the median, which at "
         f"the rate of the fastest one of their direction would take less than "
         f"{100.0 * LINK_RATE_SHARE:g} % of their time; the gain is what this saves: {_GAIN}",
@@ -332,7 +398,8 @@ RULES: Final = rules_by_id(
     Rule(
         "pageable_copies",
         scope="copy",
-        title="Copies of pageable memory: {share}",
+        title="Copies of pageable memory: {share_pct}",
+        details=f"{_ALONE}. From pinned memory copies are typically twice as fast.",
         threshold=f"copies of {format_bytes(LARGE_BYTES)} or more in the mean, without a "
         f"kernel, of which pinned memory saves half; {_GAIN}",
         source="Harris, How to Optimize Data Transfers in CUDA C/C++ (NVIDIA's blog, 2012): pinned "
@@ -349,6 +416,7 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         scope="kernel",
         title="Some kernels may give different last bits from run to run",
+        details=_FLAG,
         threshold=_FLAGGED,
         source=OURS,
         recommendation="Sums with atomic additions have no fixed order. Where two runs must agree, "
@@ -361,6 +429,7 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         scope="kernel",
         title="Some kernels split the sum along K, so results follow the shape",
+        details=_FLAG,
         threshold=_FLAGGED,
         source=OURS,
         recommendation="One shape repeats bit for bit with cuBLASLt; another batch size may split "
@@ -373,6 +442,7 @@ RULES: Final = rules_by_id(
         kind=CAPTURE,
         scope="kernel",
         title="Some kernels merge partial attention, so results follow batch and prefix",
+        details=_FLAG,
         threshold=_FLAGGED,
         source=OURS,
         recommendation="Results at batch sizes 1 and 16 may differ in the last bits. To rule it "

@@ -7,9 +7,8 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.numbers import Numbers
 from nsys_llm.report.records import Record, Tables, records
-from nsys_llm.view.text import format_bytes, quoted, shortened
+from nsys_llm.view.text import format_bytes, shortened
 
 from .texts import LEAST_LAUNCHES, RULES, SHAPE_RATIO
 
@@ -36,15 +35,15 @@ def _changed_configuration(tables: Tables) -> list[Finding]:
         return []
     chosen = changed["total_ns"].astype("int64").idxmax()
     before, after = records(configs.loc[chosen - 1 : chosen])
-    numbers, ranks = Numbers(), tuple(sorted(set(changed["rank"].tolist())))
+    ranks = tuple(sorted(set(changed["rank"].tolist())))
     return [
         RULES["configuration_change"].finding(
-            details=f"On rank {after['rank']}: {_shape(before)} "
-            f"({_how_often(before, 'before', numbers)}), then {_shape(after)} "
-            f"({_how_often(after, 'after', numbers)}). "
-            f"{numbers.counted('ranks_n', len(ranks), 'rank')} affected.",
-            numbers=numbers.fields,
-            fields={"kernel": quoted(shortened(str(after["name"])))},
+            fields={
+                "kernel": shortened(str(after["name"])),
+                **_configuration("before", before),
+                **_configuration("after", after),
+                "ranks_n": len(ranks),
+            },
             ranks=ranks,
             rank=int(after["rank"]),
             name=str(after["name"]),
@@ -62,16 +61,13 @@ def _mixed_configurations(tables: Tables) -> list[Finding]:
         low, high = (records(group.loc[[end]])[0] for end in _ends(group["p50_ns"]))
         if len(group) < 2 or high["p50_ns"] < SHAPE_RATIO * low["p50_ns"]:
             continue
-        numbers = Numbers()
-        configurations = numbers.count("configurations_n", len(group))
         reported.append(
             RULES["mixed_configurations"].finding(
-                details=f"{_shape(low)} ({_how_often(low, 'low', numbers)}); {_shape(high)} "
-                f"({_how_often(high, 'high', numbers)}).",
-                numbers=numbers.fields,
                 fields={
-                    "kernel": quoted(shortened(str(name))),
-                    "configurations_n": configurations,
+                    "kernel": shortened(str(name)),
+                    "configurations_n": len(group),
+                    **_configuration("low", low),
+                    **_configuration("high", high),
                 },
                 name=str(name),
                 impact_ns=int(group["total_ns"].sum()),
@@ -86,14 +82,13 @@ def _ends(values: pd.Series[Any]) -> tuple[Any, Any]:
     return ordered.index[0], ordered.index[-1]
 
 
-def _how_often(config: Record, name: str, numbers: Numbers) -> str:
-    launches = numbers.count(f"{name}_launches_n", config["launches_n"])
-    return f"{launches} launches, median {numbers.ns(f'{name}_p50_ns', config['p50_ns'])}"
-
-
-def _shape(config: Record) -> str:
-    """Return a configuration in words; `?` for what was not recorded."""
-    sizes = ["?" if config[name] is None else str(config[name]) for name in _CONFIG]
+def _configuration(name: str, config: Record) -> dict[str, Any]:
+    """Return the fields of a configuration; in its shape `?` is what was not recorded."""
+    sizes = ["?" if config[size] is None else str(config[size]) for size in _CONFIG]
     shared = config["dynamic_shared_bytes"]
-    memory = "" if not shared else f", {format_bytes(shared)} shared"
-    return quoted(f"grid {'x'.join(sizes[:3])}, block {'x'.join(sizes[3:])}{memory}")
+    memory = f", {format_bytes(shared)} shared" if shared else ""
+    return {
+        f"{name}_shape": f"grid {'x'.join(sizes[:3])}, block {'x'.join(sizes[3:])}{memory}",
+        f"{name}_launches_n": config["launches_n"],
+        f"{name}_p50_ns": config["p50_ns"],
+    }

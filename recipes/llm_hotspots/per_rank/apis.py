@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_idle
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import HistogramByName, Moments, OrderStatistics, ValueCounts
+from nsys_llm.numeric.distributions import HistogramByName
 from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import (
     IntArray,
@@ -24,14 +24,14 @@ from nsys_llm.numeric.intervals import (
     total_length_ns,
     union_intervals,
 )
-from nsys_llm.numeric.longest import longest_starts
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import API_CLASSES, WAITING_CLASSES, classify_api
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-from .host_time import GroupTimes, HostTime, drained_gaps
+from .calls import CallRows, host_time
+from .host_time import GroupTimes, drained_gaps
 
 #: Classes in the order of their codes.
 CLASS_NAMES: Final = tuple(API_CLASSES)
@@ -42,50 +42,31 @@ _SETUP_QUARTERS: Final = 1
 
 
 @dataclass(frozen=True)
-class ApiRows:
-    """API functions of one rank; arrays of shape (functions,).
-
-    Attributes:
-        names: Without version suffix, sorted.
-        moments: Of whole calls that start in the window.
-        order: Around the percentiles of those.
-        times: Time inside the window.
-        longest_start_ns: Start of the longest call, the earliest of equals; NULL_INT for none.
-        broken_n: Calls without sane times, left out of everything else.
-    """
-
-    names: tuple[str, ...]
-    moments: Moments
-    order: OrderStatistics
-    times: GroupTimes
-    longest_start_ns: IntArray
-    broken_n: IntArray
-
-
-@dataclass(frozen=True)
 class ApiClasses:
     """Classes of one rank, in the order of `CLASS_NAMES`; arrays of shape (classes,).
 
     Attributes:
+        functions_n: Functions with a call, broken ones too.
         calls_n: Calls that start in the window.
         times: Time inside the window.
         steady_n: Calls that start in the steady part of the window.
         steady_total_ns: Their whole time.
+        steady_window_ns: Length of the steady part, the same for all.
+        window_ns: Length of the whole window, the same for all.
         drained_n: Idle gaps of the GPU that begin inside a call and end after it; NULL_INT for
             classes that do not wait.
         drained_ns: Their time.
         profiler_ns: Time in which the profiler held calls while the GPU was idle between
             operations: part of the time that they are exposed.
-        steady_window_ns: Length of the steady part.
-        window_ns: Length of the whole window.
     """
 
+    functions_n: IntArray
     calls_n: IntArray
     times: GroupTimes
     steady_n: IntArray
     steady_total_ns: IntArray
-    steady_window_ns: int
-    window_ns: int
+    steady_window_ns: IntArray
+    window_ns: IntArray
     drained_n: IntArray
     drained_ns: IntArray
     profiler_ns: IntArray
@@ -93,9 +74,10 @@ class ApiClasses:
 
 @dataclass(frozen=True)
 class RankApis:
-    """The API calls of one rank."""
+    """The API calls of one rank; `broken_n` are those of each function without sane times."""
 
-    functions: ApiRows
+    functions: CallRows
+    broken_n: IntArray
     classes: ApiClasses
 
 
@@ -119,28 +101,21 @@ def map_apis(
     names, codes = coded_names(ids, trace.strings, strip_api_version)
     code = codes[:calls_n]
     of_name = np.array([CLASS_NAMES.index(classify_api(name)) for name in names], dtype=np.int64)
-    start_ns, whole_ns = calls["start_ns"], calls["end_ns"] - calls["start_ns"]
     inside = trace.starts_inside(calls)
-    counted = (code, whole_ns) if inside.all() else (code[inside], whole_ns[inside])
-    counts = ValueCounts.from_values(*counted)
-    moments = counts.moments(len(names))
-    time = HostTime.of(
-        start_ns, calls["end_ns"], calls["global_tid"], trace.gpu_busy, trace.windows_ns
+    times, class_times = host_time(trace, calls).by_groups(
+        code, len(names), of_name, len(CLASS_NAMES)
     )
-    times, class_times = time.by_groups(code, len(names), of_name, len(CLASS_NAMES))
-    rows = ApiRows(
-        names=names,
-        moments=moments,
-        order=counts.order_statistics(len(names)),
-        times=times,
-        longest_start_ns=longest_starts(code, start_ns, whole_ns, inside, moments.maximum),
-        broken_n=np.bincount(codes[calls_n:], minlength=len(names)).astype(np.int64),
+    functions, counts = CallRows.of(names, calls, code, inside, times)
+    broken_n = np.bincount(codes[calls_n:], minlength=len(names)).astype(np.int64)
+    classes = ApiClasses(
+        np.bincount(of_name, minlength=len(CLASS_NAMES)).astype(np.int64),
+        _by_class(functions.spread.moments.n, of_name),
+        class_times,
+        *_steady(trace, calls, code, inside, of_name),
+        *_drained(trace, calls, code, of_name),
+        _profiler_ns(trace, calls, of_name[code], held),
     )
-    steady = _steady(trace, code, start_ns, whole_ns, inside, of_name)
-    drained = _drained(trace, calls, code, of_name)
-    profiler = _profiler_ns(trace, calls, of_name[code], held)
-    classes = ApiClasses(_by_class(moments.n, of_name), class_times, *steady, *drained, profiler)
-    return RankApis(rows, classes), HistogramByName(names, counts)
+    return RankApis(functions, broken_n, classes), HistogramByName(names, counts)
 
 
 def _by_class(values: IntArray, of_name: IntArray) -> IntArray:
@@ -149,23 +124,23 @@ def _by_class(values: IntArray, of_name: IntArray) -> IntArray:
 
 def _steady(
     trace: RankTrace,
+    calls: Table,
     code: IntArray,
-    start_ns: IntArray,
-    whole_ns: IntArray,
     inside: npt.NDArray[np.bool_],
     of_name: IntArray,
-) -> tuple[IntArray, IntArray, int, int]:
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Return number and time of the calls in the steady part, its length, and the window's."""
     from_ns, to_ns, window_ns, steady_window_ns = _steady_part(trace)
+    start_ns = calls["start_ns"]
     steady = inside & (start_ns >= from_ns) & (start_ns < to_ns)
     steady_code = code[steady]
     calls_n = np.bincount(steady_code, minlength=len(of_name))
-    total_ns = summed(steady_code, whole_ns[steady], len(of_name))
+    total_ns = summed(steady_code, (calls["end_ns"] - start_ns)[steady], len(of_name))
     return (
         _by_class(calls_n, of_name),
         _by_class(total_ns, of_name),
-        steady_window_ns,
-        window_ns,
+        np.full(len(CLASS_NAMES), steady_window_ns),
+        np.full(len(CLASS_NAMES), window_ns),
     )
 
 

@@ -36,7 +36,7 @@ class BlockingRows:
 
     Attributes:
         device_id: CUDA device id.
-        rule: Position in `RULES`.
+        rule: One of `RULES`, a row each.
         api: Names without version, one a row.
         kind: Packed code, see `nsys_llm.taxonomy.cuda_codes.MoveKind`.
         ops_n: Operations that start in the windows.
@@ -47,7 +47,7 @@ class BlockingRows:
     """
 
     device_id: IntArray
-    rule: IntArray
+    rule: tuple[str, ...]
     api: tuple[str, ...]
     kind: IntArray
     ops_n: IntArray
@@ -81,7 +81,7 @@ def blocking_rows(moves: Table, trace: RankTrace) -> BlockingRows:
     first = order[np.searchsorted(group[order], np.arange(used.size))]
     return BlockingRows(
         device_id=devices[device_of],
-        rule=rule_of,
+        rule=tuple(RULES[value] for value in rule_of.tolist()),
         api=tuple(names[value] for value in call_of.tolist()),
         kind=kinds[kind_of],
         ops_n=np.bincount(group, minlength=used.size).astype(np.int64),

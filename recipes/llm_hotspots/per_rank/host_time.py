@@ -45,6 +45,11 @@ class GroupTimes:
     union_ns: IntArray
     threads_n: IntArray
 
+    @property
+    def exposed_ns(self) -> IntArray:
+        """The rest of `union_ns`: while the GPU was idle between operations."""
+        return self.union_ns - self.hidden_ns - self.outside_ns
+
 
 @dataclass(frozen=True)
 class HostTime:

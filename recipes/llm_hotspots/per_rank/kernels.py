@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.distributions import Spread, ValueCounts
 from nsys_llm.numeric.exclusive import exclusive_in_windows
 from nsys_llm.numeric.grouping import distinct, distinct_codes, is_constant, summed
 from nsys_llm.numeric.intervals import IntArray
@@ -20,7 +20,43 @@ from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import shown_name_ids
 from nsys_llm.trace.rank_trace import RankTrace
 
-from ..partials import KernelRows, SourceRows
+
+@dataclass(frozen=True)
+class KernelRows:
+    """Kernels by device and shown name, in that order; all arrays of shape (rows,).
+
+    Attributes:
+        device_id: CUDA device id.
+        name: Code into `RankHotspots.names`.
+        total_ns: Time inside the window.
+        exclusive_ns: Share of the union of kernels on the device.
+        spread: Of whole launches that start in the window.
+    """
+
+    device_id: IntArray
+    name: IntArray
+    total_ns: IntArray
+    exclusive_ns: IntArray
+    spread: Spread
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """Kernels by shown and demangled name; categories follow the latter.
+
+    Attributes:
+        name: Shown names.
+        full_name: Demangled names; the pairs are distinct and sorted.
+        launches_n: Shape (rows,), launches that start in the window.
+        total_ns: Likewise, time inside the window.
+        exclusive_ns: Likewise, share of the union of kernels.
+    """
+
+    name: tuple[str, ...]
+    full_name: tuple[str, ...]
+    launches_n: IntArray
+    total_ns: IntArray
+    exclusive_ns: IntArray
 
 
 @dataclass(frozen=True)
@@ -126,15 +162,13 @@ class _Sums:
 
 def _kernel_rows(counts: ValueCounts, sums: _Sums, devices: IntArray, names_n: int) -> KernelRows:
     """Return the groups (device, name) that occur; group = position of device * names_n + name."""
-    moments, order = counts.moments(sums.groups_n), counts.order_statistics(sums.groups_n)
     used = distinct(sums.group)
     return KernelRows(
         device_id=devices[used // names_n] if names_n else used,
         name=used % names_n if names_n else used,
         total_ns=sums.total_ns()[used],
         exclusive_ns=sums.exclusive_ns()[used],
-        moments=moments.take(used),
-        order=order.take(used),
+        spread=counts.spread(sums.groups_n).take(used),
     )
 
 

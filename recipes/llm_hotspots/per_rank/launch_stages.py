@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.numeric.distributions import Spread, ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
@@ -27,27 +27,6 @@ STAGES: Final = ("api", "queue", "kernel", "overall")
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A distribution per group."""
-
-    moments: Moments
-    order: OrderStatistics
-
-    @classmethod
-    def of(cls, counts: ValueCounts, groups_n: int) -> Spread:
-        """Summarize the values of groups 0 .. groups_n - 1."""
-        return cls(counts.moments(groups_n), counts.order_statistics(groups_n))
-
-    @classmethod
-    def joined(cls, parts: Sequence[Spread]) -> Spread:
-        """Put the groups of several parts one after the other."""
-        return cls(
-            Moments.joined([part.moments for part in parts]),
-            OrderStatistics.joined([part.order for part in parts]),
-        )
-
-
-@dataclass(frozen=True)
 class LaunchStages:
     """Kernels whose launch call is known, by group; arrays of shape (groups,).
 
@@ -57,8 +36,7 @@ class LaunchStages:
         api: Name of the function, without version.
         kernel: Codes into the rank's shown kernel names.
         spreads: By name of `STAGES`; the queue has fewer values than the others.
-        device_spreads: The same by device: the position in `device_ids`.
-        device_ids: Devices that have such kernels, sorted.
+        device_spreads: The same by device of the rank.
     """
 
     device_id: IntArray
@@ -67,7 +45,6 @@ class LaunchStages:
     kernel: IntArray
     spreads: Mapping[str, Spread]
     device_spreads: Mapping[str, Spread]
-    device_ids: IntArray
 
 
 def map_stages(trace: RankTrace, kernel_name: IntArray) -> LaunchStages:
@@ -85,19 +62,17 @@ def map_stages(trace: RankTrace, kernel_name: IntArray) -> LaunchStages:
     apis, threads, devices, used, group, sizes = _groups(kernels, kernel_name, calls, trace.strings)
     of_device, of_thread, of_api, of_kernel = np.unravel_index(used, sizes)
     counts = _stage_counts(kernels, calls, group)
+    place = np.searchsorted(np.array(trace.device_ids, dtype=np.int64), devices)[of_device]
     return LaunchStages(
         device_id=devices[of_device],
         thread=threads[of_thread],
         api=tuple(apis[code] for code in of_api.tolist()),
         kernel=of_kernel.astype(np.int64),
-        spreads={
-            stage: Spread.of(stage_counts, len(used)) for stage, stage_counts in counts.items()
-        },
+        spreads={stage: lengths.spread(len(used)) for stage, lengths in counts.items()},
         device_spreads={
-            stage: Spread.of(stage_counts.regrouped(of_device.astype(np.int64)), len(devices))
-            for stage, stage_counts in counts.items()
+            stage: lengths.regrouped(place).spread(len(trace.device_ids))
+            for stage, lengths in counts.items()
         },
-        device_ids=devices,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from nsys_llm.analyses.device.profiler_time import HeldCalls
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.blocks import small_blocks
-from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.distributions import Spread, ValueCounts
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import (
     IntArray,
@@ -26,7 +26,6 @@ from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-from .launch_stages import Spread
 from .peak_rate import busiest_window
 
 #: Length of the window whose kernels are the peak.
@@ -75,7 +74,7 @@ class DeviceLaunches:
     long_gaps_ns: int
     kernels_n: int
     graph_nodes_n: int
-    peak_n: int
+    peak_kernels_n: int
     peak_start_ns: int | None
     short_n: tuple[int, ...]
     durations: Spread
@@ -161,8 +160,7 @@ def _device(
     launched: Table | None,
     held: HeldCalls,
 ) -> DeviceLaunches:
-    kernels = trace.tables["kernels"]
-    kernels = kernels.take(kernels["device_id"] == device)
+    kernels = trace.device_ops(device)["kernels"]
     kernels = kernels.take(trace.starts_inside(kernels))
     peak = busiest_window(kernels["start_ns"], PEAK_NS)
     gaps_ns = _idle_gaps_ns(trace, device)
@@ -172,10 +170,10 @@ def _device(
         long_gaps_ns=int(gaps_ns[gaps_ns >= LONG_GAP_NS].sum()),
         kernels_n=len(kernels),
         graph_nodes_n=int(is_graph_node(kernels).sum()),
-        peak_n=peak[0] if peak else 0,
+        peak_kernels_n=peak[0] if peak else 0,
         peak_start_ns=peak[1] if peak else None,
         short_n=tuple(int(durations.count[durations.value < ns].sum()) for ns in SHORT_NS),
-        durations=Spread.of(durations, 1),
+        durations=durations.spread(1),
         calls=None if launched is None else _call_times(launched, trace, held),
     )
 
@@ -188,10 +186,9 @@ def _idle_gaps_ns(trace: RankTrace, device: int) -> IntArray:
     if len(trace.device_ids) == 1 and trace.complete:
         busy = trace.gpu_busy
     else:
-        ops = [trace.tables[name] for name in OP_TABLES if name in trace.tables]
-        device_ops = [op.take(op["device_id"] == device) for op in ops]
-        starts = np.concatenate([op["start_ns"] for op in device_ops])
-        busy = union_intervals(starts, np.concatenate([op["end_ns"] for op in device_ops]))
+        ops = trace.device_ops(device).values()
+        starts = np.concatenate([op["start_ns"] for op in ops])
+        busy = union_intervals(starts, np.concatenate([op["end_ns"] for op in ops]))
     if trace.windows_ns is None:
         gaps = np.column_stack((busy[:-1, 1], busy[1:, 0]))
     else:

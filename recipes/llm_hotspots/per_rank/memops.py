@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.overlap import Spans, longest_ns
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.numeric.distributions import Spread, ValueCounts
 from nsys_llm.numeric.grouping import distinct_codes, summed
 from nsys_llm.numeric.intervals import (
     IntArray,
@@ -31,7 +31,7 @@ from nsys_llm.trace.rank_trace import RankTrace
 
 from .blocking import BlockingRows, blocking_rows
 from .exposed_copies import ExposedCopies, exposed_copies
-from .gpu_peaks import peak_bandwidths
+from .gpus import gpu_links, gpu_value
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,7 @@ class MemopRows:
         exposed_start_ns: Begin of the longest exposed stretch; NULL_INT where there is none.
         exposed_end_ns: Its end.
         times: Of whole operations that start in the windows, ns.
-        time_order: Around the percentiles of those.
-        sizes: Likewise, bytes; operations whose size the export lacks are left out.
-        size_order: Around the percentiles of those.
+        sizes: Of the same, bytes; operations whose size the export lacks are left out.
         fastest_bytes: Bytes of the fastest of those of `LARGE_BYTES` or more; 0: there is none.
         fastest_ns: Its time.
     """
@@ -61,10 +59,8 @@ class MemopRows:
     exposed_ns: IntArray
     exposed_start_ns: IntArray
     exposed_end_ns: IntArray
-    times: Moments
-    time_order: OrderStatistics
-    sizes: Moments
-    size_order: OrderStatistics
+    times: Spread
+    sizes: Spread
     fastest_bytes: IntArray
     fastest_ns: IntArray
 
@@ -138,15 +134,17 @@ def map_memops(
         exposed_ns=_lengths(exposed),
         exposed_start_ns=np.array([start for start, _ in longest], dtype=np.int64),
         exposed_end_ns=np.array([end for _, end in longest], dtype=np.int64),
-        times=times.moments(used.size),
-        time_order=times.order_statistics(used.size),
-        sizes=sizes.moments(used.size),
-        size_order=sizes.order_statistics(used.size),
+        times=times.spread(used.size),
+        sizes=sizes.spread(used.size),
         fastest_bytes=fastest[:, 0],
         fastest_ns=fastest[:, 1],
     )
     blocking = blocking_rows(moves.take(inside & known), trace)
-    peaks = peak_bandwidths(trace.tables, global_pid, trace.device_ids)
+    links = gpu_links(trace.tables, global_pid, trace.device_ids)
+    peaks = {
+        device: gpu_value(trace.tables, links.get(device), "bandwidth_bytes_s")
+        for device in trace.device_ids
+    }
     counts = MemopCounts(times.regrouped(rows.kind), sizes.regrouped(rows.kind))
     return RankMemops(rows, blocking, peaks, exposed_copies(trace, spans)), counts
 

@@ -17,7 +17,7 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.profile.tables import Table
-from nsys_llm.report.columns import Columns
+from nsys_llm.report.columns import Columns, record_columns
 from nsys_llm.taxonomy.overheads import overhead_kind
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import OVERHEAD_TABLES, RankTrace, sane_times
@@ -63,13 +63,8 @@ def map_overheads(trace: RankTrace) -> tuple[OverheadRow, ...]:
 
 def overhead_columns(rows: Sequence[tuple[Rank, tuple[OverheadRow, ...]]]) -> Columns:
     """Return the columns of the table overheads."""
-    flat = [
-        {"rank": rank.number, "file": rank.file, **vars(row)}
-        for rank, rank_rows in rows
-        for row in rank_rows
-    ]
-    names = ("rank", "file", *OverheadRow.__dataclass_fields__)
-    return {name: [row[name] for row in flat] for name in names}
+    flat = [(rank, row) for rank, rank_rows in rows for row in rank_rows]
+    return record_columns(flat, *OverheadRow.__dataclass_fields__)
 
 
 def _kinds(table: str, rows: Table, strings: Mapping[int, str]) -> dict[tuple[str, str], IntArray]:

@@ -8,34 +8,42 @@ from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spa
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.grouping import distinct
-from nsys_llm.numeric.intervals import bounds, total_length_ns
+from nsys_llm.numeric.intervals import IntArray, bounds, total_length_ns
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.trace.rank_trace import RankTrace
 
+from ..extras.rank import map_extras
 from ..partials import DeviceTimes, HotspotsPartial, RankHotspots
-from .details import map_details
-from .host import map_host
+from .apis import map_apis
 from .kernels import KernelNames, communication_kernels, map_kernels, named_kernels
+from .launch_stages import map_stages
+from .launches import launched_devices, map_launches
 from .memops import MemopCounts, RankMemops, map_memops
 from .overheads import map_overheads
+from .rates import map_rates
 
 
 def map_rank(view: RankView) -> HotspotsPartial:
-    """Reduce one rank; base and mangled choose the names shown, see `map_details` for others."""
-    trace, rank, options = view.trace, view.key, view.options
+    """Reduce one rank; base and mangled choose the names shown, other options see `map_extras`."""
+    trace, held = view.trace, view.held
     kernels = trace.tables["kernels"]
-    names = named_kernels(kernels, trace.strings, options)
-    census, (overlap, memops, memop_counts), details, _ = concurrently(
+    names = named_kernels(kernels, trace.strings, view.options)
+    census, (overlap, memops, memop_counts), rates, _ = concurrently(
         len(kernels),
         lambda: map_kernels(trace, names),
-        lambda: _beside_kernels(trace, names, rank),
-        lambda: map_details(
-            trace, rank, options, (names.shown, names.name), (names.pairs, names.source)
-        ),
+        lambda: _beside_kernels(trace, names, view.key),
+        lambda: map_rates(trace),
         lambda: trace.gpu_busy,  # what follows asks for it from two threads
     )
-    host, api_durations = map_host(view, names.name, census.of_device, census.devices)
+    calls, broken = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
+    (apis, api_durations), stages, launches, extras = concurrently(
+        len(calls),
+        lambda: map_apis(trace, calls, broken, held),
+        lambda: map_stages(trace, names.name),
+        lambda: map_launches(trace, calls, held, census.of_device, census.devices),
+        lambda: map_extras(view, names),
+    )
     hotspots = RankHotspots(
         names=names.shown,
         kernels=census.kernels,
@@ -44,15 +52,19 @@ def map_rank(view: RankView) -> HotspotsPartial:
         devices=tuple(_device_time(trace, device) for device in overlap),
         overlap=overlap,
         memops=memops,
-        details=details,
-        host=host,
+        rates=rates,
+        apis=apis,
+        launches=launches,
+        stages=stages,
+        held_first_ns=_held_first_ns(trace, held.spans),
         overheads=map_overheads(trace),
+        extras=extras,
     )
     all_names, _ = coded_names(
         distinct(trace.unfiltered["kernels"]["demangled_name_id"]), trace.strings
     )
     return HotspotsPartial(
-        {rank: hotspots}, names.shown, census.by_name, all_names, memop_counts, api_durations
+        {view.key: hotspots}, names.shown, census.by_name, all_names, memop_counts, api_durations
     )
 
 
@@ -66,28 +78,26 @@ def _beside_kernels(
 
 
 def _device_time(trace: RankTrace, device: DeviceOverlap) -> DeviceTimes:
-    ops = {name: trace.tables[name] for name in OP_TABLES if name in trace.tables}
-    device_tables = {
-        name: table.take(table["device_id"] == device.device_id) for name, table in ops.items()
-    }
-    kernels, windows = device_tables["kernels"], trace.windows_ns
-    filled = [table for table in device_tables.values() if len(table)]
-    if windows is not None:
-        span = windows
-    elif filled:
-        first_ns = min(int(table["start_ns"].min()) for table in filled)
-        last_ns = max(int(table["end_ns"].max()) for table in filled)
-        span = np.array([[first_ns, last_ns]], dtype=np.int64)
-    else:
-        span = np.empty((0, 2), dtype=np.int64)
-    start_ns, end_ns = bounds(span)
+    kernels = trace.device_ops(device.device_id)["kernels"]
+    windows = trace.device_windows(device.device_id)
+    start_ns, end_ns = bounds(windows)
     return DeviceTimes(
         device_id=device.device_id,
         window_start_ns=start_ns,
         window_end_ns=end_ns,
-        window_ns=total_length_ns(span),
+        window_ns=total_length_ns(windows),
         launches_n=int(trace.starts_inside(kernels).sum()),
         kernel_total_ns=int(trace.clipped_ns(kernels).sum()),
         kernel_busy_ns=device.kernel_busy_ns,
         busy_ns=device.busy_ns,
     )
+
+
+def _held_first_ns(trace: RankTrace, held: IntArray) -> int:
+    """Return what of some spans lies before the rank's first operation, inside the windows."""
+    windows = trace.windows_ns
+    if not len(trace.gpu_busy) or (windows is not None and not len(windows)):
+        return 0
+    first_ns = int(trace.gpu_busy[0, 0])
+    begins_ns = np.iinfo(np.int64).min if windows is None else int(windows[0, 0])
+    return int((held.clip(begins_ns, first_ns) @ (-1, 1)).sum())

@@ -17,11 +17,12 @@ from nsys_llm.numeric.intervals import (
     union_before_ns,
     union_intervals,
 )
+from nsys_llm.numeric.stacking import stacked
 from nsys_llm.numeric.time_bins import bin_counts, bin_edges, bin_sums, log_edges
 from nsys_llm.profile.tables import Table
-from nsys_llm.report.columns import Columns, percent
+from nsys_llm.report.columns import Columns, percent, rank_columns
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.trace.rank_trace import RankTrace
 
 #: Bins of a device's window: more than a chart has room for, few enough for a thousand ranks.
 MOST_BINS: Final = 200
@@ -30,54 +31,46 @@ _NS_PER_S: Final = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class DeviceRates:
-    """One device of one rank, its window cut into equal bins.
+class Rates:
+    """The window of each device of one rank, cut into equal bins; arrays of shape (bins,).
 
     Attributes:
         device_id: CUDA device id.
-        edges_ns: Shape (bins + 1,); the report's own clock.
-        window_ns: Shape (bins,), the part of each bin inside the windows.
-        launches_n: Likewise, kernels that start in it.
-        kernel_busy_ns: Likewise, union of kernels.
-        busy_ns: Likewise, union of all operations.
+        start_ns: Of the bin; the report's own clock.
+        end_ns: Its end.
+        window_ns: The part of it inside the windows.
+        launches_n: Kernels that start in it.
+        kernel_busy_ns: Union of kernels.
+        busy_ns: Union of all operations.
     """
 
-    device_id: int
-    edges_ns: IntArray
+    device_id: IntArray
+    start_ns: IntArray
+    end_ns: IntArray
     window_ns: IntArray
     launches_n: IntArray
     kernel_busy_ns: IntArray
     busy_ns: IntArray
 
 
-def map_rates(trace: RankTrace) -> tuple[DeviceRates, ...]:
+def map_rates(trace: RankTrace) -> Rates:
     """Return the bins of each device that has a window; their sums are those of `devices`."""
-    rates = (_device_rates(trace, device) for device in trace.device_ids)
-    return tuple(rate for rate in rates if rate is not None)
+    windows = {device: trace.device_windows(device) for device in trace.device_ids}
+    parts = [_device_rates(trace, device, some) for device, some in windows.items() if len(some)]
+    return stacked(Rates, parts)
 
 
-def rate_columns(parts: Sequence[tuple[Rank, Sequence[DeviceRates]]]) -> Columns:
+def rate_columns(parts: Sequence[tuple[Rank, Rates]]) -> Columns:
     """Return the table launch_rate."""
-    rows = [(rank, rate) for rank, rates in parts for rate in rates]
-    bins_n = [rate.busy_ns.size for _, rate in rows]
-    window_ns = joined([rate.window_ns for _, rate in rows])
-    launches_n = joined([rate.launches_n for _, rate in rows])
-    busy_ns = joined([rate.busy_ns for _, rate in rows])
-    none = window_ns == 0
+    rows = stacked(Rates, [rates for _, rates in parts])
+    none = rows.window_ns == 0
     return {
-        "rank": np.repeat(np.array([rank.number for rank, _ in rows], dtype=np.int64), bins_n),
-        "file": [rank.file for (rank, _), n in zip(rows, bins_n, strict=True) for _ in range(n)],
-        "device_id": np.repeat(np.array([rate.device_id for _, rate in rows], np.int64), bins_n),
-        "start_ns": joined([rate.edges_ns[:-1] for _, rate in rows]),
-        "end_ns": joined([rate.edges_ns[1:] for _, rate in rows]),
-        "window_ns": window_ns,
-        "launches_n": launches_n,
-        "kernel_busy_ns": joined([rate.kernel_busy_ns for _, rate in rows]),
-        "busy_ns": busy_ns,
+        **rank_columns([(rank, rates.device_id.size) for rank, rates in parts]),
+        **vars(rows),
         "launch_rate": np.where(
-            none, np.nan, launches_n * _NS_PER_S / np.where(none, 1, window_ns)
+            none, np.nan, rows.launches_n * _NS_PER_S / np.where(none, 1, rows.window_ns)
         ),
-        "busy_pct": percent(busy_ns, window_ns),
+        "busy_pct": percent(rows.busy_ns, rows.window_ns),
     }
 
 
@@ -104,16 +97,12 @@ def duration_columns(names: Sequence[str], top: Sequence[str], counts: ValueCoun
     }
 
 
-def _device_rates(trace: RankTrace, device: int) -> DeviceRates | None:
-    ops = {name: trace.tables[name] for name in OP_TABLES if name in trace.tables}
-    device_tables = {name: table.take(table["device_id"] == device) for name, table in ops.items()}
-    windows = _windows(trace, list(device_tables.values()))
-    if windows is None:
-        return None
-    kernels = device_tables.pop("kernels")
+def _device_rates(trace: RankTrace, device: int, windows: IntArray) -> Rates:
+    ops = trace.device_ops(device)
+    kernels = ops.pop("kernels")
     starts, ends = _clipped(trace, kernels["start_ns"], kernels["end_ns"])
     edges = bin_edges(int(windows[0, 0]), int(windows[-1, 1]), MOST_BINS)
-    others = _union(trace, list(device_tables.values()))
+    others = _union(trace, list(ops.values()))
     # Pieces of the other operations, none of them in two bins.
     _, pieces, piece_ends = clip_to_windows(
         others[:, 0], others[:, 1], np.column_stack((edges[:-1], edges[1:]))
@@ -122,26 +111,15 @@ def _device_rates(trace: RankTrace, device: int) -> DeviceRates | None:
     at_edges, before, after = np.split(covered, [edges.size, edges.size + pieces.size])
     kernel_busy_ns = np.diff(at_edges)
     alone_ns = piece_ends - pieces - (after - before)
-    return DeviceRates(
-        device_id=device,
-        edges_ns=edges,
+    return Rates(
+        device_id=np.full(edges.size - 1, device),
+        start_ns=edges[:-1],
+        end_ns=edges[1:],
         window_ns=np.diff(covered_ns(edges, windows)),
         launches_n=bin_counts(kernels["start_ns"][trace.starts_inside(kernels)], edges),
         kernel_busy_ns=kernel_busy_ns,
         busy_ns=kernel_busy_ns + bin_sums(pieces, alone_ns, edges),
     )
-
-
-def _windows(trace: RankTrace, tables: Sequence[Table]) -> IntArray | None:
-    """Return the windows of the table `devices`; None where there is no time to cut up."""
-    if trace.windows_ns is not None:
-        return trace.windows_ns if len(trace.windows_ns) else None
-    some = [table for table in tables if len(table)]
-    if not some:
-        return None
-    first = min(int(table["start_ns"].min()) for table in some)
-    last = max(int(table["end_ns"].max()) for table in some)
-    return np.array([[first, last]], dtype=np.int64)
 
 
 def _union(trace: RankTrace, tables: Sequence[Table]) -> IntArray:

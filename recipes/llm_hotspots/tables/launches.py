@@ -10,18 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.distributions import Spread
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, distribution_columns, percent, sorted_columns
-from nsys_llm.trace.identity import Rank
+from nsys_llm.report.columns import (
+    Columns,
+    percent,
+    rank_columns,
+    record_columns,
+    sorted_columns,
+    spread_columns,
+)
 
-from ..per_rank.host import RankHost
-from ..per_rank.launch_stages import STAGES, LaunchStages, Spread
+from ..partials import RankRows
+from ..per_rank.launch_stages import STAGES
 from ..per_rank.launches import PEAK_NS, SHORT_NS, CallTimes
-from .apis import rank_columns
-
-HostRows = Sequence[tuple[Rank, RankHost]]
 
 #: A storm is at least this many kernels a second of at most this median duration, in ns; the
 #: thresholds of nsys-llm-explainer 0.1.0 (heuristics.py), whose rate is that of the whole window.
@@ -29,50 +32,41 @@ STORMS: Final = ((50_000, 10_000), (100_000, 20_000))
 
 _DEVICE_STATISTICS: Final = ("mean_ns", "p50_ns", "p99_ns", "max_ns")
 _KERNEL_STATISTICS: Final = ("mean_ns", "std_ns", "min_ns", "p50_ns", "max_ns")
-_NOBODY: Final = Spread.of(ValueCounts.empty(), 1)
 
 
-def launch_tables(
-    rows: HostRows, kernel_names: Sequence[Sequence[str]], devices: Columns
-) -> dict[str, Columns]:
+def launch_tables(ranks: RankRows, devices: Columns) -> dict[str, Columns]:
     """Return the tables about launches.
 
     Args:
-        rows: Each rank, in order.
-        kernel_names: The shown kernel names of each of these ranks.
-        devices: The table of that name, in the order of `rows`.
+        ranks: In order.
+        devices: The table of that name, in the order of `ranks`.
     """
-    return {
-        "launches": _launches(rows, devices),
-        "kernel_launches": _kernel_launches(rows, kernel_names),
-    }
+    return {"launches": _launches(ranks, devices), "kernel_launches": _kernel_launches(ranks)}
 
 
-def _launches(rows: HostRows, devices: Columns) -> Columns:
-    launches = [launch for _, host in rows for launch in host.launches]
+def _launches(ranks: RankRows, devices: Columns) -> Columns:
+    launches = [(rank, launch) for rank, part in ranks for launch in part.launches]
+    plain = ("device_id", "long_gaps_n", "kernels_n", "graph_nodes_n", "peak_kernels_n")
+    columns = record_columns(launches, *plain, "peak_start_ns")
     window_ns = np.array(devices["window_ns"], dtype=np.int64)
-    active_ns = window_ns - np.array([item.long_gaps_ns for item in launches], dtype=np.int64)
-    kernels_n = np.array([item.kernels_n for item in launches], dtype=np.int64)
-    peak_n = np.array([item.peak_n for item in launches], dtype=np.int64)
-    p50_ns = distribution_columns(*_joined([item.durations for item in launches]))["p50_ns"]
+    active_ns = window_ns - np.array([item.long_gaps_ns for _, item in launches], dtype=np.int64)
+    kernels_n = np.array(columns["kernels_n"], dtype=np.int64)
+    peak_n = np.array(columns["peak_kernels_n"], dtype=np.int64)
+    durations = Spread.joined([item.durations for _, item in launches])
+    p50_ns = spread_columns(durations)["p50_ns"]
     peak_rate = _per_second(peak_n, np.full(len(peak_n), PEAK_NS))
-    copied = ("rank", "file", "device_id", "window_start_ns", "window_end_ns", "window_ns")
     return {
-        **{name: devices[name] for name in copied},
+        **columns,
+        **{name: devices[name] for name in ("window_start_ns", "window_end_ns", "window_ns")},
         "active_ns": active_ns,
-        "long_gaps_n": [item.long_gaps_n for item in launches],
-        "kernels_n": kernels_n,
-        "graph_nodes_n": [item.graph_nodes_n for item in launches],
         "rate_window": _per_second(kernels_n, window_ns),
         "rate_active": _per_second(kernels_n, active_ns),
         "rate_peak_100ms": peak_rate,
-        "peak_kernels_n": peak_n,
-        "peak_start_ns": [item.peak_start_ns for item in launches],
         "p50_ns": p50_ns,
-        **_short_columns([item.short_n for item in launches], kernels_n),
+        **_short_columns([item.short_n for _, item in launches], kernels_n),
         "storm": _storms(peak_rate, p50_ns),
-        **_call_columns([item.calls for item in launches]),
-        **_stage_columns(rows, kernels_n),
+        **_call_columns([item.calls for _, item in launches]),
+        **_stage_columns(ranks, kernels_n),
     }
 
 
@@ -103,67 +97,47 @@ def _call_columns(calls: Sequence[CallTimes | None]) -> Columns:
     }
 
 
-def _stage_columns(rows: HostRows, kernels_n: IntArray) -> Columns:
+def _stage_columns(ranks: RankRows, kernels_n: IntArray) -> Columns:
     """Return the stages by device; counts are null where no API calls were traced."""
-    by_stage: dict[str, list[Spread]] = {stage: [] for stage in STAGES}
-    known = []
-    for _, host in rows:
-        position = {device: at for at, device in enumerate(host.stages.device_ids.tolist())}
-        for device in host.launches:
-            known.append(device.calls is not None)
-            for stage in STAGES:
-                by_stage[stage].append(_one(host.stages, stage, position.get(device.device_id)))
-    spreads = {stage: _joined(parts) for stage, parts in by_stage.items()}
-    counts = {
-        "launched_n": spreads["api"][0].n,
-        "queued_n": spreads["queue"][0].n,
-        "unqueued_n": spreads["api"][0].n - spreads["queue"][0].n,
-        "api_missing_n": kernels_n - spreads["api"][0].n,
+    spreads = {
+        stage: Spread.joined([part.stages.device_spreads[stage] for _, part in ranks])
+        for stage in STAGES
     }
-    none = ~np.array(known, dtype=bool)
+    launched_n = spreads["api"].moments.n
+    counts = {"launched_n": launched_n, **_queued(spreads), "api_missing_n": kernels_n - launched_n}
+    unknown = [launch.calls is None for _, part in ranks for launch in part.launches]
+    none = np.array(unknown, dtype=bool)
     return {
         **{name: pd.arrays.IntegerArray(value, none.copy()) for name, value in counts.items()},
         **_statistics(spreads, _DEVICE_STATISTICS),
     }
 
 
-def _one(stages: LaunchStages, stage: str, position: int | None) -> Spread:
-    if position is None:
-        return _NOBODY
-    spread, at = stages.device_spreads[stage], np.array([position])
-    return Spread(spread.moments.take(at), spread.order.take(at))
-
-
-def _kernel_launches(rows: HostRows, kernel_names: Sequence[Sequence[str]]) -> Columns:
-    parts = [host.stages for _, host in rows]
-    spreads = {stage: _joined([part.spreads[stage] for part in parts]) for stage in STAGES}
+def _kernel_launches(ranks: RankRows) -> Columns:
+    rows = [part.stages for _, part in ranks]
+    spreads = {stage: Spread.joined([part.spreads[stage] for part in rows]) for stage in STAGES}
     columns = {
-        **rank_columns([(rank, len(host.stages.kernel)) for rank, host in rows]),
-        "device_id": joined([part.device_id for part in parts]),
+        **rank_columns([(rank, len(part.stages.kernel)) for rank, part in ranks]),
+        "device_id": joined([part.device_id for part in rows]),
         # The lower 24 bits of a globalTid are the thread's number in its system.
-        "tid": joined([part.thread for part in parts]) & 0xFFFFFF,
-        "api": [name for part in parts for name in part.api],
-        "name": [
-            names[code]
-            for part, names in zip(parts, kernel_names, strict=True)
-            for code in part.kernel.tolist()
-        ],
-        "launches_n": spreads["api"][0].n,
-        "queued_n": spreads["queue"][0].n,
-        "unqueued_n": spreads["api"][0].n - spreads["queue"][0].n,
+        "tid": joined([part.thread for part in rows]) & 0xFFFFFF,
+        "api": [name for part in rows for name in part.api],
+        "name": [part.names[code] for _, part in ranks for code in part.stages.kernel.tolist()],
+        "launches_n": spreads["api"].moments.n,
+        **_queued(spreads),
         **_statistics(spreads, _KERNEL_STATISTICS),
     }
     return sorted_columns(columns, "rank", "device_id", "-launches_n", "name", "api", "tid")
 
 
-def _statistics(spreads: Mapping[str, tuple[Any, Any]], names: Sequence[str]) -> Columns:
+def _queued(spreads: Mapping[str, Spread]) -> Columns:
+    queued_n = spreads["queue"].moments.n
+    return {"queued_n": queued_n, "unqueued_n": spreads["api"].moments.n - queued_n}
+
+
+def _statistics(spreads: Mapping[str, Spread], names: Sequence[str]) -> Columns:
     columns: Columns = {}
-    for stage, (moments, order) in spreads.items():
-        distribution = distribution_columns(moments, order)
+    for stage, spread in spreads.items():
+        distribution = spread_columns(spread)
         columns |= {f"{stage}_{name}": distribution[name] for name in names}
     return columns
-
-
-def _joined(parts: Sequence[Spread]) -> tuple[Any, Any]:
-    whole = Spread.joined(parts)
-    return whole.moments, whole.order

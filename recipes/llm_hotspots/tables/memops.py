@@ -9,123 +9,107 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import MEDIAN, Moments, OrderStatistics, interpolate
-from nsys_llm.numeric.grouping import distinct_codes, joined, summed
+from nsys_llm.numeric.distributions import MEDIAN, Moments, Spread, interpolate
+from nsys_llm.numeric.grouping import distinct_codes, summed
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, percent, sorted_columns
+from nsys_llm.numeric.stacking import stacked
+from nsys_llm.report.columns import Columns, nullable, percent, rank_columns, sorted_columns
 from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.identity import Rank
 
-from ..per_rank.blocking import RULES
-from ..per_rank.memops import MemopCounts, MemopRows, RankMemops
+from ..partials import RankRows
+from ..per_rank.blocking import BlockingRows
+from ..per_rank.memops import MemopCounts, MemopRows
 
 BYTES_PER_GB: Final = 1e9
 
-_RankRows = Sequence[tuple[Rank, RankMemops]]
 
-
-def memop_tables(rows: _RankRows, counts: MemopCounts) -> dict[str, Columns]:
+def memop_tables(ranks: RankRows, counts: MemopCounts) -> dict[str, Columns]:
     """Return the tables memops, all_memops and blocking_memops.
 
     Args:
-        rows: The ranks, in order.
+        ranks: In order.
         counts: Of all ranks together.
     """
     return {
-        "memops": _memops(rows),
-        "all_memops": _all_memops(rows, counts),
-        "blocking_memops": _blocking(rows),
+        "memops": _memops(ranks),
+        "all_memops": _all_memops(ranks, counts),
+        "blocking_memops": _blocking(ranks),
     }
 
 
-def _memops(rows: _RankRows) -> Columns:
-    parts = [(rank, memops.rows, memops.peaks) for rank, memops in rows]
-    kinds = [MoveKind.of(code) for _, part, _ in parts for code in part.kind.tolist()]
-    times = Moments.joined([part.times for _, part, _ in parts])
-    time_order = OrderStatistics.joined([part.time_order for _, part, _ in parts])
-    sizes = Moments.joined([part.sizes for _, part, _ in parts])
-    size_order = OrderStatistics.joined([part.size_order for _, part, _ in parts])
-    peaks = [peak[device] for _, part, peak in parts for device in part.device_id.tolist()]
-    start_ns = joined([part.exposed_start_ns for _, part, _ in parts])
-    end_ns = joined([part.exposed_end_ns for _, part, _ in parts])
+def _memops(ranks: RankRows) -> Columns:
+    rows = stacked(MemopRows, [part.memops.rows for _, part in ranks])
+    kinds = [MoveKind.of(code) for code in rows.kind.tolist()]
+    peaks, fastest_ns = [peak for _, peak in _peaks(ranks)], rows.fastest_ns
     columns = {
-        "rank": [rank.number for rank, part, _ in parts for _ in part.kind],
-        "file": [rank.file for rank, part, _ in parts for _ in part.kind],
-        "device_id": joined([part.device_id for _, part, _ in parts]),
+        **rank_columns([(rank, part.memops.rows.kind.size) for rank, part in ranks]),
+        "device_id": rows.device_id,
         **_kind_columns(kinds),
-        **_sums(
-            joined([part.total_ns for _, part, _ in parts]),
-            joined([part.union_ns for _, part, _ in parts]),
-            joined([part.exposed_ns for _, part, _ in parts]),
+        **_sums(rows.total_ns, rows.union_ns, rows.exposed_ns),
+        "exposed_start_ns": nullable(rows.exposed_start_ns),
+        "exposed_end_ns": nullable(rows.exposed_end_ns),
+        **_spread(rows.times, rows.sizes),
+        **_rates(rows.times.moments, rows.sizes.moments, kinds, peaks),
+        # NaN where no operation is large.
+        "fastest_gb_s": np.where(
+            fastest_ns > 0, rows.fastest_bytes / np.maximum(fastest_ns, 1), np.nan
         ),
-        "exposed_start_ns": pd.arrays.IntegerArray(start_ns, start_ns == NULL_INT),
-        "exposed_end_ns": pd.arrays.IntegerArray(end_ns, end_ns == NULL_INT),
-        **_spread(times, time_order, sizes, size_order),
-        **_rates(times, sizes, kinds, peaks),
-        "fastest_gb_s": _fastest(parts),
     }
     return sorted_columns(columns, "rank", "device_id", "-total_ns", "kind")
 
 
-def _fastest(parts: Sequence[tuple[Rank, MemopRows, Any]]) -> npt.NDArray[np.float64]:
-    """Return the rate of the fastest large operation of each row; NaN where there is none."""
-    size_bytes = joined([part.fastest_bytes for _, part, _ in parts])
-    time_ns = joined([part.fastest_ns for _, part, _ in parts])
-    return np.where(time_ns > 0, size_bytes / np.maximum(time_ns, 1), np.nan)
+def _peaks(ranks: RankRows) -> list[tuple[Rank, int | None]]:
+    """Return the rank of each row of `memops`, and the peak bandwidth of its device."""
+    return [
+        (rank, part.memops.peaks[device])
+        for rank, part in ranks
+        for device in part.memops.rows.device_id.tolist()
+    ]
 
 
-def _all_memops(rows: _RankRows, counts: MemopCounts) -> Columns:
+def _all_memops(ranks: RankRows, counts: MemopCounts) -> Columns:
     """Return the kinds over all ranks, percentiles exact."""
-    parts = [memops.rows for _, memops in rows]
-    codes, code = distinct_codes(joined([part.kind for part in parts]))
+    rows = stacked(MemopRows, [part.memops.rows for _, part in ranks])
+    codes, code = distinct_codes(rows.kind)
     kinds = [MoveKind.of(code) for code in codes.tolist()]
     peaks_of: list[set[int | None]] = [set() for _ in kinds]
     ranks_of: list[set[int | None]] = [set() for _ in kinds]
-    owners = [
-        (rank, memops.peaks[device]) for rank, memops in rows for device in memops.rows.device_id
-    ]
-    for position, (rank, peak) in zip(code.tolist(), owners, strict=True):
+    for position, (rank, peak) in zip(code.tolist(), _peaks(ranks), strict=True):
         peaks_of[position].add(peak)
         ranks_of[position].add(rank.number)
     groups_n = int(codes.max(initial=-1)) + 1
-    times, sizes = counts.times.moments(groups_n).take(codes), counts.sizes.moments(groups_n)
-    time_order = counts.times.order_statistics(groups_n).take(codes)
-    size_order = counts.sizes.order_statistics(groups_n).take(codes)
+    times, sizes = (some.spread(groups_n).take(codes) for some in (counts.times, counts.sizes))
     columns = {
         **_kind_columns(kinds),
-        "ranks_n": [len(ranks) for ranks in ranks_of],
+        "ranks_n": [len(numbers) for numbers in ranks_of],
         **_sums(
             *(
-                summed(code, joined([getattr(part, name) for part in parts]), len(kinds))
-                for name in ("total_ns", "union_ns", "exposed_ns")
+                summed(code, values, len(kinds))
+                for values in (rows.total_ns, rows.union_ns, rows.exposed_ns)
             )
         ),
-        **_spread(times, time_order, sizes.take(codes), size_order),
+        **_spread(times, sizes),
         # GPUs of different peaks have no common one.
-        **_rates(times, sizes.take(codes), kinds, [_common(peaks) for peaks in peaks_of]),
+        **_rates(times.moments, sizes.moments, kinds, [_common(peaks) for peaks in peaks_of]),
     }
     return sorted_columns(columns, "-total_ns", "kind")
 
 
-def _blocking(rows: _RankRows) -> Columns:
-    parts = [(rank, memops.blocking) for rank, memops in rows]
-    kinds = [MoveKind.of(code) for _, part in parts for code in part.kind.tolist()]
-    start_ns = joined([part.start_ns for _, part in parts])
-    end_ns = joined([part.end_ns for _, part in parts])
+def _blocking(ranks: RankRows) -> Columns:
+    rows = stacked(BlockingRows, [part.memops.blocking for _, part in ranks])
     columns = {
-        "rank": [rank.number for rank, part in parts for _ in part.kind],
-        "file": [rank.file for rank, part in parts for _ in part.kind],
-        "device_id": joined([part.device_id for _, part in parts]),
-        "rule": [RULES[value] for _, part in parts for value in part.rule.tolist()],
-        "api": [name for _, part in parts for name in part.api],
-        **_kind_columns(kinds),
-        "ops_n": joined([part.ops_n for _, part in parts]),
-        "size_bytes": joined([part.size_bytes for _, part in parts]),
-        "total_ns": joined([part.total_ns for _, part in parts]),
-        "max_ns": end_ns - start_ns,
-        "window_start_ns": start_ns,
-        "window_end_ns": end_ns,
+        **rank_columns([(rank, part.memops.blocking.kind.size) for rank, part in ranks]),
+        "device_id": rows.device_id,
+        "rule": list(rows.rule),
+        "api": list(rows.api),
+        **_kind_columns([MoveKind.of(code) for code in rows.kind.tolist()]),
+        "ops_n": rows.ops_n,
+        "size_bytes": rows.size_bytes,
+        "total_ns": rows.total_ns,
+        "max_ns": rows.end_ns - rows.start_ns,
+        "window_start_ns": rows.start_ns,
+        "window_end_ns": rows.end_ns,
     }
     return sorted_columns(columns, "rank", "device_id", "rule", "-total_ns", "api", "kind")
 
@@ -148,20 +132,19 @@ def _sums(total_ns: IntArray, union_ns: IntArray, exposed_ns: IntArray) -> Colum
     }
 
 
-def _spread(
-    times: Moments, time_order: OrderStatistics, sizes: Moments, size_order: OrderStatistics
-) -> Columns:
-    none, unknown = times.n == 0, sizes.n < times.n
-    median_bytes = interpolate(size_order)[:, MEDIAN].astype(np.int64)
+def _spread(times: Spread, sizes: Spread) -> Columns:
+    time, size = times.moments, sizes.moments
+    none, unknown = time.n == 0, size.n < time.n
+    median_bytes = interpolate(sizes.order)[:, MEDIAN].astype(np.int64)
     return {
-        "ops_n": times.n,
-        "min_ns": pd.arrays.IntegerArray(times.minimum.copy(), none.copy()),
-        "p50_ns": np.where(none, np.nan, interpolate(time_order)[:, MEDIAN]),
-        "max_ns": pd.arrays.IntegerArray(times.maximum.copy(), none.copy()),
-        "size_bytes": pd.arrays.IntegerArray(sizes.total.copy(), unknown.copy()),
-        "min_bytes": pd.arrays.IntegerArray(sizes.minimum.copy(), unknown | none),
+        "ops_n": time.n,
+        "min_ns": pd.arrays.IntegerArray(time.minimum.copy(), none.copy()),
+        "p50_ns": np.where(none, np.nan, interpolate(times.order)[:, MEDIAN]),
+        "max_ns": pd.arrays.IntegerArray(time.maximum.copy(), none.copy()),
+        "size_bytes": pd.arrays.IntegerArray(size.total.copy(), unknown.copy()),
+        "min_bytes": pd.arrays.IntegerArray(size.minimum.copy(), unknown | none),
         "median_bytes": pd.arrays.IntegerArray(median_bytes, unknown | none),
-        "max_bytes": pd.arrays.IntegerArray(sizes.maximum.copy(), unknown | none),
+        "max_bytes": pd.arrays.IntegerArray(size.maximum.copy(), unknown | none),
     }
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,24 +11,21 @@ from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.identity import Rank
 
+from ..partials import RankRows
+
 
 def process_columns(
-    ranks: Sequence[Rank],
-    sources: pd.DataFrame,
-    devices: Columns,
-    memops: Columns,
-    held_first_ns: Sequence[int],
+    ranks: RankRows, sources: pd.DataFrame, devices: Columns, memops: Columns
 ) -> Columns:
     """Return the table processes; one row a rank, in order.
 
     Args:
-        ranks: Those with GPU work.
+        ranks: In order.
         sources: One row a rank, shown name and full name, with total_ns.
         devices: The table devices.
         memops: The table memops.
-        held_first_ns: Of each rank, see `RankHost`.
     """
-    numbers = [rank.number for rank in ranks]
+    numbers = [rank.number for rank, _ in ranks]
     frame = pd.DataFrame(dict(devices))
     bounds = ["window_start_ns", "window_end_ns"]
     by_rank = frame.astype(dict.fromkeys(bounds, "Int64")).groupby("rank")
@@ -44,7 +40,7 @@ def process_columns(
     kernel_ns = sums["kernel_total_ns"].to_numpy(np.int64)
     window_ns, busy_ns = (sums[name].to_numpy(np.int64) for name in ("window_ns", "busy_ns"))
     return {
-        **_identity(ranks),
+        **_identity([rank for rank, _ in ranks]),
         "devices_n": by_rank.size().reindex(numbers, fill_value=0).to_numpy(np.int64),
         "window_start_ns": by_rank["window_start_ns"].min().reindex(numbers).array,
         "window_end_ns": by_rank["window_end_ns"].max().reindex(numbers).array,
@@ -59,20 +55,18 @@ def process_columns(
         "memops_n": moved["ops_n"].to_numpy(np.int64),
         "memop_total_ns": moved["total_ns"].to_numpy(np.int64),
         "total_pct": percent(kernel_ns, int(kernel_ns.sum())),
-        "held_first_ns": held_first_ns,
+        "held_first_ns": [part.held_first_ns for _, part in ranks],
     }
 
 
 def _identity(ranks: Sequence[Rank]) -> Columns:
-    rows: list[Mapping[str, Any]] = [
-        {
-            "rank": rank.number,
-            "file": rank.file,
-            "host": rank.facts.host if rank.facts else None,
-            "pid": rank.pid,
-            "process_name": rank.facts.processes.get(rank.key.global_pid) if rank.facts else None,
-        }
-        for rank in ranks
-    ]
-    names = ("rank", "file", "host", "pid", "process_name")
-    return {name: [row[name] for row in rows] for name in names}
+    facts = [rank.facts for rank in ranks]
+    return {
+        "rank": [rank.number for rank in ranks],
+        "file": [rank.file for rank in ranks],
+        "host": [known.host if known else None for known in facts],
+        "pid": [rank.pid for rank in ranks],
+        "process_name": [
+            rank.facts.processes.get(rank.key.global_pid) if rank.facts else None for rank in ranks
+        ],
+    }

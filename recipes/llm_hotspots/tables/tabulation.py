@@ -10,21 +10,31 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.numeric.distributions import Moments, OrderStatistics
+from nsys_llm.numeric.distributions import Moments
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, distribution_columns, percent, sorted_columns
+from nsys_llm.numeric.stacking import stacked
+from nsys_llm.report.columns import (
+    Columns,
+    percent,
+    rank_columns,
+    record_columns,
+    sorted_columns,
+    spread_columns,
+)
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.taxonomy.categories import UNMATCHED, Classification, detect_engine, load_rules
 from nsys_llm.trace.identity import Rank
 
-from ..partials import HotspotsPartial, KernelRows, RankHotspots
+from ..extras.tables import extra_tables
+from ..partials import DeviceTimes, HotspotsPartial, RankRows
+from ..per_rank.kernels import KernelRows, SourceRows
 from ..per_rank.overheads import overhead_columns
-from .apis import api_tables, rank_columns
+from ..per_rank.rates import duration_columns, rate_columns
+from .apis import api_tables
 from .balance import imbalance_tables
 from .bandwidth import bandwidth_columns
 from .categories import category_tables, class_columns, shown_classes
-from .details import detail_columns
 from .launches import launch_tables
 from .memops import memop_tables
 from .overlap import overlap_columns
@@ -32,7 +42,6 @@ from .processes import process_columns
 
 _RECIPE: Final = "llm_hotspots"
 
-_RankRows = Sequence[tuple[Rank, RankHotspots]]
 _Names = npt.NDArray[Any]
 
 
@@ -62,11 +71,9 @@ def tabulate(
     shown = shown_classes(sources, known)
     devices = _devices(rows)
     names, everywhere = _over_all_ranks(partial, sources)
-    memops = memop_tables([(rank, part.memops) for rank, part in rows], partial.memops)
+    memops = memop_tables(rows, partial.memops)
     kernels = _kernels(names, everywhere, sources, shown, devices)
-    details = [(rank, part.names, part.details) for rank, part in rows]
-    hosts = [(rank, part.host) for rank, part in rows]
-    held_first_ns = [host.held_first_ns for _, host in hosts]
+    top = pd.Series(kernels["name"]).head(options["top"]).tolist()
     columns = {
         "rank_stats": _rank_stats(rows),
         "all_stats": _all_stats(names, everywhere, rows),
@@ -76,58 +83,43 @@ def tabulate(
         **category_tables(sources, known, engine),
         **memops,
         "overheads": overhead_columns([(rank, part.overheads) for rank, part in rows]),
-        "overlap": overlap_columns(
-            [(rank, part.overlap, part.memops.exposed) for rank, part in rows]
-        ),
+        "overlap": overlap_columns(rows),
         **imbalance_tables(sources, ranks),
-        "processes": process_columns(ranks, sources, devices, memops["memops"], held_first_ns),
+        "processes": process_columns(rows, sources, devices, memops["memops"]),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),
             partial.names,
             partial.durations,
             [part.memops for _, part in rows],
         ),
-        **detail_columns(details, partial.names, partial.durations, shown, kernels, options),
-        **api_tables(hosts, partial.api_durations, options),
-        **launch_tables(hosts, [part.names for _, part in rows], devices),
+        "launch_rate": rate_columns([(rank, part.rates) for rank, part in rows]),
+        "durations": duration_columns(partial.names, top, partial.durations),
+        **api_tables(rows, partial.api_durations),
+        **launch_tables(rows, devices),
+        **extra_tables(rows, shown, top, options),
     }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
 
 
-def _sources(rows: _RankRows) -> pd.DataFrame:
+def _sources(rows: RankRows) -> pd.DataFrame:
     """Return one row a rank, shown name and full name; integers exact."""
-    parts = [(rank, part.sources) for rank, part in rows]
-    return pd.DataFrame(
-        {
-            **rank_columns([(rank, len(part.name)) for rank, part in parts]),
-            "name": [name for _, part in parts for name in part.name],
-            "full_name": [name for _, part in parts for name in part.full_name],
-            "launches_n": joined([part.launches_n for _, part in parts]),
-            "total_ns": joined([part.total_ns for _, part in parts]),
-            "exclusive_ns": joined([part.exclusive_ns for _, part in parts]),
-        }
-    )
+    sources = stacked(SourceRows, [part.sources for _, part in rows])
+    per_rank = rank_columns([(rank, len(part.sources.name)) for rank, part in rows])
+    return pd.DataFrame({**per_rank, **vars(sources)})
 
 
-def _devices(rows: _RankRows) -> Columns:
-    devices = [
-        {"rank": rank.number, "file": rank.file, **vars(device)}
-        for rank, part in rows
-        for device in part.devices
-    ]
-    names = [column.name for column in load_manifest(_RECIPE).table("devices").columns]
-    return {name: [device[name] for device in devices] for name in names}
+def _devices(rows: RankRows) -> Columns:
+    devices = [(rank, device) for rank, part in rows for device in part.devices]
+    return record_columns(devices, *DeviceTimes.__dataclass_fields__)
 
 
-def _rank_stats(rows: _RankRows) -> Columns:
+def _rank_stats(rows: RankRows) -> Columns:
     """Return NVIDIA's columns a rank, over its devices; shares are those of the rank."""
-    stats = _stacked([part.stats for _, part in rows])
+    stats = stacked(KernelRows, [part.stats for _, part in rows])
     per_rank = rank_columns([(rank, len(part.stats.name)) for rank, part in rows])
-    rank_ns = [part.stats.total_ns.sum() for _, part in rows]
-    whole_ns = np.repeat(
-        np.array(rank_ns, dtype=np.int64), [len(part.stats.name) for _, part in rows]
-    )
+    rank_ns = [np.full(len(part.stats.name), part.stats.total_ns.sum()) for _, part in rows]
+    whole_ns = joined(rank_ns)
     columns = {
         **_nvidia_columns(_shown_names(rows, "stats"), stats, whole_ns),
         "File": per_rank["file"],
@@ -136,9 +128,9 @@ def _rank_stats(rows: _RankRows) -> Columns:
     return sorted_columns(columns, "Rank", "-Total Time", "Name")
 
 
-def _all_stats(names: _Names, everywhere: KernelRows, rows: _RankRows) -> Columns:
+def _all_stats(names: _Names, everywhere: KernelRows, rows: RankRows) -> Columns:
     columns = _nvidia_columns(names, everywhere, everywhere.total_ns.sum())
-    shortest, longest = _extreme_files(rows, names, everywhere.moments)
+    shortest, longest = _extreme_files(rows, names, everywhere.spread.moments)
     columns |= {"Min File": shortest, "Max File": longest}
     return sorted_columns(columns, "-Total Time", "Name")
 
@@ -166,10 +158,8 @@ def _kernels(
     return sorted_columns(columns, "-exclusive_ns", "name")
 
 
-def _rank_kernels(
-    rows: _RankRows, shown: Mapping[str, Classification], devices: Columns
-) -> Columns:
-    kernels = _stacked([part.kernels for _, part in rows])
+def _rank_kernels(rows: RankRows, shown: Mapping[str, Classification], devices: Columns) -> Columns:
+    kernels = stacked(KernelRows, [part.kernels for _, part in rows])
     per_rank = rank_columns([(rank, len(part.kernels.name)) for rank, part in rows])
     names = _shown_names(rows, "kernels")
     device_index = pd.MultiIndex.from_arrays([devices["rank"], devices["device_id"]])
@@ -201,8 +191,7 @@ def _over_all_ranks(partial: HotspotsPartial, sources: pd.DataFrame) -> tuple[_N
         name=codes,
         total_ns=sums["total_ns"].to_numpy(np.int64),
         exclusive_ns=sums["exclusive_ns"].to_numpy(np.int64),
-        moments=partial.durations.moments(len(names)),
-        order=partial.durations.order_statistics(len(names)),
+        spread=partial.durations.spread(len(names)),
     )
 
 
@@ -214,7 +203,7 @@ def _statistics(
     window_ns: IntArray | int,
 ) -> Columns:
     return {
-        **distribution_columns(kernels.moments, kernels.order),
+        **spread_columns(kernels.spread),
         "total_ns": kernels.total_ns,
         "exclusive_ns": kernels.exclusive_ns,
         "total_pct": percent(kernels.total_ns, kernel_total_ns),
@@ -225,7 +214,7 @@ def _statistics(
 
 def _nvidia_columns(names: _Names, kernels: KernelRows, whole_ns: IntArray | int) -> Columns:
     """Return the columns of NVIDIA's kernel summary."""
-    rich = distribution_columns(kernels.moments, kernels.order)
+    rich = spread_columns(kernels.spread)
     return {
         "Name": names,
         "Time": percent(kernels.total_ns, whole_ns, empty=0.0),
@@ -242,14 +231,14 @@ def _nvidia_columns(names: _Names, kernels: KernelRows, whole_ns: IntArray | int
 
 
 def _extreme_files(
-    rows: _RankRows, names: _Names, moments: Moments
+    rows: RankRows, names: _Names, moments: Moments
 ) -> tuple[list[str | None], list[str | None]]:
     """Return for each name the ranks that have its shortest and its longest launch."""
     shortest: list[list[str]] = [[] for _ in names]
     longest: list[list[str]] = [[] for _ in names]
     position = {name: index for index, name in enumerate(names)}
     for rank, part in rows:
-        selected = part.stats.moments
+        selected = part.stats.spread.moments
         code = np.array([position[name] for name in part.names], dtype=np.int64)[part.stats.name]
         for files, extreme in (
             (shortest, selected.minimum == moments.minimum[code]),
@@ -262,18 +251,6 @@ def _extreme_files(
     ]
 
 
-def _shown_names(rows: _RankRows, attribute: str) -> _Names:
+def _shown_names(rows: RankRows, attribute: str) -> _Names:
     names = [np.array(part.names, dtype=object)[getattr(part, attribute).name] for _, part in rows]
     return joined(names).astype(object)
-
-
-def _stacked(parts: Sequence[KernelRows]) -> KernelRows:
-    """Put the rows of several ranks one after the other; `name` loses its meaning."""
-    return KernelRows(
-        device_id=joined([part.device_id for part in parts]),
-        name=joined([part.name for part in parts]),
-        total_ns=joined([part.total_ns for part in parts]),
-        exclusive_ns=joined([part.exclusive_ns for part in parts]),
-        moments=Moments.joined([part.moments for part in parts]),
-        order=OrderStatistics.joined([part.order for part in parts]),
-    )

@@ -7,7 +7,7 @@ from typing import Final
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Tables, percent, records
 from nsys_llm.taxonomy.phase_maps import UNMAPPED
-from nsys_llm.view.text import format_ns, format_percent, quoted
+from nsys_llm.view.text import format_percent, quoted
 
 from .texts import LOST_PCT, LOW_COVERAGE_PCT, RULES, UNMAPPED_PCT
 
@@ -36,30 +36,23 @@ def _low_coverage(tables: Tables) -> list[Finding]:
     rank, file = low.idxmin()
     lost = rows[(rows["rank"] == rank) & ~rows["attributed"]]
     worst = records(lost.loc[[lost["gpu_ns"].idxmax()]])[0]
-    numbers = {
-        "share_pct": float(low.min()),
-        "held_ns": int(held.get((rank, file), 0)),
-        "gpu_ns": int(by_rank[rank, file]),
-        "cut_ns": int(cut.get((rank, file), 0)),
-    }
-    without = (
-        f" (without {format_ns(numbers['cut_ns'])} launched before the capture began, or in a "
-        "range that was pushed by then)"
-        if numbers["cut_ns"]
-        else ""
-    )
-    others = f" {len(low)} ranks affected; rank {rank} is the worst." if len(low) > 1 else ""
+    held_ns, gpu_ns = int(held.get((rank, file), 0)), int(by_rank[rank, file])
     return [
         RULES["low_range_coverage"].finding(
-            details=f"{format_ns(numbers['held_ns'])} of {format_ns(numbers['gpu_ns'])}{without}; "
-            f"most of the rest, {format_ns(worst['gpu_ns'])}, is {worst['meaning']}.{others}",
-            fields={"share": format_percent(low.min()), "file": quoted(file)},
+            fields={
+                "share_pct": float(low.min()),
+                "held_ns": held_ns,
+                "gpu_ns": gpu_ns,
+                "cut_ns": int(cut.get((rank, file), 0)),
+                "lost_ns": worst["gpu_ns"],
+                "file": file,
+                "meaning": worst["meaning"],
+            },
             evidence=cells("attribution", worst, ("rank", "part"), ("gpu_ns",)),
-            numbers=numbers,
             ranks=tuple(int(key) for key, _ in low.index),
             rank=int(rank),
             record=worst["capture"],
-            impact_ns=int(by_rank[rank, file] - numbers["held_ns"]),
+            impact_ns=gpu_ns - held_ns,
         )
     ]
 
@@ -73,16 +66,11 @@ def _unmarked_threads(tables: Tables) -> list[Finding]:
     if much.empty:
         return []
     worst = records(much.loc[[much["gpu_ns"].idxmax()]])[0]
-    share_pct = percent(worst["gpu_ns"], int(whole[worst["rank"]]))
     rank = int(worst["rank"])
-    others = f" {len(much)} ranks affected; rank {rank} is the worst." if len(much) > 1 else ""
     return [
         RULES["unmarked_thread"].finding(
-            details=f"{format_ns(worst['gpu_ns'])}. A range of one thread does not hold what "
-            f"another one launches.{others}",
-            fields={"share": format_percent(share_pct), "rank": rank},
+            fields={"share_pct": percent(worst["gpu_ns"], int(whole[rank]))},
             evidence=cells("attribution", worst, ("rank", "part"), ("gpu_ns",)),
-            numbers={"share_pct": share_pct},
             ranks=tuple(int(key) for key in much["rank"]),
             rank=rank,
             record=str(worst["capture"]),
@@ -107,8 +95,7 @@ def _unmapped(tables: Tables) -> list[Finding]:
         evidence += cells("range_tree", top, ("path", "kind"), ("inclusive_pct",))
     return [
         RULES["unmapped_ranges"].finding(
-            details=f"The outermost ranges with most of it: {names or 'none'}.",
-            fields={"share": format_percent(row["gpu_pct"])},
+            fields={"outer": names or "none"},
             evidence=evidence,
             name=UNMAPPED,
             impact_ns=int(row["gpu_ns"]),

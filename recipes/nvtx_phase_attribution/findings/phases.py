@@ -9,7 +9,6 @@ from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, percent, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.wall_classes import COMPUTE, COPIES, IDLE
-from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
 from .texts import RULES
 
@@ -61,23 +60,17 @@ def _idle_finding(tables: Tables, row: Record, affected: tuple[int, ...]) -> Fin
     rank, phase = int(row["rank"]), str(row["phase"])
     idle = tables["phase_idle"]
     gaps = records(idle[idle["phase"] == phase])[0]
-    before_pct = percent(gaps["before_ns"], gaps["idle_ns"])
-    several = tables["rank_phases"]["rank"].nunique() > 1
-    others = f" {len(affected)} ranks affected; rank {rank} is the worst."
-    others = others if len(affected) > 1 else " No other rank loses as much." * several
     return RULES["idle_before_phase"].finding(
         cause=Cause("place", rank=rank, detail=phase),
         change=Change("unknown", time_ns=idle_ns, wall_classes=(IDLE,)),
-        details=f"{format_ns(idle_ns)} idle before its operations, which take "
-        f"{format_ns(row['gpu_ns'])} there. {format_percent(before_pct)} of such idle time comes "
-        f"before the first operation after another phase, the rest between operations of the "
-        f"phase.{others}",
-        fields={"phase": quoted(phase), "rank": rank},
+        fields={
+            "idle_ns": idle_ns,
+            "before_pct": percent(gaps["before_ns"], gaps["idle_ns"]),
+        },
         evidence=(
             *cells("rank_phases", row, ("rank", "phase"), ("idle_ns", "gpu_ns")),
             *cells("phase_idle", gaps, ("phase",), ("before_ns", "idle_ns")),
         ),
-        numbers={"before_pct": before_pct},
         ranks=affected,
         rank=rank,
         device_id=device,
@@ -110,9 +103,7 @@ def _idle_in_range(tables: Tables) -> list[Finding]:
             case="range",
             cause=Cause("place", rank=rank, detail=str(row["label"])),
             change=Change("unknown", time_ns=idle_ns, wall_classes=(IDLE,)),
-            details=f"{format_ns(idle_ns)} of {format_ns(row['span_ns'])} from the first to "
-            f"the last operation of {counted(int(row['instances_n']), 'range')} of this name.",
-            fields={"phase": quoted(row["label"]), "rank": rank},
+            fields={"label": row["label"]},
             evidence=cells("rank_ranges", row, where, ("idle_inside_ns", "span_ns", "instances_n")),
             ranks=(rank,),
             rank=rank,

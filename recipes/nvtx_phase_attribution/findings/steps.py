@@ -9,12 +9,12 @@ import pandas as pd
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
-from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, Tables, percent, records
+from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.records import Tables, percent, records
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
-from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+from nsys_llm.view.text import quoted
 
 from .phases import busiest_gpu
 from .texts import RULES, SLOW_TIMES
@@ -78,30 +78,30 @@ def _slow_steps_of(
         return
     worst = records(slow.loc[[slow["window_ns"].idxmax()]])[0]
     lost_ns = float((slow["window_ns"] - usual_ns).sum())
-    tail_pct = percent(worst["window_ns"] - usual_ns, worst["window_ns"])
-    numbers = {
-        "slow_n": len(slow),
-        "steps_n": len(rows),
-        "usual_ns": usual_ns,
-        "worst_ns": worst["window_ns"],
-        "times": worst["window_ns"] / usual_ns,
-        "slow_times": times,
-        "step": worst["step"],
-    }
-    words, classes = _what_grew(rows, worst, numbers)
+    # The worst step had more work than the median one, or none for longer.
+    usual_gpu_ns = float(rows["gpu_ns"].median())
+    is_work = 2 * (worst["gpu_ns"] - usual_gpu_ns) >= worst["window_ns"] - usual_ns
     yield RULES["slow_steps"].finding(
         cause=Cause("place", rank=rank, detail=f"steps of {phase}"),
-        change=Change("unknown", time_ns=lost_ns, wall_classes=classes, worst_pct=tail_pct),
-        details=f"{counted(len(slow), unit)} of {len(rows)} on rank {rank} took more than "
-        f"{times:g} times the median of {format_ns(usual_ns)}; the worst, {unit} "
-        f"{worst['step']}, {format_ns(worst['window_ns'])}.{words}",
+        change=Change(
+            "unknown",
+            time_ns=lost_ns,
+            wall_classes=_WORK if is_work else (IDLE,),
+            worst_pct=percent(worst["window_ns"] - usual_ns, worst["window_ns"]),
+        ),
         fields={
             "steps": f"{unit}s" if phase in _UNNAMED else f"{quoted(phase)} {unit}s",
             "unit": unit,
-            "times": f"{worst['window_ns'] / usual_ns:.1f}",
-            "step": worst["step"],
+            "slow_n": len(slow),
+            "steps_n": len(rows),
+            "usual_ns": usual_ns,
+            "worst_ns": worst["window_ns"],
+            "worst_ratio": worst["window_ns"] / usual_ns,
+            "slow_ratio": times,
+            "usual_gpu_ns": usual_gpu_ns,
+            "grew": "its work took longer" if is_work else "the GPU waited",
         },
-        numbers=numbers,
+        evidence=cells("steps", worst, ("rank", "step"), ("gpu_ns",)),
         ranks=(rank,),
         rank=rank,
         device_id=gpu[1],
@@ -109,21 +109,6 @@ def _slow_steps_of(
         window_ns=(int(worst["from_ns"]), int(worst["to_ns"])),
         impact_ns=round(lost_ns),
     )
-
-
-def _what_grew(
-    rows: pd.DataFrame, worst: Record, numbers: dict[str, float]
-) -> tuple[str, tuple[str, ...]]:
-    """Return what the worst step had more of than the median one, work or none, and its classes."""
-    work_ns = float(rows["gpu_ns"].median())
-    numbers |= {"worst_gpu_ns": worst["gpu_ns"], "usual_gpu_ns": work_ns}
-    words = (
-        f" GPU time of its operations: {format_ns(worst['gpu_ns'])}, against "
-        f"{format_ns(work_ns)} in the median: "
-    )
-    if 2 * (worst["gpu_ns"] - work_ns) >= worst["window_ns"] - numbers["usual_ns"]:
-        return f"{words}its work took longer.", _WORK
-    return f"{words}the GPU waited.", (IDLE,)
 
 
 def _warmup(tables: Tables) -> list[Finding]:
@@ -134,18 +119,11 @@ def _warmup(tables: Tables) -> list[Finding]:
     first = records(warm.sort_values("host_ns", ascending=False, kind="stable").head(1))[0]
     rank = int(first["rank"])
     rank_ns = int(warm.loc[warm["rank"] == rank, "host_ns"].sum())
-    share = percent(rank_ns, int(steps.loc[steps["rank"] == rank, "host_ns"].sum()))
+    share_pct = percent(rank_ns, int(steps.loc[steps["rank"] == rank, "host_ns"].sum()))
     ranks = tuple(int(rank) for rank in sorted(warm["rank"].unique()))
     return [
         RULES["warm_up_steps"].finding(
-            details=f"They take more than twice the median of their phase: up to "
-            f"{format_ns(first['host_ns'])}, {format_percent(share)} of the host time of the steps "
-            f"of rank {rank}. The GPU time of phases includes them.",
-            fields={
-                "steps": counted(len(warm), "first step"),
-                "are": "is" if len(warm) == 1 else "are",
-            },
-            numbers={"steps_n": len(warm), "longest_ns": first["host_ns"], "share_pct": share},
+            fields={"steps_n": len(warm), "longest_ns": first["host_ns"], "share_pct": share_pct},
             ranks=ranks,
             rank=rank,
             window_ns=(int(first["start_ns"]), int(first["end_ns"])),

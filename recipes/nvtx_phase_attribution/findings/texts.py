@@ -26,7 +26,10 @@ RULES: Final = rules_by_id(
         "low_range_coverage",
         kind=CAPTURE,
         scope="rank",
-        title="Only {share} of the GPU time of {file} is in NVTX ranges",
+        title="Only {share_pct} of the GPU time of {file:quoted} is in NVTX ranges",
+        details="{held_ns} of {gpu_ns}[ (without {cut_ns} launched before the capture began, or in "
+        "a range that was pushed by then)]; most of the rest, {lost_ns}, is {meaning}."
+        "[ {others_n:other rank} affected; rank {rank} is the worst.]",
         threshold=f"below {LOW_COVERAGE_PCT:g} % of a rank's GPU time in ranges",
         source=EXPLAINER,
         recommendation="Read shares of phases as shares of the marked time only. Mark the "
@@ -37,7 +40,9 @@ RULES: Final = rules_by_id(
         "unmarked_thread",
         kind=CAPTURE,
         scope="rank",
-        title="Rank {rank}: {share} of the GPU time was launched by threads without ranges",
+        title="Rank {rank}: {share_pct} of the GPU time was launched by threads without ranges",
+        details="{gpu_ns}. A range of one thread does not hold what another one launches."
+        "[ {others_n:other rank} affected; rank {rank} is the worst.]",
         threshold=f"from {LOST_PCT:g} % of the GPU time of a rank",
         source=OURS,
         recommendation="If this is PyTorch's backward pass, its thread is not the one that calls "
@@ -49,7 +54,8 @@ RULES: Final = rules_by_id(
         "unmapped_ranges",
         kind=CAPTURE,
         scope="phase",
-        title="{share} of the GPU time is in ranges that match no phase",
+        title="{gpu_pct} of the GPU time is in ranges that match no phase",
+        details="The outermost ranges with most of it: {outer}.",
         threshold=f"from {UNMAPPED_PCT:g} % of the GPU time",
         source=OURS,
         recommendation="Define which ranges are phases, with `--phase-map FILE` and a file like "
@@ -62,7 +68,10 @@ RULES: Final = rules_by_id(
         "warm_up_steps",
         kind=CAPTURE,
         scope="run",
-        title="{steps} {are} warm-up, left out of the percentiles",
+        title="{steps_n:first step} {steps_n:=is|are} warm-up, left out of the percentiles",
+        details="They take more than twice the median of their phase: up to {longest_ns}, "
+        "{share_pct} of the host time of the steps of rank {rank}. The GPU time of phases includes "
+        "them.",
         threshold="first steps that take more than 2 times the median of their phase",
         source=OURS,
         recommendation="Add --skip-warmup to leave the first step out of every table, or --steps "
@@ -73,19 +82,31 @@ RULES: Final = rules_by_id(
     Rule(
         "idle_before_phase",
         scope="phase",
-        title="Rank {rank}'s GPU idles before {phase}",
+        title="Rank {rank}'s GPU idles before {name:quoted}",
+        details="{idle_ns} idle before its operations, which take {gpu_ns} there. {before_pct} of "
+        "such idle time comes before the first operation after another phase, the rest between "
+        "operations of the phase.[ {others_n:other rank} affected; rank {rank} is the worst.]",
         threshold=f"idle time that ends with an operation of a phase: {limits_words()}",
         source=OURS,
         recommendation="idle_gaps names the cause: a late host, a synchronization, or the "
         "latency between queued operations.",
-        cases={"range": Case(title="Rank {rank}'s GPU idles in {phase}")},
+        cases={
+            "range": Case(
+                title="Rank {rank}'s GPU idles in {label:quoted}",
+                details="{idle_inside_ns} of {span_ns} from the first to the last operation of "
+                "{instances_n:range} of this name.",
+            )
+        },
         window_shows="the GPU in one range of the phase",
         tables=("rank_phases", "phase_idle", "ranges"),
     ),
     Rule(
         "slow_steps",
         scope="phase",
-        title="Slow {steps}: the worst takes {times} times the median",
+        title="Slow {steps}: the worst takes {worst_ratio:.1f} times the median",
+        details="{slow_n:{unit}} of {steps_n} on rank {rank} took more than {slow_ratio:g} times "
+        "the median of {usual_ns}; the worst, {unit} {step}, {worst_ns}. GPU time of its "
+        "operations: {gpu_ns}, against {usual_gpu_ns} in the median: {grew}.",
         threshold="time beyond the median, of steps above "
         + " or ".join(f"{times:g} times ({n} steps or more)" for n, times in SLOW_TIMES.items())
         + f" the median of their phase on their rank: {limits_words()}",

@@ -44,8 +44,8 @@ class OpenFilesError(UsageError):
     """No more files can be opened, here or on a worker."""
 
 
-class ReportError(NsysLlmError):
-    """One report cannot be read. The other ranks go on without it."""
+class ProfileError(NsysLlmError):
+    """One profile cannot be read. The other ranks go on without it."""
 
     exit_code = ExitCode.BAD_INPUT
 

@@ -9,6 +9,7 @@ from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.rules import Rule
 from nsys_llm.report.run_texts import RULES
+from nsys_llm.report.templates import readable
 
 _TITLE: Final = """# Findings
 
@@ -18,13 +19,6 @@ This page lists every finding: its condition and severity, the source of its thr
 advice. A run fills in the words in braces, such as `{rank}`. The id is in the column `rule` of
 findings.parquet and in report.json.
 """
-
-
-class _Named(dict[str, str]):
-    """Fields of a template that stand for themselves."""
-
-    def __missing__(self, key: str) -> str:
-        return f"{{{key}}}"
 
 
 def findings_page() -> str:
@@ -37,18 +31,14 @@ def findings_page() -> str:
 
 def _section(rules: Iterable[Rule]) -> Iterator[str]:
     for rule in sorted(rules, key=lambda rule: rule.id):
-        yield f"**`{rule.id}`**: {_filled(rule.title)}\n"
+        yield f"**`{rule.id}`**: {readable(rule.title)}\n"
         yield f"- when: {rule.threshold} (source: {rule.source})"
-        yield f"- advice: {_filled(rule.recommendation)}"
+        yield f"- advice: {readable(rule.recommendation)}"
         for name, case in rule.cases.items():
             if case.title is not None:
-                yield f"- titled, in the case `{name}`: {_filled(case.title)}"
+                yield f"- titled, in the case `{name}`: {readable(case.title)}"
             if case.recommendation is not None:
-                yield f"- advice, in the case `{name}`: {_filled(case.recommendation)}"
+                yield f"- advice, in the case `{name}`: {readable(case.recommendation)}"
         if rule.record is not None:
             yield f"- to record: `{rule.record}`"
         yield f"- numbers in: {', '.join(f'`{table}`' for table in rule.tables)}\n"
-
-
-def _filled(template: str) -> str:
-    return template.format_map(_Named())

@@ -145,6 +145,7 @@ class Section:
         opening: Whether its figures, without rows, stand ahead of the findings; report.md, which
             has no figures, leaves it out.
         optional: Whether it is left out where the table has no rows.
+        extra: Whether few captures have it: it stands apart, behind all others.
         summary: Columns of the rows that the terminal shows; empty where it shows none.
         by: Column of numbers by which the rows that are shown are chosen, the largest first, above
             or below 0, where the table has more; None shows the first rows.
@@ -159,6 +160,7 @@ class Section:
     lead: bool = False
     opening: bool = False
     optional: bool = False
+    extra: bool = False
     summary: tuple[str, ...] = ()
     by: str | None = None
 

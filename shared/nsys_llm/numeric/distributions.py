@@ -91,6 +91,26 @@ class OrderStatistics:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """How the values of each group are spread."""
+
+    moments: Moments
+    order: OrderStatistics
+
+    @classmethod
+    def joined(cls, parts: Sequence[Spread]) -> Spread:
+        """Put the groups of several parts one after the other."""
+        return cls(
+            Moments.joined([part.moments for part in parts]),
+            OrderStatistics.joined([part.order for part in parts]),
+        )
+
+    def take(self, groups: IntArray) -> Spread:
+        """Return some groups, in the given order."""
+        return Spread(self.moments.take(groups), self.order.take(groups))
+
+
+@dataclass(frozen=True)
 class ValueCounts:
     """How often each value occurred in each group.
 
@@ -193,6 +213,10 @@ class ValueCounts:
         return OrderStatistics(
             np.where(present, low, 0), np.where(present, high, 0), np.where(present, hundredths, 0)
         )
+
+    def spread(self, groups_n: int) -> Spread:
+        """Return how the values of groups 0 .. groups_n - 1 are spread."""
+        return Spread(self.moments(groups_n), self.order_statistics(groups_n))
 
 
 def interpolate(order: OrderStatistics) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

@@ -1,4 +1,4 @@
-"""Texts out of Arrow, whatever bytes a report holds."""
+"""Texts out of Arrow, whatever bytes a profile holds."""
 
 from __future__ import annotations
 

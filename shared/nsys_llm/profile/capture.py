@@ -1,6 +1,6 @@
 """The facts of a capture: machine, versions, clocks, processes, and what tells a rank's number.
 
-A report records the whole environment of the profiled command, tokens included, and of some
+A profile records the whole environment of the profiled command, tokens included, and of some
 releases that of every process of the machine. Of those tables only the rows named here are ever
 read, and of all other variables no more than their names.
 """
@@ -15,9 +15,9 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.profile.parquet_report import ParquetReport
+from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.reader import read_table
-from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import process_of_thread
 from nsys_llm.taxonomy.secret_names import secret_names
 
@@ -40,7 +40,7 @@ _GRAPH_MODE_KEYS: Final = (
 
 @dataclass(frozen=True)
 class CaptureFacts:
-    """What a report says of itself. None where it does not say.
+    """What a profile says of itself. None where it does not say.
 
     Attributes:
         utc_epoch_ns: Wall clock at the start of the capture.
@@ -51,8 +51,8 @@ class CaptureFacts:
         graph_mode: How CUDA graphs were traced: graph (whole) or node.
         traced: What was traced, in Nsight Systems' words, sorted: Cuda, NvtxEvents, ...
         secret_variables: Names of variables that look like secrets, of the launched command and
-            of every other process whose environment the report stores.
-        environments_n: Environments of processes among the report's strings.
+            of every other process whose environment the profile stores.
+        environments_n: Environments of processes among the profile's strings.
         session: Id of the profiling session.
     """
 
@@ -86,34 +86,34 @@ class CaptureFacts:
         return f"export schema {self.schema_version} is {age} than those known; read by name"
 
 
-def read_facts(report: ParquetReport | SqliteReport) -> CaptureFacts:
-    """Read the facts of an open report.
+def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
+    """Read the facts of an open profile.
 
     Raises:
-        ReportError: A table of them is damaged.
+        ProfileError: A table of them is damaged.
     """
-    system = dict(report.key_values("system", _SYSTEM_KEYS))
-    export = dict(report.key_values("export", _EXPORT_KEYS))
-    utc_epoch_ns, system_clock_ns = _clocks(report)
-    environments = report.process_environments()
-    graph_modes = dict(report.key_values("capture", _GRAPH_MODE_KEYS))
+    system = dict(profile.key_values("system", _SYSTEM_KEYS))
+    export = dict(profile.key_values("export", _EXPORT_KEYS))
+    utc_epoch_ns, system_clock_ns = _clocks(profile)
+    environments = profile.process_environments()
+    graph_modes = dict(profile.key_values("capture", _GRAPH_MODE_KEYS))
     return CaptureFacts(
         host=system.get("Hostname") or None,
         driver_version=system.get("NvDriverVersion") or None,
         cuda_version=_cuda_version(system.get("CudaDriverVersion")),
-        gpus=_gpus(report),
+        gpus=_gpus(profile),
         nsys_version=export.get("EXPORT_PRODUCT_VERSION"),
         schema_version=export.get("EXPORT_SCHEMA_VERSION"),
         utc_epoch_ns=utc_epoch_ns,
         system_clock_ns=system_clock_ns,
-        processes=_processes(report),
-        rank_variables=_rank_variables(report),
-        mpi_ranks=_mpi_ranks(report),
+        processes=_processes(profile),
+        rank_variables=_rank_variables(profile),
+        mpi_ranks=_mpi_ranks(profile),
         graph_mode=next((mode.lower() for mode in graph_modes.values()), None),
-        traced=tuple(sorted({kind for _, kind in report.key_values("capture", _TRACED_KEYS)})),
-        secret_variables=secret_names(chain(report.variable_names(), *environments)),
+        traced=tuple(sorted({kind for _, kind in profile.key_values("capture", _TRACED_KEYS)})),
+        secret_variables=secret_names(chain(profile.variable_names(), *environments)),
         environments_n=len(environments),
-        session=next((uuid for _, uuid in report.key_values("capture", _SESSION_KEYS)), None),
+        session=next((uuid for _, uuid in profile.key_values("capture", _SESSION_KEYS)), None),
     )
 
 
@@ -124,40 +124,40 @@ def _cuda_version(number: str | None) -> str | None:
     return f"{int(number) // 1000}.{int(number) % 1000 // 10}"
 
 
-def _clocks(report: ParquetReport | SqliteReport) -> tuple[int | None, int | None]:
-    if not report.has("session"):
+def _clocks(profile: ParquetProfile | SqliteProfile) -> tuple[int | None, int | None]:
+    if not profile.has("session"):
         return None, None
     columns = ("utc_epoch_ns", "system_clock_ns")
-    rows = read_table(report, "session", columns)
+    rows = read_table(profile, "session", columns)
     values = [int(rows[column][0]) if len(rows) else NULL_INT for column in columns]
     utc_epoch_ns, system_clock_ns = (None if value == NULL_INT else value for value in values)
     return utc_epoch_ns, system_clock_ns
 
 
-def _gpus(report: ParquetReport | SqliteReport) -> tuple[str, ...]:
-    if not report.has("gpus"):
+def _gpus(profile: ParquetProfile | SqliteProfile) -> tuple[str, ...]:
+    if not profile.has("gpus"):
         return ()
-    rows = read_table(report, "gpus", ("gpu_id", "text"))
+    rows = read_table(profile, "gpus", ("gpu_id", "text"))
     order = np.argsort(rows["gpu_id"], kind="stable")
     return tuple(str(name) for name in rows["text"][order] if name)
 
 
-def _processes(report: ParquetReport | SqliteReport) -> dict[int, str]:
-    if not report.has("processes"):
+def _processes(profile: ParquetProfile | SqliteProfile) -> dict[int, str]:
+    if not profile.has("processes"):
         return {}
-    rows = read_table(report, "processes", ("global_pid", "text"))
+    rows = read_table(profile, "processes", ("global_pid", "text"))
     pairs = zip(rows["global_pid"].tolist(), rows["text"], strict=True)
     return {pid: str(name) for pid, name in sorted(pairs, key=lambda pair: pair[0]) if name}
 
 
-def _rank_variables(report: ParquetReport | SqliteReport) -> dict[str, int]:
-    variables = report.environment(RANK_VARIABLES)
+def _rank_variables(profile: ParquetProfile | SqliteProfile) -> dict[str, int]:
+    variables = profile.environment(RANK_VARIABLES)
     return {name: int(value) for name, value in variables.items() if value.isdecimal()}
 
 
-def _mpi_ranks(report: ParquetReport | SqliteReport) -> dict[int, int]:
-    if not report.has("mpi_ranks"):
+def _mpi_ranks(profile: ParquetProfile | SqliteProfile) -> dict[int, int]:
+    if not profile.has("mpi_ranks"):
         return {}
-    rows = read_table(report, "mpi_ranks", ("global_tid", "rank"))
+    rows = read_table(profile, "mpi_ranks", ("global_tid", "rank"))
     processes = process_of_thread(rows["global_tid"])
     return dict(zip(processes.tolist(), rows["rank"].tolist(), strict=True))

@@ -14,15 +14,15 @@ from glob import glob
 from pathlib import Path
 from typing import Final
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.open_files import raise_if_out_of_files
 from nsys_llm.core.scratch import Held, alone_in, scratch_folder
 from nsys_llm.core.stopping import program_of_the_run
-from nsys_llm.profile.parquet_report import ParquetReport
-from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.parquet_profile import ParquetProfile
+from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import table_source
 
-#: Tables that the frame itself reads of every report, in our names.
+#: Tables that the frame itself reads of every profile, in our names.
 ALWAYS_EXPORTED: Final = (
     "capture",
     "export",
@@ -77,34 +77,34 @@ def find_nsys(given: str | None = None) -> str | None:
 
 @contextmanager
 def open_export(
-    report: Path,
+    profile: Path,
     tables: Sequence[str],
     *,
     export_dir: str | None,
     nsys: str | None,
     again: bool = False,
-) -> Iterator[ParquetReport | SqliteReport]:
-    """Open a valid export of a report, making one if there is none.
+) -> Iterator[ParquetProfile | SqliteProfile]:
+    """Open a valid export of a profile, making one if there is none.
 
-    Looked for beside the report, or in `export_dir` where given: parquet that has the tables, else
-    SQLite, both not older than the report. A new export holds the tables in parquet; where neither
-    folder can be written, it lives in a temporary folder for as long as it is open. An empty report
-    only says that there is one: its export is used, and none can be made.
+    Looked for beside the profile, or in `export_dir` where given: parquet that has the tables, else
+    SQLite, both not older than the profile. A new export holds the tables in parquet; where neither
+    folder can be written, it lives in a temporary folder for as long as it is open. An empty
+    profile only says that there is one: its export is used, and none can be made.
 
     Args:
-        report: A `.nsys-rep` or `.qdrep` file.
+        profile: A `.nsys-rep` or `.qdrep` file.
         tables: Our names of the tables that will be read.
         export_dir: Where exports go.
         nsys: The `nsys` that runs us, if any.
         again: Make none: an export takes longer than all that follows.
 
     Raises:
-        ReportError: The report cannot be read or exported.
+        ProfileError: The profile cannot be read or exported.
     """
-    state = _state_of(report)
+    state = _state_of(profile)
     written_ns = state.st_mtime_ns
-    folder = Path(export_dir) if export_dir else report.parent
-    name = _name_elsewhere(report) if export_dir else report.stem
+    folder = Path(export_dir) if export_dir else profile.parent
+    name = _name_elsewhere(profile) if export_dir else profile.stem
     parquet, sqlite = folder / f"{name}_pqtdir", folder / f"{name}.sqlite"
     # Files that another run is about to put there would be taken for a change.
     with alone_in(parquet):
@@ -114,11 +114,11 @@ def open_export(
             yield export
         return
     if again:
-        raise ReportError(f"{report.name}: its export was not kept; give --export-dir.")
+        raise ProfileError(f"{profile.name}: its export was not kept; give --export-dir.")
     if not state.st_size:
-        raise ReportError(_empty(report, parquet, sqlite))
+        raise ProfileError(_empty(profile, parquet, sqlite))
     with ExitStack() as stack:
-        program = _require_nsys(report, nsys)
+        program = _require_nsys(profile, nsys)
         try:
             # An export of a part stays as it is: mixed with ours, nobody could tell what is whole.
             keep_out = parquet.is_dir() and _is_partial(parquet)
@@ -126,35 +126,35 @@ def open_export(
             if keep_out or not _writable(folder):
                 scratch = scratch_folder(Path(tempfile.gettempdir()), "nsys-llm-export")
                 target = stack.enter_context(scratch)[0] / parquet.name
-            _export(report, target, tables, program)
+            _export(profile, target, tables, program)
         except OSError as error:
             where = Path(error.filename or target.parent).name
-            raise ReportError(
-                f"{report.name}: cannot be exported with nsys ({where}: {error.strerror}); give "
+            raise ProfileError(
+                f"{profile.name}: cannot be exported with nsys ({where}: {error.strerror}); give "
                 "--export-dir, or export it in a writable place."
             ) from error
-        made = stack.enter_context(ParquetReport(target))
+        made = stack.enter_context(ParquetProfile(target))
         made.stays_made = target == parquet
         yield made
 
 
 def _valid_export(
     parquet: Path, sqlite: Path | None, tables: Sequence[str], written_ns: int
-) -> ParquetReport | SqliteReport | None:
-    """Open the export beside a report, if it is newer, whole and readable."""
-    export: ParquetReport | SqliteReport
+) -> ParquetProfile | SqliteProfile | None:
+    """Open the export beside a profile, if it is newer, whole and readable."""
+    export: ParquetProfile | SqliteProfile
     try:
         if parquet.is_dir() and _has_tables(parquet, tables, written_ns):
-            export = ParquetReport(parquet)
+            export = ParquetProfile(parquet)
             for table in tables:
                 export.columns(table)  # reads the end of the file, where a cut-off one shows
         elif sqlite and sqlite.is_file() and sqlite.stat().st_mtime_ns >= written_ns:
-            export = SqliteReport(sqlite)
+            export = SqliteProfile(sqlite)
         else:
             return None
-    except (ReportError, PermissionError) as error:
+    except (ProfileError, PermissionError) as error:
         raise_if_out_of_files(error)
-        # An export that was interrupted, or is another user's; the report itself may be good.
+        # An export that was interrupted, or is another user's; the profile itself may be good.
         return None
     if _is_whole(export):
         return export
@@ -164,25 +164,25 @@ def _valid_export(
 
 def _is_partial(folder: Path) -> bool:
     try:
-        return not _is_whole(ParquetReport(folder))
-    except ReportError:
+        return not _is_whole(ParquetProfile(folder))
+    except ProfileError:
         return False  # an empty or half-made folder holds nothing to spoil
 
 
-def _is_whole(export: ParquetReport | SqliteReport) -> bool:
+def _is_whole(export: ParquetProfile | SqliteProfile) -> bool:
     """Return whether an export holds all of the capture's time, in the capture's own clock."""
     values = dict(export.key_values("export", _PARTIAL_KEYS))
     return not any(value not in ("", "0", "false") for value in values.values())
 
 
-def _name_elsewhere(report: Path) -> str:
-    """Return a name that reports of the same name from different folders do not share."""
-    origin = hashlib.sha256(os.fsencode(report.resolve())).hexdigest()
-    return f"{report.stem}-{origin[:8]}"
+def _name_elsewhere(profile: Path) -> str:
+    """Return a name that profiles of the same name from different folders do not share."""
+    origin = hashlib.sha256(os.fsencode(profile.resolve())).hexdigest()
+    return f"{profile.stem}-{origin[:8]}"
 
 
 def _has_tables(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
-    """Return whether each table was exported after the report was written."""
+    """Return whether each table was exported after the profile was written."""
     listed = _tables_exported(folder, written_ns)
     for table in (*tables, "strings"):
         name = table_source(table).nsys
@@ -206,22 +206,22 @@ def _tables_exported(folder: Path, written_ns: int) -> frozenset[str] | None:
         return None
     if not (folder / f"{table_source('strings').nsys}.parquet").is_file():
         return None
-    rows = ParquetReport(folder).key_values("export", ("EXPORT_PARAM_TABLES_TO_EXPORT",))
+    rows = ParquetProfile(folder).key_values("export", ("EXPORT_PARAM_TABLES_TO_EXPORT",))
     names = rows[0][1] if rows else ""
     return frozenset(names.replace(",", " ").split())
 
 
-def _require_nsys(report: Path, given: str | None) -> str:
+def _require_nsys(profile: Path, given: str | None) -> str:
     nsys = find_nsys(given)
     if nsys is None:
-        raise ReportError(
-            f"{report.name}: needs an export, and no nsys was found on PATH or below /opt/nvidia; "
-            f"make one where nsys is: nsys export --type sqlite --lazy false {report.name}."
+        raise ProfileError(
+            f"{profile.name}: needs an export, and no nsys was found on PATH or below /opt/nvidia; "
+            f"make one where nsys is: nsys export --type sqlite --lazy false {profile.name}."
         )
     return nsys
 
 
-def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> None:
+def _export(profile: Path, target: Path, tables: Sequence[str], nsys: str) -> None:
     """Export into a sibling folder, then move file by file: a reader never sees half a table.
 
     What another run has exported meanwhile stays, as it may be reading it.
@@ -229,29 +229,28 @@ def _export(report: Path, target: Path, tables: Sequence[str], nsys: str) -> Non
     target.parent.mkdir(parents=True, exist_ok=True)
     wanted = dict.fromkeys([*tables, *ALWAYS_EXPORTED])
     names = ",".join(table_source(table).nsys for table in wanted)
-    written_ns = report.stat().st_mtime_ns
+    written_ns = profile.stat().st_mtime_ns
     with scratch_folder(target.parent, target.name) as (scratch, held):
         made = scratch / target.name
         command = [nsys, "export", "--type", "parquetdir", "--lazy", "false", "--force-overwrite"]
-        command += ["true", "--tables", names, "--output", str(made), str(report)]
-        done = _run(command, report, held)
+        command += ["true", "--tables", names, "--output", str(made), str(profile)]
+        done = _run(command, profile, held)
         whole = done.returncode == 0 and made.is_dir() and _opens(made)
         if shutil.disk_usage(scratch).free < _LEAST_FREE_BYTES:
             # Also where nsys noticed nothing: what it could not write looks like an empty table.
-            raise ReportError(
-                f"{report.name}: cannot be exported, the disk is full ({target.parent.name}); make "
-                "room, or give --export-dir."
+            raise ProfileError(
+                f"{profile.name}: cannot be exported, the disk is full ({target.parent.name}); "
+                "make room, or give --export-dir."
             )
         if not whole:
-            raise ReportError(
-                f"{report.name}: nsys export failed ({_last_words(done, report, scratch)}); check "
-                "the file with: "
-                f"nsys stats {report.name}."
+            raise ProfileError(
+                f"{profile.name}: nsys export failed ({_last_words(done, profile, scratch)}); "
+                f"check the file with: nsys stats {profile.name}."
             )
         target.mkdir(exist_ok=True)
         with alone_in(target):
             if not _is_exported(target, tables, written_ns):
-                _date(made, report, written_ns)
+                _date(made, profile, written_ns)
                 _move(made, target)
 
 
@@ -279,19 +278,19 @@ def _is_exported(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
         return True
 
 
-def _date(made: Path, report: Path, written_ns: int) -> None:
-    """Make an export as old as its report, where the times of its files would say otherwise.
+def _date(made: Path, profile: Path, written_ns: int) -> None:
+    """Make an export as old as its profile, where the times of its files would say otherwise.
 
     Args:
         made: The export.
-        report: It may have been overwritten meanwhile; then the export is outdated.
-        written_ns: When the report was written that was exported.
+        profile: It may have been overwritten meanwhile; then the export is outdated.
+        written_ns: When the profile was written that was exported.
     """
-    now_ns = report.stat().st_mtime_ns
+    now_ns = profile.stat().st_mtime_ns
     overwritten = now_ns != written_ns
     dated_ns = min(written_ns, now_ns - 1) if overwritten else written_ns
     for file in made.iterdir():
-        # Older than the report: the clock of that one's host is ahead.
+        # Older than the profile: the clock of that one's host is ahead.
         if overwritten or file.stat().st_mtime_ns < written_ns:
             os.utime(file, ns=(dated_ns, dated_ns))
 
@@ -303,9 +302,9 @@ def _move(made: Path, target: Path) -> None:
         os.replace(file, target / file.name)
 
 
-def _run(command: Sequence[str], report: Path, held: Held) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], profile: Path, held: Held) -> subprocess.CompletedProcess[str]:
     """Run nsys to its end, or to that of its time; it holds the scratch folder as long as we do."""
-    limit_s = _EXPORT_SECONDS + report.stat().st_size / _EXPORT_BYTES_PER_SECOND
+    limit_s = _EXPORT_SECONDS + profile.stat().st_size / _EXPORT_BYTES_PER_SECOND
     start = partial(
         subprocess.Popen,
         command,
@@ -320,18 +319,18 @@ def _run(command: Sequence[str], report: Path, held: Held) -> subprocess.Complet
         try:
             printed, said = program.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired as error:
-            raise ReportError(
-                f"{report.name}: nsys export was stopped after {limit_s:,.0f} s; export it by "
-                f"hand: nsys export --type sqlite --lazy false {report.name}."
+            raise ProfileError(
+                f"{profile.name}: nsys export was stopped after {limit_s:,.0f} s; export it by "
+                f"hand: nsys export --type sqlite --lazy false {profile.name}."
             ) from error
     return subprocess.CompletedProcess(command, program.returncode, printed, said)
 
 
-def _last_words(done: subprocess.CompletedProcess[str], report: Path, scratch: Path) -> str:
+def _last_words(done: subprocess.CompletedProcess[str], profile: Path, scratch: Path) -> str:
     lines = [line for line in (done.stderr + "\n" + done.stdout).splitlines() if line.strip()]
     telling = [line for line in lines if not line.lstrip().startswith(("Processing", "["))]
     words = " ".join((telling or lines or ["no message"])[-1].split("\r")[-1].split())
-    for folder in (scratch, report.parent):
+    for folder in (scratch, profile.parent):
         words = words.replace(f"{folder}{os.sep}", "")
     return f"exit {done.returncode}: {words[:200]}"
 
@@ -343,21 +342,21 @@ def _writable(folder: Path) -> bool:
     return os.access(existing, os.W_OK | os.X_OK)
 
 
-def _state_of(report: Path) -> os.stat_result:
+def _state_of(profile: Path) -> os.stat_result:
     try:
-        with report.open("rb"):
-            return report.stat()
+        with profile.open("rb"):
+            return profile.stat()
     except OSError as error:
-        raise ReportError(f"{report.name}: cannot be read ({error.strerror}).") from error
+        raise ProfileError(f"{profile.name}: cannot be read ({error.strerror}).") from error
 
 
-def _empty(report: Path, parquet: Path, sqlite: Path) -> str:
-    """Return the line about a report without content, and without an export to use instead."""
+def _empty(profile: Path, parquet: Path, sqlite: Path) -> str:
+    """Return the line about a profile without content, and without an export to use instead."""
     there = next((item for item in (sqlite, parquet) if item.exists()), None)
     if there is None:
-        return f"{report.name}: the file is empty; profile again."
+        return f"{profile.name}: the file is empty; profile again."
     return (
-        f"{report.name}: the file is empty, and {there.name} is older, damaged or a part; profile "
+        f"{profile.name}: the file is empty, and {there.name} is older, damaged or a part; profile "
         f"again, or give {there.name} itself."
     )
 

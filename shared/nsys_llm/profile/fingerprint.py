@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.open_files import raise_if_out_of_files
 
 #: Of the begin of a file and of its end. SQLite's header and schema stand on the first pages;
@@ -40,7 +40,7 @@ def fingerprint(files: Mapping[Path, FileState]) -> Fingerprint:
         files: All of its files, with their states when it was opened.
 
     Raises:
-        ReportError: One of them cannot be read.
+        ProfileError: One of them cannot be read.
     """
     return frozenset((path.name, state, _checksum(path)) for path, state in files.items())
 
@@ -49,10 +49,10 @@ def refuse_changed(name: str, known: Fingerprint, now: Fingerprint) -> None:
     """Refuse a profile that is not the one that was read before; tables may have been added.
 
     Raises:
-        ReportError: It is another one, or was written to.
+        ProfileError: It is another one, or was written to.
     """
     if not known <= now:
-        raise ReportError(f"{name}: changed since it was first read; run again.")
+        raise ProfileError(f"{name}: changed since it was first read; run again.")
 
 
 def _checksum(path: Path) -> int:
@@ -63,4 +63,4 @@ def _checksum(path: Path) -> int:
             return zlib.crc32(file.read(_EDGE_BYTES), zlib.crc32(first))
     except OSError as error:
         raise_if_out_of_files(error)
-        raise ReportError(f"{path.name}: cannot be read ({error.strerror}).") from error
+        raise ProfileError(f"{path.name}: cannot be read ({error.strerror}).") from error

@@ -1,4 +1,4 @@
-"""From what was typed after --input to a list of reports, and from a path to an open report."""
+"""From what was typed after --input to a list of profiles, and from a path to an open profile."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nsys_llm.core.errors import ReportError, UsageError
+from nsys_llm.core.errors import ProfileError, UsageError
 from nsys_llm.profile.export import open_export
-from nsys_llm.profile.parquet_report import ParquetReport
-from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.parquet_profile import ParquetProfile
+from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 
-_REPORT_SUFFIXES: Final = (".nsys-rep", ".qdrep")
+_PROFILE_SUFFIXES: Final = (".nsys-rep", ".qdrep")
 _SQLITE_SUFFIX: Final = ".sqlite"
 _PARQUET_SUFFIX: Final = "_pqtdir"
 
 
 @dataclass(frozen=True)
 class ProfileInput:
-    """One report to read.
+    """One profile to read.
 
     Attributes:
         path: Absolute, so that it means the same to a worker with another working folder.
@@ -38,15 +38,15 @@ class ProfileInput:
 
 
 def expand_inputs(entries: Sequence[str]) -> tuple[list[ProfileInput], list[str]]:
-    """Return the reports behind files, folders and `folder:n`, in natural order of their names.
+    """Return the profiles behind files, folders and `folder:n`, in natural order of their names.
 
-    A report and its exports beside it are one report, and a path given twice is read once.
+    A profile and its exports beside it are one profile, and a path given twice is read once.
 
     Returns:
-        The reports, and one line for each thing that was left out.
+        The profiles, and one line for each thing that was left out.
 
     Raises:
-        UsageError: An entry does not exist, is nothing we read, or is a folder without reports.
+        UsageError: An entry does not exist, is nothing we read, or is a folder without profiles.
     """
     path_of: dict[str, Path] = {}
     notes: list[str] = []
@@ -62,7 +62,7 @@ def expand_inputs(entries: Sequence[str]) -> tuple[list[ProfileInput], list[str]
                 notes.append(f"{path.name}: the same as {path_of[target].name}, read once.")
     paths, twins = _without_exports(list(path_of.values()))
     notes += [f"{twin.name}: left out, {kept.name} is the same profile." for twin, kept in twins]
-    labels = label_reports(paths)
+    labels = label_profiles(paths)
     if any("/" in label for label in labels):
         notes.append("profiles of the same name are labeled with their folders.")
     return [
@@ -71,9 +71,9 @@ def expand_inputs(entries: Sequence[str]) -> tuple[list[ProfileInput], list[str]
 
 
 def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ProfileInput], list[str]]:
-    """Return the reports behind the entries of each side, and what was left out.
+    """Return the profiles behind the entries of each side, and what was left out.
 
-    A report may be on several sides: it is read once for each.
+    A profile may be on several sides: it is read once for each.
 
     Args:
         sides: What was typed for each side; the only key "" for a run of one set.
@@ -86,32 +86,32 @@ def expand_sides(sides: Mapping[str, Sequence[str]]) -> tuple[list[ProfileInput]
     for side, entries in sides.items():
         before = f"{side}: " if side else ""
         try:
-            reports, left_out = expand_inputs(entries)
+            profiles, left_out = expand_inputs(entries)
         except UsageError as error:
             raise UsageError(f"{before}{error.message}") from error
-        inputs += [ProfileInput(report.path, report.label, side) for report in reports]
+        inputs += [ProfileInput(profile.path, profile.label, side) for profile in profiles]
         notes += [f"{before}{note}" for note in left_out]
     return (inputs if len(sides) == 1 else _labelled_apart(inputs)), notes
 
 
-def _labelled_apart(reports: Sequence[ProfileInput]) -> list[ProfileInput]:
-    """Label reports of several sides: by their folders, or by their side where it is the same."""
-    paths = list(dict.fromkeys(report.path for report in reports))
-    labels = dict(zip(paths, label_reports([Path(path) for path in paths]), strict=True))
-    shared = Counter(labels[report.path] for report in reports)
+def _labelled_apart(profiles: Sequence[ProfileInput]) -> list[ProfileInput]:
+    """Label profiles of several sides: by their folders, or by their side where it is the same."""
+    paths = list(dict.fromkeys(profile.path for profile in profiles))
+    labels = dict(zip(paths, label_profiles([Path(path) for path in paths]), strict=True))
+    shared = Counter(labels[profile.path] for profile in profiles)
     return [
         ProfileInput(
-            report.path,
-            f"{report.side}:{labels[report.path]}"
-            if shared[labels[report.path]] > 1
-            else labels[report.path],
-            report.side,
+            profile.path,
+            f"{profile.side}:{labels[profile.path]}"
+            if shared[labels[profile.path]] > 1
+            else labels[profile.path],
+            profile.side,
         )
-        for report in reports
+        for profile in profiles
     ]
 
 
-def label_reports(paths: Sequence[Path]) -> list[str]:
+def label_profiles(paths: Sequence[Path]) -> list[str]:
     """Return the shortest trailing parts of the paths, without suffix, that are all distinct."""
     labels = [_printable(_stem(path)) for path in paths]
     folders = [path.parent.relative_to(path.anchor).parts for path in paths]
@@ -133,66 +133,66 @@ def natural_key(text: str) -> tuple[list[tuple[int, int | str]], str]:
 
 
 @contextmanager
-def open_report(
+def open_profile(
     path: str,
     tables: Sequence[str],
     *,
     export_dir: str | None = None,
     nsys: str | None = None,
     again: bool = False,
-) -> Iterator[ParquetReport | SqliteReport]:
-    """Open a report of any kind, exporting it first where that is needed.
+) -> Iterator[ParquetProfile | SqliteProfile]:
+    """Open a profile of any kind, exporting it first where that is needed.
 
     Args:
         path: A `.nsys-rep`, `.qdrep` or `.sqlite` file, or a `_pqtdir` folder.
         tables: Our names of the tables that will be read.
-        export_dir: Where exports go and are looked for; None: beside the report.
+        export_dir: Where exports go and are looked for; None: beside the profile.
         nsys: The `nsys` that runs us, if any.
         again: It was open before in this run: what was not kept is not exported a second time.
 
     Raises:
-        ReportError: The report cannot be read.
+        ProfileError: The profile cannot be read.
     """
     file = Path(path)
     if _is_folder(file):
-        with ParquetReport(file) as parquet:
+        with ParquetProfile(file) as parquet:
             yield parquet
-    elif file.name.endswith(_REPORT_SUFFIXES):
+    elif file.name.endswith(_PROFILE_SUFFIXES):
         with open_export(file, tables, export_dir=export_dir, nsys=nsys, again=again) as exported:
             yield exported
     else:
-        with SqliteReport(file) as sqlite:
+        with SqliteProfile(file) as sqlite:
             yield sqlite
 
 
 def _is_folder(file: Path) -> bool:
-    """Return whether a report is a folder; else it is a file.
+    """Return whether a profile is a folder; else it is a file.
 
     Raises:
-        ReportError: It is not there, may not be looked at, or is neither.
+        ProfileError: It is not there, may not be looked at, or is neither.
     """
     try:
         mode = file.stat().st_mode
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ReportError(
+        raise ProfileError(
             f"{file.name}: no longer found: removed during the run, or in a folder that this Dask "
             "worker does not see; all workers must see the same folders."
         ) from error
     except OSError as error:
-        raise ReportError(f"{file.name}: cannot be accessed ({error.strerror}).") from error
+        raise ProfileError(f"{file.name}: cannot be accessed ({error.strerror}).") from error
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-        raise ReportError(f"{file.name}: neither a file nor a folder.")  # a pipe, say: no end
+        raise ProfileError(f"{file.name}: neither a file nor a folder.")  # a pipe, say: no end
     return stat.S_ISDIR(mode)
 
 
 def _expanded(entry: str) -> Iterable[Path]:
     try:
-        return _reports_behind(entry)
+        return _profiles_behind(entry)
     except OSError as error:
         raise UsageError(f"{entry}: cannot be accessed ({error.strerror}).") from error
 
 
-def _reports_behind(entry: str) -> Iterable[Path]:
+def _profiles_behind(entry: str) -> Iterable[Path]:
     path, limit = Path(entry), None
     if not _exists(path) and (match := re.fullmatch(r"(.+):(\d+)", entry, re.DOTALL)):
         path, limit = Path(match[1]), int(match[2])
@@ -204,7 +204,7 @@ def _reports_behind(entry: str) -> Iterable[Path]:
     if path.is_file():
         if limit is not None:
             raise UsageError(f"{entry}: ':n' is for folders, and this is a file.")
-        if not path.name.endswith((*_REPORT_SUFFIXES, _SQLITE_SUFFIX)):
+        if not path.name.endswith((*_PROFILE_SUFFIXES, _SQLITE_SUFFIX)):
             raise UsageError(f"{entry}: not a profile; give .nsys-rep, .qdrep, .sqlite or _pqtdir.")
         return [path]
     if not path.is_dir():
@@ -227,32 +227,34 @@ def _in_folder(folder: Path, entry: str) -> list[Path]:
     names = sorted(folder.iterdir(), key=lambda path: natural_key(path.name))
     # A link to nowhere is kept, so that its rank is listed as failed and not left out.
     files = [path for path in names if not path.is_dir()]
-    reports = [path for path in files if path.name.endswith((*_REPORT_SUFFIXES, _SQLITE_SUFFIX))]
-    reports += [path for path in names if path.name.endswith(_PARQUET_SUFFIX) and path.is_dir()]
-    if not reports:
+    profiles = [path for path in files if path.name.endswith((*_PROFILE_SUFFIXES, _SQLITE_SUFFIX))]
+    profiles += [path for path in names if path.name.endswith(_PARQUET_SUFFIX) and path.is_dir()]
+    if not profiles:
         hint = ", and subfolders are not searched" if any(p.is_dir() for p in names) else ""
         raise UsageError(
             f"{entry}: no profiles in this folder (.nsys-rep, .qdrep, .sqlite, _pqtdir){hint}."
         )
-    return _without_exports(reports)[0]
+    return _without_exports(profiles)[0]
 
 
 def _without_exports(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[Path, Path]]]:
-    """Keep one path a report: the report itself, else its SQLite export, else its parquet one.
+    """Keep one path a profile: the profile itself, else its SQLite export, else its parquet one.
 
     Returns:
         The kept paths in natural order; and the others, each with the one kept in its place.
     """
-    by_report: dict[Path, list[Path]] = {}
+    by_profile: dict[Path, list[Path]] = {}
     for path in sorted(paths, key=_preference):
-        by_report.setdefault(path.with_name(_stem(path)), []).append(path)
-    kept = sorted((same[0] for same in by_report.values()), key=lambda path: natural_key(str(path)))
-    twins = [(twin, same[0]) for same in by_report.values() for twin in same[1:]]
+        by_profile.setdefault(path.with_name(_stem(path)), []).append(path)
+    kept = sorted(
+        (same[0] for same in by_profile.values()), key=lambda path: natural_key(str(path))
+    )
+    twins = [(twin, same[0]) for same in by_profile.values() for twin in same[1:]]
     return kept, twins
 
 
 def _preference(path: Path) -> int:
-    suffixes = (*_REPORT_SUFFIXES, _SQLITE_SUFFIX, _PARQUET_SUFFIX)
+    suffixes = (*_PROFILE_SUFFIXES, _SQLITE_SUFFIX, _PARQUET_SUFFIX)
     return next((i for i, suffix in enumerate(suffixes) if path.name.endswith(suffix)), 9)
 
 
@@ -266,7 +268,7 @@ def _printable(name: str) -> str:
 
 
 def _stem(path: Path) -> str:
-    for suffix in (*_REPORT_SUFFIXES, _SQLITE_SUFFIX, _PARQUET_SUFFIX):
+    for suffix in (*_PROFILE_SUFFIXES, _SQLITE_SUFFIX, _PARQUET_SUFFIX):
         if path.name.endswith(suffix) and path.name != suffix:
             return path.name.removesuffix(suffix)
     return path.name

@@ -1,4 +1,4 @@
-"""Reads from an open report exactly what a recipe's manifest declares."""
+"""Reads from an open profile exactly what a recipe's manifest declares."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.numeric.grouping import distinct
-from nsys_llm.profile.parquet_report import ParquetReport
-from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.parquet_profile import ParquetProfile
+from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import Table, TableSource, Trace, table_source
 
 _STRING_IDS: Final = (
@@ -35,15 +35,15 @@ def needed_tables(reads: Sequence[TableRead], options: Mapping[str, Any]) -> tup
 
 
 def read_trace(
-    report: ParquetReport | SqliteReport, reads: Sequence[TableRead], options: Mapping[str, Any]
+    profile: ParquetProfile | SqliteProfile, reads: Sequence[TableRead], options: Mapping[str, Any]
 ) -> Trace:
     """Read the declared tables and columns, and the strings that they refer to.
 
-    A table that the report lacks is there without rows and named in `absent`; a column that only
+    A table that the profile lacks is there without rows and named in `absent`; a column that only
     some schema versions have is NULL throughout where it is missing.
 
     Raises:
-        ReportError: A needed column is missing, or the report is damaged.
+        ProfileError: A needed column is missing, or the profile is damaged.
     """
     tables: dict[str, Table] = {}
     absent: set[str] = set()
@@ -53,37 +53,39 @@ def read_trace(
         if read.only_if and not any(len(tables[name]) for name in read.only_if if name in tables):
             continue
         columns += read.columns_for({name for name, table in tables.items() if len(table)})
-        if report.has(read.table):
-            tables[read.table] = read_table(report, read.table, columns)
+        if profile.has(read.table):
+            tables[read.table] = read_table(profile, read.table, columns)
         else:
             tables[read.table] = Table.empty(columns)
             absent.add(read.table)
-    strings = report.texts(_referenced(tables))
+    strings = profile.texts(_referenced(tables))
     if cut_n := sum(len(text) > _MOST_LETTERS for text in strings.values()):
         strings = {key: text[:_MOST_LETTERS] for key, text in strings.items()}
     return Trace(tables, frozenset(absent), strings, cut_n)
 
 
-def read_table(report: ParquetReport | SqliteReport, table: str, columns: Sequence[str]) -> Table:
-    """Read columns of one table that the report has; optional ones that it lacks are NULL.
+def read_table(
+    profile: ParquetProfile | SqliteProfile, table: str, columns: Sequence[str]
+) -> Table:
+    """Read columns of one table that the profile has; optional ones that it lacks are NULL.
 
     A table with none of the columns has no rows to tell of.
 
     Raises:
-        ReportError: A needed column is missing, or the report is damaged.
+        ProfileError: A needed column is missing, or the profile is damaged.
     """
-    source, there = table_source(table), report.columns(table)
+    source, there = table_source(table), profile.columns(table)
     present = [column for column in columns if source.columns[column] in there]
     missing = [column for column in columns if source.columns[column] not in there]
     needed = [source.columns[column] for column in missing if column not in source.optional]
     if needed:
-        raise ReportError(
-            f"{report.path.name}: table {source.nsys} lacks the column {', '.join(needed)}; "
+        raise ProfileError(
+            f"{profile.path.name}: table {source.nsys} lacks the column {', '.join(needed)}; "
             "export the profile with the Nsight Systems that made it."
         )
     if not present:
         return Table.empty(columns)
-    rows = report.read(table, present)
+    rows = profile.read(table, present)
     return rows.plus(**{column: _nulls(column, len(rows)) for column in missing})
 
 

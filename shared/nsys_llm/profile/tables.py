@@ -1,4 +1,4 @@
-"""Tables of a report in memory, under our names, and where each comes from in an export.
+"""Tables of a profile in memory, under our names, and where each comes from in an export.
 
 Every column is an int64 array, or an array of str for texts. NULL is `NULL_INT`, or None in a text.
 Identifiers that an export stores unsigned are kept bit by bit in int64.
@@ -173,12 +173,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Trace:
-    """What was read of one report.
+    """What was read of one profile.
 
     Attributes:
-        tables: By our names; a table that the report lacks is there without rows.
-        absent: Our names of the tables that the report lacks.
-        strings: The report's strings as far as a column refers to them; ids that the report does
+        tables: By our names; a table that the profile lacks is there without rows.
+        absent: Our names of the tables that the profile lacks.
+        strings: The profile's strings as far as a column refers to them; ids that the profile does
             not explain are left out.
         cut_names_n: Those of them that are cut, because they are longer than 65,536 characters.
     """

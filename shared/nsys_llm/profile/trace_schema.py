@@ -1,6 +1,6 @@
 """What is known of Nsight Systems by version: tables and columns of its exports, and its recipes.
 
-From `data/export_schema.json`; for writing synthetic reports, not for reading real ones.
+From `data/export_schema.json`; for writing synthetic profiles, not for reading real ones.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,10 +14,13 @@ from nsys_llm.numeric.distributions import (
     PERCENTS,
     Moments,
     OrderStatistics,
+    Spread,
     interpolate,
     sample_std,
 )
+from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.identity import Rank
 
 #: Arrays or lists of equal length, by column name.
 Columns = dict[str, Any]
@@ -46,6 +49,27 @@ def distribution_columns(moments: Moments, order: OrderStatistics) -> Columns:
             _PERCENTILE_NAMES[percentile]: percentiles[:, i]
             for i, percentile in enumerate(PERCENTS)
         },
+    }
+
+
+def spread_columns(spread: Spread) -> Columns:
+    """Return the columns of `distribution_columns`."""
+    return distribution_columns(spread.moments, spread.order)
+
+
+def rank_columns(rows_n: Sequence[tuple[Rank, int]]) -> Columns:
+    """Return the columns rank and file for so many rows of each rank."""
+    return {
+        "rank": joined([np.full(n, rank.number, dtype=np.int64) for rank, n in rows_n]),
+        "file": [rank.file for rank, n in rows_n for _ in range(n)],
+    }
+
+
+def record_columns(records: Sequence[tuple[Rank, Any]], *names: str) -> Columns:
+    """Return the columns rank, file and some attributes of records, a row each."""
+    return {
+        **rank_columns([(rank, 1) for rank, _ in records]),
+        **{name: [getattr(record, name) for _, record in records] for name in names},
     }
 
 

@@ -26,7 +26,7 @@ from nsys_llm.report.page_parts import (
     link_id,
     marked_numbers,
 )
-from nsys_llm.report.report import MORE_HEADING, Report
+from nsys_llm.report.report import EXTRA_HEADING, MORE_HEADING, Report
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import Html
 
@@ -71,7 +71,7 @@ def build_notebook(report: Report, results: Results) -> Any:
     links = {
         section.table: section.title if section.lead or section.opening else MORE_HEADING
         for section in reversed(report.sections)
-    }
+    } | {section.table: EXTRA_HEADING for section in report.extra_sections}
     cells = _Cells()
     answer = answer_markdown(report, html_text)
     titles = [section.title for section in report.opening_sections]
@@ -89,7 +89,7 @@ def build_notebook(report: Report, results: Results) -> Any:
     capture = f"## Capture\n\n{capture_html(report)}"
     cells.text(
         "capture",
-        f"{contents_html(report.lead_sections, folded=bool(report.other_sections))}\n\n{capture}",
+        f"{contents_html(_titles(report))}\n\n{capture}",
     )
     if not report.opening_sections:
         cells.code("set-up", _SET_UP, None)
@@ -99,8 +99,19 @@ def build_notebook(report: Report, results: Results) -> Any:
         cells.text("more", f"## {MORE_HEADING}", folded=True)
         for section in report.other_sections:
             _add_section(cells, section, results, "###")
+    if report.extra_sections:
+        cells.text("extra", f"## {EXTRA_HEADING}", folded=True)
+        for section in report.extra_sections:
+            _add_section(cells, section, results, "###")
     cells.text("go-on", _CLOSING)
     return cells.notebook()
+
+
+def _titles(report: Report) -> list[str]:
+    """Return the titles that are not folded."""
+    titles = [section.title for section in report.lead_sections]
+    titles += [MORE_HEADING] if report.other_sections else []
+    return [*titles, *([EXTRA_HEADING] if report.extra_sections else [])]
 
 
 class _Cells:

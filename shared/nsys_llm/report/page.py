@@ -23,7 +23,7 @@ from nsys_llm.report.page_parts import (
     link_id,
     marked_numbers,
 )
-from nsys_llm.report.report import MORE_HEADING, Report
+from nsys_llm.report.report import EXTRA_HEADING, MORE_HEADING, Report
 from nsys_llm.view.results import CONFIG, Results
 
 PAGE_NAME: Final = "report.html"
@@ -133,6 +133,11 @@ def page_html(report: Report, results: Results) -> str:
         _section_html(other_section, results, plots, "h3")
         for other_section in report.other_sections
     )
+    extras = "\n".join(
+        _section_html(extra_section, results, plots, "h3")
+        for extra_section in report.extra_sections
+    )
+    others += f"\n<h2>{EXTRA_HEADING}</h2>\n{extras}" if extras else ""
     figures = json.dumps({"config": CONFIG, "plots": plots}, ensure_ascii=False)
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
@@ -152,7 +157,7 @@ def page_html(report: Report, results: Results) -> str:
 {_head_html(report)}
 {opening}
 {_findings_html(report, results)}
-{contents_html(report.sections)}
+{contents_html([section.title for section in report.sections])}
 <h2>Capture</h2>
 {capture_html(report)}
 {sections}

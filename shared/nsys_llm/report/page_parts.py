@@ -10,10 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.report import (
-    MORE_HEADING,
     MOST_SHOWN,
     NOT_ADDITIVE,
     Report,
@@ -115,9 +113,8 @@ def _table_link(table: str, links: Mapping[str, str]) -> str:
     return f'<a href="#{_attribute(link_id(links[table]))}">{_plain(table)}</a>'
 
 
-def contents_html(sections: Sequence[Section], *, folded: bool = False) -> str:
-    """Return links to sections, in order, and to the heading of those that are folded, if any."""
-    titles = [*(section.title for section in sections), *([MORE_HEADING] if folded else [])]
+def contents_html(titles: Sequence[str]) -> str:
+    """Return links to sections, in order."""
     links = (f'<a href="#{_attribute(link_id(title))}">{_plain(title)}</a>' for title in titles)
     return f"<p><b>Sections:</b> {' · '.join(links)}</p>"
 

@@ -76,8 +76,17 @@ class Report:
 
     @property
     def other_sections(self) -> tuple[Section, ...]:
-        """The other sections."""
-        return tuple(section for section in self.sections if not (section.lead or section.opening))
+        """The sections that every capture has beside those."""
+        return tuple(
+            section
+            for section in self.sections
+            if not (section.lead or section.opening or section.extra)
+        )
+
+    @property
+    def extra_sections(self) -> tuple[Section, ...]:
+        """The sections that few captures have."""
+        return tuple(section for section in self.sections if section.extra)
 
     @property
     def opportunities(self) -> list[Finding]:
@@ -94,6 +103,8 @@ class Report:
 MOST_SHOWN: Final = 8
 #: Heading of the sections that are not to be read first.
 MORE_HEADING: Final = "More tables and figures"
+#: Heading of those that few captures have.
+EXTRA_HEADING: Final = "Extras of this capture"
 #: Below the heading of findings that have a gain.
 NOT_ADDITIVE: Final = "Gains are wall-clock time of one GPU; they overlap and do not add up."
 
@@ -116,7 +127,7 @@ def shown_sections(manifest: Manifest, tables: Mapping[str, pd.DataFrame]) -> tu
     return tuple(
         section
         for section in manifest.sections
-        if len(tables[section.table]) or not section.optional
+        if len(tables[section.table]) or not (section.optional or section.extra)
     )
 
 

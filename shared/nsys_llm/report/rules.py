@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import PERFORMANCE, Evidence, Finding
 from nsys_llm.report.price import Price
+from nsys_llm.report.templates import filled, unit_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -54,14 +55,17 @@ class Case:
     title: str | None = None
     recommendation: str | None = None
     scope: str | None = None
+    details: str | None = None
 
 
 @dataclass(frozen=True)
 class Rule:
     """What all findings of one rule have in common.
 
-    Title, recommendation and `window_shows` are templates: `{rank}` stands for the field `rank` of
-    a finding, and a brace for itself is doubled.
+    Title, details, recommendation and `window_shows` are templates, see
+    `nsys_llm.report.templates`. Their fields are those that a finding is given, then columns of its
+    evidence (of several rows those that are alike), then what else it is about, `{rank}`, and
+    `{others_n}`, how many ranks beside the first it is true of.
 
     Attributes:
         id: Name of the rule, the same in every run: `dominant_kernel`.
@@ -71,6 +75,7 @@ class Rule:
         source: Where the numbers of the threshold come from.
         recommendation: What to do next, in one or two sentences.
         tables: Tables in which its numbers stand.
+        details: The numbers, in sentences; empty where findings write their own.
         kind: What its findings tell, one of `KINDS`.
         record: What to record next time to know more: flags of `nsys profile`, and nothing else.
         window_shows: What there is to see in the window of a finding, in few words.
@@ -86,6 +91,7 @@ class Rule:
     source: str
     recommendation: str
     tables: tuple[str, ...]
+    details: str = ""
     kind: str = PERFORMANCE
     record: str | None = None
     window_shows: str | None = None
@@ -95,8 +101,8 @@ class Rule:
     def finding(
         self,
         *,
-        details: str,
-        fields: Mapping[str, object] = MappingProxyType({}),
+        details: str = "",
+        fields: Mapping[str, Any] = MappingProxyType({}),
         case: str | None = None,
         kind: str | None = None,
         tables: tuple[str, ...] = (),
@@ -106,8 +112,9 @@ class Rule:
         """Return a finding of this rule.
 
         Args:
-            details: The numbers, with units, in sentences.
-            fields: What the templates name.
+            details: Sentences, if the rule has no template of them.
+            fields: Numbers, names and words of the templates that are in no evidence. Numbers whose
+                names end with a unit are `Finding.numbers`, beside those that `about` has.
             case: One of `cases`, where it is one.
             kind: One of `KINDS`, if not that of the rule.
             tables: Where the numbers stand, if not in those of the rule.
@@ -120,26 +127,47 @@ class Rule:
         if case is not None and case not in self.cases:
             raise ManifestError(f"rule {self.id}: there is no case {case}.")
         said = Case() if case is None else self.cases[case]
+        others_n = max(len(about.get("ranks", ())) - 1, 0)
+        known = {"others_n": others_n, **about, **_evident(about.get("evidence", ())), **fields}
         shows = self.window_shows if about.get("window_ns") is not None else None
+        about["numbers"] = {**_numbers(fields), **about.get("numbers", {})}
         return Finding(
             rule=self.id,
             kind=kind or self.kind,
             specificity=self.specificity,
             scope=said.scope or self.scope,
-            title=self._filled(said.title or self.title, fields),
-            details=details,
+            title=self._filled(said.title or self.title, known),
+            details=details or self._filled(said.details or self.details, known),
             tables=tables or self.tables,
-            recommendation=self._filled(said.recommendation or self.recommendation, fields),
-            window_shows=shows and self._filled(shows, fields),
+            recommendation=self._filled(said.recommendation or self.recommendation, known),
+            window_shows=shows and self._filled(shows, known),
             record=self.record if record == OF_RULE else record,
             **about,
         )
 
     def _filled(self, template: str, fields: Mapping[str, object]) -> str:
         try:
-            return template.format_map(fields)
+            return filled(template, fields)
         except KeyError as error:
             raise ManifestError(f"rule {self.id}: field {error} is not given.") from error
+
+
+def _numbers(fields: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        name: value
+        for name, value in fields.items()
+        if unit_of(name) and not (value is None or isinstance(value, str))
+    }
+
+
+def _evident(evidence: tuple[Evidence, ...]) -> dict[str, object]:
+    """Return the columns of evidence that have one value, and those that choose its rows."""
+    values: dict[str, set[object]] = {}
+    for name, value in (
+        pair for cell in evidence for pair in (*cell.where, (cell.column, cell.value))
+    ):
+        values.setdefault(name, set()).add(value)
+    return {name: some.pop() for name, some in values.items() if len(some) == 1}
 
 
 def rules_by_id(*rules: Rule) -> Mapping[str, Rule]:

@@ -15,7 +15,9 @@ RULES: Final = rules_by_id(
         "missing_ranks",
         scope="run",
         kind=CAPTURE,
-        title="{who} {are} missing from every number",
+        title="{files_n} of {all_n:rank or profile|ranks or profiles} {files_n:=is|are} missing "
+        "from every number",
+        details="{reasons}[ And {more_n} more.]",
         threshold="a rank or profile was not read",
         source=OURS,
         recommendation="Fix or supply them before you compare ranks: the slow rank may be "
@@ -26,7 +28,9 @@ RULES: Final = rules_by_id(
         "unrelated_profiles",
         scope="run",
         kind=CAPTURE,
-        title="These {profiles} do not look like one job: {why}",
+        title="These {profiles_n:profile} do not look like one job: {why}",
+        details="{names}[ and {more_n} more]: no profile gives its rank, and no kernel "
+        "communicates.",
         threshold="no profile gives its rank, none communicates, and each is of another program or "
         "they ran one after the other",
         source=OURS,
@@ -38,7 +42,9 @@ RULES: Final = rules_by_id(
         "no_gpu_work",
         scope="run",
         kind=CAPTURE,
-        title="{some} {hold} no GPU work",
+        title="{files_n} of {all_n:rank or profile|ranks or profiles} {files_n:=holds|hold} no GPU "
+        "work",
+        details="Valid profiles without a kernel, copy or fill: {names}[ and {more_n} more].",
         threshold="a profile holds no GPU work",
         source=OURS,
         recommendation="If these processes use the GPU, CUDA was not traced, tracing began too "
@@ -50,7 +56,10 @@ RULES: Final = rules_by_id(
         "opaque_graphs",
         scope="run",
         kind=CAPTURE,
-        title="{launches} CUDA graph launches left no GPU work in the profiles",
+        title="{launches_n} CUDA graph launches left no GPU work in the profiles",
+        details="On {opaque_ranks_n} of {all_ranks_n} ranks graphs were launched whose kernels the "
+        "capture does not hold, nor a row for the graph. Kernel times, busy time and shares are "
+        "without them, and idle time is not known.",
         threshold="launches of CUDA graphs left no GPU work",
         source=OURS,
         recommendation="Do not read idle time or shares of the whole from this capture.",
@@ -61,7 +70,9 @@ RULES: Final = rules_by_id(
         "low_api_coverage",
         scope="rank",
         kind=CAPTURE,
-        title="Only {share} of the GPU time of {file} is attributed to an API call",
+        title="Only {known_pct} of the GPU time of {file:quoted} is attributed to an API call",
+        details="{known_ns} of {of_ns}[ (without {cut_ns} launched before the capture began)]; "
+        "{low_n} of {all_n} ranks are below {limit_pct:g} %.",
         threshold=f"below {LOW_COVERAGE_PCT:g} % of a rank's GPU time with a known API call",
         source=f"the coverage of NVTX below which {EXPLAINER} warns",
         recommendation="Do not rely on what depends on launches here: launch times, threads, NVTX "

@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-from nsys_llm.core.errors import ReportError, UsageError
+from nsys_llm.core.errors import ProfileError, UsageError
 from nsys_llm.core.open_files import raise_if_out_of_files
 from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.trace.outcomes import ProfileOutcome
@@ -42,7 +42,7 @@ class Boundary:
             return False  # nothing that another profile would not meet
         if isinstance(error, Exception):
             raise_if_out_of_files(error)
-        if isinstance(error, ReportError):
+        if isinstance(error, ProfileError):
             self.failure = self._failed(error.message)
         elif isinstance(error, MemoryError):
             self.failure = self._failed(

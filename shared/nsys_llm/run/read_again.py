@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.fingerprint import Fingerprint, refuse_changed
-from nsys_llm.profile.inputs import ProfileInput, open_report
+from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.report.run import Run
 from nsys_llm.run.boundary import Boundary
@@ -90,7 +90,7 @@ def read_again(
         trace = None
         with Boundary(ProfileInput(path, f"{ranks[0].label}{more}")) as opening:
             export_dir = options["export_dir"]
-            with open_report(path, tables, export_dir=export_dir, again=True) as opened:
+            with open_profile(path, tables, export_dir=export_dir, again=True) as opened:
                 refuse_changed(opened.path.name, ranks[0].known, opened.fingerprint)
                 trace = read_trace(opened, reads, options)
         for rank in ranks:

@@ -19,7 +19,7 @@ from nsys_llm.core.open_files import OutOfFilesTold
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import load_manifest, timeline_reads
 from nsys_llm.profile.capture import read_facts
-from nsys_llm.profile.inputs import ProfileInput, open_report
+from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.tables import Trace
 from nsys_llm.report.analysis import Analysis, load_analysis, ranged_coverage
@@ -112,7 +112,7 @@ def _map_profile(
     if options.get("perfetto"):
         # It is read once more for that, and exported once.
         tables = (*dict.fromkeys((*tables, *needed_tables(timeline_reads(), options))),)
-    with open_report(
+    with open_profile(
         profile.path,
         tables,
         export_dir=options.get("export_dir"),

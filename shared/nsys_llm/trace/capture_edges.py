@@ -1,6 +1,6 @@
 """Work that the edges of a capture cut: launched before it began, or not over when it ended. Pure.
 
-Such work is not missing from a report: no setting of the capture records it, only a longer one.
+Such work is not missing from a profile: no setting of the capture records it, only a longer one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def launched_before(
     launch_row: npt.NDArray[np.integer[Any]],
     calls: Table | None,
 ) -> _Rows:
-    """Return which operations were launched before the first API call that the report has.
+    """Return which operations were launched before the first API call that the profile has.
 
     Their own call is not there, and they began before any was made, or a smaller number says that
     it came earlier: a process counts its calls up.

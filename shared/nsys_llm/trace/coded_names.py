@@ -1,4 +1,4 @@
-"""Names behind ids of a report's strings, as sorted texts and codes into them. Pure."""
+"""Names behind ids of a profile's strings, as sorted texts and codes into them. Pure."""
 
 from __future__ import annotations
 

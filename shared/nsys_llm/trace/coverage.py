@@ -1,4 +1,4 @@
-"""What a report holds of one rank, counted before any filter, and what of it can be attributed."""
+"""What a profile holds of one rank, counted before any filter, and what of it can be attributed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GRAPH_LAUNCHES: Final = frozenset({"cudaGraphLaunch", "cuGraphLaunch"})
 
 @dataclass(frozen=True)
 class CoverageRow:
-    """What a report holds of one kind of operation for one rank. See manifests/common.json."""
+    """What a profile holds of one kind of operation for one rank. See manifests/common.json."""
 
     op: str
     table_present: bool
@@ -186,7 +186,7 @@ def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | Non
 
     Args:
         ops: Operations of one rank, with their launches, by table.
-        trace: The report.
+        trace: The profile.
         calls: The API calls of the rank.
     """
     if calls is None or "api_calls" in trace.absent or "name_id" not in calls:

@@ -250,20 +250,7 @@ def device_windows(
     )
     if complete and whole_capture and capture is not None:
         return capture, CAPTURE
-    return _hull(trace, device), OPERATIONS if complete else SELECTED
-
-
-def _hull(trace: RankTrace, device: int) -> IntArray:
-    """Return the span of the operations of a device that the filters leave; shape (1 or 0, 2)."""
-    first, last = [], []
-    for name in trace.unfiltered:
-        op = trace.tables[name]
-        rows = _of_device(op, device)
-        starts, ends = _taken(op["start_ns"], rows), _taken(op["end_ns"], rows)
-        if starts.size:
-            first.append(int(starts.min()))
-            last.append(int(ends.max()))
-    return np.array([[min(first), max(last)]] if first else [], dtype=np.int64).reshape(-1, 2)
+    return trace.device_span(device), OPERATIONS if complete else SELECTED
 
 
 def _capture(trace: RankTrace) -> IntArray | None:

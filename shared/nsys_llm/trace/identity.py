@@ -1,7 +1,7 @@
 """Which rank is which: one rule numbers the whole set, and says its name.
 
-A rank is a process with GPU work in one report. Numbers never come from the position after dropping
-files: a report that could not be read keeps its place in the order.
+A rank is a process with GPU work in one profile. Numbers never come from the position after
+dropping files: a profile that could not be read keeps its place in the order.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _RANK_IN_NAME: Final = re.compile(r"(?<!local)(?<!local[_-])rank[_\-.=]?(\d+)", 
 
 @dataclass(frozen=True, order=True)
 class RankKey:
-    """What identifies a rank before it has a number: report and process.
+    """What identifies a rank before it has a number: profile and process.
 
     Attributes:
-        path: The report, absolute.
-        global_pid: The process, as the export has it; NULL_INT where a report names no process.
+        path: The profile, absolute.
+        global_pid: The process, as the export has it; NULL_INT where a profile names no process.
         side: Which of the sets that a run compares it belongs to; "" where there is one only.
     """
 
@@ -42,12 +42,12 @@ class RankKey:
 
 @dataclass(frozen=True)
 class RankEntry:
-    """One candidate for a number: a process with GPU work, or a report without a readable one.
+    """One candidate for a number: a process with GPU work, or a profile without a readable one.
 
     Attributes:
-        key: Report and process; NULL_INT as process where the report has none.
-        label: The report's label.
-        facts: None where the report could not be read.
+        key: Profile and process; NULL_INT as process where the profile has none.
+        label: The profile's label.
+        facts: None where the profile could not be read.
         has_work: Whether the process has GPU operations.
     """
 
@@ -62,7 +62,7 @@ class Rank:
     """A numbered rank.
 
     Attributes:
-        number: Rank in the job, or index where `source` is index; None if a report that could not
+        number: Rank in the job, or index where `source` is index; None if a profile that could not
             be read got no number from the rule.
         file: Label, unique in the run; labels sort as the numbers do.
         source: Rule that gave the number.
@@ -76,7 +76,7 @@ class Rank:
 
     @property
     def pid(self) -> int | None:
-        """The process id, or None where the report names no process."""
+        """The process id, or None where the profile names no process."""
         return pid_of(self.key.global_pid)
 
 
@@ -88,20 +88,20 @@ def number_ranks(
 ) -> list[Rank]:
     """Number the ranks of one side by the first rule that numbers every process, all distinct.
 
-    The rules, in order: the rank map; MPI ranks in the reports; the launched command's rank
-    variables, where each report has one process; a number after "rank" in the file name, likewise;
+    The rules, in order: the rank map; MPI ranks in the profiles; the launched command's rank
+    variables, where each profile has one process; a number after "rank" in the file name, likewise;
     the natural order of file name, then pid.
 
     Args:
         entries: In any order.
-        rank_map: (report label, pid or None) -> rank, see `read_rank_map`.
+        rank_map: (profile label, pid or None) -> rank, see `read_rank_map`.
 
     Returns:
         In order of number, those without one last.
     """
     ordered = sorted(entries, key=lambda entry: (natural_key(entry.key.path), entry.key.global_pid))
     workers = [entry for entry in ordered if entry.has_work]
-    # Rows of no process are no rank that a rule could know; reports without GPU work decide only
+    # Rows of no process are no rank that a rule could know; profiles without GPU work decide only
     # if all are such.
     named = [entry for entry in workers if entry.key.global_pid != NULL_INT]
     decisive = named or workers or ordered
@@ -115,10 +115,10 @@ def read_rank_map(path: str, labels: Sequence[str]) -> dict[tuple[str, int | Non
 
     Args:
         path: The CSV file. Its `file` cells are labels or file names, with or without suffix.
-        labels: Labels of the reports of this run.
+        labels: Labels of the profiles of this run.
 
     Raises:
-        UsageError: The file cannot be read, lacks a column or a number, or leaves out a report.
+        UsageError: The file cannot be read, lacks a column or a number, or leaves out a profile.
     """
     try:
         text = Path(path).read_text("utf-8-sig")
@@ -154,7 +154,7 @@ def _require_distinct(path: str, mapped: Mapping[tuple[str, int | None], int]) -
 
 
 def clock_offsets(facts: Mapping[str, CaptureFacts]) -> tuple[dict[str, int], str | None]:
-    """Return how much later than the first each capture started, by report, and the clock used.
+    """Return how much later than the first each capture started, by profile, and the clock used.
 
     The machine's steady clock is exact to nanoseconds but means something on one host only; the
     wall clock is as exact as NTP. No clock: an empty mapping and None.
@@ -172,11 +172,11 @@ def clock_offsets(facts: Mapping[str, CaptureFacts]) -> tuple[dict[str, int], st
 
 
 def one_clock(facts: Mapping[str, CaptureFacts | None]) -> dict[str, int]:
-    """Return the clock of each report, counted from 0 in their order.
+    """Return the clock of each profile, counted from 0 in their order.
 
-    Reports of one session (split into a file a rank, say) have one clock: one host, one session id
+    Profiles of one session (split into a file a rank, say) have one clock: one host, one session id
     where they have one, and the same start to the nanosecond on both of the host's clocks. Without
-    that a report has a clock of its own.
+    that a profile has a clock of its own.
     """
     clocks: dict[object, int] = {}
     clock_of: dict[str, int] = {}
@@ -204,7 +204,7 @@ def _rules(
     if rank_map is not None:
         rules.append(("rank_map", lambda entry: _mapped(entry, rank_map)))
     rules.append(("mpi_ranks", _mpi_rank))
-    # These give all processes of a report one number, so they decide only where each has one.
+    # These give all processes of a profile one number, so they decide only where each has one.
     rules += [(f"env:{name}", _by_variable(name)) for name in RANK_VARIABLES]
     rules.append(("file_name", _rank_in_name))
     rules.append((_INDEX, lambda entry: position[entry.key]))

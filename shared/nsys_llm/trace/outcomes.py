@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.profile.fingerprint import Fingerprint
@@ -93,13 +93,13 @@ def refuse_broken(ranks: Sequence[RankOutcome], label: str) -> None:
     """Refuse a profile without one sound row of GPU work.
 
     Raises:
-        ReportError: It has such rows, and all are broken.
+        ProfileError: It has such rows, and all are broken.
     """
     counts = [row for rank in ranks for row in rank.coverage]
     whole = all(rank.coverage for rank in ranks)
     broken_n = sum(row.broken_n for row in counts)
     if whole and broken_n and not any(row.total_n for row in counts):
-        raise ReportError(f"{label}: all {broken_n} rows of GPU work are broken ({BROKEN_ROWS}).")
+        raise ProfileError(f"{label}: all {broken_n} rows of GPU work are broken ({BROKEN_ROWS}).")
 
 
 def lacking_notes(reads: Sequence[TableRead], empty_tables: Collection[str]) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ class Ranges:
     """Ranges of one process, in order of (start, -end).
 
     Attributes:
-        start_ns: Shape (n,), int64, the report's clock.
+        start_ns: Shape (n,), int64, the profile's clock.
         end_ns: Shape (n,); the end of the capture where a range was never closed.
         thread: Shape (n,), globalTid of the thread that opened it.
         any_thread: Shape (n,), bool: a start/end range.

@@ -1,8 +1,8 @@
-"""Which reports a run compares with which, its sides, and the numbers of the ranks of each.
+"""Which profiles a run compares with which, its sides, and the numbers of the ranks of each.
 
 A recipe over one set of ranks has one side, "". A recipe that compares has a baseline and an
 input, each a set of ranks of its own, and any number of further runs of the baseline, which tell
-how much runs differ that should be equal. The side travels with the path of each report.
+how much runs differ that should be equal. The side travels with the path of each profile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.trace.identity import Rank, RankEntry, RankKey, number_ranks, read_rank_map
 from nsys_llm.trace.outcomes import MapResult
 
-#: By side: (report label, pid or None) -> rank, see `nsys_llm.trace.identity.read_rank_map`.
+#: By side: (profile label, pid or None) -> rank, see `nsys_llm.trace.identity.read_rank_map`.
 RankMaps = Mapping[str, Mapping[tuple[str, int | None], int]]
 
 BASELINE: Final = "baseline"
@@ -29,20 +29,20 @@ def read_rank_maps(path: str | None, inputs: Sequence[ProfileInput]) -> RankMaps
     """Read the rank map for each side; nothing without a path.
 
     Raises:
-        UsageError: The file cannot be read, or does not number the reports of a side.
+        UsageError: The file cannot be read, or does not number the profiles of a side.
     """
     if not path:
         return {}
-    sides = dict.fromkeys(report.side for report in inputs)
+    sides = dict.fromkeys(profile.side for profile in inputs)
     return {
-        side: read_rank_map(path, [report.label for report in inputs if report.side == side])
+        side: read_rank_map(path, [profile.label for profile in inputs if profile.side == side])
         for side in sides
     }
 
 
 def number_sides(result: MapResult, rank_maps: RankMaps) -> list[Rank]:
     """Return the ranks of all sides: sides in order of name, each in order of number."""
-    sides = sorted({report.side for report in result.profiles})
+    sides = sorted({profile.side for profile in result.profiles})
     return [
         rank for side in sides for rank in number_ranks(_entries(result, side), rank_maps.get(side))
     ]
@@ -70,7 +70,7 @@ def wanted_ranks(ranks: Sequence[Rank], numbers: Sequence[int]) -> list[Rank]:
         side_ranks = [rank for rank in ranks if rank.key.side == side]
         chosen = [rank for rank in side_ranks if rank.number in numbers]
         if set(numbers) - {rank.number for rank in chosen}:
-            # A report that could not be read, and so has no number, may be the rank that is
+            # A profile that could not be read, and so has no number, may be the rank that is
             # missing.
             chosen += [rank for rank in side_ranks if rank.number is None and rank.facts is None]
         if not chosen:
@@ -82,15 +82,17 @@ def wanted_ranks(ranks: Sequence[Rank], numbers: Sequence[int]) -> list[Rank]:
 
 
 def _entries(result: MapResult, side: str) -> list[RankEntry]:
-    """Return what is to be numbered: each rank, and each report without any."""
+    """Return what is to be numbered: each rank, and each profile without any."""
     entries = []
-    for report in result.profiles:
-        if report.side != side:
+    for profile in result.profiles:
+        if profile.side != side:
             continue
-        entries += [RankEntry(rank.key, report.label, report.facts, True) for rank in report.ranks]
-        if not report.ranks:
-            key = RankKey(report.path, NULL_INT, side)
-            entries.append(RankEntry(key, report.label, report.facts, False))
+        entries += [
+            RankEntry(rank.key, profile.label, profile.facts, True) for rank in profile.ranks
+        ]
+        if not profile.ranks:
+            key = RankKey(profile.path, NULL_INT, side)
+            entries.append(RankEntry(key, profile.label, profile.facts, False))
     return entries
 
 

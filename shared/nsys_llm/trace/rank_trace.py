@@ -53,7 +53,7 @@ class RankTrace:
             operation table has a column `launch_row`, the row of the API call that launched it in
             `tables["api_calls"]`, or -1.
         strings: Texts behind ids.
-        windows_ns: Shape (n, 2), sorted, disjoint, the report's clock; None without a time filter.
+        windows_ns: Shape (n, 2), sorted, disjoint, the profile's clock; None without a time filter.
         unfiltered: The operation tables before any filter.
         device_ids: The CUDA devices of the rank that --device leaves, sorted; the other filters
             may leave one of them without an operation.
@@ -103,6 +103,27 @@ class RankTrace:
     def complete(self) -> bool:
         """Whether the filters leave every operation of the rank."""
         return all(len(self.tables[name]) == len(op) for name, op in self.unfiltered.items())
+
+    def device_ops(self, device: int) -> dict[str, Table]:
+        """Return the operations of a device that the filters leave, by table."""
+        ops = {name: self.tables[name] for name in OP_TABLES if name in self.tables}
+        return {name: op.take(op["device_id"] == device) for name, op in ops.items()}
+
+    def device_span(self, device: int) -> IntArray:
+        """Return from the first to the last operation of `device_ops`: shape (1 or 0, 2)."""
+        first, last = [], []
+        for op in (self.tables[name] for name in OP_TABLES if name in self.tables):
+            there = op["device_id"] == device
+            rows = slice(None) if there.all() else there  # the common case, which needs no copies
+            starts, ends = op["start_ns"][rows], op["end_ns"][rows]
+            if starts.size:
+                first.append(int(starts.min()))
+                last.append(int(ends.max()))
+        return np.array([[min(first), max(last)]] if first else [], dtype=np.int64).reshape(-1, 2)
+
+    def device_windows(self, device: int) -> IntArray:
+        """Return the windows of a time filter, else `device_span`: shape (n, 2)."""
+        return self.device_span(device) if self.windows_ns is None else self.windows_ns
 
     def starts_inside(self, op: Table) -> npt.NDArray[np.bool_]:
         """Return which operations start in the windows, and so count as launches."""

@@ -1,4 +1,4 @@
-"""One rank out of a report: its rows, without broken ones, and what the filters leave of them.
+"""One rank out of a profile: its rows, without broken ones, and what the filters leave of them.
 
 Sums and busy time are clipped to the windows; counts and percentiles take whole operations that
 start in them. `coverage` counts what was there before any filter.
@@ -56,7 +56,7 @@ _THREAD_TABLES: Final = (
 def gpu_processes(trace: Trace) -> list[int]:
     """Return the processes with GPU operations, as globalPid, sorted.
 
-    Rows that name no process belong to the only one that the report has; where it has none or
+    Rows that name no process belong to the only one that the profile has; where it has none or
     several, they are a process of their own, NULL_INT.
     """
     global_pids: set[int] = set()
@@ -74,10 +74,10 @@ def gpu_processes(trace: Trace) -> list[int]:
 def select_rank(
     trace: Trace, global_pid: int, options: Mapping[str, Any], finders: Finders | None = None
 ) -> tuple[RankTrace, tuple[CoverageRow, ...], tuple[str, ...]]:
-    """Cut one process out of a report and apply the filters.
+    """Cut one process out of a profile and apply the filters.
 
     Args:
-        trace: All that was read of the report.
+        trace: All that was read of the profile.
         global_pid: The process.
         options: By option name; see manifests/common.json.
         finders: How steps and phases are found; not needed without filters by them.

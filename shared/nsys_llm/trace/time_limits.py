@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.numeric.grouping import distinct_rows
 from nsys_llm.profile.tables import Table, Trace
 from nsys_llm.trace.outcomes import RankOutcome
@@ -29,7 +29,7 @@ def refuse_crowded(trace: Trace, label: str) -> None:
     """Refuse a profile with more processes or devices than a machine has: its ids are damaged.
 
     Raises:
-        ReportError: It is so.
+        ProfileError: It is so.
     """
     devices: dict[int, set[int]] = {}
     for op in (trace[name] for name in OP_TABLES if name in trace):
@@ -42,7 +42,7 @@ def refuse_crowded(trace: Trace, label: str) -> None:
         ("devices of one process", max(map(len, devices.values()), default=0), _MOST_DEVICES),
     ):
         if there_n > most:
-            raise ReportError(
+            raise ProfileError(
                 f"{label}: damaged ids ({there_n:,} {what}, of at most {most:,}); copy or export "
                 "it again."
             )
@@ -56,14 +56,14 @@ def refuse_endless(trace: RankTrace, label: str) -> None:
         label: Of its profile.
 
     Raises:
-        ReportError: They do; the times are damaged.
+        ProfileError: They do; the times are damaged.
     """
     tables: Mapping[str, Table] = {**trace.tables, **trace.unfiltered}
     for name, table in tables.items():
         if not {"start_ns", "end_ns"} <= table.columns.keys() or not len(table):
             continue
         if (added_ns := _added_ns(table)) >= _MOST_OF_RANK_NS:
-            raise ReportError(
+            raise ProfileError(
                 f"{label}: damaged times ({name} last {added_ns / _DAY_NS:,.0f} days when added "
                 "up); copy or export it again."
             )
@@ -73,13 +73,13 @@ def refuse_endless_run(ranks: Iterable[RankOutcome]) -> None:
     """Refuse ranks whose operations add up to more than numbers can hold.
 
     Raises:
-        ReportError: They do.
+        ProfileError: They do.
     """
     added_ns = sum(row.total_ns for rank in ranks for row in rank.coverage)
     if added_ns >= _MOST_OF_RUN_NS:
-        raise ReportError(
+        raise ProfileError(
             f"damaged times: the GPU work of all ranks lasts {added_ns / _DAY_NS:,.0f} days when "
-            "added up; give fewer reports, or copy or export them again."
+            "added up; give fewer profiles, or copy or export them again."
         )
 
 

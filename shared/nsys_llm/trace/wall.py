@@ -29,8 +29,8 @@ class DeviceWork:
     """What a device computed, to compare it with others; integers.
 
     Attributes:
-        window_ns: Shape (steps, 2), windows of its steps, the report's clock; of equal parts of its
-            span where there are no steps.
+        window_ns: Shape (steps, 2), windows of its steps, the profile's clock; of equal parts of
+            its span where there are no steps.
         whole: Shape (steps,), which of them are full, no warm-up, and cut by no filter.
         compute_ns: Shape (steps,), time in which a compute kernel ran.
         names: Full names of its kernels, communication among them.
@@ -55,7 +55,7 @@ class DeviceWall:
 
     Attributes:
         device_id: CUDA device id.
-        span_start_ns: Begin of its first window, in the report's clock; None without one.
+        span_start_ns: Begin of its first window, in the profile's clock; None without one.
         span_end_ns: End of its last window, likewise.
         span_ns: Length of its windows.
         kernels_ns: Time of kernels that compute, by full name; names without time are left out.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from results import tables_of
 
-from nsys_llm.recipes.llm_hotspots.findings.details import detail_findings
+from nsys_llm.recipes.llm_hotspots.findings.determinism import determinism_findings
+from nsys_llm.recipes.llm_hotspots.findings.measured import measured_findings
+from nsys_llm.recipes.llm_hotspots.findings.watched_kernels import watched_kernel_findings
 from nsys_llm.report.prices.pricing import priced
 from nsys_llm.testing.trace_builder import TraceBuilder
 
@@ -22,7 +24,8 @@ def findings_by_rule(folder, *traces, options=()):
     for rank, trace in enumerate(traces):
         trace.write_sqlite(ranks / f"rank{rank}.sqlite")
     tables = tables_of(folder / "out", ranks, options=options)
-    findings = priced(detail_findings(tables), tables)
+    topics = (measured_findings, watched_kernel_findings, determinism_findings)
+    findings = priced([finding for topic in topics for finding in topic(tables)], tables)
     assert len({finding.rule for finding in findings}) == len(findings)
     return {finding.rule: finding for finding in findings}
 
@@ -51,7 +54,7 @@ def test_a_gpu_that_is_nearly_full_is_named_with_who_filled_it(tmp_path):
     assert finding.title == "Rank 1 fills 97.5 % of its GPU's memory"
     assert "83.8 GB of 85.9 GB allocated; 2.15 GB are left" in finding.details
     assert "83.8 GB of it came from `cudaMalloc`." in finding.details
-    assert "2 ranks affected; rank 1 is the worst." in finding.details
+    assert "1 other rank affected; rank 1 is the worst." in finding.details
     assert finding.window_ns == (1_000_000, 3_000_000)
 
 

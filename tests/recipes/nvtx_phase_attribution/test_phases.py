@@ -12,7 +12,7 @@ from results import plain, rows
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.profile.inputs import open_report
+from nsys_llm.profile.inputs import open_profile
 from nsys_llm.profile.reader import read_trace
 from nsys_llm.run.worker import load_analysis
 from nsys_llm.taxonomy.phase_maps import read_phase_map
@@ -356,6 +356,7 @@ def test_every_path_of_the_tree_is_there_once(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_tables_of_ranges_can_be_cut_and_chosen(tmp_path):
     path = written(server(), tmp_path)
 
@@ -517,7 +518,7 @@ def test_merging_in_any_order_changes_nothing(tmp_path):
     parts = []
     for number in range(4):
         path = written(server(1 + number % 2), tmp_path, f"rank{number}")
-        with open_report(path, (), export_dir=None, nsys=None) as report:
+        with open_profile(path, (), export_dir=None, nsys=None) as report:
             trace = read_trace(report, manifest.reads, options)
         (pid,) = gpu_processes(trace)
         selected, _, _ = select_rank(trace, pid, options)

@@ -59,7 +59,7 @@ class MarkedRanges:
         text: Position in `raw`.
         plain: Distinct names, without what PyTorch counts up: far fewer where it does.
         name: Position in `plain`.
-        start_ns: Ascending, the report's clock; of equal ones the outer range comes first.
+        start_ns: Ascending, the profile's clock; of equal ones the outer range comes first.
         end_ns: Later; the end of the capture where a range was never closed.
         closed: Whether it was.
         thread: Code of the thread.

@@ -31,7 +31,7 @@ _NEVER: Final = int(np.iinfo(np.int64).max)
 def no_work_spans(trace: RankTrace) -> IntArray:
     """Return when no request was in the server of a rank: shape (n, 2), sorted and disjoint.
 
-    The report's clock, between the end of all that a step launched and the next step's begin, on
+    The profile's clock, between the end of all that a step launched and the next step's begin, on
     whose thread no step is open. Nothing for what is no server, or whose steps do not say what they
     hold. Filters change nothing.
     """

@@ -41,7 +41,7 @@ class Spans:
         unit: `taxonomy.step_names.STEP`, `LAYER`, `GRAPH` or `PERIOD`.
         source: How they were found, one of the constants above.
         names: Of each, as recorded.
-        start_ns: Ascending, the report's clock.
+        start_ns: Ascending, the profile's clock.
         end_ns: Of those that are no ranges but lie between two marks: the next one's start.
         closed: Whether its end is known: no end of the capture cuts it, and no mark is missing.
         on_gpu: Whether the times are those of operations on the GPU, where no launch is recorded.

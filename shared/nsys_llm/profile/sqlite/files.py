@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.profile.fingerprint import FileState
 
 _MAGIC: Final = b"SQLite format 3\x00"
@@ -18,12 +18,12 @@ def file_state(path: Path, known: FileState | None = None) -> FileState:
     """Return the state of a file, which must be the known one if there is one.
 
     Raises:
-        ReportError: It is not: parts that were read before do not fit those that come now.
+        ProfileError: It is not: parts that were read before do not fit those that come now.
         OSError: It cannot be told.
     """
     state = FileState.of(path.stat())
     if known not in (None, state):
-        raise ReportError(
+        raise ProfileError(
             f"{path.name}: changed while it was read; wait until its writer has finished, and run "
             "again."
         )
@@ -34,7 +34,7 @@ def read_only_uri(path: Path) -> str:
     """Return the URI that opens a database without changing it or creating anything beside it.
 
     Raises:
-        ReportError: Rows of it stand in a log beside it, or its journal is no file.
+        ProfileError: Rows of it stand in a log beside it, or its journal is no file.
         OSError: It cannot be read.
     """
     file = path.resolve()
@@ -42,7 +42,7 @@ def read_only_uri(path: Path) -> str:
     # Of a file whose name is so long that it can have no journal, Path.exists raises.
     if os.path.exists(journal) and not journal.is_file():
         # SQLite would open a pipe, and wait for ever.
-        raise ReportError(f"{path.name}: {journal.name} beside it is not a file; remove it.")
+        raise ProfileError(f"{path.name}: {journal.name} beside it is not a file; remove it.")
     # Percent-encoding keeps '?', '#' and '%' of a file name out of the URI's syntax.
     uri = f"file:{quote(os.fsencode(file))}?mode=ro"
     with file.open("rb") as opened:
@@ -50,7 +50,7 @@ def read_only_uri(path: Path) -> str:
             return uri
     log = file.with_name(f"{file.name}-wal")
     if log.exists() and log.stat().st_size > 0:
-        raise ReportError(
+        raise ProfileError(
             f"{path.name}: {log.name} beside it holds rows that are not in it yet; "
             f"wait for its writer, or run: sqlite3 {path.name} 'PRAGMA wal_checkpoint'."
         )
@@ -62,18 +62,18 @@ def check_file(path: Path) -> FileState:
     """Return the state of a file; refuse what is no SQLite file, or not all of one.
 
     Raises:
-        ReportError: The file is missing, empty, truncated, or no database.
+        ProfileError: The file is missing, empty, truncated, or no database.
     """
     try:
         with path.open("rb") as file:
             header = file.read(100)
         state = file_state(path)
     except OSError as error:
-        raise ReportError(f"{path.name}: cannot be read ({error.strerror}).") from error
+        raise ProfileError(f"{path.name}: cannot be read ({error.strerror}).") from error
     if state.size_bytes == 0:
-        raise ReportError(f"{path.name}: the file is empty; export the profile again.")
+        raise ProfileError(f"{path.name}: the file is empty; export the profile again.")
     if not header.startswith(_MAGIC) or len(header) < 100:
-        raise ReportError(
+        raise ProfileError(
             f"{path.name}: not an SQLite database; give a .nsys-rep, or an export made with: "
             "nsys export --type sqlite REPORT.nsys-rep."
         )
@@ -82,7 +82,7 @@ def check_file(path: Path) -> FileState:
     pages_n = int.from_bytes(header[28:32], "big")
     # The page count is valid only if the two counters agree (SQLite file format, 1.3.7).
     if header[24:28] == header[92:96] and pages_n * page_bytes > state.size_bytes:
-        raise ReportError(
+        raise ProfileError(
             f"{path.name}: truncated, {state.size_bytes:,} of {pages_n * page_bytes:,} bytes are "
             "there; copy or export it again."
         )

@@ -32,6 +32,8 @@ from nsys_llm.taxonomy.wall_classes import (
 #: Share of its time that a usual fix gains, where nothing more is known of the change: half of a
 #: transfer, of a bubble, of the gaps between queued kernels.
 _HALF: Final = 0.5
+#: Classes that a rank as fast as its peers has less of.
+_OF_RANKS: Final = (COMPUTE, COPIES, IDLE)
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class _Size:
     wall_classes: tuple[str, ...]
     bound_ns: float | None
     usual_ns: float | None
-    #: Most of a replay, where there is no bound.
+    #: Most of a replay, where that is less than the bound, or there is none.
     clip_ns: float | None = None
 
 
@@ -158,10 +160,18 @@ class Prices:
         return _Size((IDLE, COMMUNICATION), None, None, clip_ns)
 
     def _rank(self, gpu: Gpu, change: Change) -> _Size:
-        """What the judge of ranks says; that is a bound, as the replay leaves more in place."""
+        """What the judge of ranks says, and at most all that the rank has beyond its peers.
+
+        The others may wait for less of that. A replay leaves more in place.
+        """
         row = self._verdicts.get(gpu)
-        about_ns = None if row is None else row["about_ns"]
-        return _Size((COMPUTE, COPIES, IDLE), about_ns, about_ns)
+        if row is None or row["about_ns"] is None:
+            return _Size(_OF_RANKS, None, None)
+        about_ns, share = float(row["about_ns"]), (row["more_pct"] or 0.0) / 100.0
+        more_ns = self._walls.class_ns(*gpu, COMPUTE) * share / (1.0 + share)
+        steps_n = self._steps.in_span(gpu, self._walls.span_ns(*gpu)) or 0.0
+        late_ns = (row["late_ns"] or 0.0) * steps_n
+        return _Size(_OF_RANKS, max(about_ns, more_ns, late_ns), about_ns, about_ns)
 
     def _stages(self, gpu: Gpu, change: Change) -> _Size:
         """What the judge of ranks says, by the schedule of the pipeline."""

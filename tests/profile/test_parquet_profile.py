@@ -15,14 +15,14 @@ from effort import examples
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.column_rows import ColumnRows
 from nsys_llm.profile.inputs import ProfileInput
-from nsys_llm.profile.parquet_report import ParquetReport
-from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.parquet_profile import ParquetProfile
+from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.run.worker import map_profiles
 from nsys_llm.testing.trace_builder import TraceBuilder
 
@@ -35,8 +35,8 @@ def export(tmp_path) -> Path:
 
 
 def one_kernel() -> TraceBuilder:
-    report = TraceBuilder(duration_ns=99).kernel("a", start_ns=1, duration_ns=4, launch=(0, 1))
-    return report.raw(KERNEL, start=7, end=9, globalPid=None, demangledName="b", shortName="b")
+    profile = TraceBuilder(duration_ns=99).kernel("a", start_ns=1, duration_ns=4, launch=(0, 1))
+    return profile.raw(KERNEL, start=7, end=9, globalPid=None, demangledName="b", shortName="b")
 
 
 def replace(folder: Path, table: str, **columns: pa.Array) -> None:
@@ -45,8 +45,8 @@ def replace(folder: Path, table: str, **columns: pa.Array) -> None:
 
 def explained(folder: Path) -> str:
     """Open a folder that cannot be read, and return the one line that says why."""
-    with pytest.raises(ReportError) as caught, ParquetReport(folder) as report:
-        report.read("kernels", ("start_ns",))
+    with pytest.raises(ProfileError) as caught, ParquetProfile(folder) as profile:
+        profile.read("kernels", ("start_ns",))
     assert "\n" not in caught.value.message
     assert folder.name in caught.value.message
     return caught.value.message
@@ -57,14 +57,14 @@ def test_a_table_that_is_no_file_is_refused(tmp_path, make):
     folder = one_kernel().write_parquet(tmp_path / "r_pqtdir")
     (folder / "StringIds.parquet").unlink()
     make(folder / "StringIds.parquet")
-    with pytest.raises(ReportError, match=r"r_pqtdir/StringIds\.parquet: not a file"):
-        ParquetReport(folder)
+    with pytest.raises(ProfileError, match=r"r_pqtdir/StringIds\.parquet: not a file"):
+        ParquetProfile(folder)
 
 
 def test_both_readers_give_the_same_columns(tmp_path, export):
     sqlite = one_kernel().write_sqlite(tmp_path / "r.sqlite")
     columns = ("end_ns", "start_ns", "global_pid", "correlation_id", "demangled_name_id")
-    with ParquetReport(export) as parquet, SqliteReport(sqlite) as other:
+    with ParquetProfile(export) as parquet, SqliteProfile(sqlite) as other:
         left, right = parquet.read("kernels", columns), other.read("kernels", columns)
         ids = np.arange(-1, 9)
         assert parquet.texts(ids) == other.texts(ids)
@@ -86,8 +86,8 @@ def test_unsigned_identifiers_keep_their_bits(tmp_path, values):
     folder.mkdir(exist_ok=True)
     replace(folder, "StringIds", id=pa.array([], "int32"), value=pa.array([], "string"))
     replace(folder, KERNEL, globalPid=pa.array(values, "uint64"))
-    with ParquetReport(folder) as report:
-        pids = report.read("kernels", ("global_pid",))["global_pid"].tolist()
+    with ParquetProfile(folder) as profile:
+        pids = profile.read("kernels", ("global_pid",))["global_pid"].tolist()
     signed = [value if value is None or value < 2**63 else value - 2**64 for value in values]
     assert pids == [NULL_INT if value is None else value for value in signed]
 
@@ -95,8 +95,8 @@ def test_unsigned_identifiers_keep_their_bits(tmp_path, values):
 @pytest.mark.parametrize("kind", ["int8", "uint16", "int32", "uint32", "int64"])
 def test_integers_of_every_width_are_read(export, kind):
     replace(export, KERNEL, start=pa.array([1, None, 100], kind))
-    with ParquetReport(export) as report:
-        assert report.read("kernels", ("start_ns",))["start_ns"].tolist() == [1, NULL_INT, 100]
+    with ParquetProfile(export) as profile:
+        assert profile.read("kernels", ("start_ns",))["start_ns"].tolist() == [1, NULL_INT, 100]
 
 
 @given(
@@ -117,9 +117,9 @@ def test_row_groups_together_are_the_table(tmp_path_factory, values, group_rows,
         }
     )
     pq.write_table(written, folder / "NVTX_EVENTS.parquet", row_group_size=group_rows)
-    with pytest.MonkeyPatch.context() as patch, ParquetReport(folder) as report:
-        patch.setattr("nsys_llm.profile.parquet_report._ROWS_AT_A_TIME", rows_at_a_time)
-        rows = report.read("nvtx_events", ("start_ns", "global_tid", "text"))
+    with pytest.MonkeyPatch.context() as patch, ParquetProfile(folder) as profile:
+        patch.setattr("nsys_llm.profile.parquet_profile._ROWS_AT_A_TIME", rows_at_a_time)
+        rows = profile.read("nvtx_events", ("start_ns", "global_tid", "text"))
     assert rows["start_ns"].tolist() == [NULL_INT if value is None else value for value in values]
     assert rows["text"].tolist() == texts
     assert rows["global_tid"].tolist() == [5 - 2**63] * len(values)
@@ -163,8 +163,8 @@ def test_arrow_never_holds_more_than_some_row_groups(tmp_path, monkeypatch):
         "add",
         lambda column, part: (held.append(pa.total_allocated_bytes()), add(column, part)),
     )
-    with ParquetReport(folder) as report:
-        rows = report.read("kernels", ("start_ns", "end_ns", "correlation_id"))
+    with ParquetProfile(folder) as profile:
+        rows = profile.read("kernels", ("start_ns", "end_ns", "correlation_id"))
     assert rows["end_ns"].tolist() == list(range(rows_n))
     assert max(held) - before < 3 * 8 * rows_n / 2
 
@@ -176,74 +176,74 @@ def test_what_is_true_or_false_is_1_or_0_as_in_sqlite(tmp_path):
     columns = ("start_ns", "goes_on")
     batches = []
     for reader, path in (
-        (ParquetReport, trace.write_parquet(tmp_path / "r_pqtdir")),
-        (SqliteReport, trace.write_sqlite(tmp_path / "r.sqlite")),
+        (ParquetProfile, trace.write_parquet(tmp_path / "r_pqtdir")),
+        (SqliteProfile, trace.write_sqlite(tmp_path / "r.sqlite")),
     ):
-        with reader(path) as report:
-            table = report.read("thread_switches", columns)
+        with reader(path) as profile:
+            table = profile.read("thread_switches", columns)
             batches.append([table[name].tolist() for name in columns])
     assert batches == [[[5, 9], [1, 0]]] * 2
 
 
 def test_a_column_without_a_type_is_null_throughout(export):
     replace(export, KERNEL, start=pa.nulls(2))
-    with ParquetReport(export) as report:
-        assert report.read("kernels", ("start_ns",))["start_ns"].tolist() == [NULL_INT] * 2
+    with ParquetProfile(export) as profile:
+        assert profile.read("kernels", ("start_ns",))["start_ns"].tolist() == [NULL_INT] * 2
 
 
 def test_texts_of_every_arrow_type_are_read(export):
     for kind in ("string", "large_string"):
         replace(export, "PROCESSES", globalPid=pa.array([7]), name=pa.array(["x"], kind))
-        with ParquetReport(export) as report:
-            assert report.read("processes", ("text",))["text"].tolist() == ["x"]
+        with ParquetProfile(export) as profile:
+            assert profile.read("processes", ("text",))["text"].tolist() == ["x"]
 
 
 def test_a_table_without_rows_has_typed_columns(tmp_path):
     folder = TraceBuilder().write_parquet(tmp_path / "r_pqtdir")
-    with ParquetReport(folder) as report:
-        rows = report.read("kernels", ("start_ns",))
-        assert report.read("nvtx_events", ("text",))["text"].dtype == object
+    with ParquetProfile(folder) as profile:
+        rows = profile.read("kernels", ("start_ns",))
+        assert profile.read("nvtx_events", ("text",))["text"].dtype == object
     assert (len(rows), rows["start_ns"].dtype) == (0, np.int64)
 
 
 def test_a_table_without_a_file_is_not_there(export):
     (export / f"{KERNEL}.parquet").unlink()
-    with ParquetReport(export) as report:
-        assert not report.has("kernels")
-        assert report.columns("kernels") == frozenset()
+    with ParquetProfile(export) as profile:
+        assert not profile.has("kernels")
+        assert profile.columns("kernels") == frozenset()
 
 
 def test_row_groups_are_joined_in_order(tmp_path):
     # Nsight Systems 2023.4 writes groups of 2,048 rows.
     rows_n = 2048 * 2 + 3
-    report = TraceBuilder(duration_ns=9)
-    report.kernels(["a"], [0] * rows_n, start_ns=range(rows_n), end_ns=range(1, rows_n + 1))
-    folder = report.write_parquet(tmp_path / "r_pqtdir")
+    profile = TraceBuilder(duration_ns=9)
+    profile.kernels(["a"], [0] * rows_n, start_ns=range(rows_n), end_ns=range(1, rows_n + 1))
+    folder = profile.write_parquet(tmp_path / "r_pqtdir")
     assert pq.ParquetFile(folder / f"{KERNEL}.parquet").num_row_groups == 3
-    with ParquetReport(folder) as opened:
+    with ParquetProfile(folder) as opened:
         assert np.array_equal(opened.read("kernels", ("start_ns",))["start_ns"], np.arange(rows_n))
 
 
 def test_texts_leaves_out_ids_without_a_string(export):
     replace(export, "StringIds", id=pa.array([1, 2, 3]), value=pa.array(["a", "b", None]))
-    with ParquetReport(export) as report:
-        assert report.texts(np.array([1, 3, 77])) == {1: "a"}
-        assert report.texts(np.empty(0, dtype=np.int64)) == {}
+    with ParquetProfile(export) as profile:
+        assert profile.texts(np.array([1, 3, 77])) == {1: "a"}
+        assert profile.texts(np.empty(0, dtype=np.int64)) == {}
 
 
 def test_only_the_wanted_variables_are_returned(export):
     rows = ['RANK="3"', 'LOCAL_RANK="1"', 'RANK_TOKEN="secret"']
     names = ["PROCESS_0:ENVIRONMENT_VARIABLE"] * 3
     replace(export, "META_DATA_CAPTURE", name=pa.array(names), value=pa.array(rows))
-    with ParquetReport(export) as report:
-        assert report.environment(("RANK", "PMI_RANK")) == {"RANK": "3"}
+    with ParquetProfile(export) as profile:
+        assert profile.environment(("RANK", "PMI_RANK")) == {"RANK": "3"}
 
 
 def test_a_value_may_hold_an_equals_sign(export):
     names = ["PROCESS_0:ENVIRONMENT_VARIABLE"]
     replace(export, "META_DATA_CAPTURE", name=pa.array(names), value=pa.array(['RANK="a=b"']))
-    with ParquetReport(export) as report:
-        assert report.environment(("RANK",)) == {"RANK": "a=b"}
+    with ParquetProfile(export) as profile:
+        assert profile.environment(("RANK",)) == {"RANK": "a=b"}
 
 
 def test_a_folder_that_is_gone_is_told_and_not_created(tmp_path):
@@ -275,8 +275,8 @@ def test_what_is_no_integer_is_told_with_its_column(export, values):
 
 def test_what_is_no_text_where_texts_belong_is_told(export):
     replace(export, "StringIds", id=pa.array([1]), value=pa.array([1]))
-    with ParquetReport(export) as report, pytest.raises(ReportError, match="StringIds"):
-        report.texts(np.array([1]))
+    with ParquetProfile(export) as profile, pytest.raises(ProfileError, match="StringIds"):
+        profile.texts(np.array([1]))
 
 
 def test_a_folder_in_place_of_a_file_is_told(export):
@@ -302,11 +302,11 @@ def change(export: Path, how: str, other: Path) -> None:
 
 def read_while(export: Path, action: Callable[[], None], *, reads: bool = True) -> None:
     """Read one table, let something happen, and read another one or none."""
-    with ParquetReport(export) as report:
-        assert report.read("kernels", ("end_ns",))["end_ns"].tolist() == [5, 9]
+    with ParquetProfile(export) as profile:
+        assert profile.read("kernels", ("end_ns",))["end_ns"].tolist() == [5, 9]
         action()
         if reads:
-            report.texts(np.array([1]))
+            profile.texts(np.array([1]))
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def read_while(export: Path, action: Callable[[], None], *, reads: bool = True) 
 @pytest.mark.parametrize("reads", [True, False])
 def test_a_folder_that_changes_while_it_is_read_is_refused(tmp_path, export, how, reads):
     other = TraceBuilder().kernel("b", start_ns=1, duration_ns=9).write_parquet(tmp_path / "other")
-    with pytest.raises(ReportError, match=r"r_pqtdir: changed while it was read; wait"):
+    with pytest.raises(ProfileError, match=r"r_pqtdir: changed while it was read; wait"):
         read_while(export, lambda: change(export, how, other), reads=reads)
 
 
@@ -332,14 +332,14 @@ def test_a_folder_that_stays_as_it_is_is_not_and_an_interrupt_is_none(export):
 def test_the_others_of_a_run_go_on_without_it(tmp_path, monkeypatch):
     for rank in range(2):
         one_kernel().write_parquet(tmp_path / "in" / f"rank{rank}_pqtdir")
-    read = ParquetReport.texts
+    read = ParquetProfile.texts
 
-    def texts(report, ids):
-        if report.path.name.startswith("rank1"):
-            replace(report.path, "StringIds", id=pa.array([1]), value=pa.array(["x"]))
-        return read(report, ids)
+    def texts(profile, ids):
+        if profile.path.name.startswith("rank1"):
+            replace(profile.path, "StringIds", id=pa.array([1]), value=pa.array(["x"]))
+        return read(profile, ids)
 
-    monkeypatch.setattr(ParquetReport, "texts", texts)
+    monkeypatch.setattr(ParquetProfile, "texts", texts)
     profiles = [ProfileInput(str(path), path.stem) for path in sorted((tmp_path / "in").iterdir())]
     options = resolved_options(load_manifest("llm_hotspots"), {})
     good, bad = map_profiles(profiles, recipe="llm_hotspots", options=options).profiles

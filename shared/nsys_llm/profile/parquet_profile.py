@@ -1,4 +1,4 @@
-"""Reads a parquet export of a report: a folder with one file per table."""
+"""Reads a parquet export of a profile: a folder with one file per table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.open_files import raise_if_out_of_files
 from nsys_llm.profile.arrow_text import texts
@@ -31,14 +31,14 @@ T = TypeVar("T")
 _ROWS_AT_A_TIME: Final = 1 << 16
 
 
-class ParquetReport:
+class ParquetProfile:
     """One `_pqtdir` folder. Use as a context manager.
 
     All files must stay as they are from here to the last read, also those that are read once:
     tables of two exports do not fit together.
 
     Raises:
-        ReportError: The folder is missing, unreadable, or holds no table of Nsight Systems.
+        ProfileError: The folder is missing, unreadable, or holds no table of Nsight Systems.
     """
 
     kind: Final = "parquet"
@@ -51,14 +51,14 @@ class ParquetReport:
             self._states = _states(path)
             self._files = {file.stem: file for file in self._states}
         except OSError as error:
-            raise ReportError(f"{path.name}: cannot be read ({error.strerror}).") from error
+            raise ProfileError(f"{path.name}: cannot be read ({error.strerror}).") from error
         if not {"StringIds", "META_DATA_EXPORT"} & self._files.keys():
-            raise ReportError(
+            raise ProfileError(
                 f"{path.name}: a folder, but not a parquet export of Nsight Systems (no "
                 "StringIds.parquet); make one with: nsys export --type parquetdir REPORT.nsys-rep."
             )
 
-    def __enter__(self) -> ParquetReport:
+    def __enter__(self) -> ParquetProfile:
         return self
 
     def __exit__(
@@ -70,7 +70,7 @@ class ParquetReport:
         """Nothing stays open between reads; what was read must still be there.
 
         Raises:
-            ReportError: The folder has changed, which also explains what else went wrong.
+            ProfileError: The folder has changed, which also explains what else went wrong.
         """
         if error is not None and not isinstance(error, Exception):
             return  # interrupted
@@ -80,7 +80,7 @@ class ParquetReport:
             raise_if_out_of_files(lost)
             same = False
         if not same:
-            raise ReportError(
+            raise ProfileError(
                 f"{self.path.name}: changed while it was read; wait until its writer has finished, "
                 "and run again."
             )
@@ -104,7 +104,7 @@ class ParquetReport:
         """Read columns, all in our names, all present in the export.
 
         Raises:
-            ReportError: The file is damaged or holds something else where integers belong.
+            ProfileError: The file is damaged or holds something else where integers belong.
         """
         source = table_source(table)
         names = list(dict.fromkeys(source.columns[column] for column in columns))
@@ -161,7 +161,7 @@ class ParquetReport:
         there = Counter(self._names(table))
         if odd := [name for name in names if there[name] != 1]:
             kind = "has twice" if there[odd[0]] else "lacks"
-            raise ReportError(
+            raise ProfileError(
                 f"{self._file(table)}: {kind} the column {odd[0]}; export the profile again."
             )
 
@@ -178,7 +178,7 @@ class ParquetReport:
         except (pa.ArrowException, OSError, TooManyRows, UnicodeDecodeError) as error:
             reason = str(error).replace(f"{self.path.parent}{os.sep}", "")
             reason = " ".join(reason.split())[:200]
-            raise ReportError(
+            raise ProfileError(
                 f"{self._file(table)}: cannot be read ({reason}); export the profile again."
             ) from error
 
@@ -188,14 +188,14 @@ def _states(folder: Path) -> dict[Path, FileState]:
 
     Raises:
         OSError: It cannot be told.
-        ReportError: One of them is no file; a pipe would never end.
+        ProfileError: One of them is no file; a pipe would never end.
     """
     with os.scandir(folder) as entries:
         reported = {
             entry.name: entry.stat() for entry in entries if entry.name.endswith(".parquet")
         }
     if odd := [name for name, state in reported.items() if not stat.S_ISREG(state.st_mode)]:
-        raise ReportError(f"{folder.name}/{min(odd)}: not a file; export the profile again.")
+        raise ProfileError(f"{folder.name}/{min(odd)}: not a file; export the profile again.")
     return {folder / name: FileState.of(state) for name, state in reported.items()}
 
 

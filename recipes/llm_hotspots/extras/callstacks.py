@@ -6,7 +6,7 @@ call with a stack is one that its user thought slow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -17,8 +17,11 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
+from nsys_llm.report.columns import Columns, record_columns
+from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names, text_of
+from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: Frames of a stack that are shown; the rest is said to be there.
@@ -37,19 +40,12 @@ class CallStack:
     first_start_ns: int
 
 
-def map_callstacks(
-    trace: RankTrace, calls: Table, options: Mapping[str, Any]
-) -> tuple[CallStack, ...]:
-    """Return the call stacks with the most time, at most --top of them.
-
-    Args:
-        trace: The rank.
-        calls: Its API calls that the filters leave.
-        options: top.
-    """
+def map_callstacks(trace: RankTrace, options: Mapping[str, Any]) -> tuple[CallStack, ...]:
+    """Return the call stacks of a rank with the most time, at most --top of them."""
     chains = trace.tables["cuda_callchains"]
-    if not len(chains) or "callchain_id" not in calls:
+    if not len(chains) or "callchain_id" not in trace.tables["api_calls"]:
         return ()
+    calls, _ = trace.host_calls("api_calls")
     calls = calls.take(trace.starts_inside(calls) & np.isin(calls["callchain_id"], chains["id"]))
     ids, chain = distinct_codes(calls["callchain_id"])
     stacks, stack = _stacks(chains, ids, trace.strings)
@@ -72,6 +68,18 @@ def map_callstacks(
     ]
     rows.sort(key=lambda row: (-row.total_ns, row.api, row.stack))
     return tuple(rows[: options["top"]])
+
+
+def callstack_columns(stacks: Sequence[tuple[Rank, CallStack]], top: int) -> Columns:
+    """Return the table callstacks: the `top` stacks with most time over all ranks."""
+    order = sorted(
+        stacks, key=lambda row: (-row[1].total_ns, row[0].number, row[1].api, row[1].stack)
+    )
+    rows = order[:top]
+    return {
+        **record_columns(rows, *CallStack.__dataclass_fields__),
+        "class": [classify_api(stack.api) for _, stack in rows],
+    }
 
 
 def _stacks(

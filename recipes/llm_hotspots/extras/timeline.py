@@ -11,7 +11,7 @@ import numpy as np
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.report.columns import Columns
+from nsys_llm.report.columns import Columns, record_columns
 from nsys_llm.taxonomy.cuda_codes import copy_kind_name, memory_kind_name
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import Rank
@@ -48,23 +48,14 @@ def map_timeline(
     most = options.get("timeline")
     if not most:
         return ()
-    rows: list[TimelineRow] = []
-    for device in trace.device_ids:
-        rows += _device_rows(trace, device, most, shown, name)
-    return tuple(rows)
+    return tuple(
+        row for device in trace.device_ids for row in _device_rows(trace, device, most, shown, name)
+    )
 
 
-def timeline_columns(parts: Sequence[tuple[Rank, Sequence[TimelineRow]]]) -> Columns:
+def timeline_columns(rows: Sequence[tuple[Rank, TimelineRow]]) -> Columns:
     """Return the table timeline."""
-    rows = [(rank, row) for rank, some in parts for row in some]
-    return {
-        "rank": [rank.number for rank, _ in rows],
-        "file": [rank.file for rank, _ in rows],
-        **{
-            name: [getattr(row, name) for _, row in rows]
-            for name in TimelineRow.__dataclass_fields__
-        },
-    }
+    return record_columns(rows, *TimelineRow.__dataclass_fields__)
 
 
 def _device_rows(

@@ -58,13 +58,17 @@ def gpu_links(
     return {device: known[device] for device in device_ids if device in known}
 
 
-def gpu_total_bytes(tables: Mapping[str, Table], link: GpuLink | None) -> int | None:
-    """Return the memory of a GPU; where the GPU is not known, that of all if they are alike."""
+def gpu_value(tables: Mapping[str, Table], link: GpuLink | None, column: str) -> int | None:
+    """Return a column of `gpus` for a GPU; None where it is not known.
+
+    Where the GPU is not known, it is that of all GPUs if they are alike.
+    """
     gpus = tables.get("gpus")
-    if gpus is None or not len(gpus):
+    if gpus is None:
         return None
-    sizes = gpus["total_bytes"]
-    if link is not None and link.source != BY_ORDER:
-        sizes = sizes[gpus["gpu_id"] == link.gpu_id]
-    alike = set(sizes.tolist()) - {NULL_INT}
-    return alike.pop() if len(alike) == 1 else None
+    values = dict(zip(gpus["gpu_id"].tolist(), gpus[column].tolist(), strict=True))
+    if link is not None and link.source != BY_ORDER and link.gpu_id in values:
+        values = {link.gpu_id: values[link.gpu_id]}
+    alike = {*values.values()}
+    # NULL is far below zero, and zero is what a driver says that does not know.
+    return max(alike) if len(alike) == 1 and max(alike) > 0 else None

@@ -3,13 +3,13 @@
 Method. A free ends the allocation at its address, whatever size it names; what was allocated before
 the recording began is not known, and its frees count apart. So `used` is what the process allocated
 while it was recorded, and never negative. Levels are made from all events; the filters' windows say
-which of them are told. Memory that a library hands out of its own blocks (PyTorch's caching
+which of them are shown. Memory that a library hands out of its own blocks (PyTorch's caching
 allocator, an engine's key-value cache) is in use from the moment the library took the block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import distinct_codes, summed
-from nsys_llm.numeric.intervals import IntArray, starts_inside
+from nsys_llm.numeric.grouping import distinct_codes, joined, summed
+from nsys_llm.numeric.intervals import IntArray, bounds, starts_inside
 from nsys_llm.numeric.time_bins import span_quarters
 from nsys_llm.numeric.watermarks import (
     NEVER,
@@ -28,13 +28,15 @@ from nsys_llm.numeric.watermarks import (
     notable_steps,
 )
 from nsys_llm.profile.tables import Table
+from nsys_llm.report.columns import Columns, record_columns
 from nsys_llm.taxonomy.cuda_codes import ALLOCATION, FREE
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.attribution import join_launches
+from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.memory_events import memory_kinds, sane_memory_events
-from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.trace.rank_trace import RankTrace
 
-from .device_links import gpu_links, gpu_total_bytes
+from ..per_rank.gpus import gpu_links, gpu_value
 
 #: Equal parts of time of which `memory` keeps the highest and the last step.
 MOST_BINS: Final = 100
@@ -46,6 +48,8 @@ _Mask = npt.NDArray[np.bool_]
 class Allocator:
     """An API function that allocates; `api` is None where the call was not recorded."""
 
+    device_id: int
+    kind: str
     api: str | None
     allocations_n: int
     allocated_bytes: int
@@ -60,19 +64,20 @@ class MemorySeries:
     Attributes:
         time_ns: Steps of the level, thinned out (see `notable_steps`).
         used_bytes: The level from each on.
-        quarter_bytes: The level at the ends of the quarters of the GPU work's window.
         allocators: By API name.
     """
 
     device_id: int
     kind: str
-    time_ns: IntArray
-    used_bytes: IntArray
     peak_bytes: int
     peak_ns: int
-    quarter_bytes: tuple[int, ...]
-    window_ns: tuple[int, int]
     total_bytes: int | None
+    quarter_bytes: int
+    half_bytes: int
+    three_quarter_bytes: int
+    end_bytes: int
+    window_start_ns: int
+    window_end_ns: int
     pool_peak_bytes: int | None
     allocations_n: int
     allocated_bytes: int
@@ -82,7 +87,13 @@ class MemorySeries:
     largest_ns: int | None
     largest_api: str | None
     broken_n: int
+    time_ns: IntArray
+    used_bytes: IntArray
     allocators: tuple[Allocator, ...]
+
+
+#: What of a series is no column of `memory_watermarks`.
+_STEPS: Final = ("time_ns", "used_bytes", "allocators")
 
 
 @dataclass(frozen=True)
@@ -135,7 +146,7 @@ def map_memory(
         )
         for device in devices
         if wanted is None or device in wanted
-        for capacity in [gpu_total_bytes(trace.tables, links.get(device))]
+        for capacity in [gpu_value(trace.tables, links.get(device), "total_bytes")]
         for kind in sorted(set(kinds.tolist()))
         for selected in [(events.rows["device_id"] == device) & (kinds == kind)]
         if selected.any()
@@ -186,24 +197,26 @@ def _series(
         np.concatenate((size, -size[ended])),
     )
     window = _window(trace, key[0], rows["start_ns"][selected])
-    told_ns, reported = _told(trace, times, level, window)
-    peak = int(np.argmax(reported))
+    shown_ns, shown = _shown_levels(trace, times, level, window)
+    peak = int(np.argmax(shown))
     begun = allocations[events.inside[allocations]]
     closing = events.ended_by[allocations[ended]]
     closing = closing[(rows["operation"][closing] == FREE) & events.inside[closing]]
-    kept = notable_steps(told_ns, reported, MOST_BINS)
+    kept = notable_steps(shown_ns, shown, MOST_BINS)
     pool = rows["pool_bytes"][selected & events.inside]
+    # A quarter is half-open: what happens at its end belongs to the next.
+    quarter, half, three_quarter, end = level_at(span_quarters(*window) - 1, times, level).tolist()
     return MemorySeries(
-        device_id=key[0],
-        kind=key[1],
-        time_ns=told_ns[kept],
-        used_bytes=reported[kept],
-        peak_bytes=int(reported[peak]),
-        peak_ns=int(told_ns[peak]),
-        # A quarter is half-open: what happens at its end belongs to the next.
-        quarter_bytes=tuple(level_at(span_quarters(*window) - 1, times, level).tolist()),
-        window_ns=window,
+        *key,
+        peak_bytes=int(shown[peak]),
+        peak_ns=int(shown_ns[peak]),
         total_bytes=capacity,
+        quarter_bytes=quarter,
+        half_bytes=half,
+        three_quarter_bytes=three_quarter,
+        end_bytes=end,
+        window_start_ns=window[0],
+        window_end_ns=window[1],
         pool_peak_bytes=int(pool.max()) if (pool != NULL_INT).any() else None,
         allocations_n=begun.size,
         allocated_bytes=int(rows["size_bytes"][begun].sum()),
@@ -211,22 +224,21 @@ def _series(
         unmatched_frees_n=int((selected & events.unmatched & events.inside).sum()),
         **_largest(events, begun),
         broken_n=broken_n,
-        allocators=_allocators(events, allocations, ends, int(told_ns[peak]), window[1] - 1),
+        time_ns=shown_ns[kept],
+        used_bytes=shown[kept],
+        allocators=_allocators(events, key, allocations, ends, int(shown_ns[peak]), window[1] - 1),
     )
 
 
 def _window(trace: RankTrace, device: int, at_ns: IntArray) -> tuple[int, int]:
     """Return the span that quarters are taken of: the filter's, or that of the device's work."""
-    if trace.windows_ns is not None:
-        return int(trace.windows_ns[0, 0]), int(trace.windows_ns[-1, 1])
-    ops = [trace.tables[name] for name in OP_TABLES if name in trace.tables]
-    device_ops = [op.take(op["device_id"] == device) for op in ops]
-    starts = [op["start_ns"] for op in device_ops if len(op)] or [at_ns]
-    ends = [op["end_ns"] for op in device_ops if len(op)] or [at_ns]
-    return min(int(start.min()) for start in starts), max(int(end.max()) for end in ends)
+    start_ns, end_ns = bounds(trace.device_windows(device))
+    if start_ns is None or end_ns is None:
+        return int(at_ns.min()), int(at_ns.max())
+    return start_ns, end_ns
 
 
-def _told(
+def _shown_levels(
     trace: RankTrace, times: IntArray, level: IntArray, window: tuple[int, int]
 ) -> tuple[IntArray, IntArray]:
     """Return the steps inside the windows, and the level that each window begins with."""
@@ -235,8 +247,8 @@ def _told(
             return times, level
         return np.array([window[0]]), np.zeros(1, dtype=np.int64)
     inside = times[starts_inside(times, trace.windows_ns)]
-    told_ns = np.unique(np.concatenate((inside, trace.windows_ns[:, 0])))
-    return told_ns, level_at(told_ns, times, level)
+    shown_ns = np.unique(np.concatenate((inside, trace.windows_ns[:, 0])))
+    return shown_ns, level_at(shown_ns, times, level)
 
 
 def _largest(events: _Events, begun: IntArray) -> dict[str, Any]:
@@ -252,7 +264,12 @@ def _largest(events: _Events, begun: IntArray) -> dict[str, Any]:
 
 
 def _allocators(
-    events: _Events, allocations: IntArray, ends: IntArray, peak_ns: int, last_ns: int
+    events: _Events,
+    key: tuple[int, str],
+    allocations: IntArray,
+    ends: IntArray,
+    peak_ns: int,
+    last_ns: int,
 ) -> tuple[Allocator, ...]:
     starts, api = events.rows["start_ns"][allocations], events.api[allocations]
     size, begun = events.rows["size_bytes"][allocations], events.inside[allocations]
@@ -269,6 +286,37 @@ def _allocators(
     }
     sums = {name: summed(api, values, names_n).tolist() for name, values in counts.items()}
     return tuple(
-        Allocator(events.apis[index], **{name: values[index] for name, values in sums.items()})
-        for index in np.unique(api).tolist()
+        Allocator(*key, events.apis[at], **{name: values[at] for name, values in sums.items()})
+        for at in np.unique(api).tolist()
     )
+
+
+def memory_tables(series: Sequence[tuple[Rank, MemorySeries]]) -> dict[str, Columns]:
+    """Return the tables memory, memory_watermarks and memory_allocators."""
+    columns = [name for name in MemorySeries.__dataclass_fields__ if name not in _STEPS]
+    shares = [
+        100.0 * some.peak_bytes / some.total_bytes if some.total_bytes else None
+        for _, some in series
+    ]
+    allocators = [(rank, who) for rank, some in series for who in some.allocators]
+    return {
+        "memory": _steps(series),
+        "memory_watermarks": {**record_columns(series, *columns), "peak_pct": shares},
+        "memory_allocators": record_columns(allocators, *Allocator.__dataclass_fields__),
+    }
+
+
+def _steps(series: Sequence[tuple[Rank, MemorySeries]]) -> Columns:
+    owners = [(rank, some) for rank, some in series for _ in some.time_ns]
+    return {
+        **record_columns(owners, "device_id", "kind"),
+        "time_ns": joined([some.time_ns for _, some in series]),
+        "used_bytes": joined([some.used_bytes for _, some in series]),
+        "watermark": joined([_watermarks(some.used_bytes) for _, some in series]).astype(bool),
+    }
+
+
+def _watermarks(used_bytes: IntArray) -> _Mask:
+    """Return which steps are higher than all before them."""
+    before = np.concatenate(([0], np.maximum.accumulate(used_bytes)[:-1]))
+    return np.asarray(used_bytes > before)

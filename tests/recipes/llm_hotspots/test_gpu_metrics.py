@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.recipes.llm_hotspots.per_rank.sampling import overlaps, sample_windows, weighted_sums
+from nsys_llm.recipes.llm_hotspots.extras.gpu_metrics import overlaps, sample_windows
 
 
 def array(values):
@@ -35,14 +35,6 @@ def test_each_group_gets_its_time_in_each_window():
         array([8, 12, 15, 10]), array([13, 14, 30, 10]), array([0, 0, 1, 2]), windows
     )
     assert [column.tolist() for column in columns] == [[0, 0, 1], [0, 1, 1], [2, 5, 5]]
-    # 2 * 50 + 5 * 20 = 200; 5 * 20 = 100.
-    assert weighted_sums(*columns, array([50, 20]), 3).tolist() == [200, 100, 0]
-
-
-def test_what_meets_no_window_has_no_sums():
-    columns = overlaps(array([5]), array([6]), array([0]), array([[10, 20]]))
-    assert [column.size for column in columns] == [0, 0, 0]
-    assert weighted_sums(*columns, array([9]), 1).tolist() == [0]
 
 
 @given(

@@ -13,10 +13,10 @@ from effort import examples
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.profile.sqlite import report as sqlite_report
-from nsys_llm.profile.sqlite.report import SqliteReport
+from nsys_llm.profile.sqlite import sqlite_profile
+from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -25,9 +25,9 @@ INT64 = st.integers(-(2**63) + 1, 2**63 - 1)
 
 @pytest.fixture
 def export(tmp_path) -> Path:
-    report = TraceBuilder(duration_ns=99).kernel("a", start_ns=1, duration_ns=4, launch=(0, 1))
-    report.raw(KERNEL, start=7, end=9, globalPid=None, demangledName="b", shortName="b")
-    return report.write_sqlite(tmp_path / "r.sqlite")
+    profile = TraceBuilder(duration_ns=99).kernel("a", start_ns=1, duration_ns=4, launch=(0, 1))
+    profile.raw(KERNEL, start=7, end=9, globalPid=None, demangledName="b", shortName="b")
+    return profile.write_sqlite(tmp_path / "r.sqlite")
 
 
 def change(path: Path, script: str) -> None:
@@ -37,16 +37,16 @@ def change(path: Path, script: str) -> None:
 
 def explained(path: Path) -> str:
     """Open a file that cannot be read, and return the one line that says why."""
-    with pytest.raises(ReportError) as caught, SqliteReport(path) as report:
-        report.read("kernels", ("start_ns",))
+    with pytest.raises(ProfileError) as caught, SqliteProfile(path) as profile:
+        profile.read("kernels", ("start_ns",))
     assert "\n" not in caught.value.message
     assert path.name in caught.value.message
     return caught.value.message
 
 
 def test_columns_are_read_in_the_order_that_was_asked_for(export):
-    with SqliteReport(export) as report:
-        rows = report.read("kernels", ("end_ns", "start_ns"))
+    with SqliteProfile(export) as profile:
+        rows = profile.read("kernels", ("end_ns", "start_ns"))
     assert list(rows.columns) == ["end_ns", "start_ns"]
     assert rows["end_ns"].tolist() == [5, 9]
     assert rows["start_ns"].tolist() == [1, 7]
@@ -54,40 +54,40 @@ def test_columns_are_read_in_the_order_that_was_asked_for(export):
 
 
 def test_null_is_the_sentinel_of_integer_columns(export):
-    with SqliteReport(export) as report:
-        processes = report.read("kernels", ("global_pid",))["global_pid"].tolist()
+    with SqliteProfile(export) as profile:
+        processes = profile.read("kernels", ("global_pid",))["global_pid"].tolist()
     assert processes == [(1 << 48) | (100 << 24), NULL_INT]
 
 
 def test_a_column_of_nulls_only_is_read(export):
     change(export, f"UPDATE {KERNEL} SET globalPid = NULL")
-    with SqliteReport(export) as report:
-        assert report.read("kernels", ("global_pid",))["global_pid"].tolist() == [NULL_INT] * 2
+    with SqliteProfile(export) as profile:
+        assert profile.read("kernels", ("global_pid",))["global_pid"].tolist() == [NULL_INT] * 2
 
 
 def test_a_table_without_rows_has_typed_columns(tmp_path):
     path = TraceBuilder(lazy=False).write_sqlite(tmp_path / "r.sqlite")
-    with SqliteReport(path) as report:
-        assert report.has("kernels")
-        rows = report.read("kernels", ("start_ns", "end_ns"))
-        texts = report.read("nvtx_events", ("text",))
+    with SqliteProfile(path) as profile:
+        assert profile.has("kernels")
+        rows = profile.read("kernels", ("start_ns", "end_ns"))
+        texts = profile.read("nvtx_events", ("text",))
     assert (len(rows), rows["start_ns"].dtype, texts["text"].dtype) == (0, np.int64, object)
 
 
 def test_a_table_that_a_lazy_export_left_out_is_not_there(export):
-    with SqliteReport(export) as report:
-        assert not report.has("nvtx_events")
-        assert report.columns("nvtx_events") == frozenset()
-        assert {"start", "end", "demangledName"} <= report.columns("kernels")
+    with SqliteProfile(export) as profile:
+        assert not profile.has("nvtx_events")
+        assert profile.columns("nvtx_events") == frozenset()
+        assert {"start", "end", "demangledName"} <= profile.columns("kernels")
 
 
 def test_a_view_in_the_place_of_a_table_says_so_where_it_is_needed(export):
-    # A report without that table would be one without GPU work.
+    # A profile without that table would be one without GPU work.
     change(export, f"ALTER TABLE {KERNEL} RENAME TO k; CREATE VIEW {KERNEL} AS SELECT * FROM k")
-    with SqliteReport(export) as report:
-        assert report.has("api_calls")
-        with pytest.raises(ReportError, match=f"r.sqlite: {KERNEL} is a view"):
-            report.has("kernels")
+    with SqliteProfile(export) as profile:
+        assert profile.has("api_calls")
+        with pytest.raises(ProfileError, match=f"r.sqlite: {KERNEL} is a view"):
+            profile.has("kernels")
 
 
 @examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -102,45 +102,45 @@ def test_every_integer_comes_back_bit_by_bit(tmp_path, values):
         rows = [(value,) for value in values]
         database.executemany(f"INSERT INTO {KERNEL} VALUES (?)", rows)
         database.commit()
-    with SqliteReport(path) as report:
-        read_ids = report.read("kernels", ("correlation_id",))["correlation_id"].tolist()
+    with SqliteProfile(path) as profile:
+        read_ids = profile.read("kernels", ("correlation_id",))["correlation_id"].tolist()
     assert read_ids == [NULL_INT if value is None else value for value in values]
 
 
 def test_rows_beyond_one_batch_are_all_read_in_order(tmp_path):
     rows_n = 65_536 + 2
-    report = TraceBuilder(duration_ns=9)
-    report.kernels(["a"], [0] * rows_n, start_ns=range(rows_n), end_ns=range(1, rows_n + 1))
-    with SqliteReport(report.write_sqlite(tmp_path / "r.sqlite")) as opened:
+    profile = TraceBuilder(duration_ns=9)
+    profile.kernels(["a"], [0] * rows_n, start_ns=range(rows_n), end_ns=range(1, rows_n + 1))
+    with SqliteProfile(profile.write_sqlite(tmp_path / "r.sqlite")) as opened:
         assert np.array_equal(opened.read("kernels", ("start_ns",))["start_ns"], np.arange(rows_n))
 
 
 def test_texts_leaves_out_ids_without_a_string(export):
     change(export, "DELETE FROM StringIds; INSERT INTO StringIds VALUES (1, 'a'), (2, 'b')")
-    with SqliteReport(export) as report:
-        assert report.texts(np.array([1, 2, 77, -5, 2**62])) == {1: "a", 2: "b"}
-        assert report.texts(np.empty(0, dtype=np.int64)) == {}
+    with SqliteProfile(export) as profile:
+        assert profile.texts(np.array([1, 2, 77, -5, 2**62])) == {1: "a", 2: "b"}
+        assert profile.texts(np.empty(0, dtype=np.int64)) == {}
 
 
 def test_more_strings_than_one_query_takes_are_all_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_report, "_IDS_PER_QUERY", 2)
+    monkeypatch.setattr(sqlite_profile, "_IDS_PER_QUERY", 2)
     path = TraceBuilder().write_sqlite(tmp_path / "r.sqlite")
     change(path, "DELETE FROM StringIds; INSERT INTO StringIds VALUES (1,'a'),(2,'b'),(3,'c')")
-    with SqliteReport(path) as report:
-        assert report.texts(np.array([1, 2, 3])) == {1: "a", 2: "b", 3: "c"}
+    with SqliteProfile(path) as profile:
+        assert profile.texts(np.array([1, 2, 3])) == {1: "a", 2: "b", 3: "c"}
 
 
 def test_only_the_wanted_keys_of_a_name_and_value_table_are_returned(tmp_path):
     path = TraceBuilder(hostname="n1").environment(KEY="x").write_sqlite(tmp_path / "r.sqlite")
     change(path, "INSERT INTO META_DATA_EXPORT VALUES ('NOTHING', NULL)")
-    with SqliteReport(path) as report:
-        assert report.key_values("system", ("Hostname", "Nope")) == [("Hostname", "n1")]
-        assert report.key_values("export", ("NOTHING",)) == []
+    with SqliteProfile(path) as profile:
+        assert profile.key_values("system", ("Hostname", "Nope")) == [("Hostname", "n1")]
+        assert profile.key_values("export", ("NOTHING",)) == []
 
 
 def test_only_the_wanted_variables_are_returned(tmp_path):
-    report = TraceBuilder().environment(RANK="3", LOCAL_RANK="1", RANK_TOKEN="secret", rank="9")
-    with SqliteReport(report.write_sqlite(tmp_path / "r.sqlite")) as opened:
+    profile = TraceBuilder().environment(RANK="3", LOCAL_RANK="1", RANK_TOKEN="secret", rank="9")
+    with SqliteProfile(profile.write_sqlite(tmp_path / "r.sqlite")) as opened:
         assert opened.environment(("RANK", "PMI_RANK")) == {"RANK": "3"}
 
 
@@ -152,11 +152,11 @@ def test_nothing_is_created_for_a_path_that_does_not_exist(tmp_path):
 
 def test_reading_changes_nothing_and_leaves_nothing_beside_the_file(export):
     before = (export.read_bytes(), export.stat().st_mtime_ns)
-    with SqliteReport(export) as report:
-        report.read("kernels", ("start_ns",))
+    with SqliteProfile(export) as profile:
+        profile.read("kernels", ("start_ns",))
         assert os.listdir(export.parent) == ["r.sqlite"]
         with pytest.raises(sqlite3.Error):
-            report._database.execute("DELETE FROM StringIds")
+            profile._database.execute("DELETE FROM StringIds")
     assert (export.read_bytes(), export.stat().st_mtime_ns) == before
     assert os.listdir(export.parent) == ["r.sqlite"]
 
@@ -174,8 +174,8 @@ def test_a_truncated_file_says_how_much_is_there(export):
 
 def test_a_file_with_bytes_after_its_last_page_is_read(export):
     export.write_bytes(export.read_bytes() + b"\0" * 10)
-    with SqliteReport(export) as report:
-        assert len(report.read("kernels", ("start_ns",))) == 2
+    with SqliteProfile(export) as profile:
+        assert len(profile.read("kernels", ("start_ns",))) == 2
 
 
 def test_a_page_count_that_is_out_of_date_does_not_make_a_file_truncated(export):
@@ -184,8 +184,8 @@ def test_a_page_count_that_is_out_of_date_does_not_make_a_file_truncated(export)
     content[28:32] = (9999).to_bytes(4, "big")
     content[92:96] = (int.from_bytes(content[24:28], "big") + 1).to_bytes(4, "big")
     export.write_bytes(content)
-    with SqliteReport(export) as report:
-        assert len(report.read("kernels", ("start_ns",))) == 2
+    with SqliteProfile(export) as profile:
+        assert len(profile.read("kernels", ("start_ns",))) == 2
 
 
 def test_a_damaged_page_says_so(export):
@@ -195,21 +195,21 @@ def test_a_damaged_page_says_so(export):
 
 
 def test_a_locked_file_says_so(export, monkeypatch):
-    monkeypatch.setattr(sqlite_report, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite_profile, "_BUSY_SECONDS", 0.05)
     with closing(sqlite3.connect(export, isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
         assert "locked by another program" in explained(export)
 
 
 def test_a_file_that_is_locked_after_it_was_opened_says_so(export, monkeypatch):
-    monkeypatch.setattr(sqlite_report, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(sqlite_profile, "_BUSY_SECONDS", 0.05)
     with (
-        SqliteReport(export) as report,
+        SqliteProfile(export) as profile,
         closing(sqlite3.connect(export, isolation_level=None)) as writer,
     ):
         writer.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(ReportError, match="locked by another program"):
-            report.read("kernels", ("start_ns",))
+        with pytest.raises(ProfileError, match="locked by another program"):
+            profile.read("kernels", ("start_ns",))
 
 
 @pytest.mark.parametrize("value", ["'ten'", "1.5", "x'00'"])
@@ -224,8 +224,8 @@ def test_what_is_no_integer_is_told_with_its_column(export, value):
 def test_one_of_two_tables_marks_an_export(export, kept):
     for table in {"StringIds", "META_DATA_EXPORT"} - {kept}:
         change(export, f"DROP TABLE {table}")
-    with SqliteReport(export) as report:
-        assert report.has("kernels")
+    with SqliteProfile(export) as profile:
+        assert profile.has("kernels")
 
 
 def test_a_database_of_something_else_is_told_how_to_export(export):
@@ -235,10 +235,10 @@ def test_a_database_of_something_else_is_told_how_to_export(export):
 
 def test_extensions_cannot_be_loaded(export):
     with (
-        SqliteReport(export) as report,
+        SqliteProfile(export) as profile,
         pytest.raises(sqlite3.OperationalError, match="not authorized"),
     ):
-        report._database.execute("SELECT load_extension('x')")
+        profile._database.execute("SELECT load_extension('x')")
 
 
 def in_circles(path: Path) -> Path:
@@ -267,28 +267,28 @@ def in_circles(path: Path) -> Path:
 def test_a_file_that_changes_between_two_tables_is_refused(tmp_path, how):
     other = TraceBuilder().kernel("b", start_ns=1, duration_ns=9).write_sqlite(tmp_path / "other")
     path = TraceBuilder().kernel("a", start_ns=1, duration_ns=5).write_sqlite(tmp_path / "r.sqlite")
-    with SqliteReport(path) as report:
-        assert report.read("kernels", ("end_ns",))["end_ns"].tolist() == [6]
+    with SqliteProfile(path) as profile:
+        assert profile.read("kernels", ("end_ns",))["end_ns"].tolist() == [6]
         if how == "written to":
             with closing(sqlite3.connect(path)) as database, database:
                 database.execute("UPDATE StringIds SET value = 'c'")
         else:
             os.replace(other, path)
-        with pytest.raises(ReportError, match=r"r\.sqlite: changed while it was read; wait"):
-            report.texts(np.array([1]))
-        with pytest.raises(ReportError, match="changed while it was read"):
-            report.read("kernels", ("start_ns",))
+        with pytest.raises(ProfileError, match=r"r\.sqlite: changed while it was read; wait"):
+            profile.texts(np.array([1]))
+        with pytest.raises(ProfileError, match="changed while it was read"):
+            profile.read("kernels", ("start_ns",))
 
 
 def test_more_rows_than_a_file_can_hold_are_refused(tmp_path, monkeypatch):
     path = in_circles(tmp_path / "r.sqlite")
     assert len(path.read_bytes()) // 5 < 20_000 * 3
-    monkeypatch.setattr(sqlite_report, "_LEAST_ROW_BYTES", 40)
+    monkeypatch.setattr(sqlite_profile, "_LEAST_ROW_BYTES", 40)
     assert "damaged (malformed: more rows than the file can hold)" in explained(path)
 
 
 def test_a_query_that_never_ends_is_ended(export, monkeypatch):
-    monkeypatch.setattr(sqlite_report, "_LEAST_STEPS", 1)
-    monkeypatch.setattr(sqlite_report, "_INSTRUCTIONS_PER_STEP", 1)
-    with pytest.raises(ReportError, match="damaged"):
-        SqliteReport(export)
+    monkeypatch.setattr(sqlite_profile, "_LEAST_STEPS", 1)
+    monkeypatch.setattr(sqlite_profile, "_INSTRUCTIONS_PER_STEP", 1)
+    with pytest.raises(ProfileError, match="damaged"):
+        SqliteProfile(export)

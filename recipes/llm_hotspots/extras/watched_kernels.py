@@ -1,9 +1,9 @@
 """Watched kernels: every launch of the kernels that `--kernel PATTERN` names, and how they launch.
 
-Method. The configuration of a launch is its grid, block and dynamic shared memory (design section
-5). Durations are counted by kernel and configuration, so percentiles over ranks are exact. Of the
-launches themselves a bounded number a rank is kept, evenly over their order in time and with the
-first and the last, so that a change in the middle of a run shows.
+Method. The configuration of a launch is its grid, block and dynamic shared memory. Durations are
+counted by kernel and configuration, so percentiles over ranks are exact. Of the launches themselves
+a bounded number a rank is kept, evenly over their order in time and with the first and the last, so
+that a change in the middle of a run shows.
 """
 
 from __future__ import annotations
@@ -13,15 +13,22 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.longest import longest_starts
 from nsys_llm.profile.tables import Table
-from nsys_llm.report.columns import Columns, distribution_columns, percent, sorted_columns
+from nsys_llm.report.columns import (
+    Columns,
+    nullable,
+    percent,
+    rank_columns,
+    sorted_columns,
+    spread_columns,
+)
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import RankTrace
@@ -62,6 +69,9 @@ class RankWatchedKernels:
         return int(self.durations.count.sum())
 
 
+_RankParts = Sequence[tuple[Rank, RankWatchedKernels]]
+
+
 def map_watched_kernels(
     trace: RankTrace,
     options: Mapping[str, Any],
@@ -96,18 +106,21 @@ def map_watched_kernels(
     launches["graph_node"] = is_graph_node(whole, kept).astype(np.int64)
     launches["launch"] = _evenly(order.size, options["top"])
     first_ns, last_ns = _extremes(key[inside], starts, len(keys))
+    counts = ValueCounts.from_values(key[inside], durations)
+    longest_ns = counts.moments(len(keys)).maximum
+    every = np.ones(inside.size, dtype=bool)
     return RankWatchedKernels(
         keys=keys,
-        durations=ValueCounts.from_values(key[inside], durations),
+        durations=counts,
         total_ns=summed(key, trace.clipped_ns(kernels), len(keys)),
         first_ns=first_ns,
         last_ns=last_ns,
-        longest_ns=_longest(key[inside], starts, durations, len(keys)),
+        longest_ns=longest_starts(key[inside], starts, durations, every, longest_ns),
         launches=launches,
     )
 
 
-def watched_kernel_columns(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> dict[str, Columns]:
+def watched_kernel_tables(parts: _RankParts) -> dict[str, Columns]:
     """Return the tables watched_kernels, watched_kernel_configs and rank_watched_kernel_configs."""
     parts = [(rank, watched) for rank, watched in parts if watched.keys]
     return {
@@ -154,33 +167,25 @@ def _extremes(key: IntArray, starts: IntArray, keys_n: int) -> tuple[IntArray, I
     return np.where(last == NULL_INT, NULL_INT, first), last
 
 
-def _longest(key: IntArray, starts: IntArray, durations: IntArray, keys_n: int) -> IntArray:
-    longest = np.full(keys_n, NULL_INT, dtype=np.int64)
-    order = np.lexsort((-starts, durations, key))
-    longest[key[order]] = starts[order]  # of each key the last assignment stays
-    return longest
-
-
-def _launch_rows(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> Columns:
+def _launch_rows(parts: _RankParts) -> Columns:
     def column(name: str) -> IntArray:
         return joined([watched.launches[name] for _, watched in parts])
 
     shown_n = [watched.launches["key"].size for _, watched in parts]
+    launches_n = np.array([watched.launches_n for _, watched in parts], dtype=np.int64)
     keys = [watched.keys[key] for _, watched in parts for key in watched.launches["key"].tolist()]
     return {
-        **_repeated(parts, shown_n),
-        "launches_n": np.repeat(
-            np.array([watched.launches_n for _, watched in parts], np.int64), shown_n
-        ),
+        **rank_columns([(rank, n) for (rank, _), n in zip(parts, shown_n, strict=True)]),
+        "launches_n": np.repeat(launches_n, shown_n),
         "launch": column("launch"),
-        **{name: _nullable(column(name).tolist()) for name in _LAUNCH},
+        **{name: nullable(column(name)) for name in _LAUNCH},
         "name": [key[0] for key in keys],
         "graph_node": column("graph_node").astype(bool),
         **_config_columns(keys),
     }
 
 
-def _over_all_ranks(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> Columns:
+def _over_all_ranks(parts: _RankParts) -> Columns:
     keys = sorted({key for _, watched in parts for key in watched.keys})
     place = {key: index for index, key in enumerate(keys)}
     codes = [np.array([place[key] for key in watched.keys], dtype=np.int64) for _, watched in parts]
@@ -198,28 +203,26 @@ def _over_all_ranks(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> Columns
     return sorted_columns(columns, "-total_ns", "name")
 
 
-def _per_rank(parts: Sequence[tuple[Rank, RankWatchedKernels]]) -> Columns:
-    keys_n = [len(watched.keys) for _, watched in parts]
-    offsets = np.cumsum([0, *keys_n])[: len(parts)]
-    counts = ValueCounts(
-        joined(
-            [watched.durations.group + at for (_, watched), at in zip(parts, offsets, strict=True)]
-        ),
-        joined([watched.durations.value for _, watched in parts]),
-        joined([watched.durations.count for _, watched in parts]),
+def _per_rank(parts: _RankParts) -> Columns:
+    watched = [part for _, part in parts]
+    keys_n = [len(part.keys) for part in watched]
+    first_key = np.cumsum([0, *keys_n]).tolist()
+    counts = ValueCounts.merge(
+        [
+            part.durations.regrouped(np.arange(at, at + n))
+            for part, at, n in zip(watched, first_key, keys_n, strict=False)
+        ]
     )
-    whole_ns = np.repeat(
-        np.array([int(watched.total_ns.sum()) for _, watched in parts], dtype=np.int64), keys_n
-    )
-    keys = [key for _, watched in parts for key in watched.keys]
-    instants = {
-        name: _nullable(joined([getattr(watched, name) for _, watched in parts]).tolist())
-        for name in ("first_ns", "last_ns", "longest_ns")
-    }
+    whole_ns = np.array([part.total_ns.sum() for part in watched], dtype=np.int64)
+    keys = [key for part in watched for key in part.keys]
     columns = {
-        **_repeated(parts, keys_n),
-        **_statistics(keys, counts, joined([watched.total_ns for _, watched in parts]), whole_ns),
-        **{name.replace("_ns", "_start_ns"): values for name, values in instants.items()},
+        **rank_columns([(rank, len(part.keys)) for rank, part in parts]),
+        **_statistics(
+            keys, counts, joined([part.total_ns for part in watched]), np.repeat(whole_ns, keys_n)
+        ),
+        "first_start_ns": nullable(joined([part.first_ns for part in watched])),
+        "last_start_ns": nullable(joined([part.last_ns for part in watched])),
+        "longest_start_ns": nullable(joined([part.longest_ns for part in watched])),
     }
     return sorted_columns(columns, "rank", "-total_ns", "name")
 
@@ -230,7 +233,7 @@ def _statistics(
     total_ns: IntArray,
     whole_ns: IntArray | int,
 ) -> Columns:
-    rich = distribution_columns(counts.moments(len(keys)), counts.order_statistics(len(keys)))
+    rich = spread_columns(counts.spread(len(keys)))
     wanted = ("launches_n", "mean_ns", "std_ns", "min_ns", "p50_ns", "p99_ns", "max_ns")
     return {
         "name": [key[0] for key in keys],
@@ -242,15 +245,5 @@ def _statistics(
 
 
 def _config_columns(keys: Sequence[tuple[Any, ...]]) -> Columns:
-    return {name: _nullable([key[i] for key in keys]) for i, name in enumerate(CONFIG, start=1)}
-
-
-def _repeated(parts: Sequence[tuple[Rank, RankWatchedKernels]], rows_n: Sequence[int]) -> Columns:
-    """Return rank and file, each as often as it has rows."""
-    ranks = [rank for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)]
-    return {"rank": [rank.number for rank in ranks], "file": [rank.file for rank in ranks]}
-
-
-def _nullable(values: Sequence[int]) -> pd.api.extensions.ExtensionArray:
-    """Return integers of which NULL_INT is null; sorting must not make floats of them."""
-    return pd.array([None if value == NULL_INT else value for value in values], dtype="Int64")
+    values = np.array([key[1:] for key in keys], dtype=np.int64).reshape(-1, len(CONFIG))
+    return {name: nullable(values[:, i]) for i, name in enumerate(CONFIG)}

@@ -6,13 +6,13 @@ import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table
-from nsys_llm.recipes.llm_hotspots.per_rank.device_links import (
+from nsys_llm.recipes.llm_hotspots.per_rank.gpus import (
     BY_ORDER,
     BY_TABLE,
     ONLY_GPU,
     GpuLink,
     gpu_links,
-    gpu_total_bytes,
+    gpu_value,
 )
 
 PID = (7 << 24) | (1 << 48)
@@ -49,11 +49,14 @@ def test_nothing_is_known_without_tables_or_from_nulls():
     assert gpu_links({"gpus": unnumbered, "cuda_devices": unlinked}, PID, (0,)) == {}
 
 
-def test_memory_is_that_of_the_gpu_or_of_all_if_they_are_alike():
+def test_a_value_is_that_of_the_gpu_or_of_all_if_they_are_alike():
     tables = {"gpus": gpus(5, 6)}
-    assert gpu_total_bytes(tables, GpuLink(1, BY_TABLE)) == 6
-    assert gpu_total_bytes(tables, GpuLink(1, BY_ORDER)) is None
-    assert gpu_total_bytes(tables, None) is None
-    assert gpu_total_bytes({"gpus": gpus(5, 5)}, None) == 5
-    assert gpu_total_bytes({"gpus": gpus(NULL_INT)}, GpuLink(0, ONLY_GPU)) is None
-    assert gpu_total_bytes({}, None) is None
+    assert gpu_value(tables, GpuLink(1, BY_TABLE), "total_bytes") == 6
+    # By order, not known, or not listed: only what all GPUs share is known.
+    for link in (GpuLink(1, BY_ORDER), None, GpuLink(9, BY_TABLE)):
+        assert gpu_value(tables, link, "total_bytes") is None
+        assert gpu_value({"gpus": gpus(5, 5)}, link, "total_bytes") == 5
+    # What a driver says that does not know.
+    for unknown in (0, NULL_INT):
+        assert gpu_value({"gpus": gpus(unknown)}, GpuLink(0, ONLY_GPU), "total_bytes") is None
+    assert gpu_value({}, None, "total_bytes") is None

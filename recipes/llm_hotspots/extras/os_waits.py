@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_idle
-from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
+from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import (
     IntArray,
     clipped_lengths,
@@ -16,12 +17,16 @@ from nsys_llm.numeric.intervals import (
     total_length_ns,
     union_intervals,
 )
-from nsys_llm.numeric.longest import longest_starts
+from nsys_llm.numeric.stacking import stacked
 from nsys_llm.profile.tables import Table
+from nsys_llm.report.columns import Columns, rank_columns, sorted_columns
+from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import RankTrace
 
-from .host_time import GroupTimes, HostTime
+from ..per_rank.calls import CallRows, call_columns, host_time
+from ..per_rank.host_time import GroupTimes
 
 #: Code of ENUM_NSYS_EVENT_CLASS (3.7 to 3.30); 31 and 32 mark begin and end of the profiling.
 _OS_CALL: Final = 27
@@ -32,49 +37,59 @@ class OsWaits:
     """OS functions of one rank; arrays of shape (functions,).
 
     Attributes:
-        names: Sorted.
-        moments: Of whole calls that start in the window.
-        order: Around the percentiles of those.
-        times: Time inside the window.
-        longest_start_ns: Start of the longest call, the earliest of equals; NULL_INT for none.
+        functions: All calls.
         launching: Time inside the window on threads that launch GPU work.
         profiler_ns: Part of that time, with the GPU idle, in which the profiler held CUDA calls.
     """
 
-    names: tuple[str, ...]
-    moments: Moments
-    order: OrderStatistics
-    times: GroupTimes
-    longest_start_ns: IntArray
+    functions: CallRows
     launching: GroupTimes
     profiler_ns: IntArray
 
 
-def map_os_waits(trace: RankTrace, launching_threads: IntArray, held: HeldCalls) -> OsWaits:
+def map_os_waits(trace: RankTrace, held: HeldCalls) -> OsWaits:
     """Reduce the OS calls of one rank; no functions where the capture has no such calls.
 
     Args:
         trace: The rank.
-        launching_threads: globalTid of the threads with launch calls.
         held: Which CUDA calls the profiler held.
     """
     calls, _ = trace.host_calls("os_calls")
     calls = calls.take(calls["event_class"] == _OS_CALL)
+    if not len(calls):
+        return stacked(OsWaits, [])
     names, code = coded_names(calls["name_id"], trace.strings)
-    inside = trace.starts_inside(calls)
-    whole_ns = calls["end_ns"] - calls["start_ns"]
-    counts = ValueCounts.from_values(code[inside], whole_ns[inside])
-    moments = counts.moments(len(names))
-    launching = np.isin(calls["global_tid"], launching_threads)
+    times = host_time(trace, calls).by_group(code, len(names))
+    functions, _ = CallRows.of(names, calls, code, trace.starts_inside(calls), times)
+    launching = np.isin(calls["global_tid"], _launching_threads(trace))
+    calls, code = calls.take(launching), code[launching]
     return OsWaits(
-        names=names,
-        moments=moments,
-        order=counts.order_statistics(len(names)),
-        times=_time(trace, calls).by_group(code, len(names)),
-        longest_start_ns=longest_starts(code, calls["start_ns"], whole_ns, inside, moments.maximum),
-        launching=_time(trace, calls.take(launching)).by_group(code[launching], len(names)),
-        profiler_ns=_profiler_ns(trace, calls.take(launching), code[launching], len(names), held),
+        functions,
+        launching=host_time(trace, calls).by_group(code, len(names)),
+        profiler_ns=_profiler_ns(trace, calls, code, len(names), held),
     )
+
+
+def os_wait_columns(ranks: Sequence[tuple[Rank, OsWaits]]) -> Columns:
+    """Return the table os_waits."""
+    rows = stacked(OsWaits, [waits for _, waits in ranks])
+    columns = {
+        **rank_columns([(rank, len(waits.functions.names)) for rank, waits in ranks]),
+        "function": list(rows.functions.names),
+        **call_columns(rows.functions),
+        "launching_ns": rows.launching.union_ns,
+        "launching_hidden_ns": rows.launching.hidden_ns,
+        "launching_outside_ns": rows.launching.outside_ns,
+        "launching_exposed_ns": rows.launching.exposed_ns,
+        "launching_profiler_ns": rows.profiler_ns,
+    }
+    return sorted_columns(columns, "rank", "-total_ns", "function")
+
+
+def _launching_threads(trace: RankTrace) -> IntArray:
+    calls = trace.tables["api_calls"]
+    ids = [key for key, text in trace.strings.items() if classify_api(text) in LAUNCH_CLASSES]
+    return distinct(calls["global_tid"][np.isin(calls["name_id"], ids)])
 
 
 def _profiler_ns(
@@ -92,9 +107,3 @@ def _profiler_ns(
         call_spans = union_intervals(calls["start_ns"][rows], calls["end_ns"][rows])
         held_ns[value] = total_length_ns(intersect_intervals(call_spans, spans))
     return held_ns
-
-
-def _time(trace: RankTrace, calls: Table) -> HostTime:
-    return HostTime.of(
-        calls["start_ns"], calls["end_ns"], calls["global_tid"], trace.gpu_busy, trace.windows_ns
-    )

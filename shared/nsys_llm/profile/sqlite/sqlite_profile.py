@@ -1,4 +1,4 @@
-"""Reads an SQLite export of a report, read-only and without ever creating anything.
+"""Reads an SQLite export of a profile, read-only and without ever creating anything.
 
 Integers of large tables are read from the file's pages (see `nsys_llm.profile.sqlite.pages`), and
 all other columns through ADBC's low-level module, which is 5 times faster than `pandas.read_sql`
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from nsys_llm.core.errors import ReportError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.open_files import can_open_files, no_more_open_files
 from nsys_llm.profile.arrow_text import texts
@@ -69,11 +69,11 @@ _ERRORS: Final = (
 _IDS_PER_QUERY: Final = 20_000
 
 
-class SqliteReport:
+class SqliteProfile:
     """One SQLite export. Use as a context manager.
 
     Raises:
-        ReportError: The file is missing, empty, truncated, locked, or no export of Nsight Systems.
+        ProfileError: The file is missing, empty, truncated, locked, or no export of Nsight Systems.
     """
 
     kind: Final = "sqlite"
@@ -95,17 +95,17 @@ class SqliteReport:
         self._database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
         try:
             self._tables, self._views = self._guarded(self._list_tables)
-        except ReportError:
+        except ProfileError:
             self._database.close()
             raise
         if not {"StringIds", "META_DATA_EXPORT"} & self._tables.keys():
             self._database.close()
-            raise ReportError(
+            raise ProfileError(
                 f"{path.name}: an SQLite database, but not an export of Nsight Systems (no table "
                 "StringIds); make one with: nsys export --type sqlite REPORT.nsys-rep."
             )
 
-    def __enter__(self) -> SqliteReport:
+    def __enter__(self) -> SqliteProfile:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -121,11 +121,11 @@ class SqliteReport:
         """Return whether the export has one of our tables.
 
         Raises:
-            ReportError: A view or a virtual table has its name.
+            ProfileError: A view or a virtual table has its name.
         """
         name = table_source(table).nsys
         if name in self._views:
-            raise ReportError(
+            raise ProfileError(
                 f"{self.path.name}: {name} is a view or a virtual table; only plain tables "
                 "are read. Export it again."
             )
@@ -137,7 +137,7 @@ class SqliteReport:
         A computed column counts as missing: its expression could take any time and memory.
 
         Raises:
-            ReportError: A view or a virtual table has its name, or the file is damaged.
+            ProfileError: A view or a virtual table has its name, or the file is damaged.
         """
         if not self.has(table):
             return frozenset()
@@ -149,7 +149,7 @@ class SqliteReport:
         """Read columns, all in our names, all present in the export.
 
         Raises:
-            ReportError: The file is damaged, locked, or holds text where integers belong.
+            ProfileError: The file is damaged, locked, or holds text where integers belong.
         """
         source = table_source(table)
         return self._guarded(lambda: self._read(source, columns))
@@ -297,7 +297,7 @@ class SqliteReport:
         )
 
     def _opened(self) -> adbc_driver_manager.AdbcConnection:
-        """Return the driver's connection, opened for the first query and closed with the report."""
+        """Return the driver's connection, opened for the first query, closed with the profile."""
         if self._connection is None:
             database = adbc_driver_sqlite.connect(self._uri)
             self._driver.callback(database.close)
@@ -341,7 +341,7 @@ class SqliteReport:
             if not can_open_files():
                 raise no_more_open_files() from error
             # What goes wrong after the first batch comes out of Arrow's stream as an OSError.
-            raise ReportError(explained(self.path, error)) from error
+            raise ProfileError(explained(self.path, error)) from error
 
 
 def _limit(steps_n: int) -> Callable[[], int]:

@@ -8,32 +8,37 @@ the sampled time was the kernel's own.
 
 Limits. Only metrics in percent; of one whose unit is not known the samples are counted. Samples
 belong to a physical GPU; which CUDA device that is, newer exports list by process, older ones do
-not (see `device_links`).
+not (see `gpus`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows
 from nsys_llm.profile.tables import Table
+from nsys_llm.report.columns import Columns, percent, record_columns
+from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.gpu_metrics import is_percent
-from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.rank_trace import RankTrace
 
-from .device_links import GpuLink, gpu_links
-from .sampling import overlaps, sample_windows, weighted_sums
+from ..per_rank.gpus import BY_ORDER as BY_ORDER
+from ..per_rank.gpus import GpuLink, gpu_links
 
 #: The low bits of a metric's type id are the number of its GPU.
 _GPU_BITS: Final = 0xFF
 #: Values of a metric in percent; others are damage. A few samples do exceed 100.
 _LARGEST_VALUE: Final = 1000
 _LARGEST_TIME_NS: Final = 1 << 53
+
+#: Scope of a metric that is counted, not read.
+UNKNOWN_UNIT: Final = "unknown_unit"
 
 
 @dataclass(frozen=True)
@@ -140,19 +145,26 @@ def _device_sums(
     kernels = trace.tables["kernels"]
     selected = np.flatnonzero(kernels["device_id"] == device)
     starts, ends, group = kernels["start_ns"][selected], kernels["end_ns"][selected], name[selected]
-    span = _window(trace, device)
+    span = trace.device_windows(device)
     if trace.windows_ns is not None:
         owner, starts, ends = clip_to_windows(starts, ends, trace.windows_ns)
         group = group[owner]
     # The whole window is one more name, which runs all the time.
     starts, ends = np.concatenate((starts, span[:, 0])), np.concatenate((ends, span[:, 1]))
     group = np.concatenate((group, np.full(len(span), names_n, dtype=np.int64)))
-    sums, known = [], _Known()
+    sums = []
+    # All metrics of a GPU are sampled together.
+    known: dict[bytes, tuple[IntArray, tuple[IntArray, IntArray, IntArray]]] = {}
     for metric, times, values in series:
-        windows, (overlap_group, window, shared_ns) = known.overlaps(times, starts, ends, group)
+        key = times.tobytes()
+        if key not in known:
+            windows = sample_windows(times)
+            known[key] = windows, overlaps(starts, ends, group, windows)
+        windows, (overlap_group, window, shared_ns) = known[key]
         if not len(windows):
             continue
         lengths = windows[:, 1] - windows[:, 0]
+        weighted = values[window] * shared_ns  # no sum outgrows 64 bits
         sums.append(
             MetricSums(
                 metric=metric,
@@ -160,37 +172,140 @@ def _device_sums(
                 samples_n=np.bincount(overlap_group, minlength=names_n + 1).astype(np.int64),
                 sampled_ns=summed(overlap_group, lengths[window], names_n + 1),
                 own_ns=summed(overlap_group, shared_ns, names_n + 1),
-                weighted=weighted_sums(overlap_group, window, shared_ns, values, names_n + 1),
+                weighted=summed(overlap_group, weighted, names_n + 1),
             )
         )
     return tuple(sums)
 
 
-class _Known:
-    """The overlaps of the last times asked for: all metrics of a GPU are sampled together."""
+def sample_windows(at_ns: IntArray) -> IntArray:
+    """Return the time that each sample speaks of: from one sampling period before it up to it.
 
-    def __init__(self) -> None:
-        self._times: IntArray = np.empty(0, dtype=np.int64)
-        self._windows: IntArray = np.empty((0, 2), dtype=np.int64)
-        self._overlaps: tuple[IntArray, IntArray, IntArray] | None = None
+    The period is the median distance. After a pause, where samples were lost, a sample speaks of
+    one period as well; the first one has none before it, and gets one period, too.
 
-    def overlaps(
-        self, times: IntArray, starts: IntArray, ends: IntArray, group: IntArray
-    ) -> tuple[IntArray, tuple[IntArray, IntArray, IntArray]]:
-        if self._overlaps is None or not np.array_equal(times, self._times):
-            self._times, self._windows = times, sample_windows(times)
-            self._overlaps = overlaps(starts, ends, group, self._windows)
-        return self._windows, self._overlaps
+    Args:
+        at_ns: Shape (n,), ascending, each once.
 
-
-def _window(trace: RankTrace, device: int) -> npt.NDArray[np.int64]:
-    if trace.windows_ns is not None:
-        return trace.windows_ns
-    ops = [trace.tables[name] for name in OP_TABLES if name in trace.tables]
-    device_ops = [op.take(op["device_id"] == device) for op in ops]
-    starts, ends = (
-        np.concatenate([op[name] for op in device_ops]) for name in ("start_ns", "end_ns")
-    )
-    if not starts.size:
+    Returns:
+        Shape (n, 2), sorted and disjoint; shape (0, 2) for fewer than two samples, which do not
+        tell a period.
+    """
+    if at_ns.size < 2:
         return np.empty((0, 2), dtype=np.int64)
-    return np.array([[starts.min(), ends.max()]], dtype=np.int64)
+    distance = np.diff(at_ns)
+    period = int(np.sort(distance)[distance.size // 2])
+    starts = at_ns - np.concatenate(([period], np.minimum(distance, period)))
+    return np.column_stack((starts, at_ns))
+
+
+def overlaps(
+    start_ns: IntArray, end_ns: IntArray, group: IntArray, windows: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Return how long each group ran in each window.
+
+    Args:
+        start_ns: Shape (n,), intervals in any order; those that overlap count each.
+        end_ns: Shape (n,).
+        group: Shape (n,), codes from 0.
+        windows: Shape (m, 2), sorted and disjoint.
+
+    Returns:
+        Group, window and ns of each pair that meets, ordered by group, then window.
+    """
+    owner, starts, ends = clip_to_windows(start_ns, end_ns, windows)
+    if owner.size == 0:
+        return owner, owner, owner
+    window = np.searchsorted(windows[:, 1], starts, side="right")
+    key = group[owner] * len(windows) + window
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
+    shared_ns = np.add.reduceat((ends - starts)[order], first)
+    real = shared_ns > 0
+    return (
+        (key[first] // len(windows))[real],
+        (key[first] % len(windows))[real],
+        shared_ns[real],
+    )
+
+
+@dataclass(frozen=True)
+class _MetricRow:
+    """A row of the table, its mean and its share not made yet: `weighted` and `sampled_ns`."""
+
+    device_id: int
+    gpu_id: int
+    gpu_source: str
+    metric: str
+    period_ns: int | None
+    scope: str
+    name: str | None
+    samples_n: int
+    sampled_ns: int
+    own_ns: int
+    weighted: int
+
+
+def gpu_metric_columns(
+    parts: Sequence[tuple[Rank, Sequence[str], Sequence[DeviceMetrics]]],
+    shown: Mapping[str, Classification],
+    top: Sequence[str],
+) -> Columns:
+    """Return the table gpu_metrics.
+
+    Args:
+        parts: The ranks, with their kernel names.
+        shown: Classification of each shown kernel name.
+        top: The kernels that have rows of their own.
+    """
+    rows = [
+        (rank, row)
+        for rank, names, devices in parts
+        for device in devices
+        for row in _rows(device, names, shown, top)
+    ]
+    columns = record_columns(rows, *_MetricRow.__dataclass_fields__)
+    weighted, sampled_ns, own_ns = (
+        np.array(columns.pop(name), dtype=np.int64) for name in ("weighted", "sampled_ns", "own_ns")
+    )
+    none = own_ns == 0
+    return {
+        **columns,
+        "mean_pct": np.where(none, np.nan, weighted / np.where(none, 1, own_ns)),
+        "own_ns": own_ns,
+        "own_pct": percent(own_ns, sampled_ns),
+    }
+
+
+def _rows(
+    device: DeviceMetrics,
+    names: Sequence[str],
+    shown: Mapping[str, Classification],
+    top: Sequence[str],
+) -> Iterator[_MetricRow]:
+    place = device.device_id, device.link.gpu_id, device.link.source
+    for metric in device.metrics:
+        for scope, name, sums in _scoped(metric, names, shown, top):
+            yield _MetricRow(*place, metric.metric, metric.period_ns, scope, name, *sums)
+    for text, samples_n in device.unknown:
+        yield _MetricRow(*place, text, None, UNKNOWN_UNIT, None, samples_n, 0, 0, 0)
+
+
+def _scoped(
+    metric: MetricSums,
+    names: Sequence[str],
+    shown: Mapping[str, Classification],
+    top: Sequence[str],
+) -> Iterator[tuple[str, str | None, list[int]]]:
+    """Yield scope, name and sums of the window, each category that ran, and each top kernel."""
+    sums = np.column_stack((metric.samples_n, metric.sampled_ns, metric.own_ns, metric.weighted))
+    ran = np.flatnonzero(metric.samples_n[:-1] > 0)
+    category = np.array([shown[names[i]].category for i in ran.tolist()], dtype=object)
+    place = {names[i]: i for i in ran.tolist()}
+    yield "window", None, sums[-1].tolist()
+    for name in sorted(set(category.tolist())):
+        yield "category", name, sums[ran[category == name]].sum(axis=0).tolist()
+    for name in top:
+        if name in place:
+            yield "kernel", name, sums[place[name]].tolist()

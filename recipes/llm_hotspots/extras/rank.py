@@ -1,0 +1,43 @@
+"""What few captures record of a rank, or an option asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from nsys_llm.analyses.rank_view import RankView
+
+from ..per_rank.kernels import KernelNames
+from .callstacks import CallStack, map_callstacks
+from .gpu_metrics import DeviceMetrics, map_gpu_metrics
+from .graph_replays import GraphReplays, map_graph_replays
+from .memory import MemorySeries, map_memory
+from .os_waits import OsWaits, map_os_waits
+from .timeline import TimelineRow, map_timeline
+from .watched_kernels import RankWatchedKernels, map_watched_kernels
+
+
+@dataclass(frozen=True)
+class RankExtras:
+    """One rank; each part is described where it is made."""
+
+    os_waits: OsWaits
+    callstacks: tuple[CallStack, ...] = ()
+    watched: RankWatchedKernels = field(default_factory=RankWatchedKernels)
+    timeline: tuple[TimelineRow, ...] = ()
+    memory: tuple[MemorySeries, ...] = ()
+    metrics: tuple[DeviceMetrics, ...] = ()
+    graphs: tuple[GraphReplays, ...] = ()
+
+
+def map_extras(view: RankView, names: KernelNames) -> RankExtras:
+    """Reduce one rank."""
+    trace, options, global_pid = view.trace, view.options, view.key.global_pid
+    return RankExtras(
+        os_waits=map_os_waits(trace, view.held),
+        callstacks=map_callstacks(trace, options),
+        watched=map_watched_kernels(trace, options, names.pairs, names.source),
+        timeline=map_timeline(trace, options, names.shown, names.name),
+        memory=map_memory(trace, global_pid, options),
+        metrics=map_gpu_metrics(trace, global_pid, len(names.shown), names.name),
+        graphs=map_graph_replays(trace),
+    )

@@ -1,0 +1,52 @@
+"""The tables of what few captures record, or an option asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nsys_llm.report.columns import Columns
+from nsys_llm.taxonomy.categories import Classification
+
+from ..partials import RankRows
+from .callstacks import callstack_columns
+from .gpu_metrics import gpu_metric_columns
+from .graph_replays import replay_columns
+from .memory import memory_tables
+from .os_waits import os_wait_columns
+from .timeline import timeline_columns
+from .watched_kernels import watched_kernel_tables
+
+
+def extra_tables(
+    ranks: RankRows,
+    shown: Mapping[str, Classification],
+    top: Sequence[str],
+    options: Mapping[str, Any],
+) -> dict[str, Columns]:
+    """Return the tables.
+
+    Args:
+        ranks: In order.
+        shown: Classification of each shown kernel name.
+        top: The kernels that have rows of their own.
+        options: top is how many call stacks there may be.
+    """
+    rows = [(rank, part.extras) for rank, part in ranks]
+    return {
+        "os_waits": os_wait_columns([(rank, extras.os_waits) for rank, extras in rows]),
+        "callstacks": callstack_columns(
+            [(rank, stack) for rank, extras in rows for stack in extras.callstacks], options["top"]
+        ),
+        **watched_kernel_tables([(rank, extras.watched) for rank, extras in rows]),
+        "timeline": timeline_columns(
+            [(rank, op) for rank, extras in rows for op in extras.timeline]
+        ),
+        **memory_tables([(rank, series) for rank, extras in rows for series in extras.memory]),
+        "graph_replays": replay_columns(
+            [(rank, graph) for rank, extras in rows for graph in extras.graphs]
+        ),
+        "gpu_metrics": gpu_metric_columns(
+            [(rank, part.names, part.extras.metrics) for rank, part in ranks], shown, top
+        ),
+    }
