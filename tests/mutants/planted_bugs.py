@@ -189,14 +189,6 @@ _HOTSPOTS: Final = (
     ),
     Bug(
         "llm_hotspots",
-        "the rank that waits longest in collectives is named as the straggler",
-        "recipes/llm_hotspots/tables/balance.py",
-        "suspect = np.where(parts.communication, lowest, highest)",
-        "suspect = highest",
-        ("recipes/llm_hotspots/test_balance.py",),
-    ),
-    Bug(
-        "llm_hotspots",
         "a rank without a kernel is left out of its median",
         "shared/nsys_llm/numeric/rank_spread.py",
         "        absent_n = self.ranks_n - self.present_n()\n",
