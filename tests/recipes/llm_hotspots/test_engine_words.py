@@ -32,11 +32,6 @@ def test_without_an_engine_nothing_is_added(engine):
     assert in_words_of(engine, [ONE]) == [ONE]
 
 
-def test_other_findings_stay_as_they_are():
-    other = Finding("slow_rank", "rank", "T", "E.", ("processes",), "Look at it.")
-    assert in_words_of("vllm", [other]) == [other]
-
-
 def test_a_run_speaks_of_its_own_engine(tmp_path):
     report = TraceBuilder(gpu_name="NVIDIA H100 80GB HBM3")
     report.kernel("void vllm::rms_norm_kernel<float>(float *)", start_ns=0, end_ns=4_000_000)

@@ -34,8 +34,14 @@ def planted():
     return trace.graph_launch([("n1", 33, 34), ("n2", 35, 37)], launch=(30, 31))
 
 
-def test_host_launches_graphs_and_nodes_are_counted_apart(tmp_path):
-    table = launches(tmp_path, planted())
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("planted")
+    return tables_of(folder / "o", planted().write_sqlite(folder / "t.sqlite"))
+
+
+def test_host_launches_graphs_and_nodes_are_counted_apart(tables):
+    table = tables["launches"]
     names = "kernels_n graph_nodes_n host_launches_n graph_launches_n unmatched_launches_n"
     assert rows(table, names) == [(6, 2, 3, 1, 0)]
     assert rows(table, "launched_n queued_n unqueued_n api_missing_n") == [(5, 4, 1, 1)]
@@ -43,8 +49,8 @@ def test_host_launches_graphs_and_nodes_are_counted_apart(tmp_path):
     assert rows(table, "launch_api_ns graph_launch_api_ns") == [(9, 1)]
 
 
-def test_stages_of_a_launch_are_call_queue_and_kernel(tmp_path):
-    table = launches(tmp_path, planted())
+def test_stages_of_a_launch_are_call_queue_and_kernel(tables):
+    table = tables["launches"]
     assert rows(table, "api_mean_ns api_p50_ns api_max_ns") == [(11 / 5, 1.0, 6)]
     # The queue: 0, 2, 3 and 4; b has none.
     assert rows(table, "queue_mean_ns queue_p50_ns queue_max_ns") == [(9 / 4, 2.5, 4)]
@@ -52,8 +58,8 @@ def test_stages_of_a_launch_are_call_queue_and_kernel(tmp_path):
     assert rows(table, "overall_mean_ns overall_p50_ns overall_max_ns") == [(29 / 5, 6.0, 9)]
 
 
-def test_each_kernel_has_its_stages_and_no_queue_where_it_never_queued(tmp_path):
-    table = launches(tmp_path, planted(), table="kernel_launches")
+def test_each_kernel_has_its_stages_and_no_queue_where_it_never_queued(tables):
+    table = tables["kernel_launches"]
     names = "name api tid launches_n queued_n unqueued_n api_min_ns queue_min_ns overall_max_ns"
     assert rows(table, names) == [
         ("a", "cudaLaunchKernel", 100, 1, 1, 0, 2, 3, 9),
@@ -130,25 +136,28 @@ def test_an_idle_begin_of_the_window_is_no_active_time_either(tmp_path):
     assert rows(table, "window_ns active_ns long_gaps_n") == [(22 * MS, 2 * MS, 1)]
 
 
-@pytest.mark.parametrize(
-    ("kernels_n", "duration_ns", "storm"),
-    [
-        (5_000, 10 * US, True),
-        (4_999, 10 * US, False),
-        (5_000, 10 * US + 1, False),
-        (10_000, 20 * US, True),
-        (9_999, 20 * US, False),
-        (10_000, 20 * US + 1, False),
-    ],
-)
-def test_a_storm_is_many_kernels_and_small_ones(tmp_path, kernels_n, duration_ns, storm):
-    # All of them start within 100 ms, on streams that overlap.
-    start_ns = np.arange(kernels_n) * 10 * US
-    trace = TraceBuilder().kernels(
-        ["k"], np.zeros(kernels_n, dtype=int), start_ns=start_ns, end_ns=start_ns + duration_ns
-    )
-    table = launches(tmp_path, trace)
-    assert rows(table, "storm peak_kernels_n") == [(storm, kernels_n)]
+#: Kernels within 100 ms, their duration, and whether they are a storm.
+STORMS = [
+    (5_000, 10 * US, True),
+    (4_999, 10 * US, False),
+    (5_000, 10 * US + 1, False),
+    (10_000, 20 * US, True),
+    (9_999, 20 * US, False),
+    (10_000, 20 * US + 1, False),
+]
+
+
+def test_a_storm_is_many_kernels_and_small_ones(tmp_path):
+    paths = []
+    for rank, (kernels_n, duration_ns, _) in enumerate(STORMS):
+        # On streams that overlap.
+        start_ns = np.arange(kernels_n) * 10 * US
+        trace = TraceBuilder().kernels(
+            ["k"], np.zeros(kernels_n, dtype=int), start_ns=start_ns, end_ns=start_ns + duration_ns
+        )
+        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
+    table = tables_of(tmp_path / "o", *paths)["launches"]
+    assert rows(table, "storm peak_kernels_n") == [(storm, n) for n, _, storm in STORMS]
 
 
 def test_short_kernels_are_those_below_the_limit_not_at_it(tmp_path):
