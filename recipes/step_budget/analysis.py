@@ -25,7 +25,7 @@ from .findings.texts import RULES
 from .partials import BudgetPartial, merged
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
-from .tables.wall import collectives, prepare, rank_verdicts, wall_details
+from .tables.wall import collectives, prepare, rank_verdicts, wall_details, with_verdicts
 
 ANALYSIS: Final = Analysis(
     partial=BudgetPartial,
@@ -38,6 +38,7 @@ ANALYSIS: Final = Analysis(
     caveats=caveats,
     prepare=prepare,
     rank_verdicts=rank_verdicts,
+    with_verdicts=with_verdicts,
     wall_details=wall_details,
     matches_collectives=True,
     collectives=collectives,

@@ -12,34 +12,25 @@ import numpy.typing as npt
 from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.critical_path.critical_path import Charges, Passages, PathForest
+from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 
 from .per_rank.repeated_copies import RepeatedCopies
+from .per_rank.windows import Windows
 
 
 @dataclass(frozen=True)
-class DeviceBudget:
-    """One device of one rank; the profile's clock.
+class DeviceBudget(Windows):
+    """One device of one rank; the profile's clock. `tail` is a segment of the rank's paths.
 
     Attributes:
-        device_id: CUDA device id.
-        edge_ns: Shape (steps + 1,), ascending: step k lies from edge k to edge k + 1.
-        rungs_ns: Shape (steps, rungs), time in each state; adds up to the window.
-        no_work_ns: Shape (steps,), idle time of each in which the server had no request.
-        tail: Shape (steps,), the segment of the rank's paths in which each step ends; -1 for a
-            window of no length.
         charges: What the path of each step charges inside the rank.
         passages: The time of these paths in communication; walks are steps.
         idle_ns: Shape (causes,), idle time as in idle_gaps; None where graphs hide what ran.
     """
 
-    device_id: int
-    edge_ns: IntArray
-    rungs_ns: IntArray
-    no_work_ns: IntArray
-    tail: IntArray
     charges: Charges
     passages: Passages
     idle_ns: IntArray | None
@@ -140,10 +131,12 @@ class BudgetPartial:
     Attributes:
         ranks: Each by itself.
         matched: The collectives of all, once these are merged; None before.
+        verdicts: What is told of each GPU beside its peers, once that is judged.
     """
 
     ranks: Mapping[RankKey, RankBudget] = field(default_factory=dict)
     matched: MatchedCollectives | None = None
+    verdicts: Sequence[RankVerdict] = ()
 
 
 def merged(parts: Sequence[BudgetPartial]) -> BudgetPartial:

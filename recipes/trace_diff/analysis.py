@@ -21,7 +21,7 @@ from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer
 from .findings.caveats import caveats
-from .findings.regressions import findings
+from .findings.changes import findings
 from .findings.texts import RULES
 from .partials import DiffPartial, merged
 from .per_rank.rank import map_rank

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,32 +17,25 @@ from nsys_llm.taxonomy.idle_causes import IDLE_CAUSES_N
 from nsys_llm.trace.identity import RankKey
 
 from .per_rank.copies import MoveSums
-from .per_rank.host_times import HostTimes
 from .per_rank.launches import Key
-from .per_rank.sparse import none
 from .per_rank.step_walls import StepWalls
 from .per_rank.steps import StepCount
+from .per_rank.work_sums import none
+
+#: Calls or operations that start in the window, and ns in them inside of it, by name.
+NamedSums = dict[str, tuple[int, int]]
+Name = TypeVar("Name", bound=Hashable)
 
 
-@dataclass(frozen=True)
-class NamedSums:
-    """Sums by name; arrays of shape (names,).
-
-    Attributes:
-        names: Each once.
-        calls_n: Calls or operations that start in the window.
-        total_ns: Time in them inside the window.
-    """
-
-    names: tuple[str, ...] = ()
-    calls_n: IntArray = field(default_factory=none)
-    total_ns: IntArray = field(default_factory=none)
-
-    @property
-    def by_name(self) -> dict[str, tuple[int, int]]:
-        """Calls and time of each."""
-        pairs = zip(self.calls_n.tolist(), self.total_ns.tolist(), strict=True)
-        return dict(zip(self.names, pairs, strict=True))
+def by_name(
+    names: Sequence[Name], calls_n: IntArray, total_ns: IntArray
+) -> dict[Name, tuple[int, int]]:
+    """Add up numbers and times, both of shape (names,), by name; a name may occur twice."""
+    sums: dict[Name, tuple[int, int]] = {}
+    for name, n, ns in zip(names, calls_n.tolist(), total_ns.tolist(), strict=True):
+        before = sums.get(name, (0, 0))
+        sums[name] = before[0] + n, before[1] + ns
+    return sums
 
 
 @dataclass(frozen=True)
@@ -55,8 +49,7 @@ class DeviceSums:
         copy_ns: Time with a copy or fill running.
         busy_ns: Time with anything running.
         idle_ns: Shape (causes,), idle time by cause (see `nsys_llm.taxonomy.idle_causes`), the
-        profiler's
-            share last; None where it is not known.
+            profiler's share last; None where it is not known.
     """
 
     device_id: int
@@ -127,7 +120,8 @@ class SidePart:
         total_ns: Shape (keys,), time inside the window.
         counts: How often which duration; groups are positions in `keys`.
         phase_steps: How often a phase took how long in a step.
-        host: How often a call or range of the host took how long.
+        calls: How often a CUDA call that waits for nothing took how long.
+        ranges: The same of an NVTX range without a CUDA call.
         matched: The collectives of its ranks, once all are merged; None before.
     """
 
@@ -136,7 +130,8 @@ class SidePart:
     total_ns: IntArray = field(default_factory=none)
     counts: ValueCounts = field(default_factory=ValueCounts.empty)
     phase_steps: HistogramByName = field(default_factory=HistogramByName)
-    host: HostTimes = field(default_factory=HostTimes)
+    calls: HistogramByName = field(default_factory=HistogramByName)
+    ranges: HistogramByName = field(default_factory=HistogramByName)
     matched: MatchedCollectives | None = None
 
 
@@ -177,5 +172,6 @@ def _merged_side(parts: Sequence[SidePart]) -> SidePart:
         total_ns,
         ValueCounts.merge(counts),
         HistogramByName.merge([part.phase_steps for part in parts]),
-        HostTimes.merge([part.host for part in parts]),
+        HistogramByName.merge([part.calls for part in parts]),
+        HistogramByName.merge([part.ranges for part in parts]),
     )

@@ -29,9 +29,9 @@ def test_three_ranks_wait_for_the_last_and_transfer_until_the_first_leaves():
     assert waits.total_ns.tolist() == [9 + 6 + 5]
     # What is left: 9 - 8 on rank 0 and 10 - 8 on rank 2.
     assert (waits.total_ns - waits.wait_ns - 3 * waits.transfer_ns).tolist() == [1 + 0 + 2]
-    assert [member.caused_ns.sum() for member in members] == [0, 0, 8]
+    assert [member.caused_ns for member in members] == [0, 0, 8]
     assert [member.suffered_ns for member in members] == [5, 3, 0]
-    assert [member.avoidable_ns for member in members] == [0, 0, (5 - 2) * 2]
+    assert [member.late_by_ns for member in members] == [0, 0, 5 - 2]
     assert [member.lateness_ns.tolist() for member in members] == [[0], [2], [5]]
     assert [member.worst for member in members] == [-1, -1, 0]
 
@@ -44,8 +44,8 @@ def test_ranks_that_come_last_together_share_the_blame():
     assert waits.late_n.tolist() == [2, 2]
     assert waits.late_by_ns.tolist() == [0, 0]
     # 8 is halved; of 7, the odd nanosecond goes to the first.
-    assert [member.caused_ns.sum() for member in members] == [0, 4 + 4, 0, 4 + 3]
-    assert [member.late_n.sum() for member in members] == [0, 0, 0, 0]
+    assert [member.caused_ns for member in members] == [0, 4 + 4, 0, 4 + 3]
+    assert [member.late_n for member in members] == [0, 0, 0, 0]
     assert [member.unclear_n for member in members] == [0, 2, 0, 2]
 
 
@@ -54,15 +54,15 @@ def test_a_lateness_within_the_clocks_error_is_not_counted_but_its_waiting_is():
     ends = arrays([9_000, 18_000, 28_000], [9_000, 18_000, 28_000])
     _, members = blamed(starts, ends, residual_ns=1_000)
     # Late by 4 us; 3 and 1 are not more than three times 1.
-    assert [member.late_n.sum() for member in members] == [0, 1]
+    assert [member.late_n for member in members] == [0, 1]
     assert [member.unclear_n for member in members] == [1, 1]
-    assert [member.caused_ns.sum() for member in members] == [1_000, 7_000]
+    assert [member.caused_ns for member in members] == [1_000, 7_000]
 
 
 def test_who_comes_last_by_a_microsecond_is_not_sure_on_one_clock_either():
     starts, ends = arrays([0, 10_000], [1_000, 11_001]), arrays([5_000, 15_000], [5_000, 15_000])
     _, members = blamed(starts, ends)
-    assert [member.late_n.sum() for member in members] == [0, 1]
+    assert [member.late_n for member in members] == [0, 1]
     assert [member.unclear_n for member in members] == [0, 1]
 
 
@@ -72,7 +72,7 @@ def test_without_a_common_instant_nobody_is_blamed():
     waits, members = blamed(starts, ends)
     assert waits.met.tolist() == [True, False]
     assert waits.transfer_ns.tolist() == [0, 0]
-    assert [member.caused_ns.sum() for member in members] == [0, 4]
+    assert [member.caused_ns for member in members] == [0, 4]
     assert members[1].lateness_ns.tolist() == [4]
 
 
@@ -80,19 +80,7 @@ def test_collectives_of_no_length_have_no_waiting():
     waits, members = blamed(arrays([7], [7]), arrays([7], [7]))
     assert waits.met.tolist() == [True]
     assert waits.wait_ns.tolist() == waits.transfer_ns.tolist() == waits.total_ns.tolist() == [0]
-    assert [member.caused_ns.sum() for member in members] == [0, 0]
-
-
-def test_each_third_of_the_collectives_counts_for_itself():
-    # 7 collectives: thirds of 3, 2 and 2. Rank 1 is late by 2 us in 0, by 4 in 1 and 5.
-    late = 2_000 * np.array([1, 2, -1, -1, -1, 2, -1])
-    base = np.arange(7) * 20_000
-    starts = (base + np.maximum(-late, 0), base + np.maximum(late, 0))
-    _, (first, second) = blamed(starts, (base + 18_000, base + 18_000))
-    assert second.late_n.tolist() == [2, 0, 1]
-    assert second.caused_ns.tolist() == [6_000, 0, 4_000]
-    assert first.late_n.tolist() == [1, 2, 1]
-    assert second.worst == 1
+    assert [member.caused_ns for member in members] == [0, 0]
 
 
 def test_instants_of_a_thousand_ranks_do_not_overflow():
@@ -100,7 +88,7 @@ def test_instants_of_a_thousand_ranks_do_not_overflow():
     starts = tuple(np.array([now + rank]) for rank in range(1024))
     waits, members = blamed(starts, tuple(np.array([now + 2000]) for _ in range(1024)))
     assert waits.wait_ns.tolist() == [sum(1023 - rank for rank in range(1024))]
-    assert members[-1].caused_ns.sum() == 1023 * 512
+    assert members[-1].caused_ns == 1023 * 512
 
 
 RANKS = st.integers(2, 5).flatmap(
@@ -135,9 +123,9 @@ def test_what_is_caused_is_what_is_suffered_is_what_is_waited(collectives):
             whole = waits.wait_ns[number] + ranks_n * waits.transfer_ns[number] + rest
             assert waits.total_ns[number] == whole
             expected += int(waits.wait_ns[number])
-    assert sum(member.caused_ns.sum() for member in members) == expected
+    assert sum(member.caused_ns for member in members) == expected
     assert sum(member.suffered_ns for member in members) == expected
-    assert all(member.caused_ns.min() >= 0 for member in members)
+    assert all(member.caused_ns >= 0 for member in members)
 
 
 @pytest.mark.parametrize("shift", [-1_000_000_007, 3])

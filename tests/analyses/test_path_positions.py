@@ -10,18 +10,18 @@ from nsys_llm.analyses.critical_path.path.positions import Positions, crossed
 
 
 def followed(walks):
-    """Return left, joined and end of every leg, and the high of every visit."""
+    """Return left and end of every leg, and the high of every visit."""
     legs, highs = [], []
     for walk in walks:
         at = 1 << 60
         for left, joined, visits in walk:
             at_left = at = min(at, left)
-            at_joined = at = min(at, joined)
+            at = min(at, joined)
             for top, bottom in visits:
                 at = min(at, top)
                 highs.append(at)
                 at = min(at, bottom)
-            legs.append((at_left, at_joined, at))
+            legs.append((at_left, at))
     return legs, highs
 
 
@@ -55,9 +55,7 @@ def test_positions_are_those_of_a_loop():
             visits[:, 1],
         )
         expected, highs = followed(walks)
-        assert [
-            *zip(positions.left_ns, positions.joined_ns, positions.end_ns, strict=True)
-        ] == expected
+        assert [*zip(positions.left_ns, positions.end_ns, strict=True)] == expected
         assert positions.high_ns.tolist() == highs
 
 

@@ -163,6 +163,16 @@ def test_a_drift_as_long_as_the_capture_says_nothing():
     assert {item.reason for item in standings(values)} == {DRIFT}
 
 
+def test_a_clear_lateness_is_named_though_ranks_drift():
+    """13 steps, each nine tenths like the one before: with whole blocks 1 of these 20 was named."""
+    random, hits = np.random.default_rng(8), 0
+    for _ in range(20):
+        values = drifting(0.9)(random, (8, 13))
+        values[2] += 0.3
+        hits += named(values) == [2]
+    assert hits >= 9
+
+
 def test_the_blocks_of_a_rank_are_told_by_the_others():
     random = np.random.default_rng(6)
     beyond = normal(random, (6, 200))

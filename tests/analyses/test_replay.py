@@ -117,7 +117,10 @@ def shaken(weights, rng):
     return replace(weights, **changed, waits=rng.random(weights.waits.size) < 0.7)
 
 
-@pytest.mark.parametrize("rows", [{}, {"event_rows": False, "sync_rows": False}])
+@pytest.mark.parametrize(
+    "rows",
+    [pytest.param({}, marks=pytest.mark.nightly), {"event_rows": False, "sync_rows": False}],
+)
 def test_the_joined_graph_is_exact_for_whatever_weights(tmp_path, monkeypatch, rows):
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
@@ -133,6 +136,7 @@ def test_the_joined_graph_is_exact_for_whatever_weights(tmp_path, monkeypatch, r
             assert plain_ends(graph, marks, graph.observed) == graph.edges.ops.end_ns.tolist()
 
 
+@pytest.mark.nightly
 def test_less_weight_makes_nothing_later(tmp_path, monkeypatch):
     for seed in SEEDS:
         rng = np.random.default_rng(seed)

@@ -13,7 +13,7 @@ from finding_numbers import unexplained_numbers
 from gain_checks import check_findings, check_gain, not_plain
 from machine import random_program, simulate, write_profiles
 from machine.changes import without_fault, without_slow_rank
-from machine.scenarios import gpu_bound, late_host, overlap, slow_gpu, two_devices
+from machine.scenarios import gpu_bound, late_host, slow_gpu, two_devices
 from quick_run import quick, quick_run
 from results import run
 
@@ -172,6 +172,8 @@ def test_a_slow_gpu_is_first_and_gains_about_what_is_told(tmp_path, seed):
     truth = true_gain_pct(program, without_slow_rank(program, seed % 4))
     assert (first["cause"], first["cause_rank"]) == ("rank", seed % 4)
     assert abs(first["gain_pct"] - truth) <= 3.0
+    # What a rank is slower by varies by chance.
+    assert truth <= first["bound_pct"] + 0.5
 
 
 @pytest.mark.parametrize("seed", seeds(4, 1))
@@ -194,39 +196,6 @@ def test_equal_ranks_are_not_to_blame(tmp_path, innocent, seed):
     write_profiles(simulate(innocent(seed=seed)), tmp_path)
     rows = judged(tmp_path)
     assert not (rows["cause"] == "rank").any()
-
-
-@pytest.mark.parametrize("seed", seeds(4, 1))
-def test_equal_ranks_of_two_devices_each_are_not_to_blame(tmp_path, seed):
-    # One device of each rank has longer kernels of the same configuration than the other.
-    write_profiles(simulate(two_devices(4, 12, 5069 + seed)), tmp_path)
-    findings = quick("tail_stats", tmp_path)["findings"]
-    assert not (findings["cause"] == "rank").any()
-
-
-@pytest.mark.parametrize("seed", seeds(6, 1))
-def test_few_launches_of_equal_ranks_are_not_uneven_work(tmp_path, seed):
-    write_profiles(simulate(overlap(4, 6, 5081 + seed)), tmp_path)
-    findings = quick("tail_stats", tmp_path)["findings"]
-    assert not (findings["cause"] == "rank").any()
-
-
-@pytest.mark.parametrize("seed", seeds(12, 1))
-@pytest.mark.parametrize(("ranks_n", "steps_n"), [(2, 6), (2, 20), (4, 6), (8, 6)])
-def test_no_recipe_names_one_of_many_equal_ranks(tmp_path, ranks_n, steps_n, seed):
-    write_profiles(simulate(gpu_bound(ranks_n, steps_n, 100 + seed)), tmp_path)
-    for recipe in ("step_budget", "tail_stats"):
-        findings = quick(recipe, tmp_path)["findings"]
-        assert not (findings["cause"] == "rank").any(), recipe
-
-
-@pytest.mark.parametrize("seed", seeds(4, 1))
-def test_waits_for_a_slow_rank_are_its_opportunity_from_three_steps_on(tmp_path, seed):
-    # Fewer than three steps cannot tell a slow rank from chance.
-    write_profiles(simulate(slow_gpu(2, 3, seed, rank=seed % 2, gpu_pct=150)), tmp_path)
-    rows = judged(tmp_path)
-    assert (rows.iloc[0]["cause"], rows.iloc[0]["cause_rank"]) == ("rank", seed % 2)
-    assert not (rows["cause"] == "waiting").any()
 
 
 @pytest.mark.parametrize("seed", seeds(6, 1))

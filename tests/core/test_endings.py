@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
@@ -10,7 +11,13 @@ import time
 import pytest
 
 from nsys_llm.core import stopping
-from nsys_llm.core.stopping import end_everything, ended_with_the_run, program_of_the_run
+from nsys_llm.core.stopping import (
+    TERMINATED,
+    end_everything,
+    ended_by_sigterm,
+    ended_with_the_run,
+    program_of_the_run,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -123,3 +130,25 @@ def test_the_end_waits_for_a_program_that_is_being_started():
     assert began.wait(10)
     end_everything()
     assert programs[0].wait(10) == -signal.SIGKILL
+
+
+def test_a_signal_for_a_forked_worker_ends_that_alone_and_only_what_it_began(tmp_path):
+    """It is sent before the worker has run anything of its own."""
+    children = []
+    with ended_by_sigterm(), ended_with_the_run((tmp_path / "of_parent").touch):
+        for _ in range(20):
+            if not (child := os.fork()):
+                try:
+                    with ended_with_the_run((tmp_path / f"of_{os.getpid()}").touch):
+                        (tmp_path / f"begun_{os.getpid()}").touch()
+                        time.sleep(60)
+                finally:
+                    os._exit(1)
+            os.kill(child, signal.SIGTERM)
+            children.append(child)
+        codes = {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children}
+        time.sleep(0.2)  # the thread that would end this process
+    assert codes == {TERMINATED}
+    assert not (tmp_path / "of_parent").exists()
+    begun = [file.name.removeprefix("begun_") for file in tmp_path.glob("begun_*")]
+    assert all((tmp_path / f"of_{child}").exists() for child in begun)

@@ -18,14 +18,16 @@ from nsys_llm.core.scratch import (
     made_folder,
     remove_abandoned,
     scratch_folder,
+    scratch_place,
 )
 
 #: Makes a folder, tells its name, and waits to be killed.
 WORKER = """
 import sys, time
 from pathlib import Path
-from nsys_llm.core.scratch import made_folder
-folder, held = made_folder(Path(sys.argv[1]), "out")
+from nsys_llm.core.scratch import made_folder, scratch_place
+folder = scratch_place(Path(sys.argv[1]), "out")
+held = made_folder(folder)
 (folder / "half.parquet").write_text("half")
 print(folder.name, flush=True)
 time.sleep(600)
@@ -35,8 +37,9 @@ time.sleep(600)
 FORKING_WORKER = """
 import os, signal, sys, time
 from pathlib import Path
-from nsys_llm.core.scratch import made_folder
-folder, held = made_folder(Path(sys.argv[1]), "out")
+from nsys_llm.core.scratch import made_folder, scratch_place
+folder = scratch_place(Path(sys.argv[1]), "out")
+held = made_folder(folder)
 if (child := os.fork()) == 0:
     os.close(1)
     time.sleep(600)
@@ -94,7 +97,8 @@ def test_what_was_left_of_another_name_stays(killed, tmp_path):
 
 
 def test_a_child_that_works_in_the_folder_holds_it_too(tmp_path):
-    folder, held = made_folder(tmp_path, "out")
+    folder = scratch_place(tmp_path, "out")
+    held = made_folder(folder)
     with subprocess.Popen(["sleep", "600"], pass_fds=(held.descriptor,)) as child:
         held.release()
         remove_abandoned(tmp_path, "out")
@@ -177,7 +181,8 @@ def test_where_folders_cannot_be_locked_nothing_is_removed(killed, tmp_path, mon
 
 def test_a_lock_ends_with_the_process_at_once(tmp_path):
     begun = time.monotonic()
-    folder, held = made_folder(tmp_path, "out")
+    folder = scratch_place(tmp_path, "out")
+    held = made_folder(folder)
     held.release()
     again = hold(folder)
     assert again is not None

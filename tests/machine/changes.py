@@ -130,22 +130,6 @@ def _instant(instruction: Instruction) -> Instruction:
             return instruction
 
 
-def with_launch_price(program: Program, call_ns: int) -> Program:
-    """Let launches of single operations take at most `call_ns`, as in a graph."""
-
-    def cheaper(instruction: Instruction) -> Instruction:
-        if not isinstance(instruction, Enqueue):
-            return instruction
-        submit_ns = instruction.submit_ns
-        return replace(
-            instruction,
-            call_ns=min(instruction.call_ns, call_ns),
-            submit_ns=None if submit_ns is None else min(submit_ns, call_ns),
-        )
-
-    return _changed(program, cheaper)
-
-
 def without_waits(program: Program, fault: str | None = None) -> Program:
     """Leave the waits of the host out: all of them, or those of a fault."""
 

@@ -42,9 +42,9 @@ _ALL: Final = (
     Bug(
         "all",
         "a run that is terminated waits for its threads",
-        "shared/nsys_llm/run/command.py",
-        "    os._exit(code)",
-        "    sys.exit(code)",
+        "shared/nsys_llm/core/stopping.py",
+        "        os._exit(TERMINATED)",
+        "        sys.exit(TERMINATED)",
         ("run/test_stopping.py",),
     ),
     Bug(
@@ -321,7 +321,7 @@ _TAILS: Final = (
     Bug(
         "tail_stats",
         "classes are told though the clocks cannot tell",
-        "recipes/tail_stats/tables/collective_classes.py",
+        "recipes/tail_stats/tables/collectives.py",
         "untold = ~met | (total_ns <= 0) | (high & low)",
         "untold = ~met | (total_ns <= 0)",
         ("recipes/tail_stats/test_collective_classes.py",),

@@ -49,9 +49,10 @@ def replayed(change, gain_ns, *, residual_ns=0, wait_pct=0.0, host_pct=0.0, unma
     }
 
 
-def verdict(name, about_ns):
+def verdict(name, about_ns, more_pct=None):
     row = {"rank": 0, "device_id": 0, "verdict": name, "about_ns": about_ns}
-    return {"rank_verdicts": pd.DataFrame([row])}
+    row |= {"more_pct": more_pct, "late_ns": None}
+    return {"rank_verdicts": pd.DataFrame([row]), "files": pd.DataFrame({"host": ["node-0"]})}
 
 
 def price_of(change, **tables):
@@ -135,6 +136,10 @@ def test_a_rank_is_priced_by_its_judge_and_a_replay_that_agrees(gain_ns, about_n
     tables = replayed("rank:rank0", gain_ns) | verdict("slow_gpu", 100)
     price = price_of(Change("rank"), **tables)
     assert (price.about_ns, price.bound_ns, price.replay_reason) == (about_ns, 100, reason)
+    # Its bound is all that it computes longer, of a machine all ranks are replayed.
+    more = replayed("machine:node-0", gain_ns) | verdict("slow_host", 100, 50.0)
+    price = price_of(Change("rank"), **more)
+    assert (price.about_ns, price.bound_ns, price.replay_reason) == (about_ns, 167, reason)
 
 
 def test_of_a_stage_the_first_microbatch_fills_the_others():

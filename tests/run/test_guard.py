@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from nsys_llm.core.console import Console
-from nsys_llm.core.errors import ExitCode
+from nsys_llm.core.stopping import TERMINATED, ended_with_the_run
 from nsys_llm.run.guard import RunOutcome, run_guarded
 
 
@@ -32,28 +34,46 @@ def test_what_goes_wrong_after_the_results_stand_says_where_they_are(capsys, err
     assert line in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_does_not_interrupt_the_removal_of_what_was_made(second):
-    removed = []
+def test_signals_are_handled_as_before_after_a_run():
+    before = signal.getsignal(signal.SIGTERM)
+    threads_n = threading.active_count()
 
     def run() -> RunOutcome:
-        try:
-            os.kill(os.getpid(), signal.SIGTERM)
-        finally:
-            os.kill(os.getpid(), second)
-            removed.append("all")
-        return RunOutcome(ExitCode.DONE, None)
+        assert signal.getsignal(signal.SIGTERM) is not before
+        raise MemoryError
 
-    terminates = signal.getsignal(signal.SIGTERM)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    for _ in range(3):
+        run_guarded(Console(), run)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.set_wakeup_fd(-1) == -1
+    until_s = time.monotonic() + 10
+    while threading.active_count() > threads_n and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert threading.active_count() <= threads_n
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_does_not_interrupt_the_removal_of_what_was_made(tmp_path, second):
+    """In a child, which ends in the midst of a run."""
+    if child := os.fork():
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == TERMINATED
+        assert (tmp_path / "removed").exists()
+        return
+
+    def remove() -> None:
+        time.sleep(0.2)
+        (tmp_path / "removed").touch()
+
+    def run() -> RunOutcome:
+        with ended_with_the_run(remove):
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), second)
+            os._exit(1)
+
     try:
-        with pytest.raises(SystemExit) as stopped:
-            run_guarded(Console(), run)
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        run_guarded(Console(), run)
     finally:
-        signal.signal(signal.SIGINT, before)
-    assert (stopped.value.code, removed) == (143, ["all"])
-    assert signal.getsignal(signal.SIGTERM) is terminates
+        os._exit(2)
 
 
 def test_a_want_of_memory_is_bad_input_wherever_it_shows(capsys):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from nsys_llm.core.errors import OutputError
-from nsys_llm.core.scratch import made_folder
+from nsys_llm.core.scratch import scratch_place
 from nsys_llm.run.publish import OutputFolder
 
 RECIPE = "llm_hotspots"
@@ -102,7 +101,7 @@ def test_a_published_folder_can_be_read_by_those_whom_the_umask_lets():
         os.umask(before)
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_nothing_is_left_after_an_exception(place, error):
     with pytest.raises(error):
         fill(raises(error), "a/b/out")
@@ -147,7 +146,7 @@ def test_parents_made_before_a_failure_are_removed(place, monkeypatch):
 
 
 def test_a_place_without_write_permission_is_told_in_one_line(place, monkeypatch):
-    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr("nsys_llm.run.publish.made_folder", refuse)
     message = refused("new/out", replace=False)
     assert message == f"{place / 'new'}: cannot write there (Permission denied); " + (
         "choose another --output."
@@ -271,19 +270,18 @@ def test_a_replacement_that_cannot_be_moved_in_puts_the_old_result_back(place, m
     assert tree(place) == before
 
 
-@pytest.mark.parametrize("stop", [SystemExit, KeyboardInterrupt])
-def test_a_replacement_that_is_interrupted_puts_the_old_result_back(place, monkeypatch, stop):
+def test_a_replacement_that_is_interrupted_puts_the_old_result_back(place, monkeypatch):
     publish(content="old")
     before = tree(place)
     rename = Path.rename
 
     def stopped_between_the_two(path, target):
         if ".partial-" in path.name:
-            raise stop
+            raise KeyboardInterrupt
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", stopped_between_the_two)
-    with pytest.raises(stop):
+    with pytest.raises(KeyboardInterrupt):
         publish(replace=True)
     assert tree(place) == before
 
@@ -315,11 +313,9 @@ def test_a_place_that_was_taken_meanwhile_is_refused(place):
 def set_aside(place):
     """Leave a result as a run that is killed between the two renames does."""
     publish(content="old")
-    aside, held = made_folder(place, "out")
-    aside.rmdir()
+    aside = scratch_place(place, "out")
     aside = aside.with_name(aside.name.replace(".partial-", ".replaced-"))
     (place / "out").rename(aside)
-    held.release()
     return aside
 
 

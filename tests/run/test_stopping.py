@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -41,17 +40,16 @@ PROFILES_N = 100
 #: So many that two threads share the work on a profile.
 KERNELS_N = 250_000
 
-#: Reads a profile for ever. Not in a single sleep: Python would see a signal of just before it
-#: only at its end.
+#: Reads a profile for ever, and waits in a way that lets Python handle no signal meanwhile.
 STUCK = """
-import pathlib, sys, time
+import ctypes, pathlib, sys
 from nsys_llm.run import command, worker
 
 def stuck(profile, *_):
+    lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
+    lock(mutex)
     pathlib.Path({begun!r}).touch()
-    until_s = time.monotonic() + 600
-    while time.monotonic() < until_s:
-        time.sleep(0.1)
+    lock(mutex)
 
 worker._map_profile = stuck
 sys.exit(command.main())
@@ -69,38 +67,19 @@ time.sleep(600)
 
 
 def terminated(command: list[str], begun: Path, **changes: str) -> tuple[float, int, str]:
-    """Terminate a command once it has begun; return how long it took to end, its code and words.
-
-    Time in which a thread was ready, and others had the processors, is left out: that of the
-    thread that waited most, for the main one may wait for the interpreter, which that one holds.
-    """
+    """Terminate a command once it has begun; return how long it took to end, its code and words."""
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env=environment(**changes)
     ) as process:
         wait_until(begun, process)
-        before_s, since_s = kept_waiting_s(process), time.monotonic()
-        waited_s = 0.0
+        since_s = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        # Ended, and not yet forgotten by the system, which still has its times.
-        while not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG):
-            if time.monotonic() > since_s + MOST_S:
-                process.kill()
-            # Of a process that has ended only the main thread is left.
-            now_s = kept_waiting_s(process)
-            waited_s = max([waited_s, *(now_s[of] - before_s.get(of, 0.0) for of in now_s)])
-            time.sleep(0.01)
-        taken_s = time.monotonic() - since_s - waited_s
-        said = process.communicate(timeout=60)[1]
-        return taken_s, process.returncode, said
-
-
-def kept_waiting_s(process: subprocess.Popen[str]) -> dict[str, float]:
-    """Return how long each thread of a process has waited for a processor; none off Linux."""
-    waited_s = {}
-    for file in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
-        with suppress(OSError):  # the thread has ended
-            waited_s[file.parent.name] = int(file.read_text().split()[1]) / 1e9
-    return waited_s
+        try:
+            said = process.communicate(timeout=MOST_S)[1]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        return time.monotonic() - since_s, process.returncode, said
 
 
 def ranks(folder: Path) -> Path:

@@ -12,11 +12,7 @@ from ..partials import OverviewPartial
 
 
 def map_rank(view: RankView) -> OverviewPartial:
-    """Return what each recipe keeps of a rank, and its steps.
-
-    Args:
-        view: The rank, with all that any of them reads, and the options of all of them.
-    """
+    """Return what each recipe keeps of a rank, and its steps."""
     steps = rank_steps(view.trace, view.steps)
     return OverviewPartial(
         {

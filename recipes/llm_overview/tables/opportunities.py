@@ -29,10 +29,11 @@ from nsys_llm.report.prices.pricing import priced
 from .joins import joined
 
 #: What the table `all_findings` says of a finding that speaks for its opportunity, of the others of
-#: it, and of one that a replay shows to gain too little.
+#: it, of one that a replay shows to gain too little, and of one that all tables price so low.
 LEAD: Final = "lead"
 MERGED: Final = "merged"
 REFUTED: Final = "refuted"
+SMALL: Final = "small"
 #: The recipe whose table `wall` divides most classes.
 _MOST_DIVIDED: Final = "step_budget"
 #: A finding, and the recipe that has it.
@@ -59,6 +60,11 @@ class Opportunity:
         return self.sources[0]
 
     @property
+    def is_shown(self) -> bool:
+        """Whether it gains enough for a line."""
+        return self.price.severity is not None
+
+    @property
     def order(self) -> tuple[Any, ...]:
         """Where it stands among others."""
         _, finding = self.lead
@@ -72,7 +78,7 @@ def all_tables(parts: Mapping[str, Part]) -> dict[str, pd.DataFrame]:
 
 
 def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
-    """Return the opportunities in order; what a replay refutes is none."""
+    """Return the opportunities in order, those that are not shown too."""
     sources = [
         (recipe, finding)
         for recipe, part in parts.items()
@@ -87,9 +93,8 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
     for (recipe, _), finding in zip(sources, fresh, strict=True):
         if finding.cause is not None and finding.price is not None:
             groups.setdefault(finding.cause, []).append((recipe, finding))
-    found = joined([_opportunity(cause, members) for cause, members in groups.items()])
-    shown = [item for item in found if item.price.severity is not None]
-    return sorted(shown, key=lambda item: item.order)
+    items = joined([_opportunity(cause, members) for cause, members in groups.items()])
+    return sorted(items, key=lambda item: item.order)
 
 
 def _opportunity(cause: Cause, members: Sequence[Source]) -> Opportunity:
@@ -106,13 +111,9 @@ def _opportunity(cause: Cause, members: Sequence[Source]) -> Opportunity:
 
 
 def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> list[dict[str, Any]]:
-    """Return the rows of the table `opportunities`, in order.
-
-    Args:
-        groups: The opportunities.
-        step_ns: Mean step of the job; None without steps.
-    """
-    return [_opportunity_row(number, group, step_ns) for number, group in enumerate(groups, 1)]
+    """Return the rows of the table `opportunities`, in order."""
+    shown = (group for group in groups if group.is_shown)
+    return [_opportunity_row(number, group, step_ns) for number, group in enumerate(shown, 1)]
 
 
 def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> dict[str, Any]:
@@ -155,10 +156,13 @@ def all_finding_rows(
     parts: Mapping[str, Part], groups: Sequence[Opportunity]
 ) -> list[dict[str, Any]]:
     """Return the rows of the table `all_findings`: each finding of each recipe once, in order."""
-    account: dict[tuple[Any, ...], tuple[str, int]] = {}
-    for number, group in enumerate(groups, 1):
+    account: dict[tuple[Any, ...], tuple[str, int | None]] = {}
+    for number, group in enumerate((group for group in groups if group.is_shown), 1):
         for place, (recipe, finding) in enumerate(group.sources):
             account[_key(recipe, finding)] = (MERGED if place else LEAD, number)
+    for group in groups:
+        if group.price.is_refuted:
+            account |= {_key(*source): (REFUTED, None) for source in group.sources}
     return [
         _account_row(recipe, position, finding, account.get(_key(recipe, finding)))
         for recipe, part in parts.items()
@@ -172,7 +176,7 @@ def _key(recipe: str, finding: Finding) -> tuple[Any, ...]:
 
 
 def _account_row(
-    recipe: str, position: int, finding: Finding, account: tuple[str, int] | None
+    recipe: str, position: int, finding: Finding, account: tuple[str, int | None] | None
 ) -> dict[str, Any]:
     row = finding_row(finding)
     kept = (
@@ -180,7 +184,7 @@ def _account_row(
         *("gain_pct", "gain_step_ns"),
         *("title", "details", "recommendation", "record", "evidence", "numbers", "wall_classes"),
     )
-    left_out = REFUTED if finding.kind == PERFORMANCE else finding.kind
+    left_out = SMALL if finding.kind == PERFORMANCE else finding.kind
     where, opportunity = account or (left_out, None)
     return {
         "recipe": recipe,

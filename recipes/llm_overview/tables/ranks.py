@@ -16,13 +16,7 @@ from .steps import NO_STEPS, GpuSteps
 def rank_rows(
     parts: Mapping[str, Part], ranks: Sequence[Rank], steps: GpuSteps
 ) -> list[dict[str, Any]]:
-    """Return a row a GPU: its span, the time of each class of the wall split, and its steps.
-
-    Args:
-        parts: The recipes' results, by name; the wall split is the same in all of them.
-        ranks: Those with GPU work, in order.
-        steps: Of each GPU that has some.
-    """
+    """Return a row a GPU: its span, the time of each class of the wall split, and its steps."""
     if not parts or not ranks:
         return []
     gpus: dict[tuple[int, str, int], dict[str, Any]] = {}

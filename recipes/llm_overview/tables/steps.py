@@ -17,12 +17,7 @@ GpuSteps = Mapping[tuple[str, int], Mapping[str, Any]]
 
 
 def gpu_steps(steps: Mapping[RankKey, RankSteps], ranks: Sequence[Rank]) -> GpuSteps:
-    """Return the steps of each GPU of the ranks that call a step what most of them do.
-
-    Args:
-        steps: Of each rank that has some.
-        ranks: Those with GPU work, in order.
-    """
+    """Return the steps of each GPU of the ranks that call a step what most of them do."""
     job = job_steps({rank.key: steps[rank.key].kind for rank in ranks if rank.key in steps})
     if job is None:
         return {}
@@ -41,11 +36,7 @@ def gpu_steps(steps: Mapping[RankKey, RankSteps], ranks: Sequence[Rank]) -> GpuS
 
 
 def mean_step_ns(gpus: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the mean full step of the job; None where steps hold less than half of the time.
-
-    Args:
-        gpus: Rows of the table `ranks`.
-    """
+    """Return the mean full step of the job; None where steps hold less than half of the time."""
     stepped = [row for row in gpus if row["steps_n"]]
     time_ns = sum(row["steps_n"] * row["step_ns"] for row in stepped)
     if not stepped or 2 * time_ns < sum(row["span_ns"] for row in gpus):

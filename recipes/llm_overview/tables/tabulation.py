@@ -26,11 +26,6 @@ def tabulate(
     """Return the tables `opportunities`, `all_findings`, `ranks` and `recipes`.
 
     `timeline` has no rows before the second look, see `timeline.py`.
-
-    Args:
-        partial: With the recipes' results, by name.
-        ranks: Those with GPU work, in order.
-        options: Of the overview.
     """
     parts = partial.parts
     groups = grouped_findings(parts)

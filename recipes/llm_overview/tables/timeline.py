@@ -65,14 +65,7 @@ class Plan:
 def plan(
     partial: Overview, ranks: Sequence[Rank], tables: Tables, options: Mapping[str, Any]
 ) -> Plan:
-    """Choose what the timeline shows.
-
-    Args:
-        partial: With the recipes' results, by name.
-        ranks: Those with GPU work, in order.
-        tables: Of the overview, but findings.
-        options: Of the overview.
-    """
+    """Choose what the timeline shows."""
     parts = partial.parts
     gpus = gpus_of(records(tables["ranks"]), ranks) if parts else []
     if not gpus:

@@ -127,14 +127,7 @@ def job_clock(
 def views_of(
     parts: Mapping[str, Part], tables: Tables, ranks: Sequence[Rank], clocks: JobClock
 ) -> list[View]:
-    """Return what is shown: the step of the first finding, if that is known, stands first.
-
-    Args:
-        parts: The recipes' results, by name.
-        tables: Of the overview.
-        ranks: Those with GPU work.
-        clocks: Of the profiles.
-    """
+    """Return what is shown: the step of the first finding, if that is known, stands first."""
     unit = next((row["step_unit"] for row in records(tables["ranks"]) if row["step_unit"]), "step")
     steps = records(parts[_STEPS].tables["job_steps"]) if _STEPS in parts else []
     counted = [row for row in steps if row["mark"] == _COUNTED]

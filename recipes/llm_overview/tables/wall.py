@@ -19,14 +19,7 @@ def wall_details(
     walls: Walls,
     options: Mapping[str, Any],
 ) -> WallDetails:
-    """Return the details of all recipes; of several that divide a class, the first has its way.
-
-    Args:
-        partial: With the recipes' results, by name.
-        ranks: Those that were mapped, in order.
-        walls: Of all devices.
-        options: Of the overview.
-    """
+    """Return the details of all recipes; of several that divide a class, the first has its way."""
     details: dict[WallKey, dict[str, Mapping[str, int]]] = {}
     for part in partial.parts.values():
         divide = part.run.analysis.wall_details

@@ -19,10 +19,6 @@ def begins_in_step(ops: PathOps, steps: RankSteps) -> bool:
 
     It is where operations with the same names, in the same order, end most other steps. On the
     stream with most operations, as streams beside it may run ahead.
-
-    Args:
-        ops: The operations of the rank, before any filter.
-        steps: Its steps.
     """
     if steps.detected is None or not len(ops):
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -94,32 +95,18 @@ def _paths(
     blocks = Blocks(trace, edges, kernels, outline.segments)
     whole = kept_whole(outline, blocks, _cuts(outline, windows), _shown(windows, marks))
     forest = path_forest(outline, blocks, whole, charging)
-    return forest, tuple(
-        _device(window, tail, sums, idle_ns.get(window.device_id))
-        for window, tail, sums in zip(windows, ends, charging, strict=True)
-    )
-
-
-def _device(
-    windows: Windows, tail: IntArray, charging: Charging, idle_ns: IntArray | None
-) -> DeviceBudget:
-    charges, passages = charging.total()
-    return DeviceBudget(
-        device_id=windows.device_id,
-        edge_ns=windows.edge_ns,
-        rungs_ns=windows.rungs_ns,
-        no_work_ns=windows.no_work_ns,
-        tail=tail,
-        charges=charges,
-        passages=passages,
-        idle_ns=idle_ns,
-    )
+    devices = []
+    for window, tail, sums in zip(windows, ends, charging, strict=True):
+        charges, passages = sums.total()
+        parts = vars(replace(window, tail=tail)) | {"idle_ns": idle_ns.get(window.device_id)}
+        devices.append(DeviceBudget(**parts, charges=charges, passages=passages))
+    return forest, tuple(devices)
 
 
 def _cuts(outline: Outline, windows: Sequence[Windows]) -> IntArray:
     """Return when steps of the job may end: from each end here to that of the next collective."""
     ends = np.concatenate([np.empty(0, dtype=np.int64), *(window.edge_ns for window in windows)])
-    left_ns = np.sort(outline.member_end_ns)
+    left_ns = np.sort(outline.members.end_ns)
     after = np.searchsorted(left_ns, ends, side="right")
     # Collectives of other devices and streams end about then, too.
     after = np.minimum(after + max(len(windows), 1), left_ns.size - 1)

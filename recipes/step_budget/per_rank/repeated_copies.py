@@ -38,11 +38,6 @@ def repeated_copies(trace: RankTrace, steps: RankSteps, marks: Sequence[str]) ->
     """Return the large copies to the device that all steps have alike.
 
     Layers copy alike when a model is loaded once, too: only steps tell.
-
-    Args:
-        trace: The rank.
-        steps: Its steps.
-        marks: Why each is in no statistic.
     """
     counted = np.flatnonzero([mark == COUNTED for mark in marks])
     detected, moves = steps.detected, trace.unfiltered.get(_TABLE)

@@ -67,18 +67,7 @@ def rank_replay(
     steps: RankSteps,
     options: Mapping[str, Any],
 ) -> RankReplay:
-    """Return the graph of one rank.
-
-    Args:
-        trace: The rank.
-        edges: What its operations and calls waited for.
-        clues: What that was taken from.
-        kernels: Names of its operations.
-        members: Its communication operations, as `PathForest` has them.
-        windows: Of its devices.
-        steps: Its steps.
-        options: what_if adds changes.
-    """
+    """Return the graph of one rank."""
     # Each has two nodes at least, each call that waited has a node.
     if 2 * members.size + edges.waits.place.size > MOST_NODES:
         return RankReplay.without("too_large")

@@ -42,12 +42,7 @@ class RankSteps:
 
 
 def rank_steps(steps: Steps | None, ops: PathOps) -> RankSteps:
-    """Return the steps of a rank.
-
-    Args:
-        steps: As the finder has them.
-        ops: The operations.
-    """
+    """Return the steps of a rank."""
     if steps is None:
         return RankSteps(None, 1, np.where(ops.kept, np.int32(0), np.int32(-1)), None)
     of_op = steps.step if ops.row is None else steps.step[ops.row]

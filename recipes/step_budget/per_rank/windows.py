@@ -35,7 +35,7 @@ class Windows:
     Attributes:
         device_id: CUDA device id.
         edge_ns: Shape (steps + 1,), ascending: step k lies from edge k to edge k + 1.
-        tail: Shape (steps,), the operation that ends each window; -1 for one of no length.
+        tail: Shape (steps,), what ends each window, here an operation; -1 for one of no length.
         rungs_ns: Shape (steps, rungs), time in each state; adds up to the window.
         no_work_ns: Shape (steps,), idle time of each in which the server had no request.
     """
@@ -48,14 +48,7 @@ class Windows:
 
 
 def step_windows(ops: PathOps, steps: RankSteps, host: HostTimeline, device_id: int) -> Windows:
-    """Return the windows of one device.
-
-    Args:
-        ops: The operations of the rank.
-        steps: Its steps.
-        host: When the profiler did its own work, and when the server had no request.
-        device_id: CUDA device id.
-    """
+    """Return the windows of one device."""
     rows = np.flatnonzero(ops.device_ids[ops.stream] == device_id)
     end_ns, tail = _last_of_steps(ops, rows, steps)
     if steps.detected is None:

@@ -14,9 +14,7 @@ from nsys_llm.analyses.critical_path.path.classes import (
     COPY,
     HOST_NO_CUDA,
 )
-from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
 
 from .job_tables import JobPaths
@@ -28,20 +26,13 @@ _EDGES: Final = frozenset({"host_sync", "sync_memop", "sync_latency"})
 _NOBODYS: Final = frozenset({"unknown", "profiler_overhead"})
 _CALLS: Final = frozenset({"launch_api", "alloc", "module_load", "back_pressure", "other_api"})
 
-STRAGGLER: Final = "straggler"
 WAIT: Final = "wait"
 
 Sums = dict[Any, tuple[IntArray, IntArray]]
 
 
-def ceiling_columns(paths: JobPaths, meetings: Meetings) -> Columns:
-    """Return the table ceilings; `meetings` are the collectives of the ranks."""
-    rows = _rows(paths, meetings)
-    names = [column.name for column in load_manifest("step_budget").table("ceilings").columns]
-    return {name: [row[name] for row in rows] for name in names}
-
-
-def _rows(paths: JobPaths, meetings: Meetings) -> list[dict[str, Any]]:
+def ceiling_rows(paths: JobPaths, meetings: Meetings) -> list[dict[str, Any]]:
+    """Return the rows of the table ceilings; `meetings` are the collectives of the ranks."""
     counted = paths.job.counted
     if not counted.size or not int(paths.wall_ns[counted].sum()):
         return []
@@ -124,7 +115,7 @@ def _changes(paths: JobPaths, meetings: Meetings) -> list[tuple[str, Sums]]:
     if len(paths.rows) > 1:
         labels = [rank.file for rank, _ in paths.rows]
         changes.append(("rank", charged.by_rank.by_key(labels)))
-        changes.append((STRAGGLER, _stragglers(paths, meetings, labels)))
+        changes.append(("straggler", _stragglers(paths, meetings, labels)))
     changes.append((WAIT, charged.behind_waits.by_key(charged.waits)))
     return changes
 
@@ -144,13 +135,7 @@ def _stragglers(paths: JobPaths, meetings: Meetings, labels: Sequence[str]) -> S
 
 
 def _late_ns(paths: JobPaths, meetings: Meetings, met: IntArray) -> IntArray:
-    """Return how much later ranks came last to collectives, shape (ranks, walks).
-
-    Args:
-        paths: Those of the job.
-        meetings: Its collectives.
-        met: The positions of those that count.
-    """
+    """Return how much later ranks came last to collectives, shape (ranks, walks)."""
     job, counted = paths.job, paths.job.counted
     steps_n = job.edge_ns.size - 1
     sums = np.zeros((len(paths.rows), len(paths.walks)), dtype=np.int64)

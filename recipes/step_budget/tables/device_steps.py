@@ -130,7 +130,7 @@ def _divided(
         return time_ns, certain_ns
     member, met = passages.member[rows], met[rows]
     start, end, walk = passages.start_ns[rows], passages.end_ns[rows], passages.walk[rows]
-    begun_ns = forest.member_start_ns[member]
+    begun_ns = forest.members.start_ns[member]
     # As of the collective's own instant, so that a duration stays what the profile has.
     last_ns = begun_ns + meetings.last_ns[met] - meetings.starts_ns[place][member]
     waited = np.clip(last_ns - start, 0, end - start)

@@ -94,8 +94,8 @@ def job_graph(rows: RankRows, meetings: Meetings) -> JobGraph:
         met = meetings.of_member[place]
         members = np.flatnonzero(met >= 0)
         end = graph.member_end[members]
-        back = meetings.starts_ns[place][members] - forest.member_start_ns[members]
-        transfer = forest.member_end_ns[members] + back - meetings.last_ns[met[members]]
+        back = meetings.starts_ns[place][members] - forest.members.start_ns[members]
+        transfer = forest.members.end_ns[members] + back - meetings.last_ns[met[members]]
         rank = np.full(members.size, place)
         start = graph.member_start[members]
         arrivals.append(np.stack((start + at, end + at, met[members], back, transfer, rank)))

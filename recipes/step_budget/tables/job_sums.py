@@ -13,14 +13,13 @@ from nsys_llm.analyses.critical_path.critical_path import PathForest
 from nsys_llm.analyses.critical_path.path.blocks import HOST, Charge
 from nsys_llm.analyses.critical_path.path.classes import (
     LAUNCH_LATENCY,
-    PROFILER,
     SYNC_LATENCY,
     UNKNOWN,
 )
 from nsys_llm.analyses.critical_path.path.ops import Bools
 from nsys_llm.numeric.intervals import IntArray
 
-from .job_trail import Trail
+from .job_walk import Trail
 
 #: So many stretches at a time stay small beside the partial.
 _BLOCK: Final = 1 << 19
@@ -119,7 +118,6 @@ class Charged:
         waits: API functions that waited for the GPU.
         behind_waits: Sums of host time between what they waited for and the next operation in which
             the devices were idle: it is on the path because of the wait.
-        profiler: Shape (n, 3): walk, begin and end of what the profiler did on its path.
         trail: Where they went.
         forests: The paths of the ranks.
     """
@@ -129,7 +127,6 @@ class Charged:
     by_rank: Sums
     waits: tuple[str, ...]
     behind_waits: Sums
-    profiler: IntArray
     trail: Trail
     forests: tuple[PathForest, ...]
 
@@ -143,35 +140,24 @@ class Charged:
 
 
 def add_up(trail: Trail, forests: Sequence[PathForest], walks_n: int) -> Charged:
-    """Add up what walks charge.
-
-    Args:
-        trail: Where they went.
-        forests: The paths of the ranks.
-        walks_n: How many walks there are.
-    """
+    """Add up what walks charge."""
     charges = _charges(forests, trail)
     codes = _codes(forests, trail)
     by_charge, by_rank = (Sums.empty(n, walks_n) for n in (len(charges), len(forests)))
     names = sorted({charge.detail for charge in charges if charge.kind == SYNC_LATENCY})
     behind = Sums.empty(len(names), walks_n)
-    of_profiler = np.array([charge.kind == PROFILER for charge in charges], dtype=bool)
-    held = [np.empty((0, 3), dtype=np.int64)]
     visits, others = trail.visits, trail.others
     for rows, more in _blocks(forests, visits, others):
         pieces = _pieces(forests, codes, visits, rows, more)
         by_charge.add(pieces.charge, pieces, pieces.time_ns)
         by_rank.add(pieces.rank, pieces, pieces.time_ns)
         behind.add(_waits_before(pieces, charges, names), pieces, pieces.idle_ns)
-        rows = np.flatnonzero(of_profiler[pieces.charge])
-        held.append(np.stack((pieces.walk, pieces.start_ns, pieces.end_ns), axis=1)[rows])
     return Charged(
         charges=charges,
         by_charge=by_charge,
         by_rank=by_rank,
         waits=tuple(names),
         behind_waits=behind,
-        profiler=np.concatenate(held),
         trail=trail,
         forests=tuple(forests),
     )

@@ -11,13 +11,11 @@ import pandas as pd
 
 from nsys_llm.analyses.critical_path.path.blocks import HOST, Charge
 from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES, EDGE_NAMES, WAIT_FOR_RANK
-from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 
 from .job import Job
 from .job_sums import Charged
-from .job_trail import Arrivals
 from .job_walk import NO_RANK, JobWalk
 from .meetings import RankRows
 
@@ -37,7 +35,6 @@ class JobPaths:
         job: The steps.
         walks: One a step, and one over all that count, if any does.
         charged: What they charged.
-        arrivals: Where they went on in the rank that came last.
         zero_ns: The common clock when the first rank's profile began.
     """
 
@@ -45,7 +42,6 @@ class JobPaths:
     job: Job
     walks: Sequence[JobWalk]
     charged: Charged
-    arrivals: Arrivals
     zero_ns: int
 
     @property
@@ -126,9 +122,6 @@ def job_class_rows(paths: JobPaths) -> list[dict[str, Any]]:
             rows.append(
                 {
                     "scope": "job",
-                    "rank": None,
-                    "file": None,
-                    "device_id": None,
                     "class": kind,
                     "detail": detail,
                     **statistics(values[counted], wall_ns, certain[counted]),
@@ -146,16 +139,12 @@ def job_class_rows(paths: JobPaths) -> list[dict[str, Any]]:
     )
 
 
-def path_columns(paths: JobPaths) -> Columns:
-    """Return the table path: the median and the worst step, from the end back."""
-    rows: list[dict[str, Any]] = []
-    for which, step in chosen_steps(paths):
-        rows += _path_rows(paths, which, step)
-    names = [column.name for column in load_manifest("step_budget").table("path").columns]
-    return {name: [row[name] for row in rows] for name in names}
+def path_rows(paths: JobPaths) -> list[dict[str, Any]]:
+    """Return the rows of the table path: the median and the worst step, from the end back."""
+    return [row for which, step in _chosen(paths) for row in _path_rows(paths, which, step)]
 
 
-def chosen_steps(paths: JobPaths) -> list[tuple[str, int]]:
+def _chosen(paths: JobPaths) -> list[tuple[str, int]]:
     """Return the step of median length, of two the first one, and the longest."""
     counted = paths.job.counted
     if not counted.size:

@@ -59,14 +59,9 @@ class Meetings:
 
 
 def meet(rows: RankRows, collectives: MatchedCollectives) -> Meetings:
-    """Return what ranks did together.
-
-    Args:
-        rows: The ranks, in order.
-        collectives: Their collectives.
-    """
+    """Return what ranks did together."""
     place = {rank.key: index for index, (rank, _) in enumerate(rows)}
-    of_member = [np.full(budget.forest.member_start_ns.size, -1, np.int64) for _, budget in rows]
+    of_member = [np.full(budget.forest.members.start_ns.size, -1, np.int64) for _, budget in rows]
     starts = [np.zeros_like(item) for item in of_member]
     parts: list[IntArray] = []
     differences: dict[tuple[int, int], list[IntArray]] = {}
@@ -113,14 +108,14 @@ def _members(
         device = collectives.devices[lane.owner]
         back_ns = collectives.coarse_ns[device.clock]
         start, end = lane.track.start_ns[rows] - back_ns, lane.track.end_ns[rows] - back_ns
-        first = np.searchsorted(forest.member_start_ns, start)
+        first = np.searchsorted(forest.members.start_ns, start)
         member = np.full(start.shape, -1, dtype=np.int64)
         for further in range(_ALIKE):
-            at = np.minimum(first + further, max(forest.member_start_ns.size - 1, 0))
-            if not forest.member_start_ns.size:
+            at = np.minimum(first + further, max(forest.members.start_ns.size - 1, 0))
+            if not forest.members.start_ns.size:
                 break
-            same = (forest.member_start_ns[at] == start) & (forest.member_end_ns[at] == end)
-            same &= forest.member_device[at] == device.device_id
+            same = (forest.members.start_ns[at] == start) & (forest.members.end_ns[at] == end)
+            same &= forest.members.device[at] == device.device_id
             member = np.where(same & (member < 0), at, member)
         members.append(member)
     return np.stack(members)
@@ -150,9 +145,9 @@ def _add_differences(
     rows: RankRows,
 ) -> None:
     """Add how far the steps of ranks are apart, each against the first of the sequence."""
-    first = rows[ranks[0]][1].forest.member_step[members[0]]
+    first = rows[ranks[0]][1].forest.members.step[members[0]]
     for rank, member in zip(ranks[1:], members[1:], strict=True):
-        step = rows[rank][1].forest.member_step[member]
+        step = rows[rank][1].forest.members.step[member]
         known = (first >= 0) & (step >= 0)
         if known.any() and rank != ranks[0]:
             differences.setdefault((ranks[0], rank), []).append((step - first)[known])

@@ -1,17 +1,20 @@
-"""Replays of the job: as it was, with usual lags, and with something different."""
+"""Replays of the job: as it was, with usual lags, with something different, and their paths."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from nsys_llm.analyses.critical_path.critical_path import longest
+from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
 from nsys_llm.analyses.critical_path.path.ops import Bools
+from nsys_llm.analyses.critical_path.replay.condensed import DOUBT
+from nsys_llm.analyses.critical_path.replay.skeleton import NEVER
 from nsys_llm.analyses.critical_path.replay.solve import Clamps, beyond_others
-from nsys_llm.manifest.what_if import DEVICE, HOST, RANK, TRANSFER, Change
+from nsys_llm.manifest.what_if import DEVICE, HOST, MACHINE, RANK, TRANSFER, Change
 from nsys_llm.numeric.grouping import position_in_group
 from nsys_llm.numeric.intervals import IntArray
 
@@ -62,6 +65,7 @@ def replays(
     names += [f"{bound}{change.text}" for change in bounded for bound in (LEAST, MOST)]
     every = [*changes, *(change for change in bounded for _ in (LEAST, MOST))]
     columns, clamps, host = [], dict[int, tuple[Bools, IntArray]](), [1.0] * len(names)
+    late: dict[int, list[int]] = {}
     for place, name in enumerate(names):
         transfer = 1.0
         if place > 1:
@@ -70,33 +74,44 @@ def replays(
                 transfer = change.factor
             if change.what == HOST:
                 host[place] = change.factor
-            if change.what == RANK:
-                clamps[place] = _late_edges(graph, meetings, change.name)
+            if change.what in (RANK, MACHINE):
+                late[place] = late_ranks(rows, change)
+                clamps[place] = _late_edges(graph, meetings, late[place])
         columns.append(graph.weights(name, transfer))
     ns = np.stack(columns, axis=1)
     reported = Clamps(tuple(clamps), *zip(*clamps.values(), strict=True)) if clamps else None
     at_ns = longest(graph.order, graph.bases_ns(host), graph.source, ns, reported)
-    late = {place: changes[place - 2].name for place in clamps}
     edge_ns, last = _edges(rows, meetings, job, graph, at_ns, late)
     return Replays(tuple(names), edge_ns, graph, ns, at_ns, last)
 
 
-def _late_edges(graph: JobGraph, meetings: Meetings, label: str) -> tuple[Bools, IntArray]:
-    """Return which edges lead from a rank to a collective, and their jitter, shape (edges,)."""
-    place = [rank.file for rank, _ in graph.rows].index(label)
+def late_ranks(rows: RankRows, change: Change) -> list[int]:
+    """Return the positions of the ranks that a change makes like the others."""
+    return [
+        place
+        for place, (rank, _) in enumerate(rows)
+        if change.name == (rank.file if change.what == RANK else rank.facts and rank.facts.host)
+    ]
+
+
+def _late_edges(
+    graph: JobGraph, meetings: Meetings, places: Sequence[int]
+) -> tuple[Bools, IntArray]:
+    """Return which edges lead from some ranks to collectives, and their jitter, shape (edges,)."""
     n = graph.back_ns.size
     arrivals = slice(graph.source.size - 2 * n, graph.source.size - n)
     chosen, jitter_ns = np.zeros(graph.source.size, dtype=bool), np.zeros_like(graph.source)
-    late = graph.rank_of == place
+    late = np.isin(graph.rank_of, places)
     chosen[arrivals] = late
     met = graph.target[arrivals] - int(graph.first_node[-1])
     came_ns = [
         start[of >= 0] for start, of in zip(meetings.starts_ns, meetings.of_member, strict=True)
     ]
-    beyond_ns = beyond_others(np.concatenate(came_ns), met, late)[late]
-    members = meetings.of_member[place] >= 0
-    step = graph.rows[place][1].forest.member_step[members]
-    jitter_ns[arrivals.start + np.flatnonzero(late)] = _jitter(beyond_ns, met[late], step)
+    beyond_ns = beyond_others(np.concatenate(came_ns), met, late)
+    for place in places:
+        of_rank = np.flatnonzero(graph.rank_of == place)
+        step = graph.rows[place][1].forest.members.step[meetings.of_member[place] >= 0]
+        jitter_ns[arrivals.start + of_rank] = _jitter(beyond_ns[of_rank], met[of_rank], step)
     return chosen, jitter_ns
 
 
@@ -124,7 +139,7 @@ def _edges(
     job: Job,
     graph: JobGraph,
     at_ns: IntArray,
-    late: Mapping[int, str],
+    late: Mapping[int, Sequence[int]],
 ) -> tuple[IntArray, IntArray]:
     """Return when steps of the job begin and end, and the node with which each ends."""
     steps_n, columns_n = job.edge_ns.size - 1, at_ns.shape[1]
@@ -143,17 +158,64 @@ def _edges(
             later = ended_ns > ends[place, has]
             ends[place, has] = np.where(later, ended_ns, ends[place, has])
             nodes[place, has] = np.where(later, node[:, None], nodes[place, has])
-    _clamp(ends, rows, job, late)
+    for column, places in late.items():
+        # Its steps end no later than the median rank's.
+        median_ns = job.median_end_ns(ends[:, :, column])
+        ends[places, :, column] = np.minimum(ends[places, :, column], median_ns)
     rank_of = ends.argmax(axis=0)
     last = np.take_along_axis(nodes, rank_of[None], axis=0)[0]
     edge_ns = np.concatenate((np.min(begins, axis=0)[None], ends.max(axis=0)))
     return np.maximum.accumulate(edge_ns, axis=0), last
 
 
-def _clamp(ends: IntArray, rows: RankRows, job: Job, late: Mapping[int, str]) -> None:
-    """Let ends of steps of a late rank be no later than the median rank's, in place."""
-    labels = [rank.file for rank, _ in rows]
-    for column, label in late.items():
-        median = job.median_end_ns(ends[:, :, column])
-        place = labels.index(label)
-        ends[place, :, column] = np.minimum(ends[place, :, column], median)
+@dataclass(frozen=True)
+class NewPath:
+    """What the path of a replayed run is made of.
+
+    Attributes:
+        time_ns: Shape (classes,): each stretch between two nodes counts as what most of it is.
+        certain_ns: Time to which nothing inferred led within its step.
+    """
+
+    time_ns: IntArray
+    certain_ns: int
+
+
+def new_path(replays: Replays, column: int, codes: Any, first: int, last: int) -> NewPath:
+    """Walk back from the end of step `last` to the begin of step `first`."""
+    edge_of = _held_by(replays, column)
+    times = replays.at_ns[:, column] + replays.graph.clock_ns
+    at_ns, source = times.data, replays.graph.source.data
+    steps = replays.edge_ns[: last + 2, column].tolist()
+    time_ns, certain_ns, doubt, step = [0] * len(CLASS_NAMES), 0, False, last
+    node, begin_ns = int(replays.last[last, column]), steps[first]
+    while node >= 0 and at_ns[node] > begin_ns and edge_of[node] >= 0:
+        while at_ns[node] <= steps[step]:
+            step, doubt = step - 1, False
+        edge = edge_of[node]
+        below, code = source[edge], int(codes[edge])
+        length_ns = max(at_ns[node] - max(at_ns[below], begin_ns), 0)
+        doubt = doubt or code >= DOUBT
+        time_ns[code % DOUBT] += length_ns
+        certain_ns += 0 if doubt else length_ns
+        node = below
+    return NewPath(np.array(time_ns, dtype=np.int64), certain_ns)
+
+
+def _held_by(replays: Replays, column: int) -> Any:
+    """Return the edge that told the time of each node, -1 for none, shape (nodes,)."""
+    graph, order = replays.graph, replays.graph.order
+    reported = np.full(graph.base_ns.size, -1, dtype=np.int64)
+    at_ns = replays.at_ns[:, column]
+    edges, sizes = order.edges, np.diff(order.first)
+    ways = at_ns[graph.source[edges]] + replays.ns[edges, column]
+    # Where a late rank counts as the median one, its own way is longer than what counts.
+    ways[ways > at_ns[graph.target[edges]]] = NEVER
+    some = np.flatnonzero(sizes)
+    if not some.size:
+        return reported.data
+    begins = order.first[some]
+    longest = np.repeat(np.maximum.reduceat(ways, begins), sizes[some])
+    equal = np.flatnonzero(ways == longest)
+    reported[order.nodes[some]] = edges[equal[np.searchsorted(equal, begins)]]
+    return reported.data

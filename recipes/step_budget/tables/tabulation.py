@@ -9,23 +9,30 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
+from nsys_llm.analyses.ranks.verdicts import RankVerdict
+from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.trace.identity import Rank
 
 from ..partials import BudgetPartial
-from .ceilings import ceiling_columns
+from .ceilings import ceiling_rows
 from .device_steps import DeviceSteps, device_columns, device_steps
 from .job import Job, job_steps
 from .job_sums import add_up
-from .job_tables import JobPaths, job_class_rows, job_columns, path_columns, statistics
+from .job_tables import JobPaths, job_class_rows, job_columns, path_rows, statistics
 from .job_walk import follow_job, step_walks
 from .meetings import Meetings, RankRows, meet
 from .wall import matched
-from .what_if import replay_tables
+from .what_if import replay_rows
 
-_RECIPE: Final = "step_budget"
+#: Columns of a table, or its rows.
+_Table = Columns | Sequence[Mapping[str, Any]]
+_TABLES: Final = (
+    *("job_steps", "device_steps", "step_classes", "ceilings", "path", "rank_edges"),
+    *("what_if", "replay"),
+)
 #: Why nothing over ranks is told.
 CLOCKS_APART: Final = "clocks of the machines are not aligned: no collective ties them together"
 
@@ -35,11 +42,6 @@ def tabulate(
 ) -> dict[str, pd.DataFrame]:
     """Make the recipe's tables.
 
-    Args:
-        partial: All ranks.
-        ranks: Those with GPU work, in order.
-        options: disable_alignment takes all times as those of one clock.
-
     Returns:
         By table name, as manifests/step_budget.json declares them.
     """
@@ -47,46 +49,47 @@ def tabulate(
     meetings = meet(rows, matched(partial, ranks, options))
     steps = device_steps(rows, meetings)
     job, reason = job_steps(rows, meetings)
-    of_job, lost = _of_job(rows, meetings, job, options)
-    columns = {
+    of_job, lost = _of_job(rows, meetings, job, partial.verdicts, options)
+    made: dict[str, _Table] = {
         "device_steps": device_columns(steps, job),
         "rank_edges": _edge_columns(rows, meetings, reason, lost),
         **of_job,
+        "step_classes": [*of_job.get("step_classes", ()), *_device_class_rows(steps)],
     }
-    class_rows = columns.pop("step_classes") + _device_class_rows(steps)
-    columns["step_classes"] = _columns("step_classes", class_rows)
-    manifest = load_manifest(_RECIPE)
-    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
+    tables = [load_manifest("step_budget").table(name) for name in _TABLES]
+    return {
+        table.file: declared_frame(table, _columns(table, made.get(table.file, [])))
+        for table in tables
+    }
 
 
 def _of_job(
-    rows: RankRows, meetings: Meetings, job: Job | None, options: Mapping[str, Any]
+    rows: RankRows,
+    meetings: Meetings,
+    job: Job | None,
+    verdicts: Sequence[RankVerdict],
+    options: Mapping[str, Any],
 ) -> tuple[dict[str, Any], str | None]:
     """Return the tables about the job, and why no change is replayed.
 
-    They have no row where ranks have no steps in common.
+    There are none where ranks have no steps in common.
     """
     if job is None:
-        names = ("job_steps", "ceilings", "path", "replay", "what_if")
-        return {**{name: _columns(name, []) for name in names}, "step_classes": []}, None
+        return {}, None
     walks = step_walks(job)
     zero_ns = int(meetings.common_ns(rows[0][0], np.zeros(1, dtype=np.int64))[0])
-    trail, arrivals = follow_job(rows, meetings, walks)
+    trail = follow_job(rows, meetings, walks)
     charged = add_up(trail, [budget.forest for _, budget in rows], len(walks))
-    paths = JobPaths(rows, job, walks, charged, arrivals, zero_ns)
-    if meetings.collectives.is_aligned:
-        ceilings = ceiling_columns(paths, meetings)
-        replayed, lost = replay_tables(paths, meetings, ceilings, options)
-    else:
-        ceilings, lost = _columns("ceilings", []), CLOCKS_APART
-        replayed = {name: _columns(name, []) for name in ("replay", "what_if")}
-    return {
+    paths = JobPaths(rows, job, walks, charged, zero_ns)
+    tables = {
         "job_steps": job_columns(paths),
-        "ceilings": ceilings,
-        "path": path_columns(paths),
+        "path": path_rows(paths),
         "step_classes": job_class_rows(paths),
-        **replayed,
-    }, lost
+    }
+    if not meetings.collectives.is_aligned:
+        return tables, CLOCKS_APART
+    replayed, lost = replay_rows(paths, meetings, verdicts, options)
+    return {**tables, "ceilings": ceiling_rows(paths, meetings), **replayed}, lost
 
 
 def _edge_columns(
@@ -107,7 +110,7 @@ def _edge_columns(
         "repeated_copies_n": [budget.copies.copies_n for _, budget in rows],
         "repeated_bytes": [budget.copies.size_bytes for _, budget in rows],
         "repeated_ns": [budget.copies.time_ns for _, budget in rows],
-        "collectives_n": [budget.forest.member_start_ns.size for _, budget in rows],
+        "collectives_n": [budget.forest.members.start_ns.size for _, budget in rows],
         "matched_n": [int((members >= 0).sum()) for members in meetings.of_member],
         "reason": [reason for _ in rows],
         "replay_reason": [lost for _ in rows],
@@ -129,13 +132,14 @@ def _device_class_rows(steps: Sequence[DeviceSteps]) -> list[dict[str, Any]]:
                         "file": step.rank.file,
                         "device_id": step.device.device_id,
                         "class": name,
-                        "detail": None,
                         **statistics(values, wall_ns, step.certain_ns[counted, code]),
                     }
                 )
     return rows
 
 
-def _columns(table: str, rows: Sequence[Mapping[str, Any]]) -> Columns:
-    names = [column.name for column in load_manifest(_RECIPE).table(table).columns]
-    return {name: [row[name] for row in rows] for name in names}
+def _columns(table: TableWrite, made: _Table) -> Columns:
+    """Return the columns of a table; what a row lacks is null."""
+    if isinstance(made, Mapping):
+        return made
+    return {column.name: [row.get(column.name) for row in made] for column in table.columns}

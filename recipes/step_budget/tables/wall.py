@@ -56,6 +56,11 @@ def wall_details(
     return details
 
 
+def with_verdicts(partial: BudgetPartial, verdicts: Sequence[RankVerdict]) -> BudgetPartial:
+    """Return a partial with what was judged of ranks, for the replays of those that stand out."""
+    return replace(partial, verdicts=verdicts)
+
+
 def rank_verdicts(
     partial: BudgetPartial, job: JobWalls, options: Mapping[str, Any]
 ) -> list[RankVerdict]:

@@ -8,12 +8,13 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
-from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.manifest.what_if import (
     CATEGORY,
     HOST,
     KERNEL,
     KERNELS,
+    MACHINE,
     RANK,
     TRANSFER,
     WAIT,
@@ -22,25 +23,22 @@ from nsys_llm.manifest.what_if import (
     unnamed,
 )
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns
+from nsys_llm.report.prices.replays import MOST_RESIDUAL_PCT
 
 from ..partials import LEAST, MOST, USUAL
-from .ceilings import STRAGGLER
 from .job_tables import JobPaths
-from .meetings import Meetings
-from .new_path import new_path
-from .replay import Replays, replays
+from .meetings import Meetings, RankRows
+from .replay import Replays, late_ranks, new_path, replays
 
-#: Share of the steps by which a replay with usual lags may be off; no change is told above it.
-MOST_RESIDUAL_PCT: Final = 3.0
 #: Classes of a path in which a call waits, and in which the host works.
 _WAITING: Final = tuple(map(CLASS_NAMES.index, ("sync_latency", "host_sync")))
 _HOST: Final = tuple(map(CLASS_NAMES.index, ("host_no_cuda", "launch_api", "other_api")))
 #: How much shorter transfer is tried; ours.
 _TRANSFER: Final = 0.5
-#: Ranks that are tried as the median one, and how late they have to be at least, percent; ours.
+#: Ranks, or machines, that are tried as the median one; ours.
 _MOST_LATE: Final = 4
-_LEAST_LATE_PCT: Final = 1.0
+#: Verdicts of which no replay is: nobody is named, the profiler is, or all of a stage.
+_NO_FIX: Final = (None, "profiler", "slow_stage")
 
 REASONS: Final[Mapping[str, str]] = {
     "too_large": "a rank has too many waits and events to be replayed",
@@ -49,16 +47,19 @@ REASONS: Final[Mapping[str, str]] = {
 }
 
 
-def replay_tables(
-    paths: JobPaths, meetings: Meetings, ceilings: Columns, options: Mapping[str, Any]
-) -> tuple[dict[str, Columns], str | None]:
-    """Return the tables replay and what_if, and why there is nothing in the latter."""
+def replay_rows(
+    paths: JobPaths,
+    meetings: Meetings,
+    verdicts: Sequence[RankVerdict],
+    options: Mapping[str, Any],
+) -> tuple[dict[str, list[dict[str, Any]]], str | None]:
+    """Return the rows of the tables replay and what_if, and why the latter has none."""
     counted = paths.job.counted
     rows: dict[str, list[dict[str, Any]]] = {"replay": [], "what_if": []}
     reason: str | None = None
     if counted.size:
         asked = [parse_change(text) for text in options["what_if"] or ()]
-        named = _named(paths, meetings, {*_changes(paths, ceilings), *asked})
+        named = _named(paths, meetings, {*_changes(paths, verdicts), *asked})
         replay = replays(paths.rows, meetings, paths.job, named)
         if isinstance(replay, str):
             reason = REASONS[replay]
@@ -77,12 +78,7 @@ def replay_tables(
                 tried += [_nothing(paths, shown[change]) for change in {*asked} - {*named}]
                 texts = {change.text for change in shown.values()}
                 rows["what_if"] = sorted(tried, key=lambda row: _place(row, texts))
-    return {name: _columns(name, some) for name, some in rows.items()}, reason
-
-
-def _columns(table: str, rows: Sequence[Mapping[str, Any]]) -> Columns:
-    names = [column.name for column in load_manifest("step_budget").table(table).columns]
-    return {name: [row[name] for row in rows] for name in names}
+    return rows, reason
 
 
 def _place(row: Mapping[str, Any], asked: set[str]) -> tuple[bool, bool, float, str]:
@@ -93,12 +89,11 @@ def _place(row: Mapping[str, Any], asked: set[str]) -> tuple[bool, bool, float, 
 
 def _named(paths: JobPaths, meetings: Meetings, changes: set[Change]) -> list[Change]:
     """Return the changes of something that the job has."""
-    labels = {rank.file for rank, _ in paths.rows}
     columns = {name for _, budget in paths.rows for name in budget.replay.columns}
 
     def has(change: Change) -> bool:
-        if change.what == RANK:
-            return change.name in labels
+        if change.what in (RANK, MACHINE):
+            return bool(late_ranks(paths.rows, change))
         if change.what == TRANSFER:
             return meetings.last_ns.size > 0
         return change.what not in (CATEGORY, KERNEL, KERNELS, WAIT, HOST) or change.text in columns
@@ -106,8 +101,8 @@ def _named(paths: JobPaths, meetings: Meetings, changes: set[Change]) -> list[Ch
     return sorted(change for change in changes if has(change))
 
 
-def _changes(paths: JobPaths, ceilings: Columns) -> set[Change]:
-    """Return what is tried: of ranks, what any of them has; of the job, transfer and late ranks."""
+def _changes(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> set[Change]:
+    """Return what is tried: of ranks, what any has; of the job, transfer and unequal ranks."""
     names = {
         name
         for _, budget in paths.rows
@@ -116,21 +111,24 @@ def _changes(paths: JobPaths, ceilings: Columns) -> set[Change]:
     }
     tried = {parse_change(name) for name in names}
     if len(paths.rows) > 1:
-        tried.add(Change(TRANSFER, factor=_TRANSFER))
-        rows = zip(
-            ceilings["change"],
-            ceilings["name"],
-            ceilings["path_ns"],
-            ceilings["wall_ns"],
-            strict=True,
-        )
-        late = [
-            name
-            for change, name, path_ns, wall_ns in rows
-            if change == STRAGGLER and 100 * path_ns >= _LEAST_LATE_PCT * wall_ns
-        ]
-        tried |= {Change(RANK, name) for name in late[:_MOST_LATE]}
+        tried |= {Change(TRANSFER, factor=_TRANSFER), *_of_verdicts(paths.rows, verdicts)}
     return tried
+
+
+def _of_verdicts(rows: RankRows, verdicts: Sequence[RankVerdict]) -> list[Change]:
+    """Return the ranks and machines that stand out as they would be like the others.
+
+    Of many those for which the others wait most.
+    """
+    ranks = {rank.number or 0: rank for rank, _ in rows}
+    changes: dict[Change, None] = {}
+    for row in sorted(verdicts, key=lambda row: -(row.about_ns or 0)):
+        rank = ranks.get(row.rank)
+        if rank is None or row.verdict in _NO_FIX:
+            continue
+        host = rank.facts.host if rank.facts and row.verdict == "slow_host" else None
+        changes[Change(MACHINE, host) if host else Change(RANK, rank.file)] = None
+    return [*changes][:_MOST_LATE]
 
 
 def _residuals(paths: JobPaths, replay: Replays) -> tuple[list[dict[str, Any]], float]:
@@ -236,13 +234,6 @@ def _between(
 
 def _nothing(paths: JobPaths, change: Change) -> dict[str, Any]:
     """Return the row of a change of something that the job does not have."""
-    names = [column.name for column in load_manifest("step_budget").table("what_if").columns]
-    row: dict[str, Any] = dict.fromkeys(names)
     now_ns = float(paths.wall_ns[paths.job.counted].mean())
-    return {
-        **row,
-        "change": change.text,
-        "what": change.what,
-        "name": change.name or None,
-        "now_ns": now_ns,
-    }
+    what = {"change": change.text, "what": change.what, "name": change.name or None}
+    return {**what, "now_ns": now_ns, "gain_ns": None}

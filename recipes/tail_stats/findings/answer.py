@@ -46,7 +46,8 @@ class Judged:
 
 
 def _judged(tables: Tables) -> Judged:
-    walls, pipelines = Walls(tables), find_pipelines(tables)
+    walls = Walls(tables)
+    pipelines = find_pipelines(tables, walls)
     members, named = sure_members(tables), named_gpus(tables)
     stages = {gpu for pipeline in pipelines for stage in pipeline.stages for gpu in stage}
     waits = collective_waits(tables, walls, members, named | stages)

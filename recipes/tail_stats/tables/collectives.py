@@ -17,6 +17,7 @@ from nsys_llm.analyses.collectives.matched import (
 )
 from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
 from nsys_llm.analyses.collectives.stages import Stages, find_stages
+from nsys_llm.analyses.ranks.schedule import microbatches_n
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
@@ -24,10 +25,19 @@ from nsys_llm.report.columns import Columns, percent
 from nsys_llm.trace.identity import RankKey
 
 from ..per_rank.experts import ExpertWork
-from .collective_classes import classes
 from .experts import uneven_experts
 
 _SKEW_PERCENTS: Final = (50, 90)
+#: Whether collectives wait or transfer, and what cannot be told: the four classes that
+#: vllm-project/vllm#52777 asks for; 60 and 40 % are ours.
+TRANSFER: Final = "transfer"
+SKEW: Final = "skew"
+MIXED: Final = "mixed"
+INCONCLUSIVE: Final = "inconclusive"
+
+#: Share of waiting in the summed durations, in percent: above, skew; below, transfer.
+SKEW_PCT: Final = 60
+TRANSFER_PCT: Final = 40
 
 
 def declared(table: str) -> list[str]:
@@ -203,10 +213,7 @@ def _microbatches(
     stages: Stages,
     steps_n: Mapping[RankKey, int],
 ) -> int | None:
-    """Return how many microbatches a step has, by the transfers between two stages.
-
-    Each goes forward and comes back: where both are in one sequence, half of its transfers count.
-    """
+    """Return how many microbatches a step has, of a transfer between two stages."""
     n = steps_n.get(collectives.devices[sequence.owners[0]].rank.key, 0)
     if id(sequence) not in stages.staged or not n:
         return None
@@ -216,8 +223,7 @@ def _microbatches(
         for item in collectives.sequences
         if id(item) in stages.staged and set(item.owners) == ends
     ]
-    transfers_n = max(alike) if len(alike) > 1 else alike[0] / 2
-    return max(round(transfers_n / n), 1)
+    return microbatches_n(alike, n)
 
 
 def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:
@@ -271,6 +277,27 @@ def _collectives(
         "late_start_ns": _nullable(own_start, in_step),
         "late_end_ns": _nullable(own_end, in_step),
     }
+
+
+def classes(
+    wait_ns: IntArray, total_ns: IntArray, doubt_ns: IntArray, met: npt.NDArray[np.bool_]
+) -> npt.NDArray[Any]:
+    """Return the class of each collective, as text.
+
+    Args:
+        wait_ns: Shape (n,), waiting of all ranks.
+        total_ns: Shape (n,), time of all ranks in it.
+        doubt_ns: Shape (n,), by how much the clocks may be wrong, summed over the ranks.
+        met: Shape (n,), whether all ranks were in it at once.
+    """
+    high = 100 * (wait_ns + doubt_ns) > SKEW_PCT * total_ns
+    low = 100 * np.maximum(wait_ns - doubt_ns, 0) < TRANSFER_PCT * total_ns
+    # What may be either, within the doubt, is neither.
+    untold = ~met | (total_ns <= 0) | (high & low)
+    skew = 100 * wait_ns > SKEW_PCT * total_ns
+    transfer = 100 * wait_ns < TRANSFER_PCT * total_ns
+    texts = np.array([INCONCLUSIVE, SKEW, TRANSFER, MIXED], dtype=object)
+    return texts[np.select([untold, skew, transfer], [0, 1, 2], default=3)]
 
 
 def _own_times(sequence: Sequenced) -> tuple[IntArray, IntArray]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from nsys_llm.report.records import Tables, records
 from nsys_llm.trace.rank_sets import COMPARED
-from nsys_llm.view.text import NOT_KNOWN, counted, format_ns, quoted
+from nsys_llm.view.text import counted, format_ns
 
 from ..tables.checks import DIFFERS, SAME, UNKNOWN
+from .changes import sides_of
 
 
 def caveats(tables: Tables) -> list[str]:
@@ -23,9 +24,7 @@ def _differences(tables: Tables) -> list[str]:
     rows = tables["comparability"]
     lines = []
     for row in records(rows[~rows["status"].isin([SAME, UNKNOWN])]):
-        before, after = (
-            quoted(row[side]) if isinstance(row[side], str) else NOT_KNOWN for side in COMPARED
-        )
+        before, after = sides_of(row)
         weight = "differ" if row["status"] == DIFFERS else "are not comparable"
         lines.append(f"The runs {weight} in {row['check']} ({before}; {after}): {row['meaning']}.")
     return lines
@@ -35,12 +34,8 @@ def _unsure(tables: Tables) -> list[str]:
     """Say how much time in collectives is in no sum of waiting and transfer."""
     rows = tables["collectives"]
     whole = rows[rows["communicator"] == "all"]
-    sides = ("baseline", "input")
-    parts = [
-        f"{format_ns(int(whole[f'{side}_unsure_ns'].sum()))} of the {side}"
-        for side in sides
-        if int(whole[f"{side}_unsure_ns"].sum())
-    ]
+    unsure = {side: int(whole[f"{side}_unsure_ns"].sum()) for side in COMPARED}
+    parts = [f"{format_ns(ns)} of the {side}" for side, ns in unsure.items() if ns]
     if not parts:
         return []
     return [
@@ -65,7 +60,7 @@ def _significance(tables: Tables) -> list[str]:
 
 def _windows(tables: Tables) -> list[str]:
     runs = tables["runs"].set_index("run")
-    if not runs.loc[["baseline", "input"], "steps_n"].isna().any():
+    if not runs.loc[list(COMPARED), "steps_n"].isna().any():
         return []
     return [
         "Steps are not counted in both runs, so sums are over the windows: where a capture lasts a "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any, Final
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import Evidence, cells
@@ -15,47 +16,33 @@ from ..tables.step_verdict import FASTER, FEW_STEPS, LEAST_PCT, SLOWER
 
 #: Share of the difference that a class holds to get a sentence.
 LEAST_SHARE: Final = 0.2
+#: Basis of the verdict without steps.
+SPAN: Final = "window"
+_UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
+
+Gpu = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Explained:
-    """What explains the change of a class.
-
-    Attributes:
-        rule: Of the finding.
-        what: A clause with numbers, names out of the trace in backticks.
-        cause: What is at fault.
-        name: Kernel or category that it is about.
-        fields: What title and advice of the rule name.
-        numbers: Numbers of the clause, by name.
-        evidence: Cells that they are.
-        rank: Of which it is true alone; None for all.
-        most_ns: What its cause can make of a step at most; None where it makes all of the class.
-    """
-
-    rule: str
-    what: str
-    cause: Cause
-    name: str | None = None
-    fields: Mapping[str, object] = field(default_factory=dict)
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    evidence: tuple[Evidence, ...] = ()
-    rank: int | None = None
-    most_ns: float | None = None
-
-
-@dataclass(frozen=True)
-class ClassCost:
-    """What a class costs, ns a step (or window).
+class Change:
+    """One change of the wall-clock time of a step (or window).
 
     Attributes:
         wall_class: Of the table wall_change.
         mean_ns: Of the mean GPU; the classes add up to the difference.
-        cost_ns: Of the GPU on which it changed most in that direction.
+        cost_ns: Of the GPU on which the class changed most in that direction.
         rank: That GPU's.
         device_id: Likewise.
-        details: By detail, of that GPU.
-        evidence: The cells of that GPU.
+        unit: What a step is.
+        details: ns by detail of the class, of that GPU.
+        evidence: Cells of that GPU, and of what explains it.
+        rule: Of the finding.
+        what: What explains it: a clause with numbers, names out of the trace in backticks.
+        cause: What is at fault.
+        name: Kernel or category that it is about.
+        fields: What title and advice of the rule name.
+        numbers: Numbers of the clause, by name.
+        most_ns: What its cause can make of a step at most.
     """
 
     wall_class: str
@@ -63,29 +50,34 @@ class ClassCost:
     cost_ns: float
     rank: int
     device_id: int
-    details: Mapping[str, float]
-    evidence: tuple[Evidence, ...]
-
-
-@dataclass(frozen=True)
-class Change:
-    """One change of the wall-clock time of a step.
-
-    Attributes:
-        cost: Class, amount, GPU, and the cells that say so.
-        explained: By what.
-        unit: What a step is.
-    """
-
-    cost: ClassCost
-    explained: Explained
     unit: str
+    details: Mapping[str, float] = field(default_factory=dict)
+    evidence: tuple[Evidence, ...] = ()
+    rule: str = ""
+    what: str = ""
+    cause: Cause | None = None
+    name: str | None = None
+    fields: Mapping[str, object] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    most_ns: float = inf
+
+    def by(
+        self, rule: str, what: str, cause: Cause, evidence: tuple[Evidence, ...] = (), **more: Any
+    ) -> Change:
+        """Return the change with what explains it."""
+        every = (*self.evidence, *evidence)
+        return replace(self, rule=rule, what=what, cause=cause, evidence=every, **more)
+
+    @property
+    def most_detail(self) -> str | None:
+        """The detail that changed most in the direction of the class."""
+        sign = 1 if self.mean_ns > 0 else -1
+        return max(self.details, key=lambda name: sign * self.details[name], default=None)
 
     @property
     def sentence(self) -> str:
         """The change in a sentence without its full stop: class, amount, cause."""
-        mean = f"{self.cost.wall_class} {changed(self.cost.mean_ns)} {a_unit(self.unit)}"
-        return f"{mean}: {self.explained.what}"
+        return f"{self.wall_class} {changed(self.mean_ns)} {a_unit(self.unit)}: {self.what}"
 
 
 class Clock:
@@ -93,35 +85,25 @@ class Clock:
 
     def __init__(self, tables: Tables) -> None:
         """Read the tables."""
+        self.tables = tables
         self.verdict: Record = first_record(tables["verdict"])
+        self.unit = str(self.verdict["unit"])
+        self.is_slower = (self.verdict["change_ns"] or 0) > 0
         self._rows = records(tables["wall_change"])
-
-    @property
-    def unit(self) -> str:
-        """What a step is."""
-        return str(self.verdict["unit"])
 
     @property
     def tells(self) -> bool:
         """Whether there is a change to explain: one beyond chance, or too few steps to know."""
         word, reason = self.verdict["word"], self.verdict["word_reason"]
-        large = self.verdict["change_ns"] and abs(self.change_pct) >= LEAST_PCT
+        large = self.verdict["change_ns"] and abs(self.verdict["change_pct"] or 0.0) >= LEAST_PCT
         return bool(large and (word in (FASTER, SLOWER) or reason == FEW_STEPS))
 
-    @property
-    def change_pct(self) -> float:
-        """Change of the step."""
-        return float(self.verdict["change_pct"] or 0.0)
+    def mean_ns(self, wall_class: str) -> float:
+        """Return the change of a class of the mean GPU."""
+        rows = (row for row in self._rows if row["rank"] is None and row["detail"] is None)
+        return sum(row["change_ns"] for row in rows if row["wall_class"] == wall_class)
 
-    def mean_ns(self, wall_class: str, detail: str | None = None) -> float:
-        """Return the change of a class, or of a detail, of the mean GPU."""
-        return sum(
-            row["change_ns"]
-            for row in self._rows
-            if row["rank"] is None and (row["wall_class"], row["detail"]) == (wall_class, detail)
-        )
-
-    def by_gpu(self, wall_class: str) -> dict[tuple[int, int], Record]:
+    def by_gpu(self, wall_class: str) -> dict[Gpu, Record]:
         """Return the rows of a class, by rank and device."""
         return {
             (row["rank"], row["device_id"]): row
@@ -129,16 +111,14 @@ class Clock:
             if row["rank"] is not None and row["wall_class"] == wall_class and row["detail"] is None
         }
 
-    def step_ns(self, rank: int, device_id: int) -> float:
-        """Return the time of a step of the input on a GPU."""
-        return sum(
-            row["input_ns"]
-            for row in self._rows
-            if (row["rank"], row["device_id"]) == (rank, device_id) and row["detail"] is None
-        )
+    def step_ns(self, change: Change) -> float:
+        """Return the time of a step of the input on the GPU of a change."""
+        gpu = change.rank, change.device_id
+        rows = (row for row in self._rows if (row["rank"], row["device_id"]) == gpu)
+        return sum(row["input_ns"] for row in rows if row["detail"] is None)
 
-    def cost(self, wall_class: str) -> ClassCost | None:
-        """Return what a class costs; None where it holds too little of the difference."""
+    def change(self, wall_class: str) -> Change | None:
+        """Return the change of a class; None where it holds too little of the difference."""
         gpus = self.by_gpu(wall_class)
         if not gpus:
             return None
@@ -146,29 +126,18 @@ class Clock:
         most = max(gpus, key=lambda gpu: (gpus[gpu]["change_ns"], -gpu[0], -gpu[1]))
         least = min(gpus, key=lambda gpu: (gpus[gpu]["change_ns"], gpu))
         # One GPU that takes longer makes the others wait, which take no longer by themselves.
-        slower = self.verdict["change_ns"] > 0
-        gpu = most if mean_ns > 0 or (slower and gpus[most]["change_ns"] > -mean_ns) else least
-        largest_ns = max(abs(mean_ns), abs(gpus[gpu]["change_ns"]))
-        if largest_ns < LEAST_SHARE * abs(self.verdict["change_ns"]):
+        grows = mean_ns > 0 or (self.is_slower and gpus[most]["change_ns"] > -mean_ns)
+        gpu = most if grows else least
+        cost_ns = gpus[gpu]["change_ns"]
+        if max(abs(mean_ns), abs(cost_ns)) < LEAST_SHARE * abs(self.verdict["change_ns"]):
             return None
         rows = [row for row in self._rows if (row["rank"], row["device_id"]) == gpu]
         rows = [row for row in rows if row["wall_class"] == wall_class]
-        return ClassCost(
-            wall_class,
-            mean_ns,
-            gpus[gpu]["change_ns"],
-            gpu[0],
-            gpu[1],
-            {row["detail"]: row["change_ns"] for row in rows if row["detail"] is not None},
-            wall_cells(rows),
-        )
-
-
-def wall_cells(rows: Sequence[Record]) -> tuple[Evidence, ...]:
-    """Return rows of wall_change as evidence."""
-    keys = ("rank", "device_id", "wall_class", "detail")
-    columns = ("baseline_ns", "input_ns", "change_ns")
-    return tuple(cell for row in rows for cell in cells("wall_change", row, keys, columns))
+        details = {row["detail"]: row["change_ns"] for row in rows if row["detail"] is not None}
+        keys = ("rank", "device_id", "wall_class", "detail")
+        columns = ("baseline_ns", "input_ns", "change_ns")
+        evidence = tuple(cell for row in rows for cell in cells("wall_change", row, keys, columns))
+        return Change(wall_class, mean_ns, cost_ns, *gpu, self.unit, details, evidence)
 
 
 def changed(ns: float) -> str:
@@ -178,7 +147,7 @@ def changed(ns: float) -> str:
 
 def a_unit(unit: str) -> str:
     """Return what to say after an amount."""
-    return "in all" if unit == "window" else f"a {unit}"
+    return "in all" if unit == SPAN else f"a {unit}"
 
 
 def times(ratio: float) -> str:
@@ -191,3 +160,17 @@ def times(ratio: float) -> str:
 def number_of(value: float) -> str:
     """Return a number of calls, which may be one of a step and so no integer."""
     return f"{round(value):,}" if abs(value - round(value)) < 1e-9 else f"{value:.3g}"
+
+
+def pair_words(before_ns: float, after_ns: float) -> str:
+    """Return two times in one unit: `17.74 -> 19.98 ms`."""
+    largest_ns = max(abs(before_ns), abs(after_ns))
+    scale, unit, digits = scale_of(largest_ns)
+    return f"{before_ns / scale:.{digits}f} -> {after_ns / scale:.{digits}f} {unit}"
+
+
+def scale_of(value_ns: float) -> tuple[float, str, int]:
+    """Return the unit that suits a time, how many ns it has, and decimals for four figures."""
+    scale, unit = next(((scale, unit) for scale, unit in _UNITS if value_ns >= scale), _UNITS[-1])
+    value = value_ns / scale
+    return scale, unit, 2 if value < 100 else 1 if value < 1000 else 0

@@ -1,61 +1,200 @@
-"""All changes of a step: of each class that holds a fifth of the difference, what explains it."""
+"""All changes of a step, the slow steps by which two runs differ, and the findings of both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final
 
 from nsys_llm.report.causes import Cause
-from nsys_llm.report.records import Tables
-from nsys_llm.taxonomy.wall_classes import (
-    COMMUNICATION,
-    COMPUTE,
-    COPIES,
-    IDLE,
-    PROFILER,
-    WALL_CLASSES,
-)
+from nsys_llm.report.findings import IMPROVEMENT, PERFORMANCE, Finding, cells
+from nsys_llm.report.price import Price
+from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.walls import Walls
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE, PROFILER
+from nsys_llm.trace.rank_sets import BASELINE, COMPARED, INPUT
+from nsys_llm.view.text import NOT_KNOWN, format_ns, quoted
 
-from .change import Change, ClassCost, Clock, Explained
+from ..tables.checks import BLOCKING
+from ..tables.step_verdict import BOTH, BURSTS, FASTER, SLOWER
+from . import texts
+from .change import SPAN, Change, Clock, a_unit
 from .communication import explain_communication
 from .compute import explain_compute
 from .copies import explain_copies
 from .idle import explain_idle
 
-#: Waiting is for what some rank does.
-WAITING = frozenset({"waiting", "pair_waiting", "profiler_wait"})
+#: Waiting is for what some rank does, and stands behind it.
+_WAITING: Final = ("waiting", "pair_waiting", "profiler_wait")
+_OF_A_RANK: Final = ("one_rank", "idle_rank")
+#: What explains the change of each class, in the order of classes.
+_EXPLAIN: Final[dict[str, Callable[[Clock, Change], Change]]] = {
+    COMPUTE: explain_compute,
+    COMMUNICATION: explain_communication,
+    COPIES: explain_copies,
+    PROFILER: lambda _, change: change.by(
+        "profiler", "the profiler wrote its buffers", Cause("profiler")
+    ),
+    IDLE: explain_idle,
+}
 
 
-def find_changes(tables: Tables) -> list[Change]:
-    """Return the changes, largest first; waiting behind what it is for."""
-    clock = Clock(tables)
-    changes = list(_changes(tables, clock)) if clock.tells else []
-    slower = (clock.verdict["change_ns"] or 0) > 0
+def find_changes(clock: Clock) -> list[Change]:
+    """Return the change of each class that holds a fifth of the difference, largest first."""
+    if not clock.tells:
+        return []
+    costs = [(explain, clock.change(name)) for name, explain in _EXPLAIN.items()]
+    changes = [explain(clock, cost) for explain, cost in costs if cost is not None]
+    is_of_rank = any(change.rule in _OF_A_RANK for change in changes)
+    sign = -1 if clock.is_slower else 1
     return sorted(
         changes,
         key=lambda change: (
-            change.explained.rule in WAITING and any(item.explained.rank is not None
-                                                     for item in changes),
-            -change.cost.cost_ns * (1 if slower else -1),
-            change.cost.wall_class,
+            is_of_rank and change.rule in _WAITING, sign * change.cost_ns, change.wall_class
         ),
     )  # fmt: skip
 
 
-def _changes(tables: Tables, clock: Clock) -> Iterator[Change]:
-    for wall_class in WALL_CLASSES:
-        cost = clock.cost(wall_class)
-        if cost is not None:
-            yield Change(cost, _explained(tables, clock, cost), clock.unit)
+def findings(tables: Tables) -> list[Finding]:
+    """Return all findings of the recipe, in no order."""
+    clock = Clock(tables)
+    changes = [_finding(change, clock) for change in find_changes(clock)]
+    return [*_not_comparable(tables), *changes, *_of_bursts(clock)]
 
 
-def _explained(tables: Tables, clock: Clock, cost: ClassCost) -> Explained:
-    if cost.wall_class == COMPUTE:
-        return explain_compute(tables, clock, cost)
-    if cost.wall_class == COMMUNICATION:
-        return explain_communication(tables, cost)
-    if cost.wall_class == COPIES:
-        return explain_copies(tables, clock, cost)
-    if cost.wall_class == IDLE:
-        return explain_idle(tables, clock, cost)
-    assert cost.wall_class == PROFILER
-    return Explained("profiler", "the profiler wrote its buffers", Cause("profiler"))
+def _finding(change: Change, clock: Clock) -> Finding:
+    change = replace(change, cost_ns=min(change.cost_ns, change.most_ns))
+    price = _price(change, clock) if change.cost_ns > 0 else None
+    more = "more" if change.cost_ns > 0 else "less"
+    gpu = f"GPU {change.device_id} of rank {change.rank}"
+    cost, sentence = f"{format_ns(abs(change.cost_ns))} {more}", change.sentence
+    numbers = {"change_ns": change.cost_ns, "mean_change_ns": change.mean_ns}
+    return texts.RULES[change.rule].finding(
+        price=price,
+        cause=change.cause,
+        kind=PERFORMANCE if price is not None else IMPROVEMENT,
+        details=f"{sentence[0].upper()}{sentence[1:]}. On {gpu} it takes {cost} "
+        f"{a_unit(change.unit)}.",
+        fields=change.fields,
+        evidence=change.evidence,
+        numbers={**change.numbers, **numbers},
+        name=change.name,
+        rank=change.rank,
+        device_id=change.device_id,
+        impact_ns=round(abs(change.cost_ns)),
+    )
+
+
+def _price(change: Change, clock: Clock) -> Price:
+    """Return the measured part of the change as what a fix would win back on one GPU."""
+    walls = Walls(clock.tables, INPUT)
+    span_ns, unit_ns = walls.span_ns(change.rank, change.device_id), clock.step_ns(change)
+    steps = span_ns / unit_ns if unit_ns and clock.verdict["basis"] != SPAN else None
+    most_ns = walls.class_ns(change.rank, change.device_id, change.wall_class)
+    return Price(
+        span_ns=span_ns,
+        wall_classes=(change.wall_class,),
+        about_ns=max(min(round(change.cost_ns * (steps or 1.0)), most_ns), 0),
+        about_basis="measured",
+        steps_n=steps,
+        step_unit=clock.unit,
+    )
+
+
+def slow_steps(clock: Clock) -> tuple[Record, bool] | None:
+    """Return the slow steps by which the runs differ; None where they do not.
+
+    Returns:
+        The row of slow_steps of the GPU they come from, in the run that has more of them; and
+        whether that is the input.
+    """
+    verdict = clock.verdict
+    if verdict["word_reason"] not in (BURSTS, BOTH) or verdict["word"] not in (FASTER, SLOWER):
+        return None
+    n0, n1 = (verdict[f"{side}_slow_n"] for side in COMPARED)
+    is_worse = n1 * verdict["baseline_steps_n"] > n0 * verdict["input_steps_n"]
+    rows = records(clock.tables["slow_steps"])
+    row = next((row for row in rows if row["run"] == (INPUT if is_worse else BASELINE)), None)
+    return None if row is None else (row, is_worse)
+
+
+def slow_words(clock: Clock) -> str | None:
+    """Return how many steps are slow, on which rank, and what they have more of; None: see above.
+
+    `SLOWER in bursts: 4 of 14 steps ..., rank 3 pauses in data`.
+    """
+    slow = slow_steps(clock)
+    if slow is None:
+        return None
+    row, is_worse = slow
+    words = count_words(clock)
+    if clock.verdict["word"] == (SLOWER if is_worse else FASTER):
+        words = f"{texts.SLOWER_BURSTS if is_worse else texts.FASTER_BURSTS}{words}"
+    if not is_worse:
+        return words
+    if row["wall_class"] != IDLE:
+        more = row["detail"] or row["wall_class"]
+        return f"{words}, {texts.SLOW_CLASS.format(rank=row['rank'], name=more)}"
+    where = f" in {quoted(row['range'])}" if row["range"] else ""
+    return f"{words}, {texts.PAUSES.format(rank=row['rank'])}{where}"
+
+
+def count_words(clock: Clock) -> str:
+    """Return how many steps are slow: `4 of 14 steps take more than twice the median`."""
+    slow_n = clock.verdict["input_slow_n"]
+    return texts.SLOW.format(
+        slow=slow_n,
+        steps=clock.verdict["input_steps_n"],
+        before=clock.verdict["baseline_slow_n"],
+        unit=clock.unit,
+        take="takes" if slow_n == 1 else "take",
+    )
+
+
+def _of_bursts(clock: Clock) -> Iterator[Finding]:
+    """Yield the slow steps of the input, where it has more of them."""
+    slow = slow_steps(clock)
+    if slow is None or not slow[1]:
+        return
+    row, verdict = slow[0], clock.verdict
+    rank, device_id, slow_ns = row["rank"], row["device_id"], row["excess_ns"] * row["slow_n"]
+    cost_ns = slow_ns / max(row["steps_n"], 1)
+    change = Change(row["wall_class"], 0.0, cost_ns, rank, device_id, clock.unit)
+    excess, detail = format_ns(row["excess_ns"]), row["detail"] or row["wall_class"]
+    columns = ("slow_n", "steps_n", "usual_ns", "excess_ns", "detail_ns")
+    yield texts.RULES["bursts"].finding(
+        price=_price(change, clock),
+        cause=Cause("host" if row["wall_class"] == IDLE else "rank", rank),
+        details=f"{slow_words(clock)}. They take {excess} longer than the others "
+        f"({format_ns(row['usual_ns'])}), {format_ns(row['detail_ns'])} of it {quoted(detail)} on "
+        f"rank {rank}.",
+        fields={
+            "rank": rank, "where": f" pauses in {quoted(row['range'])}" if row["range"] else ""
+        },
+        evidence=cells("slow_steps", row, ("run", "rank", "device_id"), columns),
+        numbers={
+            **{f"{side}_slow_n": verdict[f"{side}_slow_n"] for side in COMPARED},
+            "steps_n": verdict["input_steps_n"],
+        },
+        rank=rank,
+        device_id=device_id,
+        impact_ns=round(slow_ns),
+    )  # fmt: skip
+
+
+def _not_comparable(tables: Tables) -> Iterator[Finding]:
+    rows = tables["comparability"]
+    for row in records(rows[rows["status"].isin(BLOCKING)]):
+        before, after = sides_of(row)
+        yield texts.RULES["not_comparable"].finding(
+            details=f"Baseline: {before}. Input: {after}. Effect: {row['meaning']}.",
+            evidence=cells("comparability", row, ("check",), ("meaning",)),
+            fields={"what": BLOCKING[row["status"]], "check": row["check"]},
+            name=row["check"],
+            case=row["status"],
+        )
+
+
+def sides_of(row: Record) -> list[str]:
+    """Return both values of a row of comparability, quoted."""
+    return [NOT_KNOWN if row[side] is None else quoted(row[side]) for side in COMPARED]

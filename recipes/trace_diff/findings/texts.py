@@ -30,18 +30,11 @@ SAME_RATIO_SHARE_PCT: Final = 80.0
 LEAST_SLOWDOWN_PCT: Final = 3.0
 
 #: Prose of the answer.
-SLOWER_BURSTS: Final = (
-    "SLOWER in bursts: {slow} of {steps} {unit}s {take} more than twice the median ({before} "
-    "before)"
-)
-FASTER_BURSTS: Final = (
-    "FASTER: bursts gone: {slow} of {steps} {unit}s {take} more than twice the median ({before} "
-    "before)"
-)
+SLOWER_BURSTS: Final = "SLOWER in bursts: "
+FASTER_BURSTS: Final = "FASTER: bursts gone: "
+SLOW: Final = "{slow} of {steps} {unit}s {take} more than twice the median ({before} before)"
 PAUSES: Final = "rank {rank} pauses"
-IN_RANGE: Final = " in {range}"
 SLOW_CLASS: Final = "rank {rank} has more {name} in them"
-OTHER_SLOW: Final = "{slow} of {steps} {unit}s {take} more than twice the median ({before} before)"
 NO_STEPS: Final = "No step was found: the spans of the GPUs are compared."
 FEW: Final = "fewer than {least}, so only the size is known"
 ENOUGH: Final = "about {n} {unit}s would decide"
@@ -141,40 +134,25 @@ _ADVICE: Final = {
     "bursts": "Look at these steps: `slow_steps` has their numbers, idle_gaps and tail_stats what "
     "the host did in them.",
 }
-#: Scope, and tables with the numbers.
-_ABOUT: Final[tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]] = (
-    (
-        "kernel",
-        ("kernels", "configs", "wall_change"),
-        (
-            "slower_calls",
-            "faster_calls",
-            "other_sizes",
-            "split_launches",
-            "merged_launches",
-            "uneven_calls",
-            "more_calls",
-            "fewer_calls",
-        ),
-    ),
-    ("category", ("categories", "kernels"), ("other_kernels",)),
-    ("category", ("categories", "wall_change"), ("compute",)),
-    ("run", ("kernels", "wall_change"), ("slower_throughout", "faster_throughout")),
-    ("rank", ("ranks", "rank_kernels", "wall_change"), ("one_rank",)),
-    (
-        "category",
-        ("collectives", "wall_change"),
-        ("waiting", "pair_waiting", "profiler_wait", "transfer", "communication"),
-    ),
-    ("copy", ("memops", "wall_change"), ("copies",)),
-    ("run", ("host", "wall_change"), ("slower_host", "faster_host")),
-    ("rank", ("wall_change", "idle_ranges"), ("idle_rank",)),
-    ("api", ("apis", "wall_change"), ("new_waits",)),
-    ("run", ("apis", "wall_change"), ("graphs_lost",)),
-    ("run", ("idle_ranges", "wall_change"), ("more_idle", "less_idle")),
-    ("run", ("wall_change",), ("profiler",)),
-    ("rank", ("slow_steps", "verdict"), ("bursts",)),
-)
+#: Scope, tables with the numbers, and the rules of which they are.
+_ABOUT: Final = (
+    ("kernel", "kernels configs wall_change", "slower_calls faster_calls other_sizes "
+     "split_launches merged_launches uneven_calls more_calls fewer_calls"),
+    ("category", "categories kernels", "other_kernels"),
+    ("category", "categories wall_change", "compute"),
+    ("run", "kernels wall_change", "slower_throughout faster_throughout"),
+    ("rank", "ranks rank_kernels wall_change", "one_rank"),
+    ("category", "collectives wall_change",
+     "waiting pair_waiting profiler_wait transfer communication"),
+    ("copy", "memops wall_change", "copies"),
+    ("run", "host wall_change", "slower_host faster_host"),
+    ("rank", "wall_change idle_ranges", "idle_rank"),
+    ("api", "apis wall_change", "new_waits"),
+    ("run", "apis wall_change", "graphs_lost"),
+    ("run", "idle_ranges wall_change", "more_idle less_idle"),
+    ("run", "wall_change", "profiler"),
+    ("rank", "slow_steps verdict", "bursts"),
+)  # fmt: skip
 _THRESHOLDS: Final = {
     **dict.fromkeys(
         ("faster_calls", "fewer_calls", "faster_throughout", "faster_host", "less_idle"), _BETTER
@@ -187,7 +165,7 @@ _THRESHOLDS: Final = {
 
 
 def _rule(name: str) -> Rule:
-    scope, tables, _ = next(item for item in _ABOUT if name in item[2])
+    scope, tables, _ = next(item for item in _ABOUT if name in item[2].split())
     return Rule(
         name,
         scope=scope,
@@ -195,7 +173,7 @@ def _rule(name: str) -> Rule:
         threshold=_THRESHOLDS.get(name, _OF_CLASS),
         source=OURS,
         recommendation=_ADVICE[name],
-        tables=tables,
+        tables=tuple(tables.split()),
     )
 
 

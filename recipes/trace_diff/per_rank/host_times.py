@@ -6,9 +6,6 @@ begins on their thread: what takes longer there is the host itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-
 import numpy as np
 import numpy.typing as npt
 
@@ -25,29 +22,8 @@ from nsys_llm.trace.ranges import PUSH_POP, lasting
 from nsys_llm.trace.rank_trace import RankTrace
 
 
-@dataclass(frozen=True)
-class HostTimes:
-    """How often what took how long, in ns, by name.
-
-    Attributes:
-        calls: CUDA calls that wait for nothing, by function.
-        ranges: NVTX ranges without a CUDA call, by name, running numbers as #.
-    """
-
-    calls: HistogramByName = field(default_factory=HistogramByName)
-    ranges: HistogramByName = field(default_factory=HistogramByName)
-
-    @classmethod
-    def merge(cls, parts: Sequence[HostTimes]) -> HostTimes:
-        """Add counts up. Associative and commutative; the identity is empty."""
-        return cls(
-            HistogramByName.merge([part.calls for part in parts]),
-            HistogramByName.merge([part.ranges for part in parts]),
-        )
-
-
-def host_times(trace: RankTrace) -> HostTimes:
-    """Return the calls and ranges of a rank that start in its windows."""
+def call_times(trace: RankTrace) -> HistogramByName:
+    """Return how long CUDA calls of a rank took that wait for nothing, in ns, by function."""
     calls, _ = trace.host_calls("api_calls")
     names, code = coded_names(calls["name_id"], trace.strings, strip_api_version)
     waits = np.array([classify_api(name) in WAITING_CLASSES for name in names], dtype=bool)
@@ -55,12 +31,11 @@ def host_times(trace: RankTrace) -> HostTimes:
     if names:
         kept = kept & ~waits[code]
     took_ns = calls["end_ns"] - calls["start_ns"]
-    return HostTimes(
-        HistogramByName(names, ValueCounts.from_values(code[kept], took_ns[kept])), _ranges(trace)
-    )
+    return HistogramByName(names, ValueCounts.from_values(code[kept], took_ns[kept]))
 
 
-def _ranges(trace: RankTrace) -> HistogramByName:
+def range_times(trace: RankTrace) -> HistogramByName:
+    """Return how long NVTX ranges without a CUDA call took, by name, running numbers as #."""
     events = trace.tables.get("nvtx_events")
     if events is None or not len(events):
         return HistogramByName()

@@ -21,9 +21,9 @@ from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import RankTrace
 
-from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart
+from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, by_name
 from .copies import move_sums
-from .host_times import host_times
+from .host_times import call_times, range_times
 from .launches import Launches, coded_launches
 from .step_walls import RankWalls, StepWalls
 from .steps import count_steps, phase_counts
@@ -44,10 +44,10 @@ def map_rank(view: RankView) -> DiffPartial:
     rank_walls = RankWalls(view, launches)
     walls = rank_walls.of(times.steps)
     sums = RankSums(
-        kernels=_by_name(launches, counts.moments(keys_n).n, total_ns),
+        kernels=by_name([key[0] for key in launches.keys], counts.moments(keys_n).n, total_ns),
         moves=move_sums(trace),
         apis=_apis(trace),
-        phases=NamedSums(times.phases, times.ops_n, times.gpu_ns),
+        phases=by_name(times.phases, times.ops_n, times.gpu_ns),
         devices=_devices(trace, launches, rank_walls.idle if opaque_n == 0 else {}),
         steps=count_steps(trace, times, options),
         walls=walls,
@@ -59,8 +59,9 @@ def map_rank(view: RankView) -> DiffPartial:
         whole_graphs_n=len(trace.tables["graph_traces"]),
         opaque_launches_n=opaque_n,
     )
-    phases, host = phase_counts(trace, times, options), host_times(trace)
-    part = SidePart({rank: sums}, launches.keys, total_ns, counts, phases, host)
+    phases = phase_counts(trace, times, options)
+    host = call_times(trace), range_times(trace)
+    part = SidePart({rank: sums}, launches.keys, total_ns, counts, phases, *host)
     return DiffPartial({rank.side: part})
 
 
@@ -72,24 +73,11 @@ def _nameless(trace: RankTrace, walls: RankWalls, steps: Steps | None) -> StepWa
     return None if repeated is None else walls.of(repeated)
 
 
-def _by_name(launches: Launches, launches_n: IntArray, total_ns: IntArray) -> NamedSums:
-    names = tuple(sorted({key[0] for key in launches.keys}))
-    place = {name: index for index, name in enumerate(names)}
-    code = np.array([place[key[0]] for key in launches.keys], dtype=np.int64)
-    return NamedSums(
-        names, summed(code, launches_n, len(names)), summed(code, total_ns, len(names))
-    )
-
-
 def _apis(trace: RankTrace) -> NamedSums:
     calls, _ = trace.host_calls("api_calls")
     names, code = coded_names(calls["name_id"], trace.strings, strip_api_version)
-    inside = trace.starts_inside(calls)
-    return NamedSums(
-        names,
-        np.bincount(code[inside], minlength=len(names)).astype(np.int64),
-        summed(code, trace.clipped_ns(calls), len(names)),
-    )
+    counts = np.bincount(code[trace.starts_inside(calls)], minlength=len(names)).astype(np.int64)
+    return by_name(names, counts, summed(code, trace.clipped_ns(calls), len(names)))
 
 
 def _devices(

@@ -24,12 +24,12 @@ from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.device_ops import DeviceOps, device_windows
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-from .copies import MOVE_TABLES, CopySums, RankMoves
+from .copies import MOVE_TABLES, CopyKind, RankMoves
 from .launches import Key, Launches
 from .pauses import ThreadRanges
-from .sparse import SparseSums
 from .step_works import Work, step_works
 from .steps import chosen_steps
+from .work_sums import WorkSums
 
 #: What a step is where there is none: all of the window.
 WINDOW: Final = "window"
@@ -60,8 +60,8 @@ class DeviceSteps:
         pause_ns: Its longest stretch in which the device was idle.
         pause_range: Position in `StepWalls.ranges` of the range that the launching thread was in
             in the middle of that stretch, up to its launch.
-        compute: Computation: work, position in `StepWalls.names` (behind the last: whole graphs),
-            ns.
+        compute: Computation in ns by work and position in `StepWalls.names` (behind the last:
+            whole graphs).
         exposed: Shape (n, 2), communication inside the steps beside which nothing computes.
     """
 
@@ -77,7 +77,7 @@ class DeviceSteps:
     idle_ns: IntArray | None
     pause_ns: IntArray
     pause_range: IntArray
-    compute: SparseSums
+    compute: WorkSums
     exposed: IntArray
 
     @property
@@ -99,10 +99,10 @@ class StepWalls:
         ranges: Names of ranges, running numbers as #; "" for none inside of the step.
         devices: Those with a full step.
         keys: What kernels launch, see `Launches`.
-        launches: Kernels launched in full steps: work, position in `keys`, and how many on all
-            devices together.
-        spent: Likewise, how long these kernels ran, ns.
-        copies: Copies and fills launched in them.
+        launches: Kernels launched in full steps, on all devices together: number and ns, by work
+            and position in `keys`.
+        copy_kinds: Of copies and fills.
+        copies: Those launched in full steps: number, ns and bytes, by work and kind.
     """
 
     name: str | None = None
@@ -113,9 +113,9 @@ class StepWalls:
     ranges: tuple[str, ...] = ()
     devices: tuple[DeviceSteps, ...] = ()
     keys: tuple[Key, ...] = ()
-    launches: SparseSums = field(default_factory=SparseSums)
-    spent: SparseSums = field(default_factory=SparseSums)
-    copies: CopySums = field(default_factory=CopySums)
+    launches: WorkSums = field(default_factory=WorkSums)
+    copy_kinds: tuple[CopyKind, ...] = ()
+    copies: WorkSums = field(default_factory=WorkSums)
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,10 @@ class RankWalls:
             if len(spans):
                 pauses = self._pauses(device, spans)
                 devices.append(_device_steps(layers, spans, chosen, causes[:-1], pauses))
-        works_n = len(chosen.works)
-        launched, spent = _launches(self.trace, self.launches, chosen)
+        kernels = self.trace.tables["kernels"]
+        took_ns = kernels["end_ns"] - kernels["start_ns"]
+        launched, copied = (_works_of(self.trace, chosen, of) for of in (("kernels",), MOVE_TABLES))
+        keys_n = len(self.launches.keys)
         return StepWalls(
             name=None if chosen.steps is None else chosen.steps.name,
             unit=WINDOW if chosen.steps is None else chosen.steps.unit,
@@ -172,9 +174,9 @@ class RankWalls:
             ranges=self.ranges.names,
             devices=tuple(devices),
             keys=self.launches.keys,
-            launches=launched,
-            spent=spent,
-            copies=self.moves.sums(_work_of_copies(self.trace, chosen), works_n),
+            launches=WorkSums.counted(launched, self.launches.key, keys_n, (took_ns,)),
+            copy_kinds=self.moves.kinds,
+            copies=self.moves.sums(copied),
         )
 
     def _idle(self, device: DeviceOps, spans: _Spans, *, whole: bool) -> IntArray:
@@ -302,21 +304,21 @@ def _between(chosen: _Chosen, spans: _Spans) -> IntArray:
     return np.asarray(np.clip(begin_ns, starts, ends) - starts)
 
 
-def _compute(split: WallOfSteps, work: IntArray, works_n: int) -> SparseSums:
+def _compute(split: WallOfSteps, work: IntArray, works_n: int) -> WorkSums:
     sums = np.zeros((works_n, split.compute_ns.shape[1]), dtype=np.int64)
     np.add.at(sums, work, split.compute_ns)
-    return SparseSums.of(sums)
+    return WorkSums.of(sums[:, :, None])
 
 
-def _work_of(trace: RankTrace, chosen: _Chosen, table: str, tables: tuple[str, ...]) -> IntArray:
-    """Return the work of the full step that each operation of a table belongs to; -1 for none.
+def _works_of(trace: RankTrace, chosen: _Chosen, wanted: tuple[str, ...]) -> IntArray:
+    """Return the work of the full step that each operation of some tables belongs to; -1: none."""
+    # `Steps.step` has the operations of these tables, in order, before any filter.
+    tables = [name for name in OP_TABLES if name in trace.unfiltered]
+    parts = [_work_of(trace, chosen, name, tables) for name in wanted if name in tables]
+    return joined(parts)
 
-    Args:
-        trace: The rank.
-        chosen: Its steps.
-        table: Its name.
-        tables: Those of which `Steps.step` has the operations, in order, before any filter.
-    """
+
+def _work_of(trace: RankTrace, chosen: _Chosen, table: str, tables: list[str]) -> IntArray:
     ops = trace.tables[table]
     if chosen.steps is None:
         return np.where(trace.starts_inside(ops), 0, -1)
@@ -327,31 +329,3 @@ def _work_of(trace: RankTrace, chosen: _Chosen, table: str, tables: tuple[str, .
     work_of = np.full(len(chosen.steps) + 1, -1, dtype=np.int64)
     work_of[chosen.row] = chosen.work
     return np.asarray(work_of[step])
-
-
-def _op_tables(trace: RankTrace) -> tuple[str, ...]:
-    return tuple(name for name in OP_TABLES if name in trace.unfiltered)
-
-
-def _work_of_copies(trace: RankTrace, chosen: _Chosen) -> IntArray:
-    """Return the work of each row of `memop_table`."""
-    tables = _op_tables(trace)
-    parts = [_work_of(trace, chosen, name, tables) for name in MOVE_TABLES if name in tables]
-    return joined(parts)
-
-
-def _launches(
-    trace: RankTrace, launches: Launches, chosen: _Chosen
-) -> tuple[SparseSums, SparseSums]:
-    """Return how many launches of full steps there are by work and key, and how long they ran."""
-    keys_n, works_n = len(launches.keys), len(chosen.works)
-    if not keys_n:
-        return SparseSums(), SparseSums()
-    kernels = trace.tables["kernels"]
-    work = _work_of(trace, chosen, "kernels", _op_tables(trace))
-    code = (work * keys_n + launches.key)[work >= 0]
-    took_ns = (kernels["end_ns"] - kernels["start_ns"])[work >= 0]
-    launched_n = np.bincount(code, minlength=works_n * keys_n).astype(np.int64)
-    spent_ns = exact_sums(code, took_ns, works_n * keys_n)
-    shape = works_n, keys_n
-    return SparseSums.of(launched_n.reshape(shape)), SparseSums.of(spent_ns.reshape(shape))

@@ -155,7 +155,7 @@ def _summed(
     for owner, member in zip(sequence.owners, members, strict=True):
         number = collectives.devices[owner].rank.number
         if number is not None:
-            caused[number] += int(member.caused_ns.sum())
+            caused[number] += member.caused_ns
     return Sums(
         len(sequence),
         int(waits.total_ns[met].sum()),

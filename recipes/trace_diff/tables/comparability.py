@@ -6,6 +6,7 @@ where a run was recorded without ranges, or the GPUs' spans where there are no s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -60,6 +61,7 @@ _SAME_GRID_PCT: Final = 1.0
 #: Steps of an engine of which the name is no format, from which compositions are not told.
 _UNPARSED_PCT: Final = 5.0
 _NAMELESS: Final = frozenset({GRAPH, PERIOD})
+_NO_NAMES: Final = _NAMELESS | {SPAN}
 _NAME_STEPS: Final = "give --step"
 
 
@@ -75,7 +77,6 @@ class Comparison:
         word: `OTHER_WORK` or `NOT_COMPARABLE` where no verdict is given; None else.
         work: How the work or the mix of steps changed; None where it did not.
         reason: Why there is no verdict.
-        by_composition: Whether the names of steps tell what is in their batch.
     """
 
     kind: str | None
@@ -85,7 +86,6 @@ class Comparison:
     word: str | None = None
     work: str | None = None
     reason: str | None = None
-    by_composition: bool = False
 
 
 def compare(
@@ -99,48 +99,44 @@ def compare(
             a whole; each what is there.
         blocked: Checks by which nothing is comparable.
     """
-    named, nameless, whole = (
-        (before.only(runs.common), after.only(runs.common)) for before, after in candidates
-    )
-    nothing = Comparison(None, SPAN, named, word=NOT_COMPARABLE)
+    nothings = [
+        Comparison(
+            None, SPAN, (before.only(runs.common), after.only(runs.common)), word=NOT_COMPARABLE
+        )
+        for before, after in candidates
+    ]
+    named, nameless, whole = nothings
     if blocked:
-        return replace(nothing, reason=", ".join(blocked))
-    before, after = named
+        return replace(named, reason=", ".join(blocked))
+    before, after = named.steps
     units = {before.unit, after.unit}
-    if units <= _NAMELESS:
-        return _of_periods(runs, nothing)
-    if units & (_NAMELESS | {SPAN}):
-        if {steps.unit for steps in nameless} <= _NAMELESS:
-            return _of_periods(runs, replace(nothing, steps=nameless))
-        spans = _of_spans(runs, replace(nothing, steps=whole))
+    for some in (named, nameless):
+        if {steps.unit for steps in some.steps} <= _NAMELESS and units & _NO_NAMES:
+            return _of_periods(runs, some)
+    if units & _NO_NAMES:
+        spans = _of_spans(runs, whole)
         if spans.word is None or units == {SPAN}:
             return spans
-        side = "baseline" if before.unit in (SPAN, *_NAMELESS) else "input"
-        return replace(nothing, reason=f"no step found in the {side}; {_NAME_STEPS}")
-    if (before.name, before.unit) != (after.name, after.unit):
-        names = (
-            f"a {before.unit} is {quoted(before.name)}, then a {after.unit} {quoted(after.name)}"
-        )
-        return replace(nothing, word=OTHER_WORK, work=names, reason=f"{names}; {_NAME_STEPS}")
-    return _of_steps(runs, replace(nothing, unit=before.unit))
+        side = "baseline" if before.unit in _NO_NAMES else "input"
+        return replace(named, reason=f"no step found in the {side}; {_NAME_STEPS}")
+    if (before.name, before.unit) == (after.name, after.unit):
+        return _of_steps(runs, replace(named, unit=before.unit))
+    names = f"a {before.unit} is {quoted(before.name)}, then a {after.unit} {quoted(after.name)}"
+    return replace(named, word=OTHER_WORK, work=names, reason=f"{names}; {_NAME_STEPS}")
 
 
 def missing_words(runs: Runs) -> str | None:
     """Say which ranks one of the runs lacks: `4 -> 3 ranks: rank 2 is missing in the input`."""
-    numbers = [{rank.number for rank, _ in run.ranks} for run in runs.compared]
-    gone = [
-        (side, sorted(n for n in numbers[1 - place] - numbers[place] if n is not None))
-        for place, side in ((1, "input"), (0, "baseline"))
-    ]
-    parts = [
-        f"{counted(len(some), 'rank').split(' ')[1]} {listed(list(map(str, some)))} "
-        f"{'is' if len(some) == 1 else 'are'} missing in the {side}"
-        for side, some in gone
-        if some
-    ]
+    before, after = ({rank.number for rank, _ in run.ranks} for run in runs.compared)
+    parts = []
+    for side, gone in (("input", before - after), ("baseline", after - before)):
+        numbers = [str(number) for number in sorted(n for n in gone if n is not None)]
+        if numbers:
+            ranks, are = ("rank", "is") if len(numbers) == 1 else ("ranks", "are")
+            parts.append(f"{ranks} {listed(numbers)} {are} missing in the {side}")
     if not parts:
         return None
-    counts = f"{len(numbers[0])} -> {counted(len(numbers[1]), 'rank')}"
+    counts = f"{len(before)} -> {counted(len(after), 'rank')}"
     return f"{counts}: {', '.join(parts)}; {len(runs.common)} compared"
 
 
@@ -149,16 +145,16 @@ def _of_spans(runs: Runs, nothing: Comparison) -> Comparison:
     spans = replace(nothing, kind=SPAN, word=None)
     if common_pct(*runs.compared) >= _SAME_SPAN_PCT:
         return spans
-    sides = [_bytes(run) for run in runs.compared]
-    shares = [100 * run.kernel_ns / max(run.window_ns, 1) for run in runs.compared]
-    same = sides[0].keys() == sides[1].keys() and all(
-        apart_pct(sides[0][kind], sides[1][kind]) <= _SAME_BYTES_PCT for kind in sides[0]
+    before, after = (_bytes(run) for run in runs.compared)
+    kernels_pct = max(100 * run.kernel_ns / max(run.window_ns, 1) for run in runs.compared)
+    same = before.keys() == after.keys() and all(
+        apart_pct(before[kind], after[kind]) <= _SAME_BYTES_PCT for kind in before
     )
-    if sum(sides[0].values()) and same and max(shares) < _FEW_KERNELS_PCT:
+    if before and same and kernels_pct < _FEW_KERNELS_PCT:
         launches = " -> ".join(format_count(run.launches_n) for run in runs.compared)
         work = (
-            f"for the same {format_bytes(sum(sides[0].values()))} of copies (the kernels differ: "
-            f"{launches} launches, {max(shares):.0f} % of the span)"
+            f"for the same {format_bytes(sum(before.values()))} of copies (the kernels differ: "
+            f"{launches} launches, {kernels_pct:.0f} % of the span)"
         )
         return replace(spans, work=work)
     reason = f"no step found, and the runs launch other kernels, or not as many; {_NAME_STEPS}"
@@ -167,14 +163,11 @@ def _of_spans(runs: Runs, nothing: Comparison) -> Comparison:
 
 def _bytes(run: Run) -> dict[str, int]:
     """Return what copies move, by direction."""
-    sums: dict[str, int] = {}
-    for _, rank in run.ranks:
-        for code, size in zip(
-            rank.moves.kind.tolist(), rank.moves.size_bytes.tolist(), strict=True
-        ):
-            kind = MoveKind.of(code).kind
-            if kind != "memset":
-                sums[kind] = sums.get(kind, 0) + size
+    sums: Counter[str] = Counter()
+    for code, (_, _, size) in run.moves.items():
+        kind = MoveKind.of(code).kind
+        if kind != "memset":
+            sums[kind] += size
     return {kind: size for kind, size in sums.items() if size}
 
 
@@ -203,23 +196,19 @@ def _of_steps(runs: Runs, nothing: Comparison) -> Comparison:
     if 100 * unparsed > _UNPARSED_PCT:
         note = f"{format_percent(100 * unparsed)} of the steps have a name of no known format"
         return _checked(runs, replace(some, cells=replace(ALL_ALIKE, note=note)))
-    if not any(work.is_told for side in (before, after) for work in side.work):
-        cells = named_cells(before, after)
-        if cells is not None:
-            return _checked(runs, replace(some, cells=cells, work=mix_words(before, after)))
-        return replace(
-            nothing, word=OTHER_WORK, work=(words := work_words(before, after)), reason=words
-        )
-    cells, context = equal_cells(before, after), context_words(before, after)
+    is_told = any(work.is_told for side in (before, after) for work in side.work)
+    cells = equal_cells(before, after) if is_told else named_cells(before, after)
+    context = context_words(before, after) if is_told else None
     if cells is not None and context is None:
-        return replace(some, cells=cells, work=mix_words(before, after), by_composition=True)
+        same = replace(some, cells=cells, work=mix_words(before, after))
+        return same if is_told else _checked(runs, same)
     words = context if cells is not None and context is not None else work_words(before, after)
     other = replace(nothing, word=OTHER_WORK, work=words, reason=words)
-    chosen = decode_cells(before, after)
+    chosen = decode_cells(before, after) if is_told else None
     if chosen is None:
         return other
     unit = chosen[1] if chosen[1] != STEP else nothing.unit
-    return replace(other, kind=STEP, unit=unit, cells=chosen[0], by_composition=True)
+    return replace(other, kind=STEP, unit=unit, cells=chosen[0])
 
 
 def _checked(runs: Runs, some: Comparison) -> Comparison:
@@ -228,9 +217,8 @@ def _checked(runs: Runs, some: Comparison) -> Comparison:
     if other is None:
         return some
     # Both sides are still told; only what it means is not.
-    return replace(
-        some, word=OTHER_WORK, work=other, reason=f"{other}, and no token count is known"
-    )
+    reason = f"{other}, and no token count is known"
+    return replace(some, word=OTHER_WORK, work=other, reason=reason)
 
 
 def _other_sizes(runs: Runs, some: Comparison) -> str | None:
@@ -241,21 +229,25 @@ def _other_sizes(runs: Runs, some: Comparison) -> str | None:
     """
     names = runs.names
     first, second = (step_kernels(steps, names, some.cells) for steps in some.steps)
-    n0, n1, threads0, threads1 = first.launches_n, second.launches_n, first.threads, second.threads
-    t0 = first.spent_ns
-    both = (n0 > 0) & (n1 > 0) & ~np.isnan(threads0 + threads1)
     talks = {key[0] for run in runs.compared for key in run.part.keys if is_communication(key[1])}
+    both = (first.launches_n > 0) & (second.launches_n > 0)
+    both &= ~np.isnan(first.threads + second.threads)
     both &= np.array([name not in talks for name in names], dtype=bool)
-    n0, n1, threads0, threads1, t0 = (item[both] for item in (n0, n1, threads0, threads1, t0))
-    if not t0.sum():
+    n0, n1, threads0, threads1, spent_ns = (
+        values[both]
+        for values in (first.launches_n, second.launches_n, first.threads, second.threads,
+                       first.spent_ns)
+    )  # fmt: skip
+    if not spent_ns.sum():
         return None
     more_calls = _apart_pct(n0, n1) > SAME_WORK_PCT
     split = more_calls & (_apart_pct(threads0, threads1) <= _SAME_GRID_PCT)
     resized = (_apart_pct(threads0 / n0, threads1 / n1) > SAME_WORK_PCT) & ~more_calls
-    sizes_pct, of = max((_share(n0, resized), "launches"), (_share(t0, resized), "kernel time"))
+    shares = (_share(n0, resized), "launches"), (_share(spent_ns, resized), "kernel time")
+    sizes_pct, of = max(shares)
     if sizes_pct >= _MOST_PCT:
         return f"problem sizes changed: {format_percent(sizes_pct)} of {of} on other grids"
-    calls_pct = _share(t0, more_calls & ~split)
+    calls_pct = _share(spent_ns, more_calls & ~split)
     if calls_pct >= _MOST_PCT:
         return f"launches a step changed: kernels with {format_percent(calls_pct)} of the time"
     return None

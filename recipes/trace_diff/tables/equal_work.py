@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -36,6 +37,7 @@ _CHANGED_PCT: Final = 5.0
 #: Share of steps, in percent, by which the mix has to change to be said.
 _MIX_PCT: Final = 5.0
 _MOST_WORKS: Final = 2
+_EQUAL: Final = "; steps of equal work are compared"
 #: Context of a request that is so many times the other's, beyond all of the baseline's.
 _OTHER_CONTEXT: Final = 1.2
 
@@ -62,6 +64,11 @@ class Cells:
     adjusted_ns: tuple[FloatArray, FloatArray] | None = None
     adjusted_part: Part = ADJUSTED
     note: str | None = None
+
+    @property
+    def weights(self) -> FloatArray:
+        """Of each cell, shape (cells,)."""
+        return np.ones(1) if self.shares is None else np.array(list(self.shares.values()))
 
     def codes(self, series: Series) -> IntArray:
         """Return the position of each step's cell among `shares`, -1 for none of them."""
@@ -92,45 +99,40 @@ def slow_steps(series: Series, cell: IntArray) -> Mask:
 
 
 def equal_cells(before: Series, after: Series) -> Cells | None:
-    """Return the cells by which steps with told compositions are compared; None for too few.
-
-    Args:
-        before: Of the baseline.
-        after: Of the input.
-    """
-    if len(set(before.work)) == 1 and set(before.work) == set(after.work):
-        return _with_context(Cells(lambda work: work, None), before, after)
-    for cell_of in (_exactly, _bucket):
+    """Return the cells by which steps with told compositions are compared; None for too few."""
+    if len({*before.work, *after.work}) == 1:
+        return _with_context(ALL_ALIKE, before, after)
+    for cell_of, fields in ((_exactly, ()), (_bucket, ("gen_tokens", "ctx_tokens"))):
         shares, covered_pct = _shares(cell_of, before, after)
         if covered_pct >= LEAST_COVERED_PCT:
-            cells = Cells(cell_of, shares, covered_pct)
-            fields: tuple[str, ...] = () if cell_of is _exactly else ("gen_tokens", "ctx_tokens")
-            return _with_context(cells, before, after, fields)
+            return _with_context(Cells(cell_of, shares, covered_pct), before, after, fields)
     return None
+
+
+#: What steps of other work are compared by, and what they are called, in this order.
+_KINDS: Final[tuple[tuple[Callable[[Work], bool], str], ...]] = (
+    (lambda work: work.is_decode, "decode step"),
+    (lambda work: work.is_prefill, "prefill step"),
+    (lambda work: work.tokens > 0, "step"),
+)
 
 
 def decode_cells(before: Series, after: Series) -> tuple[Cells, str] | None:
     """Return the steps by which runs of other work have a figure, and what they are; None: none.
 
-    Their time is that of a step itself, without that between steps.
-
     Steps that only generate in both runs; else those that only read prompts; else those with
-    tokens of no kind.
+    tokens of no kind. Their time is that of a step itself, without that between steps.
     """
-    kinds: tuple[tuple[Callable[[Work], bool], str], ...] = (
-        (lambda work: work.is_decode, "decode step"),
-        (lambda work: work.is_prefill, "prefill step"),
-        (lambda work: work.tokens > 0, "step"),
-    )
-    for is_of, unit in kinds:
+    for is_of, unit in _KINDS:
         if all(any(map(is_of, side.work)) for side in (before, after)):
             between = before.between_ns, after.between_ns
-            return Cells(_chosen_by(is_of), {True: 1.0}, 100.0, between, BETWEEN), unit
+            # What is of another kind is in no cell.
+            return Cells(partial(_only, is_of), {True: 1.0}, 100.0, between, BETWEEN), unit
     return None
 
 
-def _chosen_by(is_of: Callable[[Work], bool]) -> Callable[[Work], Cell]:
-    return lambda work: is_of(work) or None
+def _only(is_of: Callable[[Work], bool], work: Work) -> Cell:
+    return is_of(work) or None
 
 
 def tokens_of(work: Work) -> int:
@@ -159,27 +161,27 @@ def named_cells(before: Series, after: Series) -> Cells | None:
 def mix_words(before: Series, after: Series) -> str | None:
     """Say how the mix of steps changed; None where it hardly did."""
     counts = [Counter(map(_kind, side.work)) for side in (before, after)]
-    shares = [{kind: 100 * n / count.total() for kind, n in count.items()} for count in counts]
-    kinds = sorted(set(shares[0]) | set(shares[1]))
-    moved = {kind: shares[1].get(kind, 0.0) - shares[0].get(kind, 0.0) for kind in kinds}
+    kinds = sorted(counts[0] | counts[1])
+    shares = {kind: [100 * count[kind] / count.total() for count in counts] for kind in kinds}
+    moved = {kind: second - first for kind, (first, second) in shares.items()}
     if sum(map(abs, moved.values())) <= 2 * _MIX_PCT:
         return None
     most = sorted(kinds, key=lambda kind: (-abs(moved[kind]), kind))[:_MOST_WORKS]
     reported = [
-        f"{kind} {shares[0].get(kind, 0.0):.0f} -> {shares[1].get(kind, 0.0):.0f} % of the steps"
+        f"{kind} {' -> '.join(f'{share:.0f}' for share in shares[kind])} % of the steps"
         for kind in most
     ]
-    return f"the mix of steps changed ({'; '.join(reported)}); steps of equal work are compared"
+    return f"the mix of steps changed ({'; '.join(reported)}){_EQUAL}"
 
 
 def work_words(before: Series, after: Series) -> str:
     """Say in words how the work of a step changed: batch, prompt tokens, context, or names."""
-    words = list(_amount_words(before, after))
-    if words:
-        return words[0]
+    words = next(_amount_words(before, after), None) or context_words(before, after)
+    if words is not None:
+        return words
     mix = mix_words(before, after)
     if mix is not None:
-        return mix.removesuffix("; steps of equal work are compared")
+        return mix.removesuffix(_EQUAL)
     listed = [_listed(Counter(_kind(work) for work in side.work)) for side in (before, after)]
     return f"steps are other ones: {' -> '.join(listed)}"
 
@@ -237,31 +239,28 @@ def _shares(
 
 def _with_context(cells: Cells, before: Series, after: Series, fields: Sequence[str] = ()) -> Cells:
     """Return cells with what each step is longer by its context and its place in its bucket."""
-    known = all((side.keys_n >= 0).all() for side in (before, after))
-    told = [side.keys_n[side.keys_n >= 0] for side in (before, after)]
-    note = None if known or not _is_served(before.work[0]) else "contexts are not told"
+    sides = (before, after)
+    known = all((side.keys_n >= 0).all() for side in sides)
     columns = [*fields, *(["keys"] if known else [])]
-    amounts = [_amounts(side, columns) for side in (before, after)]
-    codes = [cells.codes(side) for side in (before, after)]
+    amounts = [_amounts(side, columns) for side in sides]
+    codes = [cells.codes(side) for side in sides]
     slopes = _slopes(before, codes[0], amounts[0])
+    is_served = before.work[0].label == "" and before.work[0].gen_tokens >= 0
+    note = "contexts are not told" if is_served and not known else None
     if slopes is None:
-        if known and told[0].mean() and abs(told[1].mean() / told[0].mean() - 1) > 0.05:
-            pair = " -> ".join(format_count(part.mean()) for part in told)
+        means = [side.keys_n.mean() for side in sides]
+        if known and means[0] and abs(means[1] / means[0] - 1) > _CHANGED_PCT / 100:
+            pair = " -> ".join(map(format_count, means))
             note = (
                 f"contexts differ: KV length {pair}, and the baseline does not say what that costs"
             )
-        return Cells(cells.cell_of, cells.shares, cells.covered_pct, note=note)
+        return replace(cells, note=note)
     middle = _means(codes[0], amounts[0])
-    adjusted = [
+    first, second = (
         np.where(code >= 0, ((amount - middle[code]) * slopes).sum(axis=1), 0.0)
         for code, amount in zip(codes, amounts, strict=True)
-    ]
-    moved = adjusted[0], adjusted[1]
-    return Cells(cells.cell_of, cells.shares, cells.covered_pct, moved, note=note)
-
-
-def _is_served(work: Work) -> bool:
-    return work.label == "" and work.gen_tokens >= 0
+    )
+    return replace(cells, adjusted_ns=(first, second), note=note)
 
 
 def _amounts(series: Series, columns: Sequence[str]) -> FloatArray:
@@ -274,26 +273,25 @@ def _amounts(series: Series, columns: Sequence[str]) -> FloatArray:
 
 def _means(codes: IntArray, amounts: FloatArray) -> FloatArray:
     """Return the mean of each cell, and zeros for steps of none, shape (cells + 1, columns)."""
-    cells_n = int(codes.max(initial=-1)) + 1
-    means = np.zeros((cells_n + 1, amounts.shape[1]))
-    for code in range(cells_n):
-        if (codes == code).any():
-            means[code] = amounts[codes == code].mean(axis=0)
+    means = np.zeros((int(codes.max(initial=-1)) + 2, amounts.shape[1]))
+    for code in np.unique(codes[codes >= 0]).tolist():
+        means[code] = amounts[codes == code].mean(axis=0)
     return means
 
 
 def _slopes(series: Series, codes: IntArray, amounts: FloatArray) -> FloatArray | None:
     """Return what one more of each amount costs within the cells of the baseline; None: unknown."""
     usual = (codes >= 0) & ~slow_steps(series, codes).any(axis=1)
-    if not amounts.shape[1] or usual.sum() < _LEAST_A_SLOPE * amounts.shape[1]:
+    columns_n = amounts.shape[1]
+    if not columns_n or usual.sum() < _LEAST_A_SLOPE * columns_n:
         return None
-    means = _means(codes[usual], np.column_stack([amounts[usual], series.program_ns[usual]]))
-    apart = np.column_stack([amounts[usual], series.program_ns[usual]]) - means[codes[usual]]
+    values = np.column_stack([amounts[usual], series.program_ns[usual]])
+    apart = values - _means(codes[usual], values)[codes[usual]]
     scale = np.abs(apart[:, :-1]).max(axis=0)
     varied = scale > 0
     if not varied.any():
         return None
-    slopes = np.zeros(amounts.shape[1])
+    slopes = np.zeros(columns_n)
     fitted = np.linalg.lstsq(apart[:, :-1][:, varied] / scale[varied], apart[:, -1], rcond=1e-9)[0]
     slopes[varied] = fitted / scale[varied]
     return slopes
@@ -313,9 +311,6 @@ def _amount_words(before: Series, after: Series) -> Iterator[str]:
         first, second = (sum(item) / len(item) for item in values)
         if 100 * abs(second - first) > _CHANGED_PCT * max(first, second):
             yield f"{label} {_number(first)} -> {_number(second)}"
-    context = context_words(before, after)
-    if context is not None:
-        yield context
 
 
 def _ratio(part: int, whole: int) -> int:

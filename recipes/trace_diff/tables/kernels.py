@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.effects import split_change
-from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent, sorted_columns
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.trace.rank_sets import COMPARED
 
 from ..per_rank.launches import CONFIG, config_text
 from .config_changes import config_changes, likely_renames
@@ -29,8 +29,6 @@ NEW: Final = "new"
 VANISHED: Final = "vanished"
 
 FloatArray = npt.NDArray[np.float64]
-#: Numbers and times, by row.
-Amounts = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True)
@@ -86,26 +84,17 @@ def named_kernels(
     )
 
 
-@dataclass(frozen=True)
-class FullSteps:
-    """Kernels of the steps that are compared.
+def kernel_columns(
+    kernels: NamedKernels, runs: Runs, unit: str, full: tuple[StepKernels, StepKernels] | None
+) -> Columns:
+    """Return the table kernels, largest change first, as they are compared.
 
-    Attributes:
+    Args:
+        kernels: By name.
+        runs: All runs.
         unit: What a step is: step, layer, graph, period.
-        before: The baseline, by name as in `NamedKernels`.
-        after: The input.
-        are_counted: Whether sums over a run can be divided by numbers of steps: a capture cuts the
-            outer layers, replays and periods.
+        full: Kernels of the steps that are compared, of both runs; None where none are.
     """
-
-    unit: str
-    before: StepKernels
-    after: StepKernels
-    are_counted: bool
-
-
-def kernel_columns(kernels: NamedKernels, runs: Runs, full: FullSteps | None) -> Columns:
-    """Return the table kernels, largest change first, as they are compared."""
     status = kernels.status
     columns = {
         "name": list(kernels.names),
@@ -118,7 +107,7 @@ def kernel_columns(kernels: NamedKernels, runs: Runs, full: FullSteps | None) ->
         **test_columns(kernels.before, kernels.after, kernels.tests),
         "noise_pct": np.full(len(status), np.nan) if kernels.noise is None else kernels.noise,
         **_step_columns(kernels, runs.steps, full),
-        **_compared_columns(kernels, full),
+        **_compared_columns(kernels, unit, full),
         "config_change": config_changes(kernels.names, status.tolist(), runs),
         "outcome": np.where(status == BOTH, kernels.tests.verdict, status),
         "rename": likely_renames(kernels.names, status.tolist(), kernels.classes, runs),
@@ -165,17 +154,31 @@ def status_of(before: KernelSide, after: KernelSide) -> npt.NDArray[np.object_]:
 def change_columns(before: KernelSide, after: KernelSide) -> Columns:
     """Return launches and times of both sides, and what the changes are made of."""
     sides = ((side.launches_n, side.total_ns) for side in (before, after))
-    return sum_columns("launches", *sides)
+    return _effect_columns("launches", *sides)
 
 
-def sum_columns(what: str, before: Amounts, after: Amounts) -> Columns:
-    """Return numbers and times of both sides, and what the changes are made of.
+def sum_columns(
+    what: str,
+    keys: Sequence[Any],
+    before: Mapping[Any, tuple[int, ...]],
+    after: Mapping[Any, tuple[int, ...]],
+) -> Columns:
+    """Return numbers and times of both sides by key, and what the changes are made of.
 
     Args:
         what: Is counted: launches, calls, operations.
-        before: How many, and how long; of the baseline, by row.
-        after: Likewise, of the input.
+        keys: Of the rows.
+        before: How many, and how many ns, of the baseline.
+        after: Of the input.
     """
+    sides = (
+        np.array([side.get(key, (0, 0))[:2] for key in keys], np.int64).reshape(-1, 2).T
+        for side in (before, after)
+    )
+    return _effect_columns(what, *sides)
+
+
+def _effect_columns(what: str, before: Any, after: Any) -> Columns:
     effects = split_change(*before, *after)
     return {
         f"baseline_{what}_n": before[0],
@@ -187,11 +190,6 @@ def sum_columns(what: str, before: Amounts, after: Amounts) -> Columns:
         "count_effect_ns": effects.count,
         "per_call_effect_ns": effects.per_call,
     }
-
-
-def amounts(rows: Sequence[tuple[int, ...]]) -> Any:
-    """Return rows as columns, int64."""
-    return tuple(np.array(rows, dtype=np.int64).reshape(len(rows), -1 if rows else 2).T)
 
 
 def test_columns(before: KernelSide, after: KernelSide, tests: Tests) -> Columns:
@@ -234,51 +232,45 @@ def _mean_columns(before: KernelSide, after: KernelSide) -> Columns:
 
 
 def _step_columns(
-    kernels: NamedKernels, steps: tuple[int, int] | None, full: FullSteps | None
+    kernels: NamedKernels,
+    steps: tuple[int, int] | None,
+    full: tuple[StepKernels, StepKernels] | None,
 ) -> Columns:
-    names = (
-        "baseline_step",
-        "input_step",
-        "step_change",
-        "step_count_effect",
-        "step_per_call_effect",
-    )
-    if full is not None and not full.are_counted:
-        first, second = full.before.spent_ns, full.after.spent_ns
-        n0, n1 = full.before.launches_n, full.after.launches_n
-    elif steps is not None:
-        first, second = kernels.before.total_ns / steps[0], kernels.after.total_ns / steps[1]
-        n0, n1 = kernels.before.launches_n / steps[0], kernels.after.launches_n / steps[1]
+    """Return kernels a step and rank: sums by numbers of steps, where these can be counted.
+
+    A capture cuts the outer layers, replays and periods: of these the full ones tell.
+    """
+    names = ("baseline_step", "input_step", "step_change", "step_count_effect",
+             "step_per_call_effect")  # fmt: skip
+    if steps is not None:
+        sides = kernels.before, kernels.after
+        (n0, first), (n1, second) = (
+            (side.launches_n / n, side.total_ns / n) for side, n in zip(sides, steps, strict=True)
+        )
+    elif full is not None:
+        (n0, first), (n1, second) = ((side.launches_n, side.spent_ns) for side in full)
     else:
-        nothing = np.full(len(kernels.names), np.nan)
-        return {f"{name}_ns": nothing for name in names}
+        return {f"{name}_ns": np.full(len(kernels.names), np.nan) for name in names}
     change, on_both = second - first, (n0 > 0) & (n1 > 0)
     count = np.where(on_both, (n1 - n0) * first / np.where(on_both, n0, 1.0), change)
     columns = (first, second, change, count, change - count)
     return {f"{name}_ns": column for name, column in zip(names, columns, strict=True)}
 
 
-def _compared_columns(kernels: NamedKernels, full: FullSteps | None) -> Columns:
+def _compared_columns(
+    kernels: NamedKernels, unit: str, full: tuple[StepKernels, StepKernels] | None
+) -> Columns:
     """Return both sides as they are compared: a step that is compared, else sums."""
-    sides: tuple[npt.NDArray[Any], npt.NDArray[Any]]
-    launched: tuple[npt.NDArray[Any], npt.NDArray[Any]]
-    if full is not None:
-        basis = f"a full {full.unit}, mean of ranks"
-        sides = (full.before.spent_ns, full.after.spent_ns)
-        launched = (full.before.launches_n, full.after.launches_n)
-        threads = (full.before.threads, full.after.threads)
-    else:
-        basis, sides = SUMS, (kernels.before.total_ns, kernels.after.total_ns)
-        launched = (kernels.before.launches_n, kernels.after.launches_n)
-        threads = (np.full(len(kernels.names), np.nan),) * 2
-    before, after = (side.astype(np.float64) for side in sides)
-    return {
-        "basis": [basis] * len(kernels.names),
-        "baseline_compared_ns": before,
-        "input_compared_ns": after,
-        "compared_change_ns": after - before,
-        "baseline_compared_calls": launched[0].astype(np.float64),
-        "input_compared_calls": launched[1].astype(np.float64),
-        "baseline_compared_threads": threads[0],
-        "input_compared_threads": threads[1],
-    }
+    basis = SUMS if full is None else f"a full {unit}, mean of ranks"
+    unknown = np.full(len(kernels.names), np.nan)
+    sides = full or tuple(
+        StepKernels(side.launches_n.astype(float), unknown, side.total_ns.astype(float))
+        for side in (kernels.before, kernels.after)
+    )
+    columns: Columns = {"basis": [basis] * len(kernels.names)}
+    for name, side in zip(COMPARED, sides, strict=True):
+        columns[f"{name}_compared_ns"] = side.spent_ns
+        columns[f"{name}_compared_calls"] = side.launches_n
+        columns[f"{name}_compared_threads"] = side.threads
+    change_ns = columns["input_compared_ns"] - columns["baseline_compared_ns"]
+    return {**columns, "compared_change_ns": change_ns}

@@ -81,12 +81,8 @@ PLAIN: Final[Mapping[str, Callable[[Run, CollectiveSums], Value]]] = {
     ),
     "comm_wait": lambda run, some: _matched(run, some.whole.wait_ns, some),
     "comm_transfer": lambda run, some: _matched(run, some.whole.transfer_ns, some),
-    "copy_time": lambda run, _: Fraction(
-        sum(int(sums.moves.total_ns.sum()) for _, sums in run.ranks)
-    ),
-    "copy_bytes": lambda run, _: Fraction(
-        sum(int(sums.moves.size_bytes.sum()) for _, sums in run.ranks)
-    ),
+    "copy_time": lambda run, _: Fraction(sum(ns for _, ns, _ in run.moves.values())),
+    "copy_bytes": lambda run, _: Fraction(sum(size for _, _, size in run.moves.values())),
     "api_time": lambda run, _: _api_ns(run),
     "sync_time": lambda run, _: _api_ns(run, "host_block"),
 }

@@ -18,7 +18,7 @@ from nsys_llm.view.kernel_names import kernel_label
 from nsys_llm.view.text import format_change, format_value
 
 from .checks import ALL, STEP_TIMES, TOTALS, WORK
-from .chosen_steps import run_program_ns, run_slow_pct
+from .chosen_steps import choices
 from .collectives import CollectiveSums
 from .comparability import STEP, other_work
 from .composition import inter_token_ns
@@ -116,12 +116,13 @@ class Measures:
         steps = self.steps[run.side].only(self.runs.common)
         if run in self.runs.noise and steps.name != comparison.steps[0].name:
             return None
-        if metric == SLOW_STEPS:
-            return _fraction(run_slow_pct(comparison, steps))
         if metric == INTER_TOKEN:
             return _fraction(inter_token_ns(steps, 99))
-        typical = metric == EQUAL
-        mean_ns = _fraction(run_program_ns(comparison, steps, typical=typical, profiler=True))
+        typical, every = choices(steps, comparison.cells, None)
+        if metric == SLOW_STEPS:
+            slow_n, steps_n = every.slow_count()
+            return _fraction(100 * slow_n / steps_n if steps_n else None)
+        mean_ns = _fraction((typical if metric == EQUAL else every).mean_ns(profiler=True))
         if mean_ns is None or metric in (STEP_TIME, EQUAL):
             return mean_ns
         return Fraction(_SECOND_NS) / mean_ns

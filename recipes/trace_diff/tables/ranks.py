@@ -11,8 +11,12 @@ from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.categories import Classification
 
 from ..partials import RankSums, idle_total_ns
-from .kernels import amounts, sum_columns
+from .kernels import sum_columns
 from .runs import Runs
+
+_SUMMED = ("baseline_launches_n", "input_launches_n", "baseline_total_ns", "input_total_ns",
+           "change_ns", "count_effect_ns", "per_call_effect_ns", "compute_change_ns",
+           "communication_change_ns")  # fmt: skip
 
 
 def rank_kernel_columns(runs: Runs, classes: Mapping[str, Classification]) -> Columns:
@@ -22,22 +26,18 @@ def rank_kernel_columns(runs: Runs, classes: Mapping[str, Classification]) -> Co
         runs: All runs.
         classes: What each shown name says.
     """
-    numbers: list[int] = []
-    names: list[str] = []
-    sides: tuple[list[tuple[int, int]], list[tuple[int, int]]] = [], []
-    for number, (_, old), (_, new) in runs.pairs:
-        both = old.kernels.by_name, new.kernels.by_name
-        here = sorted({**both[0], **both[1]})
-        names += here
-        numbers += [number] * len(here)
-        for side, by_name in zip(sides, both, strict=True):
-            side += [by_name.get(name, (0, 0)) for name in here]
+    before, after = (
+        {(number, name): sums for number, pair in runs.pairs.items()
+         for name, sums in pair[side][1].kernels.items()}
+        for side in (0, 1)
+    )  # fmt: skip
+    keys = sorted({*before, *after})
     frame = pd.DataFrame(
         {
-            "rank": np.array(numbers, dtype=np.int64),
-            "name": names,
-            **sum_columns("launches", *map(amounts, sides)),
-            "category": [classes[name].category for name in names],
+            "rank": np.array([number for number, _ in keys], dtype=np.int64),
+            "name": [name for _, name in keys],
+            **sum_columns("launches", keys, before, after),
+            "category": [classes[name].category for _, name in keys],
         }
     )
     frame = frame.assign(size=frame["change_ns"].abs())
@@ -53,18 +53,15 @@ def rank_columns(runs: Runs, rank_kernels: Columns, communication: Mapping[str, 
         rank_kernels: Their kernels, see `rank_kernel_columns`.
         communication: Whether a kernel of a name moves data between GPUs.
     """
-    numbers = [number for number, _, _ in runs.pairs]
-    before, after = [old for _, old, _ in runs.pairs], [new for _, _, new in runs.pairs]
+    numbers = list(runs.pairs)
+    before, after = ([pair[side] for pair in runs.pairs.values()] for side in (0, 1))
     frame = pd.DataFrame(rank_kernels)
     talks = np.array([communication[name] for name in frame["name"]], dtype=bool)
     frame = frame.assign(
         compute_change_ns=frame["change_ns"].where(~talks, 0),
         communication_change_ns=frame["change_ns"].where(talks, 0),
     )
-    summed = ["baseline_launches_n", "input_launches_n", "baseline_total_ns", "input_total_ns",
-              "change_ns", "count_effect_ns", "per_call_effect_ns", "compute_change_ns",
-              "communication_change_ns"]  # fmt: skip
-    sums = frame.groupby("rank")[summed].sum().reindex(numbers, fill_value=0)
+    sums = frame.groupby("rank")[[*_SUMMED]].sum().reindex(numbers, fill_value=0)
     # Of each rank the largest change stands first.
     largest = frame.drop_duplicates("rank").set_index("rank").reindex(numbers)
     idle = [
@@ -78,7 +75,7 @@ def rank_columns(runs: Runs, rank_kernels: Columns, communication: Mapping[str, 
         "rank": numbers,
         "baseline_file": [rank.file for rank, _ in before],
         "input_file": [rank.file for rank, _ in after],
-        **{name: sums[name].to_numpy(np.int64) for name in summed},
+        **{name: sums[name].to_numpy(np.int64) for name in _SUMMED},
         "change_pct": percent(sums["change_ns"].to_numpy(), sums["baseline_total_ns"].to_numpy()),
         "baseline_idle_ns": idle[0].array,
         "input_idle_ns": idle[1].array,

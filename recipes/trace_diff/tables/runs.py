@@ -19,7 +19,9 @@ from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_sets import BASELINE, COMPARED, INPUT
 
 from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, idle_by_cause
+from ..per_rank.copies import MoveSums
 from ..per_rank.launches import Key
+from ..per_rank.steps import StepCount
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,17 @@ class Run:
 
     def total(self, of: Callable[[DeviceSums], int]) -> int:
         """Return the sum of something over all devices."""
-        return sum(of(device) for device in self.devices)
+        return sum(map(of, self.devices))
 
     @cached_property
     def window_ns(self) -> int:
         """Windows of all devices together."""
         return self.total(lambda device: device.window_ns)
+
+    @property
+    def device_window_ns(self) -> int:
+        """Window of the mean device."""
+        return self.window_ns // max(len(self.devices), 1)
 
     @cached_property
     def gpus(self) -> frozenset[str]:
@@ -78,14 +85,12 @@ class Run:
     @cached_property
     def gpu_ns(self) -> int:
         """Time in kernels, copies, fills and whole graphs."""
-        return sum(total for _, total in self.summed_names(lambda sums: sums.phases).values())
+        return sum(ns for _, ns in self.summed_names(lambda sums: sums.phases).values())
 
     @cached_property
     def outside_ns(self) -> int | None:
         """The part of that which no step launched; None where steps are no ranges."""
-        by_rank = [sums.steps.outside_ns for _, sums in self.ranks]
-        known = [ns for ns in by_rank if ns is not None]
-        return sum(known) if len(known) == len(by_rank) else None
+        return self._known_sum(lambda steps: steps.outside_ns)
 
     @property
     def outside_pct(self) -> float | None:
@@ -93,6 +98,11 @@ class Run:
         if self.outside_ns is None or not self.gpu_ns:
             return None
         return 100.0 * self.outside_ns / self.gpu_ns
+
+    def _known_sum(self, of: Callable[[StepCount], int | None]) -> int | None:
+        """Return the sum over all ranks; None where one does not know."""
+        known = [n for n in (of(sums.steps) for _, sums in self.ranks) if n is not None]
+        return sum(known) if len(known) == len(self.ranks) else None
 
     @cached_property
     def kernel_ns(self) -> int:
@@ -141,14 +151,21 @@ class Run:
     @cached_property
     def tokens_n(self) -> int | None:
         """Tokens of all steps of all ranks, by the names of steps; None where one tells none."""
-        by_rank = [sums.steps.tokens_n for _, sums in self.ranks]
-        total = sum(n for n in by_rank if n is not None)
-        return total if None not in by_rank and total else None
+        return self._known_sum(lambda steps: steps.tokens_n) or None
 
     @cached_property
     def idle_ns(self) -> IntArray | None:
         """Idle time by cause, all devices; None where that of one of them is not known."""
         return idle_by_cause(self.devices)
+
+    @cached_property
+    def moves(self) -> MoveSums:
+        """Copies and fills of all ranks by kind."""
+        sums: MoveSums = {}
+        for code, parts in (item for _, rank in self.ranks for item in rank.moves.items()):
+            n, ns, size = sums.get(code, (0, 0, 0))
+            sums[code] = n + parts[0], ns + parts[1], size + parts[2]
+        return sums
 
     def phase_percentile(self, phase: str, percent: int) -> Fraction | None:
         """Return a percentile of what a phase takes in the steps that have it, exact.
@@ -157,11 +174,11 @@ class Run:
             phase: Its name.
             percent: One of `nsys_llm.numeric.distributions.PERCENTS`.
         """
-        names, counts = self.part.phase_steps.names, self.part.phase_steps.counts
-        if phase not in names:
+        steps = self.part.phase_steps
+        if phase not in steps.names:
             return None
-        group, place = names.index(phase), PERCENTS.index(percent)
-        if not (counts.group == group).any():
+        group, place = steps.names.index(phase), PERCENTS.index(percent)
+        if not (steps.counts.group == group).any():
             return None
         order = self._phase_order
         low, high = int(order.low[group, place]), int(order.high[group, place])
@@ -185,14 +202,13 @@ class Run:
         counts = ValueCounts(counts.group[inside], counts.value[inside], counts.count[inside])
         return kernel_side(counts, summed(code, self.part.total_ns, groups_n + 1)[:groups_n])
 
-    def summed_names(self, of: Callable[[RankSums], NamedSums]) -> dict[str, tuple[int, int]]:
+    def summed_names(self, of: Callable[[RankSums], NamedSums]) -> NamedSums:
         """Return calls and time by name over all ranks."""
-        by_name: dict[str, tuple[int, int]] = {}
-        for _, sums in self.ranks:
-            for name, (calls, total) in of(sums).by_name.items():
-                before = by_name.get(name, (0, 0))
-                by_name[name] = before[0] + calls, before[1] + total
-        return by_name
+        sums: NamedSums = {}
+        for name, (calls_n, ns) in (item for _, rank in self.ranks for item in of(rank).items()):
+            before = sums.get(name, (0, 0))
+            sums[name] = before[0] + calls_n, before[1] + ns
+        return sums
 
 
 @dataclass(frozen=True)
@@ -242,21 +258,19 @@ class Runs:
     @property
     def steps(self) -> tuple[int, int] | None:
         """Steps of the baseline and of the input; None unless both count the same thing."""
-        before, after = self.baseline, self.input
+        before, after = self.compared
         if before.steps_n is None or after.steps_n is None or before.step != after.step:
             return None
         return before.steps_n, after.steps_n
 
     @cached_property
-    def pairs(self) -> tuple[tuple[int, tuple[Rank, RankSums], tuple[Rank, RankSums]], ...]:
+    def pairs(self) -> dict[int, tuple[tuple[Rank, RankSums], tuple[Rank, RankSums]]]:
         """Ranks that baseline and input have both, by number."""
-        before = {rank.number: (rank, sums) for rank, sums in self.baseline.ranks}
-        after = {rank.number: (rank, sums) for rank, sums in self.input.ranks}
-        return tuple(
-            (number, before[number], after[number])
-            for number in sorted(n for n in before if n is not None and n in after)
-            if number is not None
+        before, after = (
+            {rank.number: (rank, sums) for rank, sums in run.ranks} for run in self.compared
         )
+        numbers = sorted(n for n in before.keys() & after.keys() if n is not None)
+        return {number: (before[number], after[number]) for number in numbers}
 
 
 def kernel_side(counts: ValueCounts, total_ns: IntArray) -> KernelSide:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
 
+from ..partials import by_name
+from ..per_rank.copies import CopyKind
 from ..per_rank.launches import Key
 from ..per_rank.step_walls import StepWalls
+from ..per_rank.work_sums import WorkSums
 from .equal_work import Cells
 from .runs import Run
 from .step_splits import FloatArray, RunSteps
 
 #: Grid and block are the first values of a launch configuration.
 _GEOMETRY_N = 6
-#: Kind of copy: packed code, and whether its call returns only when it is done.
-CopyKind = tuple[int, bool]
 
 
 @dataclass(frozen=True)
@@ -47,67 +48,34 @@ def step_kernels(steps: RunSteps, names: Sequence[str], cells: Cells) -> StepKer
     """
     place = {name: index for index, name in enumerate(names)}
     calls, threads, spent_ns = np.zeros((3, len(names)))
-    walls_of = _walls(steps)
-    for walls in walls_of:
-        if not walls.keys:
-            continue
-        factors = _factors(walls, cells) / len(walls_of)
-        name = np.array([place[key[0]] for key in walls.keys], dtype=np.int64)
-        size = np.array([_threads(key) for key in walls.keys], dtype=np.float64)
-        weight = factors[walls.launches.row] * walls.launches.total
-        np.add.at(calls, name[walls.launches.column], weight)
-        np.add.at(threads, name[walls.launches.column], weight * size[walls.launches.column])
-        spent = factors[walls.spent.row] * walls.spent.total
-        np.add.at(spent_ns, name[walls.spent.column], spent)
+    for walls, key, (n, ns) in _means(steps, cells, lambda walls: walls.launches):
+        name = np.array([place[key[0]] for key in walls.keys], dtype=np.int64)[key]
+        size = np.array([_threads(key) for key in walls.keys], dtype=np.float64)[key]
+        np.add.at(calls, name, n)
+        np.add.at(threads, name, n * size)
+        np.add.at(spent_ns, name, ns)
     return StepKernels(calls, threads, spent_ns)
 
 
-def step_copies(steps: RunSteps, cells: Cells) -> dict[CopyKind, tuple[float, float, float]]:
-    """Return the number, time in ns and bytes of each kind of copy in a step and rank."""
+def step_copies(steps: RunSteps, cells: Cells) -> dict[CopyKind, FloatArray]:
+    """Return number, time in ns and bytes of each kind of copy in a step and rank."""
     sums: dict[CopyKind, FloatArray] = {}
-    walls_of = _walls(steps)
-    for walls in walls_of:
-        factors = _factors(walls, cells) / len(walls_of)
-        parts = (walls.copies.moves_n, walls.copies.total_ns, walls.copies.size_bytes)
-        for column, part in enumerate(parts):
-            for row, kind, value in zip(
-                part.row.tolist(), part.column.tolist(), part.total.tolist(), strict=True
-            ):
-                amounts = sums.setdefault(walls.copies.kinds[kind], np.zeros(len(parts)))
-                amounts[column] += factors[row] * value
-    return {kind: (float(n), float(ns), float(size)) for kind, (n, ns, size) in sums.items()}
-
-
-def common_pct(before: Run, after: Run) -> float:
-    """Return the share of kernel time in launches that both runs have, of the run with less.
-
-    Compared are numbers of launches of each kernel, grid and block, over all ranks.
-    """
-    sides = [_by_geometry(run) for run in (before, after)]
-    held = []
-    for side, other in (sides, sides[::-1]):
-        whole = sum(ns for _, ns in side.values())
-        common = sum(
-            ns * min(1.0, other.get(key, (0, 0))[0] / n) if n else 0.0
-            for key, (n, ns) in side.items()
-        )
-        held.append(100 * common / whole if whole else 0.0)
-    return min(held)
-
-
-def _by_geometry(run: Run) -> dict[Key, tuple[int, int]]:
-    launches_n = run.part.counts.moments(len(run.part.keys)).n.tolist()
-    sums: dict[Key, tuple[int, int]] = {}
-    for key, n, ns in zip(run.part.keys, launches_n, run.part.total_ns.tolist(), strict=True):
-        short = (key[0], *key[2 : 2 + _GEOMETRY_N])
-        before = sums.get(short, (0, 0))
-        sums[short] = before[0] + n, before[1] + ns
+    for walls, key, columns in _means(steps, cells, lambda walls: walls.copies):
+        for kind, values in zip(key.tolist(), columns.T, strict=True):
+            sums.setdefault(walls.copy_kinds[kind], np.zeros(len(columns)))[:] += values
     return sums
 
 
-def _walls(steps: RunSteps) -> list[StepWalls]:
-    """Return the walls of each rank once."""
-    return list({id(gpu.walls): gpu.walls for gpu in steps.gpus.values()}.values())
+def _means(
+    steps: RunSteps, cells: Cells, of: Callable[[StepWalls], WorkSums]
+) -> Iterator[tuple[StepWalls, FloatArray, FloatArray]]:
+    """Yield each rank once with its keys, and columns of sums in the mean of steps and ranks."""
+    walls_of = {id(gpu.walls): gpu.walls for gpu in steps.gpus.values()}
+    for walls in walls_of.values():
+        sums = of(walls)
+        if sums.work.size:
+            factors = _factors(walls, cells) / len(walls_of)
+            yield walls, sums.key, factors[sums.work] * sums.sums.T
 
 
 def _factors(walls: StepWalls, cells: Cells) -> FloatArray:
@@ -128,3 +96,26 @@ def _factors(walls: StepWalls, cells: Cells) -> FloatArray:
 def _threads(key: Key) -> float:
     sizes = key[2 : 2 + _GEOMETRY_N]
     return math.nan if NULL_INT in sizes else math.prod(map(float, sizes))
+
+
+def common_pct(before: Run, after: Run) -> float:
+    """Return the share of kernel time in launches that both runs have, of the run with less.
+
+    Compared are numbers of launches of each kernel, grid and block, over all ranks.
+    """
+    sides = [_by_geometry(run) for run in (before, after)]
+    held = []
+    for side, other in (sides, sides[::-1]):
+        whole = sum(ns for _, ns in side.values())
+        common = sum(
+            ns * min(1.0, other.get(key, (0, 0))[0] / n) if n else 0.0
+            for key, (n, ns) in side.items()
+        )
+        held.append(100 * common / whole if whole else 0.0)
+    return min(held)
+
+
+def _by_geometry(run: Run) -> dict[Key, tuple[int, int]]:
+    launches_n = run.part.counts.moments(len(run.part.keys)).n
+    keys = [(key[0], *key[2 : 2 + _GEOMETRY_N]) for key in run.part.keys]
+    return by_name(keys, launches_n, run.part.total_ns)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property, reduce
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.wall.communication_split import waiting_and_transfer
-from nsys_llm.numeric.grouping import exact_sums
+from nsys_llm.numeric.grouping import exact_sums, joined
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals, subtract_intervals
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.taxonomy.wall_classes import (
@@ -66,29 +66,27 @@ class GpuSteps:
     parts: Mapping[Part, IntArray]
     compute: Mapping[str, IntArray]
 
-    def split(self, weights: FloatArray, adjusted: tuple[Part, float] | None) -> Split:
-        """Return the weighted sum of the steps, part by part.
+    @property
+    def compute_ns(self) -> IntArray:
+        """Computation of each step, shape (steps,)."""
+        return np.asarray(self.steps.wall_ns - self.steps.sums_ns.sum(axis=1))
+
+    def split(self, weights: FloatArray) -> Split:
+        """Return the weighted sum of the steps, part by part; weights of shape (steps,).
 
         Categories of computation are those of all steps of the same work, scaled to these steps.
-
-        Args:
-            weights: Shape (steps,), which add up to 1.
-            adjusted: What equal work would have taken more, and in which part.
         """
         split = {part: float((ns * weights).sum()) for part, ns in self.parts.items()}
-        compute_ns = self.steps.wall_ns - self.steps.sums_ns.sum(axis=1)
-        whole_ns = float((compute_ns * weights).sum())
-        counts = np.bincount(self.steps.work, minlength=len(self.walls.works))
-        shares = np.bincount(self.steps.work, weights, len(self.walls.works)) / np.maximum(
-            counts, 1
+        whole_ns = float((self.compute_ns * weights).sum())
+        work, works_n = self.steps.work, len(self.walls.works)
+        shares = np.bincount(work, weights, works_n) / np.maximum(
+            np.bincount(work, minlength=works_n), 1
         )
         by_category = {name: float((ns * shares).sum()) for name, ns in self.compute.items()}
         scale = whole_ns / (sum(by_category.values()) or 1.0)
         split |= {(COMPUTE, name): ns * scale for name, ns in by_category.items()}
         if not by_category:
             split[COMPUTE, None] = whole_ns
-        if adjusted is not None and adjusted[1]:
-            split[adjusted[0]] = adjusted[1]
         return split
 
 
@@ -121,7 +119,7 @@ class RunSteps:
     @cached_property
     def series(self) -> Series:
         """The steps one after the other."""
-        return Series.of(self.gpus)
+        return Series.of(list(self.gpus.values()))
 
 
 @dataclass(frozen=True)
@@ -139,8 +137,8 @@ class Series:
         wall_ns: How long it is.
         program_ns: Without the profiler's own work.
         between_ns: Part of it before the step began on the host.
-        by_gpu: Shape (steps, GPUs), the same of each GPU; one column where they stand one after the
-            other.
+        by_gpu: Shape (steps, GPUs), program_ns of each GPU; one column where they stand one after
+            the other.
     """
 
     gpu: IntArray
@@ -156,45 +154,49 @@ class Series:
         return len(self.work)
 
     @classmethod
-    def of(cls, gpus: Mapping[Gpu, GpuSteps]) -> Series:
+    def of(cls, gpus: Sequence[GpuSteps]) -> Series:
         """Line up the steps of all GPUs."""
-        every = list(gpus.values())
-        common = every[0].steps.number if every else np.empty(0, dtype=np.int64)
-        for gpu in every[1:]:
-            common = np.intersect1d(common, gpu.steps.number)
-        rows = [np.searchsorted(gpu.steps.number, common) for gpu in every]
-        works = [_works(gpu, row) for gpu, row in zip(every, rows, strict=True)]
-        if every and all(some == works[0] for some in works[1:]):
-            return cls._together(every, rows, common, works[0])
-        return cls._apart([cls.of({(0, 0): gpu}) for gpu in every])
-
-    @classmethod
-    def _apart(cls, parts: list[Series]) -> Series:
-        """Put the steps of GPUs one after the other."""
-        nothing = np.empty(0, dtype=np.int64)
-        names = ("number", "keys_n", "wall_ns", "program_ns", "between_ns")
-        gpu = [np.full(len(part), place, dtype=np.int64) for place, part in enumerate(parts)]
-        number, keys_n, wall_ns, program_ns, between_ns = (
-            np.concatenate([nothing, *(getattr(part, name) for part in parts)]) for name in names
-        )
+        numbers = [gpu.steps.number for gpu in gpus] or [np.empty(0, dtype=np.int64)]
+        common = reduce(np.intersect1d, numbers)
+        rows = [np.searchsorted(number, common) for number in numbers]
+        works = [_works(gpu, row) for gpu, row in zip(gpus, rows, strict=False)]
+        if works and all(some == works[0] for some in works):
+            return cls._mean(-1, gpus, rows)
+        parts = [
+            cls._mean(place, [gpu], [np.arange(gpu.steps.number.size)])
+            for place, gpu in enumerate(gpus)
+        ]
         work = tuple(work for part in parts for work in part.work)
-        gpu_of = np.concatenate([nothing, *gpu])
-        by_gpu = program_ns.reshape(-1, 1)
-        return cls(gpu_of, number, work, keys_n, wall_ns, program_ns, between_ns, by_gpu)
+        return cls(
+            *(
+                work if name == "work" else joined([getattr(part, name) for part in parts])
+                for name in (item.name for item in fields(cls))
+            )
+        )
 
     @classmethod
-    def _together(
-        cls, gpus: list[GpuSteps], rows: list[IntArray], numbers: IntArray, works: tuple[Work, ...]
-    ) -> Series:
+    def _mean(cls, place: int, gpus: Sequence[GpuSteps], rows: Sequence[IntArray]) -> Series:
         walls, profiler, between = (
             np.array([getattr(gpu.steps, name)[row] for gpu, row in zip(gpus, rows, strict=True)])
             for name in ("wall_ns", "profiler_ns", "between_ns")
         )
-        alone = np.full(numbers.size, -1, dtype=np.int64)
-        program = (walls - profiler).astype(np.float64)
-        keys_n = gpus[0].steps.keys_n[rows[0]]
-        means = (walls.mean(axis=0), program.mean(axis=0), between.mean(axis=0))
-        return cls(alone, numbers, works, keys_n, *means, program.T)
+        steps, program = gpus[0].steps, (walls - profiler).astype(np.float64)
+        return cls(
+            np.full(rows[0].size, place),
+            steps.number[rows[0]],
+            _works(gpus[0], rows[0]),
+            steps.keys_n[rows[0]],
+            walls.mean(axis=0),
+            program.mean(axis=0),
+            between.mean(axis=0),
+            program.T,
+        )
+
+    def rows_of(self, place: int, gpu: GpuSteps) -> IntArray:
+        """Return the row of each step of the GPU at a place, -1 for none."""
+        rows = np.flatnonzero((self.gpu < 0) | (self.gpu == place))
+        row_of = dict(zip(self.number[rows].tolist(), rows.tolist(), strict=True))
+        return np.array([row_of.get(number, -1) for number in gpu.steps.number.tolist()], np.int64)
 
 
 def _works(gpu: GpuSteps, rows: IntArray) -> tuple[Work, ...]:
@@ -253,6 +255,11 @@ def total(split: Split, *wall_classes: str) -> float:
     return sum(ns for (name, _), ns in split.items() if not wall_classes or name in wall_classes)
 
 
+def program_ns(split: Split) -> float:
+    """Return the time without the profiler's own work."""
+    return total(split) - total(split, PROFILER)
+
+
 def _parts(
     sums: RankSums, device: DeviceSteps, collectives: MatchedCollectives, owner: int | None
 ) -> Iterator[tuple[Part, IntArray]]:
@@ -261,8 +268,14 @@ def _parts(
     yield from _communication(device, communication, collectives, owner)
     yield (COPIES, None), copies
     yield (PROFILER, None), profiler
-    known = sums.devices and all(item.idle_ns is not None for item in sums.devices)
-    yield from _idle(device, idle, known=bool(known))
+    is_known = bool(sums.devices) and all(item.idle_ns is not None for item in sums.devices)
+    if device.idle_ns is not None and is_known:
+        for code, cause in enumerate(CAUSE_NAMES[:IDLE_CAUSES_N]):
+            ns = device.idle_ns[:, code]
+            if ns.any():
+                idle = idle - ns
+                yield (IDLE, cause), ns
+    yield (IDLE, None), idle
 
 
 def _compute(
@@ -270,12 +283,10 @@ def _compute(
 ) -> dict[str, IntArray]:
     labels = [*(category(name) for name in walls.names), WHOLE_GRAPH]
     parts: dict[str, IntArray] = {}
-    compute = device.compute
-    for row, column, ns in zip(
-        compute.row.tolist(), compute.column.tolist(), compute.total.tolist(), strict=True
-    ):
+    columns = (device.compute.work, device.compute.key, device.compute.sums[:, 0])
+    for work, name, ns in zip(*(column.tolist() for column in columns), strict=True):
         empty = np.zeros(len(walls.works), dtype=np.int64)
-        parts.setdefault(labels[column], empty)[row] += ns
+        parts.setdefault(labels[name], empty)[work] += ns
     return parts
 
 
@@ -295,19 +306,6 @@ def _communication(
     yield (COMMUNICATION, WAITING), waited
     yield (COMMUNICATION, TRANSFER), moved
     yield (COMMUNICATION, NOT_MATCHED), whole - moved - waited
-
-
-def _idle(device: DeviceSteps, whole: IntArray, *, known: bool) -> Iterator[tuple[Part, IntArray]]:
-    if device.idle_ns is None or not known:
-        yield (IDLE, None), whole
-        return
-    rest = whole.copy()
-    for code, cause in enumerate(CAUSE_NAMES[:IDLE_CAUSES_N]):
-        ns = device.idle_ns[:, code]
-        if ns.any():
-            rest = rest - ns
-            yield (IDLE, cause), ns
-    yield (IDLE, None), rest
 
 
 def _by_step(device: DeviceSteps, spans: IntArray) -> IntArray:

@@ -16,20 +16,12 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.numeric.two_samples import Difference, fisher_p
-from nsys_llm.taxonomy.wall_classes import PROFILER
 
-from .chosen_steps import Chosen, choices, run_program_ns, slow_count
+from .chosen_steps import Chosen, choices
 from .comparability import NOT_COMPARABLE, OTHER_WORK, Comparison
 from .equal_work import LEAST_STEPS, tokens_of
 from .runs import Runs
-from .step_splits import (
-    SPAN,
-    FloatArray,
-    RunSteps,
-    Split,
-    mean_split,
-    total,
-)
+from .step_splits import SPAN, Gpu, RunSteps, Split, mean_split, program_ns, total
 
 FASTER: Final = "FASTER"
 SLOWER: Final = "SLOWER"
@@ -60,33 +52,128 @@ _NORMAL: Final = 1.96
 
 
 @dataclass(frozen=True)
-class Bursts:
-    """Steps above twice the median: how many there are, adjacent ones of one pause as one.
+class Figure:
+    """How long a step of both runs is.
 
     Attributes:
-        slow_n: Of the baseline and of the input.
-        steps_n: Likewise, all that are compared.
-        p_value: Fisher's, one-sided in the direction seen; None with too few steps.
+        chosen: Steps of baseline and input that make it.
+        splits: Of both, of each GPU.
+        step_ns: Mean wall-clock time of a step of both.
+        program_ns: Without the profiler's own work.
+        interval: 95 % interval of the change relative to the baseline; None with fewer than 5
+            steps of a run.
+        error: Relative standard error of the change.
+    """
+
+    chosen: tuple[Chosen, Chosen]
+    splits: tuple[Mapping[Gpu, Split], Mapping[Gpu, Split]]
+    step_ns: tuple[float, float]
+    program_ns: tuple[float, float]
+    interval: tuple[float, float] | None
+    error: float
+
+    @classmethod
+    def of(cls, chosen: tuple[Chosen, Chosen]) -> Figure | None:
+        """Return the figure of some steps; None where a run has none of them."""
+        (first, splits0), (second, splits1) = ((side, side.splits()) for side in chosen)
+        if not splits0 or not splits1:
+            return None
+        means = mean_split(splits0), mean_split(splits1)
+        before, after = map(total, means)
+        program0, program1 = map(program_ns, means)
+        interval, error = None, 0.0
+        if min(int(side.kept.sum()) for side in chosen) >= LEAST_STEPS and before > 0 < after:
+            difference = Difference.of(first.relative(), second.relative())
+            width, log = difference.half_width(), math.log(after / before)
+            interval = math.expm1(log - width), math.expm1(log + width)
+            error = difference.error
+        return cls(
+            chosen, (splits0, splits1), (before, after), (program0, program1), interval, error
+        )
+
+    @property
+    def change(self) -> float:
+        """Of the program, relative to the baseline."""
+        before, after = self.program_ns
+        return (after - before) / before if before else 0.0
+
+    @property
+    def steps_n(self) -> tuple[int, int]:
+        """Full steps of a GPU that are compared, of both runs."""
+        first, second = self.chosen
+        return first.steps_n, second.steps_n
+
+    def program_interval(self) -> tuple[float, float]:
+        """Return the interval of the change without the profiler's time: as wide as that with."""
+        if self.interval is None:
+            return -1.0, math.inf
+        shown = self.step_ns[1] / self.step_ns[0]
+        low, high = ((1 + end) / shown * (1 + self.change) - 1 for end in self.interval)
+        return low, high
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What both looks tell: of bursts, and of the location of the other steps.
+
+    Attributes:
+        slow_n: Steps above twice the median, of baseline and input; adjacent ones of one pause
+            count once.
+        steps_n: All that are compared, likewise.
+        slow_p: Fisher's p, one-sided in the direction seen; None with too few steps.
+        difference: Of the logarithms of typical steps; None with too few.
+        effective_n: As many independent steps would tell as much, of the run with fewer.
     """
 
     slow_n: tuple[int, int]
     steps_n: tuple[int, int]
-    p_value: float | None
+    slow_p: float | None
+    difference: Difference | None
+    effective_n: float
+
+    @classmethod
+    def of(cls, typical: tuple[Chosen, Chosen], whole: tuple[Chosen, Chosen]) -> Looks:
+        """Look at the typical steps of both runs, and at all."""
+        counts = [side.slow_count() for side in whole]
+        (k0, n0), (k1, n1) = counts
+        slow_p = None
+        if min(n0, n1) >= LEAST_STEPS:
+            slow_p = fisher_p(*(counts if k1 * n0 > k0 * n1 else counts[::-1]))
+        if min(int(side.kept.sum()) for side in typical) < LEAST_STEPS:
+            return cls((k0, k1), (n0, n1), slow_p, None, 0.0)
+        means = typical[0].cell_means_ns()
+        first, second = (side.logs(means) for side in typical)
+        effective_n = min(first.effective_n, second.effective_n)
+        return cls((k0, k1), (n0, n1), slow_p, Difference.of(first, second), effective_n)
 
     @property
-    def are_more(self) -> bool:
-        """Whether the input has more of them."""
-        return self.slow_n[1] * self.steps_n[0] > self.slow_n[0] * self.steps_n[1]
+    def p_value(self) -> float | None:
+        """Of Welch's t; None with too few steps."""
+        return None if self.difference is None else self.difference.p_value
 
     @property
-    def is_alike(self) -> bool:
-        """Whether both runs have the same share of them."""
-        return self.slow_n[1] * self.steps_n[0] == self.slow_n[0] * self.steps_n[1]
+    def is_burst(self) -> bool:
+        """Whether one of the runs has more slow steps than chance gives."""
+        return self.slow_p is not None and self.slow_p < BURSTS_ALPHA
 
     @property
-    def is_significant(self) -> bool:
-        """Whether one of the runs has more of them than chance gives."""
-        return self.p_value is not None and self.p_value < BURSTS_ALPHA
+    def is_moved(self) -> bool:
+        """Whether typical steps differ by more than chance gives."""
+        if self.p_value is None or self.effective_n < LEAST_EFFECTIVE:
+            return False
+        return self.p_value < LOCATION_ALPHA
+
+    def wants_typical(self, *, is_by_cell: bool) -> bool:
+        """Tell whether the figure leaves slow steps out: they do not tell the runs apart."""
+        (k0, k1), (n0, n1) = self.slow_n, self.steps_n
+        return not self.is_burst and (self.is_moved or is_by_cell or k1 * n0 == k0 * n1)
+
+    @property
+    def reason(self) -> str | None:
+        """What tells the runs apart; None where nothing does."""
+        if self.is_moved:
+            return BOTH if self.is_burst else LOCATION
+        return BURSTS if self.is_burst else None
 
 
 @dataclass(frozen=True)
@@ -94,19 +181,11 @@ class StepVerdict:
     """The verdict.
 
     Attributes:
-        word: One of the constants of this module.
+        word: One of the constants of this module, or of `comparability`.
         word_reason: Why, one of the constants.
         comparison: What it is about.
-        chosen: Steps of baseline and input that make the figure; None where nothing is compared.
-        splits: Of baseline and input, of each GPU.
-        before_ns: Mean wall-clock time of a step of the baseline; None: not known.
-        after_ns: Of the input.
-        program_ns: Both without the profiler's own work.
-        interval: 95 % interval of the change relative to the baseline; None with fewer than 5
-            steps of a run.
-        error: Relative standard error of the change.
-        p_value: Of Welch's t on logarithms; None likewise.
-        bursts: None without steps.
+        figure: None where nothing is compared.
+        looks: None without steps.
         noise_ns: How far runs of the baseline differ; None: not known.
         enough_n: Steps of each run that would decide; None where it is decided or not known.
         token_ns: Time a token of both runs, where work differs; None: not known.
@@ -116,15 +195,8 @@ class StepVerdict:
     word: str
     word_reason: str
     comparison: Comparison
-    chosen: tuple[Chosen, Chosen] | None = None
-    splits: tuple[Mapping[tuple[int, int], Split], Mapping[tuple[int, int], Split]] = ({}, {})
-    before_ns: float | None = None
-    after_ns: float | None = None
-    program_ns: tuple[float, float] | None = None
-    interval: tuple[float, float] | None = None
-    error: float = 0.0
-    p_value: float | None = None
-    bursts: Bursts | None = None
+    figure: Figure | None = None
+    looks: Looks | None = None
     noise_ns: float | None = None
     enough_n: int | None = None
     token_ns: tuple[float, float] | None = None
@@ -133,14 +205,8 @@ class StepVerdict:
     @property
     def steps_n(self) -> tuple[int, int]:
         """Full steps of a GPU that are compared, of both runs."""
-        if self.chosen is None or self.comparison.cells.shares is None:
-            before, after = self.comparison.steps
-            return before.steps_n, after.steps_n
-        first, second = (
-            int((side.cell >= 0).sum()) // max(np.unique(side.series.gpu).size, 1)
-            for side in self.chosen
-        )
-        return first, second
+        before, after = self.comparison.steps
+        return (before.steps_n, after.steps_n) if self.figure is None else self.figure.steps_n
 
     @property
     def is_uncertain(self) -> bool:
@@ -165,168 +231,78 @@ def step_verdict(
     if comparison.kind is None:
         word = comparison.word or NOT_COMPARABLE
         return StepVerdict(word, WORK if word == OTHER_WORK else COMPARABILITY, comparison)
-    typical, whole = choices(comparison)
-    if comparison.kind == SPAN:
-        return _of_spans(_figure(comparison, whole), options)
-    looks = _Looks.of(comparison, typical, whole)
-    cells = comparison.cells
-    chosen = typical if looks.wants_typical(is_by_cell=cells.shares is not None) else whole
-    verdict = _figure(comparison, chosen)
-    verdict = replace(
-        verdict,
-        p_value=looks.p_value,
-        bursts=looks.bursts,
-        noise_ns=_noise_ns(runs, all_steps, verdict),
-        all_pct=_percent(*(_mean_wall(side) for side in whole)),
+    cells, adjusted = comparison.cells, comparison.cells.adjusted_ns or (None, None)
+    (typical0, every0), (typical1, every1) = (
+        choices(steps, cells, ns) for steps, ns in zip(comparison.steps, adjusted, strict=True)
+    )
+    typical, whole = (typical0, typical1), (every0, every1)
+    looks = None if comparison.kind == SPAN else Looks.of(typical, whole)
+    wants_typical = looks and looks.wants_typical(is_by_cell=cells.shares is not None)
+    figure = Figure.of(typical if wants_typical else whole)
+    if looks is None and figure is not None:
+        word = _word_of_spans(figure, options["tolerance"])
+        return StepVerdict(word, ONE_SPAN, comparison, figure)
+    if looks is None:
+        return StepVerdict(NOT_COMPARABLE, COMPARABILITY, comparison)
+    before, after = (float((side.series.wall_ns * side.weights).sum()) for side in whole)
+    verdict = StepVerdict(
+        NOT_COMPARABLE,
+        COMPARABILITY,
+        comparison,
+        figure,
+        looks,
+        None if figure is None else _noise_ns(runs, all_steps, comparison, figure),
+        all_pct=100 * (after / before - 1) if before else None,
     )
     if comparison.word is not None:
-        return replace(verdict, word=comparison.word, word_reason=WORK, token_ns=_tokens(chosen))
-    return _decided(verdict, looks, options["tolerance"])
+        token_ns = _token_ns(typical if wants_typical else whole)
+        return replace(verdict, word=comparison.word, word_reason=WORK, token_ns=token_ns)
+    if figure is None:
+        return verdict
+    word, reason = _decided(figure, looks, verdict.noise_ns, options["tolerance"])
+    verdict = replace(verdict, word=word, word_reason=reason)
+    if word != UNCERTAIN or looks.difference is None:
+        return verdict
+    return replace(verdict, enough_n=_enough_n(figure, options["tolerance"], looks.effective_n))
 
 
-@dataclass(frozen=True)
-class _Looks:
-    """What both looks tell: of bursts, and of the location of the other steps."""
-
-    bursts: Bursts
-    difference: Difference | None
-    effective_n: float
-
-    @classmethod
-    def of(
-        cls,
-        comparison: Comparison,
-        typical: tuple[Chosen, Chosen],
-        whole: tuple[Chosen, Chosen],
-    ) -> _Looks:
-        bursts = _bursts(whole)
-        if min(int(side.kept.sum()) for side in typical) < LEAST_STEPS:
-            return cls(bursts, None, 0.0)
-        means = _cell_means(typical[0])
-        samples = [side.logs(means) for side in typical]
-        effective_n = min(sample.effective_n for sample in samples)
-        return cls(bursts, Difference.of(*samples), effective_n)
-
-    @property
-    def p_value(self) -> float | None:
-        return None if self.difference is None else self.difference.p_value
-
-    @property
-    def is_moved(self) -> bool:
-        """Whether typical steps differ by more than chance gives."""
-        if self.difference is None or self.effective_n < LEAST_EFFECTIVE:
-            return False
-        return self.difference.p_value < LOCATION_ALPHA
-
-    def wants_typical(self, *, is_by_cell: bool) -> bool:
-        """Whether the figure leaves slow steps out: where they do not tell the runs apart."""
-        same_share = self.bursts.is_alike
-        return not self.bursts.is_significant and (self.is_moved or is_by_cell or same_share)
-
-
-def _bursts(whole: tuple[Chosen, Chosen]) -> Bursts:
-    counts = [slow_count(side) for side in whole]
-    (k0, n0), (k1, n1) = counts
-    p_value = None
-    if min(n0, n1) >= LEAST_STEPS:
-        more, less = (counts[1], counts[0]) if k1 * n0 > k0 * n1 else (counts[0], counts[1])
-        p_value = fisher_p(less, more)
-    return Bursts((k0, k1), (n0, n1), p_value)
-
-
-def _cell_means(chosen: Chosen) -> FloatArray:
-    means = np.ones(chosen.shares.size)
-    for code in np.unique(chosen.cell[chosen.kept]).tolist():
-        means[code] = chosen.program_ns[chosen.kept & (chosen.cell == code)].mean()
-    return means
-
-
-def _figure(comparison: Comparison, chosen: tuple[Chosen, Chosen]) -> StepVerdict:
-    """Return the figure of some steps, with its interval."""
-    splits = [side.split(steps) for side, steps in zip(chosen, comparison.steps, strict=True)]
-    if not all(splits):
-        return StepVerdict(NOT_COMPARABLE, COMPARABILITY, comparison)
-    means = [mean_split(side) for side in splits]
-    before, after = (total(mean) for mean in means)
-    program = [total(mean) - total(mean, PROFILER) for mean in means]
-    interval, error = None, 0.0
-    if min(int(side.kept.sum()) for side in chosen) >= LEAST_STEPS and before > 0 < after:
-        difference = Difference.of(*(side.relative() for side in chosen))
-        width, error = difference.half_width(), difference.error
-        log = math.log(after / before)
-        interval = math.expm1(log - width), math.expm1(log + width)
-    return StepVerdict(
-        UNCERTAIN,
-        CHANCE,
-        comparison,
-        chosen,
-        (splits[0], splits[1]),
-        before,
-        after,
-        (program[0], program[1]),
-        interval,
-        error,
-    )
-
-
-def _of_spans(verdict: StepVerdict, options: Mapping[str, Any]) -> StepVerdict:
+def _word_of_spans(figure: Figure, tolerance_pct: float) -> str:
     """Decide by the size alone: a span is one value."""
-    if verdict.program_ns is None:
-        return verdict
-    before, after = verdict.program_ns
-    pct = 100 * (after - before) / before if before else 0.0
-    word = SAME if abs(pct) <= options["tolerance"] else FASTER if pct < 0 else SLOWER
-    return replace(verdict, word=word, word_reason=ONE_SPAN)
+    if 100 * abs(figure.change) <= tolerance_pct:
+        return SAME
+    return FASTER if figure.change < 0 else SLOWER
 
 
-def _decided(verdict: StepVerdict, looks: _Looks, tolerance_pct: float) -> StepVerdict:
-    if verdict.program_ns is None:
-        return verdict
-    before, after = verdict.program_ns
-    change = (after - before) / before
-    noise = (verdict.noise_ns or 0.0) / before
-    faster_or_slower = SLOWER if change > 0 else FASTER
+def _decided(
+    figure: Figure, looks: Looks, noise_ns: float | None, tolerance_pct: float
+) -> tuple[str, str]:
+    """Return word and reason."""
+    change, noise = figure.change, (noise_ns or 0.0) / figure.program_ns[0]
     if not change:
-        return replace(verdict, word=SAME, word_reason=TOLERANCE)
-    if looks.difference is None or min(verdict.steps_n) < LEAST_STEPS:
-        return replace(verdict, word=UNCERTAIN, word_reason=FEW_STEPS)
+        return SAME, TOLERANCE
+    if looks.difference is None or min(figure.steps_n) < LEAST_STEPS:
+        return UNCERTAIN, FEW_STEPS
     if abs(change) >= max(LEAST_PCT / 100, noise):
-        if looks.is_moved or looks.bursts.is_significant:
-            reasons = {(True, True): BOTH, (True, False): LOCATION, (False, True): BURSTS}
-            reason = reasons[looks.is_moved, looks.bursts.is_significant]
-            return replace(verdict, word=faster_or_slower, word_reason=reason)
-    elif verdict.noise_ns is not None and abs(change) >= LEAST_PCT / 100:
-        return replace(verdict, word=SAME, word_reason=NOISE)
-    low, high = _program_interval(verdict, change)
-    if max(abs(low), abs(high)) <= tolerance_pct / 100:
-        return replace(verdict, word=SAME, word_reason=TOLERANCE)
-    reason = CHANCE if looks.effective_n >= LEAST_EFFECTIVE else FEW_STEPS
-    enough_n = _enough_n(verdict, change, tolerance_pct / 100, looks.effective_n)
-    return replace(verdict, word=UNCERTAIN, word_reason=reason, enough_n=enough_n)
+        if looks.reason is not None:
+            return SLOWER if change > 0 else FASTER, looks.reason
+    elif noise_ns is not None and abs(change) >= LEAST_PCT / 100:
+        return SAME, NOISE
+    if max(map(abs, figure.program_interval())) <= tolerance_pct / 100:
+        return SAME, TOLERANCE
+    return UNCERTAIN, CHANCE if looks.effective_n >= LEAST_EFFECTIVE else FEW_STEPS
 
 
-def _program_interval(verdict: StepVerdict, change: float) -> tuple[float, float]:
-    """Return the interval of the change without the profiler's time: as wide as that with it."""
-    if verdict.interval is None or verdict.before_ns is None or verdict.after_ns is None:
-        return -1.0, math.inf
-    shown = verdict.after_ns / verdict.before_ns
-    low, high = ((1 + end) / shown * (1 + change) - 1 for end in verdict.interval)
-    return low, high
-
-
-def _enough_n(
-    verdict: StepVerdict, change: float, tolerance: float, effective_n: float
-) -> int | None:
+def _enough_n(figure: Figure, tolerance_pct: float, effective_n: float) -> int | None:
     """Return how many steps of each run would decide: an interval that is narrow enough."""
-    narrow = max(abs(change), tolerance - abs(change))
-    if not narrow or not effective_n or verdict.interval is None:
+    size, steps_n = abs(figure.change), min(figure.steps_n)
+    narrow = max(size, tolerance_pct / 100 - size)
+    if steps_n < LEAST_STEPS or not narrow or not effective_n or figure.interval is None:
         return None
-    wanted = max((_NORMAL * verdict.error / narrow) ** 2, LEAST_EFFECTIVE / effective_n)
-    steps_n = min(verdict.steps_n)
+    wanted = max((_NORMAL * figure.error / narrow) ** 2, LEAST_EFFECTIVE / effective_n)
     return max(math.ceil(1.1 * steps_n * wanted), steps_n + 1)
 
 
-def _tokens(chosen: tuple[Chosen, Chosen]) -> tuple[float, float] | None:
+def _token_ns(chosen: tuple[Chosen, Chosen]) -> tuple[float, float] | None:
     """Return the wall-clock time a token of each run, over the steps that make the figure."""
     times = []
     for side in chosen:
@@ -338,25 +314,15 @@ def _tokens(chosen: tuple[Chosen, Chosen]) -> tuple[float, float] | None:
     return times[0], times[1]
 
 
-def _mean_wall(chosen: Chosen) -> float:
-    return float((chosen.series.wall_ns * chosen.weights).sum())
-
-
-def _percent(before: float, after: float) -> float | None:
-    return 100 * (after / before - 1) if before else None
-
-
-def _noise_ns(runs: Runs, all_steps: Mapping[str, RunSteps], verdict: StepVerdict) -> float | None:
+def _noise_ns(
+    runs: Runs, all_steps: Mapping[str, RunSteps], comparison: Comparison, figure: Figure
+) -> float | None:
     """Return how far runs of the baseline lie apart; None where none tells."""
-    if verdict.program_ns is None:
-        return None
-    baseline = verdict.comparison.steps[0]
-    values = [verdict.program_ns[0]]
+    baseline = comparison.steps[0]
+    values = [figure.program_ns[0]]
     for run in runs.noise:
         steps = all_steps[run.side].only(runs.common)
-        if (steps.name, steps.unit) != (baseline.name, baseline.unit):
-            continue
-        program_ns = run_program_ns(verdict.comparison, steps)
-        if program_ns is not None:
-            values.append(program_ns)
+        if (steps.name, steps.unit) == (baseline.name, baseline.unit):
+            mean_ns = choices(steps, comparison.cells, None)[0].mean_ns()
+            values += [] if mean_ns is None else [mean_ns]
     return max(values) - min(values) if len(values) > 1 else None

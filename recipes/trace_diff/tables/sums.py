@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -17,21 +17,21 @@ from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N
 from nsys_llm.trace.rank_sets import COMPARED
 
 from ..partials import NamedSums, RankSums, idle_total_ns
+from ..per_rank.copies import CopyKind
 from .kernels import (
     BOTH,
     NEW,
     VANISHED,
     NamedKernels,
-    amounts,
     by_change,
     change_columns,
     sum_columns,
 )
 from .runs import Run, Runs
-from .step_kernels import CopyKind
+from .step_splits import FloatArray
 
-#: Number, time in ns, and bytes.
-CopyAmounts = tuple[float, float, float]
+#: Columns of copies of a step.
+_STEP: Final = ("moves", "ns", "size")
 
 
 def category_columns(kernels: NamedKernels) -> Columns:
@@ -54,36 +54,40 @@ def category_columns(kernels: NamedKernels) -> Columns:
     return by_change(columns, "category")
 
 
-def memop_columns(runs: Runs, of_steps: Sequence[Mapping[CopyKind, CopyAmounts]]) -> Columns:
+def memop_columns(runs: Runs, of_steps: Sequence[Mapping[CopyKind, FloatArray]]) -> Columns:
     """Return the table memops.
 
     Args:
         runs: All runs.
         of_steps: Of baseline and input, the copies of a step and rank; see `step_copies`.
     """
-    sides = [_moves(run) for run in runs.compared]
-    codes = sorted(set(sides[0]) | set(sides[1]))
-    (n0, t0, b0), (n1, t1, b1) = (
-        np.array([side.get(code, (0, 0, 0)) for code in codes], np.int64).reshape(-1, 3).T
-        for side in sides
-    )
+    before, after = (run.moves for run in runs.compared)
+    codes = sorted({*before, *after})
     kinds = [MoveKind.of(code) for code in codes]
+    operations = sum_columns("operations", codes, before, after)
+    size0, size1 = (
+        np.array([side.get(code, (0, 0, 0))[2] for code in codes], np.int64)
+        for side in (before, after)
+    )
+    n0, n1 = (operations[f"{side}_operations_n"] for side in COMPARED)
     columns = {
         "kind": [kind.kind for kind in kinds],
         "source_memory": [kind.source for kind in kinds],
         "target_memory": [kind.target for kind in kinds],
-        **sum_columns("operations", (n0, t0), (n1, t1)),
+        **operations,
         "operations_change_pct": percent(n1 - n0, n0),
-        "baseline_size_bytes": b0,
-        "input_size_bytes": b1,
-        "size_change_pct": percent(b1 - b0, b0),
+        "baseline_size_bytes": size0,
+        "input_size_bytes": size1,
+        "size_change_pct": percent(size1 - size0, size0),
     }
     for name, side in zip(COMPARED, of_steps, strict=True):
-        every = [[side.get((code, blocks), (0.0, 0.0, 0.0)) for blocks in (False, True)]
-                 for code in codes]  # fmt: skip
-        for place, part in enumerate(("step_moves", "step_ns", "step_size")):
-            columns[f"{name}_{part}"] = [sum(row[place] for row in rows) for rows in every]
-        columns[f"{name}_blocking_moves"] = [rows[1][0] for rows in every]
+        async_copies, blocking = (
+            np.array([side.get((code, blocks), np.zeros(3)) for code in codes]).reshape(-1, 3).T
+            for blocks in (False, True)
+        )
+        for part, values in zip(_STEP, async_copies + blocking, strict=True):
+            columns[f"{name}_step_{part}"] = values
+        columns[f"{name}_blocking_moves"] = blocking[0]
     return by_change(columns, "kind")
 
 
@@ -113,32 +117,26 @@ def phase_columns(runs: Runs) -> Columns:
 def idle_columns(runs: Runs) -> Columns:
     """Return the table idle; without rows where no side knows its idle time."""
     sides = [run.idle_ns for run in runs.compared]
-    codes = [
-        code
-        for code in range(IDLE_CAUSES_N)
-        if any(side is not None and side[code] for side in sides)
-    ]
-    times = [
-        np.array([NULL_INT if side is None else side[code] for code in codes], dtype=np.int64)
-        for side in sides
-    ]
-    known = sides[0] is not None and sides[1] is not None
-    windows = [run.total(lambda device: device.window_ns) for run in runs.compared]
+    seen = [side[:IDLE_CAUSES_N] != 0 for side in sides if side is not None]
+    codes = np.flatnonzero(np.any(seen, axis=0)) if seen else np.empty(0, dtype=np.int64)
+    unknown = np.full(codes.size, NULL_INT, dtype=np.int64)
+    times = [unknown if side is None else side[codes] for side in sides]
     shares = [
-        np.full(len(codes), np.nan) if side is None else percent(time, window)
-        for side, time, window in zip(sides, times, windows, strict=True)
+        np.full(codes.size, np.nan) if run.idle_ns is None else percent(time, run.window_ns)
+        for time, run in zip(times, runs.compared, strict=True)
     ]
-    change = times[1] - times[0] if known else np.full(len(codes), NULL_INT, dtype=np.int64)
+    names = [CAUSE_NAMES[code] for code in codes.tolist()]
     columns = {
-        "cause": [CAUSE_NAMES[code] for code in codes],
-        "meaning": [CAUSES[CAUSE_NAMES[code]] for code in codes],
+        "cause": names,
+        "meaning": [CAUSES[name] for name in names],
         "baseline_total_ns": nullable(times[0]),
         "input_total_ns": nullable(times[1]),
         "baseline_window_pct": shares[0],
         "input_window_pct": shares[1],
         "window_change_pp": shares[1] - shares[0],
+        "change_ns": unknown if len(seen) < len(sides) else times[1] - times[0],
     }
-    ordered = by_change({**columns, "change_ns": change}, "cause")
+    ordered = by_change(columns, "cause")
     return {**ordered, "change_ns": nullable(ordered["change_ns"])}
 
 
@@ -151,8 +149,8 @@ def run_columns(runs: Runs) -> Columns:
 
 
 def _run_row(run: Run) -> dict[str, Any]:
-    window_ns, idle_ns = run.total(lambda device: device.window_ns), idle_total_ns(run.devices)
-    reports = {rank.key.path for rank, _ in run.ranks} | {rank.key.path for rank in run.others}
+    window_ns, idle_ns = run.window_ns, idle_total_ns(run.devices)
+    reports = {rank.key.path for rank in (*(rank for rank, _ in run.ranks), *run.others)}
     apis = run.summed_names(lambda sums: sums.apis)
     return {
         "run": run.side,
@@ -176,22 +174,8 @@ def _run_row(run: Run) -> dict[str, Any]:
     }
 
 
-def _moves(run: Run) -> dict[int, tuple[int, int, int]]:
-    by_kind: dict[int, tuple[int, int, int]] = {}
-    for _, sums in run.ranks:
-        moves = sums.moves
-        columns = (moves.moves_n, moves.total_ns, moves.size_bytes)
-        rows = zip(moves.kind.tolist(), *(column.tolist() for column in columns), strict=True)
-        for code, n, total_ns, size in rows:
-            before = by_kind.get(code, (0, 0, 0))
-            by_kind[code] = before[0] + n, before[1] + total_ns, before[2] + size
-    return by_kind
-
-
 def _named(runs: Runs, what: str, of: Callable[[RankSums], NamedSums]) -> tuple[list[str], Columns]:
     """Return the names that a run has calls of or time in, and sums over all ranks."""
     sides = [run.summed_names(of) for run in runs.compared]
-    some = [name for side in sides for name, sums in side.items() if sums != (0, 0)]
-    names = sorted(set(some))
-    rows = (amounts([side.get(name, (0, 0)) for name in names]) for side in sides)
-    return names, sum_columns(what, *rows)
+    names = sorted({name for side in sides for name, sums in side.items() if sums != (0, 0)})
+    return names, sum_columns(what, names, *sides)

@@ -27,14 +27,14 @@ from .checks import ALL, BLOCKING, Row, comparability_rows, work_rows
 from .collectives import collective_columns, sum_collectives
 from .comparability import STEP, compare
 from .composition import composition_columns
-from .kernels import FullSteps, NamedKernels, config_columns, kernel_columns, named_kernels
+from .kernels import config_columns, kernel_columns, named_kernels
 from .metrics import Measures, gate_columns, metric_columns
 from .ranks import rank_columns, rank_kernel_columns
 from .runs import Runs, runs_of
 from .slow_steps import idle_range_columns, slow_step_columns
 from .step_kernels import step_copies, step_kernels
 from .step_splits import run_steps
-from .step_verdict import StepVerdict, step_verdict
+from .step_verdict import step_verdict
 from .sums import (
     api_columns,
     category_columns,
@@ -78,21 +78,30 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     rows = comparability_rows(runs, options)
     category = _category_of(rules)
     steps = {run.side: run_steps(run, category, met[run.side]) for run in runs.all}
-    nameless, whole = (
-        [run_steps(run, category, met[run.side], of) for run in runs.compared]
+    before, after = runs.compared
+    candidates = [(steps[BASELINE], steps[INPUT])] + [
+        (
+            run_steps(before, category, met[BASELINE], of),
+            run_steps(after, category, met[INPUT], of),
+        )
         for of in (lambda sums: sums.nameless, lambda sums: sums.whole)
-    )
-    candidates = [(steps[BASELINE], steps[INPUT]), (nameless[0], nameless[1]), (whole[0], whole[1])]
+    ]
     comparison = compare(runs, candidates, _blocked(rows)[ALL])
     rows += work_rows(runs, comparison)
-    blocked = _blocked(rows)
     verdict = step_verdict(runs, comparison, steps, options)
     steps = {**steps, BASELINE: comparison.steps[0], INPUT: comparison.steps[1]}
-    measures = Measures(runs, collectives, classes, blocked, verdict, steps)
+    measures = Measures(runs, collectives, classes, _blocked(rows), verdict, steps)
     metrics = load_manifest(_RECIPE).metrics
     rank_kernels = rank_kernel_columns(runs, classes)
     changes = wall_change_columns(verdict)
     talks = dict(zip(kernels.names, kernels.communication.tolist(), strict=True))
+    full = None
+    if comparison.kind == STEP:
+        first, second = comparison.steps
+        full = (
+            step_kernels(first, kernels.names, comparison.cells),
+            step_kernels(second, kernels.names, comparison.cells),
+        )
     return {
         "verdict": verdict_columns(verdict),
         "wall_change": changes,
@@ -103,7 +112,7 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "runs": run_columns(runs),
         "metrics": metric_columns(measures, metrics),
         "gates": gate_columns(measures, parse_gates(options["gate"], metrics), metrics),
-        "kernels": kernel_columns(kernels, runs, _full_steps(runs, kernels, verdict)),
+        "kernels": kernel_columns(kernels, runs, comparison.unit, full),
         "configs": config_columns(runs, options),
         "categories": category_columns(kernels),
         "memops": memop_columns(
@@ -118,17 +127,6 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "host": host_columns(runs, options),
         "waterfall": waterfall_columns(verdict, changes),
     }
-
-
-def _full_steps(runs: Runs, kernels: NamedKernels, verdict: StepVerdict) -> FullSteps | None:
-    """Return the kernels of the steps that are compared."""
-    comparison = verdict.comparison
-    if comparison.kind != STEP:
-        return None
-    before, after = (
-        step_kernels(some, kernels.names, comparison.cells) for some in comparison.steps
-    )
-    return FullSteps(comparison.unit, before, after, runs.steps is not None)
 
 
 def _blocked(rows: Sequence[Row]) -> dict[str, list[str]]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.numeric.distributions import HistogramByName
 from nsys_llm.report.columns import Columns, sorted_columns
 from nsys_llm.taxonomy.wall_classes import STEP_CLASSES
+from nsys_llm.trace.rank_sets import COMPARED
 
 from .kernels import test_columns
-from .runs import KernelSide, Run, Runs, kernel_side
-from .step_splits import Gpu, Split, mean_split, total
-from .step_verdict import StepVerdict
+from .runs import KernelSide, Runs, kernel_side
+from .step_splits import Split, mean_split, total
+from .step_verdict import Figure, StepVerdict
 from .verdicts import compared
 
 #: Kinds of what the host does.
@@ -28,69 +30,89 @@ _CHANGE: Final = "change"
 
 def verdict_columns(verdict: StepVerdict) -> Columns:
     """Return the table verdict, of one row."""
-    comparison, bursts = verdict.comparison, verdict.bursts
-    before, after = verdict.before_ns, verdict.after_ns
-    change = None if before is None or after is None else after - before
-    program_pct = None
-    if verdict.program_ns is not None:
-        program_pct = _percent(verdict.program_ns[1] - verdict.program_ns[0], verdict.program_ns[0])
-    interval = verdict.interval or (None, None)
-    medians = _medians(verdict)
-    tokens = verdict.token_ns or (None, None)
-    row = {
+    comparison, figure, looks = verdict.comparison, verdict.figure, verdict.looks
+    row: dict[str, Any] = {
         "word": verdict.word,
         "word_reason": verdict.word_reason,
         "basis": comparison.kind,
         "unit": None if comparison.kind is None else comparison.unit,
-        "baseline_ns": before,
-        "input_ns": after,
-        "change_ns": change,
-        "change_pct": _percent(change, before),
-        "program_change_pct": program_pct,
-        "low_pct": None if interval[0] is None else 100 * interval[0],
-        "high_pct": None if interval[1] is None else 100 * interval[1],
-        "baseline_p50_ns": medians[0],
-        "input_p50_ns": medians[1],
-        "p_value": verdict.p_value,
-        "baseline_slow_n": None if bursts is None else bursts.slow_n[0],
-        "input_slow_n": None if bursts is None else bursts.slow_n[1],
-        "slow_p_value": None if bursts is None else bursts.p_value,
+        **_pair("_ns", None if figure is None else figure.step_ns),
+        "change_ns": None,
+        "change_pct": None,
+        "program_change_pct": None,
+        "low_pct": None,
+        "high_pct": None,
+        **_pair("_p50_ns", None),
+        "p_value": None if looks is None else looks.p_value,
+        **_pair("_slow_n", None if looks is None else looks.slow_n),
+        "slow_p_value": None if looks is None else looks.slow_p,
         "all_change_pct": verdict.all_pct,
         "covered_pct": comparison.cells.covered_pct if comparison.cells.shares else None,
-        "baseline_token_ns": tokens[0],
-        "input_token_ns": tokens[1],
+        **_pair("_token_ns", verdict.token_ns),
         "noise_ns": verdict.noise_ns,
         "uncertain": verdict.is_uncertain,
-        "baseline_steps_n": verdict.steps_n[0],
-        "input_steps_n": verdict.steps_n[1],
+        **_pair("_steps_n", verdict.steps_n),
         "enough_steps_n": verdict.enough_n,
         "work": comparison.work,
         "note": comparison.cells.note,
         "reason": comparison.reason,
     }
+    if figure is not None:
+        row |= _figure(figure)
     return {name: [value] for name, value in row.items()}
 
 
-def _medians(verdict: StepVerdict) -> tuple[float | None, float | None]:
-    if verdict.chosen is None or verdict.interval is None:
-        return None, None
-    first, second = (float(np.median(side.program_ns[side.kept])) for side in verdict.chosen)
-    return first, second
+def _pair(name: str, values: tuple[float, float] | None) -> dict[str, float | None]:
+    """Return a column of both runs."""
+    both = (None, None) if values is None else values
+    return {f"{side}{name}": value for side, value in zip(COMPARED, both, strict=True)}
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    (before, after), (program0, program1) = figure.step_ns, figure.program_ns
+    row: dict[str, Any] = {
+        "change_ns": after - before,
+        "change_pct": 100 * (after - before) / before if before else None,
+        "program_change_pct": 100 * (program1 - program0) / program0 if program0 else None,
+    }
+    if figure.interval is not None:
+        row["low_pct"], row["high_pct"] = (100 * end for end in figure.interval)
+        medians = (float(np.median(side.program_ns[side.kept])) for side in figure.chosen)
+        row |= _pair("_p50_ns", (next(medians), next(medians)))
+    return row
 
 
 def wall_change_columns(verdict: StepVerdict) -> Columns:
     """Return the table wall_change: first the mean of GPUs, then each GPU that both runs have."""
     names = ("rank", "device_id", "wall_class", "detail", "baseline_ns", "input_ns", "change_ns")
     rows: list[tuple[Any, ...]] = []
-    before, after = verdict.splits
-    if before and after:
+    if verdict.figure is not None:
+        before, after = verdict.figure.splits
         rows += _rows((None, None), mean_split(before), mean_split(after))
-        devices = {
-            key: gpu.steps.device_id for key, gpu in verdict.comparison.steps[1].gpus.items()
-        }
+        gpus = verdict.comparison.steps[1].gpus
         for key in sorted(before.keys() & after.keys()):
-            rows += _rows((key[0], devices[key]), before[key], after[key])
+            rows += _rows((key[0], gpus[key].steps.device_id), before[key], after[key])
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+def _rows(key: tuple[int | None, int | None], *sides: Split) -> Iterator[tuple[Any, ...]]:
+    """Yield each class, and the details that it is divided into, which add up to it."""
+    for name in STEP_CLASSES:
+        yield (*key, name, None, *_change(total(side, name) for side in sides))
+        every = {detail for side in sides for wall_class, detail in side if wall_class == name}
+        if every == {None} or not every:
+            continue
+        changes = {
+            detail: _change(side.get((name, detail), 0.0) for side in sides) for detail in every
+        }
+        details = (detail for detail, change in changes.items() if any(change[:2]))
+        for detail in sorted(details, key=lambda item: (-abs(changes[item][2]), item or "")):
+            yield (*key, name, detail or "not known", *changes[detail])
+
+
+def _change(sides: Iterable[float]) -> tuple[float, float, float]:
+    before, after = sides
+    return before, after, after - before
 
 
 def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
@@ -100,30 +122,25 @@ def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
         verdict: Says what a step is.
         changes: The table wall_change.
     """
-    unit = verdict.comparison.unit
-    waterfall: list[tuple[str, str, str, float]] = []
-    if changes["rank"]:
-        rows = list(zip(*(changes[name] for name in ("rank", "wall_class", "detail")), strict=True))
-        mean = [place for place, row in enumerate(rows) if row[0] is None]
-        detailed = {rows[place][1] for place in mean if rows[place][2] is not None}
-        classes = [place for place in mean if rows[place][2] is None]
-        leaves = [
-            place for place in mean if rows[place][2] is not None or rows[place][1] not in detailed
-        ]
-        views = (
-            (f"a {unit}, mean GPU", classes),
-            (f"a {unit}, mean GPU, in detail", leaves),
-        )
-        for view, places in views:
-            waterfall.append((view, "baseline", _TOTAL, float(verdict.before_ns or 0)))
-            for place in places:
-                ns = changes["change_ns"][place]
-                part = ": ".join(row for row in rows[place][1:] if row is not None)
-                if ns:
-                    waterfall.append((view, part, _CHANGE, ns))
-            waterfall.append((view, "input", _TOTAL, float(verdict.after_ns or 0)))
+    columns = (changes[name] for name in ("rank", "wall_class", "detail", "change_ns"))
+    mean = [row[1:] for row in zip(*columns, strict=True) if row[0] is None]
+    detailed = {name for name, detail, _ in mean if detail is not None}
+    views = (
+        ("mean GPU", [row for row in mean if row[1] is None]),
+        ("mean GPU, in detail", [row for row in mean if row[1] or row[0] not in detailed]),
+    )
+    rows: list[tuple[str, str, str, float]] = []
+    for name, parts in views if verdict.figure is not None else ():
+        view = f"a {verdict.comparison.unit}, {name}"
+        before, after = verdict.figure.step_ns
+        rows.append((view, "baseline", _TOTAL, before))
+        for wall_class, detail, ns in parts:
+            if ns:
+                part = wall_class if detail is None else f"{wall_class}: {detail}"
+                rows.append((view, part, _CHANGE, ns))
+        rows.append((view, "input", _TOTAL, after))
     names = ("view", "part", "kind", "value_ns")
-    return {name: [row[i] for row in waterfall] for i, name in enumerate(names)}
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
 
 
 def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
@@ -133,15 +150,16 @@ def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
         runs: All runs.
         options: alpha and min_effect.
     """
-    both = runs.compared
     parts: list[Columns] = []
     for kind in (CALL, RANGE):
-        names = sorted({name for run in both for name in _seen(run, kind)})
-        before, after = (_host_side(run, kind, names) for run in both)
+        both = [run.part.calls if kind == CALL else run.part.ranges for run in runs.compared]
+        seen = [(some.names, np.unique(some.counts.group).tolist()) for some in both]
+        names = sorted({of[code] for of, codes in seen for code in codes})
+        before, after = (_host_side(some, names) for some in both)
         tests = test_columns(before, after, compared(before, after, None, options, _TICK_NS))
         first, second = tests["baseline_p50_ns"], tests["input_p50_ns"]
         known = (before.launches_n > 0) & (after.launches_n > 0) & (before.twice_p50 > 0)
-        ratio = np.where(known, second / np.where(known, first, 1.0), np.nan)
+        columns = ("baseline_p50_ns", "input_p50_ns", "p_value", "q_value", "verdict")
         parts.append(
             {
                 "kind": np.full(len(names), kind, dtype=object),
@@ -150,60 +168,16 @@ def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
                 "input_n": after.launches_n,
                 "baseline_total_ns": before.total_ns,
                 "input_total_ns": after.total_ns,
-                "baseline_p50_ns": first,
-                "input_p50_ns": second,
-                "p50_ratio": ratio,
-                "p_value": tests["p_value"],
-                "q_value": tests["q_value"],
-                "verdict": tests["verdict"],
+                "p50_ratio": np.where(known, second / np.where(known, first, 1.0), np.nan),
+                **{name: tests[name] for name in columns},
             }
         )
     joined = {name: np.concatenate([item[name] for item in parts]) for name in parts[0]}
     return sorted_columns(joined, "kind", "-baseline_total_ns", "name")
 
 
-def _rows(key: Gpu | tuple[None, None], before: Split, after: Split) -> Iterator[tuple[Any, ...]]:
-    """Yield each class, and the details that it is divided into, which add up to it."""
-    for name in STEP_CLASSES:
-        yield (*key, name, None, *_values(total(before, name), total(after, name)))
-        details = {
-            detail for side in (before, after) for wall_class, detail in side if wall_class == name
-        }
-        if details - {None}:
-            sides = {
-                detail: (
-                    before.get((name, detail), 0.0),
-                    after.get((name, detail), 0.0),
-                )
-                for detail in details
-            }
-            for detail in sorted(
-                (side for side in sides if any(sides[side])),
-                key=lambda detail: (-abs(sides[detail][1] - sides[detail][0]), detail or ""),
-            ):
-                yield (*key, name, detail or "not known", *_values(*sides[detail]))
-
-
-def _values(before: float, after: float) -> tuple[float, float, float]:
-    return before, after, after - before
-
-
-def _histogram(run: Run, kind: str) -> Any:
-    return run.part.host.calls if kind == CALL else run.part.host.ranges
-
-
-def _seen(run: Run, kind: str) -> Iterator[str]:
-    histogram = _histogram(run, kind)
-    yield from (histogram.names[code] for code in np.unique(histogram.counts.group).tolist())
-
-
-def _host_side(run: Run, kind: str, names: list[str]) -> KernelSide:
-    histogram = _histogram(run, kind)
+def _host_side(histogram: HistogramByName, names: list[str]) -> KernelSide:
     place = {name: index for index, name in enumerate(names)}
     code = np.array([place.get(name, -1) for name in histogram.names], dtype=np.int64)
     counts = histogram.counts.regrouped(code) if code.size else histogram.counts
     return kernel_side(counts, counts.moments(len(names)).total)
-
-
-def _percent(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or not whole else 100 * part / whole

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import secrets
 import shutil
 import tempfile
 import weakref
@@ -97,26 +98,31 @@ def hold(folder: Path) -> Held | None:
     return None
 
 
-def made_folder(parent: Path, name: str) -> tuple[Path, Held]:
-    """Make a temporary folder in a parent, for what will be called `name`, and lock it.
+def scratch_place(parent: Path, name: str) -> Path:
+    """Return where a temporary folder may be made in a parent, for what will be called `name`."""
+    return parent / f"{_prefix(name, _PARTIAL)}{secrets.token_hex(_RANDOM_LETTERS // 2)}"
+
+
+def made_folder(folder: Path) -> Held:
+    """Make a temporary folder at its place, and lock it.
 
     Raises:
         OSError: It cannot be made.
         UsageError: It cannot be locked, because no more files can be opened.
     """
     for _ in range(_ATTEMPTS):
-        folder = Path(tempfile.mkdtemp(prefix=_prefix(name, _PARTIAL), dir=parent))
+        folder.mkdir(mode=0o700)
         try:
             # Another run may have taken it for an abandoned one before it was locked.
             if (held := hold(folder)) is not None:
-                return folder, held
+                return held
             if not can_open_files():
                 raise no_more_open_files()
         except BaseException:
             with suppress(OSError):
                 folder.rmdir()  # which opens no file
             raise
-    raise FileExistsError(f"no temporary folder for {name} could be kept in {parent}")
+    raise FileExistsError(f"no temporary folder could be kept in {folder.parent}")
 
 
 @contextmanager
@@ -128,13 +134,15 @@ def scratch_folder(parent: Path, name: str) -> Iterator[tuple[Path, Held]]:
     """
     hold_if_stopped()
     remove_abandoned(parent, name)
-    folder, held = made_folder(parent, name)
-    try:
-        with ended_with_the_run(lambda: shutil.rmtree(folder, ignore_errors=True)):
+    folder = scratch_place(parent, name)
+    # Known before it is there, so that a run which is terminated leaves none.
+    with ended_with_the_run(lambda: shutil.rmtree(folder, ignore_errors=True)):
+        held = made_folder(folder)
+        try:
             yield folder, held
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        held.release()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            held.release()
 
 
 def abandoned(parent: Path, name: str, kind: str = _PARTIAL) -> Iterator[tuple[Path, Held]]:
@@ -174,7 +182,7 @@ def discard(folder: Path, name: str) -> None:
     doomed = folder
     with suppress(OSError):
         doomed = Path(tempfile.mkdtemp(prefix=_prefix(name, _PARTIAL), dir=folder.parent))
-        folder.rename(doomed)
+        os.rename(folder, doomed)
     for item in (doomed, folder):
         shutil.rmtree(item, ignore_errors=True)
 

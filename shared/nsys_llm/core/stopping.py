@@ -1,19 +1,26 @@
-"""What a run that is stopped ends at once, because nobody waits for its threads any more.
+"""What a run that is terminated ends at once: programs, temporary folders, workers.
 
-That are the programs that threads wait for, and the temporary folders that they would remove.
+A thread of its own sees SIGTERM. Python runs handlers in the main thread alone, between two
+instructions: one that was about to wait for other threads runs it when these are done, and what a
+handler raises may be swallowed, by a callback for example.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Final
+from functools import cache
+from typing import Final, NoReturn
 
 Program = subprocess.Popen[str]
 
+TERMINATED: Final = 128 + signal.SIGTERM
 #: By a key of each, in the order in which they began.
 _ENDINGS: Final[dict[object, Callable[[], None]]] = {}
 #: Threads go on for a moment, and may begin something more.
@@ -21,13 +28,84 @@ _STOPPED: Final = threading.Event()
 #: Held from before a program starts until it is known here.
 _STARTING: Final = threading.Lock()
 _STARTING_SECONDS: Final = 1.0
+#: How long the thread that ends a run waits for others to let go of the interpreter.
+_SWITCH_SECONDS: Final = 1e-5
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM end the process within the block, with exit code 143, and nothing left behind.
+
+    Outside of the main thread, which alone may handle signals, nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _forget_in_children()
+    numbers, noted = os.pipe()
+    os.set_blocking(noted, False)
+    before = signal.signal(signal.SIGTERM, _hold)
+    wakeup = signal.set_wakeup_fd(noted, warn_on_full_buffer=False)
+    threading.Thread(target=_end_on_sigterm, args=(numbers,), daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        signal.signal(signal.SIGTERM, before)
+        os.close(noted)  # ends the thread
+
+
+def _hold(*_: object) -> None:
+    """Keep the main thread from going on while the other one ends everything."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Event().wait()
+
+
+def _end_on_sigterm(numbers: int) -> None:
+    with open(numbers, "rb", buffering=0) as signals:
+        while number := signals.read(1):
+            if number[0] == signal.SIGTERM:
+                _end_process()
+
+
+def _end_process(*_: object) -> NoReturn:
+    try:
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        end_everything()
+    finally:
+        os._exit(TERMINATED)
+
+
+@cache
+def _forget_in_children() -> None:
+    """Have a forked worker end what it began itself, and not what its parent did.
+
+    SIGTERM waits until the worker has let go of the pipe, which is its parent's.
+    """
+    os.register_at_fork(
+        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}),
+        after_in_parent=_unblock,
+        after_in_child=_forget,
+    )
+
+
+def _unblock() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def _forget() -> None:
+    _ENDINGS.clear()
+    if signal.getsignal(signal.SIGTERM) is _hold:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, _end_process)
+    _unblock()
 
 
 @contextmanager
 def ended_with_the_run(end: Callable[[], None]) -> Iterator[None]:
-    """Have `end` called if the run is stopped within the block.
+    """Have `end` called, by another thread, if the run is terminated within the block.
 
-    Where it has been stopped already, the block is never entered: its thread ends with the process.
+    Where it has been terminated already, the block is never entered.
     """
     key = object()
     _ENDINGS[key] = end
@@ -43,10 +121,10 @@ def ended_with_the_run(end: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def program_of_the_run(start: Callable[[], Program]) -> Iterator[Program]:
-    """Start a program that is killed at the end of the block, and if the run is stopped.
+    """Start a program that is killed at the end of the block, and if the run is terminated.
 
-    Another thread starts it: a signal raises in the main one, and in the midst of a start that
-    would lose a program that runs already.
+    Another thread starts it: a signal stops the main one, and in the midst of a start that would
+    lose a program that runs already.
     """
     key, left = object(), threading.Event()
 

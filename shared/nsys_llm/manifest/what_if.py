@@ -20,9 +20,10 @@ HOST: Final = "host"
 DEVICE: Final = "device"
 WAIT: Final = "wait"
 RANK: Final = "rank"
+MACHINE: Final = "machine"
 #: Changes that name something.
-NAMED: Final = (CATEGORY, KERNEL, KERNELS, WAIT, RANK)
-#: Changes with a factor; `launches` has ns instead, `kernels`, `wait` and `rank` nothing.
+NAMED: Final = (CATEGORY, KERNEL, KERNELS, WAIT, RANK, MACHINE)
+#: Changes with a factor; `launches` has ns instead, the others nothing.
 SCALED: Final = (CATEGORY, KERNEL, COPIES, TRANSFER, HOST, DEVICE)
 #: Times of a longer run would be no 64-bit numbers. Ours.
 _MOST_TIMES: Final = 1_000.0
@@ -65,13 +66,13 @@ def parse_change(text: str) -> Change:
     elif what in SCALED:
         subject, _, value = rest.rpartition("=")
     known = what in NAMED if colon else what in (COPIES, TRANSFER, LAUNCHES, HOST, DEVICE)
-    factor = 0.0 if what in (KERNELS, WAIT, RANK) else _number(what, value)
+    factor = 0.0 if what in (KERNELS, WAIT, RANK, MACHINE) else _number(what, value)
     if not known or bool(colon) != bool(subject) or factor is None:
         raise UsageError(
             f"--what-if {text!r} is none of: category:NAME=F, kernel:TEXT=F, copies=F, transfer=F, "
             f"host=F, device=F (F times as long, 0 to {_MOST_TIMES:g}), launches=Nns (whole ns), "
             "kernels:LEVER (its kernels as long as it usually leaves them), "
-            "wait:API, rank:LABEL."
+            "wait:API, rank:LABEL, machine:HOST."
         )
     return Change(what, subject, factor)
 

@@ -69,6 +69,7 @@ class Analysis(Generic[Partial, Results]):
             more of them than all do.
         rank_verdicts: Compares ranks: rows of the table `rank_verdicts`, see
             `nsys_llm.analyses.ranks.verdicts.RankVerdict`; None for a recipe that does not.
+        with_verdicts: Puts these into what `tabulate` gets; None where tables need none of them.
         screen: Facts for the first screen of an overview, from all tables; None for a recipe whose
             summary is as all others' are, or a run of which there is nothing to tell.
         matches_collectives: Whether it needs `DeviceWall.hidden` for that.
@@ -90,6 +91,7 @@ class Analysis(Generic[Partial, Results]):
     compose: Callable[[Partial, Mapping[str, Any]], Results] | None = None
     wall_details: Callable[[Results, Sequence[Rank], Walls, Options], WallDetails] | None = None
     rank_verdicts: Callable[[Results, JobWalls, Options], Sequence[Any]] | None = None
+    with_verdicts: Callable[[Results, Sequence[Any]], Results] | None = None
     matches_collectives: bool = False
     screen: Callable[[Tables], Screen | None] | None = None
     collectives: Callable[[Results], Any] | None = None

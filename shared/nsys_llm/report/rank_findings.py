@@ -87,7 +87,7 @@ RULES: Final = {
         ),
         _rule(
             "pauses",
-            "Rank {ranks} comes late in few steps, and then by much",
+            "Rank {ranks} comes late in {late_steps} of {steps} steps: {late} a step on average",
             "Look at what its host does in these steps: data loading, checkpoints, garbage "
             "collection.",
             "steps later than five times the median step hold half of its lateness, worth 3 % of "
@@ -134,6 +134,8 @@ def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
             "stage": worst["stage"],
             "more": more,
             "late": late,
+            "late_steps": worst["late_steps_n"],
+            "steps": worst["steps_n"],
             "kernel": f" in {quoted(shortened(kernel))}" if kernel else "",
         },
         evidence=cells("rank_verdicts", worst, ("rank", "device_id"), _COLUMNS),

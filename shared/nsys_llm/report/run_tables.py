@@ -37,6 +37,8 @@ def run_tables(run: Run, verdicts: Sequence[Any] | None = None) -> dict[str, pd.
     if run.analysis.rank_verdicts is not None:
         if verdicts is None:
             verdicts = run.analysis.rank_verdicts(run.partial, job, run.options)
+        if run.analysis.with_verdicts is not None:
+            run = replace(run, partial=run.analysis.with_verdicts(run.partial, verdicts))
         rows = [asdict(verdict) for verdict in verdicts]
         tables["rank_verdicts"] = _frame(run.manifest, "rank_verdicts", rows)
     return tables | run.analysis.tabulate(run.partial, _working(run), run.options)

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import NoReturn
 
 _INTERRUPTED = 128 + signal.SIGINT
-_TERMINATED = 128 + signal.SIGTERM
 
 
 def main() -> int:
@@ -27,11 +26,7 @@ def main() -> int:
         # Outside of the run: before it began, or after its results were published.
         print("error: interrupted.", file=sys.stderr)
         code = _INTERRUPTED
-    except SystemExit as ended:
-        if ended.code != _TERMINATED:
-            raise
-        code = _TERMINATED
-    if code in (_INTERRUPTED, _TERMINATED):
+    if code == _INTERRUPTED:
         _leave(code)
     # What is left to do is the interpreter's: an interrupt ends it, and changes no outcome.
     signal.signal(signal.SIGINT, lambda *_: _leave(code))

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.open_files import require_open_files
-from nsys_llm.core.stopping import end_everything
+from nsys_llm.core.stopping import end_everything, ended_with_the_run
 from nsys_llm.run.dask_workers import NO_WORKERS_SETTING, seconds_without_workers
 
 #: For the workers' programs of a terminated run, which has to end within 2 s.
@@ -68,28 +68,30 @@ def open_client(scheduler_file: str | None) -> Iterator[Any]:
     # Its workers, processes of their own, print when the scheduler ends before them.
     arguments = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL} if local else {}
     others = active_children()
-    client = None
-    try:
-        with _unusable_told(wait_s), _environment_restored():
-            # To connect to another machine may take half a minute, and starts no workers here.
-            # A scheduler that is made here takes the limit; another one has its own.
-            limit = config.set({NO_WORKERS_SETTING: f"{wait_s}s"})
-            with limit, _interrupts_wait() if local else nullcontext():
-                client = Client(address, **arguments)
-            client.wait_for_workers(1, timeout=wait_s)
-        yield client
-    except SystemExit:
-        # Terminated: what is orderly takes seconds, and the scheduler notices who is gone.
-        logging.disable()
+    client: Any = None
+
+    def kill() -> None:
+        # What is orderly takes seconds, and the scheduler notices who is gone.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), _STANDARD_ERROR)
         if local and client is not None:
             _ask_to_end_programs(client)
         _kill_local_workers(client, others)
-        raise
-    except BaseException:
-        if client is not None:
-            _close(client, others, end_workers=local)
-        raise
-    _close(client, others)
+
+    with ended_with_the_run(kill):
+        try:
+            with _unusable_told(wait_s), _environment_restored():
+                # To connect to another machine may take half a minute, and starts no workers here.
+                # A scheduler that is made here takes the limit; another one has its own.
+                limit = config.set({NO_WORKERS_SETTING: f"{wait_s}s"})
+                with limit, _interrupts_wait() if local else nullcontext():
+                    client = Client(address, **arguments)
+                client.wait_for_workers(1, timeout=wait_s)
+            yield client
+        except BaseException:
+            if client is not None:
+                _close(client, others, end_workers=local)
+            raise
+        _close(client, others)
 
 
 def _close(client: Any, others: Sequence[BaseProcess], *, end_workers: bool = False) -> None:
@@ -143,19 +145,13 @@ def _interrupts_wait() -> Iterator[None]:
     # Threads of libraries that run already do not block it.
     handler = signal.signal(signal.SIGINT, note)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    terminated = False
     try:
         yield
-    except SystemExit:
-        terminated = True
-        raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        # Once terminated, interrupts are ignored.
-        if signal.getsignal(signal.SIGINT) is note:
-            signal.signal(signal.SIGINT, handler)
+        signal.signal(signal.SIGINT, handler)
         # Also where it failed: who interrupts a start need not know why it did.
-        if interrupts and not terminated:
+        if interrupts:
             signal.raise_signal(signal.SIGINT)
 
 

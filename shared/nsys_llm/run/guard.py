@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NoReturn
+from typing import Final
 
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
@@ -23,6 +20,7 @@ from nsys_llm.core.open_files import (
     raise_limit,
     require_open_files,
 )
+from nsys_llm.core.stopping import ended_by_sigterm
 
 #: Set to anything, it makes an internal error print its traceback.
 _TRACEBACK_VARIABLE: Final = "NSYS_LLM_TRACEBACK"
@@ -50,7 +48,7 @@ def run_guarded(console: Console, run: Callable[[], RunOutcome]) -> RunOutcome:
         console: Where the line goes.
         run: Calls `nsys_llm.run.runner.run_recipe`, with whatever it takes to prepare that.
     """
-    with _Guard(console) as guard, _stopped_by_sigterm():
+    with _Guard(console) as guard, ended_by_sigterm():
         raise_limit()
         require_open_files()
         return run()
@@ -112,27 +110,3 @@ def _explained(error: BaseException, written: str) -> tuple[ExitCode, str]:
         f"internal error of nsys-llm-recipes {__version__} ({type(error).__name__}: {words}); "
         f"{written}; please file an issue with what {_TRACEBACK_VARIABLE}=1 prints."
     )
-
-
-@contextmanager
-def _stopped_by_sigterm() -> Iterator[None]:
-    """Let a batch system's SIGTERM unwind the stack, so that no half-written folder stays."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    interrupted = signal.getsignal(signal.SIGINT)
-    before = signal.signal(signal.SIGTERM, _stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and interrupted is not None:
-            signal.signal(signal.SIGINT, interrupted)
-
-
-def _stop(number: int, _: object) -> NoReturn:
-    # Neither a second one nor an interrupt may end what removes the half-written folder.
-    for stopping in (number, signal.SIGINT):
-        signal.signal(stopping, signal.SIG_IGN)
-    raise SystemExit(128 + number)

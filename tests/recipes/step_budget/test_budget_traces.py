@@ -8,7 +8,6 @@ from path_truth import check_identities
 from quick_run import quick
 
 from nsys_llm.recipes.step_budget.findings.answer import answer
-from nsys_llm.testing.demo import write_demo
 
 REAL = [
     "h100_mfu/before.sqlite",
@@ -27,6 +26,7 @@ def idle_of_gaps(path, row):
     return int(device_rows["idle_ns"].iloc[0])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", REAL)
 def test_everything_adds_up_on_real_traces(traces, name):
     tables = quick("step_budget", traces / name)
@@ -38,6 +38,7 @@ def test_everything_adds_up_on_real_traces(traces, name):
         assert int(device_rows["idle_ns"].sum()) == idle_of_gaps(traces / name, run)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["h100_mfu/before.sqlite", "h100_mfu_ranks/after"])
 def test_idle_time_of_the_wall_has_the_causes_that_idle_gaps_finds(traces, name):
     walls = [
@@ -68,6 +69,7 @@ CHANGES_MS = {
 }
 
 
+@pytest.mark.nightly
 def test_the_real_pair_changes_as_measured_apart(traces):
     means = {}
     for run, layer_ms in LAYER_MS.items():
@@ -78,20 +80,3 @@ def test_the_real_pair_changes_as_measured_apart(traces):
     for column, change_ms in CHANGES_MS.items():
         changed = means["after"][column] - means["before"][column]
         assert changed == pytest.approx(change_ms, abs=0.01), column
-
-
-def test_the_demo_adds_up_and_blames_the_rank_that_is_slow(tmp_path):
-    write_demo(tmp_path, scale=0.3)
-    tables = quick("step_budget", tmp_path / "after")
-    check_identities(tables)
-    changes = tables["ceilings"]
-    late = changes[changes["change"] == "straggler"].iloc[0]
-    assert late["name"] == "rank2"
-    fix = answer(tables).split("; ")[-2:]
-    gain = tables["what_if"].set_index("change")["gain_pct"]["rank:rank2"]
-    most = 100 * late["path_ns"] / late["wall_ns"]
-    begin = f"Making `rank2` as early as the median rank gains about {gain:.1f} %"
-    assert f"{begin} in a replay" in fix[0]
-    assert fix[0].endswith(f", at most {most:.1f} %")
-    assert fix[1] == "then `compute` limits."
-    assert late["path_ns"] > 5 * changes[changes["change"] == "straggler"]["path_ns"].iloc[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from path_truth import STEP
 from quick_run import quick_run
 
 #: For each collective of each rank: itself, and the path to it.
-MOST_BYTES = 150
+MOST_BYTES = 100
 
 
 def forests(folder, program):
@@ -22,32 +21,25 @@ def forests(folder, program):
     return [rank.forest for rank in ranks.values()]
 
 
-@pytest.mark.parametrize("seed", range(6))
+def arrays(forest):
+    """Return all that a forest holds, by name."""
+    parts = {**vars(forest), **vars(forest.members)}
+    del parts["members"]
+    return parts
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_paths_are_the_same_after_they_travelled(tmp_path, seed):
     for forest in forests(tmp_path, random_program(seed)):
-        there = vars(pickle.loads(pickle.dumps(forest)))
-        for name, value in vars(forest).items():
-            if isinstance(value, np.ndarray):
-                assert value.dtype == there[name].dtype
-                np.testing.assert_array_equal(value, there[name], name)
-            else:
-                assert value == there[name]
-
-
-def test_lengths_of_all_sizes_travel(tmp_path):
-    forest = forests(tmp_path, random_program(0))[0]
-    lengths = np.arange(forest.begin_ns.size) ** 5 % (1 << 35)
-    tops = np.repeat(forest.top_ns, np.diff(forest.first))
-    first = np.repeat(forest.first[:-1], np.diff(forest.first))
-    spent = np.cumsum(lengths)
-    begin_ns = tops - spent + spent[first] - lengths[first]
-    there = pickle.loads(pickle.dumps(replace(forest, begin_ns=begin_ns)))
-    assert lengths.max() > 1 << 33 > 1 << 16 > 255 > lengths[1]
-    np.testing.assert_array_equal(there.begin_ns, begin_ns)
+        there = arrays(pickle.loads(pickle.dumps(forest)))
+        assert there.pop("charges") == forest.charges
+        for name, value in there.items():
+            assert value.dtype == arrays(forest)[name].dtype
+            np.testing.assert_array_equal(value, arrays(forest)[name], name)
 
 
 def test_paths_travel_in_few_bytes(tmp_path):
-    for forest in forests(tmp_path, gpu_bound(2, 60)):
-        members_n = forest.member_start_ns.size
+    for forest in forests(tmp_path, gpu_bound(2, 20)):
+        members_n = forest.members.start_ns.size
         assert len(pickle.dumps(forest)) < MOST_BYTES * members_n
-        assert members_n == 300
+        assert members_n == 100

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from nsys_llm.analyses.collectives.confidence import met_confidence
-from nsys_llm.recipes.tail_stats.tables.collective_classes import (
-    classes,
-    third_sizes,
-)
+from nsys_llm.recipes.tail_stats.tables.collectives import classes
 
 #: Waiting, total, doubt -> class. The limits themselves are mixed.
 CLASSES = [
@@ -44,9 +41,3 @@ def test_confidence_needs_many_collectives_that_overlap():
     assert met_confidence(10, 8) == "low"
     assert met_confidence(2, 2) == "low"
     assert met_confidence(0, 0) == "low"
-
-
-def test_thirds_are_as_equal_as_they_can_be():
-    assert third_sizes(7).tolist() == [3, 2, 2]
-    assert third_sizes(15).tolist() == [5, 5, 5]
-    assert third_sizes(1).tolist() == [1, 0, 0]

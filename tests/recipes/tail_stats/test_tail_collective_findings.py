@@ -31,8 +31,6 @@ def rank(number, **cells):
         "caused_wait_ns": 3 * MS, "caused_pct": 10.0, "profiler_ns": 0,
         "late_by_ns": MS, "suffered_wait_ns": 9 * MS, "suffered_profiler_ns": 0,
         "wait_ns": 30 * MS, "span_ns": SPAN_NS, "residual_ns": 0,
-        "caused_first_third_pct": 80.0, "caused_second_third_pct": 90.0,
-        "caused_last_third_pct": 70.0,
         "worst_late_by_ns": 700, "window_start_ns": 5_000, "window_end_ns": 9_000,
     }  # fmt: skip
     return {**usual, **cells}

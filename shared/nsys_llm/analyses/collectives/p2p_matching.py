@@ -51,6 +51,8 @@ _CROWD: Final = 3.0
 #: has two neighbors at most, and one of its replicas in lockstep coincides with it now and then.
 _LEAST_OF_A_PAIR: Final = 8
 _LEAST_PART_PCT: Final = 20
+#: Two stages that end a transfer together now and then do so this many times less often than peers.
+_FAR_FEWER: Final = 3
 #: Ends lie within so many median distances of what few collectives say about two clocks.
 _DOUBT: Final = 3
 #: Share of a pair's time in transfers that may be another one's, from which nothing is said of it.
@@ -110,11 +112,20 @@ class _Apart:
         kind = [self.kinds[lane.owner] for lane in members.lanes]
         if self.same:
             return [fit for fit in fits if kind[fit.left] == kind[fit.right]]
+        fits = [fit for fit in fits if kind[fit.left] != kind[fit.right]]
+        together_n = [fit.share * len(members.tracks[fit.left]) for fit in fits]
+        most_n: dict[int, float] = {}
+        for fit, n in zip(fits, together_n, strict=True):
+            for place in (fit.left, fit.right):
+                most_n[place] = max(most_n.get(place, 0.0), n)
         taken: set[tuple[int, int]] = set()
         chosen = []
-        for fit in sorted(fits, key=lambda fit: (fit.left, fit.right)):
+        for fit, n in sorted(
+            zip(fits, together_n, strict=True), key=lambda pair: (pair[0].left, pair[0].right)
+        ):
             ends = {(fit.left, kind[fit.right]), (fit.right, kind[fit.left])}
-            if kind[fit.left] != kind[fit.right] and not ends & taken:
+            by_chance = _FAR_FEWER * n < max(most_n[fit.left], most_n[fit.right])
+            if not by_chance and not ends & taken:
                 taken |= ends
                 chosen.append(fit)
         return chosen

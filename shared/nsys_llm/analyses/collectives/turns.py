@@ -65,7 +65,7 @@ def turns_pct(pairs: Sequence[Sequenced], devices: Sequence[Device]) -> float:
 def launched_n(pairs: Sequence[Sequenced], devices: Sequence[Device]) -> IntArray:
     """Return how many kernels two devices had launched before each transfer; shape (2, n)."""
     work = np.stack(
-        [np.concatenate([_before_n(item, devices, place) for item in pairs]) for place in (0, 1)]
+        [np.concatenate([before_n(item, devices, place) for item in pairs]) for place in (0, 1)]
     )
     return work[:, np.lexsort((work[0], work.sum(axis=0)))]
 
@@ -82,7 +82,7 @@ def _is_repeated(left: IntArray, right: IntArray, turn: npt.NDArray[np.bool_]) -
     return False
 
 
-def _before_n(sequence: Sequenced, devices: Sequence[Device], place: int) -> IntArray:
+def before_n(sequence: Sequenced, devices: Sequence[Device], place: int) -> IntArray:
     """Return how many kernels a device had launched before each transfer."""
     lanes = [lane for lane in devices[sequence.owners[place]].lanes if lane.operation == SEND_RECV]
     starts = np.concatenate([lane.start_ns for lane in lanes])

@@ -19,9 +19,6 @@ import numpy.typing as npt
 
 from nsys_llm.numeric.intervals import IntArray
 
-#: Parts of a run, of equal numbers of collectives: what is late in each of them is late throughout.
-THIRDS: Final = 3
-
 #: Who came last is sure beyond so many times the residual of the clocks, and so long.
 _RESIDUALS: Final = 3
 _LEAST_NS: Final = 1_000
@@ -73,20 +70,20 @@ class MemberWaits:
     """One rank in the collectives of its communicator, those that are met only.
 
     Attributes:
-        late_n: Shape (THIRDS,), how often it was last and the clocks can tell.
+        late_n: How often it was last and the clocks can tell.
         unclear_n: How often it was last, but by no more than the clocks can tell.
-        caused_ns: Shape (THIRDS,), waiting of all the others because of it. Where several ranks
-            come last together, they share it; an odd nanosecond goes to the first of them.
-        avoidable_ns: What of that would not have been if it had come with the one before it.
+        caused_ns: Waiting of all the others because of it. Where several ranks come last together,
+            they share it; an odd nanosecond goes to the first of them.
+        late_by_ns: By how much it was later than the one before it where it was last.
         suffered_ns: Its own waiting.
         lateness_ns: Shape (collectives,), how long after the first rank it came.
         worst: Position of the collective in which it was last by most; -1 for none.
     """
 
-    late_n: IntArray
+    late_n: int
     unclear_n: int
-    caused_ns: IntArray
-    avoidable_ns: int
+    caused_ns: int
+    late_by_ns: int
     suffered_ns: int
     lateness_ns: IntArray
     worst: int
@@ -154,7 +151,6 @@ def member_waits(
     each, odd = np.divmod(waits.wait_ns[met], waits.late_n[met])
     late_by = waits.late_by_ns[met]
     clear = late_by > sure_ns(residual_ns[met])
-    third = THIRDS * np.arange(met.size) // max(met.size, 1)
     members = []
     for place, start in enumerate(start_ns):
         start = start[met]
@@ -163,12 +159,10 @@ def member_waits(
         caused = each[selected] + np.where(waits.late[met][selected] == place, odd[selected], 0)
         members.append(
             MemberWaits(
-                late_n=np.bincount(third[is_last & clear], minlength=THIRDS).astype(np.int64),
+                late_n=int((is_last & clear).sum()),
                 unclear_n=int((is_last & ~clear).sum()),
-                caused_ns=np.array(
-                    [caused[third[selected] == index].sum() for index in range(THIRDS)]
-                ),
-                avoidable_ns=int(late_by[selected].sum()) * (len(start_ns) - 1),
+                caused_ns=int(caused.sum()),
+                late_by_ns=int(late_by[selected].sum()),
                 suffered_ns=int((last - start).sum()),
                 lateness_ns=start - first,
                 worst=int(met[selected[late_by[selected].argmax()]]) if selected.size else -1,

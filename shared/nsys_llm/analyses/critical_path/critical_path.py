@@ -8,8 +8,8 @@ same graph without what no change moves, `rank_graph` and a `Condenser` its weig
 change, `levels` and `longest` run it, over the ranks that collectives join.
 
 What begins in one rank goes on over ranks in `tables/` of step_budget: `meetings.py`, `job.py`
-(steps of the job), `job_walk.py`, `job_trail.py` and `job_sums.py` (its path), `job_graph.py`,
-`replay.py` and `new_path.py` (its replays).
+(steps of the job), `job_walk.py` and `job_sums.py` (its path), `job_graph.py` and `replay.py` (its
+replays).
 """
 
 from __future__ import annotations

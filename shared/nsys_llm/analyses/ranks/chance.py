@@ -51,7 +51,8 @@ class Standing:
     """What the test says of one rank.
 
     Attributes:
-        chance: Of equals, the probability that any of them stands out as much; 1 without a test.
+        chance: Of equals, the probability that any of them stands out as much; 1 without a test
+            (no blocks).
         blocks_n: Blocks of steps that were compared.
         reason: Why it is not named as slow; "" where it is.
     """
@@ -116,14 +117,15 @@ def _tests(values: FloatArray, alpha: float) -> list[_Test]:
     tests: dict[int, _Test] = {}
     for length in np.unique(lengths).tolist():
         rows = np.flatnonzero(lengths == length)
-        blocks_n = steps_n // length
-        if blocks_n < _LEAST_BLOCKS:
-            reason = FEW_STEPS if steps_n < _LEAST_BLOCKS else DRIFT
-            some = [_Test(False, False, 0.0, blocks_n, reason)] * rows.size
+        # Blocks that are too short are like the one before: as many fewer say something new.
+        used = min(length, steps_n // _LEAST_BLOCKS)
+        if not used:
+            some = [_Test(False, False, 0.0, 0, FEW_STEPS)] * rows.size
         else:
-            last = beyond[:, steps_n - blocks_n * length :]
-            means = last.reshape(ranks_n, blocks_n, length).mean(axis=2)
-            some = _block_tests(means, rows, alpha)
+            blocks_n = steps_n // used
+            last = beyond[:, steps_n - blocks_n * used :]
+            means = last.reshape(ranks_n, blocks_n, used).mean(axis=2)
+            some = _block_tests(means, rows, alpha, length / used)
         tests |= dict(zip(rows.tolist(), some, strict=True))
     return [tests[row] for row in range(ranks_n)]
 
@@ -155,12 +157,20 @@ def block_lengths(beyond: FloatArray) -> IntArray:
     return np.where(rho <= 2 * error, 1, length)
 
 
-def _block_tests(means: FloatArray, rows: IntArray, alpha: float) -> list[_Test]:
-    """Return the tests of some ranks by means of blocks, shape (ranks, blocks)."""
+def _block_tests(means: FloatArray, rows: IntArray, alpha: float, stretched: float) -> list[_Test]:
+    """Return the tests of some ranks by means of blocks.
+
+    Args:
+        means: Shape (ranks, blocks).
+        rows: Of those ranks.
+        alpha: Chance that any of equals is named.
+        stretched: How many times as long blocks would have to be to be unlike the one before.
+    """
     ranks_n, blocks_n = means.shape
-    if math.log(4) + (1 - blocks_n) * math.log(ranks_n) <= math.log(alpha / 2):
+    enough = math.log(4) + (1 - blocks_n) * math.log(ranks_n) <= math.log(alpha / 2)
+    if enough and stretched == 1:
         return _chernoff_tests(means, rows, alpha)
-    return [_student_test(means, row, alpha) for row in rows.tolist()]
+    return [_student_test(means, row, alpha, stretched) for row in rows.tolist()]
 
 
 def _chernoff_tests(means: FloatArray, rows: IntArray, alpha: float) -> list[_Test]:
@@ -187,7 +197,7 @@ def _log_mean(exponents: FloatArray) -> float:
     return float((np.log(means) + top).sum())
 
 
-def _student_test(means: FloatArray, row: int, alpha: float) -> _Test:
+def _student_test(means: FloatArray, row: int, alpha: float, stretched: float) -> _Test:
     ranks_n, blocks_n = means.shape
     rank = means[row]
     others = np.delete(means, row, axis=0)
@@ -199,15 +209,17 @@ def _student_test(means: FloatArray, row: int, alpha: float) -> _Test:
     )
     # Sums of floats that are equal in exact numbers differ by their last bits.
     least = 1e-12 * float(np.abs(means).max())
+    drift = DRIFT if stretched > 1 else ""
     if abs(apart) <= least:
-        return _Test(False, False, 0.0, blocks_n)
-    ratio = abs(apart) / error if error > least else math.inf
+        return _Test(False, False, 0.0, blocks_n, drift)
+    ratio = abs(apart) / (stretched * error) if error > least else math.inf
     is_slow = apart > 0
     throughout = (rank > others.max(axis=0)) if is_slow else (rank < others.min(axis=0))
     tails_n = 2 * ranks_n if ranks_n > 2 else 2
     named = bool(throughout.all()) and (is_slow or ranks_n > 2)
     named &= ratio >= student_quantile(alpha / tails_n, degrees)
-    return _Test(named, is_slow, _log_student(ratio, degrees, tails_n), blocks_n)
+    reason = "" if named else drift
+    return _Test(named, is_slow, _log_student(ratio, degrees, tails_n), blocks_n, reason)
 
 
 def _log_student(ratio: float, degrees: int, tails_n: int) -> float:

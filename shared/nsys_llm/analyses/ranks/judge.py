@@ -22,6 +22,7 @@ from nsys_llm.analyses.ranks.chance import ALPHA, SMALL, FloatArray
 from nsys_llm.analyses.ranks.groups import GroupTest, Measured, Side, group_test
 from nsys_llm.analyses.ranks.lateness import Arrivals
 from nsys_llm.analyses.ranks.peers import Gpu, peer_groups
+from nsys_llm.analyses.ranks.schedule import Line
 from nsys_llm.analyses.ranks.verdicts import NO_PEERS, ONE_RANK, RankVerdict, Verdict
 from nsys_llm.taxonomy.wall_classes import HOST, IDLE, idle_group
 from nsys_llm.trace.identity import RankKey
@@ -87,12 +88,13 @@ class _Known:
 
 class _Judge:
     def __init__(self, gpus: Sequence[Gpu], known: _Known) -> None:
-        self._gpus, self._known = gpus, known
-        self._arrivals = None if known.collectives is None else Arrivals(known.collectives, gpus)
+        self.gpus, self.known = gpus, known
+        self.arrivals = None if known.collectives is None else Arrivals(known.collectives, gpus)
         none: list[int | None] = [None] * len(gpus)
-        self._stage = none if self._arrivals is None else self._arrivals.stage_of()
-        joined = None if self._arrivals is None else self._arrivals.joined()
+        self._stage = none if self.arrivals is None else self.arrivals.stage_of()
+        joined = None if self.arrivals is None else self.arrivals.joined()
         self._group = peer_groups(gpus, self._stage, joined)
+        self.lines = [] if self.arrivals is None else self.arrivals.lines()
 
     def verdicts(self) -> list[RankVerdict]:
         members: dict[int, list[int]] = {}
@@ -100,67 +102,52 @@ class _Judge:
             members.setdefault(number, []).append(at)
         several = [some for some in members.values() if len(some) > 1]
         result = {at: self._row(at, len(some)) for some in members.values() for at in some}
-        if self._arrivals is not None or not may_be_stages([gpu.transfers_n for gpu in self._gpus]):
+        if self.arrivals is not None or not may_be_stages([gpu.transfers_n for gpu in self.gpus]):
             for some in several:
                 result |= self._of_group(some, ALPHA / len(several))
-        result |= self._slow_stages(result)
-        return [result[at] for at in range(len(self._gpus))]
+        for line in self.lines:
+            result |= self._slow_stage(line, result)
+        return [result[at] for at in range(len(self.gpus))]
 
     def _row(self, at: int, peers_n: int) -> RankVerdict:
         """Return the row of a GPU that is compared with nobody."""
-        number, device_id = self._gpus[at].rank.number or 0, self._gpus[at].wall.device_id
+        number, device_id = self.gpus[at].rank.number or 0, self.gpus[at].wall.device_id
         row = RankVerdict(number, device_id, self._group[at], self._stage[at], peers_n)
-        return replace(row, reason=ONE_RANK if len(self._gpus) == 1 else NO_PEERS)
+        return replace(row, reason=ONE_RANK if len(self.gpus) == 1 else NO_PEERS)
 
     def _of_group(self, members: Sequence[int], alpha: float) -> dict[int, RankVerdict]:
-        measured = Measured.of(self._gpus, members, self._arrivals)
-        hosts = [self._gpus[at].host for at in members]
+        measured = Measured.of(self.gpus, members, self.arrivals)
+        hosts = [self.gpus[at].host for at in members]
         test = group_test(measured, hosts, alpha)
         return {
-            at: _Peer(self._gpus, self._known, self._arrivals, measured, test, row, hosts).verdict(
-                self._row(at, len(members))
-            )
+            at: _Peer(self, measured, test, row, hosts).verdict(self._row(at, len(members)))
             for row, at in enumerate(members)
         }
 
-    def _slow_stages(self, rows: Mapping[int, RankVerdict]) -> dict[int, RankVerdict]:
-        """Return rows of the stage of each pipeline that computes most, where it is slow."""
-        slow: dict[int, RankVerdict] = {}
-        if self._arrivals is None:
-            return slow
-        stages = self._arrivals.stages
-        for pipeline in stages.pipelines:
-            numbers = {stages.stage_of[stage[0]] for stage in pipeline.stages}
-            devices = {
-                number: [at for at, stage in enumerate(self._stage) if stage == number]
-                for number in sorted(numbers)
-            }
-            # A slow GPU is no slow stage.
-            plain = {
-                number: [at for at in some if rows[at].verdict in (None, "late")] or some
-                for number, some in devices.items()
-            }
-            means = {
-                number: float(np.mean([self._gpus[at].compute_ns for at in some]))
-                for number, some in plain.items()
-                if some
-            }
-            usual_ns = sum(means.values()) / max(len(means), 1)
-            worst = max(means, key=lambda number: means[number], default=-1)
-            if not means or means[worst] < (1 + _SLOW_STAGE) * usual_ns:
-                continue
-            for at in devices[worst]:
-                row = rows[at]
-                if row.verdict in (None, "late"):
-                    slow[at] = replace(
-                        row,
-                        verdict="slow_stage",
-                        more_pct=100.0 * (means[worst] / max(usual_ns, 1.0) - 1),
-                        about_ns=round(means[worst] - usual_ns),
-                        evidence=", ".join(self._known.tables),
-                        reason=None,
-                    )
-        return slow
+    def _slow_stage(self, line: Line, rows: Mapping[int, RankVerdict]) -> dict[int, RankVerdict]:
+        """Return rows of the stage of a pipeline that computes most, where it is slow."""
+        # A slow GPU is no slow stage.
+        plain = [
+            [at for at in some if rows[at].verdict in (None, "late")] or some
+            for some in line.stages
+        ]
+        means = [float(np.mean([self.gpus[at].compute_ns for at in some])) for some in plain]
+        usual_ns = sum(means) / len(means)
+        worst = int(np.argmax(means))
+        if means[worst] < (1 + _SLOW_STAGE) * usual_ns:
+            return {}
+        return {
+            at: replace(
+                rows[at],
+                verdict="slow_stage",
+                more_pct=100.0 * (means[worst] / max(usual_ns, 1.0) - 1),
+                about_ns=round(line.gain_ns(means, [usual_ns] * len(means))),
+                evidence=", ".join(self.known.tables),
+                reason=None,
+            )
+            for at in line.stages[worst]
+            if rows[at].verdict in (None, "late")
+        }
 
 
 class _Peer:
@@ -168,17 +155,16 @@ class _Peer:
 
     def __init__(
         self,
-        gpus: Sequence[Gpu],
-        known: _Known,
-        arrivals: Arrivals | None,
+        job: _Judge,
         measured: Measured,
         test: GroupTest,
         row: int,
         hosts: Sequence[str | None],
     ) -> None:
-        self._gpus, self._known, self._arrivals = gpus, known, arrivals
+        self._gpus, self._known, self._arrivals = job.gpus, job.known, job.arrivals
+        self._lines = job.lines
         self._measured, self._test, self._row_at = measured, test, row
-        self._gpu = gpus[measured.gpus[row]]
+        self._gpu = job.gpus[measured.gpus[row]]
         self._slow_host = test.slow_hosts.get(hosts[row] or "")
         # Ranks of a slow machine are beside those of others.
         self._others = [
@@ -212,8 +198,10 @@ class _Peer:
             kernel=kernel,
             more_pct=100.0 * float(np.expm1(np.log1p(more_ns / usual_ns).mean())),
             late_ns=None if late_ns is None else float(late_ns.mean()),
-            chance=side.standing.chance,
+            chance=side.standing.chance if side.standing.blocks_n else None,
             blocks_n=side.standing.blocks_n,
+            steps_n=measured.steps.size,
+            late_steps_n=None if paused is None else int(paused.sum()),
             about_ns=about_ns,
             evidence=None if verdict is None else ", ".join(self._known.tables),
             reason=None if verdict else side.standing.reason or SMALL,
@@ -320,4 +308,26 @@ class _Peer:
             last = last if chosen is None else last & chosen
             most_ns = int(waits[:, last].sum(axis=1).max(initial=0))
             about = min(share * float(more_ns[last].sum()), most_ns)
+        # What other steps cost is known of none that a filter or the capture cuts.
+        about *= self._gpu.steps_n / max(self._measured.steps.size, 1)
+        if verdict not in _BY_LATENESS:
+            about *= self._of_pipeline(float(more_ns.mean()))
         return round(about) if about > 0 else None
+
+    def _of_pipeline(self, more_ns: float) -> float:
+        """Return which part of what a stage computes longer its pipeline takes longer."""
+        at = self._measured.gpus[self._row_at]
+        line = next((line for line in self._lines if any(at in some for some in line.stages)), None)
+        if line is None or not line.steps_n:
+            return 1.0
+        total_ns = [[self._gpus[item].compute_ns for item in some] for some in line.stages]
+        now_ns = [max(some) for some in total_ns]
+        then_ns = [
+            max(
+                (ns - line.steps_n * more_ns * (item == at))
+                for item, ns in zip(some, times, strict=True)
+            )
+            for some, times in zip(line.stages, total_ns, strict=True)
+        ]
+        less_ns = sum(now_ns) - sum(then_ns)
+        return line.gain_ns(now_ns, then_ns) / less_ns if less_ns > 0 else 1.0

@@ -11,10 +11,12 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
-from nsys_llm.analyses.collectives.stages import Stages, find_stages
+from nsys_llm.analyses.collectives.stages import Pipeline, Stages, find_stages
+from nsys_llm.analyses.collectives.turns import before_n
 from nsys_llm.analyses.collectives.waits import sure_ns
 from nsys_llm.analyses.ranks.chance import FloatArray
 from nsys_llm.analyses.ranks.peers import Gpu
+from nsys_llm.analyses.ranks.schedule import Line, Transfers
 from nsys_llm.numeric.intervals import IntArray
 
 
@@ -59,6 +61,39 @@ class Arrivals:
             if self._gpu_of[device] >= 0:
                 stages[self._gpu_of[device]] = stage
         return stages
+
+    def lines(self) -> list[Line]:
+        """Return the pipelines, with the GPUs of their stages."""
+        lines = []
+        for pipeline in self.stages.pipelines:
+            stages = [[self._gpu_of[device] for device in some] for some in pipeline.stages]
+            if min(map(min, stages)) < 0:
+                continue
+            transfers = self._transfers(pipeline)
+            if transfers is not None and len(stages) == 2 and transfers.is_reversed():
+                stages.reverse()
+            schedule = None if transfers is None else transfers.schedule(len(stages))
+            lines.append(Line(stages, schedule, self._gpus[stages[0][0]].steps_n))
+        return lines
+
+    def _transfers(self, pipeline: Pipeline) -> Transfers | None:
+        """Return what the first two stages of a pipeline exchange; None without whole steps."""
+        owner, other = pipeline.stages[0][0], pipeline.stages[1][0]
+        gpu = self._gpu_of[owner]
+        if not self._gpus[gpu].work.has_steps:
+            return None
+        whole = np.flatnonzero(self._gpus[gpu].work.whole)
+        rows = []
+        for number, item in enumerate(self._collectives.sequences):
+            if set(item.owners) == {owner, other}:
+                place = item.owners.index(owner)
+                end_ns = item.end_ns[place] + item.ahead_ns[place]
+                launched_n = before_n(item, self._collectives.devices, place)
+                last, sent = item.waits.late == place, np.full(end_ns.size, number)
+                step = self._steps(gpu, end_ns, whole)
+                rows.append((sent, step, end_ns, launched_n, item.waits.transfer_ns, last))
+        columns = [np.concatenate(some).astype(np.int64) for some in zip(*rows, strict=True)]
+        return Transfers(*columns) if (columns[1] >= 0).any() else None
 
     def joined(self) -> list[int]:
         """Return a number for each GPU that those share which have collectives together."""

@@ -56,6 +56,19 @@ class Gpu:
         """Time of its kernels that compute, and of whole graphs."""
         return sum(self.wall.kernels_ns.values()) + self.wall.graphs_ns
 
+    @property
+    def steps_n(self) -> float:
+        """Whole steps in its span, and the parts of those that a filter or the capture cuts."""
+        start_ns, end_ns = self.work.window_ns.T
+        begin_ns, last_ns = self.wall.span_start_ns or 0, self.wall.span_end_ns or 0
+        whole = self.work.whole
+        if not whole.any():
+            return 0.0
+        inside_ns = np.minimum(end_ns, last_ns) - np.maximum(start_ns, begin_ns)
+        cut = ~whole & ((start_ns < begin_ns) | (end_ns > last_ns))
+        mean_ns = float((end_ns - start_ns)[whole].mean())
+        return float(whole.sum() + np.clip(inside_ns[cut] / mean_ns, 0, 1).sum())
+
     @cached_property
     def kernels(self) -> Mapping[str, IntArray]:
         """Launches and their time by name, of kernels that compute: arrays of shape (2,)."""

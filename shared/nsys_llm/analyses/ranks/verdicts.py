@@ -37,6 +37,8 @@ class RankVerdict:
     late_ns: float | None = None
     chance: float | None = None
     blocks_n: int = 0
+    steps_n: int = 0
+    late_steps_n: int | None = None
     about_ns: int | None = None
     evidence: str | None = None
     reason: str | None = None

@@ -3,8 +3,9 @@
 A device waits in a collective until the last rank has come (see `collectives.waits`) and transfers
 from then until it leaves. Only time counts that the wall split gives to communication: what is
 hidden behind computation costs nothing. Where a device waits in one collective and transfers in
-another, it transfers. What is not matched for sure is neither. Waiting of a stage of a pipeline for
-another one is its bubble.
+another, it transfers. What is not matched for sure is neither, but for transfers between stages of
+a pipeline: with tensor parallelism it may be the other rank of a stage in lockstep that one meets.
+Waiting of a stage of a pipeline for another one is its bubble.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from nsys_llm.numeric.intervals import (
     total_length_ns,
     union_intervals,
 )
+from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import BUBBLE, COMMUNICATION, NOT_MATCHED, TRANSFER, WAITING
 from nsys_llm.trace.wall import WallDetails, WallKey, Walls
 
@@ -66,7 +68,7 @@ def communication_spans(
     Returns:
         By detail of the communication class; each of shape (n, 2), sorted, and all disjoint.
     """
-    waiting, transfer = waiting_and_transfer(collectives.sequences, owner)
+    waiting, transfer = waiting_and_transfer(collectives.sequences, owner, staged)
     spans = {WAITING: subtract_intervals(waiting, transfer), TRANSFER: transfer}
     if staged:
         # Who waits for a stage and for others at once waits for the others.
@@ -77,12 +79,15 @@ def communication_spans(
     return spans
 
 
-def waiting_and_transfer(sequences: Sequence[Sequenced], owner: int) -> tuple[IntArray, IntArray]:
+def waiting_and_transfer(
+    sequences: Sequence[Sequenced], owner: int, staged: frozenset[int] = frozenset()
+) -> tuple[IntArray, IntArray]:
     """Return when a device waits and when it transfers, in its report's clock.
 
     Args:
         sequences: Matched collectives.
         owner: Which device: its position in `MatchedCollectives.devices`.
+        staged: Of which transfers count with low confidence, too, see `communication_spans`.
 
     Returns:
         Two unions, shape (n, 2); they overlap where it waits in a collective and transfers in
@@ -90,7 +95,9 @@ def waiting_and_transfer(sequences: Sequence[Sequenced], owner: int) -> tuple[In
     """
     begins, meets, leaves = ([np.empty(0, dtype=np.int64)] for _ in range(3))
     for sequence in sequences:
-        if owner not in sequence.owners or sequence.confidence == LOW_CONFIDENCE:
+        between_stages = sequence.operation == SEND_RECV and id(sequence) in staged
+        unsure = sequence.confidence == LOW_CONFIDENCE and not between_stages
+        if owner not in sequence.owners or unsure:
             continue
         place, met = sequence.owners.index(owner), sequence.waits.met
         ahead_ns = sequence.ahead_ns[place][met]

@@ -7,6 +7,8 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.numeric.gaps import start_order
+from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_intervals
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import DEVICE_TO_HOST, HOST_TO_DEVICE
@@ -24,20 +26,17 @@ def load_spans(trace: RankTrace, device_id: int) -> IntArray:
     """Return when a GPU's load was copied: shape (n, 2), sorted and disjoint; nothing without one.
 
     Before any filter. It has none if it ran no kernel.
-
-    Args:
-        trace: The rank; memcpys with copy_kind and size_bytes.
-        device_id: CUDA device id.
     """
     nothing = np.empty((0, 2), dtype=np.int64)
     tables = {name: trace.unfiltered[name] for name in OP_TABLES if name in trace.unfiltered}
-    starts = {name: op["start_ns"][op["device_id"] == device_id] for name, op in tables.items()}
-    first_ns = _kernels_begin(tables, device_id)
     copies = tables.get("memcpys")
-    if first_ns is None or copies is None or not len(copies):
+    if copies is None or not len(copies):
         return nothing
     kind, here = copies["copy_kind"], copies["device_id"] == device_id
     from_host = here & (kind == HOST_TO_DEVICE)
+    first_ns = _kernels_begin(tables, device_id) if from_host.any() else None
+    if first_ns is None:
+        return nothing
     host = from_host | here & (kind == DEVICE_TO_HOST)
     early = copies["start_ns"] < first_ns
     rows = np.flatnonzero(from_host & early)
@@ -45,20 +44,27 @@ def load_spans(trace: RankTrace, device_id: int) -> IntArray:
     if int(copies["size_bytes"][rows].sum()) < max(_LEAST_TIMES * later_bytes, 1):
         return nothing
     spans = union_intervals(copies["start_ns"][rows], np.minimum(copies["end_ns"][rows], first_ns))
-    before_ns = first_ns - min(int(some.min()) for some in starts.values() if len(some))
+    starts = (_of_device(op, device_id, "start_ns") for op in tables.values())
+    before_ns = first_ns - min(int(some.min()) for some in starts if some.size)
     return spans if total_length_ns(spans) >= _LEAST_PART * before_ns else nothing
 
 
 def _kernels_begin(tables: Mapping[str, Table], device_id: int) -> int | None:
     """Return when a GPU's kernels begin, a trifle before left out; None where it ran none."""
-    some = [
-        np.array([op["start_ns"], op["end_ns"]])[:, op["device_id"] == device_id]
-        for name in ("kernels", "graph_traces")
-        if (op := tables.get(name)) is not None
-    ]
-    start_ns, end_ns = np.concatenate(some, axis=1) if some else np.empty((2, 0), dtype=np.int64)
+    ran = [op for name in ("kernels", "graph_traces") if (op := tables.get(name)) is not None]
+    start_ns, end_ns = (
+        joined([_of_device(op, device_id, name) for op in ran]) for name in ("start_ns", "end_ns")
+    )
     if not start_ns.size:
         return None
-    order = np.argsort(start_ns, kind="stable")
-    time_ns = np.cumsum((end_ns - start_ns)[order])
-    return int(start_ns[order[np.searchsorted(time_ns, _TRIFLE * time_ns[-1])]])
+    time_ns, order = end_ns - start_ns, start_order(start_ns, lambda rows: (end_ns[rows],))
+    if order is not None:
+        start_ns, time_ns = start_ns[order], time_ns[order]
+    reached_ns = np.cumsum(time_ns)
+    return int(start_ns[np.searchsorted(reached_ns, _TRIFLE * reached_ns[-1])])
+
+
+def _of_device(op: Table, device_id: int, name: str) -> IntArray:
+    """Return a column of the operations of one device."""
+    here = op["device_id"] == device_id
+    return op[name] if here.all() else op[name][here]

@@ -32,6 +32,8 @@ from nsys_llm.taxonomy.wall_classes import (
 #: Share of its time that a usual fix gains, where nothing more is known of the change: half of a
 #: transfer, of a bubble, of the gaps between queued kernels.
 _HALF: Final = 0.5
+#: Classes that a rank as fast as its peers has less of.
+_OF_RANKS: Final = (COMPUTE, COPIES, IDLE)
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class _Size:
     wall_classes: tuple[str, ...]
     bound_ns: float | None
     usual_ns: float | None
-    #: Most of a replay, where there is no bound.
+    #: Most of a replay, where that is less than the bound, or there is none.
     clip_ns: float | None = None
 
 
@@ -54,8 +56,6 @@ class Prices:
         self._replays = Replays(tables, self._walls)
         self._steps = Steps.of(tables, self._walls)
         self._copies = Copies.of(tables, self._walls)
-        rows = records(tables["communicators"]) if "communicators" in tables else []
-        self._microbatches_n = max((row["microbatches"] or 0 for row in rows), default=0)
         verdicts = records(tables["rank_verdicts"]) if "rank_verdicts" in tables else []
         self._verdicts = {(row["rank"], row["device_id"]): row for row in verdicts}
 
@@ -160,18 +160,23 @@ class Prices:
         return _Size((IDLE, COMMUNICATION), None, None, clip_ns)
 
     def _rank(self, gpu: Gpu, change: Change) -> _Size:
-        """What the judge of ranks says; that is a bound, as the replay leaves more in place."""
+        """What the judge of ranks says, and at most all that the rank has beyond its peers.
+
+        The others may wait for less of that. A replay leaves more in place.
+        """
         row = self._verdicts.get(gpu)
-        about_ns = None if row is None else row["about_ns"]
-        return _Size((COMPUTE, COPIES, IDLE), about_ns, about_ns)
+        if row is None or row["about_ns"] is None:
+            return _Size(_OF_RANKS, None, None)
+        about_ns, share = float(row["about_ns"]), (row["more_pct"] or 0.0) / 100.0
+        more_ns = self._walls.class_ns(*gpu, COMPUTE) * share / (1.0 + share)
+        steps_n = self._steps.in_span(gpu, self._walls.span_ns(*gpu)) or 0.0
+        late_ns = (row["late_ns"] or 0.0) * steps_n
+        return _Size(_OF_RANKS, max(about_ns, more_ns, late_ns), about_ns, about_ns)
 
     def _stages(self, gpu: Gpu, change: Change) -> _Size:
-        """Beyond the mean stage, but for the first microbatch of a step, which fills the rest."""
+        """What the judge of ranks says, by the schedule of the pipeline."""
         size = self._rank(gpu, change)
-        if size.bound_ns is None or not self._microbatches_n:
-            return size
-        left = 1.0 - 1.0 / self._microbatches_n
-        return _Size((COMPUTE,), size.bound_ns, left * size.bound_ns)
+        return _Size((COMPUTE,), size.bound_ns, size.usual_ns)
 
     def _microbatches(self, gpu: Gpu, change: Change) -> _Size:
         time_ns = change.time_ns or 0.0

@@ -92,14 +92,7 @@ class Blocks:
     def __init__(
         self, trace: RankTrace, edges: Edges, names: Sequence[str], segments: Segments
     ) -> None:
-        """Prepare for a rank.
-
-        Args:
-            trace: The rank.
-            edges: What its operations and calls waited for.
-            names: Of its operations.
-            segments: All of its segments.
-        """
+        """Prepare for a rank."""
         self._edges, self._names, self._segments = edges, names, segments
         self._api_names, self._api = _apis(trace, edges.host)
         self._host_parts = HostParts(trace, edges.host)

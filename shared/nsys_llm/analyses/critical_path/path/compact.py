@@ -62,12 +62,7 @@ def _within(outline: Outline, spans: IntArray) -> Bools:
 
 
 def added_up(block: Block, whole: Bools) -> tuple[IntArray, IntArray, IntArray]:
-    """Return rows of a block that stand for sums, their begins, and how many each segment has.
-
-    Args:
-        block: Some segments.
-        whole: Shape (all segments,), which keep their stretches.
-    """
+    """Return rows of a block that stand for sums, their begins, and how many each segment has."""
     parts, first = block.parts, block.parts.first
     sizes = np.diff(first)
     segment = np.repeat(np.arange(sizes.size), sizes)

@@ -124,20 +124,9 @@ class PathOps:
             np.maximum.accumulate(issued[low:high], out=issued[low:high])
         return issued
 
-    def stream_of(self, device_id: int, stream_id: int) -> int:
-        """Return the code of a stream; -1 where nothing ran on it."""
-        at = np.flatnonzero((self.device_ids == device_id) & (self.stream_ids == stream_id))
-        return int(at[0]) if at.size else -1
-
 
 def legacy_streams(ops: PathOps, streams: Table | None, pid: int | None) -> tuple[Bools, Bools]:
-    """Return which streams are the null stream of their device, and which wait for it.
-
-    Args:
-        ops: The operations.
-        streams: The table of streams, of all processes; None where it was not recorded.
-        pid: Of the process.
-    """
+    """Return which streams are the null stream of their device, and which wait for it."""
     none = np.zeros(ops.stream_ids.size, dtype=bool)
     if streams is None or not len(streams) or pid is None:
         return none, none

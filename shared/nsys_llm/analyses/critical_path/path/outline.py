@@ -22,6 +22,25 @@ MOST_MEMBERS: Final = 200_000
 
 
 @dataclass(frozen=True)
+class Members:
+    """Communication operations at which paths may go on in other ranks, by start; (members,).
+
+    Attributes:
+        segment: The segment that each is.
+        start_ns: The profile's clock.
+        end_ns: Likewise.
+        device: CUDA device id.
+        step: The step that launched it; -1 for none.
+    """
+
+    segment: IntArray
+    start_ns: IntArray
+    end_ns: IntArray
+    device: IntArray
+    step: IntArray
+
+
+@dataclass(frozen=True)
 class Outline:
     """The segments of one rank; arrays of shape (segments,), the profile's clock.
 
@@ -32,11 +51,7 @@ class Outline:
         inferred: Whether it has an inferred edge.
         idle_ns: How much of its time no device of the rank ran anything; 0 where it ends a path.
         member: The communication operation that it is; -1 for none.
-        member_segment: Shape (members,), the segment of each communication operation.
-        member_start_ns: Shape (members,).
-        member_end_ns: Likewise.
-        member_device: Shape (members,), CUDA device id.
-        member_step: Shape (members,), the step that launched it; -1 for none.
+        members: These operations.
     """
 
     segments: Segments
@@ -45,11 +60,7 @@ class Outline:
     inferred: Bools
     idle_ns: IntArray
     member: IntArray
-    member_segment: IntArray
-    member_start_ns: IntArray
-    member_end_ns: IntArray
-    member_device: IntArray
-    member_step: IntArray
+    members: Members
 
     def __len__(self) -> int:
         return self.top_ns.size
@@ -83,11 +94,13 @@ class Outline:
             inferred=_inferred(edges, parts),
             idle_ns=_idle_ns(trace, top_ns, bottom_ns),
             member=member,
-            member_segment=segment_of,
-            member_start_ns=ops.start_ns[members],
-            member_end_ns=ops.end_ns[members],
-            member_device=ops.device_ids[ops.stream[members]],
-            member_step=op_step[members].astype(np.int64),
+            members=Members(
+                segment_of,
+                ops.start_ns[members],
+                ops.end_ns[members],
+                ops.device_ids[ops.stream[members]],
+                op_step[members].astype(np.int64),
+            ),
         )
         at = np.searchsorted(parts.top, np.maximum(tails, 0))
         return outline, np.where(tails >= 0, at, -1)

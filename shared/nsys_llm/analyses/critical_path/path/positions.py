@@ -20,13 +20,11 @@ class Positions:
 
     Attributes:
         left_ns: Shape (legs,), where each walk left the leg before; where it began on its first.
-        joined_ns: Shape (legs,), where it went on.
         high_ns: Shape (visits,), where it entered each segment.
         end_ns: Shape (legs,), where it was after the leg.
     """
 
     left_ns: IntArray
-    joined_ns: IntArray
     high_ns: IntArray
     end_ns: IntArray
 
@@ -60,9 +58,7 @@ class Positions:
         begins = np.flatnonzero(np.append(True, walk[1:] != walk[:-1])[: walk.size])
         for low, high in pairwise([*(first[begins] - 2).tolist(), at_ns.size]):
             np.minimum.accumulate(at_ns[low:high], out=at_ns[low:high])
-        return cls(
-            at_ns[first - 2], at_ns[first - 1], at_ns[visit], at_ns[first - 1 + 2 * visits_n]
-        )
+        return cls(at_ns[first - 2], at_ns[visit], at_ns[first - 1 + 2 * visits_n])
 
 
 def crossed(inferred: IntArray, walk: IntArray) -> IntArray:

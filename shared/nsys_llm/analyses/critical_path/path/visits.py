@@ -113,12 +113,7 @@ class Charging:
     """Adds up what walks charge to each class, block by block; what nothing explains is unknown."""
 
     def __init__(self, outline: Outline, walks: Sequence[Walk]) -> None:
-        """Follow walks.
-
-        Args:
-            outline: The segments of the rank.
-            walks: Inside of it.
-        """
+        """Follow walks."""
         self._member, self._visits = outline.member, follow(outline, walks)
         self._order = np.argsort(self._visits.segment, kind="stable")
         self._segment = self._visits.segment[self._order]

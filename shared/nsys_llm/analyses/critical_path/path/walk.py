@@ -53,12 +53,7 @@ def run_bottoms(edges: Edges) -> npt.NDArray[np.int32]:
 
 
 def segments(edges: Edges, begins: Iterable[int]) -> Segments:
-    """Return all that walks from some nodes visit.
-
-    Args:
-        edges: Of a rank.
-        begins: Nodes at which walks begin.
-    """
+    """Return all that walks from some nodes visit."""
     bottoms = run_bottoms(edges)
     top = _tops(edges, bottoms, begins)
     bottom = bottoms[top].astype(np.int64)

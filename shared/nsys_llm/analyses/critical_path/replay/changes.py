@@ -28,6 +28,7 @@ from nsys_llm.manifest.what_if import (
 )
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.intervals import IntArray, covered_ns
+from nsys_llm.taxonomy.idle_causes import BACK_PRESSURE, MODULE_LOAD
 from nsys_llm.taxonomy.kernel_levers import lever_of, load_kernel_levers
 
 #: What a graph takes to launch one of its nodes, ns. Ours.
@@ -158,7 +159,7 @@ def _cheaper_launches(graph: RankGraph, price_ns: int) -> Weights | None:
     single = (classes == _LAUNCH_API) & ~host.graph_launch
     if not (single & (seen.call > price_ns)).any():
         return None
-    driver_ns = driver_times(graph.edges)
+    driver_ns = driver_times(graph.edges, BACK_PRESSURE, MODULE_LOAD)
     call = np.minimum(seen.call, price_ns + driver_ns)
     unblocked = np.where(
         single[graph.waiting], np.minimum(seen.unblocked, price_ns), seen.unblocked

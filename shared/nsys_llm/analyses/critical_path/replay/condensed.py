@@ -180,12 +180,7 @@ class Condenser:
         return np.where(after, lines.returned[call] + rest_ns, lines.begun[call] + inside_ns)
 
     def codes(self, weights: Weights, through: IntArray) -> Codes:
-        """Return for each edge the class of most of its time, and `DOUBT` where it is not certain.
-
-        Args:
-            weights: As for `weights`.
-            through: From there.
-        """
+        """Return the class of most of each edge's time, and `DOUBT` where it is not certain."""
         skeleton, graph = self.skeleton, self.graph
         code = np.zeros(skeleton.source.size, dtype=np.uint8)
         kind = graph.edges.ops.kind

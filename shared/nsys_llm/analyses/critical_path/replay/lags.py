@@ -164,11 +164,7 @@ class LagParts:
         return _Lags(by_kind.launch[self.launch], stream, by_kind.stream[self.link])
 
     def used(self, by_kind: _ByKind) -> _Lags:
-        """Return the observed lags of what held operations back, of all else no more than others.
-
-        Args:
-            by_kind: These others.
-        """
+        """Return the observed lags of what held operations back, of all else at most others."""
         bounds, seen, (launch, stream, link) = self.of_kinds(by_kind), self.seen, self.held
         return _Lags(
             np.where(launch, seen.launch, np.minimum(seen.launch, bounds.launch)),

@@ -6,7 +6,6 @@ since another one may hold it back once something is faster. Pure numpy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +23,7 @@ from nsys_llm.analyses.critical_path.path.sync_rows import (
 )
 from nsys_llm.numeric.gaps import Positions
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.idle_causes import BACK_PRESSURE, MODULE_LOAD
+from nsys_llm.taxonomy.idle_causes import BACK_PRESSURE
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,14 @@ def _waits_of(
 ) -> tuple[IntArray, IntArray, Bools]:
     """Return what operations of a stream wait for that another one was given before."""
     rows = np.arange(ops.bounds[stream], ops.bounds[stream + 1])
-    last = last_before(ops, issue_ns, np.full(rows.shape, other), issue_ns[rows])
+    return _first_after(ops, issue_ns, other, rows, issue_ns[rows])
+
+
+def _first_after(
+    ops: PathOps, issue_ns: IntArray, stream: int, rows: IntArray, at_ns: IntArray
+) -> tuple[IntArray, IntArray, Bools]:
+    """Return what a stream was given last before instants, with the first row of each."""
+    last = last_before(ops, issue_ns, np.full(rows.shape, stream), at_ns)
     new = last >= 0
     new[1:] &= last[1:] != last[:-1]
     return last[new], rows[new], np.ones(int(new.sum()), dtype=bool)
@@ -124,17 +130,26 @@ def _expanded(
 ) -> Links:
     """Let what waits for a node of a graph over several streams wait for the last of each."""
     if group is not None:
-        last = np.ones(len(ops), dtype=bool)
-        last[:-1] = (group[1:] != group[:-1]) | (ops.stream[1:] != ops.stream[:-1])
-        lasts = np.flatnonzero(last & (group >= 0))
-        outside = (group[source] >= 0) & (group[source] != group[target])
-        rows = np.flatnonzero(outside)
-        left, right = _by_key(group[lasts], group[source[rows]])
-        source = np.concatenate((source, lasts[left]))
-        target = np.concatenate((target, target[rows[right]]))
-        certain = np.concatenate((certain, certain[rows[right]]))
+        rows = np.flatnonzero((group[source] >= 0) & (group[source] != group[target]))
+        source, target, certain = _with_lasts(ops, group, rows, (source, target, certain))
     natural = (source == target - 1) & (ops.stream[source] == ops.stream[target])
     return Links.of(source[~natural], target[~natural], certain[~natural])
+
+
+def _with_lasts(
+    ops: PathOps, group: Positions, rows: IntArray, links: tuple[IntArray, IntArray, Bools]
+) -> tuple[IntArray, IntArray, Bools]:
+    """Return links, and for some whose source is a node of a graph one from each stream's last."""
+    source, target, certain = links
+    last = np.ones(len(ops), dtype=bool)
+    last[:-1] = (group[1:] != group[:-1]) | (ops.stream[1:] != ops.stream[:-1])
+    lasts = np.flatnonzero(last & (group >= 0))
+    left, right = _by_key(group[lasts], group[source[rows]])
+    return (
+        np.concatenate((source, lasts[left])),
+        np.concatenate((target, target[rows[right]])),
+        np.concatenate((certain, certain[rows[right]])),
+    )
 
 
 def _by_key(left: Positions, right: Positions) -> tuple[IntArray, IntArray]:
@@ -161,30 +176,20 @@ def wait_links(edges: Edges, clues: Clues) -> Links:
         of_device = np.flatnonzero((clues.kinds[place] == DEVICE_WAIT) & certain)
         device = ops.device_ids[ops.stream[op[of_device]]]
         for stream in range(ops.stream_ids.size):
-            rows = of_device[device == ops.device_ids[stream]]
-            rows = np.unique(place[rows])
+            rows = np.unique(place[of_device[device == ops.device_ids[stream]]])
             at_ns = edges.host.calls.start_ns[rows]
-            last = last_before(ops, clues.issue_ns, np.full(rows.shape, stream), at_ns)
-            new = last >= 0
-            new[1:] &= last[1:] != last[:-1]
-            parts.append((last[new], rows[new], np.ones(int(new.sum()), dtype=bool)))
+            parts.append(_first_after(ops, clues.issue_ns, stream, rows, at_ns))
     source, target, sure = (np.concatenate(column) for column in zip(*parts, strict=True))
     group = clues.order.group
     if group is not None and source.size:
-        last = np.ones(len(ops), dtype=bool)
-        last[:-1] = (group[1:] != group[:-1]) | (ops.stream[1:] != ops.stream[:-1])
-        lasts = np.flatnonzero(last & (group >= 0))
         rows = np.flatnonzero(group[source] >= 0)
-        left, right = _by_key(group[lasts], group[source[rows]])
-        source = np.concatenate((source, lasts[left]))
-        target = np.concatenate((target, target[rows[right]]))
-        sure = np.concatenate((sure, sure[rows[right]]))
+        source, target, sure = _with_lasts(ops, group, rows, (source, target, sure))
     return Links.of(source, target, sure)
 
 
 def _pressed(edges: Edges) -> tuple[IntArray, IntArray, Bools]:
     """Return launches that waited for room in the queue, and what ended when they got it."""
-    place, _, end_ns = _driver_spans(edges, (BACK_PRESSURE,))
+    place, _, end_ns = _driver_spans(edges, BACK_PRESSURE)
     op = ended_by(edges.ops, end_ns)
     place, op = place[op >= 0], op[op >= 0]
     known = edges.ops.end_ns[op] > edges.host.calls.start_ns[place]
@@ -192,24 +197,15 @@ def _pressed(edges: Edges) -> tuple[IntArray, IntArray, Bools]:
     return op[known], place[known], np.zeros(int(known.sum()), dtype=bool)
 
 
-def queue_waits(edges: Edges) -> IntArray:
-    """Return for how long each call waited for room in the launch queue, shape (calls,), ns."""
-    return _driver_times(edges, (BACK_PRESSURE,))
-
-
-def driver_times(edges: Edges) -> IntArray:
+def driver_times(edges: Edges, *causes: int) -> IntArray:
     """Return for how long the driver worked in each call by its own record, shape (calls,), ns."""
-    return _driver_times(edges, (BACK_PRESSURE, MODULE_LOAD))
-
-
-def _driver_times(edges: Edges, causes: Sequence[int]) -> IntArray:
-    place, begin_ns, end_ns = _driver_spans(edges, causes)
+    place, begin_ns, end_ns = _driver_spans(edges, *causes)
     times_ns = np.zeros(edges.host.calls.row.size, dtype=np.int64)
     np.add.at(times_ns, place, end_ns - begin_ns)
     return times_ns
 
 
-def _driver_spans(edges: Edges, causes: Sequence[int]) -> tuple[IntArray, IntArray, IntArray]:
+def _driver_spans(edges: Edges, *causes: int) -> tuple[IntArray, IntArray, IntArray]:
     """Return the calls in which the driver did something, and from when to when."""
     calls, parts = edges.host.calls, [np.empty((3, 0), dtype=np.int64)]
     for work in edges.host.driver:

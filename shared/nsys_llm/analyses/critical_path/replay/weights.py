@@ -18,13 +18,14 @@ from nsys_llm.analyses.critical_path.path.sync_rows import Kinds
 from nsys_llm.analyses.critical_path.replay.lags import LagParts, medians
 from nsys_llm.analyses.critical_path.replay.links import (
     Links,
+    driver_times,
     hand_overs,
     operation_links,
-    queue_waits,
     wait_links,
 )
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.idle_causes import BACK_PRESSURE
 
 #: What a call takes that waits for nothing, where none did. Ours.
 _OWN_NS: Final = 3_000
@@ -158,7 +159,7 @@ def _wait_lags(
     usual = medians(lag[held], kind[waits.target[held]], kinds_n, 0)
     idle = medians(length_ns[~waited], kind[~waited], kinds_n, _OWN_NS)
     unblocked = np.where(waited, np.minimum(length_ns, np.maximum(idle[kind], 0)), length_ns)
-    pressed_ns = queue_waits(edges)[waiting]
+    pressed_ns = driver_times(edges, BACK_PRESSURE)[waiting]
     unblocked = np.where(pressed_ns > 0, length_ns - pressed_ns, unblocked)
     usual = usual[kind[waits.target]]
     return np.where(held, lag, np.minimum(lag, usual)), usual, unblocked
