@@ -46,12 +46,7 @@ class ExposedCopies:
 
 
 def exposed_copies(trace: RankTrace, spans: Mapping[int, Spans]) -> dict[int, ExposedCopies]:
-    """Return those of each device of a rank.
-
-    Args:
-        trace: The rank.
-        spans: When each of its devices does what.
-    """
+    """Return those of each device of a rank."""
     return {device: _of_device(trace, device, some) for device, some in spans.items()}
 
 

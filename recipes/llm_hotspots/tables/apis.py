@@ -36,12 +36,7 @@ _SUMS: Final = (
 
 
 def api_tables(ranks: RankRows, durations: HistogramByName) -> dict[str, Columns]:
-    """Return the tables about calls on the host.
-
-    Args:
-        ranks: In order.
-        durations: How often a call of each API function took how long, over all ranks.
-    """
+    """Return the tables about calls on the host; `durations` are those of all ranks."""
     rank_apis = _rank_apis(ranks)
     return {
         "apis": _apis(rank_apis, durations),

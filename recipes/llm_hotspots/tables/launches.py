@@ -35,12 +35,7 @@ _KERNEL_STATISTICS: Final = ("mean_ns", "std_ns", "min_ns", "p50_ns", "max_ns")
 
 
 def launch_tables(ranks: RankRows, devices: Columns) -> dict[str, Columns]:
-    """Return the tables about launches.
-
-    Args:
-        ranks: In order.
-        devices: The table of that name, in the order of `ranks`.
-    """
+    """Return the tables about launches; `devices` is the table of that name."""
     return {"launches": _launches(ranks, devices), "kernel_launches": _kernel_launches(ranks)}
 
 

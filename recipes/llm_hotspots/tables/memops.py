@@ -25,12 +25,7 @@ BYTES_PER_GB: Final = 1e9
 
 
 def memop_tables(ranks: RankRows, counts: MemopCounts) -> dict[str, Columns]:
-    """Return the tables memops, all_memops and blocking_memops.
-
-    Args:
-        ranks: In order.
-        counts: Of all ranks together.
-    """
+    """Return the tables memops, all_memops and blocking_memops."""
     return {
         "memops": _memops(ranks),
         "all_memops": _all_memops(ranks, counts),
