@@ -92,7 +92,6 @@ def _api_classes(ranks: RankRows) -> Columns:
     columns = {
         **rank_columns([(rank, len(CLASS_NAMES)) for rank, _ in ranks]),
         "class": [name for _ in ranks for name in CLASS_NAMES],
-        "functions_n": rows.functions_n,
         "threads_n": rows.times.threads_n,
         "calls_n": rows.calls_n,
         **_times(rows.times),

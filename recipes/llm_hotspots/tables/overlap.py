@@ -38,7 +38,6 @@ def overlap_columns(ranks: RankRows) -> Columns:
         **parts,
         "exposed_communication_ns": exposed_ns,
         "exposed_communication_pct": percent(exposed_ns, columns["communication_ns"]),
-        "exposed_busy_pct": percent(exposed_ns, columns["busy_ns"]),
         "exposed_start_ns": [start_ns for start_ns, _ in windows],
         "exposed_end_ns": [end_ns for _, end_ns in windows],
         **{name: [getattr(some, field) for some in copies] for field, name in _OF_COPIES.items()},
