@@ -17,81 +17,8 @@ from nsys_llm.manifest.manifest import recipe_names
 #: Examples of each hypothesis test, by the profile that `--hypothesis-profile` names.
 PROFILES: Final = {"dev": 10, "ci": 30, "nightly": 500}
 
-#: The mark of every test in a folder or file. Slow files take more than some 4 s of CPU time.
-MARKS: Final = {
-    "analyses/test_no_work.py": "slow",
-    "analyses/test_replay.py": "slow",
-    "browser": "browser",
-    "campaigns/test_campaigns.py": "slow",
-    "contract": "slow",
-    "install": "slow",
-    "judgement": "slow",
-    "nsys": "nsys",
-    "profile/test_capture.py": "slow",
-    "profile/test_export.py": "slow",
-    "recipes/llm_hotspots/test_levers.py": "slow",
-    "recipes/llm_hotspots/test_llm_hotspots.py": "slow",
-    "recipes/llm_hotspots/test_llm_hotspots_edges.py": "slow",
-    "recipes/llm_hotspots/test_llm_hotspots_traces.py": "slow",
-    "recipes/llm_overview/test_overview.py": "slow",
-    "recipes/llm_overview/test_timeline.py": "slow",
-    "recipes/nvtx_phase_attribution/test_phase_runs.py": "slow",
-    "recipes/nvtx_phase_attribution/test_phase_traces.py": "slow",
-    "recipes/nvtx_phase_attribution/test_phases.py": "slow",
-    "recipes/step_budget/test_budget_traces.py": "slow",
-    "recipes/step_budget/test_budget_truth.py": "slow",
-    "recipes/step_budget/test_what_if.py": "slow",
-    "recipes/tail_stats/test_experts.py": "slow",
-    "recipes/tail_stats/test_microbatches.py": "slow",
-    "recipes/tail_stats/test_pipelines.py": "slow",
-    "recipes/tail_stats/test_tail_collectives.py": "slow",
-    "recipes/tail_stats/test_tail_outliers.py": "slow",
-    "recipes/tail_stats/test_tail_stats.py": "slow",
-    "recipes/trace_diff/test_trace_diff_demo.py": "slow",
-    "recipes/trace_diff/test_trace_diff_gates.py": "slow",
-    "recipes/trace_diff/test_trace_diff_planted.py": "slow",
-    "recipes/trace_diff/test_trace_diff_undecided.py": "slow",
-    "recipes/trace_diff/test_trace_diff_verdict.py": "slow",
-    "recipes/trace_diff/test_trace_diff_rows.py": "slow",
-    "report/test_notebook.py": "slow",
-    "report/test_page.py": "slow",
-    "report/test_sizes.py": "slow",
-    "run/test_api.py": "slow",
-    "run/test_lost_worker.py": "cluster",
-    "run/test_newer_framework.py": "slow",
-    "run/test_closed_streams.py": "slow",
-    "run/test_lost_scheduler.py": "cluster",
-    "run/test_perfetto.py": "slow",
-    "run/test_perfetto_tracks.py": "slow",
-    "run/test_remote_worker.py": "cluster",
-    "run/test_stopping.py": "slow",
-    "testing/test_demo.py": "slow",
-    "testing/test_machine.py": "slow",
-    "testing/test_machine_profiles.py": "slow",
-    "trace/test_cut_captures.py": "slow",
-}
-#: Folders and files whose runs draw. Elsewhere they write an empty notebook: tests there look at
-#: tables, report.json, verdicts and messages, and drawing takes half of the time of a run over a
-#: few kernels, a third of that of a process. At night all draw; those of `shared_runs` always do.
-DRAWN: Final = (
-    "browser",
-    "contract/test_anonymize.py",
-    "contract/test_hostile_names.py",
-    "contract/test_hostile_pairs.py",
-    "contract/test_privacy.py",
-    "contract/test_schema_versions.py",
-    "nsys/test_overview_nsys.py",
-    "profile/test_capture.py",
-    "recipes/llm_overview/test_overview.py",
-    "recipes/llm_overview/test_timeline.py",
-    "recipes/nvtx_phase_attribution/test_phase_runs.py",
-    "report",
-    "run/test_api.py",
-    "run/test_closed_streams.py",
-    "run/test_publish.py",
-    "run/test_stopping.py",
-    "view",
-)
+#: Folders of which every test is `slow`.
+SLOW_FOLDERS: Final = ("contract", "install", "judgement")
 #: Tests, or cases of them, that run at night only, for those that CI keeps run every line that they
 #: run, and find every planted bug: see CONTRIBUTING.md.
 AT_NIGHT: Final = Path(__file__).with_name("at_night.txt")

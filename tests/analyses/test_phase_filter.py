@@ -80,6 +80,7 @@ def test_a_phase_that_is_not_there_holds_nothing(tmp_path):
     assert not len(selection.windows_ns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_every_recipe_takes_a_phase_a_step_and_a_kernel_of_steps(recipe, tmp_path):
     world, starts, _ = server(1)

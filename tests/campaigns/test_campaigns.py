@@ -15,6 +15,8 @@ from campaigns.outcomes import Ended, problems
 from campaigns.targets import TARGETS
 from effort import nightly_but
 
+pytestmark = pytest.mark.slow
+
 #: Cases of each target, some seconds in all.
 CASES = {
     "archives": 30,

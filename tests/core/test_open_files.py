@@ -159,6 +159,7 @@ def test_threads_have_files_for_their_profiles():
         assert threads_within_limit(48) == 48
 
 
+@pytest.mark.slow
 def test_many_cores_do_not_use_up_a_low_limit(tmp_path):
     (tmp_path / "in").mkdir()
     for rank in range(24):
@@ -179,6 +180,7 @@ def test_many_cores_do_not_use_up_a_low_limit(tmp_path):
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_local_cluster_that_needs_more_is_refused(tmp_path):
     TraceBuilder().process(pid=1).write_sqlite(tmp_path / "rank0.sqlite")
     code = (

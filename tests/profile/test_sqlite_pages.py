@@ -70,6 +70,7 @@ def agree(path: Path) -> None:
     assert decoded(path) == [asked(path, column) for column in "dac"]
 
 
+@pytest.mark.slow
 @examples(60, suppress_health_check=OF_FUNCTION)
 @given(rows=ROWS, page_bytes=st.sampled_from([512, 4096, 65536]), gone=st.integers(2, 9))
 def test_rows_are_what_sqlite_says_after_deletions_and_changes(tmp_path, rows, page_bytes, gone):

@@ -20,6 +20,8 @@ from nsys_llm.testing.demo import RANKS
 from nsys_llm.view.results import Results
 from nsys_llm.view.text import quoted
 
+pytestmark = pytest.mark.drawn
+
 MB = 1_000_000
 LIMITS = {64: 3 * MB, 1024: 10 * MB}
 
@@ -75,6 +77,7 @@ def widened(source, target, ranks_n):
 IN_CI = [(recipe, 64) for recipe in ("llm_hotspots", "llm_overview", "trace_diff")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("recipe", "ranks_n"), nightly_but(product(recipe_names(), LIMITS), IN_CI))
 def test_a_notebook_of_many_ranks_stays_small(shared_runs, tmp_path, recipe, ranks_n):
     _, result = shared_runs.run("demo", recipe)

@@ -60,6 +60,7 @@ def test_a_result_that_was_written_is_loaded_again(result):
         assert again.tables[name].equals(table)
 
 
+@pytest.mark.slow
 def test_options_are_those_of_the_command(demo):
     analyzed = nsys_llm.analyze("idle_gaps", demo / "after", min_gap_ns="5us", top=3, mode="none")
     assert analyzed.report["options"]["min_gap_ns"] == 5_000
@@ -228,6 +229,7 @@ def test_an_overview_whose_baseline_is_incomplete_is_so_too(compared):
     assert nsys_llm.load(folder / "parts/trace_diff").report["exit_code"] == 3
 
 
+@pytest.mark.slow
 def test_the_short_command_takes_paths(demo, tmp_path):
     words = [demo / "after", "--mode", "none", "--output", tmp_path / "out", "--only", "idle_gaps"]
     ended = run(*words, recipe="overview")
@@ -249,6 +251,7 @@ def plain(text):
     return text.replace("`", "").replace("\\", "")
 
 
+@pytest.mark.slow
 def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path, capsys):
     words = {"only": "idle_gaps", "mode": "none"}
     whole = nsys_llm.analyze(
@@ -317,6 +320,7 @@ def test_options_in_python_are_checked_as_those_of_the_command(demo, tmp_path, o
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_one_number_is_a_list_of_numbers_too(demo, tmp_path):
     words = {"mode": "none", "device": 0, "ranks": [0, 1], "filter_time": (0, None)}
     result = nsys_llm.analyze("idle_gaps", demo / "after", tmp_path / "out", **words)
@@ -389,12 +393,14 @@ def test_no_name_controls_a_terminal(copied, capsys, words):
         json.loads(out)
 
 
+@pytest.mark.slow
 def test_a_local_cluster_leaves_the_environment_as_it_was(demo, tmp_path):
     before = dict(os.environ)
     nsys_llm.analyze("idle_gaps", demo / "after", tmp_path / "out", mode="dask-futures")
     assert dict(os.environ) == before
 
 
+@pytest.mark.slow
 def test_a_child_forked_after_a_run_can_run_too(demo, tmp_path):
     words = (
         "import os, sys, nsys_llm\n"

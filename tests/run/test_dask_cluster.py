@@ -80,6 +80,7 @@ def test_a_cluster_that_is_being_closed_is_killed_by_an_interrupt(monkeypatch):
     assert set(killed) == {ClosesSlowly}
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_an_interrupt_from_a_terminal_reaches_this_process_only():
     with open_executor("dask-futures", None) as executor:
@@ -87,6 +88,7 @@ def test_an_interrupt_from_a_terminal_reaches_this_process_only():
         assert not _interrupts_are_blocked()
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_workers_of_a_local_cluster_print_nothing_of_their_own(capfd):
     # As they do of the heartbeat during which the scheduler ended.

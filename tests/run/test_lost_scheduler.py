@@ -22,6 +22,8 @@ from nsys_llm.core.errors import UsageError
 from nsys_llm.run.executors import Executor, open_executor
 from nsys_llm.testing.trace_builder import TraceBuilder
 
+pytestmark = pytest.mark.cluster
+
 #: Makes a worker say that it has begun, and stay there.
 STUCK = """
 import pathlib, time

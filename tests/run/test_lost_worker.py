@@ -21,6 +21,8 @@ from nsys_llm.run.executors import DaskFutures, Inline
 from nsys_llm.run.runner import run_recipe
 from nsys_llm.testing.trace_builder import TraceBuilder
 
+pytestmark = pytest.mark.cluster
+
 #: Makes a worker say that it has come to rank 5, and stay there until it is killed.
 STUCK = """
 import pathlib, time

@@ -21,6 +21,8 @@ from results import RECIPES_FOLDER, analyse, assert_same, only_tables, read_repo
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.profile.trace_schema import frameworks
 
+pytestmark = pytest.mark.slow
+
 #: `lib/args.py`: what the base parser has is the difference between the releases.
 ARGS = """
 import argparse

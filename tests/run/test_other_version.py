@@ -25,6 +25,8 @@ from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.outcomes import UNTOLD, MapResult
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = resolved_options(load_manifest(RECIPE), {})
 
 #: What a worker does before its first task, and what the line says of it.

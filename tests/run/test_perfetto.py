@@ -247,6 +247,7 @@ def test_too_many_events_are_left_out_and_told(pair, tmp_path, monkeypatch):
     assert f"{NAME}: {remark}." in ended.said
 
 
+@pytest.mark.slow
 def test_of_many_ranks_those_of_the_findings_are_shown_or_those_that_are_named(tmp_path):
     folder = tmp_path / "ranks"
     folder.mkdir()

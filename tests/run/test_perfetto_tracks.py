@@ -142,6 +142,7 @@ EAGER = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunct
 GEMM = "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn"
 
 
+@pytest.mark.slow
 def test_kernels_that_a_finding_without_a_window_names_have_a_line(tmp_path):
     for rank, length_ns in enumerate((400, 500)):
         builder = TraceBuilder()

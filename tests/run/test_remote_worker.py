@@ -13,6 +13,8 @@ from results import RECIPE, analyse, assert_same, only_tables, read_report, run,
 
 from nsys_llm.run.cli import main
 
+pytestmark = pytest.mark.cluster
+
 #: Makes a worker look for profiles where it does not share the folder.
 ELSEWHERE = """
 from dataclasses import replace

@@ -116,6 +116,7 @@ def test_only_the_ranks_that_were_asked_for_are_analysed(mixed):
     assert durations(mapped(mixed, only=wanted)) == {3: 1}
 
 
+@pytest.mark.slow
 def test_results_merge_to_the_same_in_any_order_and_grouping(mixed):
     parts = [mapped([profile]) for profile in mixed]
     whole = content(mapped(mixed))

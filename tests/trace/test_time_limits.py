@@ -65,6 +65,7 @@ def test_a_rank_whose_times_add_up_to_centuries_is_refused(recipe, tmp_path, cap
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", a_few_recipes())
 def test_a_few_such_kernels_are_counted_to_the_nanosecond(recipe, tmp_path):
     path = long_kernels(tmp_path / "rank0.sqlite", 20, 10)

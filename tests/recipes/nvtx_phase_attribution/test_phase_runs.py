@@ -33,6 +33,8 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.run.cli import main
 from nsys_llm.testing.trace_builder import TraceBuilder
 
+pytestmark = pytest.mark.drawn
+
 
 def events(version, rank=0):
     """Return a rank with steps, phases, a graph by its capture, copies, and odd ranges."""
@@ -61,6 +63,7 @@ def events(version, rank=0):
 
 
 # On Dask results go through pickle, too.
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", nightly_but(["concurrent", "dask-futures"], ["dask-futures"]))
 def test_every_mode_gives_the_same_tables(shared_runs, mode, tmp_path):
     ranks = demo_inputs(shared_runs.ranks("demo"), RECIPE)

@@ -161,6 +161,7 @@ OP = st.tuples(
 )
 
 
+@pytest.mark.slow
 @examples(20, nightly=333)
 @given(st.lists(RANGE, min_size=1, max_size=9), st.lists(OP, min_size=1, max_size=9))
 def test_random_ranges_are_as_a_plain_search_says(ranges, ops):
@@ -182,6 +183,7 @@ def test_random_ranges_are_as_a_plain_search_says(ranges, ops):
     adds_up(tables)
 
 
+@pytest.mark.slow
 @examples(8, nightly=125)
 @given(
     st.lists(RANGE, min_size=1, max_size=8),

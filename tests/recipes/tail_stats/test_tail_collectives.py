@@ -104,6 +104,7 @@ def test_tables_hold_one_collective_of_three_ranks(tmp_path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks_n", [2, 3, 8, 64])
 def test_the_late_rank_is_named_and_never_the_one_that_waits(ranks_n, tmp_path):
     # All come 9 us before the end, the last but one rank 2 us before it: the others wait 7 us.

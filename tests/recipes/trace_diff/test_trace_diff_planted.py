@@ -45,6 +45,7 @@ def test_a_slower_host_costs_no_more_than_it_is_slower(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_the_rank_whose_host_is_slow_is_blamed_and_nobody_is_idle_less(tmp_path):
     four = Job(HOST_BOUND, ranks=4)
     slow = Job(HOST_BOUND, ranks=4, host=1.5, rank=2)
@@ -57,6 +58,7 @@ def test_the_rank_whose_host_is_slow_is_blamed_and_nobody_is_idle_less(tmp_path)
     assert "rank 2 alone is idle 94.5 us longer (mostly `launch_api`)" in report["answer"]
 
 
+@pytest.mark.slow
 def test_the_rank_whose_gpu_is_slow_is_the_cause_and_not_the_waiting(tmp_path):
     report, rules, tables = compare(tmp_path, Job(ranks=4), Job(ranks=4, gpu=1.2, rank=2))
     assert word(tables) == "SLOWER"
@@ -136,6 +138,7 @@ def test_renamed_steps_are_other_work_unless_step_names_both(tmp_path, step):
     assert word(tables) == ("SAME" if step else "OTHER WORK")
 
 
+@pytest.mark.slow
 def test_more_ranks_are_missing_in_the_baseline(tmp_path):
     paths = [Job(ranks=n).write(tmp_path / str(n), n) for n in (2, 4)]
     out = tmp_path / "out"

@@ -34,6 +34,7 @@ def verdict(tables):
 PAUSES = {2: 2_000_000, 5: 3_000_000, 8: 4_000_000, 11: 6_000_000}
 
 
+@pytest.mark.slow
 def test_pauses_of_one_rank_are_bursts_and_say_where(tmp_path):
     before = Job(HOST_BOUND, ranks=4, steps=15)
     after = Job(HOST_BOUND, ranks=4, steps=15, rank=3, late_ns=PAUSES, late_range="data")
@@ -51,6 +52,7 @@ def test_pauses_of_one_rank_are_bursts_and_say_where(tmp_path):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_bursts_that_are_gone_are_faster(tmp_path):
     before = Job(HOST_BOUND, ranks=2, steps=15, rank=1, late_ns=PAUSES, late_range="data")
     lines, rules, tables = compare(tmp_path, before, Job(HOST_BOUND, ranks=2, steps=15))
@@ -61,6 +63,7 @@ def test_bursts_that_are_gone_are_faster(tmp_path):
     assert "bursts" not in rules
 
 
+@pytest.mark.slow
 def test_neighbors_that_wait_for_one_pause_count_once(tmp_path):
     """Three pauses among 14 steps are no more than chance gives, though others wait for them."""
     late = {2: 3_000_000, 6: 3_000_000, 10: 3_000_000}
@@ -80,6 +83,7 @@ def test_blocking_copies_are_named_by_number_and_memory(tmp_path):
     assert rules["copies"]["gain_step_ns"] == pytest.approx(3 * 80_000, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_missing_rank_is_said_and_nothing_is_concluded_from_it(tmp_path, capsys):
     lines, rules, tables = compare(tmp_path, Job(ranks=4), Job(ranks=4, without=(2,)), code=3)
     assert "4 -> 3 ranks: rank 2 is missing in the input; 3 compared" in lines
@@ -148,6 +152,7 @@ def test_contexts_in_the_baselines_range_are_adjusted_for(tmp_path):
     assert abs(row["change_pct"]) < 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recorded", ["before", "after"])
 def test_a_job_with_ranges_is_compared_with_the_same_without_by_periods(tmp_path, recorded):
     # A period has to have a mark: a kernel that runs once in it.
@@ -178,6 +183,7 @@ def mix(share, gpu=1.0, seed=0, steps=120):
     return Job(kernels, name, steps=steps, gpu=gpu)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_mix_that_changed_does_not_hide_a_change(tmp_path, seed):
     """5.2 % faster at equal batches, and slower in the mean of all steps."""
@@ -200,6 +206,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.parametrize("size", [0.03, 0.1, 0.5])
 def test_planted_changes_are_found_by_word_and_size_and_mirrored(tmp_path, what, size):
@@ -215,6 +222,7 @@ def test_planted_changes_are_found_by_word_and_size_and_mirrored(tmp_path, what,
     assert 1 + rows[0]["change_pct"] / 100 == pytest.approx(1 / (1 + rows[1]["change_pct"] / 100))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pairs_n", "limit"),
     [(20, 5), pytest.param(200, 23, marks=[pytest.mark.slow, pytest.mark.nightly])],

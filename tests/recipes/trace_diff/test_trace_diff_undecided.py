@@ -119,6 +119,7 @@ def test_less_of_the_same_work_in_as_long_a_window_passes_no_gate_on_sums(tmp_pa
     assert "nearly all kernels launched 12.0 % less often, in proportion" in answer
 
 
+@pytest.mark.slow
 def test_work_outside_of_another_number_of_steps_is_no_time_per_step(tmp_path):
     # 10 x 1,000 ns outside: 1,000 a step of 10, and 250 a step of 40, which hides 500 more in each.
     before = run(tmp_path / "before.sqlite", [1_000] * 10, steps="step", outside=10)

@@ -80,6 +80,7 @@ def check_sums(tables):
                 assert rows[f"{side}_ns"].sum() == pytest.approx(whole_ns, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slower_kernel_is_slower_and_back_it_is_faster(tmp_path, seed):
     before = write(tmp_path / "a.sqlite", seed=seed)
@@ -105,6 +106,7 @@ def test_a_slower_kernel_is_slower_and_back_it_is_faster(tmp_path, seed):
     assert (finding["kind"], finding["severity"]) == ("improvement", None)
 
 
+@pytest.mark.slow
 def test_a_run_and_itself_and_a_run_again_are_the_same(tmp_path):
     before = write(tmp_path / "a.sqlite")
     again = write(tmp_path / "b.sqlite", seed=5)
@@ -115,6 +117,7 @@ def test_a_run_and_itself_and_a_run_again_are_the_same(tmp_path):
         assert not [finding for finding in report["findings"] if finding["kind"] != "capture"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("factor", [1.03, 1.5])
 def test_a_slower_host_is_found_by_its_factor(tmp_path, seed, factor):
