@@ -183,9 +183,9 @@ RULES: Final = rules_by_id(
         source="above the 88 to 92 % that vLLM and SGLang reserve by default",
         recommendation="Leave more room: a smaller share for the key-value cache "
         "(gpu_memory_utilization in vLLM, mem_fraction_static in SGLang, free_gpu_memory_fraction "
-        "in TensorRT-LLM), smaller batches, or activation checkpointing in training. A peak like "
-        "this turns the next longer sequence into an out-of-memory error or into allocator "
-        "retries.",
+        "in TensorRT-LLM; torch.cuda.memory_summary() lists what PyTorch caches), smaller batches, "
+        "or activation checkpointing in training. A peak like this turns the next longer sequence "
+        "into an out-of-memory error or into allocator retries.",
         tables=("memory_watermarks", "memory_allocators", "memory"),
     ),
     Rule(

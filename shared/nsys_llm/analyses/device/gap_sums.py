@@ -57,7 +57,9 @@ class GapSums:
         for part in parts:
             for whole, name in zip(sums, cls.__dataclass_fields__, strict=False):
                 whole += getattr(part, name)
-        return cls(*sums, named=np.empty(0, dtype=np.int8))
+        gaps_n, time_ns, certain_ns, lengths_n, lengths_ns = sums
+        named = np.empty(0, dtype=np.int8)
+        return cls(gaps_n, time_ns, certain_ns, lengths_n, lengths_ns, named)
 
     def without_names(self) -> GapSums:
         """Return the sums alone, whose size does not grow with the number of gaps."""
