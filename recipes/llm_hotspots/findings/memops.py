@@ -138,7 +138,7 @@ def _about(
     """Return what all findings on copies say; `copies_ns` is their time where kinds overlap."""
     exposed_ns = summed(rows, "exposed_ns") if copies_ns is None else copies_ns
     span_ns = walls.span_ns(*gpu)
-    times = {"exposed_ns": exposed_ns, "span_ns": span_ns}
+    times: dict[str, float] = {"exposed_ns": exposed_ns, "span_ns": span_ns}
     times["share_pct"] = 100.0 * exposed_ns / max(span_ns, 1)
     return {
         "cause": Cause("copies", detail=kind),
