@@ -142,13 +142,6 @@ def test_a_rank_is_priced_by_its_judge_and_a_replay_that_agrees(gain_ns, about_n
     assert (price.about_ns, price.bound_ns, price.replay_reason) == (about_ns, 167, reason)
 
 
-def test_of_a_stage_the_first_microbatch_fills_the_others():
-    met = {"communicators": pd.DataFrame([{"microbatches": 4}])}
-    assert price_of(Change("stages"), **verdict("slow_stage", 100)).about_ns == 100
-    price = price_of(Change("stages"), **verdict("slow_stage", 100), **met)
-    assert (price.about_ns, price.bound_ns) == (75, 100)
-
-
 def test_who_waits_for_a_host_gains_what_it_comes_earlier():
     price = price_of(Change("host"), **verdict("late_host", 50), **replayed("host=0", 30.0))
     assert (price.about_ns, price.bound_ns) == (170, 170)
