@@ -21,6 +21,7 @@ from nsys_llm.report.markdown import (
 )
 from nsys_llm.report.page_parts import html_text
 from nsys_llm.report.report import MOST_SHOWN
+from nsys_llm.view.results import Results
 from nsys_llm.view.text import quoted
 
 #: Any text but code points that stand for no character, which a renderer may replace.
@@ -92,7 +93,7 @@ def test_the_rows_are_bounded_and_the_rest_is_counted(tmp_path):
 def test_a_table_without_rows_says_so(tmp_path):
     text = shown_section(tmp_path, [])
     assert text.splitlines()[0] == "## Top kernels"
-    assert text.endswith("No rows.")
+    assert text.endswith("No rows: nothing ran; `--trace=cuda` records it.")
     assert table_rows(text) == []
 
 
@@ -111,10 +112,9 @@ def test_a_long_name_is_shortened_in_a_table(tmp_path):
 
 def test_a_sentence_in_a_table_keeps_its_middle(tmp_path):
     meaning = "it was in no CUDA call: the host was busy or waiting elsewhere"
-    results = made_results(tmp_path, ROWS)[1]
     pd.DataFrame({"meaning": [meaning, "x" * 2000]}).to_parquet(tmp_path / "kernels.parquet")
-    section = replace(SECTION, columns=("meaning",))
-    assert [len(row[0]) for row in table_rows(section_markdown(section, results))] == [7, 62, 80]
+    text = section_markdown(replace(SECTION, columns=("meaning",)), Results(tmp_path))
+    assert [len(row[0]) for row in table_rows(text)] == [7, 62, 80]
 
 
 @pytest.mark.parametrize(

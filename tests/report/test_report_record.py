@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import pandas as pd
 import pytest
 from command_line import run
 from effort import a_few_recipes
+from quick_run import quick
 from results import demo_inputs, read_report
 
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
@@ -19,6 +19,7 @@ from nsys_llm.report.findings import KINDS, SCOPES, SEVERITIES
 from nsys_llm.report.run_record import FORMAT
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder
+from nsys_llm.view.results import Results
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "manifests" / "common.json").read_text("utf-8"))["report"]
@@ -72,10 +73,15 @@ def test_the_record_of_a_real_run_follows_the_schema(demo, tmp_path, recipe):
     assert record["report"]["title"] == load_manifest(recipe).title
     assert record["report"]["findings"]
     files = {path.stem for path in (tmp_path / "out").glob("*.parquet")}
-    assert set(record["tables"]) == files
+    assert {name for name, table in record["tables"].items() if table["rows"]} == files
+    results, drawn = Results(tmp_path / "out"), quick(recipe, *demo_inputs(demo, recipe))
     for name, table in record["tables"].items():
-        assert len(pd.read_parquet(tmp_path / "out" / f"{name}.parquet")) == table["rows"]
-        assert (table["reason"] is None) == (table["rows"] > 0)
+        frame = results.table(name)
+        assert len(frame) == table["rows"]
+        assert (table["reason"] is None) == (table["rows"] > 0) == (results.why_empty(name) is None)
+        if not table["rows"]:
+            named = [*drawn[name].columns, drawn[name].index.name]
+            assert set(frame.columns) == {column for column in named if column}
 
 
 def test_an_empty_table_says_why(demo, tmp_path):

@@ -29,6 +29,7 @@ from .levers import lever_findings
 from .measured import measured_findings
 from .memops import copy_findings
 from .secrets import secret_findings
+from .unrecorded import unrecorded_findings
 from .watched_kernels import watched_kernel_findings
 
 #: Classes beside computation, and kinds of it, that the answer names.
@@ -104,6 +105,7 @@ def findings(tables: Tables) -> list[Finding]:
         *graph_findings(tables),
         *lever_findings(tables),
         *secret_findings(tables),
+        *unrecorded_findings(tables),
     ]
     engines = tables["categories"]["engine"]
     return in_words_of(str(engines.iloc[0]) if len(engines) else None, reported)

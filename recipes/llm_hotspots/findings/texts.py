@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.report.findings import CAPTURE
+from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.prices.copies import BOUND_PCT
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
@@ -48,6 +48,9 @@ DRAM_BOUND_PCT: Final = 60.0
 #: A mean of fewer samples, or of samples that are mostly of other kernels, says nothing.
 LEAST_SAMPLES: Final = 30
 LEAST_OWN_PCT: Final = 50.0
+
+#: SMs are active so many points of the time more than recorded operations take.
+UNRECORDED_PCT: Final = 50.0
 
 #: Launches before and after a change of configuration, each, and of each configuration that counts.
 LEAST_LAUNCHES: Final = 5
@@ -449,5 +452,20 @@ RULES: Final = rules_by_id(
         "out while tracking down a difference: disable_cascade_attn=True in vLLM, a fixed "
         "number of KV splits elsewhere.",
         tables=("kernels", "rules"),
+    ),
+    Rule(
+        UNRECORDED_WORK,
+        kind=CAPTURE,
+        scope="device",
+        title="Most GPU work is not recorded: SMs are active {mean_pct} of the time",
+        details="Recorded kernels, copies and fills take {recorded_pct} of it. What bounds the run "
+        "is not known, and idle time is none.",
+        threshold=f"SMs active {UNRECORDED_PCT:g} points more of the time than recorded operations "
+        "take, those of all ranks on the GPU",
+        source=OURS,
+        recommendation="Another process uses the GPU, or its kernels were not traced: profile all "
+        "of its processes, from before they start to use it.",
+        record="--trace=cuda,nvtx --trace-fork-before-exec=true",
+        tables=("gpu_metrics", "wall"),
     ),
 )

@@ -9,11 +9,12 @@ from itertools import accumulate
 from typing import Final
 
 from nsys_llm.report.causes import Cause
-from nsys_llm.report.findings import CAPTURE, Evidence, Finding
+from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK, Evidence, Finding
 from nsys_llm.report.price import Price, row_words
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
 from nsys_llm.report.wall_line import wall_lines
+from nsys_llm.taxonomy.wall_classes import APART
 from nsys_llm.view.text import listed, sentences
 
 from ..tables.opportunities import LEAD
@@ -45,12 +46,24 @@ def answer(tables: Tables) -> str:
             "what a filter left of it."
         )
     if not rows:
-        walls = "".join(f" {line.text}" for line in wall_lines(tables))
-        return f"No recipe found anything whose fix would gain 1 % of a GPU's time or more.{walls}"
+        nothing = "No recipe found anything whose fix would gain 1 % of a GPU's time or more"
+        return f"{nothing}{_where_time_goes(tables)}."
     first = rows[0]
     others = [row["title"] for row in rows[1:3]]
     more = f" Next: {listed(others)}." if others else ""
     return f"Fix first: {first['title']} ({row_words(first, step_unit(tables))}).{more}"
+
+
+def _where_time_goes(tables: Tables) -> str:
+    """Return what takes most of the time, and what of it is nobody's to gain, as a clause."""
+    if UNRECORDED_WORK in tables["all_findings"]["rule"].tolist():
+        return "; most of the GPU's work is not recorded"
+    parts = [part for line in wall_lines(tables) for part in line.parts]
+    if not parts:
+        return ""
+    apart = [f", {part.label} {part.share_pct:.1f} %" for part in parts[1:] if part.label in APART]
+    first = f"{parts[0].label}, {parts[0].share_pct:.1f} %"
+    return f". The largest part of the time is {first}{''.join(apart)}"
 
 
 def caveats(tables: Tables) -> list[str]:
