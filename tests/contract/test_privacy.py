@@ -120,12 +120,6 @@ def test_variables_that_look_like_secrets_are_told_by_name_alone(tmp_path):
     assert "HF_TOKEN" in report
 
 
-def test_a_report_without_such_variables_brings_no_finding(tmp_path, rank_set):
-    assert run("--input", rank_set, "--output", tmp_path / "out").code == 0
-    findings = pd.read_parquet(tmp_path / "out" / "findings.parquet")
-    assert "stored_secrets" not in findings["rule"].tolist()
-
-
 def test_what_is_told_of_reports_that_cannot_be_read_names_no_folder(tmp_path, monkeypatch):
     # As many ways to fail as there are readers; the good rank makes an output.
     home = tmp_path / f"home-{MARKER}"

@@ -43,8 +43,8 @@ _ALL: Final = (
         "all",
         "a run that is terminated waits for its threads",
         "shared/nsys_llm/core/stopping.py",
-        "        os._exit(TERMINATED)",
-        "        sys.exit(TERMINATED)",
+        "        os._exit(128 + number)",
+        "        sys.exit(128 + number)",
         ("run/test_stopping.py",),
     ),
     Bug(
@@ -186,14 +186,6 @@ _HOTSPOTS: Final = (
         "for cover in (spans.compute, spans.communication, spans.graphs):",
         "for cover in (spans.compute, spans.graphs):",
         ("recipes/llm_hotspots/test_memops.py",),
-    ),
-    Bug(
-        "llm_hotspots",
-        "the rank that waits longest in collectives is named as the straggler",
-        "recipes/llm_hotspots/tables/balance.py",
-        "suspect = np.where(parts.communication, lowest, highest)",
-        "suspect = highest",
-        ("recipes/llm_hotspots/test_balance.py",),
     ),
     Bug(
         "llm_hotspots",
