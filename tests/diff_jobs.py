@@ -203,7 +203,6 @@ class Compared:
         return str(self.verdict["word"])
 
     def classes(self) -> Any:
-        # Of the mean GPU.
         wall = self.tables["wall_change"]
         mean = wall[wall["rank"].isna() & wall["detail"].isna()]
         return mean.set_index("wall_class")["change_ns"]
