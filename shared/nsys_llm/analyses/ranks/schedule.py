@@ -129,12 +129,7 @@ class Line:
     steps_n: float
 
     def gain_ns(self, now_ns: Sequence[float], then_ns: Sequence[float]) -> float:
-        """Return what a run gains where its stages compute for another time.
-
-        Args:
-            now_ns: Of each stage.
-            then_ns: Likewise.
-        """
+        """Return what a run gains where its stages compute for another time each, ns."""
         if self.schedule is None:
             return max(now_ns) - max(then_ns)
         now, then = (
