@@ -20,11 +20,9 @@ from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE, WHOLE_GRAPH
 from nsys_llm.view.text import counted, format_percent, listed, quoted
 
 from .bandwidth import bandwidth_findings
-from .categories import category_findings
 from .communication import communication_findings
-from .determinism import determinism_findings
 from .graphs import graph_findings
-from .levers import lever_findings
+from .kernels import category_findings, determinism_findings, lever_findings
 from .measured import measured_findings
 from .memops import copy_findings
 from .secrets import secret_findings
