@@ -108,7 +108,6 @@ def map_idle_intervals(
     kept = _longest(idle, least_ns)
     return IdleIntervals(
         idle_ns=kept,
-        unwatched_ns=_longest(intersect_intervals(profiler, gaps), least_ns),
         left_out_n=len(idle) - len(kept),
         left_out_ns=total_length_ns(idle) - total_length_ns(kept),
         span_ns=(int(windows[0, 0]), int(windows[-1, 1])) if len(windows) else None,

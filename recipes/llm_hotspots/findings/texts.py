@@ -286,7 +286,7 @@ RULES: Final = rules_by_id(
     ),
     _lever_rule(
         "old_attention",
-        title="`FlashAttention-2` on Hopper: {share_pct}",
+        title="`FlashAttention-2` on Hopper: {share_pct} of the time",
         recommendation="Use FlashAttention-3 (flash_attn_interface; in vLLM and SGLang the "
         "attention backend), or cuDNN's attention through scaled_dot_product_attention.",
     ),
@@ -298,7 +298,7 @@ RULES: Final = rules_by_id(
     ),
     _lever_rule(
         "dtype_conversions",
-        title="Kernels that only convert data types: {share_pct}",
+        title="Kernels that only convert data types: {share_pct} of the time",
         recommendation="Keep one data type from layer to layer: weights, norms and rotary "
         "embeddings in the type of the activations, or fuse the conversion into the kernel beside "
         "it (torch.compile). Under torch.autocast, weights that are cast in every forward are "
@@ -306,13 +306,13 @@ RULES: Final = rules_by_id(
     ),
     _lever_rule(
         "geforce_gemms_without_tensor_cores",
-        title="GEMMs without tensor cores: {share_pct}",
+        title="GEMMs without tensor cores: {share_pct} of the time",
         recommendation="Run these products in FP16, or from Ampere on BF16 (torch.autocast): that "
         "about halves them. TF32 gains little on a GPU whose FP32 units are as fast.",
     ),
     _lever_rule(
         "gemms_without_tensor_cores",
-        title="GEMMs without tensor cores: {share_pct}",
+        title="GEMMs without tensor cores: {share_pct} of the time",
         recommendation="Run these products in BF16 or FP16, or let FP32 ones use TF32 "
         "(torch.set_float32_matmul_precision('high')). Products that are small or bound by memory "
         "gain less than the bound.",
@@ -320,7 +320,7 @@ RULES: Final = rules_by_id(
     Rule(
         "exposed_communication",
         scope="device",
-        title="Exposed communication: {share_pct}",
+        title="Exposed communication: {share_pct} of the time",
         details=f"{_EXPOSED} Waiting for other ranks is part of it.",
         threshold=f"communication that no computation overlaps; of ranks that wait for each "
         f"other, that of the rank with the least; not between stages of a pipeline: {_GAIN}",
@@ -452,6 +452,6 @@ RULES: Final = rules_by_id(
         recommendation="Another process uses the GPU, or its kernels were not traced: profile all "
         "of its processes, from before they start to use it.",
         record="--trace=cuda,nvtx --trace-fork-before-exec=true",
-        tables=("gpu_metrics", "wall"),
+        tables=("gpu_metrics", "coverage"),
     ),
 )
