@@ -105,14 +105,10 @@ def map_idle_intervals(
     if len(devices) > 1:
         gaps = intersect_intervals(gaps, windows)
     idle = subtract_intervals(gaps, profiler) if len(profiler) else gaps
-    kept = _longest(idle, least_ns)
+    kept = idle[np.sort(longest_gaps(idle[:, 1] - idle[:, 0], _INTERVALS_KEPT, least_ns))]
     return IdleIntervals(
         idle_ns=kept,
         left_out_n=len(idle) - len(kept),
         left_out_ns=total_length_ns(idle) - total_length_ns(kept),
         span_ns=(int(windows[0, 0]), int(windows[-1, 1])) if len(windows) else None,
     )
-
-
-def _longest(spans: IntArray, least_ns: int) -> IntArray:
-    return spans[np.sort(longest_gaps(spans[:, 1] - spans[:, 0], _INTERVALS_KEPT, least_ns))]
