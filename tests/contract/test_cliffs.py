@@ -234,10 +234,14 @@ def test_more_devices_or_processes_than_a_machine_has_are_damaged_ids(tmp_path, 
     assert f"rank0: damaged ids (1,200 {words}" in reason
 
 
-def test_a_name_of_megabytes_is_cut_and_that_is_said(tmp_path):
+@pytest.mark.parametrize(("recipe", "cut_n"), [("llm_hotspots", 1), ("llm_overview", 2)])
+def test_names_of_megabytes_are_cut_and_that_is_said(tmp_path, recipe, cut_n):
+    """A kernel's; the overview also reads NVTX ranges, of which one is not registered."""
     report = kernels(9)
     report.kernels(["k" * 70_000], np.zeros(1, dtype=int), start_ns=[20_000], end_ns=[20_900])
-    run = quick_run("llm_hotspots", report.write_sqlite(tmp_path / "rank0.sqlite"))
-    assert run.notes == (("rank0", "names cut at 65,536 characters: 1"),)
-    tables = quick("llm_hotspots", tmp_path / "rank0.sqlite")
-    assert tables["kernels"]["name"].str.len().max() == 65_536
+    report.nvtx("r" * 70_000, 100, 30_000)
+    run = quick_run(recipe, report.write_sqlite(tmp_path / "rank0.sqlite"))
+    assert ("rank0", f"names cut at 65,536 characters: {cut_n}") in run.notes
+    if recipe == "llm_hotspots":
+        tables = quick(recipe, tmp_path / "rank0.sqlite")
+        assert tables["kernels"]["name"].str.len().max() == 65_536

@@ -17,7 +17,7 @@ from nsys_llm.testing.trace_builder import TraceBuilder
 
 pytestmark = pytest.mark.slow
 
-#: What SECURITY.md promises. What must not be waited for takes ten minutes, or reads for a minute.
+#: As docs/robustness.md says. What must not be waited for takes ten minutes, or reads for a minute.
 SOON_S = 2
 MOST_S = 30
 
