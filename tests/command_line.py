@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from nsys_llm.run.cli import main
+from nsys_llm.view.results import Results
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ def run(*arguments: object, recipe: str = "llm_hotspots") -> Run:
 
 def rows(folder: Path, table: str) -> list[dict[str, Any]]:
     """Return the rows of one table of a result."""
-    return pq.read_table(folder / f"{table}.parquet").to_pylist()
+    frame = Results(folder).table(table).astype(object)
+    return frame.where(frame.notna(), None).to_dict("records")
 
 
 def row(folder: Path, table: str, **where: object) -> dict[str, Any]:

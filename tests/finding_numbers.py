@@ -56,7 +56,7 @@ def _values(finding: Mapping[str, Any]) -> Iterator[float]:
     yield from (finding[name] for name in _FIELDS if finding.get(name) is not None)
     yield from finding["numbers"].values()
     yield from finding["ranks"]
-    yield len(finding["ranks"])
+    yield from (len(finding["ranks"]), len(finding["ranks"]) - 1)
     for cell in finding["evidence"]:
         yield from (
             value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -73,8 +74,10 @@ def made_results(
         sections=tuple(sections),
     )
     values = {column.name: [row[i] for row in rows] for i, column in enumerate(COLUMNS)}
-    write_tables(folder, manifest, {"kernels": declared_frame(KERNELS, values)}, csv=False)
-    return manifest, Results(folder)
+    frame = declared_frame(KERNELS, values)
+    facts = {"rows": len(rows), "reason": "nothing ran", "record": "--trace=cuda"}
+    (folder / "report.json").write_text(json.dumps({"tables": {"kernels": facts}}), "utf-8")
+    return manifest, Results(folder, write_tables(folder, manifest, {"kernels": frame}, csv=False))
 
 
 def made_report(manifest: Manifest, *findings: Finding, **others: Any) -> Report:

@@ -21,7 +21,7 @@ import pytest
 from quick_run import quick
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.report.outputs import write_tables
+from nsys_llm.report.outputs import declared_frame, write_tables
 from nsys_llm.run.cli import main
 
 RECIPE = "llm_hotspots"
@@ -39,18 +39,29 @@ LABELS = frozenset({"File", "file", "Min File", "Max File", "rank_source"})
 
 def read_results(folder: Path) -> dict[str, pa.Table]:
     """Return every table of an output folder as it was written, types and null flags included."""
-    return {file.stem: pq.read_table(file) for file in _tables_in(folder)}
+    written = {file.stem: pq.read_table(file) for file in _tables_in(folder)}
+    return {**written, **{name: pa.table(frame) for name, frame in _empty(folder).items()}}
 
 
 def read_frames(folder: Path) -> dict[str, pd.DataFrame]:
     """Return every table of an output folder as pandas reads it."""
-    return {file.stem: pd.read_parquet(file) for file in _tables_in(folder)}
+    return {file.stem: pd.read_parquet(file) for file in _tables_in(folder)} | _empty(folder)
 
 
 def _tables_in(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.parquet"))
     assert files, f"{folder} holds no tables: no two of them would differ"
     return files
+
+
+def _empty(folder: Path) -> dict[str, pd.DataFrame]:
+    """Return the tables without rows, of which a run writes no file."""
+    record = read_report(folder)
+    return {
+        table.file: declared_frame(table, {column.name: [] for column in table.columns})
+        for table in load_manifest(record["recipe"]).writes
+        if not record["tables"][table.file]["rows"]
+    }
 
 
 def read_report(folder: Path) -> dict[str, Any]:
@@ -136,6 +147,9 @@ def only_tables(
     output.mkdir(parents=True)
     tables = quick(recipe, *map(Path, inputs), *options)
     write_tables(output, load_manifest(recipe), tables, csv=False)
+    listed = {name: {"rows": len(table)} for name, table in tables.items()}
+    record = json.dumps({"recipe": recipe, "tables": listed})
+    (output / "report.json").write_text(record, "utf-8")
     return output
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from results import read_frames, read_results
 
 from nsys_llm.run.cli import main
 
@@ -66,7 +67,7 @@ def problems(ended: Ended, recipe: str, output: Path) -> list[str]:
 
 def _wrong_sums(recipe: str, output: Path) -> list[str]:
     """Return what does not add up in a result, and in those of an overview's recipes."""
-    written = {file.stem: pq.read_table(file) for file in sorted(output.glob("*.parquet"))}
+    written = read_results(output)
     problems = [f"{name}: {odd}" for name, table in written.items() for odd in _odd_cells(table)]
     tables = _Frames(written)
     of_time: Mapping[str, Check] = {"wall": _wall} if "wall" in written else {}
@@ -273,7 +274,7 @@ def differs_from_rows(report: Path, output: Path) -> list[str]:
         if -_LARGEST_TIME_NS < start_ns <= end_ns < _LARGEST_TIME_NS:
             sane_n += 1
             total_ns += end_ns - start_ns
-    coverage = pd.read_parquet(output / "coverage.parquet")
+    coverage = read_frames(output)["coverage"]
     kernels = coverage[coverage["op"] == "kernel"]
     counted = (int(kernels["total_n"].sum()), int(kernels["total_ns"].sum()))
     faults = []

@@ -106,8 +106,10 @@ def test_the_framework_s_own_record_is_kept_and_quiet_is_no_more_than_the_launch
     assert record["RecipeJsonVersion"] == "1.2.0"
     assert record["Mode"] == "none"
     assert record["InputFiles"] == [str(rank_set / f"rank{n}.sqlite") for n in (0, 1)]
+    listed = read_report(tmp_path / "out")["tables"]
+    assert listed.keys() == {table.file for table in load_manifest("llm_hotspots").writes}
     assert set(record["Outputs"]) == {
-        *(f"{table.file}.parquet" for table in load_manifest("llm_hotspots").writes),
+        *(f"{name}.parquet" for name, table in listed.items() if table["rows"]),
         "report.md",
         "analysis.ipynb",
     }

@@ -13,6 +13,7 @@ import pytest
 from effort import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
@@ -22,7 +23,6 @@ from nsys_llm.profile.sqlite import sqlite_profile
 from nsys_llm.profile.sqlite.cells import UnexpectedCell
 from nsys_llm.profile.sqlite.pages import read_integers
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 #: Both sides of every width that SQLite stores an integer in.
 EDGES = [
@@ -137,16 +137,6 @@ def test_what_is_not_simple_is_left_to_sqlite(tmp_path, row, then):
     path = made(tmp_path / "r.sqlite", [(1, None, 2, 3), row], then)
     with pytest.raises(UnexpectedCell):
         decoded(path, fields_n=5 if "ADD" in then else 4)
-
-
-def test_an_index_is_no_table(tmp_path):
-    path = tmp_path / "r.sqlite"
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b INTEGER) WITHOUT ROWID")
-        database.execute("INSERT INTO t VALUES (1, 2)")
-        database.commit()
-    with pytest.raises(UnexpectedCell):
-        decoded(path, (1,), 2)
 
 
 def test_too_many_kinds_of_rows_are_left_to_sqlite(tmp_path, monkeypatch):

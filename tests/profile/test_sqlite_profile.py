@@ -12,12 +12,12 @@ import pytest
 from effort import examples
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.sqlite import sqlite_profile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 INT64 = st.integers(-(2**63) + 1, 2**63 - 1)
@@ -79,15 +79,6 @@ def test_a_table_that_a_lazy_export_left_out_is_not_there(export):
         assert not profile.has("nvtx_events")
         assert profile.columns("nvtx_events") == frozenset()
         assert {"start", "end", "demangledName"} <= profile.columns("kernels")
-
-
-def test_a_view_in_the_place_of_a_table_says_so_where_it_is_needed(export):
-    # A profile without that table would be one without GPU work.
-    change(export, f"ALTER TABLE {KERNEL} RENAME TO k; CREATE VIEW {KERNEL} AS SELECT * FROM k")
-    with SqliteProfile(export) as profile:
-        assert profile.has("api_calls")
-        with pytest.raises(ProfileError, match=f"r.sqlite: {KERNEL} is a view"):
-            profile.has("kernels")
 
 
 @examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from results import RECIPE, environment, wait_until
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,6 @@ from collections import defaultdict
 import pytest
 from machine import oracle, random_program, simulate
 from machine.program import (
-    Await,
     Blocking,
     Compute,
     Enqueue,
@@ -19,7 +18,7 @@ from machine.program import (
     Push,
     Rank,
     Record,
-    Signal,
+    Spin,
     Sync,
     WaitEvent,
     Work,
@@ -252,26 +251,6 @@ def test_a_straggler_over_two_ranks():
     assert [each.rank for each in local.segments] == [1, 0, 0, 0]
 
 
-def test_a_stream_waits_for_another_one():
-    program = job(
-        (
-            kernel(50_000, 7),
-            Record("e", 7, 1000),
-            WaitEvent("e", 14, 1000),
-            kernel(9000, 14),
-        )
-    )
-    # Kernel 5800..55800; the other begins 1000 later though its launch returned at 10000.
-    outcome = simulate(program)
-    assert [(op.start, op.end) for op in outcome.operations[0]] == [
-        (5800, 55_800),
-        (56_800, 65_800),
-    ]
-    assert outcome.operations[0][1].activator().kind == "event"
-    path = oracle.local_paths(outcome, 0)[0]
-    assert classes(path) == {"compute": 59_000, "device_latency": 1000}
-
-
 def test_an_event_is_its_latest_record_before_the_wait():
     program = job(
         (
@@ -356,37 +335,6 @@ def test_a_full_queue_holds_the_launch_back():
     assert classes(bound) == {"compute": 91_000, "launch_api": 4000, "launch_latency": 1800}
 
 
-def test_a_kernel_that_begins_inside_its_call_is_charged_to_the_call():
-    program = job((Push("step", step=True), kernel(1000, call_ns=9000, submit_ns=2000), Pop()))
-    assert classes(oracle.local_paths(simulate(program), 0)[0]) == {
-        "compute": 1000,
-        "host_no_cuda": 100,
-        "launch_api": 3800,
-    }
-
-
-def test_a_thread_waits_for_another_one():
-    main = (Push("step", step=True), Compute(1000), Signal("go", ns=50), Await("done"), Pop())
-    helper = (Await("go", wake_ns=2000), Push("backward"), Compute(4000), kernel(500), Pop())
-    outcome = simulate(job(main, (*helper, Signal("done"))))
-    # Signal at 1100, helper goes on at 3100, range to 3200, host to 7200, call to 11200.
-    path = oracle.local_paths(outcome, 0)[0]
-    assert classes(path) == {
-        "compute": 500,
-        "host_no_cuda": 7200,
-        "launch_api": 4000,
-        "launch_latency": 1800,
-    }
-    details = [(each.detail, each.end - each.start) for each in path.segments[3:]]
-    assert details == [
-        ("backward", 4000),
-        ("backward", 100),
-        ("", 2000),
-        ("step", 1000),
-        ("step", 100),
-    ]
-
-
 def test_the_default_stream_and_blocking_streams_wait_for_each_other():
     program = job((kernel(50_000), kernel(9000, 14), kernel(1000)), blocking_streams=(14,))
     outcome = simulate(program)
@@ -398,12 +346,12 @@ def test_the_default_stream_and_blocking_streams_wait_for_each_other():
     assert times == [(5800, 55_800), (9800, 18_800), (56_800, 57_800)]
 
 
-def test_a_full_device_delays_a_kernel_that_nothing_else_does():
-    outcome = simulate(job((kernel(50_000), kernel(9000, 14, room_after=7))))
-    second = outcome.operations[0][1]
-    assert (second.start, second.activator().kind) == (56_800, "room")
-    path = oracle.local_paths(outcome, 0)[0]
-    assert classes(path) == {"compute": 59_000, "device_latency": 1000}
+def test_a_host_that_looks_at_a_flag_waits_in_no_call():
+    outcome = simulate(job([kernel(50_000), Spin(wake_ns=1000), Compute(700)]))
+    launch, spin, after = outcome.threads[0][0]
+    assert spin.kind == "host"
+    assert spin.start == launch.end
+    assert spin.end == after.start == outcome.operations[0][0].end + 1000
 
 
 # ---- scenarios -----------------------------------------------------------------------------------

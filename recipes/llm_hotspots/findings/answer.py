@@ -23,12 +23,12 @@ from .bandwidth import bandwidth_findings
 from .categories import category_findings
 from .communication import communication_findings
 from .determinism import determinism_findings
-from .engine_words import in_words_of
 from .graphs import graph_findings
 from .levers import lever_findings
 from .measured import measured_findings
 from .memops import copy_findings
 from .secrets import secret_findings
+from .unrecorded import unrecorded_findings
 from .watched_kernels import watched_kernel_findings
 
 #: Classes beside computation, and kinds of it, that the answer names.
@@ -92,7 +92,7 @@ def _lever(shares: Mapping[str, float], tables: Tables) -> str:
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    reported = [
+    return [
         *communication_findings(tables),
         *rank_findings(tables),
         *bandwidth_findings(tables),
@@ -104,6 +104,5 @@ def findings(tables: Tables) -> list[Finding]:
         *graph_findings(tables),
         *lever_findings(tables),
         *secret_findings(tables),
+        *unrecorded_findings(tables),
     ]
-    engines = tables["categories"]["engine"]
-    return in_words_of(str(engines.iloc[0]) if len(engines) else None, reported)

@@ -6,14 +6,15 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 from nsys_llm.report.causes import Cause
-from nsys_llm.report.findings import CAPTURE, Evidence, Finding
-from nsys_llm.report.price import Price, row_words
+from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK, Evidence, Finding
+from nsys_llm.report.price import price_of, row_words
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
 from nsys_llm.report.wall_line import wall_lines
+from nsys_llm.taxonomy.wall_classes import APART
 from nsys_llm.view.text import listed, sentences
 
 from ..tables.opportunities import LEAD
@@ -45,12 +46,24 @@ def answer(tables: Tables) -> str:
             "what a filter left of it."
         )
     if not rows:
-        walls = "".join(f" {line.text}" for line in wall_lines(tables))
-        return f"No recipe found anything whose fix would gain 1 % of a GPU's time or more.{walls}"
+        nothing = "No recipe found anything whose fix would gain 1 % of a GPU's time or more"
+        return f"{nothing}{_where_time_goes(tables)}."
     first = rows[0]
     others = [row["title"] for row in rows[1:3]]
     more = f" Next: {listed(others)}." if others else ""
     return f"Fix first: {first['title']} ({row_words(first, step_unit(tables))}).{more}"
+
+
+def _where_time_goes(tables: Tables) -> str:
+    """Return what takes most of the time, and what of it is nobody's to gain, as a clause."""
+    if UNRECORDED_WORK in tables["all_findings"]["rule"].tolist():
+        return "; most of the GPU's work is not recorded"
+    parts = [part for line in wall_lines(tables) for part in line.parts]
+    if not parts:
+        return ""
+    apart = [f", {part.label} {part.share_pct:.1f} %" for part in parts[1:] if part.label in APART]
+    first = f"{parts[0].label}, {parts[0].share_pct:.1f} %"
+    return f". The largest part of the time is {first}{''.join(apart)}"
 
 
 def caveats(tables: Tables) -> list[str]:
@@ -67,37 +80,19 @@ def caveats(tables: Tables) -> list[str]:
 
 def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Finding:
     lead, *others = sorted(members, key=lambda member: member["account"] != LEAD)
+    window_ns = row["window_start_ns"], row["window_end_ns"]
     made = RULES["opportunity"].finding(
-        price=_price(row, step_unit),
+        price=price_of(row, step_unit),
         details=_fitted(row["details"], row["title"], others),
-        fields={"title": row["title"], "recommendation": row["recommendation"]},
         evidence=tuple(_evidence([lead, *others])),
         numbers={name: value for member in members for name, value in _numbers(member).items()},
         cause=Cause(row["cause"], row["cause_rank"], detail=row["cause_detail"]),
-        ranks=_ranks(row),
-        rank=row["rank"],
-        device_id=row["device_id"],
         name=lead["name"],
-        record=row["record"],
-        window_ns=_window(row),
+        window_ns=None if None in window_ns else window_ns,
         tables=tuple(dict.fromkeys(item["recipe"] for item in [lead, *others])),
+        **_common(row),
     )
     return replace(made, rule=row["rule"])
-
-
-def _price(row: Record, step_unit: str) -> Price:
-    step_ns = row["gain_step_ns"]
-    return Price(
-        span_ns=row["span_ns"],
-        wall_classes=tuple(row["wall_classes"].split(", ")),
-        bound_ns=row["bound_ns"],
-        about_ns=None if row["about_basis"] is None else row["gain_ns"],
-        about_basis=row["about_basis"],
-        replay_reason=row["replay_reason"],
-        steps_n=row["gain_ns"] / step_ns if step_ns else None,
-        step_unit=step_unit,
-        tail_pct=row["gain_tail_pct"],
-    )
 
 
 def _fitted(details: str, title: str, others: Sequence[Record]) -> str:
@@ -117,26 +112,21 @@ def _evidence(rows: Iterable[Record]) -> Iterable[Evidence]:
 
 
 def _numbers(row: Record) -> dict[str, float]:
-    reported = {
-        f"{row['recipe']}.{row['rule']}.{name}": value for name, value in _json(row).items()
+    gains = {name: row[name] for name in ("gain_ns", "gain_pct", "gain_step_ns")}
+    numbers = json.loads(row["numbers"]) | gains
+    of_rule = f"{row['recipe']}.{row['rule']}"
+    return {f"{of_rule}.{name}": value for name, value in numbers.items() if value is not None}
+
+
+def _common(row: Record) -> dict[str, Any]:
+    """Return what an opportunity and a remark have as their recipe's finding has it."""
+    return {
+        "fields": {"title": row["title"], "recommendation": row["recommendation"]},
+        "ranks": tuple(int(rank) for rank in (row["ranks"] or "").split(",") if rank),
+        "rank": row["rank"],
+        "device_id": row["device_id"],
+        "record": row["record"],
     }
-    gains = ("gain_ns", "gain_pct", "gain_step_ns")
-    gain = {f"{row['recipe']}.{row['rule']}.{name}": row[name] for name in gains}
-    return reported | {name: value for name, value in gain.items() if value is not None}
-
-
-def _json(row: Record) -> dict[str, float]:
-    numbers: dict[str, float] = json.loads(row["numbers"])
-    return numbers
-
-
-def _ranks(row: Record) -> tuple[int, ...]:
-    return tuple(int(rank) for rank in (row["ranks"] or "").split(",") if rank)
-
-
-def _window(row: Record) -> tuple[int, int] | None:
-    start_ns, end_ns = row["window_start_ns"], row["window_end_ns"]
-    return None if start_ns is None or end_ns is None else (start_ns, end_ns)
 
 
 def _remarks(rows: Sequence[Record]) -> list[Finding]:
@@ -151,13 +141,9 @@ def _remarks(rows: Sequence[Record]) -> list[Finding]:
         if (row["rule"], row["title"]) not in reported:
             made = RULES["remark"].finding(
                 details=row["details"],
-                fields={"title": row["title"], "recommendation": row["recommendation"]},
                 evidence=tuple(_evidence([row])),
-                numbers=_json(row),
-                ranks=_ranks(row),
-                rank=row["rank"],
-                device_id=row["device_id"],
-                record=row["record"],
+                numbers=json.loads(row["numbers"]),
+                **_common(row),
             )
             reported[row["rule"], row["title"]] = replace(made, rule=row["rule"])
     return list(reported.values())

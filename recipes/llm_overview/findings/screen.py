@@ -7,11 +7,11 @@ from typing import Final
 
 from nsys_llm.report.capture_summary import capture_caveats
 from nsys_llm.report.findings import INCOMPLETE
-from nsys_llm.report.records import Tables, records
+from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.view.text import counted, first_sentence, format_ns
 
-from ..tables.steps import mean_step_ns
+from ..tables.ranks import mean_step_ns
 
 #: Remarks after which numbers read otherwise, the most first: time that is not the program's, work
 #: that is hidden, waiting that nobody can place. What only lacks a name or a flag is none.
@@ -39,6 +39,7 @@ def screen(tables: Tables) -> Screen | None:
     trust = _trust(tables)
     step_ns = mean_step_ns(gpus)
     if step_ns is None:
+        facts += _few_steps(gpus, step_unit(tables))
         return Screen(", ".join(facts), float(max(spans)), "of one GPU", by_step=False, trust=trust)
     scale, unit = Scale.of(step_ns), step_unit(tables)
     counts = [int(row["steps_n"]) for row in gpus if row["steps_n"]]
@@ -46,6 +47,18 @@ def screen(tables: Tables) -> Screen | None:
     steps = counted(most, unit) if least == most else f"{least} to {counted(most, unit)}"
     facts += [steps, f"{scale.number(step_ns)} {scale.unit} a {unit}"]
     return Screen(", ".join(facts), step_ns, f"a {unit}", by_step=True, trust=trust)
+
+
+def _few_steps(gpus: Sequence[Record], unit: str) -> list[str]:
+    """Return the steps of a job whose time is mostly outside of them, with their share of it."""
+    stepped = [row for row in gpus if row["steps_n"]]
+    if not stepped:
+        return []
+    time_ns = sum(row["steps_n"] * row["step_ns"] for row in stepped)
+    mean_ns = time_ns / sum(row["steps_n"] for row in stepped)
+    share_pct = 100.0 * time_ns / sum(row["span_ns"] for row in gpus)
+    most_n = max(int(row["steps_n"]) for row in stepped)
+    return [f"{counted(most_n, unit)} of {format_ns(mean_ns)} ({share_pct:.0f} %)"]
 
 
 def step_unit(tables: Tables) -> str:

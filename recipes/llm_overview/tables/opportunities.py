@@ -7,7 +7,7 @@ tables of all recipes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ import pandas as pd
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import (
     PERFORMANCE,
+    UNRECORDED_WORK,
     Finding,
     cause_row,
     finding_row,
@@ -25,11 +26,12 @@ from nsys_llm.report.findings import (
 from nsys_llm.report.part import Part
 from nsys_llm.report.price import Price
 from nsys_llm.report.prices.pricing import priced
+from nsys_llm.taxonomy.wall_classes import IDLE
 
 from .joins import joined
 
 #: What the table `all_findings` says of a finding that speaks for its opportunity, of the others of
-#: it, of one that a replay shows to gain too little, and of one that all tables price so low.
+#: it, of one that a replay or GPU metrics refute, and of one that all tables price so low.
 LEAD: Final = "lead"
 MERGED: Final = "merged"
 REFUTED: Final = "refuted"
@@ -85,6 +87,8 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
         for finding in part.report.findings
         if finding.kind == PERFORMANCE and finding.cause is not None
     ]
+    unrecorded = _unrecorded_gpus(parts)
+    sources = [source for source in sources if not _is_idle(source[1], unrecorded)]
     if not sources:
         return []
     tables = all_tables(parts)
@@ -95,6 +99,20 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
             groups.setdefault(finding.cause, []).append((recipe, finding))
     items = joined([_opportunity(cause, members) for cause, members in groups.items()])
     return sorted(items, key=lambda item: item.order)
+
+
+def _unrecorded_gpus(parts: Mapping[str, Part]) -> set[tuple[int | None, int | None]]:
+    """Return the GPUs that worked while no operation is recorded: their idle time is none."""
+    findings = (finding for part in parts.values() for finding in part.report.remarks)
+    return {
+        (finding.rank, finding.device_id) for finding in findings if finding.rule == UNRECORDED_WORK
+    }
+
+
+def _is_idle(finding: Finding, gpus: Collection[tuple[int | None, int | None]]) -> bool:
+    """Return whether a finding is on idle time of one of some GPUs."""
+    classes = () if finding.price is None else finding.price.wall_classes
+    return IDLE in classes and (finding.rank, finding.device_id) in gpus
 
 
 def _opportunity(cause: Cause, members: Sequence[Source]) -> Opportunity:
@@ -163,6 +181,13 @@ def all_finding_rows(
     for group in groups:
         if group.price.is_refuted:
             account |= {_key(*source): (REFUTED, None) for source in group.sources}
+    unrecorded = _unrecorded_gpus(parts)
+    account |= {
+        _key(recipe, finding): (REFUTED, None)
+        for recipe, part in parts.items()
+        for finding in part.report.findings
+        if _is_idle(finding, unrecorded)
+    }
     return [
         _account_row(recipe, position, finding, account.get(_key(recipe, finding)))
         for recipe, part in parts.items()

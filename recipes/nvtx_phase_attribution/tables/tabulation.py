@@ -19,7 +19,7 @@ from .contents import content_columns
 from .phases import PhaseFrames, phase_columns
 from .ranges import range_columns
 from .rank_frames import Parts, sums_frame, total_of
-from .steps import step_columns
+from .steps import STEADY, step_columns
 
 _RECIPE: Final = "nvtx_phase_attribution"
 
@@ -30,7 +30,6 @@ def tabulate(
     """Make the recipe's tables, as manifests/nvtx_phase_attribution.json declares them.
 
     Args:
-        partial: All ranks.
         ranks: Those with GPU work, in order.
         options: See the manifest.
     """
@@ -45,8 +44,19 @@ def tabulate(
         "devices": _devices(parts),
         "marks": _marks(parts),
     }
+    columns["phases"]["step_ns"] = _mean_step(columns)
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
+
+
+def _mean_step(columns: Mapping[str, Columns]) -> list[float | None]:
+    """Return the GPU time of each phase in a mean step of a rank, without warm-up; null if none."""
+    totals, steps = columns["phase_steps"], columns["step_stats"]
+    total_ns = dict(zip(totals["phase"], totals["total_ns"], strict=True))
+    rows = zip(steps["which"], steps["measure"], steps["steps_n"], strict=True)
+    steps_n = next((n for which, measure, n in rows if (which, measure) == (STEADY, "gpu")), 0)
+    names = columns["phases"]["phase"]
+    return [total_ns.get(name, 0) / steps_n if steps_n else None for name in names]
 
 
 def _attribution(parts: Parts) -> Columns:

@@ -59,7 +59,6 @@ def _row(
     hidden = paths.charged.by_charge.time_ns[_communicating(paths), -1].any()
     bound = not hidden and change != WAIT and not (change == "class" and name in _EDGES)
     total = int(values.sum())
-    ceiling = 100.0 * path_ns / (wall_ns - path_ns) if bound and path_ns < wall_ns else None
     return {
         "change": change,
         "name": name,
@@ -69,7 +68,7 @@ def _row(
         "worst_ns": int(values[worst]),
         "worst_step": int(counted[worst]) if int(values[worst]) else None,
         "wall_ns": wall_ns / steps_n,
-        "ceiling_pct": ceiling,
+        "gain_pct": 100.0 * min(path_ns, wall_ns) / wall_ns if bound else None,
         "is_bound": bound,
         "certain_pct": 100.0 * int(certain_ns[counted].sum()) / total if total else None,
     }

@@ -1,4 +1,4 @@
-"""How many rows each table of a run has, and why one has none."""
+"""How many rows each table of a run has; of one without, which is not written, why and columns."""
 
 from __future__ import annotations
 
@@ -12,17 +12,22 @@ from nsys_llm.report.run import Run
 
 
 def table_records(run: Run, tables: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, Any]]:
-    """Return the rows of each table of a run, and where it has none the reason.
+    """Return the rows of each table of a run; where it has none the reason and its columns.
 
     Args:
         run: What was read.
         tables: All that its manifest declares.
     """
-    records = {}
+    records: dict[str, dict[str, Any]] = {}
     for table in run.manifest.writes:
         rows_n = len(tables[table.file])
         reason, flags = (None, None) if rows_n else _reason(table, run, tables)
         records[table.file] = {"rows": rows_n, "reason": reason, "record": flags}
+        if not rows_n:
+            records[table.file]["columns"] = {
+                column.name: {"dtype": column.dtype, "unit": column.unit}
+                for column in table.columns
+            }
     return records
 
 

@@ -29,7 +29,15 @@ KINDS: Final = (PERFORMANCE, IMPROVEMENT, CAPTURE)
 SEVERITIES: Final = ("high", "medium", "low", TAIL)
 
 #: Rules on what a run does not hold: they are read first, because they qualify all others.
-INCOMPLETE: Final = ("missing_ranks", "unrelated_profiles", "no_gpu_work", "opaque_graphs")
+INCOMPLETE: Final = (
+    "missing_ranks",
+    "unrelated_profiles",
+    "no_gpu_work",
+    "opaque_graphs",
+    "unrecorded_work",
+)
+#: The last of them: idle time and what bounds a run are then not what tables of operations say.
+UNRECORDED_WORK: Final = INCOMPLETE[-1]
 
 #: What a finding can be about.
 SCOPES: Final = ("run", "rank", "device", "kernel", "category", "api", "copy", "phase")

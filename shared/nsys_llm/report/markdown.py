@@ -136,10 +136,10 @@ def capture_markdown(report: Report) -> str:
 
 def section_markdown(section: Section, results: Results) -> str:
     """Return one table: what it shows, and its first rows."""
-    frame, fields = results.table(section.table), results.fields(section.table)
     head = [f"## {section.title}", section.shows]
-    if frame.empty:
-        return "\n\n".join([*head, "No rows."])
+    if why := results.why_empty(section.table):
+        return "\n\n".join([*head, markdown_prose(why)])
+    frame, fields = results.table(section.table), results.fields(section.table)
     columns, empty = parted_columns(frame, section.columns)
     rows = [
         [_cell(shown, fields[name]) for (shown, _), name in zip(row, columns, strict=True)]

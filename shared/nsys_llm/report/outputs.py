@@ -16,13 +16,8 @@ import pyarrow.parquet as pq
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.declared import Column, TableWrite
 from nsys_llm.manifest.manifest import Manifest
+from nsys_llm.view.tables import ARROW_TYPES
 
-_ARROW_TYPES: Final = {
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-    "string": pa.string(),
-    "bool": pa.bool_(),
-}
 #: The types themselves: pandas takes as long to find one by its name as to fill a short column.
 _PANDAS_TYPES: Final = {
     "int64": pd.Int64Dtype(),
@@ -86,7 +81,10 @@ def declared_frame(table: TableWrite, columns: Mapping[str, Any]) -> pd.DataFram
 def write_tables(
     folder: Path, manifest: Manifest, tables: Mapping[str, pd.DataFrame], *, csv: bool
 ) -> dict[str, pa.Table]:
-    """Write every table of a manifest as parquet, and as CSV if asked; return what was written.
+    """Write the tables of a manifest that have rows as parquet, and as CSV if asked.
+
+    Returns:
+        All tables as the files have them, those without rows too.
 
     Raises:
         ManifestError: The tables are not those that the manifest declares.
@@ -97,6 +95,8 @@ def write_tables(
         raise ManifestError(f"{manifest.name}: tables and manifest differ in {', '.join(odd)}.")
     written = {name: _arrow(table, tables[name]) for name, table in declared.items()}
     for name, table in declared.items():
+        if tables[name].empty:
+            continue
         pq.write_table(written[name], folder / f"{name}.parquet")
         if csv:
             # Lines end as RFC 4180 says; cells with a lone carriage return are quoted only then.
@@ -170,7 +170,7 @@ def _arrow(table: TableWrite, frame: pd.DataFrame) -> pa.Table:
         odd = sorted(columns.keys() ^ declared.keys())
         raise ManifestError(f"{table.file}: frame and manifest differ in {', '.join(odd)}.")
     for name, values in columns.items():
-        wanted = _ARROW_TYPES[declared[name].dtype]
+        wanted = ARROW_TYPES[declared[name].dtype]
         if not declared[name].nullable and values.null_count:
             raise ManifestError(f"{table.file}.{name}: null, and the manifest says never.")
         if not _same_type(values.type, wanted):
@@ -185,7 +185,7 @@ def _arrow(table: TableWrite, frame: pd.DataFrame) -> pa.Table:
 def _field(column: Column) -> pa.Field:
     return pa.field(
         column.name,
-        _ARROW_TYPES[column.dtype],
+        ARROW_TYPES[column.dtype],
         nullable=column.nullable,
         metadata={"unit": column.unit or "", "meaning": column.meaning},
     )

@@ -21,6 +21,7 @@ from nsys_llm.report.capture_summary import (
 )
 from nsys_llm.report.findings import (
     CAPTURE,
+    UNRECORDED_WORK,
     Finding,
     finding_columns,
     finding_record,
@@ -35,7 +36,7 @@ from nsys_llm.report.prices.pricing import priced
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings
 from nsys_llm.report.screen import Screen, subject
-from nsys_llm.report.wall_line import WallLine, wall_lines
+from nsys_llm.report.wall_line import NOT_RECORDED, WallLine, wall_lines
 from nsys_llm.view.text import format_ns, quoted, spans
 
 
@@ -161,9 +162,19 @@ def build_report(
         caveats=(*caveats, *analysis.caveats(tables), *notes),
         unrecorded=tuple(unrecorded(run)),
         sections=shown_sections(run.manifest, tables),
-        wall=wall_lines(tables),
+        wall=known_walls(tables, findings),
         screen=_screen(run, tables),
     )
+
+
+def known_walls(
+    tables: Mapping[str, pd.DataFrame], findings: Sequence[Finding]
+) -> tuple[WallLine, ...]:
+    """Return the wall split; where most work is not recorded, that in place of what bounds it."""
+    lines = wall_lines(tables)
+    if any(finding.rule == UNRECORDED_WORK for finding in findings):
+        return tuple(replace(line, bound=NOT_RECORDED) for line in lines)
+    return lines
 
 
 def _screen(run: Run, tables: Mapping[str, pd.DataFrame]) -> Screen | None:

@@ -69,6 +69,10 @@ class Bound:
         return f"{self.word}, {self.margin}"
 
 
+#: Where a GPU worked, and most of that is not recorded.
+NOT_RECORDED: Final = Bound("WORK NOT RECORDED", "so what bounds the run is not known")
+
+
 @dataclass(frozen=True)
 class WallLine:
     """The wall split of a run, or of one side of a comparison.

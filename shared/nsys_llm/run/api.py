@@ -44,26 +44,27 @@ class Tables(Mapping[str, pd.DataFrame]):
     Times are ns, sizes bytes, shares percent (0 to 100); null is pandas' NA.
     """
 
-    def __init__(self, results: Results, names: Sequence[str]) -> None:
+    def __init__(self, results: Results, listed: Mapping[str, Any]) -> None:
         self._results = results
-        self._names = tuple(names)
+        self._listed = listed
 
     def __getitem__(self, name: str) -> pd.DataFrame:
-        if name not in self._names:
-            raise KeyError(f"no table '{name}'; there are: {', '.join(self._names)}")
+        if name not in self._listed:
+            raise KeyError(f"no table '{name}'; there are: {', '.join(self._listed)}")
         file = self._results.folder / f"{name}.parquet"
         try:
-            if not file.is_file():  # a pipe would be waited for
+            if self._listed[name]["rows"] and not file.is_file():  # a pipe would be waited for
                 raise FileNotFoundError(file)
             return self._results.table(name)
-        except (OSError, ValueError, KeyError) as error:  # Arrow's errors are among them
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            # Arrow's errors are among them.
             raise OutputError(f"{file}: missing or damaged; run the recipe again.") from error
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._listed)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._listed)
 
 
 def _record(folder: Path) -> dict[str, Any]:
@@ -141,7 +142,7 @@ class Result:
         self._whole = whole
         self.report = _record(folder)
         self.results = Results(folder)
-        self.tables = Tables(self.results, list(self.report["tables"]))
+        self.tables = Tables(self.results, self.report["tables"])
 
     @property
     def recipe(self) -> str:

@@ -16,10 +16,9 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.capture_summary import Unrecorded
 from nsys_llm.report.notebook import NOTEBOOK_NAME
-from nsys_llm.report.report import Report, findings_of, shown_sections
+from nsys_llm.report.report import Report, findings_of, known_walls, shown_sections
 from nsys_llm.report.report_files import MARKDOWN_NAME, write_report
 from nsys_llm.report.run_record import REPORT_NAME
-from nsys_llm.report.wall_line import wall_lines
 from nsys_llm.run.api import Result
 from nsys_llm.run.publish import ANALYSIS_SUFFIX, names_below
 
@@ -57,15 +56,16 @@ def _report_of(result: Result) -> Report:
     """Return the report that the run of a result had."""
     manifest, analysis = load_manifest(result.recipe), load_analysis(result.recipe)
     reported = result.report["report"]
+    findings = tuple(findings_of(analysis, result.tables))
     return Report(
         manifest=manifest,
         answer=reported["answer"],
-        findings=tuple(findings_of(analysis, result.tables)),
+        findings=findings,
         facts=tuple(reported["facts"].items()),
         caveats=tuple(reported["caveats"]),
         unrecorded=tuple(Unrecorded(**item) for item in reported["unrecorded"]),
         sections=shown_sections(manifest, result.tables),
-        wall=wall_lines(result.tables),
+        wall=known_walls(result.tables, findings),
     )
 
 

@@ -148,15 +148,16 @@ def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
         frame = _sorted(frame, given["sort"])
     fields = result.results.fields(name)
     columns = _chosen(fields, given["columns"])
+    why = result.results.why_empty(name)
     rows_n = max(0, min(given["top"], _MOST_ROWS))
     if given["json"]:
-        shown = frame.head(rows_n).reset_index(drop=frame.index.name is None)[columns]
+        shown = frame.head(rows_n)[columns]
         return [shown.to_json(orient="records", force_ascii=False, double_precision=15)]
     rows = [
         [shown for shown, _ in row]
         for row in cells(frame, fields, columns, rows_n, length=_CELL_LENGTH)
     ]
-    return [*_aligned([headings(fields, columns), *rows]), f"{len(frame):,} rows"]
+    return [*_aligned([headings(fields, columns), *rows]), why or f"{len(frame):,} rows"]
 
 
 def _of_part(result: Result, what: str) -> tuple[Result, str]:
@@ -191,8 +192,6 @@ def _chosen(fields: Mapping[str, Any], text: str | None) -> list[str]:
 def _sorted(frame: pd.DataFrame, text: str) -> pd.DataFrame:
     """Return the rows by a column, the largest first, or with `:up` the smallest; null last."""
     name, up = text.removesuffix(_UP), text.endswith(_UP)
-    if name == frame.index.name:
-        return frame.sort_index(ascending=up, kind="stable")
     if name not in frame:
         raise _no_column("--sort", name, frame)
     return frame.sort_values(name, ascending=up, kind="stable", na_position="last")
@@ -216,7 +215,7 @@ def _holds(frame: pd.DataFrame, condition: str) -> Any:
     if match is None:
         raise UsageError(f"--where '{condition}': write COLUMN OP VALUE, like rank = 2.")
     name, sign, text = match.groups()
-    column = frame.index.to_series() if frame.index.name == name else frame.get(name)
+    column = frame.get(name)
     if column is None:
         raise _no_column("--where", name, frame)
     if text == _NULL and sign in ("=", "==", "!="):

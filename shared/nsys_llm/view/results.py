@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from .axes import RANK_COLUMNS, groups_of
 from .palette import COLORS_N, color_map
@@ -24,13 +25,13 @@ from .tables import (
     Field,
     Html,
     cells,
+    empty_table,
     fields_of,
     frame_of,
     glossary_html,
     names_in,
     parted_columns,
     picked,
-    read_schema,
     read_table,
     rows_html,
     unfilled,
@@ -82,7 +83,7 @@ class Results:
 
     Args:
         folder: Where the parquet files are; None for the folder in which this package stands.
-        written: What is in those files, by name, where it is in memory still; None reads them.
+        written: All tables by name, where they are in memory still; None reads them.
     """
 
     def __init__(
@@ -103,8 +104,8 @@ class Results:
     def fields(self, name: str) -> dict[str, Field]:
         """Return the columns of a table, with units and meanings."""
         if name not in self._fields:
-            written = self._written
-            schema = read_schema(self.folder, name) if written is None else written[name].schema
+            is_file = self._written is None and self._file(name).exists()
+            schema = pq.read_schema(self._file(name)) if is_file else self._arrow(name).schema
             self._fields[name] = fields_of(schema)
         return self._fields[name]
 
@@ -112,6 +113,14 @@ class Results:
         """Return report.json: how the run went, and what its reports say of themselves."""
         record: dict[str, Any] = json.loads((self.folder / "report.json").read_text("utf-8"))
         return record
+
+    def why_empty(self, name: str) -> str | None:
+        """Return why a table has no rows, and what records them; None where it has some."""
+        if len(self.table(name)):
+            return None
+        facts = self.record()["tables"][name]
+        flags = f"; `{facts['record']}` records it" if facts["record"] else ""
+        return f"No rows: {facts['reason']}{flags}."
 
     def rows(
         self,
@@ -131,6 +140,8 @@ class Results:
             by: The rows with the largest values in this column, where there are more; else the
                 first.
         """
+        if why := self.why_empty(name):
+            return Html(f"<p>{escape(why)}</p>", why)
         fields = self.fields(name)
         shown = _shown(self.table(name), fields, list(columns or fields), rows_n, by)
         return Html(shown.html + glossary_html(fields), shown.text) if glossary else shown
@@ -195,10 +206,20 @@ class Results:
         return sorted(path.stem for path in self.folder.glob("*.parquet"))
 
     def _arrow(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return one table, or some of its columns, from memory if it is there."""
+        """Return one table, or some of its columns, from memory if it is there.
+
+        Tables without rows have no file; report.json has their columns.
+        """
+        if self._written is None and self._file(name).exists():
+            return read_table(self._file(name), columns)
         if self._written is None:
-            return read_table(self.folder, name, columns)
-        return self._written[name].select(columns or self._written[name].column_names)
+            table = empty_table(self.record()["tables"][name]["columns"])
+        else:
+            table = self._written[name]
+        return table.select(columns or table.column_names)
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.parquet"
 
     def _named(self, name: str, spec: Mapping[str, Any]) -> list[str]:
         """Return the columns that the words of a figure name, in their order."""

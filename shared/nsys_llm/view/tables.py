@@ -25,6 +25,13 @@ _PROSE_LENGTH: Final = 200
 #: Likewise; of several sentences the first is shown, and never cut amid its numbers.
 ANSWERS: Final = frozenset({"answer"})
 _FORMULA: Final = frozenset("$\\")
+#: What a table holds, by the types that its manifest declares.
+ARROW_TYPES: Final = {
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+    "bool": pa.bool_(),
+}
 #: Integers stay integers beside a null.
 _NULLABLE: Final = {
     pa.int64(): pd.Int64Dtype(),
@@ -108,16 +115,20 @@ def shown(value: Any, field: Field) -> str:
     return format_instant(value) if field.instant else format_value(value, field.unit)
 
 
-def read_table(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return a table of a folder as Arrow has it; with some of its columns, if these are named."""
+def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return a table as Arrow has it; with some of its columns, if these are named."""
     # Not pq.read_table, which brings in data sets of many files and threads for them.
-    file = pq.ParquetFile(folder / f"{name}.parquet")
+    file = pq.ParquetFile(path)
     return file.read(None if columns is None else list(columns), use_threads=False)
 
 
-def read_schema(folder: Path, name: str) -> pa.Schema:
-    """Return the columns of a table of a folder."""
-    return pq.read_schema(folder / f"{name}.parquet")
+def empty_table(columns: Mapping[str, Mapping[str, Any]]) -> pa.Table:
+    """Return a table without rows from its entry in report.json: dtype and unit of each column."""
+    fields = [
+        pa.field(name, ARROW_TYPES[column["dtype"]], metadata={"unit": column["unit"] or ""})
+        for name, column in columns.items()
+    ]
+    return pa.schema(fields).empty_table()
 
 
 def frame_of(table: pa.Table) -> pd.DataFrame:
@@ -221,8 +232,6 @@ def rows_html(
     body = "".join("<tr>" + "".join(map(_cell_html, row, styles)) + "</tr>" for row in rows)
     more = all_n - len(rows)
     note = f"<p>{escape(more_rows(more, by, fields))}.</p>" if more > 0 else ""
-    if not all_n:
-        note = "<p>No rows.</p>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
 
 

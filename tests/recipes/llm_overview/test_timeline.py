@@ -15,6 +15,7 @@ from machine import random_program, simulate, write_profiles
 from pipeline_world import World, write_pipeline
 from quick_run import quick, quick_run
 from results import analyse, read_frames
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.recipes.llm_overview.findings.answer import caveats
@@ -26,7 +27,6 @@ from nsys_llm.run.executors import Inline
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.testing import demo as demo_set
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 LANE = ["view", "rank", "device_id"]
 STATES = ("work", "wait")
@@ -257,16 +257,6 @@ def test_a_profile_that_is_gone_leaves_its_lane_out_and_is_told(demo, monkeypatc
     (said,) = caveats({**tables, **rows})
     assert said.startswith("The timeline does not show what ran on `rank1`: the profile could not")
     assert caveats({**tables, "timeline": states}) == []
-
-
-def test_what_was_exported_for_one_look_only_is_not_exported_again(tmp_path):
-    report = tmp_path / "rank0.nsys-rep"
-    report.write_bytes(b"a report")
-    with (
-        pytest.raises(ProfileError, match=r"its export was not kept; give --export-dir\.$"),
-        read_again.open_profile(str(report), ("kernels",), again=True),
-    ):
-        raise AssertionError("opened")
 
 
 def about(rank, device_id=0, blamed=None):

@@ -6,9 +6,9 @@ import pytest
 from collective_world import world as collective_world
 from pipeline_world import SEND_RECV, World, run_blocking, write_pipeline
 from quick_run import quick
+from trace_builder import TraceBuilder
 
 from nsys_llm.run.worker import load_analysis
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 def compared(folder):
@@ -29,6 +29,7 @@ def test_a_larger_bubble_is_no_ranks_fault(stages, tmp_path):
     assert "late peer" not in text
 
 
+@pytest.mark.nightly
 def test_a_late_rank_of_an_all_to_all_is_still_named(tmp_path):
     for name, slow in (("before", {}), ("after", {2: 1.5})):
         (tmp_path / name).mkdir()

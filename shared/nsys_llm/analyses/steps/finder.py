@@ -2,9 +2,10 @@
 
 In this order, the first that there is: the ranges that --step names; the kernels that --step-kernel
 names; the ranges that an engine writes around a step; ranges that repeat and hold half of the
-launched GPU time; a framework's numbered ranges; ranges of a warm-up, or in one, that repeat;
-replays of CUDA graphs; the period of the kernels' names. Else there is no step. What is called a
-step is decided before any filter.
+launched GPU time; a framework's numbered ranges; ranges of a warm-up, or in one, that repeat; those
+that repeat and hold half of the launched GPU time beside a load (`wall/load.py`); replays of CUDA
+graphs; the period of the kernels' names. Else there is no step. What is called a step is decided
+before any filter.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from nsys_llm.analyses.steps.by_range import (
     warmup_spans,
 )
 from nsys_llm.analyses.steps.launched_ops import LaunchedOps
-from nsys_llm.analyses.steps.steps import Spans, Steps, with_operations
+from nsys_llm.analyses.steps.steps import Steps, StepSpans, with_operations
+from nsys_llm.analyses.wall.load import load_spans
 from nsys_llm.numeric.grouping import distinct
-from nsys_llm.numeric.intervals import IntArray, union_before_ns
+from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_before_ns
 from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.taxonomy.phase_maps import phase_map
 from nsys_llm.trace.capture_edges import launched_before
@@ -70,7 +72,7 @@ def nameless_steps(trace: RankTrace) -> Steps | None:
     )
 
 
-def _find_spans(trace: RankTrace, ops: LaunchedOps, options: Mapping[str, Any]) -> Spans | None:
+def _find_spans(trace: RankTrace, ops: LaunchedOps, options: Mapping[str, Any]) -> StepSpans | None:
     if options.get("step"):
         return chosen_steps(trace, options["step"])
     if options.get("step_kernel"):
@@ -81,14 +83,21 @@ def _find_spans(trace: RankTrace, ops: LaunchedOps, options: Mapping[str, Any]) 
         for find in (engine_spans, repeated_spans, numbered_spans, warmup_spans):
             if (spans := find(marked, ops)) is not None:
                 return spans
+        load_ns = sum(total_length_ns(load_spans(trace, gpu)) for gpu in _device_ids(ops))
+        if load_ns and (spans := repeated_spans(marked, replace(ops, load_ns=load_ns))) is not None:
+            return spans
     return _nameless_spans(trace, ops)
 
 
-def _nameless_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
+def _device_ids(ops: LaunchedOps) -> list[int]:
+    return sorted({gpu for table in ops.tables for gpu in distinct(table["device_id"]).tolist()})
+
+
+def _nameless_spans(trace: RankTrace, ops: LaunchedOps) -> StepSpans | None:
     return replay_spans(trace, ops) or period_spans(trace, ops)
 
 
-def _kinds(spans: Spans, options: Mapping[str, Any]) -> IntArray:
+def _kinds(spans: StepSpans, options: Mapping[str, Any]) -> IntArray:
     """Return the phase of each step's name."""
     phases = phase_map(options.get("phase_map"))
     known = {name: phases.phase_of(name) for name in set(spans.names.tolist())}

@@ -46,11 +46,13 @@ class LaunchedOps:
         calls: The API calls of the rank, NULL_INT for a start that no capture can have; None where
             none were traced.
         last_ns: No operation ends and no call starts later.
+        load_ns: GPU time that no step is to hold: copies that load a model.
     """
 
     tables: tuple[Table, ...]
     calls: Table | None
     last_ns: int
+    load_ns: int = 0
 
     @classmethod
     def of(cls, trace: RankTrace) -> LaunchedOps:
@@ -115,9 +117,10 @@ class LaunchedOps:
 
     @cached_property
     def launched_gpu_ns(self) -> int:
-        """GPU time of all operations of which it is known when they were launched."""
+        """GPU time of all operations of which it is known when they were launched, but load_ns."""
         at_ns, until_ns = self._by_time
-        return int(until_ns[-1] - until_ns[np.searchsorted(at_ns, NULL_INT, side="right")])
+        known_ns = until_ns[-1] - until_ns[np.searchsorted(at_ns, NULL_INT, side="right")]
+        return int(known_ns) - self.load_ns
 
     def held_ns(self, start_ns: IntArray, end_ns: IntArray) -> int:
         """Return the GPU time launched, by any thread, in some spans that do not overlap."""
