@@ -18,7 +18,6 @@ from machine.program import (
     Push,
     Rank,
     Record,
-    Spin,
     Sync,
     WaitEvent,
     Work,
@@ -344,14 +343,6 @@ def test_the_default_stream_and_blocking_streams_wait_for_each_other():
     apart = simulate(job((kernel(50_000), kernel(9000, 14), kernel(1000))))
     times = [(op.start, op.end) for op in apart.operations[0]]
     assert times == [(5800, 55_800), (9800, 18_800), (56_800, 57_800)]
-
-
-def test_a_host_that_looks_at_a_flag_waits_in_no_call():
-    outcome = simulate(job([kernel(50_000), Spin(wake_ns=1000), Compute(700)]))
-    launch, spin, after = outcome.threads[0][0]
-    assert spin.kind == "host"
-    assert spin.start == launch.end
-    assert spin.end == after.start == outcome.operations[0][0].end + 1000
 
 
 # ---- scenarios -----------------------------------------------------------------------------------
