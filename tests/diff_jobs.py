@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from finding_numbers import checked
 from results import read_frames, read_report
+from trace_builder import TraceBuilder
 
 from nsys_llm.run.cli import main
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 #: Name, ns, blocks, and how often in a step.
 Kernel = tuple[str, int, int, int]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 US = 1_000
 COMPUTE, TRANSFER = 1_000 * US, 100 * US

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rendered import HOSTILE_NAMES
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 #: Labels of ranks follow from names of files; no slash and no null can be in one.
 _FILES = ("rank0 <b>`$x$|[a](b)&amp;", 'rank1 "&#60;i&#62; =1+1 %{x}')

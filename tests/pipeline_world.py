@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.collectives.alignment import Track
 from nsys_llm.analyses.collectives.matching import Lane
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 #: Kernels of libraries that have one for each direction.

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 #: Names that no rule of steps knows.
 LAYER_KERNELS = ("norm", "qkv_gemm", "attention", "out_gemm", "mlp_gemm")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from results import tables_of
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 RECIPE = "tail_stats"
 N = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"

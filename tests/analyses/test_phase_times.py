@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.nvtx.attributed_ops import METHODS
 from nsys_llm.analyses.nvtx.phase_times import phase_codes, phase_times, ranged_ops
@@ -13,7 +14,6 @@ from nsys_llm.manifest.declared import TableRead
 from nsys_llm.profile.inputs import open_profile
 from nsys_llm.profile.reader import read_trace
 from nsys_llm.taxonomy.phase_maps import phase_map
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.selection import gpu_processes, select_rank
 
 OP = ("start_ns", "end_ns", "device_id", "correlation_id", "global_pid", "graph_node_id")

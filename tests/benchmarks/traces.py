@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from trace_builder import TraceBuilder
 
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 @dataclass(frozen=True)

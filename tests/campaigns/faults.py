@@ -35,9 +35,9 @@ sys.path += [str(TESTS), str(TESTS / "run")]
 from campaigns.outcomes import run_recipe  # noqa: E402
 from dask_cluster import scheduler, worker  # noqa: E402
 from results import differences, environment, read_results  # noqa: E402
+from trace_builder import TraceBuilder  # noqa: E402
 
 from nsys_llm.manifest.manifest import recipe_names  # noqa: E402
-from nsys_llm.testing.trace_builder import TraceBuilder  # noqa: E402
 
 RANKS = 4
 _LIMIT_SECONDS = 150

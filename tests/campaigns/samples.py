@@ -5,8 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from rendered import HOSTILE_NAMES
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 _SCHEMAS = ("3.7.2", "3.24.14", "3.25.0", "3.30.1")
 _KERNELS = (

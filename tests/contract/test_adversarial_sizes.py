@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from effort import nightly_but
 from quick_run import quick
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 #: Processor time that a recipe may take for the largest of them; 2,000 ranks take 45 to 53 s.
 MOST_CPU_S = 90

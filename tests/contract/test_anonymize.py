@@ -11,10 +11,10 @@ import pytest
 from command_line import rows, run
 from effort import nightly_but
 from quick_run import quick_run
+from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.report.anonymous import anonymous
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 pytestmark = pytest.mark.drawn
 

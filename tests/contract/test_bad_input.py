@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from command_line import open_folder, row, rows, run, snapshot, unprivileged
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,7 @@ from contextlib import closing
 
 import pytest
 from command_line import open_folder, row, rows, run, snapshot, unprivileged
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 HOSTILE_NAMES = [
     "a?mode=rw.sqlite",

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from command_line import Run, row, rows, run, snapshot
 from results import only_tables
+from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 SENTINEL = -(2**63)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from quick_run import quick, quick_run
+from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.collectives import matching
 from nsys_llm.analyses.critical_path.path import host_parts
@@ -17,7 +18,6 @@ from nsys_llm.analyses.device import idle_split
 from nsys_llm.analyses.nvtx import nvtx_tree
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.profile.tables import Table
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.ranges import PUSH_POP
 
 STEP_NS = 1_000
@@ -167,10 +167,14 @@ def test_a_device_with_many_nccl_streams_counts_them_as_one(tmp_path, counted):
     assert set(compared) == {2}
 
 
-def test_a_name_of_megabytes_is_cut_and_that_is_said(tmp_path):
+@pytest.mark.parametrize(("recipe", "cut_n"), [("llm_hotspots", 1), ("llm_overview", 2)])
+def test_names_of_megabytes_are_cut_and_that_is_said(tmp_path, recipe, cut_n):
+    """A kernel's; the overview also reads NVTX ranges, of which one is not registered."""
     report = kernels(9)
     report.kernels(["k" * 70_000], np.zeros(1, dtype=int), start_ns=[20_000], end_ns=[20_900])
-    run = quick_run("llm_hotspots", report.write_sqlite(tmp_path / "rank0.sqlite"))
-    assert run.notes == (("rank0", "names cut at 65,536 characters: 1"),)
-    tables = quick("llm_hotspots", tmp_path / "rank0.sqlite")
-    assert tables["kernels"]["name"].str.len().max() == 65_536
+    report.nvtx("r" * 70_000, 100, 30_000)
+    run = quick_run(recipe, report.write_sqlite(tmp_path / "rank0.sqlite"))
+    assert ("rank0", f"names cut at 65,536 characters: {cut_n}") in run.notes
+    if recipe == "llm_hotspots":
+        tables = quick(recipe, tmp_path / "rank0.sqlite")
+        assert tables["kernels"]["name"].str.len().max() == 65_536

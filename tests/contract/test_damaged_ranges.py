@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 from quick_run import quick
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 RECIPES = ("nvtx_phase_attribution", "step_budget", "trace_diff")
 #: Of files: their size. Where ranges are counted, a damaged one is an empty one.

@@ -8,8 +8,7 @@ import re
 import pytest
 from rendered import HOSTILE_NAMES, markdown_tokens
 from results import analyse
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 pytestmark = pytest.mark.drawn
 

@@ -14,9 +14,9 @@ import pytest
 from command_line import run
 from effort import nightly_but
 from fake_failure import FAILING_NSYS
+from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import recipe_names
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 pytestmark = pytest.mark.drawn
 

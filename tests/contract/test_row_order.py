@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from quick_run import quick
 from results import plain
+from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 def shuffled(source: Path, target: Path, seed: int) -> Path:

@@ -14,10 +14,10 @@ from command_line import rows, run
 from effort import nightly_but
 from quick_run import quick
 from results import plain
+from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.profile.trace_schema import ExportSchema, schema_versions
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 VERSIONS = schema_versions()
 OLDEST, NEWEST = VERSIONS[0], VERSIONS[-1]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, ProfileError, UsageError
@@ -26,7 +27,6 @@ from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.run.boundary import Boundary
 from nsys_llm.run.guard import RunOutcome, run_guarded
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 resource = pytest.importorskip("resource")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from nsys_llm.core.errors import UsageError
 from nsys_llm.install import placement
 from nsys_llm.install.check import requirements
 from nsys_llm.install.nsight import locate
@@ -513,3 +514,21 @@ def test_options_that_do_not_fit_are_refused(tmp_path, words):
     done = install(*words, folder=tmp_path)
     assert_told(done, 2, "install.py: ", "--help")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "path", ["../outside", "/outside", "elsewhere/a.py", ".", "first/../../outside"]
+)
+def test_a_record_that_points_elsewhere_is_refused(tmp_path, path):
+    root = tmp_path / "root"
+    placement.place(root, sources_of(tmp_path / "1", "old"), "1.0")
+    record = json.loads((root / placement.RECORD).read_text())
+    for bad in (
+        {**record, "files": {path: "0"}},
+        {**record, "replaced": {path: "0"}},
+        {**record, "folders": [path, "first"]} if path != "elsewhere/a.py" else {},
+    ):
+        (root / placement.RECORD).write_text(json.dumps(bad))
+        with pytest.raises(UsageError, match="is damaged"):
+            placement.remove(root)
+    assert (root / "first/a.py").is_file()

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from trace_waits import WaitKind
+
 from machine.program import Program, Work
-from nsys_llm.testing.trace_waits import WaitKind
 
 #: How an operation depends on what comes before; of equal ends, the first in this order counts.
 EdgeKind = Literal["launch", "stream", "event", "graph", "room"]

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from trace_builder import Place, TraceBuilder
+from trace_waits import NOT_APPLICABLE
 
 from machine.outcome import Activity, Operation, Outcome
-from nsys_llm.testing.trace_builder import Place, TraceBuilder
-from nsys_llm.testing.trace_waits import NOT_APPLICABLE
 
 _FIRST_PID: Final = 5001
 _EPOCH_NS: Final = 1_760_000_000_000_000_000

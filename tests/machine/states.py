@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from trace_waits import WaitKind
+
 from machine.outcome import Activity, Operation
 from machine.outcome import Range as NvtxRange
 from machine.program import Await
-from nsys_llm.testing.trace_waits import WaitKind
 
 
 @dataclass

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from manifest_faults import CHARTS, SCHEMA, document_of, faults
 from results import analyse, plain, read_frames, read_report
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest import gates, options
@@ -18,7 +19,6 @@ from nsys_llm.manifest.declared import Section, section_of
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.profile.tables import table_names, table_source
 from nsys_llm.report import outputs
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.view.figures import KINDS
 from nsys_llm.view.tables import Field, headings
 

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.profile.export import open_export
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 #: Stands in for `nsys export`: the profile holds the number of ns that its one kernel takes, and
 #: `{exports}` has an export with all tables for each such number. To make one takes longer.

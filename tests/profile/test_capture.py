@@ -10,13 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.capture import RANK_VARIABLES, CaptureFacts, read_facts
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.run.cli import main
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.testing.trace_metadata import global_tid
 
 TOKEN = "hf_SECRET0123456789"

@@ -24,12 +24,12 @@ from fake_nsys import (
     write_exports,
     written,
 )
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.scratch import scratch_place
 from nsys_llm.profile.export import ALWAYS_EXPORTED, _export, _name_elsewhere, open_export
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import table_source
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 

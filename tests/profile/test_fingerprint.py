@@ -6,11 +6,11 @@ import os
 import shutil
 
 import pytest
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.profile.fingerprint import refuse_changed
 from nsys_llm.profile.inputs import open_profile
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 def rank(kernels_n, **facts):

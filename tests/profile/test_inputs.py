@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError, UsageError
 from nsys_llm.profile.inputs import expand_inputs, label_profiles, natural_key, open_profile
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 @pytest.fixture

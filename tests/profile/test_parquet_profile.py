@@ -14,6 +14,7 @@ import pytest
 from effort import examples
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
@@ -24,7 +25,6 @@ from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.run.worker import map_profiles
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 

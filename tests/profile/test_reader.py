@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
@@ -17,7 +18,6 @@ from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import Trace
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 KERNELS = TableRead("kernels", ("start_ns", "demangled_name_id"), "all", required=True)
 NVTX = TableRead("nvtx_events", ("start_ns", "text", "text_id"), "ranges", only_with=("filter",))

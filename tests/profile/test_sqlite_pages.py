@@ -13,6 +13,7 @@ import pytest
 from effort import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
@@ -22,7 +23,6 @@ from nsys_llm.profile.sqlite import sqlite_profile
 from nsys_llm.profile.sqlite.cells import UnexpectedCell
 from nsys_llm.profile.sqlite.pages import read_integers
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 #: Both sides of every width that SQLite stores an integer in.
 EDGES = [

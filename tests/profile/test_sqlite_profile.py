@@ -12,12 +12,12 @@ import pytest
 from effort import examples
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.sqlite import sqlite_profile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 INT64 = st.integers(-(2**63) + 1, 2**63 - 1)

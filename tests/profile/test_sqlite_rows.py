@@ -11,12 +11,12 @@ from unittest import mock
 import numpy as np
 import pytest
 from campaigns.decorations import decorate, remake
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.sqlite import sqlite_profile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import table_source
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 NVTX = "NVTX_EVENTS"
 COLUMNS = ("text", "start_ns", "end_ns", "global_tid", "text_id")

@@ -25,11 +25,11 @@ from rendered import (
 )
 from results import analyse, read_frames, read_report
 from small_ranks import write_small_ranks
+from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.report import EXTRA_HEADING, MORE_HEADING, MOST_SHOWN
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.view.tables import picked
 
 pytestmark = pytest.mark.drawn

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 from quick_run import quick, quick_run
+from trace_builder import TraceBuilder
 
 from nsys_llm.report.one_job import why_unrelated
 from nsys_llm.report.report import all_findings
 from nsys_llm.report.run_tables import run_tables
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 MS = 1_000_000
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"

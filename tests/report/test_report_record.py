@@ -13,12 +13,12 @@ from command_line import run
 from effort import nightly_but
 from quick_run import quick
 from results import demo_inputs, read_report
+from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.report.findings import KINDS, SCOPES, SEVERITIES
 from nsys_llm.report.run_record import FORMAT
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.view.results import Results
 
 ROOT = Path(__file__).parents[2]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from results import analyse, read_report
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import pytest
 from effort import nightly_but
 from planted import coverage, frame_of
 from results import rows, tables_of
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
@@ -15,7 +16,6 @@ from nsys_llm.taxonomy.categories import ENGINES, UNMATCHED, load_rules
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.wall_classes import BOUND_WORDS, UNKNOWN, bound_group
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.wall import DeviceWall
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from results import RECIPE, analyse, assert_same, environment
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 pytestmark = pytest.mark.slow
 

@@ -9,13 +9,13 @@ import socket
 
 import pytest
 from dask import config
+from trace_builder import TraceBuilder
 
 from nsys_llm import __version__
 from nsys_llm.core.errors import UsageError
 from nsys_llm.run.cli import main
 from nsys_llm.run.dask_errors import DaskErrors, dask_muted, refuse_other_versions
 from nsys_llm.run.executors import open_executor
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 def _interrupts_are_blocked():

@@ -14,10 +14,10 @@ import pytest
 from dask import config
 from dask_cluster import DASK, wait_for, worker
 from results import RECIPE, background, wait_until
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.run.executors import Executor, open_executor
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 pytestmark = pytest.mark.cluster
 

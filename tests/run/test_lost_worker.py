@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from dask_cluster import scheduler, worker
 from results import RECIPE, analyse, assert_same, background, wait_until
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import UsageError
@@ -15,7 +16,6 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.run.executors import DaskFutures, Inline
 from nsys_llm.run.runner import run_recipe
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 pytestmark = pytest.mark.cluster
 

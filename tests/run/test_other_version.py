@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from dask_cluster import scheduler, worker
 from results import RECIPE
+from trace_builder import TraceBuilder
 
 from nsys_llm import __version__
 from nsys_llm.core.errors import UsageError
@@ -21,7 +22,6 @@ from nsys_llm.run.cli import main
 from nsys_llm.run.code_stamp import code_stamp, refuse_other_code
 from nsys_llm.run.dask_errors import DaskErrors, refuse_other_versions
 from nsys_llm.run.worker import map_profiles, merge_results
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.outcomes import MapResult
 
 pytestmark = pytest.mark.slow

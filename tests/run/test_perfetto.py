@@ -13,13 +13,13 @@ from perfetto_file import NAME, read_file
 from quick_run import quick
 from rendered import HOSTILE_NAMES
 from results import analyse, read_frames
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.report.perfetto import TracedRank, write_trace
 from nsys_llm.run import perfetto, read_again
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.timeline import RankTimeline
 
 ALL = ("--perfetto", "--perfetto-window", "all")

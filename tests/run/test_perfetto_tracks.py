@@ -10,9 +10,9 @@ import pytest
 from clock_world import KERNEL
 from perfetto_file import read_file
 from results import analyse, read_frames
+from trace_builder import TraceBuilder
 
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 ALL = ("--perfetto", "--perfetto-window", "all")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from command_line import run
+from trace_builder import TraceBuilder
 
 from nsys_llm.run import runner
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 pytestmark = pytest.mark.slow
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
@@ -18,7 +19,6 @@ from nsys_llm.recipes.llm_hotspots import analysis
 from nsys_llm.recipes.llm_hotspots.analysis import ANALYSIS
 from nsys_llm.run.cli import main
 from nsys_llm.run.worker import map_profiles, merge_results
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.testing.trace_metadata import global_tid
 from nsys_llm.trace.outcomes import MapResult
 

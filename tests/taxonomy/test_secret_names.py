@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from trace_builder import TraceBuilder
 
 from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.taxonomy.secret_names import names_in, process_environment, secret_names
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from trace_builder import TraceBuilder
 
 from nsys_llm.profile.trace_schema import ExportSchema, schema_versions
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.testing.trace_bulk import base_name
 
 VERSIONS = schema_versions()

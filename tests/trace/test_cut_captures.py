@@ -7,11 +7,11 @@ from random import Random
 import numpy as np
 import pytest
 from quick_run import quick
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table
 from nsys_llm.recipes.idle_gaps.analysis import answer
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.capture_edges import cut_graph_launches, launched_before, queued_at_end
 
 US = 1_000

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.profile.inputs import expand_sides
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.outcomes import MapResult, ProfileOutcome
 from nsys_llm.trace.rank_sets import (
     entries_by_side,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from quick_run import resolved
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.range_choice import parse_choice
@@ -16,7 +17,6 @@ from nsys_llm.profile.inputs import expand_sides
 from nsys_llm.run.cli import main
 from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.taxonomy.names import normalize_range, step_key
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.ranges import typed_name
 from nsys_llm.trace.rank_sets import entries_by_side
 from nsys_llm.trace.unmatched import Unmatched, nearest_names, refuse_unmatched

@@ -29,7 +29,6 @@ RECORD: Final = "nsys-llm-recipes.json"
 STAGING: Final = ".nsys-llm-recipes.new"
 
 _CACHE: Final = "__pycache__"
-_VERSION: Final = r"[0-9]{1,9}(\.[0-9]{1,9})*[a-z0-9.+-]{0,40}"
 
 
 class NotWritableError(OutputError):
@@ -78,8 +77,6 @@ def read_record(root: Path) -> Record | None:
     try:
         content = json.loads((root / RECORD).read_text("utf-8"))
         record = Record(**{name: content[name] for name in Record.__dataclass_fields__})
-        if not _is_sound(record):
-            raise ValueError
         paths = [PurePosixPath(path) for path in [*record.folders, *record.files, *record.replaced]]
         if any(path.is_absolute() or ".." in path.parts or not path.parts for path in paths):
             raise ValueError
@@ -91,19 +88,6 @@ def read_record(root: Path) -> Record | None:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UsageError(f"{root / RECORD} is damaged; remove by hand what it lists") from None
     return record
-
-
-def _is_sound(record: Record) -> bool:
-    """Return whether all values have their types, and the version is one that can be compared."""
-    hashes = (record.files, record.replaced)
-    texts = [record.version, *record.folders, *(text for pair in hashes for text in pair.values())]
-    return (
-        all(isinstance(text, str) for text in texts)
-        and isinstance(record.folders, list)
-        and all(isinstance(values, dict) for values in hashes)
-        and isinstance(record.made, bool)
-        and re.fullmatch(_VERSION, record.version) is not None
-    )
 
 
 def place(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -> str | None:

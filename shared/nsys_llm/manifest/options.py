@@ -122,6 +122,16 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     chosen_recipes(manifest, options)
     _check_perfetto(options)
     _check_steps(manifest, options)
+    _check_texts(options)
+    if "gate" in options:
+        options["gate"] = tuple(text for texts in options["gate"] or () for text in texts)
+        require_text("--gate", "".join(options["gate"]))
+        parse_gates(options["gate"], manifest.metrics)
+    return options
+
+
+def _check_texts(options: Mapping[str, Any]) -> None:
+    """Refuse texts that are no text, no choice of ranges, or no pattern."""
     for name in (*_RANGE_TEXTS, "domain", "phase"):
         require_text(f"--{name.replace('_', '-')}", options.get(name) or "")
     for name in _RANGE_TEXTS:
@@ -132,11 +142,6 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     for name in _PATTERN_TEXTS:
         if options.get(name) is not None:
             parse_pattern(options[name])
-    if "gate" in options:
-        options["gate"] = tuple(text for texts in options["gate"] or () for text in texts)
-        require_text("--gate", "".join(options["gate"]))
-        parse_gates(options["gate"], manifest.metrics)
-    return options
 
 
 def chosen_recipes(manifest: Manifest, options: Mapping[str, Any]) -> tuple[str, ...]:

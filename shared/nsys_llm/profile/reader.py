@@ -11,7 +11,7 @@ import numpy.typing as npt
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.declared import TableRead
-from nsys_llm.numeric.grouping import distinct
+from nsys_llm.numeric.grouping import distinct, is_constant
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import Table, TableSource, Trace, table_source
@@ -58,10 +58,30 @@ def read_trace(
         else:
             tables[read.table] = Table.empty(columns)
             absent.add(read.table)
+    cut_n = 0
+    for name in tables:
+        tables[name], long_n = _cut(tables[name])
+        cut_n += long_n
     strings = profile.texts(_referenced(tables))
-    if cut_n := sum(len(text) > _MOST_LETTERS for text in strings.values()):
+    if long_n := sum(len(text) > _MOST_LETTERS for text in strings.values()):
         strings = {key: text[:_MOST_LETTERS] for key, text in strings.items()}
-    return Trace(tables, frozenset(absent), strings, cut_n)
+    return Trace(tables, frozenset(absent), strings, cut_n + long_n)
+
+
+def _cut(table: Table) -> tuple[Table, int]:
+    """Cut texts that stand in the rows themselves; return how many distinct ones were too long."""
+    if "text" not in table or (is_constant(table["text"]) and not table["text"][0]):
+        return table, 0
+    texts = table["text"]
+    given = np.flatnonzero(texts.astype(bool))
+    lengths = np.fromiter(map(len, texts[given]), np.int64, given.size)
+    long = given[lengths > _MOST_LETTERS]
+    if not long.size:
+        return table, 0
+    long_n = len(set(texts[long]))
+    texts = texts.copy()
+    texts[long] = [text[:_MOST_LETTERS] for text in texts[long]]
+    return table.plus(text=texts), long_n
 
 
 def read_table(

@@ -164,6 +164,4 @@ def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
 
 
 if __name__ == "__main__":
-    from nsys_llm.run import command
-
-    sys.exit(command.main())
+    sys.exit(main())

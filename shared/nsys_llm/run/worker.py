@@ -31,7 +31,6 @@ from nsys_llm.trace.outcomes import (
     MapResult,
     ProfileOutcome,
     RankOutcome,
-    cut_notes,
     lacking_notes,
     refuse_broken,
 )
@@ -129,11 +128,12 @@ def _map_profile(
         facts,
         ranks,
         tuple(sorted(trace.absent)),
-        (*lacking_notes(reads, empty), *cut_notes(trace.cut_names_n)),
+        lacking_notes(reads, empty),
         side=profile.side,
         empty_tables=empty,
         fingerprint=known,
         export=export,
+        cut_names_n=trace.cut_names_n,
     )
     return outcome, partials
 
@@ -148,12 +148,15 @@ def _map_ranks(
 ) -> tuple[tuple[RankOutcome, ...], list[Any]]:
     """Return the ranks of a profile, and a partial of each that is asked for."""
     ranks, partials = [], []
-    for global_pid in gpu_processes(trace):
+    processes = gpu_processes(trace)
+    for global_pid in processes:
         key = RankKey(profile.path, global_pid, profile.side)
         if only is not None and key not in only:
             ranks.append(RankOutcome(key, (), (), ()))
             continue
-        rank_trace, coverage, notes = select_rank(trace, global_pid, options, _FINDERS)
+        rank_trace, coverage, notes = select_rank(
+            trace, global_pid, options, _FINDERS, alone=len(processes) == 1
+        )
         view = RankView(rank_trace, key, options)
         partial = analysis.map_rank(view)
         partials.append(partial)

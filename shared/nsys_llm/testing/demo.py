@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.taxonomy.cuda_codes import COPY_KINDS, MEMORY_KINDS
 from nsys_llm.testing.demo_model import RankSet
 from nsys_llm.testing.demo_steps import SYNC_COPY_BYTES, has_late_sync, has_sync_copy, run_step
 from nsys_llm.testing.demo_workload import (
@@ -18,8 +19,8 @@ from nsys_llm.testing.demo_workload import (
     Workload,
     forward,
 )
-from nsys_llm.testing.trace_builder import TraceBuilder
-from nsys_llm.testing.trace_bulk import base_name
+from nsys_llm.testing.trace_bulk import BulkTraceBuilder, base_name
+from nsys_llm.testing.trace_export import Cells
 
 RANKS: Final = 4
 DECODE_STEPS: Final = 24
@@ -35,6 +36,14 @@ _CAPTURE_STARTS_NS: Final = (0, 1_310_000, 420_000, 2_050_000)
 _CLOCK_ERRORS_NS: Final = (0, 700, -400, 250)
 #: From the start of the first capture to the first event.
 _LEAD_IN_NS: Final = 40_000_000
+#: Of ENUM_NSYS_EVENT_CLASS, and of its kinds of overhead.
+_CUDA_OVERHEAD, _BUFFER_FLUSH = 103, 3
+#: Memory kinds of the source and of the destination, by kind of copy.
+_COPIED_BETWEEN: Final = {
+    "HtoD": ("pinned", "device"),
+    "DtoH": ("device", "pinned"),
+    "DtoD": ("device", "device"),
+}
 _SECRET: Final = "planted-value-that-no-output-may-show"
 
 
@@ -102,6 +111,43 @@ class DemoSet:
     planted: Planted
 
 
+class _Report(BulkTraceBuilder):
+    """A report with the copies and the overhead of a demo."""
+
+    def copy(self, kind: str, size_bytes: int, span_ns: tuple[int, int], call: int) -> None:
+        """Add a copy, or a fill for the kind `memset`, by the correlation id of its call."""
+        columns: dict[str, Cells] = {
+            "start": span_ns[0],
+            "end": span_ns[1],
+            "bytes": size_bytes,
+            "correlationId": int(self._correlation_ids([call], 1, None)[0]),
+            "graphNodeId": None,
+            **self._place(),
+        }
+        if kind == "memset":
+            columns |= {"value": 0, "memKind": MEMORY_KINDS.index("device")}
+            self._add("CUPTI_ACTIVITY_KIND_MEMSET", 1, columns)
+            return
+        source, target = _COPIED_BETWEEN[kind]
+        if size_bytes == SYNC_COPY_BYTES:
+            source = "pageable"
+        columns |= {"copyKind": COPY_KINDS.index(kind), "copyCount": 1}
+        columns |= {"srcKind": MEMORY_KINDS.index(source), "dstKind": MEMORY_KINDS.index(target)}
+        self._add("CUPTI_ACTIVITY_KIND_MEMCPY", 1, columns)
+
+    def flush(self, start_ns: int, tid: int) -> None:
+        """Add 0.12 ms in which the profiler empties its buffers."""
+        columns: dict[str, Cells] = {
+            "start": start_ns,
+            "end": start_ns + 120_000,
+            "eventClass": _CUDA_OVERHEAD,
+            "nameId": self._string_id("CUPTI Buffer flush"),
+            "overheadType": _BUFFER_FLUSH,
+            "globalTid": self._thread(None, tid),
+        }
+        self._add("PROFILER_OVERHEAD", 1, columns)
+
+
 def write_demo(folder: Path, *, scale: float = 1.0) -> DemoSet:
     """Write two runs of a server on four GPUs: `baseline/` with batch 1 and `after/` with 16.
 
@@ -134,11 +180,11 @@ def _simulate(workload: Workload, steps: int, *, seed: int) -> RankSet:
     return ranks
 
 
-def _report(ranks: RankSet, rank: int, epoch_ns: int) -> TraceBuilder:
+def _report(ranks: RankSet, rank: int, epoch_ns: int) -> BulkTraceBuilder:
     """Return what Nsight Systems would have exported for one rank, in its own clock."""
     capture_ns = _CAPTURE_STARTS_NS[rank]
     pid = _FIRST_PID + rank
-    report = TraceBuilder(
+    report = _Report(
         hostname="gpu-node-01",
         utc_epoch_ns=epoch_ns + capture_ns + _CLOCK_ERRORS_NS[rank],
         system_clock_ns=epoch_ns // 1_000_000 + capture_ns,
@@ -158,7 +204,7 @@ def _report(ranks: RankSet, rank: int, epoch_ns: int) -> TraceBuilder:
     return report
 
 
-def _add_calls(report: TraceBuilder, ranks: RankSet, rank: int, shift_ns: int) -> None:
+def _add_calls(report: _Report, ranks: RankSet, rank: int, shift_ns: int) -> None:
     names = sorted({name for name, _, _ in ranks.calls})
     start_ns = np.array([start[rank] for _, start, _ in ranks.calls]) + shift_ns
     end_ns = np.array([end[rank] for _, _, end in ranks.calls]) + shift_ns
@@ -175,7 +221,7 @@ def _add_calls(report: TraceBuilder, ranks: RankSet, rank: int, shift_ns: int) -
     )
 
 
-def _add_gpu_work(report: TraceBuilder, ranks: RankSet, rank: int, shift_ns: int) -> None:
+def _add_gpu_work(report: _Report, ranks: RankSet, rank: int, shift_ns: int) -> None:
     """Add kernels and copies; call number n of the main thread has correlation id n + 1."""
     codes, nodes, calls = np.array([row[:3] for row in ranks.kernels]).T
     kinds = list(ranks.kinds)
@@ -192,23 +238,11 @@ def _add_gpu_work(report: TraceBuilder, ranks: RankSet, rank: int, shift_ns: int
         dynamic_shared_bytes=np.array([kind.dynamic_shared_bytes for kind in kinds])[codes],
     )
     for kind, size_bytes, call, starts_ns, ends_ns in ranks.copies:
-        start_ns, end_ns = int(starts_ns[rank]) + shift_ns, int(ends_ns[rank]) + shift_ns
-        if kind == "memset":
-            report.memset(
-                start_ns=start_ns, end_ns=end_ns, size_bytes=size_bytes, correlation_id=call + 1
-            )
-        else:
-            report.memcpy(
-                kind,
-                start_ns=start_ns,
-                end_ns=end_ns,
-                size_bytes=size_bytes,
-                src_memory="pageable" if size_bytes == SYNC_COPY_BYTES else None,
-                correlation_id=call + 1,
-            )
+        span_ns = int(starts_ns[rank]) + shift_ns, int(ends_ns[rank]) + shift_ns
+        report.copy(kind, size_bytes, span_ns, call + 1)
 
 
-def _add_ranges(report: TraceBuilder, ranks: RankSet, rank: int, shift_ns: int) -> None:
+def _add_ranges(report: _Report, ranks: RankSet, rank: int, shift_ns: int) -> None:
     for domain in ("", "NCCL"):
         rows = [row for row in ranks.ranges if row[1] == domain]
         report.nvtx_ranges(
@@ -220,13 +254,7 @@ def _add_ranges(report: TraceBuilder, ranks: RankSet, rank: int, shift_ns: int) 
         )
     # The profiler empties its buffers once, while the GPU is idle between two steps.
     idle_ns = [int(start[rank]) for text, _, start, _ in ranks.ranges if text == "schedule"]
-    report.overhead(
-        "CUPTI Buffer flush",
-        start_ns=idle_ns[len(idle_ns) // 3] + shift_ns + 60_000,
-        duration_ns=120_000,
-        overhead_type=3,
-        tid=_FIRST_PID + rank + _PROFILER,
-    )
+    report.flush(idle_ns[len(idle_ns) // 3] + shift_ns + 60_000, _FIRST_PID + rank + _PROFILER)
 
 
 def _planted(steps: int, launches: int) -> Planted:

@@ -39,13 +39,13 @@ class ProfileOutcome:
         ranks: Its processes with GPU work; none of a profile without any.
         absent_tables: Our names of the tables that it does not have.
         empty_tables: Our names of the tables without rows, those that it does not have among them.
-        lacking: What it cannot tell, because a table that the recipe requires has no rows;
-            or that names of it are cut.
+        lacking: What it cannot tell, because a table that the recipe requires has no rows.
         reason: Why it could not be read.
         fault: Where, if that was an internal error and not of the profile.
         side: Of the input.
         export: Where it was exported to, if this run did that and the export stays.
         fingerprint: What tells the export that was read from any other; None if none was.
+        cut_names_n: How many of its names were longer than 65,536 characters, and are cut.
     """
 
     path: str
@@ -60,13 +60,16 @@ class ProfileOutcome:
     empty_tables: tuple[str, ...] = ()
     fingerprint: Fingerprint | None = None
     export: str | None = None
+    cut_names_n: int = 0
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of a profile that could be read."""
         schema = self.facts.schema_note if self.facts else None
         filters = dict.fromkeys(note for rank in self.ranks for note in rank.notes)
-        return (*([schema] if schema else []), *(self.lacking if self.ranks else ()), *filters)
+        cut = (f"names cut at 65,536 characters: {self.cut_names_n}",) if self.cut_names_n else ()
+        lacking = self.lacking if self.ranks else ()
+        return (*([schema] if schema else []), *lacking, *cut, *filters)
 
 
 #: Instead of a version, in what comes from code that does not tell its own.
@@ -109,8 +112,3 @@ def lacking_notes(reads: Sequence[TableRead], empty_tables: Collection[str]) -> 
         for read in reads
         if read.required and read.table in empty_tables
     )
-
-
-def cut_notes(names_n: int) -> tuple[str, ...]:
-    """Return that names of a profile are cut, if any is."""
-    return (f"names cut at 65,536 characters: {names_n}",) if names_n else ()

@@ -72,7 +72,12 @@ def gpu_processes(trace: Trace) -> list[int]:
 
 
 def select_rank(
-    trace: Trace, global_pid: int, options: Mapping[str, Any], finders: Finders | None = None
+    trace: Trace,
+    global_pid: int,
+    options: Mapping[str, Any],
+    finders: Finders | None = None,
+    *,
+    alone: bool | None = None,
 ) -> tuple[RankTrace, tuple[CoverageRow, ...], tuple[str, ...]]:
     """Cut one process out of a profile and apply the filters.
 
@@ -81,12 +86,13 @@ def select_rank(
         global_pid: The process.
         options: By option name; see manifests/common.json.
         finders: How steps and phases are found; not needed without filters by them.
+        alone: Whether no other process has GPU work; None: it is looked up.
 
     Returns:
         The rank's rows, its coverage, and notes on filters that found nothing to act on.
     """
     chosen = [global_pid]
-    if gpu_processes(trace) == chosen:
+    if gpu_processes(trace) == chosen if alone is None else alone:
         chosen.append(NULL_INT)
     rank_tables = {name: _of_processes(name, table, chosen) for name, table in trace.tables.items()}
     calls = rank_tables.get("api_calls")
@@ -189,9 +195,12 @@ def _of_processes(name: str, table: Table, selected: Sequence[int]) -> Table:
     if is_constant(ids):
         ids = ids[:1]
     processes = ids if name in _PROCESS_TABLES else process_of_thread(ids)
-    if (processes == selected[0]).all():
+    rows = processes == selected[0]
+    if rows.all():
         return table
-    return table.take(np.broadcast_to(np.isin(processes, selected), (len(table),)))
+    for other in selected[1:]:
+        rows |= processes == other
+    return table.take(np.broadcast_to(rows, (len(table),)))
 
 
 def _without_broken(table: Table) -> Table:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from quick_run import quick
 from results import rows, tables_of
+from trace_builder import TraceBuilder
 
 from nsys_llm.recipes.idle_gaps.findings.caveats import caveats
 from nsys_llm.report.capture_summary import capture_caveats
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 MAIN, OTHER = 100, 101
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from results import rows, tables_of
+from trace_builder import TraceBuilder
 
 from nsys_llm.recipes.idle_gaps.per_rank.gap_timelines import GapTimeline, few_longest
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.identity import RankKey
 
 MAIN, OTHER = 100, 101

@@ -7,8 +7,7 @@ import pytest
 from effort import seeds
 from quick_run import quick
 from results import rows
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 IDLE = "rank device_id wall_class span_ns time_ns"
 CALLS = ("cudaStreamSynchronize_v3020", "cudaMalloc_v3020", "cuModuleLoadData", "cudaEventRecord")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from results import rows, tables_of
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 SYNC, QUERY = "cudaStreamSynchronize_v3020", "cudaEventQuery_v3020"
 

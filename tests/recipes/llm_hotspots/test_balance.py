@@ -11,8 +11,7 @@ from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from results import plain, read_report, rows, tables_of
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 GEMM = "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_TNT"

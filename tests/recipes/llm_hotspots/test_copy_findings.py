@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from results import tables_of
+from trace_builder import TraceBuilder
 
 from nsys_llm.recipes.llm_hotspots.findings.memops import copy_findings
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.prices.pricing import priced
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 @pytest.fixture

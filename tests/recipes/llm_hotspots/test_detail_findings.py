@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from results import tables_of
+from trace_builder import TraceBuilder
 
 from nsys_llm.recipes.llm_hotspots.findings.extras import measured_findings, watched_kernel_findings
 from nsys_llm.recipes.llm_hotspots.findings.kernels import determinism_findings
 from nsys_llm.report.prices.pricing import priced
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 SM, TENSOR = "SMs Active [Throughput %]", "Tensor Active [Throughput %]"
 READ, WRITE = "DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]"

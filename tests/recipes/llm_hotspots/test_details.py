@@ -10,9 +10,9 @@ from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
 from results import RECIPE, plain, rows, tables_of
+from trace_builder import TraceBuilder
 
 from nsys_llm.run.cli import main
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 WIDE, THIN = {"grid": (4, 2, 1), "block": (64, 1, 1)}, {"dynamic_shared_bytes": 9, "registers": 7}
 CONFIG = "grid_x grid_y grid_z block_x block_y block_z dynamic_shared_bytes"

@@ -7,8 +7,7 @@ import pytest
 from effort import seeds
 from quick_run import quick
 from results import rows
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 HORIZON_NS = 400
 COLUMNS = "exposed_copy_ns exposed_htod_ns exposed_dtoh_ns exposed_both_ways_ns exposed_pageable_ns"

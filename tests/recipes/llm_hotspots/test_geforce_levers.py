@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from quick_run import quick
+from trace_builder import TraceBuilder
 
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 GENERAL, GEFORCE = "gemms_without_tensor_cores", "geforce_gemms_without_tensor_cores"
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from quick_run import quick
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 
 def traced(mode, lengths_ns=(900, 940, 910), apart_ns=60):

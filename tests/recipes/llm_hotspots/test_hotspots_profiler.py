@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from flushed_ranks import write_ranks
 from quick_run import quick
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 US = 1_000
 MAIN, WORKER = 100, 190

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from results import rows, tables_of
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 MS, US = 1_000_000, 1_000
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from finding_numbers import unexplained_numbers
 from quick_run import quick
+from trace_builder import TraceBuilder
 
 from nsys_llm.recipes.llm_hotspots.findings.kernels import lever_findings
 from nsys_llm.report.findings import finding_record
 from nsys_llm.report.prices.pricing import priced
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 FA2 = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128>, (bool)0>(Flash_fwd_params)"
 FA2_BACK = "void flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<traits>(Flash_bwd_params)"

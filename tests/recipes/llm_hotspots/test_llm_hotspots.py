@@ -13,9 +13,9 @@ from results import (
     spread,
     tables_of,
 )
+from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 S = "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_splitK_TNT"
 N = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from results import only_tables, read_frames, read_report, rows, tables_of
+from trace_builder import TraceBuilder
 
 from nsys_llm.run.cli import main
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 def written(tmp_path, trace, name="t.sqlite"):

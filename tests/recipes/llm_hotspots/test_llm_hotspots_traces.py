@@ -24,13 +24,13 @@ from results import (
     rows,
     tables_of,
 )
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.run.cli import main
 from nsys_llm.run.runner import run_recipe
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 HORIZON_NS = 64
 

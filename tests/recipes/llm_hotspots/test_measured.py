@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from results import plain, read_report, rows, tables_of
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 SM, TENSOR = "SMs Active [Throughput %]", "Tensor Active [Throughput %]"
 

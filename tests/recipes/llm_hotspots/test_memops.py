@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from results import plain, rows, tables_of
+from trace_builder import TraceBuilder
 
 from nsys_llm.taxonomy.names import strip_api_version
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 MEMCPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from results import rows, tables_of
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 
 def waiting():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 from results import read_report, rows, tables_of
+from trace_builder import TraceBuilder
 
 from nsys_llm.recipes.llm_hotspots.findings.caveats import caveats
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 COLUMNS = "owner kind events_n total_ns union_ns gpu_idle_ns first_start_ns last_end_ns"
 

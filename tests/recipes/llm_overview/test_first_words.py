@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from quick_run import quick_run
+from trace_builder import TraceBuilder
 
 from nsys_llm.report.report import all_findings, build_report
 from nsys_llm.report.run_tables import run_tables
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 MS = 1_000_000
 

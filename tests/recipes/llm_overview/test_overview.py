@@ -15,11 +15,11 @@ from machine.program import Program, Sync
 from machine.simulation import simulate
 from quick_run import quick
 from results import analyse, differences, read_frames, read_report, read_results
+from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 PARTS = load_manifest("llm_overview").recipes
 

@@ -15,6 +15,7 @@ from machine import random_program, simulate, write_profiles
 from pipeline_world import World, write_pipeline
 from quick_run import quick, quick_run
 from results import analyse, read_frames
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.recipes.llm_overview.findings.answer import caveats
@@ -26,7 +27,6 @@ from nsys_llm.run.executors import Inline
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.testing import demo as demo_set
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 LANE = ["view", "rank", "device_id"]
 STATES = ("work", "wait")

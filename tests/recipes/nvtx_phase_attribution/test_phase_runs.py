@@ -7,8 +7,7 @@ from results import (
     rows,
     tables_of,
 )
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 
 def events(version, rank=0):

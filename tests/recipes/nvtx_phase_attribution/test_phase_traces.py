@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from phase_run import RECIPE, quick
 from results import rows, tables_of
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 TRACES = [
     "h100_mfu/before",

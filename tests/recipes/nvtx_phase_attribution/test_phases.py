@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from phase_run import RECIPE, quick, resolved
 from results import plain, rows
+from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.errors import UsageError
@@ -16,7 +17,6 @@ from nsys_llm.profile.inputs import open_profile
 from nsys_llm.profile.reader import read_trace
 from nsys_llm.run.worker import load_analysis
 from nsys_llm.taxonomy.phase_maps import read_phase_map
-from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.selection import gpu_processes, select_rank
 

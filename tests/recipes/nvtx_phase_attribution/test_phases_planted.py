@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from phase_run import quick
 from results import rows
+from trace_builder import TraceBuilder
 
 from nsys_llm.testing.demo import write_demo
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 STEPS = 12
 STEP_NS = 10_000

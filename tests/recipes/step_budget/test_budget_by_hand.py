@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from path_truth import check_identities, classes
 from quick_run import quick
+from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.critical_path.path import forest
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 def tables_and_sums(folder, trace, *words):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from quick_run import quick
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 def tables_of(folder, trace, *words):

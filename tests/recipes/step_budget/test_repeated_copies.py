@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from finding_numbers import unexplained_numbers
 from quick_run import quick_run
+from trace_builder import TraceBuilder
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import finding_record
 from nsys_llm.report.report import all_findings
 from nsys_llm.report.run_tables import run_tables
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 US = 1_000
 MIB = 1 << 20

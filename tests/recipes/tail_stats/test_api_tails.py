@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from results import rows, tables_of
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 RECIPE = "tail_stats"
 

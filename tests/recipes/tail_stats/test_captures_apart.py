@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from quick_run import quick
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 US = 1_000

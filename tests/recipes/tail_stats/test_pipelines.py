@@ -11,11 +11,11 @@ from collective_world import world as collective_world
 from effort import nightly_but, seeds
 from pipeline_world import ALL_REDUCE, SEND_RECV, World, run, run_blocking, write_pipeline
 from quick_run import quick
+from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.report.rank_findings import RULES
 from nsys_llm.run.worker import load_analysis
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 SCHEDULES = {"1F1B": (run, 1), "blocking": (run_blocking, 1), "interleaved": (run, 2)}
 #: Rules that blame a rank for what others wait for.

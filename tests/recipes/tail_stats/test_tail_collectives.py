@@ -8,12 +8,12 @@ import pytest
 from effort import nightly_but
 from results import differences, only_tables, plain, read_results, rows
 from tail_ranks import ENDS, RECIPE, V, tail_tables, write_ranks
+from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.tail_stats.analysis import ANALYSIS
 from nsys_llm.recipes.tail_stats.partials import TailPartial
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 def test_tables_hold_one_collective_of_three_ranks(tmp_path):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from results import rows
 from tail_ranks import ENDS, N, tail_tables, write_ranks
+from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.collectives import lanes as collective_lanes
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 LENGTHS = [[9_001, 4_000], [5_000, 8_000, 3_000], [7_000, 2_000, 2_000, 6_000]]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from effort import seeds
 from results import rows, tables_of
+from trace_builder import TraceBuilder
 
 from nsys_llm.recipes.tail_stats.per_rank.outlier_context import _equals_before_n
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 RECIPE = "tail_stats"
 WIDE = {"grid": (4, 2, 1)}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from quick_run import quick
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 LAUNCH_NS, GAP_NS = 10_000, 30_000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from results import plain, rows, spread, tables_of
+from trace_builder import TraceBuilder
 
 from nsys_llm.run.cli import main
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 RECIPE = "tail_stats"
 WIDE = {"grid": (4, 2, 1), "block": (64, 1, 1), "dynamic_shared_bytes": 9}

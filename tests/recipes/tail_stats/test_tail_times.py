@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from results import rows, tables_of
+from trace_builder import TraceBuilder
 
 from nsys_llm.recipes.tail_stats.per_rank import times as time_parts
 from nsys_llm.recipes.tail_stats.tables import times as time_tables
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 NUMBERS = "start_ns end_ns launches_n min_ns p50_ns max_ns"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from results import plain, rows, tables_of
+from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 def diff(folder, *inputs, options=()):

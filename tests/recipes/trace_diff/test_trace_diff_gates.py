@@ -6,12 +6,12 @@ import json
 
 import pandas as pd
 import pytest
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.verdict import gated
 from nsys_llm.run.cli import main
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 def run(folder, *words):

@@ -6,9 +6,9 @@ import pytest
 from collective_world import world as collective_world
 from pipeline_world import SEND_RECV, World, run_blocking, write_pipeline
 from quick_run import quick
+from trace_builder import TraceBuilder
 
 from nsys_llm.run.worker import load_analysis
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 def compared(folder):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from diff_jobs import compare
-
-from nsys_llm.testing.trace_builder import TraceBuilder
+from trace_builder import TraceBuilder
 
 
 def run(path, *kernels, calls=40, idle_ns=0, graph=False):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from trace_builder import TraceBuilder
 
 from nsys_llm.run.cli import main
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 from diff_jobs import GEMM, HOST_BOUND, NORM, Job, compare
+from trace_builder import TraceBuilder
 
 from nsys_llm.run.cli import main
-from nsys_llm.testing.trace_builder import TraceBuilder
 
 ONE_GEMM = ((GEMM, 60_000, 64, 4),)
 

@@ -160,12 +160,16 @@ def peer_groups(
     return result
 
 
+def _meet(one: Gpu, other: Gpu) -> bool:
+    """Return whether two communicate in the same way, and equally often."""
+    mixes = _shares(one.communication), _shares(other.communication)
+    totals = sum(one.communication.values()), sum(other.communication.values())
+    return in_common(*mixes) >= COMMON and min(totals) >= COMMON * max(totals)
+
+
 def _alike(one: Gpu, other: Gpu, together: bool | None) -> bool:
     if together is None:
-        mixes = _shares(one.communication), _shares(other.communication)
-        together = bool(one.communication) and in_common(*mixes) >= COMMON
-        totals = sum(one.communication.values()), sum(other.communication.values())
-        together &= min(totals) >= COMMON * max(totals)
+        together = bool(one.communication and other.communication) and _meet(one, other)
     if together:
         # One that launches more of some has more work: what the other does is what they share.
         shares = in_common(_shares(one.operations), _shares(other.operations))

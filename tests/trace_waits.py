@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from trace_measured import MeasuredTraceBuilder
 
 from nsys_llm.testing.trace_export import Cells
-from nsys_llm.testing.trace_measured import MeasuredTraceBuilder
 from nsys_llm.testing.trace_store import IntArray
 
 if TYPE_CHECKING:
