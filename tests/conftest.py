@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING
 import pytest
 import results
 from effort import (
-    DRAWN,
     LONGEST_S,
-    MARKS,
     MOST_CPU_S,
     PROFILES,
     SLOW,
+    SLOW_FOLDERS,
     at_night,
     is_nightly,
 )
@@ -89,10 +88,9 @@ def _has_room(folder: Path) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark by folder and file, leave out what is nightly, and begin with what takes longest."""
     for item in items:
-        place, marks = _marks_of(item.path)
-        for mark in marks:
-            item.add_marker(mark)
-        name = f"{place}::{item.nodeid.partition('::')[2]}"
+        if item.path.parent.name in SLOW_FOLDERS:
+            item.add_marker("slow")
+        name = f"{_place_of(item.path)}::{item.nodeid.partition('::')[2]}"
         if not at_night().isdisjoint((name, name.partition("[")[0])):
             item.add_marker("nightly")
         if any(map(item.get_closest_marker, (*SLOW, "nightly"))):
@@ -106,10 +104,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @cache
-def _marks_of(file: Path) -> tuple[str, list[str]]:
-    place = file.relative_to(HERE)
-    marks = [mark for marked, mark in MARKS.items() if place.is_relative_to(marked)]
-    return place.as_posix(), marks
+def _place_of(file: Path) -> str:
+    return file.relative_to(HERE).as_posix()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -139,10 +135,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _undrawn(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Have the runs of most files, here and in processes, write an empty notebook by day."""
+    """Have the runs of files without the mark, here and in processes, write an empty notebook.
+
+    Tests there look at tables, report.json, verdicts and messages, and to draw takes half of the
+    time of a run over a few kernels, a third of that of a process. At night all files draw.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        drawn = any(map(request.path.relative_to(HERE).is_relative_to, DRAWN))
-        if not (drawn or request.config.getoption("--nightly")):
+        drawn = request.node.get_closest_marker("drawn") or request.config.getoption("--nightly")
+        if not drawn:
             from nsys_llm.report import report_files
 
             patch.setattr(report_files, "write_notebook", write_empty)

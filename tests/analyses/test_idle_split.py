@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 from effort import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,6 +160,7 @@ def running(at, thread, calls):
     return APIS[min(open_calls)[3]][1] if open_calls else None
 
 
+@pytest.mark.slow
 @examples(400)
 @given(OPS, st.tuples(CALLS, CALLS), OVERHEADS)
 def test_each_nanosecond_has_the_cause_that_a_simulation_gives_it(ops, threads, overheads):

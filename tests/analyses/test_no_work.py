@@ -57,6 +57,7 @@ def server(seed, name, *, stalls=False):
     return world, empty_ns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 @pytest.mark.parametrize("seed", seeds(6, 2))
 def test_an_empty_server_is_no_idle_time_of_the_host(seed, name, tmp_path):

@@ -142,6 +142,7 @@ def open_at(table, tid, at, kind=59):
     return [row for _, _, row in sorted(rows)]
 
 
+@pytest.mark.slow
 @examples(300)
 @given(RANGES)
 def test_the_path_of_every_instant_is_what_is_open_there(ranges):
@@ -162,6 +163,7 @@ def test_the_path_of_every_instant_is_what_is_open_there(ranges):
         assert (piece < 0 and not around) or nvtx_tree.event[piece] == around[-1]
 
 
+@pytest.mark.slow
 @examples(150)
 @given(RANGES, st.data())
 def test_trees_are_sound(ranges, data):

@@ -67,6 +67,7 @@ def large_enough(values, rank):
     return (values[rank] - others).mean() >= (0.05 if values.shape[1] < 20 else 0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "ranks_n", "steps_n"),
     nightly_but(

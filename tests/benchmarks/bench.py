@@ -1,4 +1,4 @@
-"""Measures our recipes beside NVIDIA's and other tools, as whole processes on the same input.
+"""Measures our recipes beside NVIDIA's, as whole processes on the same input.
 
     python tests/benchmarks/bench.py --nsys PATH/bin/nsys
 
@@ -67,10 +67,6 @@ MATCHES: Final = (
     Match(OVERVIEW, (*SUMS, GAPS, RANGES), 8),
 )
 
-#: Other tools, by the command that has to be installed: its words for one trace, or for two.
-EXPLAIN: Final = ("nsys-llm-explain", "{0} --out {out}", 20)
-DIFF: Final = ("nsys-ai", "diff {0} {1} --format json", 20)
-
 
 @dataclass(frozen=True)
 class Bench:
@@ -82,7 +78,6 @@ class Bench:
     runs_n: int
     seeds_n: int
     mix: str
-    warm_up: bool
 
     def trace(self, kernels_n: int, *, parquet: bool = False, seed: int = 1) -> Path:
         """Return an export with so many kernels; made if it is not there yet."""
@@ -114,7 +109,6 @@ class Bench:
             if "--output" in words
         }
         environments = {name: self._environment(name) for name in commands}
-        warm_up &= self.warm_up
         return in_turn(commands, environments, results, self.runs_n, warm_up=warm_up)
 
     def ours(self, recipe: str, *inputs: Path, under_nsys: bool = False) -> list[str]:
@@ -195,21 +189,6 @@ def _row(match: Match, size: int, runs: dict[str, list[Run]]) -> list[str]:
     ]
     ratios = (_ratio(together, ours, name) for name in ("wall_s", "cpu_s"))
     return [names, f"{size:,}", *_cost(ours), *_cost(together), *ratios, f"{match.goal:g}"]
-
-
-def beside_others(bench: Bench, size: int) -> Iterator[list[str]]:
-    """Yield a row for each other tool that is installed."""
-    yield ["work", "compared with", "kernels", "ours", "theirs", "wall", "CPU", "goal"]
-    first, other = bench.trace(size), bench.trace(size, seed=2)
-    words = {"out": bench.folder / "explained"}
-    for (tool, arguments, goal), recipes in ((EXPLAIN, RECIPES), (DIFF, ("trace_diff",))):
-        if not (path := shutil.which(tool)):
-            continue
-        for recipe in recipes:
-            command = bench.compared(size) if recipe == "trace_diff" else bench.ours(recipe, first)
-            theirs = [path, *arguments.format(first, other, **words).split()]
-            runs = bench.measured({recipe: command, tool: theirs})
-            yield [recipe, *_row(Match(recipe, (tool,), goal), size, runs)]
 
 
 def alone(bench: Bench, sizes: Sequence[int]) -> Iterator[list[str]]:
@@ -302,9 +281,6 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="*", default=[64, 1_024])
     parser.add_argument("--runs", type=int, default=3, help="turns on each trace")
     parser.add_argument("--seeds", type=int, default=1, help="traces beside NVIDIA's recipes")
-    parser.add_argument(
-        "--no-warm-up", dest="warm_up", action="store_false", help="where all of it ran before"
-    )
     parser.add_argument("--mix", choices=MIXES, default=PLAIN, help="what traces are made of")
     parser.add_argument("--nsys", default=shutil.which("nsys"), help="a real Nsight Systems")
     parser.add_argument("--nvidia-python", type=Path, help="bin folder of a Python for its recipes")
@@ -315,12 +291,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="nsys-llm-bench-") as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        how_often = (given.runs, given.seeds, given.mix, given.warm_up)
+        how_often = (given.runs, given.seeds, given.mix)
         bench = Bench(folder.resolve(), given.nsys, given.nvidia_python, *how_often)
         mix = "" if given.mix == PLAIN else f", {given.mix} mix"
         tables = {
             f"NVIDIA's recipes{mix}": lambda: beside_nvidia(bench, given.kernels),
-            "other tools": lambda: beside_others(bench, min(given.kernels)),
             "sizes": lambda: alone(bench, given.kernels),
             "ranks": lambda: by_ranks(bench, given.ranks, 10_000),
             "start": lambda: start_up(bench),

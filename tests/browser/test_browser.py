@@ -19,6 +19,7 @@ from nsys_llm.manifest.manifest import recipe_names
 
 CHROMIUM = find_chromium()
 pytestmark = [
+    pytest.mark.drawn,
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason=f"no Chromium: set {VARIABLE}, or put it on PATH"),
 ]

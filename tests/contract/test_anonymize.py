@@ -16,6 +16,8 @@ from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.report.anonymous import anonymous
 from nsys_llm.testing.trace_builder import TraceBuilder
 
+pytestmark = pytest.mark.drawn
+
 #: In everything that identifies somebody, and in nothing else.
 MARKER = "zzowner4711"
 #: Names that stay: a report is about them.

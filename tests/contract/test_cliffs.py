@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from quick_run import quick, quick_run, resolved
+from quick_run import quick, quick_run
 
 from nsys_llm.analyses.collectives import matching
 from nsys_llm.analyses.critical_path.path import host_parts
@@ -16,9 +16,7 @@ from nsys_llm.analyses.critical_path.path.host_parts import OTHER_RANGES
 from nsys_llm.analyses.device import idle_split
 from nsys_llm.analyses.nvtx import nvtx_tree
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
-from nsys_llm.profile.inputs import expand_inputs
 from nsys_llm.profile.tables import Table
-from nsys_llm.run.worker import map_profiles
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.ranges import PUSH_POP
 
@@ -167,34 +165,6 @@ def test_a_device_with_many_nccl_streams_counts_them_as_one(tmp_path, counted):
         ).write_sqlite(tmp_path / f"rank{rank}.sqlite")
     quick("tail_stats", tmp_path)
     assert set(compared) == {2}
-
-
-@pytest.mark.parametrize(
-    ("statements", "words"),
-    [
-        (
-            ["UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = start / 1000"],
-            "devices of one process",
-        ),
-        (
-            [
-                "UPDATE CUPTI_ACTIVITY_KIND_KERNEL"
-                " SET globalPid = globalPid + start / 1000 * 16777216"
-            ],
-            "processes with GPU work",
-        ),
-    ],
-)
-def test_more_devices_or_processes_than_a_machine_has_are_damaged_ids(tmp_path, statements, words):
-    path = kernels(1_200).write_sqlite(tmp_path / "rank0.sqlite")
-    changed(path, *statements)
-    inputs, _ = expand_inputs([str(path)])
-    result = map_profiles(
-        inputs, recipe="llm_hotspots", options=resolved("llm_hotspots", "--input", str(path))
-    )
-    reason = result.profiles[0].reason
-    assert reason is not None
-    assert f"rank0: damaged ids (1,200 {words}" in reason
 
 
 def test_a_name_of_megabytes_is_cut_and_that_is_said(tmp_path):

@@ -11,6 +11,8 @@ from results import analyse
 
 from nsys_llm.testing.trace_builder import TraceBuilder
 
+pytestmark = pytest.mark.drawn
+
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):

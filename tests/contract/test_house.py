@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from effort import MARKS
 
 from nsys_llm import __version__
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
@@ -95,7 +94,3 @@ def test_what_install_loads_is_the_standard_library_only():
     command = [sys.executable, "-S", "-I", "-c", code, ROOT / "shared" / "nsys_llm", *LOADED]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_every_place_that_has_a_mark_is_there():
-    assert [place for place in MARKS if not (ROOT / "tests" / place).exists()] == []

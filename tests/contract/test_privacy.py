@@ -18,6 +18,8 @@ from fake_failure import FAILING_NSYS
 from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.testing.trace_builder import TraceBuilder
 
+pytestmark = pytest.mark.drawn
+
 #: In every value that no output may hold.
 MARKER = "planted4711"
 KINDS = ("sqlite", "parquet")

@@ -63,6 +63,7 @@ def test_names_that_are_no_text_are_searched_too():
     assert parse_pattern("re:a+").matches("\udcffa")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a" * 60 + "!", "a" * 200_000 + "!"])
 def test_an_expression_that_never_ends_is_one_line(monkeypatch, name):
     monkeypatch.setattr(patterns, "_SECONDS", 0.5)

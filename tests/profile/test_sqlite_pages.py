@@ -70,6 +70,7 @@ def agree(path: Path) -> None:
     assert decoded(path) == [asked(path, column) for column in "dac"]
 
 
+@pytest.mark.slow
 @examples(60, suppress_health_check=OF_FUNCTION)
 @given(rows=ROWS, page_bytes=st.sampled_from([512, 4096, 65536]), gone=st.integers(2, 9))
 def test_rows_are_what_sqlite_says_after_deletions_and_changes(tmp_path, rows, page_bytes, gone):
@@ -136,16 +137,6 @@ def test_what_is_not_simple_is_left_to_sqlite(tmp_path, row, then):
     path = made(tmp_path / "r.sqlite", [(1, None, 2, 3), row], then)
     with pytest.raises(UnexpectedCell):
         decoded(path, fields_n=5 if "ADD" in then else 4)
-
-
-def test_an_index_is_no_table(tmp_path):
-    path = tmp_path / "r.sqlite"
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b INTEGER) WITHOUT ROWID")
-        database.execute("INSERT INTO t VALUES (1, 2)")
-        database.commit()
-    with pytest.raises(UnexpectedCell):
-        decoded(path, (1,), 2)
 
 
 def test_too_many_kinds_of_rows_are_left_to_sqlite(tmp_path, monkeypatch):

@@ -32,6 +32,8 @@ from nsys_llm.report.report import EXTRA_HEADING, MORE_HEADING, MOST_SHOWN
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.view.tables import picked
 
+pytestmark = pytest.mark.drawn
+
 MANIFEST = load_manifest("llm_hotspots")
 
 #: Makes a kernel in which these packages are not installed.

@@ -14,6 +14,8 @@ from results import read_report
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.report import MOST_SHOWN
 
+pytestmark = pytest.mark.drawn
+
 
 @pytest.fixture(scope="module")
 def demo_run(shared_runs):

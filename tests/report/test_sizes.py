@@ -20,6 +20,8 @@ from nsys_llm.testing.demo import RANKS
 from nsys_llm.view.results import Results
 from nsys_llm.view.text import quoted
 
+pytestmark = pytest.mark.drawn
+
 MB = 1_000_000
 LIMITS = {64: 3 * MB, 1024: 10 * MB}
 

@@ -59,6 +59,7 @@ def test_a_result_that_was_written_is_loaded_again(result):
         assert again.tables[name].equals(table)
 
 
+@pytest.mark.slow
 def test_options_are_those_of_the_command(demo):
     analyzed = nsys_llm.analyze("idle_gaps", demo / "after", min_gap_ns="5us", top=3, mode="none")
     assert analyzed.report["options"]["min_gap_ns"] == 5_000
@@ -214,6 +215,7 @@ def plain(text):
     return text.replace("`", "").replace("\\", "")
 
 
+@pytest.mark.slow
 def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path, capsys):
     words = {"only": "idle_gaps", "mode": "none"}
     whole = nsys_llm.analyze(

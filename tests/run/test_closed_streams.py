@@ -11,6 +11,8 @@ from results import RECIPE, analyse, assert_same, environment
 
 from nsys_llm.testing.trace_builder import TraceBuilder
 
+pytestmark = pytest.mark.slow
+
 COMMAND = f"{sys.executable} -m nsys_llm.run.command"
 FULL = "standard output cannot be written (No space left on device)"
 CLOSED = "standard output cannot be written (closed)"

@@ -21,6 +21,8 @@ from results import RECIPES_FOLDER, analyse, assert_same, only_tables, read_repo
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.profile.trace_schema import frameworks
 
+pytestmark = pytest.mark.slow
+
 #: `lib/args.py`: what the base parser has is the difference between the releases.
 ARGS = """
 import argparse
@@ -339,11 +341,3 @@ def test_a_newer_release_takes_our_recipe_before_a_built_in_one(rank_set, tmp_pa
     done = under(packages, tmp_path, "--input", rank_set, "--output", "out")
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "out" / "kernels.parquet").exists()
-
-
-def test_a_newer_release_may_name_several_recipe_folders(rank_set, tmp_path):
-    packages = install(tmp_path / "nsight", "2026")
-    places = f"{tmp_path / 'empty'}:{RECIPES_FOLDER}"
-    words = ["--input", rank_set, "--output", "out"]
-    done = under(packages, tmp_path, *words, NSYS_RECIPE_PATH=places)
-    assert done.returncode == 0, done.stdout

@@ -23,6 +23,8 @@ from nsys_llm.run.perfetto import write_perfetto
 from nsys_llm.run.second_look import FirstRead
 from nsys_llm.testing.demo import write_demo
 
+pytestmark = pytest.mark.slow
+
 STATES = ("work", "wait")
 
 

@@ -15,6 +15,8 @@ from results import RECIPE, environment, wait_until
 
 from nsys_llm.testing.trace_builder import TraceBuilder
 
+pytestmark = pytest.mark.slow
+
 #: What SECURITY.md promises. What must not be waited for takes ten minutes, or reads for a minute.
 SOON_S = 2
 MOST_S = 30

@@ -10,6 +10,8 @@ from command_line import run
 from nsys_llm.run import runner
 from nsys_llm.testing.trace_builder import TraceBuilder
 
+pytestmark = pytest.mark.slow
+
 
 def folder(place: Path, *damaged: int) -> Path:
     """Return a folder of two ranks, of which some are no profiles."""

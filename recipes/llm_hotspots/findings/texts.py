@@ -258,7 +258,7 @@ RULES: Final = rules_by_id(
     Rule(
         "old_attention",
         scope="category",
-        title="`FlashAttention-2` on Hopper: {share_pct}",
+        title="`FlashAttention-2` on Hopper: {share_pct} of the time",
         details=_LEVER,
         threshold=f"{_LEVERS['old_attention'].condition}; {_GAIN}",
         source=_LEVERS["old_attention"].source,
@@ -280,7 +280,7 @@ RULES: Final = rules_by_id(
     Rule(
         "dtype_conversions",
         scope="category",
-        title="Kernels that only convert data types: {share_pct}",
+        title="Kernels that only convert data types: {share_pct} of the time",
         details=_LEVER,
         threshold=f"{_LEVERS['dtype_conversions'].condition}; {_GAIN}",
         source=_LEVERS["dtype_conversions"].source,
@@ -293,7 +293,7 @@ RULES: Final = rules_by_id(
     Rule(
         "geforce_gemms_without_tensor_cores",
         scope="category",
-        title="GEMMs without tensor cores: {share_pct}",
+        title="GEMMs without tensor cores: {share_pct} of the time",
         details=_LEVER,
         threshold=f"{_LEVERS['geforce_gemms_without_tensor_cores'].condition}; {_GAIN}",
         source=_LEVERS["geforce_gemms_without_tensor_cores"].source,
@@ -304,7 +304,7 @@ RULES: Final = rules_by_id(
     Rule(
         "gemms_without_tensor_cores",
         scope="category",
-        title="GEMMs without tensor cores: {share_pct}",
+        title="GEMMs without tensor cores: {share_pct} of the time",
         details=_LEVER,
         threshold=f"{_LEVERS['gemms_without_tensor_cores'].condition}; {_GAIN}",
         source=_LEVERS["gemms_without_tensor_cores"].source,
@@ -316,7 +316,7 @@ RULES: Final = rules_by_id(
     Rule(
         "exposed_communication",
         scope="device",
-        title="Exposed communication: {share_pct}",
+        title="Exposed communication: {share_pct} of the time",
         details=f"{_EXPOSED} Waiting for other ranks is part of it.",
         threshold=f"communication that no computation overlaps; of ranks that wait for each "
         f"other, that of the rank with the least; not between stages of a pipeline: {_GAIN}",

@@ -33,7 +33,7 @@ from nsys_llm.manifest.what_if import (
     KERNELS,
     LAUNCHES,
     WAIT,
-    Change,
+    ReplayChange,
     parse_change,
 )
 from nsys_llm.numeric.intervals import IntArray
@@ -44,7 +44,7 @@ from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import LEAST, MOST, USUAL, RankReplay
-from .steps import RankSteps
+from .steps import OpSteps
 from .windows import Windows
 
 #: How much shorter a category of kernels is tried: an effort that one has seen succeed. Ours.
@@ -64,7 +64,7 @@ def rank_replay(
     kernels: Sequence[str],
     members: IntArray,
     windows: Sequence[Windows],
-    steps: RankSteps,
+    steps: OpSteps,
     options: Mapping[str, Any],
 ) -> RankReplay:
     """Return the graph of one rank."""
@@ -97,7 +97,7 @@ def rank_replay(
 
 
 def _changed(
-    graph: RankGraph, names: Names, changes: Iterable[Change]
+    graph: RankGraph, names: Names, changes: Iterable[ReplayChange]
 ) -> Iterator[tuple[str, Weights]]:
     """Return changes with their weights; those that change nothing are left out."""
     for change in changes:
@@ -107,7 +107,7 @@ def _changed(
 
 
 def _bounds(
-    graph: RankGraph, names: Names, changes: Sequence[Change]
+    graph: RankGraph, names: Names, changes: Sequence[ReplayChange]
 ) -> Iterator[tuple[str, Weights]]:
     """Return the weights of what is no change, and of changes of the host at the least and most."""
     yield USUAL, graph.usual
@@ -119,7 +119,7 @@ def _bounds(
 
 
 def _columns(
-    condenser: Condenser, graph: RankGraph, names: Names, changes: Sequence[Change]
+    condenser: Condenser, graph: RankGraph, names: Names, changes: Sequence[ReplayChange]
 ) -> tuple[tuple[str, ...], Any, Any]:
     """Return names of columns, weights of edges, and what they are, as `RankReplay` has them."""
     texts, ns, codes = [], [], []
@@ -155,7 +155,7 @@ def _names(trace: RankTrace, edges: Edges, kernels: Sequence[str]) -> Names:
     return Names(kernels, categories, apis, api[calls.row])
 
 
-def _changes(graph: RankGraph, names: Names) -> list[Change]:
+def _changes(graph: RankGraph, names: Names) -> list[ReplayChange]:
     """Return the changes that are tried without being asked for."""
     ops, observed = graph.edges.ops, graph.observed
     sums = np.bincount(ops.name, weights=observed.op * (ops.kind == COMPUTE)).astype(np.int64)
@@ -163,20 +163,24 @@ def _changes(graph: RankGraph, names: Names) -> list[Change]:
     for code, ns in enumerate(sums.tolist()):
         by_category[names.categories[code]] = by_category.get(names.categories[code], 0) + ns
     least = _LEAST_SHARE * max(sum(by_category.values()), 1)
-    tried = [Change(CATEGORY, name, FASTER) for name, ns in by_category.items() if ns > least]
+    tried = [ReplayChange(CATEGORY, name, FASTER) for name, ns in by_category.items() if ns > least]
     tried += _levers(names, sums.tolist())
     if (ops.kind == COPY).any():
-        tried.append(Change(COPIES))
-    tried += [Change(HOST), Change(DEVICE), Change(LAUNCHES, factor=GRAPH_NODE_NS)]
+        tried.append(ReplayChange(COPIES))
+    tried += [
+        ReplayChange(HOST),
+        ReplayChange(DEVICE),
+        ReplayChange(LAUNCHES, factor=GRAPH_NODE_NS),
+    ]
     if graph.waiting.size and len(names.apis):
         length_ns = observed.call[graph.waiting]
         waited = np.bincount(names.api[graph.waiting], weights=length_ns, minlength=len(names.apis))
         most = np.argsort(-waited, kind="stable")[:_MOST_WAITS].tolist()
-        tried += [Change(WAIT, names.apis[code]) for code in most if waited[code] > 0]
+        tried += [ReplayChange(WAIT, names.apis[code]) for code in most if waited[code] > 0]
     return tried
 
 
-def _levers(names: Names, sums: Sequence[int]) -> list[Change]:
+def _levers(names: Names, sums: Sequence[int]) -> list[ReplayChange]:
     """Return the levers whose kernels take some of the compute time.
 
     Where a GPU's name decides whether one applies, there have to be kernels of such GPUs alone.
@@ -188,13 +192,13 @@ def _levers(names: Names, sums: Sequence[int]) -> list[Change]:
     least = _LEAST_OF_LEVER * max(sum(times.values()), 1)
     ran = [text for text, ns in zip(names.kernels, sums, strict=False) if ns]
     return [
-        Change(KERNELS, lever.id)
+        ReplayChange(KERNELS, lever.id)
         for lever in levers.values()
         if times.get(lever.id, 0) > least and not lever.fuses and lever.applies(None, ran)
     ]
 
 
-def _marks(edges: Edges, members: IntArray, windows: Sequence[Windows], steps: RankSteps) -> Marks:
+def _marks(edges: Edges, members: IntArray, windows: Sequence[Windows], steps: OpSteps) -> Marks:
     tails = [np.empty((0, 2), dtype=np.int64)]
     for place, window in enumerate(windows):
         tails.append(_tails(edges.ops, window, steps) + np.array([0, place * steps.n]))
@@ -215,7 +219,7 @@ def _marks(edges: Edges, members: IntArray, windows: Sequence[Windows], steps: R
     )
 
 
-def _tails(ops: PathOps, window: Windows, steps: RankSteps) -> IntArray:
+def _tails(ops: PathOps, window: Windows, steps: OpSteps) -> IntArray:
     """Return the last operation of each step on each stream of a device, with the step."""
     rows = np.flatnonzero((ops.device_ids[ops.stream] == window.device_id) & (steps.of_op >= 0))
     last = np.full(ops.stream_ids.size * steps.n, -1, dtype=np.int64)
@@ -231,7 +235,7 @@ def _tails(ops: PathOps, window: Windows, steps: RankSteps) -> IntArray:
     return np.unique(pairs, axis=0)
 
 
-def _before(ops: PathOps, window: Windows, steps: RankSteps, place: int) -> IntArray:
+def _before(ops: PathOps, window: Windows, steps: OpSteps, place: int) -> IntArray:
     """Return what the first step of a device begins after, with the place of the device.
 
     The last operation on each stream of what was launched before it; without steps, the operation
@@ -249,12 +253,12 @@ def _before(ops: PathOps, window: Windows, steps: RankSteps, place: int) -> IntA
     return np.column_stack((np.full(chosen.size, place), chosen))
 
 
-def _first_ns(steps: RankSteps) -> int:
+def _first_ns(steps: OpSteps) -> int:
     """Return when the first step begins on the host; NULL_INT where it does not."""
     return int(steps.detected.start_ns[0]) if steps.detected is not None else NULL_INT
 
 
-def _call_before(edges: Edges, steps: RankSteps) -> int:
+def _call_before(edges: Edges, steps: OpSteps) -> int:
     """Return the last call before the first step, on the thread that launches it; -1 for none."""
     ops, calls, at_ns = edges.ops, edges.host.calls, _first_ns(steps)
     launched = np.flatnonzero((steps.of_op == 0) & (ops.place >= 0))

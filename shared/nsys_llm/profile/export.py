@@ -16,7 +16,7 @@ from typing import Final
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.open_files import raise_if_out_of_files
-from nsys_llm.core.scratch import Held, alone_in, scratch_folder
+from nsys_llm.core.scratch import alone_in, scratch_folder
 from nsys_llm.core.stopping import program_of_the_run
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
@@ -125,7 +125,7 @@ def open_export(
             target = parquet
             if keep_out or not _writable(folder):
                 scratch = scratch_folder(Path(tempfile.gettempdir()), "nsys-llm-export")
-                target = stack.enter_context(scratch)[0] / parquet.name
+                target = stack.enter_context(scratch) / parquet.name
             _export(profile, target, tables, program)
         except OSError as error:
             where = Path(error.filename or target.parent).name
@@ -230,11 +230,11 @@ def _export(profile: Path, target: Path, tables: Sequence[str], nsys: str) -> No
     wanted = dict.fromkeys([*tables, *ALWAYS_EXPORTED])
     names = ",".join(table_source(table).nsys for table in wanted)
     written_ns = profile.stat().st_mtime_ns
-    with scratch_folder(target.parent, target.name) as (scratch, held):
+    with scratch_folder(target.parent, target.name) as scratch:
         made = scratch / target.name
         command = [nsys, "export", "--type", "parquetdir", "--lazy", "false", "--force-overwrite"]
         command += ["true", "--tables", names, "--output", str(made), str(profile)]
-        done = _run(command, profile, held)
+        done = _run(command, profile)
         whole = done.returncode == 0 and made.is_dir() and _opens(made)
         if shutil.disk_usage(scratch).free < _LEAST_FREE_BYTES:
             # Also where nsys noticed nothing: what it could not write looks like an empty table.
@@ -250,7 +250,7 @@ def _export(profile: Path, target: Path, tables: Sequence[str], nsys: str) -> No
         target.mkdir(exist_ok=True)
         with alone_in(target):
             if not _is_exported(target, tables, written_ns):
-                _date(made, profile, written_ns)
+                _date(made, written_ns)
                 _move(made, target)
 
 
@@ -278,21 +278,11 @@ def _is_exported(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
         return True
 
 
-def _date(made: Path, profile: Path, written_ns: int) -> None:
-    """Make an export as old as its profile, where the times of its files would say otherwise.
-
-    Args:
-        made: The export.
-        profile: It may have been overwritten meanwhile; then the export is outdated.
-        written_ns: When the profile was written that was exported.
-    """
-    now_ns = profile.stat().st_mtime_ns
-    overwritten = now_ns != written_ns
-    dated_ns = min(written_ns, now_ns - 1) if overwritten else written_ns
+def _date(made: Path, written_ns: int) -> None:
+    """Make an export as old as its profile, where the clock of the profile's host is ahead."""
     for file in made.iterdir():
-        # Older than the profile: the clock of that one's host is ahead.
-        if overwritten or file.stat().st_mtime_ns < written_ns:
-            os.utime(file, ns=(dated_ns, dated_ns))
+        if file.stat().st_mtime_ns < written_ns:
+            os.utime(file, ns=(written_ns, written_ns))
 
 
 def _move(made: Path, target: Path) -> None:
@@ -302,8 +292,8 @@ def _move(made: Path, target: Path) -> None:
         os.replace(file, target / file.name)
 
 
-def _run(command: Sequence[str], profile: Path, held: Held) -> subprocess.CompletedProcess[str]:
-    """Run nsys to its end, or to that of its time; it holds the scratch folder as long as we do."""
+def _run(command: Sequence[str], profile: Path) -> subprocess.CompletedProcess[str]:
+    """Run nsys to its end, or to that of its time."""
     limit_s = _EXPORT_SECONDS + profile.stat().st_size / _EXPORT_BYTES_PER_SECOND
     start = partial(
         subprocess.Popen,
@@ -313,7 +303,6 @@ def _run(command: Sequence[str], profile: Path, held: Held) -> subprocess.Comple
         stdin=subprocess.DEVNULL,
         text=True,
         errors="replace",
-        pass_fds=() if held.descriptor is None else (held.descriptor,),
     )
     with program_of_the_run(start) as program:
         try:

@@ -286,6 +286,7 @@ def test_the_whole_capture_has_idle_time_at_both_ends(tmp_path):
     assert "whole capture" in caveats(tables)[0]
 
 
+@pytest.mark.slow
 def test_a_gap_in_pieces_has_the_causes_of_the_whole(tmp_path):
     path = planted().write_sqlite(tmp_path / "a.sqlite")
     whole: dict[str, int] = {}

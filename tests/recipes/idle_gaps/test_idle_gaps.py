@@ -127,38 +127,10 @@ def test_patterns_that_do_not_fit_are_one_row(tables, tmp_path):
 
 
 def test_common_idle_is_told_in_one_clock(tables):
-    # Both were watched from 10 to 32 and 9 to 34. Rank 0 idles 14-20, rank 1 17-22 and 26-30:
-    # both 17-20; only rank 0 runs 20-22 and 26-30, only rank 1 14-17.
-    names = "kind rank clock ranks_n span_ns intervals_n total_ns longest_ns"
-    assert rows(tables["common_idle"], names) == [
-        ("all idle", None, "systemClockNs", 2, 22, 1, 3, 3),
-        ("one busy", 0, "systemClockNs", 2, 22, 2, 6, 4),
-        ("one busy", 1, "systemClockNs", 2, 22, 1, 3, 3),
-    ]
-    # The last is told in the clock of rank 1, 4 ns behind.
-    names = "window_rank window_start_ns window_end_ns"
-    assert rows(tables["common_idle"], names) == [(0, 17, 20), (0, 26, 30), (1, 10, 13)]
-    assert rows(tables["common_gaps"], "kind rank start_ns duration_ns") == [
-        ("one busy", 0, 26, 4),
-        ("one busy", 1, 14, 3),
-        ("all idle", None, 17, 3),
-        ("one busy", 0, 20, 2),
-    ]
-
-
-def test_a_rank_in_which_the_profiler_works_is_not_what_the_others_wait_for(tmp_path):
-    paths = []
-    for rank in range(2):
-        trace = TraceBuilder(hostname="n", system_clock_ns=5).kernel("a", start_ns=0, end_ns=10)
-        trace.kernel("a", start_ns=20 + 5 * rank, end_ns=30)
-        if rank == 0:
-            trace.overhead("CUPTI Buffer flush", start_ns=12, end_ns=18, overhead_type=3)
-        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
-    # Rank 0 idles 10-12 and 18-20, rank 1 10-25; from 20 on rank 0 runs.
-    assert rows(idle(tmp_path, *paths)["common_idle"], "kind rank intervals_n total_ns") == [
-        ("all idle", None, 2, 4),
-        ("one busy", 0, 1, 5),
-    ]
+    # Both were watched from 10 to 32 and 9 to 34. Rank 0 idles 14-20, rank 1 17-22 and 26-30.
+    names = "clock ranks_n span_ns intervals_n total_ns longest_ns window_rank window_start_ns"
+    assert rows(tables["common_idle"], names) == [("systemClockNs", 2, 22, 1, 3, 3, 0, 17)]
+    assert rows(tables["common_gaps"], "start_ns duration_ns") == [(17, 3)]
 
 
 def test_ranks_stand_still_together_only_where_every_rank_is_known(tmp_path):
@@ -171,7 +143,7 @@ def test_ranks_stand_still_together_only_where_every_rank_is_known(tmp_path):
             trace.api("cudaGraphLaunch_v10000", start_ns=9, end_ns=10)
         paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
     common_idle = idle(tmp_path, *paths[:2])["common_idle"]
-    assert rows(common_idle, "kind intervals_n total_ns") == [("all idle", 1, 10)]
+    assert rows(common_idle, "intervals_n total_ns") == [(1, 10)]
     assert idle(tmp_path / "all", *paths)["common_idle"].empty
 
 
@@ -187,11 +159,7 @@ def test_a_rank_is_idle_when_all_its_devices_are(tmp_path):
         for rank, trace in enumerate((first, second))
     ]
     # Both devices were looked at from 1 to 29; rank 0 is idle 12-18, rank 1 10-15.
-    assert rows(idle(tmp_path, *paths)["common_idle"], "kind rank span_ns total_ns") == [
-        ("all idle", None, 28, 3),
-        ("one busy", 1, 28, 3),
-        ("one busy", 0, 28, 2),
-    ]
+    assert rows(idle(tmp_path, *paths)["common_idle"], "span_ns total_ns") == [(28, 3)]
 
 
 def test_without_alignment_reports_are_not_compared(tmp_path):
@@ -214,7 +182,7 @@ def test_ranks_of_one_report_share_its_clock(tmp_path):
         trace.kernel("a", start_ns=0, end_ns=4, pid=pid).kernel("a", start_ns=9, end_ns=11, pid=pid)
     path = trace.write_sqlite(tmp_path / "a.sqlite")
     common_idle = idle(tmp_path, path, options=["--disable-alignment"])["common_idle"]
-    assert rows(common_idle, "kind clock total_ns") == [("all idle", "one profile", 5)]
+    assert rows(common_idle, "clock total_ns") == [("one profile", 5)]
 
 
 def test_one_rank_has_nothing_in_common(tmp_path):

@@ -74,8 +74,6 @@ def test_common_idle_time_does_not_follow_file_names(ranks, tmp_path):
         renamed[-1].write_bytes(Path(path).read_bytes())
     after = tables_of(tmp_path / "after", *renamed, recipe=RECIPE)["common_idle"]
     shown = [
-        "kind",
-        "rank",
         "intervals_n",
         "total_ns",
         "longest_ns",

@@ -108,6 +108,7 @@ def test_time_before_an_operation_that_was_queued_is_the_devices(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_all_recipes_of_an_overview_have_the_idle_time_of_the_whole_capture(tmp_path):
     path = drawn(1).write_sqlite(tmp_path / "rank0.sqlite")
     wall, alone = (

@@ -132,6 +132,7 @@ def test_the_answer_begins_with_idle_time_where_it_is_most():
     )
 
 
+@pytest.mark.slow
 def test_the_answer_of_the_demo_names_the_straggler_and_the_numbers_of_its_tables(tmp_path):
     planted = write_demo(tmp_path, scale=0.1).planted
     tables = quick("llm_hotspots", tmp_path / "baseline")

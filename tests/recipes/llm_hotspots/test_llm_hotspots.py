@@ -217,6 +217,7 @@ def test_no_table_of_the_manifest_is_left_out(tables):
         assert list(plain(tables[table.file])) == [column.name for column in table.columns]
 
 
+@pytest.mark.slow
 def test_a_time_window_clips_sums_and_counts_what_starts_in_it(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10).kernel("a", start_ns=20, end_ns=30)
     trace.kernel("b", start_ns=8, end_ns=12, stream_id=8)
@@ -299,6 +300,7 @@ def test_ranges_choose_what_was_launched_in_them(options, total_ns, launches_n, 
     )
 
 
+@pytest.mark.slow
 def test_device_and_ranks_leave_the_others_out(rank_set, tmp_path):
     trace = TraceBuilder()
     for device in (0, 1, 2):
@@ -323,6 +325,7 @@ def test_a_rank_map_numbers_the_ranks(rank_set, tmp_path):
     assert rows(frames["kernels"], "name total_ns") == [("a", 5 + 7 + 9), ("c", 6), ("b", 4)]
 
 
+@pytest.mark.slow
 def test_base_names_merge_template_instances_and_say_when_categories_mix(tmp_path):
     start = "void at::native::vectorized_elementwise_kernel<4, at::native::"
     add, fill = f"{start}CUDAFunctor_add<float>>(int)", f"{start}FillFunctor<float>>(int)"
@@ -363,6 +366,7 @@ def test_the_engine_chooses_the_rules(engine, tmp_path):
     assert unmatched["busy_pct"] == (0.0 if known else 100.0)
 
 
+@pytest.mark.slow
 def test_csv_says_the_same_and_no_cell_is_a_formula(tmp_path):
     trace = (
         TraceBuilder().kernel("=1+1", start_ns=0, duration_ns=3).write_sqlite(tmp_path / "t.sqlite")

@@ -134,6 +134,7 @@ def test_a_report_with_copies_only_says_what_it_cannot_tell(tmp_path):
     assert "no rows in CUPTI_ACTIVITY_KIND_KERNEL; all statistics of kernels are missing" in note
 
 
+@pytest.mark.slow
 def test_a_name_that_is_no_text_reads_the_same_from_both_kinds(tmp_path):
     # The name was cut off inside a character of three bytes.
     trace = TraceBuilder(lazy=False).kernel("good", start_ns=1, duration_ns=4)

@@ -136,6 +136,7 @@ def test_a_recipe_that_is_not_there_is_one_line(demo, tmp_path):
     assert "--only: no recipe 'nothing'; there are: " in ended.errors[0]
 
 
+@pytest.mark.slow
 def test_profiles_without_gpu_work_are_not_said_to_be_in_order(tmp_path):
     TraceBuilder().nvtx("work", 0, 1_000).write_sqlite(tmp_path / "rank0.sqlite")
     out = analyse(tmp_path / "out", tmp_path / "rank0.sqlite", recipe="llm_overview")

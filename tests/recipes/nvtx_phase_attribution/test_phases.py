@@ -356,6 +356,7 @@ def test_every_path_of_the_tree_is_there_once(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_tables_of_ranges_can_be_cut_and_chosen(tmp_path):
     path = written(server(), tmp_path)
 

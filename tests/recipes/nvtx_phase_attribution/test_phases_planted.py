@@ -107,6 +107,7 @@ def test_planted_ranges_are_read_back(planted):
     assert tables["marks"]["interleaved_n"].tolist() == [STEPS]
 
 
+@pytest.mark.slow
 def test_the_demo_s_phases_and_slow_rank_are_found(tmp_path):
     demo = write_demo(tmp_path, scale=0.5)
     tables = quick(*demo.baseline)

@@ -37,6 +37,7 @@ def test_of_machines_apart_steps_are_joined_by_position_and_nothing_is_certain(t
     assert [finding.rule for finding in findings(tables)].count("clocks_apart") == 1
 
 
+@pytest.mark.slow
 def test_the_first_screen_says_so(tmp_path):
     rules = tables_of(tmp_path, "llm_overview", ("one", "two"))["all_findings"]["rule"]
     assert "clocks_apart" in set(rules)
