@@ -38,10 +38,6 @@ def tables(tmp_path_factory):
     return idle(folder, *paths)
 
 
-def test_a_run_writes_every_table_of_its_manifest(tables):
-    assert set(tables) == {table.file for table in load_manifest("idle_gaps").writes}
-
-
 def test_devices_tell_what_a_window_is_made_of(tables):
     # Rank 0: 10 to 32, of it 12 ns of kernels and 4 of a copy; rank 1: 5 to 30, 16 of kernels.
     names = "rank window_ns busy_ns kernel_busy_ns copy_only_ns overhead_ns idle_ns gaps_n"
@@ -185,11 +181,6 @@ def test_ranks_of_one_report_share_its_clock(tmp_path):
     assert rows(common_idle, "clock total_ns") == [("one profile", 5)]
 
 
-def test_one_rank_has_nothing_in_common(tmp_path):
-    path = TraceBuilder().kernel("a", start_ns=0, end_ns=4).write_sqlite(tmp_path / "a.sqlite")
-    assert len(idle(tmp_path, path)["common_idle"]) == 0
-
-
 def test_a_rank_without_the_device_asked_for_has_no_part_in_it(tmp_path):
     # Each rank sees the GPUs of its node, and uses one of them.
     paths = [
@@ -326,13 +317,6 @@ def test_copies_that_a_graph_captures_are_not_missing(tmp_path):
     assert rows(tables["devices"], "copy_calls_n copies_seen_n") == [(4, 1)]
 
 
-def test_a_graph_traced_as_a_whole_is_busy_time(tmp_path):
-    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=4, launch=(-9, -7))
-    trace.graph_launch([("n", 10, 30), ("m", 40, 50)], launch=(5, 8), mode="graph")
-    tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
-    assert rows(tables["devices"], "known busy_ns kernel_busy_ns idle_ns") == [(True, 44, 44, 6)]
-
-
 def test_a_filter_by_range_keeps_what_else_ran_busy(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=10, end_ns=14, launch=(1, 2))
     trace.kernel("b", start_ns=18, end_ns=22, launch=(5, 6))
@@ -347,15 +331,6 @@ def test_a_filter_by_range_keeps_what_else_ran_busy(tmp_path):
     assert (device["window_ns"], device["busy_ns"], device["idle_ns"]) == (24, 12, 12)
 
 
-def test_a_filter_that_chooses_operations_comes_before_the_whole_capture(tmp_path):
-    trace = TraceBuilder(duration_ns=90).kernel("a", start_ns=10, end_ns=14, launch=(1, 2))
-    trace.kernel("a", start_ns=30, end_ns=34, launch=(8, 9))
-    trace.nvtx_ranges(["mine"], start_ns=[0], end_ns=[3])
-    path = trace.write_sqlite(tmp_path / "a.sqlite")
-    tables = idle(tmp_path, path, options=["--filter-nvtx", "mine", "--whole-capture"])
-    assert rows(tables["devices"], "windowed_by window_ns") == [("selected operations", 4)]
-
-
 def test_broken_calls_and_operations_do_no_harm(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=4, launch=(-9, -7))
     trace.kernel("b", start_ns=9, end_ns=12, launch=(7, 5))
@@ -363,14 +338,6 @@ def test_broken_calls_and_operations_do_no_harm(tmp_path):
     tables = idle(tmp_path, trace.write_sqlite(tmp_path / "a.sqlite"))
     # The call that ends before it starts tells nothing; the kernel that does is left out.
     assert rows(tables["gaps"], "duration_ns after cause launch_api") == [(5, "b", "no_api", None)]
-
-
-def test_names_follow_the_option(tmp_path):
-    trace = TraceBuilder().kernel("void ns::k<int>(int)", start_ns=0, end_ns=4)
-    trace.kernel("void ns::k<int>(int)", start_ns=9, end_ns=12)
-    path = trace.write_sqlite(tmp_path / "a.sqlite")
-    frames = idle(tmp_path, path, options=["--base"])
-    assert rows(frames["gaps"], "before after") == [("k", "k")]
 
 
 def test_only_some_gaps_are_listed_and_all_are_counted(tmp_path):

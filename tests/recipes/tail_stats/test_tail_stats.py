@@ -152,11 +152,13 @@ def test_a_mix_of_shapes_is_seen_as_a_mix(tmp_path):
     builder = trace(*[4] * 6)
     for index in range(5):
         builder.kernel("k", start_ns=1_000 + 100 * index, duration_ns=40, **WIDE)
+    builder.kernel("other", start_ns=9_000, duration_ns=7)
     tails = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tails"]
     columns = "launches_n max_p50 configs_n pooled_p50_ns pooled_max_p50 pooled_p99_p50 shape_mix"
     assert rows(tails, columns) == [
         (5, 1.0, 2, 4.0, 10.0, 10.0, True),
         (6, 1.0, 2, 4.0, 10.0, 10.0, True),
+        (1, 1.0, 1, 7.0, 1.0, 1.0, False),
     ]
     assert not tails["outlier"].any()
 
