@@ -240,6 +240,7 @@ def test_nothing_is_fetched_from_a_network(result):
     assert not {"urllib", "requests", "socket", "http", "subprocess"} & set(imported)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["nbformat", "plotly"])
 def test_a_missing_package_costs_the_notebook_not_the_run(rank_set, tmp_path, monkeypatch, package):
     drawing = [name for name, module in sys.modules.items() if hasattr(module, "go")]

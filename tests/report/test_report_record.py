@@ -64,6 +64,7 @@ def test_every_key_says_what_it_means():
     ] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ["idle_gaps"]))
 def test_the_record_of_a_real_run_follows_the_schema(demo, tmp_path, recipe):
     words = ["--mode", "none", "--output", tmp_path / "out"]
@@ -93,6 +94,7 @@ def test_an_empty_table_says_why(demo, tmp_path):
     assert tables["gpu_metrics"]["record"] == "--gpu-metrics-device=all"
 
 
+@pytest.mark.slow
 def test_so_does_that_of_a_run_with_broken_empty_and_absent_ranks(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()

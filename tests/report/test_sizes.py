@@ -74,6 +74,7 @@ def widened(source, target, ranks_n):
     return rows_n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "ranks_n"), nightly_but(product(recipe_names(), LIMITS), [("trace_diff", 64)])
 )

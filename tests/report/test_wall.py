@@ -220,6 +220,7 @@ def test_every_recipe_has_the_same_classes(recipe, busy_rank, tmp_path):
     assert len(list(sides)) == 1 + (recipe == "trace_diff")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ["step_budget", "idle_gaps"]))
 def test_a_window_that_leaves_the_capture_is_cut_to_it_in_every_recipe(recipe, busy_rank, tmp_path):
     # The capture ends with its last event, at 70.

@@ -203,6 +203,7 @@ def test_a_comparison_is_a_part_of_its_overview(compared, capsys):
     assert "NOT COMPARABLE" in out
 
 
+@pytest.mark.slow
 def test_the_short_command_takes_paths(demo, tmp_path):
     words = [demo / "after", "--mode", "none", "--output", tmp_path / "out", "--only", "idle_gaps"]
     ended = run(*words, recipe="overview")
@@ -337,6 +338,7 @@ def test_no_name_controls_a_terminal(copied, capsys, words):
         json.loads(out)
 
 
+@pytest.mark.slow
 def test_a_child_forked_after_a_run_can_run_too(demo, tmp_path):
     words = (
         "import os, sys, nsys_llm\n"

@@ -60,6 +60,7 @@ def test_a_run_and_itself_and_a_run_again_are_the_same(tmp_path):
                 assert (table[column].dropna() == 0).all(), column
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.03, 1.5])
 def test_a_slower_host_is_found_by_its_factor(tmp_path, factor):
     """The GPU waits for the host for most of each step."""
