@@ -9,6 +9,8 @@ from nsys_llm.report.report import all_findings, build_report
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.testing.trace_builder import TraceBuilder
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 
 
