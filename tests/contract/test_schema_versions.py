@@ -236,7 +236,7 @@ def test_every_version_and_kind_gives_the_same_tables(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("recipe", "kind"), zip(RECIPES, cycle(KINDS), strict=False))
+@pytest.mark.parametrize(("recipe", "kind"), list(zip(RECIPES, cycle(KINDS), strict=False)))
 def test_versions_and_kinds_mix_in_one_run(tmp_path, expected, recipe, kind):
     exported(events(OLDEST, lazy=True), tmp_path / "ranks", "rank0", kind)
     second = events(NEWEST, lazy=False, rank=1)
