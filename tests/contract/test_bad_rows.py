@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from command_line import Run, row, rows, run, snapshot
 from results import only_tables
@@ -209,33 +208,3 @@ def test_what_is_no_integer_where_integers_belong_is_refused(tmp_path, many_kern
     assert (ended.code, len(ended.said)) == (2, 1)
     assert "r.sqlite: " in ended.said[0]
     assert "integers belong" in ended.said[0]
-
-
-def test_table_and_column_names_with_quotes_are_harmless(tmp_path):
-    script = """
-        CREATE TABLE "x"" (id); DROP TABLE StringIds; --" (a);
-        CREATE TABLE "it's [a] `table`" ("a""b" INTEGER);
-        CREATE TRIGGER t AFTER INSERT ON StringIds BEGIN DELETE FROM StringIds; END;
-    """
-    assert analysed(builder(), tmp_path, script).code == 0
-    assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 5
-
-
-def test_a_name_that_is_not_utf8_does_not_cost_the_rank(tmp_path):
-    script = "UPDATE StringIds SET value = CAST(x'61ff62' AS TEXT) WHERE value = 'a'"
-    assert analysed(builder(), tmp_path, script).code == 0
-    (kernel,) = rows(tmp_path / "out", "kernels")
-    assert kernel["total_ns"] == 5
-    assert kernel["name"].startswith("a")
-    assert kernel["name"].endswith("b")
-
-
-def test_hostile_names_reach_parquet_as_they_are_and_csv_as_text(tmp_path):
-    report = TraceBuilder().kernel("=HYPERLINK(1)", start_ns=1, duration_ns=2)
-    report.kernel("<script>", start_ns=5, duration_ns=1).write_sqlite(tmp_path / "r.sqlite")
-    out = tmp_path / "out"
-    assert run("--input", tmp_path / "r.sqlite", "--output", out, "--csv").code == 0
-    names = pq.read_table(out / "kernels.parquet").column("name").to_pylist()
-    assert names == ["=HYPERLINK(1)", "<script>"]
-    cells_of_csv = (out / "kernels.csv").read_text("utf-8").splitlines()[1:]
-    assert [line.split(",")[0] for line in cells_of_csv] == ["'=HYPERLINK(1)", "<script>"]

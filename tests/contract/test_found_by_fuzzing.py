@@ -6,7 +6,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_line import run
@@ -81,31 +80,3 @@ def test_a_column_that_is_computed_counts_as_missing(tmp_path):
             f'ALTER TABLE {KERNEL} ADD COLUMN "end" INTEGER AS (length(zeroblob(1 << 30)))'
         )
     refused(path, f"table {KERNEL} lacks the column end")
-
-
-def test_a_kernel_name_of_a_megabyte_takes_no_time_to_tell_what_it_does(tmp_path):
-    name = "ncclDevKernel_" * 30_000
-    builder = report().kernel(name, start_ns=600, duration_ns=5)
-    path = builder.write_sqlite(tmp_path / "r.sqlite")
-    ended = run("--input", path, "--output", tmp_path / "out", recipe="tail_stats")
-    assert ended.code == 0
-
-
-def test_grids_that_only_a_run_recorded_are_unknown_in_the_other(tmp_path):
-    for name, length in (("a", 5), ("b", 9)):
-        builder = TraceBuilder(duration_ns=9_999)
-        for call in range(40):
-            at_ns = 100 * call
-            builder.kernel(
-                "k", start_ns=at_ns + 10, duration_ns=length + call % 3, launch=(at_ns, at_ns + 3)
-            )
-        folder = builder.write_parquet(tmp_path / f"{name}_pqtdir")
-        table = pq.read_table(folder / f"{KERNEL}.parquet")
-        for column in ("gridX", "blockX") if name == "b" else ():
-            place = table.column_names.index(column)
-            empty = pa.nulls(len(table), table.schema.field(column).type)
-            table = table.set_column(place, column, empty)
-        pq.write_table(table, folder / f"{KERNEL}.parquet")
-    inputs = [tmp_path / "a_pqtdir", tmp_path / "b_pqtdir"]
-    ended = run("--input", *inputs, "--output", tmp_path / "out", recipe="trace_diff")
-    assert ended.code == 0, ended.said

@@ -22,7 +22,6 @@ from nsys_llm.profile.trace_schema import ExportSchema, schema_versions
 VERSIONS = schema_versions()
 OLDEST, NEWEST = VERSIONS[0], VERSIONS[-1]
 RECIPES = recipe_names()
-OTHERS = tuple(name for name in RECIPES if name != "llm_hotspots")
 PHASES = "nvtx_phase_attribution"
 KINDS = ("sqlite", "sqlite_lazy", "parquet")
 EXPORTS = [(version, kind) for version in VERSIONS for kind in KINDS]
@@ -236,13 +235,8 @@ def test_every_version_and_kind_gives_the_same_tables(
         assert table == same[name], name
 
 
-@pytest.mark.parametrize(
-    ("recipe", "kind"),
-    nightly_but(
-        [*(("llm_hotspots", kind) for kind in KINDS), *((recipe, "parquet") for recipe in OTHERS)],
-        [("llm_hotspots", KINDS[0]), ("trace_diff", "parquet")],
-    ),
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize(("recipe", "kind"), list(zip(RECIPES, cycle(KINDS), strict=False)))
 def test_versions_and_kinds_mix_in_one_run(tmp_path, expected, recipe, kind):
     exported(events(OLDEST, lazy=True), tmp_path / "ranks", "rank0", kind)
     second = events(NEWEST, lazy=False, rank=1)
@@ -250,6 +244,7 @@ def test_versions_and_kinds_mix_in_one_run(tmp_path, expected, recipe, kind):
     assert results(recipe, tmp_path / "ranks") == expected(recipe, "plain")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("mode", ["node", "graph"])
 def test_a_graph_counts_once_or_is_known_to_be_hidden(tmp_path, version, mode):

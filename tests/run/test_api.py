@@ -339,6 +339,7 @@ def test_no_name_controls_a_terminal(copied, capsys, words):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_child_forked_after_a_run_can_run_too(demo, tmp_path):
     words = (
         "import os, sys, nsys_llm\n"

@@ -10,7 +10,7 @@ from typing import Final
 
 import pandas as pd
 
-from nsys_llm.report.findings import PERFORMANCE, Finding
+from nsys_llm.report.findings import PERFORMANCE, UNRECORDED_WORK, Finding
 from nsys_llm.report.price import LEAST_PCT, row_words
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Tables, records
@@ -74,6 +74,8 @@ def _named_shares(shares: Mapping[str, float], most_n: int) -> list[str]:
 def _lever(shares: Mapping[str, float], tables: Tables) -> str:
     """Return the largest gain, and where to look where idle time is more than that."""
     candidates = tables["findings"]
+    if UNRECORDED_WORK in candidates["rule"].tolist():
+        return "Most of its work is not recorded, so neither idle time nor a gain is known."
     rows = records(candidates[candidates["kind"] == PERFORMANCE].head(1))
     gain_pct = float(rows[0]["gain_pct"]) if rows else 0.0
     idle_pct = shares.get(IDLE, 0.0)

@@ -36,7 +36,7 @@ from nsys_llm.report.prices.pricing import priced
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings
 from nsys_llm.report.screen import Screen, subject
-from nsys_llm.report.wall_line import NOT_RECORDED, WallLine, wall_lines
+from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.view.text import format_ns, quoted, spans
 
 
@@ -173,7 +173,7 @@ def known_walls(
     """Return the wall split; where most work is not recorded, that in place of what bounds it."""
     lines = wall_lines(tables)
     if any(finding.rule == UNRECORDED_WORK for finding in findings):
-        return tuple(replace(line, bound=NOT_RECORDED) for line in lines)
+        return tuple(line.not_recorded() for line in lines)
     return lines
 
 

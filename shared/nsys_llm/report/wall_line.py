@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pandas as pd
@@ -37,6 +37,7 @@ _POINTWISE: Final = "pointwise and norm"
 _OTHER: Final = "other kernels"
 _NOT_TOLD: Final = "bound not known"
 _GRAPHS: Final = "IN WHOLE GRAPHS"
+_UNSEEN: Final = "idle or not recorded"
 #: Share of the span from which they are all that can be said.
 _MOST_PCT: Final = 50.0
 _SIDES: Final = (BASELINE, INPUT)
@@ -69,10 +70,6 @@ class Bound:
         return f"{self.word}, {self.margin}"
 
 
-#: Where a GPU worked, and most of that is not recorded.
-NOT_RECORDED: Final = Bound("WORK NOT RECORDED", "so what bounds the run is not known")
-
-
 @dataclass(frozen=True)
 class WallLine:
     """The wall split of a run, or of one side of a comparison.
@@ -97,6 +94,15 @@ class WallLine:
         side = f" of {self.side}" if self.side else ""
         mean = f", mean of {counted(self.gpus_n, 'GPU')}" if self.gpus_n > 1 else ""
         return f"wall{side}{mean}"
+
+    def not_recorded(self) -> WallLine:
+        """Return the line where a GPU worked, and most of that is not recorded."""
+        bound = Bound("WORK NOT RECORDED", "so what bounds the run is not known")
+        parts, classes = (
+            tuple(WallPart(_UNSEEN, p.share_pct) if p.label == IDLE else p for p in some)
+            for some in (self.parts, self.classes)
+        )
+        return replace(self, parts=parts, classes=classes, bound=bound)
 
     @property
     def text(self) -> str:

@@ -69,29 +69,31 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
 
 
 def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
-    """Points: `x` and `y` (numbers), `color` and, on hover, `label` (names, this one optional).
+    """Points: `x` and `y` (numbers), `color` and, on hover, `label` (names, optional).
 
     With `low` and `high` each point has a bar from the one to the other; with `log` the y axis is
     logarithmic.
     """
-    x, y, color = fields[spec["x"]], fields[spec["y"]], spec["color"]
+    x, y, color = fields[spec["x"]], fields[spec["y"]], spec.get("color")
     ends = [spec[name] for name in ("low", "high") if name in spec]
     top = frame.dropna(subset=[x.name, y.name, *ends]).head(spec.get("top", 5000))
     texts = hovers(top, fields, [x.name, y.name, *ends, color, spec.get("label")])
-    if spec.get("from_first"):
+    if spec.get("from_first") and color:
         top = _from_first(top, x.name, color)
     x_values, x_unit = axis_values(top[x.name], x)
     together = pd.concat([top[name].astype("float64") for name in (y.name, *ends)])
     y_values, y_unit = axis_values(together, y)
     groups, names = _main_groups(top, color)
     colors = {**tints(names, spec, ordered=color in RANK_COLUMNS), _OTHERS: NEUTRAL}
+    if color is None:
+        colors[""] = NEUTRAL
     by_name = {name: list[int]() for name in names} | rows_by_group(groups)
     traces = []
     for name, rows in by_name.items():
         trace = go.Scatter(
             mode="markers",
             name=legend_name(name),
-            showlegend=True,
+            showlegend=color is not None,
             x=at(rows, x_values),
             y=at(rows, y_values),
             marker={"color": colors[name], "size": 5, "opacity": 0.75},
@@ -104,10 +106,12 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     yaxis = axis(y, y_unit, title=spec.get("y_title"))
     yaxis = {**yaxis, "type": "log" if spec.get("log") else "linear"}
     layout = {"xaxis": _time_axis(x, x_unit, spec), "yaxis": yaxis, "height": HEIGHT + 60}
-    return {"data": traces, "layout": {**layout, "legend": legend_of(fields[color])}}
+    if color is not None:
+        layout["legend"] = legend_of(fields[color])
+    return {"data": traces, "layout": layout}
 
 
-def _main_groups(frame: pd.DataFrame, color: str) -> tuple[list[str], list[str]]:
+def _main_groups(frame: pd.DataFrame, color: str | None) -> tuple[list[str], list[str]]:
     """Return each row's group, and the groups with a color of their own, ranks in order.
 
     Of more groups than can be told apart the others are one.

@@ -9,6 +9,8 @@ from trace_builder import TraceBuilder
 from nsys_llm.report.report import all_findings, build_report
 from nsys_llm.report.run_tables import run_tables
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 
 
@@ -80,6 +82,8 @@ def test_idle_time_in_which_sms_are_active_is_none(tmp_path, active_pct, is_told
     if is_told:
         assert report.screen.trust == title
         assert report.answer.endswith("; most of the GPU's work is not recorded.")
+        assert report.wall[0].parts[0].text == "idle or not recorded 99.0 %"
+        assert "Most of its work is not recorded" in parts["llm_hotspots"].report.answer
     assert any(item.cause for item in parts["idle_gaps"].report.opportunities)
 
 
