@@ -14,7 +14,7 @@ from nsys_llm.analyses.collectives import matching
 from nsys_llm.analyses.critical_path.path import host_parts
 from nsys_llm.analyses.critical_path.path.host_parts import OTHER_RANGES
 from nsys_llm.analyses.device import idle_split
-from nsys_llm.analyses.nvtx import delegated_launches, nvtx_tree
+from nsys_llm.analyses.nvtx import nvtx_tree
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.profile.tables import Table
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -105,29 +105,6 @@ def test_ranges_that_overlap_partly_are_cut_in_bounded_work(counted):
     assert (tree.end_ns <= start_ns[tree.event] + count * 5).all()
 
 
-def test_many_threads_are_one_line_of_time(counted):
-    count = 3_000
-    searched = counted(nvtx_tree, "last_open")
-    start_ns = np.arange(count) * 7 % 1_000
-    tree = NvtxTree.of(ranges(start_ns, start_ns + 50, np.arange(count) + 5), 10**9)
-    assert len(searched) == 1
-    at = tree.innermost(tree.thread_codes(np.arange(count) + 5), start_ns + 10)
-    assert tree.event[at].tolist() == list(range(count))
-    assert (tree.innermost(tree.thread_codes(np.arange(count) + 5), start_ns + 50) == -1).all()
-    assert len(searched) <= 3
-
-
-def test_launches_of_many_threads_look_for_holders_of_their_own_only(counted):
-    count = 400
-    turns = counted(delegated_launches, "_in_order", argument=1)
-    at_ns = np.arange(count) * STEP_NS
-    tree = NvtxTree.of(ranges(at_ns - 100, at_ns + 800, np.arange(count) + 5), 10**9)
-    calls = Table({"start_ns": at_ns, "end_ns": at_ns + 5, "global_tid": np.full(count, 7_000)})
-    rows = np.arange(count)
-    assert (delegated_launches.delegated(tree, calls, rows, rows) == -1).all()
-    assert sum(turns) == 0
-
-
 def test_the_host_time_of_many_threads_is_split_in_bounded_work(tmp_path, counted):
     count = 400
     report, at_ns = kernels(count), np.arange(count) * STEP_NS + 10
@@ -171,20 +148,6 @@ def test_a_step_budget_keeps_few_names_of_ranges(tmp_path, name):
         assert len(details) < 300
     else:
         assert len(details) < 20
-
-
-def test_a_path_of_ranges_ends_a_thousand_deep(tmp_path):
-    deep_n = 1_500
-    report = kernels(10)
-    at_ns = np.arange(deep_n)
-    report.nvtx_ranges(
-        ["r" + "".join(chr(97 + int(digit)) for digit in str(n)) for n in range(deep_n)],
-        start_ns=at_ns - 5_000,
-        end_ns=10**7 - at_ns,
-    )
-    tables = quick("nvtx_phase_attribution", report.write_sqlite(tmp_path / "rank0.sqlite"))
-    assert tables["range_tree"]["depth"].max() < 1_000
-    assert tables["ranges"]["self_ns"].sum() == 10 * 700
 
 
 def test_a_device_with_many_nccl_streams_counts_them_as_one(tmp_path, counted):

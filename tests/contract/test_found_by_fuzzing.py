@@ -34,14 +34,6 @@ def refused(path: Path, *telling: str) -> None:
     assert not path.with_name("out").exists()
 
 
-def test_steps_without_gpu_time_in_the_window_have_no_share(tmp_path):
-    path = report().write_sqlite(tmp_path / "r.sqlite")
-    words = ["--filter-time", "40/90", "--input", path, "--output", tmp_path / "out"]
-    ended = run(*words, recipe="nvtx_phase_attribution")
-    assert ended.code == 0
-    assert "the filters leave no GPU work" in ended.said[0]
-
-
 def test_a_parquet_table_with_a_column_twice_is_refused(tmp_path):
     folder = report().write_parquet(tmp_path / "r_pqtdir")
     table = pq.read_table(folder / f"{KERNEL}.parquet")

@@ -43,8 +43,8 @@ _ALL: Final = (
         "all",
         "a run that is terminated waits for its threads",
         "shared/nsys_llm/core/stopping.py",
-        "        os._exit(TERMINATED)",
-        "        sys.exit(TERMINATED)",
+        "        os._exit(128 + number)",
+        "        sys.exit(128 + number)",
         ("run/test_stopping.py",),
     ),
     Bug(
@@ -186,14 +186,6 @@ _HOTSPOTS: Final = (
         "for cover in (spans.compute, spans.communication, spans.graphs):",
         "for cover in (spans.compute, spans.graphs):",
         ("recipes/llm_hotspots/test_memops.py",),
-    ),
-    Bug(
-        "llm_hotspots",
-        "the rank that waits longest in collectives is named as the straggler",
-        "recipes/llm_hotspots/tables/balance.py",
-        "suspect = np.where(parts.communication, lowest, highest)",
-        "suspect = highest",
-        ("recipes/llm_hotspots/test_balance.py",),
     ),
     Bug(
         "llm_hotspots",
@@ -598,9 +590,10 @@ _DIFF: Final = (
     Bug(
         "trace_diff",
         "a change that is sure, but tiny, is a regression",
-        "recipes/trace_diff/tables/verdicts.py",
-        'real = (q_value < options["alpha"]) & moved & (np.abs(change_pct) >= floor_pct)',
-        'real = q_value < options["alpha"]',
+        "recipes/trace_diff/tables/kernels.py",
+        'real = (q_value < options["alpha"]) & (np.abs(change_pct) >= floor_pct)\n'
+        "    real &= np.abs(moved) > 2 * tick_ns\n",
+        'real = q_value < options["alpha"]\n',
         (
             "recipes/trace_diff/test_trace_diff.py",
             "recipes/trace_diff/test_trace_diff_undecided.py",
@@ -609,7 +602,7 @@ _DIFF: Final = (
     Bug(
         "trace_diff",
         "noise between equal runs does not count",
-        "recipes/trace_diff/tables/verdicts.py",
+        "recipes/trace_diff/tables/kernels.py",
         "        floor_pct = np.fmax(floor_pct, noise)\n",
         "        pass\n",
         ("recipes/trace_diff/test_trace_diff_gates.py",),
@@ -629,8 +622,8 @@ _DIFF: Final = (
         "trace_diff",
         "phases that only one run has are left out of the changes",
         "recipes/trace_diff/tables/sums.py",
-        "    some = [name for side in sides for name, sums in side.items() if sums != (0, 0)]\n",
-        "    some = sides[0].keys() & sides[1].keys()\n",
+        "{name for side in sides for name, sums in side.items() if sums != (0, 0)}",
+        "sides[0].keys() & sides[1].keys()",
         ("recipes/trace_diff/test_trace_diff.py",),
     ),
     Bug(

@@ -17,6 +17,7 @@ from nsys_llm.report.findings import (
     cells,
     finding_columns,
     finding_record,
+    finding_row,
     ranked,
 )
 from nsys_llm.report.outputs import declared_frame
@@ -99,7 +100,7 @@ def test_no_price_is_above_its_bound_or_span_or_rests_on_nothing(given):
 )
 def test_a_price_says_how_sure_it_is_in_findings_and_in_rows_of_their_table(made, words):
     assert price_words(made) == words
-    assert row_words(finding_record(replace(ONE, price=made))) == words
+    assert row_words(finding_row(replace(ONE, price=made))) == words
 
 
 def test_estimates_stand_before_bounds_and_what_is_rare_after_all():

@@ -6,14 +6,11 @@ import itertools
 from collections import defaultdict
 
 import pytest
-from machine import DeadlockError, oracle, random_program, simulate
+from machine import oracle, random_program, simulate
 from machine.program import (
-    Await,
     Blocking,
-    Call,
     Compute,
     Enqueue,
-    Flush,
     LaunchGraph,
     Node,
     Pop,
@@ -21,13 +18,10 @@ from machine.program import (
     Push,
     Rank,
     Record,
-    Signal,
-    Spin,
     Sync,
     WaitEvent,
     Work,
 )
-from machine.usual import usual_lags
 
 SEEDS = range(200)
 BOTH = (0, 1)
@@ -171,28 +165,6 @@ def test_graphs_begin_after_their_streams_and_end_before_them(outcomes):
     assert graphs_n > 200
 
 
-@pytest.mark.nightly
-def test_nothing_starts_later_than_something_forces_it_to(outcomes):
-    kinds = set()
-    for outcome in outcomes:
-        for operations in outcome.operations:
-            for op in operations:
-                needs = op.prerequisites()
-                assert op.start == max(need.allows for need in needs) == op.binding().allows
-                assert all(need.end <= op.start for need in needs)
-                kinds.add(op.activator().kind)
-    assert kinds == {"launch", "stream", "event", "graph", "room"}
-
-
-def test_same_seed_gives_the_same_job():
-    assert random_program(7) == random_program(7) != random_program(8)
-    times = [
-        [(op.start, op.end) for ops in simulate(random_program(7)).operations for op in ops]
-        for _ in range(2)
-    ]
-    assert times[0] == times[1]
-
-
 # ---- paths ---------------------------------------------------------------------------------------
 
 
@@ -278,26 +250,6 @@ def test_a_straggler_over_two_ranks():
     assert [each.rank for each in local.segments] == [1, 0, 0, 0]
 
 
-def test_a_stream_waits_for_another_one():
-    program = job(
-        (
-            kernel(50_000, 7),
-            Record("e", 7, 1000),
-            WaitEvent("e", 14, 1000),
-            kernel(9000, 14),
-        )
-    )
-    # Kernel 5800..55800; the other begins 1000 later though its launch returned at 10000.
-    outcome = simulate(program)
-    assert [(op.start, op.end) for op in outcome.operations[0]] == [
-        (5800, 55_800),
-        (56_800, 65_800),
-    ]
-    assert outcome.operations[0][1].activator().kind == "event"
-    path = oracle.local_paths(outcome, 0)[0]
-    assert classes(path) == {"compute": 59_000, "device_latency": 1000}
-
-
 def test_an_event_is_its_latest_record_before_the_wait():
     program = job(
         (
@@ -364,19 +316,6 @@ def test_a_blocking_copy_is_staged_by_the_host():
     assert classes(path)["host_no_cuda"] == 600
 
 
-def test_a_wait_for_what_is_done_is_a_call_like_others():
-    program = job((kernel(1000), Compute(50_000), Sync(least_ns=2500), kernel(1000)))
-    outcome = simulate(program)
-    # Kernel 5800..6800; sync 54000..56500; call to 60500; kernel 62300..63300.
-    assert classes(oracle.local_paths(outcome, 0)[0]) == {
-        "compute": 1000,
-        "host_no_cuda": 48_200,
-        "host_sync": 2500,
-        "launch_api": 4000,
-        "launch_latency": 1800,
-    }
-
-
 def test_a_full_queue_holds_the_launch_back():
     program = job((kernel(90_000), kernel(1000, 14), kernel(1000, 14)), queue_depth=2)
     outcome = simulate(program)
@@ -395,60 +334,6 @@ def test_a_full_queue_holds_the_launch_back():
     assert classes(bound) == {"compute": 91_000, "launch_api": 4000, "launch_latency": 1800}
 
 
-def test_what_happens_on_the_host_has_its_class():
-    program = job(
-        (
-            Push("step", step=True),
-            Call("cudaMalloc_v3020", 7000),
-            Flush(3000),
-            Call("cudaEventQuery_v3020", 400),
-            kernel(1000, call_ns=9000, load_ns=6000),
-            Pop(),
-        )
-    )
-    assert classes(oracle.local_paths(simulate(program), 0)[0]) == {
-        "alloc": 7000,
-        "compute": 1000,
-        "host_no_cuda": 100,
-        "launch_api": 3000,
-        "launch_latency": 1800,
-        "module_load": 6000,
-        "other_api": 400,
-        "profiler_overhead": 3000,
-    }
-
-
-def test_a_kernel_that_begins_inside_its_call_is_charged_to_the_call():
-    program = job((Push("step", step=True), kernel(1000, call_ns=9000, submit_ns=2000), Pop()))
-    assert classes(oracle.local_paths(simulate(program), 0)[0]) == {
-        "compute": 1000,
-        "host_no_cuda": 100,
-        "launch_api": 3800,
-    }
-
-
-def test_a_thread_waits_for_another_one():
-    main = (Push("step", step=True), Compute(1000), Signal("go", ns=50), Await("done"), Pop())
-    helper = (Await("go", wake_ns=2000), Push("backward"), Compute(4000), kernel(500), Pop())
-    outcome = simulate(job(main, (*helper, Signal("done"))))
-    # Signal at 1100, helper goes on at 3100, range to 3200, host to 7200, call to 11200.
-    path = oracle.local_paths(outcome, 0)[0]
-    assert classes(path) == {
-        "compute": 500,
-        "host_no_cuda": 7200,
-        "launch_api": 4000,
-        "launch_latency": 1800,
-    }
-    details = [(each.detail, each.end - each.start) for each in path.segments[3:]]
-    assert details == [
-        ("backward", 4000),
-        ("backward", 100),
-        ("", 2000),
-        ("step", 1000),
-        ("step", 100),
-    ]
-
-
 def test_the_default_stream_and_blocking_streams_wait_for_each_other():
     program = job((kernel(50_000), kernel(9000, 14), kernel(1000)), blocking_streams=(14,))
     outcome = simulate(program)
@@ -458,58 +343,6 @@ def test_the_default_stream_and_blocking_streams_wait_for_each_other():
     apart = simulate(job((kernel(50_000), kernel(9000, 14), kernel(1000))))
     times = [(op.start, op.end) for op in apart.operations[0]]
     assert times == [(5800, 55_800), (9800, 18_800), (56_800, 57_800)]
-
-
-def test_a_full_device_delays_a_kernel_that_nothing_else_does():
-    outcome = simulate(job((kernel(50_000), kernel(9000, 14, room_after=7))))
-    second = outcome.operations[0][1]
-    assert (second.start, second.activator().kind) == (56_800, "room")
-    path = oracle.local_paths(outcome, 0)[0]
-    assert classes(path) == {"compute": 59_000, "device_latency": 1000}
-
-
-def test_the_host_waits_for_another_device():
-    program = job((kernel(30_000, device=1), Sync(device=1), kernel(1000)))
-    outcome = simulate(program)
-    # Kernel of device 1: 5800..35800, wait to 38800, call to 42800, kernel 44600..45600.
-    stepped = job((Push("s", step=True), *program.ranks[0].threads[0], Pop()))
-    path = oracle.local_paths(simulate(stepped), 0)[0]
-    assert classes(path) == {
-        "compute": 31_000,
-        "host_no_cuda": 100,
-        "launch_api": 8000,
-        "launch_latency": 3600,
-        "sync_latency": 3000,
-    }
-    assert [segment.device for segment in path.segments if segment.label == "compute"] == [0, 1]
-    assert oracle.device_bounds(outcome, 0, 1) == [5800, 35_800]
-    assert oracle.job_bounds(outcome) == [5800, 45_600]
-
-
-def test_usual_lags_are_those_of_operations_that_nothing_else_held_back():
-    alone = (kernel(1000), Compute(50_000), kernel(1000), Compute(50_000))
-    queued = tuple(kernel(20_000, lag_ns=lag_ns) for lag_ns in (900, 1100, 1200, 1300))
-    outcome = simulate(job((*alone, *queued)))
-    # The first that is queued waits for nothing, the next for what stands before it on the stream.
-    assert usual_lags(outcome, 0) == {("launch", 0, False): 1800, ("stream", 0, False): 1200}
-
-
-def test_a_host_that_looks_at_a_flag_waits_in_no_call():
-    outcome = simulate(job([kernel(50_000), Spin(wake_ns=1000), Compute(700)]))
-    launch, spin, after = outcome.threads[0][0]
-    assert spin.kind == "host"
-    assert spin.start == launch.end
-    assert spin.end == after.start == outcome.operations[0][0].end + 1000
-
-
-def test_waiting_forever_is_an_error():
-    with pytest.raises(DeadlockError, match="rank 0: thread 0 waits forever"):
-        simulate(job((Await("never"),)))
-    alone = Enqueue(Work("nccl", 5, "collective", group=BOTH))
-    with pytest.raises(DeadlockError, match="an operation never ends"):
-        simulate(Program((Rank(((alone,),)), Rank(((),)))))
-    with pytest.raises(DeadlockError, match="rank 0: thread 0 waits forever"):
-        simulate(Program((Rank(((alone, Sync()),)), Rank(((),)))))
 
 
 # ---- scenarios -----------------------------------------------------------------------------------

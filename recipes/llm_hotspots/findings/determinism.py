@@ -25,11 +25,7 @@ _FLAGS: Final = {
 
 
 def determinism_findings(tables: Tables) -> list[Finding]:
-    """Return a finding for each flag that kernels of the run carry.
-
-    Args:
-        tables: `kernels` is read.
-    """
+    """Return a finding for each flag that kernels of the run carry."""
     kernels = tables["kernels"]
     flags = kernels["flags"].fillna("").str.split(", ")
     reported = []

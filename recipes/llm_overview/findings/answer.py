@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK, Evidence, Finding
-from nsys_llm.report.price import Price, row_words
+from nsys_llm.report.price import price_of, row_words
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.run_texts import RULES as OF_EVERY_RUN
 from nsys_llm.report.wall_line import wall_lines
@@ -80,37 +80,19 @@ def caveats(tables: Tables) -> list[str]:
 
 def _opportunity(row: Record, members: Sequence[Record], step_unit: str) -> Finding:
     lead, *others = sorted(members, key=lambda member: member["account"] != LEAD)
+    window_ns = row["window_start_ns"], row["window_end_ns"]
     made = RULES["opportunity"].finding(
-        price=_price(row, step_unit),
+        price=price_of(row, step_unit),
         details=_fitted(row["details"], row["title"], others),
-        fields={"title": row["title"], "recommendation": row["recommendation"]},
         evidence=tuple(_evidence([lead, *others])),
         numbers={name: value for member in members for name, value in _numbers(member).items()},
         cause=Cause(row["cause"], row["cause_rank"], detail=row["cause_detail"]),
-        ranks=_ranks(row),
-        rank=row["rank"],
-        device_id=row["device_id"],
         name=lead["name"],
-        record=row["record"],
-        window_ns=_window(row),
+        window_ns=None if None in window_ns else window_ns,
         tables=tuple(dict.fromkeys(item["recipe"] for item in [lead, *others])),
+        **_common(row),
     )
     return replace(made, rule=row["rule"])
-
-
-def _price(row: Record, step_unit: str) -> Price:
-    step_ns = row["gain_step_ns"]
-    return Price(
-        span_ns=row["span_ns"],
-        wall_classes=tuple(row["wall_classes"].split(", ")),
-        bound_ns=row["bound_ns"],
-        about_ns=None if row["about_basis"] is None else row["gain_ns"],
-        about_basis=row["about_basis"],
-        replay_reason=row["replay_reason"],
-        steps_n=row["gain_ns"] / step_ns if step_ns else None,
-        step_unit=step_unit,
-        tail_pct=row["gain_tail_pct"],
-    )
 
 
 def _fitted(details: str, title: str, others: Sequence[Record]) -> str:
@@ -130,26 +112,21 @@ def _evidence(rows: Iterable[Record]) -> Iterable[Evidence]:
 
 
 def _numbers(row: Record) -> dict[str, float]:
-    reported = {
-        f"{row['recipe']}.{row['rule']}.{name}": value for name, value in _json(row).items()
+    gains = {name: row[name] for name in ("gain_ns", "gain_pct", "gain_step_ns")}
+    numbers = json.loads(row["numbers"]) | gains
+    of_rule = f"{row['recipe']}.{row['rule']}"
+    return {f"{of_rule}.{name}": value for name, value in numbers.items() if value is not None}
+
+
+def _common(row: Record) -> dict[str, Any]:
+    """Return what an opportunity and a remark have as their recipe's finding has it."""
+    return {
+        "fields": {"title": row["title"], "recommendation": row["recommendation"]},
+        "ranks": tuple(int(rank) for rank in (row["ranks"] or "").split(",") if rank),
+        "rank": row["rank"],
+        "device_id": row["device_id"],
+        "record": row["record"],
     }
-    gains = ("gain_ns", "gain_pct", "gain_step_ns")
-    gain = {f"{row['recipe']}.{row['rule']}.{name}": row[name] for name in gains}
-    return reported | {name: value for name, value in gain.items() if value is not None}
-
-
-def _json(row: Record) -> dict[str, float]:
-    numbers: dict[str, float] = json.loads(row["numbers"])
-    return numbers
-
-
-def _ranks(row: Record) -> tuple[int, ...]:
-    return tuple(int(rank) for rank in (row["ranks"] or "").split(",") if rank)
-
-
-def _window(row: Record) -> tuple[int, int] | None:
-    start_ns, end_ns = row["window_start_ns"], row["window_end_ns"]
-    return None if start_ns is None or end_ns is None else (start_ns, end_ns)
 
 
 def _remarks(rows: Sequence[Record]) -> list[Finding]:
@@ -164,13 +141,9 @@ def _remarks(rows: Sequence[Record]) -> list[Finding]:
         if (row["rule"], row["title"]) not in reported:
             made = RULES["remark"].finding(
                 details=row["details"],
-                fields={"title": row["title"], "recommendation": row["recommendation"]},
                 evidence=tuple(_evidence([row])),
-                numbers=_json(row),
-                ranks=_ranks(row),
-                rank=row["rank"],
-                device_id=row["device_id"],
-                record=row["record"],
+                numbers=json.loads(row["numbers"]),
+                **_common(row),
             )
             reported[row["rule"], row["title"]] = replace(made, rule=row["rule"])
     return list(reported.values())

@@ -11,7 +11,7 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.view.text import counted, first_sentence, format_ns
 
-from ..tables.steps import mean_step_ns
+from ..tables.ranks import mean_step_ns
 
 #: Remarks after which numbers read otherwise, the most first: time that is not the program's, work
 #: that is hidden, waiting that nobody can place. What only lacks a name or a flag is none.

@@ -14,8 +14,7 @@ from nsys_llm.trace.identity import Rank
 
 from ..partials import Overview
 from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
-from .ranks import rank_rows
-from .steps import gpu_steps, mean_step_ns
+from .ranks import gpu_steps, mean_step_ns, rank_rows
 
 _NAME: Final = "llm_overview"
 

@@ -14,14 +14,7 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls, host_cause
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE
-from nsys_llm.view.text import (
-    counted,
-    format_bytes,
-    format_ns,
-    format_percent,
-    quoted,
-    shortened,
-)
+from nsys_llm.view.text import format_ns, quoted, shortened
 
 from ..tables.tabulation import CLOCKS_APART
 from .texts import CERTAIN_PCT, RULES
@@ -97,9 +90,8 @@ def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
     budget = Budget.of(tables)
     if (tables["rank_edges"]["replay_reason"] == CLOCKS_APART).any():
-        ranks_n = len(tables["rank_edges"])
-        details = f"No collective ties the profiles of {ranks_n} ranks together."
-        return [RULES["clocks_apart"].finding(details=details), *rank_findings(tables)]
+        fields = {"ranks_n": len(tables["rank_edges"])}
+        return [RULES["clocks_apart"].finding(fields=fields), *rank_findings(tables)]
     if not budget.ceilings or not budget.steps_n:
         return []
     critical = budget.critical_gpu()
@@ -138,11 +130,13 @@ def _host(budget: Budget) -> list[Finding]:
             case=case,
             cause=host_cause(budget.walls.host_losses_ns, gpu),
             change=Change("host", worst_pct=budget.worst_pct(row)),
-            details=f"{format_ns(idle_ns)} idle by host causes on GPU {gpu[1]} of rank {gpu[0]}"
-            f", {format_ns(row['path_ns'])} a {budget.unit} on the critical path.",
-            fields={"rank": gpu[0], "where": where, "unit": budget.unit},
+            fields={
+                "host_idle_ns": idle_ns,
+                "path_ns": row["path_ns"],
+                "where": where,
+                "unit": budget.unit,
+            },
             evidence=(*cells("ceilings", row, _WHICH, ("path_ns",)), *evidence),
-            numbers={"host_idle_ns": idle_ns},
             **_place(budget, gpu, row),
         )
     ]
@@ -171,12 +165,10 @@ def _waits(budget: Budget) -> list[Finding]:
         RULES["path_waits"].finding(
             cause=Cause("wait", detail=row["name"]),
             change=Change("wait", row["name"], worst_pct=budget.worst_pct(row)),
-            details=f"{format_ns(row['path_ns'])} a {budget.unit} on the critical path behind this "
-            f"wait; {format_ns(row['worst_ns'])} in the worst {budget.unit}.",
             fields={
                 "whose": "Host" if late is None else f"Rank {late}'s host",
-                "name": quoted(row["name"]),
                 "where": where,
+                "path_ns": row["path_ns"],
                 "unit": budget.unit,
             },
             evidence=(*cells("ceilings", row, _WHICH, ("path_ns", "worst_ns")), *evidence),
@@ -201,9 +193,7 @@ def _of_class(budget: Budget, gpu: Gpu, name: str, rule: str) -> list[Finding]:
         RULES[rule].finding(
             cause=cause,
             change=change,
-            details=f"{format_ns(row['path_ns'])} a {budget.unit} on the critical path; "
-            f"{format_ns(row['worst_ns'])} in the worst {budget.unit}.",
-            fields={"rank": gpu[0], "unit": budget.unit, "time": format_ns(row["path_ns"])},
+            fields={"unit": budget.unit},
             evidence=cells("ceilings", row, _WHICH, ("path_ns", "worst_ns")),
             **_place(budget, gpu, row),
         )
@@ -231,25 +221,20 @@ def _repeated(budget: Budget) -> list[Finding]:
     edge, n = max(edges, key=lambda row: row["repeated_ns"]), budget.steps_n
     gpu, step_ns = budget.busiest(edge["file"]), edge["repeated_ns"] / n
     path_ns = min(sum(row["path_ns"] for row in on_path), step_ns)
-    size = format_bytes(edge["repeated_bytes"])
-    reported = counted(edge["repeated_copies_n"], "copy", "copies")
     return [
         RULES["repeated_copies"].finding(
             cause=Cause("copies", detail="HtoD"),
             change=Change("copies", "HtoD"),
-            fields={"copies": reported, "unit": edge["step_unit"], "size": size, "rank": gpu[0]},
-            details=f"{reported} of {format_bytes(LARGE_BYTES)} or more, of the same sizes in "
-            f"all {n} {edge['step_unit']}s of rank {gpu[0]}: {format_ns(step_ns)} a "
-            f"{edge['step_unit']}, {format_ns(path_ns)} of it on the critical path.",
-            evidence=cells(
-                "rank_edges", edge, ("rank", "file"), ("repeated_copies_n", "repeated_bytes")
-            ),
-            numbers={
+            fields={
+                "unit": edge["step_unit"],
                 "least_bytes": LARGE_BYTES,
                 "steps_n": n,
                 "step_ns": step_ns,
                 "path_ns": path_ns,
             },
+            evidence=cells(
+                "rank_edges", edge, ("rank", "file"), ("repeated_copies_n", "repeated_bytes")
+            ),
             ranks=(gpu[0],),
             rank=gpu[0],
             device_id=gpu[1],
@@ -268,10 +253,7 @@ def _inferred(tables: Tables) -> list[Finding]:
         return []
     return [
         RULES["path_inferred"].finding(
-            details=f"{format_ns(wall_ns - certain_ns)} of {format_ns(wall_ns)} lie behind an edge "
-            "that no row of the profiles shows.",
-            fields={"share": format_percent(certain_pct)},
-            numbers={
+            fields={
                 "certain_pct": certain_pct,
                 "inferred_ns": wall_ns - certain_ns,
                 "wall_ns": wall_ns,

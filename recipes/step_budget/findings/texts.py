@@ -17,6 +17,7 @@ CERTAIN_PCT: Final = 90.0
 _PAGE: Final = "the definition of the critical path (docs/step_budget.md)"
 _TABLES: Final = ("ceilings", "job_steps", "wall")
 _SHOWS: Final = "the {unit} with most of it"
+_ON_PATH: Final = "{path_ns} a {unit} on the critical path; {worst_ns} in the worst {unit}."
 
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
@@ -24,6 +25,8 @@ RULES: Final = rules_by_id(
         "path_host",
         scope="run",
         title="Rank {rank}'s host: {where}",
+        details="{host_idle_ns} idle by host causes on GPU {device_id} of rank {rank}, {path_ns} a "
+        "{unit} on the critical path.",
         threshold=f"idle time by host causes, and host work on the path; {limits_words()}",
         source=_PAGE,
         recommendation="Move this off the thread that launches, or do it while the GPU runs the "
@@ -41,7 +44,8 @@ RULES: Final = rules_by_id(
     Rule(
         "path_allocations",
         scope="run",
-        title="Allocations of rank {rank} on the critical path: {time} a {unit}",
+        title="Allocations of rank {rank} on the critical path: {path_ns} a {unit}",
+        details=_ON_PATH,
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Allocate before the steps, or from a pool (cudaMallocAsync, the caching "
@@ -53,7 +57,9 @@ RULES: Final = rules_by_id(
     Rule(
         "path_waits",
         scope="api",
-        title="{whose} after {name}: {where}",
+        title="{whose} after {name:quoted}: {where}",
+        details="{path_ns} a {unit} on the critical path behind this wait; {worst_ns} in the worst "
+        "{unit}.",
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Wait later, or not at all: what the host launches after this wait could be "
@@ -65,7 +71,8 @@ RULES: Final = rules_by_id(
     Rule(
         "path_transfer",
         scope="run",
-        title="Transfer on the critical path of rank {rank}: {time} a {unit}",
+        title="Transfer on the critical path of rank {rank}: {path_ns} a {unit}",
+        details=_ON_PATH,
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Overlap these collectives with computation that does not need them, or "
@@ -77,7 +84,8 @@ RULES: Final = rules_by_id(
     Rule(
         "path_copies",
         scope="run",
-        title="Copies on the critical path of rank {rank}: {time} a {unit}",
+        title="Copies on the critical path of rank {rank}: {path_ns} a {unit}",
+        details=_ON_PATH,
         threshold=limits_words(),
         source=_PAGE,
         recommendation="Move fewer bytes: keep data that is used again on the device. Copy the "
@@ -90,7 +98,11 @@ RULES: Final = rules_by_id(
     Rule(
         "repeated_copies",
         scope="copy",
-        title="The same {copies} to the device in every {unit}: {size}",
+        title="The same {repeated_copies_n:copy|copies} to the device in every {unit}: "
+        "{repeated_bytes}",
+        details="{repeated_copies_n:copy|copies} of {least_bytes} or more, of the same sizes in "
+        "all {steps_n} {unit}s of rank {rank}: {step_ns} a {unit}, {path_ns} of it on the critical "
+        "path.",
         threshold="the same copies to the device in all steps that count (not layers), at least "
         f"{LEAST_STEPS} steps with {LEAST_COPIES} copies of {format_bytes(LARGE_BYTES)} or more "
         f"each; their time on the path is the gain: {limits_words()}",
@@ -108,6 +120,7 @@ RULES: Final = rules_by_id(
         scope="run",
         kind=CAPTURE,
         title="Clocks of the machines are not aligned: nothing over ranks is certain",
+        details="No collective ties the profiles of {ranks_n} ranks together.",
         threshold="several ranks, and neither matched collectives nor one host's clock tie their "
         "profiles together",
         source="this project",
@@ -119,7 +132,8 @@ RULES: Final = rules_by_id(
         "path_inferred",
         scope="run",
         kind=CAPTURE,
-        title="Only {share} of the critical path is certain",
+        title="Only {certain_pct} of the critical path is certain",
+        details="{inferred_ns} of {wall_ns} lie behind an edge that no row of the profiles shows.",
         threshold=f"below {CERTAIN_PCT:g} % of the steps' time",
         source="this project",
         recommendation="Read classes as estimates where certain_pct is low: some edges between "

@@ -26,10 +26,9 @@ from nsys_llm.profile.tables import pid_of
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
-from .cut_steps import begins_in_step
 from .repeated_copies import repeated_copies
 from .replay import rank_replay
-from .steps import COUNTED, RankSteps, rank_steps, step_marks
+from .steps import COUNTED, OpSteps, begins_in_step, rank_steps, step_marks
 from .windows import Windows, step_windows
 
 
@@ -79,7 +78,7 @@ def _paths(
     edges: Edges,
     kernels: Sequence[str],
     windows: Sequence[Windows],
-    steps: RankSteps,
+    steps: OpSteps,
     marks: Sequence[str],
     idle_ns: Mapping[int, IntArray],
 ) -> tuple[PathForest, tuple[DeviceBudget, ...]]:

@@ -13,7 +13,7 @@ from nsys_llm.taxonomy.large_copies import LARGE_BYTES, LEAST_COPIES, LEAST_STEP
 from nsys_llm.taxonomy.step_names import STEP
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-from .steps import COUNTED, RankSteps
+from .steps import COUNTED, OpSteps
 
 _TABLE: Final = "memcpys"
 _HTOD: Final = 1
@@ -34,7 +34,7 @@ class RepeatedCopies:
     time_ns: int = 0
 
 
-def repeated_copies(trace: RankTrace, steps: RankSteps, marks: Sequence[str]) -> RepeatedCopies:
+def repeated_copies(trace: RankTrace, steps: OpSteps, marks: Sequence[str]) -> RepeatedCopies:
     """Return the large copies to the device that all steps have alike.
 
     Layers copy alike when a model is loaded once, too: only steps tell.

@@ -44,7 +44,7 @@ from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import LEAST, MOST, USUAL, RankReplay
-from .steps import RankSteps
+from .steps import OpSteps
 from .windows import Windows
 
 #: How much shorter a category of kernels is tried: an effort that one has seen succeed. Ours.
@@ -64,7 +64,7 @@ def rank_replay(
     kernels: Sequence[str],
     members: IntArray,
     windows: Sequence[Windows],
-    steps: RankSteps,
+    steps: OpSteps,
     options: Mapping[str, Any],
 ) -> RankReplay:
     """Return the graph of one rank."""
@@ -198,7 +198,7 @@ def _levers(names: Names, sums: Sequence[int]) -> list[ReplayChange]:
     ]
 
 
-def _marks(edges: Edges, members: IntArray, windows: Sequence[Windows], steps: RankSteps) -> Marks:
+def _marks(edges: Edges, members: IntArray, windows: Sequence[Windows], steps: OpSteps) -> Marks:
     tails = [np.empty((0, 2), dtype=np.int64)]
     for place, window in enumerate(windows):
         tails.append(_tails(edges.ops, window, steps) + np.array([0, place * steps.n]))
@@ -219,7 +219,7 @@ def _marks(edges: Edges, members: IntArray, windows: Sequence[Windows], steps: R
     )
 
 
-def _tails(ops: PathOps, window: Windows, steps: RankSteps) -> IntArray:
+def _tails(ops: PathOps, window: Windows, steps: OpSteps) -> IntArray:
     """Return the last operation of each step on each stream of a device, with the step."""
     rows = np.flatnonzero((ops.device_ids[ops.stream] == window.device_id) & (steps.of_op >= 0))
     last = np.full(ops.stream_ids.size * steps.n, -1, dtype=np.int64)
@@ -235,7 +235,7 @@ def _tails(ops: PathOps, window: Windows, steps: RankSteps) -> IntArray:
     return np.unique(pairs, axis=0)
 
 
-def _before(ops: PathOps, window: Windows, steps: RankSteps, place: int) -> IntArray:
+def _before(ops: PathOps, window: Windows, steps: OpSteps, place: int) -> IntArray:
     """Return what the first step of a device begins after, with the place of the device.
 
     The last operation on each stream of what was launched before it; without steps, the operation
@@ -253,12 +253,12 @@ def _before(ops: PathOps, window: Windows, steps: RankSteps, place: int) -> IntA
     return np.column_stack((np.full(chosen.size, place), chosen))
 
 
-def _first_ns(steps: RankSteps) -> int:
+def _first_ns(steps: OpSteps) -> int:
     """Return when the first step begins on the host; NULL_INT where it does not."""
     return int(steps.detected.start_ns[0]) if steps.detected is not None else NULL_INT
 
 
-def _call_before(edges: Edges, steps: RankSteps) -> int:
+def _call_before(edges: Edges, steps: OpSteps) -> int:
     """Return the last call before the first step, on the thread that launches it; -1 for none."""
     ops, calls, at_ns = edges.ops, edges.host.calls, _first_ns(steps)
     launched = np.flatnonzero((steps.of_op == 0) & (ops.place >= 0))

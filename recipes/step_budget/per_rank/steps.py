@@ -22,10 +22,12 @@ CUT: Final = "cut"
 WARMUP: Final = "warm-up"
 EMPTY: Final = "empty"
 PARTIAL: Final = "partial"
+#: Operations before the first step that are no fewer than this are not alike by chance; ours.
+_LEAST_OPS: Final = 4
 
 
 @dataclass(frozen=True)
-class RankSteps:
+class OpSteps:
     """The steps of one rank; where none are found, everything is one.
 
     Attributes:
@@ -41,18 +43,18 @@ class RankSteps:
     detected: Steps | None
 
 
-def rank_steps(steps: Steps | None, ops: PathOps) -> RankSteps:
+def rank_steps(steps: Steps | None, ops: PathOps) -> OpSteps:
     """Return the steps of a rank."""
     if steps is None:
-        return RankSteps(None, 1, np.where(ops.kept, np.int32(0), np.int32(-1)), None)
+        return OpSteps(None, 1, np.where(ops.kept, np.int32(0), np.int32(-1)), None)
     of_op = steps.step if ops.row is None else steps.step[ops.row]
-    return RankSteps(StepKind.of(steps), len(steps), of_op, steps)
+    return OpSteps(StepKind.of(steps), len(steps), of_op, steps)
 
 
 def step_marks(
     trace: RankTrace,
     ops: PathOps,
-    steps: RankSteps,
+    steps: OpSteps,
     windows: IntArray,
     options: Mapping[str, Any],
 ) -> tuple[str, ...]:
@@ -78,7 +80,7 @@ def step_marks(
 def _chosen(
     trace: RankTrace,
     ops: PathOps,
-    steps: RankSteps,
+    steps: OpSteps,
     windows: IntArray,
     options: Mapping[str, Any],
 ) -> npt.NDArray[np.bool_]:
@@ -94,3 +96,27 @@ def _chosen(
         some = ops.kept & (steps.of_op >= 0)
         chosen &= np.bincount(steps.of_op[some], minlength=steps.n) > 0
     return chosen
+
+
+def begins_in_step(ops: PathOps, steps: OpSteps) -> bool:
+    """Return whether what ran before the first step is the end of a step that the capture cuts.
+
+    It is where operations with the same names, in the same order, end most other steps. On the
+    stream with most operations, as streams beside it may run ahead.
+    """
+    if steps.detected is None or not len(ops):
+        return False
+    stream = int(np.argmax(np.diff(ops.bounds)))
+    rows = slice(ops.bounds[stream], ops.bounds[stream + 1])
+    name, of_op = ops.name[rows], steps.of_op[rows]
+    inside = np.flatnonzero(of_op >= 0)
+    # Where each step begins that another precedes.
+    begins = inside[1:][np.diff(of_op[inside]) > 0]
+    n = int(inside[0]) if inside.size else 0
+    if n < _LEAST_OPS or not begins.size:
+        return False
+    lengths = np.diff(begins, prepend=inside[0])
+    # A head longer than a step is no part of one.
+    begins = begins[lengths >= n]
+    same = (name[begins[:, None] + np.arange(-n, 0)] == name[:n]).all(axis=1)
+    return 2 * int(same.sum()) > lengths.size

@@ -20,7 +20,7 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 
-from .steps import RankSteps
+from .steps import OpSteps
 
 #: What a device did, in the order in which they claim time.
 RUNGS: Final = ("compute", "communication", "copy", "overhead", "idle")
@@ -47,7 +47,7 @@ class Windows:
     no_work_ns: IntArray
 
 
-def step_windows(ops: PathOps, steps: RankSteps, host: HostTimeline, device_id: int) -> Windows:
+def step_windows(ops: PathOps, steps: OpSteps, host: HostTimeline, device_id: int) -> Windows:
     """Return the windows of one device."""
     rows = np.flatnonzero(ops.device_ids[ops.stream] == device_id)
     end_ns, tail = _last_of_steps(ops, rows, steps)
@@ -66,7 +66,7 @@ def step_windows(ops: PathOps, steps: RankSteps, host: HostTimeline, device_id: 
     return Windows(device_id, edge_ns, tail, rungs_ns, no_work_ns)
 
 
-def _last_of_steps(ops: PathOps, rows: IntArray, steps: RankSteps) -> tuple[IntArray, IntArray]:
+def _last_of_steps(ops: PathOps, rows: IntArray, steps: OpSteps) -> tuple[IntArray, IntArray]:
     """Return the end of the last operation of each step, and which one it is; -1 for none."""
     end_ns, tail = np.full(steps.n, _NEVER), np.full(steps.n, -1, dtype=np.int64)
     launched = rows[steps.of_op[rows] >= 0]

@@ -25,7 +25,7 @@ from .meetings import Meetings, RankRows
 
 
 @dataclass(frozen=True)
-class DeviceSteps:
+class DividedSteps:
     """The steps of one device, communication divided into waiting and transfer.
 
     Attributes:
@@ -50,10 +50,10 @@ class DeviceSteps:
         return np.flatnonzero([mark == COUNTED for mark in self.mark])
 
 
-def device_steps(rows: RankRows, meetings: Meetings) -> list[DeviceSteps]:
+def device_steps(rows: RankRows, meetings: Meetings) -> list[DividedSteps]:
     """Return the steps of every device of every rank, in order."""
     return [
-        DeviceSteps(
+        DividedSteps(
             place,
             rank,
             device,
@@ -65,7 +65,7 @@ def device_steps(rows: RankRows, meetings: Meetings) -> list[DeviceSteps]:
     ]
 
 
-def device_columns(steps: list[DeviceSteps], job: Job | None) -> Columns:
+def device_columns(steps: list[DividedSteps], job: Job | None) -> Columns:
     """Return the table device_steps; `job` has the steps of the job, None where there are none."""
     sizes = [len(step.mark) for step in steps]
     edges = [step.device.edge_ns for step in steps]
@@ -96,7 +96,7 @@ def device_columns(steps: list[DeviceSteps], job: Job | None) -> Columns:
     }
 
 
-def _of_job(steps: list[DeviceSteps], sizes: list[int], job: Job | None) -> Any:
+def _of_job(steps: list[DividedSteps], sizes: list[int], job: Job | None) -> Any:
     """Return the step of the job that each step of a device is; null where it is none."""
     numbers: list[int | None] = []
     for device, n in zip(steps, sizes, strict=True):

@@ -18,7 +18,7 @@ from nsys_llm.trace.identity import Rank
 
 from ..partials import BudgetPartial
 from .ceilings import ceiling_rows
-from .device_steps import DeviceSteps, device_columns, device_steps
+from .device_steps import DividedSteps, device_columns, device_steps
 from .job import Job, job_steps
 from .job_sums import add_up
 from .job_tables import JobPaths, job_class_rows, job_columns, path_rows, statistics
@@ -117,7 +117,7 @@ def _edge_columns(
     }
 
 
-def _device_class_rows(steps: Sequence[DeviceSteps]) -> list[dict[str, Any]]:
+def _device_class_rows(steps: Sequence[DividedSteps]) -> list[dict[str, Any]]:
     rows = []
     for step in steps:
         counted = step.counted

@@ -132,17 +132,22 @@ def limits_words() -> str:
     return f"{limits} of the GPU's span; {TAIL} from {TAIL_LIMIT_PCT:g} % of the worst step"
 
 
+def price_of(row: Mapping[str, Any], step_unit: str) -> Price:
+    """Return the price of a row of `findings` or `opportunities`."""
+    step_ns = row["gain_step_ns"]
+    return Price(
+        span_ns=row["span_ns"],
+        wall_classes=tuple(row["wall_classes"].split(", ")),
+        bound_ns=row["bound_ns"],
+        about_ns=None if row["about_basis"] is None else row["gain_ns"],
+        about_basis=row["about_basis"],
+        replay_reason=row["replay_reason"],
+        steps_n=row["gain_ns"] / step_ns if step_ns else None,
+        step_unit=step_unit,
+        tail_pct=row["gain_tail_pct"],
+    )
+
+
 def row_words(row: Mapping[str, Any], unit: str = "step") -> str:
     """Return the price of a row of `findings` or `opportunities` in words."""
-    step_ns = row["gain_step_ns"]
-    return price_words(
-        Price(
-            span_ns=row["span_ns"],
-            wall_classes=("compute",),
-            bound_ns=row["bound_ns"],
-            about_ns=None if row["about_basis"] is None else row["gain_ns"],
-            about_basis=row["about_basis"],
-            steps_n=row["gain_ns"] / step_ns if step_ns else None,
-            step_unit=unit,
-        )
-    )
+    return price_words(price_of(row, unit))

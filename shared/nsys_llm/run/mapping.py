@@ -90,6 +90,7 @@ def map_run(
     recipe, sent = manifest.name, {**options, "nsys": nsys}
     keys: frozenset[RankKey] | None = None
     chosen: Sequence[ProfileInput] = inputs.profiles
+    unread_n = 0
 
     def reduced(only: frozenset[RankKey] | None, done: Callable[[int], None]) -> MapResult:
         stamp = code_stamp(recipe)
@@ -103,7 +104,9 @@ def map_run(
 
     if options["ranks"] is not None:
         probed = reduced(frozenset(), lambda _: None)
-        ranks = wanted_ranks(_numbered(probed, inputs.rank_maps, console), options["ranks"])
+        every = _numbered(probed, inputs.rank_maps, console)
+        ranks = wanted_ranks(every, options["ranks"])
+        unread_n = len(every) - len(ranks)
         keys = frozenset(rank.key for rank in ranks)
         places = {(key.side, key.path) for key in keys}
         chosen = [profile for profile in chosen if (profile.side, profile.path) in places]
@@ -119,6 +122,7 @@ def map_run(
         partial=result.partial,
         ranks=tuple(ranks),
         left_out=inputs.left_out,
+        unread_n=unread_n,
     )
 
 

@@ -12,7 +12,7 @@ from nsys_llm.analyses.steps import finder
 from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.analyses.steps.of_rank import DeviceStepTimes, RankStepTimes
 from nsys_llm.recipes.llm_overview.partials import OverviewPartial, merged
-from nsys_llm.recipes.llm_overview.tables.steps import gpu_steps, mean_step_ns
+from nsys_llm.recipes.llm_overview.tables.ranks import gpu_steps, mean_step_ns
 from nsys_llm.trace.identity import Rank, RankKey
 
 STEPS_N = 9

@@ -259,16 +259,6 @@ def test_a_profile_that_is_gone_leaves_its_lane_out_and_is_told(demo, monkeypatc
     assert caveats({**tables, "timeline": states}) == []
 
 
-def test_what_was_exported_for_one_look_only_is_not_exported_again(tmp_path):
-    report = tmp_path / "rank0.nsys-rep"
-    report.write_bytes(b"a report")
-    with (
-        pytest.raises(ProfileError, match=r"its export was not kept; give --export-dir\.$"),
-        read_again.open_profile(str(report), ("kernels",), again=True),
-    ):
-        raise AssertionError("opened")
-
-
 def about(rank, device_id=0, blamed=None):
     cause = None if blamed is None else "rank"
     return {"rank": rank, "device_id": device_id, "cause": cause, "cause_rank": blamed}

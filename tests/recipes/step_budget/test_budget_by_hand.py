@@ -6,7 +6,7 @@ import pytest
 from path_truth import check_identities, classes
 from quick_run import quick
 
-from nsys_llm.analyses.critical_path.path import compact
+from nsys_llm.analyses.critical_path.path import forest
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 
@@ -246,8 +246,8 @@ def test_what_travels_of_many_stretches_is_cut_where_an_operation_began_inside_i
     trace.memcpy("HtoD", start_ns=330, end_ns=2_000, size_bytes=8, launch=(300, 500))
     trace.kernel("c", start_ns=2_005, end_ns=3_000, launch=(600, 620))
     sums = []
-    for most_n in (compact.MOST_WHOLE, 0):
-        monkeypatch.setattr(compact, "MOST_WHOLE", most_n)
+    for most_n in (forest.MOST_WHOLE, 0):
+        monkeypatch.setattr(forest, "MOST_WHOLE", most_n)
         tables, _ = tables_and_sums(tmp_path / str(most_n), trace)
         rows = tables["ceilings"][tables["ceilings"]["change"] == "api"]
         sums.append(dict(zip(rows["name"], rows["path_ns"], strict=True)))

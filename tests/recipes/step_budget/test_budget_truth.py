@@ -17,7 +17,7 @@ from path_truth import (
     wrong_ns,
 )
 
-from nsys_llm.analyses.critical_path.path import blocks, compact
+from nsys_llm.analyses.critical_path.path import blocks, forest
 from nsys_llm.recipes.step_budget.tables import meetings
 
 #: Other jobs in each run; a failure names its seed.
@@ -89,7 +89,7 @@ def test_inferred_edges_are_mostly_right_and_never_called_certain_where_wrong(
 
 @pytest.mark.nightly
 def test_what_travels_of_many_stretches_gives_the_same_job(tmp_path, every_meeting, monkeypatch):
-    monkeypatch.setattr(compact, "MOST_WHOLE", 0)
+    monkeypatch.setattr(forest, "MOST_WHOLE", 0)
     monkeypatch.setattr(blocks, "_NODES", 25)
     for seed in range(15):
         check_seed(tmp_path, seed)

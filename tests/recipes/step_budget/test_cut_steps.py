@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from nsys_llm.report.prices.steps import Steps
+from nsys_llm.report.prices.steps import SpanSteps
 from nsys_llm.report.walls import Walls
 
 
@@ -39,7 +39,7 @@ def frames(*, begins, marks=("", "", "cut"), ends_ns=(1000, 1100, 1200, 1230), s
     ],
 )
 def test_only_steps_that_are_cut_count_in_proportion(rows, cut_ns):
-    steps = Steps.of(rows, Walls(rows))
+    steps = SpanSteps.of(rows, Walls(rows))
     assert steps.cut_ns == {(0, 0): cut_ns}
     counted = rows["job_steps"][rows["job_steps"]["mark"] == ""]["wall_ns"]
     span_ns = int(rows["wall"]["span_ns"].iloc[0])

@@ -15,9 +15,12 @@ replays).
 from __future__ import annotations
 
 from nsys_llm.analyses.critical_path.path.blocks import Blocks
-from nsys_llm.analyses.critical_path.path.compact import kept_whole
 from nsys_llm.analyses.critical_path.path.edges import Clues, Edges, path_edges
-from nsys_llm.analyses.critical_path.path.forest import PathForest, path_forest
+from nsys_llm.analyses.critical_path.path.forest import (
+    PathForest,
+    kept_whole,
+    path_forest,
+)
 from nsys_llm.analyses.critical_path.path.ops import PathOps
 from nsys_llm.analyses.critical_path.path.outline import Outline, member_ops
 from nsys_llm.analyses.critical_path.path.visits import Charges, Charging, Passages, Walk

@@ -15,7 +15,7 @@ from nsys_llm.report.findings import PERFORMANCE, Finding
 from nsys_llm.report.price import Basis, Price
 from nsys_llm.report.prices.copies import Copies
 from nsys_llm.report.prices.replays import Replayed, Replays
-from nsys_llm.report.prices.steps import Steps
+from nsys_llm.report.prices.steps import SpanSteps
 from nsys_llm.report.records import Tables, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.kernel_levers import load_kernel_levers
@@ -54,7 +54,7 @@ class Prices:
         """Read what is there of the tables that tell prices."""
         self._walls = Walls(tables)
         self._replays = Replays(tables, self._walls)
-        self._steps = Steps.of(tables, self._walls)
+        self._steps = SpanSteps.of(tables, self._walls)
         self._copies = Copies.of(tables, self._walls)
         verdicts = records(tables["rank_verdicts"]) if "rank_verdicts" in tables else []
         self._verdicts = {(row["rank"], row["device_id"]): row for row in verdicts}
@@ -154,8 +154,9 @@ class Prices:
         return int(row["about_ns"] or 0) if row is not None and is_late else 0
 
     def _wait(self, gpu: Gpu, change: Change) -> _Size:
-        # Who launches earlier comes earlier, and is waited for less.
-        waiting_ns = self._walls.detail_ns(gpu, COMMUNICATION, WAITING)
+        # Who launches earlier comes earlier, and is waited for less; not whom the profiler holds.
+        held = any(row["verdict"] == "profiler" for row in self._verdicts.values())
+        waiting_ns = 0 if held else self._walls.detail_ns(gpu, COMMUNICATION, WAITING)
         clip_ns = self._walls.host_idle_ns(gpu) + self._waited_ns(gpu) + waiting_ns
         return _Size((IDLE, COMMUNICATION), None, None, clip_ns)
 

@@ -14,7 +14,7 @@ _LEAST_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Steps:
+class SpanSteps:
     """Steps of the job, as step_budget has them, or of single GPUs.
 
     Attributes:
@@ -32,7 +32,7 @@ class Steps:
     cut_ns: dict[Gpu, int]
 
     @classmethod
-    def of(cls, tables: Tables, walls: Walls) -> Steps:
+    def of(cls, tables: Tables, walls: Walls) -> SpanSteps:
         """Read job_steps, rank_edges and device_steps, or tail_ranks; none of them has to be."""
         if "job_steps" not in tables:
             own = records(tables["tail_ranks"]) if "tail_ranks" in tables else []

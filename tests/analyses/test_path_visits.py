@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.path.positions import Positions, crossed
+from nsys_llm.analyses.critical_path.path.visits import Positions, crossed
 
 
 def followed(walks):
