@@ -66,11 +66,7 @@ class Paths:
 
     def rolled_up(self, values: IntArray) -> IntArray:
         """Return the sum over each path and all inside it; `values` has shape (paths,)."""
-        total = values.copy()
-        for level in range(int(self.depth.max(initial=0)), 0, -1):
-            selected = np.flatnonzero(self.depth == level)
-            np.add.at(total, self.parent[selected], total[selected])
-        return total
+        return rolled_up(values, self.parent, self.depth)
 
     def outermost(self) -> _Mask:
         """Return which paths have their last label only once."""
@@ -89,3 +85,12 @@ class Paths:
         while (deep := np.flatnonzero(self.depth[place] >= depth_n)).size:
             place[deep] = self.parent[place[deep]]
         return place
+
+
+def rolled_up(values: IntArray, parent: IntArray, depth: IntArray) -> IntArray:
+    """Return the sum over each node of a forest and all below it; shape (nodes,) each."""
+    total = values.copy()
+    for level in range(int(depth.max(initial=0)), 0, -1):
+        selected = np.flatnonzero(depth == level)
+        np.add.at(total, parent[selected], total[selected])
+    return total

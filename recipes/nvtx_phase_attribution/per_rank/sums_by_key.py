@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray
 
 Key = tuple[str, ...]
@@ -37,10 +38,16 @@ class SumsByKey:
         used = tuple(sorted(set(keys)))
         place = {key: index for index, key in enumerate(used)}
         row = np.array([place[key] for key in keys], dtype=np.int64)
+
+        def largest(values: IntArray) -> IntArray:
+            most_of_each = np.zeros(len(used), dtype=np.int64)
+            np.maximum.at(most_of_each, row, values)
+            return most_of_each
+
         return cls(
             used,
-            {name: _added(row, values, len(used)) for name, values in sums.items()},
-            {name: _largest(row, values, len(used)) for name, values in (most or {}).items()},
+            {name: summed(row, values, len(used)) for name, values in sums.items()},
+            {name: largest(values) for name, values in (most or {}).items()},
         )
 
     @classmethod
@@ -58,15 +65,3 @@ class SumsByKey:
     def renamed(self, keys: Sequence[Key]) -> SumsByKey:
         """Return the sums under other keys, one for each; those that become equal are added."""
         return SumsByKey.of(keys, self.sums, self.most)
-
-
-def _added(row: IntArray, values: IntArray, rows_n: int) -> IntArray:
-    sums = np.zeros(rows_n, dtype=np.int64)
-    np.add.at(sums, row, values)
-    return sums
-
-
-def _largest(row: IntArray, values: IntArray, rows_n: int) -> IntArray:
-    largest = np.zeros(rows_n, dtype=np.int64)
-    np.maximum.at(largest, row, values)
-    return largest

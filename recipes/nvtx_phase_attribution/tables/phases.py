@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import MEDIAN, PERCENTS, interpolate
+from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED, phase_map
@@ -101,7 +102,7 @@ def _phases(partial: PhasePartial, frames: PhaseFrames, ranks: Sequence[Rank]) -
     names, rows = frames.names, frames.ranks
     n = len(names)
     code = rows["code"].to_numpy(dtype=np.int64)
-    sums = {name: _added(code, rows[name].to_numpy(dtype=np.int64), n) for name in _SUMS}
+    sums = {name: summed(code, rows[name].to_numpy(dtype=np.int64), n) for name in _SUMS}
     idle_ns = rows["idle_ns"].to_numpy(dtype=np.int64)
     unknown = bool((idle_ns == NULL_INT).any())
     mapped = np.array([name not in REST for name in names], dtype=bool)
@@ -124,7 +125,7 @@ def _phases(partial: PhasePartial, frames: PhaseFrames, ranks: Sequence[Rank]) -
         **sums,
         "work_ns": sums["gpu_ns"] - sums["communication_ns"],
         "gpu_pct": percent(sums["gpu_ns"], int(sums["gpu_ns"].sum())),
-        "idle_ns": [None] * n if unknown else _added(code, idle_ns, n),
+        "idle_ns": [None] * n if unknown else summed(code, idle_ns, n),
         **_instances(partial, names),
         **extremes,
     }
@@ -169,9 +170,3 @@ def _rank_phases(frames: PhaseFrames, ranks: Sequence[Rank]) -> Columns:
         "idle_ns": nullable(rows["idle_ns"].to_numpy(dtype=np.int64)),
         "above_median_ns": np.rint(work_ns - base).astype(np.int64),
     }
-
-
-def _added(code: IntArray, values: IntArray, codes_n: int) -> IntArray:
-    sums = np.zeros(codes_n, dtype=np.int64)
-    np.add.at(sums, code, values)
-    return sums

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.analyses.nvtx.attributed_ops import METHODS, NO_RANGE
-from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 
 from ..partials import RankPhases
 from ..per_rank.range_labels import shown_name
+from ..per_rank.range_paths import rolled_up
 from ..per_rank.ranges import PUSH_POP, START_END
 from ..per_rank.sums_by_key import Key, SumsByKey
 from .rank_frames import Parts, rank_extremes, sums_frame
@@ -160,8 +160,8 @@ def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> 
     parent = np.array([place.get(key[:-1], -1) for key in total.keys], dtype=np.int64)
     depth = np.array([len(key) - 2 for key in total.keys], dtype=np.int64)
     path_sums = {name: total.sums.get(name, parent[:0]) for name in _PATH_SUMS}
-    inclusive_ns = _rolled_up(path_sums["self_ns"], parent, depth)
-    ops_n = _rolled_up(path_sums["self_ops_n"], parent, depth)
+    inclusive_ns = rolled_up(path_sums["self_ns"], parent, depth)
+    ops_n = rolled_up(path_sums["self_ops_n"], parent, depth)
     texts = _unique([_BETWEEN.join(key[1:]) + _MARKS[key[0]] for key in total.keys])
     order = np.array(
         sorted(
@@ -217,14 +217,6 @@ def _unique(texts: Sequence[str]) -> list[str]:
         reported.add(candidate)
         unique.append(candidate)
     return unique
-
-
-def _rolled_up(values: IntArray, parent: IntArray, depth: IntArray) -> IntArray:
-    total = values.copy()
-    for level in range(int(depth.max(initial=0)), 0, -1):
-        selected = np.flatnonzero(depth == level)
-        np.add.at(total, parent[selected], total[selected])
-    return total
 
 
 def _label(key: Key) -> str:

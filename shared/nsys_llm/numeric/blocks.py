@@ -36,7 +36,7 @@ def few_codes(codes_n: int, rows_n: int) -> bool:
 
 def gathered(values: npt.NDArray[Any], index: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return `values[index]`; numpy widens a narrow index, here a block of it at a time."""
-    found = np.empty(index.shape, dtype=values.dtype)
+    values_at = np.empty(index.shape, dtype=values.dtype)
     for block in blocks(index.size):
-        found[block] = values[index[block]]
-    return found
+        values_at[block] = values[index[block]]
+    return values_at

@@ -117,16 +117,23 @@ def open_export(
         raise ProfileError(f"{profile.name}: its export was not kept; give --export-dir.")
     if not state.st_size:
         raise ProfileError(_empty(profile, parquet, sqlite))
+    with _new_export(profile, parquet, tables, _require_nsys(profile, nsys)) as made:
+        yield made
+
+
+@contextmanager
+def _new_export(
+    profile: Path, parquet: Path, tables: Sequence[str], nsys: str
+) -> Iterator[ParquetProfile]:
+    """Export a profile, where that can be written, else into a temporary folder, and open it."""
     with ExitStack() as stack:
-        program = _require_nsys(profile, nsys)
+        target = parquet
         try:
             # An export of a part stays as it is: mixed with ours, nobody could tell what is whole.
-            keep_out = parquet.is_dir() and _is_partial(parquet)
-            target = parquet
-            if keep_out or not _writable(folder):
+            if (parquet.is_dir() and _is_partial(parquet)) or not _writable(parquet.parent):
                 scratch = scratch_folder(Path(tempfile.gettempdir()), "nsys-llm-export")
                 target = stack.enter_context(scratch) / parquet.name
-            _export(profile, target, tables, program)
+            _export(profile, target, tables, nsys)
         except OSError as error:
             where = Path(error.filename or target.parent).name
             raise ProfileError(

@@ -140,9 +140,9 @@ def _composition(item: _Format, groups: tuple[str, ...]) -> Composition:
     for requests, parts in _PARTS.items():
         if numbers.get(requests) == 0:
             numbers |= {part: numbers.get(part, 0) for part in parts}
-    told = {key: value for key, value in numbers.items() if key in _FIELDS}
+    fields = {key: value for key, value in numbers.items() if key in _FIELDS}
     others = tuple((key, value) for key, value in numbers.items() if key not in _FIELDS)
-    return Composition(**told, others=others)
+    return Composition(**fields, others=others)
 
 
 @cache

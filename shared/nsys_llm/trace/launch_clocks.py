@@ -7,13 +7,11 @@ GPU) is no finer than that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import sane_times
@@ -50,21 +48,17 @@ def early_starts(op: Table, calls: Table | None) -> EarlyStarts:
     if calls is None or not len(calls) or not len(op) or not set(calls.columns) >= _TIMES:
         return EarlyStarts()
     known_n = int(np.count_nonzero(op["launch_row"] >= 0))
-    early_ns = np.sort(np.concatenate(list(_early_ns(op, calls))))
+    early_ns = np.sort(_early_ns(op, calls))
     # The nearest rank from above: the value that 99 % do not exceed.
     place = -(-known_n * _COVERED_PCT // 100) - 1 - (known_n - early_ns.size)
     usual_ns = int(early_ns[place]) if place >= 0 and early_ns.size else 0
     return EarlyStarts(early_ns.size, usual_ns, int(early_ns.max(initial=0)))
 
 
-def _early_ns(op: Table, calls: Table) -> Iterator[IntArray]:
-    """Yield how long before their calls operations start, of those that do; some at a time."""
-    op_starts, row = op["start_ns"], op["launch_row"]
-    starts, ends = calls["start_ns"], calls["end_ns"]
-    for block in small_blocks(len(op)):
-        some = row[block]
-        early_ns = np.where(some >= 0, starts[some] - op_starts[block], 0)
-        # Where a call has no time, the difference is nonsense; few rows are left to look at.
-        rows = np.flatnonzero(early_ns > 0)
-        call_rows = some[rows]
-        yield early_ns[rows[sane_times(starts[call_rows], ends[call_rows])]]
+def _early_ns(op: Table, calls: Table) -> IntArray:
+    """Return how long before their calls operations start, of those that do."""
+    row, starts, ends = op["launch_row"], calls["start_ns"], calls["end_ns"]
+    early_ns = np.where(row >= 0, starts[row] - op["start_ns"], 0)
+    # Where a call has no time, the difference is nonsense; few rows are left to look at.
+    rows = np.flatnonzero(early_ns > 0)
+    return early_ns[rows[sane_times(starts[row[rows]], ends[row[rows]])]]

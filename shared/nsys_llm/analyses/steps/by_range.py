@@ -100,17 +100,17 @@ class MarkedRanges:
 
     def named(self, pattern: NamePattern) -> IntArray:
         """Return the rows of the ranges whose name has a pattern."""
-        return np.flatnonzero(_told(self.name, [pattern.matches(name) for name in self.plain]))
+        return np.flatnonzero(_by_code(self.name, [pattern.matches(name) for name in self.plain]))
 
     def warmups_ns(self) -> IntArray:
         """Return the union of the ranges whose name says warm-up, shape (intervals, 2)."""
-        rows = np.flatnonzero(_told(self.name, [is_warmup(name) for name in self.plain]))
+        rows = np.flatnonzero(_by_code(self.name, [is_warmup(name) for name in self.plain]))
         return union_intervals(self.start_ns[rows], self.end_ns[rows])
 
     def by_key(self, among: IntArray) -> Iterable[tuple[str, IntArray]]:
         """Return each name with # for running numbers, and its rows among some."""
         place: dict[str, int] = {}
-        code = _told(
+        code = _by_code(
             self.name, [place.setdefault(step_key(item), len(place)) for item in self.plain]
         )
         parts = split_by_code(code[among], len(place))
@@ -277,7 +277,7 @@ def _plain_names(raw: Sequence[str]) -> tuple[tuple[str, ...], IntArray]:
     return plain, of_name[np.array(code, dtype=np.int64)]
 
 
-def _told(code: IntArray, values: Sequence[int]) -> IntArray:
+def _by_code(code: IntArray, values: Sequence[int]) -> IntArray:
     """Return the value of each code."""
     return np.array(values, dtype=np.int64)[code] if len(values) else code
 
