@@ -6,13 +6,10 @@ It returns a description of the case, and what was wrong: nothing, if all was as
 from __future__ import annotations
 
 import contextlib
-import gzip
-import io
 import json
 import shutil
 import sqlite3
 import string
-import tarfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -31,7 +28,6 @@ from campaigns.samples import sample_report
 from nsys_llm.core.errors import ProfileError, UsageError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.core.patterns import parse_pattern
-from nsys_llm.install.wheelhouse import unpack
 from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.manifest.weights import read_weights
 from nsys_llm.profile.capture import read_facts
@@ -489,57 +485,12 @@ def fuzz_pattern(random: Random, folder: Path) -> Case:
     return f"{text!r:.150}", []
 
 
-def fuzz_archives(random: Random, folder: Path) -> Case:
-    """An archive of wheels is unpacked into its folder, or refused in one line."""
-    archive, target = folder / "wheels.tar.gz", folder / "target"
-    target.mkdir()
-    plain = io.BytesIO()
-    with tarfile.open(fileobj=plain, mode="w") as tar:
-        for _ in range(random.randint(0, 4)):
-            name = random.choice(
-                ("nsys-llm-recipes/a.whl", "nsys-llm-recipes", "../x", "/x", "a/../../x", "C:x")
-            )
-            member = tarfile.TarInfo(
-                name if random.random() < 0.6 else f"nsys-llm-recipes/{_name(random)}"
-            )
-            member.type = random.choice(
-                (tarfile.REGTYPE,) * 6
-                + (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE)
-                + (tarfile.CHRTYPE, tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE)
-            )
-            member.linkname = random.choice(("", "/etc/passwd", "../outside"))
-            content = random.randbytes(random.choice((0, 10, 3_000)))
-            member.size = len(content) if member.type == tarfile.REGTYPE else 0
-            tar.addfile(member, io.BytesIO(content))
-    raw = plain.getvalue()
-    if random.random() < 0.4:
-        raw = damage_bytes(raw, random)
-    packed = gzip.compress(raw)
-    archive.write_bytes(damage_bytes(packed, random) if random.random() < 0.3 else packed)
-    try:
-        unpack(archive, target)
-    except UsageError as error:
-        what = error.message
-    except Exception as error:  # noqa: BLE001
-        return f"{len(raw)} bytes", [f"{type(error).__name__}: {error}"]
-    else:
-        what = "unpacked"
-    outside = {path.name for path in folder.iterdir()} - {"wheels.tar.gz", "target"}
-    links = [path.name for path in target.rglob("*") if path.is_symlink() or path.is_fifo()]
-    return what, [f"left its folder: {name}" for name in (*sorted(outside), *links)]
-
-
-def _name(random: Random) -> str:
-    return _text(random).replace("\x00", "")[:60] or "x"
-
-
 TARGETS: Mapping[str, Callable[[Random, Path], Case]] = {
     "pages": fuzz_pages,
     "sqlite": fuzz_sqlite,
     "sqlite-reader": fuzz_sqlite_reader,
     "parquet": fuzz_parquet,
     "parquet-reader": fuzz_parquet_reader,
-    "archives": fuzz_archives,
     "names": fuzz_names,
     "options": fuzz_options,
     "files": fuzz_files,

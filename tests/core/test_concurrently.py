@@ -27,12 +27,6 @@ def test_of_few_rows_the_parts_run_in_the_calling_thread():
     assert concurrently(3, threading.get_ident, threading.get_ident) == [here, here]
 
 
-@pytest.mark.parametrize("rows_n", [0, LARGE])
-def test_an_error_of_a_part_is_that_of_the_whole(rows_n):
-    with pytest.raises(ZeroDivisionError):
-        concurrently(rows_n, lambda: 1, lambda: 1 // 0)
-
-
 def test_after_a_failure_what_has_not_begun_never_does():
     begun, ended = [], threading.Event()
 

@@ -95,25 +95,6 @@ def test_away_from_a_terminal_a_line_comes_every_ten_seconds(capsys, clock):
         assert capsys.readouterr().err == "5 of 9 profiles done\n"
 
 
-def test_a_quiet_progress_prints_nothing_anywhere(clock, terminal):
-    with Console(quiet=True).progress(9) as progress:
-        clock.now_s += 60
-        progress.advance(9)
-    assert terminal.shown() == ""
-
-
-def test_on_a_terminal_a_bar_counts_reports_and_goes_when_done(terminal):
-    with Console().progress(3) as progress:
-        assert "0/3" in terminal.shown()
-        progress.advance(3)
-        progress._bar.refresh()
-        drawn = terminal.shown()
-    assert "3/3" in drawn
-    assert "profile" in drawn
-    # The bar is overwritten with blanks; what comes after goes where it stood.
-    assert terminal.shown().split("\r")[-2].strip() == ""
-
-
 def test_a_line_does_not_tear_the_bar(terminal):
     console = Console()
     with console.progress(3) as progress:
@@ -124,16 +105,3 @@ def test_a_line_does_not_tear_the_bar(terminal):
     assert "warning: rank 1 is absent" in lines
     # The bar is drawn again below the line.
     assert "/3" in lines[-1]
-
-
-def test_one_report_needs_no_bar(terminal):
-    with Console().progress(1) as progress:
-        progress.advance(1)
-    assert terminal.shown() == ""
-
-
-def test_a_bar_goes_also_when_the_work_fails(terminal):
-    progress = Console().progress(2)
-    with pytest.raises(RuntimeError), progress:
-        raise RuntimeError
-    assert terminal.shown().split("\r")[-2].strip() == ""

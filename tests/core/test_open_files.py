@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -21,14 +20,12 @@ from nsys_llm.core.open_files import (
     is_out_of_files,
     no_more_open_files,
     raise_limit,
-    threads_within_limit,
 )
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.run.boundary import Boundary
 from nsys_llm.run.guard import RunOutcome, run_guarded
-from nsys_llm.run.publish import OutputFolder
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 resource = pytest.importorskip("resource")
@@ -74,16 +71,7 @@ def test_a_limit_is_raised_as_far_as_a_run_needs():
         assert soft > 70
 
 
-def test_a_higher_limit_stays():
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if hard != resource.RLIM_INFINITY and hard < 5000:
-        pytest.skip("this system allows fewer files")
-    with limited(5000):
-        raise_limit()
-        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (5000, hard)
-
-
-@pytest.mark.parametrize("limit", [10, 14, 20, 40, 63])
+@pytest.mark.parametrize("limit", [14, 63, 255])
 def test_too_low_a_limit_is_one_line(tmp_path, limit):
     def lower() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
@@ -92,8 +80,8 @@ def test_too_low_a_limit_is_one_line(tmp_path, limit):
     ended = subprocess.run(command, preexec_fn=lower, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
-        f"error: only {limit} files may be open at a time, and a run needs 64; raise the limit "
-        "(ulimit -n).\n"
+        f"error: only {limit} files may be open at a time, and a run needs 256; raise the "
+        "limit (ulimit -n).\n"
     )
 
 
@@ -140,68 +128,6 @@ def test_an_export_beside_a_report_is_not_taken_for_a_damaged_one(tmp_path):
     assert lines_told(ProfileInput(str(report), "rank0"), 6)
 
 
-def opens_files_until_it_fails(place: Path, opened: ExitStack) -> None:
-    with OutOfFilesTold(), OutputFolder(str(place), "llm_overview", replace=False) as folder:
-        (folder.path / "idle_gaps").mkdir()
-        (folder.path / "idle_gaps" / "gaps.parquet").touch()
-        for descriptor in all_opened():
-            opened.callback(os.close, descriptor)
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-
-def test_threads_have_files_for_their_profiles():
-    with limited(64):
-        assert threads_within_limit(48) == 2
-        assert threads_within_limit(1) == 1
-    with limited(20):
-        assert threads_within_limit(48) == 1
-    with limited(1024):
-        assert threads_within_limit(48) == 48
-
-
-@pytest.mark.slow
-def test_many_cores_do_not_use_up_a_low_limit(tmp_path):
-    (tmp_path / "in").mkdir()
-    for rank in range(24):
-        builder = TraceBuilder().process(pid=rank + 1)
-        builder.kernel("gemm", start_ns=0, duration_ns=5)
-        builder.write_sqlite(tmp_path / "in" / f"rank{rank}.sqlite")
-    code = (
-        "import os, resource, sys\n"
-        "os.sched_getaffinity = lambda _: range(48)\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
-        "from nsys_llm.run.cli import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
-    words = ["idle_gaps", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
-
-
-@pytest.mark.slow
-def test_a_local_cluster_that_needs_more_is_refused(tmp_path):
-    TraceBuilder().process(pid=1).write_sqlite(tmp_path / "rank0.sqlite")
-    code = (
-        "import resource, sys\n"
-        "from distributed.deploy import utils\n"
-        "utils.nprocesses_nthreads = lambda: (8, 1)\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))\n"
-        "from nsys_llm.run.cli import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
-    words = ["idle_gaps", "--input", str(tmp_path), "--mode", "dask-futures"]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
-    )
-    assert (ended.returncode, ended.stderr) == (
-        2,
-        "error: only 100 files may be open at a time, and a local Dask cluster of 8 needs 144; "
-        "raise the limit (ulimit -n).\n",
-    )
-
-
 def test_a_line_can_be_said_when_no_file_can_be_opened(capfd):
     Console().error("first")
     with all_open_but(0):
@@ -240,11 +166,6 @@ def test_a_want_of_open_files_is_known_behind_other_errors(error):
 )
 def test_errors_that_quote_a_name_are_others(error):
     assert not is_out_of_files(error)
-
-
-def test_a_system_without_free_files_is_told_as_such():
-    full = no_more_open_files(OSError(errno.ENFILE, os.strerror(errno.ENFILE)))
-    assert full.message.startswith(f"{socket.gethostname()} can open no more files")
 
 
 def test_a_worker_that_has_too_few_is_taken_at_its_word(capsys):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
 import re
 import shutil
@@ -11,7 +10,6 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -27,15 +25,6 @@ PACKAGES = {
     "nsys_llm/recipes": "recipes",
     "nsys_llm/manifests": "manifests",
 }
-
-
-def installer() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("installer", INSTALL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def install(*arguments: object, before: str = "", folder: Path, **variables: str):
@@ -103,19 +92,6 @@ def test_bad_usage_is_one_line_with_an_example(tmp_path, arguments, words):
 def test_an_old_python_is_told_what_is_needed(tmp_path):
     done = install("--current", before="sys.version_info = (3, 9, 18)", folder=tmp_path)
     assert_told(done, 2, "Python 3.10 or newer is needed; this is 3.9.18")
-
-
-def test_an_old_python_can_read_the_file_up_to_that_line():
-    ast.parse(INSTALL.read_text("utf-8"), feature_version=(3, 7))
-    # `from __future__ import annotations` came with 3.7, so annotations are evaluated; what 3.6
-    # cannot evaluate, list[str] and X | Y, must be quoted.
-    assert not [node for node in ast.walk(TREE) if getattr(node, "module", "") == "__future__"]
-    functions = [node for node in ast.walk(TREE) if isinstance(node, ast.FunctionDef)]
-    annotations = [function.returns for function in functions]
-    annotations += [node.annotation for node in ast.walk(TREE) if isinstance(node, ast.arg)]
-    annotations += [node.annotation for node in ast.walk(TREE) if isinstance(node, ast.AnnAssign)]
-    shapes = {type(annotation) for annotation in annotations if annotation is not None}
-    assert shapes == {ast.Name, ast.Constant}
 
 
 def test_it_needs_the_standard_library_only_and_stays_short():
@@ -264,21 +240,6 @@ def test_the_demo_says_where_the_results_are(tmp_path):
         assert (folder / "nsys-llm-demo/llm_overview" / name).is_file()
 
 
-def test_a_quiet_demo_prints_nothing_where_it_succeeds(tmp_path):
-    fakes = fake_module(tmp_path / "fakes", "pip", "")
-    demo = tmp_path / "fakes" / "nsys_llm" / "install" / "demo_command.py"
-    demo.parent.mkdir(parents=True)
-    # Before our packages, and with all else that is in them.
-    extended = "from pkgutil import extend_path; __path__ = extend_path(__path__, __name__)"
-    for folder in (demo.parent.parent, demo.parent):
-        (folder / "__init__.py").write_text(extended)
-    demo.write_text("import sys; print('a screen'); open('words', 'w').write(sys.argv[1])")
-    words = ("--current", "--demo", "--quiet")
-    done = install(*words, folder=tmp_path, PYTHONPATH=fakes)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert (tmp_path / "words").read_text() == "nsys-llm-demo"
-
-
 def test_the_demo_replaces_only_what_it_made(tmp_path, monkeypatch):
     # Smaller than the demo, and without its run, which replaces a result of ours as any run does.
     monkeypatch.setattr(demo_command, "write_demo", partial(write_demo, scale=0.05))
@@ -295,45 +256,3 @@ def test_the_demo_replaces_only_what_it_made(tmp_path, monkeypatch):
     assert again["baseline/rank0.sqlite"] != first["baseline/rank0.sqlite"]
     words = ["overview", str(folder / "baseline"), "--output", str(folder / "llm_overview")]
     assert runs == [[*words, "--force-overwrite"]] * 2
-
-
-def test_the_demo_refuses_to_replace_a_trace_that_it_did_not_make(tmp_path):
-    trace = tmp_path / "nsys-llm-demo/baseline/rank0.sqlite"
-    trace.parent.mkdir(parents=True)
-    trace.write_text("mine")
-    done = install("--current", "--demo", folder=tmp_path)
-    assert done.returncode == 2
-    message, failed = done.stderr.splitlines()
-    assert message.endswith("rank0.sqlite was not made by --demo; move it away")
-    assert failed == "install.py: failed: demo"
-    assert trace.read_text() == "mine"
-    assert [path.name for path in tmp_path.glob("*nsys-llm-demo*")] == ["nsys-llm-demo"]
-
-
-@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
-def test_a_failed_check_is_named_and_pytest_still_has_the_last_word(tmp_path, quiet):
-    for name, body in {
-        "pip": "",
-        "ruff": "import sys; sys.exit('format' in sys.argv)",
-        "mypy": "raise SystemExit(2)",
-        "pytest": "print('1 failed, 2 passed in 0.1s'); raise SystemExit(1)",
-    }.items():
-        fakes = fake_module(tmp_path / "fakes", name, body)
-    fake_module(tmp_path / "fakes", "importlinter", "")
-    imports = tmp_path / "fakes" / "importlinter" / "cli.py"
-    imports.write_text("def lint_imports(**options): return 1")
-    done = install("--current", "--test", *quiet, folder=tmp_path, PYTHONPATH=fakes)
-    assert_told(done, 1, "failed: ruff format, import contracts, mypy, pytest")
-    assert done.stdout.splitlines()[-1] == "1 failed, 2 passed in 0.1s"
-
-
-def test_make_check_runs_the_checks_of_ci():
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    for _, module in installer().CHECKS:
-        assert f"$(PYTHON) -m {' '.join(module)}\n" in makefile
-
-
-def test_ci_makes_a_fresh_environment_and_runs_the_checks_there():
-    assert os.access(ROOT / ".ci/run", os.X_OK)
-    subprocess.run(["bash", "-n", ROOT / ".ci/run"], check=True)
-    assert 'install.py --venv "$work/venv" --test' in (ROOT / ".ci/run").read_text("utf-8")

@@ -14,14 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from nsys_llm.core.errors import UsageError
-from nsys_llm.core.scratch import hold
 from nsys_llm.install import placement
 from nsys_llm.install.check import requirements
 from nsys_llm.install.nsight import locate
 from nsys_llm.install.placement import RECORD
-from nsys_llm.install.steps import place_recipe_path
-from nsys_llm.install.wheelhouse import pack, unpack
 from nsys_llm.manifest.manifest import recipe_names
 
 ROOT = Path(__file__).parents[2]
@@ -190,19 +186,6 @@ def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, pack
     assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "nothing to remove")
 
 
-def test_two_nsight_systems_side_by_side_are_placed_and_cleared_each_alone(nsight, tmp_path):
-    newer = make_nsight(tmp_path / "newer", "2026.1.1.1")
-    before, before_newer = listing(nsight), listing(newer)
-    assert_done(install("--nsys", nsight, folder=tmp_path), str(nsight))
-    assert listing(newer) == before_newer
-    assert_done(install("--nsys", newer, folder=tmp_path), str(newer))
-    placed = listing(newer)
-    assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "removed")
-    assert listing(nsight) == before
-    assert listing(newer) == placed
-    assert placed_version(newer / "target-linux-x64/python/packages") == "0.1.0"
-
-
 def test_uninstall_alone_finds_what_path_and_recipe_path_lead_to(nsight, tmp_path):
     before = listing(tmp_path)
     words = ("--nsys", nsight, "--recipe-path", tmp_path / "recipes", "--quiet")
@@ -213,11 +196,6 @@ def test_uninstall_alone_finds_what_path_and_recipe_path_lead_to(nsight, tmp_pat
     assert_done(done, str(nsight), str(tmp_path / "recipes"))
     assert listing(tmp_path) == before
     assert_done(install("--uninstall", folder=tmp_path, **variables), "found nothing to remove")
-
-
-def test_the_root_is_no_place_for_recipes():
-    with pytest.raises(UsageError, match=r"^/ is not a place for recipes"):
-        place_recipe_path(ROOT, "/")
 
 
 def test_the_recipe_path_holds_a_folder_a_recipe_and_keeps_what_is_there(tmp_path):
@@ -290,16 +268,6 @@ def test_an_older_version_is_replaced_whole_and_a_newer_one_refused(
     before = listing(nsight)
     assert_told(install("--nsys", nsight, folder=tmp_path), 2, "0.10.0", "this is 0.1.0")
     assert listing(nsight) == before
-
-
-@pytest.mark.parametrize(
-    ("version", "other"),
-    [("0.10.0", "0.9.0"), ("1.0", "1.0rc1"), ("1.0rc2", "1.0rc1"), ("1.0.1", "1.0")],
-)
-def test_versions_are_ordered_as_numbers(version, other):
-    assert placement.newer(version, other)
-    assert not placement.newer(other, version)
-    assert not placement.newer(version, version)
 
 
 def sources_of(folder: Path, text: str) -> dict[str, dict[str, Path]]:
@@ -375,34 +343,6 @@ place(pathlib.Path(sys.argv[1]), {"first": {"a.py": source}, "second": {"b/a.py"
 """
 
 
-#: Runs install.py, which is terminated when it first renames a folder, and when it then tidies up.
-TERMINATED = """
-import os, runpy, shutil, signal, sys
-real, remove = os.rename, shutil.rmtree
-def rename(*words):
-    os.rename, shutil.rmtree = real, rmtree
-    os.kill(os.getpid(), signal.SIGTERM)
-    real(*words)
-def rmtree(*words, **options):
-    os.kill(os.getpid(), signal.SIGTERM)
-    remove(*words, **options)
-os.rename = rename
-del sys.argv[0]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
-@pytest.mark.parametrize("placed", [False, True])
-def test_terminated_it_puts_back_what_was_there(nsight, tmp_path, placed):
-    if placed:
-        assert_done(install("--nsys", nsight, folder=tmp_path))
-    before = listing(nsight)
-    command = [sys.executable, "-c", TERMINATED, ROOT / "install.py", "--nsys", nsight]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert_told(done, 130, "install.py: interrupted")
-    assert listing(nsight) == before
-
-
 @pytest.mark.parametrize("n", range(4))
 def test_a_kill_never_mixes_versions_and_the_next_call_goes_on(tmp_path, n):
     old, new = sources_of(tmp_path / "1", "old"), sources_of(tmp_path / "2", "new")
@@ -427,44 +367,6 @@ def test_a_kill_never_mixes_versions_and_the_next_call_goes_on(tmp_path, n):
     placement.place(root, new, "2.0")
     assert (root / "first/a.py").read_text() == (root / "second/b/a.py").read_text() == "new"
     assert {path.name for path in root.iterdir()} == {"first", "second", placement.RECORD}
-
-
-@pytest.mark.parametrize(
-    "path", ["../outside", "/outside", "elsewhere/a.py", ".", "first/../../outside"]
-)
-def test_a_record_that_points_elsewhere_is_refused(tmp_path, path):
-    root = tmp_path / "root"
-    placement.place(root, sources_of(tmp_path / "1", "old"), "1.0")
-    record = json.loads((root / placement.RECORD).read_text())
-    for bad in (
-        {**record, "files": {path: "0"}},
-        {**record, "replaced": {path: "0"}},
-        {**record, "folders": [path, "first"]} if path != "elsewhere/a.py" else {},
-    ):
-        (root / placement.RECORD).write_text(json.dumps(bad))
-        with pytest.raises(UsageError, match="is damaged"):
-            placement.remove(root)
-    assert (root / "first/a.py").is_file()
-
-
-@pytest.mark.parametrize("name", ["version", "folders", "files", "replaced", "made"])
-def test_a_record_with_values_of_another_type_is_refused(tmp_path, name):
-    root = tmp_path / "root"
-    placement.place(root, sources_of(tmp_path / "1", "old"), "1.0")
-    record = json.loads((root / placement.RECORD).read_text())
-    later = sources_of(tmp_path / "2", "new")
-    for bad in (5, None, "x", "9" * 5_000, [5], {"a": 5}):
-        (root / placement.RECORD).write_text(json.dumps({**record, name: bad}))
-        for change in (
-            lambda: placement.remove(root),
-            lambda: placement.place(root, later, "1.1"),
-        ):
-            with pytest.raises(UsageError, match="is damaged"):
-                change()
-    (root / placement.RECORD).write_text("[" * 100_000)
-    with pytest.raises(UsageError, match="is damaged"):
-        placement.remove(root)
-    assert (root / "first/a.py").is_file()
 
 
 #: Runs install.py as another user, to whom Python's own library may be closed: it is loaded before.
@@ -560,27 +462,6 @@ def test_check_says_what_is_there_and_what_fixes_it(nsight, tmp_path, case):
     assert done.stdout.count("to fix it") <= 1
 
 
-@pytest.mark.parametrize("lost", [SCRIPT, "nsys_llm/run/command.py"])
-def test_check_says_how_many_files_are_missing(nsight, packages, tmp_path, lost):
-    assert_done(install("--nsys", nsight, folder=tmp_path))
-    (packages / lost).unlink()
-    path = fake_python(tmp_path / "python", ours=OURS)
-    done = install("--check", "--nsys", nsight, folder=tmp_path, PATH=path)
-    assert (done.returncode, done.stderr) == (1, "")
-    files_n = len(placement.read_record(packages).files)
-    assert f"in it: 0.1.0, incomplete: 1 of {files_n} files are missing\n" in done.stdout
-    assert f"to fix it: python3 install.py --nsys {nsight}\n" in done.stdout
-
-
-def test_check_without_python_or_nsight_systems(nsight, tmp_path):
-    done = install("--check", "--nsys", nsight, folder=tmp_path, PATH=str(tmp_path))
-    assert done.returncode == 1
-    assert "Python that nsys recipe runs: none (python3 on PATH)" in done.stdout
-    done = install("--check", "--nsys", tmp_path, folder=tmp_path)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert "Nsight Systems: none" in done.stdout
-
-
 def test_from_2026_3_on_it_is_the_python_of_nsys_that_counts(tmp_path):
     nsight = make_nsight(tmp_path / "nsight", "2026.3.1.1")
     home = {"HOME": str(tmp_path)}
@@ -608,36 +489,6 @@ def archive_with(path: Path, name: str, kind: bytes = tarfile.REGTYPE) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("/outside.whl", tarfile.REGTYPE),
-        ("nsys-llm-recipes/../../outside.whl", tarfile.REGTYPE),
-        ("nsys-llm-recipes/link.whl", tarfile.SYMTYPE),
-        ("nsys-llm-recipes/link.whl", tarfile.LNKTYPE),
-        ("nsys-llm-recipes/pipe", tarfile.FIFOTYPE),
-    ],
-)
-def test_an_archive_that_would_leave_its_folder_is_refused_whole(tmp_path, name, kind):
-    archive = archive_with(tmp_path / "a.tar.gz", name, kind)
-    folder = tmp_path / "unpacked"
-    folder.mkdir()
-    with pytest.raises(UsageError, match="refused"):
-        unpack(archive, folder)
-    assert {path.name for path in tmp_path.rglob("*")} == {"a.tar.gz", "unpacked"}
-
-
-def test_what_is_packed_is_unpacked_and_no_archive_is_overwritten(tmp_path):
-    (tmp_path / "a.whl").write_bytes(b"wheel")
-    pack(tmp_path, tmp_path / "a.tar.gz")
-    assert (unpack(tmp_path / "a.tar.gz", tmp_path / "out") / "a.whl").read_bytes() == b"wheel"
-    with pytest.raises(UsageError, match="exists; move it away"):
-        pack(tmp_path, tmp_path / "a.tar.gz")
-    (tmp_path / "b.tar.gz").write_bytes(b"no archive")
-    with pytest.raises(UsageError, match="cannot be unpacked"):
-        unpack(tmp_path / "b.tar.gz", tmp_path / "out")
-
-
 def test_untar_gives_pip_the_unpacked_wheels_and_no_network(tmp_path):
     archive = archive_with(tmp_path / "a.tar.gz", "nsys-llm-recipes/other.whl")
     fake = tmp_path / "fakes/pip"
@@ -662,54 +513,3 @@ def test_options_that_do_not_fit_are_refused(tmp_path, words):
     done = install(*words, folder=tmp_path)
     assert_told(done, 2, "install.py: ", "--help")
     assert not list(tmp_path.iterdir())
-
-
-AT_ONCE = """
-import pathlib, sys
-from nsys_llm.core.errors import UsageError
-from nsys_llm.install.placement import place, remove
-
-root, source = map(pathlib.Path, sys.argv[1:3])
-said = []
-for nth in range(12):
-    try:
-        if nth % 4 == 3:
-            remove(root)
-        else:
-            place(root, {"first": {f"{n}.py": source for n in range(20)}}, "1.0")
-    except UsageError as error:
-        said.append(error.message)
-print(*said, sep="\\n")
-"""
-
-
-def test_several_at_once_wait_for_nobody_and_leave_one_whole_placement(tmp_path):
-    root, source = tmp_path / "root", tmp_path / "source.py"
-    source.write_text("x = 1")
-    command = [sys.executable, "-c", AT_ONCE, str(root), str(source)]
-    calls = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = [call.communicate(timeout=60)[0].splitlines() for call in calls]
-    assert [call.returncode for call in calls] == [0, 0, 0]
-    lines = {line for lines in said for line in lines if line}
-    busy = f"another install.py is running in {tmp_path}; wait until it has ended, then run again"
-    assert lines <= {busy}
-    # Whatever their order was, what is there is whole: it can be replaced, and taken away.
-    placement.place(root, {"first": {"a.py": source}}, "1.0")
-    assert placement.remove(root) == []
-    assert not root.exists()
-
-
-@pytest.mark.parametrize("action", ["place", "remove"])
-def test_who_comes_second_is_told_in_one_line_and_changes_nothing(tmp_path, action):
-    root, source = tmp_path / "root", tmp_path / "source.py"
-    source.write_text("x = 1")
-    placement.place(root, {"first": {"a.py": source}}, "1.0")
-    before = listing(root)
-    held = hold(tmp_path)
-    words = (root, {"first": {"b.py": source}}, "2.0") if action == "place" else (root,)
-    with pytest.raises(UsageError, match=r"another install\.py is running"):
-        getattr(placement, action)(*words)
-    assert listing(root) == before
-    held.release()
-    placement.place(root, {"first": {"b.py": source}}, "2.0")
-    assert sorted(listing(root)) != sorted(before)

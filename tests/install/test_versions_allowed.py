@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -72,11 +70,6 @@ def test_what_ci_runs_with_the_oldest_is_not_left_to_the_night(matrix):
     assert all((ROOT / "tests" / name.partition("::")[0]).is_file() for name in named)
 
 
-def test_pythons_of_the_matrix_begin_with_the_oldest_that_is_allowed(matrix):
-    text = TABLE.read_text("utf-8")
-    assert f'requires-python = ">={matrix.PYTHONS[0]}"' in text
-
-
 def test_the_matrix_has_both_ends_and_every_library(matrix):
     known = {combination.name: combination for combination in matrix.combinations()}
     assert len(known) == len(matrix.combinations())
@@ -84,25 +77,3 @@ def test_the_matrix_has_both_ends_and_every_library(matrix):
     assert {f"newest-{python}" for python in matrix.PYTHONS} <= known.keys()
     for line in (line for combination in known.values() for line in combination.versions):
         assert Requirement(line).name in requirements(ROOT)
-
-
-def test_the_tests_of_the_matrix_are_there(matrix):
-    assert {name.partition("::")[0] for name in matrix.SHORT} <= {
-        name.partition("::")[0] for name in matrix.TESTS
-    }
-    for name in (*matrix.TESTS, *matrix.SHORT):
-        path, _, test = name.partition("[")[0].partition("::")
-        assert f"def {test}" in (ROOT / path).read_text("utf-8")
-
-
-def test_a_python_is_found_by_its_version_and_an_absent_one_is_not(matrix):
-    running = "{}.{}".format(*sys.version_info)
-    assert Path(matrix.find_python(running)).exists()
-    assert matrix.find_python("3.99") is None
-
-
-def test_an_unknown_combination_is_refused_with_those_that_there_are():
-    command = [sys.executable, ROOT / "tests" / "matrix.py", "newset"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert re.match("error: no combination newset; there are oldest, ", done.stderr)

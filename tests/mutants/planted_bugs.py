@@ -43,8 +43,8 @@ _ALL: Final = (
         "all",
         "a run that is terminated waits for its threads",
         "shared/nsys_llm/core/stopping.py",
-        "        os._exit(TERMINATED)",
-        "        sys.exit(TERMINATED)",
+        "        os._exit(128 + number)",
+        "        sys.exit(128 + number)",
         ("run/test_stopping.py",),
     ),
     Bug(

@@ -14,10 +14,8 @@ from effort import nightly_but
 from pandas.api.types import is_float_dtype, is_integer_dtype
 from results import (
     analyse,
-    differences,
     plain,
     read_frames,
-    read_results,
     rows,
     run,
     tables_of,
@@ -108,13 +106,6 @@ def test_every_kernel_equals_nsys_stats(nsys, traces, reports, trace, tmp_path):
         assert stats["StdDev"][~several].isna().all()
         assert (expected["StdDev (ns)"][~several] == 0).all()
         assert np.abs(stats["Time"] - expected["Time (%)"]).max() <= ROUNDING
-
-
-def test_the_stats_tables_have_the_columns_of_nvidia_s_recipe(theirs, ours):
-    assert ours["rank_stats"].columns.tolist() == [*theirs["rank_stats"].columns, "Rank"]
-    assert ours["all_stats"].columns.tolist() == theirs["all_stats"].columns.tolist()
-    for table in ("rank_stats", "all_stats"):
-        assert ours[table].index.name == theirs[table].index.name == "Name"
 
 
 @pytest.mark.parametrize("table", ["rank_stats", "all_stats"])
@@ -218,48 +209,6 @@ def test_idle_times_equal_the_sums_of_nvidia_s_gaps(nsys, traces, reports, tmp_p
     assert sorted(theirs.values()) == known_ns
 
 
-@pytest.fixture(scope="module")
-def outputs(traces, tmp_path_factory) -> list[Path]:
-    """Return the outputs of two whole runs, of two ranks each."""
-    folder, ranks = tmp_path_factory.mktemp("outputs"), traces / "h100_mfu_ranks"
-    return [analyse(folder / name, ranks / name) for name in ("before", "after")]
-
-
-@pytest.mark.parametrize("extra", [[], ["--drop", "--csv"]])
-def test_nvidia_s_diff_accepts_two_outputs(nsys, outputs, extra, tmp_path):
-    before, after = outputs
-    done = under_nsys(nsys, tmp_path, "--input", before, after, *extra, recipe="diff")
-    assert done.returncode == 0, done.stdout
-    tables = read_frames(tmp_path / "llm_hotspots-diff-1")
-    before_stats, other = read_frames(before)["all_stats"], read_frames(after)["all_stats"]
-    common = before_stats.index.intersection(other.index).intersection(tables["all_stats"].index)
-    assert len(common) > 20
-    # Theirs is before minus after.
-    for name in ("Total Time", "Instances"):
-        gone = before_stats[name][common] - other[name][common]
-        assert tables["all_stats"][name][common].tolist() == gone.tolist()
-    assert set(tables["rank_stats"]["File"]) == {"rank0", "rank1"}
-
-
-def test_nvidia_s_diff_takes_two_folders_of_a_recipe_in_overviews(nsys, traces, outputs, tmp_path):
-    def compared(where, *folders):
-        where.mkdir()
-        done = under_nsys(nsys, where, "--input", *folders, recipe="diff")
-        assert done.returncode == 0, done.stdout
-        return read_results(where / "llm_hotspots-diff-1")
-
-    sides = {name: traces / "h100_mfu_ranks" / name for name in ("before", "after")}
-    options = ("--only", "llm_hotspots")
-    parts = [
-        analyse(tmp_path / f"all_{name}", path, options=options, recipe="llm_overview")
-        / "parts/llm_hotspots"
-        for name, path in sides.items()
-    ]
-    expected = compared(tmp_path / "of_runs", *outputs)
-    assert set(expected) == {"rank_stats", "all_stats"}
-    assert differences(compared(tmp_path / "of_parts", *parts), expected) == []
-
-
 def test_nvidia_s_diff_of_an_output_with_itself_is_zero(nsys, reports, tmp_path):
     output = analyse(tmp_path / "out", *sorted(reports.glob("*.sqlite")))
     done = under_nsys(nsys, tmp_path, "--input", output, output, recipe="diff")
@@ -267,14 +216,3 @@ def test_nvidia_s_diff_of_an_output_with_itself_is_zero(nsys, reports, tmp_path)
     for table in ("rank_stats", "all_stats"):
         numbers = read_frames(tmp_path / "llm_hotspots-diff-1")[table].select_dtypes("number")
         assert (numbers.to_numpy(dtype=float) == 0).all()
-
-
-def test_nvidia_s_diff_refuses_other_numbers_of_ranks_in_its_own_words(
-    nsys, traces, outputs, tmp_path
-):
-    two = outputs[0]
-    single = analyse(tmp_path / "one", traces / "h100_mfu_ranks" / "before" / "rank0.sqlite")
-    done = under_nsys(nsys, tmp_path, "--input", two, single, recipe="diff")
-    assert done.returncode == 1
-    assert "same number of ranks" in done.stdout
-    assert set(read_results(two)) == set(read_results(single))

@@ -11,7 +11,7 @@ import pandas as pd
 import plain_ranges
 import pytest
 from effort import nightly_but
-from results import assert_same, only_tables, read_frames, run, tables_of, under_nsys
+from results import read_frames, run, tables_of, under_nsys
 
 from nsys_llm.taxonomy.names import normalize_range
 
@@ -163,16 +163,6 @@ def test_spans_are_those_of_nvidia_s_recipe(ours):
     for name in ("before0", "before1"):
         spans.update(named(ours(name)["ranges"], "span_ns"))
     assert {name: spans[name] for name in PROJECTED_NS} == PROJECTED_NS
-
-
-@pytest.mark.parametrize("mode", nightly_but(["none", "concurrent", "dask-futures"], ["none"]))
-def test_every_mode_under_nsys_gives_the_same_tables(nsys, traces, tmp_path, mode):
-    ranks = traces / "h100_mfu_ranks" / "before"
-    alone = only_tables(tmp_path / "alone", ranks, recipe=RECIPE)
-    words = ["--input", str(ranks), "--output", "out", "--mode", mode]
-    done = under_nsys(nsys, tmp_path, *words, recipe=RECIPE)
-    assert done.returncode == 0, done.stdout
-    assert_same(alone, tmp_path / "out", recipe=RECIPE)
 
 
 def test_a_report_is_exported_with_the_tables_that_it_needs(nsys, traces, tmp_path):

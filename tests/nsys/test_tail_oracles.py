@@ -8,7 +8,7 @@ from functools import cache
 import pandas as pd
 import pytest
 from effort import nightly_but
-from results import differences, only_tables, read_results, run, tables_of, under_nsys
+from results import run, tables_of
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 
@@ -73,16 +73,3 @@ def test_api_calls_add_up_to_what_nsys_stats_has(nsys, traces, ours, tmp_path, n
         assert calls.loc[api, "calls_n"] == theirs.loc[api, "Num Calls"]
         assert calls.loc[api, "p50_ns"] == theirs.loc[api, "Med (ns)"]
         assert calls.loc[api, "max_ns"] == theirs.loc[api, "Max (ns)"]
-
-
-@pytest.mark.parametrize(
-    "mode", nightly_but(["none", "concurrent", "dask-futures"], ["concurrent"])
-)
-def test_every_mode_gives_the_same_under_nsys(nsys, traces, tmp_path, mode):
-    ranks = traces / "h100_mfu_ranks" / "before"
-    files = sorted(ranks.glob("*.sqlite"))
-    only_tables(tmp_path / "alone", *files, recipe=RECIPE)
-    words = ["--mode", mode, "--output", tmp_path / "under", "--input", *files]
-    done = under_nsys(nsys, tmp_path, *words, recipe=RECIPE)
-    assert done.returncode == 0, done.stdout
-    assert not differences(read_results(tmp_path / "alone"), read_results(tmp_path / "under"))

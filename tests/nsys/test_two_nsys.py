@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 from effort import nightly_but
-from results import RECIPE, read_report, run, under_nsys
+from results import read_report, under_nsys
 
 pytestmark = pytest.mark.traces
 
@@ -42,17 +41,3 @@ def test_the_nsys_that_runs_the_recipe_exports(nsys, place, mode):
     done = under_nsys(nsys, place, *words, PATH=first_on_path(place))
     assert done.returncode == 0, done.stdout
     assert read_report(place / "out")["failed"] == {}
-
-
-def test_a_command_by_itself_takes_the_first_on_path_and_another_if_told(nsys, place):
-    command = [sys.executable, "-m", "nsys_llm.run.cli", RECIPE, "--input", "rank0.nsys-rep"]
-    done = run([*command, "--output", "out"], place, PATH=first_on_path(place), NSYS_DIR="")
-    assert done.returncode == 2
-    (line,) = done.stdout.splitlines()
-    assert line.startswith(
-        "error: rank0.nsys-rep: nsys export failed (exit 1: Nsight Systems 1999.1"
-    )
-    assert not (place / "out").exists()
-    folder = str(Path(nsys).parents[1])
-    done = run([*command, "--output", "out"], place, PATH=first_on_path(place), NSYS_DIR=folder)
-    assert done.returncode == 0, done.stdout

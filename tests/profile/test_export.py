@@ -25,7 +25,7 @@ from fake_nsys import (
     written,
 )
 
-from nsys_llm.core.scratch import scratch_folder
+from nsys_llm.core.scratch import scratch_place
 from nsys_llm.profile.export import ALWAYS_EXPORTED, _export, _name_elsewhere, open_export
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import table_source
@@ -480,18 +480,15 @@ def test_an_export_that_does_not_end_is_ended(profile, tmp_path, monkeypatch):
     assert time.monotonic() - begun < 30
 
 
-@pytest.mark.slow
-def test_the_folder_of_a_killed_export_goes_with_the_next(profile, fake):
-    left = profile.parent / ".r_pqtdir.partial-00000000-abcdefgh"
-    left.mkdir()
-    kernel_ns(profile, fake)
-    # Made on another host: it may still be worked in.
-    assert left.is_dir()
-    with scratch_folder(profile.parent, "r_pqtdir") as (folder, held):
-        held.release()
+def test_the_folder_of_a_killed_export_goes_with_one_a_day_later(profile, fake):
+    fresh, old = (scratch_place(profile.parent, "r_pqtdir") for _ in range(2))
+    for folder in (fresh, old):
+        folder.mkdir()
         (folder / "half").touch()
-        assert kernel_ns(written(profile, 9, age_seconds=-9), fake) == 9
-        assert not folder.exists()
+    os.utime(old, (0, 0))
+    kernel_ns(profile, fake)
+    assert fresh.is_dir()  # it may still be worked in
+    assert not old.exists()
 
 
 def test_what_nsys_says_loses_the_folders_of_this_machine(profile, tmp_path):

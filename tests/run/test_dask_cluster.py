@@ -1,83 +1,82 @@
-"""The client of a Dask cluster: interrupts and terminations of one that starts, works or ends."""
+"""The client of a Dask cluster: clusters that cannot be used, and what workers may not do."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import socket
-import threading
-import time
-from importlib import import_module
 
 import pytest
 from dask import config
 
-from nsys_llm.run.dask_cluster import _interrupts_wait
+from nsys_llm import __version__
+from nsys_llm.core.errors import UsageError
+from nsys_llm.run.cli import main
+from nsys_llm.run.dask_errors import DaskErrors, dask_muted, refuse_other_versions
 from nsys_llm.run.executors import open_executor
+from nsys_llm.testing.trace_builder import TraceBuilder
 
 
 def _interrupts_are_blocked():
     return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-def test_an_interrupt_waits_for_a_cluster_that_is_half_made():
-    waiting = _interrupts_wait()
-    waiting.__enter__()
-    signal.raise_signal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt):
-        waiting.__exit__(None, None, None)
+class NoWorkerError(Exception):
+    """As Dask's scheduler raises it."""
 
 
-def test_an_interrupt_of_a_start_that_fails_is_not_lost():
-    def interrupted() -> None:
-        with _interrupts_wait():
-            signal.raise_signal(signal.SIGINT)
-            raise OSError("no port is free")
+def test_what_the_scheduler_drops_for_want_of_workers_is_explained():
+    class Client:
+        status = "running"
 
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
+    with pytest.raises(UsageError, match="no Dask worker was left"), DaskErrors(Client()):
+        raise NoWorkerError
 
 
-def test_an_interrupt_ends_the_wait_for_a_scheduler_elsewhere(tmp_path):
-    # It takes the connection and never answers.
-    import_module("distributed")  # takes a while
-    with (
-        socket.create_server(("127.0.0.1", 0)) as silent,
-        config.set({"distributed.comm.timeouts.connect": "20s"}),
-    ):
+def test_a_port_that_listens_and_stays_silent_is_one_line(tmp_path, capsys):
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
         file = tmp_path / "scheduler.json"
-        file.write_text(json.dumps({"address": f"tcp://127.0.0.1:{silent.getsockname()[1]}"}))
-        interrupt = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
-        began_s = time.monotonic()
-        interrupt.start()
-        with pytest.raises(KeyboardInterrupt), open_executor("dask-futures", str(file)):
-            pass
-    assert time.monotonic() - began_s < 10
+        address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        file.write_text(json.dumps({"address": address}))
+        report = TraceBuilder().kernel("k", start_ns=5, duration_ns=3)
+        words = ["--input", str(report.write_sqlite(tmp_path / "rank0.sqlite"))]
+        words += ["--mode", "dask-futures", "--scheduler-file", str(file)]
+        with config.set({"distributed.comm.timeouts.connect": "300ms"}):
+            assert main(["llm_hotspots", *words, "--output", str(tmp_path / "out")]) == 2
+    line = f"error: the Dask cluster cannot be used (no answer from {address} within 0.3 s).\n"
+    assert capsys.readouterr().err == line
+    assert not (tmp_path / "out").exists()
 
 
-class ClosesSlowly:
-    """A client that is terminated or interrupted while it is closed."""
+def test_a_worker_that_dies_when_asked_for_its_version_is_not_another_version():
+    class Asked:
+        def run(self, _function, _package, on_error):
+            assert on_error == "return"
+            return {"tcp://node7:1": OSError("connection closed"), "tcp://node7:2": __version__}
 
-    def __init__(self, *_: object, **__: object) -> None:
+    refuse_other_versions(Asked())
+
+
+def test_connections_that_end_with_the_run_are_not_told():
+    logger = logging.getLogger("distributed.batched")
+    before = logging.getLogger("distributed").level
+    with dask_muted():
+        assert not logger.isEnabledFor(logging.ERROR)
+    assert logging.getLogger("distributed").level in (before, logging.INFO)
+    assert logger.isEnabledFor(logging.ERROR)
+
+
+def test_a_setting_that_is_no_time_is_refused():
+    setting = "distributed.scheduler.no-workers-timeout"
+    with (
+        config.set({setting: "soon"}),
+        pytest.raises(UsageError, match=r"the Dask cluster cannot be used .*soon"),
+        open_executor("dask-futures", None),
+    ):
         pass
-
-    def wait_for_workers(self, *_: object, **__: object) -> None:
-        pass
-
-    def close(self) -> None:
-        raise KeyboardInterrupt
-
-
-def test_a_cluster_that_is_being_closed_is_killed_by_an_interrupt(monkeypatch):
-    killed = []
-    monkeypatch.setattr("distributed.Client", ClosesSlowly)
-    kill = "nsys_llm.run.dask_cluster._kill_local_workers"
-    monkeypatch.setattr(kill, lambda client, _: killed.append(type(client)))
-    with pytest.raises(KeyboardInterrupt), open_executor("dask-futures", None):
-        pass
-    assert set(killed) == {ClosesSlowly}
 
 
 @pytest.mark.slow

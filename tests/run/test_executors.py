@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import sys
 import threading
@@ -13,21 +12,11 @@ import pytest
 from results import run
 
 from nsys_llm.run.executors import (
-    DaskFutures,
     Executor,
     Inline,
     Threads,
     chunked,
 )
-
-
-class Client:
-    """As much of `distributed.Client` as is needed to merge where no cluster is."""
-
-    status = "running"
-
-    def nthreads(self):
-        return {"tcp://a:1": 2, "tcp://b:1": 3}
 
 
 class Backwards(Executor):
@@ -45,27 +34,6 @@ class Backwards(Executor):
         for chunk in chunks:
             done(len(chunk))
         return merge([merge(parts[:1]), merge(parts[1:])])
-
-
-@pytest.mark.parametrize("executor", [Inline, Threads, DaskFutures])
-def test_all_have_one_signature(executor):
-    for name in ("start", "reduce", "elsewhere"):
-        assert inspect.signature(getattr(executor, name)) == inspect.signature(
-            getattr(Executor, name)
-        )
-    assert issubclass(executor, Executor)
-
-
-def test_one_that_cannot_reduce_cannot_be_made():
-    class Half(Executor):
-        mode = "half"
-
-        @property
-        def workers_n(self):
-            return 1
-
-    with pytest.raises(TypeError, match="reduce"):
-        Half()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -96,10 +64,6 @@ def test_threads_need_nothing_of_a_cluster(tmp_path):
     code += "assert 'dask' in sys.modules and 'distributed' not in sys.modules"
     done = run([sys.executable, "-c", code], tmp_path)
     assert (done.returncode, done.stdout) == (0, "1\n1\n1\n"), done.stdout
-
-
-def test_a_cluster_has_as_many_workers_as_threads():
-    assert DaskFutures(Client()).workers_n == 5
 
 
 @pytest.mark.parametrize("workers_n", [1, 2, 7])

@@ -6,19 +6,21 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from nsys_llm.core.console import Console
-from nsys_llm.core.stopping import TERMINATED, ended_with_the_run
+from nsys_llm.core.stopping import ended_with_the_run
 from nsys_llm.run.guard import RunOutcome, run_guarded
+from nsys_llm.run.publish import OutputFolder
 
 
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (KeyboardInterrupt(), "error: interrupted; the results are in out."),
         (MemoryError(), "error: needs more memory than is available; the results are in out; "),
         (TimeoutError("no answer"), "(TimeoutError: no answer); the results are in out; please"),
     ],
@@ -52,28 +54,53 @@ def test_signals_are_handled_as_before_after_a_run():
     assert threading.active_count() <= threads_n
 
 
-@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_does_not_interrupt_the_removal_of_what_was_made(tmp_path, second):
-    """In a child, which ends in the midst of a run."""
-    if child := os.fork():
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == TERMINATED
-        assert (tmp_path / "removed").exists()
-        return
+def ended(run, capfd) -> tuple[int, str]:
+    """Return the exit code and the words of a child that a run ends."""
+    if not (child := os.fork()):
+        try:
+            run_guarded(console := Console(), lambda: run(console))
+        finally:
+            os._exit(2)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code, capfd.readouterr().err
 
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (signal.SIGTERM, signal.SIGTERM),
+        (signal.SIGTERM, signal.SIGINT),
+        (signal.SIGINT, signal.SIGINT),
+    ],
+)
+def test_a_second_signal_does_not_interrupt_the_removal_of_what_was_made(
+    tmp_path, capfd, first, second
+):
     def remove() -> None:
         time.sleep(0.2)
         (tmp_path / "removed").touch()
 
-    def run() -> RunOutcome:
+    def run(console: Console) -> NoReturn:
         with ended_with_the_run(remove):
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), first)
             os.kill(os.getpid(), second)
             os._exit(1)
 
-    try:
-        run_guarded(Console(), run)
-    finally:
-        os._exit(2)
+    interrupted = "error: interrupted; nothing was written.\n" * (first == signal.SIGINT)
+    assert ended(run, capfd) == (128 + first, interrupted)
+    assert (tmp_path / "removed").exists()
+
+
+def test_who_interrupts_a_run_whose_results_stand_hears_where(tmp_path, capfd):
+    def run(console: Console) -> None:
+        with OutputFolder(str(tmp_path / "out"), "idle_gaps", replace=False) as folder:
+            folder.on_published = partial(setattr, console, "results")
+            folder.publish({})
+            os.kill(os.getpid(), signal.SIGINT)
+
+    line = f"error: interrupted; the results are in {tmp_path / 'out'}.\n"
+    assert ended(run, capfd) == (130, line)
+    assert (tmp_path / "out").is_dir()
 
 
 def test_a_want_of_memory_is_bad_input_wherever_it_shows(capsys):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-import logging.handlers
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -107,18 +104,3 @@ def test_whatever_is_asked_of_a_scheduler_that_is_gone_is_told_in_one_line(tmp_p
             with pytest.raises(UsageError, match="the Dask scheduler was lost"):
                 ask()
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_scheduler_that_is_lost_after_the_last_result_is_not_told_of(tmp_path):
-    logger = logging.getLogger(import_module("distributed.client").__name__)
-    before, records = logger.level, logging.handlers.BufferingHandler(capacity=1_000)
-    logger.addHandler(records)
-    with on_a_cluster(tmp_path, "5s") as (executor, scheduler):
-        assert executor.reduce(sum, [[1], [2]], sum, lambda _: None) == 3
-        scheduler.kill()
-        scheduler.wait()
-        # Results are written meanwhile; the client tries to connect again until it is closed.
-        time.sleep(0.5)
-    logger.removeHandler(records)
-    assert [record.getMessage() for record in records.buffer] == []
-    assert logger.level == before

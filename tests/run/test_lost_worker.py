@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from dask_cluster import scheduler, worker
 from results import RECIPE, analyse, assert_same, background, wait_until
@@ -16,12 +13,13 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
-from nsys_llm.run.dask_workers import NO_WORKERS_VARIABLE
 from nsys_llm.run.executors import DaskFutures, Inline
 from nsys_llm.run.runner import run_recipe
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 pytestmark = pytest.mark.cluster
+
+NO_WORKERS_VARIABLE = "DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT"
 
 #: Makes a worker say that it has come to rank 5, and stay there until it is killed.
 STUCK = """
@@ -37,13 +35,6 @@ def stuck(profile, *rest):
     return mapped(profile, *rest)
 
 worker._map_profile = stuck
-"""
-
-#: Before it, in a worker of a local cluster: ends what starts after the first were killed.
-STUCK_ONCE = """
-import os
-if os.path.exists({dead!r}):
-    os._exit(1)
 """
 
 
@@ -86,22 +77,6 @@ def test_what_a_killed_worker_had_done_and_was_doing_is_done_again(ranks, tmp_pa
     assert_same(tmp_path / "out", analyse(tmp_path / "alone", ranks))
 
 
-def test_a_worker_that_comes_after_all_others_have_died_takes_over(ranks, tmp_path):
-    mark, preload = tmp_path / "at rank 5", tmp_path / "stuck.py"
-    preload.write_text(STUCK.format(mark=str(mark)))
-    with (
-        scheduler(tmp_path / "scheduler") as file,
-        worker(tmp_path / "one", file, "--preload", preload) as doomed,
-        background(command(file, ranks, tmp_path / "out"), tmp_path) as client,
-    ):
-        wait_until(mark, client)
-        doomed.kill()
-        doomed.wait()
-        with worker(tmp_path / "other", file):
-            assert client.wait(timeout=90) == 0, (tmp_path / "background.log").read_text()
-    assert_same(tmp_path / "out", analyse(tmp_path / "alone", ranks))
-
-
 def test_a_run_whose_workers_all_die_ends_in_one_line(ranks, tmp_path):
     mark, preload = tmp_path / "at rank 5", tmp_path / "stuck.py"
     preload.write_text(STUCK.format(mark=str(mark)))
@@ -118,32 +93,6 @@ def test_a_run_whose_workers_all_die_ends_in_one_line(ranks, tmp_path):
     (line,) = (line for line in said if not line.endswith("profiles done"))
     assert line.startswith("error: no Dask worker was left, and none came in time")
     assert "nothing was written" in line
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_local_cluster_whose_workers_die_for_good_ends_the_run(ranks, tmp_path):
-    mark, dead, preload = tmp_path / "at rank 5", tmp_path / "dead", tmp_path / "stuck.py"
-    preload.write_text(STUCK_ONCE.format(dead=str(dead)) + STUCK.format(mark=str(mark)))
-    changes = {
-        NO_WORKERS_VARIABLE: "3s",
-        "DASK_DISTRIBUTED__WORKER__PRELOAD": str(preload),
-        "DASK_TEMPORARY_DIRECTORY": str(tmp_path / "scratch"),
-    }
-    words = ["--mode", "dask-futures", "--input", ranks, "--output", tmp_path / "out"]
-    local = [sys.executable, "-m", "nsys_llm.run.cli", RECIPE, *words]
-    with background(local, tmp_path, **changes) as client:
-        wait_until(mark, client)
-        dead.touch()
-        for child in psutil.Process(client.pid).children(recursive=True):
-            if "spawn_main" in " ".join(child.cmdline()):
-                os.kill(child.pid, signal.SIGKILL)
-        assert client.wait(timeout=90) == 2
-    said = (tmp_path / "background.log").read_text()
-    ours = [line for line in said.splitlines() if line.startswith("error: ")]
-    assert len(ours) == 1
-    assert "Traceback" not in said
-    assert "distributed.scheduler" not in said
-    assert ours[0].startswith("error: no Dask worker was left, and none came in time")
     assert not (tmp_path / "out").exists()
 
 

@@ -341,11 +341,3 @@ def test_a_newer_release_takes_our_recipe_before_a_built_in_one(rank_set, tmp_pa
     done = under(packages, tmp_path, "--input", rank_set, "--output", "out")
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "out" / "kernels.parquet").exists()
-
-
-def test_a_newer_release_may_name_several_recipe_folders(rank_set, tmp_path):
-    packages = install(tmp_path / "nsight", "2026")
-    places = f"{tmp_path / 'empty'}:{RECIPES_FOLDER}"
-    words = ["--input", rank_set, "--output", "out"]
-    done = under(packages, tmp_path, *words, NSYS_RECIPE_PATH=places)
-    assert done.returncode == 0, done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from nsys_llm.run.code_stamp import code_stamp, refuse_other_code
 from nsys_llm.run.dask_errors import DaskErrors, refuse_other_versions
 from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.trace_builder import TraceBuilder
-from nsys_llm.trace.outcomes import UNTOLD, MapResult
+from nsys_llm.trace.outcomes import MapResult
 
 pytestmark = pytest.mark.slow
 
@@ -83,13 +82,6 @@ def test_a_worker_of_another_version_is_refused_in_one_line(file, ranks, case, t
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.cluster
-def test_a_worker_of_the_same_version_is_not(file, ranks, tmp_path):
-    words = ["--mode", "dask-futures", "--scheduler-file", file, "--output", tmp_path / "out"]
-    with worker(tmp_path / "worker", file):
-        assert main([RECIPE, *map(str, [*words, "--input", *ranks])]) == 0
-
-
 def test_a_task_of_another_version_is_refused(ranks):
     profiles = [ProfileInput(str(ranks[0]), "rank0")]
     with pytest.raises(UsageError, match=r"and this command is 9\.9\.9 \(0123\)"):
@@ -141,11 +133,6 @@ def test_a_worker_that_cannot_be_asked_is_not_said_to_lack_the_package(raised, s
         refuse_other_versions(Cluster(raised))
 
 
-def test_a_worker_that_lacks_the_recipe_is_not_the_users_mistake():
-    with pytest.raises(UsageError, match=rf"{__version__} \(without new_recipe\), and this"):
-        map_profiles([], recipe="new_recipe", options={}, asked_by=f"{__version__} (0123)")
-
-
 def test_whoever_mapped_or_merged_any_of_it_is_told_in_any_order(ranks):
     ours, other = (
         map_profiles([ProfileInput(str(path), path.stem)], recipe=RECIPE, options=OPTIONS)
@@ -161,16 +148,6 @@ def test_whoever_mapped_or_merged_any_of_it_is_told_in_any_order(ranks):
     # Nobody's result is the identity, also here.
     nothing = MapResult((), ours.partial, frozenset())
     assert merge_results([nothing, ours], recipe=RECIPE).made_by == ours.made_by
-
-
-def test_a_result_that_tells_no_version_is_another_ones(ranks):
-    result = map_profiles([ProfileInput(str(ranks[0]), "r")], recipe=RECIPE, options=OPTIONS)
-    # As a version before would send it: an object without that attribute.
-    old = object.__new__(MapResult)
-    old.__dict__.update({"profiles": result.profiles, "partial": result.partial})
-    arrived = pickle.loads(pickle.dumps(old))
-    assert arrived.made_by == {UNTOLD}
-    assert UNTOLD in merge_results([arrived, result], recipe=RECIPE).made_by
 
 
 @pytest.mark.parametrize("recipe", recipe_names())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,13 +16,10 @@ from results import analyse, read_frames
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.numeric.clock_lines import lower_median
-from nsys_llm.report.findings import Finding
 from nsys_llm.report.perfetto import TracedRank, write_trace
 from nsys_llm.run import perfetto, read_again
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_builder import TraceBuilder
-from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.trace.timeline import RankTimeline
 
 ALL = ("--perfetto", "--perfetto-window", "all")
@@ -117,30 +113,6 @@ def test_arrows_lead_from_each_launch_to_its_operation_with_ids_of_their_own(pai
     assert not any(slot.arrives for slot in shown.of("memcpy", "memset"))
 
 
-def test_arrows_of_a_graph_are_many_and_none_points_back_in_time(tmp_path):
-    builder = TraceBuilder()
-    builder.graph_launch([("a", 500, 600), ("b", 700, 800)], launch=(100, 200))
-    builder.kernel("early", start_ns=900, duration_ns=50, launch=(901, 950))
-    builder.kernel("late", start_ns=1_000, duration_ns=50, launch=(1_000, 1_020))
-    builder.nvtx("phase", 50, 1_060, kind="start_end", domain="engine")
-    path = builder.write_sqlite(tmp_path / "rank0.sqlite")
-    shown = read_file(analyse(tmp_path / "out", path, options=ALL))
-    calls = {call.start_ns: call.leaves for call in shown.of("call")}
-    arrives = {kernel.name: kernel.arrives for kernel in shown.of("kernel")}
-    assert calls[901] is None
-    assert arrives == {"a": calls[100], "b": calls[100], "early": None, "late": calls[1_000]}
-    assert None not in (calls[100], calls[1_000])
-    (phase,) = shown.of("range")
-    assert (phase.track, phase.args) == ("NVTX start/end", {"domain": "engine"})
-
-
-def test_processes_and_lines_have_ids_of_their_own(pair):
-    shown = read_file(pair[1])
-    assert len(shown.processes) == 2
-    lines = {(slot.pid, slot.tid) for slot in shown.slices}
-    assert len({tid for _, tid in lines}) == len(lines)
-
-
 def test_sums_are_those_of_the_tables(pair):
     folder, out, _ = pair
     tables, shown = read_frames(out), read_file(out)
@@ -189,48 +161,6 @@ def test_counters_say_at_each_nanosecond_what_ran_and_what_waited(pair):
         counted = values[np.searchsorted(at_ns, every_ns, side="right") - 1]
         assert (counted == open_n).all()
         assert open_n.max() == {"GPU 0 running": 2, "GPU 0 queue depth": 3}[name]
-
-
-def test_the_same_run_gives_the_same_bytes(pair, tmp_path):
-    folder, out, _ = pair
-    again = analyse(
-        tmp_path / "again", folder / "rank1.sqlite", folder / "rank0.sqlite", options=ALL
-    )
-    assert (again / NAME).read_bytes() == (out / NAME).read_bytes()
-
-
-def test_without_a_window_a_typical_and_the_longest_step_are_shown(pair, tmp_path):
-    folder, _, rows = pair
-    out = analyse(tmp_path / "out", folder / "rank0.sqlite", options=["--perfetto"])
-    assert read_frames(out)["findings"].window_start_ns.isna().all()
-    # From the end of the step before to their own, steps 0 to 5 take 3,500, 10,000, 10,002, 9,999,
-    # 14,999 and 5,000 ns.
-    wanted = {
-        row
-        for row in rows[0]
-        if row[0] not in ("call", "range") and (row[2] - 1_001) // STEP_NS in (3, 4)
-    }
-    shown = read_file(out).of("kernel", "memcpy", "memset")
-    assert {slot.row for slot in shown} == wanted
-    assert len(shown) == len(wanted) == 10
-
-
-def test_a_window_shows_whole_operations_and_what_launched_them(pair, tmp_path):
-    folder, _, _ = pair
-    # The first kernel of step 1 runs in it; its launch came 900 ns before.
-    window = f"{STEP_NS + 2_400}/{STEP_NS + 2_450}"
-    out = analyse(
-        tmp_path / "out",
-        folder / "rank0.sqlite",
-        options=["--perfetto", "--perfetto-window", window],
-    )
-    shown = read_file(out)
-    assert {slot.row[1:] for slot in shown.of("kernel")} == {
-        ("first", STEP_NS + 2_001, STEP_NS + 4_001),
-        ("other", STEP_NS + 2_101, STEP_NS + 2_434),
-    }
-    assert len(shown.of("call")) == 2
-    assert sum(slot.end_ns - slot.start_ns for slot in shown.of("wall")) == 50
 
 
 def test_too_many_events_are_left_out_and_told(pair, tmp_path, monkeypatch):
@@ -344,38 +274,6 @@ def test_a_clock_that_runs_fast_is_put_right_over_all_the_time(tmp_path, window)
         assert told_ns == table.total_ns[1, "kernel"]
 
 
-def test_slices_nest_however_a_clock_is_put_right(tmp_path):
-    rng = np.random.default_rng(3)
-    meet_ns = 5_000_000 + np.cumsum(rng.integers(150_000_000, 250_000_000, 60))
-    paths = write_meetings(tmp_path, rng, later_ns=0, meet_ns=meet_ns, ppm=50.0)
-    shown = read_file(analyse(tmp_path / "out", *paths, options=ALL, recipe="tail_stats"))
-    lines = defaultdict(list)
-    for slot in shown.slices:
-        lines[slot.pid, slot.tid].append((slot.start_ns, -slot.end_ns))
-    for slices in lines.values():
-        open_ns = []
-        for start_ns, minus_ns in sorted(slices):
-            while open_ns and open_ns[-1] <= start_ns:
-                open_ns.pop()
-            assert not open_ns or -minus_ns <= open_ns[-1]
-            open_ns.append(-minus_ns)
-
-
-def test_what_was_recorded_before_the_capture_began_moves_all_ranks(tmp_path):
-    for rank, early_ns in enumerate((2_000, -9_000)):
-        builder = TraceBuilder(system_clock_ns=10**12 + rank * 4_000)
-        builder.kernel("k", start_ns=5_000, duration_ns=100, launch=(early_ns, early_ns + 50))
-        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    paths = [tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)]
-    shown = read_file(analyse(tmp_path / "out", *paths, options=ALL, recipe="llm_hotspots"))
-    # On rank 1's clock 5 us before rank 0's began.
-    calls = {slot.process.split()[1]: slot.start_ns for slot in shown.of("call")}
-    assert calls == {"0": 7_000, "1": 0}
-    kernels = {slot.process.split()[1]: slot.start_ns for slot in shown.of("kernel")}
-    assert kernels == {"0": 10_000, "1": 14_000}
-    assert min(at_ns for changes in shown.counters.values() for at_ns, _ in changes) == 0
-
-
 def test_hostile_names_stay_text(tmp_path):
     write_hostile(tmp_path / "ranks")
     out = tmp_path / "out"
@@ -422,16 +320,6 @@ def test_both_sides_of_a_comparison_are_shown(pair, tmp_path):
     )
     names = [name.split(" (")[0] for name in read_file(out).processes.values()]
     assert sorted(names) == ["baseline rank 0", "input rank 1"]
-
-
-def test_filters_do_not_thin_out_a_timeline(pair, tmp_path):
-    folder, _, rows = pair
-    out = analyse(
-        tmp_path / "out",
-        folder / "rank0.sqlite",
-        options=[*ALL, "--filter-time", f"{STEP_NS}/{2 * STEP_NS}"],
-    )
-    assert len(read_file(out).of(*RECORDED)) == len(rows[0])
 
 
 def test_a_profile_that_cannot_be_read_again_is_told_and_the_run_stands(
@@ -484,49 +372,11 @@ def test_a_window_in_which_nothing_was_recorded_is_told(pair, tmp_path):
     assert f"{NAME}: {remark}." in ended.said
 
 
-class Axis:
-    """Rank 3's clock is 1 us behind."""
-
-    name = "all"
-
-    def window(self, profile_window):
-        return profile_window[0] + 1_000, profile_window[1] + 1_000
-
-
-def finding_at(rank, at_ns):
-    return Finding("rule", "run", "t", "d", ("t",), "r", rank=rank, window_ns=(at_ns, 2))
-
-
-def test_findings_on_ranks_that_are_not_shown_take_no_place_of_those_that_are():
-    shown = [Rank(RankKey("/p", 0, INPUT), 3, "rank3", "file_name", None)]
-    findings = [*(finding_at(9, at) for at in range(perfetto.MOST_FINDINGS)), finding_at(3, 1)]
-    run = SimpleNamespace(options={"perfetto_window": None})
-    timelines = perfetto._Timelines(run, shown, findings, None, {"rank3": Axis()})
-    assert timelines._windows == {"all": [(1_001, 1_002)]}
-
-
-def test_a_finding_on_no_rank_is_on_no_baseline_rank():
-    base, new = (
-        Rank(RankKey(f"/{side}", 0, side), 0, side, "file_name", None) for side in (BASELINE, INPUT)
-    )
-    on_none, on_rank = finding_at(None, 1), finding_at(0, 1)
-    assert perfetto._about(base, [on_none, on_rank], 2) == []
-    assert perfetto._about(base, [on_none, on_rank], 1) == []
-    assert perfetto._about(new, [on_none, on_rank], 2) == [on_rank]
-    assert perfetto._about(new, [on_none, on_rank], 1) == [on_none, on_rank]
-
-
 def test_ranks_stand_in_their_order_however_they_are_read(tmp_path):
     nothing = RankTimeline((), ())
     ranks = [TracedRank(number, f"rank {number}", abs, nothing) for number in (3, 1, 2)]
     write_trace(tmp_path / NAME, ranks, [])
     assert read_file(tmp_path).processes == {n: f"rank {n}" for n in (1, 2, 3)}
-
-
-def test_nothing_is_read_or_written_without_the_flag(pair, tmp_path, monkeypatch):
-    monkeypatch.setattr(perfetto, "write_perfetto", None)
-    out = analyse(tmp_path / "out", pair[0] / "rank0.sqlite")
-    assert not (out / NAME).exists()
 
 
 def test_a_window_without_the_flag_is_an_error(pair, tmp_path):

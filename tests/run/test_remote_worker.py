@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from dask_cluster import address, ask, cluster, scheduler, worker
 from effort import nightly_but
-from results import RECIPE, analyse, assert_same, only_tables, read_report, run, under_nsys
+from results import RECIPE, analyse, assert_same, only_tables, read_report, run
 
 from nsys_llm.run.cli import main
 
@@ -108,18 +108,3 @@ def test_a_scheduler_file_that_leads_nowhere_is_told_in_one_line(
     (line,) = said.splitlines()
     assert line.startswith("error: ")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.nsys
-def test_a_separate_worker_serves_the_recipe_under_nsys(nsys, rank_set, tmp_path):
-    packages = Path(nsys).parents[1] / "target-linux-x64" / "python" / "packages"
-    with cluster(tmp_path, PYTHONPATH=str(packages)) as file:
-        before, (_, sees_framework, _) = ask(file, tmp_path)
-        # The framework's own set-up of a worker needs it there.
-        assert sees_framework == "True"
-        words = ["--input", rank_set.name, "--mode", "dask-futures", "--output", "out"]
-        done = under_nsys(nsys, tmp_path, *words, DASK_SCHEDULER_ADDRESS=address(file))
-        assert done.returncode == 0, done.stdout
-        after, _ = ask(file, tmp_path)
-    assert after > before, "the work was not done by this cluster"
-    assert_same(tmp_path / "out", analyse(tmp_path / "alone", rank_set))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from nsys_llm.run.cli import main
 from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.testing.trace_metadata import global_tid
-from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.outcomes import MapResult
 
 RECIPE = "llm_hotspots"
@@ -82,13 +80,6 @@ def test_one_broken_report_costs_its_own_results_only(mixed):
     assert durations(result) == {2: 1, 3: 1, 5: 1}
 
 
-def test_a_report_without_work_has_facts_and_no_ranks(mixed):
-    idle = mapped(mixed).profiles[4]
-    assert (idle.reason, idle.ranks) == (None, ())
-    assert idle.facts is not None
-    assert idle.facts.host == "node1"
-
-
 def test_each_process_with_work_is_a_rank_of_its_report(tmp_path):
     report = TraceBuilder().process(pid=7).kernel("a", start_ns=1, duration_ns=2)
     report.process(pid=8).kernel("a", start_ns=1, duration_ns=3, device_id=1)
@@ -111,11 +102,6 @@ def test_a_probe_finds_the_ranks_and_analyses_nothing(mixed, monkeypatch):
     assert [report.label for report in probed.profiles if report.reason] == ["rank2"]
 
 
-def test_only_the_ranks_that_were_asked_for_are_analysed(mixed):
-    wanted = frozenset({RankKey(mixed[1].path, global_tid(11))})
-    assert durations(mapped(mixed, only=wanted)) == {3: 1}
-
-
 @pytest.mark.slow
 def test_results_merge_to_the_same_in_any_order_and_grouping(mixed):
     parts = [mapped([profile]) for profile in mixed]
@@ -126,19 +112,6 @@ def test_results_merge_to_the_same_in_any_order_and_grouping(mixed):
         left = merge_results(parts[:cut], recipe=RECIPE)
         right = merge_results(parts[cut:], recipe=RECIPE)
         assert content(merge_results([right, left], recipe=RECIPE)) == whole
-
-
-def test_merging_with_nothing_changes_nothing(mixed):
-    result, nothing = mapped(mixed), mapped([])
-    assert nothing.profiles == ()
-    for parts in ([result, nothing], [nothing, result], [result]):
-        assert content(merge_results(parts, recipe=RECIPE)) == content(result)
-    assert content(merge_results([], recipe=RECIPE)) == content(nothing)
-
-
-def test_a_result_survives_the_way_between_processes(mixed):
-    result = mapped(mixed)
-    assert content(pickle.loads(pickle.dumps(result))) == content(result)
 
 
 @pytest.fixture
@@ -203,12 +176,3 @@ def test_a_fault_ends_in_exit_code_4_and_the_other_ranks_survive(mixed, tmp_path
         "rank3": "ok",
         "rank4": "no_gpu_work",
     }
-
-
-def test_an_interruption_is_no_fault_of_a_report(mixed, monkeypatch):
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    put_in(monkeypatch, interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        mapped(mixed)

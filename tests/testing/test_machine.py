@@ -6,14 +6,11 @@ import itertools
 from collections import defaultdict
 
 import pytest
-from machine import DeadlockError, oracle, random_program, simulate
+from machine import oracle, random_program, simulate
 from machine.program import (
-    Await,
     Blocking,
-    Call,
     Compute,
     Enqueue,
-    Flush,
     LaunchGraph,
     Node,
     Pop,
@@ -21,12 +18,10 @@ from machine.program import (
     Push,
     Rank,
     Record,
-    Spin,
     Sync,
     WaitEvent,
     Work,
 )
-from machine.usual import usual_lags
 
 SEEDS = range(200)
 BOTH = (0, 1)
@@ -168,28 +163,6 @@ def test_graphs_begin_after_their_streams_and_end_before_them(outcomes):
                     else:
                         assert last_ns <= op.start
     assert graphs_n > 200
-
-
-@pytest.mark.nightly
-def test_nothing_starts_later_than_something_forces_it_to(outcomes):
-    kinds = set()
-    for outcome in outcomes:
-        for operations in outcome.operations:
-            for op in operations:
-                needs = op.prerequisites()
-                assert op.start == max(need.allows for need in needs) == op.binding().allows
-                assert all(need.end <= op.start for need in needs)
-                kinds.add(op.activator().kind)
-    assert kinds == {"launch", "stream", "event", "graph", "room"}
-
-
-def test_same_seed_gives_the_same_job():
-    assert random_program(7) == random_program(7) != random_program(8)
-    times = [
-        [(op.start, op.end) for ops in simulate(random_program(7)).operations for op in ops]
-        for _ in range(2)
-    ]
-    assert times[0] == times[1]
 
 
 # ---- paths ---------------------------------------------------------------------------------------
@@ -361,29 +334,6 @@ def test_a_full_queue_holds_the_launch_back():
     assert classes(bound) == {"compute": 91_000, "launch_api": 4000, "launch_latency": 1800}
 
 
-def test_what_happens_on_the_host_has_its_class():
-    program = job(
-        (
-            Push("step", step=True),
-            Call("cudaMalloc_v3020", 7000),
-            Flush(3000),
-            Call("cudaEventQuery_v3020", 400),
-            kernel(1000, call_ns=9000, load_ns=6000),
-            Pop(),
-        )
-    )
-    assert classes(oracle.local_paths(simulate(program), 0)[0]) == {
-        "alloc": 7000,
-        "compute": 1000,
-        "host_no_cuda": 100,
-        "launch_api": 3000,
-        "launch_latency": 1800,
-        "module_load": 6000,
-        "other_api": 400,
-        "profiler_overhead": 3000,
-    }
-
-
 def test_the_default_stream_and_blocking_streams_wait_for_each_other():
     program = job((kernel(50_000), kernel(9000, 14), kernel(1000)), blocking_streams=(14,))
     outcome = simulate(program)
@@ -393,32 +343,6 @@ def test_the_default_stream_and_blocking_streams_wait_for_each_other():
     apart = simulate(job((kernel(50_000), kernel(9000, 14), kernel(1000))))
     times = [(op.start, op.end) for op in apart.operations[0]]
     assert times == [(5800, 55_800), (9800, 18_800), (56_800, 57_800)]
-
-
-def test_usual_lags_are_those_of_operations_that_nothing_else_held_back():
-    alone = (kernel(1000), Compute(50_000), kernel(1000), Compute(50_000))
-    queued = tuple(kernel(20_000, lag_ns=lag_ns) for lag_ns in (900, 1100, 1200, 1300))
-    outcome = simulate(job((*alone, *queued)))
-    # The first that is queued waits for nothing, the next for what stands before it on the stream.
-    assert usual_lags(outcome, 0) == {("launch", 0, False): 1800, ("stream", 0, False): 1200}
-
-
-def test_a_host_that_looks_at_a_flag_waits_in_no_call():
-    outcome = simulate(job([kernel(50_000), Spin(wake_ns=1000), Compute(700)]))
-    launch, spin, after = outcome.threads[0][0]
-    assert spin.kind == "host"
-    assert spin.start == launch.end
-    assert spin.end == after.start == outcome.operations[0][0].end + 1000
-
-
-def test_waiting_forever_is_an_error():
-    with pytest.raises(DeadlockError, match="rank 0: thread 0 waits forever"):
-        simulate(job((Await("never"),)))
-    alone = Enqueue(Work("nccl", 5, "collective", group=BOTH))
-    with pytest.raises(DeadlockError, match="an operation never ends"):
-        simulate(Program((Rank(((alone,),)), Rank(((),)))))
-    with pytest.raises(DeadlockError, match="rank 0: thread 0 waits forever"):
-        simulate(Program((Rank(((alone, Sync()),)), Rank(((),)))))
 
 
 # ---- scenarios -----------------------------------------------------------------------------------

@@ -7,10 +7,9 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from machine import oracle, parts, random_program, simulate, write_profiles
+from machine import parts, random_program, simulate, write_profiles
 from machine.program import Enqueue, Program, Rank, Record, Sync, WaitEvent, Work
-from machine.scenarios import blocking_streams, gpu_bound, two_devices
-from quick_run import quick
+from machine.scenarios import blocking_streams, gpu_bound
 
 from nsys_llm.testing.trace_waits import NOT_APPLICABLE
 
@@ -64,22 +63,6 @@ def test_operations_lie_where_they_ran_and_join_their_calls(tmp_path, seed):
         assert query(path, f"SELECT count(*) FROM {RUNTIME}") == [(len([*outcome.calls(rank)]),)]
 
 
-@pytest.mark.parametrize("seed", [2, 5])
-def test_idle_gaps_agrees_about_what_the_device_did(tmp_path, seed):
-    outcome = simulate(random_program(seed, 2))
-    write_profiles(outcome, tmp_path)
-    devices = quick("idle_gaps", tmp_path)["devices"]
-    assert set(devices["rank"]) == {0, 1}
-    for row in devices.to_dict("records"):
-        operations = outcome.of_device(row["rank"], row["device_id"])
-        begin, end = min(op.start for op in operations), max(op.end for op in operations)
-        rungs = oracle.rungs(outcome, row["rank"], begin, end, row["device_id"])
-        assert row["window_ns"] == end - begin
-        assert row["idle_ns"] == rungs["idle"]
-        assert row["overhead_ns"] == rungs["overhead"]
-        assert row["busy_ns"] == rungs["compute"] + rungs["communication"] + rungs["copy"]
-
-
 def events_job():
     kernel = Work(parts.GEMM, 5000)
     thread = (
@@ -131,23 +114,6 @@ def test_streams_say_whether_they_wait_for_the_default_one(tmp_path):
     assert query(apart, flags) == [(7, 3), (14, 2)]
 
 
-def test_devices_of_a_process_have_contexts_of_their_own(tmp_path):
-    (path,) = write_profiles(simulate(two_devices()), tmp_path)
-    places = f"SELECT deviceId, contextId, count(*) FROM {KERNEL} GROUP BY 1, 2 ORDER BY 1"
-    assert query(path, places) == [(0, 1, 12), (1, 2, 6)]
-    waits = f"SELECT deviceId, contextId, count(*) FROM {WAITS} GROUP BY 1, 2 ORDER BY 1"
-    assert query(path, waits) == [(0, 1, 6), (1, 2, 6)]
-
-
-def test_rows_of_waits_and_events_can_be_left_out(tmp_path):
-    outcome = events_job()
-    (usual,) = write_profiles(outcome, tmp_path / "usual", event_rows=False)
-    assert WAITS in tables(usual)
-    assert RECORDS not in tables(usual)
-    (bare,) = write_profiles(outcome, tmp_path / "bare", sync_rows=False, event_rows=False)
-    assert tables(usual) - tables(bare) == {WAITS}
-
-
 def test_calls_of_the_driver_lie_inside_those_of_the_runtime(tmp_path):
     outcome = events_job()
     (plain,) = write_profiles(outcome, tmp_path / "plain")
@@ -161,15 +127,6 @@ def test_calls_of_the_driver_lie_inside_those_of_the_runtime(tmp_path):
     assert query(path, inside) == [("cuCtxSynchronize", 1, 1), ("cuLaunchKernel", 3, 3)]
     joined = f"SELECT count(*) FROM {KERNEL} JOIN {RUNTIME} USING (correlationId)"
     assert query(path, joined) == query(plain, joined) == [(3,)]
-
-
-def test_old_exports_have_other_codes_and_no_unique_records(tmp_path):
-    (path,) = write_profiles(events_job(), tmp_path, schema="3.7.2")
-    assert [row[1] for row in query(path, WAIT_ROWS)] == [2, 2, 1, 3, 1]
-    for table in (WAITS, RECORDS):
-        names = [name for _, name, *_ in query(path, f"PRAGMA table_info({table})")]
-        assert "eventId" in names
-        assert "eventSyncId" not in names
 
 
 def test_what_begins_before_the_capture_is_not_recorded(tmp_path):
@@ -202,9 +159,3 @@ def test_a_clock_that_changes_its_rate(tmp_path):
 
     assert rows == [(seen(start), seen(end)) for start, end in expected]
     assert any(start > 200_000 for start, _ in expected)
-
-
-def test_grids_and_machines_are_those_of_the_program(tmp_path):
-    launch = Enqueue(Work("moe", 900, blocks=77))
-    paths = write_profiles(simulate(Program((Rank(((launch,),), host="node"),))), tmp_path)
-    assert query(paths[0], f"SELECT gridX FROM {KERNEL}") == [(77,)]

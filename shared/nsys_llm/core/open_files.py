@@ -21,16 +21,13 @@ try:
 except ImportError:  # Windows, which has no such limit
     resource = None
 
-#: Libraries print tracebacks of their own below.
-_LEAST: Final = 64
-#: Of them, those that are not for threads, and those that each thread has for its profile.
-_SHARED: Final = 44
-_OF_A_THREAD: Final = 10
+#: Workers of a small cluster and their scheduler; threads for as many profiles need less.
+_LEAST: Final = 256
 #: Most systems begin with 1,024 for a process and let it have more.
 _WANTED: Final = 4096
 #: What SQLite and its driver may open for one query.
 _OF_A_QUERY: Final = 8
-_OWN_LIMIT, _OF_ALL = errno.EMFILE, errno.ENFILE
+_REASONS: Final = (errno.EMFILE, errno.ENFILE)
 
 
 def raise_limit() -> None:
@@ -45,24 +42,18 @@ def raise_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, highest))
 
 
-def require_open_files(needed_n: int = _LEAST, whose: str = "a run") -> None:
+def require_open_files() -> None:
     """Refuse to begin what will not end well.
 
     Raises:
-        UsageError: Fewer files may be open than it needs.
+        UsageError: Too few files may be open.
     """
     limit = _limit()
-    if limit is not None and limit < needed_n:
+    if limit is not None and limit < _LEAST:
         raise UsageError(
-            f"only {limit:,} files may be open at a time, and {whose} needs {needed_n:,}; raise "
-            "the limit (ulimit -n)."
+            f"only {limit:,} files may be open at a time, and a run needs {_LEAST}; raise the "
+            "limit (ulimit -n)."
         )
-
-
-def threads_within_limit(threads_n: int) -> int:
-    """Return how many threads may read profiles at a time, of so many that could."""
-    limit = _limit()
-    return threads_n if limit is None else min(threads_n, max((limit - _SHARED) // _OF_A_THREAD, 1))
 
 
 def no_more_open_files(error: BaseException | None = None) -> OpenFilesError:
@@ -70,28 +61,20 @@ def no_more_open_files(error: BaseException | None = None) -> OpenFilesError:
 
     It names this host; a worker that has said so already is taken at its word.
     """
-    causes = list(_causes(error))
-    if told := [cause for cause in causes if isinstance(cause, OpenFilesError)]:
-        return told[0]
-    host = socket.gethostname()
-    if any(_reason(cause) == _OF_ALL for cause in causes):
-        return OpenFilesError(
-            f"{host} can open no more files, of all its processes together; end some, or raise "
-            "fs.file-max."
-        )
+    for cause in _causes(error):
+        if isinstance(cause, OpenFilesError):
+            return cause
     limit = _limit()
     allowed = "" if limit is None else f" than the {limit:,} allowed"
     return OpenFilesError(
-        f"needs more open files{allowed} on {host}; raise the limit (ulimit -n), or read fewer "
-        "profiles at a time (--mode none)."
+        f"needs more open files{allowed} on {socket.gethostname()}; raise the limit (ulimit -n), "
+        "or read fewer profiles at a time (--mode none)."
     )
 
 
 def is_out_of_files(error: BaseException) -> bool:
     """Return whether an error, or what led to it, is that no more files can be opened."""
-    return any(
-        isinstance(cause, OpenFilesError) or _reason(cause) is not None for cause in _causes(error)
-    )
+    return any(isinstance(cause, OpenFilesError) or _says_so(cause) for cause in _causes(error))
 
 
 def raise_if_out_of_files(error: Exception) -> None:
@@ -109,23 +92,13 @@ def can_open_files() -> bool:
 
     SQLite and its driver have one word for every reason why a file is not opened.
     """
-    try:
-        spare_files(_OF_A_QUERY).close()
-    except OSError as error:
-        return not is_out_of_files(error)
-    return True
-
-
-def spare_files(files_n: int) -> ExitStack:
-    """Open so many files, for whoever will need as many when it closes these.
-
-    Raises:
-        OSError: They cannot be opened; then none is.
-    """
     with ExitStack() as opened:
-        for _ in range(files_n):
-            opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-        return opened.pop_all()
+        try:
+            for _ in range(_OF_A_QUERY):
+                opened.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            return not is_out_of_files(error)
+    return True
 
 
 class OutOfFilesTold:
@@ -157,20 +130,17 @@ def _limit() -> int | None:
     return None if limit == resource.RLIM_INFINITY else limit
 
 
-def _reason(error: BaseException) -> int | None:
-    """Return which limit an error is about; None for another error.
+def _says_so(error: BaseException) -> bool:
+    """Return whether an error is about open files; our own quote names, and are not.
 
-    Loaders of libraries and drivers put the reason at the end of their words. Ours quote names.
+    Loaders of libraries and drivers put the reason at the end of their words.
     """
     if isinstance(error, NsysLlmError):
-        return None
+        return False
     number = getattr(error, "errno", None)
     if number is not None:
-        return number if number in (_OWN_LIMIT, _OF_ALL) else None
-    told = str(error)
-    if told.endswith(f": {os.strerror(_OF_ALL)}"):
-        return _OF_ALL
-    return _OWN_LIMIT if told.endswith(f": {os.strerror(_OWN_LIMIT)}") else None
+        return number in _REASONS
+    return str(error).endswith(tuple(f": {os.strerror(reason)}" for reason in _REASONS))
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -1,8 +1,8 @@
-"""What a run that is terminated ends at once: programs, temporary folders, workers.
+"""What a run that is stopped ends at once: programs, temporary folders, workers.
 
-A thread of its own sees SIGTERM. Python runs handlers in the main thread alone, between two
-instructions: one that was about to wait for other threads runs it when these are done, and what a
-handler raises may be swallowed, by a callback for example.
+A thread of its own sees SIGTERM and SIGINT. Python runs handlers in the main thread alone, between
+two instructions: one that was about to wait for other threads runs it when these are done, and what
+a handler raises may be swallowed, by a callback for example.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 
 Program = subprocess.Popen[str]
 
-TERMINATED: Final = 128 + signal.SIGTERM
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 #: By a key of each, in the order in which they began.
 _ENDINGS: Final[dict[object, Callable[[], None]]] = {}
 #: Threads go on for a moment, and may begin something more.
@@ -33,10 +33,14 @@ _SWITCH_SECONDS: Final = 1e-5
 
 
 @contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM end the process within the block, with exit code 143, and nothing left behind.
+def ended_by_signals(interrupted: Callable[[], None]) -> Iterator[None]:
+    """Have SIGTERM and SIGINT end the process within the block, with nothing left behind.
 
-    Outside of the main thread, which alone may handle signals, nothing is changed.
+    The exit codes are 143 and 130. Outside of the main thread, which alone may handle signals,
+    nothing is changed.
+
+    Args:
+        interrupted: Says that there was an interrupt, once everything has ended.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -44,68 +48,71 @@ def ended_by_sigterm() -> Iterator[None]:
     _forget_in_children()
     numbers, noted = os.pipe()
     os.set_blocking(noted, False)
-    before = signal.signal(signal.SIGTERM, _hold)
+    before = {number: signal.signal(number, _hold) for number in _STOPPING}
     wakeup = signal.set_wakeup_fd(noted, warn_on_full_buffer=False)
-    threading.Thread(target=_end_on_sigterm, args=(numbers,), daemon=True).start()
+    threading.Thread(target=_end_on_signal, args=(numbers, interrupted), daemon=True).start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(wakeup)
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         os.close(noted)  # ends the thread
 
 
 def _hold(*_: object) -> None:
     """Keep the main thread from going on while the other one ends everything."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Event().wait()
 
 
-def _end_on_sigterm(numbers: int) -> None:
+def _end_on_signal(numbers: int, interrupted: Callable[[], None]) -> None:
     with open(numbers, "rb", buffering=0) as signals:
         while number := signals.read(1):
-            if number[0] == signal.SIGTERM:
-                _end_process()
+            if number[0] in _STOPPING:
+                _end_process(number[0], interrupted)
 
 
-def _end_process(*_: object) -> NoReturn:
+def _end_process(number: int, interrupted: Callable[[], None]) -> NoReturn:
     try:
         sys.setswitchinterval(_SWITCH_SECONDS)
         end_everything()
+        if number == signal.SIGINT:
+            interrupted()
     finally:
-        os._exit(TERMINATED)
+        os._exit(128 + number)
 
 
 @cache
 def _forget_in_children() -> None:
     """Have a forked worker end what it began itself, and not what its parent did.
 
-    SIGTERM waits until the worker has let go of the pipe, which is its parent's.
+    Signals wait until the worker has let go of the pipe, which is its parent's.
     """
     os.register_at_fork(
-        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}),
+        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING),
         after_in_parent=_unblock,
         after_in_child=_forget,
     )
 
 
 def _unblock() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
 
 
 def _forget() -> None:
     _ENDINGS.clear()
     if signal.getsignal(signal.SIGTERM) is _hold:
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, _end_process)
+        for number in _STOPPING:
+            signal.signal(number, lambda number, _: _end_process(number, lambda: None))
     _unblock()
 
 
 @contextmanager
 def ended_with_the_run(end: Callable[[], None]) -> Iterator[None]:
-    """Have `end` called, by another thread, if the run is terminated within the block.
+    """Have `end` called, by another thread, if the run is stopped within the block.
 
-    Where it has been terminated already, the block is never entered.
+    Where it has been stopped already, the block is never entered.
     """
     key = object()
     _ENDINGS[key] = end
@@ -121,7 +128,7 @@ def ended_with_the_run(end: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def program_of_the_run(start: Callable[[], Program]) -> Iterator[Program]:
-    """Start a program that is killed at the end of the block, and if the run is terminated.
+    """Start a program that is killed at the end of the block, and if the run is stopped.
 
     Another thread starts it: a signal stops the main one, and in the midst of a start that would
     lose a program that runs already.

@@ -16,13 +16,12 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from nsys_llm.core.errors import OutputError, UsageError
-from nsys_llm.core.scratch import hold
+from nsys_llm.core.scratch import alone_in
 
 #: The record, in the folder that ours are placed in.
 RECORD: Final = "nsys-llm-recipes.json"
@@ -121,10 +120,10 @@ def place(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -
 
     Raises:
         NotWritableError: There is no permission.
-        UsageError: Something there is newer, was changed, or is not ours; or somebody else is at
-            work there.
+        UsageError: Something there is newer, was changed, or is not ours.
     """
-    with _alone(root):
+    # The folder itself may have to be made, or go.
+    with alone_in(root.parent.resolve()):
         return _placed(root, folders, version)
 
 
@@ -165,9 +164,9 @@ def remove(root: Path) -> list[str] | None:
 
     Raises:
         NotWritableError: There is no permission.
-        UsageError: The record is damaged, or somebody else is at work there.
+        UsageError: The record is damaged.
     """
-    with _alone(root):
+    with alone_in(root.parent.resolve()):
         return _removed(root)
 
 
@@ -190,26 +189,6 @@ def _removed(root: Path) -> list[str] | None:
     if record.made and not any(root.iterdir()):
         root.rmdir()
     return kept
-
-
-@contextmanager
-def _alone(root: Path) -> Iterator[None]:
-    """Keep other calls away from a folder; the system lets go when a process ends, however it ends.
-
-    The lock is on the folder that it lies in, because it may have to be made, or go.
-    """
-    parent = root.parent.resolve()
-    if not os.access(parent, os.R_OK):
-        yield  # what cannot be opened cannot be locked, and who goes on reports what is wrong
-        return
-    if (held := hold(parent)) is None:
-        raise UsageError(
-            f"another install.py is running in {parent}; wait until it has ended, then run again"
-        )
-    try:
-        yield
-    finally:
-        held.release()
 
 
 def _refuse(

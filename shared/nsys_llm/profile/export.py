@@ -16,7 +16,7 @@ from typing import Final
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.open_files import raise_if_out_of_files
-from nsys_llm.core.scratch import Held, alone_in, scratch_folder
+from nsys_llm.core.scratch import alone_in, scratch_folder
 from nsys_llm.core.stopping import program_of_the_run
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
@@ -125,7 +125,7 @@ def open_export(
             target = parquet
             if keep_out or not _writable(folder):
                 scratch = scratch_folder(Path(tempfile.gettempdir()), "nsys-llm-export")
-                target = stack.enter_context(scratch)[0] / parquet.name
+                target = stack.enter_context(scratch) / parquet.name
             _export(profile, target, tables, program)
         except OSError as error:
             where = Path(error.filename or target.parent).name
@@ -230,11 +230,11 @@ def _export(profile: Path, target: Path, tables: Sequence[str], nsys: str) -> No
     wanted = dict.fromkeys([*tables, *ALWAYS_EXPORTED])
     names = ",".join(table_source(table).nsys for table in wanted)
     written_ns = profile.stat().st_mtime_ns
-    with scratch_folder(target.parent, target.name) as (scratch, held):
+    with scratch_folder(target.parent, target.name) as scratch:
         made = scratch / target.name
         command = [nsys, "export", "--type", "parquetdir", "--lazy", "false", "--force-overwrite"]
         command += ["true", "--tables", names, "--output", str(made), str(profile)]
-        done = _run(command, profile, held)
+        done = _run(command, profile)
         whole = done.returncode == 0 and made.is_dir() and _opens(made)
         if shutil.disk_usage(scratch).free < _LEAST_FREE_BYTES:
             # Also where nsys noticed nothing: what it could not write looks like an empty table.
@@ -302,8 +302,8 @@ def _move(made: Path, target: Path) -> None:
         os.replace(file, target / file.name)
 
 
-def _run(command: Sequence[str], profile: Path, held: Held) -> subprocess.CompletedProcess[str]:
-    """Run nsys to its end, or to that of its time; it holds the scratch folder as long as we do."""
+def _run(command: Sequence[str], profile: Path) -> subprocess.CompletedProcess[str]:
+    """Run nsys to its end, or to that of its time."""
     limit_s = _EXPORT_SECONDS + profile.stat().st_size / _EXPORT_BYTES_PER_SECOND
     start = partial(
         subprocess.Popen,
@@ -313,7 +313,6 @@ def _run(command: Sequence[str], profile: Path, held: Held) -> subprocess.Comple
         stdin=subprocess.DEVNULL,
         text=True,
         errors="replace",
-        pass_fds=() if held.descriptor is None else (held.descriptor,),
     )
     with program_of_the_run(start) as program:
         try:

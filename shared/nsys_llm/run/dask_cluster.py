@@ -21,17 +21,15 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
-from nsys_llm.core.open_files import require_open_files
 from nsys_llm.core.stopping import end_everything, ended_with_the_run
-from nsys_llm.run.dask_workers import NO_WORKERS_SETTING, seconds_without_workers
 
 #: For the workers' programs of a terminated run, which has to end within 2 s.
 _SECONDS_TO_END: Final = 0.5
 _STANDARD_ERROR: Final = 2
-#: What the client, the scheduler and two output folders have open, and each worker of a local
-#: cluster.
-_FILES_OF_CLUSTER: Final = 32
-_FILES_OF_WORKER: Final = 14
+#: How long tasks wait for a worker. Dask's own default is for ever; one that is started anew takes
+#: some seconds.
+_NO_WORKERS_SETTING: Final = "distributed.scheduler.no-workers-timeout"
+_NO_WORKERS_LIMIT: Final = "60s"
 
 
 @contextmanager
@@ -51,19 +49,17 @@ def open_client(scheduler_file: str | None) -> Iterator[Any]:
     """Open a client of the cluster that `open_executor` describes, and close it.
 
     Raises:
-        UsageError: The cluster cannot be used, or one here would need too many open files.
+        UsageError: The cluster cannot be used.
     """
     from dask import config
+    from dask.utils import parse_timedelta
     from distributed import Client
 
     address = _scheduler_address(scheduler_file) if scheduler_file else None
     known = address or config.get("scheduler-address", None)
     local = known is None
-    if known is None:
-        _require_open_files()
-    else:
+    if known is not None:
         _require_answer(str(known))
-    wait_s = seconds_without_workers()
     # A second local cluster on this machine finds the usual port of the dashboard taken.
     # Its workers, processes of their own, print when the scheduler ends before them.
     arguments = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL} if local else {}
@@ -71,88 +67,50 @@ def open_client(scheduler_file: str | None) -> Iterator[Any]:
     client: Any = None
 
     def kill() -> None:
-        # What is orderly takes seconds, and the scheduler notices who is gone.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), _STANDARD_ERROR)
+        # What is orderly takes seconds.
         if local and client is not None:
             _ask_to_end_programs(client)
         _kill_local_workers(client, others)
 
     with ended_with_the_run(kill):
         try:
-            with _unusable_told(wait_s), _environment_restored():
-                # To connect to another machine may take half a minute, and starts no workers here.
+            with _unusable_told(), _environment_restored():
                 # A scheduler that is made here takes the limit; another one has its own.
-                limit = config.set({NO_WORKERS_SETTING: f"{wait_s}s"})
-                with limit, _interrupts_wait() if local else nullcontext():
+                limit = config.get(_NO_WORKERS_SETTING, None) or _NO_WORKERS_LIMIT
+                limited = config.set({_NO_WORKERS_SETTING: limit})
+                with limited, _interrupts_blocked() if local else nullcontext():
                     client = Client(address, **arguments)
-                client.wait_for_workers(1, timeout=wait_s)
+                client.wait_for_workers(1, timeout=parse_timedelta(limit))
             yield client
-        except BaseException:
+        finally:
             if client is not None:
-                _close(client, others, end_workers=local)
-            raise
-        _close(client, others)
-
-
-def _close(client: Any, others: Sequence[BaseProcess], *, end_workers: bool = False) -> None:
-    """Close a client, and its local cluster; in an orderly way, unless that is interrupted."""
-    try:
-        if end_workers:
-            client.run(_end_worker, on_error="ignore")
-        client.close()
-    except BaseException:
-        _kill_local_workers(client, others)
-        raise
-
-
-def _require_open_files() -> None:
-    """Refuse a local cluster for which too few files may be open: it would print without end."""
-    from distributed.deploy.utils import nprocesses_nthreads
-
-    workers_n, _ = nprocesses_nthreads()
-    needed_n = _FILES_OF_CLUSTER + _FILES_OF_WORKER * workers_n
-    require_open_files(needed_n, f"a local Dask cluster of {workers_n}")
+                client.close()
 
 
 @contextmanager
-def _unusable_told(wait_s: float) -> Iterator[None]:
+def _unusable_told() -> Iterator[None]:
     """Tell in one line why a cluster cannot be used."""
     try:
         yield
-    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
-        reason = str(error) or f"no worker within {wait_s:g} s"
+    except (OSError, TimeoutError, ValueError, KeyError, RuntimeError) as error:
+        reason = str(error) or type(error).__name__
         raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
 
 
 @contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """Keep SIGINT from threads and processes that start here, for good; raise it at the end.
+def _interrupts_blocked() -> Iterator[None]:
+    """Keep SIGINT from threads and processes that start here, for good.
 
     A terminal sends it to the workers of a local cluster, too, each of which would print a
-    traceback; and one that is half made could not be closed.
+    traceback.
     """
-    in_main = threading.current_thread() is threading.main_thread()
-    if not (in_main and hasattr(signal, "pthread_sigmask")):
-        yield
-        return
     # Started with the first process, it would unblock the signal again in many releases of Python.
     _start_silent_tracker()
-    interrupts: list[int] = []
-
-    def note(number: int, _: object) -> None:
-        interrupts.append(number)
-
-    # Threads of libraries that run already do not block it.
-    handler = signal.signal(signal.SIGINT, note)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        signal.signal(signal.SIGINT, handler)
-        # Also where it failed: who interrupts a start need not know why it did.
-        if interrupts:
-            signal.raise_signal(signal.SIGINT)
 
 
 def _start_silent_tracker() -> None:
@@ -169,12 +127,6 @@ def _start_silent_tracker() -> None:
         os.dup2(kept, _STANDARD_ERROR)
         os.close(kept)
         os.close(nowhere)
-
-
-def _end_worker() -> None:
-    """End the worker that this runs on, and first its programs, which no interrupt reaches."""
-    end_everything()
-    os._exit(0)
 
 
 def _ask_to_end_programs(client: Any) -> None:

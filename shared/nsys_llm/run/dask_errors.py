@@ -17,6 +17,8 @@ from nsys_llm.run.code_stamp import other_code
 
 #: What Dask's client raises once its scheduler is gone, or has dropped the work.
 _LOST: Final = frozenset({"CancelledError", "CommClosedError"})
+#: What its scheduler raises for tasks that have waited for a worker in vain.
+_DROPPED: Final = frozenset({"NoValidWorkerError", "NoWorkerError"})
 #: The client prints tracebacks while it tries to reach a scheduler that is gone, the scheduler of a
 #: local cluster every task that it cannot place, and others connections that end with the run.
 _LOGGERS: Final = (
@@ -103,8 +105,15 @@ class DaskErrors:
         """Put another error in the place of the cluster's.
 
         Raises:
-            UsageError: The scheduler is gone, or a worker of another version has come.
+            UsageError: The scheduler or all workers are gone, or a worker of another version has
+                come.
         """
+        if type(error).__name__ in _DROPPED:
+            raise UsageError(
+                "no Dask worker was left, and none came in time "
+                "(DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT); nothing was written; start "
+                "workers, then run again."
+            ) from error
         if error is not None and self._is_lost(error):
             raise _lost() from error
         if isinstance(error, Exception) and not isinstance(error, NsysLlmError):

@@ -15,10 +15,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
-from nsys_llm.core.open_files import threads_within_limit
 from nsys_llm.run.dask_cluster import open_client
 from nsys_llm.run.dask_errors import DaskErrors, dask_muted, refuse_other_versions
-from nsys_llm.run.dask_workers import dropped_explained
 
 T = TypeVar("T")
 
@@ -102,9 +100,8 @@ class Threads(Executor):
 
     @property
     def workers_n(self) -> int:
-        """The cores that this process may use, as far as it may open files for all of them."""
-        cores_n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        return threads_within_limit(cores_n)
+        """The cores that this process may use."""
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
     def reduce(
         self,
@@ -177,7 +174,7 @@ class DaskFutures(Executor):
         """See `Executor.reduce`."""
         from distributed import as_completed
 
-        with dropped_explained(), DaskErrors(self._client):
+        with DaskErrors(self._client):
             tasks = self._client.map(function, chunks, pure=False)
             sizes = {task.key: len(chunk) for task, chunk in zip(tasks, chunks, strict=True)}
             # Whatever nobody names any more, the cluster forgets: a partial goes once it is merged.

@@ -20,7 +20,7 @@ from nsys_llm.core.open_files import (
     raise_limit,
     require_open_files,
 )
-from nsys_llm.core.stopping import ended_by_sigterm
+from nsys_llm.core.stopping import ended_by_signals
 
 #: Set to anything, it makes an internal error print its traceback.
 _TRACEBACK_VARIABLE: Final = "NSYS_LLM_TRACEBACK"
@@ -48,7 +48,11 @@ def run_guarded(console: Console, run: Callable[[], RunOutcome]) -> RunOutcome:
         console: Where the line goes.
         run: Calls `nsys_llm.run.runner.run_recipe`, with whatever it takes to prepare that.
     """
-    with _Guard(console) as guard, ended_by_sigterm():
+
+    def interrupted() -> None:
+        console.error(f"interrupted; {_written(console)}.")
+
+    with _Guard(console) as guard, ended_by_signals(interrupted):
         raise_limit()
         require_open_files()
         return run()
@@ -71,7 +75,7 @@ class _Guard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        if error is None or isinstance(error, SystemExit):
+        if not isinstance(error, Exception):
             return False
         self.exit_code, line = _explained(error, _written(self._console))
         self._console.error(line)
@@ -86,9 +90,7 @@ def _written(console: Console) -> str:
     return "nothing was written" if there is None else f"the results are in {there}"
 
 
-def _explained(error: BaseException, written: str) -> tuple[ExitCode, str]:
-    if isinstance(error, KeyboardInterrupt):
-        return ExitCode.INTERRUPTED, f"interrupted; {written}."
+def _explained(error: Exception, written: str) -> tuple[ExitCode, str]:
     if is_out_of_files(error):
         # Whatever it led to.
         error = no_more_open_files(error)

@@ -13,22 +13,11 @@ from types import TracebackType
 from typing import Any, Final
 
 from nsys_llm.core.errors import OutputError, UsageError
-from nsys_llm.core.scratch import (
-    Held,
-    abandoned,
-    discard,
-    hold,
-    made_folder,
-    remove_abandoned,
-    scratch_place,
-)
+from nsys_llm.core.scratch import discard, remove_abandoned, scratch_place, temporary_folders
 from nsys_llm.core.stopping import ended_with_the_run
 from nsys_llm.manifest.manifest import recipe_names
 
 ANALYSIS_SUFFIX: Final = ".nsys-analysis"
-
-#: What a result is called while another takes its place.
-_REPLACED: Final = "replaced"
 
 #: Folders that Jupyter and Python leave in an output folder that somebody worked in.
 _LEFT_BEHIND: Final = frozenset({".ipynb_checkpoints", "__pycache__"})
@@ -91,7 +80,7 @@ class OutputFolder:
     Attributes:
         path: Where to write.
         final: Where the folder will stand.
-        published: Where it stands; None before.
+        on_published: Is told where it stands, as soon as it does.
 
     Raises:
         OutputError: The final place is taken, or cannot be written.
@@ -99,16 +88,15 @@ class OutputFolder:
 
     path: Path
     final: Path
-    published: Path | None
+    on_published: Callable[[Path], None] | None
 
     def __init__(self, wanted: str | None, default: str, *, replace: bool) -> None:
         self._pattern = wanted or f"{default.replace('%', '%%')}-%n"
         self._replace = replace
-        self.published = None
         self.final = self._expanded()
         _require_text(str(self.final))
+        self.on_published: Callable[[Path], None] | None = None
         self._made_parents: list[Path] = []
-        self._locks: list[Held] = []
         self._ending = ExitStack()
         _put_back(self.final)
         if os.path.lexists(self.final):
@@ -121,7 +109,7 @@ class OutputFolder:
             self._ending.enter_context(ended_with_the_run(self._abandon))
             self._make_parents(parent)
             remove_abandoned(parent, self.final.name)
-            self._locks.append(made_folder(self.path))
+            self.path.mkdir(mode=0o700)
             with suppress(PermissionError):  # some file systems keep no permissions
                 self.path.chmod(0o777 & ~_umask())
         except BaseException as error:
@@ -141,20 +129,14 @@ class OutputFolder:
         trace: TracebackType | None,
     ) -> None:
         with self._ending:
-            if kind is not None or self.path.exists():
-                self._abandon()
-            for held in self._locks:
-                held.release()
+            self._abandon()
 
     def _abandon(self) -> None:
         """Remove what is not published, and finish what was stopped in the midst of replacing."""
         if self.path.exists():
             # It is renamed before, in case that the thread which is stopped is publishing it.
-            discard(self.path, self.final.name)
-        for held in self._locks:
-            held.release()
+            discard(self.path, scratch_place(self.final.parent, self.final.name))
         _put_back(self.final)
-        remove_abandoned(self.final.parent, self.final.name)
         self._remove_parents()
 
     @contextmanager
@@ -214,9 +196,7 @@ class OutputFolder:
             self._rename()
             return
         _require_replaceable(self.final, self._replace)
-        aside = self.path.with_name(self.path.name.replace(".partial-", f".{_REPLACED}-"))
-        if (held := hold(self.final)) is not None:
-            self._locks.append(held)
+        aside = scratch_place(self.final.parent, self.final.name, "replaced")
         self.final.rename(aside)
         try:
             # Somebody may have put something there since it was looked at.
@@ -228,11 +208,12 @@ class OutputFolder:
             _settle(aside, self.final)
             raise
         # The new result stands; what cannot be deleted of the old one does not undo that.
-        discard(aside, self.final.name)
+        discard(aside, self.path)
 
     def _rename(self) -> None:
         self.path.rename(self.final)
-        self.published = self.final
+        if self.on_published is not None:
+            self.on_published(self.final)
 
     def _expanded(self) -> Path:
         return Path(os.path.abspath(expand_pattern(self._pattern)))
@@ -255,7 +236,7 @@ class OutputFolder:
 
 def _put_back(final: Path) -> None:
     """Repair what a run that was killed while it replaced a result left behind."""
-    for aside, _ in abandoned(final.parent, final.name, _REPLACED):
+    for aside in temporary_folders(final.parent, final.name, "replaced"):
         with suppress(OSError):
             _settle(aside, final)
 
@@ -265,7 +246,7 @@ def _settle(aside: Path, final: Path) -> None:
     if not os.path.lexists(final):
         aside.rename(final)
     elif _foreign(aside) is None:
-        discard(aside, final.name)
+        discard(aside, scratch_place(final.parent, final.name))
 
 
 def _require_replaceable(folder: Path, replace: bool) -> None:

@@ -92,11 +92,9 @@ def run_recipe(
         record: dict[str, Any] = _framework_record(run, executor, started)
         record |= analysis_record or {}
         record |= _result_record(_input_names(results.run, inputs.profiles), written)
-        try:
-            place = folder.publish(record)
-        finally:
-            # Interrupted while it deletes what it replaced, it has published.
-            console.results = folder.published
+        if reported_side is None:  # the result of an overview stands only with that
+            folder.on_published = partial(setattr, console, "results")
+        place = folder.publish(record)
     return RunOutcome(code, place, summary)
 
 
@@ -159,8 +157,6 @@ def run_compared(
     }
     compared = resolved_options(load_manifest(COMPARED), compare_options)
     outcome = run_recipe(COMPARED, compared, executor, console, reported_side=INPUT)
-    # The overview is what stands; whoever interrupts it loses both.
-    console.results = None
     if outcome.folder is None:
         raise UsageError("--baseline: it could not be compared; leave it out, or give another.")
     return outcome.exit_code, outcome.folder
