@@ -6,12 +6,16 @@ for a slow host and hides a fast one, as real ones do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from finding_numbers import checked
+from results import read_frames, read_report
 
+from nsys_llm.run.cli import main
 from nsys_llm.testing.trace_builder import TraceBuilder
 
 #: Name, ns, blocks, and how often in a step.
@@ -45,6 +49,7 @@ class Job:
         rank: See host.
         late_ns: By the number of a step, what its host is idle before it; of `rank` alone if given.
         late_range: Range around that.
+        flush_ns: Time of the profiler in every fifth step.
         copies: Blocking copies of pageable memory before each step.
         drift: Lag-1 correlation of what all steps take more or less; `drift_size` is how much.
         ranges: Whether ranges are recorded.
@@ -62,6 +67,7 @@ class Job:
     rank: int | None = None
     late_ns: dict[int, int] = field(default_factory=dict)
     late_range: str | None = None
+    flush_ns: int = 0
     copies: int = 0
     drift: float = 0.0
     drift_size: float = 0.0
@@ -127,6 +133,10 @@ class _Rank:
         if late_ns and self.job.late_range:
             self.trace.nvtx(self.job.late_range, self.host_ns, self.host_ns + late_ns)
         self.host_ns += late_ns
+        if self.job.flush_ns and step % 5 == 2:
+            end = self.host_ns + self.job.flush_ns
+            self.trace.overhead("CUPTI activity buffer flush", start_ns=self.host_ns, end_ns=end)
+            self.host_ns = end + 100
         for _ in range(self.job.copies):
             self.copy()
         kernels = self.job.kernels
@@ -170,3 +180,49 @@ def _meet(ranks: Sequence[_Rank], transfer_ns: int) -> None:
     for rank, call, start in zip(ranks, calls, starts, strict=True):
         rank.trace.kernel(NCCL, start_ns=start, end_ns=end, grid=(16, 1, 1), launch=call)
         rank.gpu_ns = end
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What trace_diff says of two runs: lines of the answer, findings by rule, tables."""
+
+    lines: list[str]
+    rules: Mapping[str, Any]
+    tables: Mapping[str, Any]
+
+    @property
+    def answer(self) -> str:
+        """All lines."""
+        return "\n".join(self.lines)
+
+    @property
+    def verdict(self) -> Any:
+        """The row of the table verdict."""
+        return self.tables["verdict"].iloc[0]
+
+    @property
+    def word(self) -> str:
+        """Its word."""
+        return str(self.verdict["word"])
+
+    def classes(self) -> Any:
+        """Return the changes by class of the mean GPU."""
+        wall = self.tables["wall_change"]
+        rows = wall[wall["rank"].isna() & wall["detail"].isna()]
+        return rows.set_index("wall_class")["change_ns"]
+
+
+def compare(
+    folder: Path, before: Job | Path, after: Job | Path, *options: object, code: int = 0
+) -> Compared:
+    """Compare two jobs, or two runs that are written; every number in a finding is checked."""
+    paths = [
+        run.write(folder / f"run{seed}", seed) if isinstance(run, Job) else run
+        for seed, run in enumerate((before, after))
+    ]
+    out = folder / f"out{len(list(folder.glob('out*')))}"
+    words = ["--mode", "none", "--output", out, "--baseline", paths[0], "--input", paths[1]]
+    assert main(["trace_diff", *map(str, [*words, *options])]) == code
+    report = checked(read_report(out)["report"])
+    rules = {item["rule"]: item for item in report["findings"] if item["kind"] != "capture"}
+    return Compared(report["answer"].splitlines(), rules, read_frames(out))

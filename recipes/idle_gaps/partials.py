@@ -8,7 +8,7 @@ from typing import Final
 
 from nsys_llm.analyses.device.gap_sums import GapSums
 from nsys_llm.analyses.device.missing_work import MissingWork
-from nsys_llm.numeric.distributions import HistogramByName, Moments, OrderStatistics
+from nsys_llm.numeric.distributions import HistogramByName, Spread
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 
@@ -45,13 +45,15 @@ class IdleTimes:
     """The window of one device in parts; all arrays of shape (parts,), int64.
 
     Attributes:
-        edges_ns: Shape (parts + 1,); the report's own clock.
-        window_ns: The part of each inside the windows.
-        gap_ns: What of it no operation covers.
+        start_ns: Of the part; the report's own clock.
+        end_ns: Its end.
+        window_ns: The part of it inside the windows.
+        gap_ns: What of that no operation covers.
         overhead_ns: What of that the profiler took.
     """
 
-    edges_ns: IntArray
+    start_ns: IntArray
+    end_ns: IntArray
     window_ns: IntArray
     gap_ns: IntArray
     overhead_ns: IntArray
@@ -64,14 +66,13 @@ class DeviceIdle:
     Attributes:
         early_ns: Idle time before operations that were launched before the capture began.
         transfers_n: Kernels that send to or receive from single peers, as stages do.
-        sums: Gaps by cause; None where the idle time is not known, as are the next three.
+        sums: Gaps by cause; None where the idle time is not known, as are the next two.
         lengths: Of its gaps, one group.
-        order: Around the percentiles of those, one group.
         times: Idle time over time.
     """
 
     device_id: int
-    window_source: str
+    windowed_by: str
     window_start_ns: int | None
     window_end_ns: int | None
     window_ns: int
@@ -82,9 +83,28 @@ class DeviceIdle:
     early_ns: int
     kernel_busy_ns: int
     sums: GapSums | None
-    lengths: Moments | None
-    order: OrderStatistics | None
+    lengths: Spread | None
     times: IdleTimes | None
+
+    @property
+    def known(self) -> bool:
+        """Whether its idle time is."""
+        return self.sums is not None
+
+    @property
+    def busy_ns(self) -> int:
+        """Time of its window with any operation."""
+        return self.window_ns - self.gap_ns
+
+    @property
+    def copy_only_ns(self) -> int:
+        """The part of it without a kernel or whole graph."""
+        return self.busy_ns - self.kernel_busy_ns
+
+    @property
+    def idle_ns(self) -> int:
+        """What neither operations nor the profiler took of its window."""
+        return self.gap_ns - self.overhead_ns
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsys_llm.analyses.steps.of_rank import RankSteps
+from nsys_llm.analyses.steps.of_rank import RankStepTimes
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.part import Part
 from nsys_llm.trace.identity import RankKey
@@ -22,7 +22,7 @@ class OverviewPartial:
     """
 
     parts: Mapping[str, Any] = field(default_factory=dict)
-    steps: Mapping[RankKey, RankSteps] = field(default_factory=dict)
+    steps: Mapping[RankKey, RankStepTimes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Overview:
     """
 
     parts: Mapping[str, Part]
-    steps: Mapping[RankKey, RankSteps]
+    steps: Mapping[RankKey, RankStepTimes]
 
     @classmethod
     def of(cls, partial: OverviewPartial, parts: Mapping[str, Part]) -> Overview:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from nsys_llm.numeric.distributions import HistogramByName
 from nsys_llm.trace.identity import RankKey
 
-from .per_rank.idle_sums import RankIdle
+from .per_rank.idle_sums import PhaseIdle
 from .per_rank.phases import InstanceRow
 from .per_rank.ranges import RangeSums
 from .per_rank.steps import StepRows
@@ -16,7 +16,7 @@ from .per_rank.sums_by_key import SumsByKey
 
 
 @dataclass(frozen=True)
-class Marks:
+class RangeCounts:
     """The ranges that one rank has, whatever the filters leave; see the table `marks`."""
 
     push_pop_n: int
@@ -49,11 +49,11 @@ class RankPhases:
     collectives: SumsByKey
     ranges: RangeSums
     steps: StepRows | None
-    idle: RankIdle
+    idle: PhaseIdle
     attribution: SumsByKey
     instances: tuple[InstanceRow, ...]
     missing: Mapping[str, tuple[int, int]]
-    marks: Marks
+    marks: RangeCounts
 
 
 @dataclass(frozen=True)

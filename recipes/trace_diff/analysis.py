@@ -19,14 +19,13 @@ from typing import Final
 
 from nsys_llm.report.analysis import Analysis
 
-from .findings.answer import answer
-from .findings.caveats import caveats
+from .findings.answer import answer, caveats
 from .findings.changes import findings
 from .findings.texts import RULES
 from .partials import DiffPartial, merged
 from .per_rank.rank import map_rank
+from .tables.collectives import prepare, wall_details
 from .tables.tabulation import tabulate
-from .tables.wall import prepare, wall_details
 
 ANALYSIS: Final = Analysis(
     partial=DiffPartial,

@@ -16,8 +16,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import IDLE_CAUSES_N
 from nsys_llm.trace.identity import RankKey
 
-from .per_rank.copies import MoveSums
-from .per_rank.launches import Key
+from .per_rank.operations import Key, MoveSums
 from .per_rank.step_walls import StepWalls
 from .per_rank.steps import StepCount
 from .per_rank.work_sums import none

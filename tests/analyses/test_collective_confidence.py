@@ -133,6 +133,7 @@ def key_of(matched, sequence):
     return ",".join(map(str, ranks)), sequence.matched.lanes[0].stream
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scatter", [0.3])
 def test_cut_sets_of_many_seeds_state_no_wrong_sum(scatter):
     wrong_n, shares = 0, []

@@ -186,6 +186,7 @@ def test_a_clock_that_is_wrong_by_seconds_changes_no_pair(seconds):
         assert numbers_of(sequence, truth) == [list(range(96))] * 4
 
 
+@pytest.mark.nightly
 def test_two_pairs_that_any_shift_of_clocks_brings_together_match_nothing():
     # Four data-parallel collectives against 32 tensor-parallel ones, each report with its clock.
     ahead_ns = [(rank * 7_919) % 5_000 for rank in range(64)]
@@ -205,6 +206,7 @@ def test_the_order_of_lanes_changes_nothing():
         assert matched(*(lanes[place] for place in order)) == expected
 
 
+@pytest.mark.nightly
 def test_a_thousand_ranks_in_groups_of_eight_are_matched():
     lanes, truth = lanes_of(world(1024, 8, steps=4), one_clock=True)
     tensor_lanes = [member for member in lanes if member.stream == TENSOR]

@@ -208,11 +208,6 @@ def test_a_thread_that_only_watches_gets_none_of_the_kernels_of_an_engine(tmp_pa
     assert methods(trace, tmp_path) == [("no_range", None)] * 400
 
 
-def test_a_call_before_the_first_launch_or_behind_the_last_does_no_harm(tmp_path):
-    trace = backward(between=13).api("cudaStreamSynchronize_v3020", start_ns=36, end_ns=37)
-    assert [name for name, _ in methods(trace, tmp_path)].count("delegated") == 3
-
-
 def test_without_calls_or_ranges_nothing_is_attributed(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=0, end_ns=4)
     assert by_phase(times(trace, tmp_path)) == {"no_api": 4}

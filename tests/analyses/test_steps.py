@@ -150,11 +150,7 @@ def test_without_launches_the_period_is_that_of_the_gpu(seed, tmp_path):
     assert list(map(tuple, steps.windows_ns(0).tolist())) == windows
 
 
-def test_many_layers_are_still_no_step(tmp_path):
-    world = step_world.kernels_only(2, layers_n=60, steps_n=7)
-    assert len(found_in(world, tmp_path)) == 7
-
-
+@pytest.mark.nightly
 def test_now_and_then_another_kernel_does_not_change_the_period(tmp_path):
     world = StepWorld(4)
     for step in range(40):

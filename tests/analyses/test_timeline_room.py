@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from effort import over_seeds
 
-from nsys_llm.analyses.timeline.room import windows_with_room
+from nsys_llm.analyses.timeline.rank_timeline import windows_with_room
 
 
 def _inside(at_ns, windows):

@@ -267,22 +267,6 @@ def test_figures_of_the_page_follow_its_width_and_keep_their_height(made, page):
 
 
 @needs_lab
-def test_figures_in_jupyterlab_keep_their_height_when_the_window_changes(made, lab_page):
-    show_in_lab(lab_page, "trace_diff")
-    drawn(lab_page, figures_n(made / "trace_diff"))
-    unfold_in_lab(lab_page)
-    settled = "new Promise(done => setTimeout(() => done(true), 700))"
-    lab_page.wait(settled)
-    before = lab_page.run(SIZES)
-    assert min(height for _, height in before) > 100
-    for change in ("collapseLeft", "expandLeft"):
-        lab_page.run(f"jupyterapp.shell.{change}()")
-        lab_page.run("dispatchEvent(new Event('resize'))")
-        lab_page.wait(settled)
-        assert [height for _, height in lab_page.run(SIZES)] == [height for _, height in before]
-
-
-@needs_lab
 @pytest.mark.parametrize("recipe", nightly_but(recipe_names(), IN_LAB))
 def test_jupyterlab_shows_the_figures_on_opening_and_runs_again(made, lab, lab_page, recipe):
     wanted_n = figures_n(made / recipe)
@@ -303,17 +287,6 @@ def test_jupyterlab_shows_the_figures_on_opening_and_runs_again(made, lab, lab_p
     drawn(lab_page, wanted_n)
     assert lab_page.run(f"document.querySelectorAll('.jp-Notebook {PLOTS}').length") == wanted_n
     assert_quiet(lab_page, lab.address)
-
-
-@needs_lab
-def test_a_finding_in_jupyterlab_leads_to_its_section(lab_page):
-    show_in_lab(lab_page, "llm_hotspots")
-    lab_page.run("document.querySelector('.jp-MarkdownOutput details[open] a').click()")
-    name = lab_page.run("document.querySelector('.jp-MarkdownOutput details[open] a').hash")
-    top = f"""[...document.querySelectorAll('.jp-MarkdownOutput h2')].find(
-      one => '#' + one.dataset.jupyterId === decodeURIComponent({name!r})
-    )?.getBoundingClientRect().top"""
-    lab_page.wait(f"0 <= {top} && {top} < innerHeight")
 
 
 @pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ON_PAGES))
@@ -351,14 +324,6 @@ def test_a_name_that_is_let_loose_would_be_seen(page, tmp_path):
     ]
     assert page.requested(lambda url: url.endswith("page.html")) == [(tmp_path / "x").as_uri()]
     assert len(page.run(TRACES)) == 2
-
-
-def test_a_blank_figure_would_be_seen(page, tmp_path):
-    style = "width:600px;height:300px;background:white"
-    (tmp_path / "page.html").write_text(f"<div class=x style='{style}'></div>", encoding="utf-8")
-    page.open((tmp_path / "page.html").as_uri())
-    page.wait("document.querySelector('.x')")
-    assert len(blank(page.pictures(".x"))) == 1
 
 
 @pytest.fixture(autouse=True)

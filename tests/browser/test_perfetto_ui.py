@@ -137,17 +137,3 @@ def test_the_wall_split_the_path_and_findings_are_those_of_the_tables(made, ask)
     findings = tables["findings"].dropna(subset=["rank", "window_start_ns"])
     rows = ask(f"select slice.name from {SLICES} where slice.category = 'finding' order by 1")
     assert [name for (name,) in rows] == sorted(findings["title"])
-
-
-def test_each_arrow_leads_from_a_launch_to_what_it_launched(ask):
-    rows = ask(
-        "select source.category, target.category, count(*), min(target.ts - source.ts) from flow "
-        "join slice source on flow.slice_out = source.id "
-        "join slice target on flow.slice_in = target.id group by 1, 2"
-    )
-    assert {source for source, *_ in rows} == {"call"}
-    assert {target for _, target, *_ in rows} <= {"kernel", "memcpy", "memset"}
-    assert all(count > 0 and ahead_ns >= 0 for *_, count, ahead_ns in rows)
-    (kernels_n,) = (count for _, target, count, _ in rows if target == "kernel")
-    # All operations of the demo have their call.
-    assert [[kernels_n]] == ask("select count(*) from slice where category = 'kernel'")

@@ -57,58 +57,6 @@ def _index(path: Path, table: str, random: Random) -> str:
     return f"{keys}{which}"
 
 
-def _row_id_column(path: Path, table: str, random: Random) -> str:
-    """Add columns that take one, two or all of the names of a row id, with values of their own."""
-    names = random.sample(("rowid", "_rowid_", "oid", "ROWID", "Oid"), random.randint(1, 4))
-    value = random.choice(("abs(random()) % 1000", "NULL", "7", "'x'", "-1"))
-    for name in names:
-        with suppress(sqlite3.OperationalError):  # a name in two spellings
-            _run(path, f'ALTER TABLE "{table}" ADD COLUMN "{name}" INTEGER')
-    listed = _fields(path, table)
-    columns = {name for name, _ in listed} & set(names)
-    _run(
-        path,
-        f'UPDATE "{table}" SET ' + ", ".join(f'"{name}" = {value}' for name in sorted(columns)),
-    )
-    remake(path)
-    return f"{sorted(columns)} = {value}"
-
-
-def _computed(path: Path, table: str, random: Random) -> str:
-    """Add a column that is computed, as it is read or as it was stored, before all others or last.
-
-    One in the place of a column that is read counts as missing; that is no decoration.
-    """
-    listed = _fields(path, table)
-    name, _ = random.choice(listed)
-    if random.random() < 0.5:
-        _run(path, f'ALTER TABLE "{table}" ADD COLUMN "more" INTEGER AS ("{name}") VIRTUAL')
-        return f"more of {name}"
-    how = random.choice(("VIRTUAL", "STORED"))
-    shape = ", ".join(f'"{column}" {was}' for column, was in listed)
-    stored = ", ".join(f'"{column}"' for column, _ in listed)
-    _run(
-        path,
-        f'CREATE TABLE "copy" ("first" INTEGER AS ("{name}") {how}, {shape});'
-        f'INSERT INTO "copy" ({stored}) SELECT {stored} FROM "{table}" NOT INDEXED;'
-        f'DROP TABLE "{table}"; ALTER TABLE "copy" RENAME TO "{table}"',
-    )
-    return f"first of {name} {how}"
-
-
-def _without_row_ids(path: Path, table: str, random: Random) -> str:
-    """Make the table anew, WITHOUT ROWID, with a key that keeps its order."""
-    shape = ", ".join(f'"{name}" {kind}' for name, kind in _fields(path, table))
-    names = ", ".join(f'"{name}"' for name, _ in _fields(path, table))
-    _run(
-        path,
-        f'CREATE TABLE "copy" ({shape}, "key 0" INTEGER PRIMARY KEY) WITHOUT ROWID;'
-        f'INSERT INTO "copy" SELECT {names}, row_number() OVER () FROM "{table}" NOT INDEXED;'
-        f'DROP TABLE "{table}"; ALTER TABLE "copy" RENAME TO "{table}"',
-    )
-    return ""
-
-
 def _reserved(path: Path, table: str, random: Random) -> str:
     """Write the file anew, with bytes at the end of every page that are not SQLite's."""
     size, reserved = random.choice((512, 1024, 4096, 65536)), random.choice(_RESERVED_BYTES)
@@ -125,10 +73,8 @@ def _pages(path: Path, table: str, random: Random) -> str:
 
 def _holes(path: Path, table: str, random: Random) -> str:
     """Number the rows with holes between them, or backwards."""
-    taken = {name.lower() for name, _ in _fields(path, table)}
-    row_id = next(alias for alias in ("rowid", "_rowid_", "oid", "") if alias not in taken)
     factor = random.choice((-1, 7, -(2**40), 2**50))
-    _run(path, f'UPDATE "{table}" SET {row_id} = {row_id} * {factor}')
+    _run(path, f'UPDATE "{table}" SET rowid = rowid * {factor}')
     return f"times {factor}"
 
 
@@ -137,9 +83,6 @@ DECORATIONS: tuple[Callable[[Path, str, Random], str], ...] = (
     _index,
     _index,
     _index,
-    _row_id_column,
-    _computed,
-    _without_row_ids,
     _reserved,
     _pages,
     _holes,
@@ -168,13 +111,10 @@ def remake(path: Path, *, page_bytes: int = 4096, reserved_bytes: int = 0) -> No
 
 
 def _copy_rows(database: sqlite3.Connection, table: str) -> None:
-    listed = database.execute(f'PRAGMA old.table_xinfo("{table}")').fetchall()
-    names = [f'"{row[1]}"' for row in listed if not row[6]]
-    taken = {row[1].lower() for row in listed}
-    row_id = next((alias for alias in ("rowid", "_rowid_", "oid") if alias not in taken), None)
-    keyed = any(row[5] for row in listed)
-    if row_id is not None and not keyed:
-        names.append(row_id)
+    listed = database.execute(f'PRAGMA old.table_info("{table}")').fetchall()
+    names = [f'"{row[1]}"' for row in listed]
+    if not any(row[5] for row in listed):
+        names.append("rowid")
     columns = ", ".join(names)
     database.execute(
         f'INSERT INTO main."{table}" ({columns}) SELECT {columns} FROM old."{table}" NOT INDEXED'

@@ -26,6 +26,7 @@ def timed(recipe: str, *inputs: Path) -> dict:
     return tables
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("ranks_n", nightly_but([(120,), (2_000,)], [(120,)]))
 @pytest.mark.parametrize("recipe", ["llm_hotspots", "tail_stats"])
 def test_thousands_of_ranks_add_up(tmp_path, ranks_n, recipe):
@@ -46,35 +47,12 @@ def test_thousands_of_ranks_add_up(tmp_path, ranks_n, recipe):
     assert set(tables[parts]["total_ns"]) == {12}
 
 
-@pytest.mark.parametrize("names_n", nightly_but([(2_000,), (50_000,)], [(2_000,)]))
-@pytest.mark.parametrize("recipe", ["llm_hotspots", "tail_stats", "idle_gaps"])
-def test_tens_of_thousands_of_kernel_names_add_up(tmp_path, names_n, recipe):
-    code = np.arange(2 * names_n) % names_n
-    start_ns = np.arange(2 * names_n) * STEP_NS
-    duration_ns = 100 + code % 700
-    report = TraceBuilder()
-    report.kernels(
-        [f"void kernel_{letter(name)}<{name}>(float *)" for name in range(names_n)],
-        code,
-        start_ns=start_ns + 200,
-        end_ns=start_ns + 200 + duration_ns,
-        launch_ns=(start_ns, start_ns + 50),
-    )
-    tables = timed(recipe, report.write_sqlite(tmp_path / "rank0.sqlite"))
-    if recipe == "idle_gaps":
-        assert tables["devices"]["busy_ns"].sum() == duration_ns.sum()
-        return
-    table = tables["kernels" if recipe == "llm_hotspots" else "tails"]
-    assert len(table) == names_n
-    assert set(table["launches_n"]) == {2}
-    assert table["total_ns"].sum() == duration_ns.sum()
-
-
 def letter(name: int) -> str:
     """Return a number in letters: digits of a name count as one name where they are counters."""
     return "".join(chr(ord("a") + int(digit)) for digit in str(name))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("deep_n", "times_n"), nightly_but([(500, 20), (500, 2_000)], [(500, 20)]))
 @pytest.mark.parametrize("recipe", ["nvtx_phase_attribution", "idle_gaps"])
 def test_ranges_nested_hundreds_deep_have_their_kernels(tmp_path, deep_n, times_n, recipe):

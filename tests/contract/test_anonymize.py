@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -119,19 +118,6 @@ def test_no_byte_of_any_output_has_a_name_typed_for_a_replay(tmp_path, recipe):
     assert record["options"]["what_if"][:3] == ["kernel:text-1=0.5", "rank:text-2", "host=0.5"]
 
 
-@pytest.mark.parametrize("recipe", nightly_but(recipe_names(), ["trace_diff"]))
-def test_without_it_they_are_there_and_no_folder_is(tmp_path, recipe):
-    out = tmp_path / "out"
-    assert run(*command(recipe, tmp_path, out), recipe=recipe).code == 0
-    texts = outputs(out)
-    assert f"{MARKER}-node1" in texts["files.parquet"]
-    assert f"{MARKER}_rank0" in texts["files.parquet"]
-    folder = os.fspath(tmp_path)
-    holding = [name for name, text in texts.items() if folder in text]
-    # These hold the inputs' paths by design; one of a comparison lies in that of an overview.
-    assert {Path(name).suffix for name in holding} == {".nsys-analysis"}
-
-
 @pytest.mark.parametrize("recipe", nightly_but(["llm_hotspots", "trace_diff"], ["trace_diff"]))
 def test_labels_are_the_only_difference(tmp_path, recipe):
     words = command(recipe, tmp_path, tmp_path / "plain")
@@ -163,10 +149,3 @@ def test_equal_names_have_equal_labels_and_ranks_stay_in_order(tmp_path):
     ]
     names = {name for rank in shown.ranks for name in rank.facts.processes.values()}
     assert names == {"process-1"}
-
-
-def test_the_record_for_nsight_systems_names_no_input(tmp_path):
-    out = tmp_path / "out"
-    assert run(*command("llm_hotspots", tmp_path, out, "--anonymize")).code == 0
-    record = json.loads((out / "out.nsys-analysis").read_text("utf-8"))
-    assert record["InputFiles"] == ["profile-1", "profile-2", "profile-3", "profile-4"]

@@ -14,8 +14,6 @@ from shared_runs import COLUMNS_N, LINES_N, whole_run
 from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.report.findings import CAPTURE
 
-#: Recipes that CI runs on a real trace.
-REAL_IN_CI = ("llm_overview", "trace_diff")
 #: An end of a sentence before another; no number and no name has a blank after its full stop.
 SENTENCE = re.compile(r"\.\s+(?=[A-Z])")
 #: Above the findings: how many there are, or of the overview what their gains are part of.
@@ -38,7 +36,7 @@ CASES = [*product(("demo", "names", "real"), recipe_names())]
 
 @pytest.mark.parametrize(
     ("kind", "recipe"),
-    nightly_but(CASES, [case for case in CASES if case[0] != "real" or case[1] in REAL_IN_CI]),
+    nightly_but(CASES, [case for case in CASES if case[0] != "real"]),
 )
 def test_the_answer_is_two_sentences_and_fits_one_screen_with_all_else(
     shared_runs, request, tmp_path, kind, recipe

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -15,12 +12,7 @@ from pathlib import Path
 import pytest
 from command_line import open_folder, row, rows, run, snapshot, unprivileged
 
-from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.profile.sqlite import sqlite_profile
 from nsys_llm.testing.trace_builder import TraceBuilder
-from nsys_llm.view.results import Results
-
-DTYPES = {"int64": "Int64", "float64": "float64", "string": "string", "bool": "boolean"}
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +72,6 @@ def test_an_sqlite_file_with_overwritten_pages_is_refused(tmp_path, good_bytes):
     assert_refused(tmp_path, tmp_path / "torn.sqlite", "torn.sqlite", "damaged")
 
 
-def test_a_missing_path_is_refused_and_nothing_is_created(tmp_path):
-    assert_refused(tmp_path, tmp_path / "gone.sqlite", "gone.sqlite: does not exist")
-
-
-def test_a_path_that_is_too_long_is_refused(tmp_path):
-    assert_refused(tmp_path, "a" * 5000, "aaaa")
-
-
 def test_an_empty_folder_is_refused(tmp_path):
     (tmp_path / "ranks").mkdir()
     assert_refused(tmp_path, tmp_path / "ranks", "no profiles in this folder")
@@ -103,13 +87,6 @@ def test_none_of_the_reports_of_a_folder_is_refused(tmp_path, rank_set):
     assert_refused(tmp_path, f"{rank_set}:0", ":0")
 
 
-def test_the_first_report_of_a_folder_is_the_first_in_natural_order(tmp_path):
-    for number in (10, 2):
-        report(number).write_sqlite(tmp_path / f"rank{number}.sqlite")
-    assert run("--input", f"{tmp_path}:1", "--output", tmp_path / "out").code == 0
-    assert [record["Rank"] for record in rows(tmp_path / "out", "files")] == [2]
-
-
 def test_a_report_that_is_junk_is_refused_in_one_line_without_nsys(tmp_path, monkeypatch):
     monkeypatch.setattr("nsys_llm.profile.export.find_nsys", lambda given=None: None)
     (tmp_path / "j.nsys-rep").write_bytes(b"junk")
@@ -121,16 +98,6 @@ def test_a_report_that_is_junk_is_refused_in_one_line_with_nsys(tmp_path, nsys, 
     monkeypatch.setattr("nsys_llm.profile.export.find_nsys", lambda given=None: nsys)
     (tmp_path / "j.nsys-rep").write_bytes(b"junk" * 999)
     assert_refused(tmp_path, tmp_path / "j.nsys-rep", "j.nsys-rep: nsys export failed")
-
-
-def test_a_locked_file_is_refused_and_read_once_it_is_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_profile, "_BUSY_SECONDS", 0.05)
-    path = report().write_sqlite(tmp_path / "rank0.sqlite")
-    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
-        writer.execute("BEGIN EXCLUSIVE")
-        assert_refused(tmp_path, path, "rank0.sqlite: locked by another program")
-        writer.execute("ROLLBACK")
-    assert run("--input", path, "--output", tmp_path / "out").code == 0
 
 
 def test_a_file_without_read_permission_is_refused():
@@ -157,35 +124,6 @@ def test_a_folder_that_may_not_be_entered_is_refused(mode, entry):
         assert ended.code == 2
         assert len(ended.said) == len(ended.errors) == 1, ended.said
         assert os.listdir(folder) == ["ranks"]
-
-
-def test_no_line_is_a_traceback_when_the_command_runs_by_itself(tmp_path, good_bytes):
-    (tmp_path / "cut.sqlite").write_bytes(good_bytes[:5000])
-    before = snapshot(tmp_path)
-    command = [sys.executable, "-m", "nsys_llm.run.cli", "llm_hotspots", "--input", "cut.sqlite"]
-    for arguments in ([], ["--mode", "none"], ["--quiet"]):
-        done = subprocess.run([*command, *arguments], cwd=tmp_path, capture_output=True, text=True)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith("error: cut.sqlite: truncated")
-        assert done.stderr.count("\n") == 1
-    assert snapshot(tmp_path) == before
-
-
-@pytest.mark.parametrize("lazy", [True, False])
-def test_a_report_without_gpu_work_gives_typed_empty_tables(tmp_path, lazy):
-    TraceBuilder(lazy=lazy).nvtx("step", 1, 5).write_sqlite(tmp_path / "idle.sqlite")
-    out = tmp_path / "out"
-    ended = run("--input", tmp_path / "idle.sqlite", "--output", out)
-    assert (ended.code, len(ended.said)) == (0, 1)
-    assert "idle: a valid profile, but without GPU work" in ended.said[0]
-    assert row(out, "files", File="idle")["status"] == "no_gpu_work"
-    results = Results(out)
-    for table in load_manifest("llm_hotspots").writes:
-        types = {name: str(kind) for name, kind in results.table(table.file).dtypes.items()}
-        assert types == {column.name: DTYPES[column.dtype] for column in table.columns}, table.file
-        is_written = (out / f"{table.file}.parquet").exists()
-        assert is_written == (table.file in ("files", "findings")), table.file
-    assert [record["rule"] for record in rows(out, "findings")] == ["no_gpu_work"]
 
 
 def three_good_and_one_broken(folder: Path) -> Path:
@@ -225,15 +163,6 @@ def test_missing_ranks_may_be_allowed(tmp_path):
     assert row(out, "files", Rank=2)["status"] == "failed"
 
 
-def test_ranks_of_the_job_without_a_report_are_named(tmp_path, rank_set):
-    out = tmp_path / "out"
-    ended = run("--input", rank_set, "--output", out, "--world-size", 4)
-    assert ended.code == 3
-    assert len([line for line in ended.said if "absent ranks: 2, 3 (2 of 4)" in line]) == 1
-    status = {record["Rank"]: record["status"] for record in rows(out, "files")}
-    assert status == {0: "ok", 1: "ok", 2: "absent", 3: "absent"}
-
-
 def test_nothing_is_written_when_every_report_is_broken(tmp_path):
     for number in range(3):
         (tmp_path / f"rank{number}.sqlite").write_bytes(b"junk")
@@ -242,27 +171,3 @@ def test_nothing_is_written_when_every_report_is_broken(tmp_path):
     assert (ended.code, len(ended.said)) == (2, 3)
     assert [number for number in range(3) if f"rank{number}" in ended.errors[number]] == [0, 1, 2]
     assert snapshot(tmp_path) == before
-
-
-def test_a_link_to_a_report_that_is_gone_is_a_failed_rank(tmp_path):
-    report().write_sqlite(tmp_path / "rank0.sqlite")
-    (tmp_path / "rank1.sqlite").symlink_to(tmp_path / "unmounted.sqlite")
-    ended = run("--input", tmp_path, "--output", tmp_path / "out")
-    assert ended.code == 3
-    assert row(tmp_path / "out", "files", File="rank1")["status"] == "failed"
-
-
-def test_a_broken_rank_that_was_asked_for_is_told_though_it_has_no_number(tmp_path):
-    # RANK numbers the readable reports; which rank the broken one is, nobody knows.
-    report().environment(RANK="0").write_sqlite(tmp_path / "a.sqlite")
-    (tmp_path / "b.sqlite").write_bytes(b"junk")
-    ended = run("--input", tmp_path, "--output", tmp_path / "out", "--ranks", "0,1")
-    assert ended.code == 3
-    assert len([line for line in ended.errors if "b.sqlite: not an SQLite" in line]) == 1
-
-
-def test_an_input_is_not_changed_by_a_copy_being_read(tmp_path, rank_set):
-    copy = shutil.copytree(rank_set, tmp_path / "copy")
-    before = snapshot(copy)
-    assert run("--input", copy, "--output", tmp_path / "out").code == 0
-    assert snapshot(copy) == before

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from command_line import open_folder, row, rows, run, snapshot, unprivileged
@@ -60,16 +56,6 @@ def test_a_broken_file_of_a_hostile_name_is_told_in_one_line(tmp_path, name):
     assert os.listdir(tmp_path) == [name]
 
 
-def test_a_file_name_that_is_not_utf8_is_read(tmp_path):
-    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/rank\xff1.sqlite"))
-    report(3).write_sqlite(tmp_path / "plain.sqlite").rename(odd)
-    report(5).write_sqlite(tmp_path / "rank2.sqlite")
-    ended = run("--input", tmp_path, "--output", tmp_path / "out", "--csv")
-    assert (ended.code, ended.said) == (0, [])
-    assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 3 + 5
-    assert len(rows(tmp_path / "out", "files")) == 2
-
-
 def test_a_database_in_wal_mode_gets_no_files_beside_it(tmp_path):
     path = report().write_sqlite(tmp_path / "rank0.sqlite")
     with closing(sqlite3.connect(path)) as database:
@@ -95,34 +81,6 @@ def test_what_a_writer_has_not_yet_moved_out_of_its_wal_is_not_passed_over(tmp_p
     assert ended.code == 2
     assert [line for line in ended.said if "rank0.sqlite-wal" in line] == ended.said
     assert not (tmp_path / "out").exists()
-
-
-def test_two_reports_of_one_name_are_told_apart_by_their_folders(tmp_path):
-    for node, duration_ns in (("n1", 3), ("n2", 4)):
-        (tmp_path / node).mkdir()
-        report(duration_ns).write_sqlite(tmp_path / node / "rank.sqlite")
-    ended = run("--input", tmp_path / "n1", tmp_path / "n2", "--output", tmp_path / "out")
-    assert (ended.code, ended.errors) == (0, [])
-    assert len([line for line in ended.said if "labeled with their folders" in line]) == 1
-    total = {
-        record["File"]: record["Total Time"] for record in rows(tmp_path / "out", "rank_stats")
-    }
-    assert total == {"n1/rank": 3, "n2/rank": 4}
-
-
-@pytest.mark.parametrize("second", ["rank.sqlite", "../ranks/rank.sqlite", "link.sqlite", "."])
-def test_the_same_report_twice_is_read_once(tmp_path, second):
-    folder = tmp_path / "ranks"
-    folder.mkdir()
-    path = report().write_sqlite(folder / "rank.sqlite")
-    (tmp_path / "link.sqlite").symlink_to(path)
-    other = tmp_path / second if second == "link.sqlite" else folder / second
-    ended = run("--input", path, other, "--output", tmp_path / "out")
-    said = "rank.sqlite: given twice, read once."
-    if second == "link.sqlite":
-        said = "link.sqlite: the same as rank.sqlite, read once."
-    assert (ended.code, ended.said) == (0, [said])
-    assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 5
 
 
 def test_existing_output_is_kept_and_nothing_is_read(tmp_path, rank_set):
@@ -186,34 +144,7 @@ def test_output_where_nothing_may_be_written_is_refused():
         assert snapshot(folder) == before
 
 
-def test_output_below_a_file_is_refused(tmp_path, rank_set):
-    (tmp_path / "file").write_text("precious")
-    before = snapshot(tmp_path)
-    ended = run("--input", rank_set, "--output", tmp_path / "file" / "out")
-    assert (ended.code, len(ended.said)) == (2, 1)
-    assert snapshot(tmp_path) == before
-
-
-def test_parents_made_for_a_run_that_failed_are_removed(tmp_path):
-    (tmp_path / "junk.sqlite").write_bytes(b"junk")
-    before = snapshot(tmp_path)
-    output = tmp_path / "new" / "deeper" / "out"
-    assert run("--input", tmp_path / "junk.sqlite", "--output", output).code == 2
-    assert snapshot(tmp_path) == before
-
-
-def test_the_command_by_itself_says_where_the_results_are(tmp_path, rank_set):
-    command = [sys.executable, "-W", "error", "-m", "nsys_llm.run.cli", "llm_hotspots"]
-    done = subprocess.run(
-        [*command, "--input", rank_set], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("LLM hotspots ")
-    assert done.stdout.endswith(f"\n\nGenerated:\n    {tmp_path}/llm_hotspots-1\n")
-    record = json.loads((tmp_path / "llm_hotspots-1" / "report.json").read_text("utf-8"))
-    assert record["exit_code"] == 0
-
-
+@pytest.mark.nightly
 def test_a_disk_that_is_full_ends_in_one_line_and_keeps_the_earlier_result(
     tmp_path, rank_set, monkeypatch
 ):

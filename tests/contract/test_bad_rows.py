@@ -16,10 +16,8 @@ from results import only_tables
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.testing.trace_builder import TraceBuilder
-from nsys_llm.testing.trace_metadata import global_tid
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
-RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 SENTINEL = -(2**63)
 
 #: Counts of a coverage row that are 0 where nothing is odd.
@@ -104,16 +102,6 @@ def test_times_whose_difference_does_not_fit_are_broken(tmp_path):
     assert_counted(report, tmp_path, HALF, broken_n=1, total_n=1, total_ns=5)
 
 
-def test_a_report_of_broken_rows_only_is_not_readable(tmp_path):
-    report = TraceBuilder(duration_ns=9).raw(
-        KERNEL, start=9, end=5, demangledName="bad", shortName="bad"
-    )
-    ended = analysed(report, tmp_path)
-    said = [f"error: r: all 1 rows of GPU work are broken {BROKEN}."]
-    assert (ended.code, ended.said) == (2, said)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(("broken_n", "said"), [(5, False), (6, True)])
 def test_more_than_a_twentieth_of_broken_rows_is_said(tmp_path, broken_n, said):
     report = TraceBuilder()
@@ -123,30 +111,11 @@ def test_more_than_a_twentieth_of_broken_rows_is_said(tmp_path, broken_n, said):
     assert analysed(report, tmp_path).said == (lines if said else [])
 
 
-def test_kernels_beyond_the_longest_time_are_counted_and_said_to_be_so(tmp_path):
-    days_ns = 100 * 86_400 * 10**9
-    report = TraceBuilder()
-    for begun in range(3):
-        report.kernel("k", start_ns=10 + begun * days_ns, duration_ns=days_ns)
-    said = [f"warning: r: 66 % of the rows of GPU work are broken {BROKEN}."]
-    assert_counted(report, tmp_path, said, broken_n=2, total_n=1, total_ns=days_ns)
-    assert f"2 broken rows left out: {BROKEN[1:-1]}." in (tmp_path / "out/report.md").read_text()
-
-
 def test_kernels_of_zero_length_count_as_operations(tmp_path):
     report = builder().kernel("z", start_ns=12, duration_ns=0).kernel("z", start_ns=15, end_ns=15)
     assert_counted(report, tmp_path, zero_length_n=2, total_n=3, total_ns=5, selected_n=3)
     zero = row(tmp_path / "out", "kernels", name="z")
     assert (zero["launches_n"], zero["total_ns"], zero["max_ns"]) == (2, 0, 0)
-
-
-def test_a_name_that_is_null_or_unknown_is_shown_as_such_and_counted(tmp_path):
-    report = builder()
-    report.raw(KERNEL, start=20, end=22, demangledName=None, shortName=None)
-    report.raw(KERNEL, start=30, end=33, demangledName=4711, shortName=4711)
-    assert_counted(report, tmp_path, unknown_name_n=2, total_n=3, total_ns=5 + 2 + 3)
-    total = {record["name"]: record["total_ns"] for record in rows(tmp_path / "out", "kernels")}
-    assert total == {"a": 5, "[unnamed]": 2, "[unknown name 4711]": 3}
 
 
 def test_a_kernel_without_a_device_is_counted_and_no_device_is_made_up(tmp_path):
@@ -155,17 +124,6 @@ def test_a_kernel_without_a_device_is_counted_and_no_device_is_made_up(tmp_path)
     )
     assert_counted(report, tmp_path, HALF, broken_n=1)
     assert [record["device_id"] for record in rows(tmp_path / "out", "devices")] == [0]
-
-
-def test_kernels_without_a_process_belong_to_the_only_one_there_is(tmp_path):
-    report = builder().raw(
-        KERNEL, start=20, end=24, globalPid=None, demangledName="b", shortName="b"
-    )
-    assert analysed(report, tmp_path).code == 0
-    out = tmp_path / "out"
-    assert [record["pid"] for record in rows(out, "files")] == [100]
-    (counted,) = [record for record in rows(out, "coverage") if record["op"] == "kernel"]
-    assert (counted["no_process_n"], counted["total_ns"]) == (1, 5 + 4)
 
 
 def test_kernels_without_a_process_are_a_rank_of_their_own_beside_several(tmp_path):
@@ -215,32 +173,6 @@ def test_operations_with_a_negative_correlation_id_stay_in_every_sum(tmp_path, k
     assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 5
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "parquet"])
-def test_a_missing_correlation_id_is_no_join_key(tmp_path, kind):
-    report = TraceBuilder(duration_ns=99)
-    for start_ns in (1, 3):
-        report.raw(RUNTIME, start=start_ns, end=start_ns + 1, correlationId=None, nameId="x")
-    report.raw(KERNEL, start=9, end=14, correlationId=None, demangledName="a", shortName="a")
-    path = written(report, tmp_path, kind)
-    only_tables(tmp_path / "out", path)
-    counted = row(tmp_path / "out", "coverage", op="kernel")
-    assert (counted["api_missing_n"], counted["duplicate_key_n"]) == (1, 0)
-    assert counted["large_id_n"] == 0
-
-
-def test_process_ids_with_the_highest_bit_are_read_as_they_are(tmp_path):
-    # Hardware id 0x80 in the top byte: negative in SQLite, unsigned in parquet.
-    process = -(2**63) | global_tid(100)
-    for kind in ("sqlite", "parquet"):
-        report = TraceBuilder(duration_ns=99)
-        value = process if kind == "sqlite" else process + 2**64
-        report.raw(KERNEL, start=1, end=4, globalPid=value, demangledName="a", shortName="a")
-        path = written(report, tmp_path, kind)
-        only_tables(tmp_path / kind, path)
-        assert row(tmp_path / kind, "files")["pid"] == 100
-        assert row(tmp_path / kind, "coverage", op="kernel")["large_id_n"] == 1
-
-
 def test_a_join_key_that_two_api_calls_claim_is_counted_once(tmp_path):
     report = builder()
     for start_ns in (4, 6):
@@ -254,13 +186,6 @@ def test_a_needed_column_that_is_missing_is_named(tmp_path):
     ended = analysed(builder(), tmp_path, script)
     assert (ended.code, len(ended.said)) == (2, 1)
     assert f"r.sqlite: table {KERNEL} lacks the column demangledName" in ended.said[0]
-
-
-@pytest.mark.parametrize("column", ["globalPid", "correlationId", "graphNodeId"])
-def test_a_column_that_some_versions_lack_is_no_error(tmp_path, column):
-    script = f"ALTER TABLE {KERNEL} RENAME COLUMN {column} TO other"
-    assert analysed(builder(), tmp_path, script).code == 0
-    assert row(tmp_path / "out", "kernels", name="a")["total_ns"] == 5
 
 
 @pytest.fixture(scope="module")
@@ -284,14 +209,6 @@ def test_what_is_no_integer_where_integers_belong_is_refused(tmp_path, many_kern
     assert (ended.code, len(ended.said)) == (2, 1)
     assert "r.sqlite: " in ended.said[0]
     assert "integers belong" in ended.said[0]
-
-
-def test_a_kernel_table_that_is_a_view_is_refused_in_one_line(tmp_path):
-    # A view could run any SQL of its author over any table, or never end.
-    script = f"ALTER TABLE {KERNEL} RENAME TO k; CREATE VIEW {KERNEL} AS SELECT * FROM k"
-    ended = analysed(builder(), tmp_path, script)
-    assert (ended.code, len(ended.said)) == (2, 1)
-    assert f"r.sqlite: {KERNEL} is a view" in ended.said[0]
 
 
 def test_table_and_column_names_with_quotes_are_harmless(tmp_path):

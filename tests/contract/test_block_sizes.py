@@ -15,8 +15,6 @@ BLOCKS = (
     "analyses.critical_path.path.visits",
     "numeric.blocks",
     "numeric.distributions",
-    "numeric.exclusive",
-    "numeric.longest",
 )
 
 

@@ -8,17 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from quick_run import quick, quick_run, resolved
+from quick_run import quick, quick_run
 
 from nsys_llm.analyses.collectives import matching
 from nsys_llm.analyses.critical_path.path import host_parts
 from nsys_llm.analyses.critical_path.path.host_parts import OTHER_RANGES
 from nsys_llm.analyses.device import idle_split
-from nsys_llm.analyses.nvtx import delegated_launches, nvtx_tree
+from nsys_llm.analyses.nvtx import nvtx_tree
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
-from nsys_llm.profile.inputs import expand_inputs
 from nsys_llm.profile.tables import Table
-from nsys_llm.run.worker import map_profiles
 from nsys_llm.testing.trace_builder import TraceBuilder
 from nsys_llm.trace.ranges import PUSH_POP
 
@@ -107,29 +105,6 @@ def test_ranges_that_overlap_partly_are_cut_in_bounded_work(counted):
     assert (tree.end_ns <= start_ns[tree.event] + count * 5).all()
 
 
-def test_many_threads_are_one_line_of_time(counted):
-    count = 3_000
-    searched = counted(nvtx_tree, "last_open")
-    start_ns = np.arange(count) * 7 % 1_000
-    tree = NvtxTree.of(ranges(start_ns, start_ns + 50, np.arange(count) + 5), 10**9)
-    assert len(searched) == 1
-    at = tree.innermost(tree.thread_codes(np.arange(count) + 5), start_ns + 10)
-    assert tree.event[at].tolist() == list(range(count))
-    assert (tree.innermost(tree.thread_codes(np.arange(count) + 5), start_ns + 50) == -1).all()
-    assert len(searched) <= 3
-
-
-def test_launches_of_many_threads_look_for_holders_of_their_own_only(counted):
-    count = 400
-    turns = counted(delegated_launches, "_in_order", argument=1)
-    at_ns = np.arange(count) * STEP_NS
-    tree = NvtxTree.of(ranges(at_ns - 100, at_ns + 800, np.arange(count) + 5), 10**9)
-    calls = Table({"start_ns": at_ns, "end_ns": at_ns + 5, "global_tid": np.full(count, 7_000)})
-    rows = np.arange(count)
-    assert (delegated_launches.delegated(tree, calls, rows, rows) == -1).all()
-    assert sum(turns) == 0
-
-
 def test_the_host_time_of_many_threads_is_split_in_bounded_work(tmp_path, counted):
     count = 400
     report, at_ns = kernels(count), np.arange(count) * STEP_NS + 10
@@ -175,20 +150,6 @@ def test_a_step_budget_keeps_few_names_of_ranges(tmp_path, name):
         assert len(details) < 20
 
 
-def test_a_path_of_ranges_ends_a_thousand_deep(tmp_path):
-    deep_n = 1_500
-    report = kernels(10)
-    at_ns = np.arange(deep_n)
-    report.nvtx_ranges(
-        ["r" + "".join(chr(97 + int(digit)) for digit in str(n)) for n in range(deep_n)],
-        start_ns=at_ns - 5_000,
-        end_ns=10**7 - at_ns,
-    )
-    tables = quick("nvtx_phase_attribution", report.write_sqlite(tmp_path / "rank0.sqlite"))
-    assert tables["range_tree"]["depth"].max() < 1_000
-    assert tables["ranges"]["self_ns"].sum() == 10 * 700
-
-
 def test_a_device_with_many_nccl_streams_counts_them_as_one(tmp_path, counted):
     streams_n = 400
     at_ns = np.arange(streams_n) * STEP_NS
@@ -204,34 +165,6 @@ def test_a_device_with_many_nccl_streams_counts_them_as_one(tmp_path, counted):
         ).write_sqlite(tmp_path / f"rank{rank}.sqlite")
     quick("tail_stats", tmp_path)
     assert set(compared) == {2}
-
-
-@pytest.mark.parametrize(
-    ("statements", "words"),
-    [
-        (
-            ["UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = start / 1000"],
-            "devices of one process",
-        ),
-        (
-            [
-                "UPDATE CUPTI_ACTIVITY_KIND_KERNEL"
-                " SET globalPid = globalPid + start / 1000 * 16777216"
-            ],
-            "processes with GPU work",
-        ),
-    ],
-)
-def test_more_devices_or_processes_than_a_machine_has_are_damaged_ids(tmp_path, statements, words):
-    path = kernels(1_200).write_sqlite(tmp_path / "rank0.sqlite")
-    changed(path, *statements)
-    inputs, _ = expand_inputs([str(path)])
-    result = map_profiles(
-        inputs, recipe="llm_hotspots", options=resolved("llm_hotspots", "--input", str(path))
-    )
-    reason = result.profiles[0].reason
-    assert reason is not None
-    assert f"rank0: damaged ids (1,200 {words}" in reason
 
 
 def test_a_name_of_megabytes_is_cut_and_that_is_said(tmp_path):

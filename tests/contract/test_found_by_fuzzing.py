@@ -34,14 +34,6 @@ def refused(path: Path, *telling: str) -> None:
     assert not path.with_name("out").exists()
 
 
-def test_steps_without_gpu_time_in_the_window_have_no_share(tmp_path):
-    path = report().write_sqlite(tmp_path / "r.sqlite")
-    words = ["--filter-time", "40/90", "--input", path, "--output", tmp_path / "out"]
-    ended = run(*words, recipe="nvtx_phase_attribution")
-    assert ended.code == 0
-    assert "the filters leave no GPU work" in ended.said[0]
-
-
 def test_a_parquet_table_with_a_column_twice_is_refused(tmp_path):
     folder = report().write_parquet(tmp_path / "r_pqtdir")
     table = pq.read_table(folder / f"{KERNEL}.parquet")
@@ -90,16 +82,6 @@ def test_a_column_that_is_computed_counts_as_missing(tmp_path):
             f'ALTER TABLE {KERNEL} ADD COLUMN "end" INTEGER AS (length(zeroblob(1 << 30)))'
         )
     refused(path, f"table {KERNEL} lacks the column end")
-
-
-def test_a_table_that_is_virtual_is_refused(tmp_path):
-    path = report().write_sqlite(tmp_path / "r.sqlite")
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript(
-            f"ALTER TABLE {KERNEL} RENAME TO was;"
-            f'CREATE VIRTUAL TABLE {KERNEL} USING fts5(start, "end", deviceId)'
-        )
-    refused(path, f"{KERNEL} is a view or a virtual table")
 
 
 def test_a_kernel_name_of_a_megabyte_takes_no_time_to_tell_what_it_does(tmp_path):

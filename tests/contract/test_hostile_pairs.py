@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from rendered import HOSTILE_NAMES, INVISIBLE, PLOTLY, markdown_tokens, read_notebook, strings_in
+from rendered import HOSTILE_NAMES, markdown_tokens
 from results import analyse
 
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -53,17 +53,3 @@ def test_the_answer_quotes_every_name(hostile):
         plain = re.sub(r"`[^`]*`", "", text)
         assert "<" not in plain.replace("->", ""), text
         assert "evil.example" not in plain, text
-
-
-def test_figures_hold_text_and_no_markup(hostile):
-    figures = [
-        output["data"][PLOTLY]
-        for cell in read_notebook(hostile)["cells"]
-        for output in cell.get("outputs", ())
-        if PLOTLY in output["data"]
-    ]
-    assert figures
-    for figure in figures:
-        for text in strings_in(figure):
-            assert not re.search(r"<(?!br>|extra>|/extra>)[a-zA-Z/!]", text), text
-            assert not INVISIBLE.search(text)

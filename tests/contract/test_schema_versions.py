@@ -23,8 +23,6 @@ VERSIONS = schema_versions()
 OLDEST, NEWEST = VERSIONS[0], VERSIONS[-1]
 RECIPES = recipe_names()
 OTHERS = tuple(name for name in RECIPES if name != "llm_hotspots")
-#: It maps and tabulates with the others' code.
-OVERVIEW = "llm_overview"
 PHASES = "nvtx_phase_attribution"
 KINDS = ("sqlite", "sqlite_lazy", "parquet")
 EXPORTS = [(version, kind) for version in VERSIONS for kind in KINDS]
@@ -38,33 +36,14 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "device": ("--device", "1"),
 }
 
-# Every recipe, version and kind, in CI each version and kind with one of the recipes in turn; other
-# options where the oldest and the newest meet each reader, in CI each option with one of them.
-PLAIN = [(recipe, *export, "plain") for recipe in RECIPES for export in EXPORTS]
-WITHOUT = [case for case in PLAIN if case[0] != OVERVIEW]
-PARTS = sorted({case[0] for case in WITHOUT})
-IN_TURN = [
-    (PARTS[(row + 2 * column) % len(PARTS)], version, kind, "plain")
-    for row, version in enumerate(VERSIONS)
-    for column, kind in enumerate(KINDS)
-]
-OF_OVERVIEW = [case for case in PLAIN if case[0] == OVERVIEW]
+# At night every recipe, version and kind, and options where the oldest and the newest meet each
+# reader. CI takes the recipes in turn over the oldest and the newest, and each option once.
 ENDS = ((OLDEST, "sqlite_lazy"), (OLDEST, "parquet"), (NEWEST, "parquet"))
-WITH_OPTIONS = [("llm_hotspots", *export, name) for name in OPTIONS for export in ENDS][3:]
-CASES = [
-    *nightly_but(WITHOUT, IN_TURN),
-    *nightly_but(OF_OVERVIEW, [(OVERVIEW, *ENDS[-1], "plain")]),
-    *nightly_but(WITH_OPTIONS, [WITH_OPTIONS[3 * n + n % 3] for n in range(len(OPTIONS) - 1)]),
-]
-# The code behind the options is one for all recipes.
-OPTIONS_AT_ENDS = [
-    (recipe, *export, options)
-    for recipe in OTHERS
-    for export, options in zip(ENDS, ("mangled names", "window", "range"), strict=True)
-]
-CASES += nightly_but(
-    OPTIONS_AT_ENDS, [case for case in OPTIONS_AT_ENDS if case[0] != OVERVIEW or "range" in case]
-)
+PLAIN = [(recipe, *export, "plain") for recipe in RECIPES for export in EXPORTS]
+WITH_OPTIONS = [(recipe, *end, name) for recipe in RECIPES for end in ENDS for name in OPTIONS]
+IN_CI = [(recipe, *end, "plain") for recipe, end in zip(RECIPES, cycle(ENDS), strict=False)]
+IN_CI += [("llm_hotspots", *end, name) for name, end in zip(OPTIONS, cycle(ENDS), strict=False)][1:]
+CASES = nightly_but(dict.fromkeys([*PLAIN, *WITH_OPTIONS]), IN_CI)
 
 #: Facts that differ between versions and kinds by their nature.
 OWN_FACTS = {
@@ -203,6 +182,7 @@ def expected(exports, tmp_path_factory) -> Any:
     return tables
 
 
+@pytest.mark.nightly
 def test_the_expected_tables_are_those_that_the_events_give(expected):
     def of_kernels(options: str, column: str) -> dict[str, Any]:
         kernels = expected("llm_hotspots", options)["kernels"]
@@ -230,6 +210,7 @@ def test_the_expected_tables_are_those_that_the_events_give(expected):
     assert list(of_kernels("device", "total_ns")) == ["ncclDevKernel_AllReduce"]
 
 
+@pytest.mark.nightly
 def test_what_versions_write_in_ways_of_their_own_is_in_the_expected_tables(expected):
     hotspots = expected("llm_hotspots", "plain")
     flush = by_row(hotspots["overheads"])[0]
@@ -253,16 +234,6 @@ def test_every_version_and_kind_gives_the_same_tables(
     assert tables.keys() == same.keys()
     for name, table in tables.items():
         assert table == same[name], name
-
-
-@pytest.mark.parametrize(
-    ("version", "kind"), nightly_but(EXPORTS, zip(VERSIONS, cycle(KINDS), strict=False))
-)
-def test_the_version_of_the_export_is_recorded(tmp_path, version, kind):
-    exported(events(version, lazy=kind == "sqlite_lazy"), tmp_path / "r", "r", kind)
-    (recorded,) = by_row(plain(quick("llm_hotspots", tmp_path / "r")["files"]))
-    assert recorded["schema_version"] == version
-    assert recorded["rank_source"] == ("index" if kind == "parquet" else "env:RANK")
 
 
 @pytest.mark.parametrize(

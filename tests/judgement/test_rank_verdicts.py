@@ -7,6 +7,7 @@ from effort import nightly_but
 from judgement.truth import HEALED, planted, true_pct
 from machine import random_program, simulate, write_profiles
 from quick_run import quick
+from results import tables_of
 
 from nsys_llm.report.records import records
 
@@ -95,6 +96,18 @@ def test_steps_that_a_filter_cuts_cost_as_much_as_the_others(tmp_path):
         begin, end = (int(begin_ns + part * span_ns) for part in (0.2, 0.62))
         words = ["--filter-time", f"{begin}/{end}"]
     assert shares[1] == pytest.approx(shares[0], rel=0.05)
+
+
+@pytest.mark.parametrize("ranks", ["0-1", "1"])
+def test_waiting_for_ranks_that_were_not_read_is_no_transfer(ranks, tmp_path):
+    """Rank 2 is slow, and left out: the others' waiting for it was half of a usual fix."""
+    write_profiles(simulate(planted("slow_gpu", 1)[0]), tmp_path / "in")
+    tables = tables_of(
+        tmp_path / "o", tmp_path / "in", options=["--ranks", ranks], recipe="llm_overview"
+    )
+    rows = tables["wall"][tables["wall"]["wall_class"] == "communication"]
+    assert set(rows.loc[rows["time_ns"] > 0, "detail"]) <= {"waiting", "transfer or ranks not read"}
+    assert "exposed_communication" not in set(tables["opportunities"]["rule"])
 
 
 def test_parts_of_a_run_show_no_pauses(tmp_path):

@@ -189,14 +189,6 @@ _HOTSPOTS: Final = (
     ),
     Bug(
         "llm_hotspots",
-        "the rank that waits longest in collectives is named as the straggler",
-        "recipes/llm_hotspots/tables/balance.py",
-        "suspect = np.where(parts.communication, lowest, highest)",
-        "suspect = highest",
-        ("recipes/llm_hotspots/test_balance.py",),
-    ),
-    Bug(
-        "llm_hotspots",
         "a rank without a kernel is left out of its median",
         "shared/nsys_llm/numeric/rank_spread.py",
         "        absent_n = self.ranks_n - self.present_n()\n",
@@ -598,9 +590,10 @@ _DIFF: Final = (
     Bug(
         "trace_diff",
         "a change that is sure, but tiny, is a regression",
-        "recipes/trace_diff/tables/verdicts.py",
-        'real = (q_value < options["alpha"]) & moved & (np.abs(change_pct) >= floor_pct)',
-        'real = q_value < options["alpha"]',
+        "recipes/trace_diff/tables/kernels.py",
+        'real = (q_value < options["alpha"]) & (np.abs(change_pct) >= floor_pct)\n'
+        "    real &= np.abs(moved) > 2 * tick_ns\n",
+        'real = q_value < options["alpha"]\n',
         (
             "recipes/trace_diff/test_trace_diff.py",
             "recipes/trace_diff/test_trace_diff_undecided.py",
@@ -609,7 +602,7 @@ _DIFF: Final = (
     Bug(
         "trace_diff",
         "noise between equal runs does not count",
-        "recipes/trace_diff/tables/verdicts.py",
+        "recipes/trace_diff/tables/kernels.py",
         "        floor_pct = np.fmax(floor_pct, noise)\n",
         "        pass\n",
         ("recipes/trace_diff/test_trace_diff_gates.py",),
@@ -629,8 +622,8 @@ _DIFF: Final = (
         "trace_diff",
         "phases that only one run has are left out of the changes",
         "recipes/trace_diff/tables/sums.py",
-        "    some = [name for side in sides for name, sums in side.items() if sums != (0, 0)]\n",
-        "    some = sides[0].keys() & sides[1].keys()\n",
+        "{name for side in sides for name, sums in side.items() if sums != (0, 0)}",
+        "sides[0].keys() & sides[1].keys()",
         ("recipes/trace_diff/test_trace_diff.py",),
     ),
     Bug(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def test_without_parts_all_results_are_empty():
         assert result.size == 0
 
 
+@pytest.mark.nightly
 @given(table=TABLES)
 def test_all_results_equal_those_of_the_full_table(table):
     full = np.array([[value or 0 for value in row] for row in table])

@@ -87,12 +87,6 @@ def test_the_score_of_200_constant_kernels_of_1_ms_is_7651():
     assert round(score[0]) == 7651
 
 
-def test_the_score_grows_with_unevenness_and_never_shrinks_below_even():
-    scores = tail_score(np.full(3, 4_000.0), np.full(3, 7), np.array([2.5, 0.5, np.nan]))
-    # 4 us * log2(8) = 12.
-    assert scores.tolist() == [30.0, 12.0, 12.0]
-
-
 def test_a_ratio_to_nothing_is_not_known():
     ratios = ratio(np.array([6.0, 6.0, 6.0]), np.array([3.0, 0.0, np.nan]))
     assert ratios[0] == 2.0

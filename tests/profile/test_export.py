@@ -207,16 +207,6 @@ def test_one_table_that_is_older_than_the_profile_makes_the_export_stale(profile
     assert calls(fake) == 2
 
 
-def test_an_sqlite_export_older_than_its_profile_is_not_used(profile, fake):
-    path = (
-        TraceBuilder()
-        .kernel("k", start_ns=1, duration_ns=8)
-        .write_sqlite(profile.with_name("r.sqlite"))
-    )
-    aged(path, 7200)
-    assert kernel_ns(profile, fake) == 5
-
-
 def test_a_table_that_was_not_exported_is_exported_later(profile, fake):
     kernel_ns(profile, fake)
     assert kernel_ns(profile, fake, "memcpys") == 5
@@ -276,6 +266,7 @@ def read_only_profile() -> Path:
         folder.chmod(0o755)
 
 
+@pytest.mark.nightly
 def test_a_read_only_folder_gets_its_export_in_a_temporary_one(fake, monkeypatch):
     # A check of permissions says yes to root, so the answer is given here.
     with read_only_profile() as profile, tempfile.TemporaryDirectory() as temporary:
@@ -289,16 +280,6 @@ def test_a_read_only_folder_gets_its_export_in_a_temporary_one(fake, monkeypatch
             assert len(opened.read("kernels", ("start_ns",))) == 1
         assert os.listdir(profile.parent) == ["r.nsys-rep"]
         assert os.listdir(temporary) == []
-
-
-def test_a_temporary_folder_that_is_gone_costs_only_exports_that_need_it(
-    profile, fake, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    with monkeypatch.context() as patched:
-        patched.setattr("nsys_llm.profile.export._writable", lambda _: False)
-        assert "cannot be exported with nsys" in failure(profile, fake)
-    assert kernel_ns(profile, fake) == 5
 
 
 def test_without_nsys_one_line_says_how_to_export_elsewhere(profile, monkeypatch):
@@ -376,26 +357,7 @@ def test_a_reader_never_sees_half_a_table(profile, fake):
     assert sorted(os.listdir(profile.parent)) == ["r.nsys-rep", "r_pqtdir"]
 
 
-@pytest.mark.parametrize("ahead_s", [-60, 0, 60])
-def test_an_export_of_a_profile_that_is_overwritten_meanwhile_is_outdated(profile, fake, ahead_s):
-    """The earlier profile is of a host whose clock is so much ahead of that of the later one."""
-    hold, held = Path(fake).with_name("hold"), Path(fake).with_name("held")
-    hold.touch()
-    aged(profile, -ahead_s)
-    writer = threading.Thread(target=lambda: kernel_ns(profile, fake))
-    writer.start()
-    try:
-        wait_for(held)
-        assert held.exists()
-        written(profile, 6, age_seconds=0)
-    finally:
-        hold.unlink()
-        writer.join()
-    assert kernel_ns(profile, fake) == 6
-    assert kernel_ns(profile, fake) == 6
-    assert calls(fake) == 2
-
-
+@pytest.mark.nightly
 def test_several_readers_that_export_at_once_all_succeed(profile, fake):
     durations_ns: list[int] = []
     readers = [
@@ -410,6 +372,7 @@ def test_several_readers_that_export_at_once_all_succeed(profile, fake):
     assert sorted(os.listdir(profile.parent)) == ["r.nsys-rep", "r_pqtdir"]
 
 
+@pytest.mark.nightly
 def test_a_reader_waits_until_another_s_export_is_all_there(profile, fake, monkeypatch):
     """What is moved last is not read by everybody, and would be a change of the folder."""
     moving, go_on = threading.Event(), threading.Event()

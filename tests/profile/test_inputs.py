@@ -178,22 +178,6 @@ def test_each_mistake_has_its_line(folder, entry, said):
     assert "\n" not in caught.value.message
 
 
-def test_a_folder_that_may_not_be_entered_is_told(folder, monkeypatch):
-    make(folder, "locked/a.sqlite")
-
-    def refuse(path):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "iterdir", refuse)
-    with pytest.raises(UsageError, match=r"^locked: cannot be accessed \(Permission denied\)"):
-        expand_inputs(["locked"])
-
-
-def test_a_name_that_is_too_long_for_any_file_is_told(folder):
-    with pytest.raises(UsageError, match=r"^x{300}: "):
-        expand_inputs(["x" * 300])
-
-
 def test_nothing_is_made_for_a_path_that_does_not_exist(folder):
     with pytest.raises(UsageError):
         expand_inputs(["missing.sqlite"])
@@ -225,14 +209,6 @@ def test_a_database_with_a_pipe_for_its_journal_is_refused(folder):
     said = r"a\.sqlite-journal beside it is not a file"
     with pytest.raises(ProfileError, match=said), open_profile(str(path), ()) as profile:
         profile.columns("kernels")
-
-
-def test_a_database_whose_name_is_too_long_for_a_journal_is_read(folder):
-    name = f"{'x' * 245}.sqlite"
-    path = TraceBuilder().kernel("k", start_ns=5, duration_ns=9).write_sqlite(folder / "a.sqlite")
-    path.rename(folder / name)
-    with open_profile(str(folder / name), ()) as profile:
-        assert profile.columns("kernels")
 
 
 def test_each_kind_of_profile_is_opened_by_what_it_is(folder):

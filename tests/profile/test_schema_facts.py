@@ -154,13 +154,3 @@ def test_a_needed_column_that_is_gone_is_named_in_one_line(tmp_path, recipe, ver
         assert KERNELS in line
         assert change.split()[2] in line
     assert snapshot(tmp_path) == before
-
-
-@pytest.mark.parametrize("version", ["3.99.0", "4.0", "12.7.1-beta", ""])
-def test_a_version_that_is_not_known_is_told_and_read_by_name(tmp_path, version):
-    path = written(tmp_path / "r.sqlite", version)
-    ended = run("--input", path, "--output", tmp_path / "out", recipe="idle_gaps")
-    assert (ended.code, ended.errors) == (0, [])
-    numbered = version[:1].isdecimal()
-    message = f"schema {version} is newer" if numbered else "the export schema is not recorded"
-    assert len([line for line in ended.said if message in line]) == 1, ended.said

@@ -139,16 +139,6 @@ def test_what_is_not_simple_is_left_to_sqlite(tmp_path, row, then):
         decoded(path, fields_n=5 if "ADD" in then else 4)
 
 
-def test_an_index_is_no_table(tmp_path):
-    path = tmp_path / "r.sqlite"
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE t (a INTEGER PRIMARY KEY, b INTEGER) WITHOUT ROWID")
-        database.execute("INSERT INTO t VALUES (1, 2)")
-        database.commit()
-    with pytest.raises(UnexpectedCell):
-        decoded(path, (1,), 2)
-
-
 def test_too_many_kinds_of_rows_are_left_to_sqlite(tmp_path, monkeypatch):
     rows = [(value, None, value, 1) for value in EDGES]
     monkeypatch.setattr(sqlite_cells, "_MOST_KINDS", 5)

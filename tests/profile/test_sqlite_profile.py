@@ -81,15 +81,6 @@ def test_a_table_that_a_lazy_export_left_out_is_not_there(export):
         assert {"start", "end", "demangledName"} <= profile.columns("kernels")
 
 
-def test_a_view_in_the_place_of_a_table_says_so_where_it_is_needed(export):
-    # A profile without that table would be one without GPU work.
-    change(export, f"ALTER TABLE {KERNEL} RENAME TO k; CREATE VIEW {KERNEL} AS SELECT * FROM k")
-    with SqliteProfile(export) as profile:
-        assert profile.has("api_calls")
-        with pytest.raises(ProfileError, match=f"r.sqlite: {KERNEL} is a view"):
-            profile.has("kernels")
-
-
 @examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(st.one_of(INT64, st.none()), max_size=9))
 @example(values=[-(2**63) + 1, 2**53 + 1, None, -1])

@@ -56,10 +56,6 @@ def facts_of(*reports, source="file_name", devices=None, options=None):
     return dict(capture_facts(run_of(reports, ranks, options), tables))
 
 
-def with_hosts(*hosts):
-    return [report(n, replace(FACTS, host=host)) for n, host in enumerate(hosts)]
-
-
 def caveats(files=(), rows=()):
     return capture_caveats(
         {"files": frame_of("files", files), "coverage": frame_of("coverage", rows)}
@@ -78,11 +74,6 @@ def test_a_fact_that_all_reports_share_is_told_once():
         "traced": "`Cuda, NvtxEvents`",
         "CUDA graphs": "`node`",
     }
-
-
-def test_several_values_are_told_with_how_many_reports_have_each():
-    facts = facts_of(*with_hosts("b", "a", "b"))
-    assert facts["hosts"] == "`b` (2 profiles), `a` (1 profile)"
 
 
 @pytest.mark.parametrize(
@@ -104,25 +95,10 @@ def test_of_many_values_three_are_told_and_the_others_counted(label, field):
     )
 
 
-def test_of_many_gpu_sets_and_traces_three_are_told_and_the_others_counted():
-    reports = [report(n, replace(FACTS, gpus=(f"G{n}",), traced=(f"T{n}",))) for n in range(4)]
-    facts = facts_of(*reports)
-    assert facts["GPUs"].endswith("`G2` (1 profile) and 1 more")
-    assert facts["traced"].endswith("`T2` (1 profile) and 1 more")
-
-
-def test_three_values_are_told_without_a_rest():
-    assert "more" not in facts_of(*with_hosts("a", "b", "c"))["hosts"]
-
-
 def test_facts_that_no_report_states_are_left_out():
     assert facts_of(report(0, NOTHING)) == {
         "ranks": "1 with GPU work in 1 profile, numbered by `file_name`"
     }
-
-
-def test_a_report_that_does_not_say_is_not_counted_with_a_value():
-    assert facts_of(*with_hosts("a", None, "b"))["hosts"] == "`a` (1 profile), `b` (1 profile)"
 
 
 def test_reports_that_could_not_be_read_count_as_reports_without_facts():
@@ -131,25 +107,12 @@ def test_reports_that_could_not_be_read_count_as_reports_without_facts():
     assert facts["hosts"] == "`node1`"
 
 
-def test_processes_of_one_report_are_ranks_of_their_own():
-    facts = facts_of(report(0, ranks_n=8), source="mpi_ranks")
-    assert facts["ranks"] == "8 with GPU work in 1 profile, numbered by `mpi_ranks`"
-
-
-def test_a_rule_that_numbered_nothing_is_not_named():
-    assert facts_of(report(0, ranks_n=0), source=None)["ranks"] == "0 with GPU work in 1 profile"
-
-
 def test_the_window_is_that_of_the_devices():
     same = [{"window_ns": 1_500}, {"window_ns": 1_500}]
     assert facts_of(report(0), devices=same)["window"] == "1.5 us a device"
     other = [{"window_ns": 2_000}, {"window_ns": 7}, {"window_ns": 9}]
     assert facts_of(report(0), devices=other)["window"] == "7 ns to 2 us a device"
     assert "window" not in facts_of(report(0), devices=[])
-
-
-def test_a_name_in_a_fact_cannot_leave_its_backticks():
-    assert facts_of(*with_hosts("a`b\n|<c>"))["hosts"] == "`a'b |<c>`"
 
 
 def test_a_sound_capture_has_no_caveats():
@@ -182,11 +145,6 @@ def test_graphs_without_gpu_work_are_told_with_what_to_record():
     assert "`--cuda-graph-trace=node`" in caveat
 
 
-def test_one_graph_without_gpu_work_is_one_launch():
-    (caveat,) = caveats(rows=[coverage(0, 1000, op="graph", opaque_graph_launches_n=1)])
-    assert caveat.startswith("1 launch of CUDA graphs ")
-
-
 def test_operations_without_an_api_call_are_told_with_their_time():
     (caveat,) = caveats(rows=[coverage(0, 875, api_missing_n=2), coverage(1, 1000)])
     # 125 of 2000 ns, 2 of 20 operations.
@@ -209,11 +167,6 @@ def test_operations_launched_before_the_capture_are_named_as_such(missing_n, cut
         rows=[coverage(0, 875, api_missing_n=missing_n, api_cut_n=cut_n, api_cut_ns=100)]
     )
     assert words in caveat
-
-
-def test_operations_of_no_length_without_an_api_call_are_told_too():
-    (caveat,) = caveats(rows=[coverage(0, 0, total_ns=0, api_missing_n=2)])
-    assert caveat.startswith("2 of 10 recorded GPU operations ")
 
 
 @pytest.mark.parametrize(
@@ -252,23 +205,6 @@ def test_a_table_that_some_reports_lack_is_told_with_how_many():
     lacking = [report(n, untold, absent_tables=("api_calls",)) for n in range(2)]
     (text,) = not_recorded(*lacking, report(2))
     assert " (2 of 3 profiles): " in text
-
-
-def test_one_report_that_lacks_a_table_is_one_report():
-    untold = replace(FACTS, traced=())
-    (text,) = not_recorded(report(0, untold, absent_tables=("memcpys",)), report(1))
-    assert " (1 of 2 profiles): " in text
-
-
-def test_reports_that_could_not_be_read_do_not_count_as_lacking_a_table():
-    broken = report(1, None, ranks_n=0, reason="empty", absent_tables=("memcpys",))
-    assert not_recorded(report(0), broken) == []
-
-
-def test_a_table_that_no_flag_records_is_not_spoken_of():
-    (read,) = (read for read in MANIFEST.reads if read.table == "graph_traces")
-    assert read.capture is None
-    assert not_recorded(report(0, absent_tables=("graph_traces",))) == []
 
 
 def test_filters_are_told_as_they_were_typed():

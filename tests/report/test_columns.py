@@ -58,11 +58,6 @@ def test_rows_are_ordered_as_by_pandas(seed, by):
         pd.testing.assert_series_equal(pd.Series(list(values), dtype=object), expected)
 
 
-def test_a_table_without_rows_stays_so():
-    given = {"name": [], "total_ns": np.array([], dtype=np.int64)}
-    assert sorted_columns(given, "-total_ns", "name")["name"] == []
-
-
 def test_columns_of_a_frame_are_taken_by_position():
     series = pd.Series([3, 1, 2], index=[7, 8, 9])
     assert sorted_columns({"x": series, "y": ["c", "a", "b"]}, "x")["y"] == ["a", "b", "c"]

@@ -7,10 +7,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from rendered import HOSTILE_NAMES
 from report_maker import FINDING, made_report, made_results
 
-from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.first_screen import first_screen_lines
 from nsys_llm.report.price import Price
 from nsys_llm.report.screen import Scale, Screen, subject
@@ -75,19 +73,6 @@ def test_without_steps_gains_are_of_a_gpus_time(tmp_path):
     assert items_of(lines) == [("1", "at most", "90.0", "30.0 %")]
 
 
-def test_without_gains_the_answer_stands_there(tmp_path):
-    note = replace(FINDING, kind=CAPTURE, title="It is cut")
-    lines = screen_of(tmp_path, note)
-    assert "It goes to gemm and norm." in lines
-    assert not any(line.startswith("trust") for line in lines)
-    assert not any("could gain" in line for line in lines)
-
-
-def test_a_verdict_stands_first(tmp_path):
-    lines = screen_of(tmp_path, gained(300), screen=replace(SCREEN, verdict="SLOWER: `x`."))
-    assert lines[1] == "SLOWER: x."
-
-
 def test_the_remark_that_qualifies_most_is_the_one_that_is_told(tmp_path):
     lines = screen_of(
         tmp_path, gained(300), screen=replace(SCREEN, trust="Late by 1 ms."), caveats=("One.",) * 3
@@ -144,13 +129,6 @@ def test_names_give_way_to_numbers(tmp_path, width):
     lines = screen_of(tmp_path, gained(300, title), screen=screen, width=width)
     assert SCREEN.facts in lines[0]
     assert "takes 30.2 % of 1,234 ms" in " ".join(" ".join(lines).split())
-
-
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_no_name_steers_the_terminal(tmp_path, name):
-    finding = gained(300, f"{quoted(name)} takes 60.0 %", recommendation=quoted(name))
-    screen = replace(SCREEN, subject=name, trust=quoted(name), verdict=quoted(name))
-    assert all(line.isprintable() for line in screen_of(tmp_path, finding, screen=screen))
 
 
 def test_a_run_is_called_like_its_report_or_the_folder_of_its_reports():

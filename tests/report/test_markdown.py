@@ -44,10 +44,6 @@ def table_rows(text):
     return rows
 
 
-def alignments(text):
-    return [token.attrs.get("style") for token in markdown_tokens(text) if token.type == "th_open"]
-
-
 def shown_section(tmp_path, rows, section=SECTION):
     return section_markdown(section, made_results(tmp_path, rows)[1])
 
@@ -60,11 +56,6 @@ def test_a_table_has_human_units_and_keeps_bars_in_names(tmp_path):
     ]
 
 
-def test_numbers_are_aligned_to_the_right_and_names_are_not(tmp_path):
-    marks = alignments(shown_section(tmp_path, ROWS))
-    assert marks == [None, None, *["text-align:right"] * 3]
-
-
 def test_columns_stand_below_each_other_in_plain_text_too(tmp_path):
     lines = [line for line in shown_section(tmp_path, ROWS).splitlines() if line.startswith("|")]
     assert len({len(line) for line in lines}) == 1
@@ -74,12 +65,6 @@ def test_columns_stand_below_each_other_in_plain_text_too(tmp_path):
     ]
     assert len({tuple(row_places) for row_places in places}) == 1
     assert lines[2].startswith("| `void f<int>(a\\|b)` | `gemm`   |    1,234 |")
-
-
-@pytest.mark.parametrize("name", ["|", "a\\|b", "a\\", "||", "a\\\\|", "<b>|</b>", "*|*", "\\\\|"])
-def test_bars_and_backslashes_in_a_name_end_no_cell(tmp_path, name):
-    (_, row) = table_rows(shown_section(tmp_path, [(name, "gemm", 1, 1, 1.0)]))
-    assert row == [name, "gemm", "1", "1 ns", "1 ns"]
 
 
 def test_the_rows_are_bounded_and_the_rest_is_counted(tmp_path):
@@ -102,12 +87,6 @@ def test_a_column_without_any_value_is_told_and_not_shown(tmp_path):
     assert table_rows(text)[0] == ["name", "category", "launches", "busy"]
     assert text.endswith("Empty in all rows: p99.")
     assert "Empty in" not in shown_section(tmp_path, ROWS)
-
-
-def test_a_long_name_is_shortened_in_a_table(tmp_path):
-    (_, row) = table_rows(shown_section(tmp_path, [("x" * 2000, "gemm", 1, 1, 1.0)]))
-    assert len(row[0]) == 48
-    assert "..." in row[0]
 
 
 def test_a_sentence_in_a_table_keeps_its_middle(tmp_path):
@@ -147,10 +126,6 @@ def test_the_plain_file_has_no_backslashes():
     assert markdown_prose(text) == expected
 
 
-def test_a_word_beside_a_name_stays_a_word():
-    assert markdown_text(markdown_prose("x_`a b`_y `c`*z*")) == "x_a b_y c*z*\n"
-
-
 @given(NAMES)
 def test_a_name_in_prose_is_one_piece_of_code(name):
     code = quoted(name)[1:-1]
@@ -187,25 +162,6 @@ def test_where_to_look_is_what_the_finding_knows(tmp_path, where, shown):
     assert shown is None or f"- Where: {shown}\n" in text
 
 
-def test_details_stay_below_their_finding_however_many_there_are(tmp_path):
-    report = made_report(made_results(tmp_path, ROWS)[0], *[FINDING] * 101)
-    assert f"And {101 - MOST_SHOWN} more in" in head_markdown(report)
-    tokens = markdown_tokens(head_markdown(report))
-    assert sum(token.type == "ordered_list_open" for token in tokens) == 1
-    items = [token for token in tokens if token.type == "list_item_open"]
-    # Each finding has three lines: what it gains, evidence, and what to do.
-    assert [token.info for token in items if token.info] == [
-        str(n) for n in range(1, MOST_SHOWN + 1)
-    ]
-    assert len(items) == MOST_SHOWN * 4
-    assert {token.level for token in items if not token.info} == {3}
-
-
-def test_no_finding_is_said_to_be_none(tmp_path):
-    text = head_markdown(made_report(made_results(tmp_path, ROWS)[0]))
-    assert "## Findings\n\nNothing stands out" in text
-
-
 def test_the_capture_is_lists_of_facts_caveats_and_what_is_missing(tmp_path):
     report = made_report(
         made_results(tmp_path, ROWS)[0],
@@ -220,12 +176,6 @@ def test_the_capture_is_lists_of_facts_caveats_and_what_is_missing(tmp_path):
     assert "rank0: *cold*." in shown
     items = [token for token in markdown_tokens(text) if token.type == "list_item_open"]
     assert len(items) == 5
-
-
-def test_nothing_to_keep_in_mind_needs_no_list(tmp_path):
-    text = capture_markdown(made_report(made_results(tmp_path, ROWS)[0]))
-    assert "Read the numbers" not in text
-    assert "Not in this capture" not in text
 
 
 def test_the_report_has_the_sections_that_the_manifest_chose(tmp_path):

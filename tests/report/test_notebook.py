@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sys
-from html import unescape
 from pathlib import Path
 
 import nbformat
@@ -31,7 +30,6 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.report import EXTRA_HEADING, MORE_HEADING, MOST_SHOWN
 from nsys_llm.testing.trace_builder import TraceBuilder
-from nsys_llm.view.results import Results
 from nsys_llm.view.tables import picked
 
 pytestmark = pytest.mark.drawn
@@ -167,18 +165,7 @@ def test_the_first_cell_holds_question_answer_and_every_finding(result):
         assert finding["recommendation"].replace("`", "") in shown
 
 
-def test_findings_link_to_the_sections_of_their_tables(demo_run):
-    head = read_notebook(demo_run).cells[0].source
-    links = {unescape(link) for link in re.findall(r'href="([^"]*)"', head)}
-    assert links
-    titles = [
-        MORE_HEADING,
-        EXTRA_HEADING,
-        *(section.title for section in MANIFEST.sections if section.lead),
-    ]
-    assert links <= {"#" + title.replace(" ", "-") for title in titles}
-
-
+@pytest.mark.nightly
 def test_every_section_of_the_manifest_has_its_charts_and_its_rows(result):
     notebook, tables = read_notebook(result), read_frames(result)
     headings = [
@@ -222,22 +209,7 @@ def test_every_figure_is_drawn_by_plotly_and_has_a_table_and_words_behind_it(res
         assert len(data["text/plain"].splitlines()) > 1
 
 
-def test_every_table_is_shown_with_the_meaning_of_all_its_columns(result):
-    notebook = read_notebook(result)
-    for section in shown_sections(result):
-        data = section_cells(notebook, section.title)[1][-1].outputs[0].data
-        glossary = {row[0]: row[1:] for row in Markup(data["text/html"]).rows if len(row) == 3}
-        for column in MANIFEST.table(section.table).columns:
-            assert glossary[column.name] == [column.unit or "", column.meaning]
-        table = Results(result).table(section.table)
-        # A column of nulls is told below the rows.
-        filled = [name for name in section.columns if table.empty or table[name].notna().any()]
-        lines = data["text/plain"].splitlines()
-        assert lines[0] == " | ".join(filled)
-        says_empty = lines[-1].startswith("Empty in all rows: ")
-        assert says_empty == (len(filled) < len(section.columns))
-
-
+@pytest.mark.nightly
 def test_a_moved_notebook_runs_again_without_us_and_shows_exactly_the_same(result, tmp_path):
     before = read_notebook(result)
     elsewhere = tmp_path / "elsewhere" / "moved"
@@ -246,6 +218,7 @@ def test_a_moved_notebook_runs_again_without_us_and_shows_exactly_the_same(resul
     assert outputs_of(after) == outputs_of(before)
 
 
+@pytest.mark.nightly
 def test_a_report_without_gpu_work_has_a_notebook_that_runs_again(idle_set, tmp_path):
     ended = run("--mode", "none", "--output", tmp_path / "out", "--input", idle_set)
     assert ended.code == 0
@@ -268,21 +241,6 @@ def test_nothing_is_fetched_from_a_network(result):
 
 
 @pytest.mark.slow
-def test_no_absolute_path_leaves_the_run_but_in_the_nsys_analysis_file(rank_set, tmp_path):
-    (rank_set / "rank2.sqlite").write_bytes(b"no database")
-    options = ["--mode", "none", "--allow-missing-ranks", "--export-dir", tmp_path / "exports"]
-    assert run(*options, "--output", tmp_path / "out", "--input", rank_set).code == 0
-    texts = {
-        path.name: path.read_bytes()
-        for path in (tmp_path / "out").rglob("*")
-        if path.is_file() and path.suffix != ".nsys-analysis"
-    }
-    assert {"report.md", "report.json", "analysis.ipynb", "results.py"} <= texts.keys()
-    for needle in (str(tmp_path), str(Path(__file__).parents[2])):
-        assert [name for name, text in texts.items() if needle.encode() in text] == []
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("package", ["nbformat", "plotly"])
 def test_a_missing_package_costs_the_notebook_not_the_run(rank_set, tmp_path, monkeypatch, package):
     drawing = [name for name, module in sys.modules.items() if hasattr(module, "go")]
@@ -301,17 +259,6 @@ def test_a_missing_package_costs_the_notebook_not_the_run(rank_set, tmp_path, mo
     assert not (tmp_path / "out" / "analysis.ipynb").exists()
 
 
-def test_two_runs_write_equal_notebooks_and_every_cell_has_an_id_of_its_own(rank_set, tmp_path):
-    first, second = (analyse(tmp_path / name, rank_set) for name in ("first", "second"))
-    text = (first / "analysis.ipynb").read_bytes()
-    assert (second / "analysis.ipynb").read_bytes() == text
-    ids = [cell.id for cell in read_notebook(first).cells]
-    assert len(set(ids)) == len(ids)
-    assert {section.table for section in shown_sections(first)} <= {
-        cell_id.rpartition("-")[0] for cell_id in ids
-    }
-
-
 def test_the_nsys_analysis_file_names_the_notebook_and_every_file(result):
     record = record_of(result)
     assert record["Outputs"]["analysis.ipynb"] == "Notebook"
@@ -319,24 +266,6 @@ def test_the_nsys_analysis_file_names_the_notebook_and_every_file(result):
     tables = {name for name, label in record["Outputs"].items() if label == "Table"}
     listed = read_report(result)["tables"]
     assert tables == {f"{name}.parquet" for name, table in listed.items() if table["rows"]}
-
-
-def test_a_folder_in_which_the_notebook_was_run_can_be_replaced(rank_set, tmp_path):
-    folder = analyse(tmp_path / "out", rank_set)
-    for left in (folder / "nsys_llm_view" / "__pycache__", folder / ".ipynb_checkpoints"):
-        left.mkdir()
-        (left / "left.pyc").write_bytes(b"")
-    analyse(folder, rank_set, options=["--force-overwrite"])
-    assert files_below(folder) == record_of(folder)["Files"]
-
-
-def test_a_folder_with_someones_own_module_beside_ours_is_not_replaced(rank_set, tmp_path):
-    folder = analyse(tmp_path / "out", rank_set)
-    users_file = folder / "nsys_llm_view" / "my_figures.py"
-    users_file.write_text("mine = 1\n", encoding="utf-8")
-    ended = run("--mode", "none", "--output", folder, "--force-overwrite", "--input", rank_set)
-    assert ended.code == 2
-    assert users_file.read_text("utf-8") == "mine = 1\n"
 
 
 def test_an_optional_section_is_left_out_only_where_its_table_has_no_rows(demo_run):

@@ -9,13 +9,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from effort import a_few_recipes
-from quick_run import quick
-from results import demo_inputs, plain, read_frames
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.declared import Column, TableWrite
-from nsys_llm.manifest.manifest import Manifest, load_manifest
+from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.report.outputs import declared_frame, write_tables
 from nsys_llm.testing.demo import write_demo
 
@@ -62,20 +59,6 @@ def demo(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("recipe", a_few_recipes())
-def test_every_table_of_a_recipe_is_read_as_it_was_made(demo, tmp_path, recipe):
-    # So a test may look at the tables before they are written.
-    made = quick(recipe, *demo_inputs(demo, recipe))
-    write_tables(tmp_path, load_manifest(recipe), made, csv=False)
-    read = read_frames(tmp_path)
-    assert read.keys() == made.keys()
-    for name, frame in read.items():
-        # What index a frame has decides pandas; its values are those of a column.
-        pd.testing.assert_frame_equal(frame, made[name], check_index_type=False)
-        assert plain(frame) == plain(made[name])
-
-
 def test_columns_come_in_declared_order_and_type_whatever_the_order_given():
     shuffled = dict(reversed(CELLS.items()))
     frame = declared_frame(TABLE, shuffled)
@@ -87,14 +70,6 @@ def test_columns_come_in_declared_order_and_type_whatever_the_order_given():
         "graph": "boolean",
         "other": "string",
     }
-
-
-def test_a_column_that_came_out_of_a_frame_is_taken_as_it_is():
-    # pandas 2 wraps numpy's arrays then, and knows no type of the wrapper.
-    frame = pd.DataFrame({"name": np.array(["a", "b"], dtype=object), "total_ns": [1, 2]})
-    assert not isinstance(frame["total_ns"].array, np.ndarray)
-    taken = {name: frame[name].array for name in frame.columns}
-    assert declared_frame(TABLE, {**CELLS, **taken})["total_ns"].tolist() == [1, 2]
 
 
 def test_every_parquet_field_carries_unit_and_meaning(tmp_path):
@@ -247,34 +222,3 @@ def test_cells_that_a_spreadsheet_would_run_get_a_quote_in_csv_only(tmp_path):
     shown = [row[0] for row in csv_rows(tmp_path / "t.csv")[1:]]
     # Every cell that a formula may start with is quoted; the null is empty.
     assert shown == [*("'" + cell for cell in RISKY[:7]), *RISKY[7:], ""]
-
-
-@pytest.mark.parametrize("cell", ["a\r=1+1", "a\n=1+1", "a\r\n=1+1", 'a",=1+1', "a,=1+1"])
-def test_no_cell_of_a_csv_starts_a_row_or_cell_of_its_own(tmp_path, cell):
-    frame = declared_frame(INDEXED, {"name": [cell, "b"], "total_ns": [3, 4]})
-    written(tmp_path, INDEXED, frame, to_csv=True)
-    shown = csv_rows(tmp_path / "all_stats.csv")
-    assert [len(row) for row in shown] == [2, 2, 2]
-    assert not any(text.startswith("=") for row in shown for text in row)
-
-
-def test_an_index_is_quoted_in_csv_too_and_stands_first(tmp_path):
-    frame = declared_frame(INDEXED, {"name": ["=cmd", "b"], "total_ns": [-3, 4]})
-    written(tmp_path, INDEXED, frame, to_csv=True)
-    # A negative number is no formula.
-    assert csv_rows(tmp_path / "all_stats.csv") == [
-        ["name", "total_ns"],
-        ["'=cmd", "-3"],
-        ["b", "4"],
-    ]
-    # The frame itself, which goes on to other outputs, keeps the raw name.
-    assert frame.index.tolist() == ["=cmd", "b"]
-
-
-def test_csv_has_the_columns_and_rows_of_the_table(tmp_path):
-    written(tmp_path, TABLE, declared_frame(TABLE, CELLS), to_csv=True)
-    assert csv_rows(tmp_path / "kernels.csv") == [
-        list(CELLS),
-        ["a", "9007199254740993", "1.5", "", ""],
-        ["b", "4", "", "True", "c"],
-    ]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from base64 import b64encode
 from hashlib import sha256
 
-import plotly.graph_objects as go
 import pytest
-from command_line import run
-from rendered import PLOTLY, Markup, read_notebook, record_of, shown_by, strings_in
-from results import analyse, read_report
+from rendered import PLOTLY, Markup, read_notebook, shown_by, strings_in
+from results import read_report
 
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.report import MOST_SHOWN
@@ -34,21 +31,7 @@ def scripts_of(page):
     return re.findall(r"<script([^>]*)>(.*?)</script>", page, re.S)
 
 
-def figures_of(page):
-    (text,) = (body for attributes, body in scripts_of(page) if "json" in attributes)
-    return json.loads(text)
-
-
-def test_the_page_holds_the_figures_of_the_notebook_in_its_order(page, demo_run):
-    plots = figures_of(page)["plots"]
-    wanted = [data[PLOTLY] for data in shown_by(read_notebook(demo_run)) if PLOTLY in data]
-    assert plots == [{key: figure[key] for key in ("data", "layout")} for figure in wanted]
-    assert len(plots) >= 10
-    assert re.findall(r'id="figure-(\d+)"', page) == [str(n) for n in range(len(plots))]
-    for plot in plots:
-        assert go.Figure(plot).data
-
-
+@pytest.mark.nightly
 def test_the_page_says_what_the_notebook_says(page, demo_run):
     report = read_report(demo_run)["report"]
     body = re.sub(r"<script.*?</script>|<style.*?</style>|<div[^>]*>|</div>", "", page, flags=re.S)
@@ -82,37 +65,7 @@ def test_nothing_is_fetched_and_links_stay_on_the_page(page):
     assert without.count("href=") == without.count('href="#')
 
 
-def test_every_link_has_a_section(page):
-    # References stand for characters in both.
-    ids = {Markup(f"<p>{anchor}</p>").text for anchor in re.findall(r'<h[23] id="([^"]*)"', page)}
-    assert {
-        Markup(f"<p>{anchor}</p>").text for anchor in re.findall(r'href="#([^"]*)"', page)
-    } <= ids
-
-
-def test_the_page_is_listed_among_the_outputs_and_written_on_request_only(
-    demo_run, rank_set, tmp_path
-):
-    assert record_of(demo_run)["Outputs"]["report.html"] == "Page"
-    plain = analyse(tmp_path / "plain", rank_set)
-    assert not (plain / "report.html").exists()
-    assert "report.html" not in record_of(plain)["Outputs"]
-
-
 def test_no_string_of_a_figure_can_end_the_element_that_holds_it(page):
     (text,) = (body for attributes, body in scripts_of(page) if "json" in attributes)
     assert not set("<>&") & set(text)
     assert any("<br>" in string for string in strings_in(json.loads(text)))
-
-
-def test_without_plotly_one_warning_is_given_and_all_else_is_written(
-    rank_set, tmp_path, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    words = ["--mode", "none", "--html", "--output", tmp_path / "out"]
-    ended = run(*words, "--input", rank_set)
-    assert ended.code == 0
-    (warning,) = (line for line in ended.said if line.startswith("warning: "))
-    assert "report.html" in warning
-    assert "pip install plotly" in warning
-    assert (tmp_path / "out" / "analysis.ipynb").is_file()

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rendered import HOSTILE_NAMES, Markup, markdown_text, markdown_tokens
-from report_maker import FINDING, SECTION, made_report, made_results, price_of
+from rendered import Markup, markdown_text, markdown_tokens
+from report_maker import FINDING, made_report, made_results, price_of
 
 from nsys_llm.report.capture_summary import Unrecorded
-from nsys_llm.report.markdown import head_markdown
 from nsys_llm.report.page_parts import (
-    NAME_LENGTH,
     capture_html,
-    contents_html,
     findings_html,
     html_text,
 )
@@ -33,13 +29,6 @@ def test_a_name_in_a_notebook_is_text_whatever_it_holds(name):
     assert [token.content for token in inline] == ["<code>", "</code>"]
     assert markdown_text(text).rstrip("\n") == quoted(name)[1:-1]
     assert "$" not in text
-
-
-def test_a_long_name_in_a_notebook_is_cut_and_whole_on_hover():
-    name = "<" + "x" * 2000
-    text = html_text(quoted(name))
-    assert f'title="&#60;{"x" * 2000}"' in text
-    assert len(markdown_text(text).strip()) == NAME_LENGTH
 
 
 def test_what_looks_like_a_formula_in_prose_is_code_where_no_notebook_looks_for_one():
@@ -63,15 +52,6 @@ def test_a_finding_unfolds_to_evidence_where_and_what_to_do():
     )
 
 
-def test_the_flags_to_record_with_are_whole_so_that_they_can_be_copied(tmp_path):
-    flags = "--trace=cuda,nvtx,osrt,python-gil --sample=process-tree --python-sampling=true"
-    assert len(flags) > NAME_LENGTH
-    assert flags in Markup(findings_html([replace(FINDING, record=flags)], LINKS)).text
-    manifest, _ = made_results(tmp_path, [], [SECTION])
-    report = made_report(manifest, replace(FINDING, record=flags))
-    assert f"Record next time: `{flags}`" in head_markdown(report)
-
-
 def test_tables_of_a_finding_are_links_where_their_section_is_shown():
     text = findings_html([FINDING], LINKS)
     assert '<a href="#Top-kernels">kernels</a>, <code>devices</code>' in text
@@ -88,12 +68,6 @@ def test_the_first_severe_findings_are_unfolded_and_the_others_wait():
     assert opened == [True, True, False, False, False]
 
 
-def test_the_contents_link_to_every_section():
-    text = contents_html([SECTION.title, "Copies and fills"])
-    assert Markup(text).problems == []
-    assert '<a href="#Top-kernels">Top kernels</a> · <a href="#Copies-and-fills">' in text
-
-
 def test_the_capture_has_a_row_a_fact_and_an_item_a_caveat(tmp_path):
     report = made_report(
         made_results(tmp_path, [])[0],
@@ -106,15 +80,3 @@ def test_the_capture_has_a_row_a_fact_and_an_item_a_caveat(tmp_path):
     assert page.rows == [["a|b, 2 of *3*"]]
     assert "Read the numbers with this in mind:rank0: *cold*." in page.text
     assert page.text.endswith("these flags record it:copies: --trace=cuda")
-
-
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_a_name_is_one_block_of_html_for_markdown_too(name):
-    title = f"{quoted(name)} takes 60.0 %"
-    text = findings_html([replace(FINDING, title=title, details=quoted(name))], LINKS)
-    assert Markup(text).problems == []
-    # A line that is empty would end the block, and what follows would be Markdown again.
-    assert markdown_tokens(f"{text}\n\nend")[0].type == "html_block"
-    assert "" not in text.splitlines()
-    assert "$" not in text
-    assert "`" not in text

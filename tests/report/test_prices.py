@@ -144,11 +144,6 @@ def test_a_rank_is_priced_by_its_judge_and_a_replay_that_agrees(gain_ns, about_n
     assert (price.about_ns, price.bound_ns, price.replay_reason) == (about_ns, 167, reason)
 
 
-def test_a_stage_is_priced_by_its_judge_and_bounded_by_all_that_it_computes_longer():
-    price = price_of(Change("stages"), **verdict("slow_stage", 75, 25.0))
-    assert (price.about_ns, price.bound_ns) == (75, 100)
-
-
 def test_who_waits_for_a_host_gains_what_it_comes_earlier():
     price = price_of(Change("host"), **verdict("late_host", 50), **replayed("host=0", 30.0))
     assert (price.about_ns, price.bound_ns) == (170, 170)

@@ -27,10 +27,6 @@ def test_a_rank_without_gpu_work_is_told():
     assert all_of_them.kind == CAPTURE
 
 
-def test_a_run_without_any_row_has_no_findings():
-    assert findings_of() == []
-
-
 @pytest.mark.parametrize("status", ["failed", "absent"])
 def test_one_missing_rank_is_a_finding_that_names_it_and_its_reason(status):
     (finding,) = findings_of([file(0), file(3, status, "rank3: cut off; record again.")])
@@ -54,13 +50,6 @@ def test_of_many_missing_ranks_some_are_named_and_all_are_counted():
     assert len(finding.details) < 1000
 
 
-def test_a_missing_rank_without_a_number_is_named_by_its_file():
-    (finding,) = findings_of(
-        [{"File": "b.sqlite", "status": "failed", "reason": "b.sqlite: empty"}]
-    )
-    assert "b.sqlite" in finding.details
-
-
 def test_graphs_that_left_no_work_are_a_finding_with_what_to_record():
     rows = [
         coverage(0, 1000, op="graph", opaque_graph_launches_n=1000),
@@ -76,23 +65,10 @@ def test_graphs_that_left_no_work_are_a_finding_with_what_to_record():
     assert "--cuda-graph-trace=node" in finding.record
 
 
-@pytest.mark.parametrize("launches_n", [0, None])
-def test_graphs_whose_work_was_recorded_are_no_finding(launches_n):
-    assert (
-        findings_of(rows=[coverage(0, 1000, op="graph", opaque_graph_launches_n=launches_n)]) == []
-    )
-
-
 @pytest.mark.parametrize(("attributed_ns", "fires"), [(699, True), (700, False), (701, False)])
 def test_low_coverage_begins_below_seventy_percent(attributed_ns, fires):
     findings = findings_of(rows=[coverage(0, attributed_ns)])
     assert [finding.rule for finding in findings] == ["low_api_coverage"] * fires
-
-
-def test_low_coverage_is_over_all_operations_of_a_rank():
-    # Kernels alone have 60 %; with the copies it is (600 + 400) / 1400 = 71.4 %.
-    copies = coverage(0, 400, total_ns=400, op="memcpy")
-    assert findings_of(rows=[coverage(0, 600), copies]) == []
 
 
 def test_what_was_launched_before_the_capture_is_no_part_of_low_coverage():
@@ -113,21 +89,3 @@ def test_low_coverage_names_the_worst_rank_and_counts_the_others():
     assert "5.0 %" in finding.title
     assert "`rank2`" in finding.title
     assert finding.details.startswith("50 ns of 1 us; 3 of 4 ranks ")
-
-
-def test_a_rank_without_gpu_time_has_no_coverage_to_be_low():
-    assert findings_of(rows=[coverage(0, 0, total_ns=0)]) == []
-
-
-def test_ranks_with_the_same_low_coverage_name_the_first():
-    rows = [coverage(rank, 500) for rank in (3, 1, 2)]
-    (finding,) = findings_of(rows=rows)
-    assert finding.rank == 1
-
-
-def test_findings_of_a_run_come_together():
-    rows = [coverage(0, 1, op="graph", opaque_graph_launches_n=5)]
-    rules = {
-        finding.rule for finding in findings_of([file(0), file(1, "absent", "not given")], rows)
-    }
-    assert rules == {"missing_ranks", "opaque_graphs", "low_api_coverage"}

@@ -74,11 +74,10 @@ def widened(source, target, ranks_n):
     return rows_n
 
 
-IN_CI = [(recipe, 64) for recipe in ("llm_hotspots", "llm_overview", "trace_diff")]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("recipe", "ranks_n"), nightly_but(product(recipe_names(), LIMITS), IN_CI))
+@pytest.mark.parametrize(
+    ("recipe", "ranks_n"), nightly_but(product(recipe_names(), LIMITS), [("trace_diff", 64)])
+)
 def test_a_notebook_of_many_ranks_stays_small(shared_runs, tmp_path, recipe, ranks_n):
     _, result = shared_runs.run("demo", recipe)
     rows_n = widened(result, tmp_path / "out", ranks_n)

@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from rendered import HOSTILE_NAMES
 from report_maker import FINDING, SECTION, made_report, made_results, price_of
 
 from nsys_llm.report.findings import SEVERITIES
@@ -74,18 +73,6 @@ def test_numbers_are_shown_whole_or_not_at_all(tmp_path, width):
         assert re.split(" {2,}", row.strip())[2:] == numbers[:columns_n]
 
 
-def test_all_columns_are_shown_at_a_hundred_characters(tmp_path):
-    for line, wanted in zip(table_of(summary(tmp_path))[1:], NUMBERS, strict=True):
-        assert re.split(" {2,}", line.strip())[2:] == wanted
-
-
-@pytest.mark.parametrize(("asked", "given"), [(20, 60), (59, 60), (500, 120)])
-def test_very_narrow_and_very_wide_terminals_get_what_can_be_read(tmp_path, asked, given):
-    answer = "word " * 100
-    lines = summary(tmp_path, FINDING, width=asked, answer=answer)
-    assert lines == summary(tmp_path, FINDING, width=given, answer=answer)
-
-
 def longest(tmp_path, **size):
     """Return the summary of a report in which everything is as long as can be."""
     title = f"{quoted(LONG)} takes 60.0 % of the kernel time on ranks 0, 1, 2 and 3"
@@ -111,30 +98,11 @@ def test_the_longest_summary_fits_the_terminal_with_what_stands_below_it(tmp_pat
     assert any(line.endswith(f"and {50 - shown_n} more in the report") for line in lines)
 
 
-def test_a_higher_terminal_shows_more_up_to_a_bound(tmp_path):
-    sizes = [len(longest(tmp_path, width=80, height=height)) for height in (24, 30, 40, 200)]
-    assert sizes == sorted(sizes)
-    assert sizes[0] < sizes[1]
-    assert sizes[-1] < 36
-
-
 def test_findings_are_counted_by_severity_most_severe_first(tmp_path):
     findings = [replace(FINDING, price=price_of(name)) for name in SEVERITIES for _ in range(2)]
     lines = summary(tmp_path, *findings[1:])
     head = "Findings and what a fix could gain (not additive)"
     assert f"{head}: 1 high, 2 medium, 2 low, 2 in rare steps" in lines
-
-
-def test_findings_beyond_the_first_are_counted(tmp_path):
-    lines = summary(tmp_path, *[FINDING] * 30)
-    shown_n = sum(line.startswith("  high ") for line in lines)
-    assert 0 < shown_n <= 8
-    assert f"  and {30 - shown_n} more in the report" in lines
-
-
-def test_no_findings_are_said_to_be_none(tmp_path):
-    lines = summary(tmp_path)
-    assert "Findings: none by the rules of this recipe." in lines
 
 
 @pytest.mark.parametrize(
@@ -146,15 +114,6 @@ def test_no_findings_are_said_to_be_none(tmp_path):
 )
 def test_notes_on_the_capture_are_counted(tmp_path, texts, words):
     assert words in summary(tmp_path, **texts)[-1]
-
-
-def test_without_notes_the_summary_ends_with_the_rows(tmp_path):
-    assert not any("note" in line for line in summary(tmp_path))
-
-
-def test_a_table_without_rows_or_without_chosen_columns_is_left_out(tmp_path):
-    assert "Top kernels:" not in summary(tmp_path, rows=[])
-    assert "Top kernels:" not in summary(tmp_path, section=replace(SECTION, summary=()))
 
 
 @pytest.mark.parametrize(("height", "lines_n", "last"), [(40, 2, "word end"), (24, 1, "word ...")])
@@ -190,14 +149,6 @@ def test_a_name_gives_way_before_the_words_and_numbers_of_a_title(tmp_path):
         assert "FSDP::" in line
         assert line.endswith(ends)
         assert len(line) <= 80
-
-
-@pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_no_name_steers_the_terminal(tmp_path, name):
-    finding = replace(FINDING, title=f"{quoted(name)} takes 60.0 %")
-    lines = summary(tmp_path, finding, rows=[(name, "gemm", 1, 1, 1.0)], answer=quoted(name))
-    assert all(line.isprintable() for line in lines)
-    assert len(table_of(lines)) == 2
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -107,15 +106,6 @@ def test_show_prints_the_answer_a_table_and_chosen_rows(result, capsys):
     assert out.rstrip().endswith("2 rows")
 
 
-def test_show_of_a_finding_has_no_size_of_nothing(result, capsys):
-    sizes = []
-    for number, finding in enumerate(result.findings, 1):
-        code, out, _ = shown(capsys, result.folder, number)
-        sizes.append("impact_ns" in out)
-        assert (code, sizes[-1]) == (0, finding["impact_ns"] > 0)
-    assert False in sizes
-
-
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -141,15 +131,6 @@ def test_a_table_that_one_recipe_of_the_overview_has_needs_no_recipe(result, cap
     code, out, _ = shown(capsys, result.folder, "gaps", *words)
     assert (code, len(json.loads(out))) == (0, 3)
     assert shown(capsys, result.folder, "idle_gaps/gaps", *words)[1] == out
-
-
-def test_a_table_that_several_recipes_have_is_named_with_them(result, capsys):
-    tables = [set(part.tables) - set(result.tables) for part in result.parts.values()]
-    both = next(name for name in sorted(set.union(*tables)) if sum(name in t for t in tables) > 1)
-    code, out, err = shown(capsys, result.folder, both)
-    assert (code, out) == (2, "")
-    assert f"no table '{both}'; there are: " in err
-    assert f"/{both}, " in err
 
 
 def test_columns_and_order_are_chosen(result, capsys):
@@ -222,28 +203,12 @@ def test_a_comparison_is_a_part_of_its_overview(compared, capsys):
     assert "NOT COMPARABLE" in out
 
 
-def test_an_overview_whose_baseline_is_incomplete_is_so_too(compared):
-    folder, ended = compared
-    assert ended.code == 3
-    assert nsys_llm.load(folder).report["exit_code"] == 3
-    assert nsys_llm.load(folder / "parts/trace_diff").report["exit_code"] == 3
-
-
 @pytest.mark.slow
 def test_the_short_command_takes_paths(demo, tmp_path):
     words = [demo / "after", "--mode", "none", "--output", tmp_path / "out", "--only", "idle_gaps"]
     ended = run(*words, recipe="overview")
     assert ended.code == 0
     assert (tmp_path / "out/parts/idle_gaps/gaps.parquet").exists()
-
-
-def test_every_recipe_takes_paths_after_its_name(demo, tmp_path):
-    before, after = demo / "baseline", demo / "after"
-    words = ["--mode", "none", "--quiet", "--output"]
-    assert run(after, *words, tmp_path / "gaps", recipe="idle_gaps").code == 0
-    assert set(nsys_llm.load(tmp_path / "gaps").tables["devices"]["rank"]) == {0, 1, 2, 3}
-    both = run(after, *words, tmp_path / "diff", "--baseline", before, recipe="trace_diff")
-    assert both.code == 0
 
 
 def plain(text):
@@ -320,13 +285,6 @@ def test_options_in_python_are_checked_as_those_of_the_command(demo, tmp_path, o
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-def test_one_number_is_a_list_of_numbers_too(demo, tmp_path):
-    words = {"mode": "none", "device": 0, "ranks": [0, 1], "filter_time": (0, None)}
-    result = nsys_llm.analyze("idle_gaps", demo / "after", tmp_path / "out", **words)
-    assert set(result.tables["devices"]["rank"]) == {0, 1}
-
-
 @pytest.fixture
 def copied(result, tmp_path):
     """Return a copy of a result, and how to change its record."""
@@ -366,19 +324,6 @@ def test_a_result_of_a_stranger_is_shown_or_refused_in_one_line(copied, capsys, 
     assert words in errors
 
 
-def test_what_is_no_file_is_not_read(copied, capsys):
-    folder, _ = copied
-    (folder / "parts/idle_gaps/gaps.parquet").unlink()
-    os.mkfifo(folder / "parts/idle_gaps/gaps.parquet")
-    assert shown(capsys, folder, "idle_gaps/gaps")[0] == 2
-    (folder / "report.json").unlink()
-    os.mkfifo(folder / "report.json")
-    assert shown(capsys, folder)[0] == 2
-    (folder / "report.json").unlink()
-    (folder / "report.json").symlink_to("/dev/zero")
-    assert shown(capsys, folder)[0] == 2
-
-
 @pytest.mark.parametrize("words", [[], ["--json"], ["1"], ["1", "--json"]])
 def test_no_name_controls_a_terminal(copied, capsys, words):
     folder, change = copied
@@ -391,13 +336,6 @@ def test_no_name_controls_a_terminal(copied, capsys, words):
     assert "\\u202e" in out
     if "--json" in words:
         json.loads(out)
-
-
-@pytest.mark.slow
-def test_a_local_cluster_leaves_the_environment_as_it_was(demo, tmp_path):
-    before = dict(os.environ)
-    nsys_llm.analyze("idle_gaps", demo / "after", tmp_path / "out", mode="dask-futures")
-    assert dict(os.environ) == before
 
 
 @pytest.mark.slow

@@ -343,3 +343,6 @@ def test_the_default_stream_and_blocking_streams_wait_for_each_other():
     apart = simulate(job((kernel(50_000), kernel(9000, 14), kernel(1000))))
     times = [(op.start, op.end) for op in apart.operations[0]]
     assert times == [(5800, 55_800), (9800, 18_800), (56_800, 57_800)]
+
+
+# ---- scenarios -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.trace.attribution import duplicate_keys, join_launches, open_ranges_n
+from nsys_llm.trace.attribution import duplicate_keys, join_launches
 
 # Dense ids use a table; sparse huge ones, and calls without an id, use a search.
 id_lists = st.one_of(
@@ -91,30 +91,3 @@ def test_the_earliest_call_is_found_where_a_later_row_has_no_time():
     calls, starts = int64([7, 7, 7]), int64([5, 2, NULL_INT])
     assert join_launches(int64([7]), calls[:2], starts[:2]).tolist() == [1]
     assert join_launches(int64([7]), calls, starts).tolist() == [2]
-
-
-def test_a_range_that_starts_where_another_ends_is_not_inside_it():
-    # 0..9 holds 1..4 and 4..6; another thread's 2..3 is outermost there.
-    depths = open_ranges_n(int64([0, 1, 4, 2]), int64([9, 4, 6, 3]), int64([1, 1, 1, 2]))
-    assert depths.tolist() == [0, 1, 1, 0]
-
-
-def test_of_two_ranges_with_one_start_the_longer_is_the_outer():
-    assert open_ranges_n(int64([3, 3]), int64([5, 8]), int64([1, 1])).tolist() == [1, 0]
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(0, 2)),
-        max_size=8,
-        unique_by=(lambda row: (row[0], row[2])),
-    )
-)
-def test_depths_are_those_counted_range_by_range(rows):
-    expected = [
-        sum(other == thread and begin < start < begin + length for begin, length, other in rows)
-        for start, _, thread in rows
-    ]
-    starts, ends = int64([row[0] for row in rows]), int64([row[0] + row[1] for row in rows])
-    threads = int64([row[2] for row in rows])
-    assert open_ranges_n(starts, ends, threads).tolist() == expected

@@ -57,7 +57,7 @@ def idle(path):
     return device, set(tables["findings"]["rule"])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_copies_that_all_come_last_are_cut(tmp_path, seed):
     # The host is far ahead of the GPU: every copy is called for, and none has run.
     random = Random(seed)
@@ -70,7 +70,7 @@ def test_copies_that_all_come_last_are_cut(tmp_path, seed):
     assert "copies_not_traced" not in rules
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_a_capture_cuts_of_a_mixed_queue_is_counted_exactly(tmp_path, seed):
     random = Random(100 + seed)
     plan = random.choices("kkccw", weights=(4, 4, 5, 5, random.choice((0, 1))), k=120)
@@ -99,15 +99,6 @@ def test_copies_long_before_the_end_are_missing_although_they_come_last(tmp_path
     assert "copies_not_traced" in rules
 
 
-@pytest.mark.parametrize("recipe", ["nvtx_phase_attribution", "trace_diff"])
-def test_every_recipe_that_asks_what_is_missing_reads_a_cut_capture(tmp_path, recipe):
-    trace, cut_n = queue(["k"] * 40 + ["c"] * 15, Random(5), 40 * 30 * US)
-    path = trace.write_sqlite(tmp_path / "r.sqlite")
-    words = ["--baseline", str(path)] if recipe == "trace_diff" else []
-    assert cut_n == 15
-    assert "opaque_graphs" not in set(quick(recipe, path, *words)["findings"]["rule"])
-
-
 def begun_late(random: Random, early_n: int) -> TraceBuilder:
     """Return a trace whose first kernels were launched before it began."""
     trace, at_ns = TraceBuilder(), 0
@@ -125,7 +116,7 @@ def begun_late(random: Random, early_n: int) -> TraceBuilder:
     return trace
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 @pytest.mark.parametrize("recipe", ["llm_hotspots", "nvtx_phase_attribution"])
 def test_work_that_was_launched_before_the_capture_is_cut_and_named(tmp_path, seed, recipe):
     random = Random(seed)
@@ -193,7 +184,7 @@ def marked_job(random: Random, begin_ns: int, nested: bool):
     return trace, cut_ns, outside_ns
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("nested", [False, True])
 def test_work_in_a_range_that_was_pushed_before_the_capture_is_cut(tmp_path, seed, nested):
     random = Random(seed)
@@ -227,7 +218,7 @@ def test_work_before_the_first_range_is_cut_for_no_longer_than_a_range_lasts(tmp
     assert parts["launch"] == 20
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_idle_time_before_what_was_launched_earlier_is_cut(tmp_path, seed):
     random = Random(seed)
     trace, at, cut_ns, open_ns = TraceBuilder(), 0, 0, 0
@@ -256,7 +247,7 @@ def test_idle_time_before_what_was_launched_earlier_is_cut(tmp_path, seed):
     assert sums["no_api"] == cut_ns + open_ns
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_idle_time_that_cut_graphs_make_unknown_says_so(tmp_path, seed):
     random = Random(seed)
     trace, cut_n = TraceBuilder(duration_ns=900 * US), random.randint(1, 4)

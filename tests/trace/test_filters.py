@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.trace.filters import FoundPhase, FoundSteps, Launches, select
+from nsys_llm.trace.filters import FoundPhase, FoundSteps, OpLaunches, select
 from nsys_llm.trace.ranges import Ranges
 
 NAMES = ("a", "b")
@@ -52,7 +52,7 @@ def launches_of(rows):
     starts = at_ns + np.array(delay, dtype=np.int64)
     # What the reader would leave where no call is known: another call's instant.
     at_ns = np.where(np.array(known, dtype=bool), at_ns, 3)
-    return Launches(
+    return OpLaunches(
         start_ns=starts,
         end_ns=starts + np.array(length, dtype=np.int64),
         at_ns=at_ns,

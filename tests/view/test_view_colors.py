@@ -8,7 +8,7 @@ from itertools import combinations
 import pandas as pd
 
 from nsys_llm.view import lanes
-from nsys_llm.view.palette import NEUTRAL, color_map
+from nsys_llm.view.palette import color_map
 from nsys_llm.view.results import Results
 
 
@@ -56,10 +56,6 @@ def test_more_names_than_colours_are_told_apart_in_each_figure(tmp_path):
     run = results(tmp_path, many={"name": names, "n": range(40)})
     spec = {"kind": "bars", "title": "T", "x": "n", "y": "name", "color": "name", "top": 10}
     assert len(set(colors_of(run.chart("many", **spec)).values())) == 10
-
-
-def test_what_is_not_known_has_no_colour_of_its_own():
-    assert color_map(["-", "gemm"])["-"] == NEUTRAL
 
 
 def test_what_lies_on_one_timeline_has_other_hues():

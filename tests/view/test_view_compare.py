@@ -75,29 +75,6 @@ def test_steps_that_can_be_seen_beside_their_totals_begin_at_0():
     assert bars["marker"]["color"][::3] == [NEUTRAL, NEUTRAL]
 
 
-def test_a_way_from_nothing_begins_at_0():
-    frame = {
-        "part": ["before", "new", "after"],
-        "kind": ["total", "change", "total"],
-        "value_ns": [0, 5, 5],
-    }
-    plot = plotted(frame, **WATERFALL)
-    assert plot["layout"]["xaxis"]["range"][0] == 0
-    assert plot["data"][0]["x"] == [0, 5, 5]
-
-
-def test_a_menu_of_one_choice_is_told_in_the_title():
-    frame = {"part": ["x", "y"], "kind": ["total", "total"], "value_ns": [5, 5], "name": ["k", "k"]}
-    plot = plotted(frame, **WATERFALL, menu="name")
-    assert plot["layout"]["title"]["text"] == "T: k"
-    assert "updatemenus" not in plot["layout"]
-
-
-def test_no_rows_make_a_figure_that_says_so():
-    plot = plotted({"part": [], "kind": [], "value_ns": pd.Series([], dtype="int64")}, **WATERFALL)
-    assert plot["layout"]["annotations"][0]["text"] == "no rows"
-
-
 COMPARE = {
     "kind": "compare",
     "x": "before_ns",
@@ -133,15 +110,6 @@ def test_what_one_side_lacks_is_drawn_at_the_edge():
     diagonal, points = plot["data"]
     assert points["x"] == [diagonal["x"][0]]
     assert 0 < points["x"][0] < 800
-
-
-def test_a_comparison_of_nothing_is_drawn():
-    frame = {
-        "name": [],
-        "verdict": [],
-        **{name: pd.Series([], dtype="int64") for name in ("before_ns", "after_ns")},
-    }
-    assert plotted(frame, **COMPARE)["layout"]["annotations"][0]["text"] == "no rows"
 
 
 def test_a_signed_heat_map_has_its_middle_at_0():

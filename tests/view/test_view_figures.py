@@ -48,13 +48,6 @@ def test_causes_of_idle_time_have_colours_of_their_own_beside_operations():
     assert all(color_map([name])[name] == color_map(names)[name] for name in names)
 
 
-def test_what_rows_of_one_name_have_in_common_tells_none_of_them_apart():
-    table = {"name": ["a", "a", "b", "b"], "time_ns": [4, 3, 2, 1]}
-    words = {"kind": "bars", "x": "time_ns", "y": "name", "color": "category"}
-    plot = plotted({**table, "category": ["gemm", "gemm", "gemm", "norm"]}, **words)
-    assert plot["layout"]["yaxis"]["categoryarray"] == ["b [norm]", "b [gemm]", "a #2", "a"]
-
-
 def test_names_that_are_shortened_to_one_label_have_the_same_number_in_every_figure():
     first, second = ("a" * 40 + number + "b" * 40 for number in "12")
     for order in ([first, second], [second, first]):
@@ -62,15 +55,6 @@ def test_names_that_are_shortened_to_one_label_have_the_same_number_in_every_fig
         plot = plotted(table, kind="bars", x="time_ns", y="name")
         labels = dict(zip(order, plot["data"][0]["y"], strict=True))
         assert labels[second] == f"{labels[first]} #2"
-
-
-def test_names_keep_off_the_axis_and_its_title_off_what_is_below():
-    table = {"name": ["a"], "time_ns": [4], **{name: [4] for name in BOX.values()}}
-    bars = plotted(table, kind="bars", x="time_ns", y="name")
-    boxes = plotted(table, kind="spread", y="name", **BOX)
-    for plot in (bars, boxes):
-        assert plot["layout"]["yaxis"]["ticklen"] == 5
-        assert plot["layout"]["xaxis"]["title"]["standoff"] == 6
 
 
 def test_the_longest_bar_is_on_top():
@@ -85,35 +69,6 @@ def test_the_longest_bar_is_on_top():
     assert plot["layout"]["yaxis"]["categoryarray"] == ["a", "b"]
 
 
-def test_names_in_the_title_of_a_finding_stand_without_backticks():
-    names = ["`cudaFree` exposes host time", "a lone ` stays"]
-    plot = plotted({"name": names, "time_ns": [2, 1]}, kind="bars", x="time_ns", y="name")
-    assert plot["data"][0]["y"] == ["cudaFree exposes host time", "a lone ` stays"]
-
-
-def test_the_bars_that_are_shown_are_those_of_the_largest_values_above_or_below_0():
-    frame = {"name": ["a", "b", "c", "d"], "time_ns": [2, -9, 1, 5]}
-    plot = plotted(frame, kind="bars", x="time_ns", y="name", top=3)
-    assert plot["data"][0]["y"] == ["d", "a", "b"]
-
-
-def test_bars_keep_the_order_of_the_table_where_it_means_something():
-    frame = {"name": ["a", "b"], "time_ns": [2, 3]}
-    plot = plotted(frame, kind="bars", x="time_ns", y="name", in_order=True)
-    assert plot["data"][0]["y"] == ["a", "b"]
-
-
-def test_bars_of_ranks_keep_the_order_of_ranks():
-    frame = {"file": ["r0", "r1"], "time_ns": [2, 3]}
-    plot = plotted(frame, kind="bars", x="time_ns", y="file")
-    assert plot["data"][0]["y"] == ["r0", "r1"]
-
-
-def test_a_name_that_is_a_number_stays_a_name():
-    plot = plotted({"name": ["10", "7"], "time_ns": [2, 3]}, kind="bars", x="time_ns", y="name")
-    assert plot["layout"]["yaxis"]["type"] == "category"
-
-
 def test_configurations_of_one_kernel_are_told_apart_by_what_differs():
     whole = "void ns::k<float>(int) [{}x1x1 / 384x1x1 / 212992 B]"
     names = [whole.format(132), whole.format(64), "void ns::other(int) [1x1x1 / 32x1x1]"]
@@ -123,12 +78,6 @@ def test_configurations_of_one_kernel_are_told_apart_by_what_differs():
         "[132x1x1]",
         "[64x1x1]",
     ]
-
-
-def test_rows_of_one_name_are_told_apart_by_their_label():
-    frame = {"name": ["a", "b", "b"], "file": ["x", "y", "z"], "time_ns": [3, 2, 1]}
-    plot = plotted(frame, kind="bars", x="time_ns", y="name", label="file")
-    assert plot["data"][0]["y"] == ["a", "b [y]", "b [z]"]
 
 
 def test_columns_as_parts_add_up_to_the_bar_and_devices_of_a_rank_to_one():
@@ -147,13 +96,6 @@ def test_parts_too_small_to_be_seen_are_drawn_as_one_and_parts_of_nothing_not_at
     drawn = {trace["name"]: trace["x"][0] for trace in plot["data"]}
     # 6 and 4 of 10,000 are below 0.2 %.
     assert drawn == {"gemm": 9.0, "norm": 0.99, "2 smaller parts": 0.01}
-
-
-def test_bars_can_be_ordered_by_a_number():
-    frame = {"name": ["1-5 us", "<1 us"], "low_ns": [1000, 0], "category": ["gemm"] * 2,
-             "time_ns": [9, 4]}  # fmt: skip
-    spec = {"x": "time_ns", "y": "name", "color": "category", "order": "low_ns"}
-    assert plotted(frame, kind="stacked", **spec)["data"][0]["y"] == ["&lt;1 us", "1-5 us"]
 
 
 def test_bars_of_one_category_have_its_colour_everywhere():
@@ -180,14 +122,6 @@ def test_stacked_parts_add_up_to_the_bar():
     assert parts == {"gemm": {"r0": 5.0, "r1": 4.0}, "norm": {"r0": 2.0, "r1": None}}
 
 
-def test_bars_of_as_many_ranks_as_can_be_read_lie_below_each_other():
-    plot = plotted(many(MOST_LINES), kind="stacked", x="time_ns", y="file", color="category")
-    by_part = {trace["name"]: trace for trace in plot["data"]}
-    # norm of the last rank is the largest value: 2 * 64 - 1 ns.
-    assert (by_part["norm"]["y"][-1], by_part["norm"]["x"][-1]) == ("rank0063", 127)
-    assert by_part["gemm"]["x"][0] == 0
-
-
 @pytest.mark.parametrize("ranks_n", [MOST_LINES + 1, 1025])
 def test_parts_of_more_ranks_are_spread_with_the_far_ones_named(ranks_n):
     frame = pd.DataFrame(many(ranks_n)).assign(time_ns=500)
@@ -204,13 +138,6 @@ def test_parts_of_more_ranks_are_spread_with_the_far_ones_named(ranks_n):
     assert [note["text"] for note in plot["layout"]["annotations"]] == ["rank0021"]
     assert f"of {ranks_n:,} ranks" in plot["layout"]["xaxis"]["title"]["text"]
     assert plot["layout"]["height"] < 400
-
-
-def test_a_rank_without_a_part_has_none_of_it_among_many():
-    frame = pd.DataFrame(many(MOST_LINES + 1)).assign(time_ns=500).drop(index=3)
-    plot = plotted(frame, kind="stacked", x="time_ns", y="file", color="category")
-    assert [note["text"] for note in plot["layout"]["annotations"]] == ["rank0003"]
-    assert [trace["lowerfence"] for trace in plot["data"][:2]] == [[500], [0]]
 
 
 def test_a_map_of_many_ranks_names_the_one_that_stands_out():
@@ -242,15 +169,6 @@ def test_one_number_of_many_ranks_is_drawn_around_its_median_in_the_order_of_ran
     assert plot["layout"]["height"] < 400
 
 
-def test_a_profile_makes_no_mountains_of_small_differences():
-    labels = [f"rank{n:04}" for n in range(100)]
-    frame = {"file": labels, "share_pct": [100.0 + n / 100 for n in range(100)]}
-    low, high = plotted(frame, kind="bars", x="share_pct", y="file")["layout"]["yaxis"]["range"]
-    # All lie between 100 and 100.99: the axis shows at least a tenth of the median on each side.
-    assert low < 91
-    assert high > 110
-
-
 def test_a_heat_map_leaves_cells_without_a_row_empty():
     frame = {"file": ["r0", "r1"], "name": ["a", "b"], "time_ns": [7, 9]}
     plot = plotted(frame, kind="heat", x="file", y="name", value="time_ns")
@@ -273,26 +191,6 @@ def test_a_menu_shows_one_value_at_a_time():
     assert (first["label"], first["args"][0]) == ("0", {"visible": [True, False]})
     assert (second["label"], second["args"][0]) == ("1", {"visible": [False, True]})
     assert second["args"][1]["yaxis"]["categoryarray"] == ["c"]
-
-
-def test_each_choice_of_a_menu_has_its_own_unit_and_size():
-    frame = {"rank": [0, 0, 1], "name": ["a", "b", "c"], "time_ns": [3_000_000, 2, 1]}
-    plot = plotted(frame, kind="bars", x="time_ns", y="name", menu="rank")
-    changes = [button["args"][1] for button in plot["layout"]["updatemenus"][0]["buttons"]]
-    titles = [change["xaxis"]["title"]["text"] for change in changes]
-    assert titles == ["time (ms)", "time (ns)"]
-    assert plot["layout"]["xaxis"]["title"]["text"] == "time (ms)"
-    assert all(change["height"] > 0 for change in changes)
-
-
-def test_an_even_scale_shows_the_steps_that_no_row_has():
-    # Doubling edges, 8 is missing.
-    frame = {"name": ["a"] * 3, "time_ns": [4, 16, 32], "low_ns": [1, 4, 2]}
-    spec = {"x": "time_ns", "y": "name", "value": "low_ns", "log": True, "row_share": True}
-    trace = plotted(frame, kind="heat", **spec)["data"][0]
-    assert trace["x"] == ["4 ns", "8 ns", "16 ns", "32 ns"]
-    # Shares of the row's largest, 4.
-    assert trace["z"] == [[25.0, None, 100.0, 50.0]]
 
 
 def test_against_the_median_a_cell_says_how_far_it_lies_above():
@@ -318,12 +216,6 @@ def test_points_of_two_clocks_begin_together():
     plot = plotted(frame, kind="points", **spec)
     assert [trace["x"] for trace in plot["data"]] == [[0.0, 100.0], [0.0]]
     assert plot["layout"]["xaxis"]["rangemode"] == "normal"
-
-
-def test_rows_can_be_chosen_by_value():
-    frame = {"name": ["a", "b"], "category": ["gemm", "norm"], "time_ns": [3, 2]}
-    plot = plotted(frame, kind="bars", x="time_ns", y="name", where={"category": "norm"})
-    assert plot["data"][0]["y"] == ["b"]
 
 
 def test_names_are_data_and_never_markup():
@@ -359,17 +251,11 @@ def test_a_table_without_rows_says_so(kind):
         spec |= {"x": "file"}
     if kind in ("lines", "points", "compare"):
         spec |= {"y": "low_ns"}
-    spec |= {"whole": "category"}
+    spec |= {"whole": "category", "series": "file"}
     if kind == "icicle":
         spec |= {"path": "name", "parent": "file"}
     plot = plotted(columns, kind=kind, **spec)
     assert plot["layout"]["annotations"][0]["text"] == "no rows"
-
-
-def test_a_figure_is_small():
-    frame = {"name": [f"k{n}" for n in range(1000)], "time_ns": range(1000)}
-    plot = plotted(frame, kind="bars", x="time_ns", y="name", top=20)
-    assert len(json.dumps(plot)) < 5_000
 
 
 def test_lines_have_one_colour_a_rank_and_a_unit_an_axis():
@@ -381,15 +267,6 @@ def test_lines_have_one_colour_a_rank_and_a_unit_an_axis():
     ]
     assert plot["layout"]["xaxis"]["title"]["text"] == "time (ms)"
     assert len({trace["line"]["color"] for trace in plot["data"]}) == 2
-
-
-def test_lines_on_a_log_axis_leave_no_single_point_out():
-    frame = {"name": ["a", "a", "b"], "time_ns": [1, 100, 7], "share_pct": [50, 100, 100]}
-    spec = {"x": "time_ns", "y": "share_pct", "series": "name"}
-    plot = plotted(frame, kind="lines", log=True, step=True, **spec)
-    assert plot["layout"]["xaxis"]["type"] == "log"
-    assert [trace["mode"] for trace in plot["data"]] == ["lines", "markers"]
-    assert plotted(frame, kind="lines", **spec)["layout"]["xaxis"]["type"] == "linear"
 
 
 def test_many_lines_become_bands_that_hold_all_of_them():
@@ -426,32 +303,6 @@ def test_many_colours_of_points_are_few_and_the_others_one():
     assert plot["layout"]["legend"]["title"]["text"] == "rank"
 
 
-def test_a_menu_of_very_many_choices_shows_the_first_and_says_so():
-    frame = {"rank": range(1024), "name": ["a"] * 1024, "time_ns": range(1024)}
-    plot = plotted(frame, kind="bars", x="time_ns", y="name", menu="rank")
-    assert len(plot["layout"]["updatemenus"][0]["buttons"]) == 32
-    assert plot["layout"]["title"]["text"] == "T (first 32 of 1,024)"
-
-
-def test_a_timeline_counts_from_the_first_that_is_shown():
-    frame = {"time_ns": [1_000_500, 1_000_000], "low_ns": [20, 300], "file": ["7", "7"],
-             "category": ["gemm", "norm"], "name": ["a", "b"]}  # fmt: skip
-    spec = {"start": "time_ns", "duration": "low_ns", "lane": "file", "color": "category"}
-    plot = plotted(frame, kind="timeline", label="name", **spec)
-    drawn = {trace["name"]: (trace["base"], trace["x"]) for trace in plot["data"]}
-    # The last ends 520 ns after the first begins, so the axis counts in ns.
-    assert drawn == {"gemm": ([500.0], [20.0]), "norm": ([0.0], [300.0])}
-
-
-def test_points_keep_what_is_shown_on_hover_with_them():
-    frame = {"time_ns": [5, 6], "low_ns": [1, 2], "category": ["gemm", "norm"], "name": ["a", "b"]}
-    plot = plotted(frame, kind="points", x="time_ns", y="low_ns", color="category", label="name")
-    assert [(trace["x"], trace["hovertext"]) for trace in plot["data"]] == [
-        ([5.0], ["5 ns<br>1 ns<br>gemm<br>a"]),
-        ([6.0], ["6 ns<br>2 ns<br>norm<br>b"]),
-    ]
-
-
 def test_points_may_have_bars_from_a_low_to_a_high_end():
     frame = {"time_ns": [5, 6], "file": ["r0", "r1"], "median_ns": [3_000, 4_000],
              "low_ns": [1_000, 4_000], "high_ns": [9_000, 5_000]}  # fmt: skip
@@ -464,10 +315,3 @@ def test_points_may_have_bars_from_a_low_to_a_high_end():
     assert drawn == [([3.0], [2.0], [6.0]), ([4.0], [0.0], [1.0])]
     assert plot["layout"]["yaxis"]["title"]["text"] == "duration (us)"
     assert plot["data"][0]["hovertext"] == ["5 ns<br>3 us<br>1 us<br>9 us<br>r0"]
-
-
-def test_points_of_ranks_have_their_colours_whatever_comes_first():
-    for first in (0, 1):
-        frame = {"time_ns": [5, 6], "low_ns": [1, 2], "rank": [first, 1 - first]}
-        plot = plotted(frame, kind="points", x="time_ns", y="low_ns", color="rank")
-        assert [trace["name"] for trace in plot["data"]] == ["0", "1"]

@@ -67,14 +67,3 @@ def test_what_nobody_could_see_is_left_out_and_so_is_what_lies_inside():
 def test_no_part_is_drawn_without_what_it_is_a_part_of():
     rows = [("a", None, 9), ("a/b", "a", 8), ("a/b/c", "a/b", 7)]
     assert shown(drawn(*rows, top=2)) == [("a", None), ("b", "a")]
-
-
-def test_names_are_escaped():
-    trace = drawn(("<b>$x$", None, 9))
-    assert trace["labels"] == ["&lt;b&gt;&#36;x&#36;"]
-    assert "<b>" not in trace["hovertext"][0]
-
-
-def test_a_part_without_a_name_says_so():
-    trace = drawn(("a", None, 9), ("a/", "a", 8))
-    assert trace["labels"] == ["a", "(no name)"]

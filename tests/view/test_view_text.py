@@ -14,9 +14,6 @@ from nsys_llm.view.text import (
     NOT_KNOWN,
     cleaned,
     first_sentence,
-    format_bytes,
-    format_count,
-    format_instant,
     format_ns,
     format_percent,
     format_value,
@@ -51,12 +48,6 @@ def test_a_time_has_three_figures_in_a_unit_that_suits_it(value_ns, text):
     assert format_ns(value_ns) == text
 
 
-def test_sizes_are_decimal():
-    assert format_bytes(0) == "0 B"
-    assert format_bytes(2_500) == "2.5 kB"
-    assert format_bytes(80_000_000_000) == "80 GB"
-
-
 def test_small_shares_keep_two_decimals():
     assert [format_percent(share) for share in (0, 0.04, 0.994, 0.999, 1, 99.96)] == [
         "0.0 %",
@@ -68,24 +59,10 @@ def test_small_shares_keep_two_decimals():
     ]
 
 
-def test_counts_have_thousands_apart():
-    assert format_count(1234567) == "1,234,567"
-
-
 @pytest.mark.parametrize("null", [None, pd.NA, np.nan, float("nan"), pd.NaT])
 @pytest.mark.parametrize("unit", ["ns", "%", None, "count"])
 def test_null_is_shown_as_not_known_whatever_its_form(null, unit):
     assert format_value(null, unit) == NOT_KNOWN
-
-
-@pytest.mark.parametrize("null", [None, pd.NA, np.nan])
-@pytest.mark.parametrize("shown", [format_ns, format_bytes, format_percent, format_count])
-def test_no_null_ends_in_an_error(null, shown):
-    assert shown(null) == NOT_KNOWN
-
-
-def test_a_share_that_is_not_nothing_is_never_shown_as_nothing():
-    assert [format_percent(share) for share in (0.0049, 0.005, 0)] == ["<0.01 %", "0.01 %", "0.0 %"]
 
 
 def test_a_value_is_shown_in_its_unit():
@@ -147,18 +124,6 @@ def test_a_long_name_keeps_its_begin_and_its_end():
 @given(st.text(max_size=200), st.integers(10, 80))
 def test_a_shortened_name_never_exceeds_its_length(name, length):
     assert len(shortened(name, length)) <= length
-
-
-def test_instants_keep_every_nanosecond():
-    assert format_instant(60_119_037_527) == "60.119037527 s"
-    assert format_instant(5) == format_instant(np.float64(5)) == "0.000000005 s"
-    assert format_instant(-1_500_000_000) == "-1.500000000 s"
-    assert format_instant(pd.NA) == format_instant(None) == NOT_KNOWN
-
-
-@pytest.mark.parametrize("name", ["", "  ", "\n\t", "\u200b"])
-def test_a_name_of_no_letters_is_no_blank(name):
-    assert format_value(name, None) == "(no name)"
 
 
 _PARTS = st.sampled_from(

@@ -61,12 +61,7 @@ class IdleTimes:
 
 
 def cause_findings(tables: Tables, stages: PipelineRanks) -> list[Finding]:
-    """Return the findings on causes of idle time.
-
-    Args:
-        tables: wall, rank_causes, gaps, patterns, common_idle.
-        stages: Whether ranks are stages of a pipeline: their long gaps are no fault of the host.
-    """
+    """Return the findings on causes of idle time."""
     times = IdleTimes(tables)
     if not times.gpus:
         return []

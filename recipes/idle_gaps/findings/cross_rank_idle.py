@@ -12,7 +12,6 @@ from nsys_llm.report.findings import Evidence, cells
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.view.text import format_ns, format_percent
 
-from ..tables.cross_rank_idle import ALL_IDLE
 from .texts import NTP_NS, TIED_SHARE, TOGETHER_PCT
 
 _NTP_CLOCK: Final = "utcEpochNs"
@@ -44,7 +43,7 @@ def _idle_at_once(tables: Tables) -> bool:
 
     That a rank which is hardly idle is so at the same time says nothing of the other one's waits.
     """
-    together_ns = _beyond_chance(tables, ALL_IDLE)["total_ns"].max()
+    together_ns = _beyond_chance(tables)["total_ns"].max()
     idle_ns = tables["devices"].groupby("rank", sort=True)["idle_ns"].max().max()
     return bool(together_ns >= TIED_SHARE * idle_ns)
 
@@ -54,7 +53,7 @@ def together_words(tables: Tables) -> tuple[str, tuple[Evidence, ...], dict[str,
 
     Beside them, the cells and other numbers that they name.
     """
-    rows = _beyond_chance(tables, ALL_IDLE)
+    rows = _beyond_chance(tables)
     rows = rows[rows["total_pct"] >= TOGETHER_PCT]
     if rows.empty:
         return "", (), {}
@@ -63,7 +62,7 @@ def together_words(tables: Tables) -> tuple[str, tuple[Evidence, ...], dict[str,
     return (
         f" All ranks are idle at once for {format_percent(row['total_pct'])} of the time, which "
         f"points to a reason that they share (scheduler, data, a barrier).{agreement}",
-        cells("common_idle", row, ("kind",), ("total_pct",)),
+        cells("common_idle", row, ("clock",), ("total_pct",)),
         numbers,
     )
 
@@ -83,10 +82,9 @@ def _clocks(tables: Tables, row: Record) -> tuple[str, dict[str, float]]:
     return f" Clocks agree to {format_ns(error_ns)}.", {"clock_error_ns": error_ns}
 
 
-def _beyond_chance(tables: Tables, kind: str) -> pd.DataFrame:
-    """Return states that last longer than they would on independent ranks."""
-    common = tables["common_idle"]
-    rows = common[common["kind"] == kind]
+def _beyond_chance(tables: Tables) -> pd.DataFrame:
+    """Return the common idle time where it is longer than that of independent ranks."""
+    rows = tables["common_idle"]
     rows = rows[(rows["clock"] != _NTP_CLOCK) | (rows["longest_ns"].fillna(0) >= NTP_NS)]
     more = rows["total_pct"] - rows["chance_pct"]
     possible = rows["possible_pct"] - rows["chance_pct"]

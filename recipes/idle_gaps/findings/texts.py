@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import limits_words
@@ -73,9 +73,23 @@ _HOST_WORK: Final = (
     "(async scheduling, more data loader workers, prefetch)."
 )
 _HOST: Final = "--trace=cuda,nvtx,osrt,python-gil --sample=process-tree --python-sampling=true"
-_LOST: Final = f"{{}}: {limits_words()}"
-_SOURCE: Final = OURS
-_TABLES: Final = ("wall", "rank_causes", "gaps", "patterns", "devices")
+
+
+def _idle_rule(
+    rule: str, lost: str, window_shows: str | None = "the longest such gap", **texts: Any
+) -> Rule:
+    """Return the rule on idle time of a cause; `lost` says of which."""
+    return Rule(
+        rule,
+        scope="device",
+        threshold=f"{lost}: {limits_words()}",
+        source=OURS,
+        window_shows=window_shows,
+        tables=("wall", "rank_causes", "gaps", "patterns", "devices"),
+        specificity=OF_CLASS,
+        **texts,
+    )
+
 
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
@@ -136,94 +150,65 @@ RULES: Final = rules_by_id(
         record="--trace=cuda",
         tables=("devices", "coverage"),
     ),
-    Rule(
+    _idle_rule(
         "idle_host_sync",
-        scope="device",
         title="Rank {rank}'s host waits in calls[ in {nvtx_range:quoted}]: its GPU idles "
         "{share_pct}",
         details=_HOST_DETAILS,
-        threshold=_LOST.format("idle time in which the host is in a call that waits"),
-        source=_SOURCE,
+        lost="idle time in which the host is in a call that waits",
         recommendation="Find what reads a result back in the loop (`.item()`, `.cpu()`, sampling "
         "or stop checks on the host) and read it one step later: async scheduling in vLLM, the "
         "overlap scheduler in SGLang or TensorRT-LLM. Copy into pinned memory, and wait for an "
         "event instead of the device.",
         record="--cudabacktrace=sync --sample=process-tree --python-backtrace=cuda",
-        window_shows="the longest such gap",
-        tables=_TABLES,
-        specificity=OF_CLASS,
     ),
-    Rule(
+    _idle_rule(
         "idle_sync_memop",
-        scope="device",
         title="Rank {rank}'s host is in blocking copies[ in {nvtx_range:quoted}]: its GPU idles "
         "{share_pct}",
         details=_HOST_DETAILS,
-        threshold=_LOST.format("idle time in which the host is in a blocking copy or fill"),
-        source=_SOURCE,
+        lost="idle time in which the host is in a blocking copy or fill",
         recommendation="Copy from pinned memory with the Async form (`pin_memory=True`, "
         "`non_blocking=True`): pageable memory is staged by the host while the GPU waits. Build "
         "the inputs of a step on the GPU, or send them one step ahead.",
         record="--cudabacktrace=memory:0 --sample=process-tree",
-        window_shows="the longest such gap",
-        tables=_TABLES,
-        specificity=OF_CLASS,
     ),
-    Rule(
+    _idle_rule(
         "idle_alloc",
-        scope="device",
         title="Memory allocation: rank {rank}'s GPU idles {share_pct}",
         details=_DETAILS,
-        threshold=_LOST.format("idle time in which the host allocates, pins or frees memory"),
-        source=_SOURCE,
+        lost="idle time in which the host allocates, pins or frees memory",
         recommendation="Allocate before the loop or from a pool: a preallocated KV cache and "
         "workspaces, PyTorch's caching allocator (`expandable_segments:True` against "
         "fragmentation), cudaMallocAsync with a release threshold. cudaFree and cudaHostAlloc wait "
         "for the device.",
         record="--cuda-memory-usage=true --cudabacktrace=memory:0 --sample=process-tree",
-        window_shows="the longest such gap",
-        tables=_TABLES,
-        specificity=OF_CLASS,
     ),
-    Rule(
+    _idle_rule(
         "idle_module_load",
-        scope="device",
         title="Start-up: rank {rank}'s GPU idles {share_pct}",
         details=_DETAILS,
-        threshold=_LOST.format("idle time in which code is loaded or compiled"),
-        source=_SOURCE,
+        lost="idle time in which code is loaded or compiled",
         recommendation="Warm up every shape before traffic comes (CUDA graph sizes, Triton and "
         "torch.compile caches), or set CUDA_MODULE_LOADING=EAGER. If it is warm-up, leave it out "
         "with `--skip-warmup` or `--filter-time`.",
-        window_shows="the longest such gap",
-        tables=_TABLES,
-        specificity=OF_CLASS,
     ),
-    Rule(
+    _idle_rule(
         "launch_bound",
-        scope="device",
         title="Rank {rank}'s host launches too slowly: its GPU idles {share_pct} in short gaps",
         details=f"{_OF_HOST}{_PATTERN}{{together}}{_AFFECTED}",
-        threshold=_LOST.format(
-            "idle time in which the host is late, half of it or more in gaps below 100 us"
-        ),
-        source=_SOURCE,
+        window_shows=None,
+        lost="idle time in which the host is late, half of it or more in gaps below 100 us",
         recommendation="Replay the step as CUDA graphs (no `--enforce-eager`, batch sizes in the "
         "captured list), fuse small kernels (torch.compile), or give each launch more work (larger "
         "batch, longer chunks of prefill).",
         record="--trace=cuda,nvtx --python-sampling=true --sample=process-tree",
-        tables=_TABLES,
-        specificity=OF_CLASS,
     ),
-    Rule(
+    _idle_rule(
         "host_work",
-        scope="device",
         title="Rank {rank}'s host is late[ in {nvtx_range:quoted}]: its GPU idles {share_pct}",
         details=_HOST_DETAILS,
-        threshold=_LOST.format(
-            "idle time in which the host is late, more than half of it in gaps from 100 us on"
-        ),
-        source=_SOURCE,
+        lost="idle time in which the host is late, more than half of it in gaps from 100 us on",
         recommendation=_HOST_WORK,
         cases={
             "stages": Case(
@@ -241,17 +226,12 @@ RULES: Final = rules_by_id(
             ),
         },
         record=_HOST,
-        window_shows="the longest such gap",
-        tables=_TABLES,
-        specificity=OF_CLASS,
     ),
-    Rule(
+    _idle_rule(
         "queued_gaps",
-        scope="device",
         title="Gaps between queued kernels: {share_pct}",
         details=_DETAILS,
-        threshold=_LOST.format("idle time before operations that were launched before the gap"),
-        source=_SOURCE,
+        lost="idle time before operations that were launched before the gap",
         recommendation="The host is ahead here: faster launches gain less than this. Fewer, larger "
         "kernels (fusion) or programmatic dependent launch shorten it. Node-level graph tracing "
         "makes these gaps longer than they are without the profiler.",
@@ -263,8 +243,5 @@ RULES: Final = rules_by_id(
                 "stream waits for.",
             )
         },
-        window_shows="the longest such gap",
-        tables=_TABLES,
-        specificity=OF_CLASS,
     ),
 )

@@ -33,7 +33,7 @@ def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline, known: bool) 
     counts = _lengths(spans)
     return DeviceIdle(
         device_id=ops.device_id,
-        window_source=ops.window_source,
+        windowed_by=ops.window_source,
         window_start_ns=start_ns,
         window_end_ns=end_ns,
         window_ns=total_length_ns(windows),
@@ -44,8 +44,7 @@ def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline, known: bool) 
         early_ns=_early_ns(ops, spans, overhead),
         kernel_busy_ns=ops.computing_ns,
         sums=None,
-        lengths=counts.moments(1) if known else None,
-        order=counts.order_statistics(1) if known else None,
+        lengths=counts.spread(1) if known else None,
         times=_times(windows, spans, overhead) if known and len(windows) else None,
     )
 
@@ -78,4 +77,4 @@ def _times(windows: IntArray, gaps: IntArray, overhead: IntArray) -> IdleTimes:
     window_ns, gap_ns, overhead_ns = (
         np.diff(covered_ns(edges, spans)) for spans in (windows, gaps, overhead)
     )
-    return IdleTimes(edges, window_ns, gap_ns, overhead_ns)
+    return IdleTimes(edges[:-1], edges[1:], window_ns, gap_ns, overhead_ns)

@@ -13,7 +13,7 @@ from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import Situations, situate, split_gaps
 from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.intervals import IntArray, union_intervals
-from nsys_llm.report.columns import Columns
+from nsys_llm.report.columns import Columns, record_columns
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, HOST_NO_CUDA, IDLE_CAUSES_N
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import text_of
@@ -37,14 +37,19 @@ _UNKNOWN: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class GapRow:
-    """One gap. See the table `gaps` of the manifest; None where it is not known."""
+    """One gap. See the table `gaps` of the manifest; None where it is not known.
+
+    Attributes:
+        cause_code: What it is named after.
+        time_ns: Of each cause.
+    """
 
     device_id: int
     start_ns: int
     end_ns: int
     before: str | None
     after: str | None
-    cause: int
+    cause_code: int
     time_ns: tuple[int, ...]
     certain_ns: int
     launch_api: str | None
@@ -59,6 +64,20 @@ class GapRow:
     os_call: str | None
     os_call_ns: int
     on_core_ns: int | None
+
+    @property
+    def duration_ns(self) -> int:
+        """Its length."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def tid(self) -> int | None:
+        """Number of the launching thread."""
+        return None if self.global_tid is None else thread_number(self.global_tid)
+
+
+#: What of a gap is no column by itself.
+_PARTS: Final = ("cause_code", "time_ns", "global_tid")
 
 
 def thread_number(global_tid: int) -> int:
@@ -116,7 +135,7 @@ def top_gaps(
                 end_ns=gap[1],
                 before=_name(ops, names, int(gaps.before[at])),
                 after=_name(ops, names, int(gaps.after[at])),
-                cause=cause,
+                cause_code=cause,
                 time_ns=tuple(split.time_ns[:, at].tolist()),
                 certain_ns=int(split.certain_ns[:IDLE_CAUSES_N, at].sum()),
                 **_launch(
@@ -135,30 +154,13 @@ def api_names(trace: RankTrace, host: HostTimeline) -> Callable[[int], str]:
 
 def gap_columns(rows: Sequence[tuple[Rank, GapRow]]) -> Columns:
     """Return the table gaps."""
+    plain = [name for name in GapRow.__dataclass_fields__ if name not in _PARTS]
     gaps = [gap for _, gap in rows]
-    plain = ("device_id", "start_ns", "end_ns", "before", "after", "launch_api", "launch_start_ns")
-    more = (
-        "launch_end_ns",
-        "api",
-        "api_tid",
-        "api_ns",
-        "nvtx_range",
-        "launch_range",
-        "os_call",
-        "os_call_ns",
-        "on_core_ns",
-    )
-    idle = [sum(gap.time_ns[:IDLE_CAUSES_N]) for gap in gaps]
     return {
-        "rank": [rank.number for rank, _ in rows],
-        "file": [rank.file for rank, _ in rows],
-        **{name: [getattr(gap, name) for gap in gaps] for name in (*plain, *more)},
-        "duration_ns": [gap.end_ns - gap.start_ns for gap in gaps],
-        "idle_ns": idle,
-        "cause": [CAUSE_NAMES[gap.cause] for gap in gaps],
-        "cause_ns": [gap.time_ns[gap.cause] for gap in gaps],
-        "certain_ns": [gap.certain_ns for gap in gaps],
-        "tid": [None if gap.global_tid is None else thread_number(gap.global_tid) for gap in gaps],
+        **record_columns(rows, *plain, "duration_ns", "tid"),
+        "idle_ns": [sum(gap.time_ns[:IDLE_CAUSES_N]) for gap in gaps],
+        "cause": [CAUSE_NAMES[gap.cause_code] for gap in gaps],
+        "cause_ns": [gap.time_ns[gap.cause_code] for gap in gaps],
         **{
             f"{name}_ns": [gap.time_ns[code] for gap in gaps]
             for code, name in enumerate(CAUSE_NAMES)

@@ -13,7 +13,7 @@ import numpy as np
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns
+from nsys_llm.report.columns import Columns, record_columns
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.device_ops import DeviceOps, OpNames
@@ -39,6 +39,11 @@ class Bar:
     name: str
     start_ns: int
     end_ns: int
+
+    @property
+    def duration_ns(self) -> int:
+        """Its length."""
+        return self.end_ns - self.start_ns
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,7 @@ def map_timelines(
         length = gap.end_ns - gap.start_ns
         # The gap takes the middle third.
         view = gap.start_ns - length, gap.end_ns + length
-        here = Bar("gap", CAUSE_NAMES[gap.cause], "nothing runs", gap.start_ns, gap.end_ns)
+        here = Bar("gap", CAUSE_NAMES[gap.cause_code], "nothing runs", gap.start_ns, gap.end_ns)
         bars = [*_op_bars(ops, names, gap, view), here]
         for thread in _threads(gap):
             bars += _call_bars(api_name, host, thread, view)
@@ -97,25 +102,17 @@ def timeline_columns(timelines: Sequence[GapTimeline], ranks: Mapping[RankKey, R
             timeline.start_ns,
         ),
     )
-    rows = [
-        (place, timeline, bar)
+    labels = [
+        f"{place}: {ranks[timeline.key].file}, {format_ns(timeline.end_ns - timeline.start_ns)}"
         for place, timeline in enumerate(order, start=1)
-        for bar in timeline.bars
     ]
+    bars = [(ranks[timeline.key], bar) for timeline in order for bar in timeline.bars]
+    bars_n = [len(timeline.bars) for timeline in order]
     return {
-        "gap": [
-            f"{place}: {ranks[timeline.key].file}, {format_ns(timeline.end_ns - timeline.start_ns)}"
-            for place, timeline, _ in rows
-        ],
-        "rank": [ranks[timeline.key].number for _, timeline, _ in rows],
-        "file": [ranks[timeline.key].file for _, timeline, _ in rows],
-        "device_id": [timeline.device_id for _, timeline, _ in rows],
-        "gap_start_ns": [timeline.start_ns for _, timeline, _ in rows],
-        "lane": [bar.lane for _, _, bar in rows],
-        "kind": [bar.kind for _, _, bar in rows],
-        "name": [bar.name for _, _, bar in rows],
-        "start_ns": [bar.start_ns for _, _, bar in rows],
-        "duration_ns": [bar.end_ns - bar.start_ns for _, _, bar in rows],
+        **record_columns(bars, "lane", "kind", "name", "start_ns", "duration_ns"),
+        "gap": [label for label, n in zip(labels, bars_n, strict=True) for _ in range(n)],
+        "device_id": np.repeat([timeline.device_id for timeline in order], bars_n).astype(np.int64),
+        "gap_start_ns": np.repeat([some.start_ns for some in order], bars_n).astype(np.int64),
     }
 
 

@@ -33,12 +33,7 @@ _Devices = Sequence[tuple[DeviceOps, np.ndarray[Any, Any]]]
 
 
 def map_patterns(devices: _Devices, names: OpNames) -> tuple[RankPatterns, HistogramByName]:
-    """Return the patterns of one rank, and how often a gap of each had which length.
-
-    Args:
-        devices: Operations of each device, and the cause that each of its gaps is named after.
-        names: Of the operations.
-    """
+    """Return the patterns of one rank, and how often a gap of each had which length."""
     names_n = max(len(names.texts), 1)
     keys, total = _pairs(devices, names_n)
     # Of equal ones, the first by name: kernels' names are sorted, and codes follow them.

@@ -18,12 +18,7 @@ from .patterns import map_patterns
 
 
 def map_rank(view: RankView) -> IdlePartial:
-    """Reduce one rank.
-
-    Args:
-        view: Its options: base, mangled, top, whole_capture, and min_gap_ns, the shortest gap worth
-            a row.
-    """
+    """Reduce one rank; `min_gap_ns` of its options is the shortest gap worth a row."""
     trace, options, missing = view.trace, view.options, view.missing_work
     known = missing.opaque_launches_n == 0
     lined_up, host = concurrently(

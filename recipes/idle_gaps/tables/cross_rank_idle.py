@@ -1,34 +1,36 @@
-"""Idle time of all ranks aligned: the whole job is idle, or waits for one late rank.
+"""Idle time of all ranks aligned: when the whole job is idle.
 
 A rank that waits inside a collective runs its kernel and is busy: what is seen here is ranks that
-have nothing to run at all.
+have nothing to run at all. Which rank the others wait for is told by `rank_verdicts`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.numeric.intervals import IntArray, subtract_intervals, total_length_ns
+from nsys_llm.numeric.intervals import IntArray, intersect_intervals, total_length_ns
 from nsys_llm.report.columns import Columns
 from nsys_llm.trace.identity import Rank, clock_offsets
 
 from ..partials import IdleIntervals, RankIdle
-from .idle_intervals import Chance, common_intervals, intervals_by_chance
-
-#: Kinds of intervals: nobody runs anything, or one rank does.
-ALL_IDLE: Final = "all idle"
-ONE_BUSY: Final = "one busy"
 
 #: The clock of ranks that share a report: the same for all.
 ONE_REPORT: Final = "one profile"
 
+#: How often the ranks are turned against each other to see how much chance gives: what is beyond
+#: all of them is chance once in a hundred times. Of many intervals, fewer turns, so that they take
+#: a second at most; with too many for any, chance hardly varies, and twice as much is beyond it.
+_TURNS: Final = 99
+_MOST_TURNED: Final = 4_000_000
+_WITHOUT_TURNS: Final = 2.0
+
 _RankRows = Sequence[tuple[Rank, RankIdle]]
-#: Kind, position of the late rank, its intervals, and what chance would give.
-_Kind = tuple[str, int | None, IntArray, Chance]
 
 
 @dataclass(frozen=True)
@@ -47,33 +49,42 @@ class _AlignedRanks:
     clock: str
     span: tuple[int, int]
 
+    def place(self, start_ns: int, end_ns: int) -> dict[str, Any]:
+        """Return where to look: in the clock of the first rank's report."""
+        return {
+            "window_rank": self.ranks[0][0].number,
+            "window_start_ns": start_ns - self.offset_ns[0],
+            "window_end_ns": end_ns - self.offset_ns[0],
+        }
+
 
 def cross_rank_idle_tables(rows: _RankRows, options: Mapping[str, Any]) -> dict[str, Columns]:
     """Return the tables common_idle and common_gaps; without rows where there is no one clock."""
     aligned = _aligned(rows, bool(options["disable_alignment"]))
-    if aligned is None:
-        return {"common_idle": _sum_columns(None, []), "common_gaps": _gap_columns(None, [])}
-    idle = [
-        intervals.idle_ns + at
-        for (_, intervals), at in zip(aligned.ranks, aligned.offset_ns, strict=True)
-    ]
-    every, alone = common_intervals(idle, aligned.span)
-    chances = intervals_by_chance(idle, aligned.span)
-    kinds: list[_Kind] = [(ALL_IDLE, None, every, chances.every)]
-    kinds += [
-        (ONE_BUSY, late, _working(aligned, late, alone[late]), chances.alone[late])
-        for late in sorted(alone)
-    ]
-    gaps = [
-        (kind, late, int(start), int(end))
-        for kind, late, spans, _ in kinds
-        for start, end in _longest(spans, options["top"]).tolist()
-    ]
-    gaps.sort(key=lambda gap: (gap[2] - gap[3], gap[2], gap[0]))
+    sums, gaps = [], []
+    if aligned is not None:
+        idle = [
+            intervals.idle_ns + at
+            for (_, intervals), at in zip(aligned.ranks, aligned.offset_ns, strict=True)
+        ]
+        every = common_intervals(idle, aligned.span)
+        longest = every[np.argsort(every[:, 0] - every[:, 1], kind="stable")].tolist()
+        sums.append(_sums(aligned, idle, every, longest[:1]))
+        gaps = [
+            {"start_ns": start, "duration_ns": end - start, **aligned.place(start, end)}
+            for start, end in longest[: options["top"]]
+        ]
     return {
-        "common_idle": _sum_columns(aligned, kinds),
-        "common_gaps": _gap_columns(aligned, gaps[: options["top"]]),
+        "common_idle": {name: [row[name] for row in sums] for name in _SUMS},
+        "common_gaps": {name: [row[name] for row in gaps] for name in _GAPS},
     }
+
+
+_PLACE: Final = ("window_rank", "window_start_ns", "window_end_ns")
+_GAPS: Final = ("start_ns", "duration_ns", *_PLACE)
+_SHARES: Final = ("chance_pct", "chance_most_pct", "possible_pct")
+_COUNTED: Final = ("clock", "ranks_n", "span_ns", "intervals_n", "total_ns", "total_pct")
+_SUMS: Final = (*_COUNTED, *_SHARES, "longest_ns", *_PLACE, "left_out_ns")
 
 
 def _aligned(rows: _RankRows, own_clocks: bool) -> _AlignedRanks | None:
@@ -102,78 +113,65 @@ def _aligned(rows: _RankRows, own_clocks: bool) -> _AlignedRanks | None:
     return _AlignedRanks(ranks, at, clock or ONE_REPORT, (low, high))
 
 
-def _working(aligned: _AlignedRanks, rank: int, spans: IntArray) -> IntArray:
-    """Leave out when it is the profiler that kept a rank from being idle: nothing ran there."""
-    unwatched = aligned.ranks[rank][1].unwatched_ns + aligned.offset_ns[rank]
-    return subtract_intervals(spans, unwatched)
-
-
-def _longest(spans: IntArray, most_n: int) -> IntArray:
-    order = np.argsort(spans[:, 0] - spans[:, 1], kind="stable")
-    return spans[order[:most_n]]
-
-
-def _place(aligned: _AlignedRanks, late: int | None, start_ns: int, end_ns: int) -> dict[str, Any]:
-    """Return where to look: in the clock of the late rank's report, else of the first rank's."""
-    at = 0 if late is None else late
-    rank, shift = aligned.ranks[at][0], aligned.offset_ns[at]
-    return {
-        "window_rank": rank.number,
-        "window_start_ns": start_ns - shift,
-        "window_end_ns": end_ns - shift,
-    }
-
-
-_SHARES: Final = ("total_pct", "chance_pct", "chance_most_pct", "possible_pct")
-
-
-def _sum_columns(aligned: _AlignedRanks | None, kinds: Sequence[_Kind]) -> Columns:
-    names = ("kind", "rank", "file", "clock", "ranks_n", "span_ns", "intervals_n", "total_ns")
-    more = (*_SHARES, "longest_ns", "window_rank", "window_start_ns", "window_end_ns")
-    rows = [_sum_row(aligned, *kind) for kind in kinds] if aligned is not None else []
-    # All ranks first, then those that the others wait for most.
-    rows.sort(key=lambda row: (row["kind"] != ALL_IDLE, -row["total_ns"]))
-    return {name: [row[name] for row in rows] for name in (*names, *more, "left_out_ns")}
-
-
-def _sum_row(
-    aligned: _AlignedRanks, kind: str, late: int | None, spans: IntArray, chance: Chance
+def _sums(
+    aligned: _AlignedRanks,
+    idle: Sequence[IntArray],
+    every: IntArray,
+    longest: Sequence[tuple[int, int]],
 ) -> dict[str, Any]:
-    length = aligned.span[1] - aligned.span[0]
-    total_ns = total_length_ns(spans)
-    nowhere = dict.fromkeys(("longest_ns", "window_rank", "window_start_ns", "window_end_ns"))
-    longest = nowhere
-    if len(spans):
-        start, end = _longest(spans, 1)[0].tolist()
-        longest = {"longest_ns": end - start, **_place(aligned, late, start, end)}
+    span_ns, total_ns = aligned.span[1] - aligned.span[0], total_length_ns(every)
+    by_chance = zip(_SHARES, _by_chance(idle, aligned.span), strict=True)
+    place: dict[str, Any] = dict.fromkeys(("longest_ns", *_PLACE))
+    for start, end in longest:
+        place = {"longest_ns": end - start, **aligned.place(start, end)}
     return {
-        "kind": kind,
-        "rank": None if late is None else aligned.ranks[late][0].number,
-        "file": None if late is None else aligned.ranks[late][0].file,
         "clock": aligned.clock,
         "ranks_n": len(aligned.ranks),
-        "span_ns": length,
-        "intervals_n": len(spans),
+        "span_ns": span_ns,
+        "intervals_n": len(every),
         "total_ns": total_ns,
-        "total_pct": 100.0 * total_ns / length,
-        "chance_pct": 100.0 * chance.share,
-        "chance_most_pct": 100.0 * chance.largest,
-        "possible_pct": 100.0 * chance.possible,
+        "total_pct": 100.0 * total_ns / span_ns,
+        **{name: 100.0 * share for name, share in by_chance},
+        **place,
         "left_out_ns": max(intervals.left_out_ns for _, intervals in aligned.ranks),
-        **longest,
     }
 
 
-def _gap_columns(
-    aligned: _AlignedRanks | None, gaps: Sequence[tuple[str, int | None, int, int]]
-) -> Columns:
-    names = ("kind", "rank", "start_ns", "duration_ns")
-    places = ("window_rank", "window_start_ns", "window_end_ns")
-    rows: list[dict[str, Any]] = []
-    for kind, late, start, end in gaps:
-        if aligned is None:
-            break
-        rank = None if late is None else aligned.ranks[late][0].number
-        row = {"kind": kind, "rank": rank, "start_ns": start, "duration_ns": end - start}
-        rows.append({**row, **_place(aligned, late, start, end)})
-    return {name: [row[name] for row in rows] for name in (*names, *places)}
+def common_intervals(intervals: Sequence[IntArray], span: tuple[int, int]) -> IntArray:
+    """Return when every rank is in a state: shape (k, 2), sorted and disjoint.
+
+    Args:
+        intervals: For each rank, shape (n, 2), sorted and disjoint; all in one clock.
+        span: When all ranks were watched; nothing outside it counts.
+    """
+    return reduce(intersect_intervals, intervals, np.array([span], dtype=np.int64))
+
+
+def _by_chance(intervals: Sequence[IntArray], span: tuple[int, int]) -> tuple[float, float, float]:
+    """Return how much of the span ranks would share that know nothing of each other.
+
+    The product of each rank's own share; the largest share when each rank is turned by a time of
+    its own, which leaves its pattern as it is, periods too, and breaks what ties it to the others;
+    and the largest there could be.
+    """
+    length = span[1] - span[0]
+    clipped = [common_intervals([some], span) - span[0] for some in intervals]
+    shares = [total_length_ns(item) / length for item in clipped]
+    rng = np.random.default_rng(0)
+    turns_n = min(_TURNS, _MOST_TURNED // max(sum(map(len, clipped)), 1))
+    most_ns = []
+    for _ in range(turns_n):
+        turned = [_turned(item, int(rng.integers(length)), length) for item in clipped]
+        most_ns.append(total_length_ns(common_intervals(turned, (0, length))))
+    product = math.prod(shares)
+    largest = max(most_ns) / length if most_ns else _WITHOUT_TURNS * product
+    return product, largest, min(shares)
+
+
+def _turned(intervals: IntArray, by_ns: int, length: int) -> IntArray:
+    """Return intervals in 0 .. length moved on, and from the end to the beginning."""
+    moved = intervals + by_ns
+    inside, beyond = moved[moved[:, 0] < length], moved[moved[:, 1] > length] - length
+    # One interval may lie across the end, and stands in both.
+    both = np.concatenate((np.maximum(beyond, 0), np.minimum(inside, length)))
+    return both[np.argsort(both[:, 0], kind="stable")]

@@ -48,12 +48,7 @@ class OsWaits:
 
 
 def map_os_waits(trace: RankTrace, held: HeldCalls) -> OsWaits:
-    """Reduce the OS calls of one rank; no functions where the capture has no such calls.
-
-    Args:
-        trace: The rank.
-        held: Which CUDA calls the profiler held.
-    """
+    """Reduce the OS calls of one rank; no functions where the capture has no such calls."""
     calls, _ = trace.host_calls("os_calls")
     calls = calls.take(calls["event_class"] == _OS_CALL)
     if not len(calls):

@@ -24,14 +24,7 @@ def extra_tables(
     top: Sequence[str],
     options: Mapping[str, Any],
 ) -> dict[str, Columns]:
-    """Return the tables.
-
-    Args:
-        ranks: In order.
-        shown: Classification of each shown kernel name.
-        top: The kernels that have rows of their own.
-        options: top is how many call stacks there may be.
-    """
+    """Return the tables; `top` are the kernels that have rows of their own."""
     rows = [(rank, part.extras) for rank, part in ranks]
     return {
         "os_waits": os_wait_columns([(rank, extras.os_waits) for rank, extras in rows]),

@@ -23,7 +23,6 @@ from .bandwidth import bandwidth_findings
 from .categories import category_findings
 from .communication import communication_findings
 from .determinism import determinism_findings
-from .engine_words import in_words_of
 from .graphs import graph_findings
 from .levers import lever_findings
 from .measured import measured_findings
@@ -93,7 +92,7 @@ def _lever(shares: Mapping[str, float], tables: Tables) -> str:
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    reported = [
+    return [
         *communication_findings(tables),
         *rank_findings(tables),
         *bandwidth_findings(tables),
@@ -107,5 +106,3 @@ def findings(tables: Tables) -> list[Finding]:
         *secret_findings(tables),
         *unrecorded_findings(tables),
     ]
-    engines = tables["categories"]["engine"]
-    return in_words_of(str(engines.iloc[0]) if len(engines) else None, reported)

@@ -19,12 +19,7 @@ from .texts import RULES
 
 
 def bandwidth_findings(tables: Tables) -> list[Finding]:
-    """Return what is to be said about the kernels of --weights.
-
-    Args:
-        tables: Finished tables by name: bandwidth, without rows where the option was not given;
-            rank_kernels, wall.
-    """
+    """Return what is to be said about the kernels of --weights."""
     rows = records(tables["bandwidth"])
     if not rows:
         return []

@@ -10,11 +10,7 @@ from .texts import RULES, UNMATCHED_PCT
 
 
 def category_findings(tables: Tables) -> list[Finding]:
-    """Return what is to be said about categories.
-
-    Args:
-        tables: Finished tables by name: kernels, categories.
-    """
+    """Return what is to be said about categories."""
     categories = tables["categories"]
     rows = categories[categories["category"] == UNMATCHED]
     if rows.empty or not rows["busy_pct"].fillna(0).iloc[0] >= UNMATCHED_PCT:

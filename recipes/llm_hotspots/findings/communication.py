@@ -22,11 +22,7 @@ from .texts import RULES, SAME_LAUNCHES
 
 
 def communication_findings(tables: Tables) -> list[Finding]:
-    """Return the finding on exposed communication; what stages wait for is their schedule.
-
-    Args:
-        tables: Finished tables by name: overlap, imbalance, rank_kernels, wall.
-    """
+    """Return the finding on exposed communication; what stages wait for is their schedule."""
     transfers_n = _transfers_n(tables["rank_kernels"])
     if len(transfers_n) != 2 and may_be_stages(transfers_n):
         return []
@@ -66,11 +62,6 @@ def _exposed_communication(
 
     Of ranks that wait for each other the one with least of it is told: what the others have more
     is waiting, which no faster transfer takes away. Of others, the one with most.
-
-    Args:
-        overlap: Rows of the table.
-        walls: Of all GPUs.
-        coupled: See `_same_collectives`.
     """
     exposed_ns = _exposed_ns(walls)
     most = max(exposed_ns, key=exposed_ns.__getitem__, default=None)

@@ -15,7 +15,7 @@ from .texts import RULES
 #: Kernels named in one finding.
 _NAMED: Final = 3
 
-#: Rule by the flag of the kernel rules; see `load_flag_meanings`. That cuBLAS chooses kernels by
+#: Rule by the flag of the kernel rules; see its `flag_meanings`. That cuBLAS chooses kernels by
 #: shape is true of every run, and no remark.
 _FLAGS: Final = {
     "atomics": "determinism_atomics",
@@ -25,11 +25,7 @@ _FLAGS: Final = {
 
 
 def determinism_findings(tables: Tables) -> list[Finding]:
-    """Return a finding for each flag that kernels of the run carry.
-
-    Args:
-        tables: `kernels` is read.
-    """
+    """Return a finding for each flag that kernels of the run carry."""
     kernels = tables["kernels"]
     flags = kernels["flags"].fillna("").str.split(", ")
     reported = []

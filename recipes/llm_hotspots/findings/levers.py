@@ -21,11 +21,7 @@ _NAMED: Final = 3
 
 
 def lever_findings(tables: Tables) -> list[Finding]:
-    """Return what is to be said about kernels that are known to have something faster.
-
-    Args:
-        tables: Finished tables by name: rank_kernels, files, wall.
-    """
+    """Return what is to be said about kernels that are known to have something faster."""
     gpus = {row["File"]: row["gpu"] for row in records(tables["files"])}
     left = {gpu: some for gpu, some in by_gpu(records(tables["rank_kernels"])).items() if some}
     names = {gpu: [row["name"] for row in some] for gpu, some in left.items()}

@@ -29,11 +29,7 @@ _MEMORIES: Final = ("source_memory", "target_memory")
 
 
 def copy_findings(tables: Tables) -> list[Finding]:
-    """Return what is to be said about copies and fills.
-
-    Args:
-        tables: Finished tables by name: memops, wall.
-    """
+    """Return what is to be said about copies and fills."""
     memops, walls = records(tables["memops"]), Walls(tables)
     hideable = [row for row in memops if row["kind"] in HIDEABLE]
     kinds = grouped(hideable, "kind").items()
@@ -139,18 +135,10 @@ def _worst(rows: Sequence[Record], walls: Walls) -> tuple[list[Record], Gpu]:
 def _about(
     kind: str, gpu: Gpu, rows: Sequence[Record], walls: Walls, copies_ns: int | None = None
 ) -> dict[str, Any]:
-    """Return what all findings on copies say alike.
-
-    Args:
-        kind: Of the copies.
-        gpu: The one that has most of them.
-        rows: Its copies.
-        walls: Of all GPUs.
-        copies_ns: Their time without a kernel, where kinds overlap; else it is their sum.
-    """
+    """Return what all findings on copies say; `copies_ns` is their time where kinds overlap."""
     exposed_ns = summed(rows, "exposed_ns") if copies_ns is None else copies_ns
     span_ns = walls.span_ns(*gpu)
-    times = {"exposed_ns": exposed_ns, "span_ns": span_ns}
+    times: dict[str, float] = {"exposed_ns": exposed_ns, "span_ns": span_ns}
     times["share_pct"] = 100.0 * exposed_ns / max(span_ns, 1)
     return {
         "cause": Cause("copies", detail=kind),

@@ -85,7 +85,36 @@ _FLAG: Final = (
     "Flag {flag:quoted}: {kernels_n:kernel}, {launches_n:launch|launches}, {total_pct} of kernel "
     "time; most of it in {named}."
 )
-_FLAGGED: Final = "any time in kernels that have the flag in the rule file"
+
+
+def _lever_rule(rule: str, title: str, recommendation: str) -> Rule:
+    """Return the rule on kernels for which something faster is known."""
+    return Rule(
+        rule,
+        scope="category",
+        title=title,
+        details=_LEVER,
+        threshold=f"{_LEVERS[rule].condition}; {_GAIN}",
+        source=_LEVERS[rule].source,
+        recommendation=recommendation,
+        tables=("rank_kernels", "wall"),
+    )
+
+
+def _flag_rule(rule: str, title: str, recommendation: str) -> Rule:
+    """Return the rule on kernels that have a flag."""
+    return Rule(
+        rule,
+        kind=CAPTURE,
+        scope="kernel",
+        title=title,
+        details=_FLAG,
+        threshold="any time in kernels that have the flag in the rule file",
+        source=OURS,
+        recommendation=recommendation,
+        tables=("kernels", "rules"),
+    )
+
 
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
@@ -154,9 +183,9 @@ RULES: Final = rules_by_id(
         source="above the 88 to 92 % that vLLM and SGLang reserve by default",
         recommendation="Leave more room: a smaller share for the key-value cache "
         "(gpu_memory_utilization in vLLM, mem_fraction_static in SGLang, free_gpu_memory_fraction "
-        "in TensorRT-LLM), smaller batches, or activation checkpointing in training. A peak like "
-        "this turns the next longer sequence into an out-of-memory error or into allocator "
-        "retries.",
+        "in TensorRT-LLM; torch.cuda.memory_summary() lists what PyTorch caches), smaller batches, "
+        "or activation checkpointing in training. A peak like this turns the next longer sequence "
+        "into an out-of-memory error or into allocator retries.",
         tables=("memory_watermarks", "memory_allocators", "memory"),
     ),
     Rule(
@@ -255,63 +284,38 @@ RULES: Final = rules_by_id(
         "profile that you have shared.",
         tables=("files",),
     ),
-    Rule(
+    _lever_rule(
         "old_attention",
-        scope="category",
         title="`FlashAttention-2` on Hopper: {share_pct} of the time",
-        details=_LEVER,
-        threshold=f"{_LEVERS['old_attention'].condition}; {_GAIN}",
-        source=_LEVERS["old_attention"].source,
         recommendation="Use FlashAttention-3 (flash_attn_interface; in vLLM and SGLang the "
         "attention backend), or cuDNN's attention through scaled_dot_product_attention.",
-        tables=("rank_kernels", "wall"),
     ),
-    Rule(
+    _lever_rule(
         "unfused_pointwise",
-        scope="category",
         title="Unfused pointwise kernels",
-        details=_LEVER,
-        threshold=f"{_LEVERS['unfused_pointwise'].condition}; {_GAIN}",
-        source=_LEVERS["unfused_pointwise"].source,
         recommendation="Fuse them: torch.compile, or fused norm, activation and rotary embedding "
         "kernels. Keep one data type and contiguous tensors to avoid copies and conversions.",
-        tables=("rank_kernels", "wall"),
     ),
-    Rule(
+    _lever_rule(
         "dtype_conversions",
-        scope="category",
         title="Kernels that only convert data types: {share_pct} of the time",
-        details=_LEVER,
-        threshold=f"{_LEVERS['dtype_conversions'].condition}; {_GAIN}",
-        source=_LEVERS["dtype_conversions"].source,
         recommendation="Keep one data type from layer to layer: weights, norms and rotary "
         "embeddings in the type of the activations, or fuse the conversion into the kernel beside "
         "it (torch.compile). Under torch.autocast, weights that are cast in every forward are "
         "better stored cast.",
-        tables=("rank_kernels", "wall"),
     ),
-    Rule(
+    _lever_rule(
         "geforce_gemms_without_tensor_cores",
-        scope="category",
         title="GEMMs without tensor cores: {share_pct} of the time",
-        details=_LEVER,
-        threshold=f"{_LEVERS['geforce_gemms_without_tensor_cores'].condition}; {_GAIN}",
-        source=_LEVERS["geforce_gemms_without_tensor_cores"].source,
         recommendation="Run these products in FP16, or from Ampere on BF16 (torch.autocast): that "
         "about halves them. TF32 gains little on a GPU whose FP32 units are as fast.",
-        tables=("rank_kernels", "wall"),
     ),
-    Rule(
+    _lever_rule(
         "gemms_without_tensor_cores",
-        scope="category",
         title="GEMMs without tensor cores: {share_pct} of the time",
-        details=_LEVER,
-        threshold=f"{_LEVERS['gemms_without_tensor_cores'].condition}; {_GAIN}",
-        source=_LEVERS["gemms_without_tensor_cores"].source,
         recommendation="Run these products in BF16 or FP16, or let FP32 ones use TF32 "
         "(torch.set_float32_matmul_precision('high')). Products that are small or bound by memory "
         "gain less than the bound.",
-        tables=("rank_kernels", "wall"),
     ),
     Rule(
         "exposed_communication",
@@ -414,44 +418,26 @@ RULES: Final = rules_by_id(
         tables=("memops", "wall"),
         specificity=OF_RANK,
     ),
-    Rule(
+    _flag_rule(
         "determinism_atomics",
-        kind=CAPTURE,
-        scope="kernel",
         title="Some kernels may give different last bits from run to run",
-        details=_FLAG,
-        threshold=_FLAGGED,
-        source=OURS,
         recommendation="Sums with atomic additions have no fixed order. Where two runs must agree, "
         "ask for the deterministic variant (torch.use_deterministic_algorithms(True); "
         "FlashAttention's deterministic=True), and expect it to be slower.",
-        tables=("kernels", "rules"),
     ),
-    Rule(
+    _flag_rule(
         "determinism_split_k",
-        kind=CAPTURE,
-        scope="kernel",
         title="Some kernels split the sum along K, so results follow the shape",
-        details=_FLAG,
-        threshold=_FLAGGED,
-        source=OURS,
         recommendation="One shape repeats bit for bit with cuBLASLt; another batch size may split "
         "differently. For results that do not depend on the batch, use batch-invariant kernels "
         "(VLLM_BATCH_INVARIANT=1 in vLLM, --enable-deterministic-inference in SGLang).",
-        tables=("kernels", "rules"),
     ),
-    Rule(
+    _flag_rule(
         "determinism_cascade_merge",
-        kind=CAPTURE,
-        scope="kernel",
         title="Some kernels merge partial attention, so results follow batch and prefix",
-        details=_FLAG,
-        threshold=_FLAGGED,
-        source=OURS,
         recommendation="Results at batch sizes 1 and 16 may differ in the last bits. To rule it "
         "out while tracking down a difference: disable_cascade_attn=True in vLLM, a fixed "
         "number of KV splits elsewhere.",
-        tables=("kernels", "rules"),
     ),
     Rule(
         UNRECORDED_WORK,
@@ -466,6 +452,6 @@ RULES: Final = rules_by_id(
         recommendation="Another process uses the GPU, or its kernels were not traced: profile all "
         "of its processes, from before they start to use it.",
         record="--trace=cuda,nvtx --trace-fork-before-exec=true",
-        tables=("gpu_metrics", "wall"),
+        tables=("gpu_metrics", "coverage"),
     ),
 )

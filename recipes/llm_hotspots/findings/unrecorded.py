@@ -4,35 +4,34 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.report.findings import UNRECORDED_WORK, Finding, cells
-from nsys_llm.report.records import Tables, records
-from nsys_llm.taxonomy.wall_classes import IDLE, NO_WORK, PROFILER
+from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.records import Tables, percent, records
 
 from ..extras.gpu_metrics import BY_ORDER
 from .texts import RULES, UNRECORDED_PCT
 
 #: Whether any warp was on an SM, as releases up to 2022.4 and later ones call it.
 _ACTIVE: Final = r"SMs? Active\b"
-_NOTHING_RUNS: Final = (IDLE, NO_WORK, PROFILER)
 
 
 def unrecorded_findings(tables: Tables) -> list[Finding]:
     """Return the remark on the GPU whose SMs were active longest beyond what is recorded.
 
-    Metrics are of a GPU with all of its processes: what its ranks recorded is added up.
+    Metrics are of a GPU with all of its processes: all that its ranks recorded, selected or not, is
+    added up, so that it is never too little.
     """
     rows = tables["gpu_metrics"]
     rows = rows[(rows["scope"] == "window") & rows["metric"].str.match(_ACTIVE)]
-    rows = rows[rows["gpu_source"] != BY_ORDER]
-    wall = tables["wall"]
-    works = wall[~wall["wall_class"].isin(_NOTHING_RUNS)]
-    busy_pct = works.groupby(["rank", "device_id"])["share_pct"].sum()
+    rows = rows[(rows["gpu_source"] != BY_ORDER) & rows["mean_pct"].notna()]
+    recorded_ns = tables["coverage"].groupby("rank")["total_ns"].sum()
+    spans_ns = tables["wall"].groupby(["rank", "device_id"])["span_ns"].first()
     findings = []
     for row in records(rows):
-        sharing = rows.loc[rows["gpu_id"] == row["gpu_id"], ["rank", "device_id"]]
-        recorded_pct = sum(busy_pct.get(gpu, 0.0) for gpu in sharing.itertuples(index=False))
-        if row["mean_pct"] - recorded_pct >= UNRECORDED_PCT:
-            finding = RULES[UNRECORDED_WORK].finding(
+        ranks = rows.loc[rows["gpu_id"] == row["gpu_id"], "rank"].unique()
+        span_ns = spans_ns.get((row["rank"], row["device_id"]))
+        recorded_pct = percent(int(recorded_ns.reindex(ranks).sum()), span_ns)
+        if span_ns and row["mean_pct"] - recorded_pct >= UNRECORDED_PCT:
+            finding = RULES["unrecorded_work"].finding(
                 evidence=cells("gpu_metrics", row, ("rank", "device_id", "metric"), ("mean_pct",)),
                 fields={"recorded_pct": recorded_pct},
                 rank=row["rank"],

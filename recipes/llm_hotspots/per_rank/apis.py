@@ -46,7 +46,6 @@ class ApiClasses:
     """Classes of one rank, in the order of `CLASS_NAMES`; arrays of shape (classes,).
 
     Attributes:
-        functions_n: Functions with a call, broken ones too.
         calls_n: Calls that start in the window.
         times: Time inside the window.
         steady_n: Calls that start in the steady part of the window.
@@ -60,7 +59,6 @@ class ApiClasses:
             operations: part of the time that they are exposed.
     """
 
-    functions_n: IntArray
     calls_n: IntArray
     times: GroupTimes
     steady_n: IntArray
@@ -108,7 +106,6 @@ def map_apis(
     functions, counts = CallRows.of(names, calls, code, inside, times)
     broken_n = np.bincount(codes[calls_n:], minlength=len(names)).astype(np.int64)
     classes = ApiClasses(
-        np.bincount(of_name, minlength=len(CLASS_NAMES)).astype(np.int64),
         _by_class(functions.spread.moments.n, of_name),
         class_times,
         *_steady(trace, calls, code, inside, of_name),

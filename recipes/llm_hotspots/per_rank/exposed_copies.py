@@ -31,27 +31,22 @@ class ExposedCopies:
     """Time of one device in which copies or fills run, no kernel and no whole graph, and no load.
 
     Attributes:
-        exposed_ns: All of it, inside the windows.
-        from_host_ns: Its part in which copies from the host run and none to it.
-        to_host_ns: The other way round.
-        both_ways_ns: Its part with both.
-        pageable_ns: Its part in which a copy from or to pageable memory of the host runs.
+        exposed_copy_ns: All of it, inside the windows.
+        exposed_htod_ns: Its part in which copies from the host run and none to it.
+        exposed_dtoh_ns: The other way round.
+        exposed_both_ways_ns: Its part with both.
+        exposed_pageable_ns: Its part in which a copy from or to pageable memory of the host runs.
     """
 
-    exposed_ns: int
-    from_host_ns: int
-    to_host_ns: int
-    both_ways_ns: int
-    pageable_ns: int
+    exposed_copy_ns: int
+    exposed_htod_ns: int
+    exposed_dtoh_ns: int
+    exposed_both_ways_ns: int
+    exposed_pageable_ns: int
 
 
 def exposed_copies(trace: RankTrace, spans: Mapping[int, Spans]) -> dict[int, ExposedCopies]:
-    """Return those of each device of a rank.
-
-    Args:
-        trace: The rank.
-        spans: When each of its devices does what.
-    """
+    """Return those of each device of a rank."""
     return {device: _of_device(trace, device, some) for device, some in spans.items()}
 
 
@@ -65,11 +60,11 @@ def _of_device(trace: RankTrace, device: int, spans: Spans) -> ExposedCopies:
     staged = [here & (kind == way) & (copies[side] == PAGEABLE) for way, side in _SIDES.items()]
     both_ns = total_length_ns(intersect_intervals(*ways))
     return ExposedCopies(
-        exposed_ns=total_length_ns(exposed),
-        from_host_ns=total_length_ns(ways[0]) - both_ns,
-        to_host_ns=total_length_ns(ways[1]) - both_ns,
-        both_ways_ns=both_ns,
-        pageable_ns=total_length_ns(_alone(trace, copies, staged[0] | staged[1], exposed)),
+        exposed_copy_ns=total_length_ns(exposed),
+        exposed_htod_ns=total_length_ns(ways[0]) - both_ns,
+        exposed_dtoh_ns=total_length_ns(ways[1]) - both_ns,
+        exposed_both_ways_ns=both_ns,
+        exposed_pageable_ns=total_length_ns(_alone(trace, copies, staged[0] | staged[1], exposed)),
     )
 
 

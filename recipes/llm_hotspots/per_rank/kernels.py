@@ -109,13 +109,13 @@ def map_kernels(trace: RankTrace, names: KernelNames) -> Census:
     else:
         whole_ns = kernels["end_ns"] - kernels["start_ns"]
         counts = ValueCounts.from_values(by_device[inside], whole_ns[inside])
-    sums = _Sums(by_device, clipped_ns, own_ns, len(devices) * len(names.shown))
-    kernel_rows = _kernel_rows(counts, sums, devices, len(names.shown))
+    times_ns = clipped_ns, own_ns
+    kernel_rows = _kernel_rows(counts, by_device, times_ns, devices, len(names.shown))
     by_name = counts.regrouped(np.tile(np.arange(len(names.shown)), len(devices)))
     stats = kernel_rows
     if len(devices) > 1:
-        sums = _Sums(names.name, clipped_ns, own_ns, len(names.shown))
-        stats = _kernel_rows(by_name, sums, np.array([NULL_INT]), len(names.shown))
+        nowhere = np.array([NULL_INT])
+        stats = _kernel_rows(by_name, names.name, times_ns, nowhere, len(names.shown))
     return Census(
         devices=devices,
         kernels=kernel_rows,
@@ -146,29 +146,30 @@ def _exclusive(kernels: Table, tie_break: IntArray, windows: IntArray | None) ->
     return shares
 
 
-@dataclass(frozen=True)
-class _Sums:
-    group: IntArray
-    clipped_ns: IntArray
-    own_ns: IntArray
-    groups_n: int
+def _kernel_rows(
+    counts: ValueCounts,
+    group: IntArray,
+    times_ns: tuple[IntArray, IntArray],
+    devices: IntArray,
+    names_n: int,
+) -> KernelRows:
+    """Return the groups (device, name) that occur.
 
-    def total_ns(self) -> IntArray:
-        return summed(self.group, self.clipped_ns, self.groups_n)
-
-    def exclusive_ns(self) -> IntArray:
-        return summed(self.group, self.own_ns, self.groups_n)
-
-
-def _kernel_rows(counts: ValueCounts, sums: _Sums, devices: IntArray, names_n: int) -> KernelRows:
-    """Return the groups (device, name) that occur; group = position of device * names_n + name."""
-    used = distinct(sums.group)
+    Args:
+        counts: Durations of each group.
+        group: Shape (kernels,), position of the device in `devices` * names_n + name.
+        times_ns: Each kernel's time inside the windows, and its share of the busy time.
+        devices: Ids.
+        names_n: Number of names.
+    """
+    used, groups_n = distinct(group), len(devices) * names_n
+    total_ns, exclusive_ns = (summed(group, values, groups_n)[used] for values in times_ns)
     return KernelRows(
-        device_id=devices[used // names_n] if names_n else used,
-        name=used % names_n if names_n else used,
-        total_ns=sums.total_ns()[used],
-        exclusive_ns=sums.exclusive_ns()[used],
-        spread=counts.spread(sums.groups_n).take(used),
+        device_id=devices[used // max(names_n, 1)],
+        name=used % max(names_n, 1),
+        total_ns=total_ns,
+        exclusive_ns=exclusive_ns,
+        spread=counts.spread(groups_n).take(used),
     )
 
 

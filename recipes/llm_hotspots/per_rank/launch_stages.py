@@ -48,12 +48,7 @@ class LaunchStages:
 
 
 def map_stages(trace: RankTrace, kernel_name: IntArray) -> LaunchStages:
-    """Reduce the kernels of one rank that start in the window and whose launch call is known.
-
-    Args:
-        trace: The rank.
-        kernel_name: Shape (kernels,), codes of the kernels' shown names.
-    """
+    """Reduce the kernels of one rank that start in the window and whose launch call is known."""
     kernels, calls = trace.tables["kernels"], trace.tables["api_calls"]
     known = (kernels["launch_row"] >= 0) & trace.starts_inside(kernels)
     if len(calls):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.analyses.device.profiler_time import overheads
 from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
@@ -16,11 +16,9 @@ from nsys_llm.numeric.intervals import (
     total_length_ns,
     union_intervals,
 )
-from nsys_llm.profile.tables import Table
 from nsys_llm.report.columns import Columns, record_columns
-from nsys_llm.taxonomy.overheads import overhead_kind
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.rank_trace import OVERHEAD_TABLES, RankTrace, sane_times
+from nsys_llm.trace.rank_trace import RankTrace
 
 #: Stands for all kinds of one owner; their times overlap.
 _ALL: Final = None
@@ -44,19 +42,12 @@ def map_overheads(trace: RankTrace) -> tuple[OverheadRow, ...]:
     """Return the overheads that reach into the rank's window, sorted by owner and kind."""
     window = trace.windows_ns if trace.windows_ns is not None else _span(trace)
     events: dict[tuple[str, str | None], list[IntArray]] = {}
-    for name in OVERHEAD_TABLES:
-        if name not in trace.tables or not len(window):
-            continue
-        rows = trace.tables[name]
-        rows = rows.take(sane_times(rows["start_ns"], rows["end_ns"]))
-        for (owner, kind), selected in _kinds(name, rows, trace.strings).items():
-            _, start_ns, end_ns = clip_to_windows(
-                rows["start_ns"][selected], rows["end_ns"][selected], window
-            )
-            if start_ns.size:
-                times = np.column_stack([start_ns, end_ns])
-                events.setdefault((owner, kind), []).append(times)
-                events.setdefault((owner, _ALL), []).append(times)
+    for owner, kind, rows in overheads(trace):
+        _, start_ns, end_ns = clip_to_windows(rows["start_ns"], rows["end_ns"], window)
+        if start_ns.size:
+            times = np.column_stack([start_ns, end_ns])
+            events.setdefault((owner, kind), []).append(times)
+            events.setdefault((owner, _ALL), []).append(times)
     keys = sorted(events, key=lambda key: (key[0], key[1] or ""))
     return tuple(_row(*key, np.concatenate(events[key]), trace.gpu_busy) for key in keys)
 
@@ -65,19 +56,6 @@ def overhead_columns(rows: Sequence[tuple[Rank, tuple[OverheadRow, ...]]]) -> Co
     """Return the columns of the table overheads."""
     flat = [(rank, row) for rank, rank_rows in rows for row in rank_rows]
     return record_columns(flat, *OverheadRow.__dataclass_fields__)
-
-
-def _kinds(table: str, rows: Table, strings: Mapping[int, str]) -> dict[tuple[str, str], IntArray]:
-    """Return the rows of each owner and kind."""
-    types, of_type = distinct_codes(rows["overhead_type"])
-    names, of_name = distinct_codes(rows["name_id"])
-    pairs, code = distinct_codes(of_type * max(len(names), 1) + of_name)
-    rows_of: dict[tuple[str, str], list[IntArray]] = {}
-    for position, pair in enumerate(pairs.tolist()):
-        type_at, name_at = divmod(pair, max(len(names), 1))
-        key = overhead_kind(table, int(types[type_at]), strings.get(int(names[name_at])))
-        rows_of.setdefault(key, []).append(np.flatnonzero(code == position))
-    return {key: np.concatenate(parts) for key, parts in rows_of.items()}
 
 
 def _row(owner: str, kind: str | None, times: IntArray, busy: IntArray) -> OverheadRow:

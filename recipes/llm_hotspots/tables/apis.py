@@ -36,12 +36,7 @@ _SUMS: Final = (
 
 
 def api_tables(ranks: RankRows, durations: HistogramByName) -> dict[str, Columns]:
-    """Return the tables about calls on the host.
-
-    Args:
-        ranks: In order.
-        durations: How often a call of each API function took how long, over all ranks.
-    """
+    """Return the tables about calls on the host; `durations` are those of all ranks."""
     rank_apis = _rank_apis(ranks)
     return {
         "apis": _apis(rank_apis, durations),
@@ -97,7 +92,6 @@ def _api_classes(ranks: RankRows) -> Columns:
     columns = {
         **rank_columns([(rank, len(CLASS_NAMES)) for rank, _ in ranks]),
         "class": [name for _ in ranks for name in CLASS_NAMES],
-        "functions_n": rows.functions_n,
         "threads_n": rows.times.threads_n,
         "calls_n": rows.calls_n,
         **_times(rows.times),

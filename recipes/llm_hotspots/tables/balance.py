@@ -1,8 +1,7 @@
 """How unevenly the ranks share the work: per kernel, per category, and by host.
 
 A rank without a kernel counts with a time of 0. Inside a collective those ranks wait that came
-early, so there the rank with the LEAST time is the one to look at; everywhere else it is the one
-with the most.
+early, so there the rank with the LEAST time may be the late one; `rank_verdicts` tells who is.
 """
 
 from __future__ import annotations
@@ -107,8 +106,6 @@ def _spread_columns(
         times.twice_median(),
     )
     twice_others = times.twice_median_below_most()
-    suspect = np.where(parts.communication, lowest, highest)
-    even = least == most
     numbers = np.array([rank.number for rank in ranks], dtype=np.int64)
     host_of = np.array(hosts, dtype=object)
     total_ns, excess_ns = times.total(), times.excess()
@@ -128,7 +125,6 @@ def _spread_columns(
         "least_host": host_of[lowest],
         "most_rank": numbers[highest],
         "most_host": host_of[highest],
-        "suspect_rank": pd.arrays.IntegerArray(numbers[suspect], even),
         "most_rank_launches_n": parts.launches_n.at(highest),
         "least_rank_launches_n": parts.launches_n.at(lowest),
         "typical_launches_n": parts.launches_n.lower_median(),

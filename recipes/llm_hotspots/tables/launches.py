@@ -35,12 +35,7 @@ _KERNEL_STATISTICS: Final = ("mean_ns", "std_ns", "min_ns", "p50_ns", "max_ns")
 
 
 def launch_tables(ranks: RankRows, devices: Columns) -> dict[str, Columns]:
-    """Return the tables about launches.
-
-    Args:
-        ranks: In order.
-        devices: The table of that name, in the order of `ranks`.
-    """
+    """Return the tables about launches; `devices` is the table of that name."""
     return {"launches": _launches(ranks, devices), "kernel_launches": _kernel_launches(ranks)}
 
 
@@ -59,7 +54,6 @@ def _launches(ranks: RankRows, devices: Columns) -> Columns:
         **columns,
         **{name: devices[name] for name in ("window_start_ns", "window_end_ns", "window_ns")},
         "active_ns": active_ns,
-        "rate_window": _per_second(kernels_n, window_ns),
         "rate_active": _per_second(kernels_n, active_ns),
         "rate_peak_100ms": peak_rate,
         "p50_ns": p50_ns,
@@ -80,12 +74,10 @@ def _storms(rate: npt.NDArray[np.float64], p50_ns: Any) -> npt.NDArray[np.bool_]
 
 
 def _short_columns(counts: Sequence[tuple[int, ...]], kernels_n: IntArray) -> Columns:
-    columns: Columns = {}
-    for index, limit_ns in enumerate(SHORT_NS):
-        short_n = np.array([count[index] for count in counts], dtype=np.int64)
-        columns[f"under_{limit_ns // 1000}us_n"] = short_n
-        columns[f"under_{limit_ns // 1000}us_pct"] = percent(short_n, kernels_n)
-    return columns
+    short_n = np.array(counts, dtype=np.int64).reshape(-1, len(SHORT_NS)).T
+    names = [f"under_{limit_ns // 1000}us" for limit_ns in SHORT_NS]
+    columns = {f"{name}_n": n for name, n in zip(names, short_n, strict=True)}
+    return {**columns, f"{names[0]}_pct": percent(short_n[0], kernels_n)}
 
 
 def _call_columns(calls: Sequence[CallTimes | None]) -> Columns:
@@ -104,7 +96,11 @@ def _stage_columns(ranks: RankRows, kernels_n: IntArray) -> Columns:
         for stage in STAGES
     }
     launched_n = spreads["api"].moments.n
-    counts = {"launched_n": launched_n, **_queued(spreads), "api_missing_n": kernels_n - launched_n}
+    counts = {
+        "launched_n": launched_n,
+        "queued_n": spreads["queue"].moments.n,
+        "api_missing_n": kernels_n - launched_n,
+    }
     unknown = [launch.calls is None for _, part in ranks for launch in part.launches]
     none = np.array(unknown, dtype=bool)
     return {
@@ -124,15 +120,10 @@ def _kernel_launches(ranks: RankRows) -> Columns:
         "api": [name for part in rows for name in part.api],
         "name": [part.names[code] for _, part in ranks for code in part.stages.kernel.tolist()],
         "launches_n": spreads["api"].moments.n,
-        **_queued(spreads),
+        "queued_n": spreads["queue"].moments.n,
         **_statistics(spreads, _KERNEL_STATISTICS),
     }
     return sorted_columns(columns, "rank", "device_id", "-launches_n", "name", "api", "tid")
-
-
-def _queued(spreads: Mapping[str, Spread]) -> Columns:
-    queued_n = spreads["queue"].moments.n
-    return {"queued_n": queued_n, "unqueued_n": spreads["api"].moments.n - queued_n}
 
 
 def _statistics(spreads: Mapping[str, Spread], names: Sequence[str]) -> Columns:

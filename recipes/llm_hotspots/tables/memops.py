@@ -11,9 +11,8 @@ import pandas as pd
 
 from nsys_llm.numeric.distributions import MEDIAN, Moments, Spread, interpolate
 from nsys_llm.numeric.grouping import distinct_codes, summed
-from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import stacked
-from nsys_llm.report.columns import Columns, nullable, percent, rank_columns, sorted_columns
+from nsys_llm.report.columns import Columns, nullable, rank_columns, sorted_columns
 from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.identity import Rank
 
@@ -23,14 +22,11 @@ from ..per_rank.memops import MemopCounts, MemopRows
 
 BYTES_PER_GB: Final = 1e9
 
+_SUMS: Final = ("total_ns", "union_ns", "exposed_ns")
+
 
 def memop_tables(ranks: RankRows, counts: MemopCounts) -> dict[str, Columns]:
-    """Return the tables memops, all_memops and blocking_memops.
-
-    Args:
-        ranks: In order.
-        counts: Of all ranks together.
-    """
+    """Return the tables memops, all_memops and blocking_memops."""
     return {
         "memops": _memops(ranks),
         "all_memops": _all_memops(ranks, counts),
@@ -46,7 +42,7 @@ def _memops(ranks: RankRows) -> Columns:
         **rank_columns([(rank, part.memops.rows.kind.size) for rank, part in ranks]),
         "device_id": rows.device_id,
         **_kind_columns(kinds),
-        **_sums(rows.total_ns, rows.union_ns, rows.exposed_ns),
+        **{name: getattr(rows, name) for name in _SUMS},
         "exposed_start_ns": nullable(rows.exposed_start_ns),
         "exposed_end_ns": nullable(rows.exposed_end_ns),
         **_spread(rows.times, rows.sizes),
@@ -83,12 +79,7 @@ def _all_memops(ranks: RankRows, counts: MemopCounts) -> Columns:
     columns = {
         **_kind_columns(kinds),
         "ranks_n": [len(numbers) for numbers in ranks_of],
-        **_sums(
-            *(
-                summed(code, values, len(kinds))
-                for values in (rows.total_ns, rows.union_ns, rows.exposed_ns)
-            )
-        ),
+        **{name: summed(code, getattr(rows, name), len(kinds)) for name in _SUMS},
         **_spread(times, sizes),
         # GPUs of different peaks have no common one.
         **_rates(times.moments, sizes.moments, kinds, [_common(peaks) for peaks in peaks_of]),
@@ -120,15 +111,6 @@ def _kind_columns(kinds: Sequence[MoveKind]) -> Columns:
         "source_memory": [kind.source for kind in kinds],
         "target_memory": [kind.target for kind in kinds],
         "pageable": pd.array([kind.pageable for kind in kinds], dtype="boolean"),
-    }
-
-
-def _sums(total_ns: IntArray, union_ns: IntArray, exposed_ns: IntArray) -> Columns:
-    return {
-        "total_ns": total_ns,
-        "union_ns": union_ns,
-        "exposed_ns": exposed_ns,
-        "exposed_pct": percent(exposed_ns, union_ns),
     }
 
 

@@ -10,16 +10,9 @@ from nsys_llm.analyses.device.overlap import BusyParts
 from nsys_llm.report.columns import Columns, percent, record_columns
 
 from ..partials import RankRows
+from ..per_rank.exposed_copies import ExposedCopies
 
 _TIMES: Final = ("busy_ns", "compute_ns", "communication_ns", "copy_ns", "first_exposed_ns")
-#: Columns by what they are called in `ExposedCopies`.
-_OF_COPIES: Final = {
-    "exposed_ns": "exposed_copy_ns",
-    "from_host_ns": "exposed_htod_ns",
-    "to_host_ns": "exposed_dtoh_ns",
-    "both_ways_ns": "exposed_both_ways_ns",
-    "pageable_ns": "exposed_pageable_ns",
-}
 
 
 def overlap_columns(ranks: RankRows) -> Columns:
@@ -33,13 +26,13 @@ def overlap_columns(ranks: RankRows) -> Columns:
     }
     exposed_ns = parts["communication_only_ns"] + parts["communication_copy_ns"]
     windows = [device.exposed_window_ns or (None, None) for _, device in devices]
+    of_copies = ExposedCopies.__dataclass_fields__
     return {
         **columns,
         **parts,
         "exposed_communication_ns": exposed_ns,
         "exposed_communication_pct": percent(exposed_ns, columns["communication_ns"]),
-        "exposed_busy_pct": percent(exposed_ns, columns["busy_ns"]),
         "exposed_start_ns": [start_ns for start_ns, _ in windows],
         "exposed_end_ns": [end_ns for _, end_ns in windows],
-        **{name: [getattr(some, field) for some in copies] for field, name in _OF_COPIES.items()},
+        **{name: [getattr(some, name) for some in copies] for name in of_copies},
     }

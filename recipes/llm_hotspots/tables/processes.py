@@ -17,14 +17,7 @@ from ..partials import RankRows
 def process_columns(
     ranks: RankRows, sources: pd.DataFrame, devices: Columns, memops: Columns
 ) -> Columns:
-    """Return the table processes; one row a rank, in order.
-
-    Args:
-        ranks: In order.
-        sources: One row a rank, shown name and full name, with total_ns.
-        devices: The table devices.
-        memops: The table memops.
-    """
+    """Return the table processes, of kernels by full name and two other tables; one row a rank."""
     numbers = [rank.number for rank, _ in ranks]
     frame = pd.DataFrame(dict(devices))
     bounds = ["window_start_ns", "window_end_ns"]

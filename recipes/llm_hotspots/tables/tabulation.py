@@ -50,11 +50,6 @@ def tabulate(
 ) -> dict[str, pd.DataFrame]:
     """Make the recipe's tables.
 
-    Args:
-        partial: All ranks.
-        ranks: Those with GPU work, in order.
-        options: engine chooses the rule files, weights the rows of bandwidth.
-
     Returns:
         By table name, as manifests/llm_hotspots.json declares them.
     """

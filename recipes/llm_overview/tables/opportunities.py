@@ -31,8 +31,7 @@ from nsys_llm.taxonomy.wall_classes import IDLE
 from .joins import joined
 
 #: What the table `all_findings` says of a finding that speaks for its opportunity, of the others of
-#: it, of one that a replay shows to gain too little or GPU metrics to be no idle time, and of one
-#: that all tables price so low.
+#: it, of one that a replay or GPU metrics refute, and of one that all tables price so low.
 LEAD: Final = "lead"
 MERGED: Final = "merged"
 REFUTED: Final = "refuted"
@@ -90,8 +89,8 @@ def grouped_findings(parts: Mapping[str, Part]) -> list[Opportunity]:
         for finding in part.report.findings
         if finding.kind == PERFORMANCE and finding.cause is not None
     ]
-    unknown = _unrecorded_gpus(parts)
-    sources = [source for source in sources if not _is_idle(source[1], unknown)]
+    unrecorded = _unrecorded_gpus(parts)
+    sources = [source for source in sources if not _is_idle(source[1], unrecorded)]
     if not sources:
         return []
     tables = all_tables(parts)
@@ -185,6 +184,13 @@ def all_finding_rows(
     for group in groups:
         if group.price.is_refuted:
             account |= {_key(*source): (REFUTED, None) for source in group.sources}
+    unrecorded = _unrecorded_gpus(parts)
+    account |= {
+        _key(recipe, finding): (REFUTED, None)
+        for recipe, part in parts.items()
+        for finding in part.report.findings
+        if _is_idle(finding, unrecorded)
+    }
     return [
         _account_row(recipe, position, finding, account.get(_key(recipe, finding)))
         for recipe, part in parts.items()

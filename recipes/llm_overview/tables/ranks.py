@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nsys_llm.analyses.steps.of_job import job_steps
-from nsys_llm.analyses.steps.of_rank import RankSteps
+from nsys_llm.analyses.steps.of_rank import RankStepTimes
 from nsys_llm.report.part import Part
 from nsys_llm.report.records import records
 from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
@@ -44,7 +44,7 @@ def rank_rows(
     return [gpus[key] for key in sorted(gpus)]
 
 
-def gpu_steps(steps: Mapping[RankKey, RankSteps], ranks: Sequence[Rank]) -> GpuSteps:
+def gpu_steps(steps: Mapping[RankKey, RankStepTimes], ranks: Sequence[Rank]) -> GpuSteps:
     """Return the steps of each GPU of the ranks that call a step what most of them do."""
     job = job_steps({rank.key: steps[rank.key].kind for rank in ranks if rank.key in steps})
     if job is None:

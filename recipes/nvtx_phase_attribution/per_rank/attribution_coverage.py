@@ -22,7 +22,7 @@ from .sums_by_key import SumsByKey
 
 
 @dataclass(frozen=True)
-class Part:
+class Way:
     """One way to a range, or one reason for a loss.
 
     Attributes:
@@ -38,42 +38,42 @@ class Part:
 
 #: By name, in the order of the waterfall. The first are those of `METHODS`.
 PARTS: Final = {
-    "launch": Part(True, "launched inside a push/pop range of the launching thread"),
-    "start_end": Part(
+    "launch": Way(True, "launched inside a push/pop range of the launching thread"),
+    "start_end": Way(
         True, "launched where no push/pop range was open, inside a start/end range of the process"
     ),
-    "graph_launch": Part(True, "in a CUDA graph that was launched inside a range"),
-    "graph_capture": Part(True, "a node of a CUDA graph that was captured inside a range"),
-    "delegated": Part(
+    "graph_launch": Way(True, "in a CUDA graph that was launched inside a range"),
+    "graph_capture": Way(True, "a node of a CUDA graph that was captured inside a range"),
+    "delegated": Way(
         True,
         "launched by a thread without a range, for the only thread with one, which calls CUDA "
         "before and after, not meanwhile: PyTorch's backward pass",
     ),
-    "unmarked_thread": Part(
+    "unmarked_thread": Way(
         False,
         "launched by a thread that opens no range in the whole profile, and not clearly for one "
         "that does",
         "--trace=cuda,nvtx --pytorch=autograd-nvtx",
     ),
-    "outside_ranges": Part(
+    "outside_ranges": Way(
         False,
         "launched while no range was open on the launching thread",
         "--trace=cuda,nvtx --pytorch=autograd-nvtx",
     ),
-    "cut_range": Part(
+    "cut_range": Way(
         False,
         "launched before the first outermost range of its thread, in a capture that began while "
         "work was running: a range pushed before the capture began is not recorded",
         "--capture-range=cudaProfilerApi",
     ),
-    "no_ranges": Part(False, "the profile has no NVTX ranges of this process", "--trace=cuda,nvtx"),
-    "before_capture": Part(
+    "no_ranges": Way(False, "the profile has no NVTX ranges of this process", "--trace=cuda,nvtx"),
+    "before_capture": Way(
         False,
         "launched before the first API call that the profile has: the capture began too late",
         "--capture-range=cudaProfilerApi",
     ),
-    "no_calls": Part(False, "the profile has no API calls of this process", "--trace=cuda"),
-    "no_call": Part(False, "the launching API call is not in the profile", "--trace=cuda"),
+    "no_calls": Way(False, "the profile has no API calls of this process", "--trace=cuda"),
+    "no_call": Way(False, "the launching API call is not in the profile", "--trace=cuda"),
 }
 _NAMES: Final = tuple(PARTS)
 
@@ -147,7 +147,6 @@ def _cut_until(ranged: RangedOps, begin_ns: int) -> IntArray:
     it is not recorded.
 
     Args:
-        ranged: The ranges.
         begin_ns: When the capture began.
     """
     tree, code = ranged.tree, ranged.names.code

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.numeric.gaps import Gaps, Positions, gap_blocks, start_order
+from nsys_llm.numeric.gaps import find_gaps, start_order
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray, bounds, clipped_lengths, total_length_ns
 from nsys_llm.trace.device_ops import device_windows
@@ -21,7 +20,7 @@ _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
-class DeviceTimes:
+class DeviceIdle:
     """One device of one rank; see the table `devices`."""
 
     device_id: int
@@ -34,7 +33,7 @@ class DeviceTimes:
 
 
 @dataclass(frozen=True)
-class RankIdle:
+class PhaseIdle:
     """One rank.
 
     Attributes:
@@ -43,18 +42,13 @@ class RankIdle:
         phases: By phase, see the table `phase_idle`; empty where idle time is not known.
     """
 
-    devices: tuple[DeviceTimes, ...]
+    devices: tuple[DeviceIdle, ...]
     known: bool
     phases: SumsByKey
 
 
-def map_idle(view: RankView, ops: RankOps) -> RankIdle:
-    """Look at the gaps of one rank.
-
-    Args:
-        view: The rank.
-        ops: Its operations.
-    """
+def map_idle(view: RankView, ops: RankOps) -> PhaseIdle:
+    """Look at the gaps of one rank."""
     trace, known = view.trace, view.missing_work.opaque_launches_n == 0
     ranged = ops.ranged
     rows = selected = ranged.by_device(ranged.device)
@@ -66,7 +60,7 @@ def map_idle(view: RankView, ops: RankOps) -> RankIdle:
         gaps = _DeviceGaps.of(ops, rows[device], windows, view.profiler)
         start_ns, end_ns = bounds(windows)
         devices.append(
-            DeviceTimes(
+            DeviceIdle(
                 device_id=device,
                 window_start_ns=start_ns,
                 window_end_ns=end_ns,
@@ -78,10 +72,10 @@ def map_idle(view: RankView, ops: RankOps) -> RankIdle:
         )
         if known:
             sums.append(gaps.by_phase(ops.phase_names))
-    return RankIdle(tuple(devices), known, SumsByKey.merge(sums))
+    return PhaseIdle(tuple(devices), known, SumsByKey.merge(sums))
 
 
-@dataclass
+@dataclass(frozen=True)
 class _DeviceGaps:
     """The gaps of one device, added up; arrays of shape (phases,), see the table `phase_idle`.
 
@@ -115,35 +109,28 @@ class _DeviceGaps:
             return np.where(launched < 0, _NEVER, launched), some
 
         order = start_order(starts, ties)
-        added = cls(0, 0, *np.zeros((5, len(ops.phase_names)), dtype=np.int64))
-        for gaps in gap_blocks(starts, ends, order, windows):
-            overhead_ns = clipped_lengths(gaps.start_ns, gaps.end_ns, profiler)
-            added.gap_ns += int((gaps.end_ns - gaps.start_ns).sum())
-            added.overhead_ns += int(overhead_ns.sum())
-            if phase.size:
-                added._add(gaps, overhead_ns, phase, order)
-        return added
-
-    def _add(
-        self,
-        gaps: Gaps,
-        overhead_ns: IntArray,
-        phase: npt.NDArray[np.int32],
-        order: IntArray | None,
-    ) -> None:
-        def phase_at(place: Positions) -> IntArray:
-            return phase[place if order is None else order[place]].astype(np.int64)
-
-        phases_n = self.gaps_n.size
-        of_gap = phase_at(np.where(gaps.after < 0, gaps.before, gaps.after))
-        same = (gaps.before >= 0) & (phase_at(gaps.before) == of_gap)
-        length = gaps.end_ns - gaps.start_ns
-        idle = length - overhead_ns
-        self.gaps_n += np.bincount(of_gap, minlength=phases_n)
-        self.idle_ns += exact_sums(of_gap, idle, phases_n)
-        self.within_ns += exact_sums(of_gap[same], idle[same], phases_n)
-        self.profiler_ns += exact_sums(of_gap, overhead_ns, phases_n)
-        np.maximum.at(self.longest_ns, of_gap, length)
+        if order is not None:
+            starts, ends, phase = starts[order], ends[order], phase[order]
+        gaps = find_gaps(starts, ends, windows)
+        overhead_ns = clipped_lengths(gaps.start_ns, gaps.end_ns, profiler)
+        length_ns = gaps.end_ns - gaps.start_ns
+        idle_ns, phases_n = length_ns - overhead_ns, len(ops.phase_names)
+        longest_ns = np.zeros(phases_n, dtype=np.int64)
+        # Without an operation there is no phase.
+        some = slice(None) if phase.size else slice(0)
+        before, after = gaps.before[some], gaps.after[some]
+        of_gap = phase[np.where(after < 0, before, after)].astype(np.int64)
+        within = np.flatnonzero((before >= 0) & (phase[before] == of_gap))
+        np.maximum.at(longest_ns, of_gap, length_ns[some])
+        return cls(
+            gap_ns=int(length_ns.sum()),
+            overhead_ns=int(overhead_ns.sum()),
+            gaps_n=np.bincount(of_gap, minlength=phases_n),
+            idle_ns=exact_sums(of_gap, idle_ns[some], phases_n),
+            within_ns=exact_sums(of_gap[within], idle_ns[within], phases_n),
+            profiler_ns=exact_sums(of_gap, overhead_ns[some], phases_n),
+            longest_ns=longest_ns,
+        )
 
     def by_phase(self, names: tuple[str, ...]) -> SumsByKey:
         return SumsByKey.of(

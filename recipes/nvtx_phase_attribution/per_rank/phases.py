@@ -80,12 +80,7 @@ class PhaseInstances:
 
 
 def map_phases(trace: RankTrace, ops: RankOps) -> PhaseSums:
-    """Add up the phases of one rank.
-
-    Args:
-        trace: Its rows.
-        ops: Its operations.
-    """
+    """Add up the phases of one rank."""
     names, by_name = ops.phase_names, _NameSums.of(trace, ops)
     return PhaseSums(
         phases=SumsByKey.of([(name,) for name in names], by_name.sums() | _ranges_of_phases(ops)),
@@ -230,7 +225,6 @@ def map_instances(ops: RankOps, most: int) -> PhaseInstances:
     """Look at the single ranges of each phase.
 
     Args:
-        ops: The operations.
         most: Ranges of a phase that are listed one by one.
     """
     tree = ops.ranged.tree

@@ -35,10 +35,8 @@ class Paths:
         """Find the paths of some pieces, as if there were no others.
 
         Args:
-            tree: The ranges.
             chosen: Shape (pieces,).
             label: Shape (pieces,), codes from 0.
-            labels_n: Labels.
         """
         depth = tree.chosen_around_n(chosen)
         around = tree.around(chosen)

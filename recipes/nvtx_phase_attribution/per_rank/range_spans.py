@@ -50,7 +50,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Spans:
+class RangeSpans:
     """Spans of the ranges with GPU work; arrays of shape (ranges,).
 
     Attributes:
@@ -66,16 +66,13 @@ class Spans:
 
 def range_spans(
     trace: RankTrace, ops: RankOps, owner: npt.NDArray[np.int32], shown: Shown
-) -> Spans:
+) -> RangeSpans:
     """Return the span of each range that is shown.
 
     What a range captured into a graph is left out: it runs whenever the graph is launched.
 
     Args:
-        trace: The rank.
-        ops: Its operations.
         owner: Shape (operations,), the range that each counts to, or -1.
-        shown: The ranges.
     """
     tree, attributed = ops.ranged.tree, ops.ranged.selected
     first_ns = np.full(len(tree), _NEVER, dtype=np.int64)
@@ -96,7 +93,7 @@ def range_spans(
     np.maximum.at(last_ns, home, last_ns[rest])
     piece = np.flatnonzero(shown.first & (first_ns < _NEVER))
     span_ns, idle_ns = gpu_spans(trace, first_ns[piece], last_ns[piece])
-    return Spans(piece, span_ns, idle_ns)
+    return RangeSpans(piece, span_ns, idle_ns)
 
 
 def gpu_spans(trace: RankTrace, first_ns: IntArray, last_ns: IntArray) -> tuple[IntArray, IntArray]:
@@ -119,7 +116,6 @@ def free_inclusive(
         owner: Shape (operations,), the range that each counts to, or -1.
         label: Shape (pieces,), codes.
         chosen: Shape (pieces,).
-        labels_n: Labels.
 
     Returns:
         ops_n, kernels_n and inclusive_ns of shape (labels,); 0 for labels of other ranges.

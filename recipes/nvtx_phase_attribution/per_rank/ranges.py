@@ -59,7 +59,7 @@ class RangeSums:
 
 
 @dataclass(frozen=True)
-class _Labels:
+class _RangeLabels:
     """Labels of pieces: `code` of shape (pieces,) into `keys`; see `RangeSums`."""
 
     keys: tuple[Key, ...]
@@ -73,8 +73,6 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
     """Add up the ranges of one rank.
 
     Args:
-        trace: Its rows.
-        ops: Its operations.
         options: domain, match, depth and running_numbers.
     """
     tree = ops.ranged.tree
@@ -125,7 +123,7 @@ def _chosen(ops: RankOps, options: Mapping[str, Any]) -> _Mask:
     return np.asarray(chosen & (tree.chosen_around_n(chosen) < deepest))
 
 
-def _labels(ops: RankOps, first: _Mask, numbers: str) -> _Labels:
+def _labels(ops: RankOps, first: _Mask, numbers: str) -> _RangeLabels:
     names, tree = ops.ranged.names, ops.ranged.tree
     ranges_n = np.bincount(names.code[first], minlength=len(names.texts))
     counting = counting_keys(names.texts, ranges_n) if numbers == "auto" else frozenset()
@@ -149,7 +147,7 @@ def _labels(ops: RankOps, first: _Mask, numbers: str) -> _Labels:
     distinct = tuple(dict.fromkeys(keys))
     place = {key: index for index, key in enumerate(distinct)}
     of_used = np.array([place[key] for key in keys], dtype=np.int64)
-    return _Labels(distinct, of_used[code], counting, examples, phases)
+    return _RangeLabels(distinct, of_used[code], counting, examples, phases)
 
 
 def _own(tree: NvtxTree, chosen: _Mask, shown: Shown, paths: Paths) -> dict[str, IntArray]:
@@ -172,7 +170,10 @@ def _own(tree: NvtxTree, chosen: _Mask, shown: Shown, paths: Paths) -> dict[str,
 
 
 def _by_label(
-    paths: Paths, host_sums: Mapping[str, IntArray], sums: Mapping[str, IntArray], labels: _Labels
+    paths: Paths,
+    host_sums: Mapping[str, IntArray],
+    sums: Mapping[str, IntArray],
+    labels: _RangeLabels,
 ) -> dict[str, IntArray]:
     """Add paths up by label; what is inclusive counts for a label once, however often it nests."""
     labels_n, outer = len(labels.keys), paths.outermost()
@@ -197,7 +198,9 @@ def _by_label(
     }
 
 
-def _by_method(ops: RankOps, labels: _Labels, owner: npt.NDArray[np.int32]) -> dict[str, IntArray]:
+def _by_method(
+    ops: RankOps, labels: _RangeLabels, owner: npt.NDArray[np.int32]
+) -> dict[str, IntArray]:
     """Return the GPU time of each label's own by how it was attributed."""
     sums = np.zeros(len(labels.keys) * NO_RANGE, dtype=np.int64)
     for block in blocks(owner.size, sums.size):
@@ -222,7 +225,7 @@ def _path_sums(
     paths: Paths,
     host_sums: Mapping[str, IntArray],
     sums: Mapping[str, IntArray],
-    labels: _Labels,
+    labels: _RangeLabels,
     depth_n: int | None,
 ) -> SumsByKey:
     place = np.arange(len(paths)) if depth_n is None else paths.cut(depth_n)

@@ -14,7 +14,7 @@ from nsys_llm.numeric.grouping import distinct
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.identity import RankKey
 
-from ..partials import Marks, PhasePartial, RankPhases
+from ..partials import PhasePartial, RangeCounts, RankPhases
 from .attribution_coverage import map_attribution, range_missing
 from .idle_sums import map_idle
 from .phases import map_instances, map_phases
@@ -65,10 +65,10 @@ def missing_ranges(partial: PhasePartial, rank: RankKey) -> Mapping[str, tuple[i
     return partial.ranks[rank].missing
 
 
-def _marks(ops: RankOps) -> Marks:
+def _marks(ops: RankOps) -> RangeCounts:
     tree = ops.ranged.tree
     pushed = tree.first[: tree.pushed_n]
-    return Marks(
+    return RangeCounts(
         push_pop_n=int(pushed.sum()),
         start_end_n=len(tree) - tree.pushed_n,
         threads_n=tree.threads.size,

@@ -26,7 +26,6 @@ def sums_frame(
     """Return the sums of all ranks, one row a rank and key.
 
     Args:
-        parts: The ranks.
         of: Which sums of a rank.
         keys: Names for the parts of a key.
 
@@ -60,8 +59,6 @@ def rank_extremes(
         part: Shape (rows,), codes 0 .. parts_n - 1; each occurs.
         at: Shape (rows,), position of the rank.
         value: Shape (rows,).
-        parts_n: Parts.
-        ranks: In order.
     """
     order = np.lexsort((at, part))
     spread = RankSpread(part[order], at[order], value[order], parts_n, len(ranks))

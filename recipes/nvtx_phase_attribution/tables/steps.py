@@ -48,8 +48,6 @@ def step_columns(
     """Return the tables steps, step_stats, rank_steps, phase_steps and rank_phase_steps.
 
     Args:
-        parts: The ranks.
-        frames: Their phases.
         options: tokens_per_step.
     """
     steps = [(rank, part.steps) for rank, part in parts if part.steps is not None]
@@ -159,7 +157,6 @@ def _distributions(
 
     Args:
         groups: Values of each group and rank.
-        ranks: In order.
         tokens_n: Tokens of a step.
         work: Values that tell which rank is slow; None: the same.
     """

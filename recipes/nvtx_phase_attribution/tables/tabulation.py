@@ -30,7 +30,6 @@ def tabulate(
     """Make the recipe's tables, as manifests/nvtx_phase_attribution.json declares them.
 
     Args:
-        partial: All ranks.
         ranks: Those with GPU work, in order.
         options: See the manifest.
     """

@@ -33,7 +33,7 @@ from nsys_llm.manifest.what_if import (
     KERNELS,
     LAUNCHES,
     WAIT,
-    Change,
+    ReplayChange,
     parse_change,
 )
 from nsys_llm.numeric.intervals import IntArray
@@ -97,7 +97,7 @@ def rank_replay(
 
 
 def _changed(
-    graph: RankGraph, names: Names, changes: Iterable[Change]
+    graph: RankGraph, names: Names, changes: Iterable[ReplayChange]
 ) -> Iterator[tuple[str, Weights]]:
     """Return changes with their weights; those that change nothing are left out."""
     for change in changes:
@@ -107,7 +107,7 @@ def _changed(
 
 
 def _bounds(
-    graph: RankGraph, names: Names, changes: Sequence[Change]
+    graph: RankGraph, names: Names, changes: Sequence[ReplayChange]
 ) -> Iterator[tuple[str, Weights]]:
     """Return the weights of what is no change, and of changes of the host at the least and most."""
     yield USUAL, graph.usual
@@ -119,7 +119,7 @@ def _bounds(
 
 
 def _columns(
-    condenser: Condenser, graph: RankGraph, names: Names, changes: Sequence[Change]
+    condenser: Condenser, graph: RankGraph, names: Names, changes: Sequence[ReplayChange]
 ) -> tuple[tuple[str, ...], Any, Any]:
     """Return names of columns, weights of edges, and what they are, as `RankReplay` has them."""
     texts, ns, codes = [], [], []
@@ -155,7 +155,7 @@ def _names(trace: RankTrace, edges: Edges, kernels: Sequence[str]) -> Names:
     return Names(kernels, categories, apis, api[calls.row])
 
 
-def _changes(graph: RankGraph, names: Names) -> list[Change]:
+def _changes(graph: RankGraph, names: Names) -> list[ReplayChange]:
     """Return the changes that are tried without being asked for."""
     ops, observed = graph.edges.ops, graph.observed
     sums = np.bincount(ops.name, weights=observed.op * (ops.kind == COMPUTE)).astype(np.int64)
@@ -163,20 +163,24 @@ def _changes(graph: RankGraph, names: Names) -> list[Change]:
     for code, ns in enumerate(sums.tolist()):
         by_category[names.categories[code]] = by_category.get(names.categories[code], 0) + ns
     least = _LEAST_SHARE * max(sum(by_category.values()), 1)
-    tried = [Change(CATEGORY, name, FASTER) for name, ns in by_category.items() if ns > least]
+    tried = [ReplayChange(CATEGORY, name, FASTER) for name, ns in by_category.items() if ns > least]
     tried += _levers(names, sums.tolist())
     if (ops.kind == COPY).any():
-        tried.append(Change(COPIES))
-    tried += [Change(HOST), Change(DEVICE), Change(LAUNCHES, factor=GRAPH_NODE_NS)]
+        tried.append(ReplayChange(COPIES))
+    tried += [
+        ReplayChange(HOST),
+        ReplayChange(DEVICE),
+        ReplayChange(LAUNCHES, factor=GRAPH_NODE_NS),
+    ]
     if graph.waiting.size and len(names.apis):
         length_ns = observed.call[graph.waiting]
         waited = np.bincount(names.api[graph.waiting], weights=length_ns, minlength=len(names.apis))
         most = np.argsort(-waited, kind="stable")[:_MOST_WAITS].tolist()
-        tried += [Change(WAIT, names.apis[code]) for code in most if waited[code] > 0]
+        tried += [ReplayChange(WAIT, names.apis[code]) for code in most if waited[code] > 0]
     return tried
 
 
-def _levers(names: Names, sums: Sequence[int]) -> list[Change]:
+def _levers(names: Names, sums: Sequence[int]) -> list[ReplayChange]:
     """Return the levers whose kernels take some of the compute time.
 
     Where a GPU's name decides whether one applies, there have to be kernels of such GPUs alone.
@@ -188,7 +192,7 @@ def _levers(names: Names, sums: Sequence[int]) -> list[Change]:
     least = _LEAST_OF_LEVER * max(sum(times.values()), 1)
     ran = [text for text, ns in zip(names.kernels, sums, strict=False) if ns]
     return [
-        Change(KERNELS, lever.id)
+        ReplayChange(KERNELS, lever.id)
         for lever in levers.values()
         if times.get(lever.id, 0) > least and not lever.fuses and lever.applies(None, ran)
     ]

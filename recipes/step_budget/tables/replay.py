@@ -14,7 +14,7 @@ from nsys_llm.analyses.critical_path.path.ops import Bools
 from nsys_llm.analyses.critical_path.replay.condensed import DOUBT
 from nsys_llm.analyses.critical_path.replay.skeleton import NEVER
 from nsys_llm.analyses.critical_path.replay.solve import Clamps, beyond_others
-from nsys_llm.manifest.what_if import DEVICE, HOST, MACHINE, RANK, TRANSFER, Change
+from nsys_llm.manifest.what_if import DEVICE, HOST, MACHINE, RANK, TRANSFER, ReplayChange
 from nsys_llm.numeric.grouping import position_in_group
 from nsys_llm.numeric.intervals import IntArray
 
@@ -51,7 +51,7 @@ class Replays:
 
 
 def replays(
-    rows: RankRows, meetings: Meetings, job: Job, changes: Sequence[Change]
+    rows: RankRows, meetings: Meetings, job: Job, changes: Sequence[ReplayChange]
 ) -> Replays | str:
     """Replay the job; return why that is not possible where it is not."""
     reasons = {budget.replay.reason for _, budget in rows if budget.replay.reason}
@@ -85,7 +85,7 @@ def replays(
     return Replays(tuple(names), edge_ns, graph, ns, at_ns, last)
 
 
-def late_ranks(rows: RankRows, change: Change) -> list[int]:
+def late_ranks(rows: RankRows, change: ReplayChange) -> list[int]:
     """Return the positions of the ranks that a change makes like the others."""
     return [
         place

@@ -13,7 +13,7 @@ from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.wall.communication_split import communication_details
 from nsys_llm.report.wall import idle_details
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.wall import JobWalls, WallDetails, WallKey, Walls
+from nsys_llm.trace.wall import UNREAD_N, JobWalls, WallDetails, WallKey, Walls
 
 from ..partials import BudgetPartial
 
@@ -51,7 +51,9 @@ def wall_details(
         for device in budget.devices
         if device.idle_ns is not None
     }
-    for place, parts in communication_details(matched(partial, ranks, options), walls).items():
+    unread = bool(options.get(UNREAD_N))
+    every = matched(partial, ranks, options)
+    for place, parts in communication_details(every, walls, unread=unread).items():
         details.setdefault(place, {}).update(parts)
     return details
 

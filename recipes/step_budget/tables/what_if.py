@@ -18,7 +18,7 @@ from nsys_llm.manifest.what_if import (
     RANK,
     TRANSFER,
     WAIT,
-    Change,
+    ReplayChange,
     parse_change,
     unnamed,
 )
@@ -87,11 +87,11 @@ def _place(row: Mapping[str, Any], asked: set[str]) -> tuple[bool, bool, float, 
     return row["change"] not in asked, gain_ns is None, -(gain_ns or 0.0), row["change"]
 
 
-def _named(paths: JobPaths, meetings: Meetings, changes: set[Change]) -> list[Change]:
+def _named(paths: JobPaths, meetings: Meetings, changes: set[ReplayChange]) -> list[ReplayChange]:
     """Return the changes of something that the job has."""
     columns = {name for _, budget in paths.rows for name in budget.replay.columns}
 
-    def has(change: Change) -> bool:
+    def has(change: ReplayChange) -> bool:
         if change.what in (RANK, MACHINE):
             return bool(late_ranks(paths.rows, change))
         if change.what == TRANSFER:
@@ -101,7 +101,7 @@ def _named(paths: JobPaths, meetings: Meetings, changes: set[Change]) -> list[Ch
     return sorted(change for change in changes if has(change))
 
 
-def _changes(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> set[Change]:
+def _changes(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> set[ReplayChange]:
     """Return what is tried: of ranks, what any has; of the job, transfer and unequal ranks."""
     names = {
         name
@@ -111,23 +111,23 @@ def _changes(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> set[Change]:
     }
     tried = {parse_change(name) for name in names}
     if len(paths.rows) > 1:
-        tried |= {Change(TRANSFER, factor=_TRANSFER), *_of_verdicts(paths.rows, verdicts)}
+        tried |= {ReplayChange(TRANSFER, factor=_TRANSFER), *_of_verdicts(paths.rows, verdicts)}
     return tried
 
 
-def _of_verdicts(rows: RankRows, verdicts: Sequence[RankVerdict]) -> list[Change]:
+def _of_verdicts(rows: RankRows, verdicts: Sequence[RankVerdict]) -> list[ReplayChange]:
     """Return the ranks and machines that stand out as they would be like the others.
 
     Of many those for which the others wait most.
     """
     ranks = {rank.number or 0: rank for rank, _ in rows}
-    changes: dict[Change, None] = {}
+    changes: dict[ReplayChange, None] = {}
     for row in sorted(verdicts, key=lambda row: -(row.about_ns or 0)):
         rank = ranks.get(row.rank)
         if rank is None or row.verdict in _NO_FIX:
             continue
         host = rank.facts.host if rank.facts and row.verdict == "slow_host" else None
-        changes[Change(MACHINE, host) if host else Change(RANK, rank.file)] = None
+        changes[ReplayChange(MACHINE, host) if host else ReplayChange(RANK, rank.file)] = None
     return [*changes][:_MOST_LATE]
 
 
@@ -154,7 +154,7 @@ def _residuals(paths: JobPaths, replay: Replays) -> tuple[list[dict[str, Any]], 
 
 
 def _what_if(
-    paths: JobPaths, meetings: Meetings, replay: Replays, changes: Sequence[Change]
+    paths: JobPaths, meetings: Meetings, replay: Replays, changes: Sequence[ReplayChange]
 ) -> list[dict[str, Any]]:
     counted = paths.job.counted
     now_ns = float(paths.wall_ns[counted].mean())
@@ -217,7 +217,7 @@ def _served_ns(paths: JobPaths) -> float:
 
 
 def _between(
-    replays: Replays, change: Change, counted: IntArray
+    replays: Replays, change: ReplayChange, counted: IntArray
 ) -> tuple[float | None, float | None]:
     """Return between what a mean step is, as far as lags are that held nothing back; else nulls."""
     names = [change.text, f"{LEAST}{change.text}", f"{MOST}{change.text}"]
@@ -232,7 +232,7 @@ def _between(
     return float(spans_ns.min() / counted.size), float(spans_ns.max() / counted.size)
 
 
-def _nothing(paths: JobPaths, change: Change) -> dict[str, Any]:
+def _nothing(paths: JobPaths, change: ReplayChange) -> dict[str, Any]:
     """Return the row of a change of something that the job does not have."""
     now_ns = float(paths.wall_ns[paths.job.counted].mean())
     what = {"change": change.text, "what": change.what, "name": change.name or None}

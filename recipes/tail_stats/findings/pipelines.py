@@ -77,8 +77,11 @@ def _pipeline(transfers: pd.DataFrame, tables: Tables, walls: Walls) -> Pipeline
     devices = {gpu_of(row): row for row in records(tables["tail_ranks"])}
     every = [gpu for stage in stages for gpu in stage]
     window_ns = max(int(devices[gpu]["window_ns"]) for gpu in every)
+    # What is outside of its span it waited for, too.
     bubble_ns = {
-        gpu: walls.detail_ns(gpu, COMMUNICATION, BUBBLE) + walls.class_ns(*gpu, IDLE)
+        gpu: walls.detail_ns(gpu, COMMUNICATION, BUBBLE)
+        + walls.class_ns(*gpu, IDLE)
+        + max(window_ns - walls.span_ns(*gpu), 0)
         for gpu in every
     }
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.of_rank import RankSteps, rank_steps
+from nsys_llm.analyses.steps.of_rank import RankStepTimes, rank_steps
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.core.nulls import NULL_INT
@@ -104,7 +104,7 @@ class RankTails:
     devices: tuple[DeviceSpan, ...]
     parts: TimeParts
     steps_n: int | None
-    steps: RankSteps | None
+    steps: RankStepTimes | None
 
 
 @dataclass(frozen=True)

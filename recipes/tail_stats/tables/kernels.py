@@ -11,7 +11,7 @@ import pandas as pd
 
 from nsys_llm.analyses.device.places import device_places
 from nsys_llm.analyses.steps.of_job import job_steps
-from nsys_llm.analyses.steps.of_rank import DeviceSteps
+from nsys_llm.analyses.steps.of_rank import DeviceStepTimes
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import joined, summed
@@ -161,7 +161,7 @@ def _step_columns(parts: RankParts) -> Columns:
         has = job is not None and rank.key not in job.others
         devices = tails.steps.devices if tails.steps is not None and has else {}
         for span in tails.devices:
-            device = devices.get(span.device_id, DeviceSteps(0, 0))
+            device = devices.get(span.device_id, DeviceStepTimes(0, 0))
             # Where steps hold less than half of the time, they say little of it.
             known = device.steps_n > 0 and 2 * device.time_ns >= span.window_ns
             row = (job.unit, device.time_ns / device.steps_n) if job and known else (None, None)

@@ -12,7 +12,7 @@ from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.wall.communication_split import communication_details
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.wall import JobWalls, WallDetails, Walls
+from nsys_llm.trace.wall import UNREAD_N, JobWalls, WallDetails, Walls
 
 from ..partials import TailPartial
 
@@ -40,7 +40,8 @@ def wall_details(
     partial: TailPartial, ranks: Sequence[Rank], walls: Walls, options: Mapping[str, Any]
 ) -> WallDetails:
     """Return waiting and transfer of each device that communicates with others."""
-    return communication_details(matched(partial, ranks, options), walls)
+    every = matched(partial, ranks, options)
+    return communication_details(every, walls, unread=bool(options.get(UNREAD_N)))
 
 
 def rank_verdicts(

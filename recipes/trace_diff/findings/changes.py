@@ -19,10 +19,9 @@ from ..tables.checks import BLOCKING
 from ..tables.step_verdict import BOTH, BURSTS, FASTER, SLOWER
 from . import texts
 from .change import SPAN, Change, Clock, a_unit
-from .communication import explain_communication
 from .compute import explain_compute
-from .copies import explain_copies
 from .idle import explain_idle
+from .moves import explain_communication, explain_copies
 
 #: Waiting is for what some rank does, and stands behind it.
 _WAITING: Final = ("waiting", "pair_waiting", "profiler_wait")

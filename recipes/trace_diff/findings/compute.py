@@ -17,7 +17,7 @@ from nsys_llm.view.text import counted, format_ns, format_percent, listed, quote
 
 from ..tables.comparability import ALIKE_PCT, LEAST_CHANGE_PCT
 from ..tables.config_changes import sizes_of
-from ..tables.verdicts import IMPROVE, REGRESS
+from ..tables.kernels import IMPROVE, REGRESS
 from .change import LEAST_SHARE, Change, Clock, changed, number_of, times
 from .texts import (
     LEAST_SLOWDOWN_PCT,

@@ -14,7 +14,7 @@ from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, HOST,
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import format_ns, listed, quoted
 
-from ..tables.verdicts import IMPROVE, INSUFFICIENT, REGRESS
+from ..tables.kernels import IMPROVE, INSUFFICIENT, REGRESS
 from ..tables.wall_change import CALL
 from .change import LEAST_SHARE, SPAN, Change, Clock, a_unit, changed, number_of
 from .texts import SLOWER_HOST_SHARE_PCT

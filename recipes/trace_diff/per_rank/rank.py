@@ -22,9 +22,8 @@ from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, by_name
-from .copies import move_sums
 from .host_times import call_times, range_times
-from .launches import Launches, coded_launches
+from .operations import Launches, coded_launches, move_sums
 from .step_walls import RankWalls, StepWalls
 from .steps import count_steps, phase_counts
 

@@ -24,8 +24,7 @@ from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.device_ops import DeviceOps, device_windows
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-from .copies import MOVE_TABLES, CopyKind, RankMoves
-from .launches import Key, Launches
+from .operations import MOVE_TABLES, CopyKind, Key, Launches, RankMoves
 from .pauses import ThreadRanges
 from .step_works import Work, step_works
 from .steps import chosen_steps
@@ -134,12 +133,7 @@ class RankWalls:
     """What step walls of one rank are made of, made once for its steps of several kinds."""
 
     def __init__(self, view: RankView, launches: Launches) -> None:
-        """Line up the rank.
-
-        Args:
-            view: The rank.
-            launches: Its kernels.
-        """
+        """Line up the rank."""
         self.trace, self.launches, self.options = view.trace, launches, view.options
         self.names, self.layers = view.wall_layers
         self.host, self.devices = view.host, view.device_ops
@@ -148,10 +142,9 @@ class RankWalls:
         self.idle: dict[int, IntArray] = {}
 
     def of(self, steps: Steps | None) -> StepWalls:
-        """Return the full steps; `idle` then has idle time by cause of all of each device.
+        """Return the full steps of those before any filter; None: of the windows as a whole.
 
-        Args:
-            steps: Before any filter; None for the windows as a whole.
+        `idle` then has idle time by cause of all of each device.
         """
         chosen = _chosen(self.trace, steps, self.options)
         devices: list[DeviceSteps] = []

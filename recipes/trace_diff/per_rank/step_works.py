@@ -130,33 +130,31 @@ def _keys_n(item: Composition | None) -> int:
 def _of_words(name: str, counters: frozenset[str]) -> Work:
     numbers = {label: n for label, n in named_numbers(name) if label not in counters}
     tokens = {label: n for label, n in numbers.items() if _is_tokens(label)}
-    ctx = sum(n for label, n in tokens.items() if _PREFILL.match(label))
-    gen = sum(n for label, n in tokens.items() if _DECODE.match(label))
-    other = max((n for label, n in tokens.items() if not _is_part(label)), default=-1)
-    reqs = {label: n for label, n in numbers.items() if label.endswith(("reqs", "requests"))}
-    gen_reqs = next((n for label, n in reqs.items() if _DECODE.match(label)), -1)
-    ctx_reqs = next((n for label, n in reqs.items() if _PREFILL.match(label)), -1)
-    batch = next((n for label, n in numbers.items() if label in _BATCH), -1)
-    length = next((n for label, n in numbers.items() if label in _LENGTH), -1)
-    if _DECODE.search(name) and gen_reqs < 0:
-        gen_reqs = batch
-    if batch >= 0 and length >= 0 and not tokens and not _DECODE.search(name):
-        other = batch * length
-    has = {side: any(pattern.match(label) for label in tokens)
-           for side, pattern in (("ctx", _PREFILL), ("gen", _DECODE))}  # fmt: skip
-    if other >= 0 and _PREFILL.search(name) and not has["ctx"]:
-        ctx, other, has["ctx"] = other, -1, True
-    if other >= 0 and _DECODE.search(name) and not has["gen"]:
-        gen, other, has["gen"] = other, -1, True
-    return Work(
-        step_key(name),
-        tuple(numbers.items()),
-        ctx_reqs,
-        ctx if has["ctx"] else -1,
-        gen_reqs,
-        gen if has["gen"] else gen_reqs,
-        other,
+    requests = {label: n for label, n in numbers.items() if label.endswith(("reqs", "requests"))}
+    is_decode = _DECODE.search(name) is not None
+    ctx, gen = (
+        sum(some) if (some := [n for label, n in tokens.items() if of.match(label)]) else -1
+        for of in (_PREFILL, _DECODE)
     )
+    ctx_reqs, gen_reqs = (
+        next((n for label, n in requests.items() if of.match(label)), -1)
+        for of in (_PREFILL, _DECODE)
+    )
+    batch, length = (
+        next((n for label, n in numbers.items() if label in labels), -1)
+        for labels in (_BATCH, _LENGTH)
+    )
+    other = max((n for label, n in tokens.items() if not _is_part(label)), default=-1)
+    if is_decode and gen_reqs < 0:
+        gen_reqs = batch
+    if min(batch, length) >= 0 and not tokens and not is_decode:
+        other = batch * length
+    if other >= 0 > ctx and _PREFILL.search(name):
+        ctx, other = other, -1
+    if other >= 0 > gen and is_decode:
+        gen, other = other, -1
+    gen = gen if gen >= 0 else gen_reqs
+    return Work(step_key(name), tuple(numbers.items()), ctx_reqs, ctx, gen_reqs, gen, other)
 
 
 @lru_cache(maxsize=1 << 14)

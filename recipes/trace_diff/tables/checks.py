@@ -26,7 +26,7 @@ from .comparability import (
 )
 from .runs import Run, Runs
 
-SAME: Final = "same"
+ALIKE: Final = "same"
 #: Not recorded, so that nobody knows.
 UNKNOWN: Final = "unknown"
 DIFFERS: Final = "differs"
@@ -43,11 +43,8 @@ BLOCKING: Final = {
     STEP_TIMES: "Kernel times per step",
 }
 
-#: The checks of launches, of steps, of windows, of what steps do, and of kernels' names.
-KERNELS: Final = "kernels"
+#: Checks that are looked up: of ranks, of what steps do, and of kernels' names.
 RANKS: Final = "ranks"
-STEPS: Final = "steps"
-WINDOW: Final = "window"
 WORK: Final = "work of a step"
 WORK_OF_ALL: Final = "work of all steps"
 NAMES: Final = "kernel names in common"
@@ -68,45 +65,31 @@ _FACTS: Final[tuple[tuple[str, Callable[[CaptureFacts], str | None], str, str], 
     ("GPU", lambda facts: ", ".join(sorted(set(facts.gpus))), ALL, "other hardware"),
     ("driver", lambda facts: facts.driver_version, DIFFERS, "it may be the cause"),
     ("CUDA of the driver", lambda facts: facts.cuda_version, DIFFERS, "likewise"),
-    (
-        "exported by nsys",
-        lambda facts: facts.nsys_version,
-        DIFFERS,
-        "another profiler may cost another overhead",
-    ),
+    ("exported by nsys", lambda facts: facts.nsys_version, DIFFERS,
+     "another profiler may cost another overhead"),
     ("export schema", lambda facts: facts.schema_version, DIFFERS, "read alike all the same"),
-    (
-        "traced",
-        lambda facts: ", ".join(facts.traced),
-        DIFFERS,
-        "what else is traced slows the host, and may look like a change",
-    ),
-)
+    ("traced", lambda facts: ", ".join(facts.traced), DIFFERS,
+     "what else is traced slows the host, and may look like a change"),
+)  # fmt: skip
 
 Row = dict[str, str | None]
-#: Whether it holds, the status then, and its meaning.
-Case = tuple[bool, str, str]
 
 
-def _row(check: str, sides: Sequence[str | None], *cases: Case, same: str) -> Row:
-    """Return a row of the table comparability: the first case that holds, else that all is same."""
-    status, meaning = next((case[1:] for case in cases if case[0]), (SAME, same))
+def _row(check: str, sides: Sequence[str | None], *cases: tuple[bool, str, str], same: str) -> Row:
+    """Return a row of the table: the first case that holds, else that all is the same.
+
+    A case is whether it holds, the status then, and its meaning.
+    """
+    status, meaning = next((case[1:] for case in cases if case[0]), (ALIKE, same))
     before, after = sides
-    return {
-        "check": check,
-        "baseline": before,
-        "input": after,
-        "status": status,
-        "meaning": meaning,
-    }
+    return {"check": check, "baseline": before, "input": after, "status": status,
+            "meaning": meaning}  # fmt: skip
 
 
 def comparability_rows(runs: Runs, options: Mapping[str, Any]) -> list[Row]:
     """Return the rows of the table comparability, but for those on the work of a step.
 
-    Args:
-        runs: All runs.
-        options: world_size and ranks tell which ranks should be there.
+    The options world_size and ranks tell which ranks should be there.
     """
     gpu, *facts = (_fact(runs, *fact) for fact in _FACTS)
     return [
@@ -149,34 +132,49 @@ def _reports(runs: Runs, options: Mapping[str, Any]) -> Row:
     return _row("reports read", shown, whole, same="every report could be read")
 
 
+def _kernels(runs: Runs) -> Row:
+    """Check whether there are kernels, and whether they are of as much work."""
+    launches_n = [run.launches_n for run in runs.compared]
+    ratio = work_ratio(*runs.compared) if runs.steps is None and all(launches_n) else None
+    more = (ratio or 1.0) - 1
+    share = f"{format_percent(100 * abs(more))} {'less' if more < 0 else 'more'} often"
+    apart = apart_pct(*launches_n) > SAME_WORK_PCT
+    return _row(
+        "kernels",
+        [f"{format_count(n)} launches" for n in launches_n],
+        (not all(launches_n), ALL, "an empty run passes no gate"),
+        (ratio is not None, TOTALS, f"nearly all kernels launched {share}, in proportion"),
+        (apart, DIFFERS, "more or less was done: look at count effects"),
+        same="about as many launches",
+    )
+
+
 def _ranks(runs: Runs) -> Row:
-    sides = [[rank.number for rank, _ in run.ranks] for run in runs.compared]
-    shown = [_listed([-1 if n is None else n for n in numbers]) for numbers in sides]
-    rules = [{rank.source for rank, _ in run.ranks} for run in runs.compared]
-    as_many = len(sides[0]) == len(sides[1])
-    if as_many and rules[0] != rules[1]:
-        shown = [
-            f"{numbers}, by {', '.join(sorted(str(item) for item in rule))}"
-            for numbers, rule in zip(shown, rules, strict=True)
-        ]
+    numbers = [[rank.number for rank, _ in run.ranks] for run in runs.compared]
+    rules = [sorted({str(rank.source) for rank, _ in run.ranks}) for run in runs.compared]
+    shown = [_listed(some) for some in numbers]
+    as_many, other_rules = len(numbers[0]) == len(numbers[1]), rules[0] != rules[1]
+    if as_many and other_rules:
+        shown = [f"{text}, by {', '.join(rule)}" for text, rule in zip(shown, rules, strict=True)]
     missing = missing_words(runs) or "compared over all ranks"
     return _row(
         RANKS,
         shown,
         (not as_many, TOTALS, f"{missing}; sums are over all of a run"),
-        (rules[0] != rules[1], DIFFERS, "numbered by other rules: what is by rank may be off"),
-        (sides[0] != sides[1], DIFFERS,
+        (other_rules, DIFFERS, "numbered by other rules: what is by rank may be off"),
+        (numbers[0] != numbers[1], DIFFERS,
          "as many, but with other numbers: by rank only common ones"),
         same="paired by number",
     )  # fmt: skip
 
 
+def _listed(numbers: Sequence[int | None]) -> str:
+    few = ", ".join("-1" if number is None else str(number) for number in numbers[:8])
+    return f"{len(numbers)}: {few}{', ...' if len(numbers) > 8 else ''}"
+
+
 def _fact(
-    runs: Runs,
-    check: str,
-    of: Callable[[CaptureFacts], str | None],
-    status: str,
-    meaning: str,
+    runs: Runs, check: str, of: Callable[[CaptureFacts], str | None], status: str, meaning: str
 ) -> Row:
     shown = []
     for run in runs.compared:
@@ -207,74 +205,27 @@ def _graphs(runs: Runs) -> Row:
 def _missing_work(runs: Runs) -> Row:
     missing = [sum(sums.opaque_launches_n for _, sums in run.ranks) for run in runs.compared]
     shown = [f"{format_count(n)} graph launches" for n in missing]
-    meaning = "GPU work is missing; record with --cuda-graph-trace=node"
-    case = (any(missing), ALL, meaning)
+    case = (any(missing), ALL, "GPU work is missing; record with --cuda-graph-trace=node")
     return _row("GPU work not in the report", shown, case, same="all launched work is there")
 
 
 def _overhead(runs: Runs) -> Row:
-    shares = [_overhead_pct(run) for run in runs.compared]
+    shares = [
+        100.0 * int(run.idle_ns[PROFILER_OVERHEAD]) / run.window_ns
+        if run.idle_ns is not None and run.window_ns
+        else None
+        for run in runs.compared
+    ]
     known = sorted(share for share in shares if share is not None)
-    shown = [None if share is None else format_percent(share) for share in shares]
-    differs = len(known) == 2 and _other_overhead(*known)
-    meaning = "it stretches windows and waits for late ranks, not kernels"
-    case = (differs, DIFFERS, meaning)
-    return _row("time the profiler took", shown, case, same="about alike, and no idle time")
-
-
-def _other_overhead(less_pct: float, more_pct: float) -> bool:
-    apart = more_pct - less_pct
-    many_times = more_pct >= _OVERHEAD_RATIO * less_pct and apart >= _OVERHEAD_RATIO_POINTS
-    return many_times or apart >= _OVERHEAD_POINTS
-
-
-def _overhead_pct(run: Run) -> float | None:
-    if run.idle_ns is None or not run.window_ns:
-        return None
-    return 100.0 * int(run.idle_ns[PROFILER_OVERHEAD]) / run.window_ns
-
-
-def _names(runs: Runs) -> Row:
-    shares = common_names_pct(runs)
-    shown = [f"{format_percent(share)} of its kernel time" for share in shares]
-    few = (min(shares) < COMMON_PCT, DIFFERS, "mostly other kernels: other code")
-    return _row(NAMES, shown, few, same="largely the same kernels")
-
-
-def _repeats(runs: Runs) -> Iterator[Row]:
-    for run in runs.repeats:
-        noisy = run in runs.noise
-        yield _row(
-            f"{run.side}, for noise",
-            [counted(len(item.ranks), "rank") for item in (runs.baseline, run)],
-            (not noisy, DIFFERS, "empty, incomplete, of other ranks or GPUs: left out"),
-            (noisy and other_work(runs.baseline, run), DIFFERS,
-             "of another amount of work: no noise of sums over a run"),
-            same="a run like the baseline",
-        )  # fmt: skip
-
-
-def _listed(numbers: list[int]) -> str:
-    few = ", ".join(map(str, numbers[:8]))
-    return f"{len(numbers)}: {few}{', ...' if len(numbers) > 8 else ''}"
-
-
-def _kernels(runs: Runs) -> Row:
-    """Check whether there are kernels, and whether they are of as much work."""
-    launches_n = [run.launches_n for run in runs.compared]
-    ratio = work_ratio(*runs.compared) if runs.steps is None and all(launches_n) else None
-    share = "" if ratio is None else format_percent(100 * abs(ratio - 1))
-    less = "less" if ratio is not None and ratio < 1 else "more"
-    apart = apart_pct(*launches_n) > SAME_WORK_PCT
+    apart = known[1] - known[0] if len(known) == 2 else 0.0
+    many_times = bool(apart) and known[1] >= _OVERHEAD_RATIO * known[0]
+    differs = apart >= (_OVERHEAD_RATIO_POINTS if many_times else _OVERHEAD_POINTS)
     return _row(
-        KERNELS,
-        [f"{format_count(n)} launches" for n in launches_n],
-        (not all(launches_n), ALL, "an empty run passes no gate"),
-        (ratio is not None, TOTALS,
-         f"nearly all kernels launched {share} {less} often, in proportion"),
-        (apart, DIFFERS, "more or less was done: look at count effects"),
-        same="about as many launches",
-    )  # fmt: skip
+        "time the profiler took",
+        [None if share is None else format_percent(share) for share in shares],
+        (differs, DIFFERS, "it stretches windows and waits for late ranks, not kernels"),
+        same="about alike, and no idle time",
+    )
 
 
 def _steps(runs: Runs) -> Row:
@@ -284,24 +235,20 @@ def _steps(runs: Runs) -> Row:
         for run in runs.compared
     ]
     if runs.steps is None:
-        counted_once = any(run.steps_n is not None for run in runs.compared)
-        other = (counted_once, DIFFERS, "not the same steps: there is no time per step")
-        return _row(STEPS, shown, other, same="not counted: no sum is divided by steps")
+        is_counted = any(run.steps_n is not None for run in runs.compared)
+        other = (is_counted, DIFFERS, "not the same steps: there is no time per step")
+        return _row("steps", shown, other, same="not counted: no sum is divided by steps")
     other_n = runs.steps[0] != runs.steps[1]
     few = "; one that the window cuts weighs much" if min(runs.steps) < _FEW_STEPS else ""
-    tokens = f"another number of steps for as many tokens: compare sums{few}"
-    of_a_rank = " of a rank" if other_n else ""
     return _row(
-        STEPS,
+        "steps",
         shown,
-        (other_n and same_tokens(*runs.compared), DIFFERS, tokens),
-        (
-            other_n and shown[0] != shown[1],
-            TOTALS,
-            f"another number of steps: compare per step{few}",
-        ),
-        same=f"as many steps{of_a_rank}{few}",
-    )
+        (other_n and same_tokens(*runs.compared), DIFFERS,
+         f"another number of steps for as many tokens: compare sums{few}"),
+        (other_n and shown[0] != shown[1], TOTALS,
+         f"another number of steps: compare per step{few}"),
+        same=f"as many steps{' of a rank' if other_n else ''}{few}",
+    )  # fmt: skip
 
 
 def _per_rank(run: Run) -> str:
@@ -330,16 +277,35 @@ def _outside(runs: Runs) -> Row:
 
 def _window(runs: Runs) -> Row:
     """Check whether windows are as long, or hold as much."""
-    both = runs.compared
-    lengths = [run.window_ns // max(len(run.devices), 1) for run in both]
+    lengths = [run.device_window_ns for run in runs.compared]
     other = apart_pct(*lengths) > SAME_WORK_PCT
     as_many = runs.steps is not None and runs.steps[0] == runs.steps[1]
     return _row(
-        WINDOW,
+        "window",
         [f"{format_ns(length)} a device" for length in lengths],
         (other and as_many, DIFFERS, "as many steps took another time"),
-        (other and same_tokens(*both), DIFFERS, "as many tokens took another time"),
-        (other and not other_window(*both), DIFFERS, "as many launches took another time"),
+        (other and same_tokens(*runs.compared), DIFFERS, "as many tokens took another time"),
+        (other and not other_window(*runs.compared), DIFFERS, "as many launches took another time"),
         (other, TOTALS, "another length, and other work in it"),
         same="about as long",
     )
+
+
+def _names(runs: Runs) -> Row:
+    shares = common_names_pct(runs)
+    shown = [f"{format_percent(share)} of its kernel time" for share in shares]
+    few = (min(shares) < COMMON_PCT, DIFFERS, "mostly other kernels: other code")
+    return _row(NAMES, shown, few, same="largely the same kernels")
+
+
+def _repeats(runs: Runs) -> Iterator[Row]:
+    for run in runs.repeats:
+        noisy = run in runs.noise
+        yield _row(
+            f"{run.side}, for noise",
+            [counted(len(item.ranks), "rank") for item in (runs.baseline, run)],
+            (not noisy, DIFFERS, "empty, incomplete, of other ranks or GPUs: left out"),
+            (noisy and other_work(runs.baseline, run), DIFFERS,
+             "of another amount of work: no noise of sums over a run"),
+            same="a run like the baseline",
+        )  # fmt: skip

@@ -1,20 +1,22 @@
-"""Collectives of each run: waiting, transfer and leaving, by communicator and operation."""
+"""Collectives of each run, matched once: waiting, transfer, leaving; details of the wall split."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import (
     MatchedCollectives,
     Sequenced,
     communicator,
+    match_collectives,
 )
 from nsys_llm.analyses.collectives.profiler import (
     delays_ns,
@@ -23,9 +25,14 @@ from nsys_llm.analyses.collectives.profiler import (
     without_profiler,
 )
 from nsys_llm.analyses.collectives.waits import member_waits
+from nsys_llm.analyses.wall.communication_split import communication_details
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns
+from nsys_llm.report.columns import Columns, taken
+from nsys_llm.report.wall import idle_details
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.wall import WallDetails, WallKey, Walls
 
+from ..partials import DiffPartial, SidePart
 from .kernels import by_change
 from .runs import Run, Runs
 
@@ -63,6 +70,19 @@ class Sums:
     profiler_ns: int = 0
     unsure_ns: int = 0
 
+    def __add__(self, other: Sums) -> Sums:
+        caused_ns = Counter(self.caused_ns)
+        caused_ns.update(other.caused_ns)
+        return Sums(
+            self.collectives_n + other.collectives_n,
+            self.total_ns + other.total_ns,
+            self.wait_ns + other.wait_ns,
+            self.transfer_ns + other.transfer_ns,
+            caused_ns,
+            self.profiler_ns + other.profiler_ns,
+            self.unsure_ns + other.unsure_ns,
+        )
+
     @property
     def leaving_ns(self) -> int:
         """What is neither waiting nor transfer."""
@@ -98,13 +118,12 @@ class CollectiveSums:
 def sum_collectives(run: Run, collectives: MatchedCollectives) -> CollectiveSums:
     """Add the matched collectives of a run up."""
     delays = delays_ns(collectives, merged_held([sums.held for _, sums in run.ranks]))
-    parts: dict[Key, list[Sums]] = {}
+    by_key: dict[Key, Sums] = {}
     for sequence, late_ns in zip(collectives.sequences, delays, strict=True):
-        key = communicator(collectives.devices, sequence.owners), sequence.operation
-        parts.setdefault(key, []).append(_summed(sequence, collectives, late_ns))
-    by_key = {key: _together(some) for key, some in parts.items()}
-    if by_key:
-        by_key[ALL, ALL] = _together(list(by_key.values()))
+        part = _summed(sequence, collectives, late_ns)
+        of_sequence = communicator(collectives.devices, sequence.owners), sequence.operation
+        for key in (of_sequence, (ALL, ALL)):
+            by_key[key] = by_key.get(key, _NOTHING) + part
     return CollectiveSums(by_key)
 
 
@@ -130,16 +149,12 @@ def collective_columns(runs: Runs, sums: Mapping[str, CollectiveSums]) -> Column
     for part in _PARTS:
         change = columns[f"input_{part}_ns"] - columns[f"baseline_{part}_ns"]
         columns["change_ns" if part == "total" else f"{part}_change_ns"] = change
-    return _all_first(by_change(columns, "communicator"))
+    ordered = by_change(columns, "communicator")
+    rest = np.array([name != ALL for name in ordered["communicator"]], dtype=bool)
+    return taken(ordered, np.argsort(rest, kind="stable"))
 
 
 _NOTHING: Final = Sums(0, 0, 0, 0, {})
-
-
-def _all_first(columns: Columns) -> Columns:
-    frame = pd.DataFrame(columns)
-    order = np.argsort((frame["communicator"] != ALL).to_numpy(), kind="stable")
-    return {name: frame[name].iloc[order].array for name in frame.columns}
 
 
 def _summed(
@@ -166,10 +181,37 @@ def _summed(
     )
 
 
-def _together(parts: Sequence[Sums]) -> Sums:
-    caused: Counter[int] = Counter()
-    for part in parts:
-        caused.update(part.caused_ns)
-    names = ("collectives_n", "total_ns", "wait_ns", "transfer_ns", "profiler_ns", "unsure_ns")
-    sums = {name: sum(getattr(part, name) for part in parts) for name in names}
-    return Sums(caused_ns=caused, **sums)
+def matched(
+    part: SidePart, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> MatchedCollectives:
+    """Return the collectives of a side, of whose ranks or of all; those of `prepare`, if any."""
+    if part.matched is not None:
+        return part.matched
+    lanes = {key: sums.lanes for key, sums in part.ranks.items() if sums.lanes}
+    selected = [rank for rank in ranks if rank.key in part.ranks]
+    return match_collectives(CollectivesPartial(lanes), selected, options)
+
+
+def prepare(partial: DiffPartial, ranks: Sequence[Rank], options: Mapping[str, Any]) -> DiffPartial:
+    """Return a merged partial with its collectives matched, for the wall split and all tables."""
+    sides = {
+        side: replace(part, matched=matched(part, ranks, options))
+        for side, part in partial.sides.items()
+    }
+    return DiffPartial(sides)
+
+
+def wall_details(
+    partial: DiffPartial, ranks: Sequence[Rank], walls: Walls, options: Mapping[str, Any]
+) -> WallDetails:
+    """Return what is known of the classes of each device of each side."""
+    details: dict[WallKey, dict[str, Mapping[str, int]]] = {}
+    for part in partial.sides.values():
+        for key, sums in part.ranks.items():
+            for device in sums.devices:
+                known = {} if device.idle_ns is None else idle_details(device.idle_ns)
+                details[key, device.device_id] = dict(known)
+        collectives = matched(part, ranks, options)
+        for place, parts in communication_details(collectives, walls).items():
+            details[place].update(parts)
+    return details

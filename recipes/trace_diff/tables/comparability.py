@@ -303,9 +303,8 @@ def same_tokens(before: Run, after: Run) -> bool:
 
 def other_window(before: Run, after: Run) -> bool:
     """Tell whether windows of another length hold another number of launches."""
-    windows = [run.window_ns // max(len(run.devices), 1) for run in (before, after)]
     return (
-        apart_pct(*windows) > SAME_WORK_PCT
+        apart_pct(before.device_window_ns, after.device_window_ns) > SAME_WORK_PCT
         and apart_pct(before.launches_n, after.launches_n) > SAME_WORK_PCT
     )
 

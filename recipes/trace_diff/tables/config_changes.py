@@ -13,8 +13,9 @@ import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.taxonomy.categories import Classification
+from nsys_llm.trace.rank_sets import COMPARED
 
-from ..per_rank.launches import CONFIG
+from ..per_rank.operations import CONFIG
 from .runs import Run, Runs
 
 #: Parts of a configuration as people speak of them: name, and positions in `CONFIG`.
@@ -31,18 +32,43 @@ _MOST_PAIRS: Final = 300_000
 
 #: Columns of the table configs that are a launch's size.
 GEOMETRY: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-_COUNTS: Final = ["baseline_launches_n", "input_launches_n"]
+_COUNTS: Final = [f"{side}_launches_n" for side in COMPARED]
 
 Config = tuple[int, ...]
 
 
+def _configs(run: Run) -> dict[str, set[Config]]:
+    configs_of: dict[str, set[Config]] = {}
+    for key in run.part.keys:
+        configs_of.setdefault(key[0], set()).add(tuple(key[2 : 2 + len(CONFIG)]))
+    return configs_of
+
+
 def config_changes(names: Sequence[str], status: Sequence[str], runs: Runs) -> list[str | None]:
     """Return what changed in the configurations of each kernel that both sides launch."""
-    before, after = _configs(runs.baseline), _configs(runs.input)
+    before, after = map(_configs, runs.compared)
     return [
         _change(before[name], after[name]) if here == "both" else None
         for name, here in zip(names, status, strict=True)
     ]
+
+
+def _change(before: set[Config], after: set[Config]) -> str | None:
+    gone, come = before - after, after - before
+    if not gone and not come:
+        return None
+    if len(gone) != 1 or len(come) != 1:
+        return f"{len(come)} new and {len(gone)} vanished, {len(before & after)} the same"
+    (old,), (new,) = gone, come
+    return ", ".join(
+        f"{name} {_sizes(old[part])} -> {_sizes(new[part])}"
+        for name, part in _PARTS
+        if old[part] != new[part]
+    )
+
+
+def _sizes(sizes: Sequence[Any]) -> str:
+    return "x".join("?" if size == NULL_INT else str(size) for size in sizes)
 
 
 def likely_renames(
@@ -55,24 +81,20 @@ def likely_renames(
 
     Each is paired once: those launched equally often first, then those nearest in number.
     """
-    before, after = _configs(runs.baseline), _configs(runs.input)
+    configs = dict(zip(("vanished", "new"), map(_configs, runs.compared), strict=True))
     counts = [
         dict(zip(names, run.kernels(names).launches_n.tolist(), strict=True))
         for run in runs.compared
     ]
-    kind = {
-        name: classification.category for name, classification in zip(names, classes, strict=True)
-    }
-    gone = [name for name, here in zip(names, status, strict=True) if here == "vanished"]
-    come = [name for name, here in zip(names, status, strict=True) if here == "new"]
-    alike: dict[tuple[str, frozenset[Config]], tuple[list[str], list[str]]] = {}
-    for side, unpaired, configs in ((0, gone, before), (1, come, after)):
-        for name in unpaired:
-            key = kind[name], _grids(configs[name])
-            alike.setdefault(key, ([], []))[side].append(name)
+    alike: dict[tuple[str, frozenset[Config]], dict[str, list[str]]] = {}
+    for name, here, kind in zip(names, status, classes, strict=True):
+        if here in configs:
+            grids = frozenset(config[_GRID] for config in configs[here][name])
+            group = alike.setdefault((kind.category, grids), {"vanished": [], "new": []})
+            group[here].append(name)
     partner: dict[str, str] = {}
-    for olds, news in alike.values():
-        partner |= _paired(olds, news, counts)
+    for group in alike.values():
+        partner |= _paired(group["vanished"], group["new"], counts)
     return [partner.get(name) for name in names]
 
 
@@ -83,42 +105,11 @@ def _paired(
     if len(olds) * len(news) > _MOST_PAIRS:
         return {}
     partner: dict[str, str] = {}
-    for _, old, new in sorted(
-        (abs(counts[0][old] - counts[1][new]), old, new) for old in olds for new in news
-    ):
+    pairs = ((abs(counts[0][old] - counts[1][new]), old, new) for old in olds for new in news)
+    for _, old, new in sorted(pairs):
         if old not in partner and new not in partner:
             partner[old], partner[new] = new, old
     return partner
-
-
-def _configs(run: Run) -> dict[str, set[Config]]:
-    configs_of: dict[str, set[Config]] = {}
-    for key in run.part.keys:
-        configs_of.setdefault(key[0], set()).add(tuple(key[2 : 2 + len(CONFIG)]))
-    return configs_of
-
-
-def _grids(configs: set[Config]) -> frozenset[Config]:
-    return frozenset(config[_GRID] for config in configs)
-
-
-def _change(before: set[Config], after: set[Config]) -> str | None:
-    gone, come = before - after, after - before
-    if not gone and not come:
-        return None
-    if len(gone) == len(come) == 1:
-        (old,), (new,) = gone, come
-        parts = [
-            f"{name} {_sizes(old[part])} -> {_sizes(new[part])}"
-            for name, part in _PARTS
-            if old[part] != new[part]
-        ]
-        return ", ".join(parts)
-    return f"{len(come)} new and {len(gone)} vanished, {len(before & after)} the same"
-
-
-def _sizes(sizes: Sequence[Any]) -> str:
-    return "x".join("?" if size == NULL_INT else str(size) for size in sizes)
 
 
 def sizes_of(configs: pd.DataFrame) -> pd.DataFrame:
@@ -154,9 +145,9 @@ def _most(rows: pd.DataFrame, side: str) -> dict[str, tuple[Any, ...]]:
 
 def _words(before: tuple[Any, ...], after: tuple[Any, ...]) -> str:
     """Return the sizes as `grid 64x1x1 -> 128x1x1`."""
-    parts = []
-    for name, part in (("grid", slice(0, 3)), ("block", slice(3, 6))):
-        if before[part] != after[part]:
-            pair = ("x".join(map(str, sizes[part])) for sizes in (before, after))
-            parts.append(f"{name} {' -> '.join(pair)}")
+    parts = [
+        f"{name} {' -> '.join('x'.join(map(str, sizes[part])) for sizes in (before, after))}"
+        for name, part in _PARTS[:2]
+        if before[part] != after[part]
+    ]
     return ", ".join(parts) or "another mix of the same grids"

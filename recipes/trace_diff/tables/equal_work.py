@@ -84,9 +84,7 @@ ALL_ALIKE: Final = Cells(lambda _: None, None)
 def slow_steps(series: Series, cell: IntArray) -> Mask:
     """Return which steps are above twice the median of their cell on any GPU, shape (steps, GPUs).
 
-    Args:
-        series: The steps of a run.
-        cell: Of each, -1 for none.
+    Those of cell -1 are not.
     """
     slow = np.zeros(series.by_gpu.shape, dtype=bool)
     for code in np.unique(cell[cell >= 0]).tolist():

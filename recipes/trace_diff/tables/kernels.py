@@ -1,4 +1,7 @@
-"""The tables of kernels: by name over all ranks, and by launch configuration."""
+"""The tables of kernels, by name over all ranks and by configuration; which changes are real.
+
+Whether kernels got slower or faster beyond chance is told by a test, and floors for what counts.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +13,41 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.effects import split_change
+from nsys_llm.numeric.rank_tests import adjusted, compare_ranks
 from nsys_llm.report.columns import Columns, nullable, percent, sorted_columns
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.rank_sets import COMPARED
 
-from ..per_rank.launches import CONFIG, config_text
+from ..per_rank.operations import CONFIG, config_text
 from .config_changes import config_changes, likely_renames
 from .runs import KernelSide, Runs
 from .step_kernels import StepKernels
-from .verdicts import Tests, compared, noise_pct
+from .step_splits import FloatArray
 
-#: What times are compared as where no steps are.
-SUMS: Final = "sum over all ranks"
-
+#: Verdicts on a row.
+REGRESS: Final = "regress"
+IMPROVE: Final = "improve"
+NONE: Final = "none"
+INSUFFICIENT: Final = "insufficient"
+#: Which sides have a row.
 BOTH: Final = "both"
 NEW: Final = "new"
 VANISHED: Final = "vanished"
 
-FloatArray = npt.NDArray[np.float64]
+#: Launches of a side below which the normal approximation says little; scipy's limit for it, too.
+LEAST_LAUNCHES: Final = 8
+#: Durations are mostly multiples of it (see docs on exact counts): a median that moves by one tick
+#: has not moved.
+_TICK_NS: Final = 32
+#: What times are compared as where no steps are.
+SUMS: Final = "sum over all ranks"
+_COLUMN_OF: Final = {"registers_per_thread": "registers"}
+_STEP: Final = ("baseline_step_ns", "input_step_ns", "step_change_ns", "step_count_effect_ns",
+                "step_per_call_effect_ns")  # fmt: skip
+
+#: Kernels of the steps that are compared, of both runs.
+FullSteps = tuple[StepKernels, StepKernels]
 
 
 @dataclass(frozen=True)
@@ -41,8 +60,6 @@ class NamedKernels:
         communication: Whether it moves data between GPUs.
         before: The baseline.
         after: The input.
-        tests: Whether they are real.
-        noise: How far medians of runs of the baseline differ; None where that is not known.
     """
 
     names: tuple[str, ...]
@@ -50,8 +67,6 @@ class NamedKernels:
     communication: npt.NDArray[np.bool_]
     before: KernelSide
     after: KernelSide
-    tests: Tests
-    noise: FloatArray | None
 
     @property
     def status(self) -> npt.NDArray[np.object_]:
@@ -59,33 +74,25 @@ class NamedKernels:
         return status_of(self.before, self.after)
 
 
-def named_kernels(
-    runs: Runs, classes: Mapping[str, Classification], options: Mapping[str, Any]
-) -> NamedKernels:
-    """Compare kernels by name.
-
-    Args:
-        runs: All runs.
-        classes: What each shown name says.
-        options: alpha and min_effect.
-    """
+def named_kernels(runs: Runs, classes: Mapping[str, Classification]) -> NamedKernels:
+    """Compare kernels by name; each shown name has its class."""
     names = runs.names
-    before, after = runs.baseline.kernels(names), runs.input.kernels(names)
-    noise = noise_pct(before, [run.kernels(names) for run in runs.noise])
     full = {key[0]: key[1] for run in runs.compared for key in run.part.keys}
     return NamedKernels(
         names,
         tuple(classes[name] for name in names),
         np.array([is_communication(full[name]) for name in names], dtype=bool),
-        before,
-        after,
-        compared(before, after, noise, options),
-        noise,
+        runs.baseline.kernels(names),
+        runs.input.kernels(names),
     )
 
 
 def kernel_columns(
-    kernels: NamedKernels, runs: Runs, unit: str, full: tuple[StepKernels, StepKernels] | None
+    kernels: NamedKernels,
+    runs: Runs,
+    unit: str,
+    full: FullSteps | None,
+    options: Mapping[str, Any],
 ) -> Columns:
     """Return the table kernels, largest change first, as they are compared.
 
@@ -93,24 +100,29 @@ def kernel_columns(
         kernels: By name.
         runs: All runs.
         unit: What a step is: step, layer, graph, period.
-        full: Kernels of the steps that are compared, of both runs; None where none are.
+        full: None where no steps are compared.
+        options: alpha and min_effect.
     """
-    status = kernels.status
+    names, before, after, status = kernels.names, kernels.before, kernels.after, kernels.status
+    noise = noise_pct(before, [run.kernels(names) for run in runs.noise])
+    tests = compared(before, after, noise, options)
     columns = {
-        "name": list(kernels.names),
+        "name": list(names),
         "category": [item.category for item in kernels.classes],
         "operation": [item.operation for item in kernels.classes],
         "communication": kernels.communication,
         "status": status,
-        **change_columns(kernels.before, kernels.after),
-        **_mean_columns(kernels.before, kernels.after),
-        **test_columns(kernels.before, kernels.after, kernels.tests),
-        "noise_pct": np.full(len(status), np.nan) if kernels.noise is None else kernels.noise,
+        **change_columns(before, after),
+        "baseline_mean_ns": before.mean_ns,
+        "input_mean_ns": after.mean_ns,
+        "mean_ratio": ratio(before.mean_ns, after.mean_ns),
+        **tests,
+        "noise_pct": np.full(len(status), np.nan) if noise is None else noise,
         **_step_columns(kernels, runs.steps, full),
         **_compared_columns(kernels, unit, full),
-        "config_change": config_changes(kernels.names, status.tolist(), runs),
-        "outcome": np.where(status == BOTH, kernels.tests.verdict, status),
-        "rename": likely_renames(kernels.names, status.tolist(), kernels.classes, runs),
+        "config_change": config_changes(names, status.tolist(), runs),
+        "outcome": np.where(status == BOTH, tests["verdict"], status),
+        "rename": likely_renames(names, status.tolist(), kernels.classes, runs),
     }
     return by_change(columns, "name", "compared_change_ns")
 
@@ -120,7 +132,6 @@ def config_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     both = runs.compared
     keys = sorted({(key[0], *key[2:]) for run in both for key in run.part.keys})
     before, after = (run.kernels_by(keys, lambda key: (key[0], *key[2:])) for run in both)
-    tests = compared(before, after, None, options)
     texts = [config_text(key[1:]) for key in keys]
     sizes = {
         _COLUMN_OF.get(name, name): nullable(np.array([key[i] for key in keys], dtype=np.int64))
@@ -133,22 +144,82 @@ def config_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
         **sizes,
         "status": status_of(before, after),
         **change_columns(before, after),
-        **test_columns(before, after, tests),
+        **compared(before, after, None, options),
     }
     return by_change(columns, "label")
 
 
-_COLUMN_OF: Final = {"registers_per_thread": "registers"}
+def compared(
+    before: KernelSide,
+    after: KernelSide,
+    noise: FloatArray | None,
+    options: Mapping[str, Any],
+    tick_ns: int = _TICK_NS,
+) -> Columns:
+    """Return medians of each kernel, configuration, call or range, and whether they differ.
+
+    Args:
+        before: The baseline.
+        after: The input.
+        noise: How far medians of equal runs differ, percent of the baseline's; None: not known.
+        options: alpha and min_effect.
+        tick_ns: A median that moves by no more has not moved.
+    """
+    enough = (before.launches_n >= LEAST_LAUNCHES) & (after.launches_n >= LEAST_LAUNCHES)
+    ranks = compare_ranks(before.counts, after.counts, enough.size)
+    p_value = np.where(enough, ranks.p_value, np.nan)
+    q_value = adjusted(p_value)
+    moved = after.twice_p50 - before.twice_p50
+    known = (before.launches_n > 0) & (after.launches_n > 0) & (before.twice_p50 > 0)
+    change_pct = np.where(known, 100.0 * moved / np.where(known, before.twice_p50, 1), np.nan)
+    floor_pct = np.full(enough.size, options["min_effect"])
+    if noise is not None:
+        floor_pct = np.fmax(floor_pct, noise)
+    with np.errstate(invalid="ignore"):
+        real = (q_value < options["alpha"]) & (np.abs(change_pct) >= floor_pct)
+    real &= np.abs(moved) > 2 * tick_ns
+    verdict = np.full(enough.size, NONE, dtype=object)
+    verdict[real & (moved > 0)] = REGRESS
+    verdict[real & (moved < 0)] = IMPROVE
+    verdict[~enough] = INSUFFICIENT
+    return {
+        "baseline_p50_ns": before.p50_ns,
+        "input_p50_ns": after.p50_ns,
+        "p50_change_pct": change_pct,
+        "p_value": p_value,
+        "q_value": q_value,
+        "shift": ranks.shift,
+        "verdict": verdict,
+    }
+
+
+def noise_pct(before: KernelSide, repeats: Sequence[KernelSide]) -> FloatArray | None:
+    """Return how far the medians of equal runs lie apart, in percent of the baseline's.
+
+    None without repeats; NaN for what none of them launches.
+    """
+    if not repeats:
+        return None
+    medians = np.array([side.p50_ns for side in (before, *repeats)])
+    known = ((~np.isnan(medians)).sum(axis=0) >= 2) & (medians[0] > 0)
+    spread = np.full(known.shape, np.nan)
+    apart = np.nanmax(medians[:, known], axis=0) - np.nanmin(medians[:, known], axis=0)
+    spread[known] = 100.0 * apart / medians[0, known]
+    return spread
 
 
 def status_of(before: KernelSide, after: KernelSide) -> npt.NDArray[np.object_]:
     """Tell which sides have each row: launches that start in the window, or time in it."""
-    had = (before.launches_n > 0) | (before.total_ns > 0)
-    has = (after.launches_n > 0) | (after.total_ns > 0)
+    had, has = ((side.launches_n > 0) | (side.total_ns > 0) for side in (before, after))
     status = np.full(had.shape, BOTH, dtype=object)
     status[has & ~had] = NEW
     status[had & ~has] = VANISHED
     return status
+
+
+def ratio(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Return how many times the first the second is; NaN where one is NaN, or the first 0."""
+    return np.where(first > 0, second / np.where(first > 0, first, 1.0), np.nan)
 
 
 def change_columns(before: KernelSide, after: KernelSide) -> Columns:
@@ -192,56 +263,20 @@ def _effect_columns(what: str, before: Any, after: Any) -> Columns:
     }
 
 
-def test_columns(before: KernelSide, after: KernelSide, tests: Tests) -> Columns:
-    """Return medians and what the tests say of them."""
-    return {
-        "baseline_p50_ns": _medians(before),
-        "input_p50_ns": _medians(after),
-        "p50_change_pct": tests.p50_change_pct,
-        "p_value": tests.p_value,
-        "q_value": tests.q_value,
-        "shift": tests.shift,
-        "verdict": tests.verdict,
-    }
-
-
 def by_change(columns: Columns, name: str, change: str = "change_ns") -> Columns:
     """Order rows by the size of their change, whichever way it goes."""
-    size = np.abs(columns[change])
-    ordered = sorted_columns({**columns, "size": size}, "-size", name)
+    ordered = sorted_columns({**columns, "size": np.abs(columns[change])}, "-size", name)
     del ordered["size"]
     return ordered
 
 
-def _medians(side: KernelSide) -> FloatArray:
-    return np.where(side.launches_n > 0, side.twice_p50 / 2.0, np.nan)
-
-
-def _means(side: KernelSide) -> FloatArray:
-    n = side.launches_n
-    return np.where(n > 0, side.total_ns / np.where(n > 0, n, 1), np.nan)
-
-
-def _mean_columns(before: KernelSide, after: KernelSide) -> Columns:
-    first, second = _means(before), _means(after)
-    return {
-        "baseline_mean_ns": first,
-        "input_mean_ns": second,
-        "mean_ratio": np.where(first > 0, second / np.where(first > 0, first, 1.0), np.nan),
-    }
-
-
 def _step_columns(
-    kernels: NamedKernels,
-    steps: tuple[int, int] | None,
-    full: tuple[StepKernels, StepKernels] | None,
+    kernels: NamedKernels, steps: tuple[int, int] | None, full: FullSteps | None
 ) -> Columns:
     """Return kernels a step and rank: sums by numbers of steps, where these can be counted.
 
     A capture cuts the outer layers, replays and periods: of these the full ones tell.
     """
-    names = ("baseline_step", "input_step", "step_change", "step_count_effect",
-             "step_per_call_effect")  # fmt: skip
     if steps is not None:
         sides = kernels.before, kernels.after
         (n0, first), (n1, second) = (
@@ -250,16 +285,13 @@ def _step_columns(
     elif full is not None:
         (n0, first), (n1, second) = ((side.launches_n, side.spent_ns) for side in full)
     else:
-        return {f"{name}_ns": np.full(len(kernels.names), np.nan) for name in names}
+        return dict.fromkeys(_STEP, np.full(len(kernels.names), np.nan))
     change, on_both = second - first, (n0 > 0) & (n1 > 0)
     count = np.where(on_both, (n1 - n0) * first / np.where(on_both, n0, 1.0), change)
-    columns = (first, second, change, count, change - count)
-    return {f"{name}_ns": column for name, column in zip(names, columns, strict=True)}
+    return dict(zip(_STEP, (first, second, change, count, change - count), strict=True))
 
 
-def _compared_columns(
-    kernels: NamedKernels, unit: str, full: tuple[StepKernels, StepKernels] | None
-) -> Columns:
+def _compared_columns(kernels: NamedKernels, unit: str, full: FullSteps | None) -> Columns:
     """Return both sides as they are compared: a step that is compared, else sums."""
     basis = SUMS if full is None else f"a full {unit}, mean of ranks"
     unknown = np.full(len(kernels.names), np.nan)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -12,21 +12,24 @@ from typing import Final
 from nsys_llm.manifest.declared import Metric
 from nsys_llm.manifest.gates import NOT_COMPARABLE, Gate, Judgement, judge
 from nsys_llm.report.columns import Columns
+from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED
 from nsys_llm.view.kernel_names import kernel_label
 from nsys_llm.view.text import format_change, format_value
 
+from ..partials import NamedSums, idle_total_ns
 from .checks import ALL, STEP_TIMES, TOTALS, WORK
-from .chosen_steps import choices
+from .chosen_steps import choices, inter_token_ns
 from .collectives import CollectiveSums
 from .comparability import STEP, other_work
-from .composition import inter_token_ns
-from .metric_values import PER_STEP, PLAIN, SHARES, Value, needs_kernels
 from .runs import Run, Runs
 from .step_splits import RunSteps
 from .step_verdict import StepVerdict
 
+Value = Fraction | None
+
+PER_STEP: Final = "_per_step"
 _PERCENTILES: Final = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 STEP_TIME: Final = "step_time"
 EQUAL: Final = "step_time_equal"
@@ -34,9 +37,64 @@ INTER_TOKEN: Final = "inter_token_p99"
 SLOW_STEPS: Final = "slow_steps"
 #: Metrics of the wall-clock time of full steps.
 _OF_STEPS: Final = (STEP_TIME, EQUAL, SLOW_STEPS, INTER_TOKEN, "steps_per_second")
+#: Metrics that are shares, or of one call: they compare runs of any length.
+_SHARES: Final = ("idle_pct", "exposed_comm_pct", "kernel_per_call")
+#: Metrics that rest on single kernels: where a CUDA graph is one row, they see only what ran
+#: outside.
+_OF_KERNELS: Final = ("gpu_time", "kernel_launches", "exposed_comm", "exposed_comm_pct",
+                      "comm_wait", "comm_transfer", "kernel", "kernel_per_call",
+                      "category")  # fmt: skip
 _SECOND_NS: Final = 1_000_000_000
 #: What stands for GPU time without a phase: it may be 0.
 _NO_PHASES: Final = (UNMAPPED, NO_RANGE, NO_API)
+
+
+def _exact(value: float | None) -> Value:
+    return None if value is None else Fraction(value)
+
+
+def _share(part: int | None, whole: int) -> Value:
+    return None if part is None or not whole else Fraction(100 * part, whole)
+
+
+def _exposed_ns(run: Run) -> int:
+    return run.total(lambda device: device.exposed_ns)
+
+
+def _api_ns(run: Run, wanted: str | None = None) -> Value:
+    """Return the time in API calls; None where none was recorded, though kernels were launched."""
+    apis = run.summed_names(lambda sums: sums.apis)
+    if not apis:
+        return None
+    return Fraction(
+        sum(ns for name, (_, ns) in apis.items() if wanted is None or classify_api(name) == wanted)
+    )
+
+
+def _matched(run: Run, ns: int, collectives: CollectiveSums) -> Value:
+    """Return a sum over matched collectives; None where they have no partner, or no sure one."""
+    lonely = not collectives.by_key and run.total(lambda device: device.communication_ns) > 0
+    return Fraction(ns) if collectives.is_known and not lonely else None
+
+
+#: Metrics without an argument, by name without what stands for per step.
+_PLAIN: Final[Mapping[str, Callable[[Run, CollectiveSums], Value]]] = {
+    "window": lambda run, _: Fraction(run.window_ns, max(len(run.devices), 1)),
+    "gpu_time": lambda run, _: Fraction(run.kernel_ns),
+    "kernel_launches": lambda run, _: Fraction(run.launches_n),
+    "idle_time": lambda run, _: _exact(idle_total_ns(run.devices)),
+    "idle_pct": lambda run, _: _share(idle_total_ns(run.devices), run.window_ns),
+    "exposed_comm": lambda run, _: Fraction(_exposed_ns(run)),
+    "exposed_comm_pct": lambda run, _: _share(
+        _exposed_ns(run), run.total(lambda device: device.busy_ns)
+    ),
+    "comm_wait": lambda run, some: _matched(run, some.whole.wait_ns, some),
+    "comm_transfer": lambda run, some: _matched(run, some.whole.transfer_ns, some),
+    "copy_time": lambda run, _: Fraction(sum(ns for _, ns, _ in run.moves.values())),
+    "copy_bytes": lambda run, _: Fraction(sum(size for _, _, size in run.moves.values())),
+    "api_time": lambda run, _: _api_ns(run),
+    "sync_time": lambda run, _: _api_ns(run, "host_block"),
+}
 
 
 @dataclass(frozen=True)
@@ -62,6 +120,34 @@ class Measured:
             return None
         return self.after - self.before
 
+    @property
+    def change_pct(self) -> float | None:
+        """The same in percent of the baseline; None where that is 0."""
+        if self.change is None or not self.before:
+            return None
+        return float(100 * self.change / self.before)
+
+    @property
+    def is_real(self) -> bool | None:
+        """Whether it changed by more than the noise; None where that is not known."""
+        if self.noise is None or self.change is None:
+            return None
+        return abs(self.change) > self.noise
+
+    def told(self, unit: str) -> str | None:
+        """Return both values and the change as people read them."""
+        if self.before is None or self.after is None or self.change is None:
+            return None
+        before, after, change = (float(n) for n in (self.before, self.after, self.change))
+        amount = f"{change:.2f} pp" if unit == "%" else _amount(change, unit)
+        share = "" if self.change_pct is None else f", {format_change(self.change_pct)}"
+        sign = "+" if change > 0 else ""
+        return f"{_amount(before, unit)} -> {_amount(after, unit)} ({sign}{amount}{share})"
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value:,.6g}" if unit == "count" else format_value(value, unit)
+
 
 @dataclass(frozen=True)
 class Measures:
@@ -71,7 +157,7 @@ class Measures:
         runs: All runs.
         collectives: Waiting and transfer of each, by side.
         classes: What each shown kernel name says.
-        blocked: Statuses of the table comparability.
+        blocked: Checks by what they keep from being compared, see the table comparability.
         verdict: What steps are compared by.
         steps: Full steps of each run, by side.
     """
@@ -92,11 +178,12 @@ class Measures:
         others = [self._value(run, metric, argument) for run in repeats]
         known = [value for value in (before, *others) if value is not None]
         noise = max(known) - min(known) if others and len(known) == 1 + len(others) else None
-        return Measured(before, after, noise, self._reason(metric, argument, before, after))
+        is_known = before is not None and after is not None
+        return Measured(before, after, noise, self._reason(metric, argument, is_known=is_known))
 
     def _is_sum(self, metric: str, argument: str | None) -> bool:
         """Tell whether a metric is a sum over a run, and not a share, of a call or of a step."""
-        if metric in (*SHARES, *_PERCENTILES, *_OF_STEPS) or metric.endswith(PER_STEP):
+        if metric in (*_SHARES, *_PERCENTILES, *_OF_STEPS) or metric.endswith(PER_STEP):
             return False
         return argument is None or self.runs.steps is None
 
@@ -105,24 +192,23 @@ class Measures:
             return self._with_argument(run, metric, argument)
         if metric in _OF_STEPS:
             return self._step_time(run, metric)
-        value = PLAIN[metric.removesuffix(PER_STEP)](run, self.collectives[run.side])
+        value = _PLAIN[metric.removesuffix(PER_STEP)](run, self.collectives[run.side])
         return self._a_step(run, value) if metric.endswith(PER_STEP) else value
 
     def _step_time(self, run: Run, metric: str) -> Value:
         """Return the mean wall-clock time of a full step, or what else steps tell."""
         comparison = self.verdict.comparison
-        if comparison.kind != STEP:
-            return None
         steps = self.steps[run.side].only(self.runs.common)
-        if run in self.runs.noise and steps.name != comparison.steps[0].name:
+        other = run in self.runs.noise and steps.name != comparison.steps[0].name
+        if comparison.kind != STEP or other:
             return None
         if metric == INTER_TOKEN:
-            return _fraction(inter_token_ns(steps, 99))
+            return _exact(inter_token_ns(steps, 99))
         typical, every = choices(steps, comparison.cells, None)
         if metric == SLOW_STEPS:
             slow_n, steps_n = every.slow_count()
-            return _fraction(100 * slow_n / steps_n if steps_n else None)
-        mean_ns = _fraction((typical if metric == EQUAL else every).mean_ns(profiler=True))
+            return _exact(100 * slow_n / steps_n if steps_n else None)
+        mean_ns = _exact((typical if metric == EQUAL else every).mean_ns(profiler=True))
         if mean_ns is None or metric in (STEP_TIME, EQUAL):
             return mean_ns
         return Fraction(_SECOND_NS) / mean_ns
@@ -131,15 +217,13 @@ class Measures:
         if metric in _PERCENTILES:
             return run.phase_percentile(argument, _PERCENTILES[metric])
         if metric == "phase":
-            phase_sums = run.summed_names(lambda sums: sums.phases).get(argument)
-            if phase_sums is None or (not any(phase_sums) and argument not in _NO_PHASES):
+            sums = run.summed_names(lambda sums: sums.phases).get(argument)
+            if sums is None or (not any(sums) and argument not in _NO_PHASES):
                 return None
-            return self._usual(run, Fraction(phase_sums[1]))
-        names = self._chosen(metric, argument)
-        if not names:
-            return None
-        rows = [self._kernels(run)[name] for name in names if name in self._kernels(run)]
-        if not rows and run in self.runs.noise:
+            return self._usual(run, Fraction(sums[1]))
+        kernels, names = self._kernels[run.side], self._chosen(metric, argument)
+        rows = [kernels[name] for name in names if name in kernels]
+        if not names or (not rows and run in self.runs.noise):
             return None
         launches_n, total_ns = sum(n for n, _ in rows), sum(ns for _, ns in rows)
         if metric == "kernel_per_call":
@@ -153,62 +237,59 @@ class Measures:
     def _a_step(self, run: Run, value: Value) -> Value:
         if self.runs.steps is None or value is None or run.steps_n is None:
             return None
-        if run.step != self.runs.baseline.step:
-            return None
-        return value / run.steps_n
+        return value / run.steps_n if run.step == self.runs.baseline.step else None
 
     def _chosen(self, metric: str, argument: str) -> list[str]:
         if metric == "category":
-            return [
-                name
-                for name, classification in self.classes.items()
-                if classification.category == argument
-            ]
+            return [name for name, kind in self.classes.items() if kind.category == argument]
         return [name for name in self.runs.names if matches(name, argument)]
 
     @cached_property
-    def _by_run(self) -> dict[str, dict[str, tuple[int, int]]]:
+    def _kernels(self) -> dict[str, NamedSums]:
         return {run.side: run.summed_names(lambda sums: sums.kernels) for run in self.runs.all}
 
-    def _kernels(self, run: Run) -> dict[str, tuple[int, int]]:
-        return self._by_run[run.side]
-
-    def _reason(self, metric: str, argument: str | None, before: Value, after: Value) -> str | None:
+    def _reason(self, metric: str, argument: str | None, *, is_known: bool) -> str | None:
+        """Return why a gate cannot be decided."""
         if checks := self.blocked[ALL]:
             return f"not comparable: {', '.join(checks)}"
-        if needs_kernels(metric) and any(run.whole_graphs_n for run in self.runs.compared):
+        of_kernels = metric.removesuffix(PER_STEP) in _OF_KERNELS
+        if of_kernels and any(run.whole_graphs_n for run in self.runs.compared):
             return (
                 "kernels in CUDA graphs that were traced as a whole are not seen; record with "
                 "--cuda-graph-trace=node"
             )
-        if metric == INTER_TOKEN and (before is None or after is None):
-            return "the names of the steps do not tell which requests generate"
-        other = self.verdict.comparison.word is not None and metric != INTER_TOKEN
-        if metric in _OF_STEPS and (before is None or after is None or other):
-            return self._no_step_time()
-        if before is None or after is None:
-            return self._unknown(metric, argument)
         if metric in _OF_STEPS:
+            return self._no_step_time(metric, is_known=is_known)
+        if not is_known:
+            return self._unknown(metric, argument)
+        if metric in _SHARES:
             return None
-        if metric in SHARES or metric in _PERCENTILES:
-            other = metric in _PERCENTILES and WORK in self.blocked[STEP_TIMES]
-            return f"times per step are not comparable: {WORK}" if other else None
-        what, status = "times per step", STEP_TIMES
-        if self._is_sum(metric, argument):
-            what, status = "sums over the runs", TOTALS
-        checks = self.blocked[status]
+        what, checks = "times per step", self.blocked[STEP_TIMES]
+        if metric in _PERCENTILES:
+            checks = [WORK] if WORK in checks else []
+        elif self._is_sum(metric, argument):
+            what, checks = "sums over the runs", self.blocked[TOTALS]
         return f"{what} are not comparable: {', '.join(checks)}" if checks else None
 
+    def _no_step_time(self, metric: str, *, is_known: bool) -> str | None:
+        comparison = self.verdict.comparison
+        if metric == INTER_TOKEN:
+            unknown = "the names of the steps do not tell which requests generate"
+            return None if is_known else unknown
+        if is_known and comparison.word is None:
+            return None
+        if comparison.reason is None and comparison.kind != STEP:
+            return "no step found; give --step"
+        return comparison.reason or comparison.work or "no full step in one of the runs"
+
     def _unknown(self, metric: str, argument: str | None) -> str:
-        a_step = metric.endswith(PER_STEP) or metric in _PERCENTILES
-        if a_step and self.runs.steps is None:
-            return self._steps_unknown()
+        """Return why a metric has no value in one of the runs."""
+        if (metric.endswith(PER_STEP) or metric in _PERCENTILES) and self.runs.steps is None:
+            return self._no_steps()
         if argument is not None and metric.startswith("kernel"):
-            return (
-                f"no kernel is called '{argument}'"
-                if not self._chosen(metric, argument)
-                else ("one of the runs does not launch it")
-            )
+            is_chosen = bool(self._chosen(metric, argument))
+            none = f"no kernel is called '{argument}'"
+            return "one of the runs does not launch it" if is_chosen else none
         if argument is not None:
             kind = "category" if metric == "category" else "phase"
             return f"there is no {kind} '{argument}' in both runs"
@@ -218,15 +299,7 @@ class Measures:
             return "one of the runs has no API call; record with --trace=cuda"
         return "it is not known for both runs"
 
-    def _no_step_time(self) -> str:
-        comparison = self.verdict.comparison
-        if comparison.reason is not None:
-            return comparison.reason
-        if comparison.kind != STEP:
-            return "no step found; give --step"
-        return comparison.work or "no full step in one of the runs"
-
-    def _steps_unknown(self) -> str:
+    def _no_steps(self) -> str:
         uncounted = [run for run in self.runs.compared if run.steps_n is None]
         if not uncounted:
             return "the runs do not count the same steps; see --step and --step-kernel"
@@ -238,13 +311,10 @@ def metric_columns(measures: Measures, metrics: Sequence[Metric]) -> Columns:
     """Return the table metrics: those without an argument."""
     plain = [metric for metric in metrics if metric.argument is None]
     measured = [measures.of(metric.name) for metric in plain]
-    units = [metric.unit for metric in plain]
     return {
         "metric": [metric.name for metric in plain],
-        "unit": units,
-        **_value_columns(measured, units),
-        "noise": [_shown(item.noise) for item in measured],
-        "real": [_real(item) for item in measured],
+        **_value_columns(measured, [metric.unit for metric in plain]),
+        "real": [item.is_real for item in measured],
         "comparable": [item.reason is None for item in measured],
         "reason": [item.reason for item in measured],
     }
@@ -253,7 +323,6 @@ def metric_columns(measures: Measures, metrics: Sequence[Metric]) -> Columns:
 def gate_columns(measures: Measures, gates: Sequence[Gate], metrics: Sequence[Metric]) -> Columns:
     """Return the table gates, in the order given."""
     unit_of = {metric.name: metric.unit for metric in metrics}
-    units = [unit_of[gate.metric] for gate in gates]
     measured = [measures.of(gate.metric, gate.argument) for gate in gates]
     judged = [_judged(gate, item) for gate, item in zip(gates, measured, strict=True)]
     return {
@@ -263,10 +332,8 @@ def gate_columns(measures: Measures, gates: Sequence[Gate], metrics: Sequence[Me
             gate.metric if gate.argument is None else f"{gate.metric}({gate.argument})"
             for gate in gates
         ],
-        "unit": units,
-        **_value_columns(measured, units),
+        **_value_columns(measured, [unit_of[gate.metric] for gate in gates]),
         "allowed": [_shown(item.allowed) for item in judged],
-        "noise": [_shown(item.noise) for item in measured],
         "reason": [item.reason for item in judged],
     }
 
@@ -289,49 +356,15 @@ def _judged(gate: Gate, measured: Measured) -> Judgement:
 
 def _value_columns(measured: Sequence[Measured], units: Sequence[str]) -> Columns:
     return {
+        "unit": units,
         "baseline": [_shown(item.before) for item in measured],
         "input": [_shown(item.after) for item in measured],
         "change": [_shown(item.change) for item in measured],
-        "change_pct": [_percent(item) for item in measured],
-        "told": [_told(item, unit) for item, unit in zip(measured, units, strict=True)],
+        "change_pct": [item.change_pct for item in measured],
+        "noise": [_shown(item.noise) for item in measured],
+        "told": [item.told(unit) for item, unit in zip(measured, units, strict=True)],
     }
-
-
-def _told(measured: Measured, unit: str) -> str | None:
-    """Return both values and the change as people read them."""
-    if measured.before is None or measured.after is None:
-        return None
-    before, after, change = (
-        float(measured.before),
-        float(measured.after),
-        float(measured.after - measured.before),
-    )
-    amount = f"{change:.2f} pp" if unit == "%" else _amount(change, unit)
-    share = _percent(measured)
-    reported = "" if share is None else f", {format_change(share)}"
-    sign = "+" if change > 0 else ""
-    return f"{_amount(before, unit)} -> {_amount(after, unit)} ({sign}{amount}{reported})"
-
-
-def _amount(value: float, unit: str) -> str:
-    return f"{value:,.6g}" if unit == "count" else format_value(value, unit)
-
-
-def _fraction(value: float | None) -> Value:
-    return None if value is None else Fraction(value)
 
 
 def _shown(value: Value) -> float | None:
     return None if value is None else float(value)
-
-
-def _percent(measured: Measured) -> float | None:
-    if measured.change is None or not measured.before:
-        return None
-    return float(100 * measured.change / measured.before)
-
-
-def _real(measured: Measured) -> bool | None:
-    if measured.noise is None or measured.change is None:
-        return None
-    return abs(measured.change) > measured.noise

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.steps.of_job import JobSteps, job_steps
 from nsys_llm.numeric.distributions import PERCENTS, OrderStatistics, ValueCounts
@@ -19,8 +20,7 @@ from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_sets import BASELINE, COMPARED, INPUT
 
 from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, idle_by_cause
-from ..per_rank.copies import MoveSums
-from ..per_rank.launches import Key
+from ..per_rank.operations import Key, MoveSums
 from ..per_rank.steps import StepCount
 
 
@@ -39,6 +39,16 @@ class KernelSide:
     total_ns: IntArray
     counts: ValueCounts
     twice_p50: IntArray
+
+    @property
+    def p50_ns(self) -> npt.NDArray[np.float64]:
+        """Median; NaN without a launch."""
+        return np.where(self.launches_n > 0, self.twice_p50 / 2.0, np.nan)
+
+    @property
+    def mean_ns(self) -> npt.NDArray[np.float64]:
+        """Mean; NaN without a launch."""
+        return np.where(self.launches_n > 0, self.total_ns / np.maximum(self.launches_n, 1), np.nan)
 
 
 @dataclass(frozen=True)
@@ -168,12 +178,7 @@ class Run:
         return sums
 
     def phase_percentile(self, phase: str, percent: int) -> Fraction | None:
-        """Return a percentile of what a phase takes in the steps that have it, exact.
-
-        Args:
-            phase: Its name.
-            percent: One of `nsys_llm.numeric.distributions.PERCENTS`.
-        """
+        """Return one of `PERCENTS` of what a phase takes in the steps that have it, exact."""
         steps = self.part.phase_steps
         if phase not in steps.names:
             return None
@@ -281,12 +286,7 @@ def kernel_side(counts: ValueCounts, total_ns: IntArray) -> KernelSide:
 
 
 def runs_of(partial: DiffPartial, ranks: Sequence[Rank]) -> Runs:
-    """Return the runs behind a partial.
-
-    Args:
-        partial: Of all sides.
-        ranks: All of them, those without GPU work and those that could not be read too.
-    """
+    """Return the runs of all ranks, of those without GPU work and of unreadable ones too."""
     sides = [*COMPARED, *sorted({rank.key.side for rank in ranks} - set(COMPARED), key=_number)]
     by_side: Mapping[str, Run] = {side: _run(side, partial, ranks) for side in sides}
     repeats = tuple(run for side, run in by_side.items() if side not in COMPARED)

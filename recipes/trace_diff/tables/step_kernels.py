@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.intervals import IntArray
 
 from ..partials import by_name
-from ..per_rank.copies import CopyKind
-from ..per_rank.launches import Key
+from ..per_rank.operations import CopyKind, Key
 from ..per_rank.step_walls import StepWalls
 from ..per_rank.work_sums import WorkSums
 from .equal_work import Cells
@@ -39,13 +39,7 @@ class StepKernels:
 
 
 def step_kernels(steps: RunSteps, names: Sequence[str], cells: Cells) -> StepKernels:
-    """Return the kernels of full steps.
-
-    Args:
-        steps: Of one run.
-        names: Of kernels; all that the run has.
-        cells: What steps are compared by.
-    """
+    """Return the kernels of full steps of a run, which has no other names."""
     place = {name: index for index, name in enumerate(names)}
     calls, threads, spent_ns = np.zeros((3, len(names)))
     for walls, key, (n, ns) in _means(steps, cells, lambda walls: walls.launches):
@@ -68,7 +62,7 @@ def step_copies(steps: RunSteps, cells: Cells) -> dict[CopyKind, FloatArray]:
 
 def _means(
     steps: RunSteps, cells: Cells, of: Callable[[StepWalls], WorkSums]
-) -> Iterator[tuple[StepWalls, FloatArray, FloatArray]]:
+) -> Iterator[tuple[StepWalls, IntArray, FloatArray]]:
     """Yield each rank once with its keys, and columns of sums in the mean of steps and ranks."""
     walls_of = {id(gpu.walls): gpu.walls for gpu in steps.gpus.values()}
     for walls in walls_of.values():

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, reduce
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -166,13 +166,12 @@ class Series:
             cls._mean(place, [gpu], [np.arange(gpu.steps.number.size)])
             for place, gpu in enumerate(gpus)
         ]
-        work = tuple(work for part in parts for work in part.work)
-        return cls(
-            *(
-                work if name == "work" else joined([getattr(part, name) for part in parts])
-                for name in (item.name for item in fields(cls))
-            )
-        )
+        columns: dict[str, Any] = {
+            item.name: joined([getattr(part, item.name) for part in parts])
+            for item in fields(cls)
+            if item.name != "work"
+        }
+        return cls(work=tuple(work for part in parts for work in part.work), **columns)
 
     @classmethod
     def _mean(cls, place: int, gpus: Sequence[GpuSteps], rows: Sequence[IntArray]) -> Series:
@@ -209,13 +208,9 @@ def run_steps(
     collectives: MatchedCollectives,
     other: Callable[[RankSums], StepWalls | None] = lambda _: None,
 ) -> RunSteps:
-    """Return the full steps of a run.
+    """Return the full steps of a run; the category of a kernel is that of its full name.
 
-    Args:
-        run: One side.
-        category: Of a kernel, by its full name.
-        collectives: Its collectives.
-        other: Of a rank, the walls to take in place of those of its steps; None: these.
+    `other` gives the walls of a rank to take in place of those of its steps; None: these.
     """
     walls_of = {rank.key: other(sums) or sums.walls for rank, sums in run.ranks}
     votes = Counter((walls.name, walls.unit) for walls in walls_of.values() if walls.devices)

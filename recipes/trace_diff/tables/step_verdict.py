@@ -220,14 +220,7 @@ def step_verdict(
     all_steps: Mapping[str, RunSteps],
     options: Mapping[str, Any],
 ) -> StepVerdict:
-    """Return the verdict.
-
-    Args:
-        runs: All runs.
-        comparison: What they are compared by.
-        all_steps: Steps of each run by side, for the noise of further runs of the baseline.
-        options: tolerance.
-    """
+    """Return the verdict; steps of each run, by side, tell the noise of runs of the baseline."""
     if comparison.kind is None:
         word = comparison.word or NOT_COMPARABLE
         return StepVerdict(word, WORK if word == OTHER_WORK else COMPARABILITY, comparison)

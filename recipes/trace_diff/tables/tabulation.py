@@ -24,14 +24,12 @@ from nsys_llm.trace.rank_sets import BASELINE, INPUT
 
 from ..partials import DiffPartial
 from .checks import ALL, BLOCKING, Row, comparability_rows, work_rows
-from .collectives import collective_columns, sum_collectives
+from .chosen_steps import composition_columns
+from .collectives import collective_columns, matched, sum_collectives
 from .comparability import STEP, compare
-from .composition import composition_columns
 from .kernels import config_columns, kernel_columns, named_kernels
 from .metrics import Measures, gate_columns, metric_columns
-from .ranks import rank_columns, rank_kernel_columns
 from .runs import Runs, runs_of
-from .slow_steps import idle_range_columns, slow_step_columns
 from .step_kernels import step_copies, step_kernels
 from .step_splits import run_steps
 from .step_verdict import step_verdict
@@ -41,10 +39,18 @@ from .sums import (
     idle_columns,
     memop_columns,
     phase_columns,
+    rank_columns,
+    rank_kernel_columns,
     run_columns,
 )
-from .wall import matched
-from .wall_change import host_columns, verdict_columns, wall_change_columns, waterfall_columns
+from .wall_change import (
+    host_columns,
+    idle_range_columns,
+    slow_step_columns,
+    verdict_columns,
+    wall_change_columns,
+    waterfall_columns,
+)
 
 _RECIPE: Final = "trace_diff"
 #: Category of a shown name that stands for full names of different categories.
@@ -54,13 +60,7 @@ _MIXED: Final = "mixed"
 def tabulate(
     partial: DiffPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables, as manifests/trace_diff.json declares them.
-
-    Args:
-        partial: Of all sides.
-        ranks: All that was numbered, without GPU work or not.
-        options: By name.
-    """
+    """Make the recipe's tables, as manifests/trace_diff.json declares them, of all ranks."""
     manifest = load_manifest(_RECIPE)
     runs = runs_of(partial, ranks)
     columns = _columns(runs, options)
@@ -70,7 +70,7 @@ def tabulate(
 def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     rules = _rules(runs, options["engine"])
     classes = _classes(runs, rules)
-    kernels = named_kernels(runs, classes, options)
+    kernels = named_kernels(runs, classes)
     met = {
         run.side: matched(run.part, [rank for rank, _ in run.ranks], options) for run in runs.all
     }
@@ -107,12 +107,12 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "wall_change": changes,
         "slow_steps": slow_step_columns(verdict),
         "idle_ranges": idle_range_columns(verdict),
-        "composition": composition_columns(comparison),
+        "composition": composition_columns(comparison.steps),
         "comparability": {name: [row[name] for row in rows] for name in rows[0]},
         "runs": run_columns(runs),
         "metrics": metric_columns(measures, metrics),
         "gates": gate_columns(measures, parse_gates(options["gate"], metrics), metrics),
-        "kernels": kernel_columns(kernels, runs, comparison.unit, full),
+        "kernels": kernel_columns(kernels, runs, comparison.unit, full, options),
         "configs": config_columns(runs, options),
         "categories": category_columns(kernels),
         "memops": memop_columns(

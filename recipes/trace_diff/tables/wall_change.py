@@ -1,4 +1,4 @@
-"""Tables of the wall-clock time of a step: the verdict, the way from one to the other, the host."""
+"""Tables of the wall-clock time of a step: verdict, where it changed, slow steps, the host."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.numeric.distributions import HistogramByName
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, sorted_columns
-from nsys_llm.taxonomy.wall_classes import STEP_CLASSES
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, STEP_CLASSES, WAITING
 from nsys_llm.trace.rank_sets import COMPARED
 
-from .kernels import test_columns
+from .chosen_steps import Chosen
+from .comparability import STEP
+from .kernels import compared, ratio
 from .runs import KernelSide, Runs, kernel_side
-from .step_splits import Split, mean_split, total
+from .step_splits import GpuSteps, Mask, Part, Split, mean_split, total
 from .step_verdict import Figure, StepVerdict
-from .verdicts import compared
 
 #: Kinds of what the host does.
 CALL: Final = "call"
@@ -116,12 +118,7 @@ def _change(sides: Iterable[float]) -> tuple[float, float, float]:
 
 
 def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
-    """Return the table waterfall: the mean of GPUs, by class and by detail.
-
-    Args:
-        verdict: Says what a step is.
-        changes: The table wall_change.
-    """
+    """Return the table waterfall from wall_change: the mean of GPUs, by class and by detail."""
     columns = (changes[name] for name in ("rank", "wall_class", "detail", "change_ns"))
     mean = [row[1:] for row in zip(*columns, strict=True) if row[0] is None]
     detailed = {name for name, detail, _ in mean if detail is not None}
@@ -130,9 +127,9 @@ def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
         ("mean GPU, in detail", [row for row in mean if row[1] or row[0] not in detailed]),
     )
     rows: list[tuple[str, str, str, float]] = []
-    for name, parts in views if verdict.figure is not None else ():
+    before, after = (0.0, 0.0) if verdict.figure is None else verdict.figure.step_ns
+    for name, parts in views if mean else ():
         view = f"a {verdict.comparison.unit}, {name}"
-        before, after = verdict.figure.step_ns
         rows.append((view, "baseline", _TOTAL, before))
         for wall_class, detail, ns in parts:
             if ns:
@@ -144,21 +141,14 @@ def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
 
 
 def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
-    """Return the table host: calls and ranges that wait for no GPU, before and after.
-
-    Args:
-        runs: All runs.
-        options: alpha and min_effect.
-    """
+    """Return the table host: calls and ranges that wait for no GPU, before and after."""
     parts: list[Columns] = []
     for kind in (CALL, RANGE):
         both = [run.part.calls if kind == CALL else run.part.ranges for run in runs.compared]
         seen = [(some.names, np.unique(some.counts.group).tolist()) for some in both]
         names = sorted({of[code] for of, codes in seen for code in codes})
         before, after = (_host_side(some, names) for some in both)
-        tests = test_columns(before, after, compared(before, after, None, options, _TICK_NS))
-        first, second = tests["baseline_p50_ns"], tests["input_p50_ns"]
-        known = (before.launches_n > 0) & (after.launches_n > 0) & (before.twice_p50 > 0)
+        tests = compared(before, after, None, options, _TICK_NS)
         columns = ("baseline_p50_ns", "input_p50_ns", "p_value", "q_value", "verdict")
         parts.append(
             {
@@ -168,7 +158,7 @@ def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
                 "input_n": after.launches_n,
                 "baseline_total_ns": before.total_ns,
                 "input_total_ns": after.total_ns,
-                "p50_ratio": np.where(known, second / np.where(known, first, 1.0), np.nan),
+                "p50_ratio": ratio(before.p50_ns, after.p50_ns),
                 **{name: tests[name] for name in columns},
             }
         )
@@ -181,3 +171,88 @@ def _host_side(histogram: HistogramByName, names: list[str]) -> KernelSide:
     code = np.array([place.get(name, -1) for name in histogram.names], dtype=np.int64)
     counts = histogram.counts.regrouped(code) if code.size else histogram.counts
     return kernel_side(counts, counts.moments(len(names)).total)
+
+
+_SLOW: Final = ("run", "rank", "device_id", "slow_n", "steps_n", "usual_ns", "excess_ns",
+                "wall_class", "detail", "detail_ns", "range", "steps")  # fmt: skip
+_RANGES: Final = ("range", "baseline_ns", "input_ns", "change_ns", "rank", "rank_change_ns")
+#: Steps that are listed.
+_MOST_LISTED: Final = 20
+
+
+def slow_step_columns(verdict: StepVerdict) -> Columns:
+    """Return the table slow_steps: of each run its GPUs, those that slow steps come from first."""
+    rows: list[tuple[Any, ...]] = []
+    for run, chosen in zip(COMPARED, _compared(verdict), strict=False):
+        of_run = ((run, *row) for row in _slow_rows(chosen))
+        rows += sorted(of_run, key=lambda row: (-row[9], row[1], row[2]))
+    return {name: [row[i] for row in rows] for i, name in enumerate(_SLOW)}
+
+
+def _compared(verdict: StepVerdict) -> tuple[Chosen, ...]:
+    """Return the steps of both runs that make the figure; none where it is not of steps."""
+    if verdict.figure is None or verdict.comparison.kind != STEP:
+        return ()
+    return verdict.figure.chosen
+
+
+def _slow_rows(chosen: Chosen) -> Iterator[tuple[Any, ...]]:
+    slow: Mask = np.asarray(chosen.slow.any(axis=1))
+    for (rank, _), gpu, row in chosen.gpus():
+        compared = (row >= 0) & (chosen.cell[row] >= 0)
+        is_slow, usual = compared & slow[row], compared & ~slow[row]
+        if not is_slow.any() or not usual.any():
+            continue
+        parts: dict[Part, IntArray] = {**gpu.parts, (COMPUTE, None): gpu.compute_ns}
+        # What a GPU waits for others is theirs.
+        parts.pop((COMMUNICATION, WAITING), None)
+        excess = {part: _excess(ns, is_slow, usual) for part, ns in parts.items()}
+        part = max(excess, key=lambda part: excess[part])
+        steps = gpu.steps
+        listed = ", ".join(map(str, steps.number[is_slow].tolist()[:_MOST_LISTED]))
+        yield (
+            rank, steps.device_id, int(is_slow.sum()), int(compared.sum()),
+            float(steps.wall_ns[usual].mean()), _excess(steps.wall_ns, is_slow, usual),
+            *part, excess[part], _range(gpu, is_slow, chosen.steps.name), listed,
+        )  # fmt: skip
+
+
+def _excess(ns: IntArray, is_slow: Mask, usual: Mask) -> float:
+    return float(ns[is_slow].mean() - ns[usual].mean())
+
+
+def _range(gpu: GpuSteps, is_slow: Mask, step: str | None) -> str | None:
+    """Return the range of the host in which slow steps have most of their longest pauses."""
+    names, steps = gpu.walls.ranges, gpu.steps
+    sums = np.bincount(steps.pause_range[is_slow], steps.pause_ns[is_slow], minlength=len(names))
+    name = names[int(sums.argmax())]
+    return name if name and name != step else None
+
+
+def idle_range_columns(verdict: StepVerdict) -> Columns:
+    """Return the table idle_ranges: the longest idle stretch of a step by the host's range."""
+    compared, rows = _compared(verdict), []
+    sides = [_by_range(chosen) for chosen in compared]
+    gpus_n = [max(len(chosen.steps.gpus), 1) for chosen in compared]
+    for name in sorted({name for side in sides for name in side}):
+        before, after = (side.get(name, {}) for side in sides)
+        changes = {rank: after.get(rank, 0.0) - before.get(rank, 0.0) for rank in {*before, *after}}
+        most = max(sorted(changes), key=lambda rank: abs(changes[rank]))
+        means = sum(before.values()) / gpus_n[0], sum(after.values()) / gpus_n[1]
+        rows.append((name or None, *means, means[1] - means[0], most, changes[most]))
+    rows.sort(key=lambda row: (-abs(row[3]), row[0] or ""))
+    return {name: [row[i] for row in rows] for i, name in enumerate(_RANGES)}
+
+
+def _by_range(chosen: Chosen) -> dict[str, dict[int, float]]:
+    """Return the mean of the longest pauses of a step, by range and rank."""
+    sums: dict[str, dict[int, float]] = {}
+    for (rank, _), gpu, row in chosen.gpus():
+        kept = (row >= 0) & chosen.kept[row]
+        codes, ns = gpu.steps.pause_range[kept], gpu.steps.pause_ns[kept]
+        for code in np.unique(codes).tolist():
+            name = gpu.walls.ranges[code]
+            by_rank = sums.setdefault("" if name == chosen.steps.name else name, {})
+            mean_ns = float(ns[codes == code].sum()) / max(int(kept.sum()), 1)
+            by_rank[rank] = by_rank.get(rank, 0.0) + mean_ns
+    return sums

@@ -60,9 +60,3 @@ class ManifestError(NsysLlmError):
     """A manifest, or a table checked against one, is not what it says. An internal error."""
 
     exit_code = ExitCode.FAULT
-
-
-class IntervalError(NsysLlmError):
-    """Intervals passed to the interval arithmetic are unsorted or overlapping. Internal error."""
-
-    exit_code = ExitCode.FAULT

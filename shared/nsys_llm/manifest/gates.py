@@ -104,10 +104,6 @@ def gate_texts(word: str) -> tuple[str, ...]:
 def parse_gates(texts: Sequence[str], metrics: Sequence[Metric]) -> tuple[Gate, ...]:
     """Read gates.
 
-    Args:
-        texts: As typed.
-        metrics: Those that there are.
-
     Raises:
         UsageError: A text is no gate, or of no metric; the message lists the legal ones.
     """

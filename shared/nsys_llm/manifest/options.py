@@ -43,7 +43,6 @@ def add_options(parser: argparse.ArgumentParser, manifest: Manifest) -> None:
 
     Args:
         parser: The parser; options that a newer Nsight Systems added to it stay as they are.
-        manifest: The recipe.
     """
     parser._negative_number_matcher = _NEGATIVE
     groups: dict[str, Any] = {}
@@ -99,7 +98,6 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     """Return every option of a recipe, checked, aliases resolved, absent ones at their default.
 
     Args:
-        manifest: The recipe.
         given: Parsed values by option name; others are ignored.
 
     Raises:

@@ -31,7 +31,7 @@ _MOST_NS: Final = 1e15
 
 
 @dataclass(frozen=True, order=True)
-class Change:
+class ReplayChange:
     """One thing that is different.
 
     Attributes:
@@ -53,7 +53,7 @@ class Change:
         return f"{subject}={self.factor:.15g}" if self.what in SCALED else subject
 
 
-def parse_change(text: str) -> Change:
+def parse_change(text: str) -> ReplayChange:
     """Return the change that some words stand for.
 
     Raises:
@@ -74,10 +74,10 @@ def parse_change(text: str) -> Change:
             "kernels:LEVER (its kernels as long as it usually leaves them), "
             "wait:API, rank:LABEL, machine:HOST."
         )
-    return Change(what, subject, factor)
+    return ReplayChange(what, subject, factor)
 
 
-def unnamed(texts: Sequence[str]) -> dict[str, Change]:
+def unnamed(texts: Sequence[str]) -> dict[str, ReplayChange]:
     """Return changes by how they were typed, with `text-1`, ... for what they name."""
     changes = {text: parse_change(text) for text in texts}
     names = dict.fromkeys(change.name for change in changes.values() if change.name)
@@ -99,7 +99,7 @@ def _number(what: str, value: str) -> float | None:
 
 
 def change_text(word: str) -> str:
-    """Return a change as `Change.text` has it.
+    """Return a change as `ReplayChange.text` has it.
 
     Raises:
         UsageError: It is none.

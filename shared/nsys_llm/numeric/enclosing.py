@@ -40,7 +40,6 @@ def last_open(position: IntArray, at_ns: IntArray, end_ns: IntArray) -> IntArray
     Args:
         position: Shape (k,), the last interval that may be it; -1 for none.
         at_ns: Shape (k,).
-        end_ns: Shape (n,).
     """
     if end_ns.size == 0:
         return np.full(at_ns.shape, -1, dtype=np.int64)

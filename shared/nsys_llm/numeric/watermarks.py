@@ -25,7 +25,6 @@ def matched_frees(
     Args:
         address: Shape (n,), unique in a process while in use.
         at_ns: Shape (n,); events of one ns keep the order of their rows.
-        is_free: Shape (n,).
 
     Returns:
         The row of the ending event, or NEVER, which is also what frees have; and for each event
@@ -58,7 +57,6 @@ def level_at(at_ns: IntArray, times: IntArray, level: IntArray) -> IntArray:
     """Return the level at some instants, 0 before the first change.
 
     Args:
-        at_ns: Shape (n,).
         times: Shape (m,), as `levels` gives it.
         level: Shape (m,), likewise.
     """

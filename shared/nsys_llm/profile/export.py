@@ -250,7 +250,7 @@ def _export(profile: Path, target: Path, tables: Sequence[str], nsys: str) -> No
         target.mkdir(exist_ok=True)
         with alone_in(target):
             if not _is_exported(target, tables, written_ns):
-                _date(made, profile, written_ns)
+                _date(made, written_ns)
                 _move(made, target)
 
 
@@ -278,21 +278,11 @@ def _is_exported(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
         return True
 
 
-def _date(made: Path, profile: Path, written_ns: int) -> None:
-    """Make an export as old as its profile, where the times of its files would say otherwise.
-
-    Args:
-        made: The export.
-        profile: It may have been overwritten meanwhile; then the export is outdated.
-        written_ns: When the profile was written that was exported.
-    """
-    now_ns = profile.stat().st_mtime_ns
-    overwritten = now_ns != written_ns
-    dated_ns = min(written_ns, now_ns - 1) if overwritten else written_ns
+def _date(made: Path, written_ns: int) -> None:
+    """Make an export as old as its profile, where the clock of the profile's host is ahead."""
     for file in made.iterdir():
-        # Older than the profile: the clock of that one's host is ahead.
-        if overwritten or file.stat().st_mtime_ns < written_ns:
-            os.utime(file, ns=(dated_ns, dated_ns))
+        if file.stat().st_mtime_ns < written_ns:
+            os.utime(file, ns=(written_ns, written_ns))
 
 
 def _move(made: Path, target: Path) -> None:

@@ -24,7 +24,7 @@ _COLUMN_SPEC: Final = re.compile(
 
 
 @dataclass(frozen=True)
-class Column:
+class ExportColumn:
     """One column of an exported table.
 
     Attributes:
@@ -78,7 +78,7 @@ class ExportSchema:
     no_green_context: int | None
     buffer_flush: str
     sync_codes: Mapping[str, int]
-    tables: Mapping[str, tuple[Column, ...]]
+    tables: Mapping[str, tuple[ExportColumn, ...]]
     enums: Mapping[str, Sequence[tuple[str, str]]]
     sqlite_only: frozenset[str]
     gpus: Mapping[str, Mapping[str, Cell]]
@@ -164,7 +164,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-def _columns(specs: Mapping[str, str], version: str) -> tuple[Column, ...]:
+def _columns(specs: Mapping[str, str], version: str) -> tuple[ExportColumn, ...]:
     columns = []
     for name, spec in specs.items():
         parts = _COLUMN_SPEC.fullmatch(spec)
@@ -173,5 +173,5 @@ def _columns(specs: Mapping[str, str], version: str) -> tuple[Column, ...]:
         first, last = parts["since"] or version, parts["until"] or version
         if _numbers(first) <= _numbers(version) <= _numbers(last):
             not_null, key = bool(parts["filled"]), bool(parts["key"])
-            columns.append(Column(name, parts["sql"], parts["arrow"], not not_null, key))
+            columns.append(ExportColumn(name, parts["sql"], parts["arrow"], not not_null, key))
     return tuple(columns)

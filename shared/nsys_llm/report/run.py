@@ -12,6 +12,9 @@ from nsys_llm.report.analysis import Analysis
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.rank_sets import COMPARED
+from nsys_llm.view.text import counted
+
+_UNREAD = "{} of the inputs left out; waiting for them is not told from transfer"
 
 if TYPE_CHECKING:
     from nsys_llm.report.part import Part
@@ -31,6 +34,7 @@ class Run:
             order of number.
         left_out: What was typed and not read, a line each.
         parts: Of a recipe that is made of others: their results, by name.
+        unread_n: Ranks that were numbered and that --ranks leaves out.
     """
 
     manifest: Manifest
@@ -41,6 +45,7 @@ class Run:
     ranks: tuple[Rank, ...]
     left_out: tuple[str, ...] = ()
     parts: Mapping[str, Part] = field(default_factory=dict)
+    unread_n: int = 0
 
     @cached_property
     def notes(self) -> tuple[tuple[str, str], ...]:
@@ -49,6 +54,8 @@ class Run:
         for profile in self.profiles:
             for note in profile.notes:
                 labels.setdefault(note, []).append(profile.label)
+        if self.unread_n:
+            labels[_UNREAD.format(counted(self.unread_n, "rank"))] = ["--ranks"]
         return tuple(
             (who[0] if len(who) == 1 else f"{who[0]} and {len(who) - 1} more", note)
             for note, who in labels.items()

@@ -15,7 +15,7 @@ from nsys_llm.report.wall import wall_table
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
 from nsys_llm.trace.identity import Rank, RankKey, clock_offsets
 from nsys_llm.trace.outcomes import ProfileOutcome
-from nsys_llm.trace.wall import JobWalls, WallDetails
+from nsys_llm.trace.wall import UNREAD_N, JobWalls, WallDetails
 
 
 def run_tables(run: Run, verdicts: Sequence[Any] | None = None) -> dict[str, pd.DataFrame]:
@@ -154,7 +154,8 @@ def job_walls(run: Run) -> JobWalls:
     mapped = tuple(rank for rank in run.ranks if rank.key in ranks)
     details: WallDetails = {}
     if run.analysis.wall_details is not None:
-        details = run.analysis.wall_details(run.partial, mapped, walls, run.options)
+        options = {**run.options, UNREAD_N: run.unread_n}
+        details = run.analysis.wall_details(run.partial, mapped, walls, options)
     engine = run.options.get("engine", "auto")
     rules = load_rules(detect_engine(names) if engine == "auto" else engine)
     return JobWalls(mapped, walls, details, rules)

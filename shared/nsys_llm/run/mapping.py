@@ -28,7 +28,6 @@ from nsys_llm.trace.rank_sets import (
     unused_maps,
     wanted_ranks,
 )
-from nsys_llm.trace.time_limits import refuse_endless_run
 
 
 @dataclass(frozen=True)
@@ -91,6 +90,7 @@ def map_run(
     recipe, sent = manifest.name, {**options, "nsys": nsys}
     keys: frozenset[RankKey] | None = None
     chosen: Sequence[ProfileInput] = inputs.profiles
+    unread_n = 0
 
     def reduced(only: frozenset[RankKey] | None, done: Callable[[int], None]) -> MapResult:
         stamp = code_stamp(recipe)
@@ -100,12 +100,13 @@ def map_run(
         merge = partial(merge_results, recipe=recipe)
         result = executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
         refuse_other_code(result.made_by, recipe)
-        refuse_endless_run(rank for profile in result.profiles for rank in profile.ranks)
         return result
 
     if options["ranks"] is not None:
         probed = reduced(frozenset(), lambda _: None)
-        ranks = wanted_ranks(_numbered(probed, inputs.rank_maps, console), options["ranks"])
+        every = _numbered(probed, inputs.rank_maps, console)
+        ranks = wanted_ranks(every, options["ranks"])
+        unread_n = len(every) - len(ranks)
         keys = frozenset(rank.key for rank in ranks)
         places = {(key.side, key.path) for key in keys}
         chosen = [profile for profile in chosen if (profile.side, profile.path) in places]
@@ -121,6 +122,7 @@ def map_run(
         partial=result.partial,
         ranks=tuple(ranks),
         left_out=inputs.left_out,
+        unread_n=unread_n,
     )
 
 

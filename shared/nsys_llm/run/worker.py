@@ -36,7 +36,6 @@ from nsys_llm.trace.outcomes import (
     refuse_broken,
 )
 from nsys_llm.trace.selection import gpu_processes, select_rank
-from nsys_llm.trace.time_limits import refuse_crowded, refuse_endless
 from nsys_llm.trace.unmatched import unmatched_notes, unmatched_options
 
 #: What filters by step and phase need.
@@ -121,7 +120,6 @@ def _map_profile(
         facts, known = read_facts(opened), opened.fingerprint
         export = str(opened.path) if opened.stays_made else None
         trace = read_trace(opened, reads, options)
-    refuse_crowded(trace, profile.label)
     ranks, partials = _map_ranks(profile, trace, analysis, options, only, keep)
     refuse_broken(ranks, profile.label)
     empty = tuple(name for name, table in trace.tables.items() if not len(table))
@@ -156,7 +154,6 @@ def _map_ranks(
             ranks.append(RankOutcome(key, (), (), ()))
             continue
         rank_trace, coverage, notes = select_rank(trace, global_pid, options, _FINDERS)
-        refuse_endless(rank_trace, profile.label)
         view = RankView(rank_trace, key, options)
         partial = analysis.map_rank(view)
         partials.append(partial)

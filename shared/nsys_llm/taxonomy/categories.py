@@ -35,7 +35,7 @@ class Category:
 
 
 @dataclass(frozen=True)
-class Rule:
+class KernelRule:
     """One rule.
 
     Attributes:
@@ -76,7 +76,7 @@ class RuleSet:
     """The rules of one engine, in the order in which they are tried."""
 
     engine: str
-    rules: tuple[Rule, ...]
+    rules: tuple[KernelRule, ...]
     _candidates: dict[str, tuple[int, ...]] = field(init=False, repr=False, compare=False)
     _known: dict[str, Classification] = field(init=False, repr=False, compare=False)
 
@@ -138,13 +138,6 @@ def load_categories() -> tuple[Category, ...]:
     return tuple(Category(**entry) for entry in _read_file("generic")["categories"])
 
 
-@cache
-def load_flag_meanings() -> Mapping[str, str]:
-    """Return what each flag of a rule means, with the source of that statement."""
-    meanings: Mapping[str, str] = _read_file("generic")["flag_meanings"]
-    return meanings
-
-
 def detect_engine(names: Iterable[str]) -> str:
     """Return the engine whose kernels these are, `generic` if nothing tells.
 
@@ -179,8 +172,8 @@ def _read_file(engine: str) -> dict[str, Any]:
     return content
 
 
-def _rule(entry: Mapping[str, Any]) -> Rule:
-    return Rule(**{"operation": None, **entry, "flags": tuple(entry.get("flags", ()))})
+def _rule(entry: Mapping[str, Any]) -> KernelRule:
+    return KernelRule(**{"operation": None, **entry, "flags": tuple(entry.get("flags", ()))})
 
 
 _GRAM: Final = 4
@@ -213,7 +206,7 @@ def _literals(pattern: str) -> list[str]:
     return [max(run, key=len) for run in runs]
 
 
-def _index_by_gram(rules: Sequence[Rule]) -> dict[str, tuple[int, ...]]:
+def _index_by_gram(rules: Sequence[KernelRule]) -> dict[str, tuple[int, ...]]:
     """Return which rules need which four characters: the rarest four of each alternative."""
     needed = [[_grams(text) for text in _literals(rule.pattern)] for rule in rules]
     counts = Counter(gram for grams_of_rule in needed for grams in grams_of_rule for gram in grams)

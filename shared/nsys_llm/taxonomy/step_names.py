@@ -120,9 +120,6 @@ def parse_step(name: str) -> Composition | None:
 
     Names that begin like a format and are none of it, with negative or huge numbers or a rest, are
     other names: whoever counts unparsed steps counts them.
-
-    Args:
-        name: As recorded.
     """
     for item in _formats():
         if match := item.expression.fullmatch(name):

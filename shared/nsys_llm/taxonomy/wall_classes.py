@@ -35,10 +35,12 @@ WHOLE_GRAPH: Final = "whole_graph"
 
 #: Details of communication: before the last rank had come, the same between stages of a pipeline,
 #: which wait by schedule, from then on, and what is not matched with the other ranks for sure.
+#: Of ranks that were not read nobody knows whether they came last: transfer is not told from that.
 WAITING: Final = "waiting"
 BUBBLE: Final = "pipeline bubble"
 TRANSFER: Final = "transfer"
 NOT_MATCHED: Final = "not_matched"
+UNREAD: Final = "transfer or ranks not read"
 
 #: Groups of idle time; of all other causes it is the host.
 HOST: Final = "host"
@@ -87,7 +89,7 @@ def bound_group(wall_class: str, detail: str | None) -> str | None:
         return None
     if wall_class == COMPUTE:
         return UNKNOWN if detail == WHOLE_GRAPH else COMPUTE
-    if detail is None:
+    if detail is None or detail == UNREAD:
         return wall_class
     if detail == NOT_MATCHED:
         return UNKNOWN

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from nsys_llm.core.errors import OutputError
-from nsys_llm.profile.trace_schema import Cell, Column, ExportSchema
+from nsys_llm.profile.trace_schema import Cell, ExportColumn, ExportSchema
 
 Cells = Cell | Sequence[Cell] | NDArray[Any]
 
@@ -44,7 +44,7 @@ class TableRows:
         if count:
             self.chunks.append((count, values))
 
-    def column(self, column: Column) -> list[Cell]:
+    def column(self, column: ExportColumn) -> list[Cell]:
         """Return the cells of one column as Python values."""
         cells: list[Cell] = []
         missing, name = column.missing(), column.name
@@ -65,7 +65,7 @@ class TableRows:
         ends = (values["end"] for _, values in self.chunks if "end" in values)
         return max((_largest(end) for end in ends), default=0)
 
-    def rows(self, columns: Sequence[Column]) -> Iterator[tuple[Cell, ...]]:
+    def rows(self, columns: Sequence[ExportColumn]) -> Iterator[tuple[Cell, ...]]:
         """Return the rows with their cells in the order of `columns`."""
         return zip(*(self.column(column) for column in columns), strict=True)
 
@@ -119,7 +119,7 @@ def write_sqlite_tables(
 
 
 def _write_sqlite_table(
-    database: sqlite3.Connection, name: str, columns: Sequence[Column], rows: TableRows
+    database: sqlite3.Connection, name: str, columns: Sequence[ExportColumn], rows: TableRows
 ) -> None:
     cells = [rows.column(column) for column in columns]
     declared = []

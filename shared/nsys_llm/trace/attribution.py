@@ -87,23 +87,3 @@ def duplicate_keys(call_ids: IntArray) -> IntArray:
         return np.empty(0, dtype=np.int64)  # calls in order of time, the common case
     ordered = np.sort(call_ids[call_ids >= 0])
     return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-
-
-def open_ranges_n(start_ns: IntArray, end_ns: IntArray, thread: IntArray) -> IntArray:
-    """Return how many ranges of the same thread are open where each range starts.
-
-    Args:
-        start_ns: Shape (n,), in any order.
-        end_ns: Shape (n,), `end_ns > start_ns`.
-        thread: Shape (n,), any code.
-
-    Returns:
-        Shape (n,), 0 for an outermost range. Of ranges with one start, the longer is the outer.
-    """
-    depths = np.zeros(start_ns.size, dtype=np.int64)
-    for owner in np.unique(thread):
-        rows = np.flatnonzero(thread == owner)
-        rows = rows[np.lexsort((-end_ns[rows], start_ns[rows]))]
-        ended_n = np.searchsorted(np.sort(end_ns[rows]), start_ns[rows], side="right")
-        depths[rows] = np.arange(rows.size) - ended_n
-    return depths

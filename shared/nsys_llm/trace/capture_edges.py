@@ -34,7 +34,6 @@ def launched_before(
 
     Args:
         start_ns: Of each operation.
-        correlation_id: Of each.
         launch_row: The row of the call that launched each, -1 for none.
         calls: The API calls of the process; None or empty where none were traced.
     """

@@ -88,8 +88,6 @@ def count_coverage(
         rank_trace: What the filters left.
         table_present: Whether it is there.
         duplicates: Correlation ids that several API calls claim.
-        opaque_n: See `opaque_launches_n`.
-        overlapping_n: See `overlapping_calls_n`.
     """
     duration_ns = op["end_ns"] - op["start_ns"]
     total_ns = int(duration_ns.sum())
@@ -186,7 +184,6 @@ def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | Non
 
     Args:
         ops: Operations of one rank, with their launches, by table.
-        trace: The profile.
         calls: The API calls of the rank.
     """
     if calls is None or "api_calls" in trace.absent or "name_id" not in calls:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -32,7 +33,7 @@ def unfiltered(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Launches:
+class OpLaunches:
     """Operations of one process and the API calls that launched them; all of shape (n,).
 
     Attributes:
@@ -143,7 +144,7 @@ class Selection:
 
 
 def select(
-    launches: Launches,
+    launches: OpLaunches,
     ranges: Ranges | None,
     options: Mapping[str, Any],
     steps: FoundSteps | None = None,
@@ -159,45 +160,115 @@ def select(
         steps: Its steps; None without any, or if no option needs them.
         phase: The phase; None if no option names one.
     """
-    windows = _time_window(options.get("filter_time"), launches)
-    chosen: list[Ranges] = []
-    masks: list[npt.NDArray[np.bool_]] = []
-    warm_ns, said = None, _Said([], {}, {})
+    filters = _Filters(launches, options)
+    if (window := _time_window(options.get("filter_time"), launches)) is not None:
+        filters.windows.append(window)
     if ranges is not None:
-        if options.get("filter_projected_nvtx"):
-            spans = _projected(launches, _found(ranges, "filter_projected_nvtx", options, said))
-            windows = spans if windows is None else intersect_intervals(windows, spans)
-        if options.get("filter_nvtx"):
-            chosen.append(_found(ranges, "filter_nvtx", options, said))
-            masks.append(_starts_in(launches.at_ns, launches.thread, chosen[-1]) & launches.known)
+        filters.choose_ranges(ranges)
     if options.get("steps"):
-        numbers = _numbers(steps, options, said)
-        chosen += [] if steps is None else [steps.ranges.take(numbers)]
-        masks.append(_in_steps(launches, steps, numbers))
-    if options.get("skip_warmup"):
-        if steps is None:
-            said.notes.append(_no_steps(options))
-        else:
-            warm_ns = steps.first_end_ns
-            # Where the launch is not recorded, the start on the GPU has to stand for it.
-            masks.append(np.where(launches.known, launches.at_ns, launches.start_ns) >= warm_ns)
+        filters.choose_steps(steps)
+    warm_ns = filters.skip_warmup(steps) if options.get("skip_warmup") else None
     if phase is not None:
-        masks.append(phase.launched)
-        spans = phase.windows_ns
-        windows = spans if windows is None else intersect_intervals(windows, spans)
-        if not phase.launched.any():
-            said.others["phase"] = phase.there
-            said.notes.append(f"no phase '{options['phase']}'; nothing of it is selected")
+        filters.choose_phase(phase)
     return Selection(
-        windows,
-        np.logical_and.reduce(masks) if masks else None,
-        tuple(said.notes),
-        tuple(chosen),
+        reduce(intersect_intervals, filters.windows) if filters.windows else None,
+        np.logical_and.reduce(filters.masks) if filters.masks else None,
+        tuple(filters.notes),
+        tuple(filters.ranges),
         warm_ns,
-        said.there_n,
+        filters.there_n,
         phase,
-        said.others,
+        filters.others,
     )
+
+
+@dataclass
+class _Filters:
+    """What the options choose of the operations of one process; see `Selection`.
+
+    Attributes:
+        windows: What is chosen lies in all of them.
+        masks: What is chosen is so in each; shape (ops,), bool.
+    """
+
+    launches: OpLaunches
+    options: Mapping[str, Any]
+    windows: list[IntArray] = field(default_factory=list)
+    masks: list[npt.NDArray[np.bool_]] = field(default_factory=list)
+    ranges: list[Ranges] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    there_n: dict[str, int] = field(default_factory=dict)
+    others: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def choose_ranges(self, ranges: Ranges) -> None:
+        """Apply --filter-projected-nvtx and --filter-nvtx."""
+        launches = self.launches
+        if self.options.get("filter_projected_nvtx"):
+            projected = self._matching(ranges, "filter_projected_nvtx")
+            self.windows.append(_projected(launches, projected))
+        if self.options.get("filter_nvtx"):
+            chosen = self._matching(ranges, "filter_nvtx")
+            self.ranges.append(chosen)
+            self.masks.append(_starts_in(launches.at_ns, launches.thread, chosen) & launches.known)
+
+    def _matching(self, ranges: Ranges, option: str) -> Ranges:
+        """Return the ranges that an option names; say so where there are none."""
+        choice = parse_choice(self.options[option])
+        chosen = chosen_ranges(ranges, choice)
+        if not len(chosen.start_ns):
+            there_n = most_on_a_thread(chosen_ranges(ranges, replace(choice, index=None)))
+            there = f"no NVTX range '{self.options[option]}'"
+            if there_n:
+                self.there_n[option] = there_n
+                there = numbers_there(option, self.options, there_n)
+            self.notes.append(f"{there}; nothing of it is selected")
+        return chosen
+
+    def choose_steps(self, steps: FoundSteps | None) -> None:
+        """Apply --steps; say so where some or all of them are not there."""
+        wanted = self.options["steps"]
+        if steps is None:
+            self.notes.append(self._no_steps())
+            self.there_n["steps"] = 0
+            self.masks.append(np.zeros(self.launches.start_ns.shape, dtype=bool))
+            return
+        steps_n = len(steps.ranges.start_ns)
+        numbers = np.arange(steps_n)[slice(*wanted)]
+        self.ranges.append(steps.ranges.take(numbers))
+        self.masks.append(np.isin(steps.step, numbers))
+        if not numbers.size:
+            self.there_n["steps"] = steps_n
+        if not numbers.size or (wanted[1] or 0) > steps_n:
+            left = f"{numbers.size} of them {'is' if numbers.size == 1 else 'are'}"
+            there = numbers_there("steps", self.options, steps_n)
+            left = left if numbers.size else "none of them is"
+            self.notes.append(f"{there}; {left} selected")
+
+    def skip_warmup(self, steps: FoundSteps | None) -> int | None:
+        """Apply --skip-warmup; return when the first step ended."""
+        if steps is None:
+            self.notes.append(self._no_steps())
+            return None
+        launches = self.launches
+        # Where the launch is not recorded, the start on the GPU has to stand for it.
+        at_ns = np.where(launches.known, launches.at_ns, launches.start_ns)
+        self.masks.append(at_ns >= steps.first_end_ns)
+        return steps.first_end_ns
+
+    def _no_steps(self) -> str:
+        if self.options.get("step"):
+            return f"no NVTX range '{self.options['step']}'; there are no steps to choose from"
+        if self.options.get("step_kernel"):
+            return f"no kernel '{self.options['step_kernel']}'; there are no steps to choose from"
+        return "no step found to choose from; name one with --step or --step-kernel"
+
+    def choose_phase(self, phase: FoundPhase) -> None:
+        """Apply --phase."""
+        self.masks.append(phase.launched)
+        self.windows.append(phase.windows_ns)
+        if not phase.launched.any():
+            self.others["phase"] = phase.there
+            self.notes.append(f"no phase '{self.options['phase']}'; nothing of it is selected")
 
 
 def numbers_there(option: str, options: Mapping[str, Any], there_n: int) -> str:
@@ -205,7 +276,6 @@ def numbers_there(option: str, options: Mapping[str, Any], there_n: int) -> str:
 
     Args:
         option: filter_nvtx, filter_projected_nvtx or steps.
-        options: By name.
         there_n: How many there are; of ranges, on the thread with most of them.
     """
     if option == "steps":
@@ -223,7 +293,7 @@ def _flag(option: str) -> str:
     return f"--{option.replace('_', '-')}"
 
 
-def _time_window(given: Sequence[int | None] | None, launches: Launches) -> IntArray | None:
+def _time_window(given: Sequence[int | None] | None, launches: OpLaunches) -> IntArray | None:
     """Return the one window given; an open side reaches to the first or last operation."""
     if given is None or launches.start_ns.size == 0:
         return None
@@ -233,75 +303,6 @@ def _time_window(given: Sequence[int | None] | None, launches: Launches) -> IntA
     last_ns = max(int(launches.end_ns.max()), int(launches.start_ns.max()) + 1)
     high = last_ns if end_ns is None else end_ns
     return np.array([[low, max(low, high)]], dtype=np.int64)
-
-
-class _Said(NamedTuple):
-    """What is to be said of the options: see `Selection`."""
-
-    notes: list[str]
-    there_n: dict[str, int]
-    others: dict[str, tuple[str, ...]]
-
-
-def _found(ranges: Ranges, option: str, options: Mapping[str, Any], said: _Said) -> Ranges:
-    choice = parse_choice(options[option])
-    chosen = chosen_ranges(ranges, choice)
-    if len(chosen.start_ns):
-        return chosen
-    there_n = most_on_a_thread(chosen_ranges(ranges, replace(choice, index=None)))
-    if there_n:
-        said.there_n[option] = there_n
-        there = numbers_there(option, options, there_n)
-        said.notes.append(f"{there}; nothing of it is selected")
-    else:
-        said.notes.append(f"no NVTX range '{options[option]}'; nothing of it is selected")
-    return chosen
-
-
-def _numbers(steps: FoundSteps | None, options: Mapping[str, Any], said: _Said) -> IntArray:
-    """Return the numbers of the steps asked for."""
-    steps_n = 0 if steps is None else len(steps.ranges.start_ns)
-    wanted = options["steps"]
-    numbers: IntArray = np.arange(steps_n)[slice(*wanted)]
-    if not steps_n:
-        said.notes.append(_no_steps(options))
-    _say_steps(wanted, steps_n, numbers.size, options, said)
-    return numbers
-
-
-def _in_steps(
-    launches: Launches, steps: FoundSteps | None, numbers: IntArray
-) -> npt.NDArray[np.bool_]:
-    if steps is None:
-        return np.zeros(launches.start_ns.shape, dtype=bool)
-    return np.isin(steps.step, numbers)
-
-
-def _no_steps(options: Mapping[str, Any]) -> str:
-    if options.get("step"):
-        return f"no NVTX range '{options['step']}'; there are no steps to choose from"
-    if options.get("step_kernel"):
-        return f"no kernel '{options['step_kernel']}'; there are no steps to choose from"
-    return "no step found to choose from; name one with --step or --step-kernel"
-
-
-def _say_steps(
-    wanted: tuple[int | None, int | None],
-    steps_n: int,
-    chosen_n: int,
-    options: Mapping[str, Any],
-    said: _Said,
-) -> None:
-    """Say so where some or all of the steps that were asked for are not there."""
-    if not chosen_n:
-        said.there_n["steps"] = steps_n
-    if steps_n and (not chosen_n or (wanted[1] or 0) > steps_n):
-        left = "none of them is" if not chosen_n else f"{chosen_n} of them {_is(chosen_n)}"
-        said.notes.append(f"{numbers_there('steps', options, steps_n)}; {left} selected")
-
-
-def _is(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def _starts_in(at_ns: IntArray, thread: IntArray, ranges: Ranges) -> npt.NDArray[np.bool_]:
@@ -316,7 +317,7 @@ def _starts_in(at_ns: IntArray, thread: IntArray, ranges: Ranges) -> npt.NDArray
     return inside
 
 
-def _projected(launches: Launches, ranges: Ranges) -> IntArray:
+def _projected(launches: OpLaunches, ranges: Ranges) -> IntArray:
     """Return the union of the ranges' spans on the GPU, first start to last end of each."""
     spans = [_spans(launches, ranges.take(ranges.any_thread), launches.known)]
     local = ranges.take(~ranges.any_thread)
@@ -327,7 +328,7 @@ def _projected(launches: Launches, ranges: Ranges) -> IntArray:
     return union_intervals(merged[:, 0], merged[:, 1])
 
 
-def _spans(launches: Launches, ranges: Ranges, selected: npt.NDArray[np.bool_]) -> IntArray:
+def _spans(launches: OpLaunches, ranges: Ranges, selected: npt.NDArray[np.bool_]) -> IntArray:
     rows = np.flatnonzero(selected)
     rows = rows[np.argsort(launches.at_ns[rows], kind="stable")]
     at_ns = launches.at_ns[rows]

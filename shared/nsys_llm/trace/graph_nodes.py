@@ -52,9 +52,6 @@ class NodeCaptures:
     def captured(self, node_id: IntArray) -> tuple[IntArray, IntArray]:
         """Return when each node was first made, and by which thread.
 
-        Args:
-            node_id: Shape (n,).
-
         Returns:
             Shape (n,) each; NULL_INT where no creation of it is recorded.
         """

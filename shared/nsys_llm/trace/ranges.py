@@ -110,7 +110,6 @@ def distinct_ranges(
     """Return the distinct raw texts of the ranges of one process, each with its domain's name.
 
     Args:
-        events: As for `read_ranges`.
         strings: Texts behind `text_id`.
         capture_end_ns: Where ranges without an end stop.
     """
@@ -137,7 +136,6 @@ def lasting(start_ns: IntArray, end_ns: IntArray) -> npt.NDArray[np.bool_]:
     """Return which ranges have times that a capture can have, and end after they start.
 
     Args:
-        start_ns: Shape (n,).
         end_ns: Shape (n,), of `closed_ends`, or as recorded: then one never closed is none.
     """
     # NULL is far below any end, and the length to there does not fit into 64 bits.

@@ -28,7 +28,7 @@ from nsys_llm.trace.filters import (
     RANGE_OPTIONS,
     STEP_OPTIONS,
     Finders,
-    Launches,
+    OpLaunches,
     Selection,
     select,
 )
@@ -136,7 +136,6 @@ def _coverage(
     Args:
         trace: All that was read of the profile.
         rank_tables: The rank's rows of each table, broken ones among them.
-        rank: The rank.
         broken_n: Rows that were left out, by table of operations.
     """
     calls, ops = rank_tables.get("api_calls"), rank.unfiltered
@@ -220,7 +219,7 @@ def _without_nodes(ops: Mapping[str, Table]) -> Table:
     return graphs.take(~(twice & (graphs["correlation_id"] != NULL_INT)))
 
 
-def _launches(ops: Mapping[str, Table], calls: Table | None) -> Launches:
+def _launches(ops: Mapping[str, Table], calls: Table | None) -> OpLaunches:
     """Line up the operations of all tables, in the order of `ops`."""
     starts, ends, rows = (
         np.concatenate([np.empty(0, dtype=np.int64), *(op[column] for op in ops.values())])
@@ -228,12 +227,12 @@ def _launches(ops: Mapping[str, Table], calls: Table | None) -> Launches:
     )
     if calls is None or "start_ns" not in calls or not len(calls):
         nothing = np.zeros_like(starts)
-        return Launches(starts, ends, nothing, nothing, np.zeros(starts.shape, dtype=bool))
-    return Launches(starts, ends, calls["start_ns"][rows], calls["global_tid"][rows], rows >= 0)
+        return OpLaunches(starts, ends, nothing, nothing, np.zeros(starts.shape, dtype=bool))
+    return OpLaunches(starts, ends, calls["start_ns"][rows], calls["global_tid"][rows], rows >= 0)
 
 
 def _selection(
-    rank: RankTrace, launches: Launches, options: Mapping[str, Any], finders: Finders | None
+    rank: RankTrace, launches: OpLaunches, options: Mapping[str, Any], finders: Finders | None
 ) -> Selection:
     """Apply the filters to a rank."""
     steps = phase = None
@@ -274,7 +273,7 @@ def _chosen_calls(
 
 def _kept(
     ops: Mapping[str, Table],
-    launches: Launches,
+    launches: OpLaunches,
     selection: Selection,
     devices: Sequence[int] | None,
 ) -> dict[str, npt.NDArray[np.bool_]]:

@@ -59,7 +59,6 @@ def unmatched_options(trace: RankTrace, options: Mapping[str, Any]) -> tuple[Unm
     """Return the options that match no name, or no instance, of a rank, whatever the filters leave.
 
     Args:
-        trace: The rank.
         options: filter_nvtx, filter_projected_nvtx, step, steps, match, domain, kernel,
             step_kernel and phase.
     """
@@ -100,7 +99,6 @@ def refuse_unmatched(ranks: Sequence[Sequence[Unmatched]], options: Mapping[str,
 
     Args:
         ranks: The unmatched options of each rank that was read.
-        options: By name.
 
     Raises:
         UsageError: There is such an option.

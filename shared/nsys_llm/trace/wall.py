@@ -20,6 +20,9 @@ WallKey = tuple[RankKey, int]
 #: of a class add up to it.
 WallDetails = Mapping[WallKey, Mapping[str, Mapping[str, int]]]
 
+#: The option that says how many ranks were not read, for those who divide the classes.
+UNREAD_N: Final = "unread_n"
+
 #: Times that one device sends at most, so 800 kB.
 MOST_HIDDEN: Final = 50_000
 

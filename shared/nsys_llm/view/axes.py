@@ -202,6 +202,19 @@ def groups_of(frame: pd.DataFrame, column: str | None) -> list[str]:
     return [format_value(value, None) for value in frame[column].tolist()]
 
 
+def rows_by_group(groups: Sequence[str]) -> dict[str, list[int]]:
+    """Return the rows of each group, in order of first occurrence."""
+    rows: dict[str, list[int]] = {}
+    for row, group in enumerate(groups):
+        rows.setdefault(group, []).append(row)
+    return rows
+
+
+def at(rows: Sequence[int], values: Sequence[Any], first: int = 0) -> list[Any]:
+    """Return the values of some rows; those of row 0 stand at `first`."""
+    return [values[first + row] for row in rows]
+
+
 def hover_text(text: str) -> str:
     """Return a text as what appears over a point: shortened, on one line, without markup."""
     text = cleaned(text)

@@ -15,6 +15,7 @@ from .axes import (
     RANK_COLUMNS,
     RANK_TITLE,
     Plot,
+    at,
     axis,
     axis_labels,
     axis_values,
@@ -25,8 +26,9 @@ from .axes import (
     legend_of,
     pivot,
     rows_axis,
+    rows_by_group,
 )
-from .many_ranks import column_notes, profile
+from .many_ranks import box, column_notes, profile
 from .palette import DIVERGING, HEAT, color_map, tints
 from .stacks import MOST_LINES, stack
 from .tables import Field
@@ -41,7 +43,7 @@ _LEAST_HEIGHT: Final = 260
 def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Horizontal bars: `x` (number), `y` (name), `color` and, on hover, `label` (names, optional).
 
-    The longest first, ranks in their order; `in_order` keeps the order of the table.
+    The longest first, ranks in their order.
     """
     x, y, color = fields[spec["x"]], spec["y"], spec.get("color")
     known = frame.dropna(subset=[x.name])
@@ -50,28 +52,28 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
             return profile(known, x, y)
         top = known.head(spec.get("top", 20))
     else:
-        top = _longest(known, x.name, spec)
+        size = known[x.name].abs().sort_values(ascending=False, kind="stable")
+        longest = known.loc[size.index[: spec.get("top", 20)]]
+        top = longest.sort_values(x.name, ascending=False, kind="stable")
     apart = next((name for name in (spec.get("label"), color) if name and name != y), None)
     labels = axis_labels(top[y], top[apart] if apart else None)
     values, unit = axis_values(top[x.name], x)
     groups = groups_of(top, color)
     texts = hovers(top, fields, [y, spec.get("label"), x.name, color])
     colors = tints(list(dict.fromkeys(groups)), spec, ordered=color in RANK_COLUMNS)
-    traces = []
-    for group in dict.fromkeys(groups):
-        selected = [index for index, row_group in enumerate(groups) if row_group == group]
-        traces.append(
-            go.Bar(
-                orientation="h",
-                name=legend_name(group),
-                showlegend=bool(color) and color != y,
-                x=[values[index] for index in selected],
-                y=[labels[index] for index in selected],
-                marker={"color": colors[group] if color else color_map(["kernel"])["kernel"]},
-                hovertext=[texts[index] for index in selected],
-                hoverinfo="text",
-            )
+    traces = [
+        go.Bar(
+            orientation="h",
+            name=legend_name(group),
+            showlegend=bool(color) and color != y,
+            x=at(rows, values),
+            y=at(rows, labels),
+            marker={"color": colors[group] if color else color_map(["kernel"])["kernel"]},
+            hovertext=at(rows, texts),
+            hoverinfo="text",
         )
+        for group, rows in rows_by_group(groups).items()
+    ]
     layout = {
         "xaxis": axis(x, unit, title=spec.get("x_title")),
         "yaxis": rows_axis(labels),
@@ -80,15 +82,6 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         **({"legend": legend_of(fields[color])} if color else {}),
     }
     return {"data": traces, "layout": layout}
-
-
-def _longest(frame: pd.DataFrame, column: str, spec: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows with the largest values, above or below 0, from the largest down."""
-    top = spec.get("top", 20)
-    if spec.get("in_order"):
-        return frame.head(top)
-    size = frame[column].abs().sort_values(ascending=False, kind="stable")
-    return frame.loc[size.index[:top]].sort_values(column, ascending=False, kind="stable")
 
 
 def stacked(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -103,7 +96,7 @@ def stacked(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str,
     names = wide.columns.astype(str).tolist()
     colors = tints(names, spec, ordered=color in RANK_COLUMNS)
     parts = wide.set_axis(names, axis=1)
-    drawn = stack(parts, colors, fields[y], x, spec.get("x_title"))
+    drawn = stack(parts, colors, fields[y], x)
     return {**drawn, "layout": {**drawn["layout"], "legend": legend_of(fields[color])}}
 
 
@@ -115,7 +108,7 @@ def parts(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     sums = frame.groupby(spec["y"], sort=False)[list(spec["parts"])].sum(min_count=1)
     wide = sums.set_axis(names, axis=1)
     colors = tints(names, spec)
-    return stack(wide, colors, fields[spec["y"]], chosen[0], spec.get("x_title", "time"))
+    return stack(wide, colors, fields[spec["y"]], chosen[0], "time")
 
 
 def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -211,27 +204,12 @@ def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     together = pd.concat([top[column].astype("float64") for column in columns.values()])
     values, unit = axis_values(together, field)
     rows_n = len(top)
-    part = {name: values[i * rows_n : (i + 1) * rows_n] for i, name in enumerate(columns)}
+    percentiles = [values[row::rows_n] for row in range(rows_n)]
     labels = axis_labels(top[spec["y"]])
     groups = groups_of(top, color) if color else ["kernel"] * rows_n
     colors = tints(list(dict.fromkeys(groups)), spec)
-    traces = [
-        go.Box(
-            orientation="h",
-            y=[labels[row]],
-            lowerfence=[part["low"][row]],
-            q1=[part["q1"][row]],
-            median=[part["median"][row]],
-            q3=[part["q3"][row]],
-            upperfence=[part["high"][row]],
-            name=labels[row],
-            showlegend=False,
-            marker={"color": colors[groups[row]]},
-        )
-        for row in range(rows_n)
-    ]
-    axis_x = axis(field, unit, title=spec.get("x_title"))
-    xaxis = {**axis_x, "type": "log" if spec.get("log", True) else "linear"}
+    traces = [box(labels[row], colors[groups[row]], percentiles[row]) for row in range(rows_n)]
+    xaxis = {**axis(field, unit, title=spec.get("x_title")), "type": "log"}
     yaxis = rows_axis(labels)
     layout = {"xaxis": xaxis, "yaxis": yaxis, "height": 90 + 30 * max(rows_n, 2)}
     return {"data": traces, "layout": layout}

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 
 from .axes import (
     Plot,
+    at,
     axis,
     axis_labels,
     axis_title,
@@ -21,6 +22,7 @@ from .axes import (
     hovers,
     legend_name,
     rows_axis,
+    rows_by_group,
 )
 from .palette import DIVERGING, NEUTRAL, color_map
 from .tables import Field
@@ -122,17 +124,16 @@ def compare(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str,
 
     Above the diagonal is what became more. What one side lacks is drawn at the axis.
     """
-    x, y, color = fields[spec["x"]], fields[spec["y"]], spec.get("color")
+    x, y, color = fields[spec["x"]], fields[spec["y"]], spec["color"]
     top = frame.dropna(subset=[x.name, y.name])
     numbers = [*top[x.name].tolist(), *top[y.name].tolist()]
-    texts = hovers(top, fields, [spec.get("label"), x.name, y.name, color])
+    texts = hovers(top, fields, [spec["label"], x.name, y.name, color])
     together, unit = axis_values(pd.Series(numbers, dtype="float64"), x)
     some = [value for value in together if value]
     least, most = (min(some) / 2, max(some) * 2) if some else (1.0, 10.0)
     placed = [max(value or least, least) for value in together]
-    rows_n, groups = len(top), groups_of(top, color)
-    names = list(dict.fromkeys(groups))
-    tints = color_map(names)
+    by_name = rows_by_group(groups_of(top, color))
+    tints = color_map(list(by_name))
     traces = [
         go.Scatter(
             mode="lines",
@@ -143,20 +144,19 @@ def compare(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str,
             hoverinfo="skip",
         )
     ]
-    for name in names:
-        selected = [index for index, row_group in enumerate(groups) if row_group == name]
-        traces.append(
-            go.Scatter(
-                mode="markers",
-                name=legend_name(name),
-                showlegend=bool(color),
-                x=[placed[index] for index in selected],
-                y=[placed[rows_n + index] for index in selected],
-                marker={"color": tints[name] if color else NEUTRAL, "size": 8, "opacity": 0.8},
-                hovertext=[texts[index] for index in selected],
-                hoverinfo="text",
-            )
+    traces += [
+        go.Scatter(
+            mode="markers",
+            name=legend_name(name),
+            showlegend=True,
+            x=at(rows, placed),
+            y=at(rows, placed, len(top)),
+            marker={"color": tints[name], "size": 8, "opacity": 0.8},
+            hovertext=at(rows, texts),
+            hoverinfo="text",
         )
+        for name, rows in by_name.items()
+    ]
     layout = {
         "xaxis": {**axis(x, unit, title=spec.get("x_title"), from_zero=False), "type": "log"},
         "yaxis": {**axis(y, unit, title=spec.get("y_title"), from_zero=False), "type": "log"},

@@ -14,12 +14,14 @@ from .axes import (
     MOST_TICKS,
     RANK_TITLE,
     Plot,
+    at,
     axis,
     axis_title,
     axis_values,
     escaped,
     hover_text,
     legend_name,
+    rows_by_group,
 )
 from .palette import color_map
 from .tables import Field
@@ -116,43 +118,44 @@ class _Drawn:
 
     def bars(self, part: str) -> list[Any]:
         """Return the bars of one height, a trace for each color, the one with most time first."""
-        by_color: dict[str, list[int]] = {}
-        for row in self._of(part):
-            by_color.setdefault(self._color[row], []).append(row)
+        of_part = self._of(part)
+        places = rows_by_group(at(of_part, self._color))
+        by_color = {name: at(some, of_part) for name, some in places.items()}
         order = sorted(by_color, key=lambda name: -sum(self._length[r] for r in by_color[name]))
         tints = color_map(sorted(by_color))
-        group = {"legendgroup": part, "legendgrouptitle": {"text": _GROUPS[part]}}
+        group: Plot = {"legendgroup": part, "legendgrouptitle": {"text": _GROUPS[part]}}
         return [
-            go.Bar(
-                orientation="h",
-                name=legend_name(name),
-                base=[self._begin[row] for row in by_color[name]],
-                x=[self._length[row] for row in by_color[name]],
-                y=[self._lane[row] for row in by_color[name]],
+            self._bar(
+                legend_name(name),
+                by_color[name],
+                {"color": tints[name], "opacity": _OPACITY[part]},
                 width=_HEIGHTS[part],
-                marker={"color": tints[name], "opacity": _OPACITY[part], "line": {"width": 0}},
-                hovertext=[self._hover[row] for row in by_color[name]],
-                hoverinfo="text",
                 **group,
             )
             for name in order
         ]
 
+    def _bar(
+        self, name: str, rows: list[int], marker: Plot, shift: float = 0, **others: Any
+    ) -> Any:
+        """Return the bars of some rows as one trace, `shift` lanes below the middle of theirs."""
+        return go.Bar(
+            orientation="h",
+            name=name,
+            base=at(rows, self._begin),
+            x=at(rows, self._length),
+            y=[self._lane[row] + shift for row in rows],
+            marker={**marker, "line": {"width": 0}},
+            hovertext=at(rows, self._hover),
+            hoverinfo="text",
+            **others,
+        )
+
     def lost(self) -> list[Any]:
         """Return the lanes of which nothing is known, hatched."""
         rows = self._of(_LOST)
-        bar = go.Bar(
-            orientation="h",
-            name=_LOST,
-            base=[self._begin[row] for row in rows],
-            x=[self._length[row] for row in rows],
-            y=[self._lane[row] for row in rows],
-            width=_HEIGHTS["work"],
-            marker={"color": _LOST_COLOR, "pattern": {"shape": "/"}, "line": {"width": 0}},
-            hovertext=[self._hover[row] for row in rows],
-            hoverinfo="text",
-            legendgroup=_LOST,
-        )
+        look = {"color": _LOST_COLOR, "pattern": {"shape": "/"}}
+        bar = self._bar(_LOST, rows, look, width=_HEIGHTS["work"], legendgroup=_LOST)
         return [bar] if rows else []
 
     def path(self) -> list[Any]:
@@ -185,30 +188,24 @@ class _Drawn:
         rows = self._of(_FINDING)
         first = [row for row in rows if self._number[row] == 1]
         others = [row for row in rows if self._number[row] != 1]
-        traces = []
-        for name, some, color, at, height in (
-            ("finding 1", first, _FIRST_COLOR, _MARK_AT, _MARK_HEIGHT),
-            ("other findings", others, _OTHER_COLOR, _OTHERS_AT, _OTHERS_HEIGHT),
-        ):
-            if some:
-                traces.append(
-                    go.Bar(
-                        orientation="h",
-                        name=name,
-                        base=[self._begin[row] for row in some],
-                        x=[self._length[row] for row in some],
-                        y=[self._lane[row] + at for row in some],
-                        width=height,
-                        marker={"color": color, "line": {"width": 0}},
-                        hovertext=[self._hover[row] for row in some],
-                        hoverinfo="text",
-                        # A page finds a finding by these.
-                        meta="findings",
-                        customdata=[self._number[row] for row in some],
-                        legendgroup="path",
-                    )
-                )
-        return traces
+        return [
+            self._bar(
+                name,
+                some,
+                {"color": color},
+                shift,
+                width=height,
+                # A page finds a finding by these.
+                meta="findings",
+                customdata=at(some, self._number),
+                legendgroup="path",
+            )
+            for name, some, color, shift, height in (
+                ("finding 1", first, _FIRST_COLOR, _MARK_AT, _MARK_HEIGHT),
+                ("other findings", others, _OTHER_COLOR, _OTHERS_AT, _OTHERS_HEIGHT),
+            )
+            if some
+        ]
 
     def notes(self) -> tuple[list[Plot], list[Plot]]:
         """Return the frame of the first finding, and the numbers or the name at marks."""
@@ -221,17 +218,18 @@ class _Drawn:
             frames.append(_frame(low, high, self._lane[first[0]]))
             longest = max(first, key=lambda row: self._length[row])
             title = shortened(self._label[longest] or "", _TITLE_LENGTH)
-            at = self._begin[longest] + self._length[longest] / 2
+            middle = self._begin[longest] + self._length[longest] / 2
             whole = max(b + n for b, n in zip(self._begin, self._length, strict=True))
-            notes.append(_first_note(f"1  {title}", at, self._lane[longest], left=at > whole / 2))
+            note = _first_note(f"1  {title}", middle, self._lane[longest], middle > whole / 2)
+            notes.append(note)
         numbers: dict[tuple[Any, Any], set[int]] = {}
         for row in rows:
             number = self._number[row]
             if number is not None and number > 1:
                 numbers.setdefault((self._lane[row], self._begin[row]), set()).add(number)
-        for (lane, at), some in numbers.items():
+        for (lane, begin), some in numbers.items():
             text = ", ".join(map(str, sorted(some)))
-            notes.append({**_NUMBER, "x": at, "y": lane + _OTHERS_AT, "text": text})
+            notes.append({**_NUMBER, "x": begin, "y": lane + _OTHERS_AT, "text": text})
         return frames, notes
 
 
@@ -256,11 +254,11 @@ def _frame(low: Any, high: Any, lane: int) -> Plot:
     }
 
 
-def _first_note(text: str, at: Any, lane: int, *, left: bool) -> Plot:
+def _first_note(text: str, middle: Any, lane: int, left: bool) -> Plot:
     """Return the name of the first finding, above its longest mark and to one side of it."""
     return {
         "text": f"<b>{escaped(text)}</b>",
-        "x": at,
+        "x": middle,
         "y": lane + _MARK_AT,
         "ax": 0,
         "ay": -18,
@@ -278,7 +276,7 @@ def _lane_axis(names: Sequence[str], lane_px: float) -> Plot:
     shown = range(0, len(names), every)
     return {
         "tickvals": list(shown),
-        "ticktext": [escaped(shortened(str(names[at]), LABEL_LENGTH)) for at in shown],
+        "ticktext": [escaped(shortened(str(names[lane]), LABEL_LENGTH)) for lane in shown],
         "range": [len(names) - 0.4, -0.6 - _NAME_PX / lane_px],
         "title": axis_title(RANK_TITLE),
         "fixedrange": len(names) <= _FEW,

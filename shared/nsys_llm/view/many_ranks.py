@@ -49,7 +49,7 @@ def part_boxes(wide: pd.DataFrame, tints: Sequence[str], x: Field, title: str | 
     ranks, parts = axis_labels(pd.Series(wide.index)), [legend_name(name) for name in wide.columns]
     least = _LEAST_SHARE * float(np.median(numbers, axis=0).sum())
     traces = [
-        _box(part, tint, part_values)
+        box(part, tint, np.quantile(part_values, (0, 0.25, 0.5, 0.75, 1)).tolist())
         for part, tint, part_values in zip(parts, tints, numbers.T, strict=True)
     ]
     outlying = [
@@ -84,8 +84,9 @@ def part_boxes(wide: pd.DataFrame, tints: Sequence[str], x: Field, title: str | 
     return {"data": traces, "layout": layout}
 
 
-def _box(part: str, tint: str, numbers: _Numbers) -> Any:
-    low, q1, median, q3, high = np.quantile(numbers, (0, 0.25, 0.5, 0.75, 1)).tolist()
+def box(part: str, tint: str, percentiles: Sequence[float | None]) -> Any:
+    """Return the box of a part out of its least, quartiles, and most."""
+    low, q1, median, q3, high = percentiles
     return go.Box(
         orientation="h",
         y=[part],

@@ -32,7 +32,7 @@ _LEAST_PART: Final = 0.002
 
 
 def stack(
-    wide: pd.DataFrame, colors: Mapping[str, str], y: Field, x: Field, title: str | None
+    wide: pd.DataFrame, colors: Mapping[str, str], y: Field, x: Field, title: str | None = None
 ) -> Plot:
     """Return bars of parts; of more ranks than can be read one by one, see `part_boxes`.
 

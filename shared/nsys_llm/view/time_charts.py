@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from .axes import (
     RANK_COLUMNS,
     Plot,
+    at,
     axis,
     axis_labels,
     axis_title,
@@ -21,97 +22,92 @@ from .axes import (
     hovers,
     legend_name,
     legend_of,
+    rows_by_group,
 )
 from .bands import HEIGHT, MOST_SERIES, bands
-from .palette import NEUTRAL, color_map, tints
+from .palette import NEUTRAL, tints
 from .tables import Field
 
+#: Of a timeline.
+_MOST_BARS: Final = 2000
 #: What is drawn together where there are more groups than can be told apart.
 _OTHERS: Final = "all others"
 
 
 def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
-    """Lines: `x` and `y` (numbers), `series` (one line each, optional); bands where they are many.
+    """Lines: `x` and `y` (numbers), `series` (one line each); bands where they are many.
 
     With `step` a value holds until the next point; with `from_first` every line begins at 0; with
     `log` the x axis is logarithmic.
     """
-    x, y, series = fields[spec["x"]], fields[spec["y"]], spec.get("series")
+    x, y, series = fields[spec["x"]], fields[spec["y"]], spec["series"]
     frame = frame.dropna(subset=[x.name, y.name])
-    if spec.get("from_first") and series:
+    if spec.get("from_first"):
         frame = _from_first(frame, x.name, series)
-    names = frame[series].drop_duplicates().tolist() if series else [""]
-    if len(names) > MOST_SERIES:
-        return bands(frame, x, y, spec["series"], _time_axis(x, "{unit}", spec))
+    by_name = rows_by_group([str(name) for name in frame[series].tolist()])
+    if len(by_name) > MOST_SERIES:
+        return bands(frame, x, y, series, _time_axis(x, "{unit}", spec))
     x_values, x_unit = axis_values(frame[x.name], x)
     y_values, y_unit = axis_values(frame[y.name], y)
-    owner = frame[series].tolist() if series else [""] * len(frame)
-    colors = tints([str(name) for name in names], spec, ordered=series in RANK_COLUMNS)
-    traces = []
-    for name in names:
-        selected = [index for index, row_owner in enumerate(owner) if row_owner == name]
-        traces.append(
-            go.Scatter(
-                # One point makes no line.
-                mode="lines" if len(selected) > 1 else "markers",
-                name=legend_name(name),
-                showlegend=bool(series),
-                x=[x_values[index] for index in selected],
-                y=[y_values[index] for index in selected],
-                line={
-                    "color": colors[str(name)] if series else color_map(["kernel"])["kernel"],
-                    "width": 1.5,
-                    "shape": "hv" if spec.get("step") else "linear",
-                },
-            )
+    colors = tints(list(by_name), spec, ordered=series in RANK_COLUMNS)
+    shape = "hv" if spec.get("step") else "linear"
+    traces = [
+        go.Scatter(
+            # One point makes no line.
+            mode="lines" if len(rows) > 1 else "markers",
+            name=legend_name(name),
+            showlegend=True,
+            x=at(rows, x_values),
+            y=at(rows, y_values),
+            line={"color": colors[name], "width": 1.5, "shape": shape},
         )
+        for name, rows in by_name.items()
+    ]
     xaxis = {**_time_axis(x, x_unit, spec), "type": "log" if spec.get("log") else "linear"}
     layout = {"xaxis": xaxis, "yaxis": axis(y, y_unit), "height": HEIGHT}
-    return {"data": traces, "layout": {**layout, **_legend(fields, series)}}
+    return {"data": traces, "layout": {**layout, "legend": legend_of(fields[series])}}
 
 
 def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
-    """Points: `x` and `y` (numbers), `color` and, on hover, `label` (names, optional).
+    """Points: `x` and `y` (numbers), `color` and, on hover, `label` (names, this one optional).
 
     With `low` and `high` each point has a bar from the one to the other; with `log` the y axis is
     logarithmic.
     """
-    x, y, color = fields[spec["x"]], fields[spec["y"]], spec.get("color")
+    x, y, color = fields[spec["x"]], fields[spec["y"]], spec["color"]
     ends = [spec[name] for name in ("low", "high") if name in spec]
     top = frame.dropna(subset=[x.name, y.name, *ends]).head(spec.get("top", 5000))
     texts = hovers(top, fields, [x.name, y.name, *ends, color, spec.get("label")])
-    if spec.get("from_first") and color:
+    if spec.get("from_first"):
         top = _from_first(top, x.name, color)
     x_values, x_unit = axis_values(top[x.name], x)
     together = pd.concat([top[name].astype("float64") for name in (y.name, *ends)])
     y_values, y_unit = axis_values(together, y)
     groups, names = _main_groups(top, color)
     colors = {**tints(names, spec, ordered=color in RANK_COLUMNS), _OTHERS: NEUTRAL}
+    by_name = {name: list[int]() for name in names} | rows_by_group(groups)
     traces = []
-    for name in dict.fromkeys([*names, *groups]):
-        selected = [index for index, row_group in enumerate(groups) if row_group == name]
-        tint = colors[name] if color else NEUTRAL
-        traces.append(
-            go.Scatter(
-                mode="markers",
-                name=legend_name(name),
-                showlegend=bool(color),
-                x=[x_values[index] for index in selected],
-                y=[y_values[index] for index in selected],
-                marker={"color": tint, "size": 5, "opacity": 0.75},
-                hovertext=[texts[index] for index in selected],
-                hoverinfo="text",
-            )
+    for name, rows in by_name.items():
+        trace = go.Scatter(
+            mode="markers",
+            name=legend_name(name),
+            showlegend=True,
+            x=at(rows, x_values),
+            y=at(rows, y_values),
+            marker={"color": colors[name], "size": 5, "opacity": 0.75},
+            hovertext=at(rows, texts),
+            hoverinfo="text",
         )
         if len(ends) == 2:
-            traces[-1]["error_y"] = _bars_to(y_values, selected, len(top), tint)
+            trace["error_y"] = _bars_to(y_values, rows, len(top), colors[name])
+        traces.append(trace)
     yaxis = axis(y, y_unit, title=spec.get("y_title"))
     yaxis = {**yaxis, "type": "log" if spec.get("log") else "linear"}
     layout = {"xaxis": _time_axis(x, x_unit, spec), "yaxis": yaxis, "height": HEIGHT + 60}
-    return {"data": traces, "layout": {**layout, **_legend(fields, color)}}
+    return {"data": traces, "layout": {**layout, "legend": legend_of(fields[color])}}
 
 
-def _main_groups(frame: pd.DataFrame, color: str | None) -> tuple[list[str], list[str]]:
+def _main_groups(frame: pd.DataFrame, color: str) -> tuple[list[str], list[str]]:
     """Return each row's group, and the groups with a color of their own, ranks in order.
 
     Of more groups than can be told apart the others are one.
@@ -129,10 +125,10 @@ def _main_groups(frame: pd.DataFrame, color: str | None) -> tuple[list[str], lis
     return [name if name in most else _OTHERS for name in groups], main
 
 
-def _bars_to(values: Sequence[Any], selected: Sequence[int], rows_n: int, tint: str) -> Plot:
+def _bars_to(values: Sequence[Any], rows: Sequence[int], rows_n: int, tint: str) -> Plot:
     """Return the bars of some points; `values` holds all points, then all low ends, then high."""
-    below = [values[index] - values[rows_n + index] for index in selected]
-    above = [values[2 * rows_n + index] - values[index] for index in selected]
+    below = [values[row] - values[rows_n + row] for row in rows]
+    above = [values[2 * rows_n + row] - values[row] for row in rows]
     bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
     return {**bars, "color": tint, "thickness": 1, "width": 0}
 
@@ -140,7 +136,7 @@ def _bars_to(values: Sequence[Any], selected: Sequence[int], rows_n: int, tint: 
 def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Bars in time: `start`, `duration`, `lane` (one row each), `color` and `label` (names)."""
     start, duration = fields[spec["start"]], fields[spec["duration"]]
-    top = frame.head(spec.get("top", 2000))
+    top = frame.head(_MOST_BARS)
     offset = top[start.name] - top[start.name].min() if len(top) else top[start.name]
     rows_n = len(top)
     both = pd.concat([offset + top[duration.name], offset, top[duration.name]])
@@ -149,30 +145,24 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     groups = groups_of(top, spec["color"])
     colors = tints(list(dict.fromkeys(groups)), spec)
     texts = hovers(top, fields, [spec["label"], start.name, duration.name, spec["lane"]])
-    traces = []
-    for name in dict.fromkeys(groups):
-        selected = [index for index, row_group in enumerate(groups) if row_group == name]
-        traces.append(
-            go.Bar(
-                orientation="h",
-                name=legend_name(name),
-                base=[values[rows_n + index] for index in selected],
-                x=[values[2 * rows_n + index] for index in selected],
-                y=[lanes[index] for index in selected],
-                marker={"color": colors[name], "line": {"width": 0.5, "color": "white"}},
-                hovertext=[texts[index] for index in selected],
-                hoverinfo="text",
-            )
+    traces = [
+        go.Bar(
+            orientation="h",
+            name=legend_name(name),
+            base=at(rows, values, rows_n),
+            x=at(rows, values, 2 * rows_n),
+            y=at(rows, lanes),
+            marker={"color": colors[name], "line": {"width": 0.5, "color": "white"}},
+            hovertext=at(rows, texts),
+            hoverinfo="text",
         )
+        for name, rows in rows_by_group(groups).items()
+    ]
     title = axis_title(f"since the first one shown ({unit})")
     yaxis = category_axis(0, down=True)
     layout = {"barmode": "overlay", "xaxis": {**axis(start, unit), "title": title}, "yaxis": yaxis}
-    layout = {**layout, **_legend(fields, spec["color"])}
+    layout["legend"] = legend_of(fields[spec["color"]])
     return {"data": traces, "layout": {**layout, "height": 150 + 40 * max(len(set(lanes)), 2)}}
-
-
-def _legend(fields: Mapping[str, Field], column: str | None) -> Plot:
-    return {"legend": legend_of(fields[column])} if column else {}
 
 
 def _from_first(frame: pd.DataFrame, column: str, group: str) -> pd.DataFrame:

@@ -65,26 +65,6 @@ def test_few_bars_are_drawn_of_many(tmp_path):
     assert calls["start_ns"].tolist()[:39] == [1800 + 20 * number for number in range(50, 89)]
 
 
-def test_the_longest_gaps_of_all_ranks_are_drawn(tmp_path):
-    paths = []
-    for rank in range(3):
-        trace, at = TraceBuilder(), 0
-        for length in (10 + rank, 40 - rank, 70):
-            trace.kernel("k", start_ns=at, end_ns=at + 5)
-            at += 5 + length
-        trace.kernel("k", start_ns=at, end_ns=at + 5)
-        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
-    bars = drawn(tmp_path, *paths)
-    assert bars["gap"].drop_duplicates().tolist() == [
-        "1: rank0, 70 ns",
-        "2: rank1, 70 ns",
-        "3: rank2, 70 ns",
-        "4: rank0, 40 ns",
-        "5: rank1, 39 ns",
-    ]
-    assert len(drawn(tmp_path / "top", *paths, options=["--top", "1"])["gap"].unique()) == 3
-
-
 def test_choosing_the_longest_is_associative_and_knows_no_order():
     gaps = [
         GapTimeline(RankKey(f"r{number % 3}", 1), number % 2, number, number + 9 - number % 4, ())

@@ -35,11 +35,16 @@ def api_tables(tmp_path, *options, trace=None):
     return tables_of(tmp_path / "o", path, options=options)
 
 
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    return api_tables(tmp_path_factory.mktemp("planted"))
+
+
 TIMES = "total_ns thread_union_ns union_ns hidden_ns outside_ns exposed_ns"
 
 
-def test_each_function_s_time_is_split_into_hidden_outside_and_exposed(tmp_path):
-    apis = api_tables(tmp_path)["apis"]
+def test_each_function_s_time_is_split_into_hidden_outside_and_exposed(tables):
+    apis = tables["apis"]
     assert rows(apis, f"api class calls_n {TIMES}") == [
         # [6, 18) and [10, 16) of two threads: 18 ns of threads, 12 ns of time, idle from 15 on.
         ("cudaStreamSynchronize", "host_block", 2, 18, 18, 12, 9, 0, 3),
@@ -52,8 +57,8 @@ def test_each_function_s_time_is_split_into_hidden_outside_and_exposed(tmp_path)
     assert rows(apis, "min_ns p50_ns mean_ns max_ns")[:2] == [(6, 9.0, 9.0, 12), (4, 4.5, 4.5, 5)]
 
 
-def test_each_rank_s_functions_tell_their_threads_and_where_the_longest_call_is(tmp_path):
-    apis = api_tables(tmp_path)["rank_apis"]
+def test_each_rank_s_functions_tell_their_threads_and_where_the_longest_call_is(tables):
+    apis = tables["rank_apis"]
     assert rows(apis, "rank api threads_n longest_start_ns broken_n") == [
         (0, "cudaStreamSynchronize", 2, 6, 0),
         (0, "cudaEventQuery", 1, 28, 0),
@@ -63,8 +68,8 @@ def test_each_rank_s_functions_tell_their_threads_and_where_the_longest_call_is(
     ]
 
 
-def test_classes_have_a_steady_part_without_the_first_quarter_of_the_window(tmp_path):
-    classes = api_tables(tmp_path)["api_classes"]
+def test_classes_have_a_steady_part_without_the_first_quarter_of_the_window(tables):
+    classes = tables["api_classes"]
     # The window is [5, 30); a quarter of it, in whole ns, is 6: steady is [11, 30).
     assert set(rows(classes, "window_ns steady_window_ns")) == {(25, 19)}
     # One launch starts in it, two polls, and no wait.
@@ -77,8 +82,8 @@ def test_classes_have_a_steady_part_without_the_first_quarter_of_the_window(tmp_
     assert classes["steady_rate"].tolist() == [0.0, 2e9 / 19, 1e9 / 19, 0.0]
 
 
-def test_a_wait_that_the_gpu_comes_out_of_idle_has_drained_it(tmp_path):
-    classes = api_tables(tmp_path)["api_classes"]
+def test_a_wait_that_the_gpu_comes_out_of_idle_has_drained_it(tables):
+    classes = tables["api_classes"]
     # The gap [15, 25) begins in the waits, together [6, 18), and outlasts them.
     assert rows(classes, "class drained_gaps_n drained_ns") == [
         ("host_block", 1, 10),
@@ -86,17 +91,6 @@ def test_a_wait_that_the_gpu_comes_out_of_idle_has_drained_it(tmp_path):
         ("launch", None, None),
         ("alloc", 0, 0),
     ]
-
-
-def test_functions_of_one_class_share_its_unions(tmp_path):
-    # Two functions nest on one thread, [0, 10) and [2, 6), and a third is on another, [8, 12).
-    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=20)
-    trace.api("cudaMalloc_v3020", start_ns=0, end_ns=10)
-    trace.api("cuMemCreate", start_ns=2, end_ns=6)
-    trace.api("cudaHostAlloc_v3020", start_ns=8, end_ns=12, tid=101)
-    classes = api_tables(tmp_path, trace=trace)["api_classes"]
-    names = "class functions_n threads_n calls_n total_ns thread_union_ns union_ns"
-    assert rows(classes, names) == [("alloc", 3, 2, 3, 18, 14, 12)]
 
 
 def test_a_time_window_cuts_sums_and_counts_the_calls_that_start_in_it(tmp_path):
@@ -109,36 +103,6 @@ def test_a_time_window_cuts_sums_and_counts_the_calls_that_start_in_it(tmp_path)
     # Percentiles and extremes are those of the whole calls that start in the window.
     assert rows(tables["apis"], "p50_ns max_ns") == [(6.0, 6), (4.0, 4)]
     assert rows(tables["rank_apis"], "longest_start_ns") == [(10,), (13,)]
-
-
-def test_a_range_chooses_the_calls_that_its_thread_starts_inside(tmp_path):
-    # [3, 7) on thread 100: the first launch and the wait, whole.
-    trace = planted().nvtx("step", 3, 7)
-    apis = api_tables(tmp_path, "--filter-nvtx", "step", trace=trace)["apis"]
-    assert rows(apis, "api calls_n total_ns hidden_ns") == [
-        ("cudaStreamSynchronize", 1, 12, 9),
-        ("cudaLaunchKernel", 1, 2, 0),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        # Steps hold all threads: [10, 14) the wait of thread 101 and the poll at 13.
-        (["--steps", "1:2"], [("cudaStreamSynchronize", 1), ("cudaEventQuery", 1)]),
-        # The first step ends at 4.
-        (
-            ["--skip-warmup"],
-            [("cudaStreamSynchronize", 2), ("cudaEventQuery", 2), ("cudaLaunchKernel", 1)],
-        ),
-    ],
-)
-def test_steps_choose_calls_of_all_threads(tmp_path, options, expected):
-    trace = planted()
-    for start_ns in (0, 10, 20):
-        trace.nvtx("step", start_ns, start_ns + 4)
-    apis = api_tables(tmp_path, *options, trace=trace)["apis"]
-    assert rows(apis, "api calls_n") == expected
 
 
 def test_functions_over_all_ranks_have_the_percentiles_of_all_calls(tmp_path):

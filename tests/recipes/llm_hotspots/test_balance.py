@@ -44,11 +44,11 @@ def tables(tmp_path_factory):
 def test_imbalance_compares_all_ranks_and_counts_an_absent_one_as_zero(tables):
     imbalance = {(row[0], row[1]): row[2:] for row in rows(tables["imbalance"], IMBALANCE)}
     # Compute: 10, 10, 14, 5 -> median 10, 4 above it. Communication: 8, 8, 2, 8.
-    assert imbalance["total", "compute"] == (False, 4, 4, 39, 5, 10.0, 14, 3, 2, 2, 1.4, 4)
-    assert imbalance["total", "communication"] == (True, 4, 4, 26, 2, 8.0, 8, 2, 0, 2, 1.0, 0)
+    assert imbalance["total", "compute"] == (False, 4, 4, 39, 5, 10.0, 14, 3, 2, 1.4, 4)
+    assert imbalance["total", "communication"] == (True, 4, 4, 26, 2, 8.0, 8, 2, 0, 1.0, 0)
     # GEMM: 0, 10, 10, 14. m: 5 on rank 3 alone, so the median is 0 and has no ratio.
-    assert imbalance["kernel", GEMM] == (False, 3, 4, 34, 0, 10.0, 14, 3, 2, 2, 1.4, 4)
-    assert imbalance["kernel", "m"] == (False, 1, 4, 5, 0, 0.0, 5, 0, 3, 3, None, 5)
+    assert imbalance["kernel", GEMM] == (False, 3, 4, 34, 0, 10.0, 14, 3, 2, 1.4, 4)
+    assert imbalance["kernel", "m"] == (False, 1, 4, 5, 0, 0.0, 5, 0, 3, None, 5)
     assert imbalance["category", "communication"] == imbalance["total", "communication"]
     assert imbalance["category", "unmatched"] == imbalance["kernel", "m"]
     assert len(imbalance) == 2 + 3 + 3
@@ -56,16 +56,8 @@ def test_imbalance_compares_all_ranks_and_counts_an_absent_one_as_zero(tables):
 
 IMBALANCE = (
     "scope name communication ranks_n all_ranks_n total_ns min_ns p50_ns max_ns least_rank "
-    "most_rank suspect_rank most_over_p50 excess_ns"
+    "most_rank most_over_p50 excess_ns"
 )
-
-
-def test_the_rank_with_least_time_in_collectives_is_the_suspect_and_elsewhere_that_with_most(
-    tables,
-):
-    suspects = rows(tables["imbalance"], "name least_rank most_rank suspect_rank")
-    assert (NCCL, 2, 0, 2) in suspects
-    assert (GEMM, 3, 2, 2) in suspects
 
 
 def test_more_launches_are_told_apart_from_longer_ones(tables):
@@ -120,13 +112,6 @@ def test_processes_say_what_each_rank_is_and_has(tables):
     assert tables["processes"]["memops_n"].tolist() == [0, 0, 0, 1]
 
 
-def test_one_rank_has_no_suspect(tmp_path):
-    TraceBuilder().kernel("a", start_ns=0, end_ns=3).write_sqlite(tmp_path / "t.sqlite")
-    frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
-    columns = "scope least_rank most_rank suspect_rank most_over_p50 excess_ns"
-    assert rows(frames["imbalance"], columns)[0] == ("total", 0, 0, None, 1.0, 0)
-
-
 def test_overlap_is_told_in_parts_that_add_up_to_busy_time(tmp_path):
     trace = TraceBuilder().kernel(GEMM, start_ns=0, end_ns=10)
     trace.kernel(NCCL, start_ns=6, end_ns=14, stream_id=8)
@@ -141,8 +126,8 @@ def test_overlap_is_told_in_parts_that_add_up_to_busy_time(tmp_path):
     assert frames["overlap"]["busy_ns"].tolist() == frames["devices"]["busy_ns"].tolist() == [25]
     columns = "compute_ns communication_ns copy_ns exposed_communication_ns"
     assert rows(frames["overlap"], columns) == [(10 + 5, 8 + 1, 4, 2 + 1 + 2)]
-    columns = "exposed_communication_pct exposed_busy_pct exposed_start_ns exposed_end_ns"
-    assert rows(frames["overlap"], columns) == [(100 * 5 / 9, 20.0, 10, 14)]
+    columns = "exposed_communication_pct exposed_start_ns exposed_end_ns"
+    assert rows(frames["overlap"], columns) == [(100 * 5 / 9, 10, 14)]
     # Of the first stretch of communication, 6-14.
     assert frames["overlap"]["first_exposed_ns"].tolist() == [4]
 
@@ -156,6 +141,7 @@ OPS = st.lists(
 )
 
 
+@pytest.mark.nightly
 @examples(8, nightly=125)
 @given(ops=OPS, window=st.tuples(st.integers(0, 30), st.integers(1, 20)) | st.none())
 def test_busy_time_is_the_sum_of_its_parts_whatever_runs(ops, window):
@@ -217,38 +203,29 @@ def test_bandwidth_is_bytes_over_the_mean_duration(weighed, tmp_path):
     assert recorded == [["GEMV", 45_000], ["re:^oth", 33_500], ["absent", 1]]
 
 
-def test_a_kernel_counts_with_the_first_pattern_that_fits(weighed):
-    bandwidth = weighed({"gemv<1>": 1, "gemv": 1})
-    assert rows(bandwidth, "pattern launches_n total_ns") == [("gemv<1>", 1, 10), ("gemv", 1, 20)]
+#: Bytes, duration, what is usual for the size, and the judgement: rates in bytes a ns of 3350 are
+#: 50 %, 65 %, 65 %, 75 %, 90 % and 110 %.
+EFFICIENCIES = [
+    (1_675_000, 1000, (60.0, 70.0), "room"),
+    (2_177_500, 1000, (60.0, 70.0), "usual for its size"),
+    (21_775_000, 10_000, (85.0, 90.0), "room"),
+    (7_537_500, 3000, (None, None), "some headroom"),
+    (30_150_000, 10_000, (85.0, 90.0), "little headroom"),
+    (3_685_000, 1000, (60.0, 70.0), "above peak"),
+]
 
 
-@pytest.mark.parametrize(
-    ("size_bytes", "duration_ns", "typical", "judgement"),
-    [
-        # Rates in bytes a ns of 3350: 50 %, 65 %, 75 %, 90 % and 110 %.
-        (1_675_000, 1000, (60.0, 70.0), "room"),
-        (2_177_500, 1000, (60.0, 70.0), "usual for its size"),
-        (21_775_000, 10_000, (85.0, 90.0), "room"),
-        (7_537_500, 3000, (None, None), "some headroom"),
-        (30_150_000, 10_000, (85.0, 90.0), "little headroom"),
-        (3_685_000, 1000, (60.0, 70.0), "above peak"),
-    ],
-)
-def test_efficiency_is_judged_by_the_guide_s_thresholds(
-    size_bytes, duration_ns, typical, judgement, tmp_path
-):
-    TraceBuilder().kernel("g", start_ns=0, duration_ns=duration_ns).write_sqlite(
-        tmp_path / "t.sqlite"
-    )
-    (tmp_path / "w.json").write_text(json.dumps({"g": size_bytes}))
+def test_efficiency_is_judged_by_the_guide_s_thresholds(tmp_path):
+    trace, weights = TraceBuilder(), {}
+    for nth, (size_bytes, duration_ns, _, _) in enumerate(EFFICIENCIES):
+        trace.kernel(f"g{nth}", start_ns=20_000 * nth, duration_ns=duration_ns)
+        weights[f"g{nth}"] = size_bytes
+    (tmp_path / "w.json").write_text(json.dumps(weights))
+    path = trace.write_sqlite(tmp_path / "t.sqlite")
     words = ["--weights", str(tmp_path / "w.json")]
-    bandwidth = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=words)["bandwidth"]
+    bandwidth = tables_of(tmp_path / "o", path, options=words)["bandwidth"]
     columns = "typical_low_pct typical_high_pct judgement"
-    assert rows(bandwidth, columns) == [(*typical, judgement)]
-
-
-def test_without_the_option_there_are_no_rows(tables):
-    assert tables["bandwidth"].empty
+    assert rows(bandwidth, columns) == [(*low_high, word) for _, _, low_high, word in EFFICIENCIES]
 
 
 def test_gpus_of_different_peaks_have_no_efficiency(tmp_path):

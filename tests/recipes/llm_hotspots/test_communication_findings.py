@@ -19,15 +19,12 @@ NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul
 
 @pytest.fixture
 def found_in(tmp_path):
-    """Return a function that analyses ranks, each a list of (name, start, end), for findings.
+    """Return a function that analyses ranks, each a list of (name, start, end), for findings."""
 
-    `hosts` names the machine of each rank.
-    """
-
-    def findings_of(*ranks, hosts=None):
+    def findings_of(*ranks):
         inputs, folder = [], Path(tempfile.mkdtemp(dir=tmp_path))
         for number, kernels in enumerate(ranks):
-            trace = TraceBuilder(hostname=hosts[number] if hosts else "node0")
+            trace = TraceBuilder()
             for name, start, end in kernels:
                 trace.kernel(name, start_ns=start, end_ns=end)
             inputs.append(trace.write_sqlite(folder / f"rank{number}.sqlite"))
@@ -37,11 +34,9 @@ def found_in(tmp_path):
     return findings_of
 
 
-@pytest.mark.parametrize(
-    ("wait_ns", "severity"), [(5, None), (20, None), (60, "low"), (600, "high")]
-)
+@pytest.mark.parametrize(("wait_ns", "severity"), [(5, None), (60, "low"), (600, "high")])
 def test_communication_beside_no_computation_is_exposed(found_in, wait_ns, severity):
-    # 5, 20, 60 and 600 ns of 1005 (0.5 %), 1020 (2.0 %), 1060 (5.7 %) and 1600 (38 %), and half.
+    # 5, 60 and 600 ns of 1005 (0.5 %), 1060 (5.7 %) and 1600 (38 %), and half.
     (finding,) = found_in([("k", 0, 1000), (NCCL, 900, 1000 + wait_ns)])
     assert (finding.rule, finding.severity) == ("exposed_communication", severity)
     assert (finding.rank, finding.device_id, finding.price.bound_ns) == (0, 0, wait_ns)
@@ -51,9 +46,6 @@ def test_communication_beside_no_computation_is_exposed(found_in, wait_ns, sever
 
 def test_communication_that_computation_hides_is_no_finding(found_in):
     assert found_in([("k", 0, 1000), (NCCL, 100, 900)]) == []
-
-
-KERNELS = {"gemm": 10_000, "attention": 6_000, "experts": 8_000, "norm": 2_000, "rope": 1_500}
 
 
 def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):

@@ -37,11 +37,9 @@ def busy(end_ns=1000):
     return TraceBuilder().kernel("k", start_ns=0, end_ns=end_ns)
 
 
-@pytest.mark.parametrize(
-    ("copy_ns", "severity"), [(5, None), (20, "low"), (40, "medium"), (900, "high")]
-)
+@pytest.mark.parametrize(("copy_ns", "severity"), [(5, None), (20, "low"), (900, "high")])
 def test_copies_that_computation_could_hide_gain_as_much(found_in, copy_ns, severity):
-    # 5, 20, 40 and 900 ns of 1005 (0.5 %), 1020 (2.0 %), 1040 (3.8 %) and 1900 (47 %).
+    # 5, 20 and 900 ns of 1005 (0.5 %), 1020 (2.0 %) and 1900 (47 %).
     trace = busy().memcpy("HtoD", start_ns=1000, duration_ns=copy_ns, size_bytes=8)
     finding = found_in(trace)["exposed_copies"]
     assert (finding.severity, finding.rank, finding.device_id, finding.name) == (
@@ -74,17 +72,6 @@ def test_copies_that_bind_the_job_gain_what_overlaps_or_half_by_narrower_types(f
 def test_a_copy_that_a_kernel_hides_gains_nothing(found_in):
     by_rule = found_in(busy().memcpy("HtoD", start_ns=0, end_ns=900, size_bytes=8))
     assert by_rule["exposed_copies"].severity is None
-
-
-def test_the_rank_with_the_largest_share_is_named(found_in):
-    # 200 of 1200 ns on rank 0, 400 of 1400 ns on rank 1.
-    ranks = [
-        busy().memcpy("DtoH", start_ns=1000, duration_ns=duration, size_bytes=8)
-        for duration in (200, 400)
-    ]
-    finding = found_in(*ranks)["exposed_copies"]
-    assert (finding.rank, finding.severity, finding.price.gain_ns) == (1, "high", 400)
-    assert finding.title == "Exposed DtoH copies: 28.6 %"
 
 
 def test_copies_inside_the_device_are_not_called_exposed(found_in):
@@ -124,16 +111,6 @@ def test_large_pageable_copies_gain_half_of_their_time_pinned(found_in):
     assert "24 MB" in finding.details
 
 
-@pytest.mark.parametrize(
-    ("size_bytes", "memory"), [(6_000_000, "pinned"), (60_000, "pageable"), (0, "pageable")]
-)
+@pytest.mark.parametrize(("size_bytes", "memory"), [(6_000_000, "pinned"), (60_000, "pageable")])
 def test_pinned_and_small_copies_are_not_slow_for_their_memory(found_in, size_bytes, memory):
     assert "pageable_copies" not in found_in(pageable(size_bytes, memory))
-
-
-def test_nothing_is_found_where_nothing_is(found_in, tmp_path):
-    assert found_in(busy()) == {}
-    options = ["--device", "7"]
-    path = busy().write_sqlite(tmp_path / "t.sqlite")
-    tables = tables_of(tmp_path / "o", path, options=options)
-    assert copy_findings(tables) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from results import tables_of
 
 from nsys_llm.recipes.llm_hotspots.findings.determinism import determinism_findings
@@ -35,14 +34,11 @@ def busy(until_ns=4_000_000):
     return trace.kernel("k", start_ns=until_ns - 4, duration_ns=4)
 
 
-def test_nothing_is_found_where_nothing_is_wrong(tmp_path):
-    assert findings_by_rule(tmp_path, busy().allocate(GB, address=1, at_ns=1)) == {}
-
-
 def test_a_gpu_that_is_nearly_full_is_named_with_who_filled_it(tmp_path):
     full = busy().allocate(78 * GB, address=1, at_ns=2_000_000, call=(1, 2))
     less = busy().allocate(77 * GB, address=1, at_ns=2_000_000)
-    finding = findings_by_rule(tmp_path, less, full, busy())["memory_near_full"]
+    enough = busy().allocate(75 * GB, address=1, at_ns=1)
+    finding = findings_by_rule(tmp_path, less, full, enough)["memory_near_full"]
     assert (finding.rank, finding.device_id, finding.kind, finding.severity) == (
         1,
         0,
@@ -56,10 +52,6 @@ def test_a_gpu_that_is_nearly_full_is_named_with_who_filled_it(tmp_path):
     assert "83.8 GB of it came from `cudaMalloc`." in finding.details
     assert "1 other rank affected; rank 1 is the worst." in finding.details
     assert finding.window_ns == (1_000_000, 3_000_000)
-
-
-def test_a_gpu_with_a_twentieth_free_is_not_full(tmp_path):
-    assert not findings_by_rule(tmp_path, busy().allocate(75 * GB, address=1, at_ns=1))
 
 
 def growing(*sizes, until_ns=4_000_000):
@@ -80,17 +72,14 @@ def test_memory_that_grows_in_every_quarter_is_told(tmp_path):
     assert "--cudabacktrace=memory" in finding.record
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [
+def test_memory_that_stays_or_hardly_grows_is_not(tmp_path):
+    ranks = [
         (GB, GB, 0, GB),  # still in one quarter
         (GB, 0, 0, 0),
         (GB, 1 << 20, 1 << 20, 1 << 20),  # a few MiB
         (70 * GB, 1 << 28, 1 << 28, 1 << 28),  # 0.75 of 70 GiB: 1.1 %
-    ],
-)
-def test_memory_that_stays_or_hardly_grows_is_not(sizes, tmp_path):
-    assert "memory_growth" not in findings_by_rule(tmp_path, growing(*sizes))
+    ]
+    assert findings_by_rule(tmp_path, *(growing(*sizes) for sizes in ranks)) == {}
 
 
 def sampled(name, values, samples=40, schema="3.25.0"):
@@ -112,30 +101,24 @@ def test_idle_tensor_cores_in_matrix_products_are_told(tmp_path):
     assert (finding.price.gain_ns, finding.price.wall_classes) == (400 * 68 // 80, ("compute",))
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        (GEMM, {TENSOR: 40, READ: 20, WRITE: 3}),
-        ("mystery", {TENSOR: 12, READ: 20, WRITE: 3}),  # no matrix product that we know
-        (GEMM, {TENSOR: 12, READ: 50, WRITE: 15}),  # 65 %: memory holds it back
-        (GEMM, {SM: 12}),  # not measured
-        (GEMM, {TENSOR: 12}),  # memory may hold it back: not measured
-    ],
-)
-def test_other_idle_tensor_cores_are_not(name, values, tmp_path):
-    assert "low_tensor_activity" not in findings_by_rule(tmp_path, sampled(name, values))
-
-
-def test_few_samples_foreign_samples_and_assumed_gpus_are_no_evidence(tmp_path):
-    values = {TENSOR: 1, READ: 9, WRITE: 5}
-    few = sampled(GEMM, values, samples=20)
-    short = TraceBuilder()
+def test_other_idle_tensor_cores_are_not(tmp_path):
+    idle = {TENSOR: 12, READ: 20, WRITE: 3}
+    short = TraceBuilder()  # most of each sample is of other work
     for n in range(40):
         short.kernel(GEMM, start_ns=10 * n, duration_ns=4)
-    metrics = {metric: [value] * 40 for metric, value in values.items()}
+    metrics = {metric: [value] * 40 for metric, value in idle.items()}
     short.gpu_metrics(metrics, times_ns=[10 * (1 + n) for n in range(40)])
-    assumed = sampled(GEMM, values, schema="3.7.2").process(pid=7, gpu_ids=(0, 1))
-    assert findings_by_rule(tmp_path, few, short, assumed) == {}
+    innocent = [
+        sampled(GEMM, idle | {TENSOR: 40}),
+        sampled("mystery", idle),  # no matrix product that we know
+        sampled(GEMM, idle | {READ: 50, WRITE: 15}),  # 65 %: memory holds it back
+        sampled(GEMM, {SM: 12}),  # not measured
+        sampled(GEMM, {TENSOR: 12}),  # memory may hold it back: not measured
+        sampled(GEMM, idle, samples=20),
+        short,
+        sampled(GEMM, idle, schema="3.7.2").process(pid=7, gpu_ids=(0, 1)),  # which GPU is assumed
+    ]
+    assert findings_by_rule(tmp_path, *innocent) == {}
 
 
 def staked(*launches):
@@ -149,7 +132,8 @@ def staked(*launches):
 
 def test_a_configuration_that_replaces_another_is_told_with_its_time(tmp_path):
     trace = staked(*[(2, 10)] * 5, *[(4, 12)] * 5)
-    by_rule = findings_by_rule(tmp_path, staked(*[(2, 10)] * 9), trace, options=["--kernel", "k"])
+    odd = staked(*[(2, 10)] * 9, *[(4, 90)] * 4)  # a few odd launches are no change
+    by_rule = findings_by_rule(tmp_path, odd, trace, options=["--kernel", "k"])
     assert set(by_rule) == {"configuration_change"}
     finding = by_rule["configuration_change"]
     assert (finding.rank, finding.name, finding.window_ns) == (1, "k", (400, 501))
@@ -167,11 +151,6 @@ def test_configurations_that_take_turns_are_no_change_but_a_mix(tmp_path):
         "`grid 2x1x1, block 32x1x1` (5 launches, median 10 ns); "
         "`grid 4x1x1, block 32x1x1` (5 launches, median 30 ns)."
     )
-
-
-def test_a_few_odd_launches_are_neither(tmp_path):
-    trace = staked(*[(2, 10)] * 9, *[(4, 90)] * 4)
-    assert findings_by_rule(tmp_path, trace, options=["--kernel", "k"]) == {}
 
 
 def test_kernels_whose_results_may_differ_are_named_by_flag(tmp_path):

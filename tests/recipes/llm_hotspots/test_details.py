@@ -107,23 +107,6 @@ def test_a_window_clips_the_time_and_keeps_whole_launches_that_start_in_it(tmp_p
     assert rows(tables["timeline"], "start_ns gap_before_ns") == [(20, 8)]
 
 
-def test_without_the_options_nothing_is_listed_and_nothing_more_is_read(tmp_path):
-    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=10)
-    tables = tables_of(tmp_path / "o", trace.write_sqlite(tmp_path / "t.sqlite"))
-    for table in (
-        "watched_kernels",
-        "watched_kernel_configs",
-        "rank_watched_kernel_configs",
-        "timeline",
-    ):
-        assert tables[table].empty
-    other = (
-        TraceBuilder().kernel("other", start_ns=0, end_ns=10).write_sqlite(tmp_path / "u.sqlite")
-    )
-    missed = tables_of(tmp_path / "p", tmp_path / "t.sqlite", other, options=["--kernel", "other"])
-    assert rows(missed["rank_watched_kernel_configs"], "rank name") == [(1, "other")]
-
-
 def test_a_pattern_that_means_nothing_is_refused_before_anything_is_read(tmp_path, capsys):
     words = ["--kernel", "re:(", "--input", str(tmp_path), "--output", str(tmp_path / "o")]
     assert main([RECIPE, *words]) == 2
@@ -194,15 +177,6 @@ def test_what_is_not_recorded_of_an_operation_is_null(tmp_path):
     assert rows(tables["watched_kernel_configs"], "grid_x grid_y launches_n") == [(None, 1, 1)]
 
 
-def test_an_nvtx_filter_chooses_the_timeline_and_not_its_gaps(tmp_path):
-    trace = TraceBuilder().nvtx("step", 5, 9)
-    trace.kernel("a", start_ns=10, end_ns=20, launch=(1, 2))
-    trace.kernel("b", start_ns=23, end_ns=24, launch=(6, 7)).write_sqlite(tmp_path / "t.sqlite")
-    options = ["--timeline", "5", "--filter-nvtx", "step"]
-    tables = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
-    assert rows(tables["timeline"], "name gap_before_ns") == [("b", 3)]
-
-
 SPANS = st.lists(
     st.tuples(st.integers(0, 900), st.integers(0, 200), st.sampled_from("kkcs"), st.integers(0, 1)),
     min_size=1,
@@ -210,6 +184,7 @@ SPANS = st.lists(
 )
 
 
+@pytest.mark.nightly
 @examples(8, nightly=125)
 @given(spans=SPANS, window=st.sampled_from([None, "100/700", "3/9"]))
 def test_bins_add_up_to_the_devices(tmp_path_factory, spans, window):
@@ -246,17 +221,6 @@ def test_bins_hold_what_starts_in_them_and_what_runs_in_them(tmp_path):
     assert plain(rates)["busy_ns"] == [1] * 8
     assert plain(rates)["launch_rate"][:2] == [1e9, 0.0]
     assert plain(rates)["busy_pct"] == [100.0] * 8
-
-
-def test_time_between_the_windows_of_a_filter_is_in_no_rate(tmp_path):
-    trace = TraceBuilder().nvtx("it", 0, 2).nvtx("it", 4, 6)
-    trace.kernel("a", start_ns=100, end_ns=102, launch=(1, 2))
-    trace.kernel("b", start_ns=104, end_ns=106, launch=(5, 6)).write_sqlite(tmp_path / "t.sqlite")
-    options = ["--filter-projected-nvtx", "it"]
-    rates = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)["launch_rate"]
-    assert plain(rates)["window_ns"] == [1, 1, 0, 0, 1, 1]
-    assert plain(rates)["busy_pct"] == [100.0, 100.0, None, None, 100.0, 100.0]
-    assert plain(rates)["launch_rate"][1:3] == [0.0, None]
 
 
 def test_durations_are_binned_exactly_for_the_top_kernels(tmp_path):

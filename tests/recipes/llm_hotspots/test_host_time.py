@@ -85,15 +85,6 @@ def test_the_order_of_calls_does_not_matter(rows, busy, random):
         assert values.tolist() == getattr(other, name).tolist(), name
 
 
-def test_a_call_in_a_call_of_its_thread_counts_once_in_the_union():
-    # [0, 10) holds [2, 5) of the same thread; thread 1 is in [4, 12).
-    _, times, _ = time_of([(0, 10, 0, 0), (2, 3, 0, 0), (4, 8, 1, 0)], np.empty((0, 2)), None)
-    assert times.total_ns[0] == 10 + 3 + 8
-    assert times.thread_union_ns[0] == 10 + 8
-    assert times.union_ns[0] == 12
-    assert times.threads_n[0] == 2
-
-
 def drained(waits, busy, windows=None):
     tables = [np.array(intervals, dtype=np.int64).reshape(-1, 2) for intervals in (waits, busy)]
     return drained_gaps(*tables, None if windows is None else np.array(windows))
@@ -117,14 +108,6 @@ def test_a_gap_that_begins_before_the_wait_is_not_its_own():
 
 def test_a_drain_is_cut_to_the_windows():
     assert drained([(2, 7)], [(0, 5), (9, 12)], [(0, 8)]) == (1, 3)
-
-
-def test_time_beside_the_gpu_is_counted_once_however_many_threads_there_are():
-    # Two threads, [0, 4) and [3, 6): 6 ns of time; the GPU is busy in [2, 5), and never before.
-    busy = np.array([[2, 5]])
-    _, times, _ = time_of([(0, 4, 0, 1), (3, 3, 1, 1)], busy, None)
-    parts = (times.union_ns[1], times.hidden_ns[1], times.outside_ns[1])
-    assert parts == (6, 3, 3)
 
 
 def test_a_gap_inside_a_wait_that_a_window_cuts_is_no_drained_one():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from planted import frame_of
 from quick_run import quick
@@ -149,18 +147,3 @@ def test_the_answer_of_the_demo_names_the_straggler_and_the_numbers_of_its_table
     share = 100 * kinds.max() / wall.drop_duplicates("rank")["span_ns"].sum()
     assert f"(`{kinds.idxmax()}` {format_percent(share)}, " in text
     assert f"Rank {planted.slow_rank}'s GPU is slow" in text
-
-
-def test_findings_name_only_options_and_tables_that_there_are(tmp_path):
-    write_demo(tmp_path, scale=0.1)
-    listed = findings(quick("llm_hotspots", tmp_path / "baseline"))
-    assert len(listed) > 2
-    # The second is an option of SGLang.
-    there = {option.flag for option in MANIFEST.options} | {"--enable-deterministic-inference"}
-    written = {table.file for table in MANIFEST.writes}
-    for finding in listed:
-        named = set(
-            re.findall(r"--[a-z-]+", f"{finding.title} {finding.details} {finding.recommendation}")
-        )
-        assert named <= there
-        assert set(finding.tables) <= written

@@ -66,17 +66,17 @@ def test_where_the_gpu_is_not_recorded_its_kernels_tell(tmp_path, beside, fires)
     assert ("old_attention" in rules) == fires
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<(int)128>>(Flash_params)",
-        "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<(int)128>>(P)",
-        "my_flash_fwd_kernel",
-        "flash_fwd_kernel_of_mine",
-    ],
+FOREIGN = (
+    "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<(int)128>>(Flash_params)",
+    "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<(int)128>>(P)",
+    "my_flash_fwd_kernel",
+    "flash_fwd_kernel_of_mine",
 )
-def test_decoding_and_foreign_attention_is_not_flash_attention_2s(tmp_path, name):
-    assert "old_attention" not in findings_by_rule(tmp_path, [(name, 900_000), ("k", 100_000)])
+
+
+def test_decoding_and_foreign_attention_is_not_flash_attention_2s(tmp_path):
+    kernels = [(name, 900_000) for name in FOREIGN]
+    assert "old_attention" not in findings_by_rule(tmp_path, kernels)
 
 
 def test_new_attention_and_fused_kernels_have_nothing_faster(tmp_path):
@@ -141,14 +141,14 @@ TENSOR_CORES = (
 )
 
 
-@pytest.mark.parametrize("name", CUDA_CORES)
-def test_products_on_cuda_cores_gain_up_to_the_ratio_of_the_rates(tmp_path, name):
-    by_rule = findings_by_rule(tmp_path, [(name, 800_000), (FUSED, 200_000)], gpu=AMPERE)
-    finding = by_rule["gemms_without_tensor_cores"]
+def test_products_on_cuda_cores_gain_up_to_the_ratio_of_the_rates(tmp_path):
+    kernels = [*((name, 200_000) for name in CUDA_CORES), (FUSED, 200_000)]
+    finding = findings_by_rule(tmp_path, kernels, gpu=AMPERE)["gemms_without_tensor_cores"]
     # 19.5 of 312 TFLOP/s leave a sixteenth of 800 us at least, and usually half.
     assert finding.price.bound_ns == 800_000 - 800_000 * 19.5 / 312
     assert finding.price.about_ns == 400_000
     assert (finding.cause.detail, finding.name) == ("gemm", "gemm")
+    assert "4 launches of 4 kernels" in finding.details
     assert "Usually 50.0 % of it is left" in finding.details
 
 

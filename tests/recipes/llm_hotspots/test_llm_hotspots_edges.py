@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from results import assert_same, only_tables, read_frames, read_report, rows, tables_of
+from results import only_tables, read_frames, read_report, rows, tables_of
 
 from nsys_llm.run.cli import main
 from nsys_llm.testing.trace_builder import TraceBuilder
@@ -40,37 +40,6 @@ def test_a_device_that_idles_in_the_window_stays_a_part_of_the_whole(tmp_path):
     assert tables["files"]["device_ids"].tolist() == ["0,1"]
 
 
-def test_a_device_without_chosen_launches_has_no_window(tmp_path):
-    trace = TraceBuilder().nvtx("step", 0, 5).kernel("a", start_ns=10, end_ns=12, launch=(1, 2))
-    trace.kernel("b", start_ns=50, end_ns=60, device_id=1, launch=(6, 7))
-    tables = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-nvtx", "step"])
-    names = "device_id window_start_ns window_end_ns window_ns busy_ns"
-    assert rows(tables["devices"], names) == [(0, 10, 12, 2, 2), (1, None, None, 0, 0)]
-
-
-def test_a_rank_counts_for_a_kernel_that_it_launches_in_the_window(tmp_path):
-    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10)
-    tables = tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-time", "5/9"])
-    assert rows(tables["kernels"], "launches_n total_ns ranks_n") == [(0, 4, 0)]
-
-
-@pytest.mark.parametrize("node", ["kernel", "memcpy"])
-def test_a_whole_graph_whose_nodes_were_recorded_is_replaced_and_not_broken(tmp_path, node):
-    trace = TraceBuilder().graph_launch([("n", 10, 20)], launch=(1, 2), mode="graph")
-    report = written(tmp_path, trace)
-    alone = tables_of(tmp_path / "alone", report)["coverage"]
-    assert rows(alone[alone["op"] == "graph"], "total_n broken_n replaced_n") == [(1, 0, 0)]
-    both = TraceBuilder().graph_launch([("n", 10, 20)], launch=(1, 2), mode="graph")
-    if node == "kernel":
-        both.kernel("n", start_ns=10, end_ns=20, correlation_id=1, graph_node_id=5)
-    else:
-        both.memcpy("DtoD", start_ns=10, end_ns=20, size_bytes=1, correlation_id=1)
-    tables = tables_of(tmp_path / "both", written(tmp_path, both, "b.sqlite"))
-    coverage = tables["coverage"]
-    assert rows(coverage[coverage["op"] == "graph"], "total_n broken_n replaced_n") == [(0, 0, 1)]
-    assert tables["devices"]["busy_ns"].tolist() == [10]
-
-
 def test_the_engine_is_that_of_the_run_whatever_window_is_looked_at(tmp_path):
     trace = TraceBuilder().kernel(
         "void vllm::reshape_and_cache_flash_kernel<int>(int)", start_ns=0, end_ns=9
@@ -81,31 +50,6 @@ def test_the_engine_is_that_of_the_run_whatever_window_is_looked_at(tmp_path):
     options = ["--filter-time", "20/30"]
     part = tables_of(tmp_path / "p", report, options=options)["categories"]["engine"].unique()
     assert part.tolist() == whole == ["vllm"]
-
-
-def test_inputs_may_be_given_one_by_one(rank_set, tmp_path):
-    both = [rank_set / "rank0.sqlite", rank_set / "rank1.sqlite"]
-    words = [str(word) for path in both for word in ("--input", path)]
-    assert main(["llm_hotspots", *words, "--output", str(tmp_path / "one"), "--quiet"]) == 0
-    only_tables(tmp_path / "two", *both)
-    assert_same(tmp_path / "one", tmp_path / "two")
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (
-            ["--filter-time", "500/600"],
-            "the filters leave no GPU work; there is some from 10 to 15 ns",
-        ),
-        (["--device", "7"], "the filters leave no GPU work"),
-    ],
-)
-def test_filters_that_leave_nothing_say_so(tmp_path, options, words):
-    trace = TraceBuilder().nvtx("s", 0, 5).kernel("a", start_ns=10, end_ns=15, launch=(1, 2))
-    tables = tables_of(tmp_path / "o", written(tmp_path, trace), options=options, whole=True)
-    assert tables["kernels"].empty
-    assert [words in note for note in read_report(tmp_path / "o")["notes"]] == [True]
 
 
 @pytest.mark.parametrize(

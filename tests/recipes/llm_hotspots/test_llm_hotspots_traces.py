@@ -66,6 +66,7 @@ def busy_bitmap(kernels, device: int, low: int = 0, high: int = HORIZON_NS) -> i
     return int(busy[low:high].sum())
 
 
+@pytest.mark.nightly
 @examples(10, nightly=166)
 @given(kernels=KERNELS, window=st.tuples(st.integers(0, 40), st.integers(1, 20)) | st.none())
 def test_exclusive_times_add_up_to_the_busy_time_of_each_device(kernels, window):
@@ -106,6 +107,7 @@ class ShuffledMerges:
         return parts[0]
 
 
+@pytest.mark.nightly
 @examples(3, nightly=50)
 @given(ranks=st.lists(KERNELS, min_size=2, max_size=5), random=st.randoms(use_true_random=False))
 def test_modes_and_orders_of_merging_give_the_same_bits(ranks, random):
@@ -136,6 +138,7 @@ INSTANTS = {
 }
 
 
+@pytest.mark.nightly
 @examples(3, nightly=50)
 @given(kernels=KERNELS)
 def test_a_shift_moves_windows_only_and_twice_the_time_doubles_sums(kernels):
@@ -175,26 +178,6 @@ def graph_tables(trace: TraceBuilder, folder: Path):
     return tables_of(folder / "o", trace.write_sqlite(folder / "t.sqlite"))
 
 
-def test_nodes_of_a_graph_are_kernels_and_counted_as_nodes(tmp_path):
-    tables = graph_tables(TraceBuilder().graph_launch(GRAPH, launch=(1, 3)), tmp_path)
-    assert rows(tables["kernels"], "name total_ns") == [("b", 6), ("a", 4), ("k", 1)]
-    kernels, *_, graphs = rows(tables["coverage"], "op total_n api_missing_n graph_node_n")
-    assert kernels == ("kernel", 3, 0, 2)
-    assert graphs == ("graph", 0, 0, 0)
-    assert rows(tables["coverage"], "opaque_graph_launches_n")[-1] == (0,)
-
-
-def test_a_graph_traced_whole_makes_the_device_busy_but_is_no_kernel(tmp_path):
-    trace = TraceBuilder().graph_launch(GRAPH, launch=(1, 3), mode="graph")
-    tables = graph_tables(trace, tmp_path)
-    assert rows(tables["kernels"], "name total_ns") == [("k", 1)]
-    # The graph runs in [10, 20), the kernel in [30, 31).
-    columns = "window_start_ns window_end_ns kernel_busy_ns busy_ns"
-    assert rows(tables["devices"], columns) == [(10, 31, 1, 11)]
-    columns = "op total_n total_ns attributed_n opaque_graph_launches_n"
-    assert rows(tables["coverage"], columns)[-1] == ("graph", 1, 10, 1, 0)
-
-
 def test_a_graph_whose_nodes_are_there_too_is_not_counted_twice(tmp_path):
     trace = TraceBuilder().graph_launch(GRAPH, launch=(1, 3), mode="graph")
     trace.kernel("a", start_ns=10, end_ns=14, correlation_id=1, graph_node_id=1)
@@ -202,30 +185,6 @@ def test_a_graph_whose_nodes_are_there_too_is_not_counted_twice(tmp_path):
     tables = graph_tables(trace, tmp_path)
     assert rows(tables["devices"], "kernel_busy_ns busy_ns") == [(4 + 5 + 1, 4 + 5 + 1)]
     assert rows(tables["coverage"], "total_n")[-1] == (0,)
-
-
-def test_launches_of_graphs_that_left_no_trace_are_counted(tmp_path):
-    # Exports of 2023.4 have no table for graphs that were traced whole.
-    trace = TraceBuilder(schema="3.7.2")
-    for start in (0, 2):
-        trace.graph_launch(GRAPH, launch=(start, start + 1), mode="graph")
-    tables = graph_tables(trace, tmp_path)
-    assert rows(tables["devices"], "busy_ns") == [(1,)]
-    assert rows(tables["coverage"], "op opaque_graph_launches_n")[-1] == ("graph", 2)
-
-
-def test_parquet_loses_the_rule_of_the_ranks_where_it_lacks_the_environment(tmp_path):
-    for kind in ("sqlite", "parquet"):
-        (tmp_path / kind).mkdir()
-    for rank, name in enumerate("xy"):
-        trace = TraceBuilder(schema="3.7.2", lazy=False).environment(RANK=str(rank))
-        trace.kernel("k", start_ns=1, duration_ns=3 + rank)
-        trace.write_sqlite(tmp_path / "sqlite" / f"{name}.sqlite")
-        trace.write_parquet(tmp_path / "parquet" / f"{name}_pqtdir")
-    outputs = [analyse(tmp_path / f"o{kind}", tmp_path / kind) for kind in ("sqlite", "parquet")]
-    assert_same(*outputs, but={"rank_source"})
-    sources = [read_results(out)["files"]["rank_source"].to_pylist() for out in outputs]
-    assert sources == [["env:RANK"] * 2, ["index"] * 2]
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +197,7 @@ def real(traces, tmp_path_factory):
     return made
 
 
+@pytest.mark.nightly
 @pytest.mark.traces
 @pytest.mark.parametrize("run", ["before", "after"])
 def test_one_file_with_two_processes_equals_the_rank_set(traces, run, tmp_path):
@@ -246,6 +206,7 @@ def test_one_file_with_two_processes_equals_the_rank_set(traces, run, tmp_path):
     assert_same(together, apart, but=LABELS)
 
 
+@pytest.mark.nightly
 @pytest.mark.traces
 @pytest.mark.parametrize("run", ["before", "after", "base"])
 def test_exclusive_times_of_real_traces_add_up_to_the_union(real, run):

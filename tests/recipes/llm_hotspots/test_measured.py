@@ -179,39 +179,10 @@ def test_metrics_go_to_the_device_behind_which_their_gpu_is(tmp_path):
     assert rows(windows, "rank device_id gpu_id gpu_source mean_pct") == expected
 
 
-def test_without_a_list_of_devices_the_order_is_assumed_and_said(tmp_path):
-    trace = sampled(schema="3.7.2").process(pid=7, gpu_ids=(0, 1))
-    trace.gpu_metrics({SM: [3, 3]}, times_ns=[10, 20], gpu_id=1)
-    metrics = written(trace, tmp_path)["gpu_metrics"]
-    assert set(zip(metrics["gpu_id"], metrics["gpu_source"], strict=True)) == {(0, "cuda_order")}
-    alone = written(sampled(schema="3.7.2"), tmp_path, name="alone")["gpu_metrics"]
-    assert set(alone["gpu_source"]) == {"only_gpu"}
-
-
 def test_one_sample_or_damaged_ones_say_nothing(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=30)
     trace.gpu_metrics({SM: [5, -1, 5000]}, times_ns=[10, 20, 30])
     assert written(trace, tmp_path)["gpu_metrics"].empty
-
-
-def test_what_the_capture_does_not_have_is_said_with_the_flag_that_would_show_it(tmp_path):
-    tables = written(busy(), tmp_path, whole=True)
-    for table in ("memory", "memory_watermarks", "memory_allocators", "gpu_metrics"):
-        assert tables[table].empty
-    unrecorded = read_report(tmp_path / "t-out")["report"]["unrecorded"]
-    flags = {item["lost"]: item["record"] for item in unrecorded}
-    assert flags["device memory over time and who allocates it"] == "--cuda-memory-usage=true"
-    assert "--gpu-metrics-device=all" in flags.values()
-
-
-def test_parquet_says_the_same_as_sqlite(tmp_path):
-    trace = sampled().allocate(8, address=100, at_ns=2, call=(1, 3)).free(8, address=100, at_ns=22)
-    tables = written(trace, tmp_path)
-    trace.write_parquet(tmp_path / "t_pqtdir")
-    other = tables_of(tmp_path / "p", tmp_path / "t_pqtdir")
-    for table in ("memory", "memory_watermarks", "memory_allocators", "gpu_metrics"):
-        assert len(tables[table])
-        assert plain(tables[table]) == plain(other[table])
 
 
 def test_what_is_freed_after_the_last_kernel_was_in_use_at_the_end_of_the_work(tmp_path):

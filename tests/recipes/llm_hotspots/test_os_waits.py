@@ -49,17 +49,6 @@ def test_os_calls_follow_the_filters_as_api_calls_do(tmp_path):
     assert rows(chosen, "function calls_n total_ns") == [("read", 1, 6)]
 
 
-def test_os_calls_in_os_calls_count_once_in_the_union(tmp_path):
-    trace = waiting().osrt("poll", start_ns=14, end_ns=16)
-    os_waits = tables(tmp_path, trace)["os_waits"]
-    assert rows(os_waits, "function total_ns thread_union_ns")[0] == ("poll", 66, 64)
-
-
-def test_marks_of_the_profiler_are_no_calls(tmp_path):
-    trace = waiting().raw("OSRT_API", start=3, end=3, eventClass=31, nameId="profiling started")
-    assert tables(tmp_path, trace)["os_waits"]["function"].tolist() == ["poll", "read"]
-
-
 MAIN = ["cudaMalloc", "torch::empty", "main"]
 
 
@@ -82,12 +71,6 @@ def test_call_stacks_are_those_of_calls_that_have_one_and_sum_their_time(tmp_pat
     ]
 
 
-def test_top_limits_call_stacks_and_no_sum(tmp_path):
-    frames = tables(tmp_path, slow_calls(), "--top", "1")
-    assert rows(frames["callstacks"], "api total_ns") == [("cudaMalloc", 12)]
-    assert frames["apis"]["total_ns"].sum() == 5 + 7 + 3 + 4 + 90 + 1
-
-
 def test_call_stacks_take_calls_that_start_in_the_window(tmp_path):
     stacks = tables(tmp_path, slow_calls(), "--filter-time", "2/25")["callstacks"]
     # The call at 0 reaches into the window; those at 10 and 20 start there.
@@ -108,17 +91,3 @@ def test_a_very_deep_stack_says_how_many_frames_are_left_out(tmp_path):
     trace.api("cudaFree_v3020", start_ns=1, end_ns=3, callchain_id=stack)
     (text,) = tables(tmp_path, trace)["callstacks"]["stack"]
     assert text.endswith("f62 < f63 < (6 more frames)")
-
-
-def test_a_chain_that_the_report_does_not_explain_is_no_stack(tmp_path):
-    trace = slow_calls().api("cudaFree_v3020", start_ns=60, end_ns=99, callchain_id=77)
-    assert len(tables(tmp_path, trace)["callstacks"]) == 3
-
-
-def test_parquet_exports_tell_the_same(tmp_path):
-    trace = slow_calls().osrt("poll", start_ns=1, end_ns=3)
-    frames = tables(tmp_path, trace)
-    other = tables_of(tmp_path / "other", trace.write_parquet(tmp_path / "t_pqtdir"))
-    for name in ("callstacks", "os_waits"):
-        assert len(frames[name])
-        assert frames[name].drop(columns="file").equals(other[name].drop(columns="file"))

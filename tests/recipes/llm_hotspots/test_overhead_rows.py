@@ -55,19 +55,6 @@ def test_a_filter_cuts_overhead_too(trace, tmp_path):
     ]
 
 
-def test_a_report_without_overhead_has_no_rows_and_no_word_of_it(rank_set, tmp_path):
-    tables = tables_of(tmp_path / "out", rank_set, whole=True)
-    assert len(tables["overheads"]) == 0
-    assert overhead_caveats(tmp_path / "out") == []
-
-
-def test_broken_overhead_is_left_out(tmp_path):
-    report = TraceBuilder().kernel("a", start_ns=10, end_ns=20)
-    report.overhead("CUPTI Buffer flush", start_ns=18, end_ns=12, overhead_type=3)
-    path = report.write_sqlite(tmp_path / "rank0.sqlite")
-    assert len(tables_of(tmp_path / "out", path)["overheads"]) == 0
-
-
 def frames(*, loads=(), profiler_ns=0, window_ns=1000):
     """Make what caveats read: bytes copied to each rank, the profiler's time of rank 0."""
     memops = pd.DataFrame(

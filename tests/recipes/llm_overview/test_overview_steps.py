@@ -10,7 +10,7 @@ from step_world import StepWorld
 
 from nsys_llm.analyses.steps import finder
 from nsys_llm.analyses.steps.of_job import StepKind
-from nsys_llm.analyses.steps.of_rank import DeviceSteps, RankSteps
+from nsys_llm.analyses.steps.of_rank import DeviceStepTimes, RankStepTimes
 from nsys_llm.recipes.llm_overview.partials import OverviewPartial, merged
 from nsys_llm.recipes.llm_overview.tables.ranks import gpu_steps, mean_step_ns
 from nsys_llm.trace.identity import Rank, RankKey
@@ -67,8 +67,8 @@ def test_steps_that_a_time_cuts_do_not_count(tmp_path):
 
 
 def made(devices, name="work"):
-    device_steps = {number: DeviceSteps(*sums) for number, sums in devices.items()}
-    return RankSteps(StepKind(name, "step", "repeated range", 3), device_steps)
+    device_steps = {number: DeviceStepTimes(*sums) for number, sums in devices.items()}
+    return RankStepTimes(StepKind(name, "step", "repeated range", 3), device_steps)
 
 
 def test_a_gpu_counts_where_its_rank_calls_a_step_what_most_do():

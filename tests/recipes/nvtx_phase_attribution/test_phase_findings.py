@@ -288,6 +288,7 @@ def test_where_an_engine_s_ranges_are_absent_it_is_told_what_records_them(
     assert caveats(tables_with(phase_categories=[{"engine": "generic"}])) == []
 
 
+@pytest.mark.nightly
 def test_the_demo_is_told_as_it_was_planted(tmp_path):
     demo = write_demo(tmp_path, scale=0.5)
     out = analyse(tmp_path / "out", *demo.baseline, recipe=RECIPE)

@@ -118,6 +118,7 @@ def real(request, traces, tmp_path_factory):
     return request.param, path, tables
 
 
+@pytest.mark.nightly
 @pytest.mark.traces
 def test_real_traces_are_as_a_plain_search_says(real):
     _, path, tables = real
@@ -125,6 +126,7 @@ def test_real_traces_are_as_a_plain_search_says(real):
     adds_up(tables)
 
 
+@pytest.mark.nightly
 @pytest.mark.traces
 def test_coverage_of_kernel_time_is_that_measured_before(real):
     name, _, tables = real
@@ -138,6 +140,7 @@ def test_coverage_of_kernel_time_is_that_measured_before(real):
     assert (by_rank <= 100).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.traces
 def test_names_with_running_numbers_are_few(real):
     name, _, tables = real
@@ -235,6 +238,7 @@ def alone(ranges, ops, *words):
     return sorted(rows(table[table["ops_n"] > 0], ALONE), key=str)
 
 
+@pytest.mark.nightly
 @examples(10, nightly=166)
 @given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
 def test_ranges_that_are_chosen_are_as_if_no_others_had_been_recorded(ranges, ops):
@@ -245,6 +249,7 @@ def test_ranges_that_are_chosen_are_as_if_no_others_had_been_recorded(ranges, op
         assert alone(ranges, ops, *words) == alone(left, ops)
 
 
+@pytest.mark.nightly
 @examples(10, nightly=166)
 @given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
 def test_ranges_under_a_filter_are_as_if_no_other_work_had_been_done(ranges, ops):

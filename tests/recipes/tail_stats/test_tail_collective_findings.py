@@ -122,7 +122,6 @@ def test_waiting_that_nobody_is_to_blame_for_is_that_of_the_rank_that_waits_long
     given = tables(*ranks)
     given["rank_verdicts"] = frame_of("rank_verdicts", [VERDICT], "tail_stats")
     assert set(findings_by_rule(given)) == {"late"}
-    assert answer(given).startswith("Rank 2 comes late to collectives")
 
 
 def test_of_two_ranks_that_come_last_in_turn_none_is_named():

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 from effort import nightly_but
-from results import analyse, differences, only_tables, plain, read_results, rows
+from results import differences, only_tables, plain, read_results, rows
 from tail_ranks import ENDS, RECIPE, V, tail_tables, write_ranks
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
@@ -146,6 +146,7 @@ def sums_of(tables):
 LENGTHS = [[9_001, 4_000], [5_000, 8_000, 3_000], [7_000, 2_000, 2_000, 6_000]]
 
 
+@pytest.mark.nightly
 def test_waits_caused_and_suffered_are_all_waits(tmp_path):
     tables = tail_tables(write_ranks(tmp_path / "ranks", LENGTHS), tmp_path / "o")
     # Of each collective: the longest of the lengths waits until the shortest begins, and so on.
@@ -158,6 +159,7 @@ def test_waits_caused_and_suffered_are_all_waits(tmp_path):
     assert (counts["matched_n"] + counts["cut_n"] + counts["unmatched_n"]).tolist() == [15] * 3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("rank", "seconds"), nightly_but(product([0, 1, 2], [4, -3]), [(0, 4), (1, -3), (2, 4)])
 )
@@ -174,18 +176,6 @@ def test_a_clock_that_is_shifted_by_seconds_changes_nothing_but_offsets(rank, se
     assert not differences(unshifted, other, but=instants)
     ahead = other["rank_clocks"]["ahead_ns"].to_pylist()
     assert ahead == [moved[place] - moved[0] for place in range(3)]
-
-
-def test_the_order_of_files_and_of_merging_changes_nothing(tmp_path):
-    folder = write_ranks(tmp_path / "ranks", LENGTHS, ahead_ns={1: 777})
-    paths = sorted(folder.iterdir())
-    only_tables(tmp_path / "a", *paths, recipe=RECIPE)
-    only_tables(tmp_path / "b", *paths[::-1], recipe=RECIPE)
-    analyse(tmp_path / "c", folder, options=["--mode", "concurrent"], recipe=RECIPE)
-    first = read_results(tmp_path / "a")
-    assert set(first) == {table.file for table in load_manifest(RECIPE).writes}
-    assert not differences(first, read_results(tmp_path / "b"))
-    assert not differences(first, read_results(tmp_path / "c"))
 
 
 def test_merging_is_associative_and_commutative():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from results import differences, only_tables, read_results, rows, tables_of
+from results import rows, tables_of
 
 pytestmark = pytest.mark.traces
 
@@ -34,6 +34,7 @@ def figures(tables):
     return (pairs_n, kernels[0], kernels[1], wait_ns, transfer_ns, caused[0], caused[1], *skews)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("run", KNOWN)
 def test_the_known_figures_of_two_ranks_in_one_report_are_reproduced(run, traces, tmp_path):
     tables = tables_of(tmp_path / "o", traces / "h100_mfu" / f"{run}.sqlite", recipe=RECIPE)
@@ -41,19 +42,14 @@ def test_the_known_figures_of_two_ranks_in_one_report_are_reproduced(run, traces
     (shown,) = rows(tables["communicators"], "operation overlap_n confidence communicator")
     assert shown == ("send_recv", KNOWN[run][0], "high", "0-1")
     # Two ranks that exchange data and launch the same kernels are no pipeline.
-    assert tables["communicators"]["turns_pct"].tolist() == [0.0]
+    assert tables["communicators"]["turns_pct"].isna().all()
     assert "pipeline_bubble" not in set(tables["findings"]["rule"])
     # The late rank is not the one that spends more time in collectives.
     total_ns = tables["collective_coverage"].set_index("rank")["total_ns"]
     assert tables["stragglers"].iloc[0]["rank"] != total_ns.idxmax()
 
 
-@pytest.mark.parametrize(("run", "share_pct"), [("before", 52.7), ("after", 66.6)])
-def test_the_share_of_waiting_is_the_known_one(run, share_pct, traces, tmp_path):
-    tables = tables_of(tmp_path / "o", traces / "h100_mfu" / f"{run}.sqlite", recipe=RECIPE)
-    assert round(tables["communicators"]["wait_pct"].iloc[0], 1) == share_pct
-
-
+@pytest.mark.nightly
 def test_the_change_between_the_runs_is_waiting_and_not_transfer(traces, tmp_path):
     sums = [
         tables_of(tmp_path / run, traces / "h100_mfu" / f"{run}.sqlite", recipe=RECIPE)[
@@ -61,7 +57,8 @@ def test_the_change_between_the_runs_is_waiting_and_not_transfer(traces, tmp_pat
         ].iloc[0]
         for run in KNOWN
     ]
-    change = {name: int(sums[1][name] - sums[0][name]) for name in sums[0].index if "_ns" in name}
+    names = ("wait_ns", "transfer_rank_ns", "total_ns", "end_skew_ns")
+    change = {name: int(sums[1][name] - sums[0][name]) for name in names}
     # +9.109 ms of waiting, -0.525 ms of transfer on both ranks, and the rest.
     assert change["wait_ns"] == 9_109_378
     assert change["transfer_rank_ns"] == -525_326
@@ -69,22 +66,9 @@ def test_the_change_between_the_runs_is_waiting_and_not_transfer(traces, tmp_pat
     assert change["end_skew_ns"] == -243_703
 
 
-@pytest.mark.parametrize("run", KNOWN)
-def test_reports_of_one_rank_each_give_the_same_on_one_clock(run, traces, tmp_path):
-    folder = traces / "h100_mfu_ranks" / run
-    tables = tables_of(tmp_path / "o", folder, options=["--disable-alignment"], recipe=RECIPE)
-    assert figures(tables) == KNOWN[run]
-
-
+@pytest.mark.nightly
 @pytest.mark.parametrize("run", KNOWN)
 def test_reports_of_one_session_share_a_clock_and_give_the_same(run, traces, tmp_path):
     tables = tables_of(tmp_path / "o", traces / "h100_mfu_ranks" / run, recipe=RECIPE)
     assert rows(tables["rank_clocks"], "ahead_ns rate_ppm residual_ns") == [(0, 0.0, 0)] * 2
     assert figures(tables) == KNOWN[run]
-
-
-def test_file_order_changes_nothing(traces, tmp_path):
-    paths = sorted((traces / "h100_mfu_ranks" / "after").glob("*.sqlite"))
-    only_tables(tmp_path / "a", *paths, recipe=RECIPE)
-    only_tables(tmp_path / "b", *paths[::-1], recipe=RECIPE)
-    assert not differences(read_results(tmp_path / "a"), read_results(tmp_path / "b"))

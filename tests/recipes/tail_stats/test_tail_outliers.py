@@ -99,19 +99,6 @@ def test_without_steps_the_first_two_launches_of_a_configuration_are_warm_up(tmp
     assert rows(frames["outliers"], "config_launch state") == [(1, "warm-up"), (2, "steady")]
 
 
-def test_times_are_told_on_one_clock_where_it_is_known(tmp_path):
-    for rank in range(2):
-        builder = TraceBuilder(system_clock_ns=1_000_000 + 300 * rank)
-        for index, duration in enumerate([4, 4, 4, 9]):
-            builder.kernel("k", start_ns=100 * index, duration_ns=duration)
-        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    frames = tables(tmp_path / "o", tmp_path)
-    expected = [(0, 300, 300), (1, 300, 600)]
-    assert rows(frames["outliers"], "rank start_ns aligned_start_ns") == expected
-    frames = tables(tmp_path / "p", tmp_path, options=["--disable-alignment"])
-    assert frames["outliers"]["aligned_start_ns"].tolist() == [300, 300]
-
-
 def test_one_report_needs_no_clock_to_be_told_on_its_own(tmp_path):
     builder = TraceBuilder()
     for index, duration in enumerate([4, 4, 4, 9]):
@@ -226,22 +213,6 @@ def test_findings_name_the_rank_and_the_time(disturbed):
     assert (cluster["gain_ns"], cluster["severity"]) == (8 * 16_000, "low")
 
 
-def test_outliers_of_many_ranks_at_one_time_are_one_cluster(tmp_path):
-    for rank in range(4):
-        durations = np.full(2_000, 4_000)
-        durations[[1_000, 1_001]] = 20_000
-        starts = 1_000 + np.cumsum(durations + 1_000) - durations
-        builder = TraceBuilder().kernels(
-            ["k"], np.zeros(2_000, dtype=int), start_ns=starts, end_ns=starts + durations
-        )
-        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    clusters = tables(tmp_path / "o", tmp_path)["outlier_clusters"]
-    expected = [(4, "0, 1, 2, 3", 8)]
-    assert rows(clusters, "ranks_n ranks outliers_n") == expected
-    clusters = tables(tmp_path / "p", tmp_path, options=["--disable-alignment"])["outlier_clusters"]
-    assert clusters.empty  # two on each rank are no run, and the ranks cannot be compared
-
-
 @pytest.mark.parametrize(("ranks_n", "launches_n"), [(4, 1_000), (4, 120), (1, 1_000)])
 def test_a_window_in_which_calls_of_one_rank_take_five_times_as_long_is_a_cluster(
     ranks_n, launches_n, tmp_path
@@ -263,22 +234,6 @@ def test_a_window_in_which_calls_of_one_rank_take_five_times_as_long_is_a_cluste
     ]
 
 
-def test_ranks_that_wait_at_once_for_a_slow_one_are_no_cluster(tmp_path):
-    # Twice, all ranks but the second come 20 us before it: their collectives are outliers together.
-    for rank in range(4):
-        durations = np.full(2_000, 4_000)
-        durations[[900, 905]] += 20_000 * (rank != 1)
-        ends = 1_000 + 30_000 * np.arange(1, 2_001)
-        builder = TraceBuilder().kernels(
-            ["ncclDevKernel_AllReduce"], np.zeros(2_000, dtype=int), start_ns=ends - durations,
-            end_ns=ends,
-        )  # fmt: skip
-        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    frames = tables(tmp_path / "o", tmp_path)
-    assert frames["tails"]["outliers_n"].tolist() == [6]
-    assert frames["outlier_clusters"].empty
-
-
 def in_steps(folder, names, kernel, durations, starts):
     """Write a rank; `kernel` holds positions in `names`."""
     builder = TraceBuilder(hostname="node0")
@@ -286,7 +241,7 @@ def in_steps(folder, names, kernel, durations, starts):
     return builder.write_sqlite(folder)
 
 
-@pytest.mark.parametrize("seed", seeds(4, in_ci=2))
+@pytest.mark.parametrize("seed", seeds(4, in_ci=1))
 def test_outliers_milliseconds_apart_are_one_burst_with_its_window(tmp_path, seed):
     rng = np.random.default_rng(seed)
     # A launch each 400 us on two ranks; 16 of the 90 in 36 ms of rank 1 take thrice as long.
@@ -311,7 +266,7 @@ def test_outliers_milliseconds_apart_are_one_burst_with_its_window(tmp_path, see
     assert set(frames["findings"]["kind"]) <= {"capture"}
 
 
-@pytest.mark.parametrize("seed", seeds(4, in_ci=2))
+@pytest.mark.parametrize("seed", seeds(4, in_ci=1))
 def test_outliers_of_a_kernel_that_runs_in_a_short_time_only_are_no_burst(tmp_path, seed):
     rng = np.random.default_rng(seed)
     # `prefill` runs 300 times within 45 ms of 2 s, and 12 of these anywhere among them are slow.

@@ -8,6 +8,7 @@ from flushed_ranks import US, write_ranks
 from quick_run import quick
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(4))
 def test_the_part_of_a_lateness_is_what_the_flushes_of_both_ranks_make(tmp_path, seed):
     rng = np.random.default_rng(seed)
@@ -22,19 +23,3 @@ def test_the_part_of_a_lateness_is_what_the_flushes_of_both_ranks_make(tmp_path,
     assert ranks["profiler_ns"][[0, 1]].tolist() == late
     verdicts = tables["rank_verdicts"]["verdict"].dropna()
     assert set(verdicts) <= {"profiler"}
-
-
-def test_a_flush_makes_no_tail_of_the_call_that_it_holds(tmp_path):
-    held = np.zeros((2, 30), dtype=int)
-    held[0, 7] = 6_000 * US
-    tables = quick("tail_stats", write_ranks(tmp_path / "ranks", held))
-    row = tables["api_tails"].set_index("api").loc["cudaLaunchKernel"]
-    assert (row["max_ns"], row["net_max_ns"], row["profiler_ns"]) == (
-        6_010 * US,
-        10 * US,
-        6_000 * US,
-    )
-    assert (row["outliers_n"], row["outlier"]) == (0, False)
-    rank_calls = tables["rank_api_tails"].set_index("rank").loc[0]
-    assert rank_calls["total_ns"] == 5 * US + 30 * 15 * US + 6_000 * US
-    assert set(tables["findings"]["rule"]) <= {"profiler"}

@@ -18,19 +18,6 @@ def tables(output, *inputs, options=()):
     return tables_of(output, *inputs, options=options, recipe="tail_stats")
 
 
-def test_each_part_has_its_shortest_median_and_longest_launch(tmp_path):
-    # From 0 to 400 ns, so 40 parts of 10 ns; three launches in the first, one in the last but one.
-    builder = TraceBuilder()
-    for start_ns, duration_ns in ((0, 2), (3, 4), (8, 7), (380, 20)):
-        builder.kernel("k", start_ns=start_ns, duration_ns=duration_ns)
-    times = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tail_times"]
-    assert rows(times, NUMBERS) == [(0, 10, 3, 2, 4.0, 7), (380, 390, 1, 20, 20.0, 20)]
-    assert rows(times, "label rank device_id aligned_start_ns")[1] == (
-        *("k [1x1x1 / 32x1x1]", 0, 0),
-        380,
-    )
-
-
 def test_a_filter_s_window_is_what_is_cut_into_parts(tmp_path):
     builder = TraceBuilder()
     for start_ns in (0, 100, 110, 499):
@@ -63,6 +50,7 @@ def random_ranks(tmp_path_factory):
     return folder, pd.DataFrame(launches, columns=names)
 
 
+@pytest.mark.nightly
 def test_all_launches_of_the_worst_configurations_are_there(random_ranks, tmp_path):
     folder, launches = random_ranks
     frames = tables(tmp_path / "o", folder)
@@ -87,19 +75,7 @@ def test_all_launches_of_the_worst_configurations_are_there(random_ranks, tmp_pa
     )
 
 
-def test_the_table_is_bounded(random_ranks, tmp_path, monkeypatch):
-    monkeypatch.setattr(time_tables, "_MOST_DEVICES", 2)
-    frames = tables(tmp_path / "o", random_ranks[0])
-    shown = frames["tail_times"][["label", "rank", "device_id"]].drop_duplicates()
-    assert shown.groupby("label").size().tolist() == [2] * time_tables.WORST_OVER_TIME
-    # Those with the most excess.
-    worst = frames["tails"]["label"][0]
-    label_rows = frames["rank_tails"][frames["rank_tails"]["label"] == worst]
-    most = label_rows.sort_values("excess_ns", ascending=False).head(2)
-    shown_rows = shown[shown["label"] == worst]
-    assert sorted(rows(shown_rows, "rank device_id")) == sorted(rows(most, "rank device_id"))
-
-
+@pytest.mark.nightly
 def test_a_rank_sends_the_uneven_and_the_long_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(time_parts, "SENT", 1)
     # Rank 0 is slow throughout in `long`, which is even on each rank; `uneven` has all the spread.

@@ -61,6 +61,7 @@ def test_every_statistic_is_that_of_numpy_on_the_raw_rows(analysed, name):
             assert row["std_ns"] == pytest.approx(values.std(ddof=1), rel=1e-12)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", TRACES)
 def test_the_listed_outliers_are_those_of_all_launches(analysed, name):
     tables, raw = analysed[name]
@@ -76,23 +77,6 @@ def test_the_listed_outliers_are_those_of_all_launches(analysed, name):
     assert sorted(listed["start_ns"]) == sorted(outliers["start"])
 
 
-def test_ranks_in_one_file_and_in_two_have_the_same_tails(analysed):
-    for run in ("before", "after"):
-        one_file, two = analysed[f"h100_mfu/{run}"][0], analysed[f"h100_mfu_ranks/{run}"][0]
-        pd.testing.assert_frame_equal(one_file["tails"], two["tails"])
-
-
-def test_a_pooled_median_that_no_launch_had_is_seen_as_a_mix(analysed):
-    tails = analysed["h100_mfu/before"][0]["tails"]
-    flash = tails[tails["name"].str.contains("flash_fwd_kernel")].sort_values("p50_ns")
-    assert flash["launches_n"].tolist() == [34, 34]
-    assert [round(value / 1000) for value in flash["p50_ns"]] == [155, 7865]
-    assert flash["pooled_p50_ns"].round(-1).unique().tolist() == [3_977_580.0]
-    assert flash["pooled_max_p50"].round(2).unique().tolist() == [1.98]
-    assert flash["shape_mix"].all()
-    assert flash["max_p50"].max() < 1.1  # no tail in either of them
-
-
 def test_ratios_of_90_from_pooling_are_shapes_and_not_jitter(traces, tmp_path):
     report = traces / "h100_mfu" / "before.sqlite"
     tails = tables_of(tmp_path / "o", report, options=["--base"], recipe=RECIPE)["tails"]
@@ -103,6 +87,7 @@ def test_ratios_of_90_from_pooling_are_shapes_and_not_jitter(traces, tmp_path):
     assert not pooled["outlier"].any()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("run", ["before", "after"])
 def test_a_persistent_gemm_with_two_sizes_is_no_tail(analysed, run):
     tables = analysed[f"h100_mfu/{run}"][0]

@@ -11,7 +11,7 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.inputs import expand_sides
 from nsys_llm.recipes.trace_diff.analysis import ANALYSIS
-from nsys_llm.recipes.trace_diff.tables import collectives, wall
+from nsys_llm.recipes.trace_diff.tables import collectives
 from nsys_llm.run.worker import map_profiles, merge_results
 from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_bulk import base_name
@@ -77,6 +77,7 @@ def test_the_answer_says_first_that_the_batch_is_larger(demo, out):
     assert answer.splitlines()[0].endswith(" us a generated token")
 
 
+@pytest.mark.nightly
 def test_with_steps_that_tell_no_tokens_other_sizes_are_other_work(demo, words, tmp_path):
     options = [*words, "--step", "engine_step"]
     out = analyse(tmp_path / "out", *demo.after, options=options, recipe=RECIPE)
@@ -102,6 +103,7 @@ def made(results, order):
     return ANALYSIS.tabulate(merged.partial, number_sides(merged, {}), options)
 
 
+@pytest.mark.nightly
 def test_the_order_of_merging_changes_nothing(results):
     first, other = made(results, range(8)), made(results, [7, 2, 4, 0, 6, 1, 5, 3])
     assert first.keys() == other.keys()
@@ -125,6 +127,7 @@ def test_merging_is_associative_and_has_an_identity(results):
             assert (getattr(part.counts, name) == getattr(other.counts, name)).all()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["concurrent", "dask-futures"])
 def test_every_mode_gives_the_same_bits(demo, words, out, tmp_path, mode):
     options = [*words, "--mode", mode]
@@ -132,14 +135,14 @@ def test_every_mode_gives_the_same_bits(demo, words, out, tmp_path, mode):
     assert_same(out, tmp_path / "out", recipe=RECIPE)
 
 
+@pytest.mark.nightly
 def test_collectives_are_matched_once_a_run(demo, monkeypatch):
-    match, calls = wall.match_collectives, []
+    match, calls = collectives.match_collectives, []
 
     def counting(*words):
         calls.append(words)
         return match(*words)
 
-    for module in (wall, collectives):
-        monkeypatch.setattr(module, "match_collectives", counting, raising=False)
+    monkeypatch.setattr(collectives, "match_collectives", counting)
     quick(RECIPE, f"--baseline={demo.baseline[0].parent}", *demo.after)
     assert len(calls) == 2

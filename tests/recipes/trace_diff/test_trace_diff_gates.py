@@ -89,18 +89,6 @@ def test_a_gate_that_means_nothing_is_exit_2_and_nothing_is_read(tmp_path, gate,
     assert not list(tmp_path.glob("out*"))
 
 
-def test_gates_of_a_file_count_like_those_typed(tmp_path, pair):
-    file = tmp_path / "gates.txt"
-    file.write_text("gpu_time:+2%  # nightly\nidle_pct:+2pp\n")
-    code, verdict = run(tmp_path, *sides(pair), "--gate", f"@{file}", "kernel_launches:+0")
-    assert code == 1
-    assert [gate["gate"] for gate in verdict["gates"]] == [
-        "gpu_time:+2%",
-        "idle_pct:+2pp",
-        "kernel_launches:+0",
-    ]
-
-
 def test_without_gates_there_is_a_verdict_all_the_same(tmp_path, pair):
     code, verdict = run(tmp_path, *sides(pair))
     assert (code, verdict["verdict"], verdict["gates"]) == (0, "none", [])
@@ -144,18 +132,6 @@ def test_a_run_of_which_a_report_failed_never_passes(tmp_path, pair, allowed):
     assert code == 3
     assert verdict["gates"][0]["result"] == "not_comparable"
     assert "reports read" in verdict["gates"][0]["reason"]
-
-
-def test_a_side_that_cannot_be_read_at_all_is_exit_2_with_nothing_written(tmp_path, pair, capsys):
-    broken = tmp_path / "broken.sqlite"
-    broken.write_bytes(b"no database")
-    code, verdict = run(
-        tmp_path, "--baseline", pair[0], "--input", broken, "--gate", "gpu_time:+1%"
-    )
-    assert (code, verdict) == (2, None)
-    printed = capsys.readouterr().err
-    assert "error: input: broken.sqlite: " in printed
-    assert "input: no profile of it could be read" in printed
 
 
 def test_absent_ranks_weigh_more_than_a_failed_gate(tmp_path, pair):

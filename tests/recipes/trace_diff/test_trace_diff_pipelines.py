@@ -29,6 +29,7 @@ def test_a_larger_bubble_is_no_ranks_fault(stages, tmp_path):
     assert "late peer" not in text
 
 
+@pytest.mark.nightly
 def test_a_late_rank_of_an_all_to_all_is_still_named(tmp_path):
     for name, slow in (("before", {}), ("after", {2: 1.5})):
         (tmp_path / name).mkdir()

@@ -6,30 +6,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from diff_jobs import GEMM, GPU_BOUND, HOST_BOUND, NORM, Job
-from finding_numbers import checked
+from diff_jobs import GEMM, GPU_BOUND, HOST_BOUND, NORM, Job, compare
 from quick_run import quick
-from results import read_frames, read_report
-
-from nsys_llm.run.cli import main
-
-MIRRORED = {"FASTER": "SLOWER", "SLOWER": "FASTER"}
-
-
-def compare(folder, before, after, *options, code=0):
-    """Compare two jobs; return the lines of the answer, the findings by rule, and the tables."""
-    paths = [job.write(folder / f"run{seed}", seed) for seed, job in enumerate((before, after))]
-    out = folder / "out"
-    words = ["--mode", "none", "--output", out, "--baseline", paths[0], "--input", paths[1]]
-    assert main(["trace_diff", *map(str, [*words, *options])]) == code
-    report = checked(read_report(out)["report"])
-    rules = {item["rule"]: item for item in report["findings"] if item["kind"] != "capture"}
-    return report["answer"].splitlines(), rules, read_frames(out)
-
-
-def verdict(tables):
-    return tables["verdict"].iloc[0]
-
 
 PAUSES = {2: 2_000_000, 5: 3_000_000, 8: 4_000_000, 11: 6_000_000}
 
@@ -38,16 +16,16 @@ PAUSES = {2: 2_000_000, 5: 3_000_000, 8: 4_000_000, 11: 6_000_000}
 def test_pauses_of_one_rank_are_bursts_and_say_where(tmp_path):
     before = Job(HOST_BOUND, ranks=4, steps=15)
     after = Job(HOST_BOUND, ranks=4, steps=15, rank=3, late_ns=PAUSES, late_range="data")
-    lines, rules, tables = compare(tmp_path, before, after)
-    row = verdict(tables)
+    said = compare(tmp_path, before, after)
+    row = said.verdict
     assert (row["word"], row["word_reason"]) == ("SLOWER", "bursts")
-    assert lines[0].startswith(
+    assert said.lines[0].startswith(
         "SLOWER in bursts: 4 of 15 steps take more than twice the median (0 before), rank 3 pauses "
         "in `data`; mean "
     )
     # 15 ms in 15 steps.
     assert row["change_ns"] == pytest.approx(1_000_000, rel=0.05)
-    assert (rules["bursts"]["rank"], rules["bursts"]["gain_step_ns"]) == (
+    assert (said.rules["bursts"]["rank"], said.rules["bursts"]["gain_step_ns"]) == (
         3, pytest.approx(1_000_000, rel=0.1),
     )  # fmt: skip
 
@@ -55,12 +33,12 @@ def test_pauses_of_one_rank_are_bursts_and_say_where(tmp_path):
 @pytest.mark.slow
 def test_bursts_that_are_gone_are_faster(tmp_path):
     before = Job(HOST_BOUND, ranks=2, steps=15, rank=1, late_ns=PAUSES, late_range="data")
-    lines, rules, tables = compare(tmp_path, before, Job(HOST_BOUND, ranks=2, steps=15))
-    assert (verdict(tables)["word"], verdict(tables)["word_reason"]) == ("FASTER", "bursts")
-    assert lines[0].startswith(
+    said = compare(tmp_path, before, Job(HOST_BOUND, ranks=2, steps=15))
+    assert (said.word, said.verdict["word_reason"]) == ("FASTER", "bursts")
+    assert said.lines[0].startswith(
         "FASTER: bursts gone: 0 of 15 steps take more than twice the median (4 before); mean "
     )
-    assert "bursts" not in rules
+    assert "bursts" not in said.rules
 
 
 @pytest.mark.slow
@@ -68,34 +46,30 @@ def test_neighbors_that_wait_for_one_pause_count_once(tmp_path):
     """Three pauses among 14 steps are no more than chance gives, though others wait for them."""
     late = {2: 3_000_000, 6: 3_000_000, 10: 3_000_000}
     after = Job(HOST_BOUND, ranks=4, steps=15, rank=1, late_ns=late)
-    _, _, tables = compare(tmp_path, Job(HOST_BOUND, ranks=4, steps=15), after)
-    assert (verdict(tables)["word"], verdict(tables)["input_slow_n"]) == ("UNCERTAIN", 3)
+    said = compare(tmp_path, Job(HOST_BOUND, ranks=4, steps=15), after)
+    assert (said.word, said.verdict["input_slow_n"]) == ("UNCERTAIN", 3)
 
 
 def test_blocking_copies_are_named_by_number_and_memory(tmp_path):
-    lines, rules, tables = compare(tmp_path, Job(), Job(copies=3))
-    assert verdict(tables)["word"] == "SLOWER"
-    copies = [line for line in lines if line.startswith("cause: copies +")]
+    said = compare(tmp_path, Job(), Job(copies=3))
+    assert said.word == "SLOWER"
+    copies = [line for line in said.lines if line.startswith("cause: copies +")]
     assert copies
     assert copies[0].endswith(
         " a step: 3 blocking copies of pageable memory (host-to-device) a step, new"
     )
-    assert rules["copies"]["gain_step_ns"] == pytest.approx(3 * 80_000, rel=0.02)
+    assert said.rules["copies"]["gain_step_ns"] == pytest.approx(3 * 80_000, rel=0.02)
 
 
 @pytest.mark.slow
 def test_a_missing_rank_is_said_and_nothing_is_concluded_from_it(tmp_path, capsys):
-    lines, rules, tables = compare(tmp_path, Job(ranks=4), Job(ranks=4, without=(2,)), code=3)
-    assert "4 -> 3 ranks: rank 2 is missing in the input; 3 compared" in lines
-    assert verdict(tables)["word"] == "SAME"
-    assert rules == {}
-    assert set(tables["wall_change"]["rank"].dropna()) == {0, 1, 3}
+    said = compare(tmp_path, Job(ranks=4), Job(ranks=4, without=(2,)), code=3)
+    assert "4 -> 3 ranks: rank 2 is missing in the input; 3 compared" in said.lines
+    assert said.word == "SAME"
+    assert said.rules == {}
+    assert set(said.tables["wall_change"]["rank"].dropna()) == {0, 1, 3}
     assert "absent ranks: input 2 (1)" in capsys.readouterr().err
-    code = main(
-        ["trace_diff", "--mode", "none", "--output", str(tmp_path / "o"), "--baseline",
-         str(tmp_path / "run0"), "--input", str(tmp_path / "run1"), "--allow-missing-ranks"]
-    )  # fmt: skip
-    assert code == 0
+    compare(tmp_path, tmp_path / "run0", tmp_path / "run1", "--allow-missing-ranks")
 
 
 def detailed(batch, keys, ctx=0):
@@ -112,23 +86,23 @@ def wider(factor, blocks=1):
 
 def test_detailed_names_of_vllm_tell_a_doubled_batch_in_words(tmp_path):
     before, after = Job(name=detailed(8, 4_000)), Job(wider(1.04, 2), name=detailed(16, 8_000))
-    lines, rules, tables = compare(tmp_path, before, after)
-    assert lines[0].startswith("OTHER WORK: batch 8 -> 16; -")
-    row = verdict(tables)
+    said = compare(tmp_path, before, after)
+    assert said.lines[0].startswith("OTHER WORK: batch 8 -> 16; -")
+    row = said.verdict
     assert row["unit"] == "decode step"
     # 336 us of kernels, the host hidden, 4 % more of them, for twice the tokens.
     token_pct = 100 * (row["input_token_ns"] / row["baseline_token_ns"] - 1)
     assert token_pct == pytest.approx(-48, abs=0.5)
-    assert f"{token_pct:+.1f} % a token" in lines[0]
-    assert not any("#" in line for line in lines)
-    assert rules == {}
+    assert f"{token_pct:+.1f} % a token" in said.lines[0]
+    assert not any("#" in line for line in said.lines)
+    assert said.rules == {}
 
 
 def test_a_grown_context_is_told_in_words(tmp_path):
     before, after = Job(name=detailed(16, 4_011)), Job(wider(1.4), name=detailed(16, 117_645))
-    lines, _, tables = compare(tmp_path, before, after)
-    assert verdict(tables)["word"] == "OTHER WORK"
-    assert lines[0].startswith("OTHER WORK: KV length 4,243 -> 117,877 at 16 requests; ")
+    said = compare(tmp_path, before, after)
+    assert said.word == "OTHER WORK"
+    assert said.lines[0].startswith("OTHER WORK: KV length 4,243 -> 117,877 at 16 requests; ")
 
 
 def test_contexts_in_the_baselines_range_are_adjusted_for(tmp_path):
@@ -146,8 +120,8 @@ def test_contexts_in_the_baselines_range_are_adjusted_for(tmp_path):
 
         return Job(kernels, name)
 
-    _, _, tables = compare(tmp_path, job(1_000), job(1_100))
-    row = verdict(tables)
+    said = compare(tmp_path, job(1_000), job(1_100))
+    row = said.verdict
     assert row["word"] == "SAME"
     assert abs(row["change_pct"]) < 0.3
 
@@ -158,13 +132,13 @@ def test_a_job_with_ranges_is_compared_with_the_same_without_by_periods(tmp_path
     # A period has to have a mark: a kernel that runs once in it.
     once = (*GPU_BOUND, ("sample_kernel", 5_000, 4, 1))
     jobs = [Job(once, ranges=recorded == side, steps=40) for side in ("before", "after")]
-    _, _, tables = compare(tmp_path, *jobs)
-    assert (verdict(tables)["word"], verdict(tables)["unit"]) == ("SAME", "period")
+    said = compare(tmp_path, *jobs)
+    assert (said.word, said.verdict["unit"]) == ("SAME", "period")
     jobs = [Job(once, gpu=gpu, ranges=ranges) for gpu, ranges in ((1.0, True), (1.2, False))]
     (tmp_path / "b").mkdir()
-    _, _, tables = compare(tmp_path / "b", *jobs)
-    assert verdict(tables)["word"] == "SLOWER"
-    assert verdict(tables)["change_pct"] == pytest.approx(20, abs=1.5)
+    said = compare(tmp_path / "b", *jobs)
+    assert said.word == "SLOWER"
+    assert said.verdict["change_pct"] == pytest.approx(20, abs=1.5)
 
 
 def mix(share, gpu=1.0, seed=0, steps=120):
@@ -190,13 +164,13 @@ def test_a_mix_that_changed_does_not_hide_a_change(tmp_path, seed):
     pauses = {17: 30_000_000, 53: 20_000_000}
     after = mix(0.5, gpu=0.948, seed=seed + 9)
     after = Job(after.kernels, after.name, steps=120, gpu=0.948, late_ns=pauses)
-    lines, _, tables = compare(tmp_path, mix(0.15, seed=seed), after)
-    row = verdict(tables)
+    said = compare(tmp_path, mix(0.15, seed=seed), after)
+    row = said.verdict
     assert row["word"] == "FASTER"
     assert row["change_pct"] == pytest.approx(-5.2, abs=0.5)
     assert row["low_pct"] < row["change_pct"] < row["high_pct"]
     assert row["covered_pct"] > 70
-    assert lines[1].startswith("The mix of steps changed (")
+    assert said.lines[1].startswith("The mix of steps changed (")
 
 
 CHANGES = {
@@ -216,7 +190,7 @@ def test_planted_changes_are_found_by_word_and_size_and_mirrored(tmp_path, what,
         Job(kernels, ranks=ranks, steps=24).write(tmp_path / "a", 1),
         Job(kernels, ranks=ranks, steps=24, **changed).write(tmp_path / "b", 2),
     ]
-    rows = [verdict(quick("trace_diff", *some)) for some in (paths, paths[::-1])]
+    rows = [quick("trace_diff", *some)["verdict"].iloc[0] for some in (paths, paths[::-1])]
     assert [row["word"] for row in rows] == ["SLOWER", "FASTER"]
     assert rows[0]["change_pct"] == pytest.approx(100 * size * share, abs=max(0.6, 5 * size))
     assert 1 + rows[0]["change_pct"] / 100 == pytest.approx(1 / (1 + rows[1]["change_pct"] / 100))
@@ -235,6 +209,6 @@ def test_equal_jobs_are_called_faster_or_slower_no_more_often_than_stated(tmp_pa
         job = Job(((GEMM, 60_000, 64, 1), (NORM, 9_000, 64, 1)), steps=20 + seed % 25, noise=0.002,
                   drift=drift, drift_size=0.04)  # fmt: skip
         paths = [job.write(tmp_path / f"{seed}.{side}", 1000 * side + seed) for side in (1, 2)]
-        words[verdict(quick("trace_diff", *paths))["word"]] += 1
+        words[quick("trace_diff", *paths)["verdict"]["word"].iloc[0]] += 1
     assert words["FASTER"] + words["SLOWER"] <= limit
     assert words["FASTER"] + words["SLOWER"] + words["SAME"] + words["UNCERTAIN"] == pairs_n

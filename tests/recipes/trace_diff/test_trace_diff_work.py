@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from nsys_llm.recipes.trace_diff.per_rank.step_works import Work, named_numbers, step_works
-from nsys_llm.recipes.trace_diff.tables.sizes import GEOMETRY, sizes_of
+from nsys_llm.recipes.trace_diff.tables.config_changes import GEOMETRY, sizes_of
+from nsys_llm.recipes.trace_diff.tables.equal_work import equal_cells
+from nsys_llm.recipes.trace_diff.tables.step_splits import Series
 
 
 @pytest.mark.parametrize(
@@ -76,3 +80,80 @@ def test_kernels_of_which_a_size_is_not_recorded_have_none():
     frame = frame.assign(name=["a", "a", "b"], baseline_launches_n=1, input_launches_n=1)
     frame.loc[1, "grid_x"] = pd.NA
     assert sizes_of(frame).index.tolist() == ["b"]
+
+
+def detailed(gen, keys, ctx=0):
+    """Return vLLM's detailed name of a step: requests that generate, keys of context, a prompt."""
+    prompt = f"{min(ctx, 1)}(sq{ctx}sk{ctx}sqsq{ctx}sqsk{ctx})"
+    return f"execute_{gen}_context_{prompt}_generation_{gen}(sq{gen}sk{keys}sqsq{gen}sqsk{keys})"
+
+
+def series(steps, cost_ns):
+    """Return steps of (requests, keys, prompt tokens), each as long as `cost_ns` says."""
+    works, keys_n, unparsed_n = step_works([detailed(*step) for step in steps])
+    assert unparsed_n == 0
+    ns = np.array([cost_ns(*step) for step in steps], dtype=np.float64)
+    place, keys = np.arange(len(steps)), np.array(keys_n)
+    return Series(place * 0 - 1, place, tuple(works), keys, ns, ns, ns * 0, ns.reshape(-1, 1))
+
+
+def mixed(seed, longest, fullest, n=240):
+    """Return steps with prompts of which hardly two are as long; batches of 5 to 8 requests."""
+    rng = np.random.default_rng(seed)
+    columns = rng.integers(5, 9, n), rng.integers(1_000, fullest, n), rng.integers(129, longest, n)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("slower_ns", [0, 9_000])
+def test_buckets_and_contexts_leave_what_is_slower_whatever_the_mix(seed, slower_ns):
+    """Each token of a prompt and each key of context costs its time, which buckets take off."""
+    rng = np.random.default_rng(100 + seed)
+    of_prompt, of_key, of_request = rng.uniform(50, 500), rng.uniform(1, 9), rng.uniform(100, 900)
+
+    def cost_ns(gen, keys, ctx):
+        return 200_000 + of_request * gen + of_key * keys + of_prompt * ctx
+
+    before = series(mixed(seed, 257, 4_000), cost_ns)
+    # Shorter prompts and fuller contexts, which the baseline has, too.
+    steps = mixed(seed + 50, 180, 4_000)
+    after = series([step for step in steps if step[1] > 2_500], lambda *s: cost_ns(*s) + slower_ns)
+    cells = equal_cells(before, after)
+    assert cells.note is None
+    assert (cells.covered_pct, len(cells.shares)) == (100, 1)
+    # Prompts of 129 to 256 tokens and 5 to 8 requests are one bucket: all of it is equal work.
+    first, second = (
+        side.program_ns - adjusted
+        for side, adjusted in zip((before, after), cells.adjusted_ns, strict=True)
+    )
+    assert np.ptp(first) < 1
+    assert second - first.mean() == pytest.approx(np.full(len(after), slower_ns), abs=1)
+
+
+def test_buckets_part_phases_and_powers_of_two():
+    """Exact batches hardly repeat; of equal work are those of one power of two."""
+    decodes = [(gen, 100 * gen, 0) for gen in range(9, 17)] * 3
+    small, large = ([(4, 500, ctx) for ctx in range(first, first + 8)] * 3 for first in (300, 600))
+    sides = [
+        series([(*step[:2], step[2] + shift * bool(step[2])) for step in steps], lambda *s: 1e5)
+        for shift, steps in ((0, decodes + small + large), (40, decodes[::-1] + large + small))
+    ]
+    cells = equal_cells(*sides)
+    codes = [cells.codes(side) for side in sides]
+    for side, code in zip(sides, codes, strict=True):
+        # Batches of 9 to 16; prompts of 257 to 512 tokens; of 513 to 1,024.
+        groups = [(work.is_decode, work.ctx_tokens > 512) for work in side.work]
+        assert len(set(zip(code.tolist(), groups, strict=True))) == len(set(groups)) == 3
+    assert sorted(cells.shares.values()) == pytest.approx([1 / 3] * 3)
+
+
+def test_contexts_that_nobody_can_price_are_said_and_not_adjusted_for():
+    steps = [(8, 4_000, 0)] * 30
+    longer = [(8, 4_400, 0)] * 30
+    cells = equal_cells(series(steps, lambda *_: 1e5), series(longer, lambda *_: 1e5))
+    assert cells.adjusted_ns is None
+    assert "KV length 4,000 -> 4,400" in cells.note
+    names = [f"execute_context_0(0)_generation_{n}({n})" for n in (8,) * 30]
+    works, keys_n, _ = step_works(names)
+    side = replace(series(steps, lambda *_: 1e5), work=tuple(works), keys_n=np.array(keys_n))
+    assert equal_cells(side, side).note == "contexts are not told"

@@ -50,6 +50,17 @@ class GapSums:
     lengths_ns: IntArray
     named: npt.NDArray[np.int8]
 
+    @classmethod
+    def total(cls, parts: Sequence[GapSums]) -> GapSums:
+        """Add devices up; the gaps themselves are left out."""
+        sums = _nothing()
+        for part in parts:
+            for whole, name in zip(sums, cls.__dataclass_fields__, strict=False):
+                whole += getattr(part, name)
+        gaps_n, time_ns, certain_ns, lengths_n, lengths_ns = sums
+        named = np.empty(0, dtype=np.int8)
+        return cls(gaps_n, time_ns, certain_ns, lengths_n, lengths_ns, named)
+
     def without_names(self) -> GapSums:
         """Return the sums alone, whose size does not grow with the number of gaps."""
         return replace(self, named=self.named[:0].copy())
@@ -62,8 +73,7 @@ def sum_gaps(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> GapSums:
 
     def sums(some: Sequence[slice]) -> tuple[IntArray, ...]:
         """Name the gaps of some blocks, and add them up: all but the last field of the result."""
-        gaps_n, time_ns, certain_ns = np.zeros((3, _CAUSES_N, len(BUCKETS)), dtype=np.int64)
-        lengths_n, lengths_ns = np.zeros((2, _CAUSES_N, _BINS_N), dtype=np.int64)
+        gaps_n, time_ns, certain_ns, lengths_n, lengths_ns = _nothing()
         for block in some:
             selected = gaps.take(block)
             split = split_gaps(selected, situate(selected, launch_row, host), host)
@@ -84,6 +94,13 @@ def sum_gaps(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> GapSums:
         left + right for left, right in zip(*halves, strict=True)
     )
     return GapSums(gaps_n, time_ns, certain_ns, lengths_n, lengths_ns, named)
+
+
+def _nothing() -> tuple[IntArray, ...]:
+    """Return the sums over no gaps: all but the last field of the result."""
+    by_bucket, by_length = (_CAUSES_N, len(BUCKETS)), (_CAUSES_N, _BINS_N)
+    shapes = (by_bucket, by_bucket, by_bucket, by_length, by_length)
+    return tuple(np.zeros(shape, dtype=np.int64) for shape in shapes)
 
 
 def _add(sums: IntArray, parts: IntArray, bucket: IntArray) -> None:

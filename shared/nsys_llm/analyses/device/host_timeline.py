@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.device.profiler_time import overheads
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
 from nsys_llm.numeric.grouping import distinct, distinct_codes
 from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
@@ -23,9 +24,9 @@ from nsys_llm.taxonomy.idle_causes import (
     SLOW_FIRST_LAUNCH_TIMES,
     call_cause,
 )
-from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS, overhead_kind
+from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS
 from nsys_llm.trace.launch_clocks import early_starts
-from nsys_llm.trace.rank_trace import OVERHEAD_TABLES, RankTrace, sane_times
+from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
 _IS_BLOCKING: Final = np.isin(np.arange(len(CAUSE_NAMES)), BLOCKING)
 
@@ -153,20 +154,11 @@ def _slow_first_launches(
 def _driver_times(trace: RankTrace) -> dict[tuple[int, int], list[IntArray]]:
     """Return what the driver recorded as its own, by cause and thread."""
     times_of: dict[tuple[int, int], list[IntArray]] = {}
-    for name in OVERHEAD_TABLES:
-        rows = trace.tables.get(name)
-        if rows is None or not len(rows):
-            continue
-        rows = rows.take(sane_times(rows["start_ns"], rows["end_ns"]))
-        times = np.column_stack((rows["start_ns"], rows["end_ns"]))
-        pairs = np.unique(np.column_stack((rows["overhead_type"], rows["name_id"])), axis=0)
-        for kind, text in pairs.tolist():
-            owner, label = overhead_kind(name, kind, trace.strings.get(text))
-            selected = (rows["overhead_type"] == kind) & (rows["name_id"] == text)
-            if owner == APPLICATION and (cause := _driver_cause(label)) is not None:
-                for tid in distinct(rows["global_tid"][selected]).tolist():
-                    of_thread = selected & (rows["global_tid"] == tid)
-                    times_of.setdefault((cause, tid), []).append(times[of_thread])
+    for owner, label, rows in overheads(trace):
+        if owner == APPLICATION and (cause := _driver_cause(label)) is not None:
+            times = np.column_stack((rows["start_ns"], rows["end_ns"]))
+            for tid in distinct(rows["global_tid"]).tolist():
+                times_of.setdefault((cause, tid), []).append(times[rows["global_tid"] == tid])
     return times_of
 
 

@@ -141,18 +141,29 @@ def _overlay(
     """
     if not len(spans) or not len(inside):
         return
-    low = np.searchsorted(spans[:, 1], inside[0, 0], side="right")
-    high = np.searchsorted(spans[:, 0], inside[-1, 1], side="left")
-    _, starts, ends = clip_to_windows(spans[low:high, 0], spans[low:high, 1], inside)
+    _, starts, ends, at = _cut(spans, inside)
     if not starts.size:
         return
-    row = rows[np.searchsorted(inside[:, 0], starts, side="right") - 1]
+    row = rows[at]
     taken = _parts(starts, ends, where.take(row), host)
     length = ends - starts
     for whole, part in ((split.time_ns, taken.time_ns), (split.certain_ns, taken.certain_ns)):
         for code in np.flatnonzero(part.any(axis=1)).tolist():
             np.subtract.at(whole[code], row, part[code])
         np.add.at(whole[cause], row, length)
+
+
+def _cut(spans: IntArray, inside: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Return the pieces of spans in stretches: their spans, begins, ends and stretches.
+
+    Args:
+        spans: Shape (n, 2), sorted and disjoint.
+        inside: Shape (m, 2), likewise, at least one.
+    """
+    low = np.searchsorted(spans[:, 1], inside[0, 0], side="right")
+    high = np.searchsorted(spans[:, 0], inside[-1, 1], side="left")
+    owner, starts, ends = clip_to_windows(spans[low:high, 0], spans[low:high, 1], inside)
+    return owner + low, starts, ends, np.searchsorted(inside[:, 0], starts, side="right") - 1
 
 
 def _parts(start_ns: IntArray, end_ns: IntArray, where: Situations, host: HostTimeline) -> Split:
@@ -232,15 +243,12 @@ def _hand_over(
         spans, cause = host.spans(thread, blocking=True)
         if not cause.size:
             continue
-        low = np.searchsorted(spans[:, 1], inside[0, 0], side="right")
-        high = np.searchsorted(spans[:, 0], inside[-1, 1], side="left")
-        of_span, starts, ends = clip_to_windows(spans[low:high, 0], spans[low:high, 1], inside)
-        at = selected[np.searchsorted(inside[:, 0], starts, side="right") - 1]
+        of_span, starts, ends, of_stretch = _cut(spans, inside)
+        at = selected[of_stretch]
         length = ends - starts
         for busy in np.unique(launching[at]).tolist():
             both = launching[at] == busy
             calls, _ = host.spans(busy, blocking=False)
             length[both] -= clipped_lengths(starts[both], ends[both], calls)
-        held_by = cause[low:high][of_span]
-        np.add.at(split.time_ns, (held_by, rows[at]), length)
+        np.add.at(split.time_ns, (cause[of_span], rows[at]), length)
         np.subtract.at(split.time_ns[HOST_NO_CUDA], rows[at], length)

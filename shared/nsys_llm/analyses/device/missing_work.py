@@ -51,12 +51,7 @@ class MissingWork:
 
 
 def find_missing_work(trace: RankTrace, *, whole_capture: bool = False) -> MissingWork:
-    """Count the calls whose GPU work the report does not hold.
-
-    Args:
-        trace: One rank's rows.
-        whole_capture: Whether the window reaches to the end of the capture, without a filter.
-    """
+    """Count calls whose GPU work is not recorded; `whole_capture`: the window is all of it."""
     calls = trace.tables.get("api_calls")
     if calls is None or not len(calls):
         return MissingWork(0, 0, 0, 0, 0)

@@ -120,12 +120,7 @@ class DeviceOverlap:
 
 
 def map_spans(trace: RankTrace, communication: npt.NDArray[np.bool_]) -> dict[int, Spans]:
-    """Return when each device of a rank computes, communicates and copies, inside the windows.
-
-    Args:
-        trace: The rank.
-        communication: Shape (kernels,): which of them are communication.
-    """
+    """Return when each device of a rank computes, communicates and copies, inside the windows."""
     kernels = trace.tables["kernels"]
     selected = {device: kernels["device_id"] == device for device in trace.device_ids}
     return {

@@ -11,7 +11,7 @@ to 100 us after it, while calls of other threads went on as usual.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,24 +78,14 @@ def profiler_spans(trace: RankTrace) -> IntArray:
 
 
 def held_threads(trace: RankTrace, calls: Table) -> IntArray:
-    """Return when the profiler worked on a thread that makes CUDA calls: shape (n, 2), disjoint.
-
-    Args:
-        trace: The rank, with both tables of overheads as far as the recipe reads them.
-        calls: API calls of the rank with sane times.
-    """
+    """Return when the profiler worked on a thread that makes CUDA calls: shape (n, 2), disjoint."""
     by_thread = _by_thread(trace, distinct(calls["global_tid"]))
     by_thread.pop(_ELSEWHERE, None)
     return union_intervals(*np.concatenate([_NONE, *by_thread.values()]).T)
 
 
 def held_calls(trace: RankTrace, calls: Table) -> HeldCalls:
-    """Return which calls the profiler held up, and for how long.
-
-    Args:
-        trace: The rank, with both tables of overheads as far as the recipe reads them.
-        calls: API calls of the rank with sane times.
-    """
+    """Return which calls the profiler held up, and for how long."""
     none = HeldCalls(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), _NONE)
     if not any(len(trace.tables.get(name, ())) for name in OVERHEAD_TABLES) or not len(calls):
         return none
@@ -132,12 +122,9 @@ def held_calls(trace: RankTrace, calls: Table) -> HeldCalls:
 def _by_thread(trace: RankTrace, threads: IntArray) -> dict[int | None, IntArray]:
     """Return the profiler's work on each of some threads, and on all others: disjoint spans."""
     times_of: dict[int | None, list[IntArray]] = {}
-    for name in OVERHEAD_TABLES:
-        rows = trace.tables.get(name)
-        if rows is None or not len(rows):
+    for owner, _, rows in overheads(trace):
+        if owner != PROFILER:
             continue
-        rows = rows.take(sane_times(rows["start_ns"], rows["end_ns"]))
-        rows = rows.take(_profilers(name, rows, trace.strings))
         times = np.column_stack((rows["start_ns"], rows["end_ns"]))
         known = np.isin(rows["global_tid"], threads)
         times_of.setdefault(_ELSEWHERE, []).append(times[~known])
@@ -146,14 +133,18 @@ def _by_thread(trace: RankTrace, threads: IntArray) -> dict[int | None, IntArray
     return {key: union_intervals(*np.concatenate(parts).T) for key, parts in times_of.items()}
 
 
-def _profilers(name: str, rows: Table, strings: Mapping[int, str]) -> IntArray:
-    """Return the rows of a table of overheads that are the profiler's own."""
-    pairs = np.column_stack((rows["overhead_type"], rows["name_id"]))
-    kinds, code = np.unique(pairs, axis=0, return_inverse=True)
-    is_profiler = [
-        overhead_kind(name, kind, strings.get(text))[0] == PROFILER for kind, text in kinds.tolist()
-    ]
-    return np.flatnonzero(np.array(is_profiler, dtype=bool)[code.reshape(-1)])
+def overheads(trace: RankTrace) -> Iterator[tuple[str, str, Table]]:
+    """Yield owner, kind and rows of what the profiler and the driver recorded as their own."""
+    for name in OVERHEAD_TABLES:
+        rows = trace.tables.get(name)
+        if rows is None or not len(rows):
+            continue
+        rows = rows.take(sane_times(rows["start_ns"], rows["end_ns"]))
+        pairs = np.column_stack((rows["overhead_type"], rows["name_id"]))
+        kinds, code = np.unique(pairs, axis=0, return_inverse=True)
+        for at, (kind, text) in enumerate(kinds.tolist()):
+            owner, label = overhead_kind(name, kind, trace.strings.get(text))
+            yield owner, label, rows.take(code.reshape(-1) == at)
 
 
 def _reaching_into(calls: Table, spans: IntArray) -> IntArray:

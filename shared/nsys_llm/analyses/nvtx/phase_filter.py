@@ -27,7 +27,6 @@ def find_phase(trace: RankTrace, options: Mapping[str, Any]) -> FoundPhase:
     """Return one phase of a rank, before any filter.
 
     Args:
-        trace: The rank.
         options: phase, in upper or lower case; phase_map, graph_ranges as for `phase_times`.
     """
     ops, phases = ranged_ops(trace, options), phase_map(options.get("phase_map"))

@@ -195,7 +195,6 @@ def codes_of_owners(
     """Return the phase of each operation, of any filter.
 
     Args:
-        ops: The operations.
         piece_phase: Shape (pieces,), the phase of each range's own name, -1 for none.
         owner: Shape (operations,), the nearest range around with a phase, or -1.
         phases_n: Phases of the map.
@@ -210,7 +209,6 @@ def same_phase_roots(tree: NvtxTree, piece_phase: IntArray) -> IntArray:
     """Return for each piece with a phase the outermost one around it of which all have that.
 
     Args:
-        tree: The ranges.
         piece_phase: Shape (pieces,), the phase of each range's own name, -1 for none.
     """
     around = tree.around(piece_phase >= 0)
@@ -230,7 +228,6 @@ def owners(
     """Return the nearest chosen range around each operation, whatever the filters leave, or -1.
 
     Args:
-        ops: The operations.
         chosen: Shape (pieces,).
         any_start_end: Whether a launch in push/pop ranges of which none is chosen may count to a
             start/end range, as it would if the others had not been recorded.

@@ -15,7 +15,7 @@ from nsys_llm.analyses.steps.steps import (
     GRAPH_REPLAYS,
     KERNEL_PERIOD,
     STEP_KERNEL,
-    Spans,
+    StepSpans,
     between_marks,
 )
 from nsys_llm.core.nulls import NULL_INT
@@ -49,12 +49,10 @@ _Mask = npt.NDArray[np.bool_]
 
 def kernel_steps(
     trace: RankTrace, ops: LaunchedOps, text: str, options: Mapping[str, Any]
-) -> Spans | None:
+) -> StepSpans | None:
     """Return steps that begin at each launch of the kernels that --step-kernel names.
 
     Args:
-        trace: The rank.
-        ops: Its operations.
         text: A pattern of names, in the full form or the one that base or mangled chooses.
         options: base, mangled.
     """
@@ -74,7 +72,7 @@ def kernel_steps(
     return _at_kernels(ops, np.flatnonzero(wanted), min(names), STEP, STEP_KERNEL)
 
 
-def replay_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
+def replay_spans(trace: RankTrace, ops: LaunchedOps) -> StepSpans | None:
     """Return the replays of a CUDA graph, or of several in turn, that hold half of the GPU time.
 
     None where it is not known of one when it was launched.
@@ -101,7 +99,7 @@ def replay_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
     return between_marks(name, GRAPH, GRAPH_REPLAYS, _alike(name, at_ns), at_ns, ops.last_ns)
 
 
-def period_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
+def period_spans(trace: RankTrace, ops: LaunchedOps) -> StepSpans | None:
     """Return the period in which the names of kernels repeat on the device with most of them."""
     sequence = _Sequence.of(trace, ops)
     mark = sequence.best_mark()
@@ -116,15 +114,12 @@ def period_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
     return spans if holds_enough(held_ns, ops) else None
 
 
-def _at_kernels(ops: LaunchedOps, rows: IntArray, name: str, unit: str, source: str) -> Spans:
+def _at_kernels(ops: LaunchedOps, rows: IntArray, name: str, unit: str, source: str) -> StepSpans:
     """Return steps that begin at the launches of some kernels, else where these begin.
 
     Args:
         ops: The operations, of which kernels are the first.
         rows: Of the kernels.
-        name: See `Spans`.
-        unit: Likewise.
-        source: Likewise.
     """
     rows = rows[np.argsort(ops.start_ns[rows], kind="stable")]
     known = ops.launched_ns[rows] != NULL_INT

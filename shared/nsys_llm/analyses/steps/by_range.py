@@ -17,7 +17,7 @@ from nsys_llm.analyses.steps.steps import (
     NUMBERED,
     OPTION,
     REPEATED,
-    Spans,
+    StepSpans,
     between_marks,
 )
 from nsys_llm.core.nulls import NULL_INT
@@ -124,9 +124,9 @@ class MarkedRanges:
         latest = np.maximum.accumulate(self.end_ns[rows])
         return rows[np.append(True, self.end_ns[rows][1:] > latest[:-1])]
 
-    def spans(self, rows: IntArray, name: str, unit: str, source: str) -> Spans:
+    def spans(self, rows: IntArray, name: str, unit: str, source: str) -> StepSpans:
         """Return ranges as steps."""
-        return Spans(
+        return StepSpans(
             name=name,
             unit=unit,
             source=source,
@@ -147,7 +147,7 @@ class MarkedRanges:
         return ops.held_ns(self.start_ns[rows], ends)
 
 
-def chosen_steps(trace: RankTrace, text: str) -> Spans | None:
+def chosen_steps(trace: RankTrace, text: str) -> StepSpans | None:
     """Return the ranges that --step names; None where there are none."""
     events = trace.tables.get("nvtx_events")
     if events is None or not len(events):
@@ -158,7 +158,7 @@ def chosen_steps(trace: RankTrace, text: str) -> Spans | None:
     is_open = events["end_ns"] == NULL_INT
     # A pattern may match several names: their order must not choose between them.
     name = text if text.startswith("re:") else step_key(str(steps.name[0]))
-    return Spans(
+    return StepSpans(
         name=name,
         unit=unit_of(name),
         source=OPTION,
@@ -169,12 +169,12 @@ def chosen_steps(trace: RankTrace, text: str) -> Spans | None:
     )
 
 
-def engine_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
+def engine_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
     """Return the ranges that an engine writes around its steps, if work was launched in any.
 
     Of an engine the first kind with work; of several engines the one whose ranges hold most.
     """
-    best: tuple[int, Spans] | None = None
+    best: tuple[int, StepSpans] | None = None
     seen: set[str] = set()
     for kind in engine_steps():
         if kind.engine in seen:
@@ -189,7 +189,7 @@ def engine_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
     return best[1] if best else None
 
 
-def repeated_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
+def repeated_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
     """Return the ranges of the name that holds most of the launched GPU time, at least half.
 
     The name repeats at least 3 times on a thread. Of two that hold the same time, one around the
@@ -201,7 +201,7 @@ def repeated_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
     return _repeated(marked, outside, ops, ops.launched_gpu_ns - warmup_gpu_ns)
 
 
-def warmup_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
+def warmup_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
     """Return what `repeated_spans` does, warm-ups counted in: where nothing else is a step."""
     if not marked.warmups_ns().size:
         return None
@@ -210,7 +210,7 @@ def warmup_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
 
 def _repeated(
     marked: MarkedRanges, among: IntArray, ops: LaunchedOps, launched_gpu_ns: int
-) -> Spans | None:
+) -> StepSpans | None:
     best: tuple[tuple[int, int, int, str], IntArray] | None = None
     for key, every in marked.by_key(among):
         if every.size < _LEAST_REPEATED:
@@ -229,7 +229,7 @@ def _repeated(
     return marked.spans(best[1], key, unit_of(key), REPEATED)
 
 
-def numbered_spans(marked: MarkedRanges, ops: LaunchedOps) -> Spans | None:
+def numbered_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
     """Return the steps or layers that a framework's numbered ranges mark.
 
     They have to hold half of the launched GPU time; of layers, those whose next one is marked.
@@ -284,7 +284,7 @@ def _told(code: IntArray, values: Sequence[int]) -> IntArray:
 
 def _numbered(
     marked: MarkedRanges, rows: IntArray, kind: NumberedRange, last_ns: int
-) -> Spans | None:
+) -> StepSpans | None:
     """Return the steps that ranges of one kind mark, of the name that most of them have."""
     keys = [step_key(text) for text in marked.names(rows)]
     # Wrapped modules within a block have longer names than the block itself.
@@ -300,12 +300,12 @@ def _numbered(
     return replace(spans, closed=spans.closed & _followed(spans.names, kind.pattern.expression))
 
 
-def _ending(marked: MarkedRanges, rows: IntArray, name: str, unit: str) -> Spans:
+def _ending(marked: MarkedRanges, rows: IntArray, name: str, unit: str) -> StepSpans:
     """Return steps that end with a range; where the first one began is not known."""
     ends = marked.end_ns[rows]
     starts = np.append(min(0, int(marked.start_ns[rows[0]])), ends[:-1])
     closed = marked.closed[rows] & (np.arange(rows.size) > 0)
-    return Spans(name, unit, NUMBERED, marked.names(rows), starts, ends, closed)
+    return StepSpans(name, unit, NUMBERED, marked.names(rows), starts, ends, closed)
 
 
 def _followed(names: npt.NDArray[Any], pattern: re.Pattern[str]) -> _Mask:

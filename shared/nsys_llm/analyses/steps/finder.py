@@ -27,7 +27,7 @@ from nsys_llm.analyses.steps.by_range import (
     warmup_spans,
 )
 from nsys_llm.analyses.steps.launched_ops import LaunchedOps
-from nsys_llm.analyses.steps.steps import Spans, Steps, with_operations
+from nsys_llm.analyses.steps.steps import Steps, StepSpans, with_operations
 from nsys_llm.analyses.wall.load import load_spans
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_before_ns
@@ -72,7 +72,7 @@ def nameless_steps(trace: RankTrace) -> Steps | None:
     )
 
 
-def _find_spans(trace: RankTrace, ops: LaunchedOps, options: Mapping[str, Any]) -> Spans | None:
+def _find_spans(trace: RankTrace, ops: LaunchedOps, options: Mapping[str, Any]) -> StepSpans | None:
     if options.get("step"):
         return chosen_steps(trace, options["step"])
     if options.get("step_kernel"):
@@ -93,11 +93,11 @@ def _device_ids(ops: LaunchedOps) -> list[int]:
     return sorted({gpu for table in ops.tables for gpu in distinct(table["device_id"]).tolist()})
 
 
-def _nameless_spans(trace: RankTrace, ops: LaunchedOps) -> Spans | None:
+def _nameless_spans(trace: RankTrace, ops: LaunchedOps) -> StepSpans | None:
     return replay_spans(trace, ops) or period_spans(trace, ops)
 
 
-def _kinds(spans: Spans, options: Mapping[str, Any]) -> IntArray:
+def _kinds(spans: StepSpans, options: Mapping[str, Any]) -> IntArray:
     """Return the phase of each step's name."""
     phases = phase_map(options.get("phase_map"))
     known = {name: phases.phase_of(name) for name in set(spans.names.tolist())}

@@ -16,7 +16,7 @@ class StepKind:
     """What one rank found; a part of a partial.
 
     Attributes:
-        name: See `Spans`.
+        name: See `StepSpans`.
         unit: Likewise.
         source: Likewise.
         steps_n: How many there are.
@@ -38,7 +38,7 @@ class JobSteps(Generic[Key]):
     """The choice of a run.
 
     Attributes:
-        name: See `Spans`.
+        name: See `StepSpans`.
         unit: Likewise.
         source: Likewise.
         others: What each rank calls a step that finds another one, or None where it finds none:

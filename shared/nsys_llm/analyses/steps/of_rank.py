@@ -18,7 +18,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class DeviceSteps:
+class DeviceStepTimes:
     """Full steps on one device that are no warm-up and that no filter cuts.
 
     Attributes:
@@ -34,7 +34,7 @@ class DeviceSteps:
 
 
 @dataclass(frozen=True)
-class RankSteps:
+class RankStepTimes:
     """What one rank calls a step; a part of a partial.
 
     Attributes:
@@ -43,37 +43,27 @@ class RankSteps:
     """
 
     kind: StepKind
-    devices: Mapping[int, DeviceSteps]
+    devices: Mapping[int, DeviceStepTimes]
 
 
-def rank_steps(trace: RankTrace, steps: Steps | None) -> RankSteps | None:
-    """Return the steps of one rank as its devices have them; None where there are none.
-
-    Args:
-        trace: The rank.
-        steps: Its steps.
-    """
+def rank_steps(trace: RankTrace, steps: Steps | None) -> RankStepTimes | None:
+    """Return the steps of one rank as its devices have them; None where there are none."""
     if steps is None:
         return None
     devices = {}
     for device_id, windows, whole in whole_steps(trace, steps):
         length_ns = windows[:, 1] - windows[:, 0]
         worst = int(np.where(whole, length_ns, -1).argmax())
-        devices[device_id] = DeviceSteps(
+        devices[device_id] = DeviceStepTimes(
             steps_n=int(whole.sum()),
             time_ns=int(length_ns[whole].sum()),
             worst_ns=(int(windows[worst, 0]), int(windows[worst, 1])) if whole.any() else None,
         )
-    return RankSteps(StepKind.of(steps), devices)
+    return RankStepTimes(StepKind.of(steps), devices)
 
 
 def whole_steps(trace: RankTrace, steps: Steps) -> Iterator[tuple[int, IntArray, _Mask]]:
-    """Yield each device of a rank, the windows of its steps, and which are full, no warm-up, uncut.
-
-    Args:
-        trace: The rank.
-        steps: Its steps.
-    """
+    """Yield each device, the windows of its steps, and which are full, no warm-up, uncut."""
     kept = _kept(trace)
     for device_id in sorted(set(steps.devices) & set(trace.device_ids)):
         windows = steps.windows_ns(device_id)

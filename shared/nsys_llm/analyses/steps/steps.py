@@ -32,7 +32,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Spans:
+class StepSpans:
     """Where steps lie on the host, before it is known what they hold; arrays of shape (steps,).
 
     Attributes:
@@ -65,7 +65,7 @@ class Steps:
     """The steps of one rank, in order of time; arrays of shape (steps,).
 
     Attributes:
-        name: See `Spans`.
+        name: See `StepSpans`.
         unit: Likewise.
         source: Likewise.
         names: Of each, as recorded.
@@ -138,12 +138,11 @@ class Steps:
         return np.column_stack((edges[:-1], edges[1:]))
 
 
-def with_operations(spans: Spans, ops: LaunchedOps, cut_from_ns: int, kind: IntArray) -> Steps:
+def with_operations(spans: StepSpans, ops: LaunchedOps, cut_from_ns: int, kind: IntArray) -> Steps:
     """Put the operations of a rank into its steps.
 
     Args:
         spans: At least one.
-        ops: The operations.
         cut_from_ns: Launches from here on had not run when the capture ended.
         kind: Shape (steps,): warm-up is told among steps of one kind.
     """
@@ -173,20 +172,16 @@ def with_operations(spans: Spans, ops: LaunchedOps, cut_from_ns: int, kind: IntA
 
 def between_marks(
     name: str, unit: str, source: str, names: npt.NDArray[Any], at_ns: IntArray, last_ns: int
-) -> Spans:
+) -> StepSpans:
     """Return steps that begin at marks, each where the one before ends.
 
     Args:
-        name: See `Spans`.
-        unit: Likewise.
-        source: Likewise.
-        names: Of each.
         at_ns: The marks, ascending.
         last_ns: The last step holds what comes up to here, and is not closed.
     """
     ends = np.append(at_ns[1:], max(last_ns, int(at_ns[-1])) + 1)
     closed = np.arange(at_ns.size) < at_ns.size - 1
-    return Spans(name, unit, source, names, at_ns, ends, closed)
+    return StepSpans(name, unit, source, names, at_ns, ends, closed)
 
 
 def warmup_steps(length_ns: IntArray, kind: IntArray) -> _Mask:

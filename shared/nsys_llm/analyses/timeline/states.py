@@ -94,10 +94,6 @@ def idle_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
     """Return a line for each device: its gaps that reach into the windows, by largest cause.
 
     Nothing where the profile does not hold all GPU work: what looks idle may be none.
-
-    Args:
-        view: The rank.
-        windows: Shape (n, 2), sorted and disjoint.
     """
     if view.missing_work.opaque_launches_n:
         return

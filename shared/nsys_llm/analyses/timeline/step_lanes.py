@@ -112,13 +112,7 @@ class LaneRows:
 
 
 def rank_lanes(rows: LaneRows, windows: Sequence[LaneWindow], engine: str) -> tuple[Lane, ...]:
-    """Return the lanes of a rank, in the order of its devices.
-
-    Args:
-        rows: Of the rank.
-        windows: What to look at.
-        engine: Whose rules tell the categories of kernels.
-    """
+    """Return the lanes of a rank, in the order of its devices; `engine` has the rules."""
     rules = load_rules(engine)
     lanes = []
     for layer, ops in zip(rows.layers, rows.ops, strict=True):

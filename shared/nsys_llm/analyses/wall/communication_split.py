@@ -24,16 +24,26 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.taxonomy.communication import SEND_RECV
-from nsys_llm.taxonomy.wall_classes import BUBBLE, COMMUNICATION, NOT_MATCHED, TRANSFER, WAITING
+from nsys_llm.taxonomy.wall_classes import (
+    BUBBLE,
+    COMMUNICATION,
+    NOT_MATCHED,
+    TRANSFER,
+    UNREAD,
+    WAITING,
+)
 from nsys_llm.trace.wall import WallDetails, WallKey, Walls
 
 
-def communication_details(collectives: MatchedCollectives, walls: Walls) -> WallDetails:
+def communication_details(
+    collectives: MatchedCollectives, walls: Walls, *, unread: bool = False
+) -> WallDetails:
     """Return waiting, transfer and the rest of each device; nothing where none is matched.
 
     Args:
         collectives: The collectives of all ranks.
         walls: Of all devices; one without `hidden` is not divided.
+        unread: Whether ranks were not read: what is no waiting for others may be for these.
     """
     details: dict[WallKey, Mapping[str, Mapping[str, int]]] = {}
     stages = find_stages(collectives)
@@ -44,12 +54,14 @@ def communication_details(collectives: MatchedCollectives, walls: Walls) -> Wall
         if hidden is None:
             continue
         spans = communication_spans(collectives, owner, staged)
-        if not len(spans[TRANSFER]):
+        if not len(spans[TRANSFER]) and not unread:
             continue
         parts = {
             name: total_length_ns(subtract_intervals(some, hidden)) for name, some in spans.items()
         }
         rest_ns = walls[key].communication_ns - sum(parts.values())
+        if unread:
+            parts[UNREAD], rest_ns = parts.pop(TRANSFER) + rest_ns, 0
         details[key] = {COMMUNICATION: {**parts, NOT_MATCHED: rest_ns}}
     return details
 

@@ -57,7 +57,7 @@ class PageShape(NamedTuple):
     usable_bytes: int
 
 
-class _Field(NamedTuple):
+class _CellField(NamedTuple):
     """Where a value stands in the body of a record; `constant` where it takes no room."""
 
     offset: int
@@ -183,7 +183,7 @@ def _kinds(raw: Bytes, at: IntArray) -> tuple[list[bytes], IntArray]:
 @lru_cache(maxsize=4096)
 def _layout(
     header: bytes, fields_n: int, columns: tuple[int, ...]
-) -> tuple[int, tuple[_Field, ...]]:
+) -> tuple[int, tuple[_CellField, ...]]:
     """Return the length of the body that a record header speaks of, and the columns in it."""
     fields, types, offset, serial = [], [], 0, 0
     for byte in header[1:]:
@@ -195,7 +195,7 @@ def _layout(
         else:
             _expect(serial < len(_WIDTHS))
             width = _WIDTHS[serial]
-        fields.append(_Field(offset, width, _CONSTANTS.get(serial)))
+        fields.append(_CellField(offset, width, _CONSTANTS.get(serial)))
         types.append(serial)
         offset, serial = offset + width, 0
     _expect(serial == 0 and len(fields) == fields_n)
@@ -205,7 +205,7 @@ def _layout(
     return offset, tuple(fields[column] for column in columns)
 
 
-def _values(raw: Bytes, body: IntArray, kind: IntArray, fields: Sequence[_Field]) -> IntArray:
+def _values(raw: Bytes, body: IntArray, kind: IntArray, fields: Sequence[_CellField]) -> IntArray:
     """Return one column: big-endian integers of up to 8 bytes, or what takes no room."""
     constants = [field.constant for field in fields]
     if None not in constants:

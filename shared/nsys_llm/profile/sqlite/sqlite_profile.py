@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
@@ -31,14 +30,14 @@ from nsys_llm.profile.sqlite.files import check_file, explained, file_state, rea
 from nsys_llm.profile.sqlite.pages import read_integers
 from nsys_llm.profile.sqlite.rows import (
     RowSpan,
-    TableShape,
-    listed_tables,
+    all_rows,
+    plain_places,
     quoted_name,
     row_span,
     sample_agrees,
-    table_shape,
+    table_fields,
 )
-from nsys_llm.profile.tables import Table, TableSource, table_names, table_source
+from nsys_llm.profile.tables import Table, TableSource, table_source
 from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, process_environment
 
 T = TypeVar("T")
@@ -47,8 +46,6 @@ _BATCH_ROWS: Final = "65536"
 _BUSY_SECONDS: Final = 2.0
 #: From this many rows on, the pages are read without the driver.
 _LARGE_ROWS: Final = 1_000
-#: From this many rows on, a second connection pays.
-_SPLIT_ROWS: Final = 200_000
 #: A pointer of 2 bytes, a length, a row id, and the header of a record.
 _LEAST_ROW_BYTES: Final = 5
 #: One connection may take 100 instructions of SQLite's machine for each byte of its file; reading
@@ -94,7 +91,7 @@ class SqliteProfile:
         # A name may have been cut off in the middle of a character.
         self._database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
         try:
-            self._tables, self._views = self._guarded(self._list_tables)
+            self._tables = self._guarded(self._root_pages)
         except ProfileError:
             self._database.close()
             raise
@@ -118,32 +115,20 @@ class SqliteProfile:
         return fingerprint({self.path: self._state})
 
     def has(self, table: str) -> bool:
-        """Return whether the export has one of our tables.
-
-        Raises:
-            ProfileError: A view or a virtual table has its name.
-        """
-        name = table_source(table).nsys
-        if name in self._views:
-            raise ProfileError(
-                f"{self.path.name}: {name} is a view or a virtual table; only plain tables "
-                "are read. Export it again."
-            )
-        return name in self._tables
+        """Return whether the export has one of our tables; a view is none."""
+        return table_source(table).nsys in self._tables
 
     def columns(self, table: str) -> frozenset[str]:
         """Return the names, as exported, of the stored columns of one of our tables.
 
-        A computed column counts as missing: its expression could take any time and memory.
-
         Raises:
-            ProfileError: A view or a virtual table has its name, or the file is damaged.
+            ProfileError: The file is damaged.
         """
         if not self.has(table):
             return frozenset()
         name = table_source(table).nsys
-        shape = self._guarded(lambda: self._shape(name))
-        return frozenset(field.name for field in shape.fields if not field.computed)
+        fields = self._guarded(lambda: table_fields(self._database, name))
+        return frozenset(field.name for field in fields)
 
     def read(self, table: str, columns: Sequence[str]) -> Table:
         """Read columns, all in our names, all present in the export.
@@ -225,70 +210,50 @@ class SqliteProfile:
         environments = (process_environment(str(text)) for (text,) in self._rows(query, ()))
         return [names for names in environments if names]
 
-    def _list_tables(self) -> tuple[dict[str, str], frozenset[str]]:
-        """Return the statements that made our tables, and which are no tables but called so."""
-        ours = {table_source(table).nsys for table in table_names()}
-        tables, others = listed_tables(self._database)
-        return {name: tables[name] for name in ours & tables.keys()}, (
-            others & ours
-        ) - tables.keys()
+    def _root_pages(self) -> dict[str, int]:
+        """Return the first page of each table that has rows in pages."""
+        listed = "SELECT name, rootpage FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
+        return {str(name): int(page) for name, page in self._database.execute(listed)}
 
     def _rows(self, query: str, parameters: Sequence[Any]) -> list[Any]:
         return self._guarded(lambda: self._database.execute(query, parameters).fetchall())
 
     def _read(self, source: TableSource, columns: Sequence[str]) -> Table:
         """Read integers of a large table from its pages, and all else through the driver."""
-        shape = self._shape(source.nsys)
-        if shape.row_id is None:
-            return self._bulk(source, shape, columns, None)
-        if (span := row_span(self._database, shape)) is None:
+        if (span := row_span(self._database, source.nsys)) is None:
             return Table.empty(columns)
         if span.high - span.low >= _LARGE_ROWS:
             with suppress(UnexpectedCell):  # then the driver reads, or explains, the table
-                return self._past_driver(source, shape, columns, span)
-        return self._bulk(source, shape, columns, span)
+                return self._past_driver(source, columns, span)
+        return self._bulk(source, columns)
 
-    def _shape(self, name: str) -> TableShape:
-        return table_shape(self._database, name, self._tables[name])
-
-    def _past_driver(
-        self, source: TableSource, shape: TableShape, columns: Sequence[str], span: RowSpan
-    ) -> Table:
+    def _past_driver(self, source: TableSource, columns: Sequence[str], span: RowSpan) -> Table:
         """Read integers from the pages, texts beside them, and some rows once more to compare."""
         integers = [column for column in columns if not source.is_text(column)]
-        arrays = self._from_pages(source, shape, integers, span.high - span.low + 1)
+        arrays = self._from_pages(source, integers, span.high - span.low + 1)
         if texts := [column for column in columns if column not in arrays]:
-            arrays |= self._bulk(source, shape, texts, span).columns
+            arrays |= self._bulk(source, texts).columns
         asked = [selected(source, column) for column in columns]
         in_order = [arrays[column] for column in columns]
-        if not sample_agrees(self._database, shape, asked, span, in_order):
+        if not sample_agrees(self._database, source.nsys, asked, span, in_order):
             raise UnexpectedCell
         return Table.stored(dict(zip(columns, in_order, strict=True)))
 
     def _from_pages(
-        self, source: TableSource, shape: TableShape, columns: Sequence[str], most_rows: int
+        self, source: TableSource, columns: Sequence[str], most_rows: int
     ) -> dict[str, npt.NDArray[Any]]:
         """Read columns of a plain table past the driver; raise UnexpectedCell for any other."""
-        if (places := shape.plain_places([source.columns[column] for column in columns])) is None:
+        fields = table_fields(self._database, source.nsys)
+        if (places := plain_places(fields, [source.columns[name] for name in columns])) is None:
             raise UnexpectedCell
-        root = "SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?"
-        (root_page,) = self._database.execute(root, (source.nsys,)).fetchone()
-        arrays = read_integers(self.path, root_page, len(shape.fields), places, most_rows)
+        root_page = self._tables[source.nsys]
+        arrays = read_integers(self.path, root_page, len(fields), places, most_rows)
         return dict(zip(columns, arrays, strict=True))
 
-    def _bulk(
-        self, source: TableSource, shape: TableShape, columns: Sequence[str], span: RowSpan | None
-    ) -> Table:
-        """Read columns of all rows, in their order, of many rows in two halves at a time."""
-        wide = span is not None and span.high - span.low >= _SPLIT_ROWS
-        asked = [selected(source, column) for column in columns]
-        queries = shape.queries(asked, span if wide else None)
-        if len(queries) == 1:
-            batches = self._batches(queries[0], self._opened())
-        else:
-            with ThreadPoolExecutor(max_workers=2) as threads:
-                parts = list(threads.map(self._batches_apart, queries))
-            batches = [batch for part in parts for batch in part]
+    def _bulk(self, source: TableSource, columns: Sequence[str]) -> Table:
+        """Read columns of all rows, in their order, through the driver."""
+        query = all_rows(source.nsys, [selected(source, column) for column in columns])
+        batches = self._batches(query)
         return Table(
             {
                 name: concatenated([batch.column(index) for batch in batches], name)
@@ -305,16 +270,8 @@ class SqliteProfile:
             self._driver.callback(self._connection.close)
         return self._connection
 
-    def _batches_apart(self, query: str) -> list[Any]:
-        """Return all batches, over a connection of their own: of two threads each has one."""
-        with (
-            closing(adbc_driver_sqlite.connect(self._uri)) as database,
-            closing(adbc_driver_manager.AdbcConnection(database)) as connection,
-        ):
-            return self._batches(query, connection)
-
-    def _batches(self, query: str, connection: adbc_driver_manager.AdbcConnection) -> list[Any]:
-        with closing(adbc_driver_manager.AdbcStatement(connection)) as statement:
+    def _batches(self, query: str) -> list[Any]:
+        with closing(adbc_driver_manager.AdbcStatement(self._opened())) as statement:
             statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
             statement.set_sql_query(query)
             stream, _ = statement.execute_query()

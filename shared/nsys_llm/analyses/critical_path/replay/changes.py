@@ -24,7 +24,7 @@ from nsys_llm.manifest.what_if import (
     KERNELS,
     LAUNCHES,
     WAIT,
-    Change,
+    ReplayChange,
 )
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.intervals import IntArray, covered_ns
@@ -54,7 +54,7 @@ class Names:
     api: IntArray
 
 
-def changed(graph: RankGraph, names: Names, change: Change) -> Weights | None:
+def changed(graph: RankGraph, names: Names, change: ReplayChange) -> Weights | None:
     """Return the weights of a rank with something different; None where nothing is."""
     ops = graph.edges.ops
     every = np.ones(len(ops), dtype=bool)
