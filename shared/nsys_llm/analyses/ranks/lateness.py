@@ -18,6 +18,7 @@ from nsys_llm.analyses.ranks.chance import FloatArray
 from nsys_llm.analyses.ranks.peers import Gpu
 from nsys_llm.analyses.ranks.schedule import Line, Transfers
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.communication import SEND_RECV
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Arrivals:
         whole = np.flatnonzero(self._gpus[gpu].work.whole)
         rows = []
         for number, item in enumerate(self._collectives.sequences):
-            if set(item.owners) == {owner, other}:
+            if item.operation == SEND_RECV and set(item.owners) == {owner, other}:
                 place = item.owners.index(owner)
                 end_ns = item.end_ns[place] + item.ahead_ns[place]
                 launched_n = before_n(item, self._collectives.devices, place)
