@@ -8,7 +8,7 @@ tables of all recipes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
@@ -50,11 +50,13 @@ class Opportunity:
         sources: Those that say why most precisely first.
         cause: What is at fault.
         price: What the change gains.
+        gpu: Where: rank and CUDA device id.
     """
 
     sources: tuple[Source, ...]
     cause: Cause
     price: Price
+    gpu: tuple[int | None, int | None]
 
     @property
     def lead(self) -> Source:
@@ -124,8 +126,8 @@ def _opportunity(cause: Cause, members: Sequence[Source]) -> Opportunity:
             *order_of(source[1].price, source[1].rule, source[1].rank, source[1].name),
         ),
     )
-    prices = [finding.price for _, finding in members if finding.price is not None]
-    return Opportunity(tuple(ordered), cause, min(prices, key=lambda price: price.order))
+    prices = [(made.price, (made.rank, made.device_id)) for _, made in members if made.price]
+    return Opportunity(tuple(ordered), cause, *min(prices, key=lambda pair: pair[0].order))
 
 
 def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> list[dict[str, Any]]:
@@ -136,7 +138,9 @@ def opportunity_rows(groups: Sequence[Opportunity], step_ns: float | None) -> li
 
 def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> dict[str, Any]:
     recipe, finding = group.lead
-    row = finding_row(finding)
+    rank, device_id = group.gpu
+    ranks = finding.ranks and tuple(sorted({*finding.ranks, *(() if rank is None else (rank,))}))
+    row = finding_row(replace(finding, rank=rank, device_id=device_id, ranks=ranks))
     kept = ("title", "rank", "device_id", "ranks", "name", "change", "details")
     start_ns, end_ns = _window(group) or (None, None)
     price = price_row(group.price)
@@ -161,11 +165,10 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
 
 def _window(group: Opportunity) -> tuple[int, int] | None:
     """Return where to look: the first window that a finding has on the GPU that gains."""
-    _, lead = group.lead
     windows = (
         finding.window_ns
         for _, finding in group.sources
-        if (finding.rank, finding.device_id) == (lead.rank, lead.device_id)
+        if (finding.rank, finding.device_id) == group.gpu
     )
     return next((window for window in windows if window is not None), None)
 

@@ -34,7 +34,7 @@ def item(kind, about_ns=None, *, bound_ns=None, basis="usual", classes=("idle",)
         ranks=given.get("ranks", ()),
         window_ns=given.get("window_ns"),
     )
-    return Opportunity((("r", finding),), cause, price)
+    return Opportunity((("r", finding),), cause, price, (finding.rank, 0))
 
 
 def replayed(kind, about_ns, **given):

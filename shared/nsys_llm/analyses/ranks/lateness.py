@@ -18,6 +18,7 @@ from nsys_llm.analyses.ranks.chance import FloatArray
 from nsys_llm.analyses.ranks.peers import Gpu
 from nsys_llm.analyses.ranks.schedule import Line, Transfers
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.communication import SEND_RECV
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ class Arrivals:
         return [
             item
             for item in self._collectives.sequences
-            if id(item) in self.stages.staged
+            if item.operation == SEND_RECV
+            and id(item) in self.stages.staged
             and {len(first & set(item.owners)), len(second & set(item.owners))} == {1}
         ]
 
