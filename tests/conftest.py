@@ -11,7 +11,6 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
-from functools import cache
 from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,6 @@ from effort import (
     PROFILES,
     SLOW,
     SLOW_FOLDERS,
-    at_night,
     is_nightly,
 )
 from hypothesis import HealthCheck, settings
@@ -90,9 +88,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.path.parent.name in SLOW_FOLDERS:
             item.add_marker("slow")
-        name = f"{_place_of(item.path)}::{item.nodeid.partition('::')[2]}"
-        if not at_night().isdisjoint((name, name.partition("[")[0])):
-            item.add_marker("nightly")
         if any(map(item.get_closest_marker, (*SLOW, "nightly"))):
             item.add_marker(pytest.mark.timeout(LONGEST_S))
     part, parts_n = map(int, config.getoption("--shard").split("/"))
@@ -101,11 +96,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
     items.sort(key=lambda item: not any(map(item.get_closest_marker, SLOW)))
-
-
-@cache
-def _place_of(file: Path) -> str:
-    return file.relative_to(HERE).as_posix()
 
 
 @pytest.hookimpl(wrapper=True)

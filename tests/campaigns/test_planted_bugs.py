@@ -27,6 +27,7 @@ def test_a_planted_bug_fits_one_place_of_the_code_and_names_tests(bug):
     assert all((ROOT / "tests" / name).is_file() for name in bug.tests)
 
 
+@pytest.mark.slow
 def test_tests_that_do_not_end_are_ended_with_what_they_started(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "_TIMEOUT_S", 5)
     (tmp_path / "tests").mkdir()

@@ -101,6 +101,7 @@ def test_an_export_that_belongs_to_another_user_is_not_used(profile, fake, monke
     assert calls(fake) == 2
 
 
+@pytest.mark.slow
 def test_an_empty_export_beside_a_good_profile_is_filled(profile, fake):
     (profile.parent / "r_pqtdir").mkdir()
     assert kernel_ns(profile, fake) == 5
@@ -116,6 +117,7 @@ def test_a_cut_off_table_beside_a_good_profile_is_exported_again(profile, fake, 
     assert calls(fake) == 2
 
 
+@pytest.mark.slow
 def test_a_cut_off_sqlite_export_beside_a_good_profile_is_not_used(profile, fake):
     export = (
         TraceBuilder()

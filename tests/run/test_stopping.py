@@ -123,6 +123,7 @@ def test_threads_that_compute_are_not_waited_for(tmp_path, mode):
     assert sorted(os.listdir(tmp_path)) == ["begun", "ranks", "stuck.py"]
 
 
+@pytest.mark.nightly("idle_gaps-none", "llm_hotspots-concurrent", "idle_gaps-concurrent")
 @pytest.mark.parametrize("mode", ["none", "concurrent"])
 @pytest.mark.parametrize("recipe", ["idle_gaps", "llm_hotspots"])
 def test_a_large_read_under_way_is_not_waited_for(tmp_path, large, recipe, mode):
