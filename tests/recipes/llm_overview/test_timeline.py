@@ -115,7 +115,7 @@ def test_a_whole_run_adds_up_to_the_wall_split_with_all_details(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
-    [(), pytest.param(("--steps", "3:6", "--filter-nvtx", "decode"), marks=pytest.mark.nightly)],
+    [pytest.param((), marks=pytest.mark.nightly), ("--steps", "3:6", "--filter-nvtx", "decode")],
 )
 def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown, words):
     """Filters choose steps, and thin out no lane."""
