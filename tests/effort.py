@@ -20,9 +20,9 @@ PROFILES: Final = {"dev": 10, "ci": 30, "nightly": 500}
 SLOW_FOLDERS: Final = ("contract", "install", "judgement")
 #: What `make quick` leaves out; the longest of CI begin first, so that no core waits for them.
 SLOW: Final = ("browser", "nsys", "cluster", "traces", "slow")
-#: What a test without one of these marks may take.
+#: What a test without one of these marks may take by day.
 MOST_CPU_S: Final = 2.0
-#: When one that has such a mark, or runs at night, is given up; others: see pyproject.toml.
+#: When one that has, or any at night, is given up, s; others: see pyproject.toml.
 LONGEST_S: Final = 600
 
 
