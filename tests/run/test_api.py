@@ -338,6 +338,7 @@ def test_no_name_controls_a_terminal(copied, capsys, words):
         json.loads(out)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_child_forked_after_a_run_can_run_too(demo, tmp_path):
     words = (

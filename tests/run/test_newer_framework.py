@@ -292,6 +292,7 @@ def test_no_option_is_declared_twice_and_none_is_missing(release, tmp_path):
     assert theirs == RELEASES[release]["BASE_OPTIONS"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("release", ENDS)
 def test_options_of_the_base_parser_are_obeyed(release, rank_set, tmp_path):
     packages = install(tmp_path / "nsight", release)
@@ -313,6 +314,7 @@ def test_a_pattern_of_the_output_is_replaced_once(release, rank_set, tmp_path):
     assert (tmp_path / "out-%p" / "kernels.parquet").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("release", ENDS)
 def test_results_survive_an_incomplete_run(release, rank_set, tmp_path):
     packages = install(tmp_path / "nsight", release)

@@ -77,6 +77,7 @@ def test_ranks_and_filters_reach_a_separate_worker(remote, rank_set, tmp_path):
     assert_same(tmp_path / "out", analyse(tmp_path / "alone", rank_set, options=options))
 
 
+@pytest.mark.nightly
 def test_workers_without_the_shared_folder_are_told_in_a_line_each_rank(rank_set, tmp_path):
     preload = tmp_path / "elsewhere.py"
     preload.write_text(ELSEWHERE)

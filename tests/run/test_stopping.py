@@ -172,6 +172,7 @@ def assert_no_export_is_left(folder: Path) -> None:
     assert str(folder / "bin" / "nsys") not in running.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.cluster
 def test_an_export_on_a_local_cluster_ends_with_a_terminated_run(tmp_path):
     begun, path = endless_exports(tmp_path)
