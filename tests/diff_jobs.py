@@ -192,24 +192,20 @@ class Compared:
 
     @property
     def answer(self) -> str:
-        """All lines."""
         return "\n".join(self.lines)
 
     @property
     def verdict(self) -> Any:
-        """The row of the table verdict."""
         return self.tables["verdict"].iloc[0]
 
     @property
     def word(self) -> str:
-        """Its word."""
         return str(self.verdict["word"])
 
     def classes(self) -> Any:
-        """Return the changes by class of the mean GPU."""
         wall = self.tables["wall_change"]
-        rows = wall[wall["rank"].isna() & wall["detail"].isna()]
-        return rows.set_index("wall_class")["change_ns"]
+        mean = wall[wall["rank"].isna() & wall["detail"].isna()]
+        return mean.set_index("wall_class")["change_ns"]
 
 
 def compare(

@@ -113,14 +113,12 @@ class IdleIntervals:
 
     Attributes:
         idle_ns: Shape (n, 2), sorted and disjoint, the report's own clock: the longest.
-        unwatched_ns: Likewise, when nothing ran and the profiler did its own work.
         left_out_n: Shorter stretches that were left out.
         left_out_ns: Their time.
         span_ns: First and last instant that the windows of all devices share; None without any.
     """
 
     idle_ns: IntArray
-    unwatched_ns: IntArray
     left_out_n: int
     left_out_ns: int
     span_ns: tuple[int, int] | None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import TypeVar
 
 import numpy as np
@@ -16,25 +17,29 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import IDLE_CAUSES_N
 from nsys_llm.trace.identity import RankKey
 
-from .per_rank.operations import Key, MoveSums
+from .per_rank.operations import Key, MoveSums, none
 from .per_rank.step_walls import StepWalls
 from .per_rank.steps import StepCount
-from .per_rank.work_sums import none
 
-#: Calls or operations that start in the window, and ns in them inside of it, by name.
-NamedSums = dict[str, tuple[int, int]]
 Name = TypeVar("Name", bound=Hashable)
+#: Calls or operations that start in the window, and ns in them inside of it, by name.
+NamedSums = dict[str, tuple[int, ...]]
+
+
+def added(rows: Iterable[tuple[Name, tuple[int, ...]]]) -> dict[Name, tuple[int, ...]]:
+    """Add amounts up by key; of one key all rows have as many."""
+    sums: dict[Name, tuple[int, ...]] = {}
+    for key, amounts in rows:
+        before = sums.get(key)
+        sums[key] = amounts if before is None else tuple(map(add, before, amounts))
+    return sums
 
 
 def by_name(
     names: Sequence[Name], calls_n: IntArray, total_ns: IntArray
-) -> dict[Name, tuple[int, int]]:
+) -> dict[Name, tuple[int, ...]]:
     """Add up numbers and times, both of shape (names,), by name; a name may occur twice."""
-    sums: dict[Name, tuple[int, int]] = {}
-    for name, n, ns in zip(names, calls_n.tolist(), total_ns.tolist(), strict=True):
-        before = sums.get(name, (0, 0))
-        sums[name] = before[0] + n, before[1] + ns
-    return sums
+    return added(zip(names, zip(calls_n.tolist(), total_ns.tolist(), strict=True), strict=True))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.longest import longest_starts
-from nsys_llm.recipes.llm_hotspots.per_rank.peak_rate import busiest_window
+from nsys_llm.recipes.llm_hotspots.per_rank.launches import busiest_window
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 
@@ -67,7 +67,7 @@ def test_counting_in_steps_first_finds_the_same_window(monkeypatch, spread):
     starts = np.sort(random.integers(0, spread * 20_000, 20_000))
     length = 1_234_567
     quick = busiest_window(starts, length)
-    monkeypatch.setattr("nsys_llm.recipes.llm_hotspots.per_rank.peak_rate._MANY", 1 << 60)
+    monkeypatch.setattr("nsys_llm.recipes.llm_hotspots.per_rank.launches._MANY", 1 << 60)
     assert busiest_window(starts, length) == quick
 
 

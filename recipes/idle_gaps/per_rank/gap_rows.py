@@ -21,8 +21,7 @@ from nsys_llm.trace.device_ops import DeviceOps, OpNames
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import RankTrace
 
-from .gap_context import Marks
-from .thread_scheduling import ThreadScheduling
+from .gap_context import Marks, ThreadScheduling
 
 _THREAD_BITS: Final = 0xFFFFFF
 

@@ -10,10 +10,9 @@ from nsys_llm.core.concurrently import concurrently
 from nsys_llm.trace.device_ops import DeviceOps
 
 from ..partials import IdlePartial, RankIdle
-from .devices import map_device
+from .devices import map_device, map_idle_intervals
 from .gap_rows import GapRow, top_gaps
 from .gap_timelines import GapTimeline, few_longest, map_timelines
-from .idle_intervals import map_idle_intervals
 from .patterns import map_patterns
 
 

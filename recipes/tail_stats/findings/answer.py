@@ -14,10 +14,14 @@ from nsys_llm.report.records import Tables
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
 
-from .apart import apart_findings
 from .bursts import burst_findings, concentrated_findings
-from .collectives import Wait, collective_waits, remarks_on_collectives, wait_findings
-from .experts import expert_findings
+from .collectives import (
+    Wait,
+    collective_waits,
+    expert_findings,
+    remarks_on_collectives,
+    wait_findings,
+)
 from .kernels import SlowLaunches, slow_launches, tail_findings
 from .members import gpu_of, named_gpus, sure_members
 from .pipelines import Pipeline, find_pipelines
@@ -123,10 +127,9 @@ def findings(tables: Tables) -> list[Finding]:
         *alone,
         *pipeline_findings(tables, judged.pipelines),
         *wait_findings(judged.waits),
-        *expert_findings(tables),
+        *expert_findings(tables, judged.walls),
         *bursts,
         *tail_findings(tables, slow),
-        *apart_findings(tables["rank_clocks"]),
         *remarks_on_collectives(tables),
     ]
 

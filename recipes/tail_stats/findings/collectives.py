@@ -16,10 +16,10 @@ from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, WAITING
-from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 from .members import gpu_of
-from .texts import MOST, RULES, UNMATCHED_PCT
+from .texts import LEFT_OUT_NS, MOST, RULES, UNMATCHED_PCT
 
 _MEMBER: Final = ("communicator", "rank", "device_id")
 #: How several collectives of one operation are called.
@@ -135,6 +135,34 @@ def _waiting(wait: Wait) -> Finding:
     )
 
 
+def expert_findings(tables: Tables, walls: Walls) -> list[Finding]:
+    """Return the finding on ranks that wait where tokens are exchanged, as their experts differ.
+
+    On the GPU that waits most: it has least to compute.
+    """
+    rows = [row for row in records(tables["communicators"]) if row["uneven_ns"]]
+    if not rows:
+        return []
+    worst = max(rows, key=lambda row: row["uneven_ns"])
+    late_ns = sum(row["uneven_ns"] for row in rows)
+    rank, device_id = max(walls.gpus, key=lambda gpu: walls.class_ns(*gpu, COMMUNICATION))
+    uneven_n = sum(row["uneven_n"] for row in rows)
+    return [
+        RULES["uneven_experts"].finding(
+            cause=Cause("experts"),
+            change=Change("experts", time_ns=late_ns),
+            details=f"{format_ns(late_ns)} from the mean to the last arrival in "
+            f"{counted(uneven_n, 'exchange')} of tokens.",
+            fields={"time": format_ns(late_ns)},
+            evidence=cells("communicators", worst, ("sequence_id",), ("uneven_ns", "uneven_n")),
+            numbers={"late_ns": late_ns, "exchanges_n": uneven_n},
+            rank=rank,
+            device_id=device_id,
+            impact_ns=round(late_ns),
+        )
+    ]
+
+
 def remarks_on_collectives(tables: Tables) -> list[Finding]:
     """Return what the capture does not allow to know of collectives.
 
@@ -144,6 +172,7 @@ def remarks_on_collectives(tables: Tables) -> list[Finding]:
     sequences, ranks = tables["communicators"], tables["stragglers"]
     staged = set(sequences.loc[sequences["staged"], "communicator"])
     return [
+        *_captures_apart(tables["rank_clocks"]),
         # Low confidence may come from the clocks: no rank is named, and why is said.
         *_unclear_clocks(ranks[~ranks["communicator"].isin(staged)]),
         *_uncertain(sequences[~sequences["communicator"].isin(staged)]),
@@ -204,5 +233,27 @@ def _unmatched(coverage: pd.DataFrame) -> list[Finding]:
             "without them.",
             fields={"share": format_percent(share_pct)},
             numbers={"share_pct": share_pct, "lost_n": lost_n, "kernels_n": kernels_n},
+        )
+    ]
+
+
+def _captures_apart(clocks: pd.DataFrame) -> list[Finding]:
+    """Say what is left out of waiting because not all profiles recorded yet."""
+    left_out_ns = int(clocks["left_out_ns"].sum())
+    if left_out_ns < LEFT_OUT_NS:
+        return []
+    last = records(clocks.sort_values("recorded_after_ns", ascending=False, kind="stable"))[0]
+    return [
+        RULES["captures_apart"].finding(
+            details=f"In collectives that began before, the ranks spent {format_ns(left_out_ns)} "
+            f"until then; what comes after counts.",
+            fields={
+                "rank": last["rank"],
+                "apart": format_ns(last["recorded_after_ns"]),
+                "waiting": format_ns(left_out_ns),
+            },
+            evidence=cells("rank_clocks", last, ("rank",), ("recorded_after_ns", "left_out_ns")),
+            rank=int(last["rank"]),
+            impact_ns=left_out_ns,
         )
     ]

@@ -79,12 +79,7 @@ class ApiTails:
 
 
 def map_apis(view: RankView, every: Launches) -> ApiTails:
-    """Reduce the API calls of one rank.
-
-    Args:
-        view: The rank.
-        every: All of its kernels.
-    """
+    """Reduce the API calls of one rank."""
     trace = view.trace
     if not len(trace.tables.get("api_calls", ())):
         return ApiTails()

@@ -45,12 +45,7 @@ class ExpertWork:
 
 
 def map_experts(trace: RankTrace, lanes: Sequence[LaneRows]) -> tuple[ExpertWork, ...]:
-    """Return the exchanges of the devices of one rank that run expert kernels.
-
-    Args:
-        trace: The rank.
-        lanes: Its communication kernels.
-    """
+    """Return the exchanges of the devices of one rank that run expert kernels."""
     exchanges = [lane for lane in lanes if lane.operation in EXCHANGES and lane.start_ns.size]
     if not exchanges:
         return ()

@@ -29,12 +29,7 @@ _Parts = Sequence[tuple[Rank, RankApiTails]]
 
 
 def api_columns(apis: ApiTails, ranks: Sequence[Rank]) -> dict[str, Columns]:
-    """Return the tables api_tails and rank_api_tails.
-
-    Args:
-        apis: All ranks.
-        ranks: Those with GPU work, in order.
-    """
+    """Return the tables api_tails and rank_api_tails."""
     parts = [(rank, apis.ranks[rank.key]) for rank in ranks if rank.key in apis.ranks]
     names, counts = apis.net.names, apis.net.counts
     net, net_order = counts.moments(len(names)), counts.order_statistics(len(names))

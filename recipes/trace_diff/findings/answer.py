@@ -8,13 +8,7 @@ from typing import Final
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION
 from nsys_llm.trace.rank_sets import COMPARED
-from nsys_llm.view.text import (
-    counted,
-    format_change,
-    format_count,
-    format_ns,
-    format_percent,
-)
+from nsys_llm.view.text import counted, format_change, format_count, format_ns, format_percent
 
 from ..tables.checks import ALIKE, ALL, BLOCKING, DIFFERS, NAMES, RANKS, UNKNOWN, WORK, WORK_OF_ALL
 from ..tables.comparability import OTHER_WORK
@@ -230,12 +224,7 @@ def _graphs(tables: Tables) -> str:
 
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    return [
-        *_differences(tables),
-        *_unsure(tables),
-        *_significance(tables),
-        *_windows(tables),
-    ]
+    return [*_differences(tables), *_unsure(tables), *_significance(tables), *_windows(tables)]
 
 
 def _differences(tables: Tables) -> list[str]:

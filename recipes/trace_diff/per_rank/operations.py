@@ -1,16 +1,16 @@
-"""Kernels, copies and fills of one rank, by what they launch or move."""
+"""Kernels, copies and fills of one rank, by what they launch or move, and their sums by work."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, summed
+from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, exact_sums, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import classify_api
@@ -19,7 +19,50 @@ from nsys_llm.trace.coded_names import coded_names, text_of
 from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, memop_table, shown_name_ids
 from nsys_llm.trace.rank_trace import RankTrace
 
-from .work_sums import WorkSums
+
+def none() -> IntArray:
+    """Return no value, shape (0,)."""
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class WorkSums:
+    """Sums by work and by a second code; int64, in order of both.
+
+    Attributes:
+        work: Shape (n,), position in `StepWalls.works`.
+        key: Shape (n,), the second code.
+        sums: Shape (n, columns), of which not all are 0.
+    """
+
+    work: IntArray = field(default_factory=none)
+    key: IntArray = field(default_factory=none)
+    sums: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
+
+    @classmethod
+    def counted(
+        cls, work: IntArray, key: IntArray, keys_n: int, columns: Sequence[IntArray]
+    ) -> WorkSums:
+        """Count operations, and add up what else is known of them.
+
+        Args:
+            work: Shape (operations,), -1 for those of no step.
+            key: Shape (operations,), below `keys_n`.
+            keys_n: How many keys there are.
+            columns: Each of shape (operations,).
+        """
+        works_n = int(work.max(initial=-1)) + 1
+        code = (work * keys_n + key)[work >= 0]
+        sums = [exact_sums(code, column[work >= 0], works_n * keys_n) for column in columns]
+        counts = np.bincount(code, minlength=works_n * keys_n).astype(np.int64)
+        return cls.of(np.stack([counts, *sums], axis=1).reshape(works_n, keys_n, len(columns) + 1))
+
+    @classmethod
+    def of(cls, table: IntArray) -> WorkSums:
+        """Return what is not 0 in an array of shape (works, keys, columns)."""
+        work, key = np.nonzero(table.any(axis=2))
+        return cls(work.astype(np.int64), key.astype(np.int64), table[work, key])
+
 
 #: Columns of a launch configuration.
 CONFIG: Final = (
@@ -88,7 +131,7 @@ _BLOCKS = "sync_memop"
 CopyKind = tuple[int, bool]
 #: By packed code: operations that start in the window, time in them inside the window in ns, and
 #: bytes of the first as far as sizes are recorded.
-MoveSums = dict[int, tuple[int, int, int]]
+MoveSums = dict[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, by_name
-from .host_times import call_times, range_times
+from .host import call_times, range_times
 from .operations import Launches, coded_launches, move_sums
 from .step_walls import RankWalls, StepWalls
 from .steps import count_steps, phase_counts

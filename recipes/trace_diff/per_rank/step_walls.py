@@ -24,11 +24,10 @@ from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.device_ops import DeviceOps, device_windows
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-from .operations import MOVE_TABLES, CopyKind, Key, Launches, RankMoves
-from .pauses import ThreadRanges
+from .host import ThreadRanges
+from .operations import MOVE_TABLES, CopyKind, Key, Launches, RankMoves, WorkSums
 from .step_works import Work, step_works
 from .steps import chosen_steps
-from .work_sums import WorkSums
 
 #: What a step is where there is none: all of the window.
 WINDOW: Final = "window"

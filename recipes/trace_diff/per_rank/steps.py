@@ -67,13 +67,7 @@ def count_steps(trace: RankTrace, times: PhaseTimes, options: Mapping[str, Any])
     chosen = chosen_steps(trace, times.steps, options)
     outside_ns = int(times.gpu_ns.sum()) - int(times.step_gpu_ns[chosen].sum())
     names = [str(name) for name in times.steps.names[chosen].tolist()]
-    return StepCount(
-        int(chosen.size),
-        StepKind.of(times.steps),
-        None,
-        outside_ns,
-        _tokens_n(names),
-    )
+    return StepCount(int(chosen.size), StepKind.of(times.steps), None, outside_ns, _tokens_n(names))
 
 
 def _tokens_n(names: list[str]) -> int | None:
@@ -112,8 +106,6 @@ def phase_counts(
         return HistogramByName()
     taken = times.step_gpu_ns[chosen_steps(trace, times.steps, options)]
     step, phase = np.nonzero(taken)
-    order = np.argsort(np.array(times.phases, dtype=object).astype(str), kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(order.size)
-    names = tuple(times.phases[index] for index in order.tolist())
-    return HistogramByName(names, ValueCounts.from_values(place[phase], taken[step, phase]))
+    counts = ValueCounts.from_values(phase, taken[step, phase])
+    # Merging orders the names.
+    return HistogramByName.merge([HistogramByName(tuple(times.phases), counts)])

@@ -72,10 +72,7 @@ def _sizes(sizes: Sequence[Any]) -> str:
 
 
 def likely_renames(
-    names: Sequence[str],
-    status: Sequence[str],
-    classes: Sequence[Classification],
-    runs: Runs,
+    names: Sequence[str], status: Sequence[str], classes: Sequence[Classification], runs: Runs
 ) -> list[str | None]:
     """Pair new kernels with vanished ones of the same category and the same grids.
 

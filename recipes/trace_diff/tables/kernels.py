@@ -88,11 +88,7 @@ def named_kernels(runs: Runs, classes: Mapping[str, Classification]) -> NamedKer
 
 
 def kernel_columns(
-    kernels: NamedKernels,
-    runs: Runs,
-    unit: str,
-    full: FullSteps | None,
-    options: Mapping[str, Any],
+    kernels: NamedKernels, runs: Runs, unit: str, full: FullSteps | None, options: Mapping[str, Any]
 ) -> Columns:
     """Return the table kernels, largest change first, as they are compared.
 

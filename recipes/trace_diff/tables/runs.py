@@ -19,7 +19,7 @@ from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_sets import BASELINE, COMPARED, INPUT
 
-from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, idle_by_cause
+from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, added, idle_by_cause
 from ..per_rank.operations import Key, MoveSums
 from ..per_rank.steps import StepCount
 
@@ -171,11 +171,7 @@ class Run:
     @cached_property
     def moves(self) -> MoveSums:
         """Copies and fills of all ranks by kind."""
-        sums: MoveSums = {}
-        for code, parts in (item for _, rank in self.ranks for item in rank.moves.items()):
-            n, ns, size = sums.get(code, (0, 0, 0))
-            sums[code] = n + parts[0], ns + parts[1], size + parts[2]
-        return sums
+        return added(item for _, rank in self.ranks for item in rank.moves.items())
 
     def phase_percentile(self, phase: str, percent: int) -> Fraction | None:
         """Return one of `PERCENTS` of what a phase takes in the steps that have it, exact."""
@@ -209,11 +205,7 @@ class Run:
 
     def summed_names(self, of: Callable[[RankSums], NamedSums]) -> NamedSums:
         """Return calls and time by name over all ranks."""
-        sums: NamedSums = {}
-        for name, (calls_n, ns) in (item for _, rank in self.ranks for item in of(rank).items()):
-            before = sums.get(name, (0, 0))
-            sums[name] = before[0] + calls_n, before[1] + ns
-        return sums
+        return added(item for _, rank in self.ranks for item in of(rank).items())
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 
 from ..partials import by_name
-from ..per_rank.operations import CopyKind, Key
+from ..per_rank.operations import CopyKind, Key, WorkSums
 from ..per_rank.step_walls import StepWalls
-from ..per_rank.work_sums import WorkSums
 from .equal_work import Cells
 from .runs import Run
 from .step_splits import FloatArray, RunSteps
@@ -109,7 +108,7 @@ def common_pct(before: Run, after: Run) -> float:
     return min(held)
 
 
-def _by_geometry(run: Run) -> dict[Key, tuple[int, int]]:
+def _by_geometry(run: Run) -> dict[Key, tuple[int, ...]]:
     launches_n = run.part.counts.moments(len(run.part.keys)).n
     keys = [(key[0], *key[2 : 2 + _GEOMETRY_N]) for key in run.part.keys]
     return by_name(keys, launches_n, run.part.total_ns)

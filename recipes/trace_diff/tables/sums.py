@@ -19,15 +19,7 @@ from nsys_llm.trace.rank_sets import COMPARED
 
 from ..partials import NamedSums, RankSums, idle_total_ns
 from ..per_rank.operations import CopyKind
-from .kernels import (
-    BOTH,
-    NEW,
-    VANISHED,
-    NamedKernels,
-    by_change,
-    change_columns,
-    sum_columns,
-)
+from .kernels import BOTH, NEW, VANISHED, NamedKernels, by_change, change_columns, sum_columns
 from .runs import Run, Runs
 from .step_splits import FloatArray
 

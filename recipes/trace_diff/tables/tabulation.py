@@ -80,10 +80,7 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     steps = {run.side: run_steps(run, category, met[run.side]) for run in runs.all}
     before, after = runs.compared
     candidates = [(steps[BASELINE], steps[INPUT])] + [
-        (
-            run_steps(before, category, met[BASELINE], of),
-            run_steps(after, category, met[INPUT], of),
-        )
+        (run_steps(before, category, met[BASELINE], of), run_steps(after, category, met[INPUT], of))
         for of in (lambda sums: sums.nameless, lambda sums: sums.whole)
     ]
     comparison = compare(runs, candidates, _blocked(rows)[ALL])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from results import tables_of
 
-from nsys_llm.recipes.llm_hotspots.findings.determinism import determinism_findings
-from nsys_llm.recipes.llm_hotspots.findings.measured import measured_findings
-from nsys_llm.recipes.llm_hotspots.findings.watched_kernels import watched_kernel_findings
+from nsys_llm.recipes.llm_hotspots.findings.extras import measured_findings, watched_kernel_findings
+from nsys_llm.recipes.llm_hotspots.findings.kernels import determinism_findings
 from nsys_llm.report.prices.pricing import priced
 from nsys_llm.testing.trace_builder import TraceBuilder
 

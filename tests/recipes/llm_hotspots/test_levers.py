@@ -6,7 +6,7 @@ import pytest
 from finding_numbers import unexplained_numbers
 from quick_run import quick
 
-from nsys_llm.recipes.llm_hotspots.findings.levers import lever_findings
+from nsys_llm.recipes.llm_hotspots.findings.kernels import lever_findings
 from nsys_llm.report.findings import finding_record
 from nsys_llm.report.prices.pricing import priced
 from nsys_llm.testing.trace_builder import TraceBuilder

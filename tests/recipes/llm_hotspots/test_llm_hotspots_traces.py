@@ -91,6 +91,7 @@ class ShuffledMerges:
 
     mode = "none"
     workers_n = 2
+    in_process = True
 
     def __init__(self, random: Random) -> None:
         self._random = random

@@ -20,7 +20,7 @@ from nsys_llm.analyses.collectives.confidence import (
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
 from nsys_llm.analyses.collectives.matching import Lane, Matched
 from nsys_llm.analyses.collectives.p2p_matching import match_communication
-from nsys_llm.analyses.collectives.programs import programs
+from nsys_llm.analyses.collectives.p2p_streams import programs
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.clock_lines import ClockLine

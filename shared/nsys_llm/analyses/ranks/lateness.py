@@ -72,28 +72,40 @@ class Arrivals:
             transfers = self._transfers(pipeline)
             if transfers is not None and len(stages) == 2 and transfers.is_reversed():
                 stages.reverse()
-            schedule = None if transfers is None else transfers.schedule(len(stages))
-            lines.append(Line(stages, schedule, self._gpus[stages[0][0]].steps_n))
+            steps_n = self._gpus[stages[0][0]].steps_n
+            known = transfers is not None and steps_n > 0
+            schedule = transfers.schedule(len(stages)) if transfers and known else None
+            lines.append(Line(stages, schedule, steps_n))
         return lines
 
     def _transfers(self, pipeline: Pipeline) -> Transfers | None:
-        """Return what the first two stages of a pipeline exchange; None without whole steps."""
-        owner, other = pipeline.stages[0][0], pipeline.stages[1][0]
+        """Return what two devices of the first two stages exchange; None without whole steps."""
+        first, second = (set(some) for some in pipeline.stages[:2])
+        pairs = [item.owners for item in self._between(first, second)]
+        owner = min((first & set(owners)).pop() for owners in pairs) if pairs else -1
         gpu = self._gpu_of[owner]
-        if not self._gpus[gpu].work.has_steps:
+        if owner < 0 or not self._gpus[gpu].work.has_steps:
             return None
         whole = np.flatnonzero(self._gpus[gpu].work.whole)
         rows = []
-        for number, item in enumerate(self._collectives.sequences):
-            if set(item.owners) == {owner, other}:
-                place = item.owners.index(owner)
-                end_ns = item.end_ns[place] + item.ahead_ns[place]
-                launched_n = before_n(item, self._collectives.devices, place)
-                last, sent = item.waits.late == place, np.full(end_ns.size, number)
-                step = self._steps(gpu, end_ns, whole)
-                rows.append((sent, step, end_ns, launched_n, item.waits.transfer_ns, last))
+        for number, item in enumerate(self._between({owner}, second)):
+            place = item.owners.index(owner)
+            end_ns = item.end_ns[place] + item.ahead_ns[place]
+            launched_n = before_n(item, self._collectives.devices, place)
+            last, sent = item.waits.late == place, np.full(end_ns.size, number)
+            step = self._steps(gpu, end_ns, whole)
+            rows.append((sent, step, end_ns, launched_n, item.waits.transfer_ns, last))
         columns = [np.concatenate(some).astype(np.int64) for some in zip(*rows, strict=True)]
         return Transfers(*columns) if (columns[1] >= 0).any() else None
+
+    def _between(self, first: set[int], second: set[int]) -> list[Sequenced]:
+        """Return the transfers of which one end is in each of two sets of devices."""
+        return [
+            item
+            for item in self._collectives.sequences
+            if id(item) in self.stages.staged
+            and {len(first & set(item.owners)), len(second & set(item.owners))} == {1}
+        ]
 
     def joined(self) -> list[int]:
         """Return a number for each GPU that those share which have collectives together."""

@@ -50,7 +50,8 @@ class Schedule:
         now_ns = [0.0] * stages_n
         while any(len(ends) < len(order) for ends, order in zip(done, passes, strict=True)):
             for stage, order in enumerate(passes):
-                for item in order[len(done[stage]) :]:
+                while len(done[stage]) < len(order):
+                    item = order[len(done[stage])]
                     before = stage + (-1 if item[1] else 1)
                     if 0 <= before < stages_n:
                         if item not in done[before]:
@@ -128,12 +129,7 @@ class Line:
     steps_n: float
 
     def gain_ns(self, now_ns: Sequence[float], then_ns: Sequence[float]) -> float:
-        """Return what a run gains where its stages compute for another time.
-
-        Args:
-            now_ns: Of each stage.
-            then_ns: Likewise.
-        """
+        """Return what a run gains where its stages compute for another time each, ns."""
         if self.schedule is None:
             return max(now_ns) - max(then_ns)
         now, then = (

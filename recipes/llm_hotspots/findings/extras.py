@@ -1,6 +1,6 @@
-"""Findings on device memory and GPU metrics, where a capture has them.
+"""Findings on what few captures record: device memory, GPU metrics, whole graphs, watched kernels.
 
-Each rule speaks once, of the worst rank, and says how many ranks are like it.
+Each rule on memory and metrics speaks once, of the worst rank, and says how many ranks are like it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Record, Tables, first_record, records
+from nsys_llm.view.text import format_bytes, shortened
 
 from ..extras.gpu_metrics import BY_ORDER
 from .texts import (
@@ -20,12 +21,20 @@ from .texts import (
     GROWTH_BYTES,
     GROWTH_PCT,
     HIGH_TENSOR_PCT,
+    LEAST_LAUNCHES,
     LEAST_OWN_PCT,
     LEAST_SAMPLES,
     LOW_TENSOR_PCT,
     NEAR_FULL_PCT,
     RULES,
+    SHAPE_RATIO,
+    WHOLE_GRAPHS_PCT,
 )
+
+#: Kernels of one pattern that a finding tells of.
+MOST_MIXED: Final = 3
+
+_CONFIG: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 #: Time shown around an instant.
 _AROUND_NS: Final = 1_000_000
@@ -152,3 +161,108 @@ def _who(tables: Tables, worst: Record, column: str) -> dict[str, Any]:
     rows = rows[rows["api"].notna()].sort_values(column, ascending=False, kind="stable")
     most = first_record(rows) if len(rows) else {"api": None, column: None}
     return {"api": most["api"], "from_api_bytes": most[column]}
+
+
+def graph_findings(tables: Tables) -> list[Finding]:
+    """Return the remark on the graph that takes most time, where graphs take much of it."""
+    replays = tables["graph_replays"]
+    window_ns = int(tables["devices"]["window_ns"].sum())
+    share_pct = 100.0 * int(replays["total_ns"].sum()) / window_ns if window_ns else 0.0
+    if share_pct < WHOLE_GRAPHS_PCT:
+        return []
+    row = first_record(replays.sort_values("total_ns", ascending=False, kind="stable"))
+    spread_pct = None
+    if row["between_p50_ns"] is not None:
+        spread_pct = 100.0 * (row["max_ns"] - row["min_ns"]) / row["p50_ns"]
+    return [
+        RULES["whole_graphs"].finding(
+            evidence=cells(
+                "graph_replays", row, ["rank", "device_id", "graph_id"], ["replays_n", "p50_ns"]
+            ),
+            fields={
+                **{name: row[name] for name in ("min_ns", "max_ns", "between_p50_ns")},
+                "share_pct": share_pct,
+                "spread_pct": spread_pct,
+                "others_n": len(replays) - 1,
+            },
+            rank=row["rank"],
+            device_id=row["device_id"],
+            impact_ns=int(row["total_ns"]),
+        )
+    ]
+
+
+def watched_kernel_findings(tables: Tables) -> list[Finding]:
+    """Return the findings on watched_kernel_configs and rank_watched_kernel_configs."""
+    return [*_changed_configuration(tables), *_mixed_configurations(tables)]
+
+
+def _changed_configuration(tables: Tables) -> list[Finding]:
+    configs = tables["rank_watched_kernel_configs"]
+    configs = configs[configs["launches_n"] >= LEAST_LAUNCHES]
+    configs = configs.sort_values(["rank", "name", "first_start_ns"], ignore_index=True)
+    groups = configs.groupby(["rank", "name"], sort=False)
+    # The next configuration begins when none of those before it comes again.
+    over = groups["first_start_ns"].shift(-1) > groups["last_start_ns"].cummax()
+    changed = configs.loc[configs.index[over.fillna(False)] + 1]
+    if changed.empty:
+        return []
+    chosen = changed["total_ns"].astype("int64").idxmax()
+    before, after = records(configs.loc[chosen - 1 : chosen])
+    ranks = tuple(sorted(set(changed["rank"].tolist())))
+    return [
+        RULES["configuration_change"].finding(
+            fields={
+                "kernel": shortened(str(after["name"])),
+                **_configuration("before", before),
+                **_configuration("after", after),
+                "ranks_n": len(ranks),
+            },
+            ranks=ranks,
+            rank=int(after["rank"]),
+            name=str(after["name"]),
+            window_ns=(int(before["last_start_ns"]), int(after["first_start_ns"]) + 1),
+            impact_ns=int(after["total_ns"]),
+        )
+    ]
+
+
+def _mixed_configurations(tables: Tables) -> list[Finding]:
+    configs = tables["watched_kernel_configs"]
+    configs = configs[configs["launches_n"] >= LEAST_LAUNCHES]
+    reported: list[Finding] = []
+    for name, group in configs.groupby("name", sort=True):
+        low, high = (records(group.loc[[end]])[0] for end in _ends(group["p50_ns"]))
+        if len(group) < 2 or high["p50_ns"] < SHAPE_RATIO * low["p50_ns"]:
+            continue
+        reported.append(
+            RULES["mixed_configurations"].finding(
+                fields={
+                    "kernel": shortened(str(name)),
+                    "configurations_n": len(group),
+                    **_configuration("low", low),
+                    **_configuration("high", high),
+                },
+                name=str(name),
+                impact_ns=int(group["total_ns"].sum()),
+            )
+        )
+    return sorted(reported, key=lambda finding: -finding.impact_ns)[:MOST_MIXED]
+
+
+def _ends(values: pd.Series[Any]) -> tuple[Any, Any]:
+    """Return the row labels of the least and the greatest value."""
+    ordered = values.astype("float64").sort_values(kind="stable")
+    return ordered.index[0], ordered.index[-1]
+
+
+def _configuration(name: str, config: Record) -> dict[str, Any]:
+    """Return the fields of a configuration; in its shape `?` is what was not recorded."""
+    sizes = ["?" if config[size] is None else str(config[size]) for size in _CONFIG]
+    shared = config["dynamic_shared_bytes"]
+    memory = f", {format_bytes(shared)} shared" if shared else ""
+    return {
+        f"{name}_shape": f"grid {'x'.join(sizes[:3])}, block {'x'.join(sizes[3:])}{memory}",
+        f"{name}_launches_n": config["launches_n"],
+        f"{name}_p50_ns": config["p50_ns"],
+    }

@@ -1,23 +1,34 @@
-"""Findings on kernels for which something faster is known. Reads tables only."""
+"""Findings on kernels: something faster is known, results may differ, or no rule matches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
+import pandas as pd
+
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.report.walls import Walls
+from nsys_llm.taxonomy.categories import UNMATCHED
 from nsys_llm.taxonomy.kernel_levers import KernelLever, load_kernel_levers
 from nsys_llm.view.text import format_ns, quoted, shortened
 
 from .memops import by_gpu
-from .texts import RULES
+from .texts import RULES, UNMATCHED_PCT
 
 #: Kernels that a finding names.
 _NAMED: Final = 3
+
+#: Rule by the flag of the kernel rules; see its `flag_meanings`. That cuBLAS chooses kernels by
+#: shape is true of every run, and no remark.
+_FLAGS: Final = {
+    "atomics": "determinism_atomics",
+    "split_k": "determinism_split_k",
+    "cascade_merge": "determinism_cascade_merge",
+}
 
 
 def lever_findings(tables: Tables) -> list[Finding]:
@@ -76,3 +87,60 @@ def _finding(
         name=rows[0]["category"],
         impact_ns=time_ns,
     )
+
+
+def determinism_findings(tables: Tables) -> list[Finding]:
+    """Return a finding for each flag that kernels of the run carry."""
+    kernels = tables["kernels"]
+    flags = kernels["flags"].fillna("").str.split(", ")
+    reported = []
+    for flag in _FLAGS:
+        flagged = kernels[
+            pd.Series([flag in some for some in flags], index=kernels.index, dtype=bool)
+        ]
+        flagged = flagged[flagged["total_ns"] > 0]
+        if not flagged.empty:
+            reported.append(_flag_finding(flag, flagged))
+    return reported
+
+
+def _flag_finding(flag: str, flagged: pd.DataFrame) -> Finding:
+    heaviest = flagged.sort_values("total_ns", ascending=False, kind="stable").head(_NAMED)
+    times = {f"kernel_{nth}_ns": int(ns) for nth, ns in enumerate(heaviest["total_ns"])}
+    named = [
+        f"{quoted(shortened(str(name)))} ({format_ns(time_ns)})"
+        for name, time_ns in zip(heaviest["name"], times.values(), strict=True)
+    ]
+    return RULES[_FLAGS[flag]].finding(
+        fields={
+            "flag": flag,
+            "kernels_n": len(flagged),
+            "launches_n": int(flagged["launches_n"].sum()),
+            "total_pct": float(flagged["total_pct"].sum()),
+            "named": ", ".join(named),
+        },
+        numbers=times,
+        name=str(heaviest["name"].iloc[0]),
+        impact_ns=int(flagged["total_ns"].sum()),
+    )
+
+
+def category_findings(tables: Tables) -> list[Finding]:
+    """Return what is to be said about categories."""
+    categories = tables["categories"]
+    rows = categories[categories["category"] == UNMATCHED]
+    if rows.empty or not rows["busy_pct"].fillna(0).iloc[0] >= UNMATCHED_PCT:
+        return []
+    row, kernels = first_record(rows), tables["kernels"]
+    unknown = kernels.loc[kernels["category"] == UNMATCHED, "name"]
+    return [
+        RULES["unmatched_kernels"].finding(
+            fields={
+                "busy_pct": row["busy_pct"],
+                "heaviest": unknown.iloc[0] if len(unknown) else None,
+            },
+            evidence=cells("categories", row, ["category"], ["kernels_n", "exclusive_ns"]),
+            name=UNMATCHED,
+            impact_ns=row["exclusive_ns"],
+        )
+    ]
