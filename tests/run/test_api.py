@@ -43,6 +43,7 @@ def test_importing_the_package_imports_nothing_else():
     assert done.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.slow
 def test_a_result_has_tables_findings_answer_and_parts(result):
     assert result.recipe == "llm_overview"
     assert set(result.parts) == set(result.tables["recipes"]["recipe"])

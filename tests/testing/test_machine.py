@@ -47,6 +47,7 @@ def classes(path):
 # ---- causality, by what calls say and not by the machine's edges ---------------------------------
 
 
+@pytest.mark.slow
 def test_threads_do_one_thing_at_a_time(outcomes):
     for outcome in outcomes:
         for threads in outcome.threads:

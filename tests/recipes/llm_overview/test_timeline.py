@@ -136,6 +136,7 @@ def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown, words):
         assert sums == {name: ns for name, ns in wanted.items() if ns}
 
 
+@pytest.mark.slow
 def test_lanes_have_no_holes_and_are_as_long_as_what_the_gpu_has_of_the_step(shown):
     rows, tables, _ = shown
     steps = tables["step_budget/job_steps"].set_index("step")
