@@ -28,8 +28,8 @@ test:
 # What is too long for every commit, in parts that are written to a ledger: tests/nightly.py says more.
 # None waits for another to pass; `make tests SHARD=3/8` runs one part.
 nightly:
-	$(MAKE) -k lint tests mutants campaigns matrix
-	$(PYTHON) tests/nightly.py ledger
+	$(MAKE) -k lint tests mutants campaigns matrix; code=$$?; \
+	$(PYTHON) tests/nightly.py ledger; exit $$code
 
 tests mutants campaigns matrix:
 	$(PYTHON) tests/nightly.py $@ $(SHARD)

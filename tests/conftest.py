@@ -11,22 +11,13 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
-from functools import cache
 from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import results
-from effort import (
-    LONGEST_S,
-    MOST_CPU_S,
-    PROFILES,
-    SLOW,
-    SLOW_FOLDERS,
-    at_night,
-    is_nightly,
-)
+from effort import LONGEST_S, MOST_CPU_S, PROFILES, SLOW, SLOW_FOLDERS, is_nightly
 from hypothesis import HealthCheck, settings
 from small_ranks import write_small_ranks
 from undrawn.sitecustomize import write_empty
@@ -86,26 +77,19 @@ def _has_room(folder: Path) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark by folder and file, leave out what is nightly, and begin with what takes longest."""
+    """Mark by folder, leave out what is nightly, and begin with what takes longest."""
+    at_night = config.getoption("--nightly")
     for item in items:
         if item.path.parent.name in SLOW_FOLDERS:
             item.add_marker("slow")
-        name = f"{_place_of(item.path)}::{item.nodeid.partition('::')[2]}"
-        if not at_night().isdisjoint((name, name.partition("[")[0])):
-            item.add_marker("nightly")
-        if any(map(item.get_closest_marker, (*SLOW, "nightly"))):
+        if at_night or any(map(item.get_closest_marker, SLOW)):
             item.add_marker(pytest.mark.timeout(LONGEST_S))
     part, parts_n = map(int, config.getoption("--shard").split("/"))
-    kept = set(items if config.getoption("--nightly") else filterfalse(is_nightly, items))
+    kept = set(items if at_night else filterfalse(is_nightly, items))
     kept &= set(items[part - 1 :: parts_n])
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
     items.sort(key=lambda item: not any(map(item.get_closest_marker, SLOW)))
-
-
-@cache
-def _place_of(file: Path) -> str:
-    return file.relative_to(HERE).as_posix()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, wraps
+from functools import wraps
 from inspect import Signature, signature
 from itertools import combinations
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -19,14 +18,11 @@ PROFILES: Final = {"dev": 10, "ci": 30, "nightly": 500}
 
 #: Folders of which every test is `slow`.
 SLOW_FOLDERS: Final = ("contract", "install", "judgement")
-#: Tests, or cases of them, that run at night only, for those that CI keeps run every line that they
-#: run, and find every planted bug: see CONTRIBUTING.md.
-AT_NIGHT: Final = Path(__file__).with_name("at_night.txt")
 #: What `make quick` leaves out; the longest of CI begin first, so that no core waits for them.
 SLOW: Final = ("browser", "nsys", "cluster", "traces", "slow")
-#: What a test without one of these marks may take.
+#: What a test without one of these marks may take by day.
 MOST_CPU_S: Final = 2.0
-#: When one that has such a mark, or runs at night, is given up; others: see pyproject.toml.
+#: When one that has, or any at night, is given up, s; others: see pyproject.toml.
 LONGEST_S: Final = 600
 
 
@@ -49,13 +45,6 @@ def examples(in_ci: int, *, nightly: int | None = None, **others: Any) -> settin
     if nightly is not None and scale >= PROFILES["nightly"]:
         return settings(max_examples=nightly, **others)
     return settings(max_examples=max(in_ci * scale // PROFILES["ci"], 1), **others)
-
-
-@cache
-def at_night() -> frozenset[str]:
-    """Return the tests of `AT_NIGHT`: `folder/file.py::test`, or that with a case in brackets."""
-    lines = AT_NIGHT.read_text("utf-8").splitlines()
-    return frozenset(line for line in lines if not line.startswith("#"))
 
 
 def over_seeds(

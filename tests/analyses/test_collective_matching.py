@@ -122,6 +122,7 @@ def test_a_stream_that_changes_midway_splits_no_communicator():
     assert matched(*lanes) == [([0, 1], [list(range(6))] * 2, (0, 0))]
 
 
+@pytest.mark.nightly("64-8-False")
 @pytest.mark.parametrize("one_clock", [True, False])
 @pytest.mark.parametrize(("ranks_n", "tensor_n"), [(2, 2), (4, 2), (8, 2), (8, 4), (8, 8), (64, 8)])
 def test_tensor_parallel_groups_are_told_apart_though_they_run_alike(ranks_n, tensor_n, one_clock):

@@ -57,6 +57,7 @@ def server(seed, name, *, stalls=False):
     return world, empty_ns
 
 
+@pytest.mark.nightly("4-vllm", "4-detailed", "4-trtllm", "4-tokens")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 @pytest.mark.parametrize("seed", seeds(6, 2))
@@ -128,6 +129,7 @@ def innocents():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", innocents().values(), ids=innocents())
 def test_who_has_work_is_not_without(world, tmp_path):
     path = world.trace.write_sqlite(tmp_path / "rank0.sqlite")

@@ -87,6 +87,7 @@ def test_sends_find_their_receives_on_clocks_of_one_host(seed, schedule, one_clo
     assert neighbors == {(at, at + 1) for at in range(world.stages_n - 1)} | ring
 
 
+@pytest.mark.nightly("1F1B", "interleaved")
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_wall_clocks_cost_pairs_but_make_none_that_are_wrong(schedule):
     simulate, chunks_n = SCHEDULES[schedule]

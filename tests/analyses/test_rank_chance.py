@@ -200,6 +200,7 @@ def test_students_quantiles_are_those_of_printed_tables(tail, degrees, value):
     assert student_quantile(tail, degrees) == pytest.approx(value, rel=2e-5)
 
 
+@pytest.mark.slow
 def test_chernoffs_bound_is_above_the_count_of_all_orders():
     """Two ranks: each block could have been turned round; 14 blocks have 16,384 orders."""
     random = np.random.default_rng(7)

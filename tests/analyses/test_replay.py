@@ -117,6 +117,7 @@ def shaken(weights, rng):
     return replace(weights, **changed, waits=rng.random(weights.waits.size) < 0.7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rows",
     [pytest.param({}, marks=pytest.mark.nightly), {"event_rows": False, "sync_rows": False}],

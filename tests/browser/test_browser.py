@@ -305,6 +305,7 @@ def test_no_name_does_anything_on_the_page(made, page, recipe):
     assert_quiet(page, "file:")
 
 
+@pytest.mark.nightly
 @needs_lab
 def test_no_name_does_anything_in_jupyterlab(made, lab, lab_page):
     show_in_lab(lab_page, "hostile/llm_hotspots")
@@ -313,6 +314,7 @@ def test_no_name_does_anything_in_jupyterlab(made, lab, lab_page):
     assert_quiet(lab_page, lab.address)
 
 
+@pytest.mark.nightly
 def test_a_name_that_is_let_loose_would_be_seen(page, tmp_path):
     (tmp_path / "page.html").write_text(
         "<body><img src=x onerror=alert(1)><a href='javascript:alert(2)'>x</a>", encoding="utf-8"

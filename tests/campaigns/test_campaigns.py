@@ -66,6 +66,12 @@ WRONG_NUMBERS = [
 ]
 
 
+@pytest.mark.nightly(
+    "step_budget-device_steps-idle_ns",
+    "step_budget-device_steps-unknown_ns",
+    "llm_overview-wall-time_ns",
+    "llm_overview-parts/step_budget/job_steps-unknown_ns",
+)
 @pytest.mark.parametrize(("recipe", "table", "column"), WRONG_NUMBERS)
 def test_a_wrong_number_in_a_table_is_reported(shared_runs, tmp_path, recipe, table, column):
     ended, output = shared_runs.run("demo", recipe)

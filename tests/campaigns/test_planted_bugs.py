@@ -14,9 +14,10 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "mutants"))
 
 import run  # noqa: E402
-from planted_bugs import PLANTED  # noqa: E402
 
 from nsys_llm.manifest.manifest import recipe_names  # noqa: E402
+
+PLANTED = run.planted()
 
 
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: f"{bug.recipe}: {bug.says}")
@@ -27,6 +28,7 @@ def test_a_planted_bug_fits_one_place_of_the_code_and_names_tests(bug):
     assert all((ROOT / "tests" / name).is_file() for name in bug.tests)
 
 
+@pytest.mark.slow
 def test_tests_that_do_not_end_are_ended_with_what_they_started(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "_TIMEOUT_S", 5)
     (tmp_path / "tests").mkdir()
@@ -50,7 +52,7 @@ def test_tests_that_do_not_end_are_ended_with_what_they_started(tmp_path, monkey
 def test_a_bug_whose_tests_do_not_end_is_reported_and_the_next_is_planted(monkeypatch, capsys):
     bugs = [bug for bug in PLANTED if bug.recipe == "step_budget"]
     ends = iter([(0, ""), (run._NOT_ENDED, "no end"), (1, "1 failed")])
-    monkeypatch.setattr(run, "PLANTED", [bugs[0], PLANTED[0]])
+    monkeypatch.setattr(run, "planted", lambda: [bugs[0], PLANTED[0]])
     monkeypatch.setattr(run, "_tested", lambda *_: next(ends))
     monkeypatch.setattr(sys, "argv", ["run.py", "--jobs", "1"])
     assert run.main() == 1

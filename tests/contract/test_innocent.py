@@ -26,6 +26,7 @@ def blamed_ranks(folder, program):
     return {cause.rank for cause in by_cause(folder, program) if cause.kind == "rank"}
 
 
+@pytest.mark.nightly("350000-3")
 @pytest.mark.parametrize("seed", seeds(6, 1))
 @pytest.mark.parametrize("capture_ns", [350_000, 1_400_000])
 def test_a_rank_whose_capture_began_later(tmp_path, capture_ns, seed):

@@ -127,6 +127,7 @@ def test_numbers_of_a_comparison_of_real_traces(traces, baseline, compared):
     check_numbers(traces / baseline, traces / compared)
 
 
+@pytest.mark.nightly
 @pytest.mark.nsys
 @pytest.mark.traces
 @pytest.mark.parametrize("stem", nightly_but(A100, A100[:1]))
@@ -149,6 +150,7 @@ def test_how_slow_a_rank_is_reads_alike_in_all_recipes(baseline):
     assert len(set(percents)) == 1
 
 
+@pytest.mark.nightly("4")
 @pytest.mark.parametrize("seed", seeds(12, 2))
 def test_random_jobs(tmp_path, seed):
     write_profiles(simulate(random_program(seed)), tmp_path)
@@ -188,6 +190,7 @@ def test_a_late_host_is_first_and_gains_about_what_is_told(tmp_path, seed):
     assert first["gain_pct"] == pytest.approx(truth, rel=0.25)
 
 
+@pytest.mark.nightly("gpu_bound-1")
 @pytest.mark.parametrize(
     ("innocent", "seed"),
     nightly_but(product(INNOCENT, range(4)), zip(INNOCENT, (1, 2), strict=True)),
@@ -210,6 +213,7 @@ def test_a_rank_that_is_3_percent_slower_is_named(tmp_path, seed):
     assert blamed == {seed % 4}
 
 
+@pytest.mark.nightly
 def test_the_demo_without_its_slow_rank_names_none(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "_SLOWNESS", (1.0, 1.0, 1.0, 1.0))
     rows = judged(*write_demo(tmp_path, scale=0.5).baseline)

@@ -100,6 +100,9 @@ def orders(tmp_path_factory) -> list[Path]:
     return [source, *copies]
 
 
+@pytest.mark.nightly(
+    "idle_gaps", "llm_hotspots", "nvtx_phase_attribution", "step_budget", "tail_stats"
+)
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_the_order_of_rows_changes_no_bit_of_any_table(orders, recipe):
     sides_n = 2 if load_manifest(recipe).sided else 1

@@ -52,6 +52,7 @@ def test_bytes_that_are_no_text_are_refused(pattern):
         parse_pattern(pattern)
 
 
+@pytest.mark.nightly
 @given(st.text(max_size=30), st.sampled_from(["a*", "^.?$", "[^x]{2}", "é+b", "(?i)A+b", "a+\n"]))
 def test_a_search_beside_finds_what_a_search_here_finds(name, expression):
     pattern = parse_pattern(f"re:{expression}")

@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from effort import at_night
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -62,12 +61,6 @@ def test_every_bound_is_found_and_has_a_reason():
     # These two pairs share a reason.
     assert [line[1:5] for pair in bare for line in pair] == ["adbc", "adbc", "dask", "dist"]
     assert lines[0].startswith("#")
-
-
-def test_what_ci_runs_with_the_oldest_is_not_left_to_the_night(matrix):
-    named = {name.removeprefix("tests/") for name in matrix.SHORT}
-    assert at_night().isdisjoint({*named, *(name.partition("[")[0] for name in named)})
-    assert all((ROOT / "tests" / name.partition("::")[0]).is_file() for name in named)
 
 
 def test_the_matrix_has_both_ends_and_every_library(matrix):

@@ -65,6 +65,7 @@ def test_launches_of_equal_ranks_are_ahead():
     assert ahead_n > 0.9 * len(operations)
 
 
+@pytest.mark.nightly("even_stages-0", "uneven_stages-70")
 @pytest.mark.parametrize(("kind", "seed"), RIGHT)
 def test_the_first_words_are_right(kind, seed):
     result = score(kind, seed)

@@ -2,7 +2,7 @@
 
     python tests/mutants/run.py [--only WORDS] [--shard 1/4] [--jobs N]
 
-The tests that an entry of planted_bugs.py names are run on the copy as it is first: all of them
+The tests that an entry of planted_bugs.txt names are run on the copy as it is first: all of them
 must pass. Exit code 1 if any bug stays unnoticed. Tests that do not end are reported, and the next
 bug is planted; a bug may have made them endless, and so may a busy machine.
 """
@@ -20,9 +20,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
-
-from planted_bugs import PLANTED, Bug
+from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 #: What the copy holds: the package under its import name, and what tests look at besides.
@@ -31,19 +29,37 @@ _PACKAGE: Final = {
     "recipes": "nsys_llm/recipes",
     "manifests": "nsys_llm/manifests",
 }
-_BESIDE: Final = (
-    "tests",
-    "recipes",
-    "shared",
-    "manifests",
-    "pyproject.toml",
-    "install.py",
-    "README.md",
-    "docs",
-)
+_FOLDERS: Final = ("tests", "recipes", "shared", "manifests", "docs")
+_FILES: Final = ("pyproject.toml", "install.py", "README.md")
 _TIMEOUT_S: Final = 600
 _FAILED: Final = 1
 _NOT_ENDED: Final = 124
+
+
+class Bug(NamedTuple):
+    """A mistake: whose numbers it would falsify, a passage of a file, and tests that notice."""
+
+    recipe: str
+    says: str
+    file: str
+    tests: tuple[str, ...]
+    right: str
+    wrong: str
+
+
+def planted() -> list[Bug]:
+    """Return the bugs of planted_bugs.txt."""
+    text = Path(__file__).with_name("planted_bugs.txt").read_text("utf-8")
+    return [_parsed(entry.splitlines()) for entry in text.rstrip("\n").split("\n\n")[1:]]
+
+
+def _parsed(lines: Sequence[str]) -> Bug:
+    recipe, _, says = lines[0].partition(": ")
+    file, *tests = lines[1].split()
+    right, wrong = (
+        "\n".join(line[1:] for line in lines[2:] if line[0] == sign) for sign in ("-", "+")
+    )
+    return Bug(recipe, says, file, tuple(tests), right, wrong)
 
 
 def main() -> int:
@@ -54,7 +70,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="run side by side")
     given = parser.parse_args()
     part, parts_n = map(int, given.shard.split("/"))
-    chosen = [bug for bug in PLANTED if given.only in f"{bug.recipe} {bug.says}"]
+    chosen = [bug for bug in planted() if given.only in f"{bug.recipe} {bug.says}"]
     chosen = chosen[part - 1 :: parts_n]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.jobs) as pool:
         sound = _copy(Path(folder) / "sound")
@@ -65,18 +81,19 @@ def main() -> int:
             print(output)
             return _FAILED
         places = [Path(folder) / str(number) for number, _ in enumerate(chosen)]
-        noticed = list(pool.map(_planted, chosen, places))
+        noticed = list(pool.map(_noticed, chosen, places))
     print(f"{sum(noticed)} of {len(chosen)} planted bugs noticed")
     return 0 if all(noticed) else _FAILED
 
 
-def _planted(bug: Bug, folder: Path) -> bool:
+def _noticed(bug: Bug, folder: Path) -> bool:
     """Plant one bug, and tell whether a test notices."""
     began = time.monotonic()
     _copy(folder)
-    for place in (folder / _inside(bug.file), folder / bug.file):
-        text = place.read_text("utf-8")
-        place.write_text(text.replace(bug.right, bug.wrong), "utf-8")
+    top = next(name for name in _PACKAGE if bug.file.startswith(f"{name}/"))
+    for place in (bug.file, _PACKAGE[top] + bug.file.removeprefix(top)):
+        text = (folder / place).read_text("utf-8")
+        (folder / place).write_text(text.replace(bug.right, bug.wrong), "utf-8")
     code, output = _tested(folder, bug.tests)
     shutil.rmtree(folder)
     # 1 is failed tests, or a fixture that several share; anything else is a run that says nothing.
@@ -93,19 +110,11 @@ def _copy(folder: Path) -> Path:
     """Lay the package out under its import name, and the tests beside it."""
     skip = shutil.ignore_patterns("__pycache__", "*.png")
     folder.mkdir()
-    for name, place in _PACKAGE.items():
+    for name, place in [*_PACKAGE.items(), *((name, name) for name in _FOLDERS)]:
         shutil.copytree(ROOT / name, folder / place, ignore=skip, dirs_exist_ok=True)
-    for name in _BESIDE:
-        source = ROOT / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy2
-        copy(source, folder / name, **({"ignore": skip} if source.is_dir() else {}))
+    for name in _FILES:
+        shutil.copy2(ROOT / name, folder / name)
     return folder
-
-
-def _inside(file: str) -> str:
-    """Return where a file of the repository lies in the package."""
-    top = next(folder for folder in _PACKAGE if file.startswith(f"{folder}/"))
-    return _PACKAGE[top] + file.removeprefix(top)
 
 
 def _tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:

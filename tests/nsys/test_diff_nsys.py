@@ -45,6 +45,7 @@ def pairs(nsys, traces, tmp_path_factory):
 CASES = [("none", "files"), ("concurrent", "reports"), ("dask-futures", "rank_sets")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("mode", "kind"), nightly_but(CASES, [("concurrent", "reports")]))
 def test_every_mode_gives_the_tables_of_the_command(nsys, pairs, mode, kind, tmp_path):
     alone, by_kind = pairs

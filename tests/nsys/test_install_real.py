@@ -106,6 +106,7 @@ def listing(folder: Path) -> dict[str, str]:
     return entries
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("runs", [IN_CI, pytest.param(AT_NIGHT, marks=pytest.mark.nightly)])
 def test_install_list_run_and_uninstall(nsight, bare_python, rank_set, tmp_path, runs):
     def do(*command):

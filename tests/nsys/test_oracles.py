@@ -79,6 +79,7 @@ def durations(trace: Path) -> np.ndarray:
     return np.array(durations_ns, dtype=np.int64).ravel()
 
 
+@pytest.mark.nightly("vector_add_profile_serial")
 @pytest.mark.parametrize("trace", nightly_but([*A100, *H100], IN_CI))
 def test_every_kernel_equals_nsys_stats(nsys, traces, reports, trace, tmp_path):
     path = (reports if trace in A100 else traces) / f"{trace}.sqlite"
@@ -209,6 +210,7 @@ def test_idle_times_equal_the_sums_of_nvidia_s_gaps(nsys, traces, reports, tmp_p
     assert sorted(theirs.values()) == known_ns
 
 
+@pytest.mark.nightly
 def test_nvidia_s_diff_of_an_output_with_itself_is_zero(nsys, reports, tmp_path):
     output = analyse(tmp_path / "out", *sorted(reports.glob("*.sqlite")))
     done = under_nsys(nsys, tmp_path, "--input", output, output, recipe="diff")

@@ -27,6 +27,7 @@ def alone(ranks, tmp_path_factory):
     return analyse(tmp_path_factory.mktemp("alone") / "out", ranks, recipe=RECIPE)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", nightly_but(MODES, ["concurrent"]))
 def test_every_mode_gives_the_tables_of_the_command(nsys, ranks, alone, mode, tmp_path):
     words = ["--input", ranks, "--mode", mode, "--output", "out"]

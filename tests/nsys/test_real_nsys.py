@@ -145,6 +145,7 @@ USAGE = [
 ]
 
 
+@pytest.mark.nightly("words0", "words2")
 @pytest.mark.parametrize(
     "words", nightly_but(((words,) for words in USAGE), ((words,) for words in USAGE_IN_CI))
 )

@@ -166,6 +166,7 @@ def test_facts_hold_no_other_variable(tmp_path, kind):
     assert set(facts.rank_variables) <= set(RANK_VARIABLES)
 
 
+@pytest.mark.nightly("False-sqlite", "True-parquet")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("broken", [False, True])

@@ -31,6 +31,8 @@ from nsys_llm.profile.export import ALWAYS_EXPORTED, _export, _name_elsewhere, o
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import table_source
 
+pytestmark = pytest.mark.slow
+
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 
 
@@ -59,7 +61,6 @@ def test_a_profile_is_exported_once_beside_itself(profile, fake):
     assert calls(fake) == 1
 
 
-@pytest.mark.slow
 def test_an_export_beside_a_profile_is_named_on_stderr(profile, fake, tmp_path, monkeypatch):
     monkeypatch.setattr("nsys_llm.profile.export.find_nsys", lambda given=None: fake)
     for number, expected in enumerate([[str(profile.parent / "r_pqtdir")], []]):
@@ -87,7 +88,6 @@ def test_only_the_needed_tables_are_exported(profile, fake):
     assert {KERNEL, "StringIds", "META_DATA_EXPORT"} <= files
 
 
-@pytest.mark.slow
 def test_an_export_that_belongs_to_another_user_is_not_used(profile, fake, monkeypatch):
     kernel_ns(profile, fake)
 
@@ -217,7 +217,6 @@ def test_a_table_that_was_not_exported_is_exported_later(profile, fake):
     assert calls(fake) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "parquet"])
 def test_an_export_of_a_part_of_the_time_is_not_used(profile, fake, kind):
     # So records Nsight Systems 2023.4 what was asked of `nsys export --times`.
@@ -230,7 +229,6 @@ def test_an_export_of_a_part_of_the_time_is_not_used(profile, fake, kind):
     assert kernel_ns(profile, fake) == 5
 
 
-@pytest.mark.slow
 def test_exports_go_to_the_export_dir_and_are_found_there(tmp_path, profile, fake):
     target = tmp_path / "new" / "exports"
     assert kernel_ns(profile, fake, export_dir=target) == 5
@@ -311,7 +309,6 @@ def test_an_executable_that_cannot_be_run_gives_one_line(tmp_path, profile):
     assert "nsys" in failure(profile, nsys)
 
 
-@pytest.mark.slow
 def test_a_failed_export_leaves_the_old_one_as_it_was(tmp_path, profile, fake):
     kernel_ns(profile, fake)
     before = {path.name: path.read_bytes() for path in (profile.parent / "r_pqtdir").iterdir()}
@@ -337,7 +334,6 @@ def wait_for(file: Path) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.slow
 def test_a_reader_never_sees_half_a_table(profile, fake):
     hold, held = Path(fake).with_name("hold"), Path(fake).with_name("held")
     hold.touch()
@@ -461,7 +457,6 @@ def test_what_nsys_says_loses_the_folders_of_this_machine(profile, tmp_path):
     assert "exit 1: cannot r.nsys-rep)" in failure(profile, telling)
 
 
-@pytest.mark.slow
 def test_an_export_that_another_run_made_meanwhile_stays_as_it_may_be_read(profile, fake):
     target = profile.parent / "r_pqtdir"
     assert kernel_ns(profile, fake) == 5
@@ -470,7 +465,6 @@ def test_an_export_that_another_run_made_meanwhile_stays_as_it_may_be_read(profi
     assert {file.name: file.stat().st_ino for file in target.iterdir()} == made
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("left_bytes", [0, 300])
 def test_an_export_with_an_unusable_table_is_not_kept(profile, fake, exports, left_bytes):
     # As where the disk fills up and nsys notices nothing; the table is not one that is read.
@@ -483,7 +477,6 @@ def test_an_export_with_an_unusable_table_is_not_kept(profile, fake, exports, le
     assert kernel_ns(profile, fake) == 5
 
 
-@pytest.mark.slow
 def test_a_full_disk_is_named(profile, fake, monkeypatch):
     usage = shutil.disk_usage(profile)._replace(free=4096)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)

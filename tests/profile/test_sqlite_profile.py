@@ -98,6 +98,7 @@ def test_every_integer_comes_back_bit_by_bit(tmp_path, values):
     assert read_ids == [NULL_INT if value is None else value for value in values]
 
 
+@pytest.mark.slow
 def test_rows_beyond_one_batch_are_all_read_in_order(tmp_path):
     rows_n = 65_536 + 2
     profile = TraceBuilder(duration_ns=9)

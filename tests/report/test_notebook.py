@@ -141,6 +141,7 @@ def section_cells(notebook, title):
     return notebook.cells[start], code
 
 
+@pytest.mark.slow
 def test_nbformat_accepts_the_notebook_and_its_cells_are_numbered(result):
     notebook = read_notebook(result)
     assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)

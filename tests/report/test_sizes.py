@@ -94,6 +94,7 @@ def test_a_notebook_of_many_ranks_stays_small(shared_runs, tmp_path, recipe, ran
     assert size["report.md"] < 60_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", recipe_names())
 def test_a_report_is_read_in_minutes(shared_runs, recipe):
     _, result = shared_runs.run("demo", recipe)

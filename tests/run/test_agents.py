@@ -58,6 +58,7 @@ def test_there_are_ten_questions():
     assert len(re.findall(r"^\| [A-Z].+\? \|", section, re.MULTILINE)) == 10
 
 
+@pytest.mark.slow
 def test_what_to_fix_first(demo, answers):
     (overall,) = answers("What to fix first?")
     first = overall["findings"][0]

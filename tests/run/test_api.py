@@ -43,6 +43,7 @@ def test_importing_the_package_imports_nothing_else():
     assert done.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.slow
 def test_a_result_has_tables_findings_answer_and_parts(result):
     assert result.recipe == "llm_overview"
     assert set(result.parts) == set(result.tables["recipes"]["recipe"])
@@ -338,6 +339,7 @@ def test_no_name_controls_a_terminal(copied, capsys, words):
         json.loads(out)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.slow
 def test_a_child_forked_after_a_run_can_run_too(demo, tmp_path):

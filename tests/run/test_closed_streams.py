@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from effort import nightly_but
 from results import RECIPE, analyse, assert_same, environment
 from trace_builder import TraceBuilder
 
@@ -54,16 +55,19 @@ def shell(words: str, cwd: Path) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize(
     ("streams", "said", "file", "code"),
-    [
-        (">&-", CLOSED, "rank0.sqlite", 0),
-        (">/dev/full", FULL, "rank0.sqlite", 0),
-        (">/dev/full", FULL, "", 3),
-        ("<&- >&-", CLOSED, "", 3),
-        (">&- 2>&-", "", "rank0.sqlite", 0),
-        (">/dev/full 2>/dev/full", "", "", 3),
-        ("2>&-", "", "", 3),
-        ("| head -c 1 >/dev/null", "", "rank0.sqlite", 0),
-    ],
+    nightly_but(
+        [
+            (">&-", CLOSED, "rank0.sqlite", 0),
+            (">/dev/full", FULL, "rank0.sqlite", 0),
+            (">/dev/full", FULL, "", 3),
+            ("<&- >&-", CLOSED, "", 3),
+            (">&- 2>&-", "", "rank0.sqlite", 0),
+            (">/dev/full 2>/dev/full", "", "", 3),
+            ("2>&-", "", "", 3),
+            ("| head -c 1 >/dev/null", "", "rank0.sqlite", 0),
+        ],
+        [(">/dev/full", FULL, "", 3), ("| head -c 1 >/dev/null", "", "rank0.sqlite", 0)],
+    ),
 )
 def test_the_results_stand_and_the_code_is_that_of_the_run(
     reports, expected, streams, said, file, code, tmp_path

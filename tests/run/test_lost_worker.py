@@ -77,6 +77,7 @@ def test_what_a_killed_worker_had_done_and_was_doing_is_done_again(ranks, tmp_pa
     assert_same(tmp_path / "out", analyse(tmp_path / "alone", ranks))
 
 
+@pytest.mark.nightly
 def test_a_run_whose_workers_all_die_ends_in_one_line(ranks, tmp_path):
     mark, preload = tmp_path / "at rank 5", tmp_path / "stuck.py"
     preload.write_text(STUCK.format(mark=str(mark)))

@@ -66,6 +66,7 @@ def ranks(tmp_path) -> list[Path]:
     return files
 
 
+@pytest.mark.nightly("manifest", "not installed")
 @pytest.mark.cluster
 @pytest.mark.parametrize("case", WORKERS)
 def test_a_worker_of_another_version_is_refused_in_one_line(file, ranks, case, tmp_path, capsys):

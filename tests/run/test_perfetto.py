@@ -113,6 +113,7 @@ def test_arrows_lead_from_each_launch_to_its_operation_with_ids_of_their_own(pai
     assert not any(slot.arrives for slot in shown.of("memcpy", "memset"))
 
 
+@pytest.mark.nightly
 def test_sums_are_those_of_the_tables(pair):
     folder, out, _ = pair
     tables, shown = read_frames(out), read_file(out)
@@ -218,6 +219,7 @@ def ends_of(shown):
     )
 
 
+@pytest.mark.nightly("-6000000-step_budget", "-6000000-tail_stats", "2000000-tail_stats")
 @pytest.mark.parametrize("recipe", ["tail_stats", "step_budget"])
 @pytest.mark.parametrize("later_ns", [2_000_000, -6_000_000])
 def test_ranks_that_meet_stand_on_one_axis_though_their_hosts_clocks_are_wrong(
@@ -239,6 +241,7 @@ def test_ranks_that_meet_stand_on_one_axis_though_their_hosts_clocks_are_wrong(
     assert min(at_ns for changes in shown.counters.values() for at_ns, _ in changes) >= 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("window", ["all", "6s/9s"])
 def test_a_clock_that_runs_fast_is_put_right_over_all_the_time(tmp_path, window):
     rng = np.random.default_rng(7)
@@ -274,6 +277,7 @@ def test_a_clock_that_runs_fast_is_put_right_over_all_the_time(tmp_path, window)
         assert told_ns == table.total_ns[1, "kernel"]
 
 
+@pytest.mark.slow
 def test_hostile_names_stay_text(tmp_path):
     write_hostile(tmp_path / "ranks")
     out = tmp_path / "out"
@@ -293,6 +297,7 @@ def test_hostile_names_stay_text(tmp_path):
     assert all(len(slot.name) <= 1_000 for slot in shown.slices)
 
 
+@pytest.mark.nightly
 def test_the_overview_writes_one_for_all_and_its_findings_are_on_it(tmp_path):
     write_demo(tmp_path, scale=0.1)
     out = analyse(
@@ -336,6 +341,7 @@ def test_a_profile_that_cannot_be_read_again_is_told_and_the_run_stands(
     assert read_file(out).slices == []
 
 
+@pytest.mark.nightly
 def test_a_fault_in_one_rank_costs_that_rank_only(pair, tmp_path, monkeypatch):
     made = perfetto.rank_timeline
 
@@ -357,6 +363,7 @@ def test_a_fault_in_one_rank_costs_that_rank_only(pair, tmp_path, monkeypatch):
     assert shown.remarks == ["1 rank missing, which could not be read again"]
 
 
+@pytest.mark.slow
 def test_a_window_in_which_nothing_was_recorded_is_told(pair, tmp_path):
     out = tmp_path / "out"
     words = ["--perfetto", "--perfetto-window", "900s/901s", "--output", out, "--input", pair[0]]

@@ -17,6 +17,7 @@ from nsys_llm.testing.demo import write_demo
 ALL = ("--perfetto", "--perfetto-window", "all")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(3))
 def test_each_collective_waits_until_the_last_rank_came_and_then_transfers(tmp_path, seed):
     rng = np.random.default_rng(seed)
@@ -54,6 +55,7 @@ def demo(tmp_path_factory):
     return folder
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("recipe", ["step_budget", "llm_overview"])
 def test_the_path_is_that_of_the_table_and_lies_on_what_ran(demo, recipe):
     out = analyse(demo / recipe, demo / "after", options=ALL, recipe=recipe)

@@ -68,6 +68,7 @@ def test_a_failure_on_a_separate_worker_is_told_here(remote, rank_set, tmp_path)
     assert list(read_report(tmp_path / "out")["failed"]) == ["rank2"]
 
 
+@pytest.mark.nightly
 def test_ranks_and_filters_reach_a_separate_worker(remote, rank_set, tmp_path):
     options = ["--ranks", "1", "--filter-time", "12/28", "--base"]
     words = ["--input", rank_set, "--output", "out", "--scheduler-file", remote]
@@ -76,6 +77,7 @@ def test_ranks_and_filters_reach_a_separate_worker(remote, rank_set, tmp_path):
     assert_same(tmp_path / "out", analyse(tmp_path / "alone", rank_set, options=options))
 
 
+@pytest.mark.nightly
 def test_workers_without_the_shared_folder_are_told_in_a_line_each_rank(rank_set, tmp_path):
     preload = tmp_path / "elsewhere.py"
     preload.write_text(ELSEWHERE)
@@ -94,6 +96,7 @@ def test_workers_without_the_shared_folder_are_told_in_a_line_each_rank(rank_set
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.nightly("None", "")
 @pytest.mark.parametrize("content", [None, "", "no json"])
 def test_a_scheduler_file_that_leads_nowhere_is_told_in_one_line(
     rank_set, content, tmp_path, capfd

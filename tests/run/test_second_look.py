@@ -63,6 +63,7 @@ def timeline_of(run, first=None):
     return rows
 
 
+@pytest.mark.nightly("4", "16")
 @pytest.mark.parametrize("seed", seeds(20, 4))
 def test_what_is_kept_of_the_first_read_gives_the_lanes_of_a_second(tmp_path, seed):
     run, first = first_read(*write_profiles(simulate(random_program(seed)), tmp_path))
@@ -80,6 +81,7 @@ def test_what_is_kept_is_drawn_though_the_profile_has_changed(demo, tmp_path):
         timeline_of(run, first)  # nothing is kept any more
 
 
+@pytest.mark.nightly("words0")
 @pytest.mark.parametrize("words", [["--steps", "1:2"], ["--base"]])
 def test_ranks_that_are_not_seen_as_lanes_show_them_are_read_again(demo, words):
     run, first = first_read(*demo, words=words)
@@ -96,6 +98,7 @@ def test_of_many_ranks_only_some_are_kept_but_an_only_one_is(demo):
     assert len(first_read(*demo, words=few, room_n=ops_n + 1)[1]._kept) == 1
 
 
+@pytest.mark.nightly("False")
 @pytest.mark.parametrize("perfetto", [False, True])
 def test_a_profile_that_is_replaced_between_the_reads_is_in_no_timeline(tmp_path, perfetto):
     write_demo(tmp_path, scale=0.02)

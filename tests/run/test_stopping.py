@@ -122,6 +122,7 @@ def test_threads_that_compute_are_not_waited_for(tmp_path, mode):
     assert sorted(os.listdir(tmp_path)) == ["begun", "ranks", "stuck.py"]
 
 
+@pytest.mark.nightly("idle_gaps-none", "llm_hotspots-concurrent", "idle_gaps-concurrent")
 @pytest.mark.parametrize("mode", ["none", "concurrent"])
 @pytest.mark.parametrize("recipe", ["idle_gaps", "llm_hotspots"])
 def test_a_large_read_under_way_is_not_waited_for(tmp_path, large, recipe, mode):
@@ -170,6 +171,7 @@ def assert_no_export_is_left(folder: Path) -> None:
     assert str(folder / "bin" / "nsys") not in running.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.cluster
 def test_an_export_on_a_local_cluster_ends_with_a_terminated_run(tmp_path):
     begun, path = endless_exports(tmp_path)

@@ -159,6 +159,7 @@ def test_an_unexpected_exception_is_a_fault_of_one_report(mixed):
     assert durations(result) == {2: 1, 5: 1}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("faulty")
 def test_a_fault_ends_in_exit_code_4_and_the_other_ranks_survive(mixed, tmp_path, capsys):
     out = tmp_path / "out"

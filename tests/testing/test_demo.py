@@ -177,6 +177,7 @@ def longest_overlap(path: Path, calls: pd.DataFrame) -> pd.Series:
     )
 
 
+@pytest.mark.nightly
 def test_gpu_is_idle_for_each_planted_reason(demo):
     path, planted = demo.baseline[0], demo.planted
     calls, step_rows = query(path, CALLS), steps(path)
@@ -198,6 +199,7 @@ def test_gpu_is_idle_for_each_planted_reason(demo):
     assert ((idle["end"] - idle["start"]) > 250_000).sum() >= planted.steps - 1
 
 
+@pytest.mark.nightly
 def test_set_is_the_same_every_time(tmp_path):
     first_demo = write_demo(tmp_path / "one", scale=0.2)
     two = write_demo(tmp_path / "two", scale=0.2)

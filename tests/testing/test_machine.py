@@ -47,6 +47,7 @@ def classes(path):
 # ---- causality, by what calls say and not by the machine's edges ---------------------------------
 
 
+@pytest.mark.slow
 def test_threads_do_one_thing_at_a_time(outcomes):
     for outcome in outcomes:
         for threads in outcome.threads:
@@ -168,6 +169,7 @@ def test_graphs_begin_after_their_streams_and_end_before_them(outcomes):
 # ---- paths ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_paths_cover_each_nanosecond_of_their_windows_once(outcomes):
     for outcome in outcomes:
         paths = [oracle.run_path(outcome), *oracle.global_paths(outcome)]

@@ -54,6 +54,7 @@ def test_copies_that_computation_could_hide_gain_as_much(found_in, copy_ns, seve
     assert "1 HtoD copies (pinned to device, 8 B" in finding.details
 
 
+@pytest.mark.slow
 def test_copies_that_bind_the_job_gain_what_overlaps_or_half_by_narrower_types(found_in):
     # 100 ns of kernels, 10 us of copies to the device and 3 us back.
     copies = busy(100).memcpy("HtoD", start_ns=100, end_ns=10_100, size_bytes=8)

@@ -74,6 +74,7 @@ def test_configurations_of_a_rank_say_when(staked):
     ]
 
 
+@pytest.mark.slow
 def test_of_many_launches_those_kept_are_spread_and_have_both_ends(tmp_path):
     trace = TraceBuilder()
     for index in range(10):
@@ -139,6 +140,7 @@ def test_the_timeline_holds_all_kinds_in_order_of_time(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_of_operations_with_one_start_the_shorter_is_first_and_has_the_gap(tmp_path):
     trace = TraceBuilder().kernel("long", start_ns=10, end_ns=19)
     trace.memset(start_ns=10, end_ns=12, size_bytes=1, stream_id=8)

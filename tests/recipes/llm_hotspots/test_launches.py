@@ -205,6 +205,7 @@ def test_waited_time_is_cut_to_the_window_and_its_calls_start_there(tmp_path):
     assert rows(table, "blocked_over_ns blocked_launches_n blocked_launch_ns") == [(2 * MS, 0, 0)]
 
 
+@pytest.mark.slow
 def test_launch_calls_belong_to_the_device_of_their_work(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=5, end_ns=9, launch=(0, 2))
     trace.kernel("b", start_ns=6, end_ns=9, launch=(3, 6), device_id=1)

@@ -304,6 +304,7 @@ def test_device_and_ranks_leave_the_others_out(rank_set, tmp_path):
     assert rows(frames["kernels"], "name ranks_n total_ns") == [("a", 1, 9), ("c", 1, 6)]
 
 
+@pytest.mark.slow
 def test_a_rank_map_numbers_the_ranks(rank_set, tmp_path):
     (tmp_path / "map.csv").write_text("file,rank\nrank0,7\nrank1.sqlite,3\n")
     frames = tables_of(tmp_path / "o", rank_set, options=["--rank-map", str(tmp_path / "map.csv")])

@@ -63,6 +63,7 @@ def test_an_instance_or_step_that_no_rank_has_is_refused(tmp_path, capsys, optio
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_launches_that_were_not_traced_are_told_where_a_range_is_asked_for(tmp_path):
     trace = TraceBuilder().nvtx("s", 0, 5).kernel("a", start_ns=10, end_ns=15)
     tables_of(tmp_path / "o", written(tmp_path, trace), options=["--filter-nvtx", "s"], whole=True)

@@ -193,6 +193,7 @@ def test_what_is_freed_after_the_last_kernel_was_in_use_at_the_end_of_the_work(t
     assert rows(tables["memory_allocators"], "allocations_n end_bytes") == [(1, 8)]
 
 
+@pytest.mark.slow
 def test_releases_up_to_2022_name_metrics_without_their_unit(tmp_path):
     trace = TraceBuilder(schema="3.7.2").kernel("nvjet_tst_1x1", start_ns=10, end_ns=20)
     values = {"SM Active": [0, 40], "Sync Compute In Flight": [0, 7], "Warps": [3, 4]}

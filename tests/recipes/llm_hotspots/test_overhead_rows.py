@@ -28,6 +28,7 @@ def trace(tmp_path):
     return report.write_sqlite(tmp_path / "rank0.sqlite")
 
 
+@pytest.mark.slow
 def test_overhead_is_summed_by_owner_and_kind_inside_the_window(trace, tmp_path):
     tables = tables_of(tmp_path / "out", trace, whole=True)
     # 18-26 and 22-30 add up to 16 and cover 12; the GPU is busy until 20: 10 of them idle. The

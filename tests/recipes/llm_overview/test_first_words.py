@@ -44,6 +44,7 @@ def loaded(*, named):
     return trace
 
 
+@pytest.mark.slow
 def test_a_load_is_no_part_of_steps_and_phases_and_changes_no_first_word(tmp_path):
     (tmp_path / "named").mkdir()
     plain, _ = overview(loaded(named=False), tmp_path)

@@ -41,6 +41,7 @@ def gpus(path, *words):
     return quick("llm_overview", path, *ONLY, *words)["ranks"].reset_index().to_dict("records")
 
 
+@pytest.mark.slow
 def test_steps_are_found_once_a_rank_for_all_recipes(tmp_path, monkeypatch):
     path, _ = written(tmp_path, 1)
     found_n = []

@@ -112,9 +112,10 @@ def test_a_whole_run_adds_up_to_the_wall_split_with_all_details(
     assert there <= seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
-    [(), pytest.param(("--steps", "3:6", "--filter-nvtx", "decode"), marks=pytest.mark.nightly)],
+    [pytest.param((), marks=pytest.mark.nightly), ("--steps", "3:6", "--filter-nvtx", "decode")],
 )
 def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown, words):
     """Filters choose steps, and thin out no lane."""
@@ -135,6 +136,7 @@ def test_a_lane_is_what_the_wall_split_says_of_its_window(demo, shown, words):
         assert sums == {name: ns for name, ns in wanted.items() if ns}
 
 
+@pytest.mark.slow
 def test_lanes_have_no_holes_and_are_as_long_as_what_the_gpu_has_of_the_step(shown):
     rows, tables, _ = shown
     steps = tables["step_budget/job_steps"].set_index("step")
@@ -153,6 +155,7 @@ def test_lanes_have_no_holes_and_are_as_long_as_what_the_gpu_has_of_the_step(sho
 OPERATIONS = ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(5, 1))
 def test_work_of_random_jobs_is_what_their_rows_say(tmp_path, seed):
     paths = write_profiles(simulate(random_program(seed, certain=True)), tmp_path)
@@ -232,6 +235,7 @@ def test_without_steps_the_whole_run_is_shown_and_without_work_nothing(tmp_path)
     assert "Timeline" not in (out / "analysis.ipynb").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_profile_that_is_gone_leaves_its_lane_out_and_is_told(demo, monkeypatch):
     run = quick_run("llm_overview", demo[0])
     tables, console, opened = run_tables(run), Console(), read_again.open_profile

@@ -372,6 +372,7 @@ def test_tables_of_ranges_can_be_cut_and_chosen(tmp_path):
     assert dict(rows(phases, "phase gpu_ns"))["decode"] == 8
 
 
+@pytest.mark.slow
 def test_running_numbers_can_be_kept_or_hidden(tmp_path):
     trace = TraceBuilder()
     for step in range(3):

@@ -82,6 +82,7 @@ def test_replays_of_random_jobs_are_near_the_jobs_run_again(tmp_path, every_meet
     check(tmp_path, [random.SystemRandom().randrange(1 << 30) for _ in range(FRESH)])
 
 
+@pytest.mark.slow
 def test_what_changes_nothing_gives_the_run_back_on_any_job(tmp_path, every_meeting):
     told_n = 0
     for seed in range(UNCERTAIN):
@@ -145,6 +146,7 @@ def test_a_late_rank_replayed_as_the_median_one_is_near_the_job_without_it(tmp_p
     assert abs(then_ns - true_ns) <= NEAR_PCT / 100 * true_ns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks_n", "seed"), [(2, 1), (2, 4), (3, 14), (3, 15), (5, 21)])
 def test_what_a_slow_rank_is_late_by_chance_stays_in_its_replay(tmp_path, ranks_n, seed):
     def plain(make, rank, step):
@@ -156,6 +158,7 @@ def test_what_a_slow_rank_is_late_by_chance_stays_in_its_replay(tmp_path, ranks_
     assert abs(then_ns - true_ns) <= 0.002 * now_ns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(4, 1))
 def test_a_slow_machine_is_replayed_with_all_of_its_ranks(tmp_path, seed):
     program, healed, wanted = planted("slow_machine", seed)

@@ -25,6 +25,7 @@ def uneven_ns(folder, program):
     return int(exchanges["uneven_ns"].sum()), rows(exchanges, "operation uneven_n collectives_n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plant", [rank_plants.rotating, rank_plants.pinned], ids=["moves", "stays"]
 )

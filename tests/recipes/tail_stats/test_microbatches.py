@@ -11,6 +11,7 @@ from machine import simulate, write_profiles
 from quick_run import quick
 
 
+@pytest.mark.nightly("2", "6", "10", "14")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(20, 8))
 def test_microbatches_are_those_of_the_schedule(seed, tmp_path, monkeypatch):

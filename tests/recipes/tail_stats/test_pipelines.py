@@ -57,6 +57,7 @@ def bubble_pct(ran):
     return 100 * np.mean(shares), 100 * np.mean(transfer) / window_ns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "schedule", "recipe"),
     [(1, "1F1B", "tail_stats"), (2, "interleaved", "llm_hotspots"), (1, "blocking", "idle_gaps")],
@@ -167,6 +168,7 @@ def test_no_pipeline_is_named_where_there_is_none(ranks_n, tensor_n, kernel, tmp
         assert "interleaved stages" not in text
 
 
+@pytest.mark.slow
 def test_transfers_that_cannot_be_told_apart_are_said_and_have_no_sum(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()

@@ -213,6 +213,7 @@ def test_findings_name_the_rank_and_the_time(disturbed):
     assert (cluster["gain_ns"], cluster["severity"]) == (8 * 16_000, "low")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks_n", "launches_n"), [(4, 1_000), (4, 120), (1, 1_000)])
 def test_a_window_in_which_calls_of_one_rank_take_five_times_as_long_is_a_cluster(
     ranks_n, launches_n, tmp_path

@@ -31,6 +31,7 @@ def bursts(folder, seed, at, launches_n=60):
     return tables["outlier_clusters"], findings[findings["kind"] == "performance"]
 
 
+@pytest.mark.slow
 def test_bursts_of_every_step_are_one_finding(tmp_path):
     table, findings = bursts(tmp_path, 0, range(300, 5_000, 800))
     assert len(table) == 6

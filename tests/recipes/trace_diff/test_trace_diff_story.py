@@ -79,3 +79,11 @@ def test_a_late_rank_is_waiting_and_no_slower_network(tmp_path):
         0,
     )
     assert whole["input_late_rank"] == 1
+
+
+def test_a_slower_network_is_transfer_of_each_rank_and_no_waiting(tmp_path):
+    before = ranks(tmp_path / "before", late_ns=0)
+    after = ranks(tmp_path / "after", late_ns=0, transfer_ns=6_000)
+    whole = compare(tmp_path, before, after).tables["collectives"].iloc[0]
+    # 30 collectives of two ranks take 1 us longer.
+    assert (whole["wait_change_ns"], whole["transfer_change_ns"]) == (0, 60_000)
