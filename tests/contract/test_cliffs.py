@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 import uuid
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
@@ -17,8 +19,13 @@ from nsys_llm.analyses.critical_path.path.host_parts import OTHER_RANGES
 from nsys_llm.analyses.device import idle_split
 from nsys_llm.analyses.nvtx import nvtx_tree
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
+from nsys_llm.numeric import rank_tests
+from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy import categories
 from nsys_llm.trace.ranges import PUSH_POP
+from nsys_llm.view.compare_charts import compare
+from nsys_llm.view.tables import Field
 
 STEP_NS = 1_000
 
@@ -178,3 +185,34 @@ def test_names_of_megabytes_are_cut_and_that_is_said(tmp_path, recipe, cut_n):
     if recipe == "llm_hotspots":
         tables = quick(recipe, tmp_path / "rank0.sqlite")
         assert tables["kernels"]["name"].str.len().max() == 65_536
+
+
+def test_the_kernels_of_two_runs_are_tested_together():
+    """What is left for each name are a few operations on numbers."""
+    names_n, calls = 2_000, []
+    group = np.repeat(np.arange(names_n), 2)
+    sides = [
+        ValueCounts(group, np.arange(group.size) % 2 * 10 + shift, np.ones_like(group))
+        for shift in (100, 105)
+    ]
+    sys.setprofile(lambda _, event, __: calls.append(event) if event.endswith("call") else None)
+    try:
+        result = rank_tests.compare_ranks(*sides, names_n)
+    finally:
+        sys.setprofile(None)
+    assert (result.shift == 0.5).all()  # 105 is beyond 100, 115 beyond both
+    assert len(calls) < 10 * names_n
+
+
+def test_a_chart_of_two_runs_draws_a_bounded_number_of_kernels():
+    rows_n = 6_000
+    frame = pd.DataFrame({"x": range(rows_n), "y": range(rows_n), "name": ["gemm"] * rows_n})
+    fields = {name: Field(name, None, "", numeric=name != "name") for name in frame}
+    spec = {"x": "x", "y": "y", "color": "name", "label": "name"}
+    assert [len(trace.x) for trace in compare(frame, fields, spec)["data"]] == [2, 5_000]
+
+
+def test_an_overview_asks_once_whose_kernels_these_are(tmp_path, counted):
+    scored = counted(categories, "_score", 1)
+    quick("llm_overview", kernels(50).write_sqlite(tmp_path / "rank0.sqlite"))
+    assert len(scored) <= 2 * len(categories.ENGINES)

@@ -280,8 +280,9 @@ def _compute(
     parts: dict[str, IntArray] = {}
     columns = (device.compute.work, device.compute.key, device.compute.sums[:, 0])
     for work, name, ns in zip(*(column.tolist() for column in columns), strict=True):
-        empty = np.zeros(len(walls.works), dtype=np.int64)
-        parts.setdefault(labels[name], empty)[work] += ns
+        if (label := labels[name]) not in parts:
+            parts[label] = np.zeros(len(walls.works), dtype=np.int64)
+        parts[label][work] += ns
     return parts
 
 

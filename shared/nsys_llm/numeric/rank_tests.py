@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.distributions import ValueCounts
+from nsys_llm.numeric.grouping import distinct_rows, summed
 from nsys_llm.numeric.intervals import IntArray
 
 FloatArray = npt.NDArray[np.float64]
+
+#: The cube of a smaller number, and the sum of such cubes, fits 64 bits.
+_CUBE_LIMIT: Final = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -44,18 +49,14 @@ def compare_ranks(first: ValueCounts, second: ValueCounts, groups_n: int) -> Ran
         second: Of the second side; groups mean the same.
         groups_n: Number of groups.
     """
-    p_value, shift = np.full(groups_n, np.nan), np.full(groups_n, np.nan)
-    bounds = np.arange(groups_n + 1)
-    first_at = np.searchsorted(first.group, bounds)
-    second_at = np.searchsorted(second.group, bounds)
-    for group in range(groups_n):
-        selected = slice(first_at[group], first_at[group + 1])
-        other = slice(second_at[group], second_at[group + 1])
-        if selected.start == selected.stop or other.start == other.stop:
-            continue
-        p_value[group], shift[group] = _compared(
-            first.value[selected], first.count[selected], second.value[other], second.count[other]
-        )
+    p_value, shift = np.full((2, groups_n), np.nan)
+    n0, n1 = (summed(side.group, side.count, groups_n) for side in (first, second))
+    both = np.flatnonzero((n0 > 0) & (n1 > 0))
+    if both.size:
+        twice_u, excess = _rank_sums(first, second, n0, n1)
+        columns = (n0, n1, twice_u, excess)
+        rows = zip(*(column[both].tolist() for column in columns), strict=True)
+        p_value[both], shift[both] = np.array([_compared(*row) for row in rows]).T
     return RankTest(p_value, shift)
 
 
@@ -74,23 +75,32 @@ def adjusted(p_value: FloatArray) -> FloatArray:
     return q_value
 
 
-def _compared(
-    value0: IntArray, count0: IntArray, value1: IntArray, count1: IntArray
-) -> tuple[float, float]:
-    """Return p and Cliff's delta of two sets of values, each distinct and sorted."""
-    values = np.union1d(value0, value1)
-    n0, n1 = int(count0.sum()), int(count1.sum())
-    first_counts, others = np.zeros((2, values.size), dtype=np.int64)
-    first_counts[np.searchsorted(values, value0)] = count0
-    others[np.searchsorted(values, value1)] = count1
-    below = np.cumsum(first_counts) - first_counts
-    # Twice U is an integer: a tie counts one half.
-    # As Python's integers, which no number of launches outgrows.
-    pairs = zip(others.tolist(), (2 * below + first_counts).tolist(), strict=True)
-    twice_u = sum(count * less for count, less in pairs)
-    ties = (first_counts + others).astype(object)
+def _rank_sums(
+    first: ValueCounts, second: ValueCounts, n0: IntArray, n1: IntArray
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return twice U of each group, an integer as a tie counts one half, and the sum over ties.
+
+    That is of t^3 - t, where t values are equal. Integers, or Python's where 64 bits are too few.
+    """
+    group = np.concatenate([first.group, second.group])
+    value = np.concatenate([first.value, second.value])
+    # The distinct values of each group in order, with how many each side has.
+    rows, code = distinct_rows([group, value])
+    counts0 = summed(code[: first.group.size], first.count, rows.size)
+    counts1 = summed(code[first.group.size :], second.count, rows.size)
+    of_group = group[rows]
+    below = np.cumsum(counts0) - counts0 - (np.cumsum(n0) - n0)[of_group]
+    whole = np.int64 if int((n0 + n1).max()) < _CUBE_LIMIT else object
+    ties = (counts0 + counts1).astype(whole)
+    twice_u, excess = np.zeros((2, n0.size), dtype=whole)
+    np.add.at(twice_u, of_group, counts1.astype(whole) * (2 * below + counts0))
+    np.add.at(excess, of_group, ties * ties * ties - ties)
+    return twice_u, excess
+
+
+def _compared(n0: int, n1: int, twice_u: int, excess: int) -> tuple[float, float]:
+    """Return p and Cliff's delta of two sets of values, by their numbers and sums."""
     n = n0 + n1
-    excess = sum((ties * ties * ties - ties).tolist())
     # 12 n (n - 1) times the variance, over n0 n1; 0 if all values are one.
     spread = n * (n * n - 1) - excess
     delta = (twice_u - n0 * n1) / (n0 * n1)

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, Final
 
@@ -147,7 +147,13 @@ def detect_engine(names: Iterable[str]) -> str:
     Args:
         names: Kernel names of a whole run: all ranks, so that one rank's lack decides nothing.
     """
-    text = "\n".join(set(names))
+    return _engine_of(frozenset(names))
+
+
+@lru_cache(maxsize=4)
+def _engine_of(names: frozenset[str]) -> str:
+    """Return the same; the recipes of a run ask for the same names again and again."""
+    text = "\n".join(names)
     scores = {engine: _score(engine, text) for engine in ENGINES}
     best = max(ENGINES, key=lambda engine: scores[engine])
     return best if scores[best] > 0 else "generic"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 from nsys_llm.taxonomy.categories import load_rules
@@ -42,7 +42,7 @@ _OPERATIONS: Final = tuple(
 )
 
 
-@lru_cache(maxsize=_REMEMBERED_NAMES)
+@cache
 def is_communication(name: str) -> bool:
     """Return whether a kernel is communication, by its demangled name.
 

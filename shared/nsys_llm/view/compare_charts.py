@@ -122,10 +122,11 @@ def _told(rows: Sequence[int], labels: list[str], texts: list[str], tints: list[
 def compare(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Points of `x` against `y` on equal log axes: `color` and, on hover, `label` (names).
 
-    Above the diagonal is what became more. What one side lacks is drawn at the axis.
+    Above the diagonal is what became more. What one side lacks is drawn at the axis. Of many rows
+    the first `top` are drawn.
     """
     x, y, color = fields[spec["x"]], fields[spec["y"]], spec["color"]
-    top = frame.dropna(subset=[x.name, y.name])
+    top = frame.dropna(subset=[x.name, y.name]).head(spec.get("top", 5000))
     numbers = [*top[x.name].tolist(), *top[y.name].tolist()]
     texts = hovers(top, fields, [spec["label"], x.name, y.name, color])
     together, unit = axis_values(pd.Series(numbers, dtype="float64"), x)
