@@ -170,12 +170,18 @@ def _path_rows(paths: JobPaths, which: str, step: int) -> list[dict[str, Any]]:
         group = np.concatenate(([0], np.cumsum(changes)))
     first = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if group.size else group
     last = np.append(first[1:], group.size) - 1
+    longest = np.lexsort((-pieces.time_ns, group))[first]
+    columns = (
+        pieces.charge[longest],
+        pieces.rank[longest],
+        pieces.start_ns[last],
+        pieces.end_ns[first],
+        np.add.reduceat(pieces.doubtful, first, dtype=np.int64) if group.size else group,
+    )
+    parts = zip(*(column.tolist() for column in columns), strict=True)
     rows = []
-    for part, (low, high) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-        longest = low + int(pieces.time_ns[low : high + 1].argmax())
-        charge = charges[int(pieces.charge[longest])]
-        rank = int(pieces.rank[longest])
-        start, end = int(pieces.start_ns[high]), int(pieces.end_ns[low])
+    for part, (code, rank, start, end, doubtful_n) in enumerate(parts):
+        charge = charges[code]
         rows.append(
             {
                 "which": which,
@@ -191,7 +197,7 @@ def _path_rows(paths: JobPaths, which: str, step: int) -> list[dict[str, Any]]:
                 "end_ns": end - paths.zero_ns,
                 "duration_ns": end - start,
                 "edge": EDGE_NAMES[charge.edge],
-                "certain": not pieces.doubtful[low : high + 1].any(),
+                "certain": not doubtful_n,
             }
         )
     return rows
