@@ -16,7 +16,7 @@ from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.view.text import format_bytes, shortened
 
 from ..extras.gpu_metrics import BY_ORDER
-from .texts import (
+from .extra_texts import (
     DRAM_BOUND_PCT,
     GROWTH_BYTES,
     GROWTH_PCT,
@@ -26,10 +26,10 @@ from .texts import (
     LEAST_SAMPLES,
     LOW_TENSOR_PCT,
     NEAR_FULL_PCT,
-    RULES,
     SHAPE_RATIO,
     WHOLE_GRAPHS_PCT,
 )
+from .texts import RULES
 
 #: Kernels of one pattern that a finding tells of.
 MOST_MIXED: Final = 3

@@ -1,0 +1,141 @@
+"""The rules on extras of few captures: memory, GPU metrics, watched kernels, whole graphs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nsys_llm.report.findings import CAPTURE
+from nsys_llm.report.price import LIMITS_PCT
+from nsys_llm.report.rules import OURS, Rule
+from nsys_llm.view.text import format_bytes
+
+#: Share of the windows from which graphs that were traced whole hide what takes the time.
+WHOLE_GRAPHS_PCT: Final = 10.0
+#: vLLM and SGLang reserve 88 to 92 % by default (gpu_memory_utilization, mem_fraction_static), so
+#: that much is intended; from here on less than a twentieth is left for everything else.
+NEAR_FULL_PCT: Final = 95.0
+#: Growth of memory in use, quarter by quarter, that is reported. PyTorch's allocator takes blocks
+#: of 2 and 20 MiB, so a single one is no growth.
+GROWTH_BYTES: Final = 64 << 20
+GROWTH_PCT: Final = 2.0
+#: Below this, tensor cores are idle most of the time of matrix products that could fill them; far
+#: below the 60 to 80 % of large GEMMs, of which the upper end bounds what is to be gained.
+LOW_TENSOR_PCT: Final = 25.0
+HIGH_TENSOR_PCT: Final = 80.0
+#: From here on memory bandwidth limits a kernel; below it, Nsight Compute's Speed of Light rule
+#: speaks of latency.
+DRAM_BOUND_PCT: Final = 60.0
+#: A mean of fewer samples, or of samples that are mostly of other kernels, says nothing.
+LEAST_SAMPLES: Final = 30
+LEAST_OWN_PCT: Final = 50.0
+#: Launches before and after a change of configuration, each, and of each configuration that counts.
+LEAST_LAUNCHES: Final = 5
+#: Ratio of medians between two configurations that makes their shared median meaningless.
+SHAPE_RATIO: Final = 2.0
+
+GAIN: Final = f"a gain from {min(LIMITS_PCT.values()):g} % of the GPU's span"
+#: Sentences that several rules share.
+_OTHERS: Final = "[ {others_n:other rank} affected; rank {rank} is the worst.]"
+_ALLOCATED_BY: Final = "[ {from_api_bytes} of it came from {api:quoted}.]"
+
+EXTRA_RULES: Final = (
+    Rule(
+        "memory_near_full",
+        kind=CAPTURE,
+        scope="device",
+        title="Rank {rank} fills {peak_pct} of its GPU's memory",
+        details="At its peak this process had {peak_bytes} of {total_bytes} allocated; "
+        "{left_bytes} are left for the CUDA context, libraries and other processes, which are not "
+        "counted."
+        f"{_ALLOCATED_BY}{_OTHERS}",
+        threshold=f"from {NEAR_FULL_PCT:g} % of the GPU's memory at the peak",
+        source="above the 88 to 92 % that vLLM and SGLang reserve by default",
+        recommendation="Leave more room: a smaller share for the key-value cache "
+        "(gpu_memory_utilization in vLLM, mem_fraction_static in SGLang, free_gpu_memory_fraction "
+        "in TensorRT-LLM; torch.cuda.memory_summary() lists what PyTorch caches), smaller batches, "
+        "or activation checkpointing in training. A peak like this turns the next longer sequence "
+        "into an out-of-memory error or into allocator retries.",
+        tables=("memory_watermarks", "memory_allocators", "memory"),
+    ),
+    Rule(
+        "memory_growth",
+        kind=CAPTURE,
+        scope="device",
+        title="Memory in use on rank {rank} grows in every quarter of the run",
+        details="In use at the end of each quarter of the GPU work: {quarter_bytes}, {half_bytes}, "
+        "{three_quarter_bytes}, {end_bytes} ({kind} memory, {grown_bytes} more)."
+        f"{_ALLOCATED_BY}{_OTHERS}",
+        threshold=f"more in use at the end of every quarter, {format_bytes(GROWTH_BYTES)} and "
+        f"{GROWTH_PCT:g} % after the first in all",
+        source=OURS,
+        recommendation="Distinguish warm-up from a leak: capture later and longer; if it still "
+        "grows, look for tensors kept in lists, shapes that never repeat (a new allocation or "
+        "a new "
+        "library workspace for each), and CUDA graphs captured again. In PyTorch, "
+        "torch.cuda.memory._record_memory_history names the lines.",
+        record="--cuda-memory-usage=true --cudabacktrace=memory:0 --sample=process-tree",
+        tables=("memory_watermarks", "memory_allocators", "memory"),
+    ),
+    Rule(
+        "low_tensor_activity",
+        scope="category",
+        title="Tensor cores {tensor_pct} active in GEMMs of rank {rank}",
+        details="Over {samples_n} samples in the time of category {name:quoted} on rank {rank}, "
+        "{gemm_ns}: tensor cores {tensor_pct}, DRAM {dram_pct}. Neither is near its limit; large "
+        f"products reach {{high_tensor_pct}}.{_OTHERS}",
+        threshold=f"tensor cores below {LOW_TENSOR_PCT:g} %, DRAM recorded and below "
+        f"{DRAM_BOUND_PCT:g} % of its peak, in {LEAST_SAMPLES} samples or more of which "
+        f"{LEAST_OWN_PCT:g} % or more are of matrix products; the gain is the time that "
+        f"{HIGH_TENSOR_PCT:g} % would save: {GAIN}",
+        source=OURS,
+        recommendation="Check whether the products are small (few tokens per step: batch more), "
+        "run in FP32 or TF32 where BF16 or FP8 would do, or have sizes that are not a multiple of "
+        "the tile (pad them). The table kernels and nvjet name tiles and types.",
+        tables=("gpu_metrics", "rank_kernels", "wall"),
+    ),
+    Rule(
+        "configuration_change",
+        kind=CAPTURE,
+        scope="kernel",
+        title="{kernel:quoted} changes its launch configuration during the run",
+        details="On rank {rank}: {before_shape:quoted} ({before_launches_n} launches, median "
+        "{before_p50_ns}), then {after_shape:quoted} ({after_launches_n} launches, median "
+        "{after_p50_ns}). {ranks_n:rank} affected.",
+        threshold=f"{LEAST_LAUNCHES} launches or more of each; the first does not recur",
+        source=OURS,
+        recommendation="See what changed there: another batch or sequence length, the change from "
+        "prefill to decode, or an autotuner's choice. Compare durations within one configuration "
+        "only.",
+        tables=("rank_watched_kernel_configs", "watched_kernels"),
+    ),
+    Rule(
+        "mixed_configurations",
+        kind=CAPTURE,
+        scope="kernel",
+        title="{kernel:quoted} has {configurations_n} launch configurations of different duration",
+        details="{low_shape:quoted} ({low_launches_n} launches, median {low_p50_ns}); "
+        "{high_shape:quoted} ({high_launches_n} launches, median {high_p50_ns}).",
+        threshold=f"medians {SHAPE_RATIO:g} times apart, of {LEAST_LAUNCHES} launches or more each",
+        source=OURS,
+        recommendation="Read percentiles of this kernel by configuration: pooled over them, a mix "
+        "of shapes looks like a tail. tail_stats separates them.",
+        tables=("watched_kernel_configs",),
+    ),
+    Rule(
+        "whole_graphs",
+        kind=CAPTURE,
+        scope="run",
+        title="{replays_n:replay} of a whole CUDA graph {replays_n:=takes|take} {p50_ns} each"
+        "[ (within {spread_pct})][, {between_p50_ns} apart]: --cuda-graph-trace=node shows what is "
+        "in them",
+        details="Whole graphs take {share_pct} of the time[, {others_n:other graph} the rest]; "
+        "replays of this one {min_ns} to {max_ns}.",
+        threshold=f"CUDA graphs that were traced whole take {WHOLE_GRAPHS_PCT:g} % of the devices' "
+        "windows or more",
+        source=OURS,
+        recommendation="Compare replays by their length alone: which kernels take the time is not "
+        "known. Trace a few replays node by node, which lengthens them.",
+        tables=("graph_replays", "devices"),
+        record="--cuda-graph-trace=node",
+    ),
+)
