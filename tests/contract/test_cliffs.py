@@ -12,7 +12,7 @@ from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.collectives import matching
-from nsys_llm.analyses.critical_path.path import host_parts
+from nsys_llm.analyses.critical_path.path import host_parts, visits
 from nsys_llm.analyses.critical_path.path.host_parts import OTHER_RANGES
 from nsys_llm.analyses.device import idle_split
 from nsys_llm.analyses.nvtx import nvtx_tree
@@ -148,6 +148,34 @@ def test_a_step_budget_keeps_few_names_of_ranges(tmp_path, name):
         assert len(details) < 300
     else:
         assert len(details) < 20
+
+
+def test_the_paths_of_many_devices_are_walked_in_bounded_work(tmp_path, monkeypatch):
+    devices_n, kernels_n, visited = 80, 8_000, []
+    path = changed(
+        kernels(kernels_n).write_sqlite(tmp_path / "rank0.sqlite"),
+        f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = correlationId % {devices_n}",
+    )
+    real = visits.follow
+
+    def follow(*arguments):
+        followed = real(*arguments)
+        visited.append(followed.segment.size)
+        return followed
+
+    monkeypatch.setattr(visits, "follow", follow)
+    quick("step_budget", path)
+    assert devices_n <= sum(visited) <= devices_n**2 + kernels_n
+
+
+def test_ranges_nested_very_deep_make_no_path_of_their_depth(tmp_path):
+    deep_n = 1_200
+    report, at_ns = kernels(deep_n), np.arange(deep_n)
+    names = [f"{'abc'[n % 3]}{n}z" for n in range(deep_n)]
+    report.nvtx_ranges(names, start_ns=at_ns * 5, end_ns=2 * deep_n * STEP_NS - at_ns)
+    tables = quick("nvtx_phase_attribution", report.write_sqlite(tmp_path / "rank0.sqlite"))
+    assert tables["range_tree"]["depth"].max() == 999
+    assert tables["range_tree"]["self_ns"].sum() == tables["ranges"]["self_ns"].sum() > 0
 
 
 def test_a_device_with_many_nccl_streams_counts_them_as_one(tmp_path, counted):
