@@ -18,6 +18,9 @@ from nsys_llm.analyses.device import idle_split
 from nsys_llm.analyses.nvtx import nvtx_tree
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.profile.tables import Table
+from nsys_llm.run import worker
+from nsys_llm.taxonomy import categories
+from nsys_llm.trace import selection
 from nsys_llm.trace.ranges import PUSH_POP
 
 STEP_NS = 1_000
@@ -166,6 +169,50 @@ def test_the_paths_of_many_devices_are_walked_in_bounded_work(tmp_path, monkeypa
     monkeypatch.setattr(visits, "follow", follow)
     quick("step_budget", path)
     assert devices_n <= sum(visited) <= devices_n**2 + kernels_n
+
+
+def test_the_processes_of_a_profile_are_looked_up_once_not_once_each(tmp_path, monkeypatch):
+    processes_n, looked_up = 40, []
+    path = changed(
+        kernels(400).write_sqlite(tmp_path / "rank0.sqlite"),
+        *(
+            f"UPDATE {table} SET {column} = {column} + 16777216 * (correlationId % {processes_n})"
+            for table, column in (
+                ("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid"),
+                ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid"),
+            )
+        ),
+    )
+    real = selection.gpu_processes
+
+    def gpu_processes(trace):
+        looked_up.append(trace)
+        return real(trace)
+
+    for module in (selection, worker):
+        monkeypatch.setattr(module, "gpu_processes", gpu_processes)
+    assert len(quick("idle_gaps", path)["files"]) == processes_n
+    assert len(looked_up) == 1
+
+
+def test_each_of_many_kernel_names_is_matched_with_few_patterns_once(tmp_path, monkeypatch):
+    names_n, tried = 500, []
+    names = [f"kernel{'abc'[n % 3]}_{n}_fwd" for n in range(names_n)]
+    at_ns = np.arange(names_n) * STEP_NS
+    for side in ("a", "b"):
+        (tmp_path / side).mkdir()
+        TraceBuilder().kernels(
+            names, np.arange(names_n), start_ns=at_ns, end_ns=at_ns + 700
+        ).write_sqlite(tmp_path / side / "rank0.sqlite")
+    real = categories._regex
+
+    def regex(pattern):
+        tried.append(pattern)
+        return real(pattern)
+
+    monkeypatch.setattr(categories, "_regex", regex)
+    quick("trace_diff", tmp_path / "b", "--baseline", str(tmp_path / "a"))
+    assert 0 < len(tried) <= 2 * names_n
 
 
 def test_ranges_nested_very_deep_make_no_path_of_their_depth(tmp_path):
