@@ -55,7 +55,9 @@ def _tables_in(folder: Path) -> list[Path]:
 
 
 def _empty(folder: Path) -> dict[str, pd.DataFrame]:
-    """Return the tables without rows, of which a run writes no file."""
+    """Return the tables without rows, of which a run writes no file; NVIDIA's recipes write all."""
+    if not (folder / "report.json").exists():
+        return {}
     record = read_report(folder)
     return {
         table.file: declared_frame(table, {column.name: [] for column in table.columns})

@@ -205,7 +205,7 @@ def _collectives(table: pd.DataFrame, _: Tables) -> Iterator[str]:
 
 
 def _wall(table: pd.DataFrame, _: Tables) -> Iterator[str]:
-    gpus = table.groupby(["rank", "device_id"])
+    gpus = table.groupby(list({"run", "rank", "device_id"} & set(table)))
     wrong = gpus["time_ns"].sum() != gpus["span_ns"].first()
     if wrong.any():
         yield f"the classes of {int(wrong.sum())} GPUs are not their span"

@@ -2,8 +2,8 @@
 
 The unit at the end of a field's name says how its number is written: `{gap_ns}` is `1.23 ms`,
 `{idle_pct}` `12.3 %`, `{copied_bytes}` `1.23 MB`, `{gaps_n}` `1,234`, `{rate_gb_s}` `25 GB/s`,
-`{slower_ratio}` `1.25`; null is `-`. Texts, and numbers without a unit, stand as they are. Else a
-colon says how:
+`{slower_ratio}` `1.25`, `{waiting_rank}` `3`; null is `-`. Texts, and numbers without a unit, stand
+as they are. Else a colon says how:
 
 - `{kernel:quoted}`: a name out of a trace, in backticks
 - `{ranks_n:rank}`, `{launches_n:launch|launches}`: a count with its noun
@@ -49,6 +49,7 @@ _OF_UNIT: Final[Mapping[str, Callable[[Any], str]]] = {
     "n": format_count,
     "gb_s": lambda rate: format_value(rate, "GB/s"),
     "ratio": lambda ratio: f"{ratio:.2f}",
+    "rank": str,
 }
 _OF_WORD: Final[Mapping[str, Callable[[Any], str]]] = {
     "quoted": quoted,
