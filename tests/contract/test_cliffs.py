@@ -290,8 +290,8 @@ def test_of_several_ranks_the_one_with_most_folded_names_is_told(tmp_path):
         names = [f"req {n:05x}a1f" for n in range(count)]
         requests(tmp_path, names, "sqlite", f"rank{rank}")
     notes = quick_run("step_budget", tmp_path).notes
-    told = "5 names of ranges of a rank differ by ids alone and are counted as 1"
-    assert [note for note in notes if "ids alone" in note[1]] == [("rank1 and 1 more", told)]
+    expected = "5 names of ranges of a rank differ by ids alone and are counted as 1"
+    assert [note for note in notes if "ids alone" in note[1]] == [("rank1 and 1 more", expected)]
 
 
 def requests(folder: Path, names: list[str], written: str, label: str = "rank0") -> Path:
