@@ -18,7 +18,7 @@ from nsys_llm.report.analysis import Analysis, SecondLook
 from .findings.answer import answer, caveats, findings
 from .findings.screen import screen
 from .findings.texts import RULES
-from .partials import Overview, OverviewPartial, merged
+from .partials import Overview, OverviewPartial, folded_names, merged
 from .per_rank.rank import map_rank
 from .tables import timeline
 from .tables.tabulation import tabulate
@@ -28,6 +28,7 @@ ANALYSIS: Final = Analysis(
     partial=OverviewPartial,
     map_rank=map_rank,
     merge=merged,
+    folded_names=folded_names,
     compose=Overview.of,
     tabulate=tabulate,
     findings=findings,

@@ -55,3 +55,10 @@ def merged(parts: Sequence[OverviewPartial]) -> OverviewPartial:
         },
         {key: steps for part in parts for key, steps in part.steps.items()},
     )
+
+
+def folded_names(partial: OverviewPartial, rank: RankKey) -> tuple[int, int]:
+    """Return the most names of a rank's ranges that a recipe folds, and what it makes of them."""
+    folds = {name: load_analysis(name).folded_names for name in partial.parts}
+    counts = [fold(partial.parts[name], rank) for name, fold in folds.items() if fold is not None]
+    return max(counts, default=(0, 0))

@@ -107,6 +107,7 @@ class RankBudget:
         has_event_rows: Whether events are recorded, which makes such waits certain.
         clock_error_ns: By how much the clocks of host and GPU disagree at least.
         replay: Its graph.
+        folded_n: Names of ranges that differ by ids alone, and as how many they are counted.
         copies: Copies to the device that are the same in every step.
     """
 
@@ -121,6 +122,7 @@ class RankBudget:
     has_event_rows: bool
     clock_error_ns: int
     replay: RankReplay
+    folded_n: tuple[int, int]
     copies: RepeatedCopies = field(default_factory=RepeatedCopies)
 
 

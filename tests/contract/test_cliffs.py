@@ -14,7 +14,7 @@ from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.collectives import matching
-from nsys_llm.analyses.critical_path.path import host_parts
+from nsys_llm.analyses.critical_path.path import host_parts, visits
 from nsys_llm.analyses.critical_path.path.host_parts import OTHER_RANGES
 from nsys_llm.analyses.device import idle_split
 from nsys_llm.analyses.nvtx import nvtx_tree
@@ -22,7 +22,9 @@ from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric import rank_tests
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.profile.tables import Table
+from nsys_llm.run import worker
 from nsys_llm.taxonomy import categories
+from nsys_llm.trace import selection
 from nsys_llm.trace.ranges import PUSH_POP
 from nsys_llm.view.compare_charts import compare
 from nsys_llm.view.tables import Field
@@ -157,6 +159,78 @@ def test_a_step_budget_keeps_few_names_of_ranges(tmp_path, name):
         assert len(details) < 20
 
 
+def test_the_paths_of_many_devices_are_walked_in_bounded_work(tmp_path, monkeypatch):
+    devices_n, kernels_n, visited = 80, 8_000, []
+    path = changed(
+        kernels(kernels_n).write_sqlite(tmp_path / "rank0.sqlite"),
+        f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = correlationId % {devices_n}",
+    )
+    real = visits.follow
+
+    def follow(*arguments):
+        followed = real(*arguments)
+        visited.append(followed.segment.size)
+        return followed
+
+    monkeypatch.setattr(visits, "follow", follow)
+    quick("step_budget", path)
+    assert devices_n <= sum(visited) <= devices_n**2 + kernels_n
+
+
+def test_the_processes_of_a_profile_are_looked_up_once_not_once_each(tmp_path, monkeypatch):
+    processes_n, looked_up = 40, []
+    path = changed(
+        kernels(400).write_sqlite(tmp_path / "rank0.sqlite"),
+        *(
+            f"UPDATE {table} SET {column} = {column} + 16777216 * (correlationId % {processes_n})"
+            for table, column in (
+                ("CUPTI_ACTIVITY_KIND_KERNEL", "globalPid"),
+                ("CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid"),
+            )
+        ),
+    )
+    real = selection.gpu_processes
+
+    def gpu_processes(trace):
+        looked_up.append(trace)
+        return real(trace)
+
+    for module in (selection, worker):
+        monkeypatch.setattr(module, "gpu_processes", gpu_processes)
+    assert len(quick("idle_gaps", path)["files"]) == processes_n
+    assert len(looked_up) == 1
+
+
+def test_each_of_many_kernel_names_is_matched_with_few_patterns_once(tmp_path, monkeypatch):
+    names_n, tried = 500, []
+    names = [f"kernel{'abc'[n % 3]}_{n}_fwd" for n in range(names_n)]
+    at_ns = np.arange(names_n) * STEP_NS
+    for side in ("a", "b"):
+        (tmp_path / side).mkdir()
+        TraceBuilder().kernels(
+            names, np.arange(names_n), start_ns=at_ns, end_ns=at_ns + 700
+        ).write_sqlite(tmp_path / side / "rank0.sqlite")
+    real = categories._regex
+
+    def regex(pattern):
+        tried.append(pattern)
+        return real(pattern)
+
+    monkeypatch.setattr(categories, "_regex", regex)
+    quick("trace_diff", tmp_path / "b", "--baseline", str(tmp_path / "a"))
+    assert 0 < len(tried) <= 2 * names_n
+
+
+def test_ranges_nested_very_deep_make_no_path_of_their_depth(tmp_path):
+    deep_n = 1_200
+    report, at_ns = kernels(deep_n), np.arange(deep_n)
+    names = [f"{'abc'[n % 3]}{n}z" for n in range(deep_n)]
+    report.nvtx_ranges(names, start_ns=at_ns * 5, end_ns=2 * deep_n * STEP_NS - at_ns)
+    tables = quick("nvtx_phase_attribution", report.write_sqlite(tmp_path / "rank0.sqlite"))
+    assert tables["range_tree"]["depth"].max() == 999
+    assert tables["range_tree"]["self_ns"].sum() == tables["ranges"]["self_ns"].sum() > 0
+
+
 def test_a_device_with_many_nccl_streams_counts_them_as_one(tmp_path, counted):
     streams_n = 400
     at_ns = np.arange(streams_n) * STEP_NS
@@ -216,3 +290,61 @@ def test_an_overview_asks_once_whose_kernels_these_are(tmp_path, counted):
     scored = counted(categories, "_score", 1)
     quick("llm_overview", kernels(50).write_sqlite(tmp_path / "rank0.sqlite"))
     assert len(scored) <= 2 * len(categories.ENGINES)
+
+
+_FOLDING = ["step_budget", "nvtx_phase_attribution", "trace_diff", "llm_overview"]
+
+
+@pytest.mark.parametrize("written", ["sqlite", "parquet"])
+@pytest.mark.parametrize("recipe", _FOLDING)
+def test_names_that_differ_by_ids_alone_are_counted(tmp_path, recipe, written):
+    names = [f"req {uuid.UUID(int=n * 2**90 + n)}" for n in range(500)]
+    side = requests(tmp_path / "a", names, written), *baseline(recipe, tmp_path, written)
+    run = quick_run(recipe, *side)
+    expected = "500 names of ranges differ by ids alone and are counted as 1"
+    assert expected in [note for _, note in run.notes]
+    folding = {name for name, part in run.parts.items() if ("rank0", expected) in part.run.notes}
+    assert folding == ({"step_budget", "nvtx_phase_attribution"} if run.parts else set())
+
+
+@pytest.mark.parametrize("recipe", _FOLDING)
+def test_names_that_differ_by_more_than_ids_are_not_said_to_be_folded(tmp_path, recipe):
+    names = ["req 9a0c3", *(f"request {'abc'[n % 3]} {n}" for n in range(20))]
+    side = requests(tmp_path / "a", names, "sqlite"), *baseline(recipe, tmp_path, "sqlite")
+    assert not [note for _, note in quick_run(recipe, *side).notes if "ids alone" in note]
+
+
+def test_names_that_are_kept_are_not_said_to_be_folded(tmp_path):
+    names = [f"req {n:05x}a1f" for n in range(30)]
+    path = requests(tmp_path / "a", names, "sqlite")
+    for numbers, folded in (("auto", True), ("hide", True), ("keep", False)):
+        run = quick_run("nvtx_phase_attribution", path, "--running-numbers", numbers)
+        assert any("ids alone" in note for _, note in run.notes) == folded
+
+
+def test_of_several_ranks_the_one_with_most_folded_names_is_told(tmp_path):
+    for rank, count in enumerate((3, 5, 0)):
+        names = [f"req {n:05x}a1f" for n in range(count)]
+        requests(tmp_path, names, "sqlite", f"rank{rank}")
+    notes = quick_run("step_budget", tmp_path).notes
+    expected = "5 names of ranges of a rank differ by ids alone and are counted as 1"
+    assert [note for note in notes if "ids alone" in note[1]] == [("rank1 and 1 more", expected)]
+
+
+def requests(folder: Path, names: list[str], written: str, label: str = "rank0") -> Path:
+    """Write a profile with a range around a kernel for each name."""
+    folder.mkdir(exist_ok=True)
+    report = kernels(max(len(names), 1))
+    at_ns = np.arange(len(names)) * STEP_NS
+    if names:
+        report.nvtx_ranges(names, start_ns=at_ns, end_ns=at_ns + 950)
+    if written == "parquet":
+        return report.write_parquet(folder / f"{label}_pqtdir")
+    return report.write_sqlite(folder / f"{label}.sqlite")
+
+
+def baseline(recipe: str, folder: Path, written: str) -> list[str]:
+    """Return the words that name a baseline without ids, for a recipe that compares."""
+    if recipe != "trace_diff":
+        return []
+    return ["--baseline", str(requests(folder / "b", ["step"], written))]

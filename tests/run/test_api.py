@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -325,6 +326,16 @@ def test_a_result_of_a_stranger_is_shown_or_refused_in_one_line(copied, capsys, 
     assert words in errors
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_pipe_or_device_that_never_ends_is_no_result(copied, capsys, make):
+    folder, _ = copied
+    record = folder / "report.json"
+    record.unlink()
+    make(record)
+    code, out, errors = shown(capsys, folder)
+    assert (code, out, errors.count("\n")) == (2, "", 1)
+
+
 @pytest.mark.parametrize("words", [[], ["--json"], ["1"], ["1", "--json"]])
 def test_no_name_controls_a_terminal(copied, capsys, words):
     folder, change = copied
@@ -340,7 +351,6 @@ def test_no_name_controls_a_terminal(copied, capsys, words):
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 @pytest.mark.slow
 def test_a_child_forked_after_a_run_can_run_too(demo, tmp_path):
     words = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import socket
 
@@ -98,3 +99,13 @@ def test_workers_of_a_local_cluster_print_nothing_of_their_own(capfd):
     with open_executor("dask-futures", None) as executor:
         assert executor.reduce(complain, [[1], [2]], sum, lambda _: None) == 3
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_local_cluster_leaves_the_environment_as_it_was(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = dict(os.environ)
+    with open_executor("dask-futures", None) as executor:
+        assert executor.reduce(sum, [[1], [2]], sum, lambda _: None) == 3
+    assert dict(os.environ) == before

@@ -19,6 +19,7 @@ from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.graph_nodes import is_graph_node
+from nsys_llm.trace.ranges import folded_ranges
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, by_name
@@ -57,6 +58,7 @@ def map_rank(view: RankView) -> DiffPartial:
         graph_nodes_n=_graph_nodes_n(trace),
         whole_graphs_n=len(trace.tables["graph_traces"]),
         opaque_launches_n=opaque_n,
+        folded_n=folded_ranges(trace),
     )
     phases = phase_counts(trace, times, options)
     host = call_times(trace), range_times(trace)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -14,8 +14,8 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Tables
 from nsys_llm.report.rules import Rule
 from nsys_llm.report.screen import Screen
-from nsys_llm.trace.coverage import CoverageRow
 from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.outcomes import RankOutcome
 from nsys_llm.trace.wall import JobWalls, WallDetails, Walls
 
 Partial = TypeVar("Partial")
@@ -61,6 +61,8 @@ class Analysis(Generic[Partial, Results]):
         caveats: What to know before reading the recipe's numbers, as prose.
         missing_ranges: What of the one rank of a partial lies in no NVTX range, operations and ns,
             by `CoverageRow.op`; None for a recipe that does not look at ranges.
+        folded_names: How many names of ranges of the one rank of a partial differ by ids alone, and
+            as how many they are counted; None for a recipe that counts no names of ranges.
         prepare: Puts into the merged partial what both `wall_details` and `tabulate` need; None
             where there is nothing. By the ranks with GPU work and the options.
         compose: Of a recipe that is made of others: their results (`nsys_llm.report.part.Part`), by
@@ -87,6 +89,7 @@ class Analysis(Generic[Partial, Results]):
     answer: Callable[[Tables], str]
     caveats: Callable[[Tables], list[str]]
     missing_ranges: Callable[[Partial, RankKey], Mapping[str, tuple[int, int]]] | None = None
+    folded_names: Callable[[Partial, RankKey], tuple[int, int]] | None = None
     prepare: Callable[[Partial, Sequence[Rank], Options], Results] | None = None
     compose: Callable[[Partial, Mapping[str, Any]], Results] | None = None
     wall_details: Callable[[Results, Sequence[Rank], Walls, Options], WallDetails] | None = None
@@ -104,11 +107,14 @@ def load_analysis(recipe: str) -> Analysis[Any, Any]:
     return analysis
 
 
-def ranged_coverage(
-    analysis: Analysis[Any, Any], partial: Any, key: RankKey, coverage: tuple[CoverageRow, ...]
-) -> tuple[CoverageRow, ...]:
-    """Return the coverage of a rank with what lies in no NVTX range, if the recipe looks at it."""
-    if analysis.missing_ranges is None or not coverage:
-        return coverage
-    missing = analysis.missing_ranges(partial, key)
-    return tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in coverage)
+def ranged(analysis: Analysis[Any, Any], partial: Any, rank: RankOutcome) -> RankOutcome:
+    """Return a rank with what a recipe tells of its NVTX ranges, if the recipe looks at them."""
+    if not rank.coverage:
+        return rank
+    fold = analysis.folded_names
+    rank = replace(rank, folded_names_n=(0, 0) if fold is None else fold(partial, rank.key))
+    if analysis.missing_ranges is None:
+        return rank
+    missing = analysis.missing_ranges(partial, rank.key)
+    coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in rank.coverage)
+    return replace(rank, coverage=coverage)

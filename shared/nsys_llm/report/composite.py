@@ -11,7 +11,7 @@ from typing import Any
 
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import chosen_recipes
-from nsys_llm.report.analysis import Analysis, load_analysis, ranged_coverage
+from nsys_llm.report.analysis import Analysis, load_analysis, ranged
 from nsys_llm.report.part import finished
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_tables import job_walls, prepared
@@ -69,13 +69,9 @@ def _profile_of(
     profile: ProfileOutcome, manifest: Manifest, analysis: Analysis[Any, Any], partial: Any
 ) -> ProfileOutcome:
     tables = {read.table for read in manifest.reads}
-    ranks = (
-        replace(rank, coverage=ranged_coverage(analysis, partial, rank.key, rank.coverage))
-        for rank in profile.ranks
-    )
     return replace(
         profile,
         absent_tables=tuple(name for name in profile.absent_tables if name in tables),
         lacking=lacking_notes(manifest.reads, profile.empty_tables),
-        ranks=tuple(ranks),
+        ranks=tuple(ranged(analysis, partial, rank) for rank in profile.ranks),
     )

@@ -22,7 +22,7 @@ from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.inputs import ProfileInput, open_profile
 from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.tables import Trace
-from nsys_llm.report.analysis import Analysis, load_analysis, ranged_coverage
+from nsys_llm.report.analysis import Analysis, load_analysis, ranged
 from nsys_llm.run.boundary import Boundary
 from nsys_llm.run.code_stamp import code_stamp, other_code
 from nsys_llm.trace.filters import Finders
@@ -160,7 +160,6 @@ def _map_ranks(
         view = RankView(rank_trace, key, options)
         partial = analysis.map_rank(view)
         partials.append(partial)
-        coverage = ranged_coverage(analysis, partial, key, coverage)
         unmatched = unmatched_options(rank_trace, options)
         notes = unmatched_notes(unmatched, options, notes)
         wall = map_wall(
@@ -168,7 +167,8 @@ def _map_ranks(
             hidden=analysis.matches_collectives,
             work=analysis.rank_verdicts is not None,
         )
-        ranks.append(RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall))
+        rank = RankOutcome(key, rank_trace.device_ids, coverage, notes, unmatched, wall)
+        ranks.append(ranged(analysis, partial, rank))
         if keep is not None:
             keep(view)
     return tuple(ranks), partials

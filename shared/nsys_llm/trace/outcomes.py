@@ -20,7 +20,12 @@ from nsys_llm.trace.wall import RankWall
 
 @dataclass(frozen=True)
 class RankOutcome:
-    """One rank that was mapped."""
+    """One rank that was mapped.
+
+    Attributes:
+        folded_names_n: How many names of its ranges differ by ids alone, and as how many they are
+            counted; of none where the recipe tells them apart.
+    """
 
     key: RankKey
     device_ids: tuple[int, ...]
@@ -28,6 +33,7 @@ class RankOutcome:
     notes: tuple[str, ...]
     unmatched: tuple[Unmatched, ...] = ()
     wall: RankWall = field(default_factory=RankWall)
+    folded_names_n: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
