@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,11 +18,13 @@ from nsys_llm.numeric.intervals import (
     covered_ns,
     gaps_within,
     intersect_intervals,
+    merged_unions,
     starts_inside,
     subtract_intervals,
     total_length_ns,
     union_before_ns,
     union_intervals,
+    union_length_ns,
 )
 
 END = 40  # the bitmaps reach from 0 to here
@@ -65,11 +69,36 @@ def test_an_interval_inside_a_longer_one_changes_no_union():
     assert union_of([(0, 9), (1, 2), (5, 6)]).tolist() == [[0, 9]]
 
 
-@given(intervals, st.lists(st.integers(-3, END + 3), max_size=5))
-def test_what_a_union_covers_before_an_instant_is_what_a_bitmap_covers(pairs, instants):
+@pytest.mark.parametrize(
+    ("pairs", "covered"),
+    [
+        ([], 0),
+        ([(4, 4)], 0),
+        ([(1, 3), (3, 5)], 4),  # touching
+        ([(4, 5), (1, 3)], 3),  # unsorted, a gap of 1
+        ([(0, 9), (1, 2), (5, 6)], 9),  # inside
+        ([(0, 4), (2, 7), (6, 6)], 7),  # overlapping, and one of no length inside
+        ([(0, 1), (5, 5), (8, 9)], 2),  # one of no length in a gap
+    ],
+)
+def test_the_length_of_a_union_needs_no_union(pairs, covered):
+    assert union_length_ns(*columns(pairs)) == covered == total_length_ns(union_of(pairs))
+
+
+@given(intervals, st.lists(st.integers(-3, END + 3), max_size=5), st.integers(1, 3))
+def test_blocks_of_a_union_add_up_to_what_a_bitmap_covers(pairs, instants, block):
     covered = (bitmap(pairs) > 0).astype(int)
-    before = union_before_ns(np.array(instants, dtype=np.int64), *columns(pairs))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nsys_llm.numeric.blocks._SMALL_BLOCK", block)
+        assert union_length_ns(*columns(pairs)) == covered.sum()
+        before = union_before_ns(np.array(instants, dtype=np.int64), *columns(pairs))
     assert before.tolist() == [covered[: max(at, 0)].sum() for at in instants]
+
+
+@given(st.lists(intervals, max_size=4))
+def test_merged_unions_are_the_union_of_all(sets):
+    merged = merged_unions([union_of(pairs) for pairs in sets])
+    assert np.array_equal(merged, union_of([pair for pairs in sets for pair in pairs]))
 
 
 def test_zero_length_intervals_cover_nothing():
@@ -90,6 +119,13 @@ def test_the_union_covers_what_a_bitmap_covers(pairs):
     assert (union[:, 1] > union[:, 0]).all()
     assert (union[1:, 0] > union[:-1, 1]).all()
     assert total_length_ns(union) == (bitmap(pairs) > 0).sum()
+
+
+@given(intervals, st.integers(1, 4))
+def test_exclusive_shares_do_not_depend_on_how_many_are_looked_at_at_once(pairs, size):
+    with mock.patch("nsys_llm.numeric.exclusive._BLOCK", size):
+        in_blocks = exclusive(pairs)
+    assert in_blocks == exclusive(pairs)
 
 
 @given(intervals, st.randoms(use_true_random=False), st.integers(-(2**60), 2**60))
@@ -248,6 +284,19 @@ def test_gaps_within_windows_are_what_is_not_busy_there(busy, windows):
     # A gap ends with its window, also where the next window begins with another.
     inside = np.searchsorted(windows[:, 0], gaps[:, 0], side="right") - 1
     assert (gaps[:, 1] <= windows[inside, 1]).all()
+
+
+def test_lengths_in_windows_do_not_depend_on_how_many_are_asked_for_at_once(monkeypatch):
+    random = np.random.default_rng(0)
+    starts = random.integers(0, 500, 50)
+    ends = starts + random.integers(0, 60, 50)
+    windows = union_of([(start, start + 9) for start in range(0, 600, 13)])
+    whole = clipped_lengths(starts, ends, windows)
+    assert len(windows) == 47
+    monkeypatch.setattr("nsys_llm.numeric.intervals._FEW", 3)
+    assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()
+    monkeypatch.setattr("nsys_llm.numeric.blocks._SMALL_BLOCK", 7)
+    assert clipped_lengths(starts, ends, windows).tolist() == whole.tolist()
 
 
 def test_bounds_are_the_first_begin_and_the_last_end():

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.numeric.gaps import find_gaps, start_order
+from nsys_llm.numeric.gaps import Gaps, Positions, gap_blocks, start_order
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray, bounds, clipped_lengths, total_length_ns
 from nsys_llm.trace.device_ops import device_windows
@@ -75,7 +76,7 @@ def map_idle(view: RankView, ops: RankOps) -> PhaseIdle:
     return PhaseIdle(tuple(devices), known, SumsByKey.merge(sums))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _DeviceGaps:
     """The gaps of one device, added up; arrays of shape (phases,), see the table `phase_idle`.
 
@@ -109,28 +110,35 @@ class _DeviceGaps:
             return np.where(launched < 0, _NEVER, launched), some
 
         order = start_order(starts, ties)
-        if order is not None:
-            starts, ends, phase = starts[order], ends[order], phase[order]
-        gaps = find_gaps(starts, ends, windows)
-        overhead_ns = clipped_lengths(gaps.start_ns, gaps.end_ns, profiler)
-        length_ns = gaps.end_ns - gaps.start_ns
-        idle_ns, phases_n = length_ns - overhead_ns, len(ops.phase_names)
-        longest_ns = np.zeros(phases_n, dtype=np.int64)
-        # Without an operation there is no phase.
-        some = slice(None) if phase.size else slice(0)
-        before, after = gaps.before[some], gaps.after[some]
-        of_gap = phase[np.where(after < 0, before, after)].astype(np.int64)
-        within = np.flatnonzero((before >= 0) & (phase[before] == of_gap))
-        np.maximum.at(longest_ns, of_gap, length_ns[some])
-        return cls(
-            gap_ns=int(length_ns.sum()),
-            overhead_ns=int(overhead_ns.sum()),
-            gaps_n=np.bincount(of_gap, minlength=phases_n),
-            idle_ns=exact_sums(of_gap, idle_ns[some], phases_n),
-            within_ns=exact_sums(of_gap[within], idle_ns[within], phases_n),
-            profiler_ns=exact_sums(of_gap, overhead_ns[some], phases_n),
-            longest_ns=longest_ns,
-        )
+        added = cls(0, 0, *np.zeros((5, len(ops.phase_names)), dtype=np.int64))
+        for gaps in gap_blocks(starts, ends, order, windows):
+            overhead_ns = clipped_lengths(gaps.start_ns, gaps.end_ns, profiler)
+            added.gap_ns += int((gaps.end_ns - gaps.start_ns).sum())
+            added.overhead_ns += int(overhead_ns.sum())
+            if phase.size:
+                added._add(gaps, overhead_ns, phase, order)
+        return added
+
+    def _add(
+        self,
+        gaps: Gaps,
+        overhead_ns: IntArray,
+        phase: npt.NDArray[np.int32],
+        order: IntArray | None,
+    ) -> None:
+        def phase_at(place: Positions) -> IntArray:
+            return phase[place if order is None else order[place]].astype(np.int64)
+
+        phases_n = self.gaps_n.size
+        of_gap = phase_at(np.where(gaps.after < 0, gaps.before, gaps.after))
+        same = (gaps.before >= 0) & (phase_at(gaps.before) == of_gap)
+        length = gaps.end_ns - gaps.start_ns
+        idle = length - overhead_ns
+        self.gaps_n += np.bincount(of_gap, minlength=phases_n)
+        self.idle_ns += exact_sums(of_gap, idle, phases_n)
+        self.within_ns += exact_sums(of_gap[same], idle[same], phases_n)
+        self.profiler_ns += exact_sums(of_gap, overhead_ns, phases_n)
+        np.maximum.at(self.longest_ns, of_gap, length)
 
     def by_phase(self, names: tuple[str, ...]) -> SumsByKey:
         return SumsByKey.of(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows
+
+#: So many intervals are looked at together.
+_BLOCK: Final = 1 << 18
 
 
 def exclusive_ns(
@@ -33,7 +37,7 @@ def exclusive_ns(
     """
     shares = end_ns - start_ns
     since_ns = start_ns if since_ns is None else since_ns
-    if (rows := _overlapping(start_ns, end_ns)).size:
+    for rows in _overlapping(start_ns, end_ns):
         shares[rows] = _split(start_ns[rows], end_ns[rows], tie_break[rows], since_ns[rows])
     return shares
 
@@ -45,6 +49,8 @@ def exclusive_in_windows(
 
     Args:
         start_ns: Shape (n,), in any order.
+        end_ns: Shape (n,).
+        tie_break: Shape (n,).
         windows: Shape (m, 2), sorted and disjoint; None for all time.
     """
     if windows is None:
@@ -54,16 +60,24 @@ def exclusive_in_windows(
     return summed(owner, pieces_ns, start_ns.size)
 
 
-def _overlapping(start_ns: IntArray, end_ns: IntArray) -> IntArray:
-    """Return the rows that overlap others, in order of their starts; few at most on one stream."""
-    rows = np.arange(start_ns.size)
-    if (start_ns[1:] < start_ns[:-1]).any():
-        rows = np.argsort(start_ns, kind="stable")
-    starts, reach = start_ns[rows], np.maximum.accumulate(end_ns[rows])
-    # Which of them begin when all before have ended; the last has none behind it.
-    apart = np.ones(rows.size + 1, dtype=bool)
-    apart[1:-1] = starts[1:] >= reach[:-1]
-    return rows[~(apart[:-1] & apart[1:])]
+def _overlapping(start_ns: IntArray, end_ns: IntArray) -> Iterator[IntArray]:
+    """Yield the rows that overlap others, in order of their starts; few at most on one stream.
+
+    They come some at a time, with all that overlap each other, which then stay in the cache.
+    """
+    order = np.argsort(start_ns, kind="stable") if (start_ns[1:] < start_ns[:-1]).any() else None
+    first, size = 0, _BLOCK
+    while first < start_ns.size:
+        until = min(first + size, start_ns.size)
+        rows = np.arange(first, until) if order is None else order[first:until]
+        starts, reach = start_ns[rows], np.maximum.accumulate(end_ns[rows])
+        # Which of them, and of what comes behind them, begin when all before have ended.
+        apart = np.concatenate(([True], starts[1:] >= reach[:-1], [until == start_ns.size]))
+        whole_n = int(np.flatnonzero(apart)[-1])
+        together = ~(apart[:whole_n] & apart[1 : whole_n + 1])
+        if together.any():
+            yield rows[:whole_n][together]
+        first, size = first + whole_n, _BLOCK if whole_n else 2 * size
 
 
 def _split(

@@ -5,14 +5,18 @@ An operation of no length covers nothing, but it runs: it ends one gap and begin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.intervals import IntArray, clip_to_windows
+from nsys_llm.numeric.blocks import blocks, small_blocks
+from nsys_llm.numeric.intervals import IntArray, clip_to_windows, intersect_intervals
+
+_LOWEST: Final = int(np.iinfo(np.int64).min)
+_HIGHEST: Final = int(np.iinfo(np.int64).max)
 
 #: Of operations or calls, of which there are fewer than 2^31.
 Positions = npt.NDArray[np.int32]
@@ -58,6 +62,7 @@ def start_order(
     """Return the order of starts; None if that is how they are.
 
     Args:
+        start_ns: Shape (n,).
         ties: What orders operations of one start, most significant first: for some of them, which
             are few, arrays of their shape.
     """
@@ -92,15 +97,62 @@ def find_gaps(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> Gaps:
     if not len(windows):
         return _gaps([], [], [], [])
     reach = np.maximum.accumulate(end_ns)
-    rows = np.flatnonzero(start_ns[1:] > reach[:-1])
-    before = _last_ended(end_ns, reach, rows).astype(np.int32)
-    # Starts lie together, and so do ends, as in `nsys_llm.numeric.intervals.union_intervals`.
-    spans = np.stack((reach[rows], start_ns[rows + 1])).T
-    whole = Gaps(spans, before, (rows + 1).astype(np.int32), spans[:, 0])
+    whole = _between(start_ns, end_ns, reach)
     whole = _with_edges(whole, start_ns, end_ns, reach, windows)
+    if len(windows) == 1 and len(whole) and _holds(windows[0], whole):
+        return whole
     owner, starts, ends = clip_to_windows(whole.start_ns, whole.end_ns, windows)
     spans = np.stack((starts, ends)).T
     return Gaps(spans, whole.before[owner], whole.after[owner], whole.since_ns[owner])
+
+
+def _between(start_ns: IntArray, end_ns: IntArray, reach: IntArray) -> Gaps:
+    """Return the gaps between operations; `reach` is the latest end up to each."""
+    opens = start_ns[1:] > reach[:-1]
+    gaps_n = int(np.count_nonzero(opens))
+    # Starts lie together, and so do ends, as in `nsys_llm.numeric.intervals.union_intervals`.
+    spans = np.empty((2, gaps_n), dtype=np.int64)
+    before, after = np.empty((2, gaps_n), dtype=np.int32)
+    at = 0
+    for block in small_blocks(opens.size):
+        rows = block.start + np.flatnonzero(opens[block])
+        some = slice(at, at + rows.size)
+        spans[0, some], spans[1, some] = reach[rows], start_ns[rows + 1]
+        before[some], after[some] = _last_ended(end_ns, reach, rows), rows + 1
+        at += rows.size
+    return Gaps(spans.T, before, after, spans[0])
+
+
+def gap_blocks(
+    start_ns: IntArray, end_ns: IntArray, order: IntArray | None, windows: IntArray
+) -> Iterator[Gaps]:
+    """Yield the gaps of `find_gaps` some operations at a time, in order of time.
+
+    Args:
+        start_ns: Shape (n,).
+        end_ns: Shape (n,).
+        order: Shape (n,), see `start_order`; positions of operations count in it.
+        windows: As there.
+    """
+    rows_n = start_ns.size
+    last, edges = -1, np.array([[_LOWEST, _HIGHEST]])
+    for block in blocks(rows_n) if rows_n else [slice(0, 0)]:
+        rows = np.arange(block.start, block.stop)
+        if last >= 0:  # first what ended last of all that began before the block
+            rows = np.insert(rows, 0, last)
+        at = rows if order is None else order[rows]
+        starts, ends = start_ns[at], end_ns[at]
+        if block.stop < rows_n:
+            edges[0, 1] = ends.max()
+        else:
+            edges[0, 1] = _HIGHEST
+        gaps = find_gaps(starts, ends, intersect_intervals(windows, edges))
+        yield replace(gaps, before=_places(rows, gaps.before), after=_places(rows, gaps.after))
+        last, edges[0, 0] = rows[ends.argmax()] if rows.size else -1, edges[0, 1]
+
+
+def _places(rows: IntArray, position: Positions) -> Positions:
+    return np.append(rows, -1)[position].astype(np.int32)
 
 
 def _last_ended(end_ns: IntArray, reach: IntArray, at: IntArray) -> IntArray:
@@ -111,6 +163,11 @@ def _last_ended(end_ns: IntArray, reach: IntArray, at: IntArray) -> IntArray:
     other = np.flatnonzero(earlier >= ends)
     last[other] = np.searchsorted(reach, reach[at[other]], side="left")
     return last
+
+
+def _holds(window: IntArray, gaps: Gaps) -> bool:
+    """Return whether gaps, in order of time, all lie inside a window."""
+    return bool(window[0] <= gaps.spans[0, 0] and gaps.spans[-1, 1] <= window[1])
 
 
 def _with_edges(

@@ -5,10 +5,17 @@ Intervals are half-open, [start, end). All arrays are int64. A zero-length inter
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.numeric.blocks import small_blocks
+
 IntArray = npt.NDArray[np.int64]
+
+_FEW: Final = 64
 
 
 def bounds(intervals: IntArray) -> tuple[int | None, int | None]:
@@ -32,21 +39,92 @@ def union_intervals(start_ns: IntArray, end_ns: IntArray) -> IntArray:
     if starts.size == 0:
         return np.empty((0, 2), dtype=np.int64)
     starts, ends = _in_order(starts, ends)
-    reach = np.maximum.accumulate(ends)
-    opens = np.flatnonzero(starts[1:] > reach[:-1])
+    return _joined_where_none_is_open(starts, np.maximum.accumulate(ends))
+
+
+def merged_unions(unions: Sequence[IntArray]) -> IntArray:
+    """Return the union of sets of intervals, as `union_intervals` does.
+
+    Args:
+        unions: Shape (n, 2) each, sorted and disjoint, without zero-length intervals.
+    """
+    filled = [spans for spans in unions if len(spans)]
+    if len(filled) < 2:
+        return filled[0] if filled else np.empty((0, 2), dtype=np.int64)
+    # Before the nth start all is over if n - 1 have ended: which end is whose does not matter.
+    starts, ends = (np.concatenate([spans[:, side] for spans in filled]) for side in (0, 1))
+    starts.sort(kind="stable")  # which merges what is in order
+    ends.sort(kind="stable")
+    return _joined_where_none_is_open(starts, ends)
+
+
+def _joined_where_none_is_open(starts: IntArray, reach: IntArray) -> IntArray:
+    """Return intervals joined where they overlap or touch, shape (m, 2).
+
+    Args:
+        starts: Shape (n,), ascending, at least one.
+        reach: Shape (n,), ascending: all that has begun with the nth has ended then, unless the
+            next starts earlier.
+    """
+    opens = starts[1:] > reach[:-1]
     # Starts lie together, and so do ends: what follows reads one of the two at a time.
-    return np.stack((starts[np.insert(opens + 1, 0, 0)], reach[np.append(opens, -1)])).T
+    joined = np.empty((2, np.count_nonzero(opens) + 1), dtype=np.int64)
+    joined[0, 0], joined[1, -1] = starts[0], reach[-1]
+    at = 0
+    for block in small_blocks(opens.size):
+        rows = block.start + np.flatnonzero(opens[block])
+        joined[0, at + 1 : at + 1 + rows.size] = starts[rows + 1]
+        joined[1, at : at + rows.size] = reach[rows]
+        at += rows.size
+    return joined.T
+
+
+def union_length_ns(start_ns: IntArray, end_ns: IntArray) -> int:
+    """Return the time covered by at least one interval, as the lengths of `union_intervals` sum.
+
+    Args:
+        start_ns: Shape (n,), in any order.
+        end_ns: Shape (n,), `end_ns >= start_ns`.
+    """
+    return sum(int(added_ns.sum()) for _, _, added_ns in _growth(*_in_order(start_ns, end_ns)))
 
 
 def union_before_ns(at_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> IntArray:
     """Return how much of the time before each instant at least one interval covers.
 
+    As `covered_ns` of `union_intervals`, without making the union, which takes twice as long.
+
     Args:
-        at_ns: Shape (k,), any instants.
+        at_ns: Shape (k,), any instants, far fewer than intervals.
         start_ns: Shape (n,), in any order.
         end_ns: Shape (n,), `end_ns >= start_ns`.
     """
-    return covered_ns(at_ns, union_intervals(start_ns, end_ns))
+    starts, ends = _in_order(start_ns, end_ns)
+    begun = np.searchsorted(starts, at_ns, side="right")
+    covered = np.zeros(at_ns.shape, dtype=np.int64)
+    before_ns = 0
+    for first, reach, added_ns in _growth(starts, ends):
+        some = np.flatnonzero((begun > first) & (begun <= first + reach.size))
+        last = begun[some] - 1 - first
+        covered[some] = before_ns + np.cumsum(added_ns)[last]
+        covered[some] -= np.maximum(reach[last] - at_ns[some], 0)
+        before_ns += int(added_ns.sum())
+    return covered
+
+
+def _growth(starts: IntArray, ends: IntArray) -> Iterator[tuple[int, IntArray, IntArray]]:
+    """Yield blocks of sorted intervals: what each adds to the time that those before it cover.
+
+    Yields:
+        The first interval of the block; for each of its intervals the latest end up to it; and what
+        it reaches beyond all that started before it, in ns. The latter add up to the union.
+    """
+    reached_ns = int(starts[0]) if starts.size else 0
+    for block in small_blocks(starts.size):
+        reach = np.maximum(np.maximum.accumulate(ends[block]), reached_ns)
+        before = np.concatenate(([reached_ns], reach[:-1]))
+        yield block.start, reach, reach - np.maximum(before, np.minimum(starts[block], reach))
+        reached_ns = int(reach[-1])
 
 
 def total_length_ns(intervals: IntArray) -> int:
@@ -59,7 +137,7 @@ def intersect_intervals(left: IntArray, right: IntArray) -> IntArray:
 
     Args:
         left: Shape (n, 2), sorted and disjoint (see `union_intervals`).
-        right: Shape (m, 2), sorted and disjoint.
+        right: Shape (m, 2), likewise.
 
     Returns:
         Shape (k, 2), sorted and disjoint.
@@ -73,7 +151,7 @@ def subtract_intervals(left: IntArray, right: IntArray) -> IntArray:
 
     Args:
         left: Shape (n, 2), sorted and disjoint (see `union_intervals`). Best the shorter one.
-        right: Shape (m, 2), sorted and disjoint.
+        right: Shape (m, 2), likewise.
 
     Returns:
         Shape (k, 2), sorted and disjoint, without zero-length intervals.
@@ -94,6 +172,7 @@ def clip_to_windows(
 
     Args:
         start_ns: Shape (n,), in any order, overlapping or not.
+        end_ns: Shape (n,).
         windows: Shape (m, 2), sorted and disjoint.
 
     Returns:
@@ -150,7 +229,17 @@ def covered_ns(at_ns: IntArray, windows: IntArray) -> IntArray:
 
 def clipped_lengths(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> IntArray:
     """Return the part of each interval, in ns, that lies inside the windows (sorted, disjoint)."""
-    return covered_ns(end_ns, windows) - covered_ns(start_ns, windows)
+    if len(windows) <= _FEW:
+        return covered_ns(end_ns, windows) - covered_ns(start_ns, windows)
+    lengths = np.empty_like(start_ns)
+    # In order of time they meet few windows at a time (5M of each: 0.35 s, 0.65 s in one piece).
+    for block in small_blocks(start_ns.size):
+        starts, ends = start_ns[block], end_ns[block]
+        low = np.searchsorted(windows[:, 1], starts.min(), side="right")
+        high = np.searchsorted(windows[:, 0], ends.max(), side="left")
+        near = windows[low:high]
+        lengths[block] = covered_ns(ends, near) - covered_ns(starts, near)
+    return lengths
 
 
 def starts_inside(start_ns: IntArray, windows: IntArray) -> npt.NDArray[np.bool_]:
@@ -163,7 +252,11 @@ def starts_inside(start_ns: IntArray, windows: IntArray) -> npt.NDArray[np.bool_
 
 def _in_order(start_ns: IntArray, end_ns: IntArray) -> tuple[IntArray, IntArray]:
     """Return starts, ascending, and their ends; what is in order already, as most rows are."""
-    if not (start_ns[1:] < start_ns[:-1]).any():
+    if not _unordered(start_ns):
         return start_ns, end_ns
     order = np.argsort(start_ns, kind="stable")
     return start_ns[order], end_ns[order]
+
+
+def _unordered(start_ns: IntArray) -> bool:
+    return bool((start_ns[1:] < start_ns[:-1]).any())

@@ -12,6 +12,8 @@ from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import begins_group, order_by_code, position_in_group
 from nsys_llm.numeric.intervals import IntArray
 
+#: So many rows at once stay in the processor's cache.
+_BLOCK = 1 << 16
 _NEVER = int(np.iinfo(np.int64).max)
 
 
@@ -26,6 +28,8 @@ def longest_starts(
 
     Args:
         group: Shape (n,), codes from 0.
+        start_ns: Shape (n,).
+        duration_ns: Shape (n,).
         counted: Shape (n,): which rows count.
         longest_ns: Shape (groups,), the longest duration of each group.
 
@@ -33,8 +37,11 @@ def longest_starts(
         Shape (groups,); NULL_INT where no row of the group counts.
     """
     earliest_ns = np.full(len(longest_ns), _NEVER, dtype=np.int64)
-    rows = np.flatnonzero(counted & (duration_ns == longest_ns[group]))
-    np.minimum.at(earliest_ns, group[rows], start_ns[rows])
+    for first in range(0, group.size, _BLOCK):
+        block = slice(first, first + _BLOCK)
+        selected = group[block]
+        rows = np.flatnonzero(counted[block] & (duration_ns[block] == longest_ns[selected]))
+        np.minimum.at(earliest_ns, selected[rows], start_ns[block][rows])
     return np.where(earliest_ns == _NEVER, NULL_INT, earliest_ns)
 
 
@@ -44,6 +51,8 @@ def longest_of_each(
     """Return the rows of the `most` largest values of each group, by group, largest first.
 
     Args:
+        group: Shape (n,).
+        value: Shape (n,).
         ties: Columns of shape (n,) that order equal values, the smaller first.
         most: Rows of a group.
     """
@@ -61,6 +70,7 @@ def candidate_rows(
 
     Args:
         group: Shape (n,), codes from 0.
+        value: Shape (n,).
         start_ns: Shape (n,), ascending.
         counts: Of exactly these rows.
         most: Rows of a group, at least 1.

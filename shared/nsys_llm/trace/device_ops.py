@@ -16,8 +16,7 @@ from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
     intersect_intervals,
-    total_length_ns,
-    union_intervals,
+    union_length_ns,
 )
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import copy_kind_name, fill_codes, move_codes
@@ -126,7 +125,7 @@ class DeviceOps:
         ends = np.where(self.computing[self.name], self.end_ns, starts)
         if self.window_source != OPERATIONS:
             _, starts, ends = clip_to_windows(starts, ends, self.windows_ns)
-        return total_length_ns(union_intervals(starts, ends))
+        return union_length_ns(starts, ends)
 
 
 def _lined_up(
@@ -235,7 +234,9 @@ def device_windows(
     """Return the windows of a device, shape (n, 2), sorted and disjoint, and where they come from.
 
     Args:
+        trace: The rank.
         device: CUDA device id.
+        whole_capture: See `DeviceOps.of`.
     """
     capture = _capture(trace)
     if trace.windows_ns is not None:

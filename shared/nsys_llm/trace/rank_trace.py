@@ -13,6 +13,7 @@ import numpy.typing as npt
 from nsys_llm.numeric.intervals import (
     IntArray,
     clipped_lengths,
+    merged_unions,
     starts_inside,
     union_intervals,
 )
@@ -81,12 +82,16 @@ class RankTrace:
         Before any other filter: what else the GPU did then, it was not idle.
         """
         ops = [self.unfiltered[name] for name in OP_TABLES if name in self.unfiltered]
-        spans = [np.empty((0, 2), dtype=np.int64)]
-        for op in ops:
-            rows = _on_devices(op["device_id"], self.device_ids)
-            # Each table by itself first: one that comes in order of time needs no sorting.
-            spans.append(union_intervals(op["start_ns"][rows], op["end_ns"][rows]))
-        return union_intervals(*np.concatenate(spans).T)
+        times = [
+            Table({name: op[name] for name in ("start_ns", "end_ns")}).take(
+                _on_devices(op["device_id"], self.device_ids)
+            )
+            for op in ops
+            if len(op)
+        ]
+        # Each table by itself first: one that comes in order of time needs no sorting.
+        spans = [union_intervals(op["start_ns"], op["end_ns"]) for op in times]
+        return merged_unions(spans)
 
     @property
     def last_end_ns(self) -> int:
