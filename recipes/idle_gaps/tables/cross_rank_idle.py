@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.numeric.intervals import IntArray, intersect_intervals, total_length_ns
+from nsys_llm.numeric.intervals import IntArray, total_length_ns
 from nsys_llm.report.columns import Columns
 from nsys_llm.trace.identity import Rank, clock_offsets
 
@@ -144,7 +143,19 @@ def common_intervals(intervals: Sequence[IntArray], span: tuple[int, int]) -> In
         intervals: For each rank, shape (n, 2), sorted and disjoint; all in one clock.
         span: When all ranks were watched; nothing outside it counts.
     """
-    return reduce(intersect_intervals, intervals, np.array([span], dtype=np.int64))
+    starts, ends = np.concatenate(intervals).T
+    inside = (starts < span[1]) & (ends > span[0])
+    return _common(
+        np.maximum(starts[inside], span[0]), np.minimum(ends[inside], span[1]), len(intervals)
+    )
+
+
+def _common(start_ns: IntArray, end_ns: IntArray, ranks_n: int) -> IntArray:
+    """Return when intervals of all ranks are open, which of one rank are disjoint: shape (k, 2)."""
+    starts, ends = np.sort(start_ns), np.sort(end_ns)
+    ended_n = np.searchsorted(ends, starts, side="right")
+    every = np.arange(1, starts.size + 1) - ended_n == ranks_n
+    return np.stack((starts[every], ends[ended_n[every]])).T
 
 
 def _by_chance(intervals: Sequence[IntArray], span: tuple[int, int]) -> tuple[float, float, float]:
@@ -159,19 +170,20 @@ def _by_chance(intervals: Sequence[IntArray], span: tuple[int, int]) -> tuple[fl
     shares = [total_length_ns(item) / length for item in clipped]
     rng = np.random.default_rng(0)
     turns_n = min(_TURNS, _MOST_TURNED // max(sum(map(len, clipped)), 1))
+    spans, counts = np.concatenate(clipped), [len(item) for item in clipped]
     most_ns = []
     for _ in range(turns_n):
-        turned = [_turned(item, int(rng.integers(length)), length) for item in clipped]
-        most_ns.append(total_length_ns(common_intervals(turned, (0, length))))
+        by_ns = np.array([int(rng.integers(length)) for _ in clipped])
+        starts, ends = _turned(spans, np.repeat(by_ns, counts), length).T
+        most_ns.append(total_length_ns(_common(starts, ends, len(clipped))))
     product = math.prod(shares)
     largest = max(most_ns) / length if most_ns else _WITHOUT_TURNS * product
     return product, largest, min(shares)
 
 
-def _turned(intervals: IntArray, by_ns: int, length: int) -> IntArray:
-    """Return intervals in 0 .. length moved on, and from the end to the beginning."""
-    moved = intervals + by_ns
+def _turned(intervals: IntArray, by_ns: IntArray, length: int) -> IntArray:
+    """Return intervals in 0 .. length moved on, in any order, and from the end to the beginning."""
+    moved = intervals + by_ns[:, np.newaxis]
     inside, beyond = moved[moved[:, 0] < length], moved[moved[:, 1] > length] - length
     # One interval may lie across the end, and stands in both.
-    both = np.concatenate((np.maximum(beyond, 0), np.minimum(inside, length)))
-    return both[np.argsort(both[:, 0], kind="stable")]
+    return np.concatenate((np.maximum(beyond, 0), np.minimum(inside, length)))
