@@ -1,7 +1,7 @@
 """Idle time of all ranks aligned: when the whole job is idle.
 
 A rank that waits inside a collective runs its kernel and is busy: what is seen here is ranks that
-have nothing to run at all. Which rank the others wait for is told by `rank_verdicts`.
+have nothing to run at all. Which rank the others wait for is in `rank_verdicts`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tables of who made whom wait: ranks by communicator, and their waiting over time.
 
-Who of them is late beyond chance is told by `rank_verdicts`.
+Who of them is late beyond chance is in `rank_verdicts`.
 """
 
 from __future__ import annotations

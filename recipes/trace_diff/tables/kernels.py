@@ -1,6 +1,6 @@
 """The tables of kernels, by name over all ranks and by configuration; which changes are real.
 
-Whether kernels got slower or faster beyond chance is told by a test, and floors for what counts.
+Whether kernels got slower or faster beyond chance is decided by a test, and floors for what counts.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Walls:
 
     @property
     def host_losses_ns(self) -> dict[Gpu, int]:
-        """Idle time by host causes of the GPUs whose idle time is told by cause, ns."""
+        """Idle time by host causes of the GPUs whose idle time is known by cause, ns."""
         return {
             (rank, device): self.host_idle_ns((rank, device))
             for (rank, device, name), times in self._times.items()
