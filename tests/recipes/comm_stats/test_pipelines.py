@@ -43,20 +43,6 @@ def rules(recipe, folder):
     return set(quick(recipe, folder)["findings"]["rule"])
 
 
-def bubble_pct(ran):
-    """Return what the stages neither compute nor transfer alone, as a share of the run."""
-    window_ns = max(stage.computes[-1][1] for stage in ran) - min(
-        stage.computes[0][0] for stage in ran
-    )
-    shares = [1 - sum(end - start for start, end, _ in stage.computes) / window_ns for stage in ran]
-    starts = {}
-    for stage in ran:
-        for key, _, start, _ in stage.transfers:
-            starts[key] = max(start, starts.get(key, start))
-    transfer = [sum(end - starts[key] for key, _, _, end in stage.transfers) for stage in ran]
-    return 100 * np.mean(shares), 100 * np.mean(transfer) / window_ns
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "schedule", "recipe"),
@@ -78,23 +64,6 @@ def test_nobody_is_blamed_for_the_schedule(seed, schedule, recipe, tmp_path):
         assert "Bubble" in answer
         assert "for rank" not in answer
         assert "straggler" not in answer
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("seed", seeds(2, 1))
-def test_the_bubble_is_what_the_generator_left_open(seed, schedule, tmp_path):
-    simulate, chunks_n = SCHEDULES[schedule]
-    ran = simulate(world_of(seed, chunks_n))
-    findings = quick("comm_stats", write_pipeline(tmp_path / "in", ran))["findings"]
-    title = findings.loc[findings["rule"] == "pipeline_bubble", "title"].iloc[0]
-    shown = float(title.split("bubble ")[1].split(" %")[0])
-    idle_pct, transfer_pct = bubble_pct(ran)
-    if schedule == "blocking":
-        assert shown == pytest.approx(idle_pct - transfer_pct, abs=1.0)
-    else:
-        # Transfers run beside computation, and no one can tell how much of them.
-        assert idle_pct - transfer_pct - 1 <= shown <= idle_pct + 1
 
 
 @pytest.mark.parametrize(
