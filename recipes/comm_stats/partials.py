@@ -9,6 +9,7 @@ from nsys_llm.analyses.collectives.lanes import CollectivesPartial, merged_colle
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.trace.identity import RankKey
 
+from .per_rank.calls import RankCalls
 from .per_rank.steps import DeviceSteps
 
 
@@ -18,9 +19,11 @@ class RankComm:
 
     Attributes:
         devices: Sorted by id.
+        calls: NCCL's calls.
     """
 
     devices: tuple[DeviceSteps, ...]
+    calls: RankCalls
 
 
 @dataclass(frozen=True)

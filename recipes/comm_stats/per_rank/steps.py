@@ -54,7 +54,6 @@ class StepSplit:
         overhead_ns: Nothing ran, and the profiler did its own work.
         idle_ns: The rest.
         host: Of the idle time; None where causes are not known.
-        hidden: Shape (n, 2), when communication ran beside computation.
     """
 
     compute_ns: IntArray
@@ -63,7 +62,6 @@ class StepSplit:
     overhead_ns: IntArray
     idle_ns: IntArray
     host: HostIdle | None
-    hidden: IntArray
 
 
 @dataclass(frozen=True)
@@ -77,6 +75,7 @@ class DeviceSteps:
         whole: Shape (steps,), which are full, no warm-up, and cut by no filter.
         has_steps: Whether the windows are steps.
         launches: Names of its kernels with how often it launched each.
+        hidden: Shape (n, 2), when communication ran beside computation, the profile's clock.
         split: None for a device that neither sends nor receives.
     """
 
@@ -85,6 +84,7 @@ class DeviceSteps:
     whole: npt.NDArray[np.bool_]
     has_steps: bool
     launches: tuple[tuple[str, int], ...]
+    hidden: IntArray
     split: StepSplit | None
 
     def step_at(self, at_ns: IntArray) -> IntArray:
@@ -113,7 +113,8 @@ def map_steps(view: RankView) -> tuple[DeviceSteps, ...]:
             windows, whole = np.maximum(steps[device][0], first_ns), steps[device][1]
         split = _split(view, layers[device], windows) if device in messages else None
         launches = _launches(view.trace, device, names)
-        rows.append(DeviceSteps(device, windows, whole, has_steps, launches, split))
+        hidden = subtract_intervals(layers[device].communicating, layers[device].communication)
+        rows.append(DeviceSteps(device, windows, whole, has_steps, launches, hidden, split))
     return tuple(rows)
 
 
@@ -149,7 +150,6 @@ def _split(view: RankView, layers: WallLayers, windows: IntArray) -> StepSplit:
         wall.profiler_ns,
         wall.idle_ns,
         _host_idle(view, layers.device_id, windows),
-        subtract_intervals(layers.communicating, layers.communication),
     )
 
 

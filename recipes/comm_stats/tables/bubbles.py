@@ -132,7 +132,7 @@ def _times(job: Job, owner: int, split: StepSplit, working: IntArray) -> _Times:
     windows = job.steps[owner].window_ns
     spans = communication_spans(job.collectives, owner, job.stages)
     matched = {
-        name: _within(subtract_intervals(spans[detail], split.hidden), windows)
+        name: _within(subtract_intervals(spans[detail], job.steps[owner].hidden), windows)
         for name, detail in (
             ("transfer_ns", TRANSFER),
             ("wait_stage_ns", BUBBLE),

@@ -17,12 +17,14 @@ from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.analyses.collectives.matched import Sequenced, communicator
 from nsys_llm.analyses.collectives.turns import launched_n
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.communication import SEND_RECV
 
 from .job import Job
 from .layout import Layout
 from .pipelines import Chain
+from .sizes import Sized
 
 #: Where an axis comes from.
 _LAYOUT: Final = "layout"
@@ -34,6 +36,7 @@ _OTHER: Final = "other"
 _LEAST_TENSOR: Final = 4
 _MOST_DATA: Final = 3
 _EXPERTS: Final = ("dispatch", "combine", "all_to_all")
+_BITS: Final = (1 << 64) - 1
 #: How well a group fits an axis: not at all, as far as is known, or for sure.
 _NOT, _MAY, _FITS = range(3)
 
@@ -45,7 +48,9 @@ class Group:
     Attributes:
         number: From 0, in the order of devices.
         owners: Its devices.
-        sequences: Numbers of its sequences in `MatchedCollectives.sequences`.
+        rows: Which of its collectives, by the numbers of its sequences in
+            `MatchedCollectives.sequences`.
+        comm: Id of its communicator; None where it is not known.
         axis: Of parallelism; None where it is not known.
         axis_source: `layout` or `inferred`; None likewise.
         candidates: Axes that it may be of.
@@ -53,39 +58,56 @@ class Group:
 
     number: int
     owners: tuple[int, ...]
-    sequences: tuple[int, ...]
+    rows: Mapping[int, IntArray]
+    comm: int | None = None
     axis: str | None = None
     axis_source: str | None = None
     candidates: tuple[str, ...] = ()
 
 
-def find_groups(job: Job, chains: Sequence[Chain], layout: Layout | None) -> list[Group]:
-    """Return the groups by time: of the same devices all messages are of one, and all else is."""
+def find_groups(
+    job: Job, chains: Sequence[Chain], sizes: Mapping[int, Sized], layout: Layout | None
+) -> list[Group]:
+    """Return the groups: ranks that meet, and of these each communicator that is known.
+
+    Messages are apart from all else. Where all that is known is one communicator, what says none
+    is of it.
+    """
     by_members: dict[tuple[tuple[int, ...], bool], list[int]] = {}
-    for number, sequence in enumerate(job.collectives.sequences):
-        if len(sequence):
-            is_messages = sequence.operation == SEND_RECV
-            by_members.setdefault((tuple(sorted(sequence.owners)), is_messages), []).append(number)
-    groups = [
-        Group(number, owners, tuple(some))
-        for number, ((owners, _), some) in enumerate(sorted(by_members.items()))
-    ]
+    for number in sizes:
+        sequence = job.collectives.sequences[number]
+        key = tuple(sorted(sequence.owners)), sequence.operation == SEND_RECV
+        by_members.setdefault(key, []).append(number)
+    groups: list[Group] = []
+    for (owners, _), numbers in sorted(by_members.items()):
+        ids = np.unique(np.concatenate([sizes[number].comm for number in numbers])).tolist()
+        comms = [comm for comm in ids if comm != NULL_INT]
+        for comm in comms if len(comms) == 1 else ids:
+            wanted = [comm, *([NULL_INT] if len(comms) == 1 else [])]
+            rows = {at: np.flatnonzero(np.isin(sizes[at].comm, wanted)) for at in numbers}
+            groups.append(
+                Group(
+                    len(groups), owners, {at: some for at, some in rows.items() if some.size}, comm
+                )
+            )
     if layout is not None:
         return [_of_layout(job, group, layout) for group in groups]
     return _inferred(job, chains, groups)
 
 
-def group_columns(job: Job, groups: Sequence[Group], names: Sequence[str]) -> Columns:
+def group_columns(
+    job: Job, groups: Sequence[Group], sizes: Mapping[int, Sized], names: Sequence[str]
+) -> Columns:
     """Return one row a group."""
     devices, rows = job.collectives.devices, []
     for group in groups:
         ranks = [job.rank(owner) for owner in group.owners]
         facts = [devices[owner].rank.facts for owner in group.owners]
         hosts = {some.host if some else None for some in facts}
-        lengths = [len(job.collectives.sequences[number]) for number in group.sequences]
         rows.append(
             {
                 "group": group.number,
+                "comm_id": None if group.comm is None else f"{group.comm & _BITS:016x}",
                 "axis": group.axis,
                 "axis_source": group.axis_source,
                 "candidates": ", ".join(group.candidates) or None,
@@ -93,11 +115,30 @@ def group_columns(job: Job, groups: Sequence[Group], names: Sequence[str]) -> Co
                 "ranks_n": len(ranks),
                 "stride": stride(ranks),
                 "hosts_n": None if None in hosts else len(hosts),
-                "sequences": ", ".join(map(str, group.sequences)),
-                "collectives_n": sum(lengths),
+                "sequences": ", ".join(map(str, group.rows)),
+                "collectives_n": sum(some.size for some in group.rows.values()),
+                **_agreement(group, groups, sizes),
             }
         )
     return {name: [row[name] for row in rows] for name in names}
+
+
+def _agreement(
+    group: Group, groups: Sequence[Group], sizes: Mapping[int, Sized]
+) -> dict[str, float | int | None]:
+    """Compare what is put together by time with what ids say, where there are some."""
+    if group.comm is None:
+        return {"agreement_pct": None, "merged_n": None, "split_n": None}
+    known = [sizes[number].comm[rows] for number, rows in group.rows.items()]
+    every_n = sum(some.size for some in known)
+    agreed_n = sum(int((some == group.comm).sum()) for some in known)
+    beside = {other.comm for other in groups if set(other.rows) & set(group.rows)} - {None}
+    parts_n = sum(other.comm == group.comm for other in groups)
+    return {
+        "agreement_pct": 100.0 * agreed_n / every_n,
+        "merged_n": len(beside) - 1,
+        "split_n": parts_n - 1,
+    }
 
 
 def stride(ranks: Sequence[int]) -> int | None:
@@ -157,7 +198,14 @@ class _Pattern:
 
     @cached_property
     def sequences(self) -> list[Sequenced]:
-        return [self.job.collectives.sequences[number] for number in self.group.sequences]
+        return [self.job.collectives.sequences[number] for number in self.group.rows]
+
+    def ends(self, owner: int) -> list[tuple[Sequenced, IntArray]]:
+        """Return when a member left the collectives of each sequence, its report's clock."""
+        return [
+            (sequence, self.job.own_end_ns(sequence, sequence.owners.index(owner))[rows])
+            for sequence, rows in zip(self.sequences, self.group.rows.values(), strict=True)
+        ]
 
     @cached_property
     def operations(self) -> frozenset[str]:
@@ -222,8 +270,9 @@ class _Pattern:
     def most_n(self) -> float | None:
         """Most collectives of one operation in a median step; None without steps."""
         counts: dict[str, list[int]] = {}
-        for sequence in self.sequences:
-            steps = self.job.job_step(sequence.owners[0], self.job.own_end_ns(sequence, 0))
+        owner = self.group.owners[0]
+        for sequence, end_ns in self.ends(owner):
+            steps = self.job.job_step(owner, end_ns)
             values, each = np.unique(steps[steps != NULL_INT], return_counts=True)
             if values.size:
                 counts.setdefault(sequence.operation, []).append(int(np.median(each)))
@@ -237,8 +286,7 @@ class _Pattern:
         """
         owner = self.group.owners[0]
         begins, middles = self._messages(owner)
-        for sequence in self.sequences:
-            end_ns = self.job.own_end_ns(sequence, sequence.owners.index(owner))
+        for _, end_ns in self.ends(owner):
             steps = self.job.job_step(owner, end_ns)
             for step, begin_ns in begins.items():
                 inside = (steps == step) & (end_ns > begin_ns) & (end_ns < middles[step])

@@ -16,7 +16,9 @@ from .bubbles import bubble_columns
 from .groups import find_groups, group_columns
 from .job import Job
 from .layout import parse_layout
+from .messages import message_columns, payload_columns, transfer_columns
 from .pipelines import find_chains
+from .sizes import all_sized
 from .stages import stage_columns
 from .wall import matched
 
@@ -38,9 +40,15 @@ def tabulate(
     job = Job(matched(partial, ranks, options), partial.ranks)
     chains = find_chains(job)
     layout = parse_layout(options["layout"], len(ranks))
-    groups = find_groups(job, chains, layout)
+    sizes = all_sized(job)
+    groups = find_groups(job, chains, sizes, layout)
     columns = {
-        "groups": group_columns(job, groups, declared["groups"]),
+        "groups": group_columns(job, groups, sizes, declared["groups"]),
+        "message_sizes": message_columns(
+            job, groups, sizes, options["link_bandwidth"], declared["message_sizes"]
+        ),
+        "transfers": transfer_columns(job, groups, sizes, declared["transfers"]),
+        "payloads": payload_columns(job, declared["payloads"]),
         "stages": stage_columns(job, chains, groups, layout, declared["stages"]),
         "bubbles": bubble_columns(job, chains, declared["bubbles"]),
     }

@@ -116,18 +116,32 @@ def waiting_and_transfer(
         unsure = sequence.confidence == LOW_CONFIDENCE and not between_stages
         if owner not in sequence.owners or unsure:
             continue
-        place, met = sequence.owners.index(owner), sequence.waits.met
+        met = sequence.waits.met
         if stages is not None:
             met = met & waits_for_stage(sequence, owner, stages)
-        ahead_ns = sequence.ahead_ns[place][met]
-        begins.append(sequence.start_ns[place][met] + ahead_ns)
-        leaves.append(sequence.end_ns[place][met] + ahead_ns)
-        if sequence.by_length:
-            meets.append(np.maximum(leaves[-1] - sequence.shortest_ns[met], begins[-1]))
-        else:
-            meets.append(sequence.waits.last_start_ns[met] + ahead_ns)
+        times = zip((begins, meets, leaves), meets_and_leaves(sequence, owner), strict=True)
+        for parts, at_ns in times:
+            parts.append(at_ns[met])
     begin_ns, meet_ns, leave_ns = map(np.concatenate, (begins, meets, leaves))
     return union_intervals(begin_ns, meet_ns), union_intervals(meet_ns, leave_ns)
+
+
+def meets_and_leaves(sequence: Sequenced, owner: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Return when a device came, when all were there, and when it left, in its report's clock.
+
+    Args:
+        sequence: Matched collectives; what is not met tells nothing.
+        owner: A member: its position in `MatchedCollectives.devices`.
+
+    Returns:
+        Shape (collectives,) each.
+    """
+    place = sequence.owners.index(owner)
+    ahead_ns = sequence.ahead_ns[place]
+    begin_ns, leave_ns = sequence.start_ns[place] + ahead_ns, sequence.end_ns[place] + ahead_ns
+    if sequence.by_length:
+        return begin_ns, np.maximum(leave_ns - sequence.shortest_ns, begin_ns), leave_ns
+    return begin_ns, sequence.waits.last_start_ns + ahead_ns, leave_ns
 
 
 def waits_for_stage(sequence: Sequenced, owner: int, stages: Stages) -> npt.NDArray[np.bool_]:
