@@ -9,7 +9,7 @@ from nsys_llm.analyses.collectives.lanes import CollectivesPartial, merged_colle
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.trace.identity import RankKey
 
-from .per_rank.calls import RankCalls
+from .per_rank.sizes import RankCalls
 from .per_rank.steps import DeviceSteps
 
 

@@ -15,8 +15,8 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
-from ..per_rank.calls import RankCalls, Sizes
 from ..per_rank.payloads import OK
+from ..per_rank.sizes import RankCalls, Sizes
 from .job import Job
 
 FloatArray = npt.NDArray[np.float64]
