@@ -117,7 +117,7 @@ def _row(
         "size_bytes": int(moved[ok].sum()) if ok.any() else None,
         "transfer_ns": int(transfer_ns[met].sum()),
         "wait_ns": int(column(lambda at: sequences[at].waits.wait_ns)[met].sum()),
-        "exposed_ns": _exposed_ns(job, group, parts),
+        **_exposed(job, group, parts),
         **speeds,
         "peak_gb_s": peak_gb_s,
         "channels_n": int(channels.max()) if channels.max() != NULL_INT else None,
@@ -130,9 +130,9 @@ def _usual(reasons: npt.NDArray[Any]) -> str:
     return str(names[counts.argmax()])
 
 
-def _exposed_ns(job: Job, group: Group, parts: Mapping[int, IntArray]) -> int:
+def _exposed(job: Job, group: Group, parts: Mapping[int, IntArray]) -> dict[str, int]:
     """Return the transfer beside which nothing computes, of the device that has most of it."""
-    most_ns = 0
+    exposed_ns = {}
     for owner in group.owners:
         begins, ends = [], []
         for number, rows in parts.items():
@@ -142,9 +142,10 @@ def _exposed_ns(job: Job, group: Group, parts: Mapping[int, IntArray]) -> int:
             begins.append(meet_ns[met])
             ends.append(leave_ns[met])
         spans = union_intervals(joined(begins), joined(ends))
-        hidden = job.steps[owner].hidden
-        most_ns = max(most_ns, total_length_ns(subtract_intervals(spans, hidden)))
-    return most_ns
+        exposed_ns[owner] = total_length_ns(subtract_intervals(spans, job.steps[owner].hidden))
+    worst = max(exposed_ns, key=lambda owner: exposed_ns[owner])
+    device_id = job.collectives.devices[worst].device_id
+    return {"exposed_ns": exposed_ns[worst], "rank": job.rank(worst), "device_id": device_id}
 
 
 def _link_gb_s(job: Job, group: Group) -> int | None:

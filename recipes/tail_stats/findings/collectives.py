@@ -16,7 +16,7 @@ from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, WAITING
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
+from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
 
 from .members import gpu_of
 from .texts import LEFT_OUT_NS, MOST, RULES, UNMATCHED_PCT
@@ -133,34 +133,6 @@ def _waiting(wait: Wait) -> Finding:
         device_id=device_id,
         impact_ns=wait.waiting_ns,
     )
-
-
-def expert_findings(tables: Tables, walls: Walls) -> list[Finding]:
-    """Return the finding on ranks that wait where tokens are exchanged, as their experts differ.
-
-    On the GPU that waits most: it has least to compute.
-    """
-    rows = [row for row in records(tables["communicators"]) if row["uneven_ns"]]
-    if not rows:
-        return []
-    worst = max(rows, key=lambda row: row["uneven_ns"])
-    late_ns = sum(row["uneven_ns"] for row in rows)
-    rank, device_id = max(walls.gpus, key=lambda gpu: walls.class_ns(*gpu, COMMUNICATION))
-    uneven_n = sum(row["uneven_n"] for row in rows)
-    return [
-        RULES["uneven_experts"].finding(
-            cause=Cause("experts"),
-            change=Change("experts", time_ns=late_ns),
-            details=f"{format_ns(late_ns)} from the mean to the last arrival in "
-            f"{counted(uneven_n, 'exchange')} of tokens.",
-            fields={"time": format_ns(late_ns)},
-            evidence=cells("communicators", worst, ("sequence_id",), ("uneven_ns", "uneven_n")),
-            numbers={"late_ns": late_ns, "exchanges_n": uneven_n},
-            rank=rank,
-            device_id=device_id,
-            impact_ns=round(late_ns),
-        )
-    ]
 
 
 def remarks_on_collectives(tables: Tables) -> list[Finding]:
