@@ -22,7 +22,7 @@ from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.communication import SEND_RECV
 
 from .job import Job
-from .layout import Layout
+from .layout import AXES, Layout
 from .pipelines import Chain
 from .sizes import Sized
 
@@ -184,7 +184,29 @@ def _inferred(job: Job, chains: Sequence[Chain], groups: Sequence[Group]) -> lis
                 candidates=() if axis else tuple(axes),
             )
         )
-    return result
+    return _without_merged(result)
+
+
+def _without_merged(groups: Sequence[Group]) -> list[Group]:
+    """Return groups without axes of those that cannot be: several in lockstep, taken for one.
+
+    Groups along two axes have one rank in common at most; of two that have more the larger is none.
+    """
+    known = [group for group in groups if group.axis in AXES]
+    merged = {
+        (group.axis, len(group.owners))
+        for group in known
+        for other in known
+        if other.axis != group.axis
+        and len(set(other.owners) & set(group.owners)) > 1
+        and len(group.owners) > len(other.owners)
+    }
+    return [
+        replace(group, axis=None, axis_source=None, candidates=(str(group.axis),))
+        if (group.axis, len(group.owners)) in merged
+        else group
+        for group in groups
+    ]
 
 
 @dataclass(frozen=True)
