@@ -17,7 +17,6 @@ import pandas as pd
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import OutputError, UsageError
-from nsys_llm.core.open_files import OutOfFilesTold
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import parsed_option, resolved_options
 from nsys_llm.report.part import PARTS_FOLDER
@@ -220,7 +219,7 @@ def _analyzed(
     manifest: Manifest, given: Mapping[str, Any], mode: str, scratch: str | None
 ) -> Result:
     console = Console(quiet=True)
-    with OutOfFilesTold(), open_executor(mode, None) as executor:
+    with open_executor(mode, None) as executor:
         options = resolved_options(manifest, given)
         outcome = run_recipe(manifest.name, options, executor, console)
     if outcome.folder is None:

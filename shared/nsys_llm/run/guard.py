@@ -14,12 +14,7 @@ from typing import Final
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, NsysLlmError
-from nsys_llm.core.open_files import (
-    is_out_of_files,
-    no_more_open_files,
-    raise_limit,
-    require_open_files,
-)
+from nsys_llm.core.open_files import raise_limit, require_open_files
 from nsys_llm.core.stopping import ended_by_signals
 
 #: Set to anything, it makes an internal error print its traceback.
@@ -91,9 +86,6 @@ def _written(console: Console) -> str:
 
 
 def _explained(error: Exception, written: str) -> tuple[ExitCode, str]:
-    if is_out_of_files(error):
-        # Whatever it led to.
-        error = no_more_open_files(error)
     if isinstance(error, NsysLlmError):
         return error.exit_code, error.message
     # Dask's error is recognized by name, because distributed is imported only where it is used.

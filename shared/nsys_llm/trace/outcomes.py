@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.manifest.declared import TableRead
@@ -78,10 +78,6 @@ class ProfileOutcome:
         return (*([schema] if schema else []), *lacking, *cut, *filters)
 
 
-#: Instead of a version, in what comes from code that does not tell its own.
-UNTOLD: Final = "an untold version"
-
-
 @dataclass(frozen=True)
 class MapResult:
     """The merged outcome of some profiles.
@@ -89,13 +85,10 @@ class MapResult:
     Attributes:
         profiles: Sorted by path, then side.
         partial: The recipe's merged partial.
-        made_by: The code that mapped or merged any of it, each as `run.code_stamp` tells it. The
-            default stands also for what another version has sent without it.
     """
 
     profiles: tuple[ProfileOutcome, ...]
     partial: Any
-    made_by: frozenset[str] = frozenset({UNTOLD})
 
 
 def refuse_broken(ranks: Sequence[RankOutcome], label: str) -> None:
