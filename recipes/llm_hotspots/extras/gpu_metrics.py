@@ -84,8 +84,6 @@ def map_gpu_metrics(
     """Reduce the samples of the GPUs behind a rank's devices.
 
     Args:
-        trace: Its rows.
-        global_pid: The process.
         names_n: Number of shown kernel names.
         name: Shape (kernels,), each kernel's name.
     """

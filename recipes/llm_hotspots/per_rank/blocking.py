@@ -62,7 +62,6 @@ def blocking_rows(moves: Table, trace: RankTrace) -> BlockingRows:
 
     Args:
         moves: Those that start in the windows, see `memop_table`, sizes known.
-        trace: The rank, for the API calls that launched them.
     """
     known = moves.take(moves["launch_row"] >= 0)
     names, call = _call_names(trace, known["launch_row"])

@@ -126,13 +126,7 @@ class MemopCounts:
 def map_memops(
     trace: RankTrace, spans: Mapping[int, Spans], global_pid: int
 ) -> tuple[RankMemops, MemopCounts]:
-    """Reduce the copies and fills of one rank.
-
-    Args:
-        trace: The rank.
-        spans: When each of its devices does what.
-        global_pid: Its process.
-    """
+    """Reduce the copies and fills of one rank."""
     moves = memop_table(trace)
     inside = trace.starts_inside(moves)
     known = inside & (moves["size_bytes"] >= 0) & (moves["size_bytes"] < LARGEST_SIZE_BYTES)

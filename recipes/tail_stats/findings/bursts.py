@@ -51,7 +51,6 @@ def concentrated_findings(tables: Tables, named: Collection[Gpu]) -> list[Findin
     """Return the rank that has most of all slow launches, if it is not named for something else.
 
     Args:
-        tables: tail_ranks and rank_tails.
         named: GPUs that other findings are about.
     """
     ranks = [row for row in records(tables["tail_ranks"]) if row["launches_n"]]

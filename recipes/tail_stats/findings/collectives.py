@@ -62,8 +62,6 @@ def collective_waits(
     """Return the longest waits that no rank is to blame for, the largest gain first.
 
     Args:
-        tables: All of the recipe.
-        walls: Of them.
         members: Rows of stragglers, see `sure_members`.
         late: GPUs that have a verdict, and stages; who meets them waits for them.
     """
@@ -164,11 +162,7 @@ def expert_findings(tables: Tables, walls: Walls) -> list[Finding]:
 
 
 def remarks_on_collectives(tables: Tables) -> list[Finding]:
-    """Return what the capture does not allow to know of collectives.
-
-    Args:
-        tables: Of the run.
-    """
+    """Return what the capture does not allow to know of collectives."""
     sequences, ranks = tables["communicators"], tables["stragglers"]
     staged = set(sequences.loc[sequences["staged"], "communicator"])
     return [

@@ -48,8 +48,6 @@ def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> 
     """Return one a configuration that has slow launches, the largest gain first.
 
     Args:
-        tables: tails and rank_tails.
-        walls: Of them.
         named: Ranks that other findings are about.
     """
     tails = tables["tails"]

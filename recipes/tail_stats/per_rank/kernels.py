@@ -134,8 +134,6 @@ def map_kernels(
     """Reduce one rank.
 
     Args:
-        trace: Its rows.
-        rank: Its key.
         launched: The kernels that the filters leave, and all of them; see `coded_launches`.
         steps: Its steps; None where there are none.
         options: top is how many launches may be listed.

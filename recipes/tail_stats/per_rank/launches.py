@@ -83,7 +83,6 @@ def coded_launches(
     """Return the kernels that the filters leave, and all of the rank; keys mean the same in both.
 
     Args:
-        trace: One rank.
         steps: Its steps; None where there are none.
         options: base and mangled choose the names, phase_map the phases.
     """

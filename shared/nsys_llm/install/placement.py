@@ -97,7 +97,6 @@ def place(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -
         root: Where to; it is made if it does not exist.
         folders: For each folder of ours its files, both relative to what they lie in. A folder
             comes after those that it needs.
-        version: Of this package.
 
     Returns:
         The version that was replaced, or None.

@@ -116,9 +116,7 @@ def judge(
     """Compare a metric on two sides.
 
     Args:
-        gate: What is allowed.
         before: Value of the baseline; None where it cannot be computed.
-        after: Value of the input.
         noise: How far runs of the baseline differ among themselves; None where that is not known.
             A change within it passes.
     """

@@ -203,8 +203,6 @@ def _read(
     """Read some row groups at a time: Arrow never holds more of the table than those.
 
     Args:
-        file: The table's file.
-        source: The table.
         columns: Ours, to return.
         names: The same as exported, each once.
     """

@@ -12,12 +12,7 @@ from nsys_llm.report.run import Run
 
 
 def table_records(run: Run, tables: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, Any]]:
-    """Return the rows of each table of a run; where it has none the reason and its columns.
-
-    Args:
-        run: What was read.
-        tables: All that its manifest declares.
-    """
+    """Return the rows of each table of a run; where it has none the reason and its columns."""
     records: dict[str, dict[str, Any]] = {}
     for table in run.manifest.writes:
         rows_n = len(tables[table.file])

@@ -68,7 +68,6 @@ def cells(
     """Return cells of one row as evidence.
 
     Args:
-        table: Name of the table.
         row: One of its rows, see `nsys_llm.report.records.records`.
         where: Columns that choose the row.
         columns: Those whose values a sentence names.

@@ -57,7 +57,6 @@ def declared_frame(table: TableWrite, columns: Mapping[str, Any]) -> pd.DataFram
     """Return a data frame with exactly the declared columns, in their order and types.
 
     Args:
-        table: The declaration.
         columns: Arrays or lists of equal length by column name; None and NaN are null.
 
     Raises:

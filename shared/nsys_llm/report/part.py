@@ -39,7 +39,6 @@ def finished(run: Run, look: Look | None = None, verdicts: Sequence[Any] | None 
     """Return the results of a run that was mapped: tables, findings, report.
 
     Args:
-        run: What was read.
         look: Fills tables that `run_tables` leaves empty; None leaves them so.
         verdicts: See `run_tables`.
     """

@@ -146,8 +146,6 @@ def build_report(
     """Put together what a run tells.
 
     Args:
-        run: What was read.
-        tables: All of its tables.
         findings: In order, see `all_findings`.
     """
     sided, analysis = run.manifest.sided, run.analysis

@@ -131,7 +131,6 @@ class Result:
         """Read report.json.
 
         Args:
-            folder: With results of ours.
             whole: The overview that it is a part of, which is kept as long as this.
 
         Raises:
@@ -184,10 +183,8 @@ def analyze(
     """Run a recipe and return its result.
 
     Args:
-        recipe: Its name: `llm_overview`, `idle_gaps`, ...
         inputs: Profiles and folders of profiles, as `--input` takes them.
         output: Folder for the results; None: a temporary one, which lives as long as the result.
-        mode: As `--mode` takes it.
         options: The recipe's options by name: `filter_time="1s/2s"`, `top=20`. Text is read as the
             command line reads it.
 

@@ -204,7 +204,6 @@ def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
     """Open the executor of the standalone command for a mode.
 
     Args:
-        mode: One of `MODES`.
         scheduler_file: Where a Dask scheduler wrote how to reach it. Without it, Dask's own
             configuration (`DASK_SCHEDULER_ADDRESS`, `DASK_*`) decides, else a local cluster.
 

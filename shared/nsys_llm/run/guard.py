@@ -37,12 +37,7 @@ class RunOutcome:
 
 
 def run_guarded(console: Console, run: Callable[[], RunOutcome]) -> RunOutcome:
-    """Run, and turn whatever goes wrong into one line and an exit code.
-
-    Args:
-        console: Where the line goes.
-        run: Calls `nsys_llm.run.runner.run_recipe`, with whatever it takes to prepare that.
-    """
+    """Run, and turn whatever goes wrong into one line and an exit code."""
 
     def interrupted() -> None:
         console.error(f"interrupted; {_written(console)}.")

@@ -78,11 +78,6 @@ def map_run(
     """Map all profiles, or those ranks that --ranks asks for, and number the ranks.
 
     Args:
-        manifest: Of the recipe.
-        inputs: What to read.
-        options: All of the recipe's options.
-        executor: Where to map.
-        console: Where to tell what happens.
         nsys: The `nsys` to export with; None: the one that is found.
         first: Keeps what a second look needs; None where workers read, or nothing looks again.
     """

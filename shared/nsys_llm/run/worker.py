@@ -50,8 +50,6 @@ def map_profiles(
     A profile that cannot be read becomes an outcome with a reason; the others go on.
 
     Args:
-        profiles: What to read.
-        recipe: Name of the recipe.
         options: By option name, and `nsys`, the executable to export with.
         only: The ranks to map; None for all. Of the others, and with an empty set of all, it is
             found out only that they are there.

@@ -124,8 +124,6 @@ class RankSet:
 
         Args:
             kind: CUPTI copy kind, or `memset`.
-            size_bytes: What is moved.
-            duration_ns: Time on the GPU.
             staging_ns: Host time before the GPU starts; the call then waits for the copy.
         """
         if not staging_ns:

@@ -83,7 +83,6 @@ def describe_target(
     Args:
         schema: For the properties of known GPU models.
         machine: Host, GPU model and clocks.
-        processes: All that the report holds.
         environment: Of the profiled command.
         last_end_ns: End of the last event; the capture's length where `machine` has none.
     """

@@ -94,9 +94,6 @@ class DeviceOps:
         """Line up the operations of one device of a rank.
 
         Args:
-            trace: Its rows and windows.
-            device: CUDA device id.
-            names: Of the operations.
             whole_capture: Where filters leave all operations, look at all of the capture, if its
                 length is recorded.
         """
@@ -234,8 +231,6 @@ def device_windows(
     """Return the windows of a device, shape (n, 2), sorted and disjoint, and where they come from.
 
     Args:
-        trace: The rank.
-        device: CUDA device id.
         whole_capture: See `DeviceOps.of`.
     """
     capture = _capture(trace)

@@ -97,9 +97,6 @@ def unmatched_notes(
 def refuse_unmatched(ranks: Sequence[Sequence[Unmatched]], options: Mapping[str, Any]) -> None:
     """Stop the run if an option matches nothing on any rank.
 
-    Args:
-        ranks: The unmatched options of each rank that was read.
-
     Raises:
         UsageError: There is such an option.
     """

@@ -217,8 +217,6 @@ def rows_html(
 
     Args:
         rows: What `cells` returns.
-        fields: The columns of the table.
-        columns: Those to show.
         all_n: How many rows the table has.
         by: The column that chose the rows, if one did.
     """
