@@ -200,20 +200,6 @@ def test_a_set_without_any_gpu_work_is_numbered_all_the_same():
     ]
 
 
-def test_labels_sort_as_the_numbers_do():
-    # As text, rank10 stands before rank2.
-    ranked = number_ranks([entry(f"rank{n}") for n in (10, 2, 0)])
-    assert [rank.file for rank in ranked] == ["00:rank0", "02:rank2", "10:rank10"]
-    assert [rank.file for rank in number_ranks([entry("rank1"), entry("rank2")])] == [
-        "rank1",
-        "rank2",
-    ]
-
-
-def test_nothing_is_numbered_without_entries():
-    assert number_ranks([]) == []
-
-
 names = st.sampled_from(
     ["a", "rank0", "rank1", "rank2", "rank02", "rank10", "b/rank1", "n01", "n1"]
 )
@@ -240,13 +226,6 @@ def sets_with_failures(draw):
 maps = st.one_of(
     st.none(), st.dictionaries(st.tuples(names, st.sampled_from([None, 1, 2])), ranks, max_size=4)
 )
-
-
-@given(sets_with_failures(), maps, st.randoms(use_true_random=False))
-def test_the_order_of_the_inputs_changes_nothing(entries, rank_map, random):
-    before = number_ranks(entries, rank_map)
-    random.shuffle(entries)
-    assert number_ranks(entries, rank_map) == before
 
 
 @given(sets_with_failures(), maps)
