@@ -146,10 +146,6 @@ def test_a_number_after_rank_in_the_file_name_counts_but_not_a_local_one(name, n
     assert (rank_number, source) == ((0, "index") if number is None else (number, "file_name"))
 
 
-def test_a_folder_called_rank_numbers_nothing():
-    assert sources([entry("rank7/a")]) == {"index"}
-
-
 def test_names_that_say_the_same_number_twice_leave_the_index():
     entries = [entry("a/rank0"), entry("b/rank0")]
     assert shown(entries) == [(0, "a/rank0", "index"), (1, "b/rank0", "index")]
@@ -184,12 +180,6 @@ def test_a_failed_profile_that_the_rule_cannot_number_comes_last_and_has_no_sour
 def test_a_profile_without_work_never_takes_the_number_of_a_rank_with_work():
     entries = [idle("z", {"RANK": 0}), entry("a", variables={"RANK": 0})]
     assert shown(entries) == [(0, "a", "env:RANK"), (None, "z", None)]
-
-
-def test_two_profiles_without_work_do_not_share_a_number():
-    ranked = number_ranks([entry("rank0"), failed("a/rank3"), failed("b/rank3")])
-    given_numbers = [rank.number for rank in ranked if rank.number is not None]
-    assert len(set(given_numbers)) == len(given_numbers)
 
 
 def test_a_set_without_any_gpu_work_is_numbered_all_the_same():
