@@ -48,7 +48,6 @@ class MetricSums:
     The last row speaks of the whole window, busy or not.
 
     Attributes:
-        metric: As recorded.
         period_ns: Time of one sample.
         samples_n: Samples in whose time the kernel ran.
         sampled_ns: Their time.

@@ -27,7 +27,6 @@ class Way:
 
     Attributes:
         attributed: Whether there is a range.
-        meaning: What it is.
         capture: Flags that record more; None where none helps.
     """
 

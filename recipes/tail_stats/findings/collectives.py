@@ -44,7 +44,6 @@ class Wait:
         waiting_ns: Its waiting, the profiler's part left out.
         exposed_ns: What of it nothing computes beside.
         share_pct: That, in percent of its span.
-        collectives: What they are called.
     """
 
     row: Record

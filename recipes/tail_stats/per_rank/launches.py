@@ -52,7 +52,6 @@ class Launches:
     """Kernels of one rank in order of their starts, and what each of them launches.
 
     Attributes:
-        rows: The kernels.
         keys: Distinct keys, sorted.
         key: Shape (kernels,), position in `keys`.
     """

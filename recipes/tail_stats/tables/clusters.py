@@ -60,8 +60,6 @@ class _Events:
     """Outliers; all of shape (outliers,).
 
     Attributes:
-        start_ns: Their starts.
-        duration_ns: Their durations.
         group: Code of rank, device and configuration.
         launch: How many launches of that group began before.
         launches_n: Launches of that group.

@@ -39,7 +39,6 @@ class Record:
     """What was written.
 
     Attributes:
-        version: Of this package.
         folders: Those that are ours as a whole, relative; each needs what stands before it.
         files: Hash of each file by its relative path.
         replaced: The same of the version before, until all of that is gone.

@@ -49,7 +49,6 @@ class Gate:
 
     Attributes:
         text: As typed, without space around it.
-        metric: Name of the metric.
         argument: What stands in brackets; None for a metric without.
         limit: How much greater the metric may be: in percent if `relative`, else in its own unit.
         relative: Whether the limit is a share of the baseline's value.

@@ -50,9 +50,7 @@ class Evidence:
     """One cell of a table that a finding rests on.
 
     Attributes:
-        table: Name of the table.
         where: Columns and values that choose the row; none where the table has one.
-        column: Which cell.
         value: What it holds; None for null.
     """
 

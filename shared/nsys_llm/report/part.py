@@ -23,7 +23,6 @@ class Part:
     Attributes:
         run: What was read, as this recipe sees it.
         tables: All tables that its manifest declares.
-        report: What it tells.
     """
 
     run: Run

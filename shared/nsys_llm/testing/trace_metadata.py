@@ -41,7 +41,6 @@ class Process:
 
     Attributes:
         pid: Process id, and the id of its main thread.
-        name: Of the executable.
         gpu_ids: The physical GPU behind each CUDA device.
         blocking_streams: Streams that wait for the default stream, and it for them.
         streams: The (device, context, stream) ids in use.

@@ -59,7 +59,6 @@ class DeviceOps:
     """All operations of a device, before any filter; arrays of shape (operations,).
 
     Attributes:
-        device_id: CUDA device id.
         start_ns: Ascending.
         end_ns: Likewise.
         launch_row: Row of the launching call, -1 without one.

@@ -48,7 +48,6 @@ class ProfileOutcome:
         lacking: What it cannot tell, because a table that the recipe requires has no rows.
         reason: Why it could not be read.
         fault: Where, if that was an internal error and not of the profile.
-        side: Of the input.
         export: Where it was exported to, if this run did that and the export stays.
         fingerprint: What tells the export that was read from any other; None if none was.
         cut_names_n: How many of its names were longer than 65,536 characters, and are cut.
@@ -84,7 +83,6 @@ class MapResult:
 
     Attributes:
         profiles: Sorted by path, then side.
-        partial: The recipe's merged partial.
     """
 
     profiles: tuple[ProfileOutcome, ...]

@@ -51,7 +51,6 @@ class Field:
     """One column.
 
     Attributes:
-        name: As in the table.
         unit: The manifest's, or None.
         meaning: In a sentence or two.
         numeric: Whether it holds numbers, which are set right-aligned.
