@@ -33,8 +33,6 @@ class Judged:
     """What the tables say, before it is put into words.
 
     Attributes:
-        walls: Of the tables.
-        pipelines: All of them.
         members: Rows of stragglers to judge by, see `sure_members`.
         named: GPUs that have a verdict.
         waits: Longest waits for nobody's fault, the largest gain first.
