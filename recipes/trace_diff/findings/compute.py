@@ -15,9 +15,9 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import counted, format_ns, format_percent, listed, quoted
 
-from ..tables.comparability import ALIKE_PCT, LEAST_CHANGE_PCT
 from ..tables.config_changes import sizes_of
 from ..tables.kernels import IMPROVE, REGRESS
+from ..tables.same_work import ALIKE_PCT, LEAST_CHANGE_PCT
 from .change import LEAST_SHARE, Change, Clock, changed, number_of, times
 from .texts import (
     LEAST_SLOWDOWN_PCT,

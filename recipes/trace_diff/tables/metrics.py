@@ -15,6 +15,7 @@ from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED
+from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.view.kernel_names import kernel_label
 from nsys_llm.view.text import format_change, format_value
 
@@ -22,9 +23,9 @@ from ..partials import NamedSums, idle_total_ns
 from .checks import ALL, STEP_TIMES, TOTALS, WORK
 from .chosen_steps import choices, inter_token_ns
 from .collectives import CollectiveSums
-from .comparability import STEP, other_work
+from .comparability import STEP
 from .runs import Run, Runs
-from .step_splits import RunSteps
+from .same_work import other_work
 from .step_verdict import StepVerdict
 
 Value = Fraction | None
@@ -157,17 +158,13 @@ class Measures:
         runs: All runs.
         collectives: Waiting and transfer of each, by side.
         classes: What each shown kernel name says.
-        blocked: Checks by what they keep from being compared, see the table comparability.
         verdict: What steps are compared by.
-        steps: Full steps of each run, by side.
     """
 
     runs: Runs
     collectives: Mapping[str, CollectiveSums]
     classes: Mapping[str, Classification]
-    blocked: Mapping[str, Sequence[str]]
     verdict: StepVerdict
-    steps: Mapping[str, RunSteps]
 
     def of(self, metric: str, argument: str | None = None) -> Measured:
         """Return one metric."""
@@ -198,7 +195,9 @@ class Measures:
     def _step_time(self, run: Run, metric: str) -> Value:
         """Return the mean wall-clock time of a full step, or what else steps tell."""
         comparison = self.verdict.comparison
-        steps = self.steps[run.side].only(self.runs.common)
+        steps = {BASELINE: comparison.steps[0], INPUT: comparison.steps[1], **comparison.repeats}[
+            run.side
+        ]
         other = run in self.runs.noise and steps.name != comparison.steps[0].name
         if comparison.kind != STEP or other:
             return None
@@ -250,7 +249,7 @@ class Measures:
 
     def _reason(self, metric: str, argument: str | None, *, is_known: bool) -> str | None:
         """Return why a gate cannot be decided."""
-        if checks := self.blocked[ALL]:
+        if checks := self.verdict.comparison.blocked(ALL):
             return f"not comparable: {', '.join(checks)}"
         of_kernels = metric.removesuffix(PER_STEP) in _OF_KERNELS
         if of_kernels and any(run.whole_graphs_n for run in self.runs.compared):
@@ -264,11 +263,11 @@ class Measures:
             return self._unknown(metric, argument)
         if metric in _SHARES:
             return None
-        what, checks = "times per step", self.blocked[STEP_TIMES]
+        what, checks = "times per step", self.verdict.comparison.blocked(STEP_TIMES)
         if metric in _PERCENTILES:
             checks = [WORK] if WORK in checks else []
         elif self._is_sum(metric, argument):
-            what, checks = "sums over the runs", self.blocked[TOTALS]
+            what, checks = "sums over the runs", self.verdict.comparison.blocked(TOTALS)
         return f"{what} are not comparable: {', '.join(checks)}" if checks else None
 
     def _no_step_time(self, metric: str, *, is_known: bool) -> str | None:

@@ -20,8 +20,7 @@ from nsys_llm.numeric.two_samples import Difference, fisher_p
 from .chosen_steps import Chosen, choices
 from .comparability import NOT_COMPARABLE, OTHER_WORK, Comparison
 from .equal_work import LEAST_STEPS, tokens_of
-from .runs import Runs
-from .step_splits import SPAN, Gpu, RunSteps, Split, mean_split, program_ns, total
+from .step_splits import SPAN, Gpu, Split, mean_split, program_ns, total
 
 FASTER: Final = "FASTER"
 SLOWER: Final = "SLOWER"
@@ -214,13 +213,8 @@ class StepVerdict:
         return self.word == UNCERTAIN or (self.word_reason == ONE_SPAN and self.noise_ns is None)
 
 
-def step_verdict(
-    runs: Runs,
-    comparison: Comparison,
-    all_steps: Mapping[str, RunSteps],
-    options: Mapping[str, Any],
-) -> StepVerdict:
-    """Return the verdict; steps of each run, by side, tell the noise of runs of the baseline."""
+def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerdict:
+    """Return the verdict."""
     if comparison.kind is None:
         word = comparison.word or NOT_COMPARABLE
         return StepVerdict(word, WORK if word == OTHER_WORK else COMPARABILITY, comparison)
@@ -237,14 +231,14 @@ def step_verdict(
         return StepVerdict(word, ONE_SPAN, comparison, figure)
     if looks is None:
         return StepVerdict(NOT_COMPARABLE, COMPARABILITY, comparison)
-    before, after = (float((side.series.wall_ns * side.weights).sum()) for side in whole)
+    before, after = (float((side.steps.wall_ns * side.weights).sum()) for side in whole)
     verdict = StepVerdict(
         NOT_COMPARABLE,
         COMPARABILITY,
         comparison,
         figure,
         looks,
-        None if figure is None else _noise_ns(runs, all_steps, comparison, figure),
+        None if figure is None else _noise_ns(comparison, figure),
         all_pct=100 * (after / before - 1) if before else None,
     )
     if comparison.word is not None:
@@ -299,22 +293,19 @@ def _token_ns(chosen: tuple[Chosen, Chosen]) -> tuple[float, float] | None:
     """Return the wall-clock time a token of each run, over the steps that make the figure."""
     times = []
     for side in chosen:
-        tokens = np.array([max(tokens_of(work), 0) for work in side.series.work])[side.kept]
+        tokens = np.array([max(tokens_of(work), 0) for work in side.steps.work])[side.kept]
         if not tokens.sum():
             return None
-        wall_ns = (side.series.wall_ns - side.adjusted_ns)[side.kept]
+        wall_ns = (side.steps.wall_ns - side.adjusted_ns)[side.kept]
         times.append(float(wall_ns.sum() / tokens.sum()))
     return times[0], times[1]
 
 
-def _noise_ns(
-    runs: Runs, all_steps: Mapping[str, RunSteps], comparison: Comparison, figure: Figure
-) -> float | None:
+def _noise_ns(comparison: Comparison, figure: Figure) -> float | None:
     """Return how far runs of the baseline lie apart; None where none tells."""
     baseline = comparison.steps[0]
     values = [figure.program_ns[0]]
-    for run in runs.noise:
-        steps = all_steps[run.side].only(runs.common)
+    for steps in comparison.repeats.values():
         if (steps.name, steps.unit) == (baseline.name, baseline.unit):
             mean_ns = choices(steps, comparison.cells, None)[0].mean_ns()
             values += [] if mean_ns is None else [mean_ns]

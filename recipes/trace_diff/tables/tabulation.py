@@ -20,18 +20,16 @@ from nsys_llm.taxonomy.categories import (
 )
 from nsys_llm.taxonomy.communication import COMMUNICATION
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.rank_sets import BASELINE, INPUT
 
 from ..partials import DiffPartial
-from .checks import ALL, BLOCKING, Row, comparability_rows, work_rows
 from .chosen_steps import composition_columns
 from .collectives import collective_columns, matched, sum_collectives
-from .comparability import STEP, compare
+from .comparability import STEP, WallsOf, compare
 from .kernels import config_columns, kernel_columns, named_kernels
 from .metrics import Measures, gate_columns, metric_columns
-from .runs import Runs, runs_of
+from .runs import Run, Runs, runs_of
 from .step_kernels import step_copies, step_kernels
-from .step_splits import run_steps
+from .step_splits import RunSteps, run_steps
 from .step_verdict import step_verdict
 from .sums import (
     api_columns,
@@ -75,19 +73,14 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         run.side: matched(run.part, [rank for rank, _ in run.ranks], options) for run in runs.all
     }
     collectives = {run.side: sum_collectives(run, met[run.side]) for run in runs.all}
-    rows = comparability_rows(runs, options)
     category = _category_of(rules)
-    steps = {run.side: run_steps(run, category, met[run.side]) for run in runs.all}
-    before, after = runs.compared
-    candidates = [(steps[BASELINE], steps[INPUT])] + [
-        (run_steps(before, category, met[BASELINE], of), run_steps(after, category, met[INPUT], of))
-        for of in (lambda sums: sums.nameless, lambda sums: sums.whole)
-    ]
-    comparison = compare(runs, candidates, _blocked(rows)[ALL])
-    rows += work_rows(runs, comparison)
-    verdict = step_verdict(runs, comparison, steps, options)
-    steps = {**steps, BASELINE: comparison.steps[0], INPUT: comparison.steps[1]}
-    measures = Measures(runs, collectives, classes, _blocked(rows), verdict, steps)
+
+    def steps_of(run: Run, walls: WallsOf) -> RunSteps:
+        return run_steps(run, runs.common, category, met[run.side], walls)
+
+    comparison = compare(runs, steps_of, options)
+    verdict = step_verdict(comparison, options)
+    measures = Measures(runs, collectives, classes, verdict)
     metrics = load_manifest(_RECIPE).metrics
     rank_kernels = rank_kernel_columns(runs, classes)
     changes = wall_change_columns(verdict)
@@ -105,7 +98,9 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "slow_steps": slow_step_columns(verdict),
         "idle_ranges": idle_range_columns(verdict),
         "composition": composition_columns(comparison.steps),
-        "comparability": {name: [row[name] for row in rows] for name in rows[0]},
+        "comparability": {
+            name: [check[name] for check in comparison.checks] for name in comparison.checks[0]
+        },
         "runs": run_columns(runs),
         "metrics": metric_columns(measures, metrics),
         "gates": gate_columns(measures, parse_gates(options["gate"], metrics), metrics),
@@ -123,14 +118,6 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "collectives": collective_columns(runs, collectives),
         "host": host_columns(runs, options),
         "waterfall": waterfall_columns(verdict, changes),
-    }
-
-
-def _blocked(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Return the checks that make all, sums over the runs, or times per step not comparable."""
-    return {
-        status: [str(row["check"]) for row in rows if row["status"] == status]
-        for status in BLOCKING
     }
 
 
