@@ -10,7 +10,7 @@ from nsys_llm.report.run import absent_ranks
 from nsys_llm.taxonomy.idle_causes import PROFILER_OVERHEAD
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, listed
 
-from .runs import Run, Runs
+from .runs import Runs, RunSums
 from .same_work import (
     COMMON_PCT,
     SAME_WORK_PCT,
@@ -252,7 +252,7 @@ def _steps(runs: Runs) -> Check:
     )  # fmt: skip
 
 
-def _per_rank(run: Run) -> str:
+def _per_rank(run: RunSums) -> str:
     """Return how many steps a rank did: no sum over ranks."""
     counts = [sums.steps.steps_n or 0 for _, sums in run.ranks]
     least, most = min(counts), max(counts)
@@ -262,7 +262,12 @@ def _per_rank(run: Run) -> str:
 def _outside(runs: Runs) -> Check:
     """Check whether times per step hold work outside of the steps that other steps share."""
     both, check = runs.compared, "GPU time outside of steps"
-    shown = [None if run.outside_pct is None else format_percent(run.outside_pct) for run in both]
+    shown = [
+        format_percent(100.0 * run.outside_ns / run.gpu_ns)
+        if run.outside_ns is not None and run.gpu_ns
+        else None
+        for run in both
+    ]
     known = [run.outside_ns for run in both if run.outside_ns is not None]
     if runs.steps is None or len(known) < len(both) or not both[0].gpu_ns:
         return check_row(check, shown, same="no steps by range to be outside of")

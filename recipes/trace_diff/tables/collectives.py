@@ -34,7 +34,7 @@ from nsys_llm.trace.wall import WallDetails, WallKey, Walls
 
 from ..partials import DiffPartial, SidePart
 from .kernels import by_change
-from .runs import Run, Runs
+from .runs import Runs, RunSums
 
 #: Stands for all communicators, and for all operations.
 ALL: Final = "all"
@@ -50,7 +50,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Sums:
+class CollectiveSums:
     """Matched collectives that there is an instant at which all ranks are in.
 
     Attributes:
@@ -70,10 +70,10 @@ class Sums:
     profiler_ns: int = 0
     unsure_ns: int = 0
 
-    def __add__(self, other: Sums) -> Sums:
+    def __add__(self, other: CollectiveSums) -> CollectiveSums:
         caused_ns = Counter(self.caused_ns)
         caused_ns.update(other.caused_ns)
-        return Sums(
+        return CollectiveSums(
             self.collectives_n + other.collectives_n,
             self.total_ns + other.total_ns,
             self.wait_ns + other.wait_ns,
@@ -98,10 +98,10 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class CollectiveSums:
+class RunCollectives:
     """One run, by (communicator, operation); (ALL, ALL) where there is any collective."""
 
-    by_key: Mapping[Key, Sums]
+    by_key: Mapping[Key, CollectiveSums]
 
     @property
     def is_known(self) -> bool:
@@ -110,24 +110,24 @@ class CollectiveSums:
         return 100 * unsure_ns < _UNSURE_PCT * max(unsure_ns + total_ns, 1)
 
     @property
-    def whole(self) -> Sums:
+    def whole(self) -> CollectiveSums:
         """All of them; transfer times ranks."""
         return self.by_key.get((ALL, ALL), _NOTHING)
 
 
-def sum_collectives(run: Run, collectives: MatchedCollectives) -> CollectiveSums:
+def sum_collectives(run: RunSums, collectives: MatchedCollectives) -> RunCollectives:
     """Add the matched collectives of a run up."""
     delays = delays_ns(collectives, merged_held([sums.held for _, sums in run.ranks]))
-    by_key: dict[Key, Sums] = {}
+    by_key: dict[Key, CollectiveSums] = {}
     for sequence, late_ns in zip(collectives.sequences, delays, strict=True):
         part = _summed(sequence, collectives, late_ns)
         of_sequence = communicator(collectives.devices, sequence.owners), sequence.operation
         for key in (of_sequence, (ALL, ALL)):
             by_key[key] = by_key.get(key, _NOTHING) + part
-    return CollectiveSums(by_key)
+    return RunCollectives(by_key)
 
 
-def collective_columns(runs: Runs, sums: Mapping[str, CollectiveSums]) -> Columns:
+def collective_columns(runs: Runs, sums: Mapping[str, RunCollectives]) -> Columns:
     """Return the table collectives."""
     before, after = (sums[run.side].by_key for run in runs.compared)
     keys = sorted({*before, *after}, key=lambda key: (key != (ALL, ALL), key))
@@ -154,15 +154,15 @@ def collective_columns(runs: Runs, sums: Mapping[str, CollectiveSums]) -> Column
     return taken(ordered, np.argsort(rest, kind="stable"))
 
 
-_NOTHING: Final = Sums(0, 0, 0, 0, {})
+_NOTHING: Final = CollectiveSums(0, 0, 0, 0, {})
 
 
 def _summed(
     sequence: Sequenced, collectives: MatchedCollectives, late_ns: Sequence[IntArray]
-) -> Sums:
+) -> CollectiveSums:
     waits, met = sequence.waits, sequence.waits.met
     if sequence.confidence == LOW_CONFIDENCE:
-        return Sums(0, 0, 0, 0, {}, unsure_ns=int(waits.total_ns.sum()))
+        return CollectiveSums(0, 0, 0, 0, {}, unsure_ns=int(waits.total_ns.sum()))
     net, _ = without_profiler(waits, sequence.start_ns, sequence.end_ns, late_ns)
     residual = np.full(len(sequence), sequence.residual_ns, dtype=np.int64)
     caused: Counter[int] = Counter()
@@ -171,7 +171,7 @@ def _summed(
         number = collectives.devices[owner].rank.number
         if number is not None:
             caused[number] += member.caused_ns
-    return Sums(
+    return CollectiveSums(
         len(sequence),
         int(waits.total_ns[met].sum()),
         int(waits.wait_ns[met].sum()),

@@ -32,7 +32,7 @@ from .equal_work import (
     named_cells,
     work_words,
 )
-from .runs import Run, Runs
+from .runs import Runs, RunSums
 from .same_work import (
     COMMON_PCT,
     SAME_WORK_PCT,
@@ -66,7 +66,7 @@ _NAME_STEPS: Final = "give --step"
 
 #: Which walls of a rank are compared.
 WallsOf = Callable[[RankSums], StepWalls]
-StepsOf = Callable[[Run, WallsOf], RunSteps]
+StepsOf = Callable[[RunSums, WallsOf], RunSteps]
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def _of_spans(runs: Runs, nothing: Comparison) -> Comparison:
     return replace(nothing, reason=reason)
 
 
-def _bytes(run: Run) -> dict[str, int]:
+def _bytes(run: RunSums) -> dict[str, int]:
     """Return what copies move, by direction."""
     sums: Counter[str] = Counter()
     for code, (_, _, size) in run.moves.items():

@@ -16,7 +16,7 @@ from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.trace.rank_sets import COMPARED
 
 from ..per_rank.operations import CONFIG
-from .runs import Run, Runs
+from .runs import Runs, RunSums
 
 #: Parts of a configuration as people speak of them: name, and positions in `CONFIG`.
 _PARTS: Final = (
@@ -37,7 +37,7 @@ _COUNTS: Final = [f"{side}_launches_n" for side in COMPARED]
 Config = tuple[int, ...]
 
 
-def _configs(run: Run) -> dict[str, set[Config]]:
+def _configs(run: RunSums) -> dict[str, set[Config]]:
     configs_of: dict[str, set[Config]] = {}
     for key in run.part.keys:
         configs_of.setdefault(key[0], set()).add(tuple(key[2 : 2 + len(CONFIG)]))

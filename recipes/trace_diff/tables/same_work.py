@@ -8,7 +8,7 @@ import numpy as np
 
 from ..partials import by_name
 from ..per_rank.operations import GEOMETRY_N, Key
-from .runs import Run, Runs
+from .runs import Runs, RunSums
 
 #: Windows, and numbers of launches, that differ by more are not those of the same work; ours.
 SAME_WORK_PCT: Final = 5.0
@@ -27,7 +27,7 @@ def apart_pct(first: Any, second: Any) -> Any:
     return 100 * np.abs(second - first) / np.maximum(np.maximum(first, second), 1e-9)
 
 
-def other_work(before: Run, after: Run) -> bool:
+def other_work(before: RunSums, after: RunSums) -> bool:
     """Tell whether sums over two runs mean nothing against each other.
 
     They mean something where both did as many of the same steps; where none counts steps, where
@@ -42,21 +42,21 @@ def other_work(before: Run, after: Run) -> bool:
     return other_window(before, after) or work_ratio(before, after) is not None
 
 
-def same_tokens(before: Run, after: Run) -> bool:
+def same_tokens(before: RunSums, after: RunSums) -> bool:
     """Tell whether the steps of two runs did as many tokens, however many steps these were."""
     if before.tokens_n is None or after.tokens_n is None or before.step != after.step:
         return False
     return bool(apart_pct(before.tokens_n, after.tokens_n) <= SAME_WORK_PCT)
 
 
-def other_window(before: Run, after: Run) -> bool:
+def other_window(before: RunSums, after: RunSums) -> bool:
     """Tell whether windows of another length hold another number of launches."""
     windows = apart_pct(before.device_window_ns, after.device_window_ns)
     launches = apart_pct(before.launches_n, after.launches_n)
     return bool(min(windows, launches) > SAME_WORK_PCT)
 
 
-def work_ratio(before: Run, after: Run) -> float | None:
+def work_ratio(before: RunSums, after: RunSums) -> float | None:
     """Return how much more of the same launches a run has; None where that is about as many."""
     names = sorted({key[0] for run in (before, after) for key in run.part.keys})
     first, second = before.kernels(names), after.kernels(names)
@@ -99,7 +99,7 @@ def common_launches_pct(runs: Runs) -> float:
     return min(held)
 
 
-def _by_geometry(run: Run) -> dict[Key, tuple[int, ...]]:
+def _by_geometry(run: RunSums) -> dict[Key, tuple[int, ...]]:
     launches_n = run.part.counts.moments(len(run.part.keys)).n
     keys = [(key[0], *key[2 : 2 + GEOMETRY_N]) for key in run.part.keys]
     return by_name(keys, launches_n, run.part.total_ns)

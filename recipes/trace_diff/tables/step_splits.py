@@ -31,7 +31,7 @@ from nsys_llm.taxonomy.wall_classes import (
 from ..partials import RankSums
 from ..per_rank.step_walls import DeviceSteps, StepWalls
 from ..per_rank.step_works import Work
-from .runs import Run
+from .runs import RunSums
 
 FloatArray = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -189,7 +189,7 @@ def _works(gpu: GpuSteps, rows: IntArray) -> tuple[Work, ...]:
 
 
 def run_steps(
-    run: Run,
+    run: RunSums,
     ranks: frozenset[int],
     category: Callable[[str], str],
     collectives: MatchedCollectives,

@@ -26,8 +26,8 @@ from .chosen_steps import composition_columns
 from .collectives import collective_columns, matched, sum_collectives
 from .comparability import STEP, WallsOf, compare
 from .kernels import config_columns, kernel_columns, named_kernels
-from .metrics import Measures, gate_columns, metric_columns
-from .runs import Run, Runs, runs_of
+from .metrics import Metrics, gate_columns, metric_columns
+from .runs import Runs, RunSums, runs_of
 from .step_kernels import step_copies, step_kernels
 from .step_splits import RunSteps, run_steps
 from .step_verdict import step_verdict
@@ -75,13 +75,15 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     collectives = {run.side: sum_collectives(run, met[run.side]) for run in runs.all}
     category = _category_of(rules)
 
-    def steps_of(run: Run, walls: WallsOf) -> RunSteps:
+    def steps_of(run: RunSums, walls: WallsOf) -> RunSteps:
         return run_steps(run, runs.common, category, met[run.side], walls)
 
     comparison = compare(runs, steps_of, options)
     verdict = step_verdict(comparison, options)
-    measures = Measures(runs, collectives, classes, verdict)
-    metrics = load_manifest(_RECIPE).metrics
+    metrics, declared = (
+        Metrics(runs, collectives, classes, comparison),
+        load_manifest(_RECIPE).metrics,
+    )
     rank_kernels = rank_kernel_columns(runs, classes)
     changes = wall_change_columns(verdict)
     talks = dict(zip(kernels.names, kernels.communication.tolist(), strict=True))
@@ -102,8 +104,8 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
             name: [check[name] for check in comparison.checks] for name in comparison.checks[0]
         },
         "runs": run_columns(runs),
-        "metrics": metric_columns(measures, metrics),
-        "gates": gate_columns(measures, parse_gates(options["gate"], metrics), metrics),
+        "metrics": metric_columns(metrics, declared),
+        "gates": gate_columns(metrics, parse_gates(options["gate"], declared), declared),
         "kernels": kernel_columns(kernels, runs, comparison.unit, full, options),
         "configs": config_columns(runs, options),
         "categories": category_columns(kernels),
