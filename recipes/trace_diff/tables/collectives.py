@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -46,8 +46,6 @@ _UNSURE_PCT: Final = 10
 #: Of the time in collectives: all of it, and what it is divided into.
 _PARTS: Final = ("total", "wait", "transfer", "leaving")
 
-Key = tuple[str, str]
-
 
 @dataclass(frozen=True)
 class CollectiveSums:
@@ -56,32 +54,23 @@ class CollectiveSums:
     Attributes:
         collectives_n: All of them, those without such an instant too.
         total_ns: wait_ns + transfer_ns + leaving_ns, in kernels of all ranks.
-        caused_ns: Waiting that each rank caused, by its number.
         profiler_ns: Part of wait_ns that was the profiler's, see
             `nsys_llm.analyses.collectives.profiler`.
         unsure_ns: Time in kernels that were matched with low confidence; in no other sum.
+        caused_ns: Waiting that each rank caused, by its number.
     """
 
-    collectives_n: int
-    total_ns: int
-    wait_ns: int
-    transfer_ns: int
-    caused_ns: Mapping[int, int]
+    collectives_n: int = 0
+    total_ns: int = 0
+    wait_ns: int = 0
+    transfer_ns: int = 0
     profiler_ns: int = 0
     unsure_ns: int = 0
+    caused_ns: Counter[int] = field(default_factory=Counter)
 
     def __add__(self, other: CollectiveSums) -> CollectiveSums:
-        caused_ns = Counter(self.caused_ns)
-        caused_ns.update(other.caused_ns)
-        return CollectiveSums(
-            self.collectives_n + other.collectives_n,
-            self.total_ns + other.total_ns,
-            self.wait_ns + other.wait_ns,
-            self.transfer_ns + other.transfer_ns,
-            caused_ns,
-            self.profiler_ns + other.profiler_ns,
-            self.unsure_ns + other.unsure_ns,
-        )
+        names = [item.name for item in fields(self)]
+        return CollectiveSums(*(getattr(self, name) + getattr(other, name) for name in names))
 
     @property
     def leaving_ns(self) -> int:
@@ -101,7 +90,7 @@ class CollectiveSums:
 class RunCollectives:
     """One run, by (communicator, operation); (ALL, ALL) where there is any collective."""
 
-    by_key: Mapping[Key, CollectiveSums]
+    by_key: Mapping[tuple[str, str], CollectiveSums]
 
     @property
     def is_known(self) -> bool:
@@ -118,7 +107,7 @@ class RunCollectives:
 def sum_collectives(run: RunSums, collectives: MatchedCollectives) -> RunCollectives:
     """Add the matched collectives of a run up."""
     delays = delays_ns(collectives, merged_held([sums.held for _, sums in run.ranks]))
-    by_key: dict[Key, CollectiveSums] = {}
+    by_key: dict[tuple[str, str], CollectiveSums] = {}
     for sequence, late_ns in zip(collectives.sequences, delays, strict=True):
         part = _summed(sequence, collectives, late_ns)
         of_sequence = communicator(collectives.devices, sequence.owners), sequence.operation
@@ -154,7 +143,7 @@ def collective_columns(runs: Runs, sums: Mapping[str, RunCollectives]) -> Column
     return taken(ordered, np.argsort(rest, kind="stable"))
 
 
-_NOTHING: Final = CollectiveSums(0, 0, 0, 0, {})
+_NOTHING: Final = CollectiveSums()
 
 
 def _summed(
@@ -162,7 +151,7 @@ def _summed(
 ) -> CollectiveSums:
     waits, met = sequence.waits, sequence.waits.met
     if sequence.confidence == LOW_CONFIDENCE:
-        return CollectiveSums(0, 0, 0, 0, {}, unsure_ns=int(waits.total_ns.sum()))
+        return CollectiveSums(unsure_ns=int(waits.total_ns.sum()))
     net, _ = without_profiler(waits, sequence.start_ns, sequence.end_ns, late_ns)
     residual = np.full(len(sequence), sequence.residual_ns, dtype=np.int64)
     caused: Counter[int] = Counter()
@@ -176,8 +165,8 @@ def _summed(
         int(waits.total_ns[met].sum()),
         int(waits.wait_ns[met].sum()),
         int(waits.transfer_ns[met].sum()) * len(sequence.owners),
-        caused,
         int(profiler_waits_ns(waits, net).sum()),
+        caused_ns=caused,
     )
 
 
