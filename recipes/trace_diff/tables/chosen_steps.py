@@ -230,12 +230,10 @@ _QUANTITIES: Final[tuple[tuple[str, str, Quantity], ...]] = (
 )
 
 
-def composition_columns(compared: tuple[RunSteps, RunSteps]) -> Columns:
+def composition_columns(before: RunSteps, after: RunSteps) -> Columns:
     """Return the table composition; without rows where the names of steps tell nothing."""
-    rows: list[tuple[str, str, float | None, float | None]] = []
-    before, after = compared
-    if any(work.is_told for steps in compared for work in steps.work):
-        rows = [(name, unit, of(before), of(after)) for name, unit, of in _QUANTITIES]
+    is_told = any(work.is_told for work in (*before.work, *after.work))
+    rows = [(name, unit, of(before), of(after)) for name, unit, of in _QUANTITIES if is_told]
     rows = [row for row in rows if row[2:] != (None, None)]
     names = ("quantity", "unit", "baseline", "input")
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}

@@ -21,25 +21,11 @@ from nsys_llm.view.text import format_bytes, format_count, format_percent, quote
 
 from ..partials import RankSums
 from ..per_rank.step_walls import StepWalls
+from . import equal_work as equal
 from .checks import ALL, STEP_TIMES, TOTALS, WORK, WORK_OF_ALL, Check, check_row, run_checks
-from .equal_work import (
-    ALL_ALIKE,
-    Cells,
-    context_words,
-    decode_cells,
-    equal_cells,
-    mix_words,
-    named_cells,
-    work_words,
-)
+from .equal_work import ALL_ALIKE, Cells
 from .runs import Runs, RunSums
-from .same_work import (
-    COMMON_PCT,
-    SAME_WORK_PCT,
-    apart_pct,
-    common_launches_pct,
-    common_names_pct,
-)
+from .same_work import COMMON_PCT, SAME_WORK_PCT, apart_pct, common_launches_pct, common_names_pct
 from .step_kernels import step_kernels
 from .step_splits import SPAN, FloatArray, Mask, RunSteps
 
@@ -229,14 +215,16 @@ def _of_steps(runs: Runs, nothing: Comparison) -> Comparison:
         note = f"{format_percent(100 * unparsed)} of the steps have a name of no known format"
         return _checked(runs, replace(some, cells=replace(ALL_ALIKE, note=note)))
     is_told = any(work.is_told for side in (before, after) for work in side.work)
-    cells = equal_cells(before, after) if is_told else named_cells(before, after)
-    context = context_words(before, after) if is_told else None
+    cells = equal.equal_cells(before, after) if is_told else equal.named_cells(before, after)
+    context = equal.context_words(before, after) if is_told else None
     if cells is not None and context is None:
-        same = replace(some, cells=cells, work=mix_words(before, after))
+        same = replace(some, cells=cells, work=equal.mix_words(before, after))
         return same if is_told else _checked(runs, same)
-    words = context if cells is not None and context is not None else work_words(before, after)
+    words = (
+        context if cells is not None and context is not None else equal.work_words(before, after)
+    )
     other = replace(nothing, word=OTHER_WORK, work=words, reason=words)
-    chosen = decode_cells(before, after) if is_told else None
+    chosen = equal.decode_cells(before, after) if is_told else None
     if chosen is None:
         return other
     unit = chosen[1] if chosen[1] != STEP else nothing.unit

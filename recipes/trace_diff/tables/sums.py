@@ -195,12 +195,13 @@ def rank_kernel_columns(runs: Runs, classes: Mapping[str, Classification]) -> Co
     return {name: frame[name] for name in frame.columns if name not in ("size", "change_pct")}
 
 
-def rank_columns(runs: Runs, rank_kernels: Columns, communication: Mapping[str, bool]) -> Columns:
-    """Return the table ranks; by name it is told which kernels move data between GPUs."""
+def rank_columns(runs: Runs, rank_kernels: Columns, kernels: NamedKernels) -> Columns:
+    """Return the table ranks."""
     numbers = list(runs.pairs)
     before, after = ([pair[side] for pair in runs.pairs.values()] for side in (0, 1))
     frame = pd.DataFrame(rank_kernels)
-    talks = np.array([communication[name] for name in frame["name"]], dtype=bool)
+    communication = dict(zip(kernels.names, kernels.communication.tolist(), strict=True))
+    talks = frame["name"].map(communication).astype(bool)
     frame = frame.assign(
         compute_change_ns=frame["change_ns"].where(~talks, 0),
         communication_change_ns=frame["change_ns"].where(talks, 0),
