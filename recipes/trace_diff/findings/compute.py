@@ -19,16 +19,8 @@ from nsys_llm.view.text import listed, quoted
 from ..tables.config_changes import sizes_of
 from ..tables.kernels import IMPROVE, REGRESS
 from ..tables.same_work import ALIKE_PCT, LEAST_CHANGE_PCT
+from . import texts
 from .change import LEAST_SHARE, ClassChange, Clock, number_of, numbered, times
-from .texts import (
-    LEAST_SLOWDOWN_PCT,
-    RANK_POINTS,
-    SAME_GRID_PCT,
-    SAME_RATIO_PCT,
-    SAME_RATIO_SHARE_PCT,
-    SPLIT_RATIO,
-    WHAT,
-)
 
 #: Kernels that are named at most.
 _MOST_NAMES: Final = 3
@@ -56,7 +48,7 @@ class _Part:
 
     @property
     def what(self) -> str:
-        return f"{filled(WHAT[self.rule], self.fields)} ({signed_ns(self.change_ns)})"
+        return f"{filled(texts.WHAT[self.rule], self.fields)} ({signed_ns(self.change_ns)})"
 
 
 def explain_compute(clock: Clock, change: ClassChange) -> ClassChange:
@@ -130,10 +122,12 @@ def _rule_of(row: Record) -> str:
     n0, n1, ratio = row["n0"], row["n1"], row["ratio"]
     if row["resized"] is True:
         grids = row["threads1"] / row["threads0"] if row["threads0"] else np.nan
-        same_grid = 100 * abs(grids - 1) <= SAME_GRID_PCT
-        if same_grid and n1 / n0 >= SPLIT_RATIO:
+        same_grid = 100 * abs(grids - 1) <= texts.SAME_GRID_PCT
+        if same_grid and n1 / n0 >= texts.SPLIT_RATIO:
             return "split_launches"
-        return "merged_launches" if same_grid and n1 / n0 <= 1 / SPLIT_RATIO else "other_sizes"
+        return (
+            "merged_launches" if same_grid and n1 / n0 <= 1 / texts.SPLIT_RATIO else "other_sizes"
+        )
     count_ns = (n1 - n0) * row["before"] / n0
     if 100 * abs(n1 / n0 - 1) > ALIKE_PCT and abs(count_ns) >= abs(row["change"] - count_ns):
         return "more_calls" if n1 > n0 else "fewer_calls"
@@ -170,8 +164,11 @@ def _throughout(frame: pd.DataFrame, change: ClassChange) -> ClassChange | None:
     pct = 100 * (common - 1)
     # Kernels that did not change are not alike, however little the others did.
     apart = 100 * (rows["ratio"] / common - 1).abs()
-    alike_ns = float(rows.loc[apart <= min(SAME_RATIO_PCT, abs(pct) / 2), "before"].sum())
-    if abs(pct) < LEAST_SLOWDOWN_PCT or 100 * alike_ns < SAME_RATIO_SHARE_PCT * whole_ns:
+    alike_ns = float(rows.loc[apart <= min(texts.SAME_RATIO_PCT, abs(pct) / 2), "before"].sum())
+    if (
+        abs(pct) < texts.LEAST_SLOWDOWN_PCT
+        or 100 * alike_ns < texts.SAME_RATIO_SHARE_PCT * whole_ns
+    ):
         return None
     if pct * change.mean_ns <= 0:
         return None
@@ -188,7 +185,7 @@ def _one_rank(clock: Clock, change: ClassChange) -> ClassChange | None:
         return None
     usual_ns = float(np.median(others)) if len(others) > 1 else others[0]
     beyond_ns = row["change_ns"] - usual_ns
-    apart = 100 * abs(beyond_ns) / row["baseline_ns"] >= RANK_POINTS
+    apart = 100 * abs(beyond_ns) / row["baseline_ns"] >= texts.RANK_POINTS
     if not apart or abs(beyond_ns) < _ONE_RANK_SHARE * abs(row["change_ns"]):
         return None
     pct, usual_pct = (100 * ns / row["baseline_ns"] for ns in (row["change_ns"], usual_ns))

@@ -50,11 +50,6 @@ class Chosen:
     adjusted_ns: FloatArray
 
     @property
-    def weights(self) -> FloatArray:
-        """Of each step; they add up to 1."""
-        return self._weights(self.cell, self.kept)
-
-    @property
     def program_ns(self) -> FloatArray:
         """Time of equal work without the profiler's, shape (steps,)."""
         return np.maximum(self.steps.program_ns - self.adjusted_ns, 1.0)
@@ -66,7 +61,8 @@ class Chosen:
             return self.steps.steps_n
         return int((self.cell >= 0).sum()) // max(np.unique(self.steps.gpu).size, 1)
 
-    def _weights(self, cell: IntArray, kept: Mask) -> FloatArray:
+    def weights(self, cell: IntArray, kept: Mask) -> FloatArray:
+        """Return what each of some steps counts for by its cell; together 1 or nothing."""
         shares = self.cells.weights
         counts = np.bincount(cell[kept], minlength=shares.size)
         weight = np.where(counts > 0, shares / np.maximum(counts, 1), 0.0)
@@ -90,24 +86,12 @@ class Chosen:
             kept = ((row < 0) | self.kept[row]) & (cell >= 0)
             if not kept.any():
                 continue
-            weights = self._weights(cell, kept)
+            weights = self.weights(cell, kept)
             splits[key] = gpu.split(weights)
             moved_ns = float((weights * np.where(row < 0, 0.0, self.adjusted_ns[row])).sum())
             if moved_ns:
                 splits[key][self.cells.adjusted_part] = -moved_ns
         return splits
-
-    def relative(self) -> Sample:
-        """Return the steps relative to the means of their cells, whose own mean is 1."""
-        cell, values = self.cell[self.kept], self.program_ns[self.kept]
-        means = np.bincount(cell, values) / np.maximum(np.bincount(cell), 1)
-        return Sample.of(values / means[cell], self.weights[self.kept], cell)
-
-    def logs(self, means_ns: FloatArray) -> Sample:
-        """Return the logarithms of the steps, relative to some mean of each cell."""
-        cell = self.cell[self.kept]
-        values = np.log(self.program_ns[self.kept] / means_ns[cell])
-        return Sample.of(values, self.weights[self.kept], cell)
 
     def cell_means_ns(self) -> FloatArray:
         """Return the mean of each cell; 1 of those without a step."""
@@ -115,6 +99,12 @@ class Chosen:
         for code in np.unique(self.cell[self.kept]).tolist():
             means[code] = self.program_ns[self.kept & (self.cell == code)].mean()
         return means
+
+    def sample(self, means_ns: FloatArray, scale: Callable[[FloatArray], FloatArray]) -> Sample:
+        """Return the steps relative to some mean of each cell, on a scale."""
+        cell = self.cell[self.kept]
+        values = scale(self.program_ns[self.kept] / means_ns[cell])
+        return Sample.of(values, self.weights(self.cell, self.kept)[self.kept], cell)
 
     def slow_count(self) -> tuple[int, int]:
         """Return how many steps are slow, and how many there are.

@@ -82,7 +82,8 @@ class Figure:
         program0, program1 = map(program_ns, means)
         interval, error = None, 0.0
         if min(int(side.kept.sum()) for side in chosen) >= LEAST_STEPS and before > 0 < after:
-            difference = Difference.of(first.relative(), second.relative())
+            relative = [side.sample(side.cell_means_ns(), np.asarray) for side in (first, second)]
+            difference = Difference.of(*relative)
             width, log = difference.half_width(), math.log(after / before)
             interval = math.expm1(log - width), math.expm1(log + width)
             error = difference.error
@@ -141,7 +142,7 @@ class Looks:
         if min(int(side.kept.sum()) for side in typical) < LEAST_STEPS:
             return cls((k0, k1), (n0, n1), slow_p, None, 0.0)
         means = typical[0].cell_means_ns()
-        first, second = (side.logs(means) for side in typical)
+        first, second = (side.sample(means, np.log) for side in typical)
         effective_n = min(first.effective_n, second.effective_n)
         return cls((k0, k1), (n0, n1), slow_p, Difference.of(first, second), effective_n)
 
@@ -231,7 +232,9 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
         return StepVerdict(word, ONE_SPAN, comparison, figure)
     if looks is None:
         return StepVerdict(NOT_COMPARABLE, COMPARABILITY, comparison)
-    before, after = (float((side.steps.wall_ns * side.weights).sum()) for side in whole)
+    before, after = (
+        float((side.steps.wall_ns * side.weights(side.cell, side.kept)).sum()) for side in whole
+    )
     verdict = StepVerdict(
         NOT_COMPARABLE,
         COMPARABILITY,
