@@ -14,7 +14,7 @@ from ..tables.checks import ALIKE, ALL, BLOCKING, DIFFERS, NAMES, RANKS, UNKNOWN
 from ..tables.comparability import OTHER_WORK
 from ..tables.equal_work import LEAST_STEPS
 from ..tables.step_splits import SPAN
-from ..tables.step_verdict import BURSTS, NOISE, SAME, UNCERTAIN
+from ..tables.step_verdict import BURSTS, FEW_STEPS, NOISE, SAME, UNCERTAIN
 from . import texts
 from .change import ClassChange, Clock, pair_words, scale_of
 from .changes import capital, count_words, find_changes, sides_of, slow_words
@@ -86,7 +86,7 @@ def _first_line(clock: Clock, changes: list[ClassChange]) -> str:
         return f"{slow}; mean {pair} {a_step} ({change})"
     if word == UNCERTAIN and verdict["low_pct"] is not None:
         change += f", 95 % interval {_ends(verdict)}"
-    inside = "; ".join([change, *_profiler(verdict), *_doubt(verdict)])
+    inside = "; ".join([change, *_profiler(verdict), *_doubt(clock)])
     line = f"{word}  {pair} {a_step} ({inside})"
     return line if slow is None else f"{line}; {slow.rpartition(': ')[2]}"
 
@@ -106,11 +106,18 @@ def _profiler(verdict: Record) -> Iterator[str]:
         yield f"{format_change(program_pct)} without the profiler's flushes"
 
 
-def _doubt(verdict: Record) -> Iterator[str]:
+def _doubt(clock: Clock) -> Iterator[str]:
     """Say why nothing more is known, and what would decide."""
+    verdict = clock.verdict
     if verdict["word"] == UNCERTAIN and verdict["enough_steps_n"] is not None:
-        n = format_count(verdict["enough_steps_n"])
-        yield texts.ENOUGH.format(n=n, unit=verdict["unit"])
+        effective, steps_n = min(
+            (verdict[f"{side}_effective_n"], verdict[f"{side}_steps_n"]) for side in COMPARED
+        )
+        effective, words = max(round(effective), 1), texts.ENOUGH
+        if verdict["word_reason"] == FEW_STEPS:
+            words = texts.ALIKE if effective < steps_n else texts.TOO_FEW
+        enough = format_count(verdict["enough_steps_n"])
+        yield words.format(steps=steps_n, unit=clock.unit, effective=effective, enough=enough)
     elif verdict["word_reason"] == NOISE:
         yield "within noise"
     all_pct = verdict["all_change_pct"]

@@ -42,8 +42,11 @@ _MOST_NAMED: Final = 2
 _MOST_CALLS: Final = 3
 #: A change is that of one rank, or of what a range holds, if it has so much of it; ours.
 _MOST_SHARE: Final = 0.5
-#: Calls are more if there are so many times as many; ours.
+#: Calls are more if there are so many times as many, and so many more a step; ours.
 _MORE: Final = 1.2
+_LEAST_MORE: Final = 0.5
+#: Idle time that waits of the host make: in a wait, and from the launch after it to its start.
+_OF_WAITS: Final = ("host_sync", "sync_memop", "launch_latency")
 
 
 def explain_idle(clock: Clock, change: ClassChange) -> ClassChange:
@@ -88,7 +91,7 @@ def _range_fields(clock: Clock, change: ClassChange) -> dict[str, Any]:
 
 def _waits(clock: Clock, change: ClassChange) -> ClassChange | None:
     """Explain by new waits of the host for the GPU; None where there are none."""
-    waited_ns = sum(change.details.get(name, 0.0) for name in ("host_sync", "sync_memop"))
+    waited_ns = sum(change.details.get(name, 0.0) for name in _OF_WAITS)
     if change.mean_ns <= 0 or waited_ns < _MOST_SHARE * change.cost_ns:
         return None
     runs, verdict = clock.tables["runs"].set_index("run"), clock.verdict
@@ -101,7 +104,7 @@ def _waits(clock: Clock, change: ClassChange) -> ClassChange | None:
         for row in records(clock.tables["apis"])
         if row["class"] in ("host_block", "sync_memop")
     ]
-    more = [wait for wait in waits if wait[1] > _MORE * wait[0]]
+    more = [(n0, n1, name) for n0, n1, name in waits if n1 > max(_MORE * n0, n0 + _LEAST_MORE)]
     if not more:
         return None
     n0, n1, name = max(more, key=lambda wait: wait[1] - wait[0])

@@ -111,14 +111,14 @@ def explain_copies(clock: Clock, change: ClassChange) -> ClassChange:
     if not kinds:
         how = COPIES["beside"].format(how="more" if change.mean_ns < 0 else "less")
         cause = Cause("copies", detail=_BESIDE)
-        return change.by("copies", cause, {"name": _BESIDE, "which": _BESIDE, "what": how})
+        return change.by("copies", cause, {"name": _BESIDE, "kind": _BESIDE, "what": how})
     parts = [_kind_fields(row, a_unit(clock.unit)) for row in kinds]
     what = "; ".join(
         filled(COPIES[_case(row)], part) for row, part in zip(kinds, parts, strict=True)
     )
     evidence = tuple(cell for row in kinds for cell in cells("memops", row, _WHICH, _CELLS))
     name = str(kinds[0]["kind"])
-    fields = {"name": name, "which": quoted(name), "what": what, **numbered("kind", parts)}
+    fields = {"name": name, "kind": quoted(name), "what": what, **numbered("kind", parts)}
     return change.by("copies", Cause("copies", detail=name), fields, evidence)
 
 
@@ -179,7 +179,7 @@ def _of_spans(clock: Clock, rows: Sequence[Record], change: ClassChange) -> Clas
         if abs(ns) >= 0.01 * abs(change.cost_ns)
     )
     cause = Cause("copies", detail=how if before == after else _PAGEABLE)
-    fields = {"name": how, "which": how, "what": what or signed_ns(change.cost_ns),
+    fields = {"name": how, "kind": how, "what": what or signed_ns(change.cost_ns),
               "beside_ns": beside_ns, "alone_ns": alone_ns}  # fmt: skip
     return change.by("copies", cause, fields)
 

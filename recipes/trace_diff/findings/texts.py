@@ -37,7 +37,9 @@ PAUSES: Final = "rank {rank} pauses"
 SLOW_CLASS: Final = "rank {rank} has more {name} in them"
 NO_STEPS: Final = "No step was found: the spans of the GPUs are compared."
 FEW: Final = "fewer than {least}, so only the size is known"
-ENOUGH: Final = "about {n} {unit}s would decide"
+ENOUGH: Final = "about {enough} {unit}s would decide"
+ALIKE: Final = "{steps} {unit}s in a row tell as much as {effective}, about {enough} would decide"
+TOO_FEW: Final = "{steps} {unit}s are few, about {enough} would decide"
 OTHER_KERNELS: Final = "Other kernels for the same work, as far as the steps' names say."
 NO_KERNELS: Final = "Neither run has a kernel in the selection: there is nothing to compare."
 NOTHING: Final = "Nothing changed: both runs have the same kernels, as often and as long."
@@ -133,7 +135,7 @@ _TITLES: Final = {
     "profiler_wait": "Communication time changed: the profiler's own work",
     "transfer": "Communication time changed: transfer",
     "communication": "Communication time changed",
-    "copies": "Copies changed: {which}",
+    "copies": "Copies changed: {kind}",
     "slower_host": "The host is slower: GPUs wait for it",
     "faster_host": "The host is faster: GPUs wait less for it",
     "idle_rank": "Rank {rank} is idle longer, the others are not",

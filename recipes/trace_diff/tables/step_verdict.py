@@ -122,14 +122,14 @@ class Looks:
         steps_n: All that are compared, likewise.
         slow_p: Fisher's p, one-sided in the direction seen; None with too few steps.
         difference: Of the logarithms of typical steps; None with too few.
-        effective_n: As many independent steps would tell as much, of the run with fewer.
+        effective_n: As many independent steps would tell as much, of both runs.
     """
 
     slow_n: tuple[int, int]
     steps_n: tuple[int, int]
     slow_p: float | None
     difference: Difference | None
-    effective_n: float
+    effective_n: tuple[float, float]
 
     @classmethod
     def of(cls, typical: tuple[Chosen, Chosen], whole: tuple[Chosen, Chosen]) -> Looks:
@@ -140,10 +140,10 @@ class Looks:
         if min(n0, n1) >= LEAST_STEPS:
             slow_p = fisher_p(*(counts if k1 * n0 > k0 * n1 else counts[::-1]))
         if min(int(side.kept.sum()) for side in typical) < LEAST_STEPS:
-            return cls((k0, k1), (n0, n1), slow_p, None, 0.0)
+            return cls((k0, k1), (n0, n1), slow_p, None, (0.0, 0.0))
         means = typical[0].cell_means_ns()
         first, second = (side.sample(means, np.log) for side in typical)
-        effective_n = min(first.effective_n, second.effective_n)
+        effective_n = first.effective_n, second.effective_n
         return cls((k0, k1), (n0, n1), slow_p, Difference.of(first, second), effective_n)
 
     @property
@@ -159,7 +159,7 @@ class Looks:
     @property
     def is_moved(self) -> bool:
         """Whether typical steps differ by more than chance gives."""
-        if self.p_value is None or self.effective_n < LEAST_EFFECTIVE:
+        if self.p_value is None or min(self.effective_n) < LEAST_EFFECTIVE:
             return False
         return self.p_value < LOCATION_ALPHA
 
@@ -253,7 +253,9 @@ def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerd
     verdict = replace(verdict, word=word, word_reason=reason)
     if word != UNCERTAIN or looks.difference is None:
         return verdict
-    return replace(verdict, enough_n=_enough_n(figure, options["tolerance"], looks.effective_n))
+    return replace(
+        verdict, enough_n=_enough_n(figure, options["tolerance"], min(looks.effective_n))
+    )
 
 
 def _word_of_spans(figure: Figure, tolerance_pct: float) -> str:
@@ -279,7 +281,7 @@ def _decided(
         return SAME, NOISE
     if max(map(abs, figure.program_interval())) <= tolerance_pct / 100:
         return SAME, TOLERANCE
-    return UNCERTAIN, CHANCE if looks.effective_n >= LEAST_EFFECTIVE else FEW_STEPS
+    return UNCERTAIN, CHANCE if min(looks.effective_n) >= LEAST_EFFECTIVE else FEW_STEPS
 
 
 def _enough_n(figure: Figure, tolerance_pct: float, effective_n: float) -> int | None:
