@@ -119,7 +119,9 @@ class MetricChange:
     @property
     def is_real(self) -> bool | None:
         """Whether it changed by more than the noise; None where that is not known."""
-        return None if None in (self.noise, self.change) else abs(self.change) > self.noise
+        if self.noise is None or self.change is None:
+            return None
+        return abs(self.change) > self.noise
 
     def words(self, unit: str) -> str | None:
         """Return both values and the change as people read them."""

@@ -51,6 +51,8 @@ _OF_UNIT: Final[Mapping[str, Callable[[Any], str]]] = {
     "ratio": lambda ratio: f"{ratio:.2f}",
     "rank": str,
 }
+
+
 def signed_ns(ns: float) -> str:
     """Return a change of time with its sign: `+1.23 ms`."""
     return f"{'+' if ns > 0 else ''}{format_ns(ns)}"
