@@ -183,7 +183,10 @@ class _Maker:
             self.empty.append((free_ns, self.host_ns + server.before_ns + 200))
         free = len(self.generating) + len(self.reading) < server.slots_n
         if not busy or (free and self.rng.random() < server.arrivals):
-            prompt, output = (int(self.rng.integers(*pair)) for pair in (server.prompt, server.output))
+            prompt, output = (
+                int(self.rng.integers(*server.prompt)),
+                int(self.rng.integers(*server.output)),
+            )
             self.reading.append([0, prompt, output])
 
     def _step(self, number: int) -> int:
@@ -213,7 +216,7 @@ class _Maker:
         for _, prompt, _ in self.reading:
             chunks.append(min(left, prompt))
             left -= chunks[-1]
-        context = [(n, keys + n) for n, (keys, _, _) in zip(chunks, self.reading) if n]
+        context = [(n, keys + n) for n, (keys, _, _) in zip(chunks, self.reading, strict=True) if n]
         width = self.server.width
         generate = [(width, keys + width) for keys, _ in self.generating]
         fields: dict[str, int] = {}
@@ -242,8 +245,11 @@ class _Maker:
         self.reading = [request for request in self.reading if request[1]]
 
     def _draft(self, number: int) -> None:
-        step = Step(f"step[DECODE bs={len(self.generating)}]", {}, self.host_ns, draft=True)
-        self.every.append(step)
+        sglang = self.server.engine.startswith("sglang")
+        name = f"step[DECODE bs={len(self.generating)}]" if sglang else "gpu_model_runner: draft"
+        step = Step(name, {}, self.host_ns, draft=True)
+        if sglang:
+            self.every.append(step)
         for _ in range(self.server.width - 1):
             self.host_ns += 20
             self._kernel(step, "draft_gemm_kernel", 9_000, 1)
@@ -346,11 +352,16 @@ def _name(server: Server, fields: dict[str, int], number: int, parsed: bool) -> 
         name = f"execute_new_{context}_cached_{generating}"
     elif engine.startswith("trtllm"):
         tokens = f"{value['ctx_tokens']} ctx tokens, " if engine == "trtllm_tokens" else ""
-        name = f"[Executor] _forward_step {number}: {context} ctx reqs, {tokens}{generating} gen reqs"
+        name = f"[Executor] _forward_step {number}: {context} ctx reqs, {tokens}"
+        name += f"{generating} gen reqs"
     else:
         name = _sglang(server, fields)
     if not parsed:
-        name = name.replace("generation", "decode").replace("step[", "step[X").replace("gen reqs", "gen")
+        name = (
+            name.replace("generation", "decode")
+            .replace("step[", "step[X")
+            .replace("gen reqs", "gen")
+        )
     return f"{name}, op_id = {number}" if engine.startswith("sglang") else name
 
 

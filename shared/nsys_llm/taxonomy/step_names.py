@@ -109,6 +109,21 @@ class Composition:
 
 
 @dataclass(frozen=True)
+class StepFormat:
+    """A format of the names of an engine's steps.
+
+    Attributes:
+        engine: Key of the engine.
+        since: Since when it writes them so.
+        derived: Fields that follow from others where names do not tell them.
+    """
+
+    engine: str
+    since: str
+    derived: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class _Format:
     """One format of names: `fields` are what the groups of the expression are.
 
@@ -138,12 +153,17 @@ def parse_step(name: str) -> Composition | None:
     return None
 
 
-def engine_format(name: str) -> tuple[str, str] | None:
-    """Return the engine and the version of the format of a step's name; None for any other name."""
+@lru_cache(maxsize=1 << 16)
+def engine_format(name: str) -> StepFormat | None:
+    """Return the format of the name of an engine's step; None for any other name."""
     name = without_counters(name)
-    formats = ((item.engine, item) for item in _formats())
     return next(
-        ((engine, item.since) for engine, item in formats if item.expression.fullmatch(name)), None
+        (
+            StepFormat(item.engine, item.since, tuple(item.derived))
+            for item in _formats()
+            if item.expression.fullmatch(name)
+        ),
+        None,
     )
 
 
