@@ -44,8 +44,7 @@ RULES: Final = rules_by_id(
     _rule(
         "eager_prefill",
         ("batches", "batch_steps", "inter_token"),
-        title="Steps with prefill run outside CUDA graphs: the GPU idles {idle_pct} of their "
-        "time",
+        title="Steps with prefill run outside CUDA graphs: the GPU idles {idle_pct} of their time",
         details="{eager_n:step} with context on rank {rank} replay no graph: {idle_ns} of "
         "{cost_ns} idle by host causes.[ {graph_pct} of the decode steps replay one.]"
         "[ They add {mixed_adds_ns} to the time between tokens, p99 {p99_ns}.]",
@@ -88,7 +87,8 @@ RULES: Final = rules_by_id(
         ("context_growth",),
         title="{kernel:quoted} takes {ratio:.2f} times as long at long contexts",
         details="{low_ns} a launch at {low_keys:,} keys a request, {high_ns} at {high_keys:,}, "
-        "over {steps_n:step} each of equal batches. Attention grows with the context; this need not.",
+        "over {steps_n:step} each of equal batches. Attention grows with the context; this need "
+        "not.",
         threshold="10 % and 3 standard errors, contexts 1.5 times apart, 20 steps each; "
         f"{limits_words()}",
         recommendation="See what it does for each key: a mask or a table of blocks that is made "
@@ -103,7 +103,7 @@ RULES: Final = rules_by_id(
         details="On rank {rank}, such as {examples}. They are steps; what is in their batches is "
         "not known.",
         threshold="1 step",
-        recommendation="Costs are reported where at most 5 % of the names are of no format. A newer "
-        "engine may write others: please file an issue with the names.",
+        recommendation="Costs are reported where at most 5 % of the names are of no format. A "
+        "newer engine may write others: please file an issue with the names.",
     ),
 )

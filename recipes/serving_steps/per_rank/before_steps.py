@@ -18,7 +18,7 @@ from nsys_llm.numeric.intervals import (
     subtract_intervals,
 )
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.names import step_key
+from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends
 
 from .step_times import StepTimes, first_operations
@@ -85,7 +85,7 @@ def _names(view: RankView, steps: Steps, events: Table, tid: int, pieces: IntArr
         if at < 0
         else OF_STEP
         if of_step
-        else step_key(event_text(events, at, view.trace.strings))
+        else range_key(event_text(events, at, view.trace.strings))
         for at, of_step in zip(used.tolist(), is_step.tolist(), strict=True)
     ]
     return [names[place] for place in code.tolist()]

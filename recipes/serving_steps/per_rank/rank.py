@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsys_llm.analyses.device.graph_replays import NONE, captured_sizes
+from nsys_llm.analyses.device.graph_replays import NONE, captured_sizes, replay_steps
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import Steps
-from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.taxonomy.categories import detect_engine
 from nsys_llm.trace.coded_names import coded_names
 
@@ -56,8 +55,7 @@ def _graphs(view: RankView, steps: Steps, batches: Batches) -> StepGraphs:
     n, graph, size = (np.full(len(steps), value, dtype=np.int64) for value in (0, NONE, NONE))
     if not len(replays):
         return StepGraphs(n, graph, size)
-    at_ns = view.trace.tables["api_calls"]["start_ns"][replays.call]
-    step = innermost(at_ns, steps.span_start_ns, steps.span_end_ns)
+    step = replay_steps(replays, view.trace, steps)
     sizes = captured_sizes(replays, batches.tokens(step), view.options["capture_sizes"])
     inside = np.flatnonzero(step >= 0)
     n += np.bincount(step[inside], minlength=len(steps))

@@ -24,6 +24,8 @@ _LEAST_TOKENS: Final = 128
 _S: Final = 1e9
 
 Served = tuple[Rank, ServedSteps]
+#: A row of a table by column name.
+Row = dict[str, Any]
 
 
 def title_of(engine: str | None) -> str | None:
@@ -32,19 +34,24 @@ def title_of(engine: str | None) -> str | None:
     return None if advice is None else advice[0]
 
 
+def of_rank(rank: Rank) -> Row:
+    """Return the first columns of a row of a rank."""
+    return {"rank": rank.number, "file": rank.file}
+
+
+def columns_of(rows: Sequence[Row]) -> Columns:
+    """Return rows, all with the same columns, as columns; nothing for none."""
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
 def server_columns(ranks: Sequence[tuple[Rank, RankServing]]) -> Columns:
     """Return the columns of `servers`, a row a rank."""
-    rows = [_server(part) for _, part in ranks]
-    names = rows[0].keys() if rows else ()
-    return {
-        **rank_columns([(rank, 1) for rank, _ in ranks]),
-        **{name: [row[name] for row in rows] for name in names},
-    }
+    return columns_of([of_rank(rank) | _server(part) for rank, part in ranks])
 
 
-def _server(part: RankServing) -> dict[str, Any]:
+def _server(part: RankServing) -> Row:
     served = part.served
-    row: dict[str, Any] = {
+    row: Row = {
         "device_id": part.device_id,
         "kernels_of": part.kernels_of,
         "engine": None,
@@ -126,9 +133,7 @@ def _nullable(values: IntArray) -> list[int | None]:
 
 def batch_columns(ranks: Sequence[Served]) -> Columns:
     """Return the columns of `batches`: steps of one phase and of batches of about one size."""
-    rows = [row for rank, served in ranks for row in _bucket_rows(rank, served)]
-    names = rows[0].keys() if rows else ()
-    return {name: [row[name] for row in rows] for name in names}
+    return columns_of([row for rank, served in ranks for row in _bucket_rows(rank, served)])
 
 
 def bucket_of(values: IntArray, least: int = 1) -> IntArray:
@@ -146,7 +151,7 @@ def bucket_words(bound: int, least: int = 1) -> str | None:
     return str(bound) if bound == 0 or low == bound else f"{low}-{bound}"
 
 
-def _bucket_rows(rank: Rank, served: ServedSteps) -> list[dict[str, Any]]:
+def _bucket_rows(rank: Rank, served: ServedSteps) -> list[Row]:
     batches, counted = served.batches, served.times.counted
     requests = bucket_of(batches.field("gen_reqs"))
     tokens = bucket_of(batches.field("ctx_tokens"), _LEAST_TOKENS)
@@ -162,7 +167,7 @@ def _bucket_rows(rank: Rank, served: ServedSteps) -> list[dict[str, Any]]:
     phase_of = np.array([PHASES.index(item) if item else -1 for item in batches.phase])
     return [
         {
-            **{name: column[0] for name, column in rank_columns([(rank, 1)]).items()},
+            **of_rank(rank),
             "phase": PHASES[phase],
             "gen_bucket": bucket_words(gen),
             "ctx_bucket": bucket_words(ctx, _LEAST_TOKENS),
@@ -174,7 +179,7 @@ def _bucket_rows(rank: Rank, served: ServedSteps) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _bucket(served: ServedSteps, rows: IntArray) -> dict[str, Any]:
+def _bucket(served: ServedSteps, rows: IntArray) -> Row:
     """Return what steps of one bucket have in common."""
     batches, times = served.batches, served.times
     cost_ns = times.cost_ns[rows]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.report.columns import Columns, rank_columns
+from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.categories import load_rules
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankServing, ServedSteps
 from ..per_rank.growth import ContextGrowth, KernelGrowth
-from .batches import Served
+from .batches import Row, Served, columns_of, of_rank
 
 #: A kernel is listed that grows by more than this, and by so many standard errors.
 GROWN_PCT: Final = 10.0
@@ -23,17 +23,6 @@ ERRORS: Final = 3.0
 _MAY_GROW: Final = "attention"
 _MAY_GROW_WORDS: Final = ("combine", "merge")
 _PS: Final = 1000
-
-_Row = dict[str, Any]
-
-
-def _columns(rows: Sequence[_Row]) -> Columns:
-    names = rows[0].keys() if rows else ()
-    return {name: [row[name] for row in rows] for name in names}
-
-
-def _of_rank(rank: Rank) -> _Row:
-    return {name: column[0] for name, column in rank_columns([(rank, 1)]).items()}
 
 
 def before_columns(ranks: Sequence[Served]) -> Columns:
@@ -44,7 +33,7 @@ def before_columns(ranks: Sequence[Served]) -> Columns:
         cost_ns = int(served.times.cost_ns[served.times.counted].sum())
         order = sorted(served.before_ns.items(), key=lambda item: (-item[1], item[0]))
         rows += [
-            _of_rank(rank)
+            of_rank(rank)
             | {
                 "range": name,
                 "idle_ns": time_ns / steps_n,
@@ -53,7 +42,7 @@ def before_columns(ranks: Sequence[Served]) -> Columns:
             }
             for name, time_ns in order
         ]
-    return _columns(rows)
+    return columns_of(rows)
 
 
 def growth_columns(ranks: Sequence[tuple[Rank, RankServing]]) -> Columns:
@@ -65,14 +54,14 @@ def growth_columns(ranks: Sequence[tuple[Rank, RankServing]]) -> Columns:
             continue
         rules = load_rules(part.kernels_of)
         some = [
-            _of_rank(rank) | _growth(growth, kernel, rules.classify(kernel.kernel).category)
+            of_rank(rank) | _growth(growth, kernel, rules.classify(kernel.kernel).category)
             for kernel in growth.kernels
         ]
         rows += sorted(some, key=lambda row: (-row["ratio"], row["kernel"]))
-    return _columns(rows)
+    return columns_of(rows)
 
 
-def _growth(growth: ContextGrowth, kernel: KernelGrowth, category: str) -> _Row:
+def _growth(growth: ContextGrowth, kernel: KernelGrowth, category: str) -> Row:
     low_ps, high_ps = max(kernel.low_ps, 1), kernel.high_ps
     name = kernel.kernel.lower()
     may_grow = category == _MAY_GROW or any(word in name for word in _MAY_GROW_WORDS)
@@ -99,16 +88,12 @@ def _growth(growth: ContextGrowth, kernel: KernelGrowth, category: str) -> _Row:
 
 def speculation_columns(ranks: Sequence[Served]) -> Columns:
     """Return the columns of `speculation`: of ranks that verify drafts."""
-    return _columns(
-        [
-            _of_rank(rank) | row
-            for rank, served in ranks
-            if served.is_read and (row := _speculation(served)) is not None
-        ]
+    return columns_of(
+        [of_rank(rank) | row for rank, served in ranks if (row := _speculation(served)) is not None]
     )
 
 
-def _speculation(served: ServedSteps) -> _Row | None:
+def _speculation(served: ServedSteps) -> Row | None:
     names = ("gen_reqs", "gen_tokens", "g_sk", "ctx_reqs")
     requests, tokens, keys, context = (served.batches.field(name) for name in names)
     counted = served.times.counted

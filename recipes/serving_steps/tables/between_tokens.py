@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, rank_columns
+from nsys_llm.report.columns import Columns
 
 from ..partials import ServedSteps
-from .batches import Served
+from .batches import Row, Served, columns_of, of_rank
 
 #: No server has more: sums of them stay below 2^63.
 _MOST_REQUESTS = 1 << 30
@@ -70,16 +70,10 @@ def token_intervals(served: ServedSteps) -> Intervals:
 
 def inter_token_columns(ranks: Sequence[Served]) -> Columns:
     """Return the columns of `inter_token`, a row a rank."""
-    rows = [
-        {name: column[0] for name, column in rank_columns([(rank, 1)]).items()} | _row(served)
-        for rank, served in ranks
-        if served.is_read
-    ]
-    names = rows[0].keys() if rows else ()
-    return {name: [row[name] for row in rows] for name in names}
+    return columns_of([of_rank(rank) | _row(served) for rank, served in ranks])
 
 
-def _row(served: ServedSteps) -> dict[str, Any]:
+def _row(served: ServedSteps) -> Row:
     every = token_intervals(served)
     adds_ns, mixed_n, pure_ns = _mixed_adds(every)
     p50_ns, p99_ns = (weighted_percentile(every.time_ns, every.tokens_n, q) for q in (50, 99))

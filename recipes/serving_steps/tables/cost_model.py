@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, rank_columns
+from nsys_llm.report.columns import Columns
 
 from ..partials import ServedSteps
 from ..per_rank.batches import DECODE, PHASES
-from .batches import UNPARSED, Served, pace
+from .batches import UNPARSED, Row, Served, columns_of, of_rank, pace
 from .robust_fit import Fit, FloatArray, independent, robust_fit
 
 #: What a step costs besides.
@@ -32,22 +32,19 @@ SCATTERED: Final = "scattered"
 #: What the price of a row of padding rests on.
 BY_SIZE, BY_MODEL = "captured sizes", "cost model"
 
-_Row = dict[str, Any]
-
 
 def model_columns(ranks: Sequence[Served]) -> Columns:
     """Return the columns of `cost_model`: of the rank whose steps take longest."""
     served = pace(ranks)
-    rows: list[_Row] = []
+    rows: list[Row] = []
     if served is not None:
         rows = [row for phase in PHASES for row in _phase_rows(served, phase)]
     elif ranks:
         rows = [_without(ranks[0], None, 0, UNPARSED)]
-    names = rows[0].keys() if rows else ()
-    return {name: [row[name] for row in rows] for name in names}
+    return columns_of(rows)
 
 
-def _phase_rows(row: Served, phase: str) -> list[_Row]:
+def _phase_rows(row: Served, phase: str) -> list[Row]:
     served = row[1]
     steps = _steps_of(served, phase)
     if not steps.size:
@@ -79,10 +76,10 @@ def _without(
     reason: str | None,
     constant: Sequence[str] = (),
     sigma_ns: float | None = None,
-) -> _Row:
+) -> Row:
     """Return a row without a coefficient."""
     return {
-        **{name: column[0] for name, column in rank_columns([(row[0], 1)]).items()},
+        **of_rank(row[0]),
         "phase": phase,
         **dict.fromkeys(("term", "value_ns", "low_ns", "high_ns")),
         "sigma_ns": sigma_ns,
@@ -149,14 +146,11 @@ def _varies(values: IntArray) -> bool:
 def padding_columns(ranks: Sequence[Served], model: Columns) -> Columns:
     """Return the columns of `padding`: rows of graphs that hold no token, a row a rank."""
     rows = [row for served in ranks if (row := _padding(served, model)) is not None]
-    names = rows[0].keys() if rows else ()
-    return {name: [row[name] for row in rows] for name in names}
+    return columns_of(rows)
 
 
-def _padding(row: Served, model: Columns) -> _Row | None:
+def _padding(row: Served, model: Columns) -> Row | None:
     rank, served = row
-    if not served.is_read:
-        return None
     steps = np.flatnonzero(served.times.counted & (served.graphs.size > 0))
     tokens = served.batches.tokens(steps)
     known = tokens >= 0
@@ -167,7 +161,7 @@ def _padding(row: Served, model: Columns) -> _Row | None:
     padding_n = int(np.maximum(size - tokens, 0).sum())
     row_ns, basis = _row_ns(served, steps, size, model)
     return {
-        **{name: column[0] for name, column in rank_columns([(rank, 1)]).items()},
+        **of_rank(rank),
         "steps_n": steps.size,
         "rows_n": int(size.sum()),
         "padding_n": padding_n,

@@ -36,11 +36,11 @@ def tabulate(
         "servers": server_columns(rows),
         "batches": batch_columns(read),
         "cost_model": model,
-        "inter_token": inter_token_columns(served),
+        "inter_token": inter_token_columns(read),
         "before_steps": before_columns(read),
         "padding": padding_columns(read, model),
         "context_growth": growth_columns(rows),
-        "speculation": speculation_columns(served),
+        "speculation": speculation_columns(read),
         "batch_steps": batch_step_columns(served),
     }
     manifest = load_manifest(_RECIPE)

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Any, Final, Literal
 
 from nsys_llm.core.patterns import NamePattern, parse_pattern
-from nsys_llm.taxonomy.names import without_counters
+from nsys_llm.taxonomy.names import step_key, without_counters
 
 #: What a step is; one choice a run.
 STEP: Final = "step"
@@ -106,6 +106,13 @@ class Composition:
     g_sqsq: int | None = None
     g_sqsk: int | None = None
     others: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def tokens(self) -> int | None:
+        """All tokens that are computed; None where the name does not tell."""
+        if self.ctx_tokens is None or self.gen_tokens is None:
+            return None
+        return self.ctx_tokens + self.gen_tokens
 
 
 @dataclass(frozen=True)
@@ -256,6 +263,17 @@ def is_engine_step(name: str, engine: str) -> bool:
         for kind in engine_steps()
         if kind.engine == engine
     )
+
+
+def range_key(name: str) -> str:
+    """Return what all repetitions of one range share: of an engine's steps what they are called.
+
+    As `step_key`, which does not fold all numbers of an engine's formats.
+    """
+    if parse_step(name) is None:
+        return step_key(name)
+    name = without_counters(name)
+    return next(kind.name for kind in engine_steps() if kind.pattern.matches(name))
 
 
 def has_only_arrivals(name: str) -> bool:

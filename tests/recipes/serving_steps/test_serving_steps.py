@@ -1,16 +1,11 @@
-"""Planted servers: what serving_steps says of them is what was planted, and what brute force says."""
+"""Planted servers: what serving_steps says is what was planted, and what brute force says."""
 
 from __future__ import annotations
 
-import sqlite3
-from bisect import bisect_right
-
-import numpy as np
 import pytest
 from effort import nightly_but, seeds
 from quick_run import quick
-from results import rows
-from serving_plants import FIELDS, TOLD, Run, Server, Step
+from serving_plants import FIELDS, TOLD, Run, Server
 
 GRAPHS = (1, 2, 4, 8, 16)
 #: One of each kind of server.

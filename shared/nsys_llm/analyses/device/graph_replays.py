@@ -8,19 +8,22 @@ recorded, by the names of its kernels in their order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import distinct, distinct_rows, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.step_names import parse_step
 from nsys_llm.trace.coded_names import coded_names, text_of
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
@@ -63,6 +66,10 @@ class GraphReplays:
 
     def __len__(self) -> int:
         return int(self.call.size)
+
+    def take(self, rows: npt.NDArray[np.bool_]) -> GraphReplays:
+        """Return some replays."""
+        return GraphReplays(*(getattr(self, item.name)[rows] for item in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -180,6 +187,21 @@ def _busy_ns(starts: IntArray, ends: IntArray, code: IntArray, first: IntArray) 
     before = np.concatenate((starts[:1], reach[:-1]))
     added = reach - np.maximum(before, np.minimum(starts, reach))
     return summed(code, added, first.size)
+
+
+def replay_steps(replays: GraphReplays, trace: RankTrace, steps: Steps) -> IntArray:
+    """Return the step that each replay is launched in, -1 for none."""
+    at_ns = trace.tables["api_calls"]["start_ns"][replays.call]
+    return innermost(at_ns, steps.span_start_ns, steps.span_end_ns)
+
+
+def replay_batches(replays: GraphReplays, trace: RankTrace, steps: Steps | None) -> IntArray:
+    """Return the tokens in the batch that each replay is for, -1 where no name tells."""
+    if steps is None:
+        return np.full(len(replays), NONE, dtype=np.int64)
+    parsed = map(parse_step, steps.names.tolist())
+    tokens = [NONE if item is None or item.tokens is None else item.tokens for item in parsed]
+    return np.array([*tokens, NONE], dtype=np.int64)[replay_steps(replays, trace, steps)]
 
 
 @dataclass(frozen=True)
