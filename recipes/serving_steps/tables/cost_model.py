@@ -125,7 +125,7 @@ class _Model:
             if not (values == NULL_INT).any():
                 columns[term] = values
         varied = {name: values for name, values in columns.items() if _varies(values)}
-        constant = [name for name in columns if name not in varied]
+        constant = [name for name in columns if name not in varied and columns[name].any()]
         names = [BASE, *varied]
         matrix: FloatArray = np.column_stack([np.ones(steps.size), *varied.values()])
         groups = independent(matrix)

@@ -85,8 +85,11 @@ def _half_widths(columns: FloatArray, rest: FloatArray, sigma: float) -> FloatAr
     left = 1.0 - np.minimum(np.einsum("ij,jk,ik->i", columns, inner, columns), 0.9)
     pulled = columns * (np.clip(rest, -limit, limit) / left)[:, None]
     variance = np.diag(inner @ (pulled.T @ pulled) @ inner)
+    # Whole ns are never more exact than that.
+    rounded = _LEAST_SIGMA**2 * np.diag(np.linalg.pinv(columns.T @ columns))
+    variance = np.maximum(variance, rounded)
     freedom = columns.shape[0] - columns.shape[1]
-    return student_quantile(_CONFIDENCE, freedom) * np.sqrt(np.maximum(variance, 0.0))
+    return student_quantile(_CONFIDENCE, freedom) * np.sqrt(variance)
 
 
 def independent(columns: FloatArray) -> list[list[int]]:
