@@ -208,9 +208,10 @@ def _ranges(trace: RankTrace, call: IntArray) -> tuple[list[str], IntArray]:
     used, code = np.unique(row, return_inverse=True)
     special = {-1: _NO_RANGE, -2: _NO_CALL}
     texts = [
-        special[at] if at < 0 else range_key(event_text(events, at, trace.strings))
+        special[at]
+        if at < 0 or events is None
+        else range_key(event_text(events, at, trace.strings))
         for at in used.tolist()
-        if at < 0 or events is not None
     ]
     names = sorted(set(texts))
     place = {name: index for index, name in enumerate(names)}

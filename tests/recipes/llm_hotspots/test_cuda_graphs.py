@@ -22,7 +22,8 @@ def test_graphs_and_seams_are_those_planted(seed, tmp_path):
     tables = quick("llm_hotspots", run.write(tmp_path / "rank0.sqlite"))
     graphs = {row[0]: row[1:] for row in rows(
         tables["cuda_graphs"],
-        "captured_size nodes_n replays_n span_ns busy_ns gaps_ns concurrent_ns batch_max padding_rows",
+        "captured_size nodes_n replays_n span_ns busy_ns gaps_ns concurrent_ns batch_max "
+        "padding_rows",
     )}  # fmt: skip
     sizes = {step.graph for step in run.steps if step.graph}
     assert graphs.keys() == sizes
