@@ -55,8 +55,10 @@ def headline(tables: Tables) -> list[str]:
     ]
     waits = tables["inter_token"]
     row = records(waits[waits["rank"] == rank])[0]
-    if row["p50_ns"] is not None:
-        scale = Scale.of(row["p99_ns"])
+    if row["reason"] is not None:
+        lines.append(f"between tokens: not known ({row['reason']})")
+    elif row["p50_ns"] is not None:
+        scale = Scale.of(10 * row["p99_ns"])
         words = f"p50 {scale.number(row['p50_ns'])} {scale.unit}, p99 {scale.number(row['p99_ns'])}"
         adds_ns = row["mixed_adds_ns"]
         adds = "" if adds_ns is None else f"; prefill adds {scale.number(adds_ns)}"
@@ -71,7 +73,8 @@ def _phases(steps: pd.DataFrame) -> str:
     medians = {
         phase: float(some.median()) for phase, some in costs.items() if len(some) >= _LEAST_STEPS
     }
-    scale = Scale.of(max(medians.values(), default=1.0))
+    # Steps take parts of a ms to some: one unit for all of them.
+    scale = Scale.of(10 * max(medians.values(), default=1.0))
     words: list[str] = []
     for phase, some in costs.items():
         if not len(some):
@@ -83,8 +86,8 @@ def _phases(steps: pd.DataFrame) -> str:
 
 
 def _requests(steps: pd.DataFrame) -> str:
-    requests = (steps["gen_reqs"].fillna(0) + steps["ctx_reqs"].fillna(0)).astype("int64")
-    if steps["gen_reqs"].isna().all() or not len(requests):
+    requests = (steps["gen_reqs"] + steps["ctx_reqs"]).dropna().astype("int64")
+    if requests.empty:
         return ""
     least, most = int(requests.min()), int(requests.max())
     span = f"{format_count(least)}-" if most > least else ""

@@ -16,11 +16,6 @@ def caveats(tables: Tables) -> list[str]:
         "Time between tokens runs from the end of one step to that of the next: a lower bound of "
         "what a client sees. Nothing is said of the time to a first token or of queues."
     ]
-    if tables["batch_steps"]["graph"].notna().any():
-        reported.append(
-            "CUDA graphs were traced node by node, which makes them 30 to 60 % longer: so are "
-            "costs and coefficients here."
-        )
     others_n = len(servers) - len(read)
     if others_n:
         reported.append(

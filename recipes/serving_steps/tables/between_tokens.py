@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,15 @@ from ..partials import ServedSteps
 from .batches import Row, Served, columns_of, of_rank
 
 #: No server has more: sums of them stay below 2^63.
-_MOST_REQUESTS = 1 << 30
+_MOST_REQUESTS: Final = 1 << 30
+#: Share of intervals, in percent, whose requests names do not tell: those with prompts are the
+#: longest, so that percentiles of the others say too little from here on.
+_MOST_UNKNOWN_PCT: Final = 1.0
+_NOT_KNOWN: Final[Row] = {
+    **dict.fromkeys(("intervals_n", "tokens_n", "mixed_n"), 0),
+    **dict.fromkeys(("p50_ns", "p99_ns", "mixed_adds_ns", "pure_ns", "adds_p99_pct")),
+    "reason": "names do not tell the requests of each step",
+}
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,7 @@ class Intervals:
         mixed: Whether a step in it reads a prompt.
         left_out_n: How many are not here: a step in them is in no statistic or does not tell its
             requests, or nobody waited.
+        unknown_n: Those of them that do not tell.
     """
 
     time_ns: IntArray
@@ -38,6 +47,7 @@ class Intervals:
     requests: IntArray
     mixed: npt.NDArray[np.bool_]
     left_out_n: int
+    unknown_n: int
 
 
 def token_intervals(served: ServedSteps) -> Intervals:
@@ -45,7 +55,7 @@ def token_intervals(served: ServedSteps) -> Intervals:
     generating, context = (
         np.minimum(served.batches.field(name), _MOST_REQUESTS) for name in ("gen_reqs", "ctx_reqs")
     )
-    unknown = (generating == NULL_INT) | (context == NULL_INT) | ~served.times.counted
+    unknown = (generating == NULL_INT) | (context == NULL_INT)
     place = np.flatnonzero(generating > 0)
     first, last = place[:-1], place[1:]
 
@@ -53,10 +63,12 @@ def token_intervals(served: ServedSteps) -> Intervals:
         return np.concatenate(([0], np.cumsum(values)))
 
     unknown_n, reading_n = until(unknown), until(context > 0)
+    cut_n = until(~served.times.counted)
     context_n = until(np.maximum(context, 0))
     # Who was read strictly between had the first token later.
     tokens_n = generating[last] - (context_n[last] - context_n[first + 1])
-    kept = (unknown_n[last + 1] == unknown_n[first + 1]) & (tokens_n > 0)
+    is_known = unknown_n[last + 1] == unknown_n[first + 1]
+    kept = is_known & (cut_n[last + 1] == cut_n[first + 1]) & (tokens_n > 0)
     time_ns = served.times.end_ns[last] - served.times.end_ns[first]
     mixed = reading_n[last + 1] > reading_n[first + 1]
     return Intervals(
@@ -65,6 +77,7 @@ def token_intervals(served: ServedSteps) -> Intervals:
         generating[last][kept],
         mixed[kept],
         int((~kept).sum()),
+        int((~is_known).sum()) if place.size else int(unknown.sum()),
     )
 
 
@@ -75,6 +88,9 @@ def inter_token_columns(ranks: Sequence[Served]) -> Columns:
 
 def _row(served: ServedSteps) -> Row:
     every = token_intervals(served)
+    every_n = every.time_ns.size + every.left_out_n
+    if 100 * every.unknown_n > _MOST_UNKNOWN_PCT * max(every_n, 1):
+        return _NOT_KNOWN | {"left_out_n": every_n}
     adds_ns, mixed_n, pure_ns = _mixed_adds(every)
     p50_ns, p99_ns = (weighted_percentile(every.time_ns, every.tokens_n, q) for q in (50, 99))
     return {
@@ -89,6 +105,7 @@ def _row(served: ServedSteps) -> Row:
         "adds_p99_pct": None
         if adds_ns is None or not p99_ns
         else float(np.clip(100 * adds_ns / p99_ns, 0, 100)),
+        "reason": None,
     }
 
 
