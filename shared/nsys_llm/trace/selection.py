@@ -49,6 +49,7 @@ _THREAD_TABLES: Final = (
     *OVERHEAD_TABLES,
     *GRAPH_NODE_TABLES,
     "nvtx_events",
+    "payloads",
     "thread_switches",
 )
 

@@ -36,7 +36,7 @@ from nsys_llm.profile.sqlite.rows import (
     sample_agrees,
     table_fields,
 )
-from nsys_llm.profile.tables import Table, TableSource, table_source
+from nsys_llm.profile.tables import MOST_BYTES, Table, TableSource, table_source
 from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, process_environment
 
 T = TypeVar("T")
@@ -307,6 +307,8 @@ def _limit(steps_n: int) -> Callable[[], int]:
 def selected(source: TableSource, column: str) -> str:
     """Return what to select for one of our columns."""
     name = quoted_name(source.columns[column])
+    if source.is_bytes(column):
+        return f"hex(substr(CAST({name} AS BLOB), 1, {MOST_BYTES}))"
     # ADBC takes a column's type from its first batch; a batch of NULLs would have none.
     null = "''" if source.is_text(column) else NULL_INT
     return name if column == "key" else f"coalesce({name}, {null})"
