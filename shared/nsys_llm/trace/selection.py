@@ -50,6 +50,7 @@ _THREAD_TABLES: Final = (
     *GRAPH_NODE_TABLES,
     "nvtx_events",
     "thread_switches",
+    "cpu_samples",
 )
 
 
