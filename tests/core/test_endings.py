@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -34,13 +35,18 @@ def test_what_began_last_ends_first_and_what_is_done_is_left():
     assert ended == ["program", "folder"]
 
 
-def test_what_cannot_be_ended_keeps_nothing_else():
+@pytest.mark.parametrize("error", [OSError("no such process"), ValueError("is closed")])
+def test_what_cannot_be_ended_keeps_nothing_else(error):
     ended = []
 
     def fails() -> None:
-        raise OSError("no such process")
+        raise error
 
-    with ended_with_the_run(lambda: ended.append("folder")), ended_with_the_run(fails):
+    with (
+        ended_with_the_run(lambda: ended.append("folder")),
+        ended_with_the_run(fails),
+        suppress(ValueError),
+    ):
         end_everything()
     assert ended == ["folder"]
 
@@ -146,3 +152,18 @@ def test_a_signal_for_a_forked_worker_ends_that_alone_and_only_what_it_began(tmp
     assert not (tmp_path / "of_parent").exists()
     begun = [file.name.removeprefix("begun_") for file in tmp_path.glob("begun_*")]
     assert all((tmp_path / f"of_{child}").exists() for child in begun)
+
+
+def test_a_thread_that_forks_keeps_its_mask():
+    blocked = {signal.SIGINT}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        with ended_by_signals(print):
+            if not (child := os.fork()):
+                os._exit(blocked <= signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+            of_child = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            of_parent = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert of_child == 1
+    assert of_parent == before | blocked

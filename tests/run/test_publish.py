@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -398,4 +399,23 @@ def test_of_two_runs_that_replace_a_result_at_once_one_wins_and_nothing_else_sta
     monkeypatch.setattr(Path, "rename", other_first)
     with pytest.raises(OutputError, match="cannot be written"):
         publish(replace=True)
+    assert os.listdir(place) == ["out"]
+
+
+def test_a_run_that_begins_while_another_replaces_a_result_waits_for_it(place, monkeypatch):
+    """Between the two renames it would take the old result for what a killed run left behind."""
+    publish(content="old")
+    rename, others = Path.rename, []
+
+    def other_begins(path, target):
+        if ".partial-" in path.name and not others:
+            others.append(Thread(target=publish, kwargs={"replace": True, "content": "newer"}))
+            others[0].start()
+            others[0].join(0.3)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", other_begins)
+    assert publish(replace=True) == place / "out"
+    others[0].join(10)
+    assert (place / "out" / "kernels.parquet").read_text() == "newer"
     assert os.listdir(place) == ["out"]

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import Final, NoReturn
 
@@ -30,6 +30,11 @@ _STARTING: Final = threading.Lock()
 _STARTING_SECONDS: Final = 1.0
 #: How long the thread that ends a run waits for others to let go of the interpreter.
 _SWITCH_SECONDS: Final = 1e-5
+#: The main thread is held wherever it was, and may hold a lock that an ending or a line needs.
+_ENDING_SECONDS: Final = 10.0
+_WORDS_SECONDS: Final = 1.0
+#: Signals that were blocked in a thread before it forked.
+_BEFORE_FORK: Final = threading.local()
 
 
 @contextmanager
@@ -37,7 +42,8 @@ def ended_by_signals(interrupted: Callable[[], None]) -> Iterator[None]:
     """Have SIGTERM and SIGINT end the process within the block, with nothing left behind.
 
     The exit codes are 143 and 130. Outside of the main thread, which alone may handle signals,
-    nothing is changed.
+    nothing is changed; a signal that the process ignores, as a job of a shell in the background
+    ignores SIGINT, stays ignored.
 
     Args:
         interrupted: Says that there was an interrupt, once everything has ended.
@@ -48,7 +54,11 @@ def ended_by_signals(interrupted: Callable[[], None]) -> Iterator[None]:
     _forget_in_children()
     numbers, noted = os.pipe()
     os.set_blocking(noted, False)
-    before = {number: signal.signal(number, _hold) for number in _STOPPING}
+    before = {
+        number: signal.signal(number, _hold)
+        for number in _STOPPING
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     wakeup = signal.set_wakeup_fd(noted, warn_on_full_buffer=False)
     threading.Thread(target=_end_on_signal, args=(numbers, interrupted), daemon=True).start()
     try:
@@ -75,11 +85,17 @@ def _end_on_signal(numbers: int, interrupted: Callable[[], None]) -> None:
 def _end_process(number: int, interrupted: Callable[[], None]) -> NoReturn:
     try:
         sys.setswitchinterval(_SWITCH_SECONDS)
-        end_everything()
+        _wait_for(end_everything, _ENDING_SECONDS)
         if number == signal.SIGINT:
-            interrupted()
+            _wait_for(interrupted, _WORDS_SECONDS)
     finally:
         os._exit(128 + number)
+
+
+def _wait_for(action: Callable[[], None], limit_s: float) -> None:
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    thread.join(limit_s)
 
 
 @cache
@@ -88,23 +104,24 @@ def _forget_in_children() -> None:
 
     Signals wait until the worker has let go of the pipe, which is its parent's.
     """
-    os.register_at_fork(
-        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING),
-        after_in_parent=_unblock,
-        after_in_child=_forget,
-    )
+    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_forget)
+
+
+def _block() -> None:
+    _BEFORE_FORK.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
 
 
 def _unblock() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+    signal.pthread_sigmask(signal.SIG_SETMASK, _BEFORE_FORK.mask)
 
 
 def _forget() -> None:
     _ENDINGS.clear()
-    if signal.getsignal(signal.SIGTERM) is _hold:
+    handled = [number for number in _STOPPING if signal.getsignal(number) is _hold]
+    for number in handled:
+        signal.signal(number, lambda number, _: _end_process(number, lambda: None))
+    if handled:
         signal.set_wakeup_fd(-1)
-        for number in _STOPPING:
-            signal.signal(number, lambda number, _: _end_process(number, lambda: None))
     _unblock()
 
 
@@ -171,10 +188,14 @@ def end_everything() -> None:
     _STOPPED.set()
     if _STARTING.acquire(timeout=_STARTING_SECONDS):
         _STARTING.release()
+    latest_first = []
     while _ENDINGS:
-        with suppress(KeyError, OSError):
-            _, end = _ENDINGS.popitem()
-            end()
+        with suppress(KeyError):  # its block has just ended
+            latest_first.append(_ENDINGS.popitem()[1])
+    with suppress(OSError), ExitStack() as endings:
+        # All are called, whatever one of them raises.
+        for end in reversed(latest_first):
+            endings.callback(end)
 
 
 def hold_if_stopped() -> None:

@@ -157,10 +157,11 @@ def _kill_local_workers(client: Any | None, others: Sequence[BaseProcess]) -> No
     for worker in active_children():
         if worker in others:
             continue
-        with suppress(psutil.Error):  # it has ended
-            for program in psutil.Process(worker.pid).children(recursive=True):
-                program.kill()
-        worker.kill()
+        with suppress(ValueError):  # its nanny has closed it
+            with suppress(psutil.Error):  # it has ended
+                for program in psutil.Process(worker.pid).children(recursive=True):
+                    program.kill()
+            worker.kill()
     for nanny in nannies:
         shutil.rmtree(nanny.local_directory, ignore_errors=True)
 

@@ -13,7 +13,13 @@ from types import TracebackType
 from typing import Any, Final
 
 from nsys_llm.core.errors import OutputError, UsageError
-from nsys_llm.core.scratch import discard, remove_abandoned, scratch_place, temporary_folders
+from nsys_llm.core.scratch import (
+    alone_in,
+    discard,
+    remove_abandoned,
+    scratch_place,
+    temporary_folders,
+)
 from nsys_llm.core.stopping import ended_with_the_run
 from nsys_llm.manifest.manifest import recipe_names
 
@@ -97,6 +103,7 @@ class OutputFolder:
         _require_text(str(self.final))
         self.on_published: Callable[[Path], None] | None = None
         self._made_parents: list[Path] = []
+        self._aside: Path | None = None
         self._ending = ExitStack()
         _put_back(self.final)
         if os.path.lexists(self.final):
@@ -136,7 +143,8 @@ class OutputFolder:
         if self.path.exists():
             # It is renamed before, in case that the thread which is stopped is publishing it.
             discard(self.path, scratch_place(self.final.parent, self.final.name))
-        _put_back(self.final)
+        if self._aside is not None and self._aside.exists():
+            _settle(self._aside, self.final)
         self._remove_parents()
 
     @contextmanager
@@ -192,23 +200,26 @@ class OutputFolder:
         return True
 
     def _move(self) -> None:
-        if not os.path.lexists(self.final):
-            self._rename()
-            return
+        with alone_in(self.final.parent):
+            if os.path.lexists(self.final):
+                self._replace_final()
+            else:
+                self._rename()
+        if self._aside is not None:
+            # The new result stands; what cannot be deleted of the old one does not undo that.
+            discard(self._aside, self.path)
+
+    def _replace_final(self) -> None:
         _require_replaceable(self.final, self._replace)
-        aside = scratch_place(self.final.parent, self.final.name, "replaced")
-        self.final.rename(aside)
+        self._aside = scratch_place(self.final.parent, self.final.name, "replaced")
+        self.final.rename(self._aside)
         try:
             # Somebody may have put something there since it was looked at.
-            _require_replaceable(aside, self._replace)
+            _require_replaceable(self._aside, self._replace)
             self._rename()
         except BaseException:
-            # Also when interrupted between the two: the old result goes back, unless that of
-            # another run has taken the place meanwhile.
-            _settle(aside, self.final)
+            _settle(self._aside, self.final)
             raise
-        # The new result stands; what cannot be deleted of the old one does not undo that.
-        discard(aside, self.path)
 
     def _rename(self) -> None:
         self.path.rename(self.final)
@@ -236,9 +247,12 @@ class OutputFolder:
 
 def _put_back(final: Path) -> None:
     """Repair what a run that was killed while it replaced a result left behind."""
-    for aside in temporary_folders(final.parent, final.name, "replaced"):
-        with suppress(OSError):
-            _settle(aside, final)
+    if not temporary_folders(final.parent, final.name, "replaced"):
+        return
+    with alone_in(final.parent):  # of a run that is replacing it now nothing is left then
+        for aside in temporary_folders(final.parent, final.name, "replaced"):
+            with suppress(OSError):
+                _settle(aside, final)
 
 
 def _settle(aside: Path, final: Path) -> None:
