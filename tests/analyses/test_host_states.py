@@ -21,6 +21,7 @@ FILES = {
     "/opt/lib/libcublasLt.so.12": "cuda_library",
     "/site-packages/torch/lib/libtorch_cpu.so": "framework",
     "[vdso]": "c_library",
+    "[kernel.kallsyms]": "kernel",
     "/opt/nvidia/nsight-systems/libcupti.so": "profiler",
     "[Broken backtraces]": "unresolved",
     "/home/me/data.so": "other",

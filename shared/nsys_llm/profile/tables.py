@@ -25,7 +25,7 @@ from nsys_llm.numeric.intervals import IntArray
 PID_MASK: Final = ~0xFFFFFF
 
 _TEXT_COLUMNS: Final = frozenset({"text", "key"})
-_FLAG_COLUMNS: Final = frozenset({"goes_on", "in_kernel"})
+_FLAG_COLUMNS: Final = frozenset({"goes_on"})
 
 
 @dataclass(frozen=True)

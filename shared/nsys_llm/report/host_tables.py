@@ -9,9 +9,10 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.proportions import wilson_pct
-from nsys_llm.report.columns import Columns, percent, record_columns, sorted_columns
+from nsys_llm.report.columns import Columns, nullable, percent, record_columns, sorted_columns
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.trace.host_part import SAMPLED, STEP, HostFrame, HostModule, HostPart, HostState
 from nsys_llm.trace.identity import Rank, RankKey
@@ -61,7 +62,7 @@ def _state_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
 
 def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     """Return samples of each group by class, and what is missing of those that there should be."""
-    rows, groups = list[tuple[Rank, HostModule]](), list[tuple[int, float | None]]()
+    rows, groups = list[tuple[Rank, HostModule]](), list[tuple[int, int | None]]()
     for rank, part in ranks:
         counts, on_core_ns = Counter[_Group](), Counter[_Group]()
         for module in part.modules:
@@ -70,31 +71,30 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
             if state.state in SAMPLED and state.on_core_ns is not None:
                 on_core_ns[_group(state)] += state.on_core_ns
         period_ns = part.period_ns or 0
-        expected = {key: ns / period_ns for key, ns in on_core_ns.items() if period_ns and ns}
+        expected = {key: round(ns / period_ns) for key, ns in on_core_ns.items() if period_ns}
         for module in part.modules:
             rows.append((rank, module))
             groups.append((counts[_group(module)], expected.get(_group(module))))
         for key, expected_n in expected.items():
-            if (missing_n := round(expected_n) - counts[key]) > 0:
+            if (missing_n := expected_n - counts[key]) > 0:
                 rows.append((rank, HostModule(*key, NOT_SAMPLED, missing_n)))
                 groups.append((counts[key], expected_n))
     return _shares(rows, groups)
 
 
 def _shares(
-    rows: Sequence[tuple[Rank, HostModule]], groups: Sequence[tuple[int, float | None]]
+    rows: Sequence[tuple[Rank, HostModule]], groups: Sequence[tuple[int, int | None]]
 ) -> Columns:
     lost = np.array([row.module_class == NOT_SAMPLED for _, row in rows], dtype=bool)
     counted_n = np.array([row.samples_n for _, row in rows], dtype=np.int64)
     of_n = np.array([n for n, _ in groups], dtype=np.int64)
-    expected_n = np.array([np.nan if n is None else n for _, n in groups], dtype=np.float64)
+    expected_n = np.array([NULL_INT if n is None else n for _, n in groups], dtype=np.int64)
     low_pct, high_pct = wilson_pct(np.where(lost, 0, counted_n), np.maximum(of_n, 1))
-    missing_pct = 100.0 * counted_n / np.where(lost, expected_n, 1.0)
     columns = {
         **record_columns(rows, *_MODULES, "samples_n"),
         "of_n": of_n,
-        "expected_n": expected_n,
-        "share_pct": np.where(lost, np.minimum(missing_pct, 100.0), percent(counted_n, of_n)),
+        "expected_n": nullable(expected_n),
+        "share_pct": percent(counted_n, np.where(lost, expected_n, of_n)),
         "low_pct": np.where(lost, np.nan, low_pct),
         "high_pct": np.where(lost, np.nan, high_pct),
     }

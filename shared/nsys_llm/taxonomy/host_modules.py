@@ -10,7 +10,6 @@ from typing import Final
 
 #: Where no pattern matches.
 OTHER: Final = "other"
-KERNEL: Final = "kernel"
 UNRESOLVED: Final = "unresolved"
 
 

@@ -95,10 +95,10 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> Pieces:
     """
     thread, calls = exposed.thread, host.calls
     low, high = int(exposed.start_ns[0]), int(exposed.end_ns[-1])
-    first, last = calls.bounds[thread], calls.bounds[thread + 1]
+    of_thread = slice(calls.bounds[thread], calls.bounds[thread + 1])
+    first = of_thread.start + np.searchsorted(calls.end_ns[of_thread], low, side="right")
+    last = of_thread.start + np.searchsorted(calls.start_ns[of_thread], high, side="left")
     spans = np.column_stack((calls.start_ns[first:last], calls.end_ns[first:last]))
-    around = near(spans, low, high)
-    spans, first = spans[around], first + around.start
     driver = [(work.cause, work.spans) for work in host.driver if work.thread == thread]
     layers = [*driver, (NO_WORK, host.no_work), (PROFILER_OVERHEAD, host.profiler)]
     layers = [(cause, times[near(times, low, high)]) for cause, times in layers]

@@ -12,6 +12,7 @@ from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.enclosing import innermost
+from nsys_llm.numeric.gaps import start_order
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.taxonomy.names import normalize_range, step_key
@@ -25,8 +26,6 @@ PARTS: Final = (STEP, WARMUP, OUTSIDE)
 NO_RANGE: Final = ""
 OTHER_RANGES: Final = "(other ranges)"
 _MOST_NAMES: Final = 1_000
-#: Where a thread is before the first range of all.
-_OUTSIDE: Final = PARTS.index(OUTSIDE)
 
 
 @dataclass(frozen=True)
@@ -83,23 +82,23 @@ class Places:
         self._all_steps = np.column_stack(
             (first_ns, np.repeat(last_ns.max(initial=0), first_ns.size))
         )
-        self._lines: dict[int, tuple[IntArray, IntArray]] = {}
 
-    def line(self, thread: int) -> tuple[IntArray, IntArray]:
-        """Return where a thread (globalTid) was: when that changed, and from before that on.
+    def line(self, thread: int, spans: IntArray) -> tuple[IntArray, IntArray]:
+        """Return where a thread (globalTid) was in some time.
+
+        Args:
+            thread: The thread.
+            spans: Shape (n, 2), sorted and disjoint.
 
         Returns:
-            Shape (n,), ascending; and shape (n + 1,), see `named`.
+            Instants, ascending, none before the first span, and the place from each on until the
+            next one that is in a span, see `named`.
         """
-        if thread not in self._lines:
-            spans = [self._warm, self._steps, *filter(None, [self._of_thread.get(thread)])]
-            edges = [edge for some in spans for edge in (some.start_ns, some.end_ns)]
-            at_ns = np.unique(np.concatenate(edges))
-            before = np.array([_OUTSIDE])
-            place = np.append(before, self._places(self._of_thread.get(thread), at_ns))
-            changes = np.flatnonzero(np.diff(place))
-            self._lines[thread] = at_ns[changes], np.append(before, place[changes + 1])
-        return self._lines[thread]
+        ranges = [self._warm, self._steps, *filter(None, [self._of_thread.get(thread)])]
+        edges = [edge for some in ranges for edge in (some.start_ns, some.end_ns)]
+        inside = [edge[starts_inside(edge, spans)] for edge in edges]
+        at_ns = np.sort(np.concatenate((spans[:, 0], *inside)), kind="stable")
+        return at_ns, self._places(self._of_thread.get(thread), at_ns)
 
     def _places(self, ranges: _Spans | None, at_ns: IntArray) -> IntArray:
         """Return where a thread with some ranges was at each instant."""
@@ -140,7 +139,8 @@ def _ranges(
     starts = events["start_ns"]
     ends, _ = closed_ends(events["end_ns"], trace.last_end_ns)
     rows = np.flatnonzero((events["event_type"] == PUSH_POP) & lasting(starts, ends))
-    rows = rows[np.lexsort((-ends[rows], starts[rows]))]
+    order = start_order(starts[rows], lambda some: (-ends[rows][some],))
+    rows = rows if order is None else rows[order]
     texts, code = raw_texts(events, rows, trace.strings)
     threads, of_thread = distinct_codes(events["global_tid"][rows])
     parts = split_by_code(of_thread, threads.size)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Final
 
 import numpy as np
@@ -14,7 +13,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import begins_group, distinct_codes
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.host_modules import KERNEL, UNRESOLVED, module_class, module_classes
+from nsys_llm.taxonomy.host_modules import UNRESOLVED, module_class, module_classes
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -104,9 +103,7 @@ def _classes(frames: Table, at: IntArray, strings: Mapping[int, str]) -> IntArra
         names.index(UNRESOLVED if key == NULL_INT else module_class(strings.get(key, "")))
         for key in ids.tolist()
     ]
-    classes = np.array(of_id, dtype=np.int64)[code]
-    # NULL is user mode: older releases write nothing else.
-    return np.where(frames["in_kernel"][at] == 1, names.index(KERNEL), classes)
+    return np.array(of_id, dtype=np.int64)[code]
 
 
 def function_name(symbol_id: int, strings: Mapping[int, str]) -> str | None:
@@ -117,4 +114,4 @@ def function_name(symbol_id: int, strings: Mapping[int, str]) -> str | None:
 
 def file_name(module_id: int, strings: Mapping[int, str]) -> str:
     """Return the name of a file without its folders, which may hold a user's name."""
-    return PurePosixPath(text_of(module_id, strings)).name
+    return text_of(module_id, strings).rpartition("/")[2]

@@ -197,19 +197,28 @@ class HostStates:
         for exposed in stretches:
             thread = int(self._host.calls.threads[exposed.thread])
             sums, waits = KeyedSums(2), KeyedSums(1)
-            samples += [self._block(thread, block, sums, waits) for block in exposed.blocks()]
+            spans = np.column_stack((exposed.start_ns, exposed.end_ns))
+            line = self._places.line(thread, spans)
+            samples += [self._block(thread, block, line, sums, waits) for block in exposed.blocks()]
             states += self._rows(device_id, thread, sums, waits)
         return states, np.concatenate(samples, axis=1)
 
-    def _block(self, thread: int, exposed: Exposed, sums: KeyedSums, waits: KeyedSums) -> IntArray:
+    def _block(
+        self,
+        thread: int,
+        exposed: Exposed,
+        line: tuple[IntArray, IntArray],
+        sums: KeyedSums,
+        waits: KeyedSums,
+    ) -> IntArray:
         """Add some stretches of a thread up, and return the samples in them."""
         record, low_ns = self._records.of(thread), int(exposed.start_ns[0])
         high_ns = int(exposed.end_ns[-1])
-        moved_ns, place = self._places.line(thread)
+        moved_ns, place = line
         first, last = np.searchsorted(moved_ns, (low_ns, high_ns))
         pieces = pieces_of(exposed, moved_ns[first:last], self._host)
         starts, ends = pieces.start_ns, pieces.end_ns
-        place = place[np.searchsorted(moved_ns, starts, side="right")]
+        place = place[np.searchsorted(moved_ns, starts, side="right") - 1]
         group = pieces.cause * self._places_n + place
         in_call = pieces.call >= 0
         api = self._api[self._host.calls.row[pieces.call]] if self._api.size else pieces.call
