@@ -46,4 +46,4 @@ def _reason(
             read.table in profile.empty_tables for profile in readable
         ):
             return f"{read.lost}: not recorded, or none happened", read.capture
-    return f"nothing makes a row, which is {table.row}", None
+    return f"nothing that was read makes one; a row is {table.row}", None
