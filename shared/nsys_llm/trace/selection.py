@@ -51,6 +51,7 @@ _THREAD_TABLES: Final = (
     "nvtx_events",
     "payloads",
     "thread_switches",
+    "cpu_samples",
 )
 
 
