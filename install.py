@@ -29,9 +29,9 @@ ROOT = Path(__file__).resolve().parent
 
 #: What the package is built from. A copy of it is built, so that the checkout stays as it is and
 #: what an earlier build left there goes into no wheel.
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "shared", "recipes", "manifests")
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "shared", "recipes", "manifests")
 MISPLACED = "run install.py where it was cloned to"
-NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "build", ".*")
+NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so", "*.egg-info", "build", ".*")
 
 #: A file's tests stay together, files with marks begin.
 TESTS = "-n auto --dist loadfile --no-loadscope-reorder --hypothesis-profile ci --durations 20"

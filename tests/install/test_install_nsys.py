@@ -55,7 +55,7 @@ def checkout(tmp_path):
     """A copy of all that is placed, with a version to change."""
     folder = tmp_path / "checkout"
     folder.mkdir()
-    for name in ("install.py", "pyproject.toml", "shared", "recipes", "manifests"):
+    for name in ("install.py", "pyproject.toml", "setup.py", "shared", "recipes", "manifests"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
         copy(ROOT / name, folder / name)
     return folder
@@ -157,7 +157,7 @@ def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, pack
             "manifests": "manifests/",
         }.items()
         for path in (ROOT / part).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.suffix in (".py", ".json", ".typed")
     }
     files = {
         f"nsys_recipe/recipes/{recipe}/{name}"
