@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -32,7 +33,7 @@ def library() -> ctypes.CDLL | None:
     if os.environ.get(_SWITCH) == "0":
         return None
     try:
-        loaded = ctypes.CDLL(str(Path(__file__).with_name("_leaf.so")))
+        loaded = ctypes.CDLL(str(_library_path()))
         if loaded.leaf_abi() != _ABI:
             return None
     except (OSError, AttributeError):
@@ -41,6 +42,12 @@ def library() -> ctypes.CDLL | None:
     loaded.leaf_rows.restype = number
     loaded.leaf_rows.argtypes = [place, *[number] * 5, place, number, place, number]
     return loaded
+
+
+def _library_path() -> Path:
+    """Return the library that install.py placed, which bears its platform's name, or a wheel's."""
+    placed = Path(__file__).with_name(f"_leaf-{platform.machine()}.so")
+    return placed if placed.exists() else placed.with_name("_leaf.so")
 
 
 def decoder() -> str:
