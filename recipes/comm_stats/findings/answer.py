@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, Tables, first_record, records
-from nsys_llm.view.text import counted, format_ns
+from nsys_llm.report.records import Record, Tables, first_record, percent, records
+from nsys_llm.view.text import counted, format_ns, format_percent
 
 from .experts import expert_findings
 from .links import link_findings
@@ -14,6 +14,11 @@ from .pipelines import Pipeline, bubble_words, find_pipelines, pace_words, pipel
 
 #: The stage that computes longest is named from so much beyond the others, in percent.
 _LEAST_LONGER_PCT: Final = 1.0
+#: The usual reasons why sizes are not known.
+_WHY: Final = {
+    "no_call": "no NCCL range around the launch",
+    "no_blob": "no payloads in the export",
+}
 
 
 def answer(tables: Tables) -> str:
@@ -25,8 +30,19 @@ def answer(tables: Tables) -> str:
         lines = [f"{gpus_n}{_steps(worst)}: {_called(pipelines, worst)}", _bubble(worst)]
     else:
         groups_n = counted(len(tables["groups"]), "group")
-        lines = [f"{gpus_n}: {groups_n} of ranks that communicate, no pipeline."]
-    return "\n".join((*lines, *_messages(tables)))
+        lines = [f"{gpus_n}: {groups_n} of ranks that communicate."]
+    return "\n".join((*lines, *_experts(tables), *_messages(tables)))
+
+
+def _experts(tables: Tables) -> list[str]:
+    """Return how uneven experts are, and how the slowest rank moves."""
+    rows = tables["experts"]
+    pattern = rows["pattern"].dropna().mode()
+    if not len(rows):
+        return []
+    longer = percent(float((rows["max_ns"] - rows["mean_ns"]).sum()), float(rows["mean_ns"].sum()))
+    moves = f", {pattern.iloc[0]}" if len(pattern) else ""
+    return [f"Experts: the slowest rank computes {format_percent(longer)} longer{moves}."]
 
 
 def _steps(pipeline: Pipeline) -> str:
@@ -71,7 +87,8 @@ def _name(group: Record) -> str:
 
 def _speed(row: Record) -> str:
     if row["algbw_gb_s"] is None:
-        return f": {format_ns(row['transfer_ns'])} of transfer, sizes not known ({row['reason']})"
+        why = _WHY.get(row["reason"], f"`{row['reason']}`")
+        return f": {format_ns(row['transfer_ns'])} of transfer, sizes not known ({why})"
     if row["busbw_gb_s"] is None:
         return f" {row['bucket']}: {row['algbw_gb_s']:.1f} GB/s"
     peak = "no peak known"
