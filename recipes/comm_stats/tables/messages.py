@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -205,18 +206,18 @@ def payload_columns(job: Job, names: Sequence[str]) -> Columns:
     rows = []
     for key, rank in numbers.items():
         calls = job.ranks[key].calls
-        kernels_n = dict.fromkeys(calls.reasons, 0)
+        kernels_n: Counter[str] = Counter()
         for device in calls.devices:
-            for code, count in enumerate(np.bincount(device.reason, minlength=len(kernels_n))):
-                kernels_n[calls.reasons[code]] += int(count)
-        for reason in sorted({*calls.calls_n, *kernels_n}):
+            for code, count in enumerate(np.bincount(device.carried).tolist()):
+                kernels_n[calls.carried[code].reason] += count
+        for reason in sorted({*calls.calls_n, *(+kernels_n)}):
             rows.append(
                 {
                     "rank": rank.number or 0,
                     "file": rank.file,
                     "reason": reason,
                     "calls_n": calls.calls_n.get(reason, 0),
-                    "kernels_n": kernels_n.get(reason, 0),
+                    "kernels_n": kernels_n[reason],
                 }
             )
     return {name: [row[name] for row in rows] for name in names}
