@@ -28,9 +28,11 @@ def answer(tables: Tables) -> str:
     if pipelines:
         worst = max(pipelines, key=lambda pipeline: pipeline.bubble_pct)
         lines = [f"{gpus_n}{_steps(worst)}: {_called(pipelines, worst)}", _bubble(worst)]
-    else:
+    elif len(tables["groups"]):
         groups_n = counted(len(tables["groups"]), "group")
         lines = [f"{gpus_n}: {groups_n} of ranks that communicate."]
+    else:
+        lines = [f"{gpus_n}: no communication that is matched between ranks."]
     return "\n".join((*lines, *_experts(tables), *_messages(tables)))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from effort import seeds
+from effort import nightly_but, seeds
 from judgement import rank_plants
 from judgement.jobs import job
 from machine import simulate, write_profiles
@@ -69,7 +69,7 @@ def true_instances(outcome, names):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("pattern", nightly_but(PATTERNS, ["rotating"]))
 @pytest.mark.parametrize("seed", seeds(20, 1))
 def test_each_dispatch_and_combine_is_as_it_was(seed, pattern, tmp_path):
     names = ((rank_plants.DISPATCH, rank_plants.COMBINE), (EXCHANGE, EXCHANGE))[seed % 2]
@@ -99,6 +99,7 @@ def test_even_experts_gain_what_the_job_takes_less_with_them(seed, plant, tmp_pa
     assert 100 * abs(gained_ns - (wall_ns - even_ns)) / wall_ns < 1.5
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", seeds(4, 1))
 def test_even_experts_have_next_to_none_to_gain(seed, tmp_path):
     outcome = simulate(rank_plants.rotating(Random(seed), False)[0])
@@ -108,6 +109,7 @@ def test_even_experts_have_next_to_none_to_gain(seed, tmp_path):
     assert "experts" not in set(tables["findings"]["rule"])
 
 
+@pytest.mark.nightly
 def test_a_slow_gpu_is_no_hot_expert(tmp_path):
     program = planted(1, "even")
     ranks = [replace(rank, gpu_pct=100 + 40 * (at == 2)) for at, rank in enumerate(program.ranks)]

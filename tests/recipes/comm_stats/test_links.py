@@ -50,8 +50,13 @@ def written(folder, messages, *, gpu_name="NVIDIA H100 80GB HBM3", hosts=("node"
     [
         (400_000, (), 100 * BYTES / 400_000 / 450),
         (90_000, (), None),
-        (400_000, ("--link-bandwidth", "100"), None),
-        (90_000, ("--link-bandwidth", "800"), 100 * BYTES / 90_000 / 800),
+        pytest.param(400_000, ("--link-bandwidth", "100"), None, marks=pytest.mark.nightly),
+        pytest.param(
+            90_000,
+            ("--link-bandwidth", "800"),
+            100 * BYTES / 90_000 / 800,
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_a_slow_link_is_found_by_its_peak(length_ns, options, expected, tmp_path):
@@ -75,6 +80,7 @@ def test_no_peak_is_known_of_cards_on_pcie_nor_between_machines(tmp_path):
         assert quick("comm_stats", folder)["message_sizes"]["peak_gb_s"].isna().all()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("small_n", "fires"), [(110, True), (90, False)])
 def test_many_small_messages_are_found(small_n, fires, tmp_path):
     folder = written(tmp_path / "in", [(1024, 8_000)] * small_n + [(BYTES, 100_000)])
