@@ -45,7 +45,7 @@ class Group:
 
 
 def find_groups(job: Job, sizes: Mapping[int, Sized]) -> list[Group]:
-    """Return the groups, without axes: ranks that meet, and of these each communicator that is known.
+    """Return the groups, without axes: ranks that meet, of these each communicator that is known.
 
     Messages are apart from all else. Where all that is known is one communicator, what says none
     is of it.
