@@ -13,7 +13,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, nullable, percent, spread_columns
+from nsys_llm.report.columns import Columns, nullable, percent, rank_columns, spread_columns
 from nsys_llm.taxonomy.step_names import parse_step
 from nsys_llm.trace.identity import Rank
 
@@ -67,16 +67,13 @@ def step_columns(
 
 
 def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
-    sizes = [len(step_rows.names) for _, step_rows in steps]
-
     def every(of: Callable[[StepRows], IntArray]) -> IntArray:
         return joined([of(step_rows) for _, step_rows in steps])
 
     host_ns = every(_MEASURES["host"])
     names = [name for _, step_rows in steps for name in step_rows.names]
     return {
-        "rank": np.repeat(np.array([rank.number for rank, _ in steps], dtype=np.int64), sizes),
-        "file": [rank.file for (rank, _), n in zip(steps, sizes, strict=True) for _ in range(n)],
+        **rank_columns([(rank, len(step_rows.names)) for rank, step_rows in steps]),
         "step": every(lambda step_rows: step_rows.number),
         "name": names,
         "warmup": [bool(item) for _, steps_of in steps for item in steps_of.warmup],
