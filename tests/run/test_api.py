@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -307,7 +308,11 @@ def copied(result, tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
+        ("tables", [1], "missing or damaged"),
+        ("tables", {"../x": {"rows": 1}}, "missing or damaged"),
         ("report", None, "missing or damaged"),
+        ("report.findings", [3], "missing or damaged"),
+        ("report.answer", 3, "missing or damaged"),
         ("recipe", "rm", "rm"),
         ("format", 99, "later version"),
         ("format", "x", "missing or damaged"),
@@ -319,6 +324,16 @@ def test_a_result_of_a_stranger_is_shown_or_refused_in_one_line(copied, capsys, 
     code, out, errors = shown(capsys, folder)
     assert (code, out, errors.count("\n")) == (2, "", 1)
     assert words in errors
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_pipe_or_device_that_never_ends_is_no_result(copied, capsys, make):
+    folder, _ = copied
+    record = folder / "report.json"
+    record.unlink()
+    make(record)
+    code, out, errors = shown(capsys, folder)
+    assert (code, out, errors.count("\n")) == (2, "", 1)
 
 
 @pytest.mark.parametrize("words", [[], ["--json"], ["1"], ["1", "--json"]])

@@ -40,6 +40,7 @@ def first_screen_lines(
         lines += answer_lines(screen.verdict, width, _MOST_LINES["verdict"])
     for line in report.wall:
         lines += fitted_parts(line, width, 2)
+    lines += [shortened(f"  {plain(text)}", width) for text in screen.lines]
     trust = _trust(report, screen, width)
     left_n = height - BELOW - len(lines) - len(trust)
     return [*lines, *_opportunities(report, screen, width, left_n), *trust]

@@ -46,6 +46,7 @@ class Screen:
         by_step: Whether it is a step.
         trust: The remark on the capture that qualifies most of the rest, as prose; empty if none.
         subject: What was read, by name.
+        lines: What recipes tell besides, a line each, as prose.
         verdict: Of a comparison with an earlier run, as prose; empty without one.
     """
 
@@ -56,6 +57,7 @@ class Screen:
     trust: str = ""
     subject: str = ""
     verdict: str = ""
+    lines: tuple[str, ...] = ()
 
 
 def subject(profiles: Sequence[ProfileOutcome]) -> str:

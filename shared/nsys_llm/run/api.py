@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 
@@ -24,6 +26,16 @@ from nsys_llm.run.executors import MODES, open_executor
 from nsys_llm.run.parts import COMPARED
 from nsys_llm.run.runner import run_recipe
 from nsys_llm.view.results import Results
+
+#: Names of tables are names of files.
+_NAME: Final = re.compile(r"[a-z0-9_]+")
+#: Of report.json; runs over 2,000 ranks write some MB.
+_MOST_BYTES: Final = 256 << 20
+#: What is shown of findings.
+_FINDING: Final = frozenset(
+    {"title", "kind", "severity", "details", "recommendation", "evidence"}
+    | {"gain_pct", "gain_step_ns", "gain_ns", "rank"}
+)
 
 
 class Tables(Mapping[str, pd.DataFrame]):
@@ -41,6 +53,9 @@ class Tables(Mapping[str, pd.DataFrame]):
             raise KeyError(f"no table '{name}'; there are: {', '.join(self._listed)}")
         file = self._results.folder / f"{name}.parquet"
         try:
+            # Of a table without rows there is none. A pipe would be waited for.
+            if (self._listed[name]["rows"] or os.path.lexists(file)) and not file.is_file():
+                raise FileNotFoundError(file)
             return self._results.table(name)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             # Arrow's errors are among them.
@@ -61,22 +76,47 @@ def _record(folder: Path) -> dict[str, Any]:
     """
     file = folder / REPORT_NAME
     try:
+        if not file.is_file() or file.stat().st_size > _MOST_BYTES:
+            raise ValueError("no regular file of a usual size")
         record = json.loads(file.read_text("utf-8"))
         if isinstance(record["format"], int) and record["format"] > FORMAT:
             raise OutputError(
                 f"{folder}: written by a later version of nsys-llm-recipes "
                 f"({str(record.get('version'))[:20]}); this is {__version__}."
             )
-        load_manifest(record["recipe"])
-        needed = record["report"]["answer"], record["report"]["findings"], record["tables"]
-        if record["format"] != FORMAT or None in needed:
-            raise ValueError("another format")
+        _require_shape(record)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise OutputError(
             f"{folder}: no result of a recipe ({REPORT_NAME} is missing or damaged); give the "
             "output folder of a run."
         ) from error
     return dict(record)
+
+
+def _require_shape(record: Any) -> None:
+    """Refuse a record whose fields are not those of a run, as far as anything here reads them.
+
+    Raises:
+        ValueError: They are not.
+        KeyError: One is missing.
+        TypeError: One is something else.
+        AttributeError: Likewise.
+    """
+    load_manifest(record["recipe"])
+    reported = record["report"]
+    shaped = [
+        record["format"] == FORMAT,
+        isinstance(reported["answer"], str),
+        all(isinstance(item, dict) for item in reported["findings"]),
+        all(_NAME.fullmatch(name) for name in record["tables"]),
+        all(isinstance(table["rows"], int) for table in record["tables"].values()),
+        all("columns" in table for table in record["tables"].values() if not table["rows"]),
+        all("reason" in table for table in record["tables"].values()),
+        all(finding.keys() >= _FINDING for finding in reported["findings"]),
+        all(isinstance(finding["title"], str) for finding in reported["findings"]),
+    ]
+    if not all(shaped):
+        raise ValueError("fields of another type")
 
 
 class Result:

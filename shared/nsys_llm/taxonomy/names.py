@@ -56,7 +56,12 @@ def normalize_range(name: str) -> str:
     (`aten::mul, seq = 45643, op_id = 991912` -> `aten::mul`), and space around the name.
     Idempotent.
     """
-    return _EMIT_NVTX_TAIL.sub("", name.strip()).strip()
+    return without_counters(name.strip()).strip()
+
+
+def without_counters(name: str) -> str:
+    """Return the same with the space around the name."""
+    return _EMIT_NVTX_TAIL.sub("", name)
 
 
 def step_key(name: str) -> str:

@@ -161,9 +161,9 @@ def overlapping_calls_n(calls: Table | None) -> int | None:
     """
     if calls is None or "end_ns" not in calls:
         return None
-    sane = sane_times(calls["start_ns"], calls["end_ns"])
-    starts, ends = calls["start_ns"][sane], calls["end_ns"][sane]
-    threads, code = distinct_codes(calls["global_tid"][sane])
+    calls = calls.take(sane_times(calls["start_ns"], calls["end_ns"]))
+    starts, ends = calls["start_ns"], calls["end_ns"]
+    threads, code = distinct_codes(calls["global_tid"])
     overlapping_n = 0
     for rows in rows_by_code(code, threads.size):
         begin, end = starts[rows], ends[rows]

@@ -210,7 +210,10 @@ class Results:
         if self._written is None and self._file(name).exists():
             return read_table(self._file(name), columns)
         if self._written is None:
-            table = empty_table(self.record()["tables"][name]["columns"])
+            listed = self.record()["tables"].get(name)
+            if listed is None or listed["rows"]:
+                raise FileNotFoundError(self._file(name))
+            table = empty_table(listed["columns"])
         else:
             table = self._written[name]
         return table.select(columns or table.column_names)
