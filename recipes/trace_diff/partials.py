@@ -44,7 +44,7 @@ def by_name(
 
 @dataclass(frozen=True)
 class DeviceSums:
-    """One device of one rank.
+    """One device of one rank, or all devices of ranks together.
 
     Attributes:
         window_ns: Length of its window.
@@ -64,17 +64,21 @@ class DeviceSums:
     busy_ns: int
     idle_ns: IntArray | None
 
+    @classmethod
+    def total(cls, devices: Sequence[DeviceSums]) -> DeviceSums:
+        """Add devices up; device_id is -1."""
+        known = [device.idle_ns for device in devices if device.idle_ns is not None]
+        times = np.array(
+            [(item.window_ns, item.communication_ns, item.exposed_ns, item.copy_ns, item.busy_ns)
+             for item in devices], np.int64
+        ).reshape(-1, 5).sum(axis=0).tolist()  # fmt: skip
+        is_known = bool(known) and len(known) == len(devices)
+        return cls(-1, *times, np.sum(known, axis=0) if is_known else None)
 
-def idle_by_cause(devices: Sequence[DeviceSums]) -> IntArray | None:
-    """Return idle time by cause, shape (causes,); None where that of a device is not known."""
-    known = [device.idle_ns for device in devices if device.idle_ns is not None]
-    return np.sum(known, axis=0) if known and len(known) == len(devices) else None
-
-
-def idle_total_ns(devices: Sequence[DeviceSums]) -> int | None:
-    """Return idle time without what the profiler took; None where it is not known."""
-    idle_ns = idle_by_cause(devices)
-    return None if idle_ns is None else int(idle_ns[:IDLE_CAUSES_N].sum())
+    @property
+    def idle_total_ns(self) -> int | None:
+        """Idle time without what the profiler took; None where it is not known."""
+        return None if self.idle_ns is None else int(self.idle_ns[:IDLE_CAUSES_N].sum())
 
 
 @dataclass(frozen=True)

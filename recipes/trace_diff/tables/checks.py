@@ -212,8 +212,8 @@ def _missing_work(runs: Runs) -> Check:
 
 def _overhead(runs: Runs) -> Check:
     shares = [
-        100.0 * int(run.idle_ns[PROFILER_OVERHEAD]) / run.window_ns
-        if run.idle_ns is not None and run.window_ns
+        100.0 * int(run.whole.idle_ns[PROFILER_OVERHEAD]) / run.whole.window_ns
+        if run.whole.idle_ns is not None and run.whole.window_ns
         else None
         for run in runs.compared
     ]
