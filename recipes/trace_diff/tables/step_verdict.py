@@ -87,9 +87,8 @@ class Figure:
             width, log = difference.half_width(), math.log(after / before)
             interval = math.expm1(log - width), math.expm1(log + width)
             error = difference.error
-        return cls(
-            chosen, (splits0, splits1), (before, after), (program0, program1), interval, error
-        )
+        step_ns, program = (before, after), (program0, program1)
+        return cls(chosen, (splits0, splits1), step_ns, program, interval, error)
 
     @property
     def change(self) -> float:
