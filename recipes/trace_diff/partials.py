@@ -47,11 +47,7 @@ class DeviceSums:
     """One device of one rank, or all devices of ranks together.
 
     Attributes:
-        window_ns: Length of its window.
-        communication_ns: Time with communication running.
         exposed_ns: The part of it in which nothing but copies runs beside it.
-        copy_ns: Time with a copy or fill running.
-        busy_ns: Time with anything running.
         idle_ns: Shape (causes,), idle time by cause (see `nsys_llm.taxonomy.idle_causes`), the
             profiler's share last; None where it is not known.
     """
@@ -87,11 +83,8 @@ class RankSums:
 
     Attributes:
         kernels: By shown name.
-        moves: Copies and fills.
         apis: CUDA API calls by function.
         phases: GPU time by phase.
-        devices: Sorted by id.
-        steps: How many steps it did.
         walls: Where the time of its full steps went.
         nameless: The same of graph replays or periods of kernels, where steps are ranges.
         whole: The same of the windows as a whole, where there are steps.
@@ -125,7 +118,6 @@ class SidePart:
     """The ranks of one side.
 
     Attributes:
-        ranks: Each by itself.
         keys: Kernels by name and configuration over all ranks, sorted.
         total_ns: Shape (keys,), time inside the window.
         counts: How often which duration; groups are positions in `keys`.

@@ -90,7 +90,6 @@ def compare(runs: Runs, steps_of: StepsOf, options: Mapping[str, Any]) -> Compar
     """Return what two runs are compared by.
 
     Args:
-        runs: All runs.
         steps_of: Returns the steps of the common ranks of a run.
         options: world_size and ranks tell which ranks should be there.
     """

@@ -94,7 +94,6 @@ class MetricChange:
 
     Attributes:
         before: Of the baseline; None where it cannot be computed.
-        after: Of the input.
         noise: How far runs of the baseline differ; None where that is not known.
         reason: Why a gate on it cannot be decided; None if it can.
     """
@@ -143,7 +142,6 @@ class Metrics:
     """All that metrics are computed from.
 
     Attributes:
-        runs: All runs.
         collectives: Waiting and transfer of each, by side.
         classes: What each shown kernel name says.
         comparison: What the runs are compared by.

@@ -56,15 +56,12 @@ class RunSums:
     """One run, and sums over all of its ranks and devices.
 
     Attributes:
-        side: Its name.
         part: What its ranks were reduced to together.
         ranks: Those with GPU work, in order of number.
         others: Reports without GPU work, and those that could not be read.
         devices_n: Of all ranks.
         whole: All of them together.
-        moves: Copies and fills by kind.
         gpus: Names of the GPUs that its reports tell of.
-        kernel_ns: Time in kernels.
         gpu_ns: Time in kernels, copies, fills and whole graphs.
         outside_ns: The part of it that no step launched; None where steps are no ranges.
         launches_n: Kernels that start in the windows.

@@ -180,9 +180,6 @@ class StepVerdict:
     """The verdict.
 
     Attributes:
-        word: One of the constants of this module, or of `comparability`.
-        word_reason: Why, one of the constants.
-        comparison: What it is about.
         figure: None where nothing is compared.
         looks: None without steps.
         noise_ns: How far runs of the baseline differ; None: not known.
