@@ -162,11 +162,11 @@ def _classes(clock: Clock) -> str:
     reported = []
     for ns, name in sorted(classes, key=lambda item: -abs(item[0])):
         if round(abs(ns) / scale, digits):
-            details = [row for row in rows if row["wall_class"] == name and row["detail"]]
-            most = max(details, key=lambda row: row["change_ns"] / ns, default=None)
-            is_most = most is not None and most["change_ns"] / ns >= _MOST_SHARE
-            inside = f" ({most['detail']})" if name == COMMUNICATION and most and is_most else ""
-            reported.append(f"{name} {ns / scale:+.{digits}f}{inside}")
+            of_class = [row for row in rows if row["wall_class"] == name and row["detail"]]
+            details = [(row["change_ns"] / ns, row["detail"]) for row in of_class]
+            share, detail = max(details, default=(0.0, ""))
+            is_said = name == COMMUNICATION and share >= _MOST_SHARE
+            reported.append(f"{name} {ns / scale:+.{digits}f}{f' ({detail})' if is_said else ''}")
     return " | ".join(reported)
 
 

@@ -295,7 +295,10 @@ def _between(chosen: _Chosen, spans: _Spans) -> IntArray:
 
 
 def _works_of(trace: RankTrace, chosen: _Chosen, wanted: tuple[str, ...]) -> IntArray:
-    """Return the work of the full step that each operation of some tables belongs to; -1: none."""
+    """Return the work of the full step that each operation of some tables belongs to; -1: none.
+
+    Tables stand one after the other as in `OP_TABLES`.
+    """
     parts, first = [], 0
     # `Steps.step` has the operations of these tables, in order, before any filter.
     for name in [name for name in OP_TABLES if name in trace.unfiltered]:
