@@ -63,13 +63,17 @@ class DeviceSums:
     @classmethod
     def total(cls, devices: Sequence[DeviceSums]) -> DeviceSums:
         """Add devices up; device_id is -1."""
-        known = [device.idle_ns for device in devices if device.idle_ns is not None]
-        times = np.array(
-            [(item.window_ns, item.communication_ns, item.exposed_ns, item.copy_ns, item.busy_ns)
-             for item in devices], np.int64
-        ).reshape(-1, 5).sum(axis=0).tolist()  # fmt: skip
+        known = [item.idle_ns for item in devices if item.idle_ns is not None]
         is_known = bool(known) and len(known) == len(devices)
-        return cls(-1, *times, np.sum(known, axis=0) if is_known else None)
+        return cls(
+            device_id=-1,
+            window_ns=sum(item.window_ns for item in devices),
+            communication_ns=sum(item.communication_ns for item in devices),
+            exposed_ns=sum(item.exposed_ns for item in devices),
+            copy_ns=sum(item.copy_ns for item in devices),
+            busy_ns=sum(item.busy_ns for item in devices),
+            idle_ns=np.sum(known, axis=0) if is_known else None,
+        )
 
     @property
     def idle_total_ns(self) -> int | None:
