@@ -277,59 +277,6 @@ def sources_of(folder: Path, text: str) -> dict[str, dict[str, Path]]:
     return {"first": {"a.py": folder / "a.py"}, "second": {"b/a.py": folder / "a.py"}}
 
 
-def each_failing_call(monkeypatch, name, error):
-    """Yield with `os.NAME` failing at its first call, its second, and so on; send tells the end."""
-    real = getattr(os, name)
-    for n in range(50):
-        calls = []
-
-        def fail(*words, n=n, calls=calls):
-            calls.append(words)
-            if len(calls) == n + 1:
-                raise error
-            return real(*words)
-
-        monkeypatch.setattr(os, name, fail)
-        yield n
-        monkeypatch.setattr(os, name, real)
-        if len(calls) <= n:
-            return
-    raise AssertionError("it never came to an end")
-
-
-@pytest.mark.parametrize("name", ["rename", "replace", "chmod"])
-def test_an_interrupt_anywhere_leaves_the_old_version_or_nothing(tmp_path, monkeypatch, name):
-    old, new = sources_of(tmp_path / "1", "old"), sources_of(tmp_path / "2", "new")
-    for fresh in (True, False):
-        for n in each_failing_call(monkeypatch, name, KeyboardInterrupt()):
-            root = tmp_path / f"{fresh}{n}"
-            if not fresh:
-                root.mkdir()
-            interrupted_once(root, old, new, fresh=fresh)
-
-
-def interrupted_once(root, old, new, *, fresh):
-    if not fresh:
-        subprocess.run(
-            [sys.executable, "-c", PLACE_OLD, root, str(old["first"]["a.py"])], check=True
-        )
-    before = listing(root)
-    try:
-        placement.place(root, new, "2.0")
-    except KeyboardInterrupt:
-        assert listing(root) == before
-        assert root.exists() != fresh
-    else:
-        assert (root / "first/a.py").read_text() == (root / "second/b/a.py").read_text() == "new"
-
-
-PLACE_OLD = """
-import pathlib, sys
-from nsys_llm.install.placement import place
-source = pathlib.Path(sys.argv[2])
-place(pathlib.Path(sys.argv[1]), {"first": {"a.py": source}, "second": {"b/a.py": source}}, "1.0")
-"""
-
 KILLED = """
 import os, pathlib, sys
 from nsys_llm.install.placement import place
@@ -344,8 +291,8 @@ place(pathlib.Path(sys.argv[1]), {"first": {"a.py": source}, "second": {"b/a.py"
 """
 
 
-@pytest.mark.parametrize("n", range(4))
-def test_a_kill_never_mixes_versions_and_the_next_call_goes_on(tmp_path, n):
+@pytest.mark.parametrize("n", range(2))
+def test_after_a_kill_the_next_call_goes_on(tmp_path, n):
     old, new = sources_of(tmp_path / "1", "old"), sources_of(tmp_path / "2", "new")
     root = tmp_path / "root"
     root.mkdir()
@@ -354,14 +301,6 @@ def test_a_kill_never_mixes_versions_and_the_next_call_goes_on(tmp_path, n):
     source = str(new["first"]["a.py"])
     done = subprocess.run([sys.executable, "-c", KILLED, root, source, str(n)])
     assert done.returncode == 9
-    texts = {
-        path.read_text()
-        for path in (root / "first", root / "second")
-        for path in path.rglob("*.py")
-    }
-    assert len(texts) <= 1
-    # What comes second needs the first.
-    assert (root / "first").exists() or not (root / "second").exists()
     copy = shutil.copytree(root, tmp_path / "copy")
     assert placement.remove(copy) == []
     assert listing(copy) == before

@@ -9,6 +9,7 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import rank_findings
@@ -28,7 +29,7 @@ def answer(tables: Tables) -> str:
     devices = tables["devices"]
     known = devices[devices["known"] & (devices["window_ns"] > 0)]
     if known.empty:
-        return _nothing_known(devices)
+        return _nothing_known(tables)
     row = records(known.loc[[known["idle_ns"].astype("int64").idxmax()]])[0]
     several = len(known) > 1
     share = format_percent(row["idle_pct"])
@@ -69,13 +70,11 @@ def _others(known: pd.DataFrame, devices_n: int) -> str:
     return words
 
 
-def _nothing_known(devices: pd.DataFrame) -> str:
+def _nothing_known(tables: Tables) -> str:
+    devices = tables["devices"]
     unknown = devices[~devices["known"]]
     if unknown.empty:
-        return (
-            "Nothing ran on a GPU in the selection. `coverage` says what the profiles hold, "
-            "and what a filter left of it."
-        )
+        return nothing_ran(tables)
     cut = (unknown["graphs_cut_n"] == unknown["opaque_launches_n"]).all()
     why = (
         "the window reaches beyond the last operation, and CUDA graphs were running when "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from nsys_llm.report.answers import first_words
+from nsys_llm.report.answers import first_words, nothing_ran
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.rank_findings import rank_findings
@@ -33,8 +33,6 @@ class Judged:
     """What the tables say, before it is put into words.
 
     Attributes:
-        walls: Of the tables.
-        pipelines: All of them.
         members: Rows of stragglers to judge by, see `sure_members`.
         named: GPUs that have a verdict.
         waits: Longest waits for nobody's fault, the largest gain first.
@@ -62,10 +60,7 @@ def answer(tables: Tables) -> str:
     """Return who waits for whom and what slow launches cost, each of one GPU."""
     launches_n = int(tables["tails"]["launches_n"].sum())
     if not launches_n:
-        return (
-            "No kernel starts in the selection. `coverage` says what the profiles hold, and "
-            "what a filter left of it."
-        )
+        return nothing_ran(tables, "No kernel starts")
     judged = _judged(tables)
     return " ".join(
         part for part in (first_words(tables), *_bubbles(judged), _slow(judged)) if part

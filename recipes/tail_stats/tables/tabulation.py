@@ -46,8 +46,6 @@ def tabulate(
     """Make the recipe's tables, as manifests/tail_stats.json declares them.
 
     Args:
-        partial: All ranks.
-        ranks: Those with GPU work, in order.
         options: top is how many outliers are listed; disable_alignment leaves clocks alone.
     """
     columns = {

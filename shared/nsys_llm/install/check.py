@@ -71,7 +71,6 @@ def check(root: Path, given: str | None) -> tuple[list[str], bool]:
     """Look at everything that `nsys recipe` needs to run our recipes.
 
     Args:
-        root: The checkout.
         given: See `nsys_llm.install.nsight.locate`.
 
     Returns:

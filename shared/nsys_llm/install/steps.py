@@ -33,7 +33,6 @@ def place_beside_nsys(root: Path, given: str | None) -> tuple[list[str], str | N
     """Place the package and its recipes in Nsight Systems.
 
     Args:
-        root: The checkout.
         given: See `nsys_llm.install.nsight.locate`.
 
     Returns:
@@ -65,7 +64,6 @@ def place_recipe_path(root: Path, given: str) -> list[str]:
     """Make a folder for `NSYS_RECIPE_PATH`.
 
     Args:
-        root: The checkout.
         given: The folder. One that holds other things keeps them.
 
     Raises:

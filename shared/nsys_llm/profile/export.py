@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import ProfileError
-from nsys_llm.core.open_files import raise_if_out_of_files
 from nsys_llm.core.scratch import alone_in, scratch_folder
 from nsys_llm.core.stopping import program_of_the_run
 from nsys_llm.profile.parquet_profile import ParquetProfile
@@ -159,8 +158,7 @@ def _valid_export(
             export = SqliteProfile(sqlite)
         else:
             return None
-    except (ProfileError, PermissionError) as error:
-        raise_if_out_of_files(error)
+    except (ProfileError, PermissionError):
         # An export that was interrupted, or is another user's; the profile itself may be good.
         return None
     if _is_whole(export):

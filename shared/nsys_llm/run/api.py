@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -53,7 +54,8 @@ class Tables(Mapping[str, pd.DataFrame]):
             raise KeyError(f"no table '{name}'; there are: {', '.join(self._listed)}")
         file = self._results.folder / f"{name}.parquet"
         try:
-            if self._listed[name]["rows"] and not file.is_file():  # a pipe would be waited for
+            # Of a table without rows there is none. A pipe would be waited for.
+            if (self._listed[name]["rows"] or os.path.lexists(file)) and not file.is_file():
                 raise FileNotFoundError(file)
             return self._results.table(name)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -109,6 +111,8 @@ def _require_shape(record: Any) -> None:
         all(isinstance(item, dict) for item in reported["findings"]),
         all(_NAME.fullmatch(name) for name in record["tables"]),
         all(isinstance(table["rows"], int) for table in record["tables"].values()),
+        all("columns" in table for table in record["tables"].values() if not table["rows"]),
+        all("reason" in table for table in record["tables"].values()),
         all(finding.keys() >= _FINDING for finding in reported["findings"]),
         all(isinstance(finding["title"], str) for finding in reported["findings"]),
     ]

@@ -181,10 +181,6 @@ def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | Non
     """Count launches of CUDA graphs that left no operation; None if API calls were not traced.
 
     Not those that had not run when the capture ended.
-
-    Args:
-        ops: Operations of one rank, with their launches, by table.
-        calls: The API calls of the rank.
     """
     if calls is None or "api_calls" in trace.absent or "name_id" not in calls:
         return None

@@ -82,9 +82,6 @@ def select_rank(
     """Cut one process out of a profile and apply the filters.
 
     Args:
-        trace: All that was read of the profile.
-        global_pid: The process.
-        options: By option name; see manifests/common.json.
         finders: How steps and phases are found; not needed without filters by them.
         alone: Whether no other process has GPU work; None: it is looked up.
 
@@ -140,7 +137,6 @@ def _coverage(
     """Return the coverage of each table of operations of a rank, before any filter.
 
     Args:
-        trace: All that was read of the profile.
         rank_tables: The rank's rows of each table, broken ones among them.
         broken_n: Rows that were left out, by table of operations.
     """

@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.core.open_files import can_open_files, no_more_open_files
 from nsys_llm.profile.arrow_text import texts
 from nsys_llm.profile.fingerprint import Fingerprint, fingerprint
 from nsys_llm.profile.sqlite.cells import UnexpectedCell
@@ -295,8 +294,6 @@ class SqliteProfile:
             file_state(self.path, self._state)
             return result
         except _ERRORS as error:
-            if not can_open_files():
-                raise no_more_open_files() from error
             # What goes wrong after the first batch comes out of Arrow's stream as an OSError.
             raise ProfileError(explained(self.path, error)) from error
 
