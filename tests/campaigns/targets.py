@@ -9,7 +9,7 @@ import contextlib
 import shutil
 import sqlite3
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -22,6 +22,7 @@ from campaigns.decorations import decorate, remake
 from campaigns.mutations import EVENT_TABLES, damage_bytes, mutate_parquet, mutate_sqlite
 from campaigns.outcomes import Ended, differs_from_rows, problems, run_recipe, signed
 from campaigns.samples import sample_report
+from decoders import DECODERS, decoded_by
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
@@ -63,17 +64,28 @@ def fuzz_pages(random: Random, folder: Path) -> Case:
             whole = whole and len(rows) < most_rows
     except (sqlite3.Error, UnicodeDecodeError, TypeError, OverflowError, MemoryError):
         rows, root, whole = None, 2, False
-    try:
-        read = read_integers(path, root, columns_n, wanted, 1 << 40)
-    except UnexpectedCell:
+    outcomes = [_pages_read(name, path, root, columns_n, wanted) for name in DECODERS]
+    if outcomes[1:] not in ([], outcomes[:1]):
+        return what, ["the decoders differ"]
+    if (read := outcomes[0]) is None:
         return what, []
     if rows is None or not whole:
-        sizes = {column.size for column in read}
+        sizes = {len(column) for column in read}
         return what, [] if len(sizes) == 1 else [f"columns of different lengths: {sizes}"]
     said = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in wanted]
-    if [column.tolist() for column in read] != said:
-        return what, ["other numbers than SQLite reads"]
-    return what, []
+    return what, [] if read == said else ["other numbers than SQLite reads"]
+
+
+def _pages_read(
+    decoder: str, path: Path, root: int, columns_n: int, wanted: Sequence[int]
+) -> list[list[int]] | None:
+    """Return what a decoder makes of a table; None where it leaves it to SQLite."""
+    try:
+        with decoded_by(decoder):
+            read = read_integers(path, root, columns_n, wanted, 1 << 40)
+    except UnexpectedCell:
+        return None
+    return [column.tolist() for column in read]
 
 
 def _write_table(path: Path, columns_n: int, random: Random) -> str:
@@ -165,8 +177,10 @@ def fuzz_sqlite_reader(random: Random, folder: Path) -> Case:
             closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database,
         ):
             database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
-            for name in table_names():
-                faults += _differs_from_sqlite(report, name, database)
+            for decoder in DECODERS if large == 1 else DECODERS[:1]:
+                with decoded_by(decoder):
+                    for name in table_names():
+                        faults += _differs_from_sqlite(report, name, database)
             read_facts(report)
             report.texts(np.array([0, 1, 2, 2**63 - 1, -5]))
     except ProfileError as error:

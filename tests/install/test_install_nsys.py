@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from nsys_llm.install import placement
 from nsys_llm.install.check import requirements
 from nsys_llm.install.nsight import locate
 from nsys_llm.install.placement import RECORD
+from nsys_llm.install.steps import place_beside_nsys
 from nsys_llm.manifest.manifest import recipe_names
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +57,8 @@ def checkout(tmp_path):
     """A copy of all that is placed, with a version to change."""
     folder = tmp_path / "checkout"
     folder.mkdir()
-    for name in ("install.py", "pyproject.toml", "shared", "recipes", "manifests"):
+    files = ("install.py", "pyproject.toml", "setup.py", "LICENSE")
+    for name in (*files, "shared", "recipes", "manifests"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
         copy(ROOT / name, folder / name)
     return folder
@@ -72,7 +75,8 @@ def install(*words: object, root: Path = ROOT, folder: Path, user: int | None = 
     return subprocess.run(
         [sys.executable, root / "install.py", *map(str, words)],
         cwd=folder,
-        env={**os.environ, **variables},
+        # To build the library takes seconds each time.
+        env={**os.environ, "NSYS_LLM_NATIVE": "0", **variables},
         capture_output=True,
         text=True,
         timeout=60,
@@ -157,7 +161,7 @@ def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, pack
             "manifests": "manifests/",
         }.items()
         for path in (ROOT / part).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.suffix in (".py", ".json", ".typed")
     }
     files = {
         f"nsys_recipe/recipes/{recipe}/{name}"
@@ -185,6 +189,42 @@ def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, pack
     assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "removed")
     assert listing(nsight) == before
     assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "nothing to remove")
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="no compiler")
+def test_the_library_that_this_run_built_is_placed_used_and_taken_away(
+    nsight, packages, checkout, tmp_path
+):
+    before = listing(nsight)
+    beside = "nsys_llm/profile/sqlite"
+    (checkout / "shared" / beside / "_leaf.so").write_bytes(b"stale")
+    offline = {"PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"}
+    words = ("--nsys", nsight)
+    assert_done(install(*words, root=checkout, folder=tmp_path, NSYS_LLM_NATIVE="", **offline))
+    (library,) = (packages / beside).glob("*.so")
+    assert library.name == f"_leaf-{platform.machine()}.so"
+    assert f"{beside}/{library.name}" in json.loads((packages / RECORD).read_text())["files"]
+    code = "from nsys_llm.profile.sqlite.native import decoder; print(decoder())"
+    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    command = [sys.executable, "-B", "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout == "native\n", done.stderr
+    assert_done(install("--uninstall", *words, folder=tmp_path), "removed")
+    assert listing(nsight) == before
+
+
+def test_hosts_of_several_platforms_share_a_folder(nsight, packages, tmp_path, monkeypatch):
+    (library := tmp_path / "_leaf.so").write_bytes(b"built")
+    beside = packages / "nsys_llm/profile/sqlite"
+    for machine, built in (("x86_64", library), ("aarch64", library), ("x86_64", None)):
+        monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
+        place_beside_nsys(ROOT, str(nsight), built)
+        placed = {path.name for path in beside.glob("*.so")}
+        assert (f"_leaf-{machine}.so" in placed) == bool(built)
+    assert placed == {"_leaf-aarch64.so"}
+    (beside / "_leaf-aarch64.so").write_bytes(b"changed")
+    with pytest.raises(UsageError, match="was changed"):
+        place_beside_nsys(ROOT, str(nsight), None)
 
 
 def test_uninstall_alone_finds_what_path_and_recipe_path_lead_to(nsight, tmp_path):
@@ -359,7 +399,8 @@ def fake_python(folder: Path, **answer: object) -> str:
     path = folder / "python3"
     oldest = {name: oldest for name, (oldest, _) in requirements(ROOT).items()}
     packages = oldest | answer.pop("packages", {})
-    answer = {"version": [3, 11, 7], "ours": None, "takes": True, "packages": packages, **answer}
+    answer = {"ours": None, "decoder": "numpy", "packages": packages, **answer}
+    answer = {"version": [3, 11, 7], "takes": True, **answer}
     path.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
     path.chmod(0o755)
     return str(folder)
@@ -367,7 +408,8 @@ def fake_python(folder: Path, **answer: object) -> str:
 
 OURS = ["0.1.0", "/site/nsys_llm"]
 CHECKS = {
-    "ready": ({"ours": OURS}, True, 0, ["ready: ", "recipes in it: 0.1.0", "pyarrow: 14.0.1\n"]),
+    "ready": ({"ours": OURS}, True, 0, ["ready: ", "in it: 0.1.0", "14.0.1\n", "pages: numpy,"]),
+    "compiled": ({"ours": OURS, "decoder": "native"}, True, 0, ["of SQLite pages: native\n"]),
     "not placed": ({"ours": OURS}, False, 1, ["in it: none", "install.py --nsys"]),
     "no package": ({}, False, 1, ["nsys_llm: missing", "fix it: python3 install.py --nsys"]),
     "missing": (

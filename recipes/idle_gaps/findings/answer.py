@@ -11,6 +11,7 @@ import pandas as pd
 
 from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.host_words import host_sentence
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Tables, records
@@ -46,12 +47,14 @@ def answer(tables: Tables) -> str:
     wall = tables["wall"]
     of_gpu = (wall["rank"] == row["rank"]) & (wall["device_id"] == row["device_id"])
     causes = wall[of_gpu & (wall["wall_class"] == IDLE) & (wall["time_ns"] > 0)]
-    causes = causes.sort_values("time_ns", ascending=False, kind="stable").head(_TOP_CAUSES)
+    host = host_sentence(tables, (row["rank"], row["device_id"]))
+    causes = causes.sort_values("time_ns", ascending=False, kind="stable")
+    causes = causes.head(_TOP_CAUSES - bool(host))
     shares = [
         f"{format_percent(cell['share_pct'])} {quoted(cell['detail'])} ({CAUSES[cell['detail']]})"
         for cell in records(causes)
     ]
-    return f"{first}. Of the time: {'; '.join(shares)}."
+    return f"{first}. Of the time: {'; '.join(shares)}.{host}"
 
 
 def findings(tables: Tables) -> list[Finding]:

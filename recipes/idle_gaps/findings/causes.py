@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import pandas as pd
@@ -11,6 +12,7 @@ from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
+from nsys_llm.report.host_words import Waited, host_case
 from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls, host_cause, usual_loss_ns
@@ -89,7 +91,7 @@ def _other(rule: str, times: IdleTimes, tables: Tables) -> Finding | None:
     if 2 * _short_ns(times, tables, (name,))[gpu] >= lost_ns[gpu]:
         return _finding(rule, (name,), lost_ns, times, tables, cause, Change("queued"))
     change, cause = Change("queued", "long"), Cause("dependency")
-    return _finding(rule, (name,), lost_ns, times, tables, cause, change, case="long")
+    return _finding(rule, (name,), lost_ns, times, tables, cause, change, "long")
 
 
 def _host(times: IdleTimes, tables: Tables) -> Finding | None:
@@ -107,8 +109,11 @@ def _host(times: IdleTimes, tables: Tables) -> Finding | None:
         rule = "host_work"
         case = "calls" if _mostly_in_calls(tables, gpu) else None
         case = "stages" if stages_n == 2 else case
-    cause = host_cause(lost_ns, gpu)
-    return _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, Change("host"), case=case)
+    waited, fields = Waited.of(tables, gpu).where("cause", *HOST_CAUSES), dict[str, Any]()
+    if case != "stages":
+        case, fields = host_case(waited, RULES[rule].recommendation) or (case, fields)
+    cause, change = host_cause(lost_ns, gpu), Change("host")
+    return _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, case, fields)
 
 
 def _stages_n(tables: Tables) -> int:
@@ -175,8 +180,8 @@ def _finding(
     tables: Tables,
     cause: Cause,
     change: Change,
-    *,
     case: str | None = None,
+    more_fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> Finding | None:
     """Return the finding of a rule on the GPU that loses most; None where nobody loses any."""
     gpu = worst_gpu(lost_ns)
@@ -207,7 +212,7 @@ def _finding(
         case=case,
         cause=cause,
         change=change,
-        fields=fields | more,
+        fields=fields | more | dict(more_fields),
         evidence=evidence + more_cells,
         ranks=ranks,
         rank=gpu[0],

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from nsys_llm.report.findings import CAPTURE
+from nsys_llm.report.host_words import HOST_CASES
 from nsys_llm.report.price import limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import EXPLAINER, OF_CLASS, OURS, Case, Rule, rules_by_id
@@ -161,6 +162,7 @@ RULES: Final = rules_by_id(
         "or stop checks on the host) and read it one step later: async scheduling in vLLM, the "
         "overlap scheduler in SGLang or TensorRT-LLM. Copy into pinned memory, and wait for an "
         "event instead of the device.",
+        cases=HOST_CASES,
         record="--cudabacktrace=sync --sample=process-tree --python-backtrace=cuda",
     ),
     _idle_rule(
@@ -172,6 +174,7 @@ RULES: Final = rules_by_id(
         recommendation="Copy from pinned memory with the Async form (`pin_memory=True`, "
         "`non_blocking=True`): pageable memory is staged by the host while the GPU waits. Build "
         "the inputs of a step on the GPU, or send them one step ahead.",
+        cases=HOST_CASES,
         record="--cudabacktrace=memory:0 --sample=process-tree",
     ),
     _idle_rule(
@@ -203,6 +206,7 @@ RULES: Final = rules_by_id(
         recommendation="Replay the step as CUDA graphs (no `--enforce-eager`, batch sizes in the "
         "captured list), fuse small kernels (torch.compile), or give each launch more work (larger "
         "batch, longer chunks of prefill).",
+        cases=HOST_CASES,
         record="--trace=cuda,nvtx --python-sampling=true --sample=process-tree",
     ),
     _idle_rule(
@@ -212,6 +216,7 @@ RULES: Final = rules_by_id(
         lost="idle time in which the host is late, more than half of it in gaps from 100 us on",
         recommendation=_HOST_WORK,
         cases={
+            **HOST_CASES,
             "stages": Case(
                 title="Host gaps or a pipeline bubble: rank {rank}'s GPU idles {share_pct}",
                 recommendation="The two ranks send and receive. If tail_stats says that they are "

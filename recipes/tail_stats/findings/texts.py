@@ -33,9 +33,6 @@ CONCENTRATED_RATIO: Final = 1.6
 LEFT_OUT_NS: Final = 1_000_000
 #: Communication kernels that found no partner, from which the waits say too little.
 UNMATCHED_PCT: Final = 10.0
-#: A stage's GPU is idle so much longer than the stages beside it say, in percent of the window,
-#: that its host is late. Without a late host it is less than 1.
-LATE_STAGE_PCT: Final = 3.0
 
 _SHOWN: Final = f"shown from {LIMITS_PCT['low']:g} % of the GPU's span"
 _CLOCKS: Final = "--gpu-metrics-device=all"
@@ -154,33 +151,6 @@ RULES: Final = rules_by_id(
         record=_CLOCKS,
         tables=("outlier_clusters", "outliers"),
         specificity=OF_KERNEL,
-    ),
-    Rule(
-        "pipeline_bubble",
-        scope="run",
-        title="Pipeline of {stages_n} stages: its bubble is {share} of the window",
-        threshold="ranks that send and receive in a chain, or in turn; the gain is the bubble of "
-        f"the stage that has the shortest one, the title has the mean of all stages; {_SHOWN}",
-        source=OURS,
-        recommendation="Waiting between stages is part of the schedule. More microbatches per step "
-        "shrink it (1F1B: (stages - 1) / (microbatches + stages - 1) of a step), and so do "
-        "interleaved stages (several model chunks per rank).",
-        tables=("communicators", "collectives", "tail_ranks"),
-        specificity=OF_CLASS,
-    ),
-    Rule(
-        "late_stage",
-        scope="rank",
-        title="The host of stage rank {rank} launches late: its GPU is idle {more} longer than the "
-        "schedule leaves it",
-        threshold=f"idle beyond what its neighbor stages suggest, from {LATE_STAGE_PCT:g} % of the "
-        "window, with three stages or more",
-        source=OURS,
-        recommendation="See in idle_gaps what the host of rank {rank} does meanwhile: cores shared "
-        "with other threads, data loading, garbage collection, synchronization. The other stages "
-        "wait for it, beyond the bubble of the schedule.",
-        tables=("tail_ranks",),
-        specificity=OF_RANK,
     ),
     Rule(
         "captures_apart",

@@ -13,6 +13,7 @@ from nsys_llm import __version__
 from nsys_llm.core.errors import ExitCode
 from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.manifest.what_if import unnamed
+from nsys_llm.profile.sqlite.native import decoder
 from nsys_llm.report.report import Report, report_record
 from nsys_llm.report.run import Run
 from nsys_llm.trace.identity import Rank
@@ -35,6 +36,7 @@ def run_record(
         "format": FORMAT,
         "recipe": run.manifest.name,
         "version": __version__,
+        "decoder": decoder(),
         "exit_code": int(code),
         "options": options,
         "ranks": [_rank_facts(rank) for rank in run.ranks],

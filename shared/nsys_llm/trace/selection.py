@@ -49,7 +49,9 @@ _THREAD_TABLES: Final = (
     *OVERHEAD_TABLES,
     *GRAPH_NODE_TABLES,
     "nvtx_events",
+    "payloads",
     "thread_switches",
+    "cpu_samples",
 )
 
 
