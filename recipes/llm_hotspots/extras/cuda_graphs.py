@@ -18,10 +18,11 @@ from nsys_llm.analyses.device.graph_replays import (
     graph_replays,
     replay_batches,
 )
-from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events
+from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
+from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.wall.layers import first_come_pieces
-from nsys_llm.numeric.grouping import joined
+from nsys_llm.numeric.grouping import distinct_codes, joined
 from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
@@ -204,18 +205,18 @@ def _ranges(trace: RankTrace, call: IntArray) -> tuple[list[str], IntArray]:
     if events is not None and len(events):
         at_ns, thread = calls["start_ns"][call[known]], calls["global_tid"][call[known]]
         row[known] = innermost_events(events, at_ns, thread, trace.last_end_ns)
-    row[call < 0] = -2
-    used, code = np.unique(row, return_inverse=True)
-    special = {-1: _NO_RANGE, -2: _NO_CALL}
-    texts = [
-        special[at]
-        if at < 0 or events is None
-        else range_key(event_text(events, at, trace.strings))
-        for at in used.tolist()
-    ]
-    names = sorted(set(texts))
+    inside = np.flatnonzero(row >= 0)
+    labels, label = [_NO_RANGE, _NO_CALL], (call < 0).astype(np.int64)
+    if events is not None and inside.size:
+        rows, of_row = distinct_codes(row[inside])
+        texts, text = raw_texts(events, rows, trace.strings)
+        labels += [range_key(item) for item in texts]
+        label[inside] = 2 + text[of_row]
+    used, code = distinct_codes(label)
+    labels = [labels[at] for at in used.tolist()]
+    names = sorted(set(labels))
     place = {name: index for index, name in enumerate(names)}
-    return names, np.array([place[text] for text in texts], dtype=np.int64)[code]
+    return names, np.array([place[item] for item in labels], dtype=np.int64)[code]
 
 
 def graph_columns(rows: Sequence[tuple[Rank, CudaGraph]]) -> Columns:
