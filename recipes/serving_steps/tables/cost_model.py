@@ -182,11 +182,9 @@ def _row_ns(
         fitted = _Model.of(served, some, size[is_decode])
         if fitted.fit is not None and fitted.fit.low[1] > 0:
             return float(fitted.fit.value[1]), BY_SIZE
-    terms = zip(
-        model.get("phase", ()), model.get("term", ()), model.get("low_ns", ()),
-        model.get("value_ns", ()), strict=True,
-    )  # fmt: skip
-    for phase, term, low_ns, value_ns in terms:
-        if phase == DECODE and (term or "").startswith("gen_") and low_ns > 0:
+    names = ("term", "low_ns", "value_ns")
+    terms = zip(*(model.get(name, ()) for name in names), strict=True)
+    for term, low_ns, value_ns in terms:  # decode steps come first
+        if (term or "").startswith("gen_") and low_ns > 0:
             return float(value_ns), BY_MODEL
     return None, None

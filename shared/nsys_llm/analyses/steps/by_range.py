@@ -203,15 +203,10 @@ def _engine_rows(marked: MarkedRanges, kind: EngineStep) -> tuple[IntArray, IntA
     """Return the ranges of an engine's steps, and of its drafts, on the thread with most."""
     rows = marked.named(kind.pattern)
     if kind.starts is not None and rows.size:
-        names = [kind.starts.matches(name) for name in marked.plain]
-        alike = np.flatnonzero(_by_code(marked.name, names))
-        is_read = [
-            starts and parse_step(name) is not None
-            for name, starts in zip(marked.plain, names, strict=True)
-        ]
-        if _by_code(marked.name, is_read).any():
-            rows = marked.of_one_thread(np.flatnonzero(_by_code(marked.name, is_read)))
-            rows = np.union1d(rows, _apart(marked, alike, rows))
+        others = np.setdiff1d(marked.named(kind.starts), rows)
+        if others.size and any(parse_step(marked.plain[code]) for code in marked.name[rows]):
+            rows = marked.of_one_thread(rows)
+            rows = np.union1d(rows, _apart(marked, others, rows))
     rows = marked.of_one_thread(rows)
     if kind.verified_by is None or kind.steps is None:
         return rows, rows[:0]
