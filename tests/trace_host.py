@@ -133,6 +133,46 @@ class HostTraceBuilder(BulkTraceBuilder):
         }
         return self._add("SCHED_EVENTS", 1, columns)
 
+    def cpu_sample(
+        self: _Builder,
+        frames: Sequence[tuple[str, str]] = (),
+        *,
+        start_ns: int,
+        in_kernel: int | None = 0,
+        cycles: int = 1,
+        **thread: Unpack[Thread],
+    ) -> _Builder:
+        """Add a sample of a thread.
+
+        Args:
+            frames: Function and file of each frame, innermost first; without any, it has no stack.
+            start_ns: When it was taken.
+            in_kernel: Whether the innermost frame is in the kernel; None as older releases write.
+            cycles: 1 for a periodic sample, 0 for the stack of a switch.
+            thread: Which thread.
+        """
+        table = "COMPOSITE_EVENTS"
+        identity = 1 + sum(count for count, _ in self._tables[table].chunks)
+        columns: dict[str, Cells] = {
+            "id": identity,
+            "start": start_ns,
+            "threadState": 1,
+            "globalTid": self._thread(**thread),
+            "cpuCycles": cycles,
+        }
+        self._add(table, 1, columns)
+        if not frames:
+            return self
+        stack: dict[str, Cells] = {
+            "id": identity,
+            "symbol": self._string_ids([name for name, _ in frames]),
+            "module": self._string_ids([module for _, module in frames]),
+            "kernelMode": [in_kernel, *[0] * (len(frames) - 1)],
+            "unresolved": [1 if name.startswith("0x") else None for name, _ in frames],
+            "stackDepth": list(range(len(frames))),
+        }
+        return self._add("SAMPLING_CALLCHAINS", len(frames), stack)
+
     def overhead(
         self: _Builder,
         name: str,

@@ -10,6 +10,7 @@ from nsys_llm.analyses.device.gap_sums import GapSums
 from nsys_llm.analyses.device.missing_work import MissingWork
 from nsys_llm.numeric.distributions import HistogramByName, Spread
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.host_part import HostPart
 from nsys_llm.trace.identity import RankKey
 
 from .per_rank.gap_rows import GapRow
@@ -133,6 +134,7 @@ class RankIdle:
     patterns: RankPatterns
     intervals: IdleIntervals | None
     missing: MissingWork
+    host: HostPart | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import threading
 import time
-from contextlib import suppress
 
 import pytest
 
@@ -35,20 +34,53 @@ def test_what_began_last_ends_first_and_what_is_done_is_left():
     assert ended == ["program", "folder"]
 
 
-@pytest.mark.parametrize("error", [OSError("no such process"), ValueError("is closed")])
-def test_what_cannot_be_ended_keeps_nothing_else(error):
+def test_what_cannot_be_ended_keeps_nothing_else_and_says_nothing(monkeypatch, capfd):
+    monkeypatch.setattr(stopping, "_ENDING_SECONDS", 0.2)
     ended = []
 
     def fails() -> None:
-        raise error
+        raise ValueError("process object is closed")
 
     with (
         ended_with_the_run(lambda: ended.append("folder")),
         ended_with_the_run(fails),
-        suppress(ValueError),
+        ended_with_the_run(threading.Event().wait),
     ):
         end_everything()
     assert ended == ["folder"]
+    assert capfd.readouterr().err == ""
+
+
+def test_everything_ends_where_no_thread_can_be_had(monkeypatch):
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ended = []
+    with ended_with_the_run(lambda: ended.append("folder")), monkeypatch.context() as patched:
+        patched.setattr(stopping._thread, "start_new_thread", refuse)
+        end_everything()
+    assert ended == ["folder"]
+
+
+def test_a_second_signal_does_not_keep_a_forked_worker_from_ending(tmp_path):
+    def slowly() -> None:
+        (tmp_path / "ending").touch()
+        time.sleep(0.3)
+        (tmp_path / "ended").touch()
+
+    with ended_by_signals(print):
+        if not (child := os.fork()):
+            with ended_with_the_run((tmp_path / "first").touch), ended_with_the_run(slowly):
+                (tmp_path / "begun").touch()
+                time.sleep(60)
+            os._exit(1)
+        for name, number in (("begun", signal.SIGTERM), ("ending", signal.SIGTERM)):
+            while not (tmp_path / name).exists():
+                time.sleep(0.01)
+            os.kill(child, number)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 143
+    assert (tmp_path / "ended").exists()
+    assert (tmp_path / "first").exists()
 
 
 def test_what_begins_after_the_end_is_ended_and_goes_no_further():

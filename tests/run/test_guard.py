@@ -14,7 +14,6 @@ from typing import NoReturn
 
 import pytest
 
-from nsys_llm.core import stopping
 from nsys_llm.core.console import Console
 from nsys_llm.core.stopping import ended_with_the_run
 from nsys_llm.run.guard import RunOutcome, run_guarded
@@ -118,17 +117,6 @@ run_guarded(console := Console(), lambda: console.warn("words"))
 def test_an_interrupt_ends_a_run_that_holds_the_lock_which_words_need():
     program = [sys.executable, "-c", HOLDS_THE_LOCK_OF_WORDS]
     assert subprocess.run(program, timeout=30, check=False).returncode == 130
-
-
-def test_an_ending_that_never_ends_is_left(capfd, monkeypatch):
-    monkeypatch.setattr(stopping, "_ENDING_SECONDS", 0.2)
-
-    def run(console: Console) -> NoReturn:
-        with ended_with_the_run(threading.Event().wait):
-            os.kill(os.getpid(), signal.SIGTERM)
-            os._exit(1)
-
-    assert ended(run, capfd) == (143, "")
 
 
 def test_a_signal_that_the_process_ignores_stays_ignored(capfd):

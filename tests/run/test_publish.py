@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 from nsys_llm.core.errors import OutputError
-from nsys_llm.core.scratch import scratch_place
+from nsys_llm.core.scratch import alone_in, scratch_place
 from nsys_llm.run.publish import OutputFolder
 
 RECIPE = "llm_hotspots"
@@ -419,3 +419,36 @@ def test_a_run_that_begins_while_another_replaces_a_result_waits_for_it(place, m
     others[0].join(10)
     assert (place / "out" / "kernels.parquet").read_text() == "newer"
     assert os.listdir(place) == ["out"]
+
+
+def test_a_folder_that_somebody_else_has_locked_is_not_waited_for_for_ever(place, monkeypatch):
+    monkeypatch.setattr("nsys_llm.run.publish._RENAMING_SECONDS", 0.1)
+    with alone_in(place):
+        assert publish() == place / "out"
+
+
+def test_a_place_where_nothing_can_be_renamed_any_more_is_told(place, monkeypatch):
+    publish(content="old")
+    rename = Path.rename
+
+    def once(path, target):
+        monkeypatch.setattr(Path, "rename", refuse)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", once)
+    with pytest.raises(OutputError, match="cannot be written"):
+        publish(replace=True)
+
+
+def test_what_was_replaced_never_takes_the_place_of_the_new_result(place, monkeypatch):
+    """A run is stopped before it has deleted the old one, while another replaces the new one."""
+    publish(content="old")
+    monkeypatch.setattr("nsys_llm.run.publish.discard", lambda *_: None)
+
+    def work(folder):
+        (folder.path / "kernels.parquet").write_text("new")
+        folder.publish({"RecipeName": RECIPE})
+        (place / "out").rename(place / "aside of another")
+
+    fill(work, replace=True)
+    assert not (place / "out").exists()

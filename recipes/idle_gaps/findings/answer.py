@@ -9,7 +9,9 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.host_words import host_sentence
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Tables, records
@@ -19,7 +21,6 @@ from nsys_llm.view.text import counted, format_count, format_ns, format_percent,
 
 from .capture import capture_findings
 from .causes import cause_findings
-from .cross_rank_idle import PipelineRanks
 
 _TOP_CAUSES: Final = 3
 
@@ -29,7 +30,7 @@ def answer(tables: Tables) -> str:
     devices = tables["devices"]
     known = devices[devices["known"] & (devices["window_ns"] > 0)]
     if known.empty:
-        return _nothing_known(devices)
+        return _nothing_known(tables)
     row = records(known.loc[[known["idle_ns"].astype("int64").idxmax()]])[0]
     several = len(known) > 1
     share = format_percent(row["idle_pct"])
@@ -46,18 +47,19 @@ def answer(tables: Tables) -> str:
     wall = tables["wall"]
     of_gpu = (wall["rank"] == row["rank"]) & (wall["device_id"] == row["device_id"])
     causes = wall[of_gpu & (wall["wall_class"] == IDLE) & (wall["time_ns"] > 0)]
-    causes = causes.sort_values("time_ns", ascending=False, kind="stable").head(_TOP_CAUSES)
+    host = host_sentence(tables, (row["rank"], row["device_id"]))
+    causes = causes.sort_values("time_ns", ascending=False, kind="stable")
+    causes = causes.head(_TOP_CAUSES - bool(host))
     shares = [
         f"{format_percent(cell['share_pct'])} {quoted(cell['detail'])} ({CAUSES[cell['detail']]})"
         for cell in records(causes)
     ]
-    return f"{first}. Of the time: {'; '.join(shares)}."
+    return f"{first}. Of the time: {'; '.join(shares)}.{host}"
 
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    causes = cause_findings(tables, PipelineRanks.of(tables))
-    return [*causes, *rank_findings(tables), *capture_findings(tables)]
+    return [*cause_findings(tables), *rank_findings(tables), *capture_findings(tables)]
 
 
 def _others(known: pd.DataFrame, devices_n: int) -> str:
@@ -71,13 +73,11 @@ def _others(known: pd.DataFrame, devices_n: int) -> str:
     return words
 
 
-def _nothing_known(devices: pd.DataFrame) -> str:
+def _nothing_known(tables: Tables) -> str:
+    devices = tables["devices"]
     unknown = devices[~devices["known"]]
     if unknown.empty:
-        return (
-            "Nothing ran on a GPU in the selection. `coverage` says what the profiles hold, "
-            "and what a filter left of it."
-        )
+        return nothing_ran(tables)
     cut = (unknown["graphs_cut_n"] == unknown["opaque_launches_n"]).all()
     why = (
         "the window reaches beyond the last operation, and CUDA graphs were running when "

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from nsys_llm.report.findings import CAPTURE
+from nsys_llm.report.host_words import HOST_CASES
 from nsys_llm.report.price import limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rules import EXPLAINER, OF_CLASS, OURS, Case, Rule, rules_by_id
@@ -22,8 +23,8 @@ COPIES_SEEN_PCT: Final = 50.0
 #: Idle intervals in a clock as exact as NTP (1 to tens of ms between hosts) mean something from
 #: here on.
 NTP_NS: Final = 10_000_000
-#: A state that ranks share is no accident from this part on of what there could be beyond chance,
-#: and only where it is beyond all that turned ranks had.
+NTP_CLOCK: Final = "utcEpochNs"
+#: Two ranks that idle together for this part of the time of the one that idles more are no stages.
 TIED_SHARE: Final = 0.25
 #: Share of the time in which all ranks are idle at once, worth a sentence.
 TOGETHER_PCT: Final = 1.0
@@ -64,7 +65,8 @@ _OF_HOST: Final = (
     "{lost_ns} of {span_ns}: {parts}; {short_gaps_ns} of it in gaps below {short_gap_ns}"
 )
 _AFFECTED: Final = "[ {affected_n:rank} affected; the others lose {other_ranks_median_ns}.]"
-_HOST_DETAILS: Final = f"{_OF_HOST}{_GAP}{{together}}{_AFFECTED}"
+_TOGETHER: Final = "[ All ranks are idle at once for {together_pct} of the time.]"
+_HOST_DETAILS: Final = f"{_OF_HOST}{_GAP}{_TOGETHER}{_AFFECTED}"
 _DETAILS: Final = f"{{lost_ns}} of {{span_ns}}{_GAP}{_AFFECTED}"
 
 _HOST_WORK: Final = (
@@ -160,6 +162,7 @@ RULES: Final = rules_by_id(
         "or stop checks on the host) and read it one step later: async scheduling in vLLM, the "
         "overlap scheduler in SGLang or TensorRT-LLM. Copy into pinned memory, and wait for an "
         "event instead of the device.",
+        cases=HOST_CASES,
         record="--cudabacktrace=sync --sample=process-tree --python-backtrace=cuda",
     ),
     _idle_rule(
@@ -171,6 +174,7 @@ RULES: Final = rules_by_id(
         recommendation="Copy from pinned memory with the Async form (`pin_memory=True`, "
         "`non_blocking=True`): pageable memory is staged by the host while the GPU waits. Build "
         "the inputs of a step on the GPU, or send them one step ahead.",
+        cases=HOST_CASES,
         record="--cudabacktrace=memory:0 --sample=process-tree",
     ),
     _idle_rule(
@@ -196,12 +200,13 @@ RULES: Final = rules_by_id(
     _idle_rule(
         "launch_bound",
         title="Rank {rank}'s host launches too slowly: its GPU idles {share_pct} in short gaps",
-        details=f"{_OF_HOST}{_PATTERN}{{together}}{_AFFECTED}",
+        details=f"{_OF_HOST}{_PATTERN}{_TOGETHER}{_AFFECTED}",
         window_shows=None,
         lost="idle time in which the host is late, half of it or more in gaps below 100 us",
         recommendation="Replay the step as CUDA graphs (no `--enforce-eager`, batch sizes in the "
         "captured list), fuse small kernels (torch.compile), or give each launch more work (larger "
         "batch, longer chunks of prefill).",
+        cases=HOST_CASES,
         record="--trace=cuda,nvtx --python-sampling=true --sample=process-tree",
     ),
     _idle_rule(
@@ -211,6 +216,7 @@ RULES: Final = rules_by_id(
         lost="idle time in which the host is late, more than half of it in gaps from 100 us on",
         recommendation=_HOST_WORK,
         cases={
+            **HOST_CASES,
             "stages": Case(
                 title="Host gaps or a pipeline bubble: rank {rank}'s GPU idles {share_pct}",
                 recommendation="The two ranks send and receive. If tail_stats says that they are "

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.host.switches import spans_on_core
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.intervals import IntArray, clipped_lengths, union_intervals
+from nsys_llm.numeric.intervals import IntArray, clipped_lengths
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.trace.coded_names import text_of
@@ -120,21 +121,3 @@ class ThreadScheduling:
             (self.switches["global_tid"] == thread) & (self.switches["start_ns"] != NULL_INT)
         )
         return spans_on_core(switches["start_ns"], switches["goes_on"]) if len(switches) else None
-
-
-def spans_on_core(at_ns: IntArray, goes_on: IntArray) -> IntArray:
-    """Return when a thread ran: shape (n, 2), sorted and disjoint.
-
-    Before its first switch and after its last one it did what these say.
-
-    Args:
-        at_ns: Shape (switches,), at least one, in any order.
-        goes_on: Shape (switches,), not 0 where it goes onto a core, 0 where it leaves.
-    """
-    # Leaving one core and going onto another may bear the same time: it is on one then.
-    order = np.lexsort((goes_on, at_ns))
-    at_ns, runs = at_ns[order], goes_on[order] != 0
-    bounds = np.iinfo(np.int64)
-    edges = np.concatenate(([bounds.min // 4], at_ns, [bounds.max // 4]))
-    running = np.concatenate(([not runs[0]], runs))
-    return union_intervals(edges[:-1][running], edges[1:][running])

@@ -13,6 +13,7 @@ from ..partials import IdlePartial, RankIdle
 from .devices import map_device, map_idle_intervals
 from .gap_rows import GapRow, top_gaps
 from .gap_timelines import GapTimeline, few_longest, map_timelines
+from .host_states import map_host
 from .patterns import map_patterns
 
 
@@ -46,7 +47,12 @@ def map_rank(view: RankView) -> IdlePartial:
             for device, gap_sums in zip(devices, sums, strict=True)
         ]
     rank_idle = RankIdle(
-        devices=tuple(devices), gaps=gaps, patterns=patterns, intervals=intervals, missing=missing
+        devices=tuple(devices),
+        gaps=gaps,
+        patterns=patterns,
+        intervals=intervals,
+        missing=missing,
+        host=map_host(view) if known else None,
     )
     view.release("device_ops")
     return IdlePartial({view.key: rank_idle}, few_longest(drawn), lengths)

@@ -22,6 +22,7 @@ from nsys_llm.report.columns import (
     record_columns,
     sorted_columns,
 )
+from nsys_llm.report.host_tables import host_tables
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N, PROFILER_OVERHEAD
 from nsys_llm.trace.identity import Rank
@@ -81,7 +82,10 @@ def tabulate(
         "idle_map": _map_columns(devices),
     }
     manifest = load_manifest(_RECIPE)
-    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
+    return {
+        **{name: declared_frame(manifest.table(name), table) for name, table in columns.items()},
+        **host_tables(_RECIPE, [(rank, idle.host) for rank, idle in rows]),
+    }
 
 
 def _device_columns(devices: _DeviceRows) -> Columns:

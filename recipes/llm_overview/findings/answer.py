@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final
 
+from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import CAPTURE, UNRECORDED_WORK, Evidence, Finding
 from nsys_llm.report.price import price_of, row_words
@@ -40,11 +41,8 @@ def findings(tables: Tables) -> list[Finding]:
 def answer(tables: Tables) -> str:
     """Return what to fix first, in two sentences."""
     rows = records(tables["opportunities"])
-    if tables["ranks"].empty:
-        return (
-            "Nothing ran on a GPU in the selection. `coverage` says what the profiles hold, and "
-            "what a filter left of it."
-        )
+    if not tables["ranks"]["span_ns"].any():
+        return nothing_ran(tables)
     if not rows:
         nothing = "No recipe found anything whose fix would gain 1 % of a GPU's time or more"
         return f"{nothing}{_where_time_goes(tables)}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.report.answers import first_words
+from nsys_llm.report.answers import first_words, nothing_ran
 from nsys_llm.report.records import Tables
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
@@ -17,10 +17,7 @@ def answer(tables: Tables) -> str:
     """Return where a step's time goes, and what a fix gains."""
     steps, classes = tables["job_steps"], tables["step_classes"]
     if tables["device_steps"].empty:
-        return (
-            "Nothing ran on a GPU in the selection. `coverage` says what the reports hold, "
-            "and what a filter left of it."
-        )
+        return nothing_ran(tables)
     if steps.empty:
         reason = tables["rank_edges"]["reason"].dropna()
         why = f": {reason.iloc[0]}" if len(reason) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import shutil
@@ -26,6 +27,7 @@ Kind = Literal["partial", "replaced"]
 _RANDOM_BYTES_N: Final = 4
 #: Nobody works in a folder for as long: whoever made it was killed.
 _ABANDONED_SECONDS: Final = 24 * 3600
+_SECONDS_BETWEEN_TRIES: Final = 0.02
 
 
 def scratch_place(parent: Path, name: str, kind: Kind = "partial") -> Path:
@@ -88,15 +90,32 @@ def discard(folder: Path, doomed: Path) -> None:
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def alone_in(folder: Path, limit_s: float = math.inf) -> Iterator[None]:
     """Wait for whoever else is in a folder likewise; for nobody where nothing can be locked.
 
     The system lets go when a process ends, however it ends.
+
+    Args:
+        folder: A folder.
+        limit_s: Whoever locks it for longer is not waited for.
     """
     with ExitStack() as stack:
         if fcntl is not None:
             with suppress(OSError):
                 descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
                 stack.callback(os.close, descriptor)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                # A process that another thread has forked meanwhile has the descriptor, too.
+                stack.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)
+                until_s = time.monotonic() + limit_s
+                while not _locked(descriptor) and time.monotonic() < until_s:
+                    time.sleep(_SECONDS_BETWEEN_TRIES)
         yield
+
+
+def _locked(descriptor: int) -> bool:
+    assert fcntl is not None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -7,6 +7,7 @@ a handler raises may be swallowed, by a callback for example.
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Final, NoReturn
 
@@ -31,7 +32,7 @@ _STARTING_SECONDS: Final = 1.0
 #: How long the thread that ends a run waits for others to let go of the interpreter.
 _SWITCH_SECONDS: Final = 1e-5
 #: The main thread is held wherever it was, and may hold a lock that an ending or a line needs.
-_ENDING_SECONDS: Final = 10.0
+_ENDING_SECONDS: Final = 5.0
 _WORDS_SECONDS: Final = 1.0
 #: Signals that were blocked in a thread before it forked.
 _BEFORE_FORK: Final = threading.local()
@@ -54,19 +55,21 @@ def ended_by_signals(interrupted: Callable[[], None]) -> Iterator[None]:
     _forget_in_children()
     numbers, noted = os.pipe()
     os.set_blocking(noted, False)
+    # Nobody is held while no thread would end the process.
+    wakeup = signal.set_wakeup_fd(noted, warn_on_full_buffer=False)
+    threading.Thread(target=_end_on_signal, args=(numbers, interrupted), daemon=True).start()
     before = {
         number: signal.signal(number, _hold)
         for number in _STOPPING
         if signal.getsignal(number) is not signal.SIG_IGN
     }
-    wakeup = signal.set_wakeup_fd(noted, warn_on_full_buffer=False)
-    threading.Thread(target=_end_on_signal, args=(numbers, interrupted), daemon=True).start()
     try:
         yield
     finally:
-        signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if handler is not None:  # a library's own, which Python cannot set again
+                signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
         os.close(noted)  # ends the thread
 
 
@@ -85,17 +88,33 @@ def _end_on_signal(numbers: int, interrupted: Callable[[], None]) -> None:
 def _end_process(number: int, interrupted: Callable[[], None]) -> NoReturn:
     try:
         sys.setswitchinterval(_SWITCH_SECONDS)
-        _wait_for(end_everything, _ENDING_SECONDS)
+        end_everything()
         if number == signal.SIGINT:
-            _wait_for(interrupted, _WORDS_SECONDS)
+            _at_most(_WORDS_SECONDS, interrupted)
     finally:
         os._exit(128 + number)
 
 
-def _wait_for(action: Callable[[], None], limit_s: float) -> None:
-    thread = threading.Thread(target=action, daemon=True)
-    thread.start()
-    thread.join(limit_s)
+def _at_most(limit_s: float, action: Callable[[], None]) -> None:
+    """Wait so long for an action, whatever it raises; the end of the process ends it anyhow.
+
+    The module threading has locks that the main thread may hold.
+    """
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def act() -> None:
+        try:
+            with suppress(Exception):
+                action()
+        finally:
+            done.release()
+
+    try:
+        _thread.start_new_thread(act, ())
+    except RuntimeError:  # no thread can be had
+        act()
+    done.acquire(timeout=limit_s)
 
 
 @cache
@@ -119,10 +138,16 @@ def _forget() -> None:
     _ENDINGS.clear()
     handled = [number for number in _STOPPING if signal.getsignal(number) is _hold]
     for number in handled:
-        signal.signal(number, lambda number, _: _end_process(number, lambda: None))
+        signal.signal(number, _end_child)
     if handled:
         signal.set_wakeup_fd(-1)
     _unblock()
+
+
+def _end_child(number: int, _: object) -> NoReturn:
+    for other in _STOPPING:
+        signal.signal(other, signal.SIG_IGN)  # a second one would end it in the midst of ending
+    _end_process(number, lambda: None)
 
 
 @contextmanager
@@ -188,14 +213,9 @@ def end_everything() -> None:
     _STOPPED.set()
     if _STARTING.acquire(timeout=_STARTING_SECONDS):
         _STARTING.release()
-    latest_first = []
     while _ENDINGS:
         with suppress(KeyError):  # its block has just ended
-            latest_first.append(_ENDINGS.popitem()[1])
-    with suppress(OSError), ExitStack() as endings:
-        # All are called, whatever one of them raises.
-        for end in reversed(latest_first):
-            endings.callback(end)
+            _at_most(_ENDING_SECONDS, _ENDINGS.popitem()[1])
 
 
 def hold_if_stopped() -> None:

@@ -53,7 +53,6 @@ class TableWrite:
 
     Attributes:
         file: Name without extension.
-        row: What one row is.
         index: Column that becomes the index of the data frame, as NVIDIA's tables have it.
         option: The option without which it has no rows; None for most tables.
         reads: Tables read, without each of which it has no rows.
@@ -74,7 +73,6 @@ class Metric:
     Attributes:
         name: As a gate says it; `kernel` where it takes an argument, as in `kernel(flash*)`.
         unit: Of its value: ns, %, bytes or count.
-        meaning: One sentence.
         argument: What stands in the brackets; None for a metric without.
         falls: Whether it is worse the smaller it is; of all others the greater is the worse.
     """
@@ -141,11 +139,9 @@ class Section:
     """One table as people read it.
 
     Attributes:
-        table: Name of the table.
         title: Heading; findings link to it.
         shows: What it shows and how to read it, one to three sentences.
         columns: Columns of the rows that are shown.
-        rows_n: How many rows.
         charts: Figures, drawn above the rows.
         lead: Whether it is read first: report.md has no others, and the notebook folds them.
         opening: Whether its figures, without rows, stand ahead of the findings; report.md, which

@@ -1,10 +1,20 @@
-"""What an answer says of the first finding, alike in all recipes. Reads the table `findings`."""
+"""What an answer says of the first finding, alike in all recipes, and of none."""
 
 from __future__ import annotations
 
 from nsys_llm.report.findings import PERFORMANCE
 from nsys_llm.report.price import row_words
 from nsys_llm.report.records import Tables, first_record
+
+
+def nothing_ran(tables: Tables, what: str = "Nothing ran on a GPU") -> str:
+    """Return the answer of a run without GPU work, and which table says more."""
+    if tables["coverage"].empty:
+        return f"{what}. `files` says what was read."
+    return (
+        f"{what} in the selection. `coverage` says what the profiles hold, and what a filter left "
+        "of it."
+    )
 
 
 def first_words(tables: Tables, unit: str = "step") -> str:

@@ -32,9 +32,6 @@ def first_screen_lines(
     """Return the lines: facts and bound, the wall split, opportunities, and what to trust.
 
     Args:
-        report: What to tell.
-        screen: Its facts.
-        width: Of the terminal, in characters.
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
     width, height = max(60, min(width, 120)), max(height, HEIGHT)

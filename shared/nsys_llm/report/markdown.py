@@ -32,8 +32,8 @@ _PROSE_LENGTH: Final = 80
 
 #: Below the findings and the capture.
 _FILES: Final = (
-    "All tables, with the unit and the meaning of every column, are the parquet files beside "
-    "this report. Times are as recorded."
+    "All tables with rows, with the unit and the meaning of every column, are the parquet files "
+    "beside this report; `report.json` says why others have none. Times are as recorded."
 )
 
 #: Above findings that matter in few steps only.

@@ -36,7 +36,7 @@ NOTEBOOK_NAME: Final = "analysis.ipynb"
 VIEW_PACKAGE: Final = "nsys_llm_view"
 
 _SET_UP: Final = f"""\
-# Needs pandas, pyarrow and Jupyter with plotly; reads the parquet files beside this notebook.
+# Needs pandas, pyarrow and Jupyter with plotly; reads report.json and the parquet files here.
 from {VIEW_PACKAGE}.results import Results
 
 results = Results()"""

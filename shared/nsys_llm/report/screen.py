@@ -16,13 +16,7 @@ _UNITS: Final = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
 
 @dataclass(frozen=True)
 class Scale:
-    """A unit for times of which none is larger than a whole; 1 % of it is seen in it.
-
-    Attributes:
-        unit: Its name.
-        unit_ns: ns in it.
-        decimals_n: Digits behind the point.
-    """
+    """A unit for times of which none is larger than a whole; 1 % of it is seen in it."""
 
     unit: str
     unit_ns: float

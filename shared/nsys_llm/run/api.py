@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -17,7 +18,6 @@ import pandas as pd
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import OutputError, UsageError
-from nsys_llm.core.open_files import OutOfFilesTold
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import parsed_option, resolved_options
 from nsys_llm.report.part import PARTS_FOLDER
@@ -53,7 +53,8 @@ class Tables(Mapping[str, pd.DataFrame]):
             raise KeyError(f"no table '{name}'; there are: {', '.join(self._listed)}")
         file = self._results.folder / f"{name}.parquet"
         try:
-            if self._listed[name]["rows"] and not file.is_file():  # a pipe would be waited for
+            # Of a table without rows there is none. A pipe would be waited for.
+            if (self._listed[name]["rows"] or os.path.lexists(file)) and not file.is_file():
                 raise FileNotFoundError(file)
             return self._results.table(name)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -109,6 +110,8 @@ def _require_shape(record: Any) -> None:
         all(isinstance(item, dict) for item in reported["findings"]),
         all(_NAME.fullmatch(name) for name in record["tables"]),
         all(isinstance(table["rows"], int) for table in record["tables"].values()),
+        all("columns" in table for table in record["tables"].values() if not table["rows"]),
+        all("reason" in table for table in record["tables"].values()),
         all(finding.keys() >= _FINDING for finding in reported["findings"]),
         all(isinstance(finding["title"], str) for finding in reported["findings"]),
     ]
@@ -132,7 +135,6 @@ class Result:
         """Read report.json.
 
         Args:
-            folder: With results of ours.
             whole: The overview that it is a part of, which is kept as long as this.
 
         Raises:
@@ -185,10 +187,8 @@ def analyze(
     """Run a recipe and return its result.
 
     Args:
-        recipe: Its name: `llm_overview`, `idle_gaps`, ...
         inputs: Profiles and folders of profiles, as `--input` takes them.
         output: Folder for the results; None: a temporary one, which lives as long as the result.
-        mode: As `--mode` takes it.
         options: The recipe's options by name: `filter_time="1s/2s"`, `top=20`. Text is read as the
             command line reads it.
 
@@ -220,7 +220,7 @@ def _analyzed(
     manifest: Manifest, given: Mapping[str, Any], mode: str, scratch: str | None
 ) -> Result:
     console = Console(quiet=True)
-    with OutOfFilesTold(), open_executor(mode, None) as executor:
+    with open_executor(mode, None) as executor:
         options = resolved_options(manifest, given)
         outcome = run_recipe(manifest.name, options, executor, console)
     if outcome.folder is None:

@@ -25,6 +25,9 @@ from nsys_llm.manifest.manifest import recipe_names
 
 ANALYSIS_SUFFIX: Final = ".nsys-analysis"
 
+#: Far more than another run needs to rename two folders.
+_RENAMING_SECONDS: Final = 5.0
+
 #: Folders that Jupyter and Python leave in an output folder that somebody worked in.
 _LEFT_BEHIND: Final = frozenset({".ipynb_checkpoints", "__pycache__"})
 
@@ -104,6 +107,7 @@ class OutputFolder:
         self.on_published: Callable[[Path], None] | None = None
         self._made_parents: list[Path] = []
         self._aside: Path | None = None
+        self._stands = False
         self._ending = ExitStack()
         _put_back(self.final)
         if os.path.lexists(self.final):
@@ -144,7 +148,11 @@ class OutputFolder:
             # It is renamed before, in case that the thread which is stopped is publishing it.
             discard(self.path, scratch_place(self.final.parent, self.final.name))
         if self._aside is not None and self._aside.exists():
-            _settle(self._aside, self.final)
+            if self._stands:
+                discard(self._aside, self.path)
+            else:
+                with suppress(OSError):
+                    _settle(self._aside, self.final)
         self._remove_parents()
 
     @contextmanager
@@ -200,7 +208,7 @@ class OutputFolder:
         return True
 
     def _move(self) -> None:
-        with alone_in(self.final.parent):
+        with alone_in(self.final.parent, _RENAMING_SECONDS):
             if os.path.lexists(self.final):
                 self._replace_final()
             else:
@@ -218,11 +226,13 @@ class OutputFolder:
             _require_replaceable(self._aside, self._replace)
             self._rename()
         except BaseException:
-            _settle(self._aside, self.final)
+            with suppress(OSError):
+                _settle(self._aside, self.final)
             raise
 
     def _rename(self) -> None:
         self.path.rename(self.final)
+        self._stands = True
         if self.on_published is not None:
             self.on_published(self.final)
 
@@ -249,7 +259,9 @@ def _put_back(final: Path) -> None:
     """Repair what a run that was killed while it replaced a result left behind."""
     if not temporary_folders(final.parent, final.name, "replaced"):
         return
-    with alone_in(final.parent):  # of a run that is replacing it now nothing is left then
+    with alone_in(
+        final.parent, _RENAMING_SECONDS
+    ):  # of a run that is replacing it now nothing is left then
         for aside in temporary_folders(final.parent, final.name, "replaced"):
             with suppress(OSError):
                 _settle(aside, final)

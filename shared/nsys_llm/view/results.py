@@ -133,9 +133,6 @@ class Results:
         """Return rows of a table, for people.
 
         Args:
-            name: Of the table.
-            rows_n: How many.
-            columns: None takes all.
             glossary: With the meaning of every column, folded away.
             by: The rows with the largest values in this column, where there are more; else the
                 first.
@@ -213,7 +210,10 @@ class Results:
         if self._written is None and self._file(name).exists():
             return read_table(self._file(name), columns)
         if self._written is None:
-            table = empty_table(self.record()["tables"][name]["columns"])
+            listed = self.record()["tables"].get(name)
+            if listed is None or listed["rows"]:
+                raise FileNotFoundError(self._file(name))
+            table = empty_table(listed["columns"])
         else:
             table = self._written[name]
         return table.select(columns or table.column_names)

@@ -16,6 +16,7 @@ from .axes import (
     axis_values,
     category_axis,
     escaped,
+    hover_text,
     legend_name,
     rows_axis,
 )
@@ -38,9 +39,6 @@ def stack(
 
     Args:
         wide: One row a bar, one column a part; null where a bar has no such part.
-        colors: Of every part.
-        y: What the bars are.
-        x: What the parts measure.
         title: Of the axis of numbers; None: the heading of `x`.
     """
     whole = wide.astype("Float64")
@@ -100,7 +98,7 @@ def _hover(part: pd.Series, name: str, x: Field, unit: str, upright: bool) -> Pl
         text = f"%{{x}}<br>{_plain(name)}: %{{y:.4g}} {unit}<extra></extra>"
         return {"hovertemplate": text}
     texts = [
-        f"{escaped(bar)}<br>{escaped(name)}: {format_value(value, x.unit)}"
+        f"{hover_text(str(bar))}<br>{escaped(name)}: {format_value(value, x.unit)}"
         for bar, value in zip(part.index, part.tolist(), strict=True)
     ]
     return {"hovertext": texts, "hoverinfo": "text"}

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsys_llm.analyses.host.switches import spans_on_core
 from nsys_llm.profile.tables import Table
-from nsys_llm.recipes.idle_gaps.per_rank.gap_context import ThreadScheduling, spans_on_core
+from nsys_llm.recipes.idle_gaps.per_rank.gap_context import ThreadScheduling
 
 SWITCHES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 1)), min_size=1, max_size=9)
 

@@ -140,7 +140,16 @@ def test_a_recipe_that_is_not_there_is_one_line(demo, tmp_path):
 def test_profiles_without_gpu_work_are_not_said_to_be_in_order(tmp_path):
     TraceBuilder().nvtx("work", 0, 1_000).write_sqlite(tmp_path / "rank0.sqlite")
     out = analyse(tmp_path / "out", tmp_path / "rank0.sqlite", recipe="llm_overview")
-    assert read_report(out)["report"]["answer"].startswith("Nothing ran on a GPU")
+    assert read_report(out)["report"]["answer"] == (
+        "Nothing ran on a GPU. `files` says what was read."
+    )
+
+
+@pytest.mark.slow
+def test_a_filter_that_leaves_nothing_is_not_said_to_be_in_order(demo, tmp_path):
+    words = ["--filter-time", "100s/101s", "--only", "idle_gaps"]
+    out = analyse(tmp_path / "out", demo / "after", *words, recipe="llm_overview")
+    assert read_report(out)["report"]["answer"].startswith("Nothing ran on a GPU in the selection")
 
 
 def working_between_steps(late_ns, *, rank=2, steps_n=8):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -113,6 +113,7 @@ class Steps:
     step: npt.NDArray[np.int32]
     ops: LaunchedOps
     drafts: Drafts | None = None
+    _windows_ns: dict[int, IntArray] = field(default_factory=dict, init=False, compare=False)
 
     def __len__(self) -> int:
         return int(self.start_ns.size)
@@ -143,6 +144,13 @@ class Steps:
         of what was launched before it, whichever is later: windows add up, however steps
         interleave. A step without an operation that ends later than all before has length 0.
         """
+        if device_id not in self._windows_ns:  # two threads may both make them: equal values
+            windows = self._made_windows_ns(device_id)
+            windows.setflags(write=False)  # several analyses of a rank share them
+            self._windows_ns[device_id] = windows
+        return self._windows_ns[device_id]
+
+    def _made_windows_ns(self, device_id: int) -> IntArray:
         latest = np.full(len(self), NULL_INT, dtype=np.int64)
         first_ns = int(self.span_start_ns[0])
         begin_ns = first_ns  # E_-1

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, Segments, joined
-from nsys_llm.analyses.wall.layers import WallLayers
+from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
 from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
@@ -37,12 +38,17 @@ from nsys_llm.taxonomy.wall_classes import (
     WAITING,
     WHOLE_GRAPH,
 )
-from nsys_llm.trace.device_ops import DeviceOps, OpNames
+from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
+from nsys_llm.trace.rank_trace import RankTrace
 
 #: States without those of computation, which have the names of its categories.
 _OTHERS: Final = (TRANSFER, WAITING, BUBBLE, NOT_MATCHED, COPIES, *CAUSE_NAMES, IDLE)
 #: States in which a device does nothing of use.
 WAITS: Final = frozenset({WAITING, BUBBLE, *CAUSE_NAMES, IDLE})
+#: Tables that tell more about operations: when they were launched, and how long was captured.
+_BESIDE: Final = ("api_calls", "capture_spans")
+_LOWEST: Final = int(np.iinfo(np.int64).min)
+_HIGHEST: Final = int(np.iinfo(np.int64).max)
 #: Names of kernels as the taxonomy knows them, whatever a run shows.
 FULL_NAMES: Final = {"base": False, "mangled": False}
 
@@ -89,43 +95,65 @@ class Lane:
 
 @dataclass(frozen=True)
 class LaneRows:
-    """What the lanes of a rank are made of; some 100 bytes an operation.
+    """What the lanes of a rank are made of: its operations and calls, whatever filters leave.
 
     Attributes:
-        layers: Of each device.
-        ops: The operations of each device, whatever filters leave, by the full names of kernels.
-        names: Of operations, without their codes.
+        trace: Without other tables.
         host: The calls; None where idle time has no known cause.
+        whole_capture: As of the view.
     """
 
-    layers: tuple[WallLayers, ...]
-    ops: tuple[DeviceOps, ...]
-    names: OpNames
+    trace: RankTrace
     host: HostTimeline | None
+    whole_capture: bool
 
     @classmethod
     def of(cls, view: RankView) -> LaneRows:
         """Take it from a rank without a filter but for devices, seen with `FULL_NAMES`."""
         host = None if view.missing_work.opaque_launches_n else view.host
-        ops, names = view.device_ops, replace(view.op_names, codes={})
-        return cls(view.wall_layers[1], ops, names, host)
+        trace = view.trace
+        tables = {name: trace.tables[name] for name in _BESIDE if name in trace.tables}
+        return cls(replace(trace, tables=tables, chosen={}, kept={}), host, view.whole_capture)
+
+    def near(self, window: LaneWindow) -> RankTrace:
+        """Return the operations of a device that reach into a window, and those next to it.
+
+        The last that end before it and the first that begin after it: gaps are as long as with all.
+        """
+        here: dict[str, npt.NDArray[np.bool_]] = {}
+        before_ns, after_ns = _LOWEST, _HIGHEST
+        for name, op in self.trace.unfiltered.items():
+            here[name] = op["device_id"] == window.device_id
+            starts, ends = op["start_ns"], op["end_ns"]
+            ended, begin = (ends <= window.start_ns) & here[name], starts >= window.end_ns
+            before_ns = int(ends.max(where=ended, initial=before_ns))
+            after_ns = int(starts.min(where=begin & here[name], initial=after_ns))
+        ops = {}
+        for name, op in self.trace.unfiltered.items():
+            rows = here[name] & (op["end_ns"] >= before_ns) & (op["start_ns"] <= after_ns)
+            ops[name] = op.take(rows)
+        return replace(
+            self.trace,
+            tables={**self.trace.tables, **ops},
+            unfiltered=ops,
+            device_ids=(window.device_id,),
+        )
 
 
 def rank_lanes(rows: LaneRows, windows: Sequence[LaneWindow], engine: str) -> tuple[Lane, ...]:
     """Return the lanes of a rank, in the order of its devices; `engine` has the rules."""
     rules = load_rules(engine)
-    lanes = []
-    for layer, ops in zip(rows.layers, rows.ops, strict=True):
-        asked = [window for window in windows if window.device_id == layer.device_id]
-        if asked:
-            device = _Device.of(layer, ops, rows.names, rows.host, rules)
-            lanes += [device.lane(window) for window in asked]
-    return tuple(lanes)
+    return tuple(
+        _Device.of(rows, window, rules).lane(window)
+        for device in rows.trace.device_ids
+        for window in windows
+        if window.device_id == device
+    )
 
 
 @dataclass(frozen=True)
 class _Device:
-    """One device.
+    """One device, near a window.
 
     Attributes:
         layer: Its layers.
@@ -148,15 +176,12 @@ class _Device:
     started: Mapping[str, tuple[IntArray, IntArray]]
 
     @classmethod
-    def of(
-        cls,
-        layer: WallLayers,
-        ops: DeviceOps,
-        names: OpNames,
-        host: HostTimeline | None,
-        rules: RuleSet,
-    ) -> _Device:
-        """Line up a device."""
+    def of(cls, rows: LaneRows, window: LaneWindow, rules: RuleSet) -> _Device:
+        """Line up the device of a window."""
+        trace, nothing = rows.near(window), np.empty((0, 2), dtype=np.int64)
+        _, (layer,) = wall_layers(trace, nothing, nothing)
+        names = op_names(trace, FULL_NAMES)
+        ops = DeviceOps.of(trace, window.device_id, names, whole_capture=rows.whole_capture)
         categories = [*(_category(name, rules) for name in layer.names), WHOLE_GRAPH]
         states = (*dict.fromkeys([*sorted(set(categories)), *_OTHERS]),)
         place = {text: code for code, text in enumerate(names.texts)}
@@ -165,7 +190,7 @@ class _Device:
         return cls(
             layer,
             ops,
-            host,
+            rows.host,
             names,
             states,
             np.array([states.index(category) for category in categories], dtype=np.int64),

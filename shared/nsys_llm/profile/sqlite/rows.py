@@ -61,11 +61,14 @@ def table_fields(database: sqlite3.Connection, table: str) -> tuple[StoredField,
     return tuple(StoredField(str(row[1]), str(row[2]), bool(row[5])) for row in rows)
 
 
+def row_id_name(fields: Sequence[StoredField]) -> str | None:
+    """Return the column that may be the row id, an INTEGER PRIMARY KEY: it is in no record."""
+    keys = [field.name for field in fields if field.key]
+    return keys[0] if len(keys) == 1 else None
+
+
 def plain_places(fields: Sequence[StoredField], names: Sequence[str]) -> list[int] | None:
     """Return where some integer columns stand in a record; None where that is not known."""
-    # An INTEGER PRIMARY KEY is the row id, and not in the record.
-    if any(field.key for field in fields):
-        return None
     listed = [field.name for field in fields]
     places = [listed.index(name) for name in names]
     # Other declarations turn integers into something else as they are read.
@@ -91,10 +94,8 @@ def sample_agrees(
     """Return whether columns that were read one by one hold the table's rows, as far as a sample.
 
     Args:
-        database: To ask.
         selected: The expression of each column.
         span: Of the table's row ids.
-        columns: Shape (rows,) each.
 
     Raises:
         sqlite3.Error: The table is damaged.

@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.core.open_files import can_open_files, no_more_open_files
 from nsys_llm.profile.arrow_text import texts
 from nsys_llm.profile.fingerprint import Fingerprint, fingerprint
 from nsys_llm.profile.sqlite.cells import UnexpectedCell
@@ -33,11 +32,12 @@ from nsys_llm.profile.sqlite.rows import (
     all_rows,
     plain_places,
     quoted_name,
+    row_id_name,
     row_span,
     sample_agrees,
     table_fields,
 )
-from nsys_llm.profile.tables import Table, TableSource, table_source
+from nsys_llm.profile.tables import MOST_BYTES, Table, TableSource, table_source
 from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, process_environment
 
 T = TypeVar("T")
@@ -228,11 +228,11 @@ class SqliteProfile:
         return self._bulk(source, columns)
 
     def _past_driver(self, source: TableSource, columns: Sequence[str], span: RowSpan) -> Table:
-        """Read integers from the pages, texts beside them, and some rows once more to compare."""
+        """Read integers from the pages, all else beside them, and some rows to compare."""
         integers = [column for column in columns if not source.is_text(column)]
         arrays = self._from_pages(source, integers, span.high - span.low + 1)
-        if texts := [column for column in columns if column not in arrays]:
-            arrays |= self._bulk(source, texts).columns
+        if others := [column for column in columns if column not in arrays]:
+            arrays |= self._bulk(source, others).columns
         asked = [selected(source, column) for column in columns]
         in_order = [arrays[column] for column in columns]
         if not sample_agrees(self._database, source.nsys, asked, span, in_order):
@@ -242,8 +242,13 @@ class SqliteProfile:
     def _from_pages(
         self, source: TableSource, columns: Sequence[str], most_rows: int
     ) -> dict[str, npt.NDArray[Any]]:
-        """Read columns of a plain table past the driver; raise UnexpectedCell for any other."""
+        """Read columns of a plain table past the driver, all but its row id.
+
+        Raises:
+            UnexpectedCell: It is no such table.
+        """
         fields = table_fields(self._database, source.nsys)
+        columns = [name for name in columns if source.columns[name] != row_id_name(fields)]
         if (places := plain_places(fields, [source.columns[name] for name in columns])) is None:
             raise UnexpectedCell
         root_page = self._tables[source.nsys]
@@ -295,8 +300,6 @@ class SqliteProfile:
             file_state(self.path, self._state)
             return result
         except _ERRORS as error:
-            if not can_open_files():
-                raise no_more_open_files() from error
             # What goes wrong after the first batch comes out of Arrow's stream as an OSError.
             raise ProfileError(explained(self.path, error)) from error
 
@@ -310,6 +313,8 @@ def _limit(steps_n: int) -> Callable[[], int]:
 def selected(source: TableSource, column: str) -> str:
     """Return what to select for one of our columns."""
     name = quoted_name(source.columns[column])
+    if source.is_bytes(column):
+        return f"hex(substr(CAST({name} AS BLOB), 1, {MOST_BYTES}))"
     # ADBC takes a column's type from its first batch; a batch of NULLs would have none.
     null = "''" if source.is_text(column) else NULL_INT
     return name if column == "key" else f"coalesce({name}, {null})"

@@ -43,24 +43,10 @@ def rules(recipe, folder):
     return set(quick(recipe, folder)["findings"]["rule"])
 
 
-def bubble_pct(ran):
-    """Return what the stages neither compute nor transfer alone, as a share of the run."""
-    window_ns = max(stage.computes[-1][1] for stage in ran) - min(
-        stage.computes[0][0] for stage in ran
-    )
-    shares = [1 - sum(end - start for start, end, _ in stage.computes) / window_ns for stage in ran]
-    starts = {}
-    for stage in ran:
-        for key, _, start, _ in stage.transfers:
-            starts[key] = max(start, starts.get(key, start))
-    transfer = [sum(end - starts[key] for key, _, _, end in stage.transfers) for stage in ran]
-    return 100 * np.mean(shares), 100 * np.mean(transfer) / window_ns
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "schedule", "recipe"),
-    [(1, "1F1B", "tail_stats"), (2, "interleaved", "llm_hotspots"), (1, "blocking", "idle_gaps")],
+    [(1, "1F1B", "comm_stats"), (2, "interleaved", "llm_hotspots"), (1, "blocking", "idle_gaps")],
 )
 def test_nobody_is_blamed_for_the_schedule(seed, schedule, recipe, tmp_path):
     simulate, chunks_n = SCHEDULES[schedule]
@@ -69,32 +55,15 @@ def test_nobody_is_blamed_for_the_schedule(seed, schedule, recipe, tmp_path):
     findings = tables["findings"]
     assert not set(findings["rule"]) & BLAME
     assert not findings["recommendation"].str.contains("garbage|mend the late").any()
-    if recipe == "tail_stats":
+    if recipe == "comm_stats":
         said = findings[findings["rule"] == "pipeline_bubble"]
         assert len(said) == 1
-        assert f"Pipeline of {len(ran)} stages" in said["title"].iloc[0]
+        assert said["title"].iloc[0].startswith(f"Pipeline of {len(ran)} stages")
         assert "microbatches" in said["recommendation"].iloc[0]
         answer = load_analysis(recipe).answer(tables)
-        assert "bubble" in answer
+        assert "Bubble" in answer
         assert "for rank" not in answer
         assert "straggler" not in answer
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("seed", seeds(2, 1))
-def test_the_bubble_is_what_the_generator_left_open(seed, schedule, tmp_path):
-    simulate, chunks_n = SCHEDULES[schedule]
-    ran = simulate(world_of(seed, chunks_n))
-    findings = quick("tail_stats", write_pipeline(tmp_path / "in", ran))["findings"]
-    title = findings.loc[findings["rule"] == "pipeline_bubble", "title"].iloc[0]
-    shown = float(title.split(" is ")[1].split(" %")[0])
-    idle_pct, transfer_pct = bubble_pct(ran)
-    if schedule == "blocking":
-        assert shown == pytest.approx(idle_pct - transfer_pct, abs=1.0)
-    else:
-        # Transfers run beside computation, and no one can tell how much of them.
-        assert idle_pct - transfer_pct - 1 <= shown <= idle_pct + 1
 
 
 @pytest.mark.parametrize(
@@ -102,7 +71,7 @@ def test_the_bubble_is_what_the_generator_left_open(seed, schedule, tmp_path):
 )
 def test_a_stage_whose_host_launches_late_is_named(stages, late, tmp_path):
     world = World(stages, 2 * stages, late=((late, 300.0),))
-    findings = quick("tail_stats", write_pipeline(tmp_path / "in", run_blocking(world)))["findings"]
+    findings = quick("comm_stats", write_pipeline(tmp_path / "in", run_blocking(world)))["findings"]
     named = findings[findings["rule"] == "late_stage"]
     assert named["rank"].tolist() == [late]
     # What the schedule may leave it idle is not counted.
@@ -136,7 +105,7 @@ def test_experts_that_are_launched_one_by_one_are_no_pipeline(seed, tmp_path):
         free[:] = end + 2_000
     for rank, trace in enumerate(traces):
         trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    assert not rules("tail_stats", tmp_path) & PIPELINE
+    assert not rules("comm_stats", tmp_path) & PIPELINE
 
 
 def write_collective(folder, runs, kernel):
@@ -160,37 +129,12 @@ def write_collective(folder, runs, kernel):
 def test_no_pipeline_is_named_where_there_is_none(ranks_n, tensor_n, kernel, tmp_path):
     runs = collective_world(ranks_n, tensor_n)
     folder = write_collective(tmp_path / "in", runs, kernel)
-    tables = quick("tail_stats", folder)
+    tables = quick("comm_stats", folder)
     assert not set(tables["findings"]["rule"]) & PIPELINE
-    assert "pipeline" not in load_analysis("tail_stats").answer(tables)
+    assert "pipeline" not in load_analysis("comm_stats").answer(tables)
     for recipe in ("llm_hotspots", "idle_gaps"):
         text = quick(recipe, folder)["findings"]["recommendation"].str.cat()
         assert "interleaved stages" not in text
-
-
-@pytest.mark.slow
-def test_transfers_that_cannot_be_told_apart_are_said_and_have_no_sum(tmp_path):
-    folder = tmp_path / "in"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    first = np.cumsum(rng.integers(400_000, 900_000, 200))
-    for rank in range(6):
-        rank_ends = np.sort(np.concatenate([first, first + 200_000])) if rank in (2, 3) else first
-        rank_ends = first + 200_000 if rank > 3 else rank_ends
-        trace = TraceBuilder(hostname="node")
-        for end in rank_ends.tolist():
-            late = int(rng.integers(0, 2_000))
-            trace.kernel("gemm(int)", start_ns=end - 150_000, end_ns=end - 120_000)
-            trace.kernel(SEND_RECV, start_ns=end - 90_000, end_ns=end + late, stream_id=9)
-        trace.write_sqlite(folder / f"rank{rank}.sqlite")
-    tables = quick("tail_stats", folder)
-    assert tables["communicators"]["class"].tolist() == ["inconclusive"]
-    assert tables["communicators"]["wait_ns"].tolist() == [0]
-    assert tables["communicators"]["communicator"].tolist() == ["0-5"]
-    said = tables["findings"].set_index("rule").loc["unmatched_collectives"]
-    assert said["kind"] == "capture"
-    assert said["details"].startswith("1,600 of 1,600;")
-    assert "waits" not in load_analysis("tail_stats").answer(tables)
 
 
 def test_ends_of_chains_send_and_receive_less_often():

@@ -1,4 +1,4 @@
-"""The remark that a GPU worked while no operation is recorded. Reads finished tables only."""
+"""Findings on what a capture holds besides the trace, and on work that it does not hold."""
 
 from __future__ import annotations
 
@@ -6,12 +6,36 @@ from typing import Final
 
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Tables, percent, records
+from nsys_llm.view.text import quoted
 
 from ..extras.gpu_metrics import BY_ORDER
 from .texts import RULES, UNRECORDED_PCT
 
+_MOST_NAMED: Final = 6
 #: Whether any warp was on an SM, as releases up to 2022.4 and later ones call it.
 _ACTIVE: Final = r"SMs? Active\b"
+
+
+def secret_findings(tables: Tables) -> list[Finding]:
+    """Return a finding if reports store variables that look like secrets; by name only."""
+    files = tables["files"]
+    with_secrets = files[files["secret_variables"].notna()]
+    if with_secrets.empty:
+        return []
+    listed = with_secrets["secret_variables"].str.split(", ").explode()
+    names = sorted(set(listed))
+    return [
+        RULES["stored_secrets"].finding(
+            fields={
+                "profiles_n": len(with_secrets),
+                "all_n": len(files),
+                "shown": ", ".join(quoted(name) for name in names[:_MOST_NAMED]),
+                "more_n": max(len(names) - _MOST_NAMED, 0),
+                "environments_n": int(with_secrets["environments_n"].max()),
+                "variables_n": len(names),
+            },
+        )
+    ]
 
 
 def unrecorded_findings(tables: Tables) -> list[Finding]:

@@ -1,0 +1,124 @@
+"""The time in which a GPU was exposed to its host: parts of gaps before the launching call returns.
+
+Of each gap whose next operation was launched in it: from its begin until the call that launched
+returns, on the thread that makes this call; without the time in which a server had no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.device.idle_split import situate
+from nsys_llm.analyses.host.pieces import cut, near, place_inside
+from nsys_llm.numeric.blocks import blocks
+from nsys_llm.numeric.gaps import Gaps, Positions
+from nsys_llm.numeric.grouping import distinct, distinct_codes, split_by_code
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.idle_causes import HOST_NO_CUDA, NO_WORK, PROFILER_OVERHEAD
+
+#: So many stretches at a time, with all that they are cut into, stay in the processor's cache.
+_BLOCK = 1 << 14
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """Stretches of one thread in which a GPU waited for it; shape (n,), sorted and disjoint.
+
+    Attributes:
+        thread: Code of the thread in the host's calls.
+        start_ns: Begin, the profile's clock.
+        end_ns: Its end, later.
+        other: Thread that launched the operation before, if it is another one; -1 otherwise.
+    """
+
+    thread: int
+    start_ns: IntArray
+    end_ns: IntArray
+    other: IntArray
+
+    def blocks(self) -> Iterator[Exposed]:
+        """Yield some at a time."""
+        for first in range(0, self.start_ns.size, _BLOCK):
+            some = slice(first, first + _BLOCK)
+            yield Exposed(self.thread, self.start_ns[some], self.end_ns[some], self.other[some])
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Parts of stretches of one thread, each with a single cause and call; shape (n,), sorted.
+
+    Attributes:
+        start_ns: Begin.
+        end_ns: Its end, later.
+        cause: Code of the cause of idle time.
+        call: Place of the call that the thread was in, the outermost one; -1 outside of any.
+    """
+
+    start_ns: IntArray
+    end_ns: IntArray
+    cause: IntArray
+    call: IntArray
+
+
+def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> list[Exposed]:
+    """Return when a device was exposed to each thread that launched what ends a gap.
+
+    Args:
+        gaps: Of the device.
+        launch_row: Shape (operations,), row of the launching call in the table; -1 without one.
+        host: The calls.
+    """
+    parts = [np.empty((4, 0), dtype=np.int64)]
+    for block in blocks(len(gaps)):
+        some = gaps.take(block)
+        where = situate(some, launch_row, host)
+        rows = np.flatnonzero((where.whole < 0) & (where.done_ns > some.start_ns))
+        thread = host.calls.thread[where.call[rows]] if rows.size else rows
+        ends = where.done_ns[rows]
+        parts.append(np.stack((thread, some.start_ns[rows], ends, where.other[rows])))
+    thread, start_ns, end_ns, other = np.concatenate(parts, axis=1)
+    threads, code = distinct_codes(thread)
+    return [
+        Exposed(value, start_ns[rows], end_ns[rows], other[rows])
+        for value, rows in zip(threads.tolist(), split_by_code(code, threads.size), strict=True)
+    ]
+
+
+def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> Pieces:
+    """Cut stretches where a call begins or ends, where their cause changes, and at some instants.
+
+    Causes are those of `idle_split`, of which it sums the same time up by gap.
+    """
+    thread, calls = exposed.thread, host.calls
+    low, high = int(exposed.start_ns[0]), int(exposed.end_ns[-1])
+    of_thread = slice(calls.bounds[thread], calls.bounds[thread + 1])
+    first = of_thread.start + np.searchsorted(calls.end_ns[of_thread], low, side="right")
+    last = of_thread.start + np.searchsorted(calls.start_ns[of_thread], high, side="left")
+    spans = np.column_stack((calls.start_ns[first:last], calls.end_ns[first:last]))
+    driver = [(work.cause, work.spans) for work in host.driver if work.thread == thread]
+    layers = [*driver, (NO_WORK, host.no_work), (PROFILER_OVERHEAD, host.profiler)]
+    layers = [(cause, times[near(times, low, high)]) for cause, times in layers]
+    others = {
+        code: host.spans(code, blocking=True)
+        for code in distinct(exposed.other).tolist()
+        if code >= 0
+    }
+    handed = [times[near(times, low, high)] for times, _ in others.values()]
+    changes = [spans, *(times for _, times in layers), *handed]
+    every = np.concatenate([edges, *(times.reshape(-1) for times in changes)])
+    owner, start_ns, end_ns = cut(exposed.start_ns, exposed.end_ns, every)
+    place = place_inside(start_ns, spans)
+    call = np.where(place >= 0, first + place, -1)
+    cause = np.where(call >= 0, host.cause[call], HOST_NO_CUDA).astype(np.int64)
+    for code, (times, causes) in others.items():
+        held = place_inside(start_ns, times)
+        held = np.where((call < 0) & (exposed.other[owner] == code), held, -1)
+        cause[held >= 0] = causes[held[held >= 0]]
+    for code, times in layers:
+        cause[place_inside(start_ns, times) >= 0] = code
+    kept = cause != NO_WORK
+    return Pieces(start_ns[kept], end_ns[kept], cause[kept], call[kept])

@@ -1,0 +1,312 @@
+"""What threads did while a GPU was exposed to them: exact time by state. Pure numpy.
+
+Each nanosecond has the first state that applies: in a CUDA call, in a call of the C library, off a
+core, running on one, unknown. It is unknown before the first recorded switch of a thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.device.thread_calls import ThreadCalls
+from nsys_llm.analyses.host.exposed import Exposed, pieces_of
+from nsys_llm.analyses.host.pieces import KeyedSums, near, place_inside
+from nsys_llm.analyses.host.places import Places
+from nsys_llm.analyses.host.switches import spans_on_core
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import distinct_codes, split_by_code
+from nsys_llm.numeric.intervals import IntArray, clip_to_windows, clipped_lengths, gaps_within
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.taxonomy.names import strip_api_version
+from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.host_part import (
+    CUDA_CALL,
+    OFF_CORE,
+    OS_CALL,
+    RUNNING,
+    UNKNOWN,
+    HostState,
+)
+from nsys_llm.trace.rank_trace import RankTrace, sane_instants, sane_times
+
+STATES: Final = (CUDA_CALL, OS_CALL, OFF_CORE, RUNNING, UNKNOWN)
+
+#: The tables that tell more of a thread than its CUDA calls.
+HOST_RECORDS: Final = ("thread_switches", "os_calls", "cpu_samples")
+#: Code of ENUM_NSYS_EVENT_CLASS (3.7 to 3.30); 31 and 32 mark begin and end of the profiling.
+_OS_CALL: Final = 27
+#: A periodic sample; others are stacks of switches.
+_PERIODIC: Final = 1
+_THREAD_BITS: Final = 0xFFFFFF
+_NEVER_NS: Final = int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True)
+class ThreadRecord:
+    """What is recorded of one thread beside its CUDA calls.
+
+    Attributes:
+        os_ns: Shape (n, 2), when it was in a call of the C library, the outermost; disjoint.
+        os_name: Shape (n,), code of the function.
+        on_core_ns: Shape (m, 2), when it ran, from its first switch on.
+        known_from_ns: That switch; far beyond everything without one.
+        sample_ns: Shape (samples,), ascending.
+        sample: Shape (samples,), rows in the table.
+    """
+
+    os_ns: IntArray
+    os_name: IntArray
+    on_core_ns: IntArray
+    known_from_ns: int
+    sample_ns: IntArray
+    sample: IntArray
+
+    @property
+    def has_switches(self) -> bool:
+        """Whether it is known when it ran."""
+        return self.known_from_ns != _NEVER_NS
+
+
+class HostRecords:
+    """What one rank's profile records of its threads.
+
+    Attributes:
+        os_names: Functions of the C library, sorted.
+        period_ns: Usual time between two samples of a thread that runs; None without samples.
+    """
+
+    def __init__(self, trace: RankTrace) -> None:
+        calls = trace.tables.get("os_calls")
+        calls = None if calls is None or not len(calls) else calls
+        if calls is not None and "event_class" in calls:
+            calls = calls.take(calls["event_class"] == _OS_CALL)
+        self.os_names: tuple[str, ...] = ()
+        self._os: ThreadCalls | None = None
+        if calls is not None and len(calls):
+            kept = sane_times(calls["start_ns"], calls["end_ns"])
+            self._os = ThreadCalls.of(calls["start_ns"], calls["end_ns"], calls["global_tid"], kept)
+            self.os_names, self._os_name = coded_names(calls["name_id"], trace.strings)
+        self._switches = _by_thread(trace.tables.get("thread_switches"))
+        self._samples = _by_thread(trace.tables.get("cpu_samples"), "cycles", _PERIODIC)
+        self._known: dict[int, ThreadRecord] = {}
+
+    def of(self, thread: int) -> ThreadRecord:
+        """Return the record of a thread (globalTid)."""
+        if thread not in self._known:
+            self._known[thread] = self._of(thread)
+        return self._known[thread]
+
+    def _of(self, thread: int) -> ThreadRecord:
+        os_ns, os_name = self._os_calls(thread)
+        on_core, known_from_ns = np.empty((0, 2), dtype=np.int64), _NEVER_NS
+        table, rows = self._switches
+        if table is not None and thread in rows:
+            at_ns, goes_on = table["start_ns"][rows[thread]], table["goes_on"][rows[thread]]
+            known_from_ns = int(at_ns.min())
+            on_core = spans_on_core(at_ns, goes_on)
+            on_core = on_core[on_core[:, 1] > known_from_ns]
+            on_core[:1, 0] = np.maximum(on_core[:1, 0], known_from_ns)
+        table, rows = self._samples
+        sample = rows.get(thread, np.empty(0, dtype=np.int64))
+        times = sample if table is None else table["start_ns"][sample]
+        order = np.argsort(times, kind="stable")
+        return ThreadRecord(os_ns, os_name, on_core, known_from_ns, times[order], sample[order])
+
+    def _os_calls(self, thread: int) -> tuple[IntArray, IntArray]:
+        none = np.empty((0, 2), dtype=np.int64)
+        if self._os is None:
+            return none, none[:, 0]
+        code = int(np.searchsorted(self._os.threads, thread))
+        if code == len(self._os.threads) or self._os.threads[code] != thread:
+            return none, none[:, 0]
+        some = slice(self._os.bounds[code], self._os.bounds[code + 1])
+        spans = np.column_stack((self._os.start_ns[some], self._os.end_ns[some]))
+        lasting = spans[:, 1] > spans[:, 0]
+        return spans[lasting], self._os_name[self._os.row[some][lasting]]
+
+    @cached_property
+    def period_ns(self) -> int | None:
+        """Median distance of two samples of a thread between which it did not leave its core."""
+        distances = [np.empty(0, dtype=np.int64)]
+        for thread in self._samples[1]:
+            record = self.of(thread)
+            apart = np.diff(record.sample_ns)
+            if record.has_switches:
+                place = place_inside(record.sample_ns, record.on_core_ns)
+                apart = apart[(place[1:] == place[:-1]) & (place[1:] >= 0)]
+            distances.append(apart[apart > 0])
+        every = np.sort(np.concatenate(distances))
+        return int(every[(every.size - 1) // 2]) if every.size else None
+
+
+def _by_thread(
+    table: Table | None, column: str | None = None, value: int = 0
+) -> tuple[Table | None, dict[int, IntArray]]:
+    """Return a table, and the rows of each thread: those with a time, and a value in a column."""
+    if table is None or not len(table):
+        return None, {}
+    kept = sane_instants(table["start_ns"]) & (table["global_tid"] != NULL_INT)
+    if column is not None:
+        kept &= table[column] == value
+    rows = np.flatnonzero(kept)
+    threads, code = distinct_codes(table["global_tid"][rows])
+    parts = split_by_code(code, threads.size)
+    return table, {thread: rows[part] for thread, part in zip(threads.tolist(), parts, strict=True)}
+
+
+class HostStates:
+    """Adds up what threads of one rank did in stretches of time.
+
+    Attributes:
+        functions: Of the CUDA library, then of the C library.
+    """
+
+    def __init__(
+        self, trace: RankTrace, host: HostTimeline, records: HostRecords, places: Places
+    ) -> None:
+        self._host, self._records, self._places = host, records, places
+        names: Sequence[str] = ()
+        self._api = np.empty(0, dtype=np.int64)
+        if host.calls.row.size:
+            ids = trace.tables["api_calls"]["name_id"]
+            names, self._api = coded_names(ids, trace.strings, strip_api_version)
+        self._apis_n = len(names)
+        self.functions = (*names, *records.os_names)
+        # State and detail as one number: functions, then what has none.
+        self._details_n = len(self.functions) + 3
+        self._bounds = (self._apis_n, *range(len(self.functions), self._details_n))
+        self._places_n = len(places.names) * 3
+
+    def of(self, device_id: int, stretches: Sequence[Exposed]) -> tuple[list[HostState], IntArray]:
+        """Return what threads did in the exposed time of a device, one entry a thread.
+
+        Returns:
+            Time by all that is told apart; and the periodic samples in CUDA calls and where a
+            thread ran: shape (5, samples), globalTid, cause, place, state, row in the table.
+        """
+        states, samples = list[HostState](), [np.empty((5, 0), dtype=np.int64)]
+        for exposed in stretches:
+            thread = int(self._host.calls.threads[exposed.thread])
+            sums, waits = KeyedSums(2), KeyedSums(1)
+            spans = np.column_stack((exposed.start_ns, exposed.end_ns))
+            line = self._places.line(thread, spans)
+            samples += [self._block(thread, block, line, sums, waits) for block in exposed.blocks()]
+            states += self._rows(device_id, thread, sums, waits)
+        return states, np.concatenate(samples, axis=1)
+
+    def _block(
+        self,
+        thread: int,
+        exposed: Exposed,
+        line: tuple[IntArray, IntArray],
+        sums: KeyedSums,
+        waits: KeyedSums,
+    ) -> IntArray:
+        """Add some stretches of a thread up, and return the samples in them."""
+        record, low_ns = self._records.of(thread), int(exposed.start_ns[0])
+        high_ns = int(exposed.end_ns[-1])
+        moved_ns, place = line
+        first, last = np.searchsorted(moved_ns, (low_ns, high_ns))
+        pieces = pieces_of(exposed, moved_ns[first:last], self._host)
+        starts, ends = pieces.start_ns, pieces.end_ns
+        place = place[np.searchsorted(moved_ns, starts, side="right") - 1]
+        group = pieces.cause * self._places_n + place
+        in_call = pieces.call >= 0
+        api = self._api[self._host.calls.row[pieces.call]] if self._api.size else pieces.call
+        around = near(record.os_ns, low_ns, high_ns)
+        os_ns, os_name = record.os_ns[around], self._apis_n + record.os_name[around]
+        key = group * self._details_n + np.where(in_call, api, 0)
+        rows = np.flatnonzero(in_call)
+        on_core = clipped_lengths(starts, ends, record.on_core_ns)
+        sums.add(key[rows], (ends - starts)[rows], on_core[rows])
+        owner, first, last = clip_to_windows(starts[rows], ends[rows], os_ns)
+        name = os_name[place_inside(first, os_ns)] if owner.size else owner
+        waits.add(key[rows][owner] * self._details_n + name, last - first)
+        rows = np.flatnonzero(~in_call)
+        owner, first, last = clip_to_windows(starts[rows], ends[rows], os_ns)
+        name = os_name[place_inside(first, os_ns)] if owner.size else owner
+        in_core = clipped_lengths(first, last, record.on_core_ns)
+        sums.add(group[rows][owner] * self._details_n + name, last - first, in_core)
+        free = gaps_within(os_ns, np.column_stack((starts[rows], ends[rows])))
+        self._free(record, free, starts, group, sums)
+        return self._samples(thread, record, os_ns, starts, ends, group, in_call)
+
+    def _free(
+        self,
+        record: ThreadRecord,
+        free: IntArray,
+        starts: IntArray,
+        group: IntArray,
+        sums: KeyedSums,
+    ) -> None:
+        """Add up time outside of calls, shape (n, 2), each inside one piece."""
+        begins, ends = free[:, 0], free[:, 1]
+        key = group[np.searchsorted(starts, begins, side="right") - 1] * self._details_n
+        off, running, unknown = self._bounds[1:]
+        unknown_ns = np.clip(record.known_from_ns, begins, ends) - begins
+        on_core = clipped_lengths(begins, ends, record.on_core_ns)
+        nothing = np.zeros_like(begins)
+        sums.add(key + off, ends - begins - unknown_ns - on_core, nothing)
+        sums.add(key + running, on_core, on_core)
+        sums.add(key + unknown, unknown_ns, nothing)
+
+    def _samples(
+        self,
+        thread: int,
+        record: ThreadRecord,
+        os_ns: IntArray,
+        starts: IntArray,
+        ends: IntArray,
+        group: IntArray,
+        in_call: npt.NDArray[np.bool_],
+    ) -> IntArray:
+        low, high = (
+            np.searchsorted(record.sample_ns, (starts[0], ends[-1])) if starts.size else (0, 0)
+        )
+        at_ns, row = record.sample_ns[low:high], record.sample[low:high]
+        piece = np.searchsorted(starts, at_ns, side="right") - 1
+        running = (place_inside(at_ns, os_ns) < 0) & (place_inside(at_ns, record.on_core_ns) >= 0)
+        kept = (at_ns < ends[piece]) & (in_call[piece] | running)
+        piece, row = piece[kept], row[kept]
+        cause, place = np.divmod(group[piece], self._places_n)
+        state = np.where(in_call[piece], STATES.index(CUDA_CALL), STATES.index(RUNNING))
+        return np.stack((np.full(row.size, thread), cause, place, state, row))
+
+    def _rows(
+        self, device_id: int, thread: int, sums: KeyedSums, waits: KeyedSums
+    ) -> Iterator[HostState]:
+        """Yield the sums of a thread."""
+        key, (time_ns, on_core_ns) = sums.total()
+        pair, (waited_ns,) = waits.total()
+        longest: dict[
+            int, tuple[str, int]
+        ] = {}  # in which function of the C library most of a CUDA call was spent
+        for at in np.lexsort((pair, -waited_ns)).tolist():
+            of, name = divmod(int(pair[at]), self._details_n)
+            longest.setdefault(of, (self.functions[name], int(waited_ns[at])))
+        has_switches = self._records.of(thread).has_switches
+        for row in np.flatnonzero(time_ns).tolist():
+            group, detail = divmod(int(key[row]), self._details_n)
+            cause, place = divmod(group, self._places_n)
+            os_call, os_call_ns = longest.get(int(key[row]), (None, 0))
+            yield HostState(
+                device_id,
+                thread & _THREAD_BITS,
+                CAUSE_NAMES[cause],
+                *self._places.named(place),
+                STATES[bisect(self._bounds, detail)],
+                self.functions[detail] if detail < len(self.functions) else None,
+                int(time_ns[row]),
+                int(on_core_ns[row]) if has_switches else None,
+                os_call,
+                os_call_ns,
+            )

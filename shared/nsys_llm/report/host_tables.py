@@ -1,0 +1,106 @@
+"""The tables on what host threads did while a GPU waited for them; of several recipes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.numeric.proportions import wilson_pct
+from nsys_llm.report.columns import Columns, nullable, percent, record_columns, sorted_columns
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.trace.host_part import SAMPLED, STEP, HostFrame, HostModule, HostPart, HostState
+from nsys_llm.trace.identity import Rank, RankKey
+
+#: What is missing of the samples that there should be.
+NOT_SAMPLED: Final = "not_sampled"
+
+_STATES: Final = tuple(HostState.__dataclass_fields__)
+_MODULES: Final = tuple(name for name in HostModule.__dataclass_fields__ if name != "samples_n")
+_FRAMES: Final = tuple(HostFrame.__dataclass_fields__)
+
+#: What samples are counted of: device, thread, cause, part, range and state.
+_Group = tuple[int, int, str, str, str | None, str]
+
+
+def host_tables(
+    recipe: str, ranks: Sequence[tuple[Rank, HostPart | None]]
+) -> dict[str, pd.DataFrame]:
+    """Return host_states, host_modules and host_frames of a recipe; of ranks without, no rows."""
+    told = [(rank, part) for rank, part in ranks if part is not None]
+    columns = {
+        "host_states": _state_columns(told),
+        "host_modules": _module_columns(told),
+        "host_frames": record_columns(
+            [(rank, frame) for rank, part in told for frame in part.frames], *_FRAMES
+        ),
+    }
+    manifest = load_manifest(recipe)
+    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
+
+
+def _state_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
+    rows = [(rank, row) for rank, part in ranks for row in part.states]
+    whole_ns = Counter[tuple[RankKey, int]]()
+    for rank, row in rows:
+        whole_ns[rank.key, row.device_id] += row.time_ns
+    time_ns = np.array([row.time_ns for _, row in rows], dtype=np.int64)
+    all_ns = np.array([whole_ns[rank.key, row.device_id] for rank, row in rows], dtype=np.int64)
+    steps_n = {rank.key: part.steps_n for rank, part in ranks}
+    columns = {
+        **record_columns(rows, *_STATES),
+        "steps_n": [steps_n[rank.key] if row.part == STEP else None for rank, row in rows],
+        "share_pct": percent(time_ns, all_ns),
+    }
+    return sorted_columns(columns, "rank", "device_id", "-time_ns", "tid", "cause", "part", "range")
+
+
+def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
+    """Return samples of each group by class, and what is missing of those that there should be."""
+    rows, groups = list[tuple[Rank, HostModule]](), list[tuple[int, int | None]]()
+    for rank, part in ranks:
+        counts, on_core_ns = Counter[_Group](), Counter[_Group]()
+        for module in part.modules:
+            counts[_group(module)] += module.samples_n
+        for state in part.states:
+            if state.state in SAMPLED and state.on_core_ns is not None:
+                on_core_ns[_group(state)] += state.on_core_ns
+        period_ns = part.period_ns or 0
+        expected = {key: round(ns / period_ns) for key, ns in on_core_ns.items() if period_ns}
+        for module in part.modules:
+            rows.append((rank, module))
+            groups.append((counts[_group(module)], expected.get(_group(module))))
+        for key, expected_n in expected.items():
+            if (missing_n := expected_n - counts[key]) > 0:
+                rows.append((rank, HostModule(*key, NOT_SAMPLED, missing_n)))
+                groups.append((counts[key], expected_n))
+    return _shares(rows, groups)
+
+
+def _shares(
+    rows: Sequence[tuple[Rank, HostModule]], groups: Sequence[tuple[int, int | None]]
+) -> Columns:
+    lost = np.array([row.module_class == NOT_SAMPLED for _, row in rows], dtype=bool)
+    counted_n = np.array([row.samples_n for _, row in rows], dtype=np.int64)
+    of_n = np.array([n for n, _ in groups], dtype=np.int64)
+    expected_n = np.array([NULL_INT if n is None else n for _, n in groups], dtype=np.int64)
+    low_pct, high_pct = wilson_pct(np.where(lost, 0, counted_n), np.maximum(of_n, 1))
+    columns = {
+        **record_columns(rows, *_MODULES, "samples_n"),
+        "of_n": of_n,
+        "expected_n": nullable(expected_n),
+        "share_pct": percent(counted_n, np.where(lost, expected_n, of_n)),
+        "low_pct": np.where(lost, np.nan, low_pct),
+        "high_pct": np.where(lost, np.nan, high_pct),
+    }
+    order = ("rank", "device_id", "tid", "part", "range", "cause", "state", "-samples_n")
+    return sorted_columns(columns, *order, "module_class")
+
+
+def _group(row: HostModule | HostState) -> _Group:
+    return row.device_id, row.tid, row.cause, row.part, row.range, row.state

@@ -1,0 +1,231 @@
+"""What host threads did while a GPU waited for them, in words: of the tables `host_*`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nsys_llm.report.host_tables import NOT_SAMPLED
+from nsys_llm.report.records import Record, Tables, percent, records
+from nsys_llm.report.rules import Case
+from nsys_llm.report.walls import Gpu
+from nsys_llm.trace.host_part import (
+    CUDA_CALL,
+    LEAST_SAMPLES,
+    OFF_CORE,
+    OS_CALL,
+    RUNNING,
+    SAMPLED,
+    STEP,
+    UNKNOWN,
+    WARMUP,
+)
+from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+
+#: More missing samples than this say nothing about shares; ours.
+_MOST_MISSING_PCT: Final = 25.0
+#: What takes less of the time needs no advice; ours.
+_LEAST_PCT: Final = 50.0
+
+_WORDS: Final = {OFF_CORE: "off its core", RUNNING: "running", OS_CALL: "in the C library"}
+#: Functions of the C library that wait for input, and CPython's of its garbage collection.
+_READS: Final = re.compile(r"p?read|recv|p?poll|select|epoll_|accept|fgets|fread|getline|open")
+_COLLECTS: Final = re.compile(r"gc_collect|_PyGC|deduce_unreachable|subtract_refs|visit_decref")
+_ADVICE: Final = {
+    "lock": "Threads of Python hold each other up: let those that compute be processes.",
+    "garbage": "Python collects garbage in the step: gc.freeze() after start-up, gc.collect() "
+    "between steps.",
+    "reads": "The launching thread waits for input in the step: prefetch it, or let another "
+    "process prepare it.",
+    "launches": "Launch less often: CUDA graphs, torch.compile, fused operators.",
+}
+INTERPRETER_LOCK: Final = "interpreter lock"
+#: What a rule on the host says where its threads are recorded: of steps, and of a start-up.
+STATES, START_UP = "states", "start_up"
+HOST_CASES: Final = {
+    STATES: Case(
+        title="Rank {rank}'s host: {host_step_ns} a step[ in {host_range:quoted}], {host_words}: "
+        "its GPU idles {share_pct}",
+        recommendation="{host_advice}",
+    ),
+    START_UP: Case(
+        title="Start-up: rank {rank}'s host is late in {host_range:quoted}: its GPU idles "
+        "{share_pct}",
+        recommendation="{host_ns} of this, {host_pct}, is start-up: nothing to gain in later "
+        "steps. Leave it out with `--skip-warmup` or `--filter-time`.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Waited:
+    """Some of the exposed time of a GPU: rows of host_states, host_modules and host_frames."""
+
+    states: Sequence[Record]
+    modules: Sequence[Record]
+    frames: Sequence[Record] = ()
+
+    @classmethod
+    def of(cls, tables: Tables, gpu: Gpu) -> Waited:
+        """Return that of a GPU; nothing of a capture without records of threads."""
+        if "host_states" not in tables:
+            return cls((), ())
+        states, modules = (
+            [row for row in records(tables[name]) if (row["rank"], row["device_id"]) == gpu]
+            for name in ("host_states", "host_modules")
+        )
+        frames = [row for row in records(tables["host_frames"]) if row["rank"] == gpu[0]]
+        return cls(states, modules, frames)
+
+    def where(self, column: str, *values: Any) -> Waited:
+        """Return the rows with one of some values, in a column that states and modules have."""
+        states, modules = (
+            [row for row in some if row[column] in values] for some in (self.states, self.modules)
+        )
+        frames = [row for row in self.frames if row.get(column, values[0]) in values]
+        return Waited(states, modules, frames)
+
+    @property
+    def time_ns(self) -> int:
+        """All of it."""
+        return sum(row["time_ns"] for row in self.states)
+
+    def most(self, of: Callable[[Record], Any]) -> tuple[Any, int]:
+        """Return what has most of the time, and how much; there is at least one row."""
+        sums = Counter[Any]()
+        for row in self.states:
+            sums[of(row)] += row["time_ns"]
+        return max(sums.items(), key=lambda item: (item[1], str(item[0])))
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What a thread did for most of some time; shares of it in percent.
+
+    Attributes:
+        state: One of the states of `nsys_llm.trace.host_part`.
+        detail: Function, where it was in one.
+        host_state_pct: Share of the state and function.
+        module_class: Which software most samples are in; None where they say nothing.
+        host_class_pct: Share of that in the samples.
+        host_samples_n: All samples of the time.
+    """
+
+    state: str
+    detail: str | None
+    host_state_pct: float
+    module_class: str | None
+    host_class_pct: float
+    host_samples_n: int
+
+    @classmethod
+    def of(cls, waited: Waited) -> Doing:
+        """Look at some time; there is at least one row."""
+        (state, detail), ns = waited.most(lambda row: (row["state"], row["detail"]))
+        counts, pct = Counter[str](), percent(ns, waited.time_ns)
+        for row in waited.where("state", state).modules:
+            counts[row["module_class"]] += row["samples_n"]
+        missing_n, all_n = counts.pop(NOT_SAMPLED, 0), 0
+        n = counts.total()
+        for row in waited.modules:
+            all_n += row["samples_n"] if row["module_class"] != NOT_SAMPLED else 0
+        lost = percent(missing_n, n + missing_n) > _MOST_MISSING_PCT
+        if state not in SAMPLED or n < LEAST_SAMPLES or lost:
+            return cls(state, detail, pct, None, 0.0, all_n)
+        name, most_n = max(counts.items(), key=lambda item: (item[1], item[0]))
+        return cls(state, detail, pct, name, percent(most_n, n), all_n)
+
+    @property
+    def words(self) -> str:
+        """It as in `83 % in `read``."""
+        where = _WORDS.get(self.state, self.state)
+        where = f"in {quoted(self.detail)}" if self.detail is not None else where
+        said = f"{format_percent(self.host_state_pct)} {where}"
+        if self.module_class is not None:
+            return (
+                f"{said}, {format_percent(self.host_class_pct)} of its samples {self.module_class}"
+            )
+        return said
+
+    @property
+    def few(self) -> bool:
+        """Whether it ran, and too few samples say what."""
+        return self.state == RUNNING and self.module_class is None
+
+    def advice(self, frames: Sequence[Record]) -> str | None:
+        """Return what to do about it; None where it says too little."""
+        collecting = [row for row in frames if _COLLECTS.search(row["function"])]
+        if sum(percent(row["samples_n"], row["stacks_n"]) for row in collecting) >= _LEAST_PCT:
+            return _ADVICE["garbage"]
+        if self.host_state_pct < _LEAST_PCT:
+            return None
+        if self.detail == INTERPRETER_LOCK:
+            return _ADVICE["lock"]
+        if self.state == OS_CALL and _READS.match(self.detail or ""):
+            return _ADVICE["reads"]
+        launching = self.state == CUDA_CALL and "Launch" in (self.detail or "")
+        return (
+            _ADVICE["launches"] if launching or self.module_class in ("python", "driver") else None
+        )
+
+
+def host_sentence(tables: Tables, gpu: Gpu) -> str:
+    """Return when a GPU waited for its host and what that did; "" where it is not recorded.
+
+    What does not repeat is start-up, and is told apart from steps.
+    """
+    waited = Waited.of(tables, gpu)
+    steps, warm = waited.where("part", STEP), waited.where("part", WARMUP)
+    said = []
+    if warm.time_ns and 2 * warm.time_ns >= waited.time_ns:
+        name, ns = warm.most(lambda row: row["range"])
+        cause, _ = warm.where("range", name).most(lambda row: row["cause"])
+        loads = " (modules are loaded)" if cause == "module_load" else ""
+        said.append(
+            f"{format_ns(ns)} of the {format_ns(waited.time_ns)} of waiting for the host are in "
+            f"{quoted(name)}{loads}: start-up, nothing to gain later"
+        )
+    if steps.time_ns:
+        doing = Doing.of(steps)
+        few = f" (too few samples to say in what: {doing.host_samples_n})" if doing.few else ""
+        steps_n = counted(steps.states[0]["steps_n"], "step")
+        said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {doing.words}{few}")
+    if waited.states and not said and Doing.of(waited).state != UNKNOWN:
+        said.append(
+            f"{format_ns(waited.time_ns)} of waiting for the host: {Doing.of(waited).words}"
+        )
+    text = "; ".join(said)
+    return f" {text[0].upper()}{text[1:]}." if text else ""
+
+
+def host_case(waited: Waited, otherwise: str) -> tuple[str, dict[str, Any]] | None:
+    """Return the case of `HOST_CASES` that says most of some time, and its fields.
+
+    Args:
+        waited: Of one GPU.
+        otherwise: What to do where its threads say too little.
+
+    Returns:
+        None where neither steps nor warm-ups have half of the time.
+    """
+    steps, warm = waited.where("part", STEP), waited.where("part", WARMUP)
+    if warm.time_ns and 2 * warm.time_ns >= waited.time_ns:
+        name, ns = warm.most(lambda row: row["range"])
+        fields = {"host_range": name, "host_ns": ns, "host_pct": percent(ns, waited.time_ns)}
+        return START_UP, fields
+    if not steps.time_ns or 2 * steps.time_ns < waited.time_ns:
+        return None
+    name, ns = steps.most(lambda row: row["range"])
+    some = steps.where("range", name)
+    doing = Doing.of(some)
+    return STATES, {
+        "host_step_ns": ns / max(steps.states[0]["steps_n"], 1),
+        "host_range": name,
+        "host_words": doing.words,
+        "host_state_pct": doing.host_state_pct,
+        "host_class_pct": doing.host_class_pct,
+        "host_advice": doing.advice(some.where("part", STEP).frames) or otherwise,
+    }

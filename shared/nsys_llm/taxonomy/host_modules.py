@@ -1,0 +1,34 @@
+"""Which part of the software a file of a sampled stack belongs to: `data/host_modules.json`."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Final
+
+#: Where no pattern matches.
+OTHER: Final = "other"
+UNRESOLVED: Final = "unresolved"
+
+
+@lru_cache(maxsize=1 << 14)
+def module_class(path: str) -> str:
+    """Return the class of a file of a stack, as Nsight Systems names it; `other` for no known."""
+    return next((name for name, pattern in _patterns() if pattern.search(path)), OTHER)
+
+
+@cache
+def module_classes() -> tuple[str, ...]:
+    """Return all classes, in the order of the data file, `other` last."""
+    return (*(name for name, _ in _patterns()), OTHER)
+
+
+@cache
+def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    path = resources.files("nsys_llm.taxonomy") / "data" / "host_modules.json"
+    return tuple(
+        (item["name"], re.compile("|".join(item["patterns"]), re.IGNORECASE))
+        for item in json.loads(path.read_text("utf-8"))["classes"]
+    )

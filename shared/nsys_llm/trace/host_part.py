@@ -1,0 +1,86 @@
+"""What one rank's threads did in exposed time, as a recipe keeps it: integers and strings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+#: States of a thread.
+CUDA_CALL: Final = "cuda_call"
+OS_CALL: Final = "os_call"
+OFF_CORE: Final = "off_core"
+RUNNING: Final = "running"
+UNKNOWN: Final = "unknown"
+#: States that samples divide.
+SAMPLED: Final = (CUDA_CALL, RUNNING)
+#: Parts of a run: what repeats, what comes before, and all else.
+STEP: Final = "step"
+WARMUP: Final = "warm-up"
+OUTSIDE: Final = "outside"
+#: Fewer samples say nothing about shares.
+LEAST_SAMPLES: Final = 30
+
+
+@dataclass(frozen=True)
+class HostState:
+    """Time of one device exposed to one thread. See the table `host_states` of the manifest."""
+
+    device_id: int
+    tid: int
+    cause: str
+    part: str
+    range: str | None
+    state: str
+    detail: str | None
+    time_ns: int
+    on_core_ns: int | None
+    os_call: str | None
+    os_call_ns: int
+
+
+@dataclass(frozen=True)
+class HostModule:
+    """Samples in one kind of exposed time. See the table `host_modules` of the manifest."""
+
+    device_id: int
+    tid: int
+    cause: str
+    part: str
+    range: str | None
+    state: str
+    module_class: str
+    samples_n: int
+
+
+@dataclass(frozen=True)
+class HostFrame:
+    """One function in samples. See the table `host_frames` of the manifest."""
+
+    part: str
+    kind: str
+    function: str
+    module: str
+    module_class: str
+    samples_n: int
+    stacks_n: int
+
+
+@dataclass(frozen=True)
+class HostPart:
+    """One rank.
+
+    Attributes:
+        states: By device and thread; their times add up to the exposed time.
+        modules: Samples in CUDA calls and where a thread ran.
+        frames: The most frequent functions.
+        period_ns: Usual time between two samples of a thread that runs; None without samples.
+        steps_n: Steps that are no warm-up.
+        steps_name: What they are called; None without any.
+    """
+
+    states: tuple[HostState, ...]
+    modules: tuple[HostModule, ...]
+    frames: tuple[HostFrame, ...]
+    period_ns: int | None
+    steps_n: int
+    steps_name: str | None

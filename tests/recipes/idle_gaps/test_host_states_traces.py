@@ -1,0 +1,104 @@
+"""What the host did while the GPU waited, of a real capture: to the nanosecond, by plain SQL."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from host_truth import HostTruth
+from quick_run import quick
+
+from nsys_llm.report.records import records
+
+pytestmark = pytest.mark.traces
+
+#: Exposed time of each thread by state, ns, of public/training_rtx3070ti.sqlite.
+BY_STATE = {
+    (55072, "cuda_call"): 242_450_194,
+    (55072, "off_core"): 486_189,
+    (55072, "running"): 189_252_359,
+    (55120, "cuda_call"): 147_143_342,
+    (55120, "off_core"): 1_506_448,
+    (55120, "running"): 7_159_731,
+    (55120, "unknown"): 527_549,
+}
+BY_CAUSE = {
+    "module_load": 341_243_682,
+    "host_no_cuda": 198_489_345,
+    "sync_memop": 23_808_412,
+    "alloc": 18_615_829,
+    "launch_api": 4_000_655,
+    "host_sync": 1_686_016,
+    "other_api": 238_942,
+    "profiler_overhead": 442_931,
+}
+
+
+@pytest.fixture(scope="module")
+def path(traces):
+    return traces / "public" / "training_rtx3070ti.sqlite"
+
+
+@pytest.fixture(scope="module")
+def truth(path):
+    return HostTruth(path)
+
+
+@pytest.fixture(scope="module")
+def tables(path):
+    return quick("idle_gaps", path)
+
+
+def summed(states, *columns, value="time_ns"):
+    sums = Counter()
+    for row in records(states):
+        sums[tuple(row[name] for name in columns)] += row[value] or 0
+    return sums
+
+
+def test_exposed_time_by_state_and_cause_is_what_plain_sql_says(truth):
+    by_state, by_cause = Counter(), Counter()
+    for (thread, cause, state, _), time_ns in truth.times().items():
+        by_state[thread, state] += time_ns
+        by_cause[cause] += time_ns
+    assert by_state == BY_STATE
+    assert by_cause == BY_CAUSE
+    assert by_cause.total() == 588_525_812
+
+
+def test_the_table_says_the_same_to_the_nanosecond(truth, tables):
+    states = tables["host_states"]
+    assert summed(states, "tid", "cause", "state", "detail") == truth.times()
+    assert +summed(states, "tid", "state", value="on_core_ns") == truth.on_core_ns()
+
+
+def test_most_of_it_is_in_the_first_warm_up_step(truth, tables):
+    ranges = {
+        text: (start, end) for start, end, text, _ in truth.ranges if end and text != "Forward"
+    }
+
+    def inside(name):
+        low, high = ranges[name]
+        return sum(max(min(end, high) - max(start, low), 0) for start, end, *_ in truth.exposed)
+
+    by_range = summed(tables["host_states"], "range")
+    assert inside("Warm-up Step 1") == by_range["Warm-up Step 1",] == 508_600_160
+    assert inside("Initialize Model") == by_range["Initialize Model",] == 56_607_457
+    forward = by_range["Forward",] + by_range["Benchmark Forward Only",]
+    assert inside("Benchmark Forward Only") == forward == 15_605_047
+    low, high = ranges["Benchmark Forward Only"]
+    assert sum(low <= at < high for *_, at in truth.sampled) == 6
+
+
+def test_samples_are_counted_apart_by_state(truth, tables):
+    modules = tables["host_modules"]
+    modules = modules[modules["module_class"] != "not_sampled"]
+    counted = summed(modules, "tid", "state", value="samples_n")
+    assert counted == Counter((thread, state) for thread, _, state, _ in truth.sampled)
+    assert (counted[55072, "running"], counted[55072, "cuda_call"]) == (83, 42)
+    files = {"python": "/bin/python3.12", "driver": "libcuda.so"}
+    for name, state, n in (("python", "running", 60), ("driver", "cuda_call", 30)):
+        rows = modules[(modules["tid"] == 55072) & (modules["state"] == state)]
+        assert rows.loc[rows["module_class"] == name, "samples_n"].sum() == n
+        inside = [key for tid, key, where, _ in truth.sampled if (tid, where) == (55072, state)]
+        assert sum(files[name] in truth.modules[key] for key in inside) == n
