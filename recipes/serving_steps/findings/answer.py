@@ -67,6 +67,16 @@ def headline(tables: Tables) -> list[str]:
     return lines
 
 
+def caveats(tables: Tables) -> list[str]:
+    """Return what to know before reading the numbers, as prose."""
+    if pace_rank(tables) is None:
+        return []
+    return [
+        "Time between tokens runs from the end of one step to that of the next: a lower bound of "
+        "what a client sees. Nothing is said of the time to a first token or of queues."
+    ]
+
+
 def _phases(steps: pd.DataFrame) -> str:
     """Return how many steps there are of each phase, and their medians in one unit."""
     costs = {phase: steps.loc[steps["phase"] == phase, "cost_ns"] for phase in _PHASES}

@@ -17,7 +17,6 @@ from nsys_llm.analyses.steps.steps import (
     NUMBERED,
     OPTION,
     REPEATED,
-    Drafts,
     StepSpans,
     between_marks,
 )
@@ -139,12 +138,6 @@ class MarkedRanges:
             closed=self.closed[rows],
         )
 
-    def drafts(self, rows: IntArray) -> Drafts | None:
-        """Return ranges as drafts; None for none."""
-        if not rows.size:
-            return None
-        return Drafts(self.names(rows), self.start_ns[rows], self.end_ns[rows])
-
     def names(self, rows: IntArray) -> npt.NDArray[Any]:
         """Return the texts of some ranges."""
         return np.array([self.raw[code] for code in self.text[rows].tolist()], dtype=object)
@@ -195,7 +188,10 @@ def engine_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
         seen.add(kind.engine)
         if best is None or held_ns > best[0]:
             spans = marked.spans(rows, kind.name, unit_of(""), ENGINE)
-            best = held_ns, replace(spans, drafts=marked.drafts(drafts))
+            if drafts.size:
+                ends = marked.start_ns[drafts], marked.end_ns[drafts]
+                spans = replace(spans, drafts=np.column_stack(ends))
+            best = held_ns, spans
     return best[1] if best else None
 
 
