@@ -61,7 +61,7 @@ def headline(tables: Tables) -> list[str]:
         scale = Scale.of(10 * row["p99_ns"])
         words = f"p50 {scale.number(row['p50_ns'])} {scale.unit}, p99 {scale.number(row['p99_ns'])}"
         adds_ns = row["mixed_adds_ns"]
-        adds = "" if adds_ns is None else f"; prefill adds {scale.number(adds_ns)}"
+        adds = "" if (adds_ns or 0) <= 0 else f"; prefill adds {scale.number(adds_ns)}"
         drafts = " per step" if server["drafts_n"] or len(tables["speculation"]) else ""
         lines.append(f"between tokens{drafts}: {words}{adds}")
     return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -11,7 +12,7 @@ from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Record, Tables, first_record, percent, records
-from nsys_llm.report.walls import Gpu, Walls, host_cause
+from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import listed, quoted
 
@@ -86,9 +87,8 @@ def _eager(tables: Tables, server: Record, walls: Walls) -> Finding | None:
     replayed_n = float((decode["graph_pct"] * decode["steps_n"]).sum())
     waits = records(_of_rank(tables, "inter_token", server))
     wait: Record = waits[0] if waits else {}
-    gpu = server["rank"], server["device_id"]
-    return RULES["eager_prefill"].finding(
-        cause=_host_or_place(walls, gpu, idle_ns, "steps with prefill"),
+    finding = RULES["eager_prefill"].finding(
+        cause=Cause("place", detail="steps with prefill"),
         change=Change("host_part", time_ns=idle_ns, worst_pct=wait.get("adds_p99_pct")),
         fields={
             "eager_n": int(eager["steps_n"].sum()),
@@ -102,6 +102,8 @@ def _eager(tables: Tables, server: Record, walls: Walls) -> Finding | None:
         impact_ns=round(idle_ns),
         **_place(server),
     )
+    # It speaks for the host where it is most of what the GPU waits for.
+    return finding if _explains_half(walls, server, idle_ns) else replace(finding, specificity=0)
 
 
 def _cost_ns(buckets: pd.DataFrame) -> float:
@@ -109,11 +111,9 @@ def _cost_ns(buckets: pd.DataFrame) -> float:
     return float(((buckets["busy_ns"] + buckets["idle_ns"]) * buckets["steps_n"]).sum())
 
 
-def _host_or_place(walls: Walls, gpu: Gpu, idle_ns: float, place: str) -> Cause:
-    """Return the host as the cause where it explains half of what the GPU waits for it."""
-    if 2 * idle_ns >= walls.host_idle_ns(gpu):
-        return host_cause(walls.host_losses_ns, gpu)
-    return Cause("place", detail=place)
+def _explains_half(walls: Walls, server: Record, idle_ns: float) -> bool:
+    """Return whether some idle time is half of what the GPU waits for its host, or more."""
+    return 2 * idle_ns >= walls.host_idle_ns((server["rank"], server["device_id"]))
 
 
 def _before(tables: Tables, server: Record, walls: Walls) -> Finding | None:
@@ -124,9 +124,8 @@ def _before(tables: Tables, server: Record, walls: Walls) -> Finding | None:
     if cost_pct < BEFORE_PCT:
         return None
     row, time_ns = first_record(rows), int(rows["total_ns"].sum())
-    gpu = server["rank"], server["device_id"]
     return RULES["host_before_steps"].finding(
-        cause=_host_or_place(walls, gpu, time_ns, "before steps"),
+        cause=Cause("place", detail="before steps"),
         change=Change("host_part", time_ns=time_ns),
         fields={
             "idle_ns": idle_ns,
