@@ -286,6 +286,7 @@ def test_padding_is_what_graphs_compute_beyond_the_batch(seed, tmp_path):
         assert row[4] == pytest.approx(padding_n * row[3])
 
 
+@pytest.mark.slow
 def test_a_server_that_prefills_outside_of_graphs_is_told_so(tmp_path):
     run = KINDS["eager"].run(4)
     tables = tables_of(run, tmp_path)
@@ -293,6 +294,11 @@ def test_a_server_that_prefills_outside_of_graphs_is_told_so(tmp_path):
     assert {"eager_prefill", "prefill_in_decode"} <= set(found.index)
     assert found.loc["eager_prefill", "about_basis"] == "usual"
     assert found.loc["prefill_in_decode", "severity"] == "tail"
+    overview = quick("llm_overview", tmp_path / "rank0.sqlite")
+    first = overview["opportunities"].iloc[0]
+    assert (first["rule"], first["about_basis"]) == ("eager_prefill", "replay")
+    (headline,) = overview["recipes"]["headline"].dropna()
+    assert headline.splitlines() == ANALYSIS.headline(tables)
     replayed = tables["batches"].groupby("phase")["graph_pct"].mean()
     assert (replayed["decode"], replayed["mixed"]) == (100, 0)
 
