@@ -146,31 +146,22 @@ def bucket_words(bound: int, least: int = 1) -> str | None:
 
 
 def _bucket_rows(rank: Rank, served: ServedSteps) -> list[Row]:
-    batches, counted = served.batches, served.times.counted
+    batches = served.batches
     requests = bucket_of(batches.field("gen_reqs"))
     tokens = bucket_of(batches.field("ctx_tokens"), _LEAST_TOKENS)
-    cells = sorted(
-        {
-            (PHASES.index(phase), gen, ctx)
-            for phase, gen, ctx, is_counted in zip(
-                batches.phase, requests.tolist(), tokens.tolist(), counted.tolist(), strict=True
-            )
-            if is_counted and phase is not None
-        }
-    )
-    phase_of = np.array([PHASES.index(item) if item else -1 for item in batches.phase])
+    phase = np.array([PHASES.index(item) if item else -1 for item in batches.phase])
+    counted = served.times.counted & (phase >= 0)
+    cells = np.column_stack((phase, requests, tokens))
     return [
         {
             **of_rank(rank),
-            "phase": PHASES[phase],
-            "gen_bucket": bucket_words(gen),
-            "ctx_bucket": bucket_words(ctx, _LEAST_TOKENS),
-            **_bucket(served, np.flatnonzero(
-                counted & (phase_of == phase) & (requests == gen) & (tokens == ctx)
-            )),
+            "phase": PHASES[cell[0]],
+            "gen_bucket": bucket_words(cell[1]),
+            "ctx_bucket": bucket_words(cell[2], _LEAST_TOKENS),
+            **_bucket(served, np.flatnonzero(counted & (cells == cell).all(axis=1))),
         }
-        for phase, gen, ctx in cells
-    ]  # fmt: skip
+        for cell in np.unique(cells[counted], axis=0).tolist()
+    ]
 
 
 def _bucket(served: ServedSteps, rows: IntArray) -> Row:
