@@ -47,7 +47,7 @@ INTERPRETER_LOCK: Final = "interpreter lock"
 STATES, START_UP = "states", "start_up"
 HOST_CASES: Final = {
     STATES: Case(
-        title="Rank {rank}'s host: {host_step_ns} a step[ in {host_range:quoted}], {host_words}: "
+        title="Rank {rank}'s host: {host_step_ns} a step[ in {host_range:quoted}]{host_words}: "
         "its GPU idles {share_pct}",
         recommendation="{host_advice}",
     ),
@@ -219,13 +219,19 @@ def host_case(waited: Waited, otherwise: str) -> tuple[str, dict[str, Any]] | No
     if not steps.time_ns or 2 * steps.time_ns < waited.time_ns:
         return None
     name, ns = steps.most(lambda row: row["range"])
-    some = steps.where("range", name)
-    doing = Doing.of(some)
-    return STATES, {
-        "host_step_ns": ns / max(steps.states[0]["steps_n"], 1),
-        "host_range": name,
-        "host_words": doing.words,
+    words, fields = path_words(steps.where("range", name))
+    step_ns = ns / max(steps.states[0]["steps_n"], 1)
+    fields |= {"host_step_ns": step_ns, "host_range": name, "host_words": words}
+    return STATES, fields | {"host_advice": fields["host_advice"] or otherwise}
+
+
+def path_words(waited: Waited) -> tuple[str, dict[str, Any]]:
+    """Return what a thread did most, as it follows a time, and fields of a rule; "" if unknown."""
+    doing = Doing.of(waited) if waited.states else None
+    if doing is None or doing.state == UNKNOWN:
+        return "", {"host_advice": None}
+    return f", {doing.words}", {
         "host_state_pct": doing.host_state_pct,
         "host_class_pct": doing.host_class_pct,
-        "host_advice": doing.advice(some.where("part", STEP).frames) or otherwise,
+        "host_advice": doing.advice(waited.frames),
     }

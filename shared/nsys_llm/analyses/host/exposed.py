@@ -33,18 +33,22 @@ class Exposed:
         start_ns: Begin, the profile's clock.
         end_ns: Its end, later.
         other: Thread that launched the operation before, if it is another one; -1 otherwise.
+        cause: Code of the cause of each, where it is known; None: that of gaps.
     """
 
     thread: int
     start_ns: IntArray
     end_ns: IntArray
     other: IntArray
+    cause: IntArray | None = None
 
     def blocks(self) -> Iterator[Exposed]:
         """Yield some at a time."""
         for first in range(0, self.start_ns.size, _BLOCK):
             some = slice(first, first + _BLOCK)
-            yield Exposed(self.thread, self.start_ns[some], self.end_ns[some], self.other[some])
+            cause = None if self.cause is None else self.cause[some]
+            times = self.start_ns[some], self.end_ns[some], self.other[some]
+            yield Exposed(self.thread, *times, cause)
 
 
 @dataclass(frozen=True)
@@ -120,5 +124,7 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> Pieces:
         cause[held >= 0] = causes[held[held >= 0]]
     for code, times in layers:
         cause[place_inside(start_ns, times) >= 0] = code
+    if exposed.cause is not None:
+        cause = exposed.cause[owner]
     kept = cause != NO_WORK
     return Pieces(start_ns[kept], end_ns[kept], cause[kept], call[kept])
