@@ -15,7 +15,7 @@ PYTHON = "/usr/bin/python3.12"
 
 
 def reader(steps_n=5):
-    """Return steps of 1 ms: 600 us in `data`, 500 of them in `read`, off its core; then a kernel."""
+    """Return steps of 1 ms: 600 us in `data`, 500 of these in `read`, off its core; a kernel."""
     trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
     for step in range(steps_n):
         at = 1000 * step * US

@@ -15,8 +15,8 @@ from nsys_llm.analyses.host.samples import Stacks, file_name, function_name
 from nsys_llm.analyses.host.states import (
     HOST_RECORDS,
     STATES,
-    HostRecords,
     HostStates,
+    ThreadStates,
 )
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.grouping import distinct_rows
@@ -55,8 +55,8 @@ def host_part(
     """
     if not any(exposed.values()):
         return None
-    places, records = Places(trace, steps), HostRecords(trace)
-    all_states = HostStates(trace, host, records, places)
+    places, threads = Places(trace, steps), ThreadStates(trace, host)
+    all_states = HostStates(threads, places)
     states: list[HostState] = []
     modules: list[HostModule] = []
     sampled = []
@@ -71,7 +71,7 @@ def host_part(
         tuple(states),
         tuple(modules),
         _frames(trace, *np.unique(np.concatenate(sampled, axis=1), axis=1)),
-        records.period_ns,
+        threads.records.period_ns,
         repeats or 0,
         None if steps is None else steps.name,
     )
