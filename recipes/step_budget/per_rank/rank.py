@@ -20,7 +20,7 @@ from nsys_llm.analyses.critical_path.critical_path import (
     path_edges,
     path_forest,
 )
-from nsys_llm.analyses.host.part import has_host_records
+from nsys_llm.analyses.host.states import has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of

@@ -13,7 +13,6 @@ from nsys_llm.analyses.host.exposed import Exposed
 from nsys_llm.analyses.host.places import PARTS, Places
 from nsys_llm.analyses.host.samples import Stacks, file_name, function_name
 from nsys_llm.analyses.host.states import (
-    HOST_RECORDS,
     STATES,
     HostStates,
     ThreadStates,
@@ -29,11 +28,6 @@ from nsys_llm.trace.rank_trace import RankTrace
 #: Frames that are told, of each kind.
 _MOST_FRAMES: Final = 20
 _THREAD_BITS: Final = 0xFFFFFF
-
-
-def has_host_records(trace: RankTrace) -> bool:
-    """Return whether anything is recorded of threads beside CUDA calls."""
-    return any(len(trace.tables.get(name, ())) for name in HOST_RECORDS)
 
 
 def host_part(

@@ -43,13 +43,18 @@ STATES: Final = (CUDA_CALL, OS_CALL, OFF_CORE, RUNNING, UNKNOWN)
 
 _SAMPLED: Final = [STATES.index(state) for state in SAMPLED]
 #: The tables that tell more of a thread than its CUDA calls.
-HOST_RECORDS: Final = ("thread_switches", "os_calls", "cpu_samples")
+_HOST_RECORDS: Final = ("thread_switches", "os_calls", "cpu_samples")
 #: Code of ENUM_NSYS_EVENT_CLASS (3.7 to 3.30); 31 and 32 mark begin and end of the profiling.
 _OS_CALL: Final = 27
 #: A periodic sample; others are stacks of switches.
 _PERIODIC: Final = 1
 _THREAD_BITS: Final = 0xFFFFFF
 _NEVER_NS: Final = int(np.iinfo(np.int64).max)
+
+
+def has_host_records(trace: RankTrace) -> bool:
+    """Return whether anything is recorded of threads beside CUDA calls."""
+    return any(len(trace.tables.get(name, ())) for name in _HOST_RECORDS)
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,12 @@ import numpy as np
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
+from nsys_llm.analyses.host.exposed import exposed_stretches
+from nsys_llm.analyses.host.states import STATES, ThreadStates, has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, Segments, joined
 from nsys_llm.analyses.wall.layers import WallLayers
+from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
@@ -78,13 +81,15 @@ class Lane:
         states: Of these `segments.state` and `segments.time_ns` are positions.
         names: Full names of operations; `segments.name` are positions in them.
         segments: They cover the part of the window that lies between the first and the last
-            operation of the device.
+            operation of the device; of a host, when the device waited for its threads.
+        of_host: Whether it is what these threads did.
     """
 
     window: LaneWindow
     states: tuple[str, ...]
     names: tuple[str, ...]
     segments: Segments
+    of_host: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,19 +101,23 @@ class LaneRows:
         ops: The operations of each device, whatever filters leave, by the full names of kernels.
         names: Of operations, without their codes.
         host: The calls; None where idle time has no known cause.
+        threads: What the threads did; None where only CUDA calls are recorded of them.
     """
 
     layers: tuple[WallLayers, ...]
     ops: tuple[DeviceOps, ...]
     names: OpNames
     host: HostTimeline | None
+    threads: ThreadStates | None = None
 
     @classmethod
     def of(cls, view: RankView) -> LaneRows:
         """Take it from a rank without a filter but for devices, seen with `FULL_NAMES`."""
         host = None if view.missing_work.opaque_launches_n else view.host
         ops, names = view.device_ops, replace(view.op_names, codes={})
-        return cls(view.wall_layers[1], ops, names, host)
+        recorded = host is not None and has_host_records(view.trace)
+        threads = ThreadStates(view.trace, view.host) if recorded else None
+        return cls(view.wall_layers[1], ops, names, host, threads)
 
 
 def rank_lanes(rows: LaneRows, windows: Sequence[LaneWindow], engine: str) -> tuple[Lane, ...]:
@@ -120,7 +129,35 @@ def rank_lanes(rows: LaneRows, windows: Sequence[LaneWindow], engine: str) -> tu
         if asked:
             device = _Device.of(layer, ops, rows.names, rows.host, rules)
             lanes += [device.lane(window) for window in asked]
+            if rows.threads is not None:
+                lanes += [_host_lane(rows.threads, ops, window) for window in asked]
     return tuple(lanes)
+
+
+def _host_lane(threads: ThreadStates, ops: DeviceOps, window: LaneWindow) -> Lane:
+    """Return what the threads that a device waited for did in a window."""
+    gaps = _gaps_in(ops, window)
+    parts = [np.empty((3, 0), dtype=np.int64)]
+    for exposed in exposed_stretches(gaps, ops.launch_row, threads.host):
+        pieces = threads.pieces(exposed, np.array([window.start_ns, window.end_ns]))
+        inside = (pieces.start_ns >= window.start_ns) & (pieces.end_ns <= window.end_ns)
+        columns = pieces.start_ns, pieces.end_ns, pieces.detail
+        parts.append(np.stack(columns)[:, inside])
+    start_ns, end_ns, detail = np.concatenate(parts, axis=1)
+    order = np.argsort(start_ns, kind="stable")
+    times = np.column_stack((start_ns[order], end_ns[order]))
+    known = [threads.state(code) for code in range(threads.details_n)]
+    state = np.array([STATES.index(name) for name, _ in known], dtype=np.int64)[detail[order]]
+    named = np.where(detail < len(threads.functions), detail, NO_NAME)[order]
+    segments = joined(_pieces(times, named, state), len(STATES), window.start_ns, window.cell_ns)
+    return Lane(window, STATES, threads.functions, segments, of_host=True)
+
+
+def _gaps_in(ops: DeviceOps, window: LaneWindow) -> Gaps:
+    """Return the gaps of a device that reach into a window."""
+    low = np.searchsorted(ops.gaps.end_ns, window.start_ns, side="right")
+    high = np.searchsorted(ops.gaps.start_ns, window.end_ns, side="left")
+    return ops.gaps.take(slice(int(low), int(high)))
 
 
 @dataclass(frozen=True)
@@ -229,10 +266,7 @@ class _Device:
 
     def _idle(self, window: LaneWindow) -> Pieces:
         """Return the gaps, each with the time of its causes."""
-        gaps = self.ops.gaps
-        low = np.searchsorted(gaps.end_ns, window.start_ns, side="right")
-        high = np.searchsorted(gaps.start_ns, window.end_ns, side="left")
-        gaps = gaps.take(slice(int(low), int(high)))
+        gaps = _gaps_in(self.ops, window)
         cut = replace(gaps, spans=gaps.spans.clip(window.start_ns, window.end_ns))
         none = np.full(len(cut), NO_NAME, dtype=np.int64)
         if self.host is None:
