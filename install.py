@@ -12,6 +12,7 @@ The file is valid Python 3.6, so that an old Python gets one line and no SyntaxE
 that it could not evaluate are quoted, and everything newer runs after the check in `main`.
 """
 
+import contextlib
 import importlib.util
 import os
 import shlex
@@ -29,9 +30,9 @@ ROOT = Path(__file__).resolve().parent
 
 #: What the package is built from. A copy of it is built, so that the checkout stays as it is and
 #: what an earlier build left there goes into no wheel.
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "shared", "recipes", "manifests")
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "shared", "recipes", "manifests")
 MISPLACED = "run install.py where it was cloned to"
-NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info", "build", ".*")
+NOT_SOURCES = shutil.ignore_patterns("__pycache__", "*.pyc", "*.so", "*.egg-info", "build", ".*")
 
 #: A file's tests stay together, files with marks begin.
 TESTS = "-n auto --dist loadfile --no-loadscope-reorder --hypothesis-profile ci --durations 20"
@@ -123,12 +124,32 @@ def _install(options: Any) -> int:
 
 def _place(target: Target, options: Any) -> None:
     if options.nsys is not None:
-        lines, python = _ours("install.steps", "place_beside_nsys", ROOT, options.nsys or None)
+        with tempfile.TemporaryDirectory(prefix="nsys-llm-") as folder:
+            library = _built_library(target, Path(folder), options.untar)
+            given = (ROOT, options.nsys or None, library)
+            lines, python = _ours("install.steps", "place_beside_nsys", *given)
         target.say(*lines)
         if python:
             _install_package(Target(python, "", target.quiet), "", options.untar)
     if options.recipe_path:
         target.say(*_ours("install.steps", "place_recipe_path", ROOT, options.recipe_path))
+
+
+def _built_library(target: Target, folder: Path, archive: "str | None") -> "Path | None":
+    """Return the compiled library of a wheel of this run, in a folder; None where it has none."""
+    if os.environ.get("NSYS_LLM_NATIVE") == "0":
+        return None
+    wheels = folder / "wheels"
+    if archive:
+        wheels = _ours("install.wheelhouse", "unpack", Path(archive).expanduser(), folder)
+    else:
+        source = str(copy_sources(folder / "source"))
+        # Without pip or a network it goes without: nobody waits for what is optional.
+        words = ("--no-deps", "--retries", "0", "--timeout", "5", "-w", str(wheels), source)
+        with contextlib.suppress(OSError):
+            _run([target.python, "-m", "pip", "wheel", "-q", *words], TMPDIR=str(folder))
+    path: Path | None = _ours("install.wheelhouse", "library", wheels, folder)
+    return path
 
 
 def _look_or_remove(options: Any) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from trace_host import HostTraceBuilder
@@ -37,28 +37,17 @@ class MeasuredTraceBuilder(HostTraceBuilder):
         pool_bytes: int | None = None,
         call: tuple[int, int] | None = None,
         api: str = "cudaMalloc_v3020",
+        operation: int = _ALLOCATION,
         **thread: Unpack[Thread],
     ) -> _Builder:
         """Add an allocation, and the API call that made it where `call` is its (start, end), ns."""
-        row = (_ALLOCATION, size_bytes, address, at_ns, memory, device_id, pool_bytes)
+        row = (operation, size_bytes, address, at_ns, memory, device_id, pool_bytes)
         return self._memory_event(row, call, api, **thread)
 
-    def free(
-        self: _Builder,
-        size_bytes: int,
-        *,
-        address: int,
-        at_ns: int,
-        memory: str = "device",
-        device_id: int = 0,
-        pool_bytes: int | None = None,
-        call: tuple[int, int] | None = None,
-        api: str = "cudaFree_v3020",
-        **thread: Unpack[Thread],
-    ) -> _Builder:
+    def free(self: _Builder, size_bytes: int, *, address: int, at_ns: int, **more: Any) -> _Builder:
         """Add the free of an allocation; see `allocate`."""
-        row = (_FREE, size_bytes, address, at_ns, memory, device_id, pool_bytes)
-        return self._memory_event(row, call, api, **thread)
+        more = {"api": "cudaFree_v3020", "operation": _FREE, **more}
+        return self.allocate(size_bytes, address=address, at_ns=at_ns, **more)
 
     def gpu_metrics(
         self: _Builder,

@@ -39,19 +39,15 @@ class RankHotspots:
 
     Attributes:
         names: Shown kernel names, sorted.
-        kernels: By device and name.
         stats: By name over the rank's devices; the same object as `kernels` for one device.
         sources: By shown and demangled name.
         devices: Sorted by id.
         overlap: What runs together on each device, sorted by its id.
-        memops: Copies and fills.
         rates: Launches and utilization over time.
-        apis: API calls.
         launches: Of each device, sorted by its id.
         stages: Of launches.
         held_first_ns: For how long the profiler held CUDA calls before the first operation.
         overheads: What the profiler and the driver took.
-        extras: What few captures record.
     """
 
     names: tuple[str, ...]
@@ -79,7 +75,6 @@ class HotspotsPartial:
     """Many ranks.
 
     Attributes:
-        ranks: Each rank by itself.
         names: Shown kernel names over all ranks, sorted.
         durations: How often a launch of each name (code into `names`) took how long.
         all_names: Demangled names of all kernels, also those that a filter leaves out: they tell

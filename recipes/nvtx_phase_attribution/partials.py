@@ -61,7 +61,6 @@ class PhasePartial:
     """Many ranks.
 
     Attributes:
-        ranks: Each by itself.
         kernels: By phase, kind, name and demangled name; see the table `phase_kernels`.
         instances: How often a range of a phase had which GPU time, over all ranks.
         uncounted: Phases of which a rank has too many ranges to count.

@@ -39,9 +39,6 @@ class DeviceBudget(Windows):
 
 #: Every lag at the median of its kind; no change, but what tells how far replays can be believed.
 USUAL: Final = "usual"
-#: Before a change in `RankReplay.columns`: lags that held nothing back are at their least, or most.
-LEAST: Final = "least "
-MOST: Final = "most "
 
 
 @dataclass(frozen=True)
@@ -50,14 +47,13 @@ class RankReplay:
 
     Attributes:
         reason: Why there is none; "" where there is.
-        columns: Names of the weights: "" for those that give the run back, then changes, then
-            `USUAL`, and last changes of the host with `LEAST` and `MOST` before. A change that is
-            not there changes nothing.
+        columns: Names of the weights: "" for those that give the run back, then changes, last
+            `USUAL`. A change that is not there changes nothing.
         base_ns: Shape (nodes,), the profile's clock.
         source: Shape (edges,).
         target: Shape (edges,).
         ns: Shape (edges, columns), weights; the least number of its type where one is not there.
-        code: Shape (edges, columns up to `USUAL`), uint8, see
+        code: Shape (edges, columns before `USUAL`), uint8, see
             `nsys_llm.analyses.critical_path.replay.condensed`.
         member_start: Shape (members,), node of the start of each communication operation.
         member_end: Likewise, of its end.

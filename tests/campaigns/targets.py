@@ -6,12 +6,10 @@ It returns a description of the case, and what was wrong: nothing, if all was as
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import sqlite3
 import string
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -24,12 +22,11 @@ from campaigns.decorations import decorate, remake
 from campaigns.mutations import EVENT_TABLES, damage_bytes, mutate_parquet, mutate_sqlite
 from campaigns.outcomes import Ended, differs_from_rows, problems, run_recipe, signed
 from campaigns.samples import sample_report
+from decoders import DECODERS, decoded_by
 
-from nsys_llm.core.errors import ProfileError, UsageError
+from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.manifest.manifest import recipe_names
-from nsys_llm.manifest.weights import read_weights
 from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.sqlite import sqlite_profile
@@ -38,17 +35,8 @@ from nsys_llm.profile.sqlite.pages import read_integers
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import table_names, table_source
 from nsys_llm.report import report_files
-from nsys_llm.report.markdown import markdown_prose
-from nsys_llm.taxonomy.categories import ENGINES, load_rules
-from nsys_llm.taxonomy.communication import operation_of
-from nsys_llm.taxonomy.names import decode_nvjet, normalize_range, step_key, strip_api_version
-from nsys_llm.taxonomy.phase_maps import phase_map, read_phase_map
-from nsys_llm.view.text import quoted, shortened, spans
 
 Case = tuple[str, list[str]]
-
-#: A name or an option that takes longer than this hangs.
-_NAME_SECONDS = 1.0
 
 
 def fuzz_pages(random: Random, folder: Path) -> Case:
@@ -76,17 +64,28 @@ def fuzz_pages(random: Random, folder: Path) -> Case:
             whole = whole and len(rows) < most_rows
     except (sqlite3.Error, UnicodeDecodeError, TypeError, OverflowError, MemoryError):
         rows, root, whole = None, 2, False
-    try:
-        read = read_integers(path, root, columns_n, wanted, 1 << 40)
-    except UnexpectedCell:
+    outcomes = [_pages_read(name, path, root, columns_n, wanted) for name in DECODERS]
+    if outcomes[1:] not in ([], outcomes[:1]):
+        return what, ["the decoders differ"]
+    if (read := outcomes[0]) is None:
         return what, []
     if rows is None or not whole:
-        sizes = {column.size for column in read}
+        sizes = {len(column) for column in read}
         return what, [] if len(sizes) == 1 else [f"columns of different lengths: {sizes}"]
     said = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in wanted]
-    if [column.tolist() for column in read] != said:
-        return what, ["other numbers than SQLite reads"]
-    return what, []
+    return what, [] if read == said else ["other numbers than SQLite reads"]
+
+
+def _pages_read(
+    decoder: str, path: Path, root: int, columns_n: int, wanted: Sequence[int]
+) -> list[list[int]] | None:
+    """Return what a decoder makes of a table; None where it leaves it to SQLite."""
+    try:
+        with decoded_by(decoder):
+            read = read_integers(path, root, columns_n, wanted, 1 << 40)
+    except UnexpectedCell:
+        return None
+    return [column.tolist() for column in read]
 
 
 def _write_table(path: Path, columns_n: int, random: Random) -> str:
@@ -178,8 +177,10 @@ def fuzz_sqlite_reader(random: Random, folder: Path) -> Case:
             closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database,
         ):
             database.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
-            for name in table_names():
-                faults += _differs_from_sqlite(report, name, database)
+            for decoder in DECODERS if large == 1 else DECODERS[:1]:
+                with decoded_by(decoder):
+                    for name in table_names():
+                        faults += _differs_from_sqlite(report, name, database)
             read_facts(report)
             report.texts(np.array([0, 1, 2, 2**63 - 1, -5]))
     except ProfileError as error:
@@ -327,36 +328,6 @@ def _text(random: Random) -> str:
     return "".join(parts)
 
 
-def fuzz_names(random: Random, folder: Path) -> Case:
-    """No name of a kernel, a range or a call stops or delays what is told from names."""
-    name, faults = _text(random), []
-    clean = name.encode("utf-8", "backslashreplace").decode("utf-8")
-    rules = {engine: load_rules(engine) for engine in ENGINES}
-    readers: dict[str, Callable[[], object]] = {
-        "operation": lambda: operation_of(name),
-        "nvjet": lambda: decode_nvjet(name),
-        "range": lambda: normalize_range(name),
-        "step": lambda: step_key(name),
-        "api": lambda: strip_api_version(name),
-        "phase": lambda: phase_map(None).phase_of(name),
-        "shortened": lambda: shortened(name),
-        "prose": lambda: markdown_prose(f"Of {quoted(clean)} and {clean}."),
-        "spans": lambda: spans(quoted(clean)),
-        **{engine: lambda rule=rule: rule.classify(name) for engine, rule in rules.items()},
-    }
-    for reader, read in readers.items():
-        begun = time.process_time()
-        try:
-            read()
-        except Exception as error:  # noqa: BLE001
-            faults.append(f"{reader}: {type(error).__name__}: {error}")
-        if (took := time.process_time() - begun) > _NAME_SECONDS:
-            faults.append(f"{reader}: takes {took:.1f} s")
-    if "`" in "".join(part for _, part in spans(quoted(clean))):
-        faults.append("a name ends its own quotation")
-    return f"{name!r:.200}", faults
-
-
 _TEXT_OPTIONS = (
     "--filter-time", "--filter-nvtx", "--filter-projected-nvtx", "--start", "--end", "--steps",
     "--step", "--device", "--ranks", "--top", "--world-size", "--kernel", "--timeline", "--gate",
@@ -400,83 +371,11 @@ def _refused_well(
     return faults
 
 
-def _value(random: Random, depth: int = 0) -> Any:
-    """Return something that JSON can hold."""
-    kind = random.random()
-    if kind < 0.35 or depth > 3:
-        return _text(random).encode("utf-8", "replace").decode("utf-8")
-    if kind < 0.6:
-        return random.choice((0, 1, -1, 2**70, 1e308, float("nan"), True, None, 117440512))
-    if kind < 0.75:
-        return [_value(random, depth + 1) for _ in range(random.randint(0, 4))]
-    return {_text(random): _value(random, depth + 1) for _ in range(random.randint(0, 4))}
-
-
-def fuzz_files(random: Random, folder: Path) -> Case:
-    """Files of options and records of earlier results are read, or refused in one line."""
-    file = folder / "given.json"
-    good = random.choice(
-        ({"decode": ["decode", "re:^gen_"], "rest": "x"}, {"gemvx::kernel": 117440512}, [], {})
-    )
-    text = json.dumps(good if random.random() < 0.3 else _value(random))
-    if random.random() < 0.1:
-        text = random.choice(("[", '{"a":')) * random.choice((3, 100_000))
-    raw = text.encode("utf-8", "surrogatepass")
-    if random.random() < 0.5:
-        raw = damage_bytes(raw, random)
-    file.write_bytes(raw)
-    faults = []
-    for read in (read_phase_map, read_weights):
-        try:
-            read(str(file))
-        except UsageError:
-            pass
-        except Exception as error:  # noqa: BLE001
-            faults.append(f"{read.__name__}: {type(error).__name__}: {error}")
-    return f"{raw[:150]!r}", faults + _record_refused(raw, folder, random)
-
-
-def _record_refused(raw: bytes, folder: Path, random: Random) -> list[str]:
-    """Let --force-overwrite find a folder with a record that says anything."""
-    out = folder / "out"
-    out.mkdir()
-    (out / "precious.txt").write_text("mine")
-    (out / "out.nsys-analysis").write_bytes(raw)
-    rank_map = folder / "ranks.csv"
-    rank_map.write_bytes(damage_bytes(b"file,rank,pid\nrank0,3,100\nrank0,4,200\n", random))
-    report = sample_report(random).write_sqlite(folder / "rank0.sqlite")
-    words = ["--output", out, "--force-overwrite", "--input", report]
-    ended = run_recipe("idle_gaps", *words)
-    faults = [] if (out / "precious.txt").exists() else ["a file that is not ours is gone"]
-    if ended.code != 2 or len(ended.said) != 1 or "fault of" in ended.said[0]:
-        faults.append(f"exit {ended.code}: {ended.said}")
-    words = ["--output", folder / "other", "--rank-map", rank_map, "--input", report]
-    ended = run_recipe("idle_gaps", *words)
-    if ended.code not in (0, 2) or any("fault of" in line for line in ended.said):
-        faults.append(f"--rank-map: exit {ended.code}: {ended.said}")
-    return faults
-
-
-def fuzz_pattern(random: Random, folder: Path) -> Case:
-    """A pattern is a plain text or a regular expression, or is refused in one line."""
-    text = _text(random)
-    try:
-        parse_pattern(text).matches("void kernel<int>", "kernel")
-    except UsageError:
-        pass
-    except Exception as error:  # noqa: BLE001
-        return f"{text!r:.150}", [f"{type(error).__name__}: {error}"]
-    return f"{text!r:.150}", []
-
-
 TARGETS: Mapping[str, Callable[[Random, Path], Case]] = {
     "pages": fuzz_pages,
     "sqlite": fuzz_sqlite,
     "sqlite-reader": fuzz_sqlite_reader,
     "parquet": fuzz_parquet,
     "parquet-reader": fuzz_parquet_reader,
-    "names": fuzz_names,
     "options": fuzz_options,
-    "files": fuzz_files,
-    "patterns": fuzz_pattern,
 }

@@ -19,13 +19,10 @@ pytestmark = pytest.mark.slow
 
 #: Cases of each target, some seconds in all.
 CASES = {
-    "files": 2,
-    "names": 40,
     "options": 4,
     "pages": 40,
     "parquet": 3,
     "parquet-reader": 4,
-    "patterns": 40,
     "sqlite": 5,
     "sqlite-reader": 8,
 }

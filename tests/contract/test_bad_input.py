@@ -14,12 +14,6 @@ from command_line import open_folder, row, rows, run, snapshot, unprivileged
 from trace_builder import TraceBuilder
 
 
-@pytest.fixture(scope="module")
-def good_bytes(tmp_path_factory) -> bytes:
-    path = tmp_path_factory.mktemp("good") / "good.sqlite"
-    return report().write_sqlite(path).read_bytes()
-
-
 def report(duration_ns: int = 5) -> TraceBuilder:
     return TraceBuilder().kernel("a", start_ns=10, duration_ns=duration_ns, launch=(1, 3))
 
@@ -56,40 +50,8 @@ def test_what_is_no_report_is_refused_in_one_line(tmp_path, name, make, words):
     assert_refused(tmp_path, tmp_path / name, name, words)
 
 
-@pytest.mark.parametrize("kept", [1, 15, 16, 17, 99, 100, 101, 4095, 4096, 4097, 0.5, 0.9, -1])
-def test_an_sqlite_file_that_was_cut_off_is_refused(tmp_path, good_bytes, kept):
-    # Lengths in bytes: inside the header (100), about a page (4,096), parts of all, one byte less.
-    length = int(kept * len(good_bytes)) if isinstance(kept, float) else kept
-    (tmp_path / "cut.sqlite").write_bytes(good_bytes[:length])
-    words = "truncated" if length < 0 or length >= 100 else "not an SQLite database"
-    assert_refused(tmp_path, tmp_path / "cut.sqlite", "cut.sqlite", words)
-
-
-def test_an_sqlite_file_with_overwritten_pages_is_refused(tmp_path, good_bytes):
-    broken = good_bytes[:4096] + b"\xff" * (len(good_bytes) - 4096)
-    (tmp_path / "torn.sqlite").write_bytes(broken)
-    assert_refused(tmp_path, tmp_path / "torn.sqlite", "torn.sqlite", "damaged")
-
-
-def test_an_empty_folder_is_refused(tmp_path):
-    (tmp_path / "ranks").mkdir()
-    assert_refused(tmp_path, tmp_path / "ranks", "no profiles in this folder")
-
-
-def test_a_folder_of_folders_is_refused_and_says_that_they_are_not_looked_at(tmp_path):
-    (tmp_path / "ranks" / "node1").mkdir(parents=True)
-    report().write_sqlite(tmp_path / "ranks" / "node1" / "rank0.sqlite")
-    assert_refused(tmp_path, tmp_path / "ranks", "no profiles", "subfolders")
-
-
 def test_none_of_the_reports_of_a_folder_is_refused(tmp_path, rank_set):
     assert_refused(tmp_path, f"{rank_set}:0", ":0")
-
-
-def test_a_report_that_is_junk_is_refused_in_one_line_without_nsys(tmp_path, monkeypatch):
-    monkeypatch.setattr("nsys_llm.profile.export.find_nsys", lambda given=None: None)
-    (tmp_path / "j.nsys-rep").write_bytes(b"junk")
-    assert_refused(tmp_path, tmp_path / "j.nsys-rep", "j.nsys-rep: needs an export", "nsys export")
 
 
 @pytest.mark.nsys

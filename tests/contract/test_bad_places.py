@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from command_line import open_folder, row, rows, run, snapshot, unprivileged
+from command_line import row, rows, run, snapshot
 from trace_builder import TraceBuilder
 
 HOSTILE_NAMES = [
@@ -92,36 +92,6 @@ def test_existing_output_is_kept_and_nothing_is_read(tmp_path, rank_set):
     assert snapshot(tmp_path) == before
 
 
-@pytest.mark.parametrize("made", ["folder", "file", "link", "other_result"])
-def test_force_overwrite_never_removes_what_is_not_ours(tmp_path, rank_set, made):
-    out, elsewhere = tmp_path / "out", tmp_path / "mine"
-    elsewhere.mkdir()
-    (elsewhere / "mine.txt").write_text("precious")
-    if made == "folder":
-        elsewhere.rename(out)
-    elif made == "file":
-        out.write_text("precious")
-    elif made == "link":
-        out.symlink_to(elsewhere)
-    else:
-        assert run("--input", rank_set, "--output", out).code == 0
-        (out / "mine.txt").write_text("precious")
-    before = snapshot(tmp_path)
-    ended = run("--input", rank_set, "--output", out, "--force-overwrite")
-    assert (ended.code, len(ended.said)) == (2, 1)
-    assert "not replaced" in ended.said[0]
-    assert snapshot(tmp_path) == before
-
-
-def test_force_overwrite_replaces_a_result_of_ours(tmp_path, rank_set):
-    out = tmp_path / "out"
-    assert run("--input", rank_set, "--output", out, "--csv").code == 0
-    assert run("--input", f"{rank_set}:1", "--output", out, "--force-overwrite").code == 0
-    assert [record["File"] for record in rows(out, "files")] == ["rank0"]
-    assert not list(out.glob("*.csv"))
-    assert sorted(os.listdir(tmp_path)) == ["out", "ranks"]
-
-
 def test_a_result_survives_a_later_run_that_fails(tmp_path, rank_set):
     out, junk = tmp_path / "out", tmp_path / "junk.sqlite"
     assert run("--input", rank_set, "--output", out).code == 0
@@ -129,18 +99,6 @@ def test_a_result_survives_a_later_run_that_fails(tmp_path, rank_set):
     before = snapshot(tmp_path)
     assert run("--input", junk, "--output", out, "--force-overwrite").code == 2
     assert snapshot(tmp_path) == before
-
-
-def test_output_where_nothing_may_be_written_is_refused():
-    with open_folder() as folder:
-        path = report().write_sqlite(folder / "rank0.sqlite")
-        (folder / "shut").mkdir(mode=0o555)
-        before = snapshot(folder)
-        with unprivileged():
-            ended = run("--input", path, "--output", folder / "shut" / "new" / "out")
-        assert (ended.code, len(ended.said)) == (2, 1)
-        assert "cannot write there (Permission denied)" in ended.said[0]
-        assert snapshot(folder) == before
 
 
 @pytest.mark.nightly

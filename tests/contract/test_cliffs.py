@@ -200,10 +200,10 @@ def test_the_processes_of_a_profile_are_looked_up_once_not_once_each(
 
     for module in (selection, worker):
         monkeypatch.setattr(module, "gpu_processes", gpu_processes)
-    turned = counted(cross_rank_idle, "_turned")
+    common = counted(cross_rank_idle, "common_intervals")
     assert len(quick("idle_gaps", path)["files"]) == processes_n
     assert len(looked_up) == 1
-    assert len(turned) == 99  # all ranks at once
+    assert len(common) == 1  # all ranks at once
 
 
 def test_each_of_many_kernel_names_is_matched_with_few_patterns_once(tmp_path, monkeypatch):

@@ -45,16 +45,6 @@ def test_the_page_on_the_architecture_names_what_is_there():
     assert absent == []
 
 
-@pytest.mark.parametrize(
-    "picture", sorted((ROOT / "docs").glob("*.png")), ids=lambda picture: picture.name
-)
-def test_pictures_are_small_and_shown(picture):
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
-    assert any(f"{picture.name})" in page.read_text("utf-8") for page in pages)
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert picture.stat().st_size < 300_000
-
-
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("readme")

@@ -16,7 +16,6 @@ from nsys_llm.run.worker import map_profiles
 RAISED = [error for name, error in vars(errors).items() if name.endswith("Error")]
 DESIGNED = {
     "UsageError": 2,
-    "OpenFilesError": 2,
     "ProfileError": 2,
     "OutputError": 2,
     "ManifestError": 4,

@@ -20,12 +20,6 @@ ROOT = Path(__file__).parents[2]
 INSTALL = ROOT / "install.py"
 TREE = ast.parse(INSTALL.read_text("utf-8"))
 
-PACKAGES = {
-    "nsys_llm": "shared/nsys_llm",
-    "nsys_llm/recipes": "recipes",
-    "nsys_llm/manifests": "manifests",
-}
-
 
 def install(*arguments: object, before: str = "", folder: Path, **variables: str):
     """Run install.py in a folder, after a line of Python that changes what it finds."""
@@ -164,59 +158,6 @@ time.sleep(60)"""
     )
     assert_told(done, 130, "interrupted")
     assert not list((tmp_path / "temporary").iterdir())
-
-
-def test_it_installs_the_whole_package_and_nothing_else_and_leaves_the_checkout_alone(tmp_path):
-    checkout, target = tmp_path / "checkout", tmp_path / "target"
-    checkout.mkdir()
-    for name in ("install.py", "pyproject.toml", "LICENSE", "shared", "recipes", "manifests"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
-        copy(ROOT / name, checkout / name)
-    for stale in (
-        "build/lib/nsys_llm/stale.py",
-        "shared/nsys_llm/build/stale.py",
-        "x.egg-info/SOURCES.txt",
-    ):
-        (checkout / stale).parent.mkdir(parents=True)
-        (checkout / stale).touch()
-    before = files_below(checkout)
-    # pip is real, but told by its own variables to install elsewhere and to need no network.
-    done = subprocess.run(
-        [sys.executable, checkout / "install.py", "--current"],
-        cwd=checkout,
-        env={
-            **{name: os.environ[name] for name in os.environ if name != "PYTHONPATH"},
-            "PIP_TARGET": str(target),
-            "PIP_NO_BUILD_ISOLATION": "0",
-            "PIP_NO_DEPS": "1",
-            "PIP_NO_INDEX": "1",
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert files_below(checkout) == before
-
-    expected = {
-        f"{package}/{path.relative_to(ROOT / folder).as_posix()}"
-        for package, folder in PACKAGES.items()
-        for path in (ROOT / folder).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
-    }
-    installed = {
-        path.relative_to(target).as_posix()
-        for path in target.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    extras = {name for name in installed if ".dist-info/" in name}
-    assert installed - extras == expected | {"bin/nsys-llm"}
-    assert "LICENSE" in {Path(name).name for name in extras}
-    assert {
-        "nsys_llm/py.typed",
-        "nsys_llm/manifests/common.json",
-        "nsys_llm/taxonomy/data/kernel_rules/vllm.json",
-        "nsys_llm/recipes/llm_hotspots/metadata.json",
-    } <= expected
 
 
 def test_a_file_without_its_checkout_says_so(tmp_path):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import os
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from nsys_llm.profile.sqlite import native
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
@@ -26,20 +32,34 @@ def tracked() -> list[str]:
     return [name for name in done.stdout.splitlines() if (ROOT / name).is_file()]
 
 
-def test_the_wheel_holds_the_tracked_files_of_the_three_folders(tmp_path):
+@pytest.mark.parametrize("compiler", ["gcc", "false"])
+def test_the_wheel_holds_the_tracked_files_of_the_three_folders_and_what_is_built(
+    tmp_path, compiler
+):
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler}")
     expected = {
         place + name.removeprefix(folder)
         for name in tracked()
         for folder, place in FOLDERS.items()
-        if name.startswith(folder)
+        if name.startswith(folder) and not name.endswith(".c")
     }
     spec = importlib.util.spec_from_file_location("installer", ROOT / "install.py")
     installer = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(installer)
     source = installer.copy_sources(tmp_path / "source")
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "-w", tmp_path, source], check=True, capture_output=True)
+    built = {**os.environ, "CC": compiler}
+    subprocess.run([*pip, "-w", tmp_path, source], check=True, capture_output=True, env=built)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as file:
         packed = {name for name in file.namelist() if ".dist-info/" not in name}
-    assert packed == expected
+        file.extractall(tmp_path)
+    if compiler == "false":
+        assert packed == expected
+        assert wheel.name.endswith("-py3-none-any.whl")
+        return
+    library = "nsys_llm/profile/sqlite/_leaf.so"
+    assert packed == expected | {library}
+    assert re.search(r"-py3-none-linux_\w+\.whl$", wheel.name)
+    assert ctypes.CDLL(str(tmp_path / library)).leaf_abi() == native._ABI

@@ -131,12 +131,26 @@ def _instant(instruction: Instruction) -> Instruction:
 
 
 def without_waits(program: Program, fault: str | None = None) -> Program:
-    """Leave the waits of the host out: all of them, or those of a fault."""
+    """Leave the waits of the host out: all of them, or those of a fault.
 
-    def waits(instruction: Instruction) -> bool:
-        return isinstance(instruction, Sync) and fault in (None, instruction.fault)
+    A copy that blocks is queued instead: its call returns as soon as the device may begin.
+    """
 
-    return _changed(program, lambda instruction: None if waits(instruction) else instruction)
+    def free(instruction: Instruction) -> Instruction | None:
+        if fault not in (None, instruction.fault):
+            return instruction
+        if isinstance(instruction, Blocking) and not instruction.fault:
+            return Enqueue(
+                instruction.work,
+                instruction.stream,
+                call_ns=instruction.staging_ns,
+                latency_ns=0,
+                lag_ns=instruction.lag_ns,
+                device=instruction.device,
+            )
+        return None if isinstance(instruction, Sync) else instruction
+
+    return _changed(program, free)
 
 
 def without_fault(program: Program, fault: str) -> Program:

@@ -38,15 +38,6 @@ def test_every_option_of_the_manifest_is_a_flag_and_starts_as_none():
     assert {name for name, value in given.items() if value is not None} == {"input"}
 
 
-def test_every_option_has_its_help_and_its_group():
-    text = parser().format_help()
-    for option in MANIFEST.options:
-        assert option.flag in text
-        assert f"{option.group}:" in text
-    # argparse would take a single % of a help text for a format.
-    assert "%q{VAR}" in text
-
-
 def test_absent_options_resolve_to_their_defaults():
     options = resolved()
     assert options["top"] == 50
@@ -171,12 +162,6 @@ def test_options_that_a_parser_has_already_stay_as_they_are():
     assert made.format_help().count("given by another") == 3
     given = vars(made.parse_args(["--input", "a", "--output", "b"]))
     assert resolved_options(MANIFEST, given)["output"] == "b"
-
-
-def test_options_of_others_are_ignored_and_missing_ones_take_their_default():
-    options = resolved_options(MANIFEST, {"input": ["a"], "mode": "none"})
-    assert "mode" not in options
-    assert options["top"] == 50
 
 
 def test_the_input_must_be_given():

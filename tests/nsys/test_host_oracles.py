@@ -9,21 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from effort import nightly_but
+from real_traces import A100, H100
 from results import run, tables_of
 
 from nsys_llm.taxonomy.names import strip_api_version
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 
-A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
-H100 = [
-    "h100_mfu/before",
-    "h100_mfu/after",
-    "h100_mfu_ranks/before/rank0",
-    "h100_mfu_ranks/before/rank1",
-    "h100_mfu_ranks/after/rank0",
-    "h100_mfu_ranks/after/rank1",
-]
 IN_CI = [A100[0], H100[0], H100[3]]
 REPORTS = ("cuda_api_sum", "cuda_kern_exec_sum")
 

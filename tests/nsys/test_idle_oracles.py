@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import sqlite3
-import subprocess
 from collections import Counter, defaultdict
 from functools import cache
 from itertools import pairwise
 
 import pytest
 from effort import nightly_but
+from real_traces import exported_traces
 from results import rows, run, tables_of
 
 from nsys_llm.taxonomy.api_classes import classify_api
@@ -70,17 +70,7 @@ PLAIN_CLASS = {
 
 @pytest.fixture(scope="module")
 def exported(nsys, traces, tmp_path_factory):
-    """Return the SQLite export of a trace by name, in a folder where nsys may write."""
-    folder = tmp_path_factory.mktemp("exports")
-    paths = {}
-    for name, path in TRACES.items():
-        paths[name] = folder / f"{name}.sqlite"
-        if path.endswith(".sqlite"):
-            paths[name].write_bytes((traces / path).read_bytes())
-            continue
-        words = [nsys, "export", "--type", "sqlite", "--lazy=false", "-o", paths[name]]
-        subprocess.run([*map(str, words), str(traces / path)], check=True, capture_output=True)
-    return paths
+    return exported_traces(nsys, traces, TRACES, tmp_path_factory.mktemp("exports"))
 
 
 @pytest.fixture(scope="module")

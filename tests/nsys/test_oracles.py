@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from effort import nightly_but
 from pandas.api.types import is_float_dtype, is_integer_dtype
+from real_traces import A100, H100
 from results import (
     analyse,
     plain,
@@ -24,15 +25,6 @@ from results import (
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 
-A100 = ["vector_add_profile_serial", "vector_add_profile_streamed", "vector_add_profile_v2"]
-H100 = [
-    "h100_mfu/before",
-    "h100_mfu/after",
-    "h100_mfu_ranks/before/rank0",
-    "h100_mfu_ranks/before/rank1",
-    "h100_mfu_ranks/after/rank0",
-    "h100_mfu_ranks/after/rank1",
-]
 #: Kernels of one stream, and of several.
 IN_CI = [A100[0], H100[2]]
 FORMS = {"cuda_gpu_kern_sum": [], "cuda_gpu_kern_sum:base": ["--base"]}

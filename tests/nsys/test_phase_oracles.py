@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 from collections import Counter
 from functools import cache
 
@@ -11,6 +10,7 @@ import pandas as pd
 import plain_ranges
 import pytest
 from effort import nightly_but
+from real_traces import exported_traces
 from results import read_frames, run, tables_of, under_nsys
 
 from nsys_llm.taxonomy.names import normalize_range
@@ -48,17 +48,7 @@ PROJECTED_NS = {
 
 @pytest.fixture(scope="module")
 def exported(nsys, traces, tmp_path_factory):
-    """Return SQLite exports by name, in a folder where nsys may write."""
-    folder = tmp_path_factory.mktemp("exports")
-    paths = {}
-    for name, path in TRACES.items():
-        paths[name] = folder / f"{name}.sqlite"
-        if path.endswith(".sqlite"):
-            paths[name].write_bytes((traces / path).read_bytes())
-            continue
-        words = [nsys, "export", "--type", "sqlite", "--lazy=false", "-o", paths[name]]
-        subprocess.run([*map(str, words), str(traces / path)], check=True, capture_output=True)
-    return paths
+    return exported_traces(nsys, traces, TRACES, tmp_path_factory.mktemp("exports"))
 
 
 @pytest.fixture(scope="module")

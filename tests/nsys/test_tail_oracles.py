@@ -8,23 +8,16 @@ from functools import cache
 import pandas as pd
 import pytest
 from effort import nightly_but
+from real_traces import H100
 from results import run, tables_of
 
 pytestmark = [pytest.mark.nsys, pytest.mark.traces]
 
 RECIPE = "tail_stats"
-TRACES = [
-    "h100_mfu/before",
-    "h100_mfu/after",
-    "h100_mfu_ranks/before/rank0",
-    "h100_mfu_ranks/before/rank1",
-    "h100_mfu_ranks/after/rank0",
-    "h100_mfu_ranks/after/rank1",
-]
 
 
 #: Those that CI takes.
-IN_CI = [TRACES[0], TRACES[5]]
+IN_CI = [H100[0], H100[5]]
 
 
 def stats(nsys, report, path, folder):
@@ -43,7 +36,7 @@ def ours(traces, tmp_path_factory):
     return cache(lambda name: tables_of(folder / name, traces / f"{name}.sqlite", recipe=RECIPE))
 
 
-@pytest.mark.parametrize("name", nightly_but(TRACES, IN_CI))
+@pytest.mark.parametrize("name", nightly_but(H100, IN_CI))
 def test_configurations_add_up_to_what_nsys_stats_has_by_kernel(nsys, traces, ours, tmp_path, name):
     path = traces / f"{name}.sqlite"
     copy = tmp_path / "t.sqlite"
@@ -58,7 +51,7 @@ def test_configurations_add_up_to_what_nsys_stats_has_by_kernel(nsys, traces, ou
     assert first["p50"].to_dict() == theirs["Med (ns)"].to_dict()
 
 
-@pytest.mark.parametrize("name", nightly_but(TRACES, IN_CI))
+@pytest.mark.parametrize("name", nightly_but(H100, IN_CI))
 def test_api_calls_add_up_to_what_nsys_stats_has(nsys, traces, ours, tmp_path, name):
     copy = tmp_path / "t.sqlite"
     copy.write_bytes((traces / f"{name}.sqlite").read_bytes())

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -28,7 +26,6 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.core.scratch import scratch_place
 from nsys_llm.profile.export import ALWAYS_EXPORTED, _export, _name_elsewhere, open_export
-from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import table_source
 
 pytestmark = pytest.mark.slow
@@ -86,25 +83,6 @@ def test_only_the_needed_tables_are_exported(profile, fake):
     files = {path.stem for path in (profile.parent / "r_pqtdir").iterdir()}
     assert files <= {table_source(name).nsys for name in ("kernels", *ALWAYS_EXPORTED)}
     assert {KERNEL, "StringIds", "META_DATA_EXPORT"} <= files
-
-
-def test_an_export_that_belongs_to_another_user_is_not_used(profile, fake, monkeypatch):
-    kernel_ns(profile, fake)
-
-    def refuse(*_):
-        monkeypatch.undo()
-        raise PermissionError(13, "Permission denied")
-
-    # Permissions keep nothing from root, so the answer is given here.
-    monkeypatch.setattr("nsys_llm.profile.export._has_tables", refuse)
-    assert kernel_ns(profile, fake) == 5
-    assert calls(fake) == 2
-
-
-def test_an_empty_export_beside_a_good_profile_is_filled(profile, fake):
-    (profile.parent / "r_pqtdir").mkdir()
-    assert kernel_ns(profile, fake) == 5
-    assert calls(fake) == 1
 
 
 @pytest.mark.parametrize("left_bytes", [0, 300])
@@ -183,15 +161,6 @@ def test_parquet_wins_over_sqlite(profile):
     assert kernel_ns(profile, None) == 7
 
 
-def test_an_sqlite_export_is_used_where_the_parquet_one_lacks_a_table(profile):
-    TraceBuilder().kernel("k", start_ns=1, duration_ns=8).write_sqlite(
-        profile.with_name("r.sqlite")
-    )
-    profile.with_name("r_pqtdir").mkdir()
-    with open_export(profile, ("kernels",), export_dir=None, nsys=None) as opened:
-        assert isinstance(opened, SqliteProfile)
-
-
 def test_an_export_older_than_its_profile_is_made_anew(profile, fake):
     assert kernel_ns(profile, fake) == 5
     written(profile, 6, age_seconds=-60)
@@ -251,35 +220,6 @@ def test_profiles_of_one_name_do_not_share_an_export(tmp_path, fake):
     assert calls(fake) == 2
 
 
-@contextlib.contextmanager
-def read_only_profile() -> Path:
-    """Make a profile of 5 ns in a folder without write permission, below a folder open to all."""
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made) / "in"
-        folder.mkdir()
-        Path(made).chmod(0o755)
-        profile = written(folder / "r.nsys-rep", 5)
-        folder.chmod(0o555)
-        yield profile
-        folder.chmod(0o755)
-
-
-@pytest.mark.nightly
-def test_a_read_only_folder_gets_its_export_in_a_temporary_one(fake, monkeypatch):
-    # A check of permissions says yes to root, so the answer is given here.
-    with read_only_profile() as profile, tempfile.TemporaryDirectory() as temporary:
-        monkeypatch.setattr(tempfile, "tempdir", temporary)
-        asked = os.access
-        monkeypatch.setattr(
-            os, "access", lambda path, mode: Path(path) != profile.parent and asked(path, mode)
-        )
-        with open_export(profile, ("kernels",), export_dir=None, nsys=fake) as opened:
-            assert opened.path.is_relative_to(temporary)
-            assert len(opened.read("kernels", ("start_ns",))) == 1
-        assert os.listdir(profile.parent) == ["r.nsys-rep"]
-        assert os.listdir(temporary) == []
-
-
 def test_without_nsys_one_line_says_how_to_export_elsewhere(profile, monkeypatch):
     monkeypatch.setattr("nsys_llm.profile.export.find_nsys", lambda given=None: None)
     assert "nsys export --type sqlite --lazy false r.nsys-rep" in failure(profile, None)
@@ -302,11 +242,6 @@ def test_an_export_that_fails_gives_the_reason_of_nsys_in_one_line(
     message = failure(profile, nsys)
     assert "nsys export failed" in message
     assert words in message
-
-
-def test_an_executable_that_cannot_be_run_gives_one_line(tmp_path, profile):
-    nsys = executable(tmp_path, "\x7fELF, but of another machine")
-    assert "nsys" in failure(profile, nsys)
 
 
 def test_a_failed_export_leaves_the_old_one_as_it_was(tmp_path, profile, fake):
@@ -351,54 +286,6 @@ def test_a_reader_never_sees_half_a_table(profile, fake):
     assert durations_ns == [5]
     assert pq.read_table(profile.parent / "r_pqtdir" / f"{KERNEL}.parquet").num_rows == 1
     assert sorted(os.listdir(profile.parent)) == ["r.nsys-rep", "r_pqtdir"]
-
-
-@pytest.mark.nightly
-def test_several_readers_that_export_at_once_all_succeed(profile, fake):
-    durations_ns: list[int] = []
-    readers = [
-        threading.Thread(target=lambda: durations_ns.append(kernel_ns(profile, fake)))
-        for _ in range(3)
-    ]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join()
-    assert durations_ns == [5, 5, 5]
-    assert sorted(os.listdir(profile.parent)) == ["r.nsys-rep", "r_pqtdir"]
-
-
-@pytest.mark.nightly
-def test_a_reader_waits_until_another_s_export_is_all_there(profile, fake, monkeypatch):
-    """What is moved last is not read by everybody, and would be a change of the folder."""
-    moving, go_on = threading.Event(), threading.Event()
-    replace = os.replace
-
-    def last_waits(made: Path, target: Path) -> None:
-        if target.stem == "META_DATA_EXPORT":
-            moving.set()
-            go_on.wait(30)
-        replace(made, target)
-
-    monkeypatch.setattr("nsys_llm.profile.export.os.replace", last_waits)
-    durations_ns: list[int] = []
-
-    def read() -> None:
-        with open_export(profile, ("kernels",), export_dir=None, nsys=fake) as export:
-            go_on.set()
-            writer.join()
-            rows = export.read("kernels", ("start_ns", "end_ns"))
-        durations_ns.append(int((rows["end_ns"] - rows["start_ns"]).sum()))
-
-    writer = threading.Thread(target=lambda: durations_ns.append(kernel_ns(profile, fake)))
-    reader = threading.Thread(target=read)
-    writer.start()
-    assert moving.wait(30)
-    reader.start()
-    go_on.wait(0.5)  # it would have looked by then
-    go_on.set()
-    reader.join()
-    assert durations_ns == [5, 5]
 
 
 @pytest.mark.nsys

@@ -54,20 +54,10 @@ def test_a_folder_stands_for_its_profiles_in_natural_order(folder):
     assert notes(folder) == []
 
 
-def test_the_order_of_the_entries_changes_nothing(folder):
-    make(folder, "r10.sqlite", "r2.sqlite", "other/r3.sqlite")
-    assert labels("r10.sqlite", "other", "r2.sqlite") == labels("other", "r2.sqlite", "r10.sqlite")
-
-
 def test_a_folder_with_a_number_gives_its_first_profiles(folder):
     make(folder, "ranks/r10.sqlite", "ranks/r2.sqlite", "ranks/r1.sqlite")
     assert names("ranks:2") == ["r1.sqlite", "r2.sqlite"]
     assert names("ranks:9") == ["r1.sqlite", "r2.sqlite", "r10.sqlite"]
-
-
-def test_a_number_counts_profiles_and_not_their_exports(folder):
-    make(folder, "ranks/r1.nsys-rep", "ranks/r1.sqlite", "ranks/r2.nsys-rep")
-    assert names("ranks:2") == ["r1.nsys-rep", "r2.nsys-rep"]
 
 
 def test_a_colon_in_a_real_path_is_part_of_the_path(folder):
@@ -102,30 +92,10 @@ def test_what_is_given_twice_is_read_once_and_said_so(folder):
     assert notes("a.sqlite", "./a.sqlite") == ["a.sqlite: given twice, read once."]
 
 
-def test_a_folder_and_a_profile_in_it_are_not_read_twice(folder):
-    make(folder, "ranks/a.sqlite", "ranks/b.sqlite")
-    assert names("ranks", "ranks/a.sqlite") == ["a.sqlite", "b.sqlite"]
-
-
 def test_the_same_name_in_two_folders_gets_two_labels(folder):
     make(folder, "n1/rank0.sqlite", "n2/rank0.sqlite", "n2/rank1.sqlite")
     assert labels("n1", "n2") == ["n1/rank0", "n2/rank0", "n2/rank1"]
     assert notes("n1", "n2") == ["profiles of the same name are labeled with their folders."]
-
-
-def test_the_same_export_in_two_folders_is_two_profiles(folder):
-    make(folder, "n1/rank0.nsys-rep", "n2/rank0.sqlite")
-    assert labels("n1", "n2") == ["n1/rank0", "n2/rank0"]
-
-
-def test_labels_go_as_deep_as_it_takes(folder):
-    make(folder, "x/n/r.sqlite", "y/n/r.sqlite")
-    assert labels("x/n", "y/n") == ["x/n/r", "y/n/r"]
-
-
-def test_names_that_differ_in_leading_zeros_only_have_one_order(folder):
-    make(folder, "a/r1.sqlite", "a/r01.sqlite")
-    assert names("a/r1.sqlite", "a/r01.sqlite") == names("a/r01.sqlite", "a/r1.sqlite")
 
 
 def test_a_folder_of_parquet_files_under_another_name_is_a_profile(folder):
@@ -217,11 +187,6 @@ def test_each_kind_of_profile_is_opened_by_what_it_is(folder):
     for path in paths:
         with open_profile(str(path), ("kernels",)) as profile:
             assert profile.read("kernels", ["start_ns", "end_ns"])["end_ns"].tolist() == [3]
-
-
-def test_natural_order_reads_numbers_as_numbers():
-    ordered = ["a", "a1", "a2", "a10", "a10b2", "a10b10", "b"]
-    assert sorted(reversed(ordered), key=natural_key) == ordered
 
 
 @given(st.lists(st.text("ab1/", max_size=6), min_size=1, max_size=5))

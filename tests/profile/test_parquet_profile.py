@@ -319,16 +319,6 @@ def test_a_folder_that_changes_while_it_is_read_is_refused(tmp_path, export, how
         read_while(export, lambda: change(export, how, other), reads=reads)
 
 
-def test_a_folder_that_stays_as_it_is_is_not_and_an_interrupt_is_none(export):
-    def interrupted() -> None:
-        shutil.rmtree(export)
-        raise KeyboardInterrupt
-
-    read_while(export, lambda: None)
-    with pytest.raises(KeyboardInterrupt):
-        read_while(export, interrupted)
-
-
 def test_the_others_of_a_run_go_on_without_it(tmp_path, monkeypatch):
     for rank in range(2):
         one_kernel().write_parquet(tmp_path / "in" / f"rank{rank}_pqtdir")

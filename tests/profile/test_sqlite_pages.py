@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from decoders import DECODERS, decoded_by
 from effort import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
@@ -39,6 +40,12 @@ INTEGERS = st.one_of(st.none(), st.sampled_from(EDGES), st.integers(-(2**63) + 1
 TEXTS = st.one_of(st.none(), st.text(max_size=3), st.integers(0, 200).map("x".__mul__))
 ROWS = st.lists(st.tuples(INTEGERS, TEXTS, INTEGERS, INTEGERS), max_size=60)
 OF_FUNCTION = [HealthCheck.function_scoped_fixture]
+
+
+@pytest.fixture(params=DECODERS, autouse=True)
+def decoder(request):
+    with decoded_by(request.param):
+        yield request.param
 
 
 def made(path: Path, rows: Sequence[Sequence[Any]], then: str = "", page_bytes: int = 512) -> Path:
@@ -139,6 +146,7 @@ def test_what_is_not_simple_is_left_to_sqlite(tmp_path, row, then):
         decoded(path, fields_n=5 if "ADD" in then else 4)
 
 
+@pytest.mark.parametrize("decoder", ["numpy"], indirect=True)
 def test_too_many_kinds_of_rows_are_left_to_sqlite(tmp_path, monkeypatch):
     rows = [(value, None, value, 1) for value in EDGES]
     monkeypatch.setattr(sqlite_cells, "_MOST_KINDS", 5)
@@ -146,6 +154,7 @@ def test_too_many_kinds_of_rows_are_left_to_sqlite(tmp_path, monkeypatch):
         decoded(made(tmp_path / "r.sqlite", rows))
 
 
+@pytest.mark.parametrize("decoder", ["numpy"], indirect=True)
 def test_equal_digests_of_different_headers_are_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite_cells, "_SPREAD", np.uint64(0))
     with pytest.raises(UnexpectedCell):

@@ -31,9 +31,6 @@ FACTS = CaptureFacts(
     graph_mode="node",
     traced=("Cuda", "NvtxEvents"),
 )
-NOTHING = CaptureFacts(
-    **{name: None for name in vars(FACTS) if name not in ("gpus", "traced")}, gpus=(), traced=()
-)
 
 
 def report(number, facts=FACTS, ranks_n=1, **others):
@@ -93,18 +90,6 @@ def test_of_many_values_three_are_told_and_the_others_counted(label, field):
     assert facts_of(*reports)[label] == (
         "`v4` (2 profiles), `v0` (1 profile), `v1` (1 profile) and 2 more"
     )
-
-
-def test_facts_that_no_report_states_are_left_out():
-    assert facts_of(report(0, NOTHING)) == {
-        "ranks": "1 with GPU work in 1 profile, numbered by `file_name`"
-    }
-
-
-def test_reports_that_could_not_be_read_count_as_reports_without_facts():
-    facts = facts_of(report(0), report(1, None, ranks_n=0, reason="empty"))
-    assert facts["ranks"] == "1 with GPU work in 2 profiles, numbered by `file_name`"
-    assert facts["hosts"] == "`node1`"
 
 
 def test_the_window_is_that_of_the_devices():

@@ -56,37 +56,12 @@ def test_a_table_has_human_units_and_keeps_bars_in_names(tmp_path):
     ]
 
 
-def test_columns_stand_below_each_other_in_plain_text_too(tmp_path):
-    lines = [line for line in shown_section(tmp_path, ROWS).splitlines() if line.startswith("|")]
-    assert len({len(line) for line in lines}) == 1
-    # The bar inside of the first name is a letter of it.
-    places = [
-        [at for at, char in enumerate(line) if line[at - 1 : at + 2] == " | "] for line in lines
-    ]
-    assert len({tuple(row_places) for row_places in places}) == 1
-    assert lines[2].startswith("| `void f<int>(a\\|b)` | `gemm`   |    1,234 |")
-
-
 def test_the_rows_are_bounded_and_the_rest_is_counted(tmp_path):
     rows = [(f"k{number}", "gemm", 1, 1, 1.0) for number in range(1003)]
     text = shown_section(tmp_path, rows)
     assert len(table_rows(text)) == 1 + SECTION.rows_n
     assert "1,000 more rows in `kernels.parquet`." in text
     assert "more row" not in shown_section(tmp_path, rows[:3])
-
-
-def test_a_table_without_rows_says_so(tmp_path):
-    text = shown_section(tmp_path, [])
-    assert text.splitlines()[0] == "## Top kernels"
-    assert text.endswith("No rows: nothing ran; `--trace=cuda` records it.")
-    assert table_rows(text) == []
-
-
-def test_a_column_without_any_value_is_told_and_not_shown(tmp_path):
-    text = shown_section(tmp_path, [("k", "gemm", 1, 10, None)])
-    assert table_rows(text)[0] == ["name", "category", "launches", "busy"]
-    assert text.endswith("Empty in all rows: p99.")
-    assert "Empty in" not in shown_section(tmp_path, ROWS)
 
 
 def test_a_sentence_in_a_table_keeps_its_middle(tmp_path):

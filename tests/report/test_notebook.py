@@ -9,13 +9,11 @@ import sys
 from pathlib import Path
 
 import nbformat
-import plotly.graph_objects as go
 import pytest
 from command_line import run
 from nbclient import NotebookClient
 from rendered import (
     PLOTLY,
-    Markup,
     markdown_cells,
     markdown_text,
     read_notebook,
@@ -111,11 +109,6 @@ def outputs_of(notebook):
     ]
 
 
-def files_below(folder: Path) -> list[str]:
-    paths = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(path.relative_to(folder).as_posix() for path in paths)
-
-
 def shown_sections(folder: Path):
     """Return the sections that a report shows: what has no rows may be left out."""
     tables = read_frames(folder)
@@ -200,16 +193,6 @@ def test_every_section_of_the_manifest_has_its_charts_and_its_rows(result):
             assert title == chart["title"] or ("menu" in chart and title.startswith(chart["title"]))
 
 
-def test_every_figure_is_drawn_by_plotly_and_has_a_table_and_words_behind_it(result):
-    figures = [data for data in shown_by(read_notebook(result)) if PLOTLY in data]
-    assert len(figures) >= 5
-    for data in figures:
-        plot = {key: value for key, value in data[PLOTLY].items() if key != "config"}
-        assert go.Figure(plot).data
-        assert Markup(data["text/html"]).rows
-        assert len(data["text/plain"].splitlines()) > 1
-
-
 @pytest.mark.nightly
 def test_a_moved_notebook_runs_again_without_us_and_shows_exactly_the_same(result, tmp_path):
     before = read_notebook(result)
@@ -258,20 +241,3 @@ def test_a_missing_package_costs_the_notebook_not_the_run(rank_set, tmp_path, mo
     assert "analysis.ipynb" not in record_of(tmp_path / "out")["Outputs"]
     assert (tmp_path / "out" / "report.md").is_file()
     assert not (tmp_path / "out" / "analysis.ipynb").exists()
-
-
-def test_the_nsys_analysis_file_names_the_notebook_and_every_file(result):
-    record = record_of(result)
-    assert record["Outputs"]["analysis.ipynb"] == "Notebook"
-    assert record["Files"] == files_below(result)
-    tables = {name for name, label in record["Outputs"].items() if label == "Table"}
-    listed = read_report(result)["tables"]
-    assert tables == {f"{name}.parquet" for name, table in listed.items() if table["rows"]}
-
-
-def test_an_optional_section_is_left_out_only_where_its_table_has_no_rows(demo_run):
-    shown = {section.table for section in shown_sections(demo_run)}
-    left_out = [section for section in MANIFEST.sections if section.table not in shown]
-    assert all(section.optional or section.extra for section in left_out)
-    text = (demo_run / "report.md").read_text("utf-8")
-    assert [section.title for section in left_out if f"## {section.title}" in text] == []

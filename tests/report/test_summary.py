@@ -105,17 +105,6 @@ def test_findings_are_counted_by_severity_most_severe_first(tmp_path):
     assert f"{head}: 1 high, 2 medium, 2 low, 2 in rare steps" in lines
 
 
-@pytest.mark.parametrize(
-    ("texts", "words"),
-    [
-        ({"caveats": ("One.",)}, "1 note "),
-        ({"caveats": ("One.",), "unrecorded": ("Two.", "Three.")}, "3 notes "),
-    ],
-)
-def test_notes_on_the_capture_are_counted(tmp_path, texts, words):
-    assert words in summary(tmp_path, **texts)[-1]
-
-
 @pytest.mark.parametrize(("height", "lines_n", "last"), [(40, 2, "word end"), (24, 1, "word ...")])
 def test_titles_take_two_lines_where_there_is_room_for_all(tmp_path, height, lines_n, last):
     long = replace(FINDING, title="word " * 24 + "end")

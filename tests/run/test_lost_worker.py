@@ -14,7 +14,7 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.manifest.options import resolved_options
-from nsys_llm.run.executors import DaskFutures, Inline
+from nsys_llm.run.executors import Inline
 from nsys_llm.run.runner import run_recipe
 
 pytestmark = pytest.mark.cluster
@@ -95,23 +95,6 @@ def test_a_run_whose_workers_all_die_ends_in_one_line(ranks, tmp_path):
     assert line.startswith("error: no Dask worker was left, and none came in time")
     assert "nothing was written" in line
     assert not (tmp_path / "out").exists()
-
-
-def test_a_report_that_only_workers_see_is_named_with_their_host():
-    class Client:
-        """Workers on two hosts, of which one has the report."""
-
-        status = "running"
-
-        def run(self, function, path):
-            return {"tcp://node7:1": path == "/data/rank0.sqlite", "tcp://node8:2": False}
-
-    executor = DaskFutures(Client())
-    assert (
-        executor.elsewhere(["/none", "/data/rank0.sqlite"])
-        == "/data/rank0.sqlite is there on node7"
-    )
-    assert executor.elsewhere(["/none"]) == ""
 
 
 def test_a_report_that_only_workers_see_ends_the_run_in_one_line(tmp_path):

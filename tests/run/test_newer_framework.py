@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import results
 from effort import nightly_but
-from results import RECIPES_FOLDER, analyse, assert_same, only_tables, read_report, run
+from results import RECIPES_FOLDER, analyse, assert_same, only_tables, run
 
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.profile.trace_schema import frameworks
@@ -292,47 +292,9 @@ def test_no_option_is_declared_twice_and_none_is_missing(release, tmp_path):
     assert theirs == RELEASES[release]["BASE_OPTIONS"]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("release", ENDS)
-def test_options_of_the_base_parser_are_obeyed(release, rank_set, tmp_path):
-    packages = install(tmp_path / "nsight", release)
-    analyse(tmp_path / "out", rank_set)
-    refused = under(packages, tmp_path, "--input", rank_set, "--output", "out", "--csv")
-    assert refused.returncode == 2
-    assert not (tmp_path / "out" / "kernels.csv").exists()
-    words = ["--input", rank_set, "--output", "out", "--csv", "--force-overwrite"]
-    done = under(packages, tmp_path, *words)
-    assert done.returncode == 0, done.stdout
-    assert (tmp_path / "out" / "kernels.csv").exists()
-
-
 @pytest.mark.parametrize("release", ENDS)
 def test_a_pattern_of_the_output_is_replaced_once(release, rank_set, tmp_path):
     packages = install(tmp_path / "nsight", release)
     done = under(packages, tmp_path, "--input", rank_set, "--output", "out-%%p")
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "out-%p" / "kernels.parquet").exists()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("release", ENDS)
-def test_results_survive_an_incomplete_run(release, rank_set, tmp_path):
-    packages = install(tmp_path / "nsight", release)
-    words = ["--input", rank_set, "--output", "out", "--world-size", "3"]
-    done = under(packages, tmp_path, *words)
-    assert done.returncode == 3
-    assert read_report(tmp_path / "out")["exit_code"] == 3
-    assert_same(
-        tmp_path / "out",
-        analyse(tmp_path / "alone", rank_set, options=[*words[4:], "--allow-missing-ranks"]),
-    )
-
-
-def test_a_newer_release_takes_our_recipe_before_a_built_in_one(rank_set, tmp_path):
-    packages = install(tmp_path / "nsight", "2026")
-    built_in = packages / "nsys_recipe" / "recipes" / "llm_hotspots"
-    built_in.mkdir(parents=True)
-    (built_in / "metadata.json").write_text('{"module_name": "none", "class_name": "None"}')
-    done = under(packages, tmp_path, "--input", rank_set, "--output", "out")
-    assert done.returncode == 0, done.stdout
-    assert (tmp_path / "out" / "kernels.parquet").exists()

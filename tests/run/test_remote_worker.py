@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from dask_cluster import address, ask, cluster, scheduler, worker
 from effort import nightly_but
-from results import RECIPE, analyse, assert_same, only_tables, read_report, run
+from results import RECIPE, assert_same, only_tables, read_report, run
 
 from nsys_llm.run.cli import main
 
@@ -66,15 +66,6 @@ def test_a_failure_on_a_separate_worker_is_told_here(remote, rank_set, tmp_path)
     assert done.stdout.count("rank2.sqlite") == 1
     assert "Traceback" not in done.stdout
     assert list(read_report(tmp_path / "out")["failed"]) == ["rank2"]
-
-
-@pytest.mark.nightly
-def test_ranks_and_filters_reach_a_separate_worker(remote, rank_set, tmp_path):
-    options = ["--ranks", "1", "--filter-time", "12/28", "--base"]
-    words = ["--input", rank_set, "--output", "out", "--scheduler-file", remote]
-    done = standalone(*words, *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert_same(tmp_path / "out", analyse(tmp_path / "alone", rank_set, options=options))
 
 
 @pytest.mark.nightly

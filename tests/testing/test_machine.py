@@ -8,7 +8,6 @@ from collections import defaultdict
 import pytest
 from machine import oracle, random_program, simulate
 from machine.program import (
-    Blocking,
     Compute,
     Enqueue,
     LaunchGraph,
@@ -297,54 +296,6 @@ def test_a_graph_over_two_streams():
         "launch_api": 3200,
         "launch_latency": 2500,
     }
-
-
-def test_a_blocking_copy_is_staged_by_the_host():
-    work = Work("[CUDA HtoD]", 8000, "HtoD", 100, pageable=True)
-    program = job((Compute(500), Blocking(work, staging_ns=6000), kernel(1000)))
-    # Call from 500, copy 6500..14500, return 17500, launch to 21500, kernel 23300..24300.
-    outcome = simulate(program)
-    assert oracle.device_bounds(outcome, 0) == [6500, 24_300]
-    assert classes(oracle.local_paths(outcome, 0)[0]) == {
-        "compute": 1000,
-        "copy": 8000,
-        "launch_api": 4000,
-        "launch_latency": 1800,
-        "sync_latency": 3000,
-    }
-    stepped = job((Push("s", step=True), *program.ranks[0].threads[0], Pop()))
-    path = oracle.local_paths(simulate(stepped), 0)[0]
-    assert classes(path)["sync_memop"] == 6000
-    assert classes(path)["host_no_cuda"] == 600
-
-
-def test_a_full_queue_holds_the_launch_back():
-    program = job((kernel(90_000), kernel(1000, 14), kernel(1000, 14)), queue_depth=2)
-    outcome = simulate(program)
-    call = outcome.operations[0][2].call
-    # The third call begins at 8000 and goes on when the first kernel has ended, at 95800.
-    assert call.parts == [("back_pressure", 8000, 95_800), ("launch_api", 95_800, 99_800)]
-    assert outcome.operations[0][2].start == 101_600
-    path = oracle.local_paths(outcome, 0)[0]
-    assert classes(path) == {
-        "back_pressure": 95_800 - 8000,
-        "compute": 1000,
-        "launch_api": 4000 + 2200,
-        "launch_latency": 1800,
-    }
-    bound = oracle.local_paths(outcome, 0, rule="binding")[0]
-    assert classes(bound) == {"compute": 91_000, "launch_api": 4000, "launch_latency": 1800}
-
-
-def test_the_default_stream_and_blocking_streams_wait_for_each_other():
-    program = job((kernel(50_000), kernel(9000, 14), kernel(1000)), blocking_streams=(14,))
-    outcome = simulate(program)
-    # 5800..55800, then each 1000 after the one before, though on another stream.
-    times = [(op.start, op.end) for op in outcome.operations[0]]
-    assert times == [(5800, 55_800), (56_800, 65_800), (66_800, 67_800)]
-    apart = simulate(job((kernel(50_000), kernel(9000, 14), kernel(1000))))
-    times = [(op.start, op.end) for op in apart.operations[0]]
-    assert times == [(5800, 55_800), (9800, 18_800), (56_800, 57_800)]
 
 
 # ---- scenarios -----------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import subprocess
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from trace_builder import TraceBuilder
@@ -20,7 +19,6 @@ from nsys_llm.testing.trace_bulk import base_name
 
 VERSIONS = schema_versions()
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
-RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 
 
 def sqlite_rows(path: Path, table: str, *columns: str) -> list[tuple[object, ...]]:
@@ -69,34 +67,6 @@ def test_base_name_is_what_nsight_systems_calls_short(demangled, base):
     assert base_name(demangled) == base
 
 
-def test_bulk_calls_equal_single_ones(tmp_path):
-    single, many = TraceBuilder(), TraceBuilder()
-    single.kernel("a", start_ns=5, end_ns=7, grid=(2, 1, 1), launch=(1, 2))
-    single.kernel("b", start_ns=8, end_ns=9, grid=(3, 1, 1), launch=(3, 4))
-    many.kernels(
-        ["a", "b"],
-        np.array([0, 1]),
-        start_ns=np.array([5, 8]),
-        end_ns=np.array([7, 9]),
-        grid=np.array([[2, 1, 1], [3, 1, 1]]),
-        launch_ns=(np.array([1, 3]), np.array([2, 4])),
-    )
-    single.write_sqlite(tmp_path / "one.sqlite")
-    many.write_sqlite(tmp_path / "many.sqlite")
-    for table in (KERNEL, RUNTIME):
-        rows = sqlite_rows(tmp_path / "many.sqlite", table, "start", "end", "correlationId")
-        assert rows == sqlite_rows(tmp_path / "one.sqlite", table, "start", "end", "correlationId")
-
-
-def test_graph_in_node_mode_is_one_call_and_a_kernel_per_node(tmp_path):
-    path = tmp_path / "x.sqlite"
-    nodes = [("a", 5, 6), ("b", 7, 9)]
-    TraceBuilder().graph_launch(nodes, launch=(1, 3), graph_exec_id=2).write_sqlite(path)
-    rows = sqlite_rows(path, KERNEL, "start", "correlationId", "graphNodeId", "graphId")
-    assert rows == [(5, 1, (2 << 32) + 1, 2), (7, 1, (2 << 32) + 2, 2)]
-    assert sqlite_rows(path, RUNTIME, "start", "end", "correlationId") == [(1, 3, 1)]
-
-
 def test_nvtx_texts_are_plain_or_registered_and_domains_are_declared(tmp_path):
     path = tmp_path / "x.sqlite"
     builder = TraceBuilder().nvtx("plain", 1, 9).nvtx("reg", 2, 3, domain="NCCL", registered=True)
@@ -125,14 +95,6 @@ def test_raw_rows_may_break_what_an_export_promises(tmp_path):
     assert tuple(frame.slice(1).to_pylist()[0].values()) == rows[1]
 
 
-def test_parquet_export_has_a_file_for_each_known_table_and_none_of_the_capture(tmp_path):
-    TraceBuilder().write_parquet(tmp_path / "x_pqtdir")
-    files = {path.stem for path in (tmp_path / "x_pqtdir").iterdir()}
-    schema = ExportSchema.load("3.25.0")
-    assert schema.sqlite_only == {"META_DATA_CAPTURE", "CUPTI_ACTIVITY_KIND_CUDA_EVENT"}
-    assert files == (schema.tables.keys() | schema.enums.keys()) - schema.sqlite_only
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_both_formats_hold_the_same_rows_under_the_declared_columns(tmp_path, version):
     builder = one_of_everything(version, lazy=False)
@@ -152,33 +114,6 @@ def test_both_formats_hold_the_same_rows_under_the_declared_columns(tmp_path, ve
             (column.name, column.arrow_type, column.nullable) for column in columns
         ]
         assert [tuple(row.values()) for row in frame.to_pylist()] == sqlite_rows(path, table)
-
-
-def test_schema_versions_differ_as_the_exporter_changed():
-    old, *_, first, second, third, new = (ExportSchema.load(version) for version in VERSIONS)
-
-    def names(schema, table):
-        return {column.name for column in schema.tables.get(table, ())}
-
-    assert names(first, KERNEL) - names(old, KERNEL) >= {"graphId", "clusterX"}
-    assert names(second, KERNEL) - names(first, KERNEL) == {"tensorSizeMinusOneElements"}
-    assert third.tables == second.tables
-    assert names(new, "NVTX_EVENTS") - names(third, "NVTX_EVENTS") == {"eventId"}
-    assert names(old, "PROFILER_OVERHEAD") ^ names(first, "PROFILER_OVERHEAD") == {
-        "returnValue",
-        "overheadType",
-    }
-    assert "graphNodeId" in names(old, "CUDA_GRAPH_EVENTS")
-    assert "graphExecId" in names(first, "CUDA_GRAPH_EVENTS")
-    assert first.tables.keys() - old.tables.keys() == {
-        "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-        "CUPTI_ACTIVITY_KIND_OVERHEAD",
-        "CUDA_GRAPH_NODE_EVENTS",
-        "TARGET_INFO_CUDA_DEVICE",
-        "NVTX_PAYLOAD_SCHEMAS",
-        "NVTX_PAYLOAD_SCHEMA_ENTRIES",
-        "DIAGNOSTIC_EVENT",
-    }
 
 
 def find_nsys() -> str:

@@ -146,10 +146,6 @@ def test_a_number_after_rank_in_the_file_name_counts_but_not_a_local_one(name, n
     assert (rank_number, source) == ((0, "index") if number is None else (number, "file_name"))
 
 
-def test_a_folder_called_rank_numbers_nothing():
-    assert sources([entry("rank7/a")]) == {"index"}
-
-
 def test_names_that_say_the_same_number_twice_leave_the_index():
     entries = [entry("a/rank0"), entry("b/rank0")]
     assert shown(entries) == [(0, "a/rank0", "index"), (1, "b/rank0", "index")]
@@ -186,32 +182,12 @@ def test_a_profile_without_work_never_takes_the_number_of_a_rank_with_work():
     assert shown(entries) == [(0, "a", "env:RANK"), (None, "z", None)]
 
 
-def test_two_profiles_without_work_do_not_share_a_number():
-    ranked = number_ranks([entry("rank0"), failed("a/rank3"), failed("b/rank3")])
-    given_numbers = [rank.number for rank in ranked if rank.number is not None]
-    assert len(set(given_numbers)) == len(given_numbers)
-
-
 def test_a_set_without_any_gpu_work_is_numbered_all_the_same():
     # Else --world-size would call ranks absent whose profiles were given.
     assert shown([idle("rank1"), idle("rank0")]) == [
         (0, "rank0", "file_name"),
         (1, "rank1", "file_name"),
     ]
-
-
-def test_labels_sort_as_the_numbers_do():
-    # As text, rank10 stands before rank2.
-    ranked = number_ranks([entry(f"rank{n}") for n in (10, 2, 0)])
-    assert [rank.file for rank in ranked] == ["00:rank0", "02:rank2", "10:rank10"]
-    assert [rank.file for rank in number_ranks([entry("rank1"), entry("rank2")])] == [
-        "rank1",
-        "rank2",
-    ]
-
-
-def test_nothing_is_numbered_without_entries():
-    assert number_ranks([]) == []
 
 
 names = st.sampled_from(
@@ -240,13 +216,6 @@ def sets_with_failures(draw):
 maps = st.one_of(
     st.none(), st.dictionaries(st.tuples(names, st.sampled_from([None, 1, 2])), ranks, max_size=4)
 )
-
-
-@given(sets_with_failures(), maps, st.randoms(use_true_random=False))
-def test_the_order_of_the_inputs_changes_nothing(entries, rank_map, random):
-    before = number_ranks(entries, rank_map)
-    random.shuffle(entries)
-    assert number_ranks(entries, rank_map) == before
 
 
 @given(sets_with_failures(), maps)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -305,25 +302,3 @@ def test_coverage_adds_up_whatever_the_rows_and_filters(kernels, memcpys, calls,
         assert row.selected_ns <= row.total_ns
     if window is None:
         assert len(rank.tables["kernels"]) == coverage["kernel"].total_n
-
-
-@given(operations, api_calls, st.randoms(use_true_random=False))
-def test_coverage_does_not_depend_on_the_order_of_rows(kernels, calls, random):
-    # Equal instants would leave the earliest of two calls to the order of rows.
-    calls = list({(row["start_ns"]): row for row in calls}.values())
-    _, before = selected(trace(*kernels, calls=calls))
-    random.shuffle(kernels)
-    random.shuffle(calls)
-    _, after = selected(trace(*kernels, calls=calls))
-    assert {name: asdict(row) for name, row in after.items()} == {
-        name: asdict(row) for name, row in before.items()
-    }
-
-
-@pytest.mark.parametrize("tables", [("kernels",), ("kernels", "memcpys")])
-def test_tables_that_were_not_read_have_no_coverage(tables):
-    full = trace(op(1, 2))
-    profile = Trace({name: full.tables[name] for name in tables}, frozenset(), STRINGS)
-    rank, coverage = selected(profile)
-    assert list(coverage) == [OP_TABLES[name] for name in tables]
-    assert rank.device_ids == (0,)

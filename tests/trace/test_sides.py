@@ -116,13 +116,6 @@ def test_ranks_are_numbered_within_each_side(runs):
     ]
 
 
-def test_ranks_of_one_profile_on_both_sides_stay_apart(runs):
-    inputs, _ = expand_sides(sides(runs, after="before"))
-    ranks = number_sides(outcomes(inputs), {})
-    assert len({rank.key for rank in ranks}) == 4
-    assert len({rank.file for rank in ranks}) == 4
-
-
 def test_a_rank_map_numbers_every_side(runs):
     inputs, _ = expand_sides(sides(runs))
     file = runs / "map.csv"

@@ -184,10 +184,6 @@ def test_without_steps_none_can_be_chosen(tmp_path):
     assert "there are no steps" not in refused([part.profiles[0].ranks[0].unmatched], options)
 
 
-def test_without_ranks_there_is_nothing_to_refuse():
-    refuse_unmatched([], {"filter_nvtx": "step"})
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_the_nearest_of_all_are_among_the_nearest_of_each(seed):
     chance = random.Random(seed)
@@ -196,15 +192,6 @@ def test_the_nearest_of_all_are_among_the_nearest_of_each(seed):
     typed = chance.choice(words) + "x"
     of_parts = [name for part in parts for name in nearest_names(typed, part, 10)]
     assert nearest_names(typed, of_parts, 5) == nearest_names(typed, itertools.chain(*parts), 5)
-
-
-def test_many_names_are_bounded_and_fast():
-    names = [f"layer {number} of {number % 7}" for number in range(100_000)]
-    assert nearest_names("layer 77 of O", names, 5)[0] == "layer 77 of 0"
-    assert nearest_names("re:(^decode$)+", ["prefill", "model.decode.x"], 1) == ("model.decode.x",)
-    assert nearest_names("x", [], 5) == ()
-    names = ["AllToAll4D", "flash_attn::_flash_attn_forward", "aten::add"]
-    assert nearest_names("forwad", names, 1) == ("flash_attn::_flash_attn_forward",)
 
 
 NAMES = [

@@ -110,12 +110,3 @@ def test_what_one_side_lacks_is_drawn_at_the_edge():
     diagonal, points = plot["data"]
     assert points["x"] == [diagonal["x"][0]]
     assert 0 < points["x"][0] < 800
-
-
-def test_a_signed_heat_map_has_its_middle_at_0():
-    frame = {"rank": [0, 1], "name": ["k", "k"], "value_ns": [-500, 900]}
-    plot = plotted(frame, kind="heat", x="rank", y="name", value="value_ns", diverging=True)
-    (heat,) = plot["data"]
-    assert heat["zmid"] == 0
-    assert heat["z"] == [[-500.0, 900.0]]
-    assert heat["colorscale"][0] == [0.0, DIVERGING[0][1]]

@@ -57,18 +57,6 @@ def test_names_that_are_shortened_to_one_label_have_the_same_number_in_every_fig
         assert labels[second] == f"{labels[first]} #2"
 
 
-def test_the_longest_bar_is_on_top():
-    plot = plotted(
-        {"name": ["a", "b"], "time_ns": [2000, 3000]}, kind="bars", x="time_ns", y="name"
-    )
-    assert plot["data"][0]["y"] == ["b", "a"]
-    # The largest is 3000 ns, so the axis counts in us.
-    assert plot["data"][0]["x"] == [3.0, 2.0]
-    assert plot["layout"]["xaxis"]["title"]["text"] == "time (us)"
-    # plotly puts the last of the array on top.
-    assert plot["layout"]["yaxis"]["categoryarray"] == ["a", "b"]
-
-
 def test_configurations_of_one_kernel_are_told_apart_by_what_differs():
     whole = "void ns::k<float>(int) [{}x1x1 / 384x1x1 / 212992 B]"
     names = [whole.format(132), whole.format(64), "void ns::other(int) [1x1x1 / 32x1x1]"]
@@ -87,29 +75,6 @@ def test_columns_as_parts_add_up_to_the_bar_and_devices_of_a_rank_to_one():
         trace["name"]: dict(zip(trace["y"], trace["x"], strict=True)) for trace in plot["data"]
     }
     assert parts == {"low": {"r0": 3.0, "r1": 3.0}, "high": {"r0": 30.0, "r1": 30.0}}
-
-
-def test_parts_too_small_to_be_seen_are_drawn_as_one_and_parts_of_nothing_not_at_all():
-    frame = {"file": ["r0"] * 5, "category": ["gemm", "norm", "rope", "moe", "gemv"],
-             "time_ns": [9_000, 990, 6, 4, 0]}  # fmt: skip
-    plot = plotted(frame, kind="stacked", x="time_ns", y="file", color="category")
-    drawn = {trace["name"]: trace["x"][0] for trace in plot["data"]}
-    # 6 and 4 of 10,000 are below 0.2 %.
-    assert drawn == {"gemm": 9.0, "norm": 0.99, "2 smaller parts": 0.01}
-
-
-def test_bars_of_one_category_have_its_colour_everywhere():
-    frame = {"name": ["a", "b", "c"], "category": ["gemm", "norm", "gemm"], "time_ns": [3, 2, 1]}
-    plot = plotted(frame, kind="bars", x="time_ns", y="name", color="category")
-    by_name = {trace["name"]: trace for trace in plot["data"]}
-    assert by_name["gemm"]["y"] == ["a", "c"]
-    assert by_name["gemm"]["marker"]["color"] == color_map(["gemm"])["gemm"]
-    assert by_name["norm"]["marker"]["color"] == color_map(["norm"])["norm"]
-
-
-def test_rows_without_a_value_are_not_drawn_as_nothing():
-    frame = {"name": ["a", "b"], "share_pct": pd.array([None, 5.0], dtype="Float64")}
-    assert plotted(frame, kind="bars", x="share_pct", y="name")["data"][0]["y"] == ["b"]
 
 
 def test_stacked_parts_add_up_to_the_bar():
@@ -169,20 +134,6 @@ def test_one_number_of_many_ranks_is_drawn_around_its_median_in_the_order_of_ran
     assert plot["layout"]["height"] < 400
 
 
-def test_a_heat_map_leaves_cells_without_a_row_empty():
-    frame = {"file": ["r0", "r1"], "name": ["a", "b"], "time_ns": [7, 9]}
-    plot = plotted(frame, kind="heat", x="file", y="name", value="time_ns")
-    assert plot["data"][0]["z"] == [[7.0, None], [None, 9.0]]
-
-
-def test_a_box_is_drawn_from_given_percentiles():
-    frame = {"name": ["a"], "low_ns": [1], "q1_ns": [2.0], "median_ns": [3.5], "q3_ns": [5.0],
-             "high_ns": [9]}  # fmt: skip
-    trace = plotted(frame, kind="spread", y="name", **BOX)["data"][0]
-    assert [trace[key] for key in ("lowerfence", "q1", "median", "q3", "upperfence")] == [
-        [1.0], [2.0], [3.5], [5.0], [9.0]]  # fmt: skip
-
-
 def test_a_menu_shows_one_value_at_a_time():
     frame = {"rank": [0, 0, 1], "name": ["a", "b", "c"], "time_ns": [3, 2, 1]}
     plot = plotted(frame, kind="bars", x="time_ns", y="name", menu="rank")
@@ -193,14 +144,6 @@ def test_a_menu_shows_one_value_at_a_time():
     assert second["args"][1]["yaxis"]["categoryarray"] == ["c"]
 
 
-def test_against_the_median_a_cell_says_how_far_it_lies_above():
-    frame = {"file": ["r0", "r1", "r2"], "name": ["a"] * 3, "time_ns": [10, 10, 15]}
-    spec = {"x": "file", "y": "name", "value": "time_ns", "relative": True}
-    trace = plotted(frame, kind="heat", **spec)["data"][0]
-    assert trace["z"] == [[0.0, 0.0, 50.0]]
-    assert trace["colorbar"]["title"]["text"] == "% above median"
-
-
 def test_no_two_names_of_a_figure_share_a_colour_and_fixed_ones_keep_theirs():
     names = ["gemm", "norm", *(f"n{n}" for n in range(14))]
     tints = color_map(names)
@@ -209,28 +152,12 @@ def test_no_two_names_of_a_figure_share_a_colour_and_fixed_ones_keep_theirs():
     assert len(set(color_map([f"n{n}" for n in range(40)]).values())) == COLORS_N
 
 
-def test_points_of_two_clocks_begin_together():
-    frame = {"time_ns": [60_000_000_000, 60_000_000_100, 7], "low_ns": [1, 2, 3],
-             "file": ["r0", "r0", "r1"]}  # fmt: skip
-    spec = {"x": "time_ns", "y": "low_ns", "color": "file", "from_first": True}
-    plot = plotted(frame, kind="points", **spec)
-    assert [trace["x"] for trace in plot["data"]] == [[0.0, 100.0], [0.0]]
-    assert plot["layout"]["xaxis"]["rangemode"] == "normal"
-
-
 def test_names_are_data_and_never_markup():
     frame = {"name": ["<b>x</b>&<a href='j'>"], "time_ns": [1]}
     trace = plotted(frame, kind="bars", x="time_ns", y="name")["data"][0]
     assert "<b>" not in trace["y"][0]
     assert "<b>" not in trace["hovertext"][0].replace("<br>", "")
     assert trace["y"][0].startswith("&lt;b&gt;x&lt;/b&gt;&amp;")
-
-
-def test_names_that_are_cut_alike_keep_bars_of_their_own():
-    same = "k" * 200
-    frame = {"name": [same + "1" + same, same + "2" + same], "time_ns": [1, 2]}
-    labels = plotted(frame, kind="bars", x="time_ns", y="name")["data"][0]["y"]
-    assert len(set(labels)) == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -258,17 +185,6 @@ def test_a_table_without_rows_says_so(kind):
     assert plot["layout"]["annotations"][0]["text"] == "no rows"
 
 
-def test_lines_have_one_colour_a_rank_and_a_unit_an_axis():
-    frame = {"file": ["r0", "r0", "r1"], "time_ns": [0, 2_000_000, 0], "share_pct": [5, 7, 9]}
-    plot = plotted(frame, kind="lines", x="time_ns", y="share_pct", series="file")
-    assert [(trace["name"], trace["x"], trace["y"]) for trace in plot["data"]] == [
-        ("r0", [0.0, 2.0], [5.0, 7.0]),
-        ("r1", [0.0], [9.0]),
-    ]
-    assert plot["layout"]["xaxis"]["title"]["text"] == "time (ms)"
-    assert len({trace["line"]["color"] for trace in plot["data"]}) == 2
-
-
 def test_many_lines_become_bands_that_hold_all_of_them():
     ranks = [f"r{n}" for n in range(21)]
     frame = {"file": ranks * 2, "time_ns": [0] * 21 + [1] * 21, "share_pct": list(range(42))}
@@ -290,17 +206,6 @@ def test_the_lines_farthest_from_the_median_can_be_chosen_from_a_menu():
     hidden = [trace["name"] for trace in plot["data"] if trace.get("visible") is False]
     assert hidden[0] == "r20"
     assert buttons[1]["args"][0]["visible"] == [True] * 6 + [False] * (len(plot["data"]) - 6)
-
-
-def test_many_colours_of_points_are_few_and_the_others_one():
-    frame = {"file": [f"r{n:02}" for n in range(40)] + ["r39"], "time_ns": range(41),
-             "low_ns": range(41)}  # fmt: skip
-    plot = plotted(frame, kind="points", x="time_ns", y="low_ns", color="file")
-    names = [trace["name"] for trace in plot["data"]]
-    assert len(names) == 11
-    assert names[-2:] == ["r39", "all others"]
-    assert sum(len(trace["x"]) for trace in plot["data"]) == 41
-    assert plot["layout"]["legend"]["title"]["text"] == "rank"
 
 
 def test_points_may_have_bars_from_a_low_to_a_high_end():

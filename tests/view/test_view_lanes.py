@@ -54,26 +54,6 @@ def test_bars_stand_where_the_table_says_and_waiting_is_lower_and_paler():
     assert plot["layout"]["xaxis"]["title"]["text"].endswith("(ms)")
 
 
-def test_a_lane_that_was_not_read_keeps_its_place_and_says_so():
-    plot = drawn(
-        ("work", "r0", "gemm", "k", 0, 3_000_000, None, None),
-        ("not read", "r1", "not read", "why", 0, 3_000_000, None, None),
-        ("work", "r2", "gemm", "k", 0, 3_000_000, None, None),
-    )
-    (lost,) = traces(plot, "not read").values()
-    assert (lost["base"], lost["x"], lost["y"]) == ([0.0], [3.0], [1])
-    assert lost["marker"]["pattern"]["shape"] == "/"
-    assert lost["hovertext"] == ["not read 3 ms, r1<br>why"]
-    assert plot["layout"]["yaxis"]["ticktext"] == ["r0", "r1", "r2"]
-
-
-def test_a_hover_tells_state_time_name_and_the_mixture():
-    mixture = json.dumps({"gemm": 2_000, "norm": 500})
-    plot = drawn(("work", "r0", "gemm", "<b>k", 0, 2_500, mixture, None))
-    (text,) = traces(plot, "work")["gemm"]["hovertext"]
-    assert text == "gemm 2.5 us, r0<br>&lt;b&gt;k<br>in it: gemm 2 us, norm 500 ns"
-
-
 def test_the_path_runs_through_lanes_and_is_thick_on_gpus():
     plot = drawn(
         ("work", "r0", "gemm", "k", 0, 50, None, None),
@@ -112,16 +92,6 @@ def test_the_first_finding_is_framed_and_named_and_others_have_their_number():
         ([1, 1], [20.0, 60.0], [30.0, 10.0]),
         ([3, 2], [5.0, 5.0], [50.0, 10.0]),
     ]
-
-
-def test_the_name_of_a_late_mark_stands_to_its_left_and_inside():
-    plot = drawn(
-        ("work", "r0", "gemm", "k", 0, 100, None, None),
-        ("finding", "r0", "high", "<a href=x>", 90, 10, None, 1),
-    )
-    (note,) = plot["layout"]["annotations"]
-    assert note["xanchor"] == "right"
-    assert "&lt;a" in note["text"]
 
 
 def test_sixty_four_lanes_fit_a_screen_and_few_zoom_in_time_only():

@@ -52,13 +52,6 @@ def drawn(table, fields, columns, rows_n, by=None):
     return rows_html(rows, fields, columns, len(table), by)
 
 
-def shown_cells(table, columns, rows_n=10):
-    """Return the rows of the HTML as a reader sees them."""
-    page = Markup(drawn(table, FIELDS, columns, rows_n))
-    assert page.problems == []
-    return [row for row in page.rows if row]
-
-
 @pytest.fixture
 def folder(tmp_path):
     """A folder with one table that has an index column with a null."""
@@ -106,32 +99,6 @@ def test_an_instant_is_told_to_the_nanosecond(name, unit, value, text):
     field = Field(name, unit, "", True)
     assert shown(value, field) == text
     assert cells(pd.DataFrame({name: [value]}), {name: field}, [name], 1) == [[(text, text)]]
-
-
-def test_values_are_shown_in_human_units():
-    table = frame(
-        name=["k"],
-        busy_ns=[1_500_000],
-        share_pct=[12.34],
-        size_bytes=[2_500],
-        launches_n=[1234],
-        rank=[1023],
-        storm=[True],
-    )
-    row = ["k", "1.5 ms", "12.3 %", "2.5 kB", "1,234", "1023", "yes"]
-    assert shown_cells(table, list(FIELDS)) == [row]
-
-
-def test_null_of_every_type_is_shown_as_not_known():
-    table = frame(
-        name=pd.array([None], dtype="string"),
-        busy_ns=pd.array([None], dtype="Int64"),
-        share_pct=pd.array([None], dtype="Float64"),
-        storm=pd.array([None], dtype="boolean"),
-        rank=[float("nan")],
-    )
-    columns = ["name", "busy_ns", "share_pct", "storm", "rank"]
-    assert shown_cells(table, columns) == [["-"] * 5]
 
 
 def test_a_long_name_is_cut_and_stands_whole_on_hover():
@@ -198,15 +165,6 @@ def test_a_hostile_name_is_text_in_its_cell(name):
     assert "\n" not in row[0]
 
 
-def test_more_rows_are_counted_and_not_shown():
-    table = frame(rank=range(1024))
-    html = drawn(table, FIELDS, ["rank"], 20)
-    page = Markup(html)
-    assert [row for row in page.rows if row] == [[str(rank)] for rank in range(20)]
-    # 1024 - 20.
-    assert page.text.endswith("1,004 more rows in the table.")
-
-
 @pytest.mark.parametrize(
     ("column", "heading"),
     [
@@ -234,15 +192,6 @@ def test_the_glossary_names_every_column_its_unit_and_its_meaning():
     ]
 
 
-def test_an_index_is_a_column_like_the_others(folder):
-    table, fields = Results(folder).table("files"), Results(folder).fields("files")
-    assert set(table.columns) == {"Rank", "File", "wait_ns", "storm"}
-    assert fields["Rank"] == Field("Rank", None, "Number of the rank.", True)
-    assert fields["File"] == Field("File", None, "Label <b>.", False)
-    assert fields["wait_ns"] == Field("wait_ns", "ns", "How long.", True)
-    assert not fields["storm"].numeric
-
-
 @pytest.mark.parametrize("name", ["files", "none"])
 def test_results_in_memory_show_what_the_files_would(folder_and_memory, name):
     folder, written = folder_and_memory
@@ -255,21 +204,6 @@ def test_results_in_memory_show_what_the_files_would(folder_and_memory, name):
         assert not (folder / "none.parquet").exists()
     for column in ("File", "Rank", "storm"):
         assert kept.colors(column) == read.colors(column) != {}
-
-
-def test_results_show_the_rows_and_the_glossary_of_a_file(folder):
-    shown_rows = Results(folder).rows("files", columns=["Rank", "File", "wait_ns", "storm"])
-    page = Markup(shown_rows.html)
-    assert page.problems == []
-    # A rank without a number does not turn the others into fractions.
-    assert page.rows[1:3] == [["3", "a", "1.5 us", "yes"], ["-", "b", "-", "-"]]
-    assert ["File", "", "Label <b>."] in page.rows
-    assert repr(shown_rows).splitlines() == [
-        "Rank | File | wait_ns | storm",
-        "3 | a | 1.5 us | yes",
-        "- | b | - | -",
-    ]
-    assert "What the" not in Results(folder).rows("files", glossary=False).html
 
 
 def test_what_jupyter_would_typeset_stands_in_code():

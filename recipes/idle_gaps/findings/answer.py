@@ -21,7 +21,6 @@ from nsys_llm.view.text import counted, format_count, format_ns, format_percent,
 
 from .capture import capture_findings
 from .causes import cause_findings
-from .cross_rank_idle import PipelineRanks
 
 _TOP_CAUSES: Final = 3
 
@@ -60,8 +59,7 @@ def answer(tables: Tables) -> str:
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    causes = cause_findings(tables, PipelineRanks.of(tables))
-    return [*causes, *rank_findings(tables), *capture_findings(tables)]
+    return [*cause_findings(tables), *rank_findings(tables), *capture_findings(tables)]
 
 
 def _others(known: pd.DataFrame, devices_n: int) -> str:

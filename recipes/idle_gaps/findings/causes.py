@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+import pandas as pd
+
+from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
@@ -18,8 +21,16 @@ from nsys_llm.taxonomy.wall_classes import IDLE
 from nsys_llm.view.text import format_ns, format_percent
 
 from ..partials import MICRO_GAP_NS
-from .cross_rank_idle import PipelineRanks, together_words
-from .texts import GAP_FIELDS, PART_WORDS, PATTERN_FIELDS, RULES
+from .texts import (
+    GAP_FIELDS,
+    NTP_CLOCK,
+    NTP_NS,
+    PART_WORDS,
+    PATTERN_FIELDS,
+    RULES,
+    TIED_SHARE,
+    TOGETHER_PCT,
+)
 
 #: Causes of idle time that are no host's, by the rule that says what to do about them.
 _OTHERS: Final[Mapping[str, tuple[str, Cause]]] = {
@@ -62,13 +73,13 @@ class IdleTimes:
         return sorted(rows, key=lambda row: -int(row["time_ns"]))
 
 
-def cause_findings(tables: Tables, stages: PipelineRanks) -> list[Finding]:
+def cause_findings(tables: Tables) -> list[Finding]:
     """Return the findings on causes of idle time."""
     times = IdleTimes(tables)
     if not times.gpus:
         return []
     alike = [_other(rule, times, tables) for rule in _OTHERS]
-    return [item for item in (*alike, _host(times, tables, stages)) if item is not None]
+    return [item for item in (*alike, _host(times, tables)) if item is not None]
 
 
 def _other(rule: str, times: IdleTimes, tables: Tables) -> Finding | None:
@@ -83,10 +94,11 @@ def _other(rule: str, times: IdleTimes, tables: Tables) -> Finding | None:
     return _finding(rule, (name,), lost_ns, times, tables, cause, change, "long")
 
 
-def _host(times: IdleTimes, tables: Tables, stages: PipelineRanks) -> Finding | None:
+def _host(times: IdleTimes, tables: Tables) -> Finding | None:
     """Return the finding on a host that is late: what to do depends on what it does most."""
     lost_ns, short_ns = times.lost_ns(HOST_CAUSES), _short_ns(times, tables, HOST_CAUSES)
-    if stages.several:
+    stages_n = _stages_n(tables)
+    if stages_n > 2:
         lost_ns = short_ns  # without its input, a stage has nothing to launch
     gpu = worst_gpu(lost_ns)
     rows = times.rows(gpu, HOST_CAUSES)
@@ -96,12 +108,46 @@ def _host(times: IdleTimes, tables: Tables, stages: PipelineRanks) -> Finding | 
     elif 2 * short_ns[gpu] < lost_ns[gpu]:
         rule = "host_work"
         case = "calls" if _mostly_in_calls(tables, gpu) else None
-        case = "stages" if stages.may_be_two else case
+        case = "stages" if stages_n == 2 else case
     waited, fields = Waited.of(tables, gpu).where("cause", *HOST_CAUSES), dict[str, Any]()
     if case != "stages":
         case, fields = host_case(waited, RULES[rule].recommendation) or (case, fields)
     cause, change = host_cause(lost_ns, gpu), Change("host")
     return _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, case, fields)
+
+
+def _stages_n(tables: Tables) -> int:
+    """Return how many ranks there are if their sends and receives may be those of stages, else 0.
+
+    Of two stages one works while the other waits: two ranks that idle at the same time are none.
+    """
+    by_rank = tables["devices"].groupby("rank", sort=True)
+    transfers_n = by_rank["transfers_n"].sum().astype(int).tolist()
+    if not may_be_stages(transfers_n):
+        return 0
+    together_ns = _common_idle(tables)["total_ns"].max()
+    two = len(transfers_n) == 2
+    return (
+        0
+        if two and together_ns >= TIED_SHARE * by_rank["idle_ns"].max().max()
+        else len(transfers_n)
+    )
+
+
+def _together(tables: Tables) -> tuple[float | None, tuple[Evidence, ...]]:
+    """Return for which share of the time all ranks are idle at once; None where it is no word."""
+    rows = _common_idle(tables)
+    rows = rows[rows["total_pct"] >= TOGETHER_PCT]
+    if rows.empty:
+        return None, ()
+    row = records(rows.head(1))[0]
+    return row["total_pct"], cells("common_idle", row, ("clock",), ("total_pct",))
+
+
+def _common_idle(tables: Tables) -> pd.DataFrame:
+    """Return the idle time of all ranks at once, where the clock is as good as it is long."""
+    rows = tables["common_idle"]
+    return rows[(rows["clock"] != NTP_CLOCK) | (rows["longest_ns"].fillna(0) >= NTP_NS)]
 
 
 def worst_gpu(lost_ns: Mapping[Gpu, int]) -> Gpu:
@@ -155,10 +201,10 @@ def _finding(
     if fields["other_ranks_median_ns"] is not None:
         fields["affected_n"] = len(ranks)
     if rule in HOST_RULES:
-        together, together_cells, numbers = together_words(tables)
+        together_pct, together_cells = _together(tables)
         short_ns = _short_ns(times, tables, causes)[gpu]
         fields |= {"parts": _parts(rows), "short_gaps_ns": short_ns, "short_gap_ns": MICRO_GAP_NS}
-        fields |= {"together": together, **numbers}
+        fields["together_pct"] = together_pct
         evidence += together_cells
     describe = _pattern if rule == "launch_bound" else _longest_gap
     window, more, more_cells = describe(causes, tables, gpu)

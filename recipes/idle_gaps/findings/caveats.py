@@ -8,6 +8,8 @@ from nsys_llm.report.records import Tables
 from nsys_llm.trace.device_ops import CAPTURE, SELECTED, WINDOW
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
+from .texts import NTP_CLOCK
+
 #: Share of a rank's idle time that is not compared with other ranks, worth a word; ours.
 _LEFT_OUT_PCT: Final = 10.0
 #: Percentage points of the window between idle time with and without copies, worth a word; ours.
@@ -78,9 +80,9 @@ def _clock(tables: Tables) -> list[str]:
             f"Idle time of all {counted(ranks_n, 'rank')} together is not known: there is no "
             "clock that they share, their windows do not overlap, or a rank's work is not seen."
         ]
-    if (common["clock"] == "utcEpochNs").any():
+    if (common["clock"] == NTP_CLOCK).any():
         return [
-            f"Profiles were brought into one clock by {quoted('utcEpochNs')}, which is as exact as "
+            f"Profiles were brought into one clock by {quoted(NTP_CLOCK)}, which is as exact as "
             "NTP (1 to tens of ms): shorter stretches in `common_idle` mean little."
         ]
     return []

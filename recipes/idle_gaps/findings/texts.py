@@ -23,8 +23,8 @@ COPIES_SEEN_PCT: Final = 50.0
 #: Idle intervals in a clock as exact as NTP (1 to tens of ms between hosts) mean something from
 #: here on.
 NTP_NS: Final = 10_000_000
-#: A state that ranks share is no accident from this part on of what there could be beyond chance,
-#: and only where it is beyond all that turned ranks had.
+NTP_CLOCK: Final = "utcEpochNs"
+#: Two ranks that idle together for this part of the time of the one that idles more are no stages.
 TIED_SHARE: Final = 0.25
 #: Share of the time in which all ranks are idle at once, worth a sentence.
 TOGETHER_PCT: Final = 1.0
@@ -65,7 +65,8 @@ _OF_HOST: Final = (
     "{lost_ns} of {span_ns}: {parts}; {short_gaps_ns} of it in gaps below {short_gap_ns}"
 )
 _AFFECTED: Final = "[ {affected_n:rank} affected; the others lose {other_ranks_median_ns}.]"
-_HOST_DETAILS: Final = f"{_OF_HOST}{_GAP}{{together}}{_AFFECTED}"
+_TOGETHER: Final = "[ All ranks are idle at once for {together_pct} of the time.]"
+_HOST_DETAILS: Final = f"{_OF_HOST}{_GAP}{_TOGETHER}{_AFFECTED}"
 _DETAILS: Final = f"{{lost_ns}} of {{span_ns}}{_GAP}{_AFFECTED}"
 
 _HOST_WORK: Final = (
@@ -199,7 +200,7 @@ RULES: Final = rules_by_id(
     _idle_rule(
         "launch_bound",
         title="Rank {rank}'s host launches too slowly: its GPU idles {share_pct} in short gaps",
-        details=f"{_OF_HOST}{_PATTERN}{{together}}{_AFFECTED}",
+        details=f"{_OF_HOST}{_PATTERN}{_TOGETHER}{_AFFECTED}",
         window_shows=None,
         lost="idle time in which the host is late, half of it or more in gaps below 100 us",
         recommendation="Replay the step as CUDA graphs (no `--enforce-eager`, batch sizes in the "

@@ -6,7 +6,6 @@ have nothing to run at all. Which rank the others wait for is in `rank_verdicts`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,13 +20,6 @@ from ..partials import IdleIntervals, RankIdle
 
 #: The clock of ranks that share a report: the same for all.
 ONE_REPORT: Final = "one profile"
-
-#: How often the ranks are turned against each other to see how much chance gives: what is beyond
-#: all of them is chance once in a hundred times. Of many intervals, fewer turns, so that they take
-#: a second at most; with too many for any, chance hardly varies, and twice as much is beyond it.
-_TURNS: Final = 99
-_MOST_TURNED: Final = 4_000_000
-_WITHOUT_TURNS: Final = 2.0
 
 _RankRows = Sequence[tuple[Rank, RankIdle]]
 
@@ -68,7 +60,7 @@ def cross_rank_idle_tables(rows: _RankRows, options: Mapping[str, Any]) -> dict[
         ]
         every = common_intervals(idle, aligned.span)
         longest = every[np.argsort(every[:, 0] - every[:, 1], kind="stable")].tolist()
-        sums.append(_sums(aligned, idle, every, longest[:1]))
+        sums.append(_sums(aligned, every, longest[:1]))
         gaps = [
             {"start_ns": start, "duration_ns": end - start, **aligned.place(start, end)}
             for start, end in longest[: options["top"]]
@@ -81,9 +73,8 @@ def cross_rank_idle_tables(rows: _RankRows, options: Mapping[str, Any]) -> dict[
 
 _PLACE: Final = ("window_rank", "window_start_ns", "window_end_ns")
 _GAPS: Final = ("start_ns", "duration_ns", *_PLACE)
-_SHARES: Final = ("chance_pct", "chance_most_pct", "possible_pct")
 _COUNTED: Final = ("clock", "ranks_n", "span_ns", "intervals_n", "total_ns", "total_pct")
-_SUMS: Final = (*_COUNTED, *_SHARES, "longest_ns", *_PLACE, "left_out_ns")
+_SUMS: Final = (*_COUNTED, "longest_ns", *_PLACE, "left_out_ns")
 
 
 def _aligned(rows: _RankRows, own_clocks: bool) -> _AlignedRanks | None:
@@ -113,13 +104,9 @@ def _aligned(rows: _RankRows, own_clocks: bool) -> _AlignedRanks | None:
 
 
 def _sums(
-    aligned: _AlignedRanks,
-    idle: Sequence[IntArray],
-    every: IntArray,
-    longest: Sequence[tuple[int, int]],
+    aligned: _AlignedRanks, every: IntArray, longest: Sequence[tuple[int, int]]
 ) -> dict[str, Any]:
     span_ns, total_ns = aligned.span[1] - aligned.span[0], total_length_ns(every)
-    by_chance = zip(_SHARES, _by_chance(idle, aligned.span), strict=True)
     place: dict[str, Any] = dict.fromkeys(("longest_ns", *_PLACE))
     for start, end in longest:
         place = {"longest_ns": end - start, **aligned.place(start, end)}
@@ -130,7 +117,6 @@ def _sums(
         "intervals_n": len(every),
         "total_ns": total_ns,
         "total_pct": 100.0 * total_ns / span_ns,
-        **{name: 100.0 * share for name, share in by_chance},
         **place,
         "left_out_ns": max(intervals.left_out_ns for _, intervals in aligned.ranks),
     }
@@ -145,45 +131,8 @@ def common_intervals(intervals: Sequence[IntArray], span: tuple[int, int]) -> In
     """
     starts, ends = np.concatenate(intervals).T
     inside = (starts < span[1]) & (ends > span[0])
-    return _common(
-        np.maximum(starts[inside], span[0]), np.minimum(ends[inside], span[1]), len(intervals)
-    )
-
-
-def _common(start_ns: IntArray, end_ns: IntArray, ranks_n: int) -> IntArray:
-    """Return when intervals of all ranks are open, which of one rank are disjoint: shape (k, 2)."""
-    starts, ends = np.sort(start_ns), np.sort(end_ns)
+    starts = np.sort(np.maximum(starts[inside], span[0]))
+    ends = np.sort(np.minimum(ends[inside], span[1]))
     ended_n = np.searchsorted(ends, starts, side="right")
-    every = np.arange(1, starts.size + 1) - ended_n == ranks_n
+    every = np.arange(1, starts.size + 1) - ended_n == len(intervals)
     return np.stack((starts[every], ends[ended_n[every]])).T
-
-
-def _by_chance(intervals: Sequence[IntArray], span: tuple[int, int]) -> tuple[float, float, float]:
-    """Return how much of the span ranks would share that know nothing of each other.
-
-    The product of each rank's own share; the largest share when each rank is turned by a time of
-    its own, which leaves its pattern as it is, periods too, and breaks what ties it to the others;
-    and the largest there could be.
-    """
-    length = span[1] - span[0]
-    clipped = [common_intervals([some], span) - span[0] for some in intervals]
-    shares = [total_length_ns(item) / length for item in clipped]
-    rng = np.random.default_rng(0)
-    turns_n = min(_TURNS, _MOST_TURNED // max(sum(map(len, clipped)), 1))
-    spans, counts = np.concatenate(clipped), [len(item) for item in clipped]
-    most_ns = []
-    for _ in range(turns_n):
-        by_ns = np.array([int(rng.integers(length)) for _ in clipped])
-        starts, ends = _turned(spans, np.repeat(by_ns, counts), length).T
-        most_ns.append(total_length_ns(_common(starts, ends, len(clipped))))
-    product = math.prod(shares)
-    largest = max(most_ns) / length if most_ns else _WITHOUT_TURNS * product
-    return product, largest, min(shares)
-
-
-def _turned(intervals: IntArray, by_ns: IntArray, length: int) -> IntArray:
-    """Return intervals in 0 .. length moved on, in any order, and from the end to the beginning."""
-    moved = intervals + by_ns[:, np.newaxis]
-    inside, beyond = moved[moved[:, 0] < length], moved[moved[:, 1] > length] - length
-    # One interval may lie across the end, and stands in both.
-    return np.concatenate((np.maximum(beyond, 0), np.minimum(inside, length)))

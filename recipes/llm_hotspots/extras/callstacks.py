@@ -88,7 +88,6 @@ def _stacks(
     """Return the distinct stacks as text, sorted, and the position of each chain's among them.
 
     Args:
-        chains: All frames.
         ids: Shape (n,), the chains that are wanted, sorted, each once.
         strings: Texts behind symbols and modules.
     """

@@ -48,7 +48,6 @@ class MetricSums:
     The last row speaks of the whole window, busy or not.
 
     Attributes:
-        metric: As recorded.
         period_ns: Time of one sample.
         samples_n: Samples in whose time the kernel ran.
         sampled_ns: Their time.
@@ -84,8 +83,6 @@ def map_gpu_metrics(
     """Reduce the samples of the GPUs behind a rank's devices.
 
     Args:
-        trace: Its rows.
-        global_pid: The process.
         names_n: Number of shown kernel names.
         name: Shape (kernels,), each kernel's name.
     """

@@ -8,6 +8,7 @@ from nsys_llm.analyses.rank_view import RankView
 
 from ..per_rank.kernels import KernelNames
 from .callstacks import CallStack, map_callstacks
+from .cuda_graphs import RankGraphs, map_cuda_graphs
 from .gpu_metrics import DeviceMetrics, map_gpu_metrics
 from .graph_replays import GraphReplays, map_graph_replays
 from .memory import MemorySeries, map_memory
@@ -27,6 +28,7 @@ class RankExtras:
     memory: tuple[MemorySeries, ...] = ()
     metrics: tuple[DeviceMetrics, ...] = ()
     graphs: tuple[GraphReplays, ...] = ()
+    cuda_graphs: RankGraphs = field(default_factory=RankGraphs)
 
 
 def map_extras(view: RankView, names: KernelNames) -> RankExtras:
@@ -40,4 +42,5 @@ def map_extras(view: RankView, names: KernelNames) -> RankExtras:
         memory=map_memory(trace, global_pid, options),
         metrics=map_gpu_metrics(trace, global_pid, len(names.shown), names.name),
         graphs=map_graph_replays(trace),
+        cuda_graphs=map_cuda_graphs(view),
     )

@@ -10,6 +10,7 @@ from nsys_llm.taxonomy.categories import Classification
 
 from ..partials import RankRows
 from .callstacks import callstack_columns
+from .cuda_graphs import graph_columns, seam_columns
 from .gpu_metrics import gpu_metric_columns
 from .graph_replays import replay_columns
 from .memory import memory_tables
@@ -38,6 +39,12 @@ def extra_tables(
         **memory_tables([(rank, series) for rank, extras in rows for series in extras.memory]),
         "graph_replays": replay_columns(
             [(rank, graph) for rank, extras in rows for graph in extras.graphs]
+        ),
+        "cuda_graphs": graph_columns(
+            [(rank, graph) for rank, extras in rows for graph in extras.cuda_graphs.graphs]
+        ),
+        "seams": seam_columns(
+            [(rank, seams) for rank, extras in rows for seams in extras.cuda_graphs.seams]
         ),
         "gpu_metrics": gpu_metric_columns(
             [(rank, part.names, part.extras.metrics) for rank, part in ranks], shown, top

@@ -40,7 +40,6 @@ def map_timeline(
     """Return the first operations of each device that start in the windows.
 
     Args:
-        trace: One rank's rows.
         options: timeline is how many operations a device.
         shown: Kernel names.
         name: Shape (kernels,), each kernel's position in `shown`.

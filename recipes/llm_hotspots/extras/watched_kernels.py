@@ -81,7 +81,6 @@ def map_watched_kernels(
     """Reduce the launches of the chosen kernels of one rank.
 
     Args:
-        trace: Its rows.
         options: kernel is the pattern, top how many launches to keep.
         pairs: Shown and demangled names.
         source: Shape (kernels,), each kernel's position in `pairs`.

@@ -20,12 +20,11 @@ from nsys_llm.taxonomy.wall_classes import COMPUTE, IDLE, WHOLE_GRAPH
 from nsys_llm.view.text import counted, format_percent, listed, quoted
 
 from .bandwidth import bandwidth_findings
+from .capture import secret_findings, unrecorded_findings
 from .communication import communication_findings
 from .extras import graph_findings, measured_findings, watched_kernel_findings
 from .kernels import category_findings, determinism_findings, lever_findings
 from .memops import copy_findings
-from .secrets import secret_findings
-from .unrecorded import unrecorded_findings
 
 #: Classes beside computation, and kinds of it, that the answer names.
 _TOP_CLASSES: Final = 2

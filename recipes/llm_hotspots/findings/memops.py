@@ -107,12 +107,7 @@ def _slow(kind: str, rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
 
 
 def _is_slow(row: Record, fastest: float) -> bool:
-    """Tell whether large copies of memory that is not pageable have less than the link's rate.
-
-    Args:
-        row: Of memops.
-        fastest: GB/s, which is bytes a nanosecond.
-    """
+    """Tell whether large copies of memory that is not pageable run below the link's rate."""
     if row["pageable"] is not False or not row["size_bytes"] or not fastest:
         return False
     needed_ns = row["size_bytes"] / fastest

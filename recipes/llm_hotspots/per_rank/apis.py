@@ -85,8 +85,6 @@ def map_apis(
     """Reduce the API calls of one rank.
 
     Args:
-        trace: The rank.
-        calls: Its calls that the filters leave.
         broken: Those without sane times.
         held: Which of the calls the profiler held.
 

@@ -35,7 +35,6 @@ class BlockingRows:
     """What a rule of `RULES` found, by device, rule, API function and kind; shape (rows,) each.
 
     Attributes:
-        device_id: CUDA device id.
         rule: One of `RULES`, a row each.
         api: Names without version, one a row.
         kind: Packed code, see `nsys_llm.taxonomy.cuda_codes.MoveKind`.
@@ -43,7 +42,6 @@ class BlockingRows:
         size_bytes: Their bytes.
         total_ns: Sum of their durations.
         start_ns: Start of the longest of them, the earliest of equals.
-        end_ns: Its end.
     """
 
     device_id: IntArray
@@ -62,7 +60,6 @@ def blocking_rows(moves: Table, trace: RankTrace) -> BlockingRows:
 
     Args:
         moves: Those that start in the windows, see `memop_table`, sizes known.
-        trace: The rank, for the API calls that launched them.
     """
     known = moves.take(moves["launch_row"] >= 0)
     names, call = _call_names(trace, known["launch_row"])

@@ -37,8 +37,6 @@ def gpu_links(
 
     Args:
         tables: `gpus` with gpu_id and cuda_id, `cuda_devices` with gpu_id, cuda_id and pid.
-        global_pid: The process.
-        device_ids: Its CUDA devices.
     """
     gpus, listed = tables.get("gpus"), tables.get("cuda_devices")
     known: dict[int, GpuLink] = {}

@@ -56,8 +56,6 @@ class HostTime:
     """Calls of one process, cut to the windows; all arrays of shape (pieces,).
 
     Attributes:
-        start_ns: Start of a piece.
-        end_ns: Its end.
         thread: Code of its thread, from 0.
         owner: Row of the call that it is a piece of, or None: the rows are the pieces.
         nested: Shape (threads,), bool: whether calls of the thread overlap.

@@ -26,7 +26,6 @@ class KernelRows:
     """Kernels by device and shown name, in that order; all arrays of shape (rows,).
 
     Attributes:
-        device_id: CUDA device id.
         name: Code into `RankHotspots.names`.
         total_ns: Time inside the window.
         exclusive_ns: Share of the union of kernels on the device.
@@ -45,7 +44,6 @@ class SourceRows:
     """Kernels by shown and demangled name; categories follow the latter.
 
     Attributes:
-        name: Shown names.
         full_name: Demangled names; the pairs are distinct and sorted.
         launches_n: Shape (rows,), launches that start in the window.
         total_ns: Likewise, time inside the window.

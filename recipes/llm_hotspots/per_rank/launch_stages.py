@@ -31,8 +31,6 @@ class LaunchStages:
     """Kernels whose launch call is known, by group; arrays of shape (groups,).
 
     Attributes:
-        device_id: CUDA device.
-        thread: globalTid of the call.
         api: Name of the function, without version.
         kernel: Codes into the rank's shown kernel names.
         spreads: By name of `STAGES`; the queue has fewer values than the others.

@@ -107,7 +107,6 @@ def map_launches(
     """Reduce the launches of one rank.
 
     Args:
-        trace: The rank.
         calls: Its API calls that the filters leave, with a column `device_id`: see
             `launched_devices`.
         held: Which of the calls the profiler held.

@@ -45,13 +45,11 @@ class MemopRows:
     """Copies and fills by device and kind, in that order; all arrays of shape (rows,).
 
     Attributes:
-        device_id: CUDA device id.
         kind: Packed code, see `nsys_llm.taxonomy.cuda_codes.MoveKind`.
         total_ns: Time inside the windows.
         union_ns: Time inside the windows in which at least one of them runs.
         exposed_ns: That part of `union_ns` in which no kernel and no whole graph runs.
         exposed_start_ns: Begin of the longest exposed stretch; NULL_INT where there is none.
-        exposed_end_ns: Its end.
         times: Of whole operations that start in the windows, ns.
         sizes: Of the same, bytes; operations whose size the export lacks are left out.
         fastest_bytes: Bytes of the fastest of those of `LARGE_BYTES` or more; 0: there is none.
@@ -126,13 +124,7 @@ class MemopCounts:
 def map_memops(
     trace: RankTrace, spans: Mapping[int, Spans], global_pid: int
 ) -> tuple[RankMemops, MemopCounts]:
-    """Reduce the copies and fills of one rank.
-
-    Args:
-        trace: The rank.
-        spans: When each of its devices does what.
-        global_pid: Its process.
-    """
+    """Reduce the copies and fills of one rank."""
     moves = memop_table(trace)
     inside = trace.starts_inside(moves)
     known = inside & (moves["size_bytes"] >= 0) & (moves["size_bytes"] < LARGEST_SIZE_BYTES)

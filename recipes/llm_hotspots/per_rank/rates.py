@@ -35,9 +35,7 @@ class Rates:
     """The window of each device of one rank, cut into equal bins; arrays of shape (bins,).
 
     Attributes:
-        device_id: CUDA device id.
         start_ns: Of the bin; the report's own clock.
-        end_ns: Its end.
         window_ns: The part of it inside the windows.
         launches_n: Kernels that start in it.
         kernel_busy_ns: Union of kernels.

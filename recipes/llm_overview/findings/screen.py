@@ -9,6 +9,7 @@ from nsys_llm.report.capture_summary import capture_caveats
 from nsys_llm.report.findings import INCOMPLETE
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.screen import Scale, Screen
+from nsys_llm.taxonomy.step_names import GRAPH
 from nsys_llm.view.text import counted, first_sentence, format_ns
 
 from ..tables.ranks import mean_step_ns
@@ -35,18 +36,29 @@ def screen(tables: Tables) -> Screen | None:
     if not gpus:
         return None
     spans = [int(row["span_ns"]) for row in gpus]
+    reported = [str(row["headline"] or "").splitlines() for row in records(tables["recipes"])]
+    lines = tuple(line for some in reported for line in some)
     facts = [counted(len(gpus), "GPU"), f"{_range_ns(spans)}{' each' * (len(gpus) > 1)}"]
     trust = _trust(tables)
     step_ns = mean_step_ns(gpus)
     if step_ns is None:
         facts += _few_steps(gpus, step_unit(tables))
-        return Screen(", ".join(facts), float(max(spans)), "of one GPU", by_step=False, trust=trust)
+        return Screen(
+            ", ".join(facts),
+            float(max(spans)),
+            "of one GPU",
+            by_step=False,
+            trust=trust,
+            lines=lines,
+        )
     scale, unit = Scale.of(step_ns), step_unit(tables)
     counts = [int(row["steps_n"]) for row in gpus if row["steps_n"]]
     least, most = min(counts), max(counts)
-    steps = counted(most, unit) if least == most else f"{least} to {counted(most, unit)}"
+    # The last replay has no next launch to end it: there is one more of them than are full.
+    words = counted(most, f"full {unit}" if unit == GRAPH else unit)
+    steps = words if least == most else f"{least} to {words}"
     facts += [steps, f"{scale.number(step_ns)} {scale.unit} a {unit}"]
-    return Screen(", ".join(facts), step_ns, f"a {unit}", by_step=True, trust=trust)
+    return Screen(", ".join(facts), step_ns, f"a {unit}", by_step=True, trust=trust, lines=lines)
 
 
 def _few_steps(gpus: Sequence[Record], unit: str) -> list[str]:

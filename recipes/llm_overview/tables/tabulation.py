@@ -40,11 +40,12 @@ def tabulate(
 
 
 def _recipe_row(name: str, part: Part) -> dict[str, Any]:
-    manifest = part.run.manifest
+    manifest, tell = part.run.manifest, part.run.analysis.headline
     return {
         "recipe": name,
         "question": manifest.question,
         "answer": part.report.answer,
+        "headline": "\n".join(tell(part.tables)) or None if tell else None,
         "findings_n": len(part.report.opportunities),
         "remarks_n": len(part.report.remarks),
         "folder": f"{PARTS_FOLDER}/{name}",

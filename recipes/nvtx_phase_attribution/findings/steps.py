@@ -37,9 +37,6 @@ def step_windows(steps: pd.DataFrame) -> pd.DataFrame:
     range, or with the end of the window before, so that windows are disjoint, however far the host
     is ahead; what lies between two steps, as of a server without requests, is in none.
 
-    Args:
-        steps: The table steps.
-
     Returns:
         The steps by rank and number, with the columns from_ns, to_ns and window_ns.
     """

@@ -27,7 +27,6 @@ class Way:
 
     Attributes:
         attributed: Whether there is a range.
-        meaning: What it is.
         capture: Flags that record more; None where none helps.
     """
 
@@ -145,9 +144,6 @@ def _cut_until(ranged: RangedOps, begin_ns: int) -> IntArray:
     That is until its first outermost range begins, and for no longer than any such range lasts. A
     name that stands inside another range elsewhere is none of an outermost range: what was around
     it is not recorded.
-
-    Args:
-        begin_ns: When the capture began.
     """
     tree, code = ranged.tree, ranged.names.code
     alone = tree.parent < 0

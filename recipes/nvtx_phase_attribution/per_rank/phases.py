@@ -94,7 +94,6 @@ class _NameSums:
     """The operations by phase and name; arrays of shape (pairs,).
 
     Attributes:
-        ops: The operations.
         phase: Codes of the pairs that there are, in this order.
         name: Likewise.
         launches_n: Operations that start in the windows.

@@ -45,7 +45,6 @@ class RankOps:
 
     Attributes:
         ranged: All operations with their ranges.
-        phases: The phase map.
         text_phase: Shape (names of ranges,), the phase that each name has; -1 for none.
         own_phase: Shape (pieces,), that of each range's own name.
         names: What operations are called: distinct texts.

@@ -27,7 +27,6 @@ class StepRows:
     """The steps of one rank in order of time; arrays of shape (steps,) unless said otherwise.
 
     Attributes:
-        kind: What a step is.
         names: As recorded.
         number: Of each on its rank, from 0.
         first_ns: Begin of the first step, whatever the filters leave.
@@ -43,7 +42,6 @@ class StepRows:
         phase_ns: Shape (steps, phases), GPU time.
         work_ns: Likewise, without kernels that communicate, which wait for other ranks.
         phase: Position of the phase with most of it, the first of equals; -1 without GPU time.
-        warmup: Whether it is warm-up.
         full: Whether no end of the capture cuts it.
     """
 

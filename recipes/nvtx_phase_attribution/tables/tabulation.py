@@ -27,12 +27,7 @@ _RECIPE: Final = "nvtx_phase_attribution"
 def tabulate(
     partial: PhasePartial, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables, as manifests/nvtx_phase_attribution.json declares them.
-
-    Args:
-        ranks: Those with GPU work, in order.
-        options: See the manifest.
-    """
+    """Make the recipe's tables, as manifests/nvtx_phase_attribution.json declares them."""
     parts: Parts = [(rank, partial.ranks[rank.key]) for rank in ranks]
     frames = PhaseFrames(parts, options)
     columns = {

@@ -43,7 +43,7 @@ from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.rank_trace import RankTrace
 
-from ..partials import LEAST, MOST, USUAL, RankReplay
+from ..partials import USUAL, RankReplay
 from .steps import OpSteps
 from .windows import Windows
 
@@ -106,18 +106,6 @@ def _changed(
             yield change.text, reported
 
 
-def _bounds(
-    graph: RankGraph, names: Names, changes: Sequence[ReplayChange]
-) -> Iterator[tuple[str, Weights]]:
-    """Return the weights of what is no change, and of changes of the host at the least and most."""
-    yield USUAL, graph.usual
-    of_host = [change for change in changes if change.what == HOST]
-    for bound, is_most in (LEAST, False), (MOST, True):
-        for text, weights in _changed(graph.with_unseen_lags(most=is_most), names, of_host):
-            yield f"{bound}{text}", weights
-            del weights
-
-
 def _columns(
     condenser: Condenser, graph: RankGraph, names: Names, changes: Sequence[ReplayChange]
 ) -> tuple[tuple[str, ...], Any, Any]:
@@ -129,9 +117,8 @@ def _columns(
         ns.append(column)
         codes.append(condenser.codes(weights, through))
     condenser.forget()
-    for text, weights in _bounds(graph, names, changes):
-        texts.append(text)
-        ns.append(condenser.weights(weights)[0])
+    texts.append(USUAL)
+    ns.append(condenser.weights(graph.usual)[0])
     table = np.stack(ns, axis=1)
     there = table[table != NEVER]
     narrow = np.iinfo(np.int32)

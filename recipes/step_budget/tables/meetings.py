@@ -34,7 +34,6 @@ class Meetings:
         starts_ns: For each rank, shape (members,), when its member began, on the common clock; 0
             where it is in no collective.
         last_ns: Shape (collectives,), when the last rank came, on the common clock.
-        median_ns: Shape (collectives,), when the median rank came; of two, the earlier one.
         last_rank: Shape (collectives,), position of that rank.
         last_member: Shape (collectives,), its member.
         is_clear: Shape (collectives,), whether clocks are sure who came last.
@@ -46,7 +45,6 @@ class Meetings:
     of_member: tuple[IntArray, ...]
     starts_ns: tuple[IntArray, ...]
     last_ns: IntArray
-    median_ns: IntArray
     last_rank: IntArray
     last_member: IntArray
     is_clear: IntArray
@@ -82,13 +80,12 @@ def meet(rows: RankRows, collectives: MatchedCollectives) -> Meetings:
         begun += n
         parts.append(_arrivals(sequence, root_ns, ranks, members)[:, known])
         _add_differences(differences, ranks, members[:, known], rows)
-    arrivals = np.concatenate([np.empty((5, 0), dtype=np.int64), *parts], axis=1)
-    last_ns, median_ns, last_rank, last_member, is_clear = arrivals
+    arrivals = np.concatenate([np.empty((4, 0), dtype=np.int64), *parts], axis=1)
+    last_ns, last_rank, last_member, is_clear = arrivals
     return Meetings(
         of_member=tuple(of_member),
         starts_ns=tuple(starts),
         last_ns=last_ns,
-        median_ns=median_ns,
         last_rank=last_rank,
         last_member=last_member,
         is_clear=is_clear,
@@ -124,13 +121,12 @@ def _members(
 def _arrivals(
     sequence: Sequenced, root_ns: int, ranks: Sequence[int], members: IntArray
 ) -> IntArray:
-    """Return when the last and the median rank came, which is last, its member, if clear."""
+    """Return when the last rank came, which it is, its member, and whether that is clear."""
     late = sequence.waits.late
     clear = sequence.waits.late_by_ns >= sequence.residual_ns
     return np.stack(
         (
             sequence.waits.last_start_ns + root_ns,
-            np.sort(np.stack(sequence.start_ns), axis=0)[(len(ranks) - 1) // 2] + root_ns,
             np.array(ranks, dtype=np.int64)[late],
             np.take_along_axis(members, late[None, :], axis=0)[0],
             clear.astype(np.int64),

@@ -18,7 +18,7 @@ from nsys_llm.manifest.what_if import DEVICE, HOST, MACHINE, RANK, TRANSFER, Rep
 from nsys_llm.numeric.grouping import position_in_group
 from nsys_llm.numeric.intervals import IntArray
 
-from ..partials import LEAST, MOST, USUAL
+from ..partials import USUAL
 from .job import Job
 from .job_graph import JobGraph, job_graph
 from .meetings import Meetings, RankRows
@@ -33,8 +33,7 @@ class Replays:
     """Steps of the job under several changes, on the common clock.
 
     Attributes:
-        names: Of the columns: "" for the run as it was, `USUAL`, then changes; last those of the
-            host with `LEAST` and with `MOST` before.
+        names: Of the columns: "" for the run as it was, `USUAL`, then changes.
         edge_ns: Shape (steps + 1, columns), as `Job.edge_ns`.
         graph: Of the job.
         ns: Shape (edges, columns).
@@ -60,16 +59,13 @@ def replays(
     graph = job_graph(rows, meetings)
     if not graph.order.is_whole:
         return "circle"
-    bounded = [change for change in changes if change.what == HOST]
     names = ["", USUAL, *(change.text for change in changes)]
-    names += [f"{bound}{change.text}" for change in bounded for bound in (LEAST, MOST)]
-    every = [*changes, *(change for change in bounded for _ in (LEAST, MOST))]
     columns, clamps, host = [], dict[int, tuple[Bools, IntArray]](), [1.0] * len(names)
     late: dict[int, list[int]] = {}
     for place, name in enumerate(names):
         transfer = 1.0
         if place > 1:
-            change = every[place - 2]
+            change = changes[place - 2]
             if change.what in (DEVICE, TRANSFER):
                 transfer = change.factor
             if change.what == HOST:

@@ -93,7 +93,7 @@ def _of_job(
     if not meetings.collectives.is_aligned:
         return tables, CLOCKS_APART
     replayed, lost = replay_rows(paths, meetings, verdicts, options)
-    return {**tables, "ceilings": ceiling_rows(paths, meetings), **replayed}, lost
+    return {**tables, "ceilings": ceiling_rows(paths), **replayed}, lost
 
 
 def _edge_columns(

@@ -25,7 +25,7 @@ from nsys_llm.manifest.what_if import (
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.prices.replays import MOST_RESIDUAL_PCT
 
-from ..partials import LEAST, MOST, USUAL
+from ..partials import USUAL
 from .job_tables import JobPaths
 from .meetings import Meetings, RankRows
 from .replay import Replays, late_ranks, new_path, replays
@@ -68,7 +68,7 @@ def replay_rows(
             if off_pct > MOST_RESIDUAL_PCT:
                 reason = REASONS["residual"]
             else:
-                tried = _what_if(paths, meetings, replay, named)
+                tried = _what_if(paths, replay, named)
                 shown = {change: change for change in asked}
                 if options["anonymize"]:
                     # A name that the job does not have is a text of whoever typed it.
@@ -107,7 +107,7 @@ def _changes(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> set[ReplayChan
         name
         for _, budget in paths.rows
         for name in budget.replay.columns
-        if name not in ("", USUAL) and not name.startswith((LEAST, MOST))
+        if name not in ("", USUAL)
     }
     tried = {parse_change(name) for name in names}
     if len(paths.rows) > 1:
@@ -154,12 +154,10 @@ def _residuals(paths: JobPaths, replay: Replays) -> tuple[list[dict[str, Any]], 
 
 
 def _what_if(
-    paths: JobPaths, meetings: Meetings, replay: Replays, changes: Sequence[ReplayChange]
+    paths: JobPaths, replay: Replays, changes: Sequence[ReplayChange]
 ) -> list[dict[str, Any]]:
     counted = paths.job.counted
     now_ns = float(paths.wall_ns[counted].mean())
-    # Communication that is not matched holds waits for other ranks, which nobody can tell apart.
-    is_matched = len(paths.rows) < 2 or all((met >= 0).all() for met in meetings.of_member)
     served_ns = _served_ns(paths)
     rows = []
     for place, change in enumerate(changes, start=2):
@@ -167,11 +165,9 @@ def _what_if(
         path = new_path(
             replay, place, replay.graph.codes(change.text), int(counted[0]), int(counted[-1])
         )
-        least_ns, most_ns = _between(replay, change, counted) if is_matched else (None, None)
         if change.what in (HOST, WAIT):
             # Requests do not come earlier because the host is done earlier.
             then_ns = max(then_ns, served_ns)
-            least_ns, most_ns = (ns and max(ns, served_ns) for ns in (least_ns, most_ns))
         total = int(path.time_ns.sum())
         limit = int(path.time_ns.argmax())
         rows.append(
@@ -181,8 +177,6 @@ def _what_if(
                 "name": change.name or None,
                 "now_ns": now_ns,
                 "then_ns": then_ns,
-                "then_least_ns": least_ns,
-                "then_most_ns": most_ns,
                 "gain_ns": now_ns - then_ns,
                 "gain_pct": 100.0 * (now_ns - then_ns) / now_ns if now_ns else None,
                 "certain_pct": 100.0 * path.certain_ns / total if total else None,
@@ -214,22 +208,6 @@ def _served_ns(paths: JobPaths) -> float:
                 fixed_ns = device.rungs_ns[step, 0] + device.no_work_ns[step]
                 least_ns = max(least_ns, float(fixed_ns.mean()))
     return least_ns
-
-
-def _between(
-    replays: Replays, change: ReplayChange, counted: IntArray
-) -> tuple[float | None, float | None]:
-    """Return between what a mean step is, as far as lags are that held nothing back; else nulls."""
-    names = [change.text, f"{LEAST}{change.text}", f"{MOST}{change.text}"]
-    if names[-1] not in replays.names:
-        return None, None
-    edge_ns = replays.edge_ns[:, [replays.names.index(name) for name in names]]
-    first, last = int(counted[0]), int(counted[-1])
-    between = np.setdiff1d(np.arange(first, last + 1), counted)
-    # Where a step begins is as open as where it ends.
-    spans_ns = edge_ns[last + 1][:, None] - edge_ns[first][None, :]
-    spans_ns = spans_ns - int(np.diff(edge_ns[:, 0])[between].sum())
-    return float(spans_ns.min() / counted.size), float(spans_ns.max() / counted.size)
 
 
 def _nothing(paths: JobPaths, change: ReplayChange) -> dict[str, Any]:

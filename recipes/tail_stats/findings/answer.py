@@ -12,7 +12,7 @@ from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Tables
 from nsys_llm.report.walls import Gpu, Walls
-from nsys_llm.view.text import format_ns, format_percent, quoted, shortened
+from nsys_llm.view.text import format_ns, quoted, shortened
 
 from .bursts import burst_findings, concentrated_findings
 from .collectives import (
@@ -23,9 +23,7 @@ from .collectives import (
     wait_findings,
 )
 from .kernels import SlowLaunches, slow_launches, tail_findings
-from .members import gpu_of, named_gpus, sure_members
-from .pipelines import Pipeline, find_pipelines
-from .stages import pipeline_findings
+from .members import gpu_of, named_gpus, stage_gpus, sure_members
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,6 @@ class Judged:
     """What the tables say, before it is put into words.
 
     Attributes:
-        walls: Of the tables.
-        pipelines: All of them.
         members: Rows of stragglers to judge by, see `sure_members`.
         named: GPUs that have a verdict.
         waits: Longest waits for nobody's fault, the largest gain first.
@@ -42,7 +38,6 @@ class Judged:
     """
 
     walls: Walls
-    pipelines: list[Pipeline]
     members: pd.DataFrame
     named: frozenset[Gpu]
     waits: list[Wait]
@@ -51,11 +46,9 @@ class Judged:
 
 def _judged(tables: Tables) -> Judged:
     walls = Walls(tables)
-    pipelines = find_pipelines(tables, walls)
     members, named = sure_members(tables), named_gpus(tables)
-    stages = {gpu for pipeline in pipelines for stage in pipeline.stages for gpu in stage}
-    waits = collective_waits(tables, walls, members, named | stages)
-    return Judged(walls, pipelines, members, named, waits, slow_launches(tables, walls, named))
+    waits = collective_waits(tables, walls, members, named | stage_gpus(tables))
+    return Judged(walls, members, named, waits, slow_launches(tables, walls, named))
 
 
 def answer(tables: Tables) -> str:
@@ -64,17 +57,7 @@ def answer(tables: Tables) -> str:
     if not launches_n:
         return nothing_ran(tables, "No kernel starts")
     judged = _judged(tables)
-    return " ".join(
-        part for part in (first_words(tables), *_bubbles(judged), _slow(judged)) if part
-    )
-
-
-def _bubbles(judged: Judged) -> list[str]:
-    return [
-        f"The bubble of the pipeline of ranks {pipeline.ranks} is "
-        f"{format_percent(pipeline.bubble_pct)} of its window."
-        for pipeline in judged.pipelines[:1]
-    ]
+    return " ".join(part for part in (first_words(tables), _slow(judged)) if part)
 
 
 def _slow(judged: Judged) -> str:
@@ -122,7 +105,6 @@ def findings(tables: Tables) -> list[Finding]:
     return [
         *rank_findings(tables),
         *alone,
-        *pipeline_findings(tables, judged.pipelines),
         *wait_findings(judged.waits),
         *expert_findings(tables, judged.walls),
         *bursts,

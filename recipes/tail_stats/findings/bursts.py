@@ -12,15 +12,7 @@ from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
 from nsys_llm.report.records import Record, Tables, grouped, records, window_of
 from nsys_llm.report.walls import Gpu
-from nsys_llm.view.text import (
-    counted,
-    format_count,
-    format_instant,
-    format_ns,
-    format_percent,
-    quoted,
-    shortened,
-)
+from nsys_llm.view.text import counted, shortened
 
 from .kernels import is_other_work
 from .members import gpu_of
@@ -51,7 +43,6 @@ def concentrated_findings(tables: Tables, named: Collection[Gpu]) -> list[Findin
     """Return the rank that has most of all slow launches, if it is not named for something else.
 
     Args:
-        tables: tail_ranks and rank_tails.
         named: GPUs that other findings are about.
     """
     ranks = [row for row in records(tables["tail_ranks"]) if row["launches_n"]]
@@ -69,18 +60,13 @@ def concentrated_findings(tables: Tables, named: Collection[Gpu]) -> list[Findin
     return [
         RULES["outliers_on_one_rank"].finding(
             change=Change("launches", time_ns=lost_ns),
-            details=f"{format_count(worst['outliers_n'])} of "
-            f"{counted(outliers_n, 'launch', 'launches')} over twice the median of their "
-            f"configuration, with {format_percent(worst['launches_pct'])} of all launches. They "
-            f"take {format_ns(lost_ns)} beyond it; communication is left out.",
-            fields={"rank": worst["rank"], "share": format_percent(worst["outliers_pct"])},
+            fields={"all_outliers_n": outliers_n},
             evidence=cells(
                 "tail_ranks",
                 worst,
                 _PLACE,
                 ("outliers_n", "outliers_pct", "launches_pct", "outlier_excess_ns"),
             ),
-            numbers={"all_outliers_n": outliers_n},
             **_where(worst),
             impact_ns=lost_ns,
         )
@@ -108,18 +94,11 @@ def burst_findings(tables: Tables, named: Collection[Gpu]) -> list[Finding]:
 
 
 def _burst(row: Record) -> Finding:
-    lasting_ns = row["window_end_ns"] - row["window_start_ns"]
     return RULES["outlier_cluster"].finding(
         change=Change("launches", row["name"], time_ns=row["device_excess_ns"]),
-        details=f"Chance would put {row['expected']:.2g} there. {_burst_words(row)}",
-        fields={
-            "outliers": counted(row["outliers_n"], "launch", "launches"),
-            "where": _ranks_words(row),
-            "duration": format_ns(lasting_ns),
-        },
+        fields={"lasting_ns": row["window_end_ns"] - row["window_start_ns"], **_words(row)},
         case="beside" if row["likely_cause"].startswith("shared") else None,
         evidence=_cells(row, "outliers_n", "expected"),
-        numbers={"lasting_ns": lasting_ns},
         name=row["name"],
         **_where(row),
         impact_ns=row["device_excess_ns"],
@@ -137,22 +116,16 @@ def _recurring(rows: Sequence[Record]) -> Finding:
     lasting_ns = median(row["window_end_ns"] - row["window_start_ns"] for row in rows)
     return RULES["outlier_cluster"].finding(
         change=Change("launches", worst["name"], time_ns=lost_ns),
-        details=f"They last {format_ns(lasting_ns)} in the median, and cost rank {worst['rank']} "
-        f"{format_ns(lost_ns)} in all. The costliest has {format_count(worst['outliers_n'])} such "
-        f"launches; chance would put {worst['expected']:.2g} there. {_burst_words(worst)}",
         fields={
-            "bursts": counted(len(rows), "burst"),
-            "where": _ranks_words(worst),
-            "when": f", one every {format_ns(usual_ns)}" if regular else "",
+            "bursts_n": len(rows),
+            "apart_ns": usual_ns,
+            "every_ns": usual_ns if regular else None,
+            "lasting_ns": lasting_ns,
+            "lost_ns": lost_ns,
+            **_words(worst),
         },
         case="recurring",
         evidence=_cells(worst, "outliers_n", "expected"),
-        numbers={
-            "bursts_n": len(rows),
-            "apart_ns": usual_ns,
-            "lasting_ns": lasting_ns,
-            "lost_ns": lost_ns,
-        },
         name=worst["name"],
         **_where(worst),
         impact_ns=lost_ns,
@@ -168,16 +141,11 @@ def _cells(row: Record, *columns: str) -> tuple[Evidence, ...]:
     )
 
 
-def _ranks_words(row: Record) -> str:
-    return f"rank {row['rank']}" if row["ranks_n"] == 1 else counted(row["ranks_n"], "rank")
-
-
-def _burst_words(row: Record) -> str:
-    together = "" if row["ranks_n"] == 1 else f" (ranks {quoted(row['ranks'])})"
-    return (
-        f"They are of {counted(row['kernels_n'], 'kernel')}, {quoted(shortened(row['name']))} the "
-        f"most{together}, and take {format_ns(row['device_excess_ns'])} beyond their medians on "
-        f"rank {row['rank']}. Most of them: {row['likely_cause']}. From "
-        f"{format_instant(row['window_start_ns'])} to {format_instant(row['window_end_ns'])} in "
-        f"the profile of rank {row['rank']}."
-    )
+def _words(row: Record) -> dict[str, str]:
+    alone = row["ranks_n"] == 1
+    return {
+        "where": f"rank {row['rank']}" if alone else counted(row["ranks_n"], "rank"),
+        "kernel": shortened(row["name"]),
+        "together": "" if alone else row["ranks"],
+        "likely_cause": row["likely_cause"],
+    }

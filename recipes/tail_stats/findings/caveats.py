@@ -8,12 +8,14 @@ import pandas as pd
 
 from nsys_llm.numeric.tails import LEAST_VALUES_OF_A_TAIL
 from nsys_llm.report.records import Tables
-from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+from nsys_llm.view.text import counted, format_ns, format_percent, listed, quoted
 
 #: Share of the kernel time in configurations with few launches from which it is said, in percent.
 _FEW_PCT: Final = 50.0
 #: Share of the windows from which the profiler's part of API calls is said, as in llm_hotspots.
 _PROFILER_PCT: Final = 0.1
+#: Ranks that a sentence lists.
+_MOST_RANKS: Final = 8
 
 
 def caveats(tables: Tables) -> list[str]:
@@ -22,6 +24,7 @@ def caveats(tables: Tables) -> list[str]:
         *_few_launches(tables["tails"]),
         *_no_steps(tables["tail_ranks"]),
         *_profiler(tables),
+        *_stages(tables["rank_verdicts"]),
     ]
 
 
@@ -59,4 +62,15 @@ def _no_steps(ranks: pd.DataFrame) -> list[str]:
         f"No NVTX range repeats on {counted(int(without), 'rank')}, so nothing tells where "
         "warm-up ends: the first two launches of each configuration count as warm-up there. "
         f"{quoted('--step RANGE')} names the steps."
+    ]
+
+
+def _stages(verdicts: pd.DataFrame) -> list[str]:
+    staged = verdicts.loc[verdicts["stage"].notna(), "rank"]
+    if staged.empty:
+        return []
+    ranks = listed([str(rank) for rank in sorted(set(staged))[:_MOST_RANKS]])
+    return [
+        f"Ranks {ranks} are stages of a pipeline, which wait for each other by schedule: none is "
+        "late for that. `comm_stats` says what the schedule costs."
     ]

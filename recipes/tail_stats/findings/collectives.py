@@ -16,7 +16,6 @@ from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, WAITING
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 from .members import gpu_of
 from .texts import LEFT_OUT_NS, MOST, RULES, UNMATCHED_PCT
@@ -45,7 +44,6 @@ class Wait:
         waiting_ns: Its waiting, the profiler's part left out.
         exposed_ns: What of it nothing computes beside.
         share_pct: That, in percent of its span.
-        collectives: What they are called.
     """
 
     row: Record
@@ -62,8 +60,6 @@ def collective_waits(
     """Return the longest waits that no rank is to blame for, the largest gain first.
 
     Args:
-        tables: All of the recipe.
-        walls: Of them.
         members: Rows of stragglers, see `sure_members`.
         late: GPUs that have a verdict, and stages; who meets them waits for them.
     """
@@ -107,28 +103,18 @@ def wait_findings(waits: list[Wait]) -> list[Finding]:
 def _waiting(wait: Wait) -> Finding:
     row, worst = wait.row, wait.worst
     rank, device_id = gpu_of(row)
-    called = f"{format_count(row['collectives_n'])} {wait.collectives}"
-    left_out = ""
-    if row["suffered_profiler_ns"]:
-        left_out = (
-            f" {format_ns(row['suffered_profiler_ns'])} more is due to the profiler's own work."
-        )
     return RULES["collective_waits"].finding(
         cause=Cause("waiting", detail=row["communicator"]),
         change=Change("unknown", time_ns=wait.exposed_ns, wall_classes=(COMMUNICATION,)),
-        details=f"Among ranks {quoted(row['communicator'])}, none has a verdict. Most is due "
-        f"to {format_count(worst['late_n'])} of {format_count(worst['collectives_n'])} in which "
-        f"the same rank came last, at worst by {format_ns(worst['worst_late_by_ns'])}.{left_out}",
         fields={
-            "rank": rank,
-            "waiting": format_ns(wait.waiting_ns),
-            "collectives": called,
+            "waiting_ns": wait.waiting_ns,
+            "waited_n": row["collectives_n"],
+            "operations": wait.collectives,
         },
         evidence=(
             *cells("stragglers", row, _MEMBER, ("suffered_wait_ns", "suffered_profiler_ns")),
             *cells("stragglers", worst, _MEMBER, ("late_n", "collectives_n", "worst_late_by_ns")),
         ),
-        numbers={"waiting_ns": wait.waiting_ns},
         rank=rank,
         device_id=device_id,
         impact_ns=wait.waiting_ns,
@@ -151,11 +137,8 @@ def expert_findings(tables: Tables, walls: Walls) -> list[Finding]:
         RULES["uneven_experts"].finding(
             cause=Cause("experts"),
             change=Change("experts", time_ns=late_ns),
-            details=f"{format_ns(late_ns)} from the mean to the last arrival in "
-            f"{counted(uneven_n, 'exchange')} of tokens.",
-            fields={"time": format_ns(late_ns)},
+            fields={"late_ns": late_ns, "exchanges_n": uneven_n},
             evidence=cells("communicators", worst, ("sequence_id",), ("uneven_ns", "uneven_n")),
-            numbers={"late_ns": late_ns, "exchanges_n": uneven_n},
             rank=rank,
             device_id=device_id,
             impact_ns=round(late_ns),
@@ -164,11 +147,7 @@ def expert_findings(tables: Tables, walls: Walls) -> list[Finding]:
 
 
 def remarks_on_collectives(tables: Tables) -> list[Finding]:
-    """Return what the capture does not allow to know of collectives.
-
-    Args:
-        tables: Of the run.
-    """
+    """Return what the capture does not allow to know of collectives."""
     sequences, ranks = tables["communicators"], tables["stragglers"]
     staged = set(sequences.loc[sequences["staged"], "communicator"])
     return [
@@ -184,17 +163,14 @@ def _unclear_clocks(ranks: pd.DataFrame) -> list[Finding]:
     """Say so where the clocks are less exact than the lateness is large."""
     unclear = ranks[(ranks["unclear_n"] > ranks["late_n"]) & (ranks["residual_ns"] > 0)]
     reported = []
-    for name, group in unclear.groupby("communicator", sort=True):
+    for _, group in unclear.groupby("communicator", sort=True):
         row = first_record(group)
         if not int(row["wait_ns"]):
             continue
         reported.append(
             RULES["clocks_too_uncertain"].finding(
-                details=f"Their clocks agree to {format_ns(row['residual_ns'])}, and on "
-                f"{len(group)} of {int(row['ranks_n'])} ranks most latenesses are below that.",
-                fields={"communicator": quoted(name)},
+                fields={"unclear_ranks_n": len(group)},
                 evidence=cells("stragglers", row, _MEMBER, ("residual_ns", "ranks_n")),
-                numbers={"unclear_ranks_n": len(group)},
                 impact_ns=int(row["wait_ns"]),
             )
         )
@@ -206,16 +182,8 @@ def _uncertain(sequences: pd.DataFrame) -> list[Finding]:
     unsure_ns = int(sequences.loc[sequences["confidence"] == LOW_CONFIDENCE, "total_ns"].sum())
     if not unsure_ns or 100 * unsure_ns < UNMATCHED_PCT * total_ns:
         return []
-    share_pct = 100 * unsure_ns / total_ns
-    return [
-        RULES["uncertain_matches"].finding(
-            details="How much of that is waiting, and for whom, is not known; no rank is named by "
-            "them.",
-            fields={"share": format_percent(share_pct)},
-            numbers={"uncertain_pct": share_pct},
-            impact_ns=unsure_ns,
-        )
-    ]
+    fields = {"uncertain_pct": 100 * unsure_ns / total_ns}
+    return [RULES["uncertain_matches"].finding(fields=fields, impact_ns=unsure_ns)]
 
 
 def _unmatched(coverage: pd.DataFrame) -> list[Finding]:
@@ -225,16 +193,14 @@ def _unmatched(coverage: pd.DataFrame) -> list[Finding]:
     if ranks_n < 2 or 100 * lost_n < UNMATCHED_PCT * max(kernels_n, 1):
         return []
     worst = first_record(coverage.sort_values("unmatched_n", ascending=False, kind="stable"))
-    share_pct = 100 * lost_n / kernels_n
-    return [
-        RULES["unmatched_collectives"].finding(
-            details=f"{format_count(lost_n)} of {format_count(kernels_n)}; most are "
-            f"{worst['operation']} on {quoted(worst['file'])}. Waits and late ranks are judged "
-            "without them.",
-            fields={"share": format_percent(share_pct)},
-            numbers={"share_pct": share_pct, "lost_n": lost_n, "kernels_n": kernels_n},
-        )
-    ]
+    fields = {
+        "share_pct": 100 * lost_n / kernels_n,
+        "lost_n": lost_n,
+        "kernels_n": kernels_n,
+        "operation": worst["operation"],
+        "file": worst["file"],
+    }
+    return [RULES["unmatched_collectives"].finding(fields=fields)]
 
 
 def _captures_apart(clocks: pd.DataFrame) -> list[Finding]:
@@ -245,13 +211,7 @@ def _captures_apart(clocks: pd.DataFrame) -> list[Finding]:
     last = records(clocks.sort_values("recorded_after_ns", ascending=False, kind="stable"))[0]
     return [
         RULES["captures_apart"].finding(
-            details=f"In collectives that began before, the ranks spent {format_ns(left_out_ns)} "
-            f"until then; what comes after counts.",
-            fields={
-                "rank": last["rank"],
-                "apart": format_ns(last["recorded_after_ns"]),
-                "waiting": format_ns(left_out_ns),
-            },
+            fields={"waiting_ns": left_out_ns},
             evidence=cells("rank_clocks", last, ("rank",), ("recorded_after_ns", "left_out_ns")),
             rank=int(last["rank"]),
             impact_ns=left_out_ns,

@@ -19,7 +19,7 @@ from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.taxonomy.names import normalize_range
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted, shortened
+from nsys_llm.view.text import shortened
 
 from .members import gpu_of
 from .texts import MOST, RULES
@@ -48,8 +48,6 @@ def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> 
     """Return one a configuration that has slow launches, the largest gain first.
 
     Args:
-        tables: tails and rank_tails.
-        walls: Of them.
         named: Ranks that other findings are about.
     """
     tails = tables["tails"]
@@ -94,9 +92,7 @@ def tail_findings(tables: Tables, slow: Sequence[SlowLaunches]) -> list[Finding]
 def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
     row = slow.row
     listed = records(of_launches(tables["outliers"], row))
-    share_pct = 100.0 * row["outliers_n"] / row["launches_n"]
     rule = RULES["slow_launches"]
-    words, numbers = _context(listed)
     unmarked = bool(listed) and all(launch["range"] is None for launch in listed)
     return rule.finding(
         cause=Cause("kernels", row["rank"], row["device_id"], row["name"]),
@@ -106,14 +102,11 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
             time_ns=slow.lost_ns,
             worst_pct=_worst_pct(tables, row, listed),
         ),
-        details=f"In configuration {quoted(row['config'])}, {format_count(row['outliers_n'])} of "
-        f"{counted(row['launches_n'], 'launch', 'launches')} take over twice the median of "
-        f"{format_ns(row['all_p50_ns'])}: p99 {format_ns(row['p99_ns'])}, longest "
-        f"{format_ns(row['max_ns'])}, {format_ns(slow.lost_ns)} beyond the median in all.{words}",
         fields={
-            "kernel": quoted(shortened(row["name"])),
-            "share": format_percent(share_pct),
-            "rank": row["rank"],
+            "kernel": shortened(row["name"]),
+            "share_pct": 100.0 * row["outliers_n"] / row["launches_n"],
+            "lost_ns": slow.lost_ns,
+            **_context(listed),
         },
         evidence=cells(
             "rank_tails",
@@ -121,7 +114,6 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
             _PLACE,
             ("outliers_n", "launches_n", "all_p50_ns", "p99_ns", "max_ns"),
         ),
-        numbers={"share_pct": share_pct, "lost_ns": slow.lost_ns, **numbers},
         case=_case(row, listed),
         rank=row["rank"],
         device_id=row["device_id"],
@@ -159,20 +151,19 @@ def _worst_step_ns(tables: Tables, rank: int, device_id: int) -> tuple[int, int]
     return int(row["worst_step_start_ns"]), int(row["worst_step_end_ns"])
 
 
-def _context(listed: Sequence[Record]) -> tuple[str, dict[str, float]]:
-    """Say what those launches that are listed have in common; nothing where there are none."""
-    if not listed:
-        return "", {}
+def _context(listed: Sequence[Record]) -> dict[str, Any]:
+    """Return the fields of what those launches that are listed have in common; null if nothing."""
     causes = Counter(row["likely_cause"] for row in listed)
-    cause, cause_n = causes.most_common(1)[0]
-    words = f" Of the {format_count(len(listed))} listed, {format_count(cause_n)}: {cause}."
-    numbers: dict[str, float] = {"listed_n": len(listed), "cause_n": cause_n}
+    cause, cause_n = causes.most_common(1)[0] if causes else (None, None)
     ranges = Counter(normalize_range(row["range"]) for row in listed if row["range"] is not None)
-    if ranges:
-        name, range_n = ranges.most_common(1)[0]
-        words += f" NVTX range of {format_count(range_n)}: {quoted(shortened(name))}."
-        numbers["range_n"] = range_n
-    return words, numbers
+    name, range_n = ranges.most_common(1)[0] if ranges else ("", None)
+    return {
+        "listed_n": len(listed) or None,
+        "cause_n": cause_n,
+        "likely_cause": cause,
+        "range_n": range_n,
+        "range_name": shortened(name),
+    }
 
 
 def _case(row: Record, listed: Sequence[Record]) -> str | None:

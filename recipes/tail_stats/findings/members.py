@@ -35,3 +35,10 @@ def named_gpus(tables: Tables) -> frozenset[Gpu]:
     rows = tables["rank_verdicts"]
     rows = rows[rows["verdict"].notna() & rows["about_ns"].notna()]
     return frozenset(zip(rows["rank"].tolist(), rows["device_id"].tolist(), strict=True))
+
+
+def stage_gpus(tables: Tables) -> frozenset[Gpu]:
+    """Return the GPUs of pipelines: they wait by schedule, and who meets them for them."""
+    rows = tables["rank_verdicts"]
+    rows = rows[rows["stage"].notna()]
+    return frozenset(zip(rows["rank"].tolist(), rows["device_id"].tolist(), strict=True))

@@ -33,19 +33,24 @@ CONCENTRATED_RATIO: Final = 1.6
 LEFT_OUT_NS: Final = 1_000_000
 #: Communication kernels that found no partner, from which the waits say too little.
 UNMATCHED_PCT: Final = 10.0
-#: A stage's GPU is idle so much longer than the stages beside it say, in percent of the window,
-#: that its host is late. Without a late host it is less than 1.
-LATE_STAGE_PCT: Final = 3.0
 
 _SHOWN: Final = f"shown from {LIMITS_PCT['low']:g} % of the GPU's span"
 _CLOCKS: Final = "--gpu-metrics-device=all"
+_BURST: Final = (
+    "They are of {kernels_n:kernel}, {kernel:quoted} the most[ (ranks {together:quoted})], and "
+    "take {device_excess_ns} beyond their medians on rank {rank}. Most of them: {likely_cause}. "
+    "From {window_start_ns:instant} to {window_end_ns:instant} in the profile of rank {rank}."
+)
 
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
     Rule(
         "collective_waits",
         scope="rank",
-        title="Waiting without a straggler: {waiting} in {collectives}",
+        title="Waiting without a straggler: {waiting_ns} in {waited_n} {operations}",
+        details="Among ranks {communicator:quoted}, none has a verdict. Most is due to {late_n} of "
+        "{collectives_n} in which the same rank came last, at worst by {worst_late_by_ns}."
+        "[ {suffered_profiler_ns} more is due to the profiler's own work.]",
         threshold="waiting in the collectives of a communicator in which no rank is late beyond "
         "chance; of the rank that waits longest, without what the profiler caused; "
         f"{_SHOWN}",
@@ -53,19 +58,13 @@ RULES: Final = rules_by_id(
         recommendation="Look for what varies from step to step on each rank: sequence lengths, "
         "routing of experts, host threads that share cores, garbage collection. Use fewer, "
         "larger collectives, so that ranks synchronize less often.",
-        cases={
-            "unknown": Case(
-                title="Waiting for unknown ranks: {waiting} in {collectives}",
-                recommendation="Capture more steps of all ranks at the same time: which rank the "
-                "others wait for shows in a few dozen collectives.",
-            )
-        },
         tables=("stragglers", "collectives"),
     ),
     Rule(
         "uneven_experts",
         scope="run",
-        title="Experts get uneven numbers of tokens, another rank most each time: {time}",
+        title="Experts get uneven numbers of tokens, another rank most each time: {late_ns}",
+        details="{late_ns} from the mean to the last arrival in {exchanges_n:exchange} of tokens.",
         threshold="collectives that exchange tokens, to which the last rank comes late as its "
         f"expert kernels took longer (table `communicators`); {_SHOWN}",
         source=OURS,
@@ -77,7 +76,10 @@ RULES: Final = rules_by_id(
     Rule(
         "outliers_on_one_rank",
         scope="rank",
-        title="Rank {rank} has {share} of all launches over twice their median",
+        title="Rank {rank} has {outliers_pct} of all launches over twice their median",
+        details="{outliers_n} of {all_outliers_n:launch|launches} over twice the median of their "
+        "configuration, with {launches_pct} of all launches. They take {outlier_excess_ns} beyond "
+        "it; communication is left out.",
         threshold=f"from {LEAST_OUTLIERS} launches longer than {OUTLIER_RATIO:g} times the median "
         f"of their configuration, {CONCENTRATED_PCT:g} % of them on one device and "
         f"{CONCENTRATED_RATIO:g} times its share of the launches, most of it where its own median "
@@ -93,7 +95,12 @@ RULES: Final = rules_by_id(
     Rule(
         "slow_launches",
         scope="kernel",
-        title="{kernel} takes over twice its median in {share} of its launches on rank {rank}",
+        title="{kernel:quoted} takes over twice its median in {share_pct} of its launches on rank "
+        "{rank}",
+        details="In configuration {config:quoted}, {outliers_n} of {launches_n:launch|launches} "
+        "take over twice the median of {all_p50_ns}: p99 {p99_ns}, longest {max_ns}, {lost_ns} "
+        "beyond the median in all.[ Of the {listed_n} listed, {cause_n}: {likely_cause}.]"
+        "[ NVTX range of {range_n}: {range_name:quoted}.]",
         threshold=f"launches longer than {OUTLIER_RATIO:g} times the median of their "
         "configuration, first launches, a second mode and ranks whose own median is as long left "
         "out; the gain is their time beyond the median on the rank that has most of it",
@@ -119,7 +126,8 @@ RULES: Final = rules_by_id(
     Rule(
         "outlier_cluster",
         scope="rank",
-        title="{outliers} over twice their median on {where} within {duration}",
+        title="{outliers_n:launch|launches} over twice their median on {where} within {lasting_ns}",
+        details=f"Chance would put {{expected:.2g}} there. {_BURST}",
         threshold="more of them within a short time than chance gives (table `outlier_clusters`); "
         f"the gain is their time beyond the medians on the rank that has most of them; {_SHOWN}",
         source=OURS,
@@ -130,7 +138,11 @@ RULES: Final = rules_by_id(
                 recommendation="Look at what runs beside them in that window; move or limit it."
             ),
             "recurring": Case(
-                title="{bursts} of launches over twice their median on {where}{when}",
+                title="{bursts_n:burst} of launches over twice their median on {where}"
+                "[, one every {every_ns}]",
+                details="They last {lasting_ns} in the median, and cost rank {rank} {lost_ns} in "
+                "all. The costliest has {outliers_n} such launches; chance would put "
+                f"{{expected:.2g}} there. {_BURST}",
                 recommendation="Bursts that recur belong to a step or to a timer: look "
                 "in these windows for a clock that drops, another process on the GPU, or a step "
                 "with other work.",
@@ -141,38 +153,13 @@ RULES: Final = rules_by_id(
         specificity=OF_KERNEL,
     ),
     Rule(
-        "pipeline_bubble",
-        scope="run",
-        title="Pipeline of {stages_n} stages: its bubble is {share} of the window",
-        threshold="ranks that send and receive in a chain, or in turn; the gain is the bubble of "
-        f"the stage that has the shortest one, the title has the mean of all stages; {_SHOWN}",
-        source=OURS,
-        recommendation="Waiting between stages is part of the schedule. More microbatches per step "
-        "shrink it (1F1B: (stages - 1) / (microbatches + stages - 1) of a step), and so do "
-        "interleaved stages (several model chunks per rank).",
-        tables=("communicators", "collectives", "tail_ranks"),
-        specificity=OF_CLASS,
-    ),
-    Rule(
-        "late_stage",
-        scope="rank",
-        title="The host of stage rank {rank} launches late: its GPU is idle {more} longer than the "
-        "schedule leaves it",
-        threshold=f"idle beyond what its neighbor stages suggest, from {LATE_STAGE_PCT:g} % of the "
-        "window, with three stages or more",
-        source=OURS,
-        recommendation="See in idle_gaps what the host of rank {rank} does meanwhile: cores shared "
-        "with other threads, data loading, garbage collection, synchronization. The other stages "
-        "wait for it, beyond the bubble of the schedule.",
-        tables=("tail_ranks",),
-        specificity=OF_RANK,
-    ),
-    Rule(
         "captures_apart",
         scope="run",
         kind=CAPTURE,
-        title="Rank {rank} is recorded {apart} after the first one: {waiting} before that are left "
-        "out of waiting",
+        title="Rank {rank} is recorded {recorded_after_ns} after the first one: {waiting_ns} "
+        "before that are left out of waiting",
+        details="In collectives that began before, the ranks spent {waiting_ns} until then; what "
+        "comes after counts.",
         threshold=f"profiles that start apart, and from {format_ns(LEFT_OUT_NS)} in collectives "
         "before all of them record",
         source=OURS,
@@ -184,7 +171,9 @@ RULES: Final = rules_by_id(
         "clocks_too_uncertain",
         scope="run",
         kind=CAPTURE,
-        title="Clocks of ranks {communicator} are too uncertain to say which rank is late",
+        title="Clocks of ranks {communicator:quoted} are too uncertain to say which rank is late",
+        details="Their clocks agree to {residual_ns}, and on {unclear_ranks_n} of {ranks_n} ranks "
+        "most latenesses are below that.",
         threshold="most latenesses of a rank are below the error of the clocks",
         source=OURS,
         recommendation="Treat waits below that as noise, and blame no rank. One nsys for all ranks "
@@ -195,7 +184,9 @@ RULES: Final = rules_by_id(
         "uncertain_matches",
         scope="run",
         kind=CAPTURE,
-        title="{share} of the time in collectives is matched with low confidence",
+        title="{uncertain_pct} of the time in collectives is matched with low confidence",
+        details="How much of that is waiting, and for whom, is not known; no rank is named by "
+        "them.",
         threshold=f"confidence is low for {UNMATCHED_PCT:g} % of the time in collectives or more",
         source=OURS,
         recommendation="Capture all ranks of the job at the same time, and more steps. One nsys "
@@ -206,7 +197,9 @@ RULES: Final = rules_by_id(
         "unmatched_collectives",
         scope="run",
         kind=CAPTURE,
-        title="{share} of the communication kernels have no partner on another rank",
+        title="{share_pct} of the communication kernels have no partner on another rank",
+        details="{lost_n} of {kernels_n}; most are {operation} on {file:quoted}. Waits and late "
+        "ranks are judged without them.",
         threshold=f"from {UNMATCHED_PCT:g} % of the communication kernels, on two devices or more",
         source=OURS,
         recommendation="Make sure that all ranks of the job are among the inputs and were "

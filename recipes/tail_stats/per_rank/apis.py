@@ -34,7 +34,8 @@ class RankApiTails:
         moments: Of whole calls that start in the window.
         order: Around the percentiles of those.
         profiler_ns: What the profiler took of those calls, see
-        `nsys_llm.analyses.device.profiler_time`. net: Moments of the same calls without it.
+            `nsys_llm.analyses.device.profiler_time`.
+        net: Moments of the same calls without it.
         net_order: Around their percentiles.
         counts: How often which net duration; groups are functions.
         loading: The same of calls that made the first launch of a kernel on a device.
@@ -68,7 +69,6 @@ class ApiTails:
     """Many ranks, those without API calls left out.
 
     Attributes:
-        ranks: Each by itself.
         durations: How often a call of each function took how long.
         net: The same without what the profiler took of each call.
     """

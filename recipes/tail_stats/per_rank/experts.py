@@ -29,7 +29,6 @@ class ExpertWork:
     """The exchanges of one device, in order of their starts.
 
     Attributes:
-        device_id: CUDA device id.
         start_ns: Shape (exchanges,), distinct, the report's clock.
         moe_ns: Shape (exchanges,), time of expert kernels since the exchange before.
     """

@@ -50,7 +50,6 @@ class DeviceSpan:
     """One device of one rank.
 
     Attributes:
-        device_id: CUDA device id.
         window_start_ns: Begin of the filter's windows, else of the first operation; NULL_INT for
             none.
         window_end_ns: Their end, or that of the last operation.
@@ -76,7 +75,6 @@ class RankTails:
 
     Attributes:
         keys: See `per_rank.launches`; sorted.
-        device_id: CUDA device id.
         key: Position in `keys`.
         total_ns: Time inside the window.
         moments: Of whole launches that start in the window.
@@ -112,7 +110,6 @@ class KernelTails:
     """Many ranks.
 
     Attributes:
-        ranks: Each by itself.
         keys: Over all ranks, sorted.
         counts: How often which duration, by position in `keys`.
         instances: The longest launches of each key.
@@ -134,8 +131,6 @@ def map_kernels(
     """Reduce one rank.
 
     Args:
-        trace: Its rows.
-        rank: Its key.
         launched: The kernels that the filters leave, and all of them; see `coded_launches`.
         steps: Its steps; None where there are none.
         options: top is how many launches may be listed.

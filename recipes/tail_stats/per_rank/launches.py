@@ -52,7 +52,6 @@ class Launches:
     """Kernels of one rank in order of their starts, and what each of them launches.
 
     Attributes:
-        rows: The kernels.
         keys: Distinct keys, sorted.
         key: Shape (kernels,), position in `keys`.
     """
@@ -83,7 +82,6 @@ def coded_launches(
     """Return the kernels that the filters leave, and all of the rank; keys mean the same in both.
 
     Args:
-        trace: One rank.
         steps: Its steps; None where there are none.
         options: base and mangled choose the names, phase_map the phases.
     """

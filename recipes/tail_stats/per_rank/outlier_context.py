@@ -108,8 +108,6 @@ def _equals_before_n(
 
     Args:
         codes_of: Returns the codes of neighboring rows.
-        rows_n: Rows, more than any of `until`.
-        codes_n: Codes.
         wanted: Shape (k,).
         until: Shape (k,).
     """

@@ -38,9 +38,7 @@ class TimeParts:
         row: Row of `RankTails`.
         part: Which part of the device's window, see `part_edges`.
         launches_n: Launches that start in it, at least one.
-        min_ns: The shortest of them.
         twice_p50_ns: Twice their median.
-        max_ns: The longest.
     """
 
     row: npt.NDArray[Any]

@@ -30,7 +30,6 @@ class Burst:
 
     Attributes:
         first: Position of its first event; the others follow.
-        events_n: How many.
         expected: How many chance would put into its time.
         chance: At most how many windows as full chance would give, of all that were looked at.
     """

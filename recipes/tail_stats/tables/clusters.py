@@ -60,8 +60,6 @@ class _Events:
     """Outliers; all of shape (outliers,).
 
     Attributes:
-        start_ns: Their starts.
-        duration_ns: Their durations.
         group: Code of rank, device and configuration.
         launch: How many launches of that group began before.
         launches_n: Launches of that group.
@@ -104,11 +102,8 @@ def cluster_columns(
         instances: All outliers that were kept, see `per_rank.instances`.
         durations: Of all launches by key.
         medians: Over all ranks.
-        ranks: Those with GPU work, in order.
         offsets_ns: How much later than the first the capture of each rank began, if known.
-        parts: Each rank, in order.
         tail_ranks: The table of that name; says how long kernels ran on each rank.
-        most: Rows of the table.
     """
     outliers_n = beyond_medians(durations, medians.twice, len(medians.keys)).outliers_n
     rare = (outliers_n < _USUAL_SHARE * medians.moments.n) & ~medians.communication

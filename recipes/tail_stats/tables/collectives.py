@@ -16,8 +16,7 @@ from nsys_llm.analyses.collectives.matched import (
     communicator,
 )
 from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
-from nsys_llm.analyses.collectives.stages import Stages, find_stages
-from nsys_llm.analyses.ranks.schedule import microbatches_n
+from nsys_llm.analyses.collectives.stages import find_stages
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
@@ -48,21 +47,18 @@ def declared(table: str) -> list[str]:
 def sequence_columns(
     collectives: MatchedCollectives,
     experts: Mapping[RankKey, Sequence[ExpertWork]],
-    steps_n: Mapping[RankKey, int],
 ) -> Columns:
     """Return one row a sequence of collectives that at least two ranks have.
 
     Args:
         collectives: All of them.
         experts: Expert kernels before exchanges of tokens, of ranks that have both.
-        steps_n: Steps of ranks whose steps are those of the model.
     """
     stages = find_stages(collectives)
     rows = [
         {
             **_sequence(number, sequence, collectives),
-            **_schedule(sequence, stages),
-            "microbatches": _microbatches(sequence, collectives, stages, steps_n),
+            "staged": id(sequence) in stages.staged | stages.closing,
             **uneven_experts(sequence, collectives, experts),
         }
         for number, sequence in enumerate(collectives.sequences)
@@ -190,40 +186,6 @@ def _sequence(number: int, sequence: Sequenced, collectives: MatchedCollectives)
         "end_spread_p50_ns": float(np.median(end_spread)) if met_n else None,
         "residual_ns": sequence.residual_ns,
     }
-
-
-def _schedule(sequence: Sequenced, stages: Stages) -> dict[str, float | None]:
-    """Return of a transfer between stages which pipeline it is of, where that is known."""
-    of_pipeline = {
-        device: number
-        for number, pipeline in enumerate(stages.pipelines)
-        for devices in pipeline.stages
-        for device in devices
-    }
-    if id(sequence) not in stages.staged:
-        return {"staged": id(sequence) in stages.closing, "pipeline": None, "turns_pct": None}
-    number = of_pipeline.get(sequence.owners[0])
-    turns = None if number is None else stages.pipelines[number].turns_pct
-    return {"staged": True, "pipeline": number, "turns_pct": turns}
-
-
-def _microbatches(
-    sequence: Sequenced,
-    collectives: MatchedCollectives,
-    stages: Stages,
-    steps_n: Mapping[RankKey, int],
-) -> int | None:
-    """Return how many microbatches a step has, of a transfer between two stages."""
-    n = steps_n.get(collectives.devices[sequence.owners[0]].rank.key, 0)
-    if id(sequence) not in stages.staged or not n:
-        return None
-    ends = set(sequence.owners)
-    alike = [
-        len(item)
-        for item in collectives.sequences
-        if id(item) in stages.staged and set(item.owners) == ends
-    ]
-    return microbatches_n(alike, n)
 
 
 def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:

@@ -232,7 +232,6 @@ def duration_columns(kernels: KernelTails, worst: Sequence[int], labels: Sequenc
     """Return how the durations of the worst configurations are spread, in bins of a log axis.
 
     Args:
-        kernels: All ranks.
         worst: Positions of keys, worst first.
         labels: What each of them is called.
     """

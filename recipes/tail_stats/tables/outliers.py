@@ -51,9 +51,7 @@ def outlier_columns(
     """Return the columns of the table outliers.
 
     Args:
-        instances: The rows, in order.
         medians: Over all ranks.
-        ranks: Those with GPU work, in order.
         offsets_ns: How much later than the first the capture of each rank began, if known.
     """
     numbers = instances.numbers

@@ -64,7 +64,6 @@ def straggler_columns(
     """Return one row a device and communicator: what it caused and what it suffered.
 
     Args:
-        collectives: All collectives.
         delays: See `nsys_llm.analyses.collectives.profiler.delays_ns`.
     """
     rows = [

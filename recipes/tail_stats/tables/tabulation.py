@@ -13,8 +13,7 @@ from nsys_llm.analyses.collectives.profiler import delays_ns
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns
 from nsys_llm.report.outputs import declared_frame
-from nsys_llm.taxonomy.step_names import STEP
-from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.identity import Rank
 
 from ..partials import TailPartial
 from ..per_rank.kernels import KernelTails
@@ -46,8 +45,6 @@ def tabulate(
     """Make the recipe's tables, as manifests/tail_stats.json declares them.
 
     Args:
-        partial: All ranks.
-        ranks: Those with GPU work, in order.
         options: top is how many outliers are listed; disable_alignment leaves clocks alone.
     """
     columns = {
@@ -57,15 +54,6 @@ def tabulate(
     }
     manifest = load_manifest(_RECIPE)
     return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
-
-
-def _steps_n(kernels: KernelTails) -> dict[RankKey, int]:
-    """Return the steps of ranks whose steps are those of the model, not layers or graphs."""
-    return {
-        key: tails.steps_n
-        for key, tails in kernels.ranks.items()
-        if tails.steps is not None and tails.steps.kind.unit == STEP and tails.steps_n
-    }
 
 
 def _kernel_columns(
@@ -104,7 +92,7 @@ def _collective_columns(
 ) -> dict[str, Columns]:
     delays = delays_ns(collectives, partial.held)
     return {
-        "communicators": sequence_columns(collectives, partial.experts, _steps_n(partial.kernels)),
+        "communicators": sequence_columns(collectives, partial.experts),
         "collectives": collective_columns(collectives, delays),
         "stragglers": straggler_columns(collectives, delays),
         "wait_map": wait_map_columns(collectives),

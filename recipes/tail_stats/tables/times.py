@@ -36,7 +36,6 @@ def time_columns(
 
     Args:
         medians: Over all ranks.
-        parts: Each rank, in order.
         worst: Positions of keys, worst first.
         tables: tails, worst first; and rank_tails, which says where a configuration is worst.
         offsets_ns: For each rank, what to add to its clock; None: not known.
@@ -89,7 +88,6 @@ def _shown(kernel_tails: RankTails, place: IntArray) -> dict[str, IntArray]:
     """Return what a rank sent of the worst configurations.
 
     Args:
-        kernel_tails: The rank.
         place: For each of its keys, the position among the worst, or -1.
     """
     worst = place[kernel_tails.key][kernel_tails.parts.row]

@@ -13,10 +13,11 @@ from nsys_llm.view.text import counted, format_change, format_count, format_ns, 
 from ..tables.checks import ALIKE, ALL, BLOCKING, DIFFERS, NAMES, RANKS, UNKNOWN, WORK, WORK_OF_ALL
 from ..tables.comparability import OTHER_WORK
 from ..tables.equal_work import LEAST_STEPS
-from ..tables.step_verdict import BURSTS, NOISE, SAME, UNCERTAIN
+from ..tables.step_splits import SPAN
+from ..tables.step_verdict import BURSTS, FEW_STEPS, NOISE, SAME, UNCERTAIN
 from . import texts
-from .change import SPAN, Change, Clock, pair_words, scale_of
-from .changes import count_words, find_changes, sides_of, slow_words
+from .change import ClassChange, Clock, pair_words, scale_of
+from .changes import capital, count_words, find_changes, sides_of, slow_words
 
 #: A detail names the change of its class from this share of it on.
 _MOST_SHARE: Final = 0.5
@@ -42,17 +43,13 @@ def answer(tables: Tables) -> str:
         cause = first if first.startswith("the host: ") else changes[0].sentence
         sure = "cause" if verdict["word"] != UNCERTAIN else "likely cause"
         lines.append(f"{sure}: {cause}")
-    others = [_capital(f"{change.sentence}.") for change in changes[1:]]
+    others = [capital(f"{change.sentence}.") for change in changes[1:]]
     prose = [_blocked(tables), _sure(clock), _other_kernels(tables, verdict), *others]
     prose += [_nothing(tables, verdict), _graphs(tables)]
     return "\n".join([*lines, " ".join(part for part in prose if part)]).strip()
 
 
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
-
-
-def _lines(clock: Clock, changes: list[Change]) -> Iterator[str]:
+def _lines(clock: Clock, changes: list[ClassChange]) -> Iterator[str]:
     verdict = clock.verdict
     is_known = verdict["baseline_ns"] is not None
     yield _first_line(clock, changes) if is_known else f"{verdict['word']}: {verdict['reason']}."
@@ -65,15 +62,15 @@ def _lines(clock: Clock, changes: list[Change]) -> Iterator[str]:
     if verdict["word"] != OTHER_WORK and verdict["basis"] != SPAN and verdict["work"]:
         covered = verdict["covered_pct"]
         share = "" if covered is None else f" ({format_percent(covered)} of them)"
-        yield f"{_capital(verdict['work'])}{share}."
+        yield f"{capital(verdict['work'])}{share}."
     if verdict["note"]:
-        yield f"{_capital(verdict['note'])}."
+        yield f"{capital(verdict['note'])}."
     classes = _classes(clock.tables, verdict)
     if classes:
         yield classes
 
 
-def _first_line(clock: Clock, changes: list[Change]) -> str:
+def _first_line(clock: Clock, changes: list[ClassChange]) -> str:
     verdict, a_step = clock.verdict, f"a {clock.unit}"
     word, change = verdict["word"], format_change(verdict["change_pct"])
     pair = pair_words(verdict["baseline_ns"], verdict["input_ns"])
@@ -89,7 +86,7 @@ def _first_line(clock: Clock, changes: list[Change]) -> str:
         return f"{slow}; mean {pair} {a_step} ({change})"
     if word == UNCERTAIN and verdict["low_pct"] is not None:
         change += f", 95 % interval {_ends(verdict)}"
-    inside = "; ".join([change, *_profiler(verdict), *_doubt(verdict)])
+    inside = "; ".join([change, *_profiler(verdict), *_doubt(clock)])
     line = f"{word}  {pair} {a_step} ({inside})"
     return line if slow is None else f"{line}; {slow.rpartition(': ')[2]}"
 
@@ -109,11 +106,18 @@ def _profiler(verdict: Record) -> Iterator[str]:
         yield f"{format_change(program_pct)} without the profiler's flushes"
 
 
-def _doubt(verdict: Record) -> Iterator[str]:
+def _doubt(clock: Clock) -> Iterator[str]:
     """Say why nothing more is known, and what would decide."""
+    verdict = clock.verdict
     if verdict["word"] == UNCERTAIN and verdict["enough_steps_n"] is not None:
-        n = format_count(verdict["enough_steps_n"])
-        yield texts.ENOUGH.format(n=n, unit=verdict["unit"])
+        effective, steps_n = min(
+            (verdict[f"{side}_effective_n"], verdict[f"{side}_steps_n"]) for side in COMPARED
+        )
+        effective, words = max(round(effective), 1), texts.ENOUGH
+        if verdict["word_reason"] == FEW_STEPS:
+            words = texts.ALIKE if effective < steps_n else texts.TOO_FEW
+        enough = format_count(verdict["enough_steps_n"])
+        yield words.format(steps=steps_n, unit=clock.unit, effective=effective, enough=enough)
     elif verdict["word_reason"] == NOISE:
         yield "within noise"
     all_pct = verdict["all_change_pct"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
@@ -10,21 +10,20 @@ from typing import Any, Final
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import Evidence, cells
 from nsys_llm.report.records import Record, Tables, first_record, records
-from nsys_llm.view.text import format_ns, format_percent
+from nsys_llm.report.templates import filled, signed_ns
+from nsys_llm.view.text import format_percent
 
+from ..tables.step_splits import SPAN, Gpu
 from ..tables.step_verdict import FASTER, FEW_STEPS, LEAST_PCT, SLOWER
+from .texts import WHAT
 
 #: Share of the difference that a class holds to get a sentence.
 LEAST_SHARE: Final = 0.2
-#: Basis of the verdict without steps.
-SPAN: Final = "window"
 _UNITS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
-
-Gpu = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Change:
+class ClassChange:
     """One change of the wall-clock time of a step (or window).
 
     Attributes:
@@ -39,9 +38,7 @@ class Change:
         rule: Of the finding.
         what: What explains it: a clause with numbers, names out of the trace in backticks.
         cause: What is at fault.
-        name: Kernel or category that it is about.
-        fields: What title and advice of the rule name.
-        numbers: Numbers of the clause, by name.
+        fields: Of the clause, the title and the advice; `name` is what the finding is about.
         most_ns: What its cause can make of a step at most.
     """
 
@@ -56,17 +53,30 @@ class Change:
     rule: str = ""
     what: str = ""
     cause: Cause | None = None
-    name: str | None = None
-    fields: Mapping[str, object] = field(default_factory=dict)
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
     most_ns: float = inf
 
     def by(
-        self, rule: str, what: str, cause: Cause, evidence: tuple[Evidence, ...] = (), **more: Any
-    ) -> Change:
-        """Return the change with what explains it."""
-        every = (*self.evidence, *evidence)
-        return replace(self, rule=rule, what=what, cause=cause, evidence=every, **more)
+        self,
+        rule: str,
+        cause: Cause,
+        fields: Mapping[str, Any],
+        evidence: tuple[Evidence, ...] = (),
+        most_ns: float = inf,
+    ) -> ClassChange:
+        """Return the change with what explains it.
+
+        Args:
+            rule: Of the finding.
+            cause: What is at fault.
+            fields: Of the rule's clause; `what` in place of all of it.
+            evidence: Cells beside those of the clock.
+            most_ns: See above.
+        """
+        what, every = fields.get("what") or filled(WHAT[rule], fields), (*self.evidence, *evidence)
+        return replace(
+            self, rule=rule, what=what, cause=cause, fields=fields, evidence=every, most_ns=most_ns
+        )
 
     @property
     def most_detail(self) -> str | None:
@@ -77,7 +87,7 @@ class Change:
     @property
     def sentence(self) -> str:
         """The change in a sentence without its full stop: class, amount, cause."""
-        return f"{self.wall_class} {changed(self.mean_ns)} {a_unit(self.unit)}: {self.what}"
+        return f"{self.wall_class} {signed_ns(self.mean_ns)} {a_unit(self.unit)}: {self.what}"
 
 
 class Clock:
@@ -89,7 +99,7 @@ class Clock:
         self.verdict: Record = first_record(tables["verdict"])
         self.unit = str(self.verdict["unit"])
         self.is_slower = (self.verdict["change_ns"] or 0) > 0
-        self._rows = records(tables["wall_change"])
+        self.rows = records(tables["wall_change"])
 
     @property
     def tells(self) -> bool:
@@ -100,24 +110,23 @@ class Clock:
 
     def mean_ns(self, wall_class: str) -> float:
         """Return the change of a class of the mean GPU."""
-        rows = (row for row in self._rows if row["rank"] is None and row["detail"] is None)
+        rows = (row for row in self.rows if row["rank"] is None and row["detail"] is None)
         return sum(row["change_ns"] for row in rows if row["wall_class"] == wall_class)
 
     def by_gpu(self, wall_class: str) -> dict[Gpu, Record]:
         """Return the rows of a class, by rank and device."""
         return {
             (row["rank"], row["device_id"]): row
-            for row in self._rows
+            for row in self.rows
             if row["rank"] is not None and row["wall_class"] == wall_class and row["detail"] is None
         }
 
-    def step_ns(self, change: Change) -> float:
-        """Return the time of a step of the input on the GPU of a change."""
-        gpu = change.rank, change.device_id
-        rows = (row for row in self._rows if (row["rank"], row["device_id"]) == gpu)
+    def step_ns(self, rank: int, device_id: int) -> float:
+        """Return the time of a step of the input on a GPU."""
+        rows = self._of_gpu(rank, device_id)
         return sum(row["input_ns"] for row in rows if row["detail"] is None)
 
-    def change(self, wall_class: str) -> Change | None:
+    def change(self, wall_class: str) -> ClassChange | None:
         """Return the change of a class; None where it holds too little of the difference."""
         gpus = self.by_gpu(wall_class)
         if not gpus:
@@ -131,18 +140,24 @@ class Clock:
         cost_ns = gpus[gpu]["change_ns"]
         if max(abs(mean_ns), abs(cost_ns)) < LEAST_SHARE * abs(self.verdict["change_ns"]):
             return None
-        rows = [row for row in self._rows if (row["rank"], row["device_id"]) == gpu]
-        rows = [row for row in rows if row["wall_class"] == wall_class]
+        rows = [row for row in self._of_gpu(*gpu) if row["wall_class"] == wall_class]
         details = {row["detail"]: row["change_ns"] for row in rows if row["detail"] is not None}
         keys = ("rank", "device_id", "wall_class", "detail")
         columns = ("baseline_ns", "input_ns", "change_ns")
         evidence = tuple(cell for row in rows for cell in cells("wall_change", row, keys, columns))
-        return Change(wall_class, mean_ns, cost_ns, *gpu, self.unit, details, evidence)
+        return ClassChange(wall_class, mean_ns, cost_ns, *gpu, self.unit, details, evidence)
+
+    def _of_gpu(self, *gpu: int) -> list[Record]:
+        return [row for row in self.rows if (row["rank"], row["device_id"]) == gpu]
 
 
-def changed(ns: float) -> str:
-    """Return a change of time with its sign."""
-    return f"{'+' if ns > 0 else ''}{format_ns(ns)}"
+def numbered(name: str, parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields of several parts, each with the name and place of its part before it."""
+    return {
+        f"{name}{place}_{key}": value
+        for place, part in enumerate(parts)
+        for key, value in part.items()
+    }
 
 
 def a_unit(unit: str) -> str:
@@ -164,8 +179,7 @@ def number_of(value: float) -> str:
 
 def pair_words(before_ns: float, after_ns: float) -> str:
     """Return two times in one unit: `17.74 -> 19.98 ms`."""
-    largest_ns = max(abs(before_ns), abs(after_ns))
-    scale, unit, digits = scale_of(largest_ns)
+    scale, unit, digits = scale_of(max(abs(before_ns), abs(after_ns)))
     return f"{before_ns / scale:.{digits}f} -> {after_ns / scale:.{digits}f} {unit}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from nsys_llm.report.causes import Cause
@@ -13,12 +12,13 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE, PROFILER
 from nsys_llm.trace.rank_sets import BASELINE, COMPARED, INPUT
-from nsys_llm.view.text import NOT_KNOWN, format_ns, quoted
+from nsys_llm.view.text import NOT_KNOWN, quoted
 
 from ..tables.checks import BLOCKING
+from ..tables.step_splits import SPAN
 from ..tables.step_verdict import BOTH, BURSTS, FASTER, SLOWER
 from . import texts
-from .change import SPAN, Change, Clock, a_unit
+from .change import ClassChange, Clock, a_unit
 from .compute import explain_compute
 from .idle import explain_idle
 from .moves import explain_communication, explain_copies
@@ -27,18 +27,16 @@ from .moves import explain_communication, explain_copies
 _WAITING: Final = ("waiting", "pair_waiting", "profiler_wait")
 _OF_A_RANK: Final = ("one_rank", "idle_rank")
 #: What explains the change of each class, in the order of classes.
-_EXPLAIN: Final[dict[str, Callable[[Clock, Change], Change]]] = {
+_EXPLAIN: Final[dict[str, Callable[[Clock, ClassChange], ClassChange]]] = {
     COMPUTE: explain_compute,
     COMMUNICATION: explain_communication,
     COPIES: explain_copies,
-    PROFILER: lambda _, change: change.by(
-        "profiler", "the profiler wrote its buffers", Cause("profiler")
-    ),
+    PROFILER: lambda _, change: change.by("profiler", Cause("profiler"), {}),
     IDLE: explain_idle,
 }
 
 
-def find_changes(clock: Clock) -> list[Change]:
+def find_changes(clock: Clock) -> list[ClassChange]:
     """Return the change of each class that holds a fifth of the difference, largest first."""
     if not clock.tells:
         return []
@@ -61,39 +59,44 @@ def findings(tables: Tables) -> list[Finding]:
     return [*_not_comparable(tables), *changes, *_of_bursts(clock)]
 
 
-def _finding(change: Change, clock: Clock) -> Finding:
-    change = replace(change, cost_ns=min(change.cost_ns, change.most_ns))
-    price = _price(change, clock) if change.cost_ns > 0 else None
-    more = "more" if change.cost_ns > 0 else "less"
-    gpu = f"GPU {change.device_id} of rank {change.rank}"
-    cost, sentence = f"{format_ns(abs(change.cost_ns))} {more}", change.sentence
-    numbers = {"change_ns": change.cost_ns, "mean_change_ns": change.mean_ns}
+def _finding(change: ClassChange, clock: Clock) -> Finding:
+    cost_ns = min(change.cost_ns, change.most_ns)
+    price = _price(clock, change.rank, change.device_id, change.wall_class, cost_ns)
     return texts.RULES[change.rule].finding(
-        price=price,
+        price=price if cost_ns > 0 else None,
         cause=change.cause,
-        kind=PERFORMANCE if price is not None else IMPROVEMENT,
-        details=f"{sentence[0].upper()}{sentence[1:]}. On {gpu} it takes {cost} "
-        f"{a_unit(change.unit)}.",
-        fields=change.fields,
+        kind=PERFORMANCE if cost_ns > 0 else IMPROVEMENT,
+        fields={
+            **change.fields,
+            "sentence": capital(change.sentence),
+            "mean_change_ns": change.mean_ns,
+            "change_ns": cost_ns,
+            "more": "more" if cost_ns > 0 else "less",
+            "a_step": a_unit(change.unit),
+        },
         evidence=change.evidence,
-        numbers={**change.numbers, **numbers},
-        name=change.name,
+        name=change.fields.get("name"),
         rank=change.rank,
         device_id=change.device_id,
-        impact_ns=round(abs(change.cost_ns)),
+        impact_ns=round(abs(cost_ns)),
     )
 
 
-def _price(change: Change, clock: Clock) -> Price:
-    """Return the measured part of the change as what a fix would win back on one GPU."""
+def capital(text: str) -> str:
+    """Return a text with its first letter large."""
+    return text[0].upper() + text[1:]
+
+
+def _price(clock: Clock, rank: int, device_id: int, wall_class: str, cost_ns: float) -> Price:
+    """Return the measured part of a change as what a fix would win back on one GPU."""
     walls = Walls(clock.tables, INPUT)
-    span_ns, unit_ns = walls.span_ns(change.rank, change.device_id), clock.step_ns(change)
+    span_ns, unit_ns = walls.span_ns(rank, device_id), clock.step_ns(rank, device_id)
     steps = span_ns / unit_ns if unit_ns and clock.verdict["basis"] != SPAN else None
-    most_ns = walls.class_ns(change.rank, change.device_id, change.wall_class)
+    most_ns = walls.class_ns(rank, device_id, wall_class)
     return Price(
         span_ns=span_ns,
-        wall_classes=(change.wall_class,),
-        about_ns=max(min(round(change.cost_ns * (steps or 1.0)), most_ns), 0),
+        wall_classes=(wall_class,),
+        about_ns=max(min(round(cost_ns * (steps or 1.0)), most_ns), 0),
         about_basis="measured",
         steps_n=steps,
         step_unit=clock.unit,
@@ -155,30 +158,29 @@ def _of_bursts(clock: Clock) -> Iterator[Finding]:
     slow = slow_steps(clock)
     if slow is None or not slow[1]:
         return
-    row, verdict = slow[0], clock.verdict
+    (row, _), verdict = slow, clock.verdict
     rank, device_id, slow_ns = row["rank"], row["device_id"], row["excess_ns"] * row["slow_n"]
     cost_ns = slow_ns / max(row["steps_n"], 1)
-    change = Change(row["wall_class"], 0.0, cost_ns, rank, device_id, clock.unit)
-    excess, detail = format_ns(row["excess_ns"]), row["detail"] or row["wall_class"]
-    columns = ("slow_n", "steps_n", "usual_ns", "excess_ns", "detail_ns")
     yield texts.RULES["bursts"].finding(
-        price=_price(change, clock),
+        price=_price(clock, rank, device_id, row["wall_class"], cost_ns),
         cause=Cause("host" if row["wall_class"] == IDLE else "rank", rank),
-        details=f"{slow_words(clock)}. They take {excess} longer than the others "
-        f"({format_ns(row['usual_ns'])}), {format_ns(row['detail_ns'])} of it {quoted(detail)} on "
-        f"rank {rank}.",
         fields={
-            "rank": rank, "where": f" pauses in {quoted(row['range'])}" if row["range"] else ""
-        },
-        evidence=cells("slow_steps", row, ("run", "rank", "device_id"), columns),
-        numbers={
-            **{f"{side}_slow_n": verdict[f"{side}_slow_n"] for side in COMPARED},
+            "words": slow_words(clock),
+            "most": row["detail"] or row["wall_class"],
+            "range": row["range"],
             "steps_n": verdict["input_steps_n"],
+            **{f"{side}_slow_n": verdict[f"{side}_slow_n"] for side in COMPARED},
         },
+        evidence=cells(
+            "slow_steps",
+            row,
+            ("run", "rank", "device_id"),
+            ("slow_n", "steps_n", "usual_ns", "excess_ns", "detail_ns"),
+        ),
         rank=rank,
         device_id=device_id,
         impact_ns=round(slow_ns),
-    )  # fmt: skip
+    )
 
 
 def _not_comparable(tables: Tables) -> Iterator[Finding]:
@@ -186,9 +188,8 @@ def _not_comparable(tables: Tables) -> Iterator[Finding]:
     for row in records(rows[rows["status"].isin(BLOCKING)]):
         before, after = sides_of(row)
         yield texts.RULES["not_comparable"].finding(
-            details=f"Baseline: {before}. Input: {after}. Effect: {row['meaning']}.",
+            fields={"what": BLOCKING[row["status"]], "before": before, "after": after},
             evidence=cells("comparability", row, ("check",), ("meaning",)),
-            fields={"what": BLOCKING[row["status"]], "check": row["check"]},
             name=row["check"],
             case=row["status"],
         )

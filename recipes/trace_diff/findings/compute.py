@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -12,21 +12,15 @@ import pandas as pd
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import cells
 from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.templates import filled, signed_ns
 from nsys_llm.taxonomy.wall_classes import COMPUTE
-from nsys_llm.view.text import counted, format_ns, format_percent, listed, quoted
+from nsys_llm.view.text import listed, quoted
 
-from ..tables.comparability import ALIKE_PCT, LEAST_CHANGE_PCT
 from ..tables.config_changes import sizes_of
 from ..tables.kernels import IMPROVE, REGRESS
-from .change import LEAST_SHARE, Change, Clock, changed, number_of, times
-from .texts import (
-    LEAST_SLOWDOWN_PCT,
-    RANK_POINTS,
-    SAME_GRID_PCT,
-    SAME_RATIO_PCT,
-    SAME_RATIO_SHARE_PCT,
-    SPLIT_RATIO,
-)
+from ..tables.same_work import ALIKE_PCT, LEAST_CHANGE_PCT
+from . import texts
+from .change import LEAST_SHARE, ClassChange, Clock, number_of, numbered, times
 
 #: Kernels that are named at most.
 _MOST_NAMES: Final = 3
@@ -49,12 +43,15 @@ class _Part:
 
     rule: str
     change_ns: float
-    what: str
     name: str
-    numbers: dict[str, float]
+    fields: Mapping[str, Any]
+
+    @property
+    def what(self) -> str:
+        return f"{filled(texts.WHAT[self.rule], self.fields)} ({signed_ns(self.change_ns)})"
 
 
-def explain_compute(clock: Clock, change: Change) -> Change:
+def explain_compute(clock: Clock, change: ClassChange) -> ClassChange:
     """Explain the change of computation."""
     frame = _frame(clock.tables)
     explained = _one_rank(clock, change) or _throughout(frame, change)
@@ -66,15 +63,10 @@ def explain_compute(clock: Clock, change: Change) -> Change:
     shown = [part for part in large if abs(part.change_ns) >= least_ns][:_MOST_NAMES]
     if not shown:
         return _in_all(frame, change)
-    numbers = {
-        f"kernel{place}_{key}": value
-        for place, part in enumerate(shown)
-        for key, value in {**part.numbers, "change_ns": part.change_ns}.items()
-    }
-    what = "; ".join(f"{part.what} ({changed(part.change_ns)})" for part in shown)
-    rule, name = shown[0].rule, shown[0].name
-    cause, fields = Cause("kernels", detail=name), {"name": quoted(name)}
-    return change.by(rule, what, cause, name=name, fields=fields, numbers=numbers)
+    numbers = ({**part.fields, "change_ns": part.change_ns} for part in shown)
+    what, name = "; ".join(part.what for part in shown), shown[0].name
+    fields = {"name": name, "what": what, **numbered("kernel", numbers)}
+    return change.by(shown[0].rule, Cause("kernels", detail=name), fields)
 
 
 def _frame(tables: Tables) -> pd.DataFrame:
@@ -111,57 +103,56 @@ def _parts(frame: pd.DataFrame) -> Iterator[_Part]:
 
 def _of_kernel(row: Record) -> _Part:
     """Return what changed in a kernel of both runs."""
-    rule, what = _rule_of(row)
-    ratio = row["ratio"]
-    numbers = {"baseline_n": row["n0"], "input_n": row["n1"], "ratio": ratio,
-               "ratio_pct": 100 * (ratio - 1)}  # fmt: skip
-    return _Part(rule, row["change"], what, row["name"], numbers)
+    name, operation = quoted(row["name"]), row["operation"]
+    fields = {
+        "kernel": f"{name} ({operation})" if isinstance(operation, str) else name,
+        "before": number_of(row["n0"]),
+        "after": number_of(row["n1"]),
+        "longer": times(row["ratio"]),
+        "geometry": row["geometry"],
+        "baseline_n": row["n0"],
+        "input_n": row["n1"],
+        "longer_ratio": row["ratio"],
+        "longer_pct": 100 * (row["ratio"] - 1),
+    }
+    return _Part(_rule_of(row), row["change"], row["name"], fields)
 
 
-def _rule_of(row: Record) -> tuple[str, str]:
-    name, n0, n1, ratio = quoted(row["name"]), row["n0"], row["n1"], row["ratio"]
-    if isinstance(row["operation"], str):
-        name = f"{name} ({row['operation']})"
-    counts = f"{number_of(n0)} -> {number_of(n1)} calls"
+def _rule_of(row: Record) -> str:
+    n0, n1, ratio = row["n0"], row["n1"], row["ratio"]
     if row["resized"] is True:
         grids = row["threads1"] / row["threads0"] if row["threads0"] else np.nan
-        same_grid = 100 * abs(grids - 1) <= SAME_GRID_PCT
-        if same_grid and n1 / n0 >= SPLIT_RATIO:
-            return "split_launches", (
-                f"{name} is split into smaller launches of the same total grid, {counts}"
-            )
-        if same_grid and n1 / n0 <= 1 / SPLIT_RATIO:
-            return "merged_launches", (
-                f"{name} is merged into larger launches of the same total grid, {counts}"
-            )
-        return "other_sizes", f"{name} runs at another size, {quoted(row['geometry'])}, {counts}"
+        same_grid = 100 * abs(grids - 1) <= texts.SAME_GRID_PCT
+        if same_grid and n1 / n0 >= texts.SPLIT_RATIO:
+            return "split_launches"
+        return (
+            "merged_launches" if same_grid and n1 / n0 <= 1 / texts.SPLIT_RATIO else "other_sizes"
+        )
     count_ns = (n1 - n0) * row["before"] / n0
     if 100 * abs(n1 / n0 - 1) > ALIKE_PCT and abs(count_ns) >= abs(row["change"] - count_ns):
-        return "more_calls" if n1 > n0 else "fewer_calls", f"{name}: {counts}"
-    longer, calls = f"{name} takes {times(ratio)} per call in", f"{number_of(n1)} calls"
+        return "more_calls" if n1 > n0 else "fewer_calls"
     if row["verdict"] in (REGRESS, IMPROVE) or abs(ratio - 1) * 100 < LEAST_CHANGE_PCT:
-        return "slower_calls" if ratio > 1 else "faster_calls", f"{longer} {calls}"
-    return "uneven_calls", f"{longer} the mean of {calls}, and the typical call does not"
+        return "slower_calls" if ratio > 1 else "faster_calls"
+    return "uneven_calls"
 
 
 def _exchange(category: str, rows: pd.DataFrame) -> _Part:
     come, gone = rows[rows["n1"] > 0], rows[rows["n0"] > 0]
     come_ns, gone_ns = float(come["after"].sum()), float(gone["before"].sum())
-    parts = []
-    if len(come):
-        largest = str(come.sort_values("after", ascending=False)["name"].iloc[0])
-        parts.append(
-            f"{counted(len(come), f'new {quoted(category)} kernel')}, the largest "
-            f"{quoted(largest)}, {format_ns(come_ns)}"
-        )
-    if len(gone):
-        parts.append(f"{counted(len(gone), 'kernel')} of {format_ns(gone_ns)} gone")
-    numbers = {"new_n": float(len(come)), "gone_n": float(len(gone)),
-               "new_ns": come_ns, "gone_ns": gone_ns}  # fmt: skip
-    return _Part("other_kernels", come_ns - gone_ns, ", ".join(parts), category, numbers)
+    largest = come.sort_values("after", ascending=False)["name"]
+    fields = {
+        "come_n": len(come),
+        "category": category,
+        "largest": largest.iloc[0] if len(come) else None,
+        "come_ns": come_ns,
+        "both": ", " if len(come) and len(gone) else "",
+        "gone_n": len(gone),
+        "gone_ns": gone_ns,
+    }
+    return _Part("other_kernels", come_ns - gone_ns, category, fields)
 
 
-def _throughout(frame: pd.DataFrame, change: Change) -> Change | None:
+def _throughout(frame: pd.DataFrame, change: ClassChange) -> ClassChange | None:
     """Explain by nearly all kernels that changed alike; None where they did not."""
     rows = frame[(frame["n0"] > 0) & (frame["n1"] > 0)]
     alike_n = (rows["n1"] / rows["n0"] - 1).abs() <= 0.01
@@ -173,19 +164,19 @@ def _throughout(frame: pd.DataFrame, change: Change) -> Change | None:
     pct = 100 * (common - 1)
     # Kernels that did not change are not alike, however little the others did.
     apart = 100 * (rows["ratio"] / common - 1).abs()
-    alike_ns = float(rows.loc[apart <= min(SAME_RATIO_PCT, abs(pct) / 2), "before"].sum())
-    if abs(pct) < LEAST_SLOWDOWN_PCT or 100 * alike_ns < SAME_RATIO_SHARE_PCT * whole_ns:
+    alike_ns = float(rows.loc[apart <= min(texts.SAME_RATIO_PCT, abs(pct) / 2), "before"].sum())
+    if (
+        abs(pct) < texts.LEAST_SLOWDOWN_PCT
+        or 100 * alike_ns < texts.SAME_RATIO_SHARE_PCT * whole_ns
+    ):
         return None
     if pct * change.mean_ns <= 0:
         return None
-    what = (
-        f"nearly all kernels take {format_percent(abs(pct))} {'longer' if pct > 0 else 'shorter'}"
-    )
     rule = "slower_throughout" if pct > 0 else "faster_throughout"
-    return change.by(rule, what, Cause("kernels", detail="all"), numbers={"moved_pct": abs(pct)})
+    return change.by(rule, Cause("kernels", detail="all"), {"moved_pct": abs(pct)})
 
 
-def _one_rank(clock: Clock, change: Change) -> Change | None:
+def _one_rank(clock: Clock, change: ClassChange) -> ClassChange | None:
     """Explain by the rank whose computation changed unlike that of the others; None without one."""
     gpus, rank = clock.by_gpu(COMPUTE), change.rank
     row = gpus[rank, change.device_id]
@@ -194,21 +185,22 @@ def _one_rank(clock: Clock, change: Change) -> Change | None:
         return None
     usual_ns = float(np.median(others)) if len(others) > 1 else others[0]
     beyond_ns = row["change_ns"] - usual_ns
-    apart = 100 * abs(beyond_ns) / row["baseline_ns"] >= RANK_POINTS
+    apart = 100 * abs(beyond_ns) / row["baseline_ns"] >= texts.RANK_POINTS
     if not apart or abs(beyond_ns) < _ONE_RANK_SHARE * abs(row["change_ns"]):
         return None
     pct, usual_pct = (100 * ns / row["baseline_ns"] for ns in (row["change_ns"], usual_ns))
     names = _kernels_of(clock.tables, rank)
-    by = f", by {listed([quoted(name) for name in names])}" if names else ""
-    return change.by(
-        "one_rank",
-        f"on rank {rank} alone {times(1 + pct / 100)} "
-        f"({round(usual_pct, 1) + 0.0:+.1f} % on the others){by}",
-        Cause("rank", rank, change.device_id, "slow_gpu"),
-        name=names[0] if names else None,
-        fields={"rank": rank},
-        numbers={"own_pct": pct, "ratio": 1 + pct / 100, "usual_pct": usual_pct},
-    )
+    fields = {
+        "rank": rank,
+        "longer": times(1 + pct / 100),
+        # No -0.0 %.
+        "usual_pct": round(usual_pct, 1) + 0.0,
+        "kernels": listed([quoted(name) for name in names]) if names else None,
+        "name": names[0] if names else None,
+        "longer_pct": pct,
+        "longer_ratio": 1 + pct / 100,
+    }
+    return change.by("one_rank", Cause("rank", rank, change.device_id, "slow_gpu"), fields)
 
 
 def _kernels_of(tables: Tables, rank: int) -> list[str]:
@@ -223,16 +215,12 @@ def _kernels_of(tables: Tables, rank: int) -> list[str]:
     return [str(name) for name in sums.sort_values("alone", ascending=False).index[:2]]
 
 
-def _in_all(frame: pd.DataFrame, change: Change) -> Change:
+def _in_all(frame: pd.DataFrame, change: ClassChange) -> ClassChange:
     """Explain by the category with most of the change, where no kernel stands out."""
     sums = frame.groupby("category")["change"].sum() * (1 if change.mean_ns > 0 else -1)
     category = str(sums.idxmax()) if len(sums) else "kernels"
-    changed_n = int((frame["change"] * change.mean_ns > 0).sum())
-    what = f"{counted(changed_n, 'kernel')}, most in {quoted(category)}"
+    kernels_n = int((frame["change"] * change.mean_ns > 0).sum())
     of_mean = {"rank": None, "wall_class": COMPUTE, "detail": None, "change_ns": change.mean_ns}
     evidence = cells("wall_change", of_mean, ("rank", "wall_class", "detail"), ("change_ns",))
-    cause, fields = Cause("kernels", detail=category), {"name": quoted(category)}
-    numbers = {"kernels_n": float(changed_n)}
-    return change.by(
-        "compute", what, cause, evidence, name=category, fields=fields, numbers=numbers
-    )
+    fields = {"kernels_n": kernels_n, "name": category}
+    return change.by("compute", Cause("kernels", detail=category), fields, evidence)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from math import inf
+from typing import Any, Final
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import cells
 from nsys_llm.report.records import Record, records
+from nsys_llm.report.templates import filled
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, HOST, IDLE, idle_group
@@ -15,9 +17,10 @@ from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import format_ns, listed, quoted
 
 from ..tables.kernels import IMPROVE, INSUFFICIENT, REGRESS
+from ..tables.step_splits import SPAN
 from ..tables.wall_change import CALL
-from .change import LEAST_SHARE, SPAN, Change, Clock, a_unit, changed, number_of
-from .texts import SLOWER_HOST_SHARE_PCT
+from .change import LEAST_SHARE, ClassChange, Clock, a_unit, number_of, numbered
+from .texts import HOST_FIRST, HOST_NEXT, SLOWER_HOST_SHARE_PCT
 
 #: Causes of idle time that a faster host shortens.
 _HOST_CAUSES: Final = tuple(name for name in CAUSE_NAMES if idle_group(name) == HOST)
@@ -34,61 +37,61 @@ _OTHER: Final = "other"
 _RANGES: Final = "NVTX ranges"
 #: Ratios below this need three figures.
 _SMALL_RATIO: Final = 1.1
-#: Calls that are named at most.
-_MOST_CALLS: Final = 2
+#: Calls whose medians are named, and are evidence, at most.
+_MOST_NAMED: Final = 2
+_MOST_CALLS: Final = 3
 #: A change is that of one rank, or of what a range holds, if it has so much of it; ours.
 _MOST_SHARE: Final = 0.5
-#: Calls are more if there are so many times as many; ours.
+#: Calls are more if there are so many times as many, and so many more a step; ours.
 _MORE: Final = 1.2
+_LEAST_MORE: Final = 0.5
+#: Idle time that waits of the host make: in a wait, and from the launch after it to its start.
+_OF_WAITS: Final = ("host_sync", "sync_memop", "launch_latency")
 
 
-def explain_idle(clock: Clock, change: Change) -> Change:
+def explain_idle(clock: Clock, change: ClassChange) -> ClassChange:
     """Explain the change of idle time."""
     for explain in (_moved_host, _rank, _waits, _graphs):
         explained = explain(clock, change)
         if explained is not None:
             return explained
     work_ns = sum(clock.mean_ns(name) for name in (COMPUTE, COMMUNICATION, COPIES))
-    where, numbers = _range_words(clock, change)
-    most = change.most_detail
-    what = f"mostly {quoted(most)}" if most else "cause not known"
-    if change.mean_ns > 0 and -work_ns >= _MOST_SHARE * change.mean_ns:
-        what += "; the work of the GPUs takes less and no longer hides it"
-    numbers |= {"cause_ns": change.details.get(most or "", 0.0)}
-    rule = "more_idle" if change.mean_ns > 0 else "less_idle"
+    most, is_more = change.most_detail, change.mean_ns > 0
+    fields = {
+        "most": f"mostly {quoted(most)}" if most else "cause not known",
+        "working": "GPUs" if is_more and -work_ns >= _MOST_SHARE * change.mean_ns else None,
+        "cause_ns": change.details.get(most or "", 0.0),
+        **_range_fields(clock, change),
+    }
     cause = Cause("host" if most in _HOST_CAUSES else "queued")
-    return change.by(rule, f"{what}{where}", cause, numbers=numbers)
+    return change.by("more_idle" if is_more else "less_idle", cause, fields)
 
 
-def _rank(clock: Clock, change: Change) -> Change | None:
+def _rank(clock: Clock, change: ClassChange) -> ClassChange | None:
     """Explain by one rank that is idle longer where the others are not; None without one."""
     gpus = clock.by_gpu(IDLE)
     others = [row["change_ns"] for key, row in gpus.items() if key[0] != change.rank]
     if not others or change.cost_ns <= 0 or max(others) > _MOST_SHARE * change.cost_ns:
         return None
-    where, numbers = _range_words(clock, change)
     most = max(change.details, key=lambda name: change.details[name], default=None)
-    cause = f" (mostly {quoted(most)})" if most else ""
-    what = f"rank {change.rank} alone is idle {format_ns(change.cost_ns)} longer{cause}{where}"
-    fields = {"rank": change.rank}
-    by = what.replace("+", "")
-    return change.by("idle_rank", by, Cause("host", change.rank), fields=fields, numbers=numbers)
+    fields = {"rank": change.rank, "longer_ns": change.cost_ns, "most": most and quoted(most),
+              **_range_fields(clock, change)}  # fmt: skip
+    return change.by("idle_rank", Cause("host", change.rank), fields)
 
 
-def _range_words(clock: Clock, change: Change) -> tuple[str, dict[str, float]]:
-    """Return in which range of the host most of the change is; nothing where in none."""
+def _range_fields(clock: Clock, change: ClassChange) -> dict[str, Any]:
+    """Return in which range of the host most of the change is; nulls where in none."""
     rows = [row for row in records(clock.tables["idle_ranges"]) if row["range"]]
     rows = [row for row in rows if row["rank_change_ns"] * change.cost_ns > 0]
     most = max(rows, key=lambda row: abs(row["rank_change_ns"]), default=None)
     if most is None or abs(most["rank_change_ns"]) < _MOST_SHARE * abs(change.cost_ns):
-        return "", {}
-    words = f", the host in {quoted(most['range'])} ({changed(most['rank_change_ns'])})"
-    return words, {"range_ns": most["rank_change_ns"]}
+        return dict.fromkeys(("range", "range_ns"))
+    return {"range": most["range"], "range_ns": most["rank_change_ns"]}
 
 
-def _waits(clock: Clock, change: Change) -> Change | None:
+def _waits(clock: Clock, change: ClassChange) -> ClassChange | None:
     """Explain by new waits of the host for the GPU; None where there are none."""
-    waited_ns = sum(change.details.get(name, 0.0) for name in ("host_sync", "sync_memop"))
+    waited_ns = sum(change.details.get(name, 0.0) for name in _OF_WAITS)
     if change.mean_ns <= 0 or waited_ns < _MOST_SHARE * change.cost_ns:
         return None
     runs, verdict = clock.tables["runs"].set_index("run"), clock.verdict
@@ -101,29 +104,25 @@ def _waits(clock: Clock, change: Change) -> Change | None:
         for row in records(clock.tables["apis"])
         if row["class"] in ("host_block", "sync_memop")
     ]
-    more = [wait for wait in waits if wait[1] > _MORE * wait[0]]
+    more = [(n0, n1, name) for n0, n1, name in waits if n1 > max(_MORE * n0, n0 + _LEAST_MORE)]
     if not more:
         return None
     n0, n1, name = max(more, key=lambda wait: wait[1] - wait[0])
-    what = f"new waits: {quoted(name)} {number_of(n0)} -> {number_of(n1)} {a_unit(clock.unit)}"
-    numbers, fields = {"baseline_n": n0, "input_n": n1}, {"name": quoted(name)}
-    cause = Cause("wait", detail=name)
-    return change.by("new_waits", what, cause, name=name, fields=fields, numbers=numbers)
+    fields = {"name": name, "before": number_of(n0), "after": number_of(n1),
+              "a_step": a_unit(clock.unit), "baseline_n": n0, "input_n": n1}  # fmt: skip
+    return change.by("new_waits", Cause("wait", detail=name), fields)
 
 
-def _graphs(clock: Clock, change: Change) -> Change | None:
+def _graphs(clock: Clock, change: ClassChange) -> ClassChange | None:
     """Explain by CUDA graphs that went away; None where they did not."""
     graphs = [row for row in records(clock.tables["apis"]) if row["class"] == "graph_launch"]
     before, after = (sum(row[f"{side}_calls_n"] for row in graphs) for side in COMPARED)
     if not before or after or change.mean_ns <= 0:
         return None
-    what = (
-        f"the {before:,} graph launches of the baseline are gone: kernels are launched one by one"
-    )
-    return change.by("graphs_lost", what, Cause("host"), numbers={"graphs_n": float(before)})
+    return change.by("graphs_lost", Cause("host"), {"graphs_n": before})
 
 
-def _moved_host(clock: Clock, change: Change) -> Change | None:
+def _moved_host(clock: Clock, change: ClassChange) -> ClassChange | None:
     """Explain by a host that is slower, or faster, by enough of the difference; None without."""
     change_ns = clock.verdict["change_ns"]
     host_ns = sum(ns for cause, ns in change.details.items() if cause in _HOST_CAUSES)
@@ -136,13 +135,26 @@ def _moved_host(clock: Clock, change: Change) -> Change | None:
     before, after = (
         sum(row["baseline_n"] * row[f"{side}_p50_ns"] for row in rows) for side in COMPARED
     )
-    factor = after / before if before else 1.0
     # What a host is slower in a step bounds what it makes: idle time grows behind a faster GPU too.
-    most_ns = abs(1 - 1 / factor) * clock.step_ns(change)
+    most_ns = (
+        abs(1 - before / after) * clock.step_ns(change.rank, change.device_id) if after else inf
+    )
     if most_ns < LEAST_SHARE * abs(change_ns):
         return None
+    calls = [row for row in moved if row["kind"] == CALL][:_MOST_CALLS]
+    ranges = [row for row in moved if row["kind"] != CALL]
+    ranges = sorted(ranges, key=lambda row: -row["baseline_n"])[:1]
+    groups = [_group_fields(named, moved, rows) for named in (calls, ranges) if named]
+    words = [
+        filled(HOST_NEXT if place else HOST_FIRST, group) for place, group in enumerate(groups)
+    ]
+    columns = ("baseline_p50_ns", "input_p50_ns", "p50_ratio")
+    evidence = tuple(
+        cell for row in (*calls, *ranges) for cell in cells("host", row, ("kind", "name"), columns)
+    )
     rule = "slower_host" if change.mean_ns > 0 else "faster_host"
-    return _by_host(change, rule, rows, moved, factor, most_ns)
+    fields = {"words": ", ".join(words), **numbered("group", groups)}
+    return change.by(rule, Cause("host"), fields, evidence, most_ns)
 
 
 def _moved(rows: Sequence[Record], wanted: str) -> list[Record]:
@@ -154,39 +166,25 @@ def _moved(rows: Sequence[Record], wanted: str) -> list[Record]:
     return sorted(moved, key=lambda row: (-row["baseline_total_ns"], row["name"]))
 
 
-def _by_host(
-    change: Change,
-    rule: str,
-    rows: Sequence[Record],
-    moved: Sequence[Record],
-    factor: float,
-    most_ns: float,
-) -> Change:
-    calls = [row for row in moved if row["kind"] == CALL][:3]
-    ranges = [row for row in moved if row["kind"] != CALL]
-    ranges = sorted(ranges, key=lambda row: -row["baseline_n"])[:1]
-    words: list[str] = []
-    numbers: dict[str, float] = {"factor": factor}
-    for place, named in enumerate((calls, ranges)):
-        if not named:
-            continue
-        kinds = {_kind(row) for row in named}
-        ratios = [row["p50_ratio"] for row in moved if _kind(row) in kinds]
-        tested_n = sum(_kind(row) in kinds for row in rows)
-        low, high = _ratio(min(ratios)), _ratio(max(ratios))
-        name = f"{'' if len(ratios) == tested_n else f'{len(ratios)} of {tested_n} '}{_name(kinds)}"
-        ratio = low if low == high else f"{low} to {high}"
-        medians = ", ".join(map(_medians, named[:_MOST_CALLS]))
-        long = f"take {ratio} times as long (medians: {medians})"
-        words.append(f"{name} {ratio} times ({medians})" if words else f"{name} {long}")
-        counts = {"moved_n": len(ratios), "n": tested_n, "least": min(ratios), "most": max(ratios)}
-        numbers |= {f"group{place}_{key}": value for key, value in counts.items()}
-    columns = ("baseline_p50_ns", "input_p50_ns", "p50_ratio")
-    evidence = tuple(
-        cell for row in (*calls, *ranges) for cell in cells("host", row, ("kind", "name"), columns)
-    )
-    what = f"the host: {', '.join(words)}"
-    return change.by(rule, what, Cause("host"), evidence, numbers=numbers, most_ns=most_ns)
+def _group_fields(
+    named: Sequence[Record], moved: Sequence[Record], rows: Sequence[Record]
+) -> dict[str, Any]:
+    """Return how much longer the kinds of some calls take, of those that changed and of all."""
+    kinds = {_kind(row) for row in named}
+    ratios = [row["p50_ratio"] for row in moved if _kind(row) in kinds]
+    tested_n = sum(_kind(row) in kinds for row in rows)
+    order = [word for word in (*dict.fromkeys(_KIND_WORDS.values()), _OTHER) if word in kinds]
+    low, high = _ratio(min(ratios)), _ratio(max(ratios))
+    return {
+        "part": "" if len(ratios) == tested_n else f"{len(ratios)} of {tested_n} ",
+        "kinds": f"{listed(order)} calls" if order else _RANGES,
+        "longer": low if low == high else f"{low} to {high}",
+        "medians": ", ".join(map(_medians, named[:_MOST_NAMED])),
+        "moved_n": len(ratios),
+        "tested_n": tested_n,
+        "least_ratio": min(ratios),
+        "most_ratio": max(ratios),
+    }
 
 
 def _medians(row: Record) -> str:
@@ -204,8 +202,3 @@ def _ratio(value: float) -> str:
 def _kind(row: Record) -> str:
     """Return what a row of the table host is called: launch, copy, ..., or NVTX ranges."""
     return _KIND_WORDS.get(classify_api(row["name"]), _OTHER) if row["kind"] == CALL else _RANGES
-
-
-def _name(kinds: set[str]) -> str:
-    order = [word for word in (*dict.fromkeys(_KIND_WORDS.values()), _OTHER) if word in kinds]
-    return f"{listed(order)} calls" if order else _RANGES

@@ -1,4 +1,4 @@
-"""The rules of this recipe: title, threshold with its source, advice; and the prose of its answer.
+"""The rules of this recipe: title, what explains a change, threshold, advice; prose of its answer.
 
 A change for the worse has a gain: its part of the change of a step, which its fix would win back.
 What got better is an improvement; what may be chance or another amount of work is no finding.
@@ -37,7 +37,9 @@ PAUSES: Final = "rank {rank} pauses"
 SLOW_CLASS: Final = "rank {rank} has more {name} in them"
 NO_STEPS: Final = "No step was found: the spans of the GPUs are compared."
 FEW: Final = "fewer than {least}, so only the size is known"
-ENOUGH: Final = "about {n} {unit}s would decide"
+ENOUGH: Final = "about {enough} {unit}s would decide"
+ALIKE: Final = "{steps} {unit}s in a row tell as much as {effective}, about {enough} would decide"
+TOO_FEW: Final = "{steps} {unit}s are few, about {enough} would decide"
 OTHER_KERNELS: Final = "Other kernels for the same work, as far as the steps' names say."
 NO_KERNELS: Final = "Neither run has a kernel in the selection: there is nothing to compare."
 NOTHING: Final = "Nothing changed: both runs have the same kernels, as often and as long."
@@ -47,22 +49,84 @@ WHOLE_GRAPHS: Final = (
     "{after} in the input."
 )
 
+#: What explains a change of a class, by rule; see `nsys_llm.report.templates`.
+_WAITING: Final = (
+    "waiting {moved_ns:signed}[, {profiler_pct:.0f} % of it for the profiler's own work]"
+)
+_CALLS: Final = "{before} -> {after} calls"
+_GRID: Final = f" launches of the same total grid, {_CALLS}"
+_RANGE: Final = "[, the host in {range:quoted} ({range_ns:signed})]"
+_HOST: Final = "the host: {words}"
+_IDLE: Final = "{most}[; the work of the {working} takes less and no longer hides it]"
+WHAT: Final = {
+    "slower_calls": "{kernel} takes {longer} per call in {after} calls",
+    "faster_calls": "{kernel} takes {longer} per call in {after} calls",
+    "other_sizes": f"{{kernel}} runs at another size, {{geometry:quoted}}, {_CALLS}",
+    "split_launches": f"{{kernel}} is split into smaller{_GRID}",
+    "merged_launches": f"{{kernel}} is merged into larger{_GRID}",
+    "uneven_calls": "{kernel} takes {longer} per call in the mean of {after} calls, and the "
+    "typical call does not",
+    "more_calls": f"{{kernel}}: {_CALLS}",
+    "fewer_calls": f"{{kernel}}: {_CALLS}",
+    "other_kernels": "[{come_n} new {category:quoted} {come_n:=kernel|kernels}, the largest "
+    "{largest:quoted}, {come_ns}{both}][{gone_n:kernel} of {gone_ns} gone]",
+    "compute": "{kernels_n:kernel}, most in {name:quoted}",
+    "slower_throughout": "nearly all kernels take {moved_pct} longer",
+    "faster_throughout": "nearly all kernels take {moved_pct} shorter",
+    "one_rank": "on rank {rank} alone {longer} ({usual_pct:+.1f} % on the others)[, by {kernels}]",
+    "waiting": f"{_WAITING}[, most for rank {{late}}][ (for rank {{before}} before)]",
+    "pair_waiting": f"{_WAITING}, in sends and receives of two ranks",
+    "profiler_wait": _WAITING,
+    "transfer": "transfer {moved_ns:signed}[, {baseline_call_ns} -> {input_call_ns} a collective, "
+    "all ranks]",
+    "communication": "which of it is waiting is not known: its collectives are not matched",
+    "slower_host": _HOST,
+    "faster_host": _HOST,
+    "idle_rank": "rank {rank} alone is idle {longer_ns} longer[ (mostly {most})]"
+    "[, the host in {range:quoted} ({range_ns})]",
+    "new_waits": "new waits: {name:quoted} {before} -> {after} {a_step}",
+    "graphs_lost": "the {graphs_n} graph launches of the baseline are gone: kernels are launched "
+    "one by one",
+    "more_idle": f"{_IDLE}{_RANGE}",
+    "less_idle": f"{_IDLE}{_RANGE}",
+    "profiler": "the profiler wrote its buffers",
+}
+#: Copies of a kind, by what changed of them.
+COPIES: Final = {
+    "new": "{after} {kind} {a_step}, new",
+    "gone": "{before} {kind} {a_step}, gone",
+    "counts": "{before} -> {after} {kind} {a_step}",
+    "sizes": "{baseline_bytes} -> {input_bytes} in {after} {kind} {a_step}",
+    "longer": "the same {after} {kind} {a_step} take {longer}",
+    "beside": "as many copies as before, {how} of them beside kernels",
+}
+#: Calls and ranges of a slower host: the first kinds, and the next.
+HOST_FIRST: Final = "{part}{kinds} take {longer} times as long (medians: {medians})"
+HOST_NEXT: Final = "{part}{kinds} {longer} times ({medians})"
+_OF_CHANGE: Final = (
+    "{sentence}. On GPU {device_id} of rank {rank} it takes {impact_ns} {more} {a_step}."
+)
+_OF_BURSTS: Final = (
+    "{words}. They take {excess_ns} longer than the others ({usual_ns}), {detail_ns} of it "
+    "{most:quoted} on rank {rank}."
+)
+
 _OF_CLASS: Final = (
     "a class of the wall-clock time that holds a fifth of the difference, and what explains most "
     f"of it; {limits_words()}"
 )
 _BETTER: Final = "the same, 20 % of the difference or more, where it takes less: an improvement"
 _TITLES: Final = {
-    "slower_calls": "{name} got slower per call",
-    "faster_calls": "{name} got faster per call",
-    "other_sizes": "{name} runs at other sizes",
-    "split_launches": "{name} is split into more launches",
-    "merged_launches": "{name} is merged into fewer launches",
-    "uneven_calls": "Some calls of {name} changed, the typical call did not",
-    "more_calls": "{name} runs more often",
-    "fewer_calls": "{name} runs less often",
-    "other_kernels": "Work of category {name} moved to other kernels",
-    "compute": "Kernels take another time, most of it in {name}",
+    "slower_calls": "{name:quoted} got slower per call",
+    "faster_calls": "{name:quoted} got faster per call",
+    "other_sizes": "{name:quoted} runs at other sizes",
+    "split_launches": "{name:quoted} is split into more launches",
+    "merged_launches": "{name:quoted} is merged into fewer launches",
+    "uneven_calls": "Some calls of {name:quoted} changed, the typical call did not",
+    "more_calls": "{name:quoted} runs more often",
+    "fewer_calls": "{name:quoted} runs less often",
+    "other_kernels": "Work of category {name:quoted} moved to other kernels",
+    "compute": "Kernels take another time, most of it in {name:quoted}",
     "slower_throughout": "Nearly all kernels got slower by one ratio",
     "faster_throughout": "Nearly all kernels got faster by one ratio",
     "one_rank": "Rank {rank} changed differently from the others",
@@ -71,16 +135,16 @@ _TITLES: Final = {
     "profiler_wait": "Communication time changed: the profiler's own work",
     "transfer": "Communication time changed: transfer",
     "communication": "Communication time changed",
-    "copies": "Copies changed: {name}",
+    "copies": "Copies changed: {kind}",
     "slower_host": "The host is slower: GPUs wait for it",
     "faster_host": "The host is faster: GPUs wait less for it",
     "idle_rank": "Rank {rank} is idle longer, the others are not",
-    "new_waits": "The host waits more often: {name}",
+    "new_waits": "The host waits more often: {name:quoted}",
     "graphs_lost": "CUDA graphs are gone: kernels are launched one by one",
     "more_idle": "The GPUs are idle longer",
     "less_idle": "The GPUs are idle less",
     "profiler": "The profiler took another time",
-    "bursts": "Slow steps: rank {rank}{where}",
+    "bursts": "Slow steps: rank {rank}[ pauses in {range:quoted}]",
 }
 _ADVICE: Final = {
     "slower_calls": "Its grids and blocks are the same: compare versions of the kernel, clocks and "
@@ -173,6 +237,7 @@ def _rule(name: str) -> Rule:
         threshold=_THRESHOLDS.get(name, _OF_CLASS),
         source=OURS,
         recommendation=_ADVICE[name],
+        details=_OF_BURSTS if name == "bursts" else _OF_CHANGE,
         tables=tuple(tables.split()),
     )
 
@@ -183,6 +248,7 @@ RULES: Final = rules_by_id(
         "not_comparable",
         scope="run",
         title="{what} are not comparable: {check}",
+        details="Baseline: {before}. Input: {after}. Effect: {meaning}.",
         threshold="a check of the table `comparability` that keeps all, sums or times per step "
         "from being compared",
         kind=CAPTURE,

@@ -77,6 +77,9 @@ CONFIG: Final = (
     "dynamic_shared_bytes",
 )
 
+#: Grid and block, a launch's size, are the first of them.
+GEOMETRY_N: Final = 6
+
 #: Shown name, demangled name, and the values of `CONFIG`; NULL_INT for what the report lacks.
 Key = tuple[Any, ...]
 

@@ -17,7 +17,7 @@ from nsys_llm.analyses.device.idle_split import situate, split_gaps
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers
-from nsys_llm.analyses.wall.split import WallOfSteps, wall_of_steps
+from nsys_llm.analyses.wall.split import wall_of_steps
 from nsys_llm.numeric.grouping import exact_sums, joined
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
@@ -268,7 +268,8 @@ def _device_steps(
     causes = np.column_stack([by_step(column) for column in idle_ns.T])
     # More idle time by cause than there is: filters hide operations from the causes.
     known = int(causes[:, :-1].sum()) <= int(sums_ns[:, -1].sum())
-    work = chosen.work[spans.place]
+    work = np.zeros((len(chosen.works), split.compute_ns.shape[1]), dtype=np.int64)
+    np.add.at(work, chosen.work[spans.place], split.compute_ns)
     return DeviceSteps(
         device_id=layers.device_id,
         number=chosen.row[numbers],
@@ -282,7 +283,7 @@ def _device_steps(
         idle_ns=causes if known else None,
         pause_ns=pauses[0][first],
         pause_range=pauses[1][first],
-        compute=_compute(split, work, len(chosen.works)),
+        compute=WorkSums.of(work[:, :, None]),
         exposed=intersect_intervals(layers.communication, spans.windows),
     )
 
@@ -296,28 +297,18 @@ def _between(chosen: _Chosen, spans: _Spans) -> IntArray:
     return np.asarray(np.clip(begin_ns, starts, ends) - starts)
 
 
-def _compute(split: WallOfSteps, work: IntArray, works_n: int) -> WorkSums:
-    sums = np.zeros((works_n, split.compute_ns.shape[1]), dtype=np.int64)
-    np.add.at(sums, work, split.compute_ns)
-    return WorkSums.of(sums[:, :, None])
-
-
 def _works_of(trace: RankTrace, chosen: _Chosen, wanted: tuple[str, ...]) -> IntArray:
     """Return the work of the full step that each operation of some tables belongs to; -1: none."""
+    parts, first = [], 0
     # `Steps.step` has the operations of these tables, in order, before any filter.
-    tables = [name for name in OP_TABLES if name in trace.unfiltered]
-    parts = [_work_of(trace, chosen, name, tables) for name in wanted if name in tables]
+    for name in [name for name in OP_TABLES if name in trace.unfiltered]:
+        ops, all_n = trace.tables[name], len(trace.unfiltered[name])
+        if name in wanted and chosen.steps is None:
+            parts.append(np.where(trace.starts_inside(ops), 0, -1))
+        elif name in wanted and chosen.steps is not None:
+            step = chosen.steps.step[first : first + all_n]
+            work_of = np.full(len(chosen.steps) + 1, -1, dtype=np.int64)
+            work_of[chosen.row] = chosen.work
+            parts.append(work_of[step if len(ops) == all_n else step[trace.kept[name]]])
+        first += all_n
     return joined(parts)
-
-
-def _work_of(trace: RankTrace, chosen: _Chosen, table: str, tables: list[str]) -> IntArray:
-    ops = trace.tables[table]
-    if chosen.steps is None:
-        return np.where(trace.starts_inside(ops), 0, -1)
-    first = sum(len(trace.unfiltered[name]) for name in tables[: tables.index(table)])
-    step = chosen.steps.step[first : first + len(trace.unfiltered[table])]
-    if len(ops) != step.size:
-        step = step[trace.kept[table]]
-    work_of = np.full(len(chosen.steps) + 1, -1, dtype=np.int64)
-    work_of[chosen.row] = chosen.work
-    return np.asarray(work_of[step])

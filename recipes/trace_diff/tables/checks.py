@@ -8,23 +8,19 @@ from typing import Any, Final
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.report.run import absent_ranks
 from nsys_llm.taxonomy.idle_causes import PROFILER_OVERHEAD
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, listed
 
-from .comparability import (
+from .runs import Runs, RunSums
+from .same_work import (
     COMMON_PCT,
-    OTHER_WORK,
     SAME_WORK_PCT,
-    STEP,
-    Comparison,
     apart_pct,
     common_names_pct,
-    missing_words,
     other_window,
     other_work,
     same_tokens,
     work_ratio,
 )
-from .runs import Run, Runs
 
 ALIKE: Final = "same"
 #: Not recorded, so that nobody knows.
@@ -72,11 +68,14 @@ _FACTS: Final[tuple[tuple[str, Callable[[CaptureFacts], str | None], str, str], 
      "what else is traced slows the host, and may look like a change"),
 )  # fmt: skip
 
-Row = dict[str, str | None]
+#: A row of the table.
+Check = dict[str, str | None]
 
 
-def _row(check: str, sides: Sequence[str | None], *cases: tuple[bool, str, str], same: str) -> Row:
-    """Return a row of the table: the first case that holds, else that all is the same.
+def check_row(
+    check: str, sides: Sequence[str | None], *cases: tuple[bool, str, str], same: str
+) -> Check:
+    """Return a check: the first case that holds, else that all is the same.
 
     A case is whether it holds, the status then, and its meaning.
     """
@@ -86,8 +85,8 @@ def _row(check: str, sides: Sequence[str | None], *cases: tuple[bool, str, str],
             "meaning": meaning}  # fmt: skip
 
 
-def comparability_rows(runs: Runs, options: Mapping[str, Any]) -> list[Row]:
-    """Return the rows of the table comparability, but for those on the work of a step.
+def run_checks(runs: Runs, options: Mapping[str, Any]) -> list[Check]:
+    """Return the checks of all that runs are, but for the work of a step.
 
     The options world_size and ranks tell which ranks should be there.
     """
@@ -109,37 +108,24 @@ def comparability_rows(runs: Runs, options: Mapping[str, Any]) -> list[Row]:
     ]
 
 
-def work_rows(runs: Runs, comparison: Comparison) -> Iterator[Row]:
-    """Yield the checks of what a step does, and of what all steps do where that differs too."""
-    if comparison.kind != STEP and comparison.word != OTHER_WORK:
-        yield _row(WORK, [None, None], same="no steps of equal work are known")
-        return
-    other = comparison.work is not None
-    meaning = f"a step does another amount of work: {comparison.work}"
-    yield _row(WORK, [None, None], (other, STEP_TIMES, meaning), same="about as much in a step")
-    if other and runs.steps is not None and runs.steps[0] == runs.steps[1]:
-        meaning = "as many steps with another amount of work each"
-        yield _row(WORK_OF_ALL, [None, None], (True, TOTALS, meaning), same="")
-
-
-def _reports(runs: Runs, options: Mapping[str, Any]) -> Row:
+def _reports(runs: Runs, options: Mapping[str, Any]) -> Check:
     shown = []
     for run in runs.compared:
         failed_n = sum(rank.facts is None for rank in run.others)
         absent_n = len(absent_ranks([*(rank for rank, _ in run.ranks), *run.others], options))
         shown.append(f"{failed_n} failed, {absent_n} absent" if failed_n or absent_n else "all")
     whole = (set(shown) != {"all"}, ALL, "a run that is not whole passes no gate")
-    return _row("reports read", shown, whole, same="every report could be read")
+    return check_row("reports read", shown, whole, same="every report could be read")
 
 
-def _kernels(runs: Runs) -> Row:
+def _kernels(runs: Runs) -> Check:
     """Check whether there are kernels, and whether they are of as much work."""
     launches_n = [run.launches_n for run in runs.compared]
     ratio = work_ratio(*runs.compared) if runs.steps is None and all(launches_n) else None
     more = (ratio or 1.0) - 1
     share = f"{format_percent(100 * abs(more))} {'less' if more < 0 else 'more'} often"
     apart = apart_pct(*launches_n) > SAME_WORK_PCT
-    return _row(
+    return check_row(
         "kernels",
         [f"{format_count(n)} launches" for n in launches_n],
         (not all(launches_n), ALL, "an empty run passes no gate"),
@@ -149,15 +135,15 @@ def _kernels(runs: Runs) -> Row:
     )
 
 
-def _ranks(runs: Runs) -> Row:
+def _ranks(runs: Runs) -> Check:
     numbers = [[rank.number for rank, _ in run.ranks] for run in runs.compared]
     rules = [sorted({str(rank.source) for rank, _ in run.ranks}) for run in runs.compared]
     shown = [_listed(some) for some in numbers]
     as_many, other_rules = len(numbers[0]) == len(numbers[1]), rules[0] != rules[1]
     if as_many and other_rules:
         shown = [f"{text}, by {', '.join(rule)}" for text, rule in zip(shown, rules, strict=True)]
-    missing = missing_words(runs) or "compared over all ranks"
-    return _row(
+    missing = _missing_ranks(runs) or "compared over all ranks"
+    return check_row(
         RANKS,
         shown,
         (not as_many, TOTALS, f"{missing}; sums are over all of a run"),
@@ -168,6 +154,21 @@ def _ranks(runs: Runs) -> Row:
     )  # fmt: skip
 
 
+def _missing_ranks(runs: Runs) -> str | None:
+    """Say which ranks one of the runs lacks: `4 -> 3 ranks: rank 2 is missing in the input`."""
+    before, after = ({rank.number for rank, _ in run.ranks} for run in runs.compared)
+    parts = []
+    for side, gone in (("input", before - after), ("baseline", after - before)):
+        numbers = [str(number) for number in sorted(n for n in gone if n is not None)]
+        if numbers:
+            ranks, are = ("rank", "is") if len(numbers) == 1 else ("ranks", "are")
+            parts.append(f"{ranks} {listed(numbers)} {are} missing in the {side}")
+    if not parts:
+        return None
+    counts = f"{len(before)} -> {counted(len(after), 'rank')}"
+    return f"{counts}: {', '.join(parts)}; {len(runs.common)} compared"
+
+
 def _listed(numbers: Sequence[int | None]) -> str:
     few = ", ".join("-1" if number is None else str(number) for number in numbers[:8])
     return f"{len(numbers)}: {few}{', ...' if len(numbers) > 8 else ''}"
@@ -175,23 +176,23 @@ def _listed(numbers: Sequence[int | None]) -> str:
 
 def _fact(
     runs: Runs, check: str, of: Callable[[CaptureFacts], str | None], status: str, meaning: str
-) -> Row:
+) -> Check:
     shown = []
     for run in runs.compared:
         values = {of(rank.facts) or "" for rank, _ in run.ranks if rank.facts is not None} - {""}
         shown.append("; ".join(sorted(values)) or None)
     unknown = None in shown, UNKNOWN, "not recorded in both runs, so not compared"
-    return _row(check, shown, unknown, (shown[0] != shown[1], status, meaning), same="alike")
+    return check_row(check, shown, unknown, (shown[0] != shown[1], status, meaning), same="alike")
 
 
-def _graphs(runs: Runs) -> Row:
+def _graphs(runs: Runs) -> Check:
     nodes_n = [sum(sums.graph_nodes_n for _, sums in run.ranks) for run in runs.compared]
     whole_n = [run.whole_graphs_n for run in runs.compared]
     shown = [
         f"{format_count(nodes)} operations node by node, {format_count(whole)} whole graphs"
         for nodes, whole in zip(nodes_n, whole_n, strict=True)
     ]
-    return _row(
+    return check_row(
         "CUDA graphs",
         shown,
         (bool(whole_n[0]) != bool(whole_n[1]), ALL, "kernels in graphs are seen in one run only"),
@@ -202,14 +203,14 @@ def _graphs(runs: Runs) -> Row:
     )  # fmt: skip
 
 
-def _missing_work(runs: Runs) -> Row:
+def _missing_work(runs: Runs) -> Check:
     missing = [sum(sums.opaque_launches_n for _, sums in run.ranks) for run in runs.compared]
     shown = [f"{format_count(n)} graph launches" for n in missing]
     case = (any(missing), ALL, "GPU work is missing; record with --cuda-graph-trace=node")
-    return _row("GPU work not in the report", shown, case, same="all launched work is there")
+    return check_row("GPU work not in the report", shown, case, same="all launched work is there")
 
 
-def _overhead(runs: Runs) -> Row:
+def _overhead(runs: Runs) -> Check:
     shares = [
         100.0 * int(run.idle_ns[PROFILER_OVERHEAD]) / run.window_ns
         if run.idle_ns is not None and run.window_ns
@@ -220,7 +221,7 @@ def _overhead(runs: Runs) -> Row:
     apart = known[1] - known[0] if len(known) == 2 else 0.0
     many_times = bool(apart) and known[1] >= _OVERHEAD_RATIO * known[0]
     differs = apart >= (_OVERHEAD_RATIO_POINTS if many_times else _OVERHEAD_POINTS)
-    return _row(
+    return check_row(
         "time the profiler took",
         [None if share is None else format_percent(share) for share in shares],
         (differs, DIFFERS, "it stretches windows and waits for late ranks, not kernels"),
@@ -228,7 +229,7 @@ def _overhead(runs: Runs) -> Row:
     )
 
 
-def _steps(runs: Runs) -> Row:
+def _steps(runs: Runs) -> Check:
     """Check whether the same steps are counted, and as many."""
     shown = [
         run.step_note if run.steps_n is None else f"{_per_rank(run)} x {run.step}"
@@ -237,10 +238,10 @@ def _steps(runs: Runs) -> Row:
     if runs.steps is None:
         is_counted = any(run.steps_n is not None for run in runs.compared)
         other = (is_counted, DIFFERS, "not the same steps: there is no time per step")
-        return _row("steps", shown, other, same="not counted: no sum is divided by steps")
+        return check_row("steps", shown, other, same="not counted: no sum is divided by steps")
     other_n = runs.steps[0] != runs.steps[1]
     few = "; one that the window cuts weighs much" if min(runs.steps) < _FEW_STEPS else ""
-    return _row(
+    return check_row(
         "steps",
         shown,
         (other_n and same_tokens(*runs.compared), DIFFERS,
@@ -251,20 +252,25 @@ def _steps(runs: Runs) -> Row:
     )  # fmt: skip
 
 
-def _per_rank(run: Run) -> str:
+def _per_rank(run: RunSums) -> str:
     """Return how many steps a rank did: no sum over ranks."""
     counts = [sums.steps.steps_n or 0 for _, sums in run.ranks]
     least, most = min(counts), max(counts)
     return str(most) if least == most else f"{least} to {most}"
 
 
-def _outside(runs: Runs) -> Row:
+def _outside(runs: Runs) -> Check:
     """Check whether times per step hold work outside of the steps that other steps share."""
     both, check = runs.compared, "GPU time outside of steps"
-    shown = [None if run.outside_pct is None else format_percent(run.outside_pct) for run in both]
+    shown = [
+        format_percent(100.0 * run.outside_ns / run.gpu_ns)
+        if run.outside_ns is not None and run.gpu_ns
+        else None
+        for run in both
+    ]
     known = [run.outside_ns for run in both if run.outside_ns is not None]
     if runs.steps is None or len(known) < len(both) or not both[0].gpu_ns:
-        return _row(check, shown, same="no steps by range to be outside of")
+        return check_row(check, shown, same="no steps by range to be outside of")
     before, after = (ns / n for ns, n in zip(known, runs.steps, strict=True))
     moved_pct = 100 * abs(after - before) * runs.steps[0] / both[0].gpu_ns
     much = runs.steps[0] != runs.steps[1] and moved_pct >= _OUTSIDE_PCT
@@ -272,15 +278,17 @@ def _outside(runs: Runs) -> Row:
         f"shared among other numbers of steps it moves a step by {format_percent(moved_pct)}: "
         "leave it out with --steps 0:"
     )
-    return _row(check, shown, (much, STEP_TIMES, meaning), same="it moves times per step by little")
+    return check_row(
+        check, shown, (much, STEP_TIMES, meaning), same="it moves times per step by little"
+    )
 
 
-def _window(runs: Runs) -> Row:
+def _window(runs: Runs) -> Check:
     """Check whether windows are as long, or hold as much."""
     lengths = [run.device_window_ns for run in runs.compared]
     other = apart_pct(*lengths) > SAME_WORK_PCT
     as_many = runs.steps is not None and runs.steps[0] == runs.steps[1]
-    return _row(
+    return check_row(
         "window",
         [f"{format_ns(length)} a device" for length in lengths],
         (other and as_many, DIFFERS, "as many steps took another time"),
@@ -291,17 +299,17 @@ def _window(runs: Runs) -> Row:
     )
 
 
-def _names(runs: Runs) -> Row:
+def _names(runs: Runs) -> Check:
     shares = common_names_pct(runs)
     shown = [f"{format_percent(share)} of its kernel time" for share in shares]
     few = (min(shares) < COMMON_PCT, DIFFERS, "mostly other kernels: other code")
-    return _row(NAMES, shown, few, same="largely the same kernels")
+    return check_row(NAMES, shown, few, same="largely the same kernels")
 
 
-def _repeats(runs: Runs) -> Iterator[Row]:
+def _repeats(runs: Runs) -> Iterator[Check]:
     for run in runs.repeats:
         noisy = run in runs.noise
-        yield _row(
+        yield check_row(
             f"{run.side}, for noise",
             [counted(len(item.ranks), "rank") for item in (runs.baseline, run)],
             (not noisy, DIFFERS, "empty, incomplete, of other ranks or GPUs: left out"),

@@ -22,7 +22,6 @@ from .step_splits import (
     GpuSteps,
     Mask,
     RunSteps,
-    Series,
     Split,
     mean_split,
     program_ns,
@@ -51,28 +50,19 @@ class Chosen:
     adjusted_ns: FloatArray
 
     @property
-    def series(self) -> Series:
-        """All steps of the run."""
-        return self.steps.series
-
-    @property
-    def weights(self) -> FloatArray:
-        """Of each step; they add up to 1."""
-        return self._weights(self.cell, self.kept)
-
-    @property
     def program_ns(self) -> FloatArray:
         """Time of equal work without the profiler's, shape (steps,)."""
-        return np.maximum(self.series.program_ns - self.adjusted_ns, 1.0)
+        return np.maximum(self.steps.program_ns - self.adjusted_ns, 1.0)
 
     @property
     def steps_n(self) -> int:
         """Full steps of a GPU that are compared."""
         if self.cells.shares is None:
             return self.steps.steps_n
-        return int((self.cell >= 0).sum()) // max(np.unique(self.series.gpu).size, 1)
+        return int((self.cell >= 0).sum()) // max(np.unique(self.steps.gpu).size, 1)
 
-    def _weights(self, cell: IntArray, kept: Mask) -> FloatArray:
+    def weights(self, cell: IntArray, kept: Mask) -> FloatArray:
+        """Return what each of some steps counts for by its cell; together 1 or nothing."""
         shares = self.cells.weights
         counts = np.bincount(cell[kept], minlength=shares.size)
         weight = np.where(counts > 0, shares / np.maximum(counts, 1), 0.0)
@@ -82,38 +72,26 @@ class Chosen:
     def gpus(self) -> Iterator[tuple[Gpu, GpuSteps, IntArray]]:
         """Yield each GPU, and the row of each of its steps, -1 for none."""
         for place, (key, gpu) in enumerate(self.steps.gpus.items()):
-            yield key, gpu, self.series.rows_of(place, gpu)
+            yield key, gpu, self.steps.rows_of(place, gpu)
 
     def splits(self) -> dict[Gpu, Split]:
         """Return the split of each GPU; empty where no step is kept."""
         splits: dict[Gpu, Split] = {}
         if not self.kept.any():
             return splits
-        cell_of = dict(zip(self.series.work, self.cell.tolist(), strict=True))
+        cell_of = dict(zip(self.steps.work, self.cell.tolist(), strict=True))
         for key, gpu, row in self.gpus():
             by_work = np.array([cell_of.get(work, -1) for work in gpu.walls.works], dtype=np.int64)
             cell = by_work[gpu.steps.work]
             kept = ((row < 0) | self.kept[row]) & (cell >= 0)
             if not kept.any():
                 continue
-            weights = self._weights(cell, kept)
+            weights = self.weights(cell, kept)
             splits[key] = gpu.split(weights)
             moved_ns = float((weights * np.where(row < 0, 0.0, self.adjusted_ns[row])).sum())
             if moved_ns:
                 splits[key][self.cells.adjusted_part] = -moved_ns
         return splits
-
-    def relative(self) -> Sample:
-        """Return the steps relative to the means of their cells, whose own mean is 1."""
-        cell, values = self.cell[self.kept], self.program_ns[self.kept]
-        means = np.bincount(cell, values) / np.maximum(np.bincount(cell), 1)
-        return Sample.of(values / means[cell], self.weights[self.kept], cell)
-
-    def logs(self, means_ns: FloatArray) -> Sample:
-        """Return the logarithms of the steps, relative to some mean of each cell."""
-        cell = self.cell[self.kept]
-        values = np.log(self.program_ns[self.kept] / means_ns[cell])
-        return Sample.of(values, self.weights[self.kept], cell)
 
     def cell_means_ns(self) -> FloatArray:
         """Return the mean of each cell; 1 of those without a step."""
@@ -122,15 +100,21 @@ class Chosen:
             means[code] = self.program_ns[self.kept & (self.cell == code)].mean()
         return means
 
+    def sample(self, means_ns: FloatArray, scale: Callable[[FloatArray], FloatArray]) -> Sample:
+        """Return the steps relative to some mean of each cell, on a scale."""
+        cell = self.cell[self.kept]
+        values = scale(self.program_ns[self.kept] / means_ns[cell])
+        return Sample.of(values, self.weights(self.cell, self.kept)[self.kept], cell)
+
     def slow_count(self) -> tuple[int, int]:
         """Return how many steps are slow, and how many there are.
 
         Neighbors that are slow on different GPUs are one pause: the one waits for the other.
         """
-        series, slow = self.series, self.slow & self.kept[:, None]
+        steps, slow = self.steps, self.slow & self.kept[:, None]
         is_slow: Mask = np.asarray(slow.any(axis=1))
         pairs = is_slow[1:] & is_slow[:-1] & ~np.asarray((slow[1:] & slow[:-1]).any(axis=1))
-        pairs &= (np.diff(series.number) == 1) & (series.gpu[1:] == series.gpu[:-1])
+        pairs &= (np.diff(steps.number) == 1) & (steps.gpu[1:] == steps.gpu[:-1])
         return int(is_slow.sum() - pairs.sum()), int(self.kept.sum() - pairs.sum())
 
     def mean_ns(self, *, profiler: bool = False) -> float | None:
@@ -150,9 +134,9 @@ def choices(steps: RunSteps, cells: Cells, adjusted_ns: FloatArray | None) -> tu
         cells: What baseline and input are compared by.
         adjusted_ns: Shape (steps,), what each is longer than equal work; None: nothing.
     """
-    series, cell = steps.series, cells.codes(steps.series)
-    slow = slow_steps(series, cell)
-    adjusted = np.zeros(len(series)) if adjusted_ns is None else adjusted_ns
+    cell = cells.codes(steps)
+    slow = slow_steps(steps, cell)
+    adjusted = np.zeros(len(steps)) if adjusted_ns is None else adjusted_ns
     every = Chosen(steps, cells, cell, slow, cell >= 0, adjusted)
     typical = replace(every, kept=every.kept & ~slow.any(axis=1))
     return (typical if cells.shares is None else _trimmed(typical)), every
@@ -179,17 +163,17 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def _of_work(of: Callable[[Work], int]) -> Quantity:
-    return lambda steps: _mean(map(of, steps.series.work))
+    return lambda steps: _mean(map(of, steps.work))
 
 
 def _context_pct(steps: RunSteps) -> float | None:
-    told = [max(work.ctx_reqs, work.ctx_tokens) for work in steps.series.work]
+    told = [max(work.ctx_reqs, work.ctx_tokens) for work in steps.work]
     told = [n for n in told if n >= 0]
     return 100 * sum(n > 0 for n in told) / len(told) if told else None
 
 
 def _keys(steps: RunSteps) -> float | None:
-    known = steps.series.keys_n[steps.series.keys_n > 0]
+    known = steps.keys_n[steps.keys_n > 0]
     return float(known.mean()) if known.size else None
 
 
@@ -223,7 +207,7 @@ def _intervals(gpu: GpuSteps) -> tuple[FloatArray, FloatArray]:
 
 
 _QUANTITIES: Final[tuple[tuple[str, str, Quantity], ...]] = (
-    ("steps", "count", lambda steps: float(len(steps.series))),
+    ("steps", "count", lambda steps: float(len(steps))),
     ("steps with context", "%", _context_pct),
     ("requests that generate, a step that does", "count", _of_work(lambda work: work.gen_reqs)),
     ("generated tokens, likewise", "count", _of_work(lambda work: work.gen_tokens)),
@@ -236,12 +220,10 @@ _QUANTITIES: Final[tuple[tuple[str, str, Quantity], ...]] = (
 )
 
 
-def composition_columns(compared: tuple[RunSteps, RunSteps]) -> Columns:
+def composition_columns(before: RunSteps, after: RunSteps) -> Columns:
     """Return the table composition; without rows where the names of steps tell nothing."""
-    rows: list[tuple[str, str, float | None, float | None]] = []
-    before, after = compared
-    if any(work.is_told for steps in compared for work in steps.series.work):
-        rows = [(name, unit, of(before), of(after)) for name, unit, of in _QUANTITIES]
+    is_told = any(work.is_told for work in (*before.work, *after.work))
+    rows = [(name, unit, of(before), of(after)) for name, unit, of in _QUANTITIES if is_told]
     rows = [row for row in rows if row[2:] != (None, None)]
     names = ("quantity", "unit", "baseline", "input")
     return {name: [row[i] for row in rows] for i, name in enumerate(names)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -34,7 +34,7 @@ from nsys_llm.trace.wall import WallDetails, WallKey, Walls
 
 from ..partials import DiffPartial, SidePart
 from .kernels import by_change
-from .runs import Run, Runs
+from .runs import Runs, RunSums
 
 #: Stands for all communicators, and for all operations.
 ALL: Final = "all"
@@ -46,42 +46,31 @@ _UNSURE_PCT: Final = 10
 #: Of the time in collectives: all of it, and what it is divided into.
 _PARTS: Final = ("total", "wait", "transfer", "leaving")
 
-Key = tuple[str, str]
-
 
 @dataclass(frozen=True)
-class Sums:
+class CollectiveSums:
     """Matched collectives that there is an instant at which all ranks are in.
 
     Attributes:
         collectives_n: All of them, those without such an instant too.
         total_ns: wait_ns + transfer_ns + leaving_ns, in kernels of all ranks.
-        caused_ns: Waiting that each rank caused, by its number.
         profiler_ns: Part of wait_ns that was the profiler's, see
             `nsys_llm.analyses.collectives.profiler`.
         unsure_ns: Time in kernels that were matched with low confidence; in no other sum.
+        caused_ns: Waiting that each rank caused, by its number.
     """
 
-    collectives_n: int
-    total_ns: int
-    wait_ns: int
-    transfer_ns: int
-    caused_ns: Mapping[int, int]
+    collectives_n: int = 0
+    total_ns: int = 0
+    wait_ns: int = 0
+    transfer_ns: int = 0
     profiler_ns: int = 0
     unsure_ns: int = 0
+    caused_ns: Counter[int] = field(default_factory=Counter)
 
-    def __add__(self, other: Sums) -> Sums:
-        caused_ns = Counter(self.caused_ns)
-        caused_ns.update(other.caused_ns)
-        return Sums(
-            self.collectives_n + other.collectives_n,
-            self.total_ns + other.total_ns,
-            self.wait_ns + other.wait_ns,
-            self.transfer_ns + other.transfer_ns,
-            caused_ns,
-            self.profiler_ns + other.profiler_ns,
-            self.unsure_ns + other.unsure_ns,
-        )
+    def __add__(self, other: CollectiveSums) -> CollectiveSums:
+        names = [item.name for item in fields(self)]
+        return CollectiveSums(*(getattr(self, name) + getattr(other, name) for name in names))
 
     @property
     def leaving_ns(self) -> int:
@@ -98,10 +87,10 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class CollectiveSums:
+class RunCollectives:
     """One run, by (communicator, operation); (ALL, ALL) where there is any collective."""
 
-    by_key: Mapping[Key, Sums]
+    by_key: Mapping[tuple[str, str], CollectiveSums]
 
     @property
     def is_known(self) -> bool:
@@ -110,24 +99,24 @@ class CollectiveSums:
         return 100 * unsure_ns < _UNSURE_PCT * max(unsure_ns + total_ns, 1)
 
     @property
-    def whole(self) -> Sums:
+    def whole(self) -> CollectiveSums:
         """All of them; transfer times ranks."""
         return self.by_key.get((ALL, ALL), _NOTHING)
 
 
-def sum_collectives(run: Run, collectives: MatchedCollectives) -> CollectiveSums:
+def sum_collectives(run: RunSums, collectives: MatchedCollectives) -> RunCollectives:
     """Add the matched collectives of a run up."""
     delays = delays_ns(collectives, merged_held([sums.held for _, sums in run.ranks]))
-    by_key: dict[Key, Sums] = {}
+    by_key: dict[tuple[str, str], CollectiveSums] = {}
     for sequence, late_ns in zip(collectives.sequences, delays, strict=True):
         part = _summed(sequence, collectives, late_ns)
         of_sequence = communicator(collectives.devices, sequence.owners), sequence.operation
         for key in (of_sequence, (ALL, ALL)):
             by_key[key] = by_key.get(key, _NOTHING) + part
-    return CollectiveSums(by_key)
+    return RunCollectives(by_key)
 
 
-def collective_columns(runs: Runs, sums: Mapping[str, CollectiveSums]) -> Columns:
+def collective_columns(runs: Runs, sums: Mapping[str, RunCollectives]) -> Columns:
     """Return the table collectives."""
     before, after = (sums[run.side].by_key for run in runs.compared)
     keys = sorted({*before, *after}, key=lambda key: (key != (ALL, ALL), key))
@@ -154,15 +143,15 @@ def collective_columns(runs: Runs, sums: Mapping[str, CollectiveSums]) -> Column
     return taken(ordered, np.argsort(rest, kind="stable"))
 
 
-_NOTHING: Final = Sums(0, 0, 0, 0, {})
+_NOTHING: Final = CollectiveSums()
 
 
 def _summed(
     sequence: Sequenced, collectives: MatchedCollectives, late_ns: Sequence[IntArray]
-) -> Sums:
+) -> CollectiveSums:
     waits, met = sequence.waits, sequence.waits.met
     if sequence.confidence == LOW_CONFIDENCE:
-        return Sums(0, 0, 0, 0, {}, unsure_ns=int(waits.total_ns.sum()))
+        return CollectiveSums(unsure_ns=int(waits.total_ns.sum()))
     net, _ = without_profiler(waits, sequence.start_ns, sequence.end_ns, late_ns)
     residual = np.full(len(sequence), sequence.residual_ns, dtype=np.int64)
     caused: Counter[int] = Counter()
@@ -171,13 +160,13 @@ def _summed(
         number = collectives.devices[owner].rank.number
         if number is not None:
             caused[number] += member.caused_ns
-    return Sums(
+    return CollectiveSums(
         len(sequence),
         int(waits.total_ns[met].sum()),
         int(waits.wait_ns[met].sum()),
         int(waits.transfer_ns[met].sum()) * len(sequence.owners),
-        caused,
         int(profiler_waits_ns(waits, net).sum()),
+        caused_ns=caused,
     )
 
 

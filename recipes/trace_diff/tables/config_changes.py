@@ -5,7 +5,7 @@ Launches of a size that the other run does not have are other work, not slower o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,8 +15,8 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.trace.rank_sets import COMPARED
 
-from ..per_rank.operations import CONFIG
-from .runs import Run, Runs
+from ..per_rank.operations import CONFIG, GEOMETRY_N
+from .runs import Runs, RunSums
 
 #: Parts of a configuration as people speak of them: name, and positions in `CONFIG`.
 _PARTS: Final = (
@@ -31,13 +31,13 @@ _GRID: Final = slice(0, 3)
 _MOST_PAIRS: Final = 300_000
 
 #: Columns of the table configs that are a launch's size.
-GEOMETRY: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+GEOMETRY: Final = CONFIG[:GEOMETRY_N]
 _COUNTS: Final = [f"{side}_launches_n" for side in COMPARED]
 
 Config = tuple[int, ...]
 
 
-def _configs(run: Run) -> dict[str, set[Config]]:
+def _configs(run: RunSums) -> dict[str, set[Config]]:
     configs_of: dict[str, set[Config]] = {}
     for key in run.part.keys:
         configs_of.setdefault(key[0], set()).add(tuple(key[2 : 2 + len(CONFIG)]))
@@ -59,16 +59,18 @@ def _change(before: set[Config], after: set[Config]) -> str | None:
         return None
     if len(gone) != 1 or len(come) != 1:
         return f"{len(come)} new and {len(gone)} vanished, {len(before & after)} the same"
-    (old,), (new,) = gone, come
-    return ", ".join(
-        f"{name} {_sizes(old[part])} -> {_sizes(new[part])}"
-        for name, part in _PARTS
-        if old[part] != new[part]
-    )
+    return ", ".join(_parts_apart(*gone, *come))
 
 
-def _sizes(sizes: Sequence[Any]) -> str:
-    return "x".join("?" if size == NULL_INT else str(size) for size in sizes)
+def _parts_apart(old: Sequence[Any], new: Sequence[Any]) -> Iterator[str]:
+    """Yield the parts of configurations, or of sizes, that differ: `grid 64x1x1 -> 128x1x1`."""
+    for name, part in _PARTS:
+        if old[part] != new[part]:
+            sizes = (
+                "x".join("?" if size == NULL_INT else str(size) for size in side[part])
+                for side in (old, new)
+            )
+            yield f"{name} {' -> '.join(sizes)}"
 
 
 def likely_renames(
@@ -126,7 +128,10 @@ def sizes_of(configs: pd.DataFrame) -> pd.DataFrame:
     sums = sums[(sums[_COUNTS] > 0).all(axis=1) & (sums["unknown"] == 0)]
     common = shared.reindex(sums.index, fill_value=0)[_COUNTS] / sums[_COUNTS]
     first, second = (_most(rows, side) for side in _COUNTS)
-    words = [_words(first[name], second[name]) for name in sums.index]
+    words = [
+        ", ".join(_parts_apart(first[name], second[name])) or "another mix of the same grids"
+        for name in sums.index
+    ]
     return pd.DataFrame(
         {"common": common.min(axis=1), "geometry": np.array(words, dtype=object)}, sums.index
     )
@@ -138,13 +143,3 @@ def _most(rows: pd.DataFrame, side: str) -> dict[str, tuple[Any, ...]]:
     # None is equal to None, pandas' NA to nothing.
     columns = (largest[name].astype(object).where(largest[name].notna(), None) for name in GEOMETRY)
     return dict(zip(largest["name"], zip(*columns, strict=True), strict=True))
-
-
-def _words(before: tuple[Any, ...], after: tuple[Any, ...]) -> str:
-    """Return the sizes as `grid 64x1x1 -> 128x1x1`."""
-    parts = [
-        f"{name} {' -> '.join('x'.join(map(str, sizes[part])) for sizes in (before, after))}"
-        for name, part in _PARTS[:2]
-        if before[part] != after[part]
-    ]
-    return ", ".join(parts) or "another mix of the same grids"

@@ -20,7 +20,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.view.text import counted, format_count, quoted
 
 from ..per_rank.step_works import Work
-from .step_splits import ADJUSTED, BETWEEN, FloatArray, Mask, Part, Series
+from .step_splits import ADJUSTED, BETWEEN, FloatArray, Mask, Part, RunSteps
 
 #: Steps of a cell that both runs need.
 LEAST_STEPS: Final = 5
@@ -70,33 +70,33 @@ class Cells:
         """Of each cell, shape (cells,)."""
         return np.ones(1) if self.shares is None else np.array(list(self.shares.values()))
 
-    def codes(self, series: Series) -> IntArray:
+    def codes(self, steps: RunSteps) -> IntArray:
         """Return the position of each step's cell among `shares`, -1 for none of them."""
         if self.shares is None:
-            return np.zeros(len(series), dtype=np.int64)
+            return np.zeros(len(steps), dtype=np.int64)
         place = {cell: code for code, cell in enumerate(self.shares)}
-        return np.array([place.get(self.cell_of(work), -1) for work in series.work], dtype=np.int64)
+        return np.array([place.get(self.cell_of(work), -1) for work in steps.work], dtype=np.int64)
 
 
 ALL_ALIKE: Final = Cells(lambda _: None, None)
 
 
-def slow_steps(series: Series, cell: IntArray) -> Mask:
+def slow_steps(steps: RunSteps, cell: IntArray) -> Mask:
     """Return which steps are above twice the median of their cell on any GPU, shape (steps, GPUs).
 
     Those of cell -1 are not.
     """
-    slow = np.zeros(series.by_gpu.shape, dtype=bool)
+    slow = np.zeros(steps.by_gpu.shape, dtype=bool)
     for code in np.unique(cell[cell >= 0]).tolist():
-        for gpu in np.unique(series.gpu).tolist():
-            rows = np.flatnonzero((cell == code) & (series.gpu == gpu))
+        for gpu in np.unique(steps.gpu).tolist():
+            rows = np.flatnonzero((cell == code) & (steps.gpu == gpu))
             if rows.size:
-                values = series.by_gpu[rows]
+                values = steps.by_gpu[rows]
                 slow[rows] = values > SLOW_TIMES * np.median(values, axis=0)
     return slow
 
 
-def equal_cells(before: Series, after: Series) -> Cells | None:
+def equal_cells(before: RunSteps, after: RunSteps) -> Cells | None:
     """Return the cells by which steps with told compositions are compared; None for too few."""
     if len({*before.work, *after.work}) == 1:
         return _with_context(ALL_ALIKE, before, after)
@@ -115,7 +115,7 @@ _KINDS: Final[tuple[tuple[Callable[[Work], bool], str], ...]] = (
 )
 
 
-def decode_cells(before: Series, after: Series) -> tuple[Cells, str] | None:
+def decode_cells(before: RunSteps, after: RunSteps) -> tuple[Cells, str] | None:
     """Return the steps by which runs of other work have a figure, and what they are; None: none.
 
     Steps that only generate in both runs; else those that only read prompts; else those with
@@ -140,7 +140,7 @@ def tokens_of(work: Work) -> int:
     return work.ctx_tokens if work.is_prefill else work.tokens
 
 
-def named_cells(before: Series, after: Series) -> Cells | None:
+def named_cells(before: RunSteps, after: RunSteps) -> Cells | None:
     """Return the cells of steps whose names tell no amounts: by name; None where few are common."""
     names = [Counter(side.work) for side in (before, after)]
     common = names[0].keys() & names[1].keys()
@@ -156,7 +156,7 @@ def named_cells(before: Series, after: Series) -> Cells | None:
     return Cells(lambda work: work, shares, 100 * min(held))
 
 
-def mix_words(before: Series, after: Series) -> str | None:
+def mix_words(before: RunSteps, after: RunSteps) -> str | None:
     """Say how the mix of steps changed; None where it hardly did."""
     counts = [Counter(map(_kind, side.work)) for side in (before, after)]
     kinds = sorted(counts[0] | counts[1])
@@ -172,7 +172,7 @@ def mix_words(before: Series, after: Series) -> str | None:
     return f"the mix of steps changed ({'; '.join(reported)}){_EQUAL}"
 
 
-def work_words(before: Series, after: Series) -> str:
+def work_words(before: RunSteps, after: RunSteps) -> str:
     """Say in words how the work of a step changed: batch, prompt tokens, context, or names."""
     words = next(_amount_words(before, after), None) or context_words(before, after)
     if words is not None:
@@ -184,7 +184,7 @@ def work_words(before: Series, after: Series) -> str:
     return f"steps are other ones: {' -> '.join(listed)}"
 
 
-def context_words(before: Series, after: Series) -> str | None:
+def context_words(before: RunSteps, after: RunSteps) -> str | None:
     """Say that the input looks at contexts of another length at equal batches; None if it does not.
 
     It does where its mean is beyond all that the baseline has, and so no slope tells what that
@@ -218,15 +218,15 @@ def _power(n: int, least: int = 0) -> int:
 
 
 def _shares(
-    cell_of: Callable[[Work], Cell], before: Series, after: Series
+    cell_of: Callable[[Work], Cell], before: RunSteps, after: RunSteps
 ) -> tuple[dict[Cell, float], float]:
     """Return the weights of the cells that both runs have, and the share of steps in them."""
     sides = []
-    for series in (before, after):
-        every = [cell_of(work) for work in series.work]
+    for steps in (before, after):
+        every = [cell_of(work) for work in steps.work]
         place = {cell: code for code, cell in enumerate(dict.fromkeys(every))}
         codes = np.array([place[cell] for cell in every], dtype=np.int64)
-        slow = np.flatnonzero(slow_steps(series, codes).any(axis=1)).tolist()
+        slow = np.flatnonzero(slow_steps(steps, codes).any(axis=1)).tolist()
         usual = Counter(every) - Counter(every[place] for place in slow)
         sides.append((Counter(every), usual))
     common = [cell for cell in sides[0][0] if all(usual[cell] >= LEAST_STEPS for _, usual in sides)]
@@ -235,7 +235,9 @@ def _shares(
     return {cell: sides[0][0][cell] / whole for cell in common}, min(held)
 
 
-def _with_context(cells: Cells, before: Series, after: Series, fields: Sequence[str] = ()) -> Cells:
+def _with_context(
+    cells: Cells, before: RunSteps, after: RunSteps, fields: Sequence[str] = ()
+) -> Cells:
     """Return cells with what each step is longer by its context and its place in its bucket."""
     sides = (before, after)
     known = all((side.keys_n >= 0).all() for side in sides)
@@ -261,12 +263,12 @@ def _with_context(cells: Cells, before: Series, after: Series, fields: Sequence[
     return replace(cells, adjusted_ns=(first, second), note=note)
 
 
-def _amounts(series: Series, columns: Sequence[str]) -> FloatArray:
+def _amounts(steps: RunSteps, columns: Sequence[str]) -> FloatArray:
     parts = [
-        series.keys_n if name == "keys" else [getattr(work, name) for work in series.work]
+        steps.keys_n if name == "keys" else [getattr(work, name) for work in steps.work]
         for name in columns
     ]
-    return np.array(parts, dtype=np.float64).reshape(len(columns), len(series)).T
+    return np.array(parts, dtype=np.float64).reshape(len(columns), len(steps)).T
 
 
 def _means(codes: IntArray, amounts: FloatArray) -> FloatArray:
@@ -277,13 +279,13 @@ def _means(codes: IntArray, amounts: FloatArray) -> FloatArray:
     return means
 
 
-def _slopes(series: Series, codes: IntArray, amounts: FloatArray) -> FloatArray | None:
+def _slopes(steps: RunSteps, codes: IntArray, amounts: FloatArray) -> FloatArray | None:
     """Return what one more of each amount costs within the cells of the baseline; None: unknown."""
-    usual = (codes >= 0) & ~slow_steps(series, codes).any(axis=1)
+    usual = (codes >= 0) & ~slow_steps(steps, codes).any(axis=1)
     columns_n = amounts.shape[1]
     if not columns_n or usual.sum() < _LEAST_A_SLOPE * columns_n:
         return None
-    values = np.column_stack([amounts[usual], series.program_ns[usual]])
+    values = np.column_stack([amounts[usual], steps.program_ns[usual]])
     apart = values - _means(codes[usual], values)[codes[usual]]
     scale = np.abs(apart[:, :-1]).max(axis=0)
     varied = scale > 0
@@ -295,7 +297,7 @@ def _slopes(series: Series, codes: IntArray, amounts: FloatArray) -> FloatArray 
     return slopes
 
 
-def _amount_words(before: Series, after: Series) -> Iterator[str]:
+def _amount_words(before: RunSteps, after: RunSteps) -> Iterator[str]:
     amounts: tuple[tuple[str, Callable[[Work], int]], ...] = (
         ("batch", lambda work: work.gen_reqs if work.ctx_reqs <= 0 else -1),
         ("tokens a request", lambda work: _ratio(work.gen_tokens, work.gen_reqs)),

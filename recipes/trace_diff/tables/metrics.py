@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -15,17 +15,17 @@ from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED
+from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.view.kernel_names import kernel_label
 from nsys_llm.view.text import format_change, format_value
 
 from ..partials import NamedSums, idle_total_ns
 from .checks import ALL, STEP_TIMES, TOTALS, WORK
 from .chosen_steps import choices, inter_token_ns
-from .collectives import CollectiveSums
-from .comparability import STEP, other_work
-from .runs import Run, Runs
-from .step_splits import RunSteps
-from .step_verdict import StepVerdict
+from .collectives import RunCollectives
+from .comparability import STEP, Comparison
+from .runs import Runs, RunSums
+from .same_work import other_work
 
 Value = Fraction | None
 
@@ -57,37 +57,28 @@ def _share(part: int | None, whole: int) -> Value:
     return None if part is None or not whole else Fraction(100 * part, whole)
 
 
-def _exposed_ns(run: Run) -> int:
-    return run.total(lambda device: device.exposed_ns)
-
-
-def _api_ns(run: Run, wanted: str | None = None) -> Value:
+def _api_ns(run: RunSums, *classes: str) -> Value:
     """Return the time in API calls; None where none was recorded, though kernels were launched."""
     apis = run.summed_names(lambda sums: sums.apis)
-    if not apis:
-        return None
-    return Fraction(
-        sum(ns for name, (_, ns) in apis.items() if wanted is None or classify_api(name) == wanted)
-    )
+    wanted = [ns for name, (_, ns) in apis.items() if not classes or classify_api(name) in classes]
+    return Fraction(sum(wanted)) if apis else None
 
 
-def _matched(run: Run, ns: int, collectives: CollectiveSums) -> Value:
+def _matched(run: RunSums, ns: int, collectives: RunCollectives) -> Value:
     """Return a sum over matched collectives; None where they have no partner, or no sure one."""
-    lonely = not collectives.by_key and run.total(lambda device: device.communication_ns) > 0
+    lonely = not collectives.by_key and run.communication_ns > 0
     return Fraction(ns) if collectives.is_known and not lonely else None
 
 
 #: Metrics without an argument, by name without what stands for per step.
-_PLAIN: Final[Mapping[str, Callable[[Run, CollectiveSums], Value]]] = {
+_PLAIN: Final[Mapping[str, Callable[[RunSums, RunCollectives], Value]]] = {
     "window": lambda run, _: Fraction(run.window_ns, max(len(run.devices), 1)),
     "gpu_time": lambda run, _: Fraction(run.kernel_ns),
     "kernel_launches": lambda run, _: Fraction(run.launches_n),
     "idle_time": lambda run, _: _exact(idle_total_ns(run.devices)),
     "idle_pct": lambda run, _: _share(idle_total_ns(run.devices), run.window_ns),
-    "exposed_comm": lambda run, _: Fraction(_exposed_ns(run)),
-    "exposed_comm_pct": lambda run, _: _share(
-        _exposed_ns(run), run.total(lambda device: device.busy_ns)
-    ),
+    "exposed_comm": lambda run, _: Fraction(run.exposed_ns),
+    "exposed_comm_pct": lambda run, _: _share(run.exposed_ns, run.busy_ns),
     "comm_wait": lambda run, some: _matched(run, some.whole.wait_ns, some),
     "comm_transfer": lambda run, some: _matched(run, some.whole.transfer_ns, some),
     "copy_time": lambda run, _: Fraction(sum(ns for _, ns, _ in run.moves.values())),
@@ -98,7 +89,7 @@ _PLAIN: Final[Mapping[str, Callable[[Run, CollectiveSums], Value]]] = {
 
 
 @dataclass(frozen=True)
-class Measured:
+class MetricChange:
     """One metric in both runs.
 
     Attributes:
@@ -116,9 +107,7 @@ class Measured:
     @property
     def change(self) -> Value:
         """How much greater it is in the input."""
-        if self.before is None or self.after is None:
-            return None
-        return self.after - self.before
+        return None if self.before is None or self.after is None else self.after - self.before
 
     @property
     def change_pct(self) -> float | None:
@@ -134,7 +123,7 @@ class Measured:
             return None
         return abs(self.change) > self.noise
 
-    def told(self, unit: str) -> str | None:
+    def words(self, unit: str) -> str | None:
         """Return both values and the change as people read them."""
         if self.before is None or self.after is None or self.change is None:
             return None
@@ -150,26 +139,22 @@ def _amount(value: float, unit: str) -> str:
 
 
 @dataclass(frozen=True)
-class Measures:
+class Metrics:
     """All that metrics are computed from.
 
     Attributes:
         runs: All runs.
         collectives: Waiting and transfer of each, by side.
         classes: What each shown kernel name says.
-        blocked: Checks by what they keep from being compared, see the table comparability.
-        verdict: What steps are compared by.
-        steps: Full steps of each run, by side.
+        comparison: What the runs are compared by.
     """
 
     runs: Runs
-    collectives: Mapping[str, CollectiveSums]
+    collectives: Mapping[str, RunCollectives]
     classes: Mapping[str, Classification]
-    blocked: Mapping[str, Sequence[str]]
-    verdict: StepVerdict
-    steps: Mapping[str, RunSteps]
+    comparison: Comparison
 
-    def of(self, metric: str, argument: str | None = None) -> Measured:
+    def of(self, metric: str, argument: str | None = None) -> MetricChange:
         """Return one metric."""
         before, after = (self._value(run, metric, argument) for run in self.runs.compared)
         repeats = self.runs.noise
@@ -179,7 +164,8 @@ class Measures:
         known = [value for value in (before, *others) if value is not None]
         noise = max(known) - min(known) if others and len(known) == 1 + len(others) else None
         is_known = before is not None and after is not None
-        return Measured(before, after, noise, self._reason(metric, argument, is_known=is_known))
+        reason = next(self._reasons(metric, argument, is_known=is_known), None)
+        return MetricChange(before, after, noise, reason)
 
     def _is_sum(self, metric: str, argument: str | None) -> bool:
         """Tell whether a metric is a sum over a run, and not a share, of a call or of a step."""
@@ -187,7 +173,7 @@ class Measures:
             return False
         return argument is None or self.runs.steps is None
 
-    def _value(self, run: Run, metric: str, argument: str | None) -> Value:
+    def _value(self, run: RunSums, metric: str, argument: str | None) -> Value:
         if argument is not None:
             return self._with_argument(run, metric, argument)
         if metric in _OF_STEPS:
@@ -195,16 +181,16 @@ class Measures:
         value = _PLAIN[metric.removesuffix(PER_STEP)](run, self.collectives[run.side])
         return self._a_step(run, value) if metric.endswith(PER_STEP) else value
 
-    def _step_time(self, run: Run, metric: str) -> Value:
+    def _step_time(self, run: RunSums, metric: str) -> Value:
         """Return the mean wall-clock time of a full step, or what else steps tell."""
-        comparison = self.verdict.comparison
-        steps = self.steps[run.side].only(self.runs.common)
-        other = run in self.runs.noise and steps.name != comparison.steps[0].name
-        if comparison.kind != STEP or other:
+        before, after = self.comparison.steps
+        steps = {BASELINE: before, INPUT: after, **self.comparison.repeats}[run.side]
+        other = run in self.runs.noise and steps.name != before.name
+        if self.comparison.kind != STEP or other:
             return None
         if metric == INTER_TOKEN:
             return _exact(inter_token_ns(steps, 99))
-        typical, every = choices(steps, comparison.cells, None)
+        typical, every = choices(steps, self.comparison.cells, None)
         if metric == SLOW_STEPS:
             slow_n, steps_n = every.slow_count()
             return _exact(100 * slow_n / steps_n if steps_n else None)
@@ -213,7 +199,7 @@ class Measures:
             return mean_ns
         return Fraction(_SECOND_NS) / mean_ns
 
-    def _with_argument(self, run: Run, metric: str, argument: str) -> Value:
+    def _with_argument(self, run: RunSums, metric: str, argument: str) -> Value:
         if metric in _PERCENTILES:
             return run.phase_percentile(argument, _PERCENTILES[metric])
         if metric == "phase":
@@ -230,11 +216,11 @@ class Measures:
             return Fraction(total_ns, launches_n) if launches_n else None
         return self._usual(run, Fraction(total_ns))
 
-    def _usual(self, run: Run, value: Fraction) -> Value:
+    def _usual(self, run: RunSums, value: Fraction) -> Value:
         """Return a sum a step and rank where steps are counted, else the sum."""
         return value if self.runs.steps is None else self._a_step(run, value)
 
-    def _a_step(self, run: Run, value: Value) -> Value:
+    def _a_step(self, run: RunSums, value: Value) -> Value:
         if self.runs.steps is None or value is None or run.steps_n is None:
             return None
         return value / run.steps_n if run.step == self.runs.baseline.step else None
@@ -248,44 +234,47 @@ class Measures:
     def _kernels(self) -> dict[str, NamedSums]:
         return {run.side: run.summed_names(lambda sums: sums.kernels) for run in self.runs.all}
 
-    def _reason(self, metric: str, argument: str | None, *, is_known: bool) -> str | None:
-        """Return why a gate cannot be decided."""
-        if checks := self.blocked[ALL]:
-            return f"not comparable: {', '.join(checks)}"
-        of_kernels = metric.removesuffix(PER_STEP) in _OF_KERNELS
-        if of_kernels and any(run.whole_graphs_n for run in self.runs.compared):
-            return (
+    def _reasons(self, metric: str, argument: str | None, *, is_known: bool) -> Iterator[str]:
+        """Yield why a gate cannot be decided, what weighs most first."""
+        blocked, is_per_step = self.comparison.blocked, metric.endswith(PER_STEP)
+        if checks := blocked(ALL):
+            yield f"not comparable: {', '.join(checks)}"
+        whole_graphs = any(run.whole_graphs_n for run in self.runs.compared)
+        if whole_graphs and metric.removesuffix(PER_STEP) in _OF_KERNELS:
+            yield (
                 "kernels in CUDA graphs that were traced as a whole are not seen; record with "
                 "--cuda-graph-trace=node"
             )
         if metric in _OF_STEPS:
-            return self._no_step_time(metric, is_known=is_known)
-        if not is_known:
-            return self._unknown(metric, argument)
-        if metric in _SHARES:
-            return None
-        what, checks = "times per step", self.blocked[STEP_TIMES]
-        if metric in _PERCENTILES:
-            checks = [WORK] if WORK in checks else []
+            yield from self._without_steps(metric, is_known=is_known)
+            return
+        if not is_known and self.runs.steps is None and (is_per_step or metric in _PERCENTILES):
+            yield self._without_counts()
+        elif not is_known:
+            yield self._unknown(metric, argument)
+        if metric in _PERCENTILES and WORK in blocked(STEP_TIMES):
+            yield f"times per step are not comparable: {WORK}"
+        elif metric in (*_SHARES, *_PERCENTILES):
+            return
         elif self._is_sum(metric, argument):
-            what, checks = "sums over the runs", self.blocked[TOTALS]
-        return f"{what} are not comparable: {', '.join(checks)}" if checks else None
+            if checks := blocked(TOTALS):
+                yield f"sums over the runs are not comparable: {', '.join(checks)}"
+        elif checks := blocked(STEP_TIMES):
+            yield f"times per step are not comparable: {', '.join(checks)}"
 
-    def _no_step_time(self, metric: str, *, is_known: bool) -> str | None:
-        comparison = self.verdict.comparison
+    def _without_steps(self, metric: str, *, is_known: bool) -> Iterator[str]:
+        """Yield why there is no wall-clock time of a full step."""
+        comparison = self.comparison
         if metric == INTER_TOKEN:
-            unknown = "the names of the steps do not tell which requests generate"
-            return None if is_known else unknown
-        if is_known and comparison.word is None:
-            return None
-        if comparison.reason is None and comparison.kind != STEP:
-            return "no step found; give --step"
-        return comparison.reason or comparison.work or "no full step in one of the runs"
+            if not is_known:
+                yield "the names of the steps do not tell which requests generate"
+        elif comparison.reason is None and comparison.kind != STEP:
+            yield "no step found; give --step"
+        elif not is_known or comparison.word is not None:
+            yield comparison.reason or comparison.work or "no full step in one of the runs"
 
     def _unknown(self, metric: str, argument: str | None) -> str:
         """Return why a metric has no value in one of the runs."""
-        if (metric.endswith(PER_STEP) or metric in _PERCENTILES) and self.runs.steps is None:
-            return self._no_steps()
         if argument is not None and metric.startswith("kernel"):
             is_chosen = bool(self._chosen(metric, argument))
             none = f"no kernel is called '{argument}'"
@@ -299,7 +288,7 @@ class Measures:
             return "one of the runs has no API call; record with --trace=cuda"
         return "it is not known for both runs"
 
-    def _no_steps(self) -> str:
+    def _without_counts(self) -> str:
         uncounted = [run for run in self.runs.compared if run.steps_n is None]
         if not uncounted:
             return "the runs do not count the same steps; see --step and --step-kernel"
@@ -307,24 +296,24 @@ class Measures:
         return f"steps are not counted: {'; '.join(notes)}"
 
 
-def metric_columns(measures: Measures, metrics: Sequence[Metric]) -> Columns:
+def metric_columns(metrics: Metrics, declared: Sequence[Metric]) -> Columns:
     """Return the table metrics: those without an argument."""
-    plain = [metric for metric in metrics if metric.argument is None]
-    measured = [measures.of(metric.name) for metric in plain]
+    plain = [metric for metric in declared if metric.argument is None]
+    changes = [metrics.of(metric.name) for metric in plain]
     return {
         "metric": [metric.name for metric in plain],
-        **_value_columns(measured, [metric.unit for metric in plain]),
-        "real": [item.is_real for item in measured],
-        "comparable": [item.reason is None for item in measured],
-        "reason": [item.reason for item in measured],
+        **_value_columns(changes, [metric.unit for metric in plain]),
+        "real": [item.is_real for item in changes],
+        "comparable": [item.reason is None for item in changes],
+        "reason": [item.reason for item in changes],
     }
 
 
-def gate_columns(measures: Measures, gates: Sequence[Gate], metrics: Sequence[Metric]) -> Columns:
+def gate_columns(metrics: Metrics, gates: Sequence[Gate], declared: Sequence[Metric]) -> Columns:
     """Return the table gates, in the order given."""
-    unit_of = {metric.name: metric.unit for metric in metrics}
-    measured = [measures.of(gate.metric, gate.argument) for gate in gates]
-    judged = [_judged(gate, item) for gate, item in zip(gates, measured, strict=True)]
+    unit_of = {metric.name: metric.unit for metric in declared}
+    changes = [metrics.of(gate.metric, gate.argument) for gate in gates]
+    judged = [_judged(gate, item) for gate, item in zip(gates, changes, strict=True)]
     return {
         "gate": [gate.text for gate in gates],
         "result": [item.result for item in judged],
@@ -332,7 +321,7 @@ def gate_columns(measures: Measures, gates: Sequence[Gate], metrics: Sequence[Me
             gate.metric if gate.argument is None else f"{gate.metric}({gate.argument})"
             for gate in gates
         ],
-        **_value_columns(measured, [unit_of[gate.metric] for gate in gates]),
+        **_value_columns(changes, [unit_of[gate.metric] for gate in gates]),
         "allowed": [_shown(item.allowed) for item in judged],
         "reason": [item.reason for item in judged],
     }
@@ -348,21 +337,23 @@ def matches(name: str, glob: str) -> bool:
     return any(fnmatchcase(item.lower(), wanted) for item in {name, kernel_label(name)})
 
 
-def _judged(gate: Gate, measured: Measured) -> Judgement:
-    if measured.reason is not None:
-        return Judgement(NOT_COMPARABLE, None, measured.reason)
-    return judge(gate, measured.before, measured.after, measured.noise)
+def _judged(gate: Gate, change: MetricChange) -> Judgement:
+    if change.reason is not None:
+        return Judgement(NOT_COMPARABLE, None, change.reason)
+    return judge(gate, change.before, change.after, change.noise)
 
 
-def _value_columns(measured: Sequence[Measured], units: Sequence[str]) -> Columns:
+def _value_columns(changes: Sequence[MetricChange], units: Sequence[str]) -> Columns:
+    values = {
+        name: [_shown(getattr(item, of)) for item in changes]
+        for name, of in (("baseline", "before"), ("input", "after"), ("change", "change"),
+                         ("noise", "noise"))
+    }  # fmt: skip
     return {
         "unit": units,
-        "baseline": [_shown(item.before) for item in measured],
-        "input": [_shown(item.after) for item in measured],
-        "change": [_shown(item.change) for item in measured],
-        "change_pct": [item.change_pct for item in measured],
-        "noise": [_shown(item.noise) for item in measured],
-        "told": [item.told(unit) for item, unit in zip(measured, units, strict=True)],
+        **values,
+        "change_pct": [item.change_pct for item in changes],
+        "told": [item.words(unit) for item, unit in zip(changes, units, strict=True)],
     }
 
 

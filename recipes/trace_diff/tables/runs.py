@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -17,7 +17,7 @@ from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import Rank, RankKey
-from nsys_llm.trace.rank_sets import BASELINE, COMPARED, INPUT
+from nsys_llm.trace.rank_sets import COMPARED
 
 from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, added, idle_by_cause
 from ..per_rank.operations import Key, MoveSums
@@ -52,126 +52,95 @@ class KernelSide:
 
 
 @dataclass(frozen=True)
-class Run:
-    """One side.
+class RunSums:
+    """One run, and sums over all of its ranks and devices.
 
     Attributes:
         side: Its name.
         part: What its ranks were reduced to together.
         ranks: Those with GPU work, in order of number.
         others: Reports without GPU work, and those that could not be read.
+        devices: Of all ranks.
+        moves: Copies and fills by kind.
+        gpus: Names of the GPUs that its reports tell of.
+        window_ns: Windows of all devices together.
+        device_window_ns: Window of the mean device.
+        communication_ns: Time of devices with communication.
+        exposed_ns: The part of it beside which at most copies run.
+        copy_ns: Time of devices with a copy or fill.
+        busy_ns: Time of devices with anything.
+        idle_ns: Shape (causes,), idle time of devices; None where that of one is not known.
+        kernel_ns: Time in kernels.
+        gpu_ns: Time in kernels, copies, fills and whole graphs.
+        outside_ns: The part of it that no step launched; None where steps are no ranges.
+        launches_n: Kernels that start in the windows.
+        whole_graphs_n: CUDA graphs that were traced as a whole, so that their kernels are not seen.
+        steps_n: Steps of all ranks; None where one of them finds none, or another kind.
+        step: What its steps are; None where they are not counted.
+        step_note: Why they are not.
+        tokens_n: Tokens of all steps, by the names of steps; None where one tells none.
     """
 
     side: str
     part: SidePart
     ranks: tuple[tuple[Rank, RankSums], ...]
     others: tuple[Rank, ...]
+    devices: tuple[DeviceSums, ...]
+    moves: MoveSums
+    gpus: frozenset[str]
+    window_ns: int
+    device_window_ns: int
+    communication_ns: int
+    exposed_ns: int
+    copy_ns: int
+    busy_ns: int
+    idle_ns: IntArray | None
+    kernel_ns: int
+    gpu_ns: int
+    outside_ns: int | None
+    launches_n: int
+    whole_graphs_n: int
+    steps_n: int | None
+    step: str | None
+    step_note: str | None
+    tokens_n: int | None
 
-    @cached_property
-    def devices(self) -> tuple[DeviceSums, ...]:
-        """All devices of all ranks."""
-        return tuple(device for _, sums in self.ranks for device in sums.devices)
-
-    def total(self, of: Callable[[DeviceSums], int]) -> int:
-        """Return the sum of something over all devices."""
-        return sum(map(of, self.devices))
-
-    @cached_property
-    def window_ns(self) -> int:
-        """Windows of all devices together."""
-        return self.total(lambda device: device.window_ns)
-
-    @property
-    def device_window_ns(self) -> int:
-        """Window of the mean device."""
-        return self.window_ns // max(len(self.devices), 1)
-
-    @cached_property
-    def gpus(self) -> frozenset[str]:
-        """Names of the GPUs that its reports tell of."""
-        facts = (rank.facts for rank, _ in self.ranks)
-        return frozenset(gpu for fact in facts if fact is not None for gpu in fact.gpus)
-
-    @cached_property
-    def gpu_ns(self) -> int:
-        """Time in kernels, copies, fills and whole graphs."""
-        return sum(ns for _, ns in self.summed_names(lambda sums: sums.phases).values())
-
-    @cached_property
-    def outside_ns(self) -> int | None:
-        """The part of that which no step launched; None where steps are no ranges."""
-        return self._known_sum(lambda steps: steps.outside_ns)
-
-    @property
-    def outside_pct(self) -> float | None:
-        """The same in percent."""
-        if self.outside_ns is None or not self.gpu_ns:
-            return None
-        return 100.0 * self.outside_ns / self.gpu_ns
-
-    def _known_sum(self, of: Callable[[StepCount], int | None]) -> int | None:
-        """Return the sum over all ranks; None where one does not know."""
-        known = [n for n in (of(sums.steps) for _, sums in self.ranks) if n is not None]
-        return sum(known) if len(known) == len(self.ranks) else None
-
-    @cached_property
-    def kernel_ns(self) -> int:
-        """Time in kernels."""
-        return int(self.part.total_ns.sum())
-
-    @cached_property
-    def launches_n(self) -> int:
-        """Kernels that start in the windows."""
-        return int(self.part.counts.count.sum())
-
-    @cached_property
-    def whole_graphs_n(self) -> int:
-        """CUDA graphs that were traced as a whole, so that their kernels are not seen."""
-        return sum(sums.whole_graphs_n for _, sums in self.ranks)
-
-    @cached_property
-    def _job(self) -> JobSteps[RankKey] | None:
-        """What most ranks call a step."""
-        return job_steps({rank.key: sums.steps.kind for rank, sums in self.ranks})
-
-    @cached_property
-    def steps_n(self) -> int | None:
-        """Steps of all ranks together; None where one of them finds none, or another kind."""
-        if self._job is None or self._job.others:
-            return None
-        return sum(sums.steps.steps_n or 0 for _, sums in self.ranks) or None
-
-    @property
-    def step(self) -> str | None:
-        """What its steps are; None where they are not counted."""
-        return None if self._job is None or self.steps_n is None else self._job.name
-
-    @property
-    def step_note(self) -> str | None:
-        """Why steps are not counted."""
-        notes = dict.fromkeys(sums.steps.note for _, sums in self.ranks if sums.steps.note)
-        if self._job is not None:
-            others = dict.fromkeys(name for name in self._job.others.values() if name is not None)
-            notes |= dict.fromkeys(
-                f"a step is '{self._job.name}' on most ranks and '{name}' on others"
-                for name in others
-            )
-        return "; ".join(notes) or ("no step is in the window" if self.steps_n is None else None)
-
-    @cached_property
-    def tokens_n(self) -> int | None:
-        """Tokens of all steps of all ranks, by the names of steps; None where one tells none."""
-        return self._known_sum(lambda steps: steps.tokens_n) or None
-
-    @cached_property
-    def idle_ns(self) -> IntArray | None:
-        """Idle time by cause, all devices; None where that of one of them is not known."""
-        return idle_by_cause(self.devices)
-
-    @cached_property
-    def moves(self) -> MoveSums:
-        """Copies and fills of all ranks by kind."""
-        return added(item for _, rank in self.ranks for item in rank.moves.items())
+    @classmethod
+    def of(cls, side: str, part: SidePart, ranks: Sequence[Rank]) -> RunSums:
+        """Add up the ranks of a side."""
+        sums = [part.ranks[rank.key] for rank in ranks if rank.key in part.ranks]
+        counts = {rank.key: part.ranks[rank.key].steps for rank in ranks if rank.key in part.ranks}
+        job = job_steps({key: count.kind for key, count in counts.items()})
+        steps_n = sum(count.steps_n or 0 for count in counts.values())
+        are_counted = job is not None and not job.others and steps_n > 0
+        devices = tuple(device for of_rank in sums for device in of_rank.devices)
+        window_ns = sum(device.window_ns for device in devices)
+        facts = (rank.facts for rank in ranks if rank.key in part.ranks)
+        return cls(
+            side=side,
+            part=part,
+            ranks=tuple((rank, part.ranks[rank.key]) for rank in ranks if rank.key in part.ranks),
+            others=tuple(rank for rank in ranks if rank.key not in part.ranks),
+            devices=devices,
+            moves=added(item for of_rank in sums for item in of_rank.moves.items()),
+            gpus=frozenset(gpu for fact in facts if fact is not None for gpu in fact.gpus),
+            window_ns=window_ns,
+            device_window_ns=window_ns // max(len(devices), 1),
+            communication_ns=sum(device.communication_ns for device in devices),
+            exposed_ns=sum(device.exposed_ns for device in devices),
+            copy_ns=sum(device.copy_ns for device in devices),
+            busy_ns=sum(device.busy_ns for device in devices),
+            idle_ns=idle_by_cause(devices),
+            kernel_ns=int(part.total_ns.sum()),
+            gpu_ns=sum(ns for of_rank in sums for _, ns in of_rank.phases.values()),
+            outside_ns=_known_sum(count.outside_ns for count in counts.values()),
+            launches_n=int(part.counts.count.sum()),
+            whole_graphs_n=sum(of_rank.whole_graphs_n for of_rank in sums),
+            steps_n=steps_n if are_counted else None,
+            step=job.name if job is not None and are_counted else None,
+            step_note=_step_note(job, list(counts.values()), are_counted=are_counted),
+            tokens_n=_known_sum(count.tokens_n for count in counts.values()) or None,
+        )
 
     def phase_percentile(self, phase: str, percent: int) -> Fraction | None:
         """Return one of `PERCENTS` of what a phase takes in the steps that have it, exact."""
@@ -212,22 +181,22 @@ class Run:
 class Runs:
     """Baseline and input, and further runs of the baseline."""
 
-    baseline: Run
-    input: Run
-    repeats: tuple[Run, ...]
+    baseline: RunSums
+    input: RunSums
+    repeats: tuple[RunSums, ...]
 
     @property
-    def compared(self) -> tuple[Run, Run]:
+    def compared(self) -> tuple[RunSums, RunSums]:
         """The two."""
         return self.baseline, self.input
 
     @property
-    def all(self) -> tuple[Run, ...]:
+    def all(self) -> tuple[RunSums, ...]:
         """Every run."""
         return (self.baseline, self.input, *self.repeats)
 
     @cached_property
-    def noise(self) -> tuple[Run, ...]:
+    def noise(self) -> tuple[RunSums, ...]:
         """The further runs that tell noise: whole, not empty, with as many ranks and like GPUs."""
         return tuple(
             run
@@ -280,21 +249,36 @@ def kernel_side(counts: ValueCounts, total_ns: IntArray) -> KernelSide:
 def runs_of(partial: DiffPartial, ranks: Sequence[Rank]) -> Runs:
     """Return the runs of all ranks, of those without GPU work and of unreadable ones too."""
     sides = [*COMPARED, *sorted({rank.key.side for rank in ranks} - set(COMPARED), key=_number)]
-    by_side: Mapping[str, Run] = {side: _run(side, partial, ranks) for side in sides}
-    repeats = tuple(run for side, run in by_side.items() if side not in COMPARED)
-    return Runs(by_side[BASELINE], by_side[INPUT], repeats)
+    baseline, after, *repeats = (
+        RunSums.of(
+            side,
+            partial.sides.get(side, SidePart()),
+            [rank for rank in ranks if rank.key.side == side],
+        )
+        for side in sides
+    )
+    return Runs(baseline, after, tuple(repeats))
 
 
 def _number(side: str) -> int:
     return int(side.rpartition("-")[2])
 
 
-def _run(side: str, partial: DiffPartial, ranks: Sequence[Rank]) -> Run:
-    part = partial.sides.get(side, SidePart())
-    side_ranks = [rank for rank in ranks if rank.key.side == side]
-    return Run(
-        side,
-        part,
-        tuple((rank, part.ranks[rank.key]) for rank in side_ranks if rank.key in part.ranks),
-        tuple(rank for rank in side_ranks if rank.key not in part.ranks),
-    )
+def _known_sum(values: Iterable[int | None]) -> int | None:
+    """Return the sum over all ranks; None where one does not know."""
+    every = list(values)
+    known = [n for n in every if n is not None]
+    return sum(known) if len(known) == len(every) else None
+
+
+def _step_note(
+    job: JobSteps[RankKey] | None, counts: Sequence[StepCount], *, are_counted: bool
+) -> str | None:
+    """Return why steps are not counted, or not on all ranks."""
+    notes = dict.fromkeys(count.note for count in counts if count.note)
+    if job is not None:
+        others = dict.fromkeys(name for name in job.others.values() if name is not None)
+        notes |= dict.fromkeys(
+            f"a step is '{job.name}' on most ranks and '{name}' on others" for name in others
+        )
+    return "; ".join(notes) or (None if are_counted else "no step is in the window")

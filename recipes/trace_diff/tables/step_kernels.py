@@ -11,15 +11,10 @@ import numpy as np
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 
-from ..partials import by_name
-from ..per_rank.operations import CopyKind, Key, WorkSums
+from ..per_rank.operations import GEOMETRY_N, CopyKind, Key, WorkSums
 from ..per_rank.step_walls import StepWalls
 from .equal_work import Cells
-from .runs import Run
 from .step_splits import FloatArray, RunSteps
-
-#: Grid and block are the first values of a launch configuration.
-_GEOMETRY_N = 6
 
 
 @dataclass(frozen=True)
@@ -87,28 +82,5 @@ def _factors(walls: StepWalls, cells: Cells) -> FloatArray:
 
 
 def _threads(key: Key) -> float:
-    sizes = key[2 : 2 + _GEOMETRY_N]
+    sizes = key[2 : 2 + GEOMETRY_N]
     return math.nan if NULL_INT in sizes else math.prod(map(float, sizes))
-
-
-def common_pct(before: Run, after: Run) -> float:
-    """Return the share of kernel time in launches that both runs have, of the run with less.
-
-    Compared are numbers of launches of each kernel, grid and block, over all ranks.
-    """
-    sides = [_by_geometry(run) for run in (before, after)]
-    held = []
-    for side, other in (sides, sides[::-1]):
-        whole = sum(ns for _, ns in side.values())
-        common = sum(
-            ns * min(1.0, other.get(key, (0, 0))[0] / n) if n else 0.0
-            for key, (n, ns) in side.items()
-        )
-        held.append(100 * common / whole if whole else 0.0)
-    return min(held)
-
-
-def _by_geometry(run: Run) -> dict[Key, tuple[int, ...]]:
-    launches_n = run.part.counts.moments(len(run.part.keys)).n
-    keys = [(key[0], *key[2 : 2 + _GEOMETRY_N]) for key in run.part.keys]
-    return by_name(keys, launches_n, run.part.total_ns)

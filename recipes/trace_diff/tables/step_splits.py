@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cached_property, reduce
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -31,7 +31,7 @@ from nsys_llm.taxonomy.wall_classes import (
 from ..partials import RankSums
 from ..per_rank.step_walls import DeviceSteps, StepWalls
 from ..per_rank.step_works import Work
-from .runs import Run
+from .runs import RunSums
 
 FloatArray = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -92,44 +92,16 @@ class GpuSteps:
 
 @dataclass(frozen=True)
 class RunSteps:
-    """The full steps of one run.
-
-    Attributes:
-        name: What most ranks call a step; None without steps.
-        unit: Likewise step, layer, graph, period, or window without steps.
-        gpus: The GPUs of the ranks that have such steps.
-        unparsed_n: Steps of an engine of which the name tells nothing.
-    """
-
-    name: str | None
-    unit: str
-    gpus: Mapping[Gpu, GpuSteps] = field(default_factory=dict)
-    unparsed_n: int = 0
-
-    @property
-    def steps_n(self) -> int:
-        """Full steps of the GPU that has most."""
-        return max((gpu.steps.number.size for gpu in self.gpus.values()), default=0)
-
-    def only(self, ranks: frozenset[int]) -> RunSteps:
-        """Return the same of some ranks."""
-        gpus = {key: gpu for key, gpu in self.gpus.items() if key[0] in ranks}
-        return RunSteps(self.name, self.unit, gpus, self.unparsed_n)
-
-    @cached_property
-    def series(self) -> Series:
-        """The steps one after the other."""
-        return Series.of(list(self.gpus.values()))
-
-
-@dataclass(frozen=True)
-class Series:
-    """Steps in order of time, each one value; arrays of shape (steps,).
+    """The full steps of a run in order of time, each one value; arrays of shape (steps,).
 
     GPUs wait for each other, so a step is the mean of those that all have it; where they do other
     work in steps of one number, they do not, and their steps stand one after the other.
 
     Attributes:
+        name: What most ranks call a step; None without steps.
+        unit: Likewise step, layer, graph, period, or window without steps.
+        unparsed_n: Steps of an engine of which the name tells nothing.
+        gpus: The GPUs of the ranks that have such steps.
         gpu: Position of the GPU; -1 where a step is that of all.
         number: Of the step, as on its rank.
         work: What it does.
@@ -141,6 +113,10 @@ class Series:
             the other.
     """
 
+    name: str | None
+    unit: str
+    unparsed_n: int
+    gpus: Mapping[Gpu, GpuSteps]
     gpu: IntArray
     number: IntArray
     work: tuple[Work, ...]
@@ -154,42 +130,28 @@ class Series:
         return len(self.work)
 
     @classmethod
-    def of(cls, gpus: Sequence[GpuSteps]) -> Series:
-        """Line up the steps of all GPUs."""
-        numbers = [gpu.steps.number for gpu in gpus] or [np.empty(0, dtype=np.int64)]
+    def of(
+        cls, name: str | None, unit: str, gpus: Mapping[Gpu, GpuSteps], unparsed_n: int = 0
+    ) -> RunSteps:
+        """Line up the steps of some GPUs."""
+        every = list(gpus.values())
+        numbers = [gpu.steps.number for gpu in every] or [np.empty(0, dtype=np.int64)]
         common = reduce(np.intersect1d, numbers)
-        rows = [np.searchsorted(number, common) for number in numbers]
-        works = [_works(gpu, row) for gpu, row in zip(gpus, rows, strict=False)]
-        if works and all(some == works[0] for some in works):
-            return cls._mean(-1, gpus, rows)
-        parts = [
-            cls._mean(place, [gpu], [np.arange(gpu.steps.number.size)])
-            for place, gpu in enumerate(gpus)
-        ]
-        columns: dict[str, Any] = {
-            item.name: joined([getattr(part, item.name) for part in parts])
-            for item in fields(cls)
-            if item.name != "work"
-        }
-        return cls(work=tuple(work for part in parts for work in part.work), **columns)
+        shared = [np.searchsorted(number, common) for number in numbers]
+        works = {_works(gpu, row) for gpu, row in zip(every, shared, strict=False)}
+        if len(works) == 1:
+            parts = [_lined_up(-1, every, shared)]
+        else:
+            alone = zip(every, numbers, strict=False)
+            parts = [_lined_up(i, [gpu], [np.arange(n.size)]) for i, (gpu, n) in enumerate(alone)]
+        work = tuple(work for part in parts for work in part.pop("work"))
+        columns = {column: joined([part[column] for part in parts]) for column in _LINED_UP}
+        return cls(name, unit, unparsed_n, gpus, work=work, **columns)
 
-    @classmethod
-    def _mean(cls, place: int, gpus: Sequence[GpuSteps], rows: Sequence[IntArray]) -> Series:
-        walls, profiler, between = (
-            np.array([getattr(gpu.steps, name)[row] for gpu, row in zip(gpus, rows, strict=True)])
-            for name in ("wall_ns", "profiler_ns", "between_ns")
-        )
-        steps, program = gpus[0].steps, (walls - profiler).astype(np.float64)
-        return cls(
-            np.full(rows[0].size, place),
-            steps.number[rows[0]],
-            _works(gpus[0], rows[0]),
-            steps.keys_n[rows[0]],
-            walls.mean(axis=0),
-            program.mean(axis=0),
-            between.mean(axis=0),
-            program.T,
-        )
+    @property
+    def steps_n(self) -> int:
+        """Full steps of the GPU that has most."""
+        return max((gpu.steps.number.size for gpu in self.gpus.values()), default=0)
 
     def rows_of(self, place: int, gpu: GpuSteps) -> IntArray:
         """Return the row of each step of the GPU at a place, -1 for none."""
@@ -198,24 +160,54 @@ class Series:
         return np.array([row_of.get(number, -1) for number in gpu.steps.number.tolist()], np.int64)
 
 
+_LINED_UP: Final = (
+    "gpu", "number", "keys_n", "wall_ns", "program_ns", "between_ns", "by_gpu",
+)  # fmt: skip
+
+
+def _lined_up(place: int, gpus: Sequence[GpuSteps], rows: Sequence[IntArray]) -> dict[str, Any]:
+    """Return the columns of `RunSteps` for some rows of GPUs that do each step together."""
+    walls, profiler, between = (
+        np.array([getattr(gpu.steps, name)[row] for gpu, row in zip(gpus, rows, strict=True)])
+        for name in ("wall_ns", "profiler_ns", "between_ns")
+    )
+    steps, program = gpus[0].steps, (walls - profiler).astype(np.float64)
+    return {
+        "gpu": np.full(rows[0].size, place),
+        "number": steps.number[rows[0]],
+        "work": _works(gpus[0], rows[0]),
+        "keys_n": steps.keys_n[rows[0]],
+        "wall_ns": walls.mean(axis=0),
+        "program_ns": program.mean(axis=0),
+        "between_ns": between.mean(axis=0),
+        "by_gpu": program.T,
+    }
+
+
 def _works(gpu: GpuSteps, rows: IntArray) -> tuple[Work, ...]:
     return tuple(gpu.walls.works[code] for code in gpu.steps.work[rows].tolist())
 
 
 def run_steps(
-    run: Run,
+    run: RunSums,
+    ranks: frozenset[int],
     category: Callable[[str], str],
     collectives: MatchedCollectives,
-    other: Callable[[RankSums], StepWalls | None] = lambda _: None,
+    walls: Callable[[RankSums], StepWalls],
 ) -> RunSteps:
-    """Return the full steps of a run; the category of a kernel is that of its full name.
+    """Return the full steps of some ranks of a run.
 
-    `other` gives the walls of a rank to take in place of those of its steps; None: these.
+    Args:
+        run: The run, of which most ranks say what a step is.
+        ranks: Numbers of the ranks; places, where they have none.
+        category: Returns that of a kernel by its full name.
+        collectives: Of the run.
+        walls: Returns the steps of a rank that are meant, or its window as a whole.
     """
-    walls_of = {rank.key: other(sums) or sums.walls for rank, sums in run.ranks}
-    votes = Counter((walls.name, walls.unit) for walls in walls_of.values() if walls.devices)
+    walls_of = {rank.key: walls(sums) for rank, sums in run.ranks}
+    votes = Counter((some.name, some.unit) for some in walls_of.values() if some.devices)
     if not votes:
-        return RunSteps(None, SPAN)
+        return RunSteps.of(None, SPAN, {})
     name, unit = min(votes, key=lambda vote: (-votes[vote], vote[0] is None, str(vote)))
     owners = {
         (device.rank.key, device.device_id): place
@@ -224,17 +216,16 @@ def run_steps(
     gpus: dict[Gpu, GpuSteps] = {}
     unparsed_n = 0
     for place, (rank, sums) in enumerate(run.ranks):
-        walls = walls_of[rank.key]
-        if (walls.name, walls.unit) != (name, unit):
+        of_rank, number = walls_of[rank.key], place if rank.number is None else rank.number
+        if (of_rank.name, of_rank.unit) != (name, unit):
             continue
-        unparsed_n = max(unparsed_n, walls.unparsed_n)
-        number = place if rank.number is None else rank.number
-        for position, device in enumerate(walls.devices):
+        unparsed_n = max(unparsed_n, of_rank.unparsed_n)
+        for position, device in enumerate(of_rank.devices if number in ranks else ()):
             owner = owners.get((rank.key, device.device_id))
             parts = dict(_parts(sums, device, collectives, owner))
-            compute = _compute(walls, device, category)
-            gpus[number, position] = GpuSteps(walls, device, parts, compute)
-    return RunSteps(name, unit, gpus, unparsed_n)
+            compute = _compute(of_rank, device, category)
+            gpus[number, position] = GpuSteps(of_rank, device, parts, compute)
+    return RunSteps.of(name, unit, gpus, unparsed_n)
 
 
 def mean_split(splits: Mapping[Gpu, Split]) -> Split:

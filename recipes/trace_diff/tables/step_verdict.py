@@ -20,8 +20,7 @@ from nsys_llm.numeric.two_samples import Difference, fisher_p
 from .chosen_steps import Chosen, choices
 from .comparability import NOT_COMPARABLE, OTHER_WORK, Comparison
 from .equal_work import LEAST_STEPS, tokens_of
-from .runs import Runs
-from .step_splits import SPAN, Gpu, RunSteps, Split, mean_split, program_ns, total
+from .step_splits import SPAN, Gpu, Split, mean_split, program_ns, total
 
 FASTER: Final = "FASTER"
 SLOWER: Final = "SLOWER"
@@ -83,7 +82,8 @@ class Figure:
         program0, program1 = map(program_ns, means)
         interval, error = None, 0.0
         if min(int(side.kept.sum()) for side in chosen) >= LEAST_STEPS and before > 0 < after:
-            difference = Difference.of(first.relative(), second.relative())
+            relative = [side.sample(side.cell_means_ns(), np.asarray) for side in (first, second)]
+            difference = Difference.of(*relative)
             width, log = difference.half_width(), math.log(after / before)
             interval = math.expm1(log - width), math.expm1(log + width)
             error = difference.error
@@ -122,14 +122,14 @@ class Looks:
         steps_n: All that are compared, likewise.
         slow_p: Fisher's p, one-sided in the direction seen; None with too few steps.
         difference: Of the logarithms of typical steps; None with too few.
-        effective_n: As many independent steps would tell as much, of the run with fewer.
+        effective_n: As many independent steps would tell as much, of both runs.
     """
 
     slow_n: tuple[int, int]
     steps_n: tuple[int, int]
     slow_p: float | None
     difference: Difference | None
-    effective_n: float
+    effective_n: tuple[float, float]
 
     @classmethod
     def of(cls, typical: tuple[Chosen, Chosen], whole: tuple[Chosen, Chosen]) -> Looks:
@@ -140,10 +140,10 @@ class Looks:
         if min(n0, n1) >= LEAST_STEPS:
             slow_p = fisher_p(*(counts if k1 * n0 > k0 * n1 else counts[::-1]))
         if min(int(side.kept.sum()) for side in typical) < LEAST_STEPS:
-            return cls((k0, k1), (n0, n1), slow_p, None, 0.0)
+            return cls((k0, k1), (n0, n1), slow_p, None, (0.0, 0.0))
         means = typical[0].cell_means_ns()
-        first, second = (side.logs(means) for side in typical)
-        effective_n = min(first.effective_n, second.effective_n)
+        first, second = (side.sample(means, np.log) for side in typical)
+        effective_n = first.effective_n, second.effective_n
         return cls((k0, k1), (n0, n1), slow_p, Difference.of(first, second), effective_n)
 
     @property
@@ -159,7 +159,7 @@ class Looks:
     @property
     def is_moved(self) -> bool:
         """Whether typical steps differ by more than chance gives."""
-        if self.p_value is None or self.effective_n < LEAST_EFFECTIVE:
+        if self.p_value is None or min(self.effective_n) < LEAST_EFFECTIVE:
             return False
         return self.p_value < LOCATION_ALPHA
 
@@ -214,13 +214,8 @@ class StepVerdict:
         return self.word == UNCERTAIN or (self.word_reason == ONE_SPAN and self.noise_ns is None)
 
 
-def step_verdict(
-    runs: Runs,
-    comparison: Comparison,
-    all_steps: Mapping[str, RunSteps],
-    options: Mapping[str, Any],
-) -> StepVerdict:
-    """Return the verdict; steps of each run, by side, tell the noise of runs of the baseline."""
+def step_verdict(comparison: Comparison, options: Mapping[str, Any]) -> StepVerdict:
+    """Return the verdict."""
     if comparison.kind is None:
         word = comparison.word or NOT_COMPARABLE
         return StepVerdict(word, WORK if word == OTHER_WORK else COMPARABILITY, comparison)
@@ -237,14 +232,16 @@ def step_verdict(
         return StepVerdict(word, ONE_SPAN, comparison, figure)
     if looks is None:
         return StepVerdict(NOT_COMPARABLE, COMPARABILITY, comparison)
-    before, after = (float((side.series.wall_ns * side.weights).sum()) for side in whole)
+    before, after = (
+        float((side.steps.wall_ns * side.weights(side.cell, side.kept)).sum()) for side in whole
+    )
     verdict = StepVerdict(
         NOT_COMPARABLE,
         COMPARABILITY,
         comparison,
         figure,
         looks,
-        None if figure is None else _noise_ns(runs, all_steps, comparison, figure),
+        None if figure is None else _noise_ns(comparison, figure),
         all_pct=100 * (after / before - 1) if before else None,
     )
     if comparison.word is not None:
@@ -256,7 +253,9 @@ def step_verdict(
     verdict = replace(verdict, word=word, word_reason=reason)
     if word != UNCERTAIN or looks.difference is None:
         return verdict
-    return replace(verdict, enough_n=_enough_n(figure, options["tolerance"], looks.effective_n))
+    return replace(
+        verdict, enough_n=_enough_n(figure, options["tolerance"], min(looks.effective_n))
+    )
 
 
 def _word_of_spans(figure: Figure, tolerance_pct: float) -> str:
@@ -282,7 +281,7 @@ def _decided(
         return SAME, NOISE
     if max(map(abs, figure.program_interval())) <= tolerance_pct / 100:
         return SAME, TOLERANCE
-    return UNCERTAIN, CHANCE if looks.effective_n >= LEAST_EFFECTIVE else FEW_STEPS
+    return UNCERTAIN, CHANCE if min(looks.effective_n) >= LEAST_EFFECTIVE else FEW_STEPS
 
 
 def _enough_n(figure: Figure, tolerance_pct: float, effective_n: float) -> int | None:
@@ -299,22 +298,19 @@ def _token_ns(chosen: tuple[Chosen, Chosen]) -> tuple[float, float] | None:
     """Return the wall-clock time a token of each run, over the steps that make the figure."""
     times = []
     for side in chosen:
-        tokens = np.array([max(tokens_of(work), 0) for work in side.series.work])[side.kept]
+        tokens = np.array([max(tokens_of(work), 0) for work in side.steps.work])[side.kept]
         if not tokens.sum():
             return None
-        wall_ns = (side.series.wall_ns - side.adjusted_ns)[side.kept]
+        wall_ns = (side.steps.wall_ns - side.adjusted_ns)[side.kept]
         times.append(float(wall_ns.sum() / tokens.sum()))
     return times[0], times[1]
 
 
-def _noise_ns(
-    runs: Runs, all_steps: Mapping[str, RunSteps], comparison: Comparison, figure: Figure
-) -> float | None:
+def _noise_ns(comparison: Comparison, figure: Figure) -> float | None:
     """Return how far runs of the baseline lie apart; None where none tells."""
     baseline = comparison.steps[0]
     values = [figure.program_ns[0]]
-    for run in runs.noise:
-        steps = all_steps[run.side].only(runs.common)
+    for steps in comparison.repeats.values():
         if (steps.name, steps.unit) == (baseline.name, baseline.unit):
             mean_ns = choices(steps, comparison.cells, None)[0].mean_ns()
             values += [] if mean_ns is None else [mean_ns]

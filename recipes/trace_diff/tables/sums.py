@@ -20,7 +20,7 @@ from nsys_llm.trace.rank_sets import COMPARED
 from ..partials import NamedSums, RankSums, idle_total_ns
 from ..per_rank.operations import CopyKind
 from .kernels import BOTH, NEW, VANISHED, NamedKernels, by_change, change_columns, sum_columns
-from .runs import Run, Runs
+from .runs import Runs, RunSums
 from .step_splits import FloatArray
 
 #: Columns of copies of a step.
@@ -136,7 +136,7 @@ def run_columns(runs: Runs) -> Columns:
     return {**columns, **{name: pd.array(columns[name], dtype="Int64") for name in nulls}}
 
 
-def _run_row(run: Run) -> dict[str, Any]:
+def _run_row(run: RunSums) -> dict[str, Any]:
     window_ns, idle_ns = run.window_ns, idle_total_ns(run.devices)
     reports = {rank.key.path for rank in (*(rank for rank, _ in run.ranks), *run.others)}
     apis = run.summed_names(lambda sums: sums.apis)
@@ -152,10 +152,10 @@ def _run_row(run: Run) -> dict[str, Any]:
         "launches_n": run.launches_n,
         "whole_graphs_n": run.whole_graphs_n,
         "kernel_ns": run.kernel_ns,
-        "communication_ns": run.total(lambda device: device.communication_ns),
-        "exposed_communication_ns": run.total(lambda device: device.exposed_ns),
-        "copy_ns": run.total(lambda device: device.copy_ns),
-        "busy_ns": run.total(lambda device: device.busy_ns),
+        "communication_ns": run.communication_ns,
+        "exposed_communication_ns": run.exposed_ns,
+        "copy_ns": run.copy_ns,
+        "busy_ns": run.busy_ns,
         "idle_ns": idle_ns,
         "idle_pct": 100.0 * idle_ns / window_ns if idle_ns is not None and window_ns else np.nan,
         "api_ns": sum(total for _, total in apis.values()),
@@ -195,12 +195,13 @@ def rank_kernel_columns(runs: Runs, classes: Mapping[str, Classification]) -> Co
     return {name: frame[name] for name in frame.columns if name not in ("size", "change_pct")}
 
 
-def rank_columns(runs: Runs, rank_kernels: Columns, communication: Mapping[str, bool]) -> Columns:
-    """Return the table ranks; by name it is told which kernels move data between GPUs."""
+def rank_columns(runs: Runs, rank_kernels: Columns, kernels: NamedKernels) -> Columns:
+    """Return the table ranks."""
     numbers = list(runs.pairs)
     before, after = ([pair[side] for pair in runs.pairs.values()] for side in (0, 1))
     frame = pd.DataFrame(rank_kernels)
-    talks = np.array([communication[name] for name in frame["name"]], dtype=bool)
+    communication = dict(zip(kernels.names, kernels.communication.tolist(), strict=True))
+    talks = frame["name"].map(communication).astype(bool)
     frame = frame.assign(
         compute_change_ns=frame["change_ns"].where(~talks, 0),
         communication_change_ns=frame["change_ns"].where(talks, 0),
@@ -213,7 +214,8 @@ def rank_columns(runs: Runs, rank_kernels: Columns, communication: Mapping[str, 
         for side in (before, after)
     ]
     exposed_ns = [
-        np.array([_exposed_ns(sums) for _, sums in side], np.int64) for side in (before, after)
+        np.array([sum(device.exposed_ns for device in sums.devices) for _, sums in side], np.int64)
+        for side in (before, after)
     ]
     return {
         "rank": numbers,
@@ -228,7 +230,3 @@ def rank_columns(runs: Runs, rank_kernels: Columns, communication: Mapping[str, 
         "largest_kernel": [None if value != value else value for value in largest["name"]],
         "largest_change_ns": largest["change_ns"].fillna(0).to_numpy(np.int64),
     }
-
-
-def _exposed_ns(sums: RankSums) -> int:
-    return sum(device.exposed_ns for device in sums.devices)

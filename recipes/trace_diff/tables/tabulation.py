@@ -20,37 +20,17 @@ from nsys_llm.taxonomy.categories import (
 )
 from nsys_llm.taxonomy.communication import COMMUNICATION
 from nsys_llm.trace.identity import Rank
-from nsys_llm.trace.rank_sets import BASELINE, INPUT
 
 from ..partials import DiffPartial
-from .checks import ALL, BLOCKING, Row, comparability_rows, work_rows
+from . import kernels, sums, wall_change
 from .chosen_steps import composition_columns
 from .collectives import collective_columns, matched, sum_collectives
-from .comparability import STEP, compare
-from .kernels import config_columns, kernel_columns, named_kernels
-from .metrics import Measures, gate_columns, metric_columns
-from .runs import Runs, runs_of
+from .comparability import STEP, WallsOf, compare
+from .metrics import Metrics, gate_columns, metric_columns
+from .runs import Runs, RunSums, runs_of
 from .step_kernels import step_copies, step_kernels
-from .step_splits import run_steps
+from .step_splits import RunSteps, run_steps
 from .step_verdict import step_verdict
-from .sums import (
-    api_columns,
-    category_columns,
-    idle_columns,
-    memop_columns,
-    phase_columns,
-    rank_columns,
-    rank_kernel_columns,
-    run_columns,
-)
-from .wall_change import (
-    host_columns,
-    idle_range_columns,
-    slow_step_columns,
-    verdict_columns,
-    wall_change_columns,
-    waterfall_columns,
-)
 
 _RECIPE: Final = "trace_diff"
 #: Category of a shown name that stands for full names of different categories.
@@ -70,67 +50,50 @@ def tabulate(
 def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     rules = _rules(runs, options["engine"])
     classes = _classes(runs, rules)
-    kernels = named_kernels(runs, classes)
+    named, category = kernels.named_kernels(runs, classes), _category_of(rules)
     met = {
         run.side: matched(run.part, [rank for rank, _ in run.ranks], options) for run in runs.all
     }
+
+    def steps_of(run: RunSums, walls: WallsOf) -> RunSteps:
+        return run_steps(run, runs.common, category, met[run.side], walls)
+
+    comparison = compare(runs, steps_of, options)
+    verdict = step_verdict(comparison, options)
     collectives = {run.side: sum_collectives(run, met[run.side]) for run in runs.all}
-    rows = comparability_rows(runs, options)
-    category = _category_of(rules)
-    steps = {run.side: run_steps(run, category, met[run.side]) for run in runs.all}
-    before, after = runs.compared
-    candidates = [(steps[BASELINE], steps[INPUT])] + [
-        (run_steps(before, category, met[BASELINE], of), run_steps(after, category, met[INPUT], of))
-        for of in (lambda sums: sums.nameless, lambda sums: sums.whole)
-    ]
-    comparison = compare(runs, candidates, _blocked(rows)[ALL])
-    rows += work_rows(runs, comparison)
-    verdict = step_verdict(runs, comparison, steps, options)
-    steps = {**steps, BASELINE: comparison.steps[0], INPUT: comparison.steps[1]}
-    measures = Measures(runs, collectives, classes, _blocked(rows), verdict, steps)
-    metrics = load_manifest(_RECIPE).metrics
-    rank_kernels = rank_kernel_columns(runs, classes)
-    changes = wall_change_columns(verdict)
-    talks = dict(zip(kernels.names, kernels.communication.tolist(), strict=True))
+    metrics = Metrics(runs, collectives, classes, comparison)
+    declared = load_manifest(_RECIPE).metrics
+    rank_kernels = sums.rank_kernel_columns(runs, classes)
+    changes = wall_change.wall_change_columns(verdict)
+    cells, (before, after) = comparison.cells, comparison.steps
     full = None
     if comparison.kind == STEP:
-        first, second = comparison.steps
-        full = (
-            step_kernels(first, kernels.names, comparison.cells),
-            step_kernels(second, kernels.names, comparison.cells),
-        )
+        names = named.names
+        full = step_kernels(before, names, cells), step_kernels(after, names, cells)
+    copies = step_copies(before, cells), step_copies(after, cells)
+    checks = comparison.checks
     return {
-        "verdict": verdict_columns(verdict),
+        "verdict": wall_change.verdict_columns(verdict),
         "wall_change": changes,
-        "slow_steps": slow_step_columns(verdict),
-        "idle_ranges": idle_range_columns(verdict),
-        "composition": composition_columns(comparison.steps),
-        "comparability": {name: [row[name] for row in rows] for name in rows[0]},
-        "runs": run_columns(runs),
-        "metrics": metric_columns(measures, metrics),
-        "gates": gate_columns(measures, parse_gates(options["gate"], metrics), metrics),
-        "kernels": kernel_columns(kernels, runs, comparison.unit, full, options),
-        "configs": config_columns(runs, options),
-        "categories": category_columns(kernels),
-        "memops": memop_columns(
-            runs, [step_copies(some, comparison.cells) for some in comparison.steps]
-        ),
-        "apis": api_columns(runs),
-        "phases": phase_columns(runs),
-        "ranks": rank_columns(runs, rank_kernels, talks),
+        "slow_steps": wall_change.slow_step_columns(verdict),
+        "idle_ranges": wall_change.idle_range_columns(verdict),
+        "composition": composition_columns(before, after),
+        "comparability": {name: [check[name] for check in checks] for name in checks[0]},
+        "runs": sums.run_columns(runs),
+        "metrics": metric_columns(metrics, declared),
+        "gates": gate_columns(metrics, parse_gates(options["gate"], declared), declared),
+        "kernels": kernels.kernel_columns(named, runs, comparison.unit, full, options),
+        "configs": kernels.config_columns(runs, options),
+        "categories": sums.category_columns(named),
+        "memops": sums.memop_columns(runs, copies),
+        "apis": sums.api_columns(runs),
+        "phases": sums.phase_columns(runs),
+        "ranks": sums.rank_columns(runs, rank_kernels, named),
         "rank_kernels": rank_kernels,
-        "idle": idle_columns(runs),
+        "idle": sums.idle_columns(runs),
         "collectives": collective_columns(runs, collectives),
-        "host": host_columns(runs, options),
-        "waterfall": waterfall_columns(verdict, changes),
-    }
-
-
-def _blocked(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Return the checks that make all, sums over the runs, or times per step not comparable."""
-    return {
-        status: [str(row["check"]) for row in rows if row["status"] == status]
-        for status in BLOCKING
+        "host": wall_change.host_columns(runs, options),
+        "waterfall": wall_change.waterfall_columns(verdict, changes),
     }
 
 

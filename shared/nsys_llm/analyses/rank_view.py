@@ -9,6 +9,7 @@ from typing import Any
 
 from nsys_llm.analyses.collectives.lanes import LaneRows, map_lanes
 from nsys_llm.analyses.device.gap_sums import GapSums, sum_gaps
+from nsys_llm.analyses.device.graph_replays import GraphReplays, graph_replays
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.missing_work import MissingWork, find_missing_work
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_calls, profiler_spans
@@ -92,6 +93,11 @@ class RankView:
         if self.missing_work.opaque_launches_n:
             return ()
         return tuple(sum_gaps(ops.gaps, ops.launch_row, self.host) for ops in self.device_ops)
+
+    @cached_property
+    def graph_replays(self) -> GraphReplays:
+        """The replays of its CUDA graphs, whatever the filters leave."""
+        return graph_replays(self.trace, self.trace.unfiltered)
 
     @cached_property
     def collectives(self) -> tuple[LaneRows, ...]:

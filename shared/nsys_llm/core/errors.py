@@ -40,10 +40,6 @@ class UsageError(NsysLlmError):
     exit_code = ExitCode.BAD_INPUT
 
 
-class OpenFilesError(UsageError):
-    """No more files can be opened, here or on a worker."""
-
-
 class ProfileError(NsysLlmError):
     """One profile cannot be read. The other ranks go on without it."""
 

@@ -27,7 +27,8 @@ WITHOUT_ASYNCORE: Final = (3, 12)
 #: Run by the Python in question, which may be an old one: what it is, and what it has.
 PROBE: Final = """
 import json, os, sys
-found = {"version": list(sys.version_info[:3]), "packages": {}, "ours": None, "takes": False}
+found = {"version": list(sys.version_info[:3]), "packages": {}, "ours": None, "decoder": None}
+found["takes"] = False
 if sys.version_info >= (3, 10):
     import importlib.metadata, sysconfig
     for name in sys.argv[1:]:
@@ -38,6 +39,8 @@ if sys.version_info >= (3, 10):
     try:
         import nsys_llm
         found["ours"] = [nsys_llm.__version__, os.path.dirname(nsys_llm.__file__)]
+        from nsys_llm.profile.sqlite.native import decoder
+        found["decoder"] = decoder()
     except ImportError:
         pass
     place = sysconfig.get_path("purelib")
@@ -71,7 +74,6 @@ def check(root: Path, given: str | None) -> tuple[list[str], bool]:
     """Look at everything that `nsys recipe` needs to run our recipes.
 
     Args:
-        root: The checkout.
         given: See `nsys_llm.install.nsight.locate`.
 
     Returns:
@@ -171,6 +173,9 @@ def _check_python(report: _Report, root: Path, nsight: NsightSystems, script: st
     fixes = f"{python} install.py --current" if probed["takes"] else anew
     _check_packages(report, needed, probed["packages"], fixes)
     _check_ours(report, checkout_version(root), probed["ours"], script, fixes)
+    if decoder := probed["decoder"]:
+        slower = ", slower: no library was built, or it is switched off" * (decoder == "numpy")
+        report.say(f"  decoder of SQLite pages: {decoder}{slower}")
 
 
 def _check_packages(

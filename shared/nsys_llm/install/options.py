@@ -19,12 +19,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(arguments: list[str] | None, demo: Path) -> argparse.Namespace:
-    """Read the command line; a mistake ends the process with one line.
-
-    Args:
-        arguments: None stands for those of the process.
-        demo: The folder that --demo names in its help.
-    """
+    """Read the command line; a mistake ends the process with one line."""
     parser = _Parser(prog="install.py", description="Install nsys-llm-recipes.", allow_abbrev=False)
     where, add = parser.add_mutually_exclusive_group(), parser.add_argument
     where.add_argument("--current", action="store_true", help="install into the Python run here")

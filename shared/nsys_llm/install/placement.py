@@ -2,8 +2,8 @@
 
 A record beside them names every file with its hash, and nothing that is not in it is ever replaced
 or removed. New folders are made complete in a temporary sibling and then renamed into place. The
-record is the first that is written and the last that is removed, so that a process killed in the
-middle leaves nothing that the next call cannot tell from other people's files.
+record is the first that is written and the last that is removed, so that whoever is stopped in the
+middle leaves nothing that the next call cannot tell from other people's files, and replace.
 
 Standard library only: install.py loads this from the checkout, before anything is installed.
 """
@@ -21,11 +21,10 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from nsys_llm.core.errors import OutputError, UsageError
-from nsys_llm.core.scratch import alone_in
 
 #: The record, in the folder that ours are placed in.
 RECORD: Final = "nsys-llm-recipes.json"
-#: Beside it while a placement runs: `new` waits to be renamed, `old` to be removed.
+#: Beside it while a placement runs: what waits to be renamed.
 STAGING: Final = ".nsys-llm-recipes.new"
 
 _CACHE: Final = "__pycache__"
@@ -40,7 +39,6 @@ class Record:
     """What was written.
 
     Attributes:
-        version: Of this package.
         folders: Those that are ours as a whole, relative; each needs what stands before it.
         files: Hash of each file by its relative path.
         replaced: The same of the version before, until all of that is gone.
@@ -97,7 +95,6 @@ def place(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -
         root: Where to; it is made if it does not exist.
         folders: For each folder of ours its files, both relative to what they lie in. A folder
             comes after those that it needs.
-        version: Of this package.
 
     Returns:
         The version that was replaced, or None.
@@ -106,15 +103,9 @@ def place(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -
         NotWritableError: There is no permission.
         UsageError: Something there is newer, was changed, or is not ours.
     """
-    # The folder itself may have to be made, or go.
-    with alone_in(root.parent.resolve()):
-        return _placed(root, folders, version)
-
-
-def _placed(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -> str | None:
     old = read_record(root)
     _refuse(root, old, folders, version)
-    made = not root.exists()
+    made = not root.exists() or (old is not None and old.made)
     root.mkdir(exist_ok=True)
     files = {
         f"{folder}/{name}": _digest(source)
@@ -122,20 +113,19 @@ def _placed(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str)
         for name, source in sources.items()
     }
     before = {**old.replaced, **old.files} if old else {}
-    all_folders = [
-        *folders,
-        *(name for name in (old.folders if old else ()) if name not in folders),
-    ]
-    made = made or (old is not None and old.made)
+    everything = list(dict.fromkeys([*folders, *(old.folders if old else ())]))
+    _write_record(root, Record(version, everything, files, before, made))
+    staging = root / STAGING
     try:
-        _write_record(root, Record(version, all_folders, files, before, made))
-        shutil.rmtree(root / STAGING, ignore_errors=True)
-        _stage(root / STAGING / "new", folders)
-        _swap(root, list(folders), all_folders, Record(version, list(folders), files, {}, made))
-    except BaseException:
-        _forget(root, old, made)
-        raise
-    shutil.rmtree(root / STAGING)
+        shutil.rmtree(staging, ignore_errors=True)
+        _stage(staging, folders)
+        for folder in reversed(everything):
+            shutil.rmtree(root / folder, ignore_errors=True)
+        for folder in folders:
+            os.rename(staging / folder, root / folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    _write_record(root, Record(version, list(folders), files, {}, made))
     return old.version if old else None
 
 
@@ -150,11 +140,6 @@ def remove(root: Path) -> list[str] | None:
         NotWritableError: There is no permission.
         UsageError: The record is damaged.
     """
-    with alone_in(root.parent.resolve()):
-        return _removed(root)
-
-
-def _removed(root: Path) -> list[str] | None:
     record = read_record(root)
     if record is None:
         return None
@@ -224,42 +209,6 @@ def _stage(staging: Path, folders: Mapping[str, Mapping[str, Path]]) -> None:
         os.chmod(parent, 0o755)
         for name in files:
             os.chmod(os.path.join(parent, name), 0o644)
-
-
-def _swap(root: Path, new: list[str], everything: list[str], record: Record) -> None:
-    """Rename the old folders away and the new ones into place; take it all back on failure."""
-    staging = root / STAGING
-    moves = [
-        (root / folder, staging / "old" / folder)
-        for folder in reversed(everything)
-        if (root / folder).exists()
-    ]
-    moves += [(staging / "new" / folder, root / folder) for folder in new]
-    done: list[tuple[Path, Path]] = []
-    try:
-        for source, target in moves:
-            if staging in target.parents:
-                target.parent.mkdir(parents=True, exist_ok=True)
-            done.append((source, target))
-            os.rename(source, target)
-        _write_record(root, record)
-    except BaseException:
-        for source, target in reversed(done):
-            if target.exists() and not source.exists():
-                os.rename(target, source)
-        raise
-
-
-def _forget(root: Path, old: Record | None, made: bool) -> None:
-    """Undo what `place` did around the swap, which has taken itself back."""
-    shutil.rmtree(root / STAGING, ignore_errors=True)
-    (root / f"{RECORD}.new").unlink(missing_ok=True)
-    if old:
-        _write_record(root, old)
-        return
-    (root / RECORD).unlink(missing_ok=True)
-    if made and not any(root.iterdir()):
-        root.rmdir()
 
 
 def _write_record(root: Path, record: Record) -> None:

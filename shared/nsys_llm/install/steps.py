@@ -6,6 +6,7 @@ Each step returns the lines to tell the user. Standard library only, as all that
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shlex
 from pathlib import Path
@@ -17,6 +18,8 @@ from nsys_llm.install.placement import RECORD, NotWritableError, place, read_rec
 #: Where our package lies below NVIDIA's packages folder, and its recipes.
 PACKAGE = "nsys_llm"
 RECIPES = "nsys_recipe/recipes"
+#: See `nsys_llm.profile.sqlite.native`; a platform and `.so` follow.
+_LIBRARY = "profile/sqlite/_leaf"
 
 
 def checkout_version(root: Path) -> str:
@@ -29,12 +32,14 @@ def checkout_version(root: Path) -> str:
     return match[1]
 
 
-def place_beside_nsys(root: Path, given: str | None) -> tuple[list[str], str | None]:
+def place_beside_nsys(
+    root: Path, given: str | None, library: Path | None
+) -> tuple[list[str], str | None]:
     """Place the package and its recipes in Nsight Systems.
 
     Args:
-        root: The checkout.
         given: See `nsys_llm.install.nsight.locate`.
+        library: Out of a wheel that was built for this platform, if it has one.
 
     Returns:
         Lines to tell, and the Python that the requirements have to go to, if that is a given one.
@@ -45,9 +50,10 @@ def place_beside_nsys(root: Path, given: str | None) -> tuple[list[str], str | N
     """
     nsight = locate(given)
     own_lines, python = _own_python(nsight) if nsight.has_own_python else ([], None)
-    folders = {PACKAGE: _package_sources(root)}
-    folders |= {f"{RECIPES}/{name}": files for name, files in recipe_sources(root).items()}
     version = checkout_version(root)
+    libraries = _libraries(nsight.packages, version, library)
+    folders = {PACKAGE: _package_sources(root) | libraries}
+    folders |= {f"{RECIPES}/{name}": files for name, files in recipe_sources(root).items()}
     try:
         before = place(nsight.packages, folders, version)
     except NotWritableError as error:
@@ -65,7 +71,6 @@ def place_recipe_path(root: Path, given: str) -> list[str]:
     """Make a folder for `NSYS_RECIPE_PATH`.
 
     Args:
-        root: The checkout.
         given: The folder. One that holds other things keeps them.
 
     Raises:
@@ -173,6 +178,23 @@ def _package_sources(root: Path) -> dict[str, Path]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and _is_source(path.relative_to(folder))
     }
+
+
+def _libraries(packages: Path, version: str, library: Path | None) -> dict[str, Path]:
+    """Return the library of this platform and, of the same version, those of others placed before.
+
+    Hosts of several platforms may share a folder.
+    """
+    ours = f"{_LIBRARY}-{platform.machine()}.so"
+    record = read_record(packages)
+    placed = record.files if record and record.version == version else {}
+    libraries = {
+        name.removeprefix(f"{PACKAGE}/"): packages / name
+        for name in placed
+        if name.startswith(f"{PACKAGE}/{_LIBRARY}-") and (packages / name).is_file()
+    }
+    libraries.pop(ours, None)
+    return libraries | ({ours: library} if library else {})
 
 
 def _is_source(path: Path) -> bool:

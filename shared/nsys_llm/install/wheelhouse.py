@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tarfile
+import zipfile
 import zlib
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 from nsys_llm.core.errors import UsageError
 
 _FOLDER: Final = "nsys-llm-recipes"
+_LIBRARY: Final = "nsys_llm/profile/sqlite/_leaf.so"
 
 #: A text in pip's output, and what we say about it. The first that fits counts.
 _ADVICE: Final = (
@@ -60,6 +62,15 @@ def unpack(archive: Path, folder: Path) -> Path:
     if not any((folder / _FOLDER).glob("*.whl")):
         raise UsageError(f"{archive} holds no wheels; make it with: python3 install.py --tar")
     return folder / _FOLDER
+
+
+def library(wheels: Path, folder: Path) -> Path | None:
+    """Take the compiled library out of our wheel into a folder; None where there is none in it."""
+    for wheel in wheels.glob("nsys_llm_recipes-*.whl"):
+        with zipfile.ZipFile(wheel) as file:
+            if _LIBRARY in file.namelist():
+                return Path(file.extract(_LIBRARY, folder))
+    return None
 
 
 def pip_advice(output: str) -> str:

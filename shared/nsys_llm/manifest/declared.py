@@ -53,7 +53,6 @@ class TableWrite:
 
     Attributes:
         file: Name without extension.
-        row: What one row is.
         index: Column that becomes the index of the data frame, as NVIDIA's tables have it.
         option: The option without which it has no rows; None for most tables.
         reads: Tables read, without each of which it has no rows.
@@ -74,7 +73,6 @@ class Metric:
     Attributes:
         name: As a gate says it; `kernel` where it takes an argument, as in `kernel(flash*)`.
         unit: Of its value: ns, %, bytes or count.
-        meaning: One sentence.
         argument: What stands in the brackets; None for a metric without.
         falls: Whether it is worse the smaller it is; of all others the greater is the worse.
     """
@@ -101,7 +99,9 @@ class TableRead:
         references: Further columns, by a table that stands before this one and has rows that they
             refer to.
         only_with: Options of which one must be given for the table to be read; empty: always.
-        only_if: Tables, read before, of which one must have rows; empty: whatever they have.
+        only_if: Tables, read before, of which one must have rows, or columns of them
+            (`kernels.graph_node_id`) with a value; empty: whatever they have. Of a table with both,
+            either is enough.
         required: Whether a report without the table has nothing to say to this recipe.
         lost: What the user does without if the table is missing.
         capture: Flags of `nsys profile` that would have recorded it.
@@ -119,10 +119,14 @@ class TableRead:
 
     def projection(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the columns to read under these options; empty if the table is not needed."""
-        if self.only_with and not any(options.get(name) for name in self.only_with):
+        if self.only_with and not self.only_if and not self.is_asked(options):
             return ()
         extra = (cols for name, cols in (self.columns_with or {}).items() if options.get(name))
         return tuple(dict.fromkeys([*self.columns, *(col for cols in extra for col in cols)]))
+
+    def is_asked(self, options: Mapping[str, Any]) -> bool:
+        """Return whether one of `only_with` is given."""
+        return any(options.get(name) for name in self.only_with)
 
     def columns_for(self, tables: Collection[str]) -> tuple[str, ...]:
         """Return the columns to read besides, where these tables have rows."""
@@ -135,11 +139,9 @@ class Section:
     """One table as people read it.
 
     Attributes:
-        table: Name of the table.
         title: Heading; findings link to it.
         shows: What it shows and how to read it, one to three sentences.
         columns: Columns of the rows that are shown.
-        rows_n: How many rows.
         charts: Figures, drawn above the rows.
         lead: Whether it is read first: report.md has no others, and the notebook folds them.
         opening: Whether its figures, without rows, stand ahead of the findings; report.md, which

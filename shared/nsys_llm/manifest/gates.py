@@ -49,7 +49,6 @@ class Gate:
 
     Attributes:
         text: As typed, without space around it.
-        metric: Name of the metric.
         argument: What stands in brackets; None for a metric without.
         limit: How much greater the metric may be: in percent if `relative`, else in its own unit.
         relative: Whether the limit is a share of the baseline's value.
@@ -116,9 +115,7 @@ def judge(
     """Compare a metric on two sides.
 
     Args:
-        gate: What is allowed.
         before: Value of the baseline; None where it cannot be computed.
-        after: Value of the input.
         noise: How far runs of the baseline differ among themselves; None where that is not known.
             A change within it passes.
     """

@@ -101,16 +101,6 @@ def load_manifest(recipe: str) -> Manifest:
     return _built(_read_json(recipe), _read_json(_COMMON))
 
 
-def manifest_texts(recipe: str) -> tuple[str, ...]:
-    """Return the texts of all manifests that `load_manifest` builds a recipe from.
-
-    Raises:
-        UsageError: There is no such recipe.
-    """
-    names = (_COMMON, recipe, *load_manifest(recipe).recipes)
-    return tuple(_read_text(name) for name in names)
-
-
 def common_facts(sided: bool) -> tuple[tuple[Option, ...], tuple[TableWrite, ...]]:
     """Return the options and the written tables that all recipes share.
 
@@ -178,10 +168,7 @@ def _with_side(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**table, "columns": [{"name": "run", **raw["side"]}, *table["columns"]]}
 
 
-def _read_text(name: str) -> str:
-    return resources.files("nsys_llm.manifests").joinpath(f"{name}.json").read_text("utf-8")
-
-
 def _read_json(name: str) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(_read_text(name))
+    text = resources.files("nsys_llm.manifests").joinpath(f"{name}.json").read_text("utf-8")
+    document: dict[str, Any] = json.loads(text)
     return document

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,9 +39,29 @@ def distinct_codes(values: IntArray) -> tuple[IntArray, IntArray]:
     if seen is None:
         used, codes = np.unique(values, return_inverse=True)
         return used, codes.astype(np.int64, copy=False)
-    low = int(values.min())
-    position = np.cumsum(seen) - 1
-    return np.flatnonzero(seen) + low, position[values - low if low else values]
+    low, places = int(values.min()), np.flatnonzero(seen)
+    return places + low, _looked_up(values, low, places, np.arange(places.size), seen.size)
+
+
+def replaced(values: IntArray, new: Callable[[IntArray], IntArray]) -> IntArray:
+    """Return for each value what stands for it.
+
+    Args:
+        values: Shape (n,).
+        new: Is given the distinct values, sorted; returns an array of their shape.
+    """
+    seen = None if is_constant(values) else _marks(values)
+    if seen is None:
+        used, codes = distinct_codes(values)
+        return new(used)[codes]
+    low, places = int(values.min()), np.flatnonzero(seen)
+    return _looked_up(values, low, places, new(places + low), seen.size)
+
+
+def _looked_up(values: IntArray, low: int, places: IntArray, new: IntArray, size: int) -> IntArray:
+    table = np.empty(size, dtype=np.int64)
+    table[places] = new
+    return table[values - low if low else values]
 
 
 def distinct_rows(columns: Sequence[IntArray]) -> tuple[IntArray, IntArray]:

@@ -36,6 +36,23 @@ def texts(column: Any) -> npt.NDArray[Any]:
         return np.array(decoded, dtype=object)
 
 
+def hex_texts(column: Any, most_n: int) -> npt.NDArray[Any]:
+    """Return a column of bytes as texts of two digits each, with None for null.
+
+    Args:
+        column: A pyarrow ChunkedArray of bytes or texts.
+        most_n: Bytes of each value that are taken.
+
+    Raises:
+        pyarrow.ArrowInvalid: The column holds something else.
+    """
+    if pa.types.is_null(column.type):
+        return np.full(len(column), None, dtype=object)
+    raw = column.cast(pa.large_binary()).to_pylist()
+    digits = [None if item is None else item[:most_n].hex() for item in raw]
+    return np.array([*digits, None], dtype=object)[:-1]
+
+
 def _decoded(column: pa.Array) -> npt.NDArray[Any]:
     """Return texts of which each distinct one is decoded, and kept, once."""
     if pa.types.is_null(column.type):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from nsys_llm.core.errors import ProfileError
-from nsys_llm.core.open_files import raise_if_out_of_files
 from nsys_llm.core.scratch import alone_in, scratch_folder
 from nsys_llm.core.stopping import program_of_the_run
 from nsys_llm.profile.parquet_profile import ParquetProfile
@@ -36,7 +35,9 @@ ALWAYS_EXPORTED: Final = (
 
 # Tables that only some releases know, or only some export types write; their absence from a folder
 # of parquet files does not tell that they were not exported.
-_NOT_ALWAYS_WRITTEN: Final = frozenset({"capture", "graph_traces", "mpi_ranks"})
+_NOT_ALWAYS_WRITTEN: Final = frozenset(
+    {"capture", "graph_traces", "mpi_ranks", "payload_schemas", "payload_entries", "payload_enums"}
+)
 
 # Parameters of an export that leave out time or move it.
 _PARTIAL_KEYS: Final = (
@@ -44,6 +45,9 @@ _PARTIAL_KEYS: Final = (
     "EXPORT_PARAM_TIME_NORMALIZE",
     "EXPORT_PARAM_TIME_SHIFT",
 )
+
+#: Exports the payloads of NVTX ranges too; nsys of 2023.4 does not know it.
+_BLOBS: Final = "--include-blobs=true"
 
 #: How long an export may take: 10 minutes, and a second for each megabyte, where nsys takes 0.1 s.
 _EXPORT_SECONDS: Final = 600.0
@@ -159,8 +163,7 @@ def _valid_export(
             export = SqliteProfile(sqlite)
         else:
             return None
-    except (ProfileError, PermissionError) as error:
-        raise_if_out_of_files(error)
+    except (ProfileError, PermissionError):
         # An export that was interrupted, or is another user's; the profile itself may be good.
         return None
     if _is_whole(export):
@@ -235,12 +238,13 @@ def _export(profile: Path, target: Path, tables: Sequence[str], nsys: str) -> No
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     wanted = dict.fromkeys([*tables, *ALWAYS_EXPORTED])
-    names = ",".join(table_source(table).nsys for table in wanted)
+    names = ",".join(dict.fromkeys(table_source(table).nsys for table in wanted))
     written_ns = profile.stat().st_mtime_ns
     with scratch_folder(target.parent, target.name) as scratch:
         made = scratch / target.name
         command = [nsys, "export", "--type", "parquetdir", "--lazy", "false", "--force-overwrite"]
-        command += ["true", "--tables", names, "--output", str(made), str(profile)]
+        command += ["true", "--tables", names, "--output", str(made)]
+        command += [*_blobs(profile, tables, nsys), str(profile)]
         done = _run(command, profile)
         whole = done.returncode == 0 and made.is_dir() and _opens(made)
         if shutil.disk_usage(scratch).free < _LEAST_FREE_BYTES:
@@ -259,6 +263,14 @@ def _export(profile: Path, target: Path, tables: Sequence[str], nsys: str) -> No
             if not _is_exported(target, tables, written_ns):
                 _date(made, written_ns)
                 _move(made, target)
+
+
+def _blobs(profile: Path, tables: Sequence[str], nsys: str) -> list[str]:
+    """Return the flag that exports payloads, where they are read and this nsys knows it."""
+    if "payloads" not in tables:
+        return []
+    listed = _run([nsys, "export", "--help"], profile).stdout
+    return [_BLOBS] if _BLOBS.partition("=")[0] in listed else []
 
 
 def _opens(made: Path) -> bool:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from nsys_llm.core.errors import ProfileError
-from nsys_llm.core.open_files import raise_if_out_of_files
 
 #: Of the begin of a file and of its end. SQLite's header and schema stand on the first pages;
 #: parquet's schema, and where its row groups lie, at the end.
@@ -62,5 +61,4 @@ def _checksum(path: Path) -> int:
             file.seek(max(file.seek(0, os.SEEK_END) - _EDGE_BYTES, 0))
             return zlib.crc32(file.read(_EDGE_BYTES), zlib.crc32(first))
     except OSError as error:
-        raise_if_out_of_files(error)
         raise ProfileError(f"{path.name}: cannot be read ({error.strerror}).") from error

@@ -18,11 +18,10 @@ import pyarrow.parquet as pq
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.core.open_files import raise_if_out_of_files
-from nsys_llm.profile.arrow_text import texts
+from nsys_llm.profile.arrow_text import hex_texts, texts
 from nsys_llm.profile.column_rows import ColumnRows, TooManyRows, constant_as_view
 from nsys_llm.profile.fingerprint import FileState, Fingerprint, fingerprint
-from nsys_llm.profile.tables import Table, TableSource, table_source
+from nsys_llm.profile.tables import MOST_BYTES, Table, TableSource, table_source
 from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, process_environment
 
 T = TypeVar("T")
@@ -76,8 +75,7 @@ class ParquetProfile:
             return  # interrupted
         try:
             same = _states(self.path) == self._states
-        except OSError as lost:
-            raise_if_out_of_files(lost)
+        except OSError:
             same = False
         if not same:
             raise ProfileError(
@@ -205,8 +203,6 @@ def _read(
     """Read some row groups at a time: Arrow never holds more of the table than those.
 
     Args:
-        file: The table's file.
-        source: The table.
         columns: Ours, to return.
         names: The same as exported, each once.
     """
@@ -224,7 +220,9 @@ def _read(
             for chunk in data.column(source.columns[column]).chunks:
                 rows.add(_integers(chunk))
         for column, parts in words.items():
-            parts.append(texts(data.column(source.columns[column])))
+            some = data.column(source.columns[column])
+            is_bytes = TableSource.is_bytes(column)
+            parts.append(hex_texts(some, MOST_BYTES) if is_bytes else texts(some))
     no_words = np.empty(0, dtype=object)
     return Table.stored(
         {

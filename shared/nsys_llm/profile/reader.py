@@ -24,6 +24,7 @@ _STRING_IDS: Final = (
     "text_id",
     "symbol_id",
     "module_id",
+    "json_text_id",
 )
 #: Of a name; the longest that compilers write have some thousand.
 _MOST_LETTERS: Final = 65_536
@@ -50,7 +51,7 @@ def read_trace(
     for read in reads:
         if not (columns := read.projection(options)):
             continue
-        if read.only_if and not any(len(tables[name]) for name in read.only_if if name in tables):
+        if read.only_if and not read.is_asked(options) and not _has_any(tables, read.only_if):
             continue
         columns += read.columns_for({name for name, table in tables.items() if len(table)})
         if profile.has(read.table):
@@ -66,6 +67,16 @@ def read_trace(
     if long_n := sum(len(text) > _MOST_LETTERS for text in strings.values()):
         strings = {key: text[:_MOST_LETTERS] for key, text in strings.items()}
     return Trace(tables, frozenset(absent), strings, cut_n + long_n)
+
+
+def _has_any(tables: Mapping[str, Table], names: Sequence[str]) -> bool:
+    """Return whether any of some tables has rows, or of some columns of tables a value."""
+    for name in names:
+        table, _, column = name.partition(".")
+        rows = tables.get(table, Table({}))
+        if len(rows) and (not column or ((rows[column] != NULL_INT) & (rows[column] != 0)).any()):
+            return True
+    return False
 
 
 def _cut(table: Table) -> tuple[Table, int]:

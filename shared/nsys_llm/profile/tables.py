@@ -24,7 +24,10 @@ from nsys_llm.numeric.intervals import IntArray
 #: Clears the thread from a globalTid, which leaves the globalPid of its process (schema 3.1-3.30).
 PID_MASK: Final = ~0xFFFFFF
 
-_TEXT_COLUMNS: Final = frozenset({"text", "key"})
+_BYTES_COLUMNS: Final = frozenset({"payload"})
+_TEXT_COLUMNS: Final = frozenset({"text", "key", "json"}) | _BYTES_COLUMNS
+#: Of bytes; the longest payload that anybody decodes here has a tenth.
+MOST_BYTES: Final = 4096
 _FLAG_COLUMNS: Final = frozenset({"goes_on"})
 
 
@@ -48,6 +51,11 @@ class TableSource:
     def is_text(column: str) -> bool:
         """Return whether a column holds text rather than integers."""
         return column in _TEXT_COLUMNS
+
+    @staticmethod
+    def is_bytes(column: str) -> bool:
+        """Return whether a column holds bytes: as text, two digits each, `MOST_BYTES` at most."""
+        return column in _BYTES_COLUMNS
 
     @staticmethod
     def is_flag(column: str) -> bool:

@@ -13,6 +13,7 @@ ChangeKind = Literal[
     "transfer",  # faster, or hidden
     "copies",  # moved, pinned, hidden; name: their kind, None for all
     "host",  # faster, ahead, or launching less
+    "host_part",  # the same in some steps, time_ns: idle time by host causes in them
     "wait",  # removed; name: the API function
     "rank",  # like its peers
     "stages",  # of a pipeline, evened
@@ -37,7 +38,8 @@ class Change:
         kind: One of `CHANGE_KINDS`.
         name: Of what; None where the kind says all.
         time_ns: Time that it is about on the finding's GPU, where that is no class of the table
-            `wall`: of kernels, slow launches, stages, waits; None else.
+            `wall`: of kernels, slow launches, stages, waits, a part of the
+            host's; None else.
         wall_classes: Classes of the table `wall` that this time is in, where the kind is `unknown`.
         worst_pct: Share of the worst step that it takes there, 0 to 100; None where not known.
     """

@@ -50,9 +50,7 @@ class Evidence:
     """One cell of a table that a finding rests on.
 
     Attributes:
-        table: Name of the table.
         where: Columns and values that choose the row; none where the table has one.
-        column: Which cell.
         value: What it holds; None for null.
     """
 
@@ -68,7 +66,6 @@ def cells(
     """Return cells of one row as evidence.
 
     Args:
-        table: Name of the table.
         row: One of its rows, see `nsys_llm.report.records.records`.
         where: Columns that choose the row.
         columns: Those whose values a sentence names.

@@ -32,9 +32,6 @@ def first_screen_lines(
     """Return the lines: facts and bound, the wall split, opportunities, and what to trust.
 
     Args:
-        report: What to tell.
-        screen: Its facts.
-        width: Of the terminal, in characters.
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
     width, height = max(60, min(width, 120)), max(height, HEIGHT)
@@ -43,6 +40,7 @@ def first_screen_lines(
         lines += answer_lines(screen.verdict, width, _MOST_LINES["verdict"])
     for line in report.wall:
         lines += fitted_parts(line, width, 2)
+    lines += [shortened(f"  {plain(text)}", width) for text in screen.lines]
     trust = _trust(report, screen, width)
     left_n = height - BELOW - len(lines) - len(trust)
     return [*lines, *_opportunities(report, screen, width, left_n), *trust]

@@ -57,7 +57,6 @@ def declared_frame(table: TableWrite, columns: Mapping[str, Any]) -> pd.DataFram
     """Return a data frame with exactly the declared columns, in their order and types.
 
     Args:
-        table: The declaration.
         columns: Arrays or lists of equal length by column name; None and NaN are null.
 
     Raises:
@@ -69,8 +68,6 @@ def declared_frame(table: TableWrite, columns: Mapping[str, Any]) -> pd.DataFram
         odd = sorted(columns.keys() ^ declared.keys())
         raise ManifestError(f"{table.file}: columns and manifest differ in {', '.join(odd)}.")
     lengths = {len(values) for values in columns.values()}
-    if len(lengths) > 1:
-        raise ManifestError(f"{table.file}: its columns have different lengths.")
     frame = pd.DataFrame(
         {name: _typed(table, declared[name], columns[name]) for name in declared},
         index=pd.RangeIndex(lengths.pop()),
@@ -166,17 +163,8 @@ def _arrow(table: TableWrite, frame: pd.DataFrame) -> pa.Table:
     """Return the frame as Arrow, with unit and meaning in each field, and pandas' own record."""
     columns, record = _converted(frame, table.index)
     declared = {column.name: column for column in table.columns}
-    if columns.keys() != declared.keys():
-        odd = sorted(columns.keys() ^ declared.keys())
-        raise ManifestError(f"{table.file}: frame and manifest differ in {', '.join(odd)}.")
     for name, values in columns.items():
         wanted = ARROW_TYPES[declared[name].dtype]
-        if not declared[name].nullable and values.null_count:
-            raise ManifestError(f"{table.file}.{name}: null, and the manifest says never.")
-        if not _same_type(values.type, wanted):
-            raise ManifestError(
-                f"{table.file}.{name}: {values.type}, and the manifest says {wanted}."
-            )
         columns[name] = values if values.type == wanted else values.cast(wanted)
     fields = [_field(declared[name]) for name in columns]
     return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields, metadata=record))
@@ -217,16 +205,6 @@ def _pandas_record(dtype: str) -> dict[str, Any]:
     schema = pa.Table.from_pandas(frame, preserve_index=False).schema
     record: dict[str, Any] = json.loads(schema.metadata[b"pandas"])
     return record
-
-
-def _same_type(arrow_type: pa.DataType, declared: pa.DataType) -> bool:
-    texts = (pa.string(), pa.large_string())
-    # A column of nulls has no type of its own.
-    return (
-        arrow_type == declared
-        or pa.types.is_null(arrow_type)
-        or (arrow_type in texts and declared in texts)
-    )
 
 
 def _for_spreadsheets(frame: pd.DataFrame) -> pd.DataFrame:

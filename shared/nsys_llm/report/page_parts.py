@@ -69,7 +69,6 @@ def findings_html(
     """Return findings that unfold, the first severe ones unfolded. No line of it is empty.
 
     Args:
-        findings: In order.
         links: By table, the heading of the section that shows it.
         places: By number of a finding, the name of what shows where it is.
     """

@@ -23,7 +23,6 @@ class Part:
     Attributes:
         run: What was read, as this recipe sees it.
         tables: All tables that its manifest declares.
-        report: What it tells.
     """
 
     run: Run
@@ -39,7 +38,6 @@ def finished(run: Run, look: Look | None = None, verdicts: Sequence[Any] | None 
     """Return the results of a run that was mapped: tables, findings, report.
 
     Args:
-        run: What was read.
         look: Fills tables that `run_tables` leaves empty; None leaves them so.
         verdicts: See `run_tables`.
     """

@@ -65,9 +65,7 @@ def write_trace(path: Path, ranks: Sequence[TracedRank], remarks: Sequence[str])
     """Write a trace. No time in it is negative: Perfetto drops what is before 0.
 
     Args:
-        path: Of the file.
         ranks: In any order.
-        remarks: Stand at the end of the file.
     """
     before_ns = max(0, *(-_first_ns(rank) for rank in ranks)) if ranks else 0
     with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:

@@ -106,6 +106,8 @@ class Price:
 
 def price_words(price: Price) -> str:
     """Return a price as a line has it: `about 5.32 ms a step, 30.0 % (at most 41.2 %)`."""
+    if price.severity == TAIL and not price.gain_ns:
+        return f"{format_percent(price.tail_pct)} of the slowest, 0.0 % in all"
     step_ns = price.gain_step_ns
     time = format_ns(price.gain_ns)
     if step_ns is not None:

@@ -74,12 +74,6 @@ RULES: Final = {
             "placement, data loading, garbage collection.",
         ),
         _rule(
-            "slow_stage",
-            "Stage {stage} of the pipeline (ranks {ranks}) computes {more} longer than the mean",
-            "Move layers to other stages, so that all compute as long.",
-            "the stage that computes most, at least 5 % beyond the mean stage",
-        ),
-        _rule(
             "late",
             "Rank {ranks} comes late to collectives: {late} a step",
             "Its compute time is that of its peers. `idle_gaps` tells what its host did "
@@ -96,11 +90,28 @@ RULES: Final = {
     )
 }
 
+#: Of a stage of a pipeline; comm_stats alone writes it.
+STAGE_RULE: Final = _rule(
+    "slow_stage",
+    "Stage {stage} of the pipeline (ranks {ranks}) computes {more} longer than the mean",
+    "Move layers to other stages, so that all compute as long.",
+    "the stage that computes most, at least 5 % beyond the mean stage",
+)
+
 
 def rank_findings(tables: Tables) -> list[Finding]:
-    """Return the findings on ranks: of a machine or a stage one, else one a GPU."""
+    """Return the findings on ranks: of a machine one, else one a GPU."""
+    return _findings(tables, set(RULES))
+
+
+def stage_findings(tables: Tables) -> list[Finding]:
+    """Return the findings on slow stages, one a stage."""
+    return _findings(tables, {STAGE_RULE.id})
+
+
+def _findings(tables: Tables, verdicts: set[str]) -> list[Finding]:
     frame = tables["rank_verdicts"]
-    rows = records(frame[frame["verdict"].notna()])
+    rows = records(frame[frame["verdict"].isin(verdicts)])
     hosts = dict(zip(tables["files"].index, tables["files"]["host"], strict=True))
     keyed = [{**row, "item": _item(row, hosts)} for row in rows]
     return [_finding(some, hosts) for some in grouped(keyed, "verdict", "item").values()]
@@ -122,7 +133,7 @@ def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
     late = "" if worst["late_ns"] is None else format_ns(worst["late_ns"])
     kernel = worst["kernel"]
     cause = Cause("stage" if kind == "slow_stage" else "rank", rank, device_id, kind)
-    rule = RULES[kind]
+    rule = STAGE_RULE if kind == STAGE_RULE.id else RULES[kind]
     return rule.finding(
         cause=cause,
         change=None if kind == "profiler" else Change("stages" if kind == "slow_stage" else "rank"),

@@ -50,7 +50,6 @@ class Report:
         facts: Of the capture, as (label, text).
         caveats: What makes the numbers incomplete, or other than those of an unprofiled run.
         unrecorded: What the capture could not show.
-        sections: The tables to show.
         wall: Where the wall-clock time went, and what bounds it; a line of each side.
         screen: Of an overview, what its first screen shows besides; None of others.
     """
@@ -146,8 +145,6 @@ def build_report(
     """Put together what a run tells.
 
     Args:
-        run: What was read.
-        tables: All of its tables.
         findings: In order, see `all_findings`.
     """
     sided, analysis = run.manifest.sided, run.analysis

@@ -38,10 +38,6 @@ def write_run(
 
     Args:
         folder: An empty one.
-        run: What was read.
-        tables: All that its manifest declares.
-        report: What to tell.
-        code: How the run ends.
         console: Shows in one line what could not be made, and each gate that did not pass.
 
     Returns:
@@ -83,10 +79,6 @@ def write_report(
     """Write the report in all of its forms.
 
     Args:
-        folder: Where to write.
-        report: What to tell.
-        results: The tables.
-        console: Shows in one line what could not be made.
         html: Whether to write the page too.
 
     Returns:

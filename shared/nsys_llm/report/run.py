@@ -26,11 +26,7 @@ class Run:
     """What tables, findings, the report and the record are made of.
 
     Attributes:
-        manifest: Of the recipe.
-        analysis: Of the same recipe.
-        options: By name.
         profiles: What became of each, sorted by path, then side.
-        partial: The recipe's merged partial.
         ranks: Those that were numbered, with GPU work or not: sides in order of name, each in
             order of number.
         left_out: What was typed and not read, a line each.

@@ -11,8 +11,9 @@ import pandas as pd
 
 from nsys_llm import __version__
 from nsys_llm.core.errors import ExitCode
+from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.manifest.what_if import unnamed
-from nsys_llm.report.empty_tables import table_records
+from nsys_llm.profile.sqlite.native import decoder
 from nsys_llm.report.report import Report, report_record
 from nsys_llm.report.run import Run
 from nsys_llm.trace.identity import Rank
@@ -35,6 +36,7 @@ def run_record(
         "format": FORMAT,
         "recipe": run.manifest.name,
         "version": __version__,
+        "decoder": decoder(),
         "exit_code": int(code),
         "options": options,
         "ranks": [_rank_facts(rank) for rank in run.ranks],
@@ -49,7 +51,7 @@ def run_record(
         },
         "notes": [*run.left_out, *(f"{who}: {note}." for who, note in run.notes)],
         "report": report_record(report),
-        "tables": table_records(run, tables),
+        "tables": _table_records(run, tables),
     }
 
 
@@ -81,3 +83,36 @@ def _rank_facts(rank: Rank) -> dict[str, Any]:
         "schema_version": facts.schema_version,
         "cuda_graph_trace": facts.graph_mode,
     }
+
+
+def _table_records(run: Run, tables: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, Any]]:
+    """Return the rows of each table of a run; where it has none the reason and its columns."""
+    records: dict[str, dict[str, Any]] = {}
+    for table in run.manifest.writes:
+        rows_n = len(tables[table.file])
+        reason, flags = (None, None) if rows_n else _reason(table, run, tables)
+        records[table.file] = {"rows": rows_n, "reason": reason, "record": flags}
+        if not rows_n:
+            records[table.file]["columns"] = {
+                column.name: {"dtype": column.dtype, "unit": column.unit}
+                for column in table.columns
+            }
+    return records
+
+
+def _reason(
+    table: TableWrite, run: Run, tables: Mapping[str, pd.DataFrame]
+) -> tuple[str, str | None]:
+    """Return why a table is empty, and the flags of `nsys profile` that would change that."""
+    if table.option is not None and not run.options.get(table.option):
+        flag = next(option.flag for option in run.manifest.options if option.name == table.option)
+        return f"{flag} was not given", None
+    if tables["coverage"].empty:
+        return "no rank with GPU work was read", None
+    readable = [profile for profile in run.profiles if profile.reason is None]
+    for read in run.manifest.reads:
+        if read.table in table.reads and all(
+            read.table in profile.empty_tables for profile in readable
+        ):
+            return f"{read.lost}: not recorded, or none happened", read.capture
+    return f"nothing that was read makes one; a row is {table.row}", None

@@ -22,7 +22,6 @@ def run_tables(run: Run, verdicts: Sequence[Any] | None = None) -> dict[str, pd.
     """Return all tables of a run but its findings, which are made of these.
 
     Args:
-        run: What was read.
         verdicts: Rows of `rank_verdicts`; None: as this recipe has them.
     """
     run = prepared(run)

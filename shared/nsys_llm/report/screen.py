@@ -16,13 +16,7 @@ _UNITS: Final = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
 
 @dataclass(frozen=True)
 class Scale:
-    """A unit for times of which none is larger than a whole; 1 % of it is seen in it.
-
-    Attributes:
-        unit: Its name.
-        unit_ns: ns in it.
-        decimals_n: Digits behind the point.
-    """
+    """A unit for times of which none is larger than a whole; 1 % of it is seen in it."""
 
     unit: str
     unit_ns: float
@@ -52,6 +46,7 @@ class Screen:
         by_step: Whether it is a step.
         trust: The remark on the capture that qualifies most of the rest, as prose; empty if none.
         subject: What was read, by name.
+        lines: What recipes tell besides, a line each, as prose.
         verdict: Of a comparison with an earlier run, as prose; empty without one.
     """
 
@@ -62,6 +57,7 @@ class Screen:
     trust: str = ""
     subject: str = ""
     verdict: str = ""
+    lines: tuple[str, ...] = ()
 
 
 def subject(profiles: Sequence[ProfileOutcome]) -> str:

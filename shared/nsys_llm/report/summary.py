@@ -45,9 +45,6 @@ def summary_lines(
     """Return the lines: the answer, the findings, and the rows that the manifest chose.
 
     Args:
-        report: What to tell.
-        results: The tables.
-        width: Of the terminal, in characters.
         height: Of the terminal, in lines; what is printed below the summary fits in too.
     """
     width, height = max(60, min(width, 120)), max(height, HEIGHT)
@@ -260,11 +257,7 @@ def wrapped(
     """Return lines of text, cut between words.
 
     Args:
-        text: The text.
-        width: Of a line.
-        indent: Of the first line.
         hanging: Of the others; None: the same.
-        most: Of lines.
     """
     return textwrap.wrap(
         text,

@@ -8,7 +8,7 @@ as they are. Else a colon says how:
 - `{kernel:quoted}`: a name out of a trace, in backticks
 - `{ranks_n:rank}`, `{launches_n:launch|launches}`: a count with its noun
 - `{ranks_n:=is|are}`: the word that suits a count, alone
-- `{begin_ns:instant}`: to the nanosecond; `{longer_pct:change}`: with its sign
+- `{begin_ns:instant}`: to the nanosecond; `{longer_pct:change}`, `{moved_ns:signed}`: with a sign
 - `{slower_ratio:.1f}`: as Python formats numbers
 
 `[ (without {cut_ns})]` is left out where the first field in it is null, 0 or empty. The noun of a
@@ -51,10 +51,18 @@ _OF_UNIT: Final[Mapping[str, Callable[[Any], str]]] = {
     "ratio": lambda ratio: f"{ratio:.2f}",
     "rank": str,
 }
+
+
+def signed_ns(ns: float) -> str:
+    """Return a change of time with its sign: `+1.23 ms`."""
+    return f"{'+' if ns > 0 else ''}{format_ns(ns)}"
+
+
 _OF_WORD: Final[Mapping[str, Callable[[Any], str]]] = {
     "quoted": quoted,
     "instant": format_instant,
     "change": format_change,
+    "signed": signed_ns,
 }
 
 

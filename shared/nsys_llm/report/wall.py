@@ -42,11 +42,8 @@ def wall_table(
     """Return the table wall.
 
     Args:
-        table: Its declaration.
-        ranks: In the order in which they are shown.
         walls: Of the ranks that were mapped.
         details: What the recipe knows besides.
-        rules: Tell the categories of kernels.
 
     Raises:
         ManifestError: Details do not add up to their class.

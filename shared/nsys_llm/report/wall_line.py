@@ -79,7 +79,6 @@ class WallLine:
         gpus_n: How many GPUs; the shares are of all their spans together.
         parts: Kinds of computation and the other classes, the largest first.
         classes: The same with all computation together.
-        bound: What bounds the run.
     """
 
     side: str

@@ -18,7 +18,6 @@ import pandas as pd
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import OutputError, UsageError
-from nsys_llm.core.open_files import OutOfFilesTold
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import parsed_option, resolved_options
 from nsys_llm.report.part import PARTS_FOLDER
@@ -136,7 +135,6 @@ class Result:
         """Read report.json.
 
         Args:
-            folder: With results of ours.
             whole: The overview that it is a part of, which is kept as long as this.
 
         Raises:
@@ -189,10 +187,8 @@ def analyze(
     """Run a recipe and return its result.
 
     Args:
-        recipe: Its name: `llm_overview`, `idle_gaps`, ...
         inputs: Profiles and folders of profiles, as `--input` takes them.
         output: Folder for the results; None: a temporary one, which lives as long as the result.
-        mode: As `--mode` takes it.
         options: The recipe's options by name: `filter_time="1s/2s"`, `top=20`. Text is read as the
             command line reads it.
 
@@ -224,7 +220,7 @@ def _analyzed(
     manifest: Manifest, given: Mapping[str, Any], mode: str, scratch: str | None
 ) -> Result:
     console = Console(quiet=True)
-    with OutOfFilesTold(), open_executor(mode, None) as executor:
+    with open_executor(mode, None) as executor:
         options = resolved_options(manifest, given)
         outcome = run_recipe(manifest.name, options, executor, console)
     if outcome.folder is None:

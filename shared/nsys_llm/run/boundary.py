@@ -8,7 +8,6 @@ from pathlib import Path
 from types import TracebackType
 
 from nsys_llm.core.errors import ProfileError, UsageError
-from nsys_llm.core.open_files import raise_if_out_of_files
 from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.trace.outcomes import ProfileOutcome
 
@@ -33,15 +32,9 @@ class Boundary:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        """Keep what goes wrong as the profile's failure.
-
-        Raises:
-            UsageError: No more files can be opened, which is no profile's fault.
-        """
+        """Keep what goes wrong as the profile's failure."""
         if isinstance(error, UsageError):
             return False  # nothing that another profile would not meet
-        if isinstance(error, Exception):
-            raise_if_out_of_files(error)
         if isinstance(error, ProfileError):
             self.failure = self._failed(error.message)
         elif isinstance(error, MemoryError):

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from nsys_llm import __version__
 from nsys_llm.core.errors import NsysLlmError, UsageError
-from nsys_llm.run.code_stamp import other_code
 
 #: What Dask's client raises once its scheduler is gone, or has dropped the work.
 _LOST: Final = frozenset({"CancelledError", "CommClosedError"})
@@ -55,7 +54,6 @@ def refuse_other_versions(client: Any) -> None:
     """Refuse a cluster of which a worker has another version of this package, or none.
 
     Such a worker may end without a word when it unpacks a task, and the run would wait for ever.
-    Who joins later is recognized by what its tasks return, see `run.code_stamp`.
 
     Raises:
         UsageError: There is one.
@@ -77,7 +75,10 @@ def refuse_other_versions(client: Any) -> None:
                 "workers. Nothing was written."
             )
         if version != __version__:
-            raise UsageError(f"the worker at {worker} {other_code(version, __version__)}")
+            raise UsageError(
+                f"the worker at {worker} has nsys-llm-recipes {version}, and this command is "
+                f"{__version__}; install the same version on all workers. Nothing was written."
+            )
 
 
 class DaskErrors:

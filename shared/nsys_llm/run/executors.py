@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from functools import partial
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -93,7 +92,7 @@ class Inline(Executor):
 
 
 class Threads(Executor):
-    """Dask's threaded scheduler: no processes to start, and the readers release the GIL."""
+    """Threads: no processes to start, and the readers release the GIL."""
 
     mode = "concurrent"
     in_process = True
@@ -111,38 +110,29 @@ class Threads(Executor):
         done: Callable[[int], None],
     ) -> T:
         """See `Executor.reduce`."""
-        if len(chunks) == 1:
+        if len(chunks) <= 1:
             return Inline().reduce(function, chunks, merge, done)
-        import dask
-        from dask import threaded
-        from dask.callbacks import Callback
+        return reduce_in_threads(function, chunks, merge, done, self.workers_n)
 
-        merged = dask.delayed(lambda left, right: merge([left, right]), pure=False)
-        # The chunk is bound beforehand, because Dask would look for tasks in every argument.
-        tasks = [
-            dask.delayed(partial(function, chunk), pure=False)(dask_key_name=f"map-{i}")
-            for i, chunk in enumerate(chunks)
-        ]
-        sizes = {f"map-{i}": len(chunk) for i, chunk in enumerate(chunks)}
-        while len(tasks) > 1:
-            pairs = [tasks[i : i + 2] for i in range(0, len(tasks), 2)]
-            tasks = [merged(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
 
-        def finished(key: Any, *_: Any) -> None:
-            if key in sizes:
-                done(sizes[key])
-
-        # By its name, Dask would import all of its cluster first.
-        # Dask's own pool stays, and a child forked later would wait for its threads for ever.
-        pool = ThreadPoolExecutor(self.workers_n)
-        with Callback(posttask=finished):
-            try:
-                (result,) = dask.compute(tasks[0], scheduler=threaded.get, pool=pool)
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-        pool.shutdown()
-        return result
+def reduce_in_threads(
+    function: Callable[[Any], T],
+    chunks: Sequence[Any],
+    merge: Callable[[Sequence[T]], T],
+    done: Callable[[int], None],
+    threads_n: int,
+) -> T:
+    """Do what `Executor.reduce` does in threads of this process, at most one a chunk."""
+    threads = ThreadPoolExecutor(max_workers=min(len(chunks), threads_n))
+    try:
+        tasks = {threads.submit(function, chunk): chunk for chunk in chunks}
+        for task in as_completed(tasks):
+            task.result()
+            done(len(tasks[task]))
+        return merge([task.result() for task in tasks])
+    finally:
+        # When interrupted, or with one chunk failed, what has not begun never does.
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 class DaskFutures(Executor):
@@ -214,7 +204,6 @@ def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
     """Open the executor of the standalone command for a mode.
 
     Args:
-        mode: One of `MODES`.
         scheduler_file: Where a Dask scheduler wrote how to reach it. Without it, Dask's own
             configuration (`DASK_SCHEDULER_ADDRESS`, `DASK_*`) decides, else a local cluster.
 

@@ -14,12 +14,7 @@ from typing import Final
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, NsysLlmError
-from nsys_llm.core.open_files import (
-    is_out_of_files,
-    no_more_open_files,
-    raise_limit,
-    require_open_files,
-)
+from nsys_llm.core.open_files import raise_limit, require_open_files
 from nsys_llm.core.stopping import ended_by_signals
 
 #: Set to anything, it makes an internal error print its traceback.
@@ -42,12 +37,7 @@ class RunOutcome:
 
 
 def run_guarded(console: Console, run: Callable[[], RunOutcome]) -> RunOutcome:
-    """Run, and turn whatever goes wrong into one line and an exit code.
-
-    Args:
-        console: Where the line goes.
-        run: Calls `nsys_llm.run.runner.run_recipe`, with whatever it takes to prepare that.
-    """
+    """Run, and turn whatever goes wrong into one line and an exit code."""
 
     def interrupted() -> None:
         console.error(f"interrupted; {_written(console)}.")
@@ -91,9 +81,6 @@ def _written(console: Console) -> str:
 
 
 def _explained(error: Exception, written: str) -> tuple[ExitCode, str]:
-    if is_out_of_files(error):
-        # Whatever it led to.
-        error = no_more_open_files(error)
     if isinstance(error, NsysLlmError):
         return error.exit_code, error.message
     # Dask's error is recognized by name, because distributed is imported only where it is used.

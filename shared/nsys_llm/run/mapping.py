@@ -14,7 +14,6 @@ from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.inputs import ProfileInput, expand_sides
 from nsys_llm.report.analysis import load_analysis
 from nsys_llm.report.run import Run
-from nsys_llm.run.code_stamp import code_stamp, refuse_other_code
 from nsys_llm.run.executors import Executor, chunked
 from nsys_llm.run.second_look import FirstRead
 from nsys_llm.run.worker import map_profiles, merge_results
@@ -79,11 +78,6 @@ def map_run(
     """Map all profiles, or those ranks that --ranks asks for, and number the ranks.
 
     Args:
-        manifest: Of the recipe.
-        inputs: What to read.
-        options: All of the recipe's options.
-        executor: Where to map.
-        console: Where to tell what happens.
         nsys: The `nsys` to export with; None: the one that is found.
         first: Keeps what a second look needs; None where workers read, or nothing looks again.
     """
@@ -93,14 +87,11 @@ def map_run(
     unread_n = 0
 
     def reduced(only: frozenset[RankKey] | None, done: Callable[[int], None]) -> MapResult:
-        stamp = code_stamp(recipe)
-        mapper = partial(map_profiles, recipe=recipe, options=sent, only=only, asked_by=stamp)
+        mapper = partial(map_profiles, recipe=recipe, options=sent, only=only)
         if first is not None:
             mapper = partial(mapper, keep=first.keep)
         merge = partial(merge_results, recipe=recipe)
-        result = executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
-        refuse_other_code(result.made_by, recipe)
-        return result
+        return executor.reduce(mapper, chunked(chosen, executor.workers_n), merge, done)
 
     if options["ranks"] is not None:
         probed = reduced(frozenset(), lambda _: None)

@@ -18,7 +18,7 @@ import threading
 import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar
@@ -34,7 +34,7 @@ from nsys_llm.core.stopping import ended_with_the_run
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.dask_errors import mute_dask
-from nsys_llm.run.executors import DaskFutures, Executor, Inline
+from nsys_llm.run.executors import DaskFutures, Executor, Inline, reduce_in_threads
 from nsys_llm.run.guard import RunOutcome, run_guarded
 from nsys_llm.run.publish import ANALYSIS_SUFFIX
 from nsys_llm.run.runner import run_recipe
@@ -167,16 +167,9 @@ class _NsysExecutor(Executor):
         done: Callable[[int], None],
     ) -> T:
         """See `Executor.reduce`."""
-        threads = ThreadPoolExecutor(max_workers=min(len(chunks), self.workers_n))
-        try:
-            tasks = {threads.submit(self._wait_for, function, chunk): chunk for chunk in chunks}
-            for task in as_completed(tasks):
-                task.result()
-                done(len(tasks[task]))
-            return merge([task.result() for task in tasks])
-        finally:
-            # When interrupted, what has not begun never does; the pool holds no more than that.
-            threads.shutdown(wait=False, cancel_futures=True)
+        # What has not begun is not in the pool, either.
+        wait = partial(self._wait_for, function)
+        return reduce_in_threads(wait, chunks, merge, done, self.workers_n)
 
     def _wait_for(self, function: Callable[[Any], T], chunk: Any) -> T:
         return self._context.wait(self._context.launch(function, chunk))

@@ -33,12 +33,7 @@ COMPARED: Final = "trace_diff"
 
 
 def with_verdict(report: Report, folder: Path) -> Report:
-    """Return the report of an overview with the verdict of a comparison ahead of its answer.
-
-    Args:
-        report: Of the overview.
-        folder: Result of `COMPARED`.
-    """
+    """Return the report of an overview with the verdict of a comparison ahead of its answer."""
     compared = json.loads((folder / REPORT_NAME).read_text("utf-8"))["report"]
     screen = report.screen
     return replace(
@@ -49,14 +44,7 @@ def with_verdict(report: Report, folder: Path) -> Report:
 
 
 def write_parts(folder: Path, run: Run, code: ExitCode, console: Console) -> dict[str, str]:
-    """Write a folder for each recipe; return the files by relative path, with their labels.
-
-    Args:
-        folder: That of the overview.
-        run: Of the overview; without parts, nothing is written.
-        code: How the run ends.
-        console: Shows in one line what could not be made.
-    """
+    """Write a folder for each recipe; return the files by relative path, with their labels."""
     written: dict[str, str] = {}
     for name, part in run.parts.items():
         place = folder / PARTS_FOLDER / name

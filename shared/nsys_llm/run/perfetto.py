@@ -84,15 +84,7 @@ def write_perfetto(
     findings: Sequence[Finding],
     console: Console,
 ) -> dict[str, str]:
-    """Write the timeline of a run; return the file with its label.
-
-    Args:
-        folder: Of the run.
-        run: What was read.
-        tables: Of the run.
-        findings: In order.
-        console: Says in one line what was left out.
-    """
+    """Write the timeline of a run; return the file with its label."""
     working = {rank.key for profile in run.profiles for rank in profile.ranks}
     there = [rank for rank in run.ranks if rank.key in working]
     shown = _chosen(there, findings, all_of_them=run.options["ranks"] is not None)
@@ -250,12 +242,7 @@ def _about(rank: Rank, findings: Sequence[Finding], ranks_n: int) -> list[Findin
 
 
 def _named(about: Sequence[Finding], findings: Sequence[Finding]) -> list[Named]:
-    """Return the operations that the first findings without a window name as evidence.
-
-    Args:
-        about: Findings on a rank.
-        findings: All, in order.
-    """
+    """Return the operations that the first findings without a window name as evidence."""
     lines = []
     for number, finding in enumerate(findings[:MOST_FINDINGS], 1):
         names = frozenset(

@@ -70,7 +70,6 @@ def rank_axes(
     Args:
         clock: Of the job; None where a recipe matches no collectives.
         tables: `files` of the run.
-        ranks: Those that are shown.
     """
     files = {row["File"]: row for row in records(tables["files"].reset_index())}
     axes = {

@@ -27,8 +27,6 @@ class RankAgain:
     """A rank that is read again.
 
     Attributes:
-        key: Profile and process.
-        label: What it is called.
         known: Of its profile, when it was first read.
         wanted: What is wanted of it, for whoever looks.
     """
@@ -44,7 +42,6 @@ class Seen(Generic[T]):
     """What came of reading a rank again.
 
     Attributes:
-        key: Of the rank.
         made: What was made of its rows; None where it could not be read.
         reason: Why not, with the rank's name; None where it could.
     """

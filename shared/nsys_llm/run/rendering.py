@@ -26,10 +26,6 @@ from nsys_llm.run.publish import ANALYSIS_SUFFIX, names_below
 def write_report_later(result: Result, console: Console) -> list[str]:
     """Write report.md and the notebook into a result's folder; return their names.
 
-    Args:
-        result: Of any recipe.
-        console: Shows in one line what could not be made.
-
     Raises:
         OutputError: The folder cannot be written.
     """

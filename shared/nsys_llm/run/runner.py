@@ -51,10 +51,7 @@ def run_recipe(
     """Read the profiles, analyze them, and publish the results.
 
     Args:
-        recipe: Name of the recipe.
         options: All of its options, see `nsys_llm.manifest.options.resolved_options`.
-        executor: Where to map.
-        console: Where to tell what happens.
         nsys: The `nsys` to export with; None: the one that is found.
         analysis_record: What Nsight Systems itself puts into the .nsys-analysis file.
         reported_side: The side whose profiles' problems an overview has reported already.
@@ -138,12 +135,6 @@ def run_compared(
     folder: Path, options: Mapping[str, Any], executor: Executor, console: Console
 ) -> tuple[ExitCode, Path]:
     """Compare the run of an overview with its baseline; return how that ended, and its folder.
-
-    Args:
-        folder: That of the overview.
-        options: Of the overview; `baseline` is given.
-        executor: See `run_recipe`.
-        console: See `run_recipe`.
 
     Raises:
         UsageError: One of the runs could not be read.

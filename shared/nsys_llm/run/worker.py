@@ -1,12 +1,11 @@
 """The functions that are sent to workers, and what comes back.
 
-Only paths, a recipe's name, options and the version asked for travel; a worker needs this package
-and nothing else, not even `nsys_recipe`.
+Only paths, a recipe's name and options travel; a worker needs this package and nothing else, not
+even `nsys_recipe`.
 """
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -14,8 +13,6 @@ from nsys_llm.analyses.nvtx.phase_filter import find_phase
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.step_filter import found_steps
 from nsys_llm.analyses.wall.split import map_wall
-from nsys_llm.core.errors import UsageError
-from nsys_llm.core.open_files import OutOfFilesTold
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import load_manifest, timeline_reads
 from nsys_llm.profile.capture import read_facts
@@ -24,7 +21,6 @@ from nsys_llm.profile.reader import needed_tables, read_trace
 from nsys_llm.profile.tables import Trace
 from nsys_llm.report.analysis import Analysis, load_analysis, ranged
 from nsys_llm.run.boundary import Boundary
-from nsys_llm.run.code_stamp import code_stamp, other_code
 from nsys_llm.trace.filters import Finders
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.outcomes import (
@@ -47,7 +43,6 @@ def map_profiles(
     recipe: str,
     options: Mapping[str, Any],
     only: frozenset[RankKey] | None = None,
-    asked_by: str | None = None,
     keep: Callable[[RankView], None] | None = None,
 ) -> MapResult:
     """Read some profiles, one after the other, and reduce them to one result.
@@ -55,31 +50,21 @@ def map_profiles(
     A profile that cannot be read becomes an outcome with a reason; the others go on.
 
     Args:
-        profiles: What to read.
-        recipe: Name of the recipe.
         options: By option name, and `nsys`, the executable to export with.
         only: The ranks to map; None for all. Of the others, and with an empty set of all, it is
             found out only that they are there.
-        asked_by: `code_stamp` of who asks; None: of the same process.
         keep: In the process that was started: is given each rank once it is mapped.
-
-    Raises:
-        UsageError: This is other code than that of who asks.
     """
-    with OutOfFilesTold():
-        stamp = code_stamp(recipe)
-        if asked_by not in (None, stamp):
-            raise UsageError(f"the worker on {socket.gethostname()} {other_code(stamp, asked_by)}")
-        analysis, reads = load_analysis(recipe), load_manifest(recipe).reads
-        outcomes, partials = [], [analysis.partial()]
-        for profile in profiles:
-            with Boundary(profile) as boundary:
-                outcome, parts = _map_profile(profile, reads, analysis, options, only, keep)
-                outcomes.append(outcome)
-                partials += parts
-            if boundary.failure is not None:
-                outcomes.append(boundary.failure)
-        return MapResult(_ordered(outcomes), analysis.merge(partials), frozenset({stamp}))
+    analysis, reads = load_analysis(recipe), load_manifest(recipe).reads
+    outcomes, partials = [], [analysis.partial()]
+    for profile in profiles:
+        with Boundary(profile) as boundary:
+            outcome, parts = _map_profile(profile, reads, analysis, options, only, keep)
+            outcomes.append(outcome)
+            partials += parts
+        if boundary.failure is not None:
+            outcomes.append(boundary.failure)
+    return MapResult(_ordered(outcomes), analysis.merge(partials))
 
 
 def merge_results(parts: Sequence[MapResult], *, recipe: str) -> MapResult:
@@ -87,10 +72,7 @@ def merge_results(parts: Sequence[MapResult], *, recipe: str) -> MapResult:
     partials = [part.partial for part in parts]
     # What came from one worker is joined already.
     merged = partials[0] if len(parts) == 1 else load_analysis(recipe).merge(partials)
-    made_by = frozenset({code_stamp(recipe)}).union(*(part.made_by for part in parts))
-    return MapResult(
-        _ordered(profile for part in parts for profile in part.profiles), merged, made_by
-    )
+    return MapResult(_ordered(profile for part in parts for profile in part.profiles), merged)
 
 
 def _ordered(profiles: Iterable[ProfileOutcome]) -> tuple[ProfileOutcome, ...]:

@@ -56,7 +56,12 @@ def normalize_range(name: str) -> str:
     (`aten::mul, seq = 45643, op_id = 991912` -> `aten::mul`), and space around the name.
     Idempotent.
     """
-    return _EMIT_NVTX_TAIL.sub("", name.strip()).strip()
+    return without_counters(name.strip()).strip()
+
+
+def without_counters(name: str) -> str:
+    """Return the same with the space around the name."""
+    return _EMIT_NVTX_TAIL.sub("", name)
 
 
 def step_key(name: str) -> str:
@@ -121,10 +126,8 @@ class NvjetFields:
     Attributes:
         data_types: The prefix as written, such as `tst` or `qqtst`.
         a_type: Type of A. Three letters mean A = B, compute, C = D; five mean A, B, C, compute, D.
-        b_type: Type of B.
         c_type: Type of C, the matrix that may be added.
         compute_type: Type of the accumulation.
-        d_type: Type of the result.
         arch: `sm90`, `sm100`, ...; older releases of cuBLAS leave it out.
         tile_m: Rows of the output tile of a thread block, in cuBLAS's column-major view. Callers
             with row-major matrices (PyTorch) swap A and B, so that this counts output features.

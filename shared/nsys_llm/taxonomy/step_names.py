@@ -15,6 +15,7 @@ from importlib import resources
 from typing import Any, Final, Literal
 
 from nsys_llm.core.patterns import NamePattern, parse_pattern
+from nsys_llm.taxonomy.names import step_key, without_counters
 
 #: What a step is; one choice a run.
 STEP: Final = "step"
@@ -42,11 +43,18 @@ class EngineStep:
         engine: Key of the engine, as in the kernel rules.
         name: What all such ranges are called.
         pattern: Their names.
+        starts: Names that begin like those whose formats are known: beside some of those they are
+            steps too, whose batch nobody reads. None for ranges without a format.
+        verified_by: Where a name of this pattern is among them, some are drafts; None: never.
+        steps: Which of them are no drafts then.
     """
 
     engine: str
     name: str
     pattern: NamePattern
+    starts: NamePattern | None = None
+    verified_by: NamePattern | None = None
+    steps: NamePattern | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,28 @@ class Composition:
     g_sqsk: int | None = None
     others: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def tokens(self) -> int | None:
+        """All tokens that are computed; None where the name does not tell."""
+        if self.ctx_tokens is None or self.gen_tokens is None:
+            return None
+        return self.ctx_tokens + self.gen_tokens
+
+
+@dataclass(frozen=True)
+class StepFormat:
+    """A format of the names of an engine's steps.
+
+    Attributes:
+        engine: Key of the engine.
+        since: Since when it writes them so.
+        derived: Fields that follow from others where names do not tell them.
+    """
+
+    engine: str
+    since: str
+    derived: tuple[str, ...]
+
 
 @dataclass(frozen=True)
 class _Format:
@@ -107,6 +137,8 @@ class _Format:
     `every_request`: a step's batch holds all requests that generate, unless there are none.
     """
 
+    engine: str
+    since: str
     expression: re.Pattern[str]
     fields: tuple[str, ...]
     zero: tuple[str, ...]
@@ -119,12 +151,27 @@ def parse_step(name: str) -> Composition | None:
     """Return what the name of an engine's step tells of its batch; None for any other name.
 
     Names that begin like a format and are none of it, with negative or huge numbers or a rest, are
-    other names: whoever counts unparsed steps counts them.
+    other names: whoever counts unparsed steps counts them. What PyTorch counts up is no part of it.
     """
+    name = without_counters(name)
     for item in _formats():
         if match := item.expression.fullmatch(name):
             return _composition(item, match.groups())
     return None
+
+
+@lru_cache(maxsize=1 << 16)
+def engine_format(name: str) -> StepFormat | None:
+    """Return the format of the name of an engine's step; None for any other name."""
+    name = without_counters(name)
+    return next(
+        (
+            StepFormat(item.engine, item.since, tuple(item.derived))
+            for item in _formats()
+            if item.expression.fullmatch(name)
+        ),
+        None,
+    )
 
 
 def _composition(item: _Format, groups: tuple[str, ...]) -> Composition:
@@ -149,6 +196,8 @@ def _composition(item: _Format, groups: tuple[str, ...]) -> Composition:
 def _formats() -> tuple[_Format, ...]:
     return tuple(
         _Format(
+            engine["engine"],
+            item["since"],
             re.compile(item["pattern"]),
             tuple(item["fields"]),
             tuple(item.get("zero", ())),
@@ -169,10 +218,17 @@ def engine_steps() -> tuple[EngineStep, ...]:
             engine["engine"],
             item["name"],
             parse_pattern(item["pattern"], ours=True),
+            _pattern(engine.get("starts")) if "formats" in item else None,
+            _pattern(engine.get("drafts", {}).get("verified_by")),
+            _pattern(engine.get("drafts", {}).get("steps")),
         )
         for engine in _data()["engines"]
         for item in engine["ranges"]
     )
+
+
+def _pattern(text: str | None) -> NamePattern | None:
+    return None if text is None else parse_pattern(text, ours=True)
 
 
 def numbered_ranges() -> tuple[NumberedRange, ...]:
@@ -209,11 +265,23 @@ def is_engine_step(name: str, engine: str) -> bool:
     )
 
 
+def range_key(name: str) -> str:
+    """Return what all repetitions of one range share: of an engine's steps what they are called.
+
+    As `step_key`, which does not fold all numbers of an engine's formats.
+    """
+    if parse_step(name) is None:
+        return step_key(name)
+    name = without_counters(name)
+    return next(kind.name for kind in engine_steps() if kind.pattern.matches(name))
+
+
 def has_only_arrivals(name: str) -> bool:
     """Return whether an engine's range says that no request of its step generates yet."""
     step = parse_step(name)
     if step is None or not step.ctx_reqs or step.gen_reqs != 0:
         return False
+    name = without_counters(name)
     return any(item.every_request and item.expression.fullmatch(name) for item in _formats())
 
 

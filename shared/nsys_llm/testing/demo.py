@@ -15,7 +15,6 @@ from nsys_llm.testing.demo_workload import (
     BATCH_1,
     BATCH_16,
     JITTERY_KERNEL,
-    UNKNOWN_KERNEL,
     Workload,
     forward,
 )
@@ -53,8 +52,6 @@ class Planted:
 
     Attributes:
         slow_rank: Comes last to the collectives, so that the others wait.
-        dominant_kernel: Takes the most time of all.
-        unknown_kernel: Known to no rule.
         mixed_kernel: Runs in a small and a large configuration; neither has a tail of its own.
         jittery_kernel: Has rare long launches within one configuration.
         longer_kernel: As many launches after as before, each `longer_ratio` times as long.
@@ -64,19 +61,14 @@ class Planted:
         removed_attention: Attention kernels that only the baseline has.
         added_attention: Attention kernels that only the later run has.
         device_copies: Device-to-device copies per rank, before and after.
-        device_copy_bytes: Size of each of them, before and after.
         memsets: Fills per rank, before and after.
-        launches: Kernels per rank, the same in both runs.
         steps: Steps, the prefill included.
         sync_memcpy_steps: Where a synchronous copy leaves the GPU idle.
         late_sync_steps: Where a synchronization returns 0.9 ms after the GPU is done.
         allocation_step: Where a cudaMalloc leaves the GPU idle.
-        secret: Value of an environment variable; no output may carry it.
     """
 
     slow_rank: int
-    dominant_kernel: str
-    unknown_kernel: str
     mixed_kernel: str
     jittery_kernel: str
     longer_kernel: str
@@ -86,14 +78,11 @@ class Planted:
     removed_attention: frozenset[str]
     added_attention: frozenset[str]
     device_copies: tuple[int, int]
-    device_copy_bytes: tuple[int, int]
     memsets: tuple[int, int]
-    launches: int
     steps: int
     sync_memcpy_steps: tuple[int, ...]
     late_sync_steps: tuple[int, ...]
     allocation_step: int
-    secret: str
 
 
 @dataclass(frozen=True)
@@ -160,17 +149,15 @@ def write_demo(folder: Path, *, scale: float = 1.0) -> DemoSet:
     """
     steps = 1 + max(round(DECODE_STEPS * scale), 12)
     runs = {}
-    launches = 0
     for number, (name, workload) in enumerate({"baseline": BATCH_1, "after": BATCH_16}.items()):
         ranks = _simulate(workload, steps, seed=number)
-        launches = len(ranks.kernels)
         (folder / name).mkdir(parents=True, exist_ok=True)
         epoch_ns = 1_760_000_000_000_000_000 + number * 3_600_000_000_000
         runs[name] = tuple(
             _report(ranks, rank, epoch_ns).write_sqlite(folder / name / f"rank{rank}.sqlite")
             for rank in range(RANKS)
         )
-    return DemoSet(runs["baseline"], runs["after"], _planted(steps, launches))
+    return DemoSet(runs["baseline"], runs["after"], _planted(steps))
 
 
 def _simulate(workload: Workload, steps: int, *, seed: int) -> RankSet:
@@ -257,13 +244,11 @@ def _add_ranges(report: _Report, ranks: RankSet, rank: int, shift_ns: int) -> No
     report.flush(idle_ns[len(idle_ns) // 3] + shift_ns + 60_000, _FIRST_PID + rank + _PROFILER)
 
 
-def _planted(steps: int, launches: int) -> Planted:
+def _planted(steps: int) -> Planted:
     before, after = _kernel_names(BATCH_1), _kernel_names(BATCH_16)
     products = {name for name in before | after if name.startswith("nvjet")}
     return Planted(
         slow_rank=int(np.argmax(_SLOWNESS)),
-        dominant_kernel=BATCH_1.decode.gate_up[0],
-        unknown_kernel=base_name(UNKNOWN_KERNEL),
         mixed_kernel="act_and_mul_kernel",
         jittery_kernel=base_name(JITTERY_KERNEL),
         longer_kernel="reshape_and_cache_flash_kernel",
@@ -273,14 +258,11 @@ def _planted(steps: int, launches: int) -> Planted:
         removed_attention=frozenset(before - after - products),
         added_attention=frozenset(after - before - products),
         device_copies=(BATCH_1.device_copies[0], BATCH_16.device_copies[0]),
-        device_copy_bytes=(BATCH_1.device_copies[1], BATCH_16.device_copies[1]),
         memsets=(BATCH_1.memsets, BATCH_16.memsets),
-        launches=launches,
         steps=steps,
         sync_memcpy_steps=tuple(step for step in range(steps) if has_sync_copy(step)),
         late_sync_steps=tuple(step for step in range(steps) if has_late_sync(step)),
         allocation_step=steps // 2,
-        secret=_SECRET,
     )
 
 

@@ -37,11 +37,7 @@ class KernelKind:
     """One kernel in one launch configuration.
 
     Attributes:
-        name: Demangled name.
         duration_ns: Typical duration; for a collective, from the last rank's arrival to the end.
-        grid: In blocks.
-        block: In threads.
-        dynamic_shared_bytes: Per block.
         collective: Whether it ends when all ranks have come.
         outlier_rate: Share of launches that take `outlier_factor` times as long.
         outlier_factor: See `outlier_rate`.
@@ -124,8 +120,6 @@ class RankSet:
 
         Args:
             kind: CUPTI copy kind, or `memset`.
-            size_bytes: What is moved.
-            duration_ns: Time on the GPU.
             staging_ns: Host time before the GPU starts; the call then waits for the copy.
         """
         if not staging_ns:

@@ -79,7 +79,6 @@ class BulkTraceBuilder(SyntheticReport):
             registers: Per thread, shape (n,) or one.
             short_names: Base names for `names`; None derives them.
             mangled_names: Raw names for `names`; None leaves NULL.
-            tid: Launching thread.
             queue: Process, device, context and stream; `stream_id` may be one per kernel.
         """
         codes = np.asarray(name_codes, dtype=np.int64)
@@ -157,8 +156,6 @@ class BulkTraceBuilder(SyntheticReport):
             correlation_ids: Shape (n,); None takes unused ones.
             callchain_id: Of a call stack (see `call_stack`), the same for all of them.
             return_value: CUDA error code; 0 is success.
-            pid: Process.
-            tid: Calling thread.
         """
         codes = np.asarray(name_codes, dtype=np.int64)
         classes = [_DRIVER_API if re.match("cu[A-Z]", name) else _RUNTIME_API for name in names]
@@ -199,7 +196,6 @@ class BulkTraceBuilder(SyntheticReport):
             kind: `push_pop`, `start_end` or `mark`.
             domain: Name of the NVTX domain; empty for the default one.
             registered: Whether the texts are registered strings (`textId` in place of `text`).
-            pid: Process.
             tid: Thread that opens the range.
             end_tid: Thread that ends a start/end range, where it is another one.
         """

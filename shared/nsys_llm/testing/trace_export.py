@@ -93,8 +93,6 @@ def write_sqlite_tables(
     A NOT NULL is left out where a row breaks it, so that damaged exports can be made.
 
     Args:
-        path: The file to make.
-        schema: Says the columns.
         tables: Rows per table; a table without an entry is written empty.
         omit: Tables to leave out.
 
@@ -139,9 +137,6 @@ def write_parquet_tables(
 
     Args:
         folder: The folder to make; by custom its name ends in `_pqtdir`.
-        schema: Says the columns.
-        tables: Rows per table; a table without an entry is written empty.
-        omit: Tables to leave out.
 
     Raises:
         OutputError: The folder is there already.

@@ -41,7 +41,6 @@ class Process:
 
     Attributes:
         pid: Process id, and the id of its main thread.
-        name: Of the executable.
         gpu_ids: The physical GPU behind each CUDA device.
         blocking_streams: Streams that wait for the default stream, and it for them.
         streams: The (device, context, stream) ids in use.
@@ -83,7 +82,6 @@ def describe_target(
     Args:
         schema: For the properties of known GPU models.
         machine: Host, GPU model and clocks.
-        processes: All that the report holds.
         environment: Of the profiled command.
         last_end_ns: End of the last event; the capture's length where `machine` has none.
     """

@@ -62,8 +62,6 @@ def _row_of_id(ids: IntArray, starts_ns: IntArray | None, low: int, high: int) -
     Args:
         ids: Shape (n,), all from `low` to `high`.
         starts_ns: Shape (n,), to tell the earliest; None: the first row is.
-        low: The smallest id.
-        high: The largest.
     """
     # Half as much to fill and to look up where rows have 32 bits.
     dtype = np.int32 if ids.size < 1 << 31 else np.int64

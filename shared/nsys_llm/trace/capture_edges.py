@@ -39,9 +39,13 @@ def launched_before(
     """
     if calls is None or not len(calls):
         return np.zeros(start_ns.shape, dtype=bool)
-    ids = calls["correlation_id"]
-    earlier = (correlation_id >= 0) & (correlation_id < ids.min(where=ids >= 0, initial=_NEVER))
-    return np.asarray((launch_row < 0) & (earlier | (start_ns < first_call_ns(calls))))
+    before = np.asarray(launch_row < 0)
+    rows = np.flatnonzero(before)  # mostly few or none
+    if rows.size:
+        ids, some = calls["correlation_id"], correlation_id[rows]
+        earlier = (some >= 0) & (some < ids.min(where=ids >= 0, initial=_NEVER))
+        before[rows] = earlier | (start_ns[rows] < first_call_ns(calls))
+    return before
 
 
 def first_call_ns(calls: Table) -> int:

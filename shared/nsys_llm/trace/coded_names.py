@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.grouping import replaced
 from nsys_llm.numeric.intervals import IntArray
 
 
@@ -20,11 +20,17 @@ def coded_names(
         strings: Texts by id.
         shown: What becomes of a text; different texts may become one name.
     """
-    used, code = distinct_codes(ids)
-    texts = [shown(text_of(key, strings)) for key in used.tolist()]
-    names = tuple(sorted(set(texts)))
-    position = {name: index for index, name in enumerate(names)}
-    return names, np.array([position[text] for text in texts], dtype=np.int64)[code]
+    names: tuple[str, ...] = ()
+
+    def places(used: IntArray) -> IntArray:
+        nonlocal names
+        texts = [shown(text_of(key, strings)) for key in used.tolist()]
+        names = tuple(sorted(set(texts)))
+        position = {name: index for index, name in enumerate(names)}
+        return np.array([position[text] for text in texts], dtype=np.int64)
+
+    code = replaced(ids, places)
+    return names, code
 
 
 def text_of(string_id: int, strings: Mapping[int, str]) -> str:

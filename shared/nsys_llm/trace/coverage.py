@@ -161,9 +161,9 @@ def overlapping_calls_n(calls: Table | None) -> int | None:
     """
     if calls is None or "end_ns" not in calls:
         return None
-    sane = sane_times(calls["start_ns"], calls["end_ns"])
-    starts, ends = calls["start_ns"][sane], calls["end_ns"][sane]
-    threads, code = distinct_codes(calls["global_tid"][sane])
+    calls = calls.take(sane_times(calls["start_ns"], calls["end_ns"]))
+    starts, ends = calls["start_ns"], calls["end_ns"]
+    threads, code = distinct_codes(calls["global_tid"])
     overlapping_n = 0
     for rows in rows_by_code(code, threads.size):
         begin, end = starts[rows], ends[rows]
@@ -181,10 +181,6 @@ def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | Non
     """Count launches of CUDA graphs that left no operation; None if API calls were not traced.
 
     Not those that had not run when the capture ended.
-
-    Args:
-        ops: Operations of one rank, with their launches, by table.
-        calls: The API calls of the rank.
     """
     if calls is None or "api_calls" in trace.absent or "name_id" not in calls:
         return None

@@ -59,7 +59,6 @@ class DeviceOps:
     """All operations of a device, before any filter; arrays of shape (operations,).
 
     Attributes:
-        device_id: CUDA device id.
         start_ns: Ascending.
         end_ns: Likewise.
         launch_row: Row of the launching call, -1 without one.
@@ -94,9 +93,6 @@ class DeviceOps:
         """Line up the operations of one device of a rank.
 
         Args:
-            trace: Its rows and windows.
-            device: CUDA device id.
-            names: Of the operations.
             whole_capture: Where filters leave all operations, look at all of the capture, if its
                 length is recorded.
         """
@@ -234,8 +230,6 @@ def device_windows(
     """Return the windows of a device, shape (n, 2), sorted and disjoint, and where they come from.
 
     Args:
-        trace: The rank.
-        device: CUDA device id.
         whole_capture: See `DeviceOps.of`.
     """
     capture = _capture(trace)

@@ -27,7 +27,6 @@ class NodeCaptures:
     """The creations of the nodes of one process; all of shape (events,).
 
     Attributes:
-        node_id: The node.
         original_id: The one that it is a copy of; NULL_INT for a captured one.
         start_ns: When it was made.
         global_tid: By which thread.

@@ -46,7 +46,6 @@ class RankEntry:
 
     Attributes:
         key: Profile and process; NULL_INT as process where the profile has none.
-        label: The profile's label.
         facts: None where the profile could not be read.
         has_work: Whether the process has GPU operations.
     """

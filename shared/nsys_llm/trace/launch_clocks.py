@@ -12,6 +12,8 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.numeric.blocks import blocks
+from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import sane_times
@@ -58,7 +60,11 @@ def early_starts(op: Table, calls: Table | None) -> EarlyStarts:
 def _early_ns(op: Table, calls: Table) -> IntArray:
     """Return how long before their calls operations start, of those that do."""
     row, starts, ends = op["launch_row"], calls["start_ns"], calls["end_ns"]
-    early_ns = np.where(row >= 0, starts[row] - op["start_ns"], 0)
-    # Where a call has no time, the difference is nonsense; few rows are left to look at.
-    rows = np.flatnonzero(early_ns > 0)
-    return early_ns[rows[sane_times(starts[row[rows]], ends[row[rows]])]]
+    op_starts, parts = op["start_ns"], []
+    for block in blocks(row.size):
+        early_ns = np.where(row[block] >= 0, starts[row[block]] - op_starts[block], 0)
+        # Where a call has no time, the difference is nonsense; few rows are left to look at.
+        some = np.flatnonzero(early_ns > 0)
+        of = row[block][some]
+        parts.append(early_ns[some[sane_times(starts[of], ends[of])]])
+    return joined(parts)

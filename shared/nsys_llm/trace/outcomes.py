@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.manifest.declared import TableRead
@@ -48,7 +48,6 @@ class ProfileOutcome:
         lacking: What it cannot tell, because a table that the recipe requires has no rows.
         reason: Why it could not be read.
         fault: Where, if that was an internal error and not of the profile.
-        side: Of the input.
         export: Where it was exported to, if this run did that and the export stays.
         fingerprint: What tells the export that was read from any other; None if none was.
         cut_names_n: How many of its names were longer than 65,536 characters, and are cut.
@@ -78,24 +77,16 @@ class ProfileOutcome:
         return (*([schema] if schema else []), *lacking, *cut, *filters)
 
 
-#: Instead of a version, in what comes from code that does not tell its own.
-UNTOLD: Final = "an untold version"
-
-
 @dataclass(frozen=True)
 class MapResult:
     """The merged outcome of some profiles.
 
     Attributes:
         profiles: Sorted by path, then side.
-        partial: The recipe's merged partial.
-        made_by: The code that mapped or merged any of it, each as `run.code_stamp` tells it. The
-            default stands also for what another version has sent without it.
     """
 
     profiles: tuple[ProfileOutcome, ...]
     partial: Any
-    made_by: frozenset[str] = frozenset({UNTOLD})
 
 
 def refuse_broken(ranks: Sequence[RankOutcome], label: str) -> None:

@@ -49,6 +49,7 @@ _THREAD_TABLES: Final = (
     *OVERHEAD_TABLES,
     *GRAPH_NODE_TABLES,
     "nvtx_events",
+    "payloads",
     "thread_switches",
     "cpu_samples",
 )
@@ -83,9 +84,6 @@ def select_rank(
     """Cut one process out of a profile and apply the filters.
 
     Args:
-        trace: All that was read of the profile.
-        global_pid: The process.
-        options: By option name; see manifests/common.json.
         finders: How steps and phases are found; not needed without filters by them.
         alone: Whether no other process has GPU work; None: it is looked up.
 
@@ -141,7 +139,6 @@ def _coverage(
     """Return the coverage of each table of operations of a rank, before any filter.
 
     Args:
-        trace: All that was read of the profile.
         rank_tables: The rank's rows of each table, broken ones among them.
         broken_n: Rows that were left out, by table of operations.
     """

@@ -76,8 +76,6 @@ class Counter:
     """A number that changes over time.
 
     Attributes:
-        label: What it is called.
-        unit: What it counts.
         at_ns: Shape (changes,), ascending, in the clock of the profile.
         value: Shape (changes,), from then on.
     """

@@ -45,7 +45,6 @@ class Unmatched:
     """An option that matches nothing on one rank.
 
     Attributes:
-        option: Its name.
         nearest: Names of the rank near to what was typed, as the option takes them; at most 10.
         there_n: Where only the number is beyond the last instance: how many there are; else None.
     """
@@ -96,9 +95,6 @@ def unmatched_notes(
 
 def refuse_unmatched(ranks: Sequence[Sequence[Unmatched]], options: Mapping[str, Any]) -> None:
     """Stop the run if an option matches nothing on any rank.
-
-    Args:
-        ranks: The unmatched options of each rank that was read.
 
     Raises:
         UsageError: There is such an option.

@@ -57,7 +57,6 @@ class DeviceWall:
     """Where the wall-clock time of one device of a rank went; the classes add up to the span.
 
     Attributes:
-        device_id: CUDA device id.
         span_start_ns: Begin of its first window, in the profile's clock; None without one.
         span_end_ns: End of its last window, likewise.
         span_ns: Length of its windows.
@@ -97,7 +96,6 @@ class RankWall:
 
     Attributes:
         kernel_names: All full names of its kernels, before any filter: they tell the engine.
-        devices: Its devices.
     """
 
     kernel_names: tuple[str, ...] = ()

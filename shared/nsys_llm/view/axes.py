@@ -85,8 +85,6 @@ def category_axis(
     """Return an axis of names; of many only some are written, so that they can be read.
 
     Args:
-        values_n: How many.
-        title: What they are.
         down: From top to bottom.
         each: Leave out names only where there is no room for them.
     """
@@ -116,7 +114,6 @@ def axis_labels(
     what tells its configurations apart where it has several.
 
     Args:
-        names: One for each row.
         others: What tells rows of one name apart, if there is something.
         distinct: Whether rows of one name are to be told apart.
     """

@@ -28,8 +28,6 @@ def bands(frame: pd.DataFrame, x: Field, y: Field, series: str, xaxis: Plot) -> 
 
     Args:
         frame: One row a point, no nulls.
-        x: Column of the x axis.
-        y: Column of the y axis.
         series: Column that tells the lines apart.
         xaxis: The axis, whose title has `{unit}` where its unit goes.
     """

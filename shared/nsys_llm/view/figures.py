@@ -26,8 +26,6 @@ def draw(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     """Return the figure of a table.
 
     Args:
-        frame: The table.
-        fields: Its columns.
         spec: `kind` of chart, `title`, and the columns that this kind takes, all as the manifest
             has them. `top` bounds the rows; `where` keeps the rows with these values; `menu` names
             a column of which one value at a time is shown.

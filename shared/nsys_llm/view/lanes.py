@@ -57,9 +57,10 @@ _TITLE_LENGTH: Final = 90
 def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Bars in time on lanes, with a path and marks.
 
-    `part` says what a row is: work (a high bar), wait or host (a low one), path, host path, finding
-    (a mark, the first `number` of them with its name), or not read (all of a lane, hatched). `start`
-    and `duration`, `lane`, `color`, `label` (names) and `mixture` (JSON: ns by name) say the rest.
+    `part` says what a row is: work (a high bar), wait or host (low ones), path, host path, finding
+    (a mark, the first `number` of them with its name), or not read (all of a lane, hatched).
+    `start` and `duration`, `lane`, `color`, `label` (names) and `mixture` (JSON: ns by name) say
+    the rest.
     """
     start, duration = fields[spec["start"]], fields[spec["duration"]]
     rows = frame.reset_index(drop=True)

@@ -39,8 +39,6 @@ def part_boxes(wide: pd.DataFrame, tints: Sequence[str], x: Field, title: str | 
 
     Args:
         wide: One row a rank, one column a part; null where a rank has no such part.
-        tints: Of the parts.
-        x: What the parts measure.
         title: Of the axis of numbers; None: the heading of `x`.
     """
     filled = wide.fillna(0.0)
@@ -116,7 +114,6 @@ def column_notes(labels: Sequence[str], numbers: Sequence[float | None]) -> list
     """Return names above the columns of a map that stand out most by the size of a number.
 
     Args:
-        labels: Of the columns.
         numbers: The map's, row by row, 0 where nothing is special.
     """
     cells = np.array([0.0 if number is None else number for number in numbers], dtype=np.float64)
@@ -131,7 +128,6 @@ def profile(frame: pd.DataFrame, x: Field, y: str) -> Plot:
 
     Args:
         frame: One row a rank, no null in `x`.
-        x: What is measured.
         y: Column that names the ranks; its values sort as the ranks do.
     """
     ordered = frame.sort_values(y, kind="stable")

@@ -89,7 +89,6 @@ def color_map(names: Sequence[str], *, ordered: bool = False) -> dict[str, str]:
     """Return the color of each name; two names of one figure never share one while there are any.
 
     Args:
-        names: Distinct.
         ordered: Take the colors in turn (ranks); else each name has its own, whatever the others,
             and only one that would collide gives way to a name with a fixed color.
     """
@@ -112,9 +111,7 @@ def tints(
     """Return the color of each name of a figure: those that the run fixed, else `color_map`.
 
     Args:
-        names: Distinct.
         spec: Of the chart; `colors` are those that the names have in all figures of the run.
-        ordered: See `color_map`.
     """
     fixed: Mapping[str, str] = spec.get("colors", {})
     if all(name in fixed for name in names):

@@ -133,9 +133,6 @@ class Results:
         """Return rows of a table, for people.
 
         Args:
-            name: Of the table.
-            rows_n: How many.
-            columns: None takes all.
             glossary: With the meaning of every column, folded away.
             by: The rows with the largest values in this column, where there are more; else the
                 first.

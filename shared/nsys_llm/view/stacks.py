@@ -39,9 +39,6 @@ def stack(
 
     Args:
         wide: One row a bar, one column a part; null where a bar has no such part.
-        colors: Of every part.
-        y: What the bars are.
-        x: What the parts measure.
         title: Of the axis of numbers; None: the heading of `x`.
     """
     whole = wide.astype("Float64")

@@ -51,7 +51,6 @@ class Field:
     """One column.
 
     Attributes:
-        name: As in the table.
         unit: The manifest's, or None.
         meaning: In a sentence or two.
         numeric: Whether it holds numbers, which are set right-aligned.
@@ -217,8 +216,6 @@ def rows_html(
 
     Args:
         rows: What `cells` returns.
-        fields: The columns of the table.
-        columns: Those to show.
         all_n: How many rows the table has.
         by: The column that chose the rows, if one did.
     """

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.numeric.intervals import union_intervals
-from nsys_llm.recipes.idle_gaps.tables.cross_rank_idle import _turned, common_intervals
+from nsys_llm.recipes.idle_gaps.tables.cross_rank_idle import common_intervals
 
 
 def spans(*pairs):
@@ -33,15 +33,6 @@ def test_common_intervals_are_those_of_a_bitmap(raw):
         bitmap[row] = filled(ranks[-1])
     bitmap[:, :2] = bitmap[:, 24:] = False
     assert filled(common_intervals(ranks, (2, 24))).tolist() == bitmap.all(axis=0).tolist()
-
-
-@given(RANKS, st.integers(0, 29))
-def test_turned_intervals_are_a_turned_bitmap(raw, by):
-    starts, lengths = np.array(raw[0], dtype=np.int64).reshape(-1, 2).T
-    intervals = union_intervals(starts, starts + lengths)
-    turned = _turned(intervals, np.full(len(intervals), by), 30)
-    assert filled(turned).tolist() == np.roll(filled(intervals), by).tolist()
-    assert (turned[:, 1] - turned[:, 0]).sum() == filled(intervals).sum()  # none twice
 
 
 def filled(intervals):

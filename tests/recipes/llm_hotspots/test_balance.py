@@ -67,21 +67,9 @@ def test_more_launches_are_told_apart_from_longer_ones(tables):
     )
 
 
-def test_hosts_are_compared_by_the_mean_of_their_ranks(tables):
-    # Compute: 10 + 10 on node0, 14 + 5 on node1; each is measured by the median on the other.
-    columns = "name host ranks_n total_ns mean_ns p50_ns mean_over_p50"
-    assert rows(tables["host_imbalance"], columns)[2:4] == [
-        ("compute", "node0", 2, 20, 10.0, 9.5, 10 / 9.5),
-        ("compute", "node1", 2, 19, 9.5, 10.0, 0.95),
-    ]
-    assert set(tables["host_imbalance"]["scope"]) == {"total", "category"}
-
-
 def test_sums_of_imbalance_are_those_of_the_other_tables(tables):
     by_scope = tables["imbalance"].groupby("scope")["total_ns"].sum()
     assert set(by_scope) == {tables["devices"]["kernel_total_ns"].sum()}
-    hosts = tables["host_imbalance"].groupby("scope")["total_ns"].sum()
-    assert set(hosts) == set(by_scope)
 
 
 def test_processes_say_what_each_rank_is_and_has(tables):

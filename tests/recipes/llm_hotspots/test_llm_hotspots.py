@@ -164,27 +164,6 @@ def test_nvjet_names_are_decoded(tables):
     assert plain(tables["nvjet"]) == {name: [value] for name, value in decoded.items()}
 
 
-def test_files_say_what_each_rank_is(tables):
-    assert plain(tables["files"]) == {
-        "Rank": [0, 1],
-        "File": ["rank0", "rank1"],
-        "rank_source": ["file_name", "file_name"],
-        "status": ["ok", "ok"],
-        "reason": [None, None],
-        "host": ["node1", "node1"],
-        "pid": [100, 200],
-        "process_name": ["python", "python"],
-        "gpu": ["A GPU", "A GPU"],
-        "device_ids": ["0,1", "0"],
-        "nsys_version": ["2026.2.1.210"] * 2,
-        "schema_version": ["3.25.0"] * 2,
-        "clock_offset_ns": [0, 1007 - 1000],
-        "clock_source": ["systemClockNs"] * 2,
-        "secret_variables": [None, None],
-        "environments_n": [0, 0],
-    }
-
-
 def test_coverage_adds_up_to_all_operations(tables):
     none, zero = [None] * 8, [0] * 8
     odd = "broken zero_length no_process unknown_name large_id graph_node replaced duplicate_key"
@@ -209,12 +188,6 @@ def test_coverage_adds_up_to_all_operations(tables):
         "opaque_graph_launches_n": [None, None, None, 0] * 2,
         "overlapping_calls_n": [0, None, None, None] * 2,
     }
-
-
-def test_no_table_of_the_manifest_is_left_out(tables):
-    assert set(tables) == {table.file for table in load_manifest("llm_hotspots").writes}
-    for table in load_manifest("llm_hotspots").writes:
-        assert list(plain(tables[table.file])) == [column.name for column in table.columns]
 
 
 @pytest.mark.slow

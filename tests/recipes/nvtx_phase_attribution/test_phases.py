@@ -60,10 +60,6 @@ def tables(tmp_path_factory):
     return quick(written(server(), folder, "rank0"), written(server(2), folder, "rank1"))
 
 
-def test_every_table_of_the_manifest_is_made(tables):
-    assert set(tables) | {"findings"} == {table.file for table in load_manifest(RECIPE).writes}
-
-
 def test_phases_add_up_over_ranks(tables):
     names = "phase ops_n kernels_n gpu_ns kernel_ns memop_ns communication_ns work_ns instances_n"
     assert rows(tables["phases"], names) == [
@@ -496,21 +492,6 @@ def test_a_map_that_means_nothing_is_refused_in_one_line(tmp_path, content, said
     assert "m.json" in caught.value.message
     with pytest.raises(UsageError, match=r"cannot be read .*vllm, sglang"):
         read_phase_map(str(tmp_path / "absent.json"))
-
-
-def test_options_are_checked():
-    assert resolved("--input", "x", "--step", "decode")["step"] == "decode"
-    with pytest.raises(UsageError, match="not a regular expression"):
-        resolved("--input", "x", "--match", "re:(")
-
-
-def test_names_of_kernels_follow_the_option(tmp_path):
-    trace = TraceBuilder().nvtx("decode", 0, 9)
-    trace.kernel("void ns::k<int>(int)", start_ns=10, duration_ns=2, launch=(1, 2))
-    trace.kernel("void ns::k<float>(float)", start_ns=20, duration_ns=3, launch=(3, 4))
-    path = written(trace, tmp_path)
-    assert rows(quick(path, "--base")["phase_kernels"], "name launches_n") == [("k", 2)]
-    assert len(quick(path)["phase_kernels"]) == 2
 
 
 def test_merging_in_any_order_changes_nothing(tmp_path):

@@ -1,14 +1,11 @@
-"""Lateness of ranks: what is certain of it, and ranks that have no steps."""
+"""When steps end on the median rank, of ranks of which some have no steps."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from nsys_llm.recipes.step_budget.per_rank.steps import COUNTED
-from nsys_llm.recipes.step_budget.tables.ceilings import _stragglers
 from nsys_llm.recipes.step_budget.tables.job import Job
 
 NOTHING = np.iinfo(np.int64).min
@@ -33,24 +30,3 @@ def test_a_step_that_no_rank_has_holds_nobody_back():
     job = job_of([[-1], [-1]], [0, 150])
     behind_ns = job.edge_ns[1:] - job.median_end_ns(np.full((2, 1), NOTHING))
     assert (behind_ns <= 0).all()
-
-
-@pytest.mark.parametrize("without_n", [0, 3])
-def test_lateness_of_which_clocks_are_not_sure_is_not_certain(without_n):
-    # Rank 1 comes 10, 20 and 40 ns behind; that it is last the second time, no clock is sure.
-    meetings = SimpleNamespace(
-        last_ns=np.array([100, 200, 400]),
-        median_ns=np.array([90, 180, 360]),
-        last_rank=np.array([1, 1, 1]),
-        is_clear=np.array([1, 0, 1]),
-        common_ns=lambda rank, at_ns: at_ns,
-    )
-    device = SimpleNamespace(edge_ns=np.array([0, 500]))
-    rows = [("rank", SimpleNamespace(devices=[device]))] * (2 + without_n)
-    paths = SimpleNamespace(
-        job=job_of([[0], [0], *[[-1]] * without_n], [0, 500]), rows=rows, walks=[0, 1]
-    )
-    sums = _stragglers(paths, meetings, [f"rank{place}" for place in range(len(rows))])
-    assert [values.tolist() for values in sums["rank1"]] == [[70, 70], [50, 50]]
-    others = [values for name, both in sums.items() if name != "rank1" for values in both]
-    assert not any(values.any() for values in others)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from effort import nightly_but, seeds
+from effort import seeds
 from gain_checks import check_findings, listed
 from judgement.jobs import job, layers, one_rank
 from judgement.truth import planted
@@ -108,32 +108,6 @@ def test_ranks_that_begin_apart_begin_together_with_an_infinitely_fast_host(
     predicted = predictions(tables)
     assert predicted["host=0"][0] == true_steps_ns(fast, outcome)
     assert predicted["host=1"][0] == predicted["host=1"][1]
-
-
-# Of 100 and 187 few lags of streams are shown, and launches are done inside of calls that go on.
-@pytest.mark.parametrize("seed", nightly_but(((seed,) for seed in range(200)), [(100,), (187,)]))
-def test_a_fast_host_is_between_what_unseen_lags_allow(tmp_path, every_meeting, seed):
-    check_between(tmp_path, random_program(seed, certain=True))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", ["two_faults", "host_bound_decode"])
-def test_a_fast_host_of_a_scenario_is_between_what_unseen_lags_allow(tmp_path, name):
-    check_between(tmp_path, scenarios.SCENARIOS[name]())
-
-
-def check_between(folder, program):
-    outcome, tables = budget(folder, program, *asked(["host=0"]))
-    if not finds_its_steps(outcome, tables) or tables["what_if"].empty:
-        return
-    row = tables["what_if"].set_index("change").loc["host=0"]
-    if len(program.ranks) > 1 and not matched(tables):
-        assert row[["then_least_ns", "then_most_ns"]].isna().all()
-        return
-    steps_n = len(tables["job_steps"])
-    true_ns = true_steps_ns(dict(truths(program, matched=False))["host=0"], outcome) / steps_n
-    assert row["then_least_ns"] - 1 <= true_ns <= row["then_most_ns"] + 1
-    assert row["then_least_ns"] <= row["then_ns"] <= row["then_most_ns"]
 
 
 @pytest.mark.nightly

@@ -75,9 +75,6 @@ def test_tables_hold_one_collective_of_three_ranks(tmp_path):
         "end_spread_p50_ns": [3.0],
         "residual_ns": [0],
         "staged": [False],
-        "pipeline": [None],
-        "turns_pct": [None],
-        "microbatches": [None],
         "uneven_n": [None],
         "uneven_ns": [None],
     }

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+from pipeline_world import SEND_RECV
+from quick_run import quick
 from results import rows
 from tail_ranks import ENDS, N, tail_tables, write_ranks
 from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.collectives import lanes as collective_lanes
+from nsys_llm.run.worker import load_analysis
 
 LENGTHS = [[9_001, 4_000], [5_000, 8_000, 3_000], [7_000, 2_000, 2_000, 6_000]]
 
@@ -69,3 +74,28 @@ def test_more_collectives_than_are_sent_are_counted(tmp_path, monkeypatch):
     assert len(tables["collectives"]) == 12
     columns = "kernels_n matched_n cut_n unmatched_n over_limit_n"
     assert rows(tables["collective_coverage"], columns) == [(15, 12, 0, 0, 3)] * 2
+
+
+@pytest.mark.slow
+def test_transfers_that_cannot_be_told_apart_are_said_and_have_no_sum(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    first = np.cumsum(rng.integers(400_000, 900_000, 200))
+    for rank in range(6):
+        rank_ends = np.sort(np.concatenate([first, first + 200_000])) if rank in (2, 3) else first
+        rank_ends = first + 200_000 if rank > 3 else rank_ends
+        trace = TraceBuilder(hostname="node")
+        for end in rank_ends.tolist():
+            late = int(rng.integers(0, 2_000))
+            trace.kernel("gemm(int)", start_ns=end - 150_000, end_ns=end - 120_000)
+            trace.kernel(SEND_RECV, start_ns=end - 90_000, end_ns=end + late, stream_id=9)
+        trace.write_sqlite(folder / f"rank{rank}.sqlite")
+    tables = quick("tail_stats", folder)
+    assert tables["communicators"]["class"].tolist() == ["inconclusive"]
+    assert tables["communicators"]["wait_ns"].tolist() == [0]
+    assert tables["communicators"]["communicator"].tolist() == ["0-5"]
+    said = tables["findings"].set_index("rule").loc["unmatched_collectives"]
+    assert said["kind"] == "capture"
+    assert said["details"].startswith("1,600 of 1,600;")
+    assert "waits" not in load_analysis("tail_stats").answer(tables)

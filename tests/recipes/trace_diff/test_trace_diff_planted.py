@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pytest
 from diff_jobs import ATTENTION, BALANCED, GEMM, GPU_BOUND, HOST_BOUND, NORM, Job, compare
+from machine.changes import with_fast_host, without_waits
+from machine.profile_writer import write_profiles
+from machine.scenarios import host_bound_decode, sync_in_step
+from machine.simulation import simulate
+from quick_run import quick
 
 
 def test_a_host_as_fast_as_before_is_not_blamed_where_the_gpu_got_faster(tmp_path):
@@ -121,3 +126,27 @@ def test_a_change_within_the_noise_of_baselines_is_within_noise(tmp_path):
     assert said.word == "SAME"
     assert said.tables["gates"]["result"].tolist() == ["pass"]
     assert "; within noise)" in said.lines[0]
+
+
+def simulated(folder, *programs):
+    """Return the findings on two simulated jobs, by rule."""
+    paths = [folder / str(place) for place in range(len(programs))]
+    for path, program in zip(paths, programs, strict=True):
+        path.mkdir()
+        write_profiles(simulate(program), path)
+    findings = quick("trace_diff", "--baseline", str(paths[0]), paths[1])["findings"]
+    return findings.set_index("rule")
+
+
+def test_new_waits_are_named_where_the_gpu_runs_dry_behind_them(tmp_path):
+    """Launches that a wait held back find an empty GPU: its idle time is their latency."""
+    jobs = [sync_in_step(steps_n=20, seed=seed) for seed in (1, 2)]
+    rules = simulated(tmp_path, without_waits(jobs[0], "sync"), jobs[1])
+    assert rules.index.tolist() == ["new_waits"]
+    assert rules.loc["new_waits", "name"] == "cudaDeviceSynchronize"
+    assert "new waits: `cudaDeviceSynchronize` 0 -> 3 a step" in rules.loc["new_waits", "details"]
+
+
+def test_a_host_whose_calls_take_no_time_any_more_is_faster(tmp_path):
+    jobs = [host_bound_decode(steps_n=9, seed=seed) for seed in (1, 2)]
+    assert "faster_host" in simulated(tmp_path, jobs[0], with_fast_host(jobs[1])).index

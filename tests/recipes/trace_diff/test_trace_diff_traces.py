@@ -45,7 +45,8 @@ def test_the_verdict_is_in_wall_clock_time_a_layer(tables, mfu):
     lines = read_report(mfu)["report"]["answer"].splitlines()
     assert lines[:2] == [
         "UNCERTAIN  17.74 -> 19.98 ms a layer (+12.6 %, 95 % interval -42 to +117 %; +11.4 % "
-        "without the profiler's flushes; about 128 layers would decide)",
+        "without the profiler's flushes; 14 layers in a row tell as much as 1, about 128 would "
+        "decide)",
         "idle +1.59 | communication +0.38 (waiting) | profiler +0.22 | compute +0.05",
     ]
     assert lines[2].startswith(

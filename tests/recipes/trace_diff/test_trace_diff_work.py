@@ -11,7 +11,7 @@ import pytest
 from nsys_llm.recipes.trace_diff.per_rank.step_works import Work, named_numbers, step_works
 from nsys_llm.recipes.trace_diff.tables.config_changes import GEOMETRY, sizes_of
 from nsys_llm.recipes.trace_diff.tables.equal_work import equal_cells
-from nsys_llm.recipes.trace_diff.tables.step_splits import Series
+from nsys_llm.recipes.trace_diff.tables.step_splits import RunSteps
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,8 @@ def series(steps, cost_ns):
     assert unparsed_n == 0
     ns = np.array([cost_ns(*step) for step in steps], dtype=np.float64)
     place, keys = np.arange(len(steps)), np.array(keys_n)
-    return Series(place * 0 - 1, place, tuple(works), keys, ns, ns, ns * 0, ns.reshape(-1, 1))
+    lined_up = place * 0 - 1, place, tuple(works), keys, ns, ns, ns * 0, ns.reshape(-1, 1)
+    return RunSteps("step", "step", 0, {}, *lined_up)
 
 
 def mixed(seed, longest, fullest, n=240):

@@ -14,7 +14,7 @@ import numpy as np
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
-from nsys_llm.analyses.collectives.stages import find_stages
+from nsys_llm.analyses.collectives.stages import Stages, find_stages
 from nsys_llm.analyses.wall.communication_split import communication_spans
 from nsys_llm.numeric.clock_lines import own_times_ns
 from nsys_llm.numeric.intervals import IntArray
@@ -68,11 +68,10 @@ class JobClock:
         """
         for owner, device in enumerate(self.collectives.devices):
             if (device.rank.key, device.device_id) == (rank, device_id):
-                return communication_spans(self.collectives, owner, self.staged)
+                return communication_spans(self.collectives, owner, self.stages)
         return {}
 
     @cached_property
-    def staged(self) -> frozenset[int]:
-        """See `communication_spans`."""
-        stages = find_stages(self.collectives)
-        return stages.staged | stages.closing
+    def stages(self) -> Stages:
+        """The pipelines of the job."""
+        return find_stages(self.collectives)

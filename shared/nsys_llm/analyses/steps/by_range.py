@@ -17,6 +17,7 @@ from nsys_llm.analyses.steps.steps import (
     NUMBERED,
     OPTION,
     REPEATED,
+    Drafts,
     StepSpans,
     between_marks,
 )
@@ -29,12 +30,14 @@ from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import normalize_range, step_key
 from nsys_llm.taxonomy.step_names import (
     LAYER,
+    EngineStep,
     NumberedRange,
     engine_steps,
     has_sequence_number,
     is_operator,
     is_warmup,
     numbered_ranges,
+    parse_step,
     unit_of,
 )
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends, lasting, read_ranges, step_ranges
@@ -136,6 +139,12 @@ class MarkedRanges:
             closed=self.closed[rows],
         )
 
+    def drafts(self, rows: IntArray) -> Drafts | None:
+        """Return ranges as drafts; None for none."""
+        if not rows.size:
+            return None
+        return Drafts(self.names(rows), self.start_ns[rows], self.end_ns[rows])
+
     def names(self, rows: IntArray) -> npt.NDArray[Any]:
         """Return the texts of some ranges."""
         return np.array([self.raw[code] for code in self.text[rows].tolist()], dtype=object)
@@ -179,14 +188,46 @@ def engine_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
     for kind in engine_steps():
         if kind.engine in seen:
             continue
-        rows = marked.of_one_thread(marked.named(kind.pattern))
+        rows, drafts = _engine_rows(marked, kind)
         held_ns = marked.held_ns(rows, ops) if rows.size else 0
         if not held_ns:
             continue
         seen.add(kind.engine)
         if best is None or held_ns > best[0]:
-            best = held_ns, marked.spans(rows, kind.name, unit_of(""), ENGINE)
+            spans = marked.spans(rows, kind.name, unit_of(""), ENGINE)
+            best = held_ns, replace(spans, drafts=marked.drafts(drafts))
     return best[1] if best else None
+
+
+def _engine_rows(marked: MarkedRanges, kind: EngineStep) -> tuple[IntArray, IntArray]:
+    """Return the ranges of an engine's steps, and of its drafts, on the thread with most."""
+    rows = marked.named(kind.pattern)
+    if kind.starts is not None and rows.size:
+        names = [kind.starts.matches(name) for name in marked.plain]
+        alike = np.flatnonzero(_by_code(marked.name, names))
+        is_read = [
+            starts and parse_step(name) is not None
+            for name, starts in zip(marked.plain, names, strict=True)
+        ]
+        if _by_code(marked.name, is_read).any():
+            rows = marked.of_one_thread(np.flatnonzero(_by_code(marked.name, is_read)))
+            rows = np.union1d(rows, _apart(marked, alike, rows))
+    rows = marked.of_one_thread(rows)
+    if kind.verified_by is None or kind.steps is None:
+        return rows, rows[:0]
+    names = [kind.verified_by.matches(name) for name in marked.plain]
+    if not _by_code(marked.name, names)[rows].any():
+        return rows, rows[:0]
+    is_step = _by_code(marked.name, [kind.steps.matches(name) for name in marked.plain])[rows] > 0
+    return rows[is_step], rows[~is_step]
+
+
+def _apart(marked: MarkedRanges, among: IntArray, steps: IntArray) -> IntArray:
+    """Return which of some ranges are on the thread of steps, and neither in nor around any."""
+    among = among[marked.thread[among] == marked.thread[steps[0]]]
+    begun = np.searchsorted(marked.start_ns[steps], marked.end_ns[among], side="left")
+    ended = np.searchsorted(marked.end_ns[steps], marked.start_ns[among], side="right")
+    return among[begun == ended]
 
 
 def repeated_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:

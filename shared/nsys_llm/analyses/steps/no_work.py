@@ -12,11 +12,12 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.steps.by_range import MarkedRanges, engine_spans
 from nsys_llm.analyses.steps.launched_ops import LaunchedOps
 from nsys_llm.analyses.steps.steps import Steps, with_operations
+from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.clock_lines import lower_median
+from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.step_names import has_only_arrivals
@@ -47,8 +48,12 @@ def no_work_spans(trace: RankTrace) -> IntArray:
 
 def _tells(events: Table, trace: RankTrace) -> bool:
     """Return whether any range is a step that only new requests are in; most traces have none."""
-    rows = np.flatnonzero(events["event_type"] == PUSH_POP)
-    return any(map(has_only_arrivals, raw_texts(events, rows, trace.strings)[0]))
+    is_range = events["event_type"] == PUSH_POP
+    ids = distinct(events["text_id"][is_range])
+    plain = np.flatnonzero(is_range & (events["text_id"] == NULL_INT))
+    texts = {text or "" for text in events["text"][plain].tolist()}
+    texts |= {trace.strings.get(key, "") for key in ids.tolist()}
+    return any(map(has_only_arrivals, texts))
 
 
 def _empty(steps: Steps) -> IntArray:

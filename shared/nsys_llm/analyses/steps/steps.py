@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
@@ -32,6 +32,21 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
+class Drafts:
+    """Ranges like those of steps in which an engine guesses tokens that a step then verifies.
+
+    Attributes:
+        names: Of each, as recorded.
+        start_ns: Shape (drafts,), ascending, the profile's clock.
+        end_ns: Likewise.
+    """
+
+    names: npt.NDArray[Any]
+    start_ns: IntArray
+    end_ns: IntArray
+
+
+@dataclass(frozen=True)
 class StepSpans:
     """Where steps lie on the host, before it is known what they hold; arrays of shape (steps,).
 
@@ -45,6 +60,7 @@ class StepSpans:
         end_ns: Of those that are no ranges but lie between two marks: the next one's start.
         closed: Whether its end is known: no end of the capture cuts it, and no mark is missing.
         on_gpu: Whether the times are those of operations on the GPU, where no launch is recorded.
+        drafts: Beside the steps; None where there are none.
     """
 
     name: str
@@ -55,6 +71,7 @@ class StepSpans:
     end_ns: IntArray
     closed: _Mask
     on_gpu: bool = False
+    drafts: Drafts | None = None
 
     def __len__(self) -> int:
         return int(self.start_ns.size)
@@ -80,6 +97,7 @@ class Steps:
             table by table as in `OP_TABLES`: in whose span it was launched, by any thread; of spans
             that nest, the innermost. -1 outside of all.
         ops: The operations.
+        drafts: See `StepSpans`.
     """
 
     name: str
@@ -94,6 +112,8 @@ class Steps:
     span_end_ns: IntArray
     step: npt.NDArray[np.int32]
     ops: LaunchedOps
+    drafts: Drafts | None = None
+    _windows_ns: dict[int, IntArray] = field(default_factory=dict, init=False, compare=False)
 
     def __len__(self) -> int:
         return int(self.start_ns.size)
@@ -124,6 +144,13 @@ class Steps:
         of what was launched before it, whichever is later: windows add up, however steps
         interleave. A step without an operation that ends later than all before has length 0.
         """
+        if device_id not in self._windows_ns:  # two threads may both make them: equal values
+            windows = self._made_windows_ns(device_id)
+            windows.setflags(write=False)  # several analyses of a rank share them
+            self._windows_ns[device_id] = windows
+        return self._windows_ns[device_id]
+
+    def _made_windows_ns(self, device_id: int) -> IntArray:
         latest = np.full(len(self), NULL_INT, dtype=np.int64)
         first_ns = int(self.span_start_ns[0])
         begin_ns = first_ns  # E_-1
@@ -167,6 +194,7 @@ def with_operations(spans: StepSpans, ops: LaunchedOps, cut_from_ns: int, kind: 
         span_end_ns=spans.end_ns,
         step=step,
         ops=ops.unread(),
+        drafts=spans.drafts,
     )
 
 

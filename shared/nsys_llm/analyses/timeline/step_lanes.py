@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
@@ -19,7 +20,7 @@ from nsys_llm.analyses.host.exposed import exposed_stretches
 from nsys_llm.analyses.host.states import STATES, ThreadStates, has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, Segments, joined
-from nsys_llm.analyses.wall.layers import WallLayers
+from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
 from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.intervals import (
     IntArray,
@@ -40,12 +41,17 @@ from nsys_llm.taxonomy.wall_classes import (
     WAITING,
     WHOLE_GRAPH,
 )
-from nsys_llm.trace.device_ops import DeviceOps, OpNames
+from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
+from nsys_llm.trace.rank_trace import RankTrace
 
 #: States without those of computation, which have the names of its categories.
 _OTHERS: Final = (TRANSFER, WAITING, BUBBLE, NOT_MATCHED, COPIES, *CAUSE_NAMES, IDLE)
 #: States in which a device does nothing of use.
 WAITS: Final = frozenset({WAITING, BUBBLE, *CAUSE_NAMES, IDLE})
+#: Tables that tell more about operations: when they were launched, and how long was captured.
+_BESIDE: Final = ("api_calls", "capture_spans")
+_LOWEST: Final = int(np.iinfo(np.int64).min)
+_HIGHEST: Final = int(np.iinfo(np.int64).max)
 #: Names of kernels as the taxonomy knows them, whatever a run shows.
 FULL_NAMES: Final = {"base": False, "mangled": False}
 
@@ -81,8 +87,8 @@ class Lane:
         states: Of these `segments.state` and `segments.time_ns` are positions.
         names: Full names of operations; `segments.name` are positions in them.
         segments: They cover the part of the window that lies between the first and the last
-            operation of the device; of a host, when the device waited for its threads.
-        of_host: Whether it is what these threads did.
+            operation of the device; of a host, when the device waited for it.
+        of_host: Whether it is what the threads did that the device waited for.
     """
 
     window: LaneWindow
@@ -94,75 +100,70 @@ class Lane:
 
 @dataclass(frozen=True)
 class LaneRows:
-    """What the lanes of a rank are made of; some 100 bytes an operation.
+    """What the lanes of a rank are made of: its operations and calls, whatever filters leave.
 
     Attributes:
-        layers: Of each device.
-        ops: The operations of each device, whatever filters leave, by the full names of kernels.
-        names: Of operations, without their codes.
+        trace: Without other tables.
         host: The calls; None where idle time has no known cause.
-        threads: What the threads did; None where only CUDA calls are recorded of them.
+        whole_capture: As of the view.
+        threads: What threads did; None where only CUDA calls are recorded of them.
     """
 
-    layers: tuple[WallLayers, ...]
-    ops: tuple[DeviceOps, ...]
-    names: OpNames
+    trace: RankTrace
     host: HostTimeline | None
-    threads: ThreadStates | None = None
+    whole_capture: bool
+    threads: ThreadStates | None
 
     @classmethod
     def of(cls, view: RankView) -> LaneRows:
         """Take it from a rank without a filter but for devices, seen with `FULL_NAMES`."""
         host = None if view.missing_work.opaque_launches_n else view.host
-        ops, names = view.device_ops, replace(view.op_names, codes={})
-        recorded = host is not None and has_host_records(view.trace)
-        threads = ThreadStates(view.trace, view.host) if recorded else None
-        return cls(view.wall_layers[1], ops, names, host, threads)
+        trace = view.trace
+        tables = {name: trace.tables[name] for name in _BESIDE if name in trace.tables}
+        threads = ThreadStates(trace, host) if host and has_host_records(trace) else None
+        trace = replace(trace, tables=tables, chosen={}, kept={})
+        return cls(trace, host, view.whole_capture, threads)
+
+    def near(self, window: LaneWindow) -> RankTrace:
+        """Return the operations of a device that reach into a window, and those next to it.
+
+        The last that end before it and the first that begin after it: gaps are as long as with all.
+        """
+        here: dict[str, npt.NDArray[np.bool_]] = {}
+        before_ns, after_ns = _LOWEST, _HIGHEST
+        for name, op in self.trace.unfiltered.items():
+            here[name] = op["device_id"] == window.device_id
+            starts, ends = op["start_ns"], op["end_ns"]
+            ended, begin = (ends <= window.start_ns) & here[name], starts >= window.end_ns
+            before_ns = int(ends.max(where=ended, initial=before_ns))
+            after_ns = int(starts.min(where=begin & here[name], initial=after_ns))
+        ops = {}
+        for name, op in self.trace.unfiltered.items():
+            rows = here[name] & (op["end_ns"] >= before_ns) & (op["start_ns"] <= after_ns)
+            ops[name] = op.take(rows)
+        return replace(
+            self.trace,
+            tables={**self.trace.tables, **ops},
+            unfiltered=ops,
+            device_ids=(window.device_id,),
+        )
 
 
 def rank_lanes(rows: LaneRows, windows: Sequence[LaneWindow], engine: str) -> tuple[Lane, ...]:
     """Return the lanes of a rank, in the order of its devices; `engine` has the rules."""
-    rules = load_rules(engine)
-    lanes = []
-    for layer, ops in zip(rows.layers, rows.ops, strict=True):
-        asked = [window for window in windows if window.device_id == layer.device_id]
-        if asked:
-            device = _Device.of(layer, ops, rows.names, rows.host, rules)
-            lanes += [device.lane(window) for window in asked]
+    rules, lanes = load_rules(engine), list[Lane]()
+    for device_id in rows.trace.device_ids:
+        for window in (window for window in windows if window.device_id == device_id):
+            device = _Device.of(rows, window, rules)
+            lanes.append(device.lane(window))
             if rows.threads is not None:
-                lanes += [_host_lane(rows.threads, ops, window) for window in asked]
+                lanes.append(device.host_lane(window, rows.threads))
     return tuple(lanes)
-
-
-def _host_lane(threads: ThreadStates, ops: DeviceOps, window: LaneWindow) -> Lane:
-    """Return what the threads that a device waited for did in a window."""
-    gaps = _gaps_in(ops, window)
-    parts = [np.empty((3, 0), dtype=np.int64)]
-    for exposed in exposed_stretches(gaps, ops.launch_row, threads.host):
-        pieces = threads.pieces(exposed, np.array([window.start_ns, window.end_ns]))
-        inside = (pieces.start_ns >= window.start_ns) & (pieces.end_ns <= window.end_ns)
-        columns = pieces.start_ns, pieces.end_ns, pieces.detail
-        parts.append(np.stack(columns)[:, inside])
-    start_ns, end_ns, detail = np.concatenate(parts, axis=1)
-    order = np.argsort(start_ns, kind="stable")
-    times = np.column_stack((start_ns[order], end_ns[order]))
-    known = [threads.state(code) for code in range(threads.details_n)]
-    state = np.array([STATES.index(name) for name, _ in known], dtype=np.int64)[detail[order]]
-    named = np.where(detail < len(threads.functions), detail, NO_NAME)[order]
-    segments = joined(_pieces(times, named, state), len(STATES), window.start_ns, window.cell_ns)
-    return Lane(window, STATES, threads.functions, segments, of_host=True)
-
-
-def _gaps_in(ops: DeviceOps, window: LaneWindow) -> Gaps:
-    """Return the gaps of a device that reach into a window."""
-    low = np.searchsorted(ops.gaps.end_ns, window.start_ns, side="right")
-    high = np.searchsorted(ops.gaps.start_ns, window.end_ns, side="left")
-    return ops.gaps.take(slice(int(low), int(high)))
 
 
 @dataclass(frozen=True)
 class _Device:
-    """One device.
+    """One device, near a window.
 
     Attributes:
         layer: Its layers.
@@ -185,15 +186,12 @@ class _Device:
     started: Mapping[str, tuple[IntArray, IntArray]]
 
     @classmethod
-    def of(
-        cls,
-        layer: WallLayers,
-        ops: DeviceOps,
-        names: OpNames,
-        host: HostTimeline | None,
-        rules: RuleSet,
-    ) -> _Device:
-        """Line up a device."""
+    def of(cls, rows: LaneRows, window: LaneWindow, rules: RuleSet) -> _Device:
+        """Line up the device of a window."""
+        trace, nothing = rows.near(window), np.empty((0, 2), dtype=np.int64)
+        _, (layer,) = wall_layers(trace, nothing, nothing)
+        names = op_names(trace, FULL_NAMES)
+        ops = DeviceOps.of(trace, window.device_id, names, whole_capture=rows.whole_capture)
         categories = [*(_category(name, rules) for name in layer.names), WHOLE_GRAPH]
         states = (*dict.fromkeys([*sorted(set(categories)), *_OTHERS]),)
         place = {text: code for code, text in enumerate(names.texts)}
@@ -202,7 +200,7 @@ class _Device:
         return cls(
             layer,
             ops,
-            host,
+            rows.host,
             names,
             states,
             np.array([states.index(category) for category in categories], dtype=np.int64),
@@ -242,6 +240,30 @@ class _Device:
         code = code.astype(np.int64) - int(bool(used.size) and used[0] == NO_NAME)
         return Lane(window, self.states, texts, replace(segments, name=code))
 
+    def host_lane(self, window: LaneWindow, threads: ThreadStates) -> Lane:
+        """Return what the threads that the device waited for did in a window."""
+        parts = [np.empty((3, 0), dtype=np.int64)]
+        edges = np.array([window.start_ns, window.end_ns])
+        for exposed in exposed_stretches(self._gaps(window), self.ops.launch_row, threads.host):
+            some = threads.pieces(exposed, edges)
+            inside = (some.start_ns >= window.start_ns) & (some.end_ns <= window.end_ns)
+            parts.append(np.stack((some.start_ns, some.end_ns, some.detail))[:, inside])
+        columns = np.concatenate(parts, axis=1)
+        start_ns, end_ns, detail = columns[:, np.argsort(columns[0], kind="stable")]
+        states = [STATES.index(threads.state(code)[0]) for code in range(threads.details_n)]
+        name = np.where(detail < len(threads.functions), detail, NO_NAME)
+        state = np.array(states, dtype=np.int64)[detail]
+        pieces = _pieces(np.column_stack((start_ns, end_ns)), name, state)
+        segments = joined(pieces, len(STATES), window.start_ns, window.cell_ns)
+        return Lane(window, STATES, threads.functions, segments, of_host=True)
+
+    def _gaps(self, window: LaneWindow) -> Gaps:
+        """Return the gaps that reach into a window."""
+        gaps = self.ops.gaps
+        low = np.searchsorted(gaps.end_ns, window.start_ns, side="right")
+        high = np.searchsorted(gaps.start_ns, window.end_ns, side="left")
+        return gaps.take(slice(int(low), int(high)))
+
     def _working(self, window: LaneWindow) -> Iterator[Pieces]:
         """Yield computation, communication and copies."""
         shown = np.array([[window.start_ns, window.end_ns]])
@@ -266,7 +288,7 @@ class _Device:
 
     def _idle(self, window: LaneWindow) -> Pieces:
         """Return the gaps, each with the time of its causes."""
-        gaps = _gaps_in(self.ops, window)
+        gaps = self._gaps(window)
         cut = replace(gaps, spans=gaps.spans.clip(window.start_ns, window.end_ns))
         none = np.full(len(cut), NO_NAME, dtype=np.int64)
         if self.host is None:

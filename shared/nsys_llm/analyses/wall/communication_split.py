@@ -5,7 +5,8 @@ from then until it leaves. Only time counts that the wall split gives to communi
 hidden behind computation costs nothing. Where a device waits in one collective and transfers in
 another, it transfers. What is not matched for sure is neither, but for transfers between stages of
 a pipeline: with tensor parallelism it may be the other rank of a stage in lockstep that one meets.
-Waiting of a stage of a pipeline for another one is its bubble.
+Waiting of a stage of a pipeline for another one is its bubble, in every collective to which a
+device of another stage came last.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
-from nsys_llm.analyses.collectives.stages import find_stages
+from nsys_llm.analyses.collectives.stages import Stages, find_stages
 from nsys_llm.numeric.intervals import (
     IntArray,
+    intersect_intervals,
     subtract_intervals,
     total_length_ns,
     union_intervals,
@@ -47,13 +50,12 @@ def communication_details(
     """
     details: dict[WallKey, Mapping[str, Mapping[str, int]]] = {}
     stages = find_stages(collectives)
-    staged = stages.staged | stages.closing
     for owner, device in enumerate(collectives.devices):
         key = device.rank.key, device.device_id
         hidden = walls[key].hidden if key in walls else None
         if hidden is None:
             continue
-        spans = communication_spans(collectives, owner, staged)
+        spans = communication_spans(collectives, owner, stages)
         if not len(spans[TRANSFER]) and not unread:
             continue
         parts = {
@@ -67,39 +69,42 @@ def communication_details(
 
 
 def communication_spans(
-    collectives: MatchedCollectives, owner: int, staged: frozenset[int]
+    collectives: MatchedCollectives, owner: int, stages: Stages
 ) -> dict[str, IntArray]:
     """Return when a device waits, transfers, and waits for another stage, in its report's clock.
 
     Args:
         collectives: The collectives of all ranks.
         owner: Which device: its position in `collectives.devices`.
-        staged: What stages wait in for each other, see `Stages` in
-            `nsys_llm.analyses.collectives.stages`: its `staged` and `closing`.
+        stages: The pipelines of the job.
 
     Returns:
-        By detail of the communication class; each of shape (n, 2), sorted, and all disjoint.
+        By detail of the communication class; each of shape (n, 2), sorted, and all disjoint. Who
+        waits for another stage and for others at once waits for the stage.
     """
-    waiting, transfer = waiting_and_transfer(collectives.sequences, owner, staged)
+    sequences = collectives.sequences
+    waiting, transfer = waiting_and_transfer(sequences, owner, stages.staged)
     spans = {WAITING: subtract_intervals(waiting, transfer), TRANSFER: transfer}
-    if staged:
-        # Who waits for a stage and for others at once waits for the others.
-        others = [sequence for sequence in collectives.sequences if id(sequence) not in staged]
-        for_others, _ = waiting_and_transfer(others, owner)
-        spans[BUBBLE] = subtract_intervals(spans[WAITING], for_others)
+    if stages.staged:
+        for_stages, _ = waiting_and_transfer(sequences, owner, stages.staged, stages)
+        spans[BUBBLE] = intersect_intervals(spans[WAITING], for_stages)
         spans[WAITING] = subtract_intervals(spans[WAITING], spans[BUBBLE])
     return spans
 
 
 def waiting_and_transfer(
-    sequences: Sequence[Sequenced], owner: int, staged: frozenset[int] = frozenset()
+    sequences: Sequence[Sequenced],
+    owner: int,
+    staged: frozenset[int] = frozenset(),
+    stages: Stages | None = None,
 ) -> tuple[IntArray, IntArray]:
     """Return when a device waits and when it transfers, in its report's clock.
 
     Args:
         sequences: Matched collectives.
         owner: Which device: its position in `MatchedCollectives.devices`.
-        staged: Of which transfers count with low confidence, too, see `communication_spans`.
+        staged: Of which transfers count with low confidence, too, see `Stages.staged`.
+        stages: Those for which alone waiting is asked; None for all.
 
     Returns:
         Two unions, shape (n, 2); they overlap where it waits in a collective and transfers in
@@ -111,13 +116,44 @@ def waiting_and_transfer(
         unsure = sequence.confidence == LOW_CONFIDENCE and not between_stages
         if owner not in sequence.owners or unsure:
             continue
-        place, met = sequence.owners.index(owner), sequence.waits.met
-        ahead_ns = sequence.ahead_ns[place][met]
-        begins.append(sequence.start_ns[place][met] + ahead_ns)
-        leaves.append(sequence.end_ns[place][met] + ahead_ns)
-        if sequence.by_length:
-            meets.append(np.maximum(leaves[-1] - sequence.shortest_ns[met], begins[-1]))
-        else:
-            meets.append(sequence.waits.last_start_ns[met] + ahead_ns)
+        met = sequence.waits.met
+        if stages is not None:
+            met = met & waits_for_stage(sequence, owner, stages)
+        times = zip((begins, meets, leaves), meets_and_leaves(sequence, owner), strict=True)
+        for parts, at_ns in times:
+            parts.append(at_ns[met])
     begin_ns, meet_ns, leave_ns = map(np.concatenate, (begins, meets, leaves))
     return union_intervals(begin_ns, meet_ns), union_intervals(meet_ns, leave_ns)
+
+
+def meets_and_leaves(sequence: Sequenced, owner: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Return when a device came, when all were there, and when it left, in its report's clock.
+
+    Args:
+        sequence: Matched collectives; what is not met tells nothing.
+        owner: A member: its position in `MatchedCollectives.devices`.
+
+    Returns:
+        Shape (collectives,) each.
+    """
+    place = sequence.owners.index(owner)
+    ahead_ns = sequence.ahead_ns[place]
+    begin_ns, leave_ns = sequence.start_ns[place] + ahead_ns, sequence.end_ns[place] + ahead_ns
+    if sequence.by_length:
+        return begin_ns, np.maximum(leave_ns - sequence.shortest_ns, begin_ns), leave_ns
+    return begin_ns, sequence.waits.last_start_ns + ahead_ns, leave_ns
+
+
+def waits_for_stage(sequence: Sequenced, owner: int, stages: Stages) -> npt.NDArray[np.bool_]:
+    """Return to which collectives a device of another stage came last; shape (collectives,)."""
+    if id(sequence) in stages.staged:
+        return np.ones(len(sequence), dtype=bool)
+    late = sequence.waits.late
+    if sequence.by_length:
+        lengths = [
+            end - start for start, end in zip(sequence.start_ns, sequence.end_ns, strict=True)
+        ]
+        late = np.argmin(lengths, axis=0)
+    none = len(stages.stage_of)
+    stage = np.array([stages.stage_of.get(member, none) for member in sequence.owners])[late]
+    return np.asarray((stage != none) & (stage != stages.stage_of.get(owner, none)))

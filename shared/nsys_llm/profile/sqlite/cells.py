@@ -198,7 +198,7 @@ def _layout(
         fields.append(_CellField(offset, width, _CONSTANTS.get(serial)))
         types.append(serial)
         offset, serial = offset + width, 0
-    _expect(serial == 0 and len(fields) == fields_n)
+    _expect(header[-1] <= 127 and len(fields) == fields_n)
     _expect(
         all(types[column] < _FIRST_TEXT_OR_BLOB and types[column] != _FLOAT for column in columns)
     )

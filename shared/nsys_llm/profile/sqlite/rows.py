@@ -94,10 +94,8 @@ def sample_agrees(
     """Return whether columns that were read one by one hold the table's rows, as far as a sample.
 
     Args:
-        database: To ask.
         selected: The expression of each column.
         span: Of the table's row ids.
-        columns: Shape (rows,) each.
 
     Raises:
         sqlite3.Error: The table is damaged.

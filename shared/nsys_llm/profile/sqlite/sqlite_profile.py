@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.core.open_files import can_open_files, no_more_open_files
 from nsys_llm.profile.arrow_text import texts
 from nsys_llm.profile.fingerprint import Fingerprint, fingerprint
 from nsys_llm.profile.sqlite.cells import UnexpectedCell
@@ -38,7 +37,7 @@ from nsys_llm.profile.sqlite.rows import (
     sample_agrees,
     table_fields,
 )
-from nsys_llm.profile.tables import Table, TableSource, table_source
+from nsys_llm.profile.tables import MOST_BYTES, Table, TableSource, table_source
 from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, process_environment
 
 T = TypeVar("T")
@@ -301,8 +300,6 @@ class SqliteProfile:
             file_state(self.path, self._state)
             return result
         except _ERRORS as error:
-            if not can_open_files():
-                raise no_more_open_files() from error
             # What goes wrong after the first batch comes out of Arrow's stream as an OSError.
             raise ProfileError(explained(self.path, error)) from error
 
@@ -316,6 +313,8 @@ def _limit(steps_n: int) -> Callable[[], int]:
 def selected(source: TableSource, column: str) -> str:
     """Return what to select for one of our columns."""
     name = quoted_name(source.columns[column])
+    if source.is_bytes(column):
+        return f"hex(substr(CAST({name} AS BLOB), 1, {MOST_BYTES}))"
     # ADBC takes a column's type from its first batch; a batch of NULLs would have none.
     null = "''" if source.is_text(column) else NULL_INT
     return name if column == "key" else f"coalesce({name}, {null})"

@@ -148,6 +148,9 @@ class Prices:
         idle_ns = self._walls.host_idle_ns(gpu)
         return _Size((IDLE, COMMUNICATION), idle_ns + self._waited_ns(gpu), idle_ns)
 
+    def _host_part(self, gpu: Gpu, change: Change) -> _Size:
+        return _Size((IDLE,), change.time_ns, change.time_ns)
+
     def _waited_ns(self, gpu: Gpu) -> int:
         row = self._verdicts.get(gpu)
         is_late = row is not None and row["verdict"] in HOST_VERDICTS
@@ -204,6 +207,7 @@ _SIZES: Final[Mapping[str, Callable[[Prices, Gpu, Change], _Size]]] = {
     "transfer": Prices._transfer,
     "copies": Prices._copy,
     "host": Prices._host,
+    "host_part": Prices._host_part,
     "wait": Prices._wait,
     "rank": Prices._rank,
     "stages": Prices._stages,

@@ -135,18 +135,11 @@ def _launch_lags(graph: RankGraph, factor: float) -> IntArray:
     """Return the way from launches to operations where calls take other times.
 
     Where in a call the launch was done is not recorded. Usually that is where it returns, or, if
-    the operation began inside of it, the usual latency before; for the least and the most, any
-    instant up to either.
+    the operation began inside of it, the usual latency before.
     """
-    launch, call = graph.observed.launch, graph.observed.call
-    if graph.most is None:
-        in_call_ns = np.minimum(launch, _latency_ns(graph))
-        return np.where(graph.in_call, in_call_ns + _times(launch - in_call_ns, factor), launch)
-    before_ns = call[np.maximum(graph.edges.ops.place, 0)] * (graph.edges.ops.place >= 0)
-    other = np.where(
-        graph.in_call, _times(launch, factor), launch + before_ns - _times(before_ns, factor)
-    )
-    return np.maximum(launch, other) if graph.most else np.minimum(launch, other)
+    launch = graph.observed.launch
+    in_call_ns = np.minimum(launch, _latency_ns(graph))
+    return np.where(graph.in_call, in_call_ns + _times(launch - in_call_ns, factor), launch)
 
 
 def _cheaper_launches(graph: RankGraph, price_ns: int) -> Weights | None:

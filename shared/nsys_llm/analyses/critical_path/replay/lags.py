@@ -1,4 +1,4 @@
-"""Lags of operations: as observed, usual, at the least and at the most, and which held one back.
+"""Lags of operations: as observed and usual, and which held one back.
 
 Of what held an operation back the observed lag counts, of all else no more than that of its kind.
 Pure numpy.
@@ -6,7 +6,6 @@ Pure numpy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -26,10 +25,6 @@ _LONG_AGO_TIMES: Final = 2
 #: Lags that no operation shows: of a launch, and of a stream; 5 % of all on H100s are shorter.
 _LAUNCH_LAG_NS: Final = 2_000
 _STREAM_LAG_NS: Final = 1_000
-#: Lags up to this, and up to so many times the usual one, need no further explanation, as in
-#: `nsys_llm.analyses.critical_path.path.lags`.
-_UNEXPLAINED_NS: Final = 3_000
-_UNEXPLAINED_TIMES: Final = 3
 _NEVER: Final = -(1 << 60)
 
 Kinds = npt.NDArray[np.int16]
@@ -42,48 +37,18 @@ def _lag_kinds(ops: PathOps) -> Kinds:
     return distinct_codes(kind)[1].astype(np.int16)
 
 
-@dataclass(frozen=True)
-class _Pick:
-    """Which of the lags of a kind stands for all of them.
-
-    Attributes:
-        of: Returns it.
-        launch_ns: Of launches where no operation shows it; None for what the median takes.
-        stream_ns: Likewise, of streams.
-    """
-
-    of: Callable[[IntArray], int]
-    launch_ns: int | None = None
-    stream_ns: int | None = None
-
-
-_MEDIAN: Final = _Pick(lower_median)
-_SMALLEST: Final = _Pick(lambda _: 0, 0, 0)
-_LARGEST: Final = _Pick(
-    lambda lag: max(int(lag.max()), _UNEXPLAINED_TIMES * lower_median(lag), _UNEXPLAINED_NS),
-    1 << 60,
-    _UNEXPLAINED_NS,
-)
-#: As `LagParts` has them: usual, least and most lags.
-_PICKS: Final = (_MEDIAN, _SMALLEST, _LARGEST)
-
-
 def medians(
     lag: IntArray,
     kind: npt.NDArray[Any],
     kinds_n: int,
     default_ns: int,
-    pick: _Pick = _MEDIAN,
     *,
     apart: bool = False,
 ) -> IntArray:
-    """Return the median of each kind; where it has none that of all, unless kinds are apart.
-
-    Or the least, or the most.
-    """
-    medians = np.full(kinds_n, pick.of(lag) if lag.size and not apart else default_ns)
+    """Return the median of each kind; where it has none that of all, unless kinds are apart."""
+    medians = np.full(kinds_n, lower_median(lag) if lag.size and not apart else default_ns)
     for code in np.flatnonzero(np.bincount(kind)).tolist():
-        medians[code] = pick.of(lag[kind == code])
+        medians[code] = lower_median(lag[kind == code])
     return medians
 
 
@@ -119,8 +84,6 @@ class LagParts:
         link: Shape (links,), likewise.
         fixed: Operations of which the stream's lag is the observed one in any case.
         usual: Medians.
-        least: The least lags.
-        most: The most.
         held: Shapes (operations,), (operations,), (links,): which launches, streams and links
             usually would have allowed the latest start.
     """
@@ -131,8 +94,6 @@ class LagParts:
     link: Kinds
     fixed: IntArray
     usual: _ByKind
-    least: _ByKind
-    most: _ByKind
     held: tuple[Bools, Bools, Bools]
 
     @classmethod
@@ -142,7 +103,7 @@ class LagParts:
         kinds_n, known = int(kind.max(initial=-1)) + 1, edges.ops.place >= 0
         launch = np.where(known, kind + kinds_n * in_call, 2 * kinds_n).astype(np.int16)
         stream = np.where(follows, kind, kinds_n).astype(np.int16)
-        usual, least, most = _by_kind(edges, links, follows, in_call, seen, kind)
+        usual = _by_kind(edges, links, follows, in_call, seen, kind)
         none = np.empty(0, dtype=bool)
         parts = cls(
             seen=seen,
@@ -151,25 +112,23 @@ class LagParts:
             link=kind[links.target],
             fixed=np.flatnonzero(edges.unexplained),
             usual=usual,
-            least=least,
-            most=most,
             held=(none, none, none),
         )
         return replace(parts, held=_held(parts, links, follows, known))
 
-    def of_kinds(self, by_kind: _ByKind) -> _Lags:
-        """Return for each launch, stream and link the lag of its kind."""
-        stream = by_kind.stream[self.stream]
+    def of_kinds(self) -> _Lags:
+        """Return for each launch, stream and link the usual lag of its kind."""
+        stream = self.usual.stream[self.stream]
         stream[self.fixed] = self.seen.stream[self.fixed]
-        return _Lags(by_kind.launch[self.launch], stream, by_kind.stream[self.link])
+        return _Lags(self.usual.launch[self.launch], stream, self.usual.stream[self.link])
 
-    def used(self, by_kind: _ByKind) -> _Lags:
-        """Return the observed lags of what held operations back, of all else at most others."""
-        bounds, seen, (launch, stream, link) = self.of_kinds(by_kind), self.seen, self.held
+    def used(self) -> _Lags:
+        """Return the observed lags of what held operations back, of all else at most usual ones."""
+        usual, seen, (launch, stream, link) = self.of_kinds(), self.seen, self.held
         return _Lags(
-            np.where(launch, seen.launch, np.minimum(seen.launch, bounds.launch)),
-            np.where(stream, seen.stream, np.minimum(seen.stream, bounds.stream)),
-            np.where(link, seen.link, np.minimum(seen.link, bounds.link)),
+            np.where(launch, seen.launch, np.minimum(seen.launch, usual.launch)),
+            np.where(stream, seen.stream, np.minimum(seen.stream, usual.stream)),
+            np.where(link, seen.link, np.minimum(seen.link, usual.link)),
         )
 
 
@@ -187,8 +146,8 @@ def _lags(edges: Edges, links: Links, follows: Bools, in_call: Bools) -> _Lags:
 
 def _by_kind(
     edges: Edges, links: Links, follows: Bools, in_call: Bools, seen: _Lags, kind: Kinds
-) -> list[_ByKind]:
-    """Return the medians of lags where nothing else can have mattered, the least and the most.
+) -> _ByKind:
+    """Return the medians of lags where nothing else can have mattered.
 
     Of a launch, where the stream had ended before the call began; of a stream, where the launch was
     done long before the operation ahead ended: it had returned, since where in a call it is done is
@@ -198,12 +157,12 @@ def _by_kind(
     kinds_n, known = int(kind.max(initial=-1)) + 1, ops.place >= 0
     if not kinds_n:
         none = np.zeros(1, dtype=np.int64)
-        return [_ByKind(none, none) for _ in _PICKS]
+        return _ByKind(none, none)
     ahead_ns = np.where(follows, ops.start_ns - seen.stream, ops.start_ns.min())
     plain = np.ones(len(ops), dtype=bool)
     plain[links.target] = False
     alone = known & plain & (ahead_ns <= ops.called_ns(edges.host))
-    launch, least_ns = np.zeros((len(_PICKS), 2 * kinds_n + 1), dtype=np.int64), _LAUNCH_LAG_NS
+    launch, least_ns = np.zeros(2 * kinds_n + 1, dtype=np.int64), _LAUNCH_LAG_NS
     for inside in (False, True):
         rows = known & (in_call == inside)
         if not rows.any():
@@ -211,29 +170,24 @@ def _by_kind(
         sure = np.flatnonzero(alone & rows)
         lag, sure_kind = seen.launch[sure], kind[sure]
         least_ns = max(min(int(seen.launch[rows].min()), least_ns), 0)
-        some = launch[:, kinds_n : 2 * kinds_n] if inside else launch[:, :kinds_n]
-        for place, pick in enumerate(_PICKS):
-            default_ns = least_ns if pick.launch_ns is None else pick.launch_ns
-            some[place] = medians(lag, sure_kind, kinds_n, default_ns, pick, apart=inside)
-        least_ns = int(some[0].min()) if sure.size else least_ns
+        some = launch[kinds_n : 2 * kinds_n] if inside else launch[:kinds_n]
+        some[:] = medians(lag, sure_kind, kinds_n, least_ns, apart=inside)
+        least_ns = int(some.min()) if sure.size else least_ns
     queued = follows & plain & known & ~in_call & (seen.stream >= 0)
-    queued &= ops.start_ns - seen.launch + (_LONG_AGO_TIMES * launch[0, :kinds_n])[kind] <= ahead_ns
+    queued &= ops.start_ns - seen.launch + (_LONG_AGO_TIMES * launch[:kinds_n])[kind] <= ahead_ns
     chosen = np.flatnonzero(queued)
     lag, lag_kind = seen.stream[chosen], kind[chosen]
-    single, by_kind = lag[~ops.node[chosen]], []
-    for place, pick in enumerate(_PICKS):
-        default_ns = _STREAM_LAG_NS if pick.stream_ns is None else pick.stream_ns
-        usual_ns = pick.of(single) if single.size else default_ns
-        stream = medians(lag, lag_kind, kinds_n, usual_ns, pick, apart=True)
-        by_kind.append(_ByKind(launch[place], np.append(stream, 0)))
-    return by_kind
+    single = lag[~ops.node[chosen]]
+    usual_ns = lower_median(single) if single.size else _STREAM_LAG_NS
+    stream = medians(lag, lag_kind, kinds_n, usual_ns, apart=True)
+    return _ByKind(launch, np.append(stream, 0))
 
 
 def _held(
     parts: LagParts, links: Links, follows: Bools, known: Bools
 ) -> tuple[Bools, Bools, Bools]:
     """Return which launches, streams and links usually would have allowed the latest start."""
-    often, seen = parts.of_kinds(parts.usual), parts.seen
+    often, seen = parts.of_kinds(), parts.seen
     # By how much later than it did an operation would have started; what is not there, never.
     launch = np.where(known, np.minimum(often.launch - seen.launch, 0), _NEVER)
     stream = np.where(follows, np.minimum(often.stream - seen.stream, 0), _NEVER)

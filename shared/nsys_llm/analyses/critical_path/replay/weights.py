@@ -76,7 +76,6 @@ class RankGraph:
         observed: Weights that give the run back.
         usual_wake: As `Weights.wake`, with every lag at the median of its kind.
         lags: What lags of operations are made of.
-        most: Whether what no profile shows is at the most in `observed`; None where it is as usual.
     """
 
     edges: Edges
@@ -89,12 +88,11 @@ class RankGraph:
     observed: Weights
     usual_wake: IntArray
     lags: LagParts
-    most: bool | None = None
 
     @property
     def usual(self) -> Weights:
         """Weights with every lag at the median of its kind; new arrays, as long as the rank."""
-        usual, hand = self.lags.of_kinds(self.lags.usual), self.observed.hand
+        usual, hand = self.lags.of_kinds(), self.observed.hand
         return replace(
             self.observed,
             launch=usual.launch,
@@ -103,17 +101,6 @@ class RankGraph:
             wake=self.usual_wake,
             hand=np.full(hand.shape, lower_median(hand) if hand.size else 0),
         )
-
-    def with_unseen_lags(self, *, most: bool) -> RankGraph:
-        """Return the graph with lags that held nothing back at the least or the most of their kind.
-
-        How long these are is not recorded; those that held something back stay as observed. They
-        are nothing at least. At most they are as observed, and no longer than any that is shown or
-        needs no further explanation; of a kind of launches that none shows, as observed.
-        """
-        used = self.lags.used(self.lags.most if most else self.lags.least)
-        lags = replace(self.observed, launch=used.launch, stream=used.stream, link=used.link)
-        return replace(self, observed=lags, most=most)
 
 
 def rank_graph(edges: Edges, clues: Clues) -> RankGraph:
@@ -129,7 +116,7 @@ def rank_graph(edges: Edges, clues: Clues) -> RankGraph:
     if calls.row.size:
         in_call = (ops.place >= 0) & (ops.start_ns < calls.end_ns[np.maximum(ops.place, 0)])
     lags = LagParts.of(edges, links, follows, in_call)
-    used = lags.used(lags.usual)
+    used = lags.used()
     wake, wake_usual, unblocked = _wait_lags(edges, clues.kinds, waits, waiting)
     hand = calls.start_ns[hands.target] - calls.end_ns[hands.source]
     op_ns, call_ns = ops.end_ns - ops.start_ns, calls.end_ns - calls.start_ns

@@ -1,0 +1,40 @@
+"""Which ranks exchange how much and how fast, and what pipelines and uneven experts cost.
+
+Method. Which kernels of which ranks are one collective, who waits in it and for how long is decided
+in `nsys_llm.analyses.collectives`, as for all recipes. Here the time of each step of a pipeline's
+stage is divided, each nanosecond once, and its bubble into what the schedule, uneven stages and all
+else cost. Groups of ranks get the axis of parallelism that --layout or their pattern tells.
+
+Limits. What a schedule costs is exact for equal stages. An axis is inferred only where exactly one
+rule fits.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nsys_llm.report.analysis import Analysis
+
+from .findings.answer import answer, findings
+from .findings.caveats import caveats
+from .findings.texts import RULES
+from .partials import CommPartial, merged
+from .per_rank.rank import map_rank
+from .tables.tabulation import tabulate
+from .tables.wall import collectives, prepare, rank_verdicts, wall_details
+
+ANALYSIS: Final = Analysis(
+    partial=CommPartial,
+    map_rank=map_rank,
+    merge=merged,
+    tabulate=tabulate,
+    findings=findings,
+    rules=RULES,
+    answer=answer,
+    caveats=caveats,
+    prepare=prepare,
+    rank_verdicts=rank_verdicts,
+    wall_details=wall_details,
+    matches_collectives=True,
+    collectives=collectives,
+)

@@ -1,0 +1,230 @@
+"""Pipelines as the tables have them, and what is found: the bubble, a late host, a slow stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
+from nsys_llm.report.findings import Finding
+from nsys_llm.report.rank_findings import stage_findings
+from nsys_llm.report.records import Record, Tables, grouped, percent, records
+from nsys_llm.report.walls import Gpu
+from nsys_llm.taxonomy.wall_classes import IDLE
+from nsys_llm.view.text import counted, format_ns, format_percent, listed
+
+from .texts import LATE_STAGE_PCT, LEAST_STAGES, RULES
+
+_SUMS = ("window_ns", "compute_ns", "host_ns", "bubble_ns", "schedule_ns", "imbalance_ns")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One pipeline; sums over all of its full steps.
+
+    Attributes:
+        gpus: Of each stage.
+        sums: Of each GPU, by column of `bubbles`; None where it is not known.
+        steps_n: Full steps; 0 without steps.
+        messages_n: Microbatches by chunks; None where they are not known.
+        kind: Of its schedule; None where it is not known.
+    """
+
+    gpus: tuple[tuple[Gpu, ...], ...]
+    sums: dict[Gpu, dict[str, int | None]]
+    steps_n: int
+    messages_n: int | None
+    kind: str | None
+
+    def total(self, *columns: str) -> int | None:
+        """Return sums over all GPUs; None where one is not known."""
+        values = [self.sums[gpu][name] for gpu in self.sums for name in columns]
+        known = [value for value in values if value is not None]
+        return sum(known) if len(known) == len(values) else None
+
+    def mean_ns(self, stage: int, column: str) -> float:
+        """Return the mean over the GPUs of a stage, what is not known left out."""
+        values = [self.sums[gpu][column] or 0 for gpu in self.gpus[stage]]
+        return sum(values) / len(values)
+
+    @property
+    def pace(self) -> int:
+        """The stage that computes most: it sets the pace."""
+        return max(range(len(self.gpus)), key=lambda at: (self.mean_ns(at, "compute_ns"), -at))
+
+    @property
+    def longer_pct(self) -> float:
+        """By how much that one computes longer than the median of the others, in percent."""
+        times = [self.mean_ns(at, "compute_ns") for at in range(len(self.gpus))]
+        usual_ns = median(times[: self.pace] + times[self.pace + 1 :])
+        return percent(times[self.pace] - usual_ns, usual_ns)
+
+    def bubble_ns(self, gpu: Gpu) -> int:
+        """Return the bubble of a GPU; without causes of idle time its waiting for stages."""
+        known_ns = self.sums[gpu]["bubble_ns"]
+        return int((self.sums[gpu]["wait_stage_ns"] if known_ns is None else known_ns) or 0)
+
+    @property
+    def bubble_pct(self) -> float:
+        """Share of the bubble in the windows of all GPUs, 0 to 100."""
+        return percent(sum(map(self.bubble_ns, self.sums)), self.total("window_ns"))
+
+    @property
+    def ranks(self) -> list[int]:
+        """Its ranks, stage by stage."""
+        return [rank for some in self.gpus for rank, _ in some]
+
+    @property
+    def called(self) -> str:
+        """What is known of its schedule, in brackets."""
+        many = (
+            None
+            if self.messages_n is None
+            else counted(self.messages_n, "microbatch", "microbatches")
+        )
+        known = [word for word in (self.kind, many) if word]
+        return f" ({', '.join(known)})" if known else ""
+
+
+def find_pipelines(tables: Tables) -> list[Pipeline]:
+    """Return the pipelines, in the order of their numbers."""
+    every = records(tables["bubbles"])
+    places = {(row["rank"], row["device_id"]): row["stage"] for row in records(tables["stages"])}
+    return [_pipeline(some, places) for _, some in sorted(grouped(every, "pipeline").items())]
+
+
+def _pipeline(rows: Sequence[Record], places: dict[Gpu, int | None]) -> Pipeline:
+    by_gpu = grouped(rows, "rank", "device_id")
+    sums = {
+        (int(rank), int(device_id)): {name: _sum(some, name) for name in (*_SUMS, "wait_stage_ns")}
+        for (rank, device_id), some in by_gpu.items()
+    }
+    stages: dict[int, list[Gpu]] = {}
+    for gpu in sorted(sums):
+        stages.setdefault(places[gpu] or 0, []).append(gpu)
+    steps = {row["step"] for row in rows if row["step"] is not None}
+    gpus = tuple(tuple(stages[stage]) for stage in sorted(stages))
+    return Pipeline(gpus, sums, len(steps), rows[0]["microbatches_n"], rows[0]["kind"])
+
+
+def _sum(rows: Sequence[Record], name: str) -> int | None:
+    values = [row[name] for row in rows]
+    return None if None in values else sum(values)
+
+
+def pipeline_findings(tables: Tables, pipelines: Sequence[Pipeline]) -> list[Finding]:
+    """Return the bubble of each kind of pipeline, late hosts of stages, and slow stages."""
+    kinds: dict[tuple[str | None, int], list[Pipeline]] = {}
+    for pipeline in pipelines:
+        kinds.setdefault((pipeline.kind, len(pipeline.gpus)), []).append(pipeline)
+    return [
+        *(_bubble(some) for some in kinds.values()),
+        *(finding for pipeline in pipelines for finding in _late_hosts(pipeline)),
+        *stage_findings(tables),
+    ]
+
+
+def _bubble(pipelines: Sequence[Pipeline]) -> Finding:
+    """Return the bubble of pipelines of one kind: of that which loses most."""
+    worst = max(pipelines, key=lambda pipeline: pipeline.bubble_ns(_pacing(pipeline)))
+    rank, device_id = _pacing(worst)
+    bubble_ns, at = worst.bubble_ns((rank, device_id)), worst.pace
+    computes = [worst.mean_ns(stage, "compute_ns") for stage in range(len(worst.gpus))]
+    return RULES["pipeline_bubble"].finding(
+        cause=Cause("schedule"),
+        change=Change("microbatches", time_ns=bubble_ns),
+        details=f"{_split_words(worst)} A stage computes for {format_ns(min(computes))} to "
+        f"{format_ns(max(computes))} of {format_ns(worst.sums[rank, device_id]['window_ns'])}. "
+        f"Stage {at} (rank {rank}) has most to compute, and a bubble of {format_ns(bubble_ns)}.",
+        fields={
+            "pipelines": "Pipeline" if len(pipelines) == 1 else f"{len(pipelines)} pipelines",
+            "stages_n": len(worst.gpus),
+            "kind": worst.called,
+            "share": format_percent(worst.bubble_pct),
+        },
+        numbers={"bubble_pct": worst.bubble_pct, "bubble_ns": bubble_ns},
+        ranks=tuple(sorted(rank for pipeline in pipelines for rank in pipeline.ranks)),
+        rank=rank,
+        device_id=device_id,
+        impact_ns=bubble_ns,
+    )
+
+
+def _pacing(pipeline: Pipeline) -> Gpu:
+    """Return the GPU that has most to lose of the stage that sets the pace."""
+    return max(pipeline.gpus[pipeline.pace], key=pipeline.bubble_ns)
+
+
+def _split_words(pipeline: Pipeline) -> str:
+    """Say what the bubble is made of, in percent of the steps of all stages."""
+    return f"Bubble {bubble_words(pipeline)}."
+
+
+def bubble_words(pipeline: Pipeline) -> str:
+    """Return the share of the bubble, and of its parts where they are known."""
+    window_ns = pipeline.total("window_ns")
+    whole = format_percent(pipeline.bubble_pct)
+    schedule_ns = pipeline.total("schedule_ns")
+    imbalance_ns = pipeline.total("imbalance_ns")
+    if schedule_ns is None or imbalance_ns is None:
+        return whole
+    schedule, imbalance = (percent(ns, window_ns) for ns in (schedule_ns, imbalance_ns))
+    other = pipeline.bubble_pct - schedule - imbalance
+    parts = (("schedule", schedule), ("imbalance", imbalance), ("other", other))
+    return f"{whole}: {', '.join(f'{name} {share:.1f}' for name, share in parts)}"
+
+
+def _late_hosts(pipeline: Pipeline) -> list[Finding]:
+    """Return the stages whose GPUs their hosts leave idle for longer than the schedule would.
+
+    Where no kernel waits for a message, a stage is idle by schedule: the longer, the later it is on
+    the line, by as much from stage to stage. Of two stages nothing says how much that is.
+    """
+    if pipeline.total("host_ns") is None or len(pipeline.gpus) < LEAST_STAGES:
+        return []
+    idle_ns = [pipeline.mean_ns(at, "host_ns") for at in range(len(pipeline.gpus))]
+    late = []
+    for at, own_ns in enumerate(idle_ns):
+        usual_ns = _idle_by_schedule(idle_ns, at)
+        if percent(own_ns - usual_ns, pipeline.mean_ns(at, "window_ns")) >= LATE_STAGE_PCT:
+            late.append(_late_host(pipeline, at, own_ns, usual_ns))
+    return late
+
+
+def _idle_by_schedule(idle_ns: Sequence[float], at: int) -> float:
+    """Return for how long the stages beside one say that it is idle at most."""
+    if 0 < at < len(idle_ns) - 1:
+        return max(idle_ns[at - 1], idle_ns[at + 1])
+    near, next_ns = (idle_ns[1], idle_ns[2]) if at == 0 else (idle_ns[-2], idle_ns[-3])
+    return max(near, 2 * near - next_ns)
+
+
+def _late_host(pipeline: Pipeline, at: int, own_ns: float, usual_ns: float) -> Finding:
+    gpus = pipeline.gpus[at]
+    rank, device_id = max(gpus, key=lambda gpu: pipeline.sums[gpu]["host_ns"] or 0)
+    more_ns = own_ns - usual_ns
+    return RULES["late_stage"].finding(
+        cause=Cause("host", rank=rank),
+        change=Change("unknown", time_ns=more_ns, wall_classes=(IDLE,)),
+        details=f"Its host leaves it idle for {format_ns(own_ns)} of "
+        f"{format_ns(pipeline.mean_ns(at, 'window_ns'))}; by the stages beside it, that would be "
+        f"{format_ns(usual_ns)} at most.",
+        fields={"rank": rank, "more": format_ns(more_ns)},
+        numbers={"more_idle_ns": more_ns, "usual_ns": usual_ns},
+        ranks=tuple(rank for rank, _ in gpus),
+        rank=rank,
+        device_id=device_id,
+        impact_ns=round(more_ns),
+    )
+
+
+def pace_words(pipeline: Pipeline) -> str:
+    """Say which stage sets the pace, where one clearly does."""
+    ranks = sorted({rank for rank, _ in pipeline.gpus[pipeline.pace]})
+    noun = "rank" if len(ranks) == 1 else "ranks"
+    return (
+        f"stage {pipeline.pace} ({noun} {listed([str(rank) for rank in ranks])}) computes "
+        f"{format_percent(pipeline.longer_pct)} longer and sets the pace"
+    )

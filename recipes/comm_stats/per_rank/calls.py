@@ -1,0 +1,200 @@
+"""The NCCL calls of one rank: what each says, and which range launches their kernels.
+
+At the end of a group all calls of the thread since its begin are launched. Never is it another
+thread's call, or the nearest in time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.communication import SEND_RECV
+from nsys_llm.trace.ranges import DOMAIN_CREATED, PUSH_POP
+from nsys_llm.trace.rank_trace import RankTrace
+
+from .payloads import CONFLICT, IMPLAUSIBLE, NO_BLOB, NO_PAYLOAD, OK, Payload, Schemas, described
+
+_DOMAIN: Final = "NCCL"
+_NAME: Final = re.compile(r"p?nccl(\w+)")
+_GROUP_START, _GROUP_END, _INIT = "GroupStart", "GroupEnd", "CommInitRank"
+#: Operations of calls.
+_OPERATIONS: Final[Mapping[str, str]] = {
+    "AllReduce": "all_reduce",
+    "AllGather": "all_gather",
+    "ReduceScatter": "reduce_scatter",
+    "Broadcast": "broadcast",
+    "Bcast": "broadcast",
+    "Reduce": "reduce",
+    "Send": SEND_RECV,
+    "Recv": SEND_RECV,
+    "AlltoAll": "all_to_all",
+    "Gather": "gather",
+    "Scatter": "scatter",
+}
+#: No GPU has as much memory; where the profile does not tell.
+_MOST_BYTES: Final = 1 << 40
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call: one for all that say the same."""
+
+    name: str
+    payload: Payload
+
+    @property
+    def operation(self) -> str:
+        """Its operation, as of kernels."""
+        return _OPERATIONS[self.name]
+
+
+@dataclass(frozen=True)
+class CallRange:
+    """An NCCL range that no other one is around: the calls whose kernels it launches."""
+
+    start_ns: int
+    end_ns: int
+    calls: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NcclCalls:
+    """The calls of one rank.
+
+    Attributes:
+        calls: In order of their starts.
+        ranges: The ranges that launch kernels, by thread, in order of time.
+        members: Of communicators that were made: id, ranks, rank in it.
+    """
+
+    calls: Sequence[Call] = ()
+    ranges: Mapping[int, list[CallRange]] = field(default_factory=dict)
+    members: tuple[tuple[int, int, int], ...] = ()
+
+
+def read_calls(trace: RankTrace) -> NcclCalls:
+    """Return the calls of a rank."""
+    payloads = trace.tables.get("payloads")
+    has_payloads = payloads is not None and len(payloads)
+    events = payloads if has_payloads else trace.tables.get("nvtx_events")
+    return NcclCalls() if events is None or not len(events) else _calls(trace, events)
+
+
+def _texts(trace: RankTrace, events: Table, name: str, key: str) -> npt.NDArray[Any]:
+    """Return texts that stand in the rows, or in the strings."""
+    texts = events[name].copy() if name in events else np.full(len(events), None, dtype=object)
+    if key in events:
+        there = np.flatnonzero(events[key] != NULL_INT)
+        texts[there] = [trace.strings.get(item, "") for item in events[key][there].tolist()]
+    texts[texts == None] = ""  # noqa: E711 - element by element
+    return texts
+
+
+def _calls(trace: RankTrace, events: Table) -> NcclCalls:
+    texts = _texts(trace, events, "text", "text_id")
+    created = events["event_type"] == DOMAIN_CREATED
+    domains = set(events["domain_id"][created & (texts == _DOMAIN)].tolist())
+    is_range = (events["event_type"] == PUSH_POP) & (events["end_ns"] != NULL_INT)
+    if domains:
+        is_range &= np.isin(events["domain_id"], list(domains))
+    rows = np.flatnonzero(is_range)
+    named = {text: match[1] for text in set(texts[rows]) if (match := _NAME.fullmatch(text))}
+    rows = rows[[text in named for text in texts[rows].tolist()]] if rows.size else rows
+    rows = rows[np.lexsort((-events["end_ns"][rows], events["start_ns"][rows]))]
+    names = [named[text] for text in texts[rows].tolist()]
+    payloads = _payloads(trace, events, rows)
+    calls: list[Call] = []
+    distinct: dict[tuple[str, int], Call] = {}
+    number: dict[int, int] = {}
+    members = []
+    for at, (name, payload) in enumerate(zip(names, payloads, strict=True)):
+        if name in _OPERATIONS:
+            number[at] = len(calls)
+            calls.append(distinct.setdefault((name, id(payload)), Call(name, payload)))
+        elif name.startswith(_INIT) and {"comm", "ranks_n", "rank"} <= payload.fields.keys():
+            some = payload.fields
+            members.append((signed(some["comm"]), some["ranks_n"], some["rank"]))
+    return NcclCalls(calls, _outermost(events, rows, names, number), tuple(members))
+
+
+def _payloads(trace: RankTrace, events: Table, rows: IntArray) -> list[Payload]:
+    """Return what the payloads of some ranges say; each distinct one is decoded once."""
+    digits = events["payload"][rows].tolist() if "payload" in events else [""] * rows.size
+    described_by = _texts(trace, events, "json", "json_text_id")[rows].tolist()
+    schemas = Schemas(trace.tables.get("payload_entries"), trace.tables.get("payload_enums"))
+    missing = Payload(NO_PAYLOAD if any(digits) or any(described_by) else NO_BLOB, {})
+    most_bytes = _memory_bytes(trace)
+    known: dict[tuple[str, str], Payload] = {}
+    for key in zip(digits, described_by, strict=True):
+        if key not in known:
+            raw, text = key
+            said = described(text) if text else None
+            blob = schemas.decoded(raw) if raw else None
+            known[key] = _plausible(_either(blob, said) or missing, most_bytes)
+    return [known[key] for key in zip(digits, described_by, strict=True)]
+
+
+def _either(blob: Payload | None, said: Payload | None) -> Payload | None:
+    """Return what two sources say; where both tell a size, and not the same, neither."""
+    if blob is None or said is None:
+        return blob or said
+    if blob.reason != OK:
+        return said
+    told = [some.fields.get("size_bytes") for some in (blob, said)]
+    return Payload(CONFLICT, {}) if None not in told and told[0] != told[1] else blob
+
+
+def _memory_bytes(trace: RankTrace) -> int:
+    gpus = trace.tables.get("gpus")
+    most = int(gpus["total_bytes"].max()) if gpus is not None and len(gpus) else 0
+    return most if most > 0 else _MOST_BYTES
+
+
+def _plausible(payload: Payload, most_bytes: int) -> Payload:
+    if payload.reason != OK:
+        return payload
+    odd = any(not -(1 << 63) <= value < 1 << 64 for value in payload.fields.values())
+    if odd or not 0 <= payload.fields.get("size_bytes", 0) <= most_bytes:
+        return Payload(IMPLAUSIBLE, {})
+    return payload
+
+
+def _outermost(
+    events: Table, rows: IntArray, names: Sequence[str], number: Mapping[int, int]
+) -> dict[int, list[CallRange]]:
+    """Return the ranges that launch kernels, by thread, in order of time."""
+    threads: dict[int, list[CallRange]] = {}
+    until: dict[int, int] = {}
+    groups: dict[int, tuple[int, list[int]]] = {}
+    columns = (events[name][rows].tolist() for name in ("start_ns", "end_ns", "global_tid"))
+    for at, (start_ns, end_ns, thread) in enumerate(zip(*columns, strict=True)):
+        if start_ns < until.get(thread, NULL_INT):
+            continue
+        until[thread] = end_ns
+        name, (depth, inside) = names[at], groups.get(thread, (0, []))
+        calls: tuple[int, ...] = ()
+        if name == _GROUP_START:
+            groups[thread] = depth + 1, inside
+        elif name == _GROUP_END:
+            groups[thread] = (depth - 1, inside) if depth > 1 else (0, [])
+            calls = tuple(inside) if depth == 1 else ()
+        elif at in number:
+            inside.append(number[at])
+            calls = (number[at],) if not depth else ()
+        threads.setdefault(thread, []).append(CallRange(start_ns, end_ns, calls))
+    return threads
+
+
+def signed(value: int) -> int:
+    """Return the number with a sign that has the same 64 bits."""
+    low = value & ((1 << 64) - 1)
+    return low - (1 << 64) if low >> 63 else low

@@ -1,0 +1,227 @@
+"""Decodes what NCCL says of a call in the payload of its NVTX range. Pure.
+
+A payload is a header and a structure that a schema describes: in `nvtx3/nvToolsExtPayload.h` of
+NVIDIA's NVTX, with the labels of NCCL's `nvtx_payload_schemas.h`. No real one has been seen yet, so
+nothing is guessed: what does not fit is counted by its reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.tables import Table
+
+#: Why the size of a call is not known.
+OK: Final = "ok"
+NO_BLOB: Final = "no_blob"
+NO_PAYLOAD: Final = "no_payload"
+NO_SCHEMA: Final = "no_schema"
+BAD_HEADER: Final = "bad_header"
+SHORT: Final = "short"
+CONFLICT: Final = "conflict"
+IMPLAUSIBLE: Final = "implausible"
+
+#: Four numbers of 8 bytes: domain, schema, size, and where the structure ends or begins.
+_HEADER: Final = 32
+_WORD: Final = 8
+#: Width and sign of integers, by the type's number.
+_INTEGERS: Final = {
+    **dict.fromkeys((5, 15), (4, True)),
+    **dict.fromkeys((6, 16), (4, False)),
+    **dict.fromkeys((7, 9, 17), (8, True)),
+    **dict.fromkeys((8, 10, 18, 22), (8, False)),
+}
+#: Width of what else may stand before them.
+_WIDTHS: Final = {1: 1, 2: 1, 3: 2, 4: 2, 11: 1, 12: 1, 13: 2, 14: 2, 19: 4, 20: 8, 23: 8}
+#: Numbers of schemas that programs choose; as the type of an entry, an enumeration of 4 bytes.
+_FIRST_STATIC: Final = 1 << 24
+_LAST_STATIC: Final = 1 << 32
+_ENUM_BYTES: Final = 4
+
+#: By NCCL's labels.
+_FIELDS: Final[Mapping[str, str]] = {
+    "NCCL communicator ID": "comm",
+    "Message size [bytes]": "size_bytes",
+    "Bytes": "size_bytes",
+    "Peer rank": "peer",
+    "Root": "root",
+    "Reduction operation": "reduction",
+    "No. of ranks": "ranks_n",
+    "Rank": "rank",
+    "CUDA device": "device",
+}
+#: NCCL's reductions, where the profile does not name them.
+_REDUCTIONS: Final = ("Sum", "Product", "Max", "Min", "Avg")
+#: Bytes of NCCL's data types, by number, and by name.
+_BYTES_BY_NUMBER: Final = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
+_TYPE_BYTES: Final[Mapping[str | int, int]] = {
+    **dict(enumerate(_BYTES_BY_NUMBER)),
+    **dict.fromkeys(("ncclInt8", "ncclChar", "ncclUint8", "ncclFloat8e4m3", "ncclFloat8e5m2"), 1),
+    **dict.fromkeys(("ncclFloat16", "ncclHalf", "ncclBfloat16"), 2),
+    **dict.fromkeys(("ncclInt32", "ncclInt", "ncclUint32", "ncclFloat32", "ncclFloat"), 4),
+    **dict.fromkeys(("ncclInt64", "ncclUint64", "ncclFloat64", "ncclDouble"), 8),
+}
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a payload says.
+
+    Attributes:
+        reason: `OK`, or why nothing is known.
+        fields: By names of ours: comm, size_bytes, peer, root, ranks_n, rank, device: integers.
+        reduction: Name of the reduction; None for none.
+    """
+
+    reason: str
+    fields: Mapping[str, int]
+    reduction: str | None = None
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    offset: int
+    width: int
+    signed: bool
+    enum: int | None
+
+
+class Schemas:
+    """The schemas of a profile, by domain and number."""
+
+    def __init__(self, entries: Table | None, enums: Table | None) -> None:
+        """Read the entries; equal rows, which a profile has of each process, count once."""
+        rows: dict[tuple[int, int], dict[int, set[tuple[int, str, int]]]] = {}
+        for domain, schema, place, *entry in _rows(
+            entries, "domain_id", "schema_id", "place", "entry_type", "text", "offset"
+        ):
+            places = rows.setdefault((_unsigned(domain), _unsigned(schema)), {})
+            places.setdefault(place, set()).add((entry[0], entry[1] or "", entry[2]))
+        self._fields: dict[tuple[int, int], list[_Field] | None] = {}
+        for key, places in rows.items():
+            told_apart = any(len(some) > 1 for some in places.values())
+            self._fields[key] = (
+                None
+                if told_apart
+                else _placed([*(next(iter(places[place])) for place in sorted(places))])
+            )
+        self._names: dict[tuple[int, int, int], str] = {}
+        for domain, schema, value, text in _rows(enums, "domain_id", "schema_id", "value", "text"):
+            self._names[_unsigned(domain), _unsigned(schema), value] = text or ""
+
+    def decoded(self, digits: str) -> Payload:
+        """Decode a payload.
+
+        Args:
+            digits: Its bytes, two digits each; of an export that holds digits, these as bytes.
+        """
+        raw = _bytes(digits)
+        if raw is None or len(raw) < _HEADER:
+            return Payload(SHORT if raw is not None else BAD_HEADER, {})
+        domain, schema, size, last = (
+            int.from_bytes(raw[at : at + _WORD], "little") for at in range(0, _HEADER, _WORD)
+        )
+        if last not in (_HEADER, _HEADER + size):
+            return Payload(BAD_HEADER, {})
+        if len(raw) < _HEADER + size:
+            return Payload(SHORT, {})
+        if (domain, schema) not in self._fields:
+            return Payload(NO_SCHEMA, {})
+        fields = self._fields[domain, schema]
+        if fields is None:
+            return Payload(CONFLICT, {})
+        return self._payload(domain, raw[_HEADER : _HEADER + size], fields)
+
+    def _payload(self, domain: int, raw: bytes, fields: list[_Field]) -> Payload:
+        values, reduction = {}, None
+        for field in fields:
+            if field.offset + field.width > len(raw):
+                return Payload(SHORT, {})
+            part = raw[field.offset : field.offset + field.width]
+            value = int.from_bytes(part, "little", signed=field.signed)
+            if field.name == "reduction":
+                reduction = self._reduction(domain, field, value)
+            elif field.name in values:
+                return Payload(CONFLICT, {})
+            else:
+                values[field.name] = value
+        return Payload(OK, values, reduction)
+
+    def _reduction(self, domain: int, field: _Field, value: int) -> str | None:
+        if field.enum is not None and (name := self._names.get((domain, field.enum, value))):
+            return name
+        return _REDUCTIONS[value] if 0 <= value < len(_REDUCTIONS) else None
+
+
+def described(text: str) -> Payload | None:
+    """Return what the JSON of NCCL's advanced tracing says of a call; None without a size."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(said, dict):
+        return None
+    count, kind = _whole(said.get("count")), said.get("dataType")
+    width = _TYPE_BYTES.get(kind) if isinstance(kind, (str, int)) else None
+    if count is None or width is None:
+        return None
+    fields = {"size_bytes": count * width}
+    comm = _whole(said.get("commHash"))
+    return Payload(OK, fields if comm is None else {**fields, "comm": comm})
+
+
+def _rows(table: Table | None, *names: str) -> list[tuple[Any, ...]]:
+    if table is None or not len(table):
+        return []
+    return list(zip(*(table[name].tolist() for name in names), strict=True))
+
+
+def _unsigned(value: int) -> int:
+    return value & ((1 << 64) - 1)
+
+
+def _placed(entries: list[tuple[int, str, int]]) -> list[_Field]:
+    """Return the fields that are looked at, where each lies; none behind an unknown width."""
+    fields: list[_Field] = []
+    end: int | None = 0
+    for place, (kind, label, offset) in enumerate(entries):
+        is_enum = _FIRST_STATIC <= kind < _LAST_STATIC
+        width, signed = (_ENUM_BYTES, True) if is_enum else _INTEGERS.get(kind, (0, False))
+        whole = width or _WIDTHS.get(kind, 0)
+        # An offset of 0 behind the first entry says no more than NULL.
+        if offset == NULL_INT or (offset == 0 and place):
+            offset = -1 if end is None or not whole else -(-end // whole) * whole
+        end = offset + whole if whole and offset >= 0 else None
+        if width and offset >= 0 and label in _FIELDS:
+            enum = kind if is_enum else None
+            fields.append(_Field(_FIELDS[label], offset, width, signed, enum))
+    return fields
+
+
+def _bytes(digits: str) -> bytes | None:
+    """Return the bytes of a cell; None where it holds neither bytes nor digits."""
+    try:
+        raw = bytes.fromhex(digits)
+        # A header has zeros: a cell without is text, and that of an export are digits again.
+        if raw and 0 not in raw[:_HEADER]:
+            return bytes.fromhex(raw.decode("ascii").removeprefix("0x"))
+    except ValueError:
+        return None
+    return raw
+
+
+def _whole(value: Any) -> int | None:
+    """Return a number that is not negative, or the text of one."""
+    if isinstance(value, str):
+        try:
+            value = int(value, 0)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        return None
+    return value

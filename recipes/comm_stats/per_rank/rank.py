@@ -1,0 +1,21 @@
+"""Reduces one rank: its communication kernels, and where the time of its steps went."""
+
+from __future__ import annotations
+
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.analyses.rank_view import RankView
+
+from ..partials import CommPartial, RankComm
+from .sizes import map_sizes
+from .steps import map_steps
+
+
+def map_rank(view: RankView) -> CommPartial:
+    """Reduce one rank; nothing is kept of one that does not communicate."""
+    lanes = view.collectives
+    if not lanes:
+        return CommPartial()
+    return CommPartial(
+        collectives=CollectivesPartial({view.key: lanes}),
+        ranks={view.key: RankComm(map_steps(view), map_sizes(view.trace))},
+    )

@@ -1,0 +1,180 @@
+"""Where the time of one rank's steps went, apart from what other ranks tell. Pure numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.device.idle_split import situate, split_gaps
+from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.of_rank import whole_steps
+from nsys_llm.analyses.wall.layers import WallLayers
+from nsys_llm.analyses.wall.split import wall_of_steps
+from nsys_llm.numeric.gaps import Gaps
+from nsys_llm.numeric.grouping import distinct_codes, exact_sums
+from nsys_llm.numeric.intervals import IntArray, subtract_intervals
+from nsys_llm.taxonomy.communication import SEND_RECV
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, HOST_CAUSES
+from nsys_llm.taxonomy.step_names import STEP
+from nsys_llm.trace.device_ops import device_windows
+from nsys_llm.trace.rank_trace import RankTrace
+
+_HOST_CODES: Final = [CAUSE_NAMES.index(name) for name in HOST_CAUSES]
+#: Gaps that are split at once.
+_BLOCK: Final = 1 << 14
+
+
+@dataclass(frozen=True)
+class HostIdle:
+    """Idle time of windows by host causes, ns; arrays of shape (windows,).
+
+    Attributes:
+        first_ns: When the first operation of the window begins, the profile's clock.
+        lead_ns: Before that.
+        inner_ns: After it.
+    """
+
+    first_ns: IntArray
+    lead_ns: IntArray
+    inner_ns: IntArray
+
+
+@dataclass(frozen=True)
+class StepSplit:
+    """Where the time of windows went, ns; arrays of shape (windows,).
+
+    Attributes:
+        compute_ns: A kernel computed.
+        communication_ns: Nothing computed, and communication ran.
+        copy_ns: Neither ran, and a copy or fill did.
+        overhead_ns: Nothing ran, and the profiler did its own work.
+        idle_ns: The rest.
+        host: Of the idle time; None where causes are not known.
+    """
+
+    compute_ns: IntArray
+    communication_ns: IntArray
+    copy_ns: IntArray
+    overhead_ns: IntArray
+    idle_ns: IntArray
+    host: HostIdle | None
+
+
+@dataclass(frozen=True)
+class DeviceSteps:
+    """One device that communicates.
+
+    Attributes:
+        device_id: CUDA device id.
+        window_ns: Shape (steps, 2), its steps on the device, the profile's clock; the windows of
+            the run where there are no steps of a model.
+        whole: Shape (steps,), which are full, no warm-up, and cut by no filter.
+        has_steps: Whether the windows are steps.
+        launches: Names of its kernels with how often it launched each.
+        hidden: Shape (n, 2), when communication ran beside computation, the profile's clock.
+        split: None for a device that neither sends nor receives.
+    """
+
+    device_id: int
+    window_ns: IntArray
+    whole: npt.NDArray[np.bool_]
+    has_steps: bool
+    launches: tuple[tuple[str, int], ...]
+    hidden: IntArray
+    split: StepSplit | None
+
+    def step_at(self, at_ns: IntArray) -> IntArray:
+        """Return in which step operations end, by their ends; -1 for none."""
+        row = np.searchsorted(self.window_ns[:, 0], at_ns, side="left") - 1
+        inside = (row >= 0) & (at_ns <= self.window_ns[np.maximum(row, 0), 1])
+        return np.where(inside & self.has_steps, row, -1)
+
+
+def map_steps(view: RankView) -> tuple[DeviceSteps, ...]:
+    """Return the devices of a rank that communicate."""
+    devices = sorted({lane.device_id for lane in view.collectives if lane.start_ns.size})
+    if not devices:
+        return ()
+    messages = {lane.device_id for lane in view.collectives if lane.operation == SEND_RECV}
+    steps = dict(_steps(view))
+    names, every = view.wall_layers
+    layers = {some.device_id: some for some in every}
+    rows = []
+    for device in devices:
+        has_steps = device in steps
+        windows, _ = device_windows(view.trace, device)
+        whole = np.ones(len(windows), dtype=bool)
+        if has_steps:
+            first_ns = windows[:1, 0]  # the first step begins with the first operation
+            windows, whole = np.maximum(steps[device][0], first_ns), steps[device][1]
+        split = _split(view, layers[device], windows) if device in messages else None
+        launches = _launches(view.trace, device, names)
+        hidden = subtract_intervals(layers[device].communicating, layers[device].communication)
+        rows.append(DeviceSteps(device, windows, whole, has_steps, launches, hidden, split))
+    return tuple(rows)
+
+
+def _steps(view: RankView) -> Iterator[tuple[int, tuple[IntArray, npt.NDArray[np.bool_]]]]:
+    """Yield the steps of devices that have a whole one: steps of a model, not layers or graphs."""
+    if view.steps is not None and view.steps.unit == STEP:
+        for device, windows, whole in whole_steps(view.trace, view.steps):
+            if whole.any():
+                yield device, (windows, whole)
+
+
+def _launches(trace: RankTrace, device: int, names: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    kernels = trace.unfiltered["kernels"]
+    here = kernels["device_id"] == device
+    ids = kernels["demangled_name_id"] if here.all() else kernels["demangled_name_id"][here]
+    used, code = distinct_codes(ids)
+    counts = np.bincount(code, minlength=used.size).tolist()
+    by_name: dict[str, int] = {}
+    texts = dict.fromkeys(names)
+    for key, count in zip(used.tolist(), counts, strict=True):
+        text = trace.strings.get(key, "")
+        if text in texts:
+            by_name[text] = by_name.get(text, 0) + count
+    return tuple(sorted(by_name.items()))
+
+
+def _split(view: RankView, layers: WallLayers, windows: IntArray) -> StepSplit:
+    wall = wall_of_steps(layers, windows)
+    return StepSplit(
+        wall.compute_ns.sum(axis=1),
+        wall.communication_ns,
+        wall.copies_ns,
+        wall.profiler_ns,
+        wall.idle_ns,
+        _host_idle(view, layers.device_id, windows),
+    )
+
+
+def _host_idle(view: RankView, device: int, windows: IntArray) -> HostIdle | None:
+    if view.missing_work.opaque_launches_n or not len(windows):
+        return None
+    ops = next(ops for ops in view.device_ops if ops.device_id == device)
+    gaps = _inside(ops.gaps, windows)
+    lead_ns, inner_ns = np.zeros((2, len(windows)), dtype=np.int64)
+    first_ns = windows[:, 0].copy()
+    for begin in range(0, len(gaps), _BLOCK):
+        some = gaps.take(slice(begin, begin + _BLOCK))
+        split = split_gaps(some, situate(some, ops.launch_row, view.host), view.host)
+        host_ns = split.time_ns[_HOST_CODES].sum(axis=0)
+        row = np.searchsorted(windows[:, 0], some.start_ns, side="right") - 1
+        leads = some.start_ns == windows[row, 0]
+        for sums, chosen in ((lead_ns, leads), (inner_ns, ~leads)):
+            sums += exact_sums(row[chosen], host_ns[chosen], len(windows))
+        first_ns[row[leads]] = some.end_ns[leads]
+    return HostIdle(first_ns, lead_ns, inner_ns)
+
+
+def _inside(gaps: Gaps, windows: IntArray) -> Gaps:
+    """Return the gaps inside windows that follow each other; the first one may cut a gap."""
+    first_ns, last_ns = windows[0, 0], windows[-1, 1]
+    chosen = gaps.take((gaps.end_ns > first_ns) & (gaps.start_ns < last_ns))
+    spans = np.clip(chosen.spans, first_ns, last_ns)
+    return Gaps(spans, chosen.before, chosen.after, chosen.since_ns)

@@ -1,0 +1,221 @@
+"""Tables of sizes and speeds: by group and size, of each collective, and why they are not known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from nsys_llm.analyses.wall.communication_split import meets_and_leaves
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import joined
+from nsys_llm.numeric.intervals import (
+    IntArray,
+    subtract_intervals,
+    total_length_ns,
+    union_intervals,
+)
+from nsys_llm.report.columns import Columns, nullable
+from nsys_llm.trace.identity import Rank
+
+from .groups import Group
+from .job import Job
+from .sizes import FloatArray, Sized
+
+#: Where buckets of message sizes begin; an edge belongs to the upper one.
+EDGES_BYTES: Final = (0, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
+BUCKETS: Final = ("<4 KiB", "4-64 KiB", "64 KiB-1 MiB", "1-16 MiB", "16-256 MiB", ">=256 MiB")
+#: Smaller messages do not fill a link.
+PEAK_FROM_BYTES: Final = 16 << 20
+#: More than a link can carry: switches reduce on the way.
+_MOST_PCT: Final = 105.0
+IN_NETWORK: Final = "in_network"
+#: NVLink of one direction, GB/s, by the names of GPUs: NVIDIA's data sheets. Cards on PCIe have
+#: other names.
+_LINKS_GB_S: Final = (
+    (re.compile(r"V100-SXM"), 150),
+    (re.compile(r"A100-SXM"), 300),
+    (re.compile(r"A800-SXM|H800(?! PCIe)"), 200),
+    (re.compile(r"H100 80GB HBM3|H100-SXM|H200(?! NVL)"), 450),
+    (re.compile(r"\bB200\b"), 900),
+)
+
+
+def message_columns(
+    job: Job,
+    groups: Sequence[Group],
+    sizes: Mapping[int, Sized],
+    link_gb_s: int | None,
+    names: Sequence[str],
+) -> Columns:
+    """Return one row a group, operation and bucket of message sizes."""
+    rows = [row for group in groups for row in _group_rows(job, group, sizes, link_gb_s)]
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _group_rows(
+    job: Job, group: Group, sizes: Mapping[int, Sized], link_gb_s: int | None
+) -> Iterator[dict[str, Any]]:
+    picked: dict[tuple[str, int], dict[int, IntArray]] = {}
+    for number, rows in group.rows.items():
+        some = sizes[number]
+        places = np.searchsorted(EDGES_BYTES, some.bytes[rows], side="right") - 1
+        keys = list(zip(some.operation[rows].tolist(), places.tolist(), strict=True))
+        for key in sorted(set(keys)):
+            chosen = rows[[item == key for item in keys]]
+            picked.setdefault(key, {})[number] = chosen
+    peak = link_gb_s if link_gb_s is not None else _link_gb_s(job, group)
+    for (operation, bucket), parts in sorted(picked.items()):
+        yield {
+            "group": group.number,
+            "axis": group.axis,
+            "operation": operation,
+            "bucket": BUCKETS[bucket] if bucket >= 0 else None,
+            **_row(job, group, parts, sizes, float(peak) if peak else None, bucket),
+        }
+
+
+def _row(
+    job: Job,
+    group: Group,
+    parts: Mapping[int, IntArray],
+    sizes: Mapping[int, Sized],
+    peak_gb_s: float | None,
+    bucket: int,
+) -> dict[str, Any]:
+    sequences = job.collectives.sequences
+
+    def column(get: Any) -> npt.NDArray[Any]:
+        return joined([get(number)[rows] for number, rows in parts.items()])
+
+    ok, met = column(lambda at: sizes[at].ok), column(lambda at: sequences[at].waits.met)
+    bytes_ = column(lambda at: sizes[at].bytes)
+    moved = column(lambda at: sizes[at].size_bytes)
+    transfer_ns = column(lambda at: sequences[at].waits.transfer_ns)
+    bus = column(lambda at: sizes[at].factor)[ok] * moved[ok]
+    reasons = column(lambda at: sizes[at].reason)
+    taken_ns = int(transfer_ns[ok].sum())
+    speeds: dict[str, float | None] = dict.fromkeys(("algbw_gb_s", "busbw_gb_s", "peak_pct"))
+    reason = None if ok.all() else _usual(reasons[~ok])
+    if taken_ns:
+        speeds["algbw_gb_s"] = int(moved[ok].sum()) / taken_ns
+        speeds["busbw_gb_s"] = None if np.isnan(bus).any() else float(bus.sum()) / taken_ns
+        if peak_gb_s and speeds["busbw_gb_s"] and EDGES_BYTES[bucket] >= PEAK_FROM_BYTES:
+            share_pct = 100.0 * speeds["busbw_gb_s"] / peak_gb_s
+            is_link = share_pct <= _MOST_PCT
+            speeds["peak_pct"], reason = (share_pct, reason) if is_link else (None, IN_NETWORK)
+    channels = column(lambda at: sizes[at].channels_n)
+    known = bytes_ != NULL_INT
+    return {
+        "collectives_n": ok.size,
+        "sized_n": int(ok.sum()),
+        "bytes": int(bytes_[known].sum()) if known.any() else None,
+        "size_bytes": int(moved[ok].sum()) if ok.any() else None,
+        "transfer_ns": int(transfer_ns[met].sum()),
+        "wait_ns": int(column(lambda at: sequences[at].waits.wait_ns)[met].sum()),
+        "exposed_ns": _exposed_ns(job, group, parts),
+        **speeds,
+        "peak_gb_s": peak_gb_s,
+        "channels_n": int(channels.max()) if channels.max() != NULL_INT else None,
+        "reason": reason,
+    }
+
+
+def _usual(reasons: npt.NDArray[Any]) -> str:
+    names, counts = np.unique(reasons.astype(str), return_counts=True)
+    return str(names[counts.argmax()])
+
+
+def _exposed_ns(job: Job, group: Group, parts: Mapping[int, IntArray]) -> int:
+    """Return the transfer beside which nothing computes, of the device that has most of it."""
+    most_ns = 0
+    for owner in group.owners:
+        begins, ends = [], []
+        for number, rows in parts.items():
+            sequence = job.collectives.sequences[number]
+            met = rows[sequence.waits.met[rows]]
+            _, meet_ns, leave_ns = meets_and_leaves(sequence, owner)
+            begins.append(meet_ns[met])
+            ends.append(leave_ns[met])
+        spans = union_intervals(joined(begins), joined(ends))
+        hidden = job.steps[owner].hidden
+        most_ns = max(most_ns, total_length_ns(subtract_intervals(spans, hidden)))
+    return most_ns
+
+
+def _link_gb_s(job: Job, group: Group) -> int | None:
+    """Return what a link of a group's GPUs carries in one direction; None where not known."""
+    ranks: list[Rank] = [job.collectives.devices[owner].rank for owner in group.owners]
+    facts = [rank.facts for rank in ranks]
+    hosts = {some.host if some else None for some in facts}
+    gpus = {name for some in facts if some for name in some.gpus}
+    if len(hosts) > 1 or None in hosts or len(gpus) != 1:
+        return None
+    name = gpus.pop()
+    return next((speed for pattern, speed in _LINKS_GB_S if pattern.search(name)), None)
+
+
+def transfer_columns(
+    job: Job, groups: Sequence[Group], sizes: Mapping[int, Sized], names: Sequence[str]
+) -> Columns:
+    """Return one row a matched collective, sequence by sequence."""
+    group_of: dict[int, IntArray] = {
+        number: np.full(some.bytes.size, NULL_INT) for number, some in sizes.items()
+    }
+    for group in groups:
+        for number, rows in group.rows.items():
+            group_of[number][rows] = group.number
+    parts = [_transfers(job, number, some, group_of[number]) for number, some in sizes.items()]
+    if not parts:
+        return {name: [] for name in names}
+    frame = pd.concat([pd.DataFrame(part) for part in parts], ignore_index=True)
+    return {name: frame[name] for name in names}
+
+
+def _transfers(job: Job, number: int, some: Sized, group: IntArray) -> Columns:
+    sequence = job.collectives.sequences[number]
+    owner, n = sequence.owners[0], some.bytes.size
+    transfer_ns = np.maximum(sequence.waits.transfer_ns, 1)
+    algbw: FloatArray = np.where(some.ok, some.size_bytes / transfer_ns, np.nan)
+    return {
+        "sequence_id": np.full(n, number),
+        "ordinal": np.arange(n),
+        "group": group,
+        "step": nullable(job.job_step(owner, job.own_end_ns(sequence, 0))),
+        "operation": some.operation,
+        "bytes": nullable(some.bytes),
+        "size_bytes": nullable(np.where(some.ok, some.size_bytes, NULL_INT)),
+        "algbw_gb_s": algbw,
+        "busbw_gb_s": algbw * some.factor,
+        "root": nullable(some.root),
+        "reduction": some.reduction,
+        "calls_n": some.calls_n,
+        "reason": some.reason,
+    }
+
+
+def payload_columns(job: Job, names: Sequence[str]) -> Columns:
+    """Return one row a rank and reason: how many calls, and kernels, are known or not, and why."""
+    numbers = {device.rank.key: device.rank for device in job.collectives.devices}
+    rows = []
+    for key, rank in numbers.items():
+        calls = job.ranks[key].calls
+        kernels_n = dict.fromkeys(calls.reasons, 0)
+        for device in calls.devices:
+            for code, count in enumerate(np.bincount(device.reason, minlength=len(kernels_n))):
+                kernels_n[calls.reasons[code]] += int(count)
+        for reason in sorted({*calls.calls_n, *kernels_n}):
+            rows.append(
+                {
+                    "rank": rank.number or 0,
+                    "file": rank.file,
+                    "reason": reason,
+                    "calls_n": calls.calls_n.get(reason, 0),
+                    "kernels_n": kernels_n.get(reason, 0),
+                }
+            )
+    return {name: [row[name] for row in rows] for name in names}

@@ -1,0 +1,214 @@
+"""How many bytes each matched collective moves, and how fast, by what its calls say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.collectives.matched import Sequenced
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.communication import SEND_RECV
+
+from ..per_rank.payloads import OK
+from ..per_rank.sizes import RankCalls, Sizes
+from .job import Job
+
+FloatArray = npt.NDArray[np.float64]
+
+#: Why a collective has no bandwidth, beside the reasons of its calls.
+NOT_MATCHED: Final = "not_matched"
+NOT_TRACED: Final = "not_traced"
+NO_TRANSFER: Final = "no_transfer"
+CLOCK: Final = "clock"
+NO_FACTOR: Final = "no_factor"
+
+#: Of the transfer, what the clocks may be wrong by.
+_DOUBT: Final = 0.1
+#: Operations of which every rank gives a share of what is moved, and those of one buffer.
+_SHARES: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+_BUFFERS: Final = ("all_reduce", "broadcast", "reduce")
+
+
+@dataclass(frozen=True)
+class Sized:
+    """The collectives of one sequence; arrays of shape (collectives,).
+
+    Attributes:
+        number: Of the sequence.
+        operation: Names, of the calls where these are known.
+        bytes: Of a member's message, the largest that any tells; NULL_INT where not known.
+        size_bytes: What is moved, see docs/comm_stats.md; NULL_INT likewise.
+        factor: Of the bus bandwidth; NaN where it is not known.
+        calls_n: Of the member with most; 0 where not known.
+        comm: Ids of communicators; NULL_INT where not known, or where members differ.
+        root: NULL_INT where there is none.
+        reduction: Names; None for none.
+        channels_n: Blocks of the member with most; NULL_INT where not known.
+        reason: `ok`, or why there is no bandwidth.
+    """
+
+    number: int
+    operation: npt.NDArray[Any]
+    bytes: IntArray
+    size_bytes: IntArray
+    factor: FloatArray
+    calls_n: IntArray
+    comm: IntArray
+    root: IntArray
+    reduction: npt.NDArray[Any]
+    channels_n: IntArray
+    reason: npt.NDArray[Any]
+
+    @cached_property
+    def ok(self) -> npt.NDArray[np.bool_]:
+        """Which have a bandwidth."""
+        return np.asarray(self.reason == OK, dtype=bool)
+
+
+@dataclass(frozen=True)
+class _Member:
+    """What one member's kernels in a sequence are known to do."""
+
+    calls: RankCalls
+    sizes: Sizes
+    rows: IntArray
+
+    def column(self, name: str) -> IntArray:
+        return np.asarray(getattr(self.sizes, name)[self.rows])
+
+    @property
+    def comm(self) -> IntArray:
+        """Ids of communicators, NULL_INT where not known."""
+        return np.array([*self.calls.comms, NULL_INT], dtype=np.int64)[self.column("comm")]
+
+    def named(self, name: str, names: tuple[Any, ...]) -> npt.NDArray[Any]:
+        """Return a column of codes as what they stand for; None for none."""
+        known = np.array([*names, None], dtype=object)
+        return known[self.column(name)]
+
+
+def sized(job: Job, number: int) -> Sized:
+    """Return what is known of the collectives of a sequence."""
+    sequence = job.collectives.sequences[number]
+    members = [_member(job, sequence, place) for place in range(len(sequence.owners))]
+    reasons = np.stack([some.named("reason", some.calls.reasons) for some in members])
+    bytes_ = np.stack([some.column("size_bytes") for some in members])
+    comms = np.stack([some.comm for some in members])
+    at = np.arange(len(sequence))
+    # That member speaks which tells most; where none does, the first one says why.
+    best = np.argmax(bytes_, axis=0)
+    most = bytes_[best, at]
+
+    def told(name: str, names: tuple[Any, ...] | None = None) -> Any:
+        every = [
+            some.column(name) if names is None else some.named(name, getattr(some.calls, names[0]))
+            for some in members
+        ]
+        return np.stack(every)[best, at]
+
+    comm = _alike(comms)
+    known = {item: _ranks_n(members, item) or len(members) for item in np.unique(comm).tolist()}
+    ranks_n = np.array([known[item] for item in comm.tolist()], dtype=np.int64)
+    operations = told("operation", ("operations",))
+    plain = operations == None  # noqa: E711 - element by element
+    result = Sized(
+        number=number,
+        operation=np.where(plain, sequence.operation, operations),
+        bytes=most,
+        size_bytes=np.full(at.size, NULL_INT),
+        factor=np.full(at.size, np.nan),
+        calls_n=told("calls_n"),
+        comm=comm,
+        root=told("root"),
+        reduction=told("reduction", ("reductions",)),
+        channels_n=np.stack([some.column("channels_n") for some in members]).max(axis=0),
+        reason=np.where(most == NULL_INT, reasons[best, at], OK),
+    )
+    return _judged(_moved(result, members, ranks_n), sequence, ranks_n, job)
+
+
+def _member(job: Job, sequence: Sequenced, place: int) -> _Member:
+    device = job.collectives.devices[sequence.owners[place]]
+    calls = job.ranks[device.rank.key].calls
+    sizes = next(some for some in calls.devices if some.device_id == device.device_id)
+    start_ns = sequence.start_ns[place] + sequence.ahead_ns[place]
+    return _Member(calls, sizes, sizes.places(job.own_end_ns(sequence, place), start_ns))
+
+
+def _alike(comms: IntArray) -> IntArray:
+    """Return the one id that all members tell that tell any; NULL_INT where there is none."""
+    known = comms != NULL_INT
+    most = comms.max(axis=0)
+    least = np.where(known, comms, np.iinfo(np.int64).max).min(axis=0)
+    return np.where(known.any(axis=0) & (most == least), most, NULL_INT)
+
+
+def _ranks_n(members: list[_Member], comm: int) -> int | None:
+    """Return the ranks of a communicator; None where its making is not recorded."""
+    sizes = {n for some in members for made, n, _ in some.calls.members if made == comm}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _moved(known: Sized, members: list[_Member], ranks_n: IntArray) -> Sized:
+    """Return them with what is moved, and the factor of the bus bandwidth."""
+    there = known.bytes != NULL_INT
+    size_bytes, factor = known.size_bytes.copy(), known.factor.copy()
+    shares = there & np.isin(known.operation, _SHARES)
+    buffers = there & np.isin(known.operation, _BUFFERS)
+    messages = there & (known.operation == SEND_RECV)
+    size_bytes[shares] = (known.bytes * ranks_n)[shares]
+    size_bytes[buffers] = known.bytes[buffers]
+    factor[shares] = ((ranks_n - 1) / ranks_n)[shares]
+    factor[buffers] = 1.0
+    reduced = buffers & (known.operation == "all_reduce")
+    factor[reduced] = (2 * (ranks_n - 1) / ranks_n)[reduced]
+    if messages.any():
+        larger = np.stack([some.column("larger_bytes") for some in members])
+        size_bytes[messages] = larger.max(axis=0)[messages]
+        for at in np.flatnonzero(messages).tolist():
+            most = members[int(larger[:, at].argmax())]
+            factor[at] = _apart(most, int(most.rows[at]), known.comm[at], int(size_bytes[at]))
+    return replace(known, size_bytes=size_bytes, factor=factor)
+
+
+def _apart(member: _Member, row: int, comm: int, size_bytes: int) -> float:
+    """Return the share of a member's messages that are not to itself; NaN where not known."""
+    peers = member.sizes.peers[row]
+    own = {rank for made, _, rank in member.calls.members if made == comm}
+    if not size_bytes or len(own) > 1:
+        return np.nan
+    if not own:  # who sends to one other, or to fewer than all, sends nothing to itself
+        return 1.0 if len(peers) == 1 else np.nan
+    rank = own.pop()
+    itself = sum(max(sent, received) for peer, sent, received in peers if peer == rank)
+    return 1.0 - itself / size_bytes
+
+
+def _judged(known: Sized, sequence: Sequenced, ranks_n: IntArray, job: Job) -> Sized:
+    """Return them with the reasons why there is no bandwidth, the first that holds."""
+    waits, reason = sequence.waits, known.reason.copy()
+    doubt_ns = sequence.residual_ns
+    for name, chosen in (
+        (CLOCK, doubt_ns > _DOUBT * waits.transfer_ns),
+        (NO_TRANSFER, waits.transfer_ns == 0),
+        (NOT_TRACED, ranks_n > len(sequence.owners)),
+        (NOT_MATCHED, ~waits.met),
+        (NO_FACTOR, known.size_bytes == NULL_INT),
+    ):
+        reason[np.asarray(chosen) & (known.bytes != NULL_INT)] = name
+    return replace(known, reason=reason)
+
+
+def all_sized(job: Job) -> Mapping[int, Sized]:
+    """Return the sequences that have collectives, by their numbers."""
+    return {
+        number: sized(job, number)
+        for number, sequence in enumerate(job.collectives.sequences)
+        if len(sequence)
+    }

@@ -1,0 +1,51 @@
+"""Divides the communication class of the table wall: waiting and transfer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.analyses.collectives.matched import MatchedCollectives, match_collectives
+from nsys_llm.analyses.ranks.judge import judged
+from nsys_llm.analyses.ranks.verdicts import RankVerdict
+from nsys_llm.analyses.wall.communication_split import communication_details
+from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.wall import UNREAD_N, JobWalls, WallDetails, Walls
+
+from ..partials import CommPartial
+
+
+def collectives(partial: CommPartial) -> CollectivesPartial:
+    """Return the communication kernels of all ranks."""
+    return partial.collectives
+
+
+def matched(
+    partial: CommPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> MatchedCollectives:
+    """Return the collectives of all ranks; those that `prepare` has matched, where it has."""
+    if partial.matched is not None:
+        return partial.matched
+    return match_collectives(partial.collectives, ranks, options)
+
+
+def prepare(partial: CommPartial, ranks: Sequence[Rank], options: Mapping[str, Any]) -> CommPartial:
+    """Return a merged partial with its collectives matched, for the wall split and all tables."""
+    return replace(partial, matched=matched(partial, ranks, options))
+
+
+def wall_details(
+    partial: CommPartial, ranks: Sequence[Rank], walls: Walls, options: Mapping[str, Any]
+) -> WallDetails:
+    """Return waiting and transfer of each device that communicates with others."""
+    every = matched(partial, ranks, options)
+    return communication_details(every, walls, unread=bool(options.get(UNREAD_N)))
+
+
+def rank_verdicts(
+    partial: CommPartial, job: JobWalls, options: Mapping[str, Any]
+) -> list[RankVerdict]:
+    """Return what is told of each GPU beside its peers."""
+    return judged(job, matched(partial, job.ranks, options), ("bubbles", "groups"))

@@ -1,0 +1,148 @@
+"""What serving_steps tells first: what steps cost, what users wait, and the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.report.findings import Finding
+from nsys_llm.report.rank_findings import rank_findings
+from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.screen import Scale
+from nsys_llm.taxonomy.step_names import recording_advice
+from nsys_llm.view.text import counted, format_count, format_ns, listed, quoted
+
+from .steps import pace_rank, serving_findings
+
+_PHASES: Final = ("decode", "mixed", "prefill")
+#: Steps of a phase whose median is told.
+_LEAST_STEPS: Final = 5
+#: What one more of a term of the model is.
+_UNITS: Final = {
+    "gen_reqs": "a request",
+    "gen_tokens": "a token",
+    "ctx_tokens": "a token of a prompt",
+    "g_sk": "a token of context",
+    "c_sqsk": "a pair of token and key",
+    "graph_size": "a row",
+}
+
+
+def answer(tables: Tables) -> str:
+    """Return what steps cost and what users wait, a line each; why not where that is not known."""
+    lines = headline(tables)
+    if not lines:
+        return _why_not(tables)
+    return "\n".join([*lines, *_model_lines(tables)])
+
+
+def headline(tables: Tables) -> list[str]:
+    """Return the lines that an overview repeats; none where no format was read."""
+    rank = pace_rank(tables)
+    if rank is None:
+        return []
+    steps = tables["batch_steps"]
+    steps = steps[(steps["rank"] == rank) & (steps["mark"] == "")]
+    servers = tables["servers"]
+    server = records(servers[servers["rank"] == rank])[0]
+    several = len(servers[servers["reason"].isna()]) > 1
+    where = f" (rank {rank}, the slowest)" if several else ""
+    lines = [
+        f"{server['engine']}: {counted(server['counted_n'], 'step')}{where}: "
+        f"{_phases(steps)}{_requests(steps)}"
+    ]
+    waits = tables["inter_token"]
+    row = records(waits[waits["rank"] == rank])[0]
+    if row["reason"] is not None:
+        lines.append(f"between tokens: not known ({row['reason']})")
+    elif row["p50_ns"] is not None:
+        scale = Scale.of(10 * row["p99_ns"])
+        words = f"p50 {scale.number(row['p50_ns'])} {scale.unit}, p99 {scale.number(row['p99_ns'])}"
+        adds_ns = row["mixed_adds_ns"]
+        adds = "" if adds_ns is None else f"; prefill adds {scale.number(adds_ns)}"
+        drafts = " per step" if server["drafts_n"] or len(tables["speculation"]) else ""
+        lines.append(f"between tokens{drafts}: {words}{adds}")
+    return lines
+
+
+def _phases(steps: pd.DataFrame) -> str:
+    """Return how many steps there are of each phase, and their medians in one unit."""
+    costs = {phase: steps.loc[steps["phase"] == phase, "cost_ns"] for phase in _PHASES}
+    medians = {
+        phase: float(some.median()) for phase, some in costs.items() if len(some) >= _LEAST_STEPS
+    }
+    # Steps take parts of a ms to some: one unit for all of them.
+    scale = Scale.of(10 * max(medians.values(), default=1.0))
+    words: list[str] = []
+    for phase, some in costs.items():
+        if not len(some):
+            continue
+        median = f" {scale.number(medians[phase])}" if phase in medians else ""
+        unit = f" {scale.unit}" if median and not any(scale.unit in word for word in words) else ""
+        words.append(f"{format_count(len(some))} {phase}{median}{unit}")
+    return ", ".join(words) or "phases are not known"
+
+
+def _requests(steps: pd.DataFrame) -> str:
+    requests = (steps["gen_reqs"] + steps["ctx_reqs"]).dropna().astype("int64")
+    if requests.empty:
+        return ""
+    least, most = int(requests.min()), int(requests.max())
+    span = f"{format_count(least)}-" if most > least else ""
+    return f"; {span}{counted(most, 'request')}"
+
+
+def _model_lines(tables: Tables) -> list[str]:
+    """Return what a decode step is made of, by the coefficients that are certainly not 0."""
+    model = tables["cost_model"]
+    rows = records(model[(model["phase"] == "decode") & model["term"].notna()])
+    if not rows:
+        return []
+    sure = [row for row in rows if row["low_ns"] > 0 or row["high_ns"] < 0]
+    parts = [_part(row) for row in sure]
+    return [f"a decode step = {' + '.join(parts)}"] if len(parts) > 1 else []
+
+
+def _part(row: Record) -> str:
+    time = format_ns(row["value_ns"]) if row["value_ns"] >= 100 else f"{row['value_ns']:.3g} ns"
+    first = str(row["term"]).split(" with ")[0]
+    return f"{time} {_UNITS[first]}" if first in _UNITS else time
+
+
+def _why_not(tables: Tables) -> str:
+    """Return why nothing is told: no range of an engine, or names of no known format."""
+    servers = tables["servers"]
+    if servers.empty:
+        return (
+            "Nothing ran on a GPU in the selection. `coverage` says what the profiles hold, "
+            "and what a filter left of it."
+        )
+    unparsed = records(servers[servers["reason"] == "unparsed"])
+    if unparsed:
+        row = unparsed[0]
+        return (
+            f"{row['engine']}: {format_count(row['unparsed_n'])} of "
+            f"{counted(row['steps_n'], 'step')} have names of no known format "
+            f"({_examples(row)}), so costs are not reported; `batch_steps` has the others."
+        )
+    if len(read := records(servers[servers["reason"].isna()])):
+        return f"{read[0]['engine']}: no full step is in the selection; `batch_steps` says why."
+    for engine in servers["kernels_of"]:
+        if (advice := recording_advice(engine)) is not None:
+            return f"No step tells what is in its batch. {advice[1]}."
+    return (
+        "No step tells what is in its batch: no range of vLLM, SGLang or TensorRT-LLM is in the "
+        "profiles. docs/capturing.md says what records them."
+    )
+
+
+def _examples(row: Record) -> str:
+    return listed([quoted(name) for name in str(row["unparsed"]).split(" | ")])
+
+
+def findings(tables: Tables) -> list[Finding]:
+    """Return all findings of the recipe, in no order."""
+    ranks: Sequence[Finding] = rank_findings(tables)
+    return [*serving_findings(tables), *ranks]

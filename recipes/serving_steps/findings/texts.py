@@ -1,0 +1,109 @@
+"""The rules of this recipe: title, threshold with its source, advice, what to record."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nsys_llm.report.findings import CAPTURE
+from nsys_llm.report.price import TAIL_LIMIT_PCT, limits_words
+from nsys_llm.report.rank_findings import RULES as RANK_RULES
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Rule, rules_by_id
+
+#: Share of rows of CUDA graphs without a token.
+PADDING_PCT: Final = 10.0
+#: Share of the cost of steps with context that their host leaves idle.
+EAGER_PCT: Final = 10.0
+#: Share of the cost of steps that the device idles before their first operation.
+BEFORE_PCT: Final = 3.0
+#: What a step with context adds to the interval between tokens, of one without.
+ADDS_PCT: Final = 50.0
+
+_NODE: Final = "--trace=cuda,nvtx --cuda-graph-trace=node"
+
+
+def _rule(rule: str, tables: tuple[str, ...], **texts: Any) -> Rule:
+    return Rule(rule, scope="device", source=texts.pop("source", OURS), tables=tables, **texts)
+
+
+RULES: Final = rules_by_id(
+    *RANK_RULES.values(),
+    _rule(
+        "graph_padding",
+        ("padding", "cost_model"),
+        title="CUDA graphs compute {padding_pct} empty rows on rank {rank}",
+        details="{padding_n} of {rows_n} rows hold no token, over {steps_n:step}. One more row "
+        "costs {row_ns:.3g} ns: {time_ns} together.",
+        threshold=f"{PADDING_PCT:g} % of the rows of graphs whose sizes are known; "
+        f"{limits_words()}",
+        recommendation="Capture more batch sizes where batches are (`cudagraph_capture_sizes` in "
+        "vLLM, `--cuda-graph-bs` in SGLang, `cuda_graph_config` in TensorRT-LLM): the sizes of "
+        "`batch_steps` say which.",
+        record=_NODE,
+        specificity=OF_KERNEL,
+    ),
+    _rule(
+        "eager_prefill",
+        ("batches", "batch_steps", "inter_token"),
+        title="Steps with prefill run outside CUDA graphs: the GPU idles {idle_pct} of their time",
+        details="{eager_n:step} with context on rank {rank} replay no graph: {idle_ns} of "
+        "{cost_ns} idle by host causes.[ {graph_pct} of the decode steps replay one.]"
+        "[ They add {mixed_adds_ns} to the time between tokens, p99 {p99_ns}.]",
+        threshold=f"{EAGER_PCT:g} % of the cost of steps with context and without a graph; "
+        f"{limits_words()}",
+        source="vllm#56975 (p99 of 199 ms for a decode step of 12 to 17 ms); the share is ours",
+        recommendation="Capture steps with context too: piecewise CUDA graphs and a large enough "
+        "`max_cudagraph_capture_size` in vLLM, piecewise graphs in SGLang and TensorRT-LLM. Else "
+        "fewer launches: torch.compile, larger chunks of prefill.",
+        record=_NODE,
+        specificity=OF_RANK,
+    ),
+    _rule(
+        "host_before_steps",
+        ("before_steps", "servers"),
+        title="The GPU idles {idle_ns} before each step, most of it in {range:quoted}",
+        details="{cost_pct} of the cost of its steps. Most of it: {range_ns} a step in "
+        "{range:quoted}.",
+        threshold=f"{BEFORE_PCT:g} % of the cost of steps; {limits_words()}",
+        recommendation="Prepare the next step while the GPU runs this one: async scheduling in "
+        "vLLM, the overlap scheduler in SGLang and TensorRT-LLM. What `before_steps` lists comes "
+        "first.",
+        specificity=OF_CLASS,
+    ),
+    _rule(
+        "prefill_in_decode",
+        ("inter_token",),
+        title="Prefill adds {mixed_adds_ns} to the time between tokens, which is {pure_ns} without",
+        details="Over {mixed_n:interval} with a step that reads a prompt, at equal numbers of "
+        "requests. p50 {p50_ns}, p99 {p99_ns}.",
+        threshold=f"{ADDS_PCT:g} % of an interval without; tail from {TAIL_LIMIT_PCT:g} % of the "
+        "p99 between tokens",
+        recommendation="Smaller chunks of prefill (`--max-num-batched-tokens`, "
+        "`--chunked-prefill-size`, `max_num_tokens`), or prefill on other GPUs (disaggregated "
+        "serving): the first costs time to the first token.",
+        specificity=OF_CLASS,
+    ),
+    _rule(
+        "grows_with_context",
+        ("context_growth",),
+        title="{kernel:quoted} takes {ratio:.2f} times as long at long contexts",
+        details="{low_ns} a launch at {low_keys:,} keys a request, {high_ns} at {high_keys:,}, "
+        "over {steps_n:step} each of equal batches. Attention grows with the context; this need "
+        "not.",
+        threshold="10 % and 3 standard errors, contexts 1.5 times apart, 20 steps each; "
+        f"{limits_words()}",
+        recommendation="See what it does for each key: a mask or a table of blocks that is made "
+        "anew for the longest context, a copy of the KV cache, a padded shape.",
+        specificity=OF_KERNEL,
+    ),
+    _rule(
+        "names_of_no_format",
+        ("servers",),
+        kind=CAPTURE,
+        title="{unparsed_n} of {steps_n} steps have names of no known format",
+        details="On rank {rank}, such as {examples}. They are steps; what is in their batches is "
+        "not known.",
+        threshold="1 step",
+        recommendation="Costs are reported where at most 5 % of the names are of no format. A "
+        "newer engine may write others: please file an issue with the names.",
+    ),
+)

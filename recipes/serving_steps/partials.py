@@ -1,0 +1,100 @@
+"""What one rank, or many, are reduced to: integers and strings, so that merging is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.identity import RankKey
+
+from .per_rank.batches import Batches
+from .per_rank.growth import ContextGrowth
+from .per_rank.step_times import StepTimes
+
+
+@dataclass(frozen=True)
+class StepGraphs:
+    """CUDA graphs that steps replay; arrays of shape (steps,).
+
+    Attributes:
+        replays_n: How many replays.
+        graph: The one that takes longest; -1 for none.
+        size: Rows that it was captured for; -1 where that is not known.
+    """
+
+    replays_n: IntArray
+    graph: IntArray
+    size: IntArray
+
+
+@dataclass(frozen=True)
+class DraftTimes:
+    """Ranges in which tokens are drafted.
+
+    Attributes:
+        names: Of each, as recorded.
+        busy_ns: Shape (drafts,), how long what each launched ran.
+    """
+
+    names: tuple[str, ...]
+    busy_ns: IntArray
+
+
+@dataclass(frozen=True)
+class ServedSteps:
+    """The steps of one rank whose engine's format is known.
+
+    Attributes:
+        name: What they share.
+        batches: What is in each.
+        times: What each takes.
+        graphs: What each replays.
+        host_idle_ns: Shape (steps,), idle time by host causes in steps with context and without a
+            graph; 0 in others.
+        drafts: None where there are none.
+        before_ns: Idle time before first operations of steps, in ns, by range.
+        growth: None where contexts do not differ enough, or are not told.
+    """
+
+    name: str
+    batches: Batches
+    times: StepTimes
+    graphs: StepGraphs
+    host_idle_ns: IntArray
+    drafts: DraftTimes | None
+    before_ns: Mapping[str, int]
+    growth: ContextGrowth | None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether enough of the names are of a known format to tell costs."""
+        return self.batches.is_read
+
+
+@dataclass(frozen=True)
+class RankServing:
+    """One rank.
+
+    Attributes:
+        kernels_of: The engine that its kernels are of.
+        device_id: The first of its CUDA devices.
+        served: None without a step of a known format.
+    """
+
+    kernels_of: str
+    device_id: int
+    served: ServedSteps | None = None
+
+
+@dataclass(frozen=True)
+class ServingPartial:
+    """Many ranks, each by itself."""
+
+    ranks: Mapping[RankKey, RankServing] = field(default_factory=dict)
+
+
+def merged(parts: Sequence[ServingPartial]) -> ServingPartial:
+    """Join partials of distinct ranks; associative and commutative."""
+    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
+    return ServingPartial({key: ranks[key] for key in sorted(ranks)})

@@ -1,0 +1,66 @@
+"""Reduces one rank: what is in the batch of each step, and what the step takes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nsys_llm.analyses.device.graph_replays import NONE, captured_sizes, replay_steps
+from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.taxonomy.categories import detect_engine
+from nsys_llm.trace.coded_names import coded_names
+
+from ..partials import DraftTimes, RankServing, ServedSteps, ServingPartial, StepGraphs
+from .batches import Batches, step_batches
+from .before_steps import idle_before_steps
+from .growth import context_growth
+from .host_idle import host_idle_ns
+from .step_times import draft_busy_ns, step_times
+
+
+def map_rank(view: RankView) -> ServingPartial:
+    """Reduce one rank; without a step of an engine's format only its engine is kept."""
+    trace, steps = view.trace, view.steps
+    names, _ = coded_names(trace.unfiltered["kernels"]["demangled_name_id"], trace.strings)
+    served = None
+    if steps is not None and set(steps.devices) & set(trace.device_ids):
+        batches = step_batches(view, steps)
+        served = None if batches.engine is None else _served(view, steps, batches)
+    device_id = min(trace.device_ids, default=0)
+    return ServingPartial({view.key: RankServing(detect_engine(names), device_id, served)})
+
+
+def _served(view: RankView, steps: Steps, batches: Batches) -> ServedSteps:
+    times = step_times(view, steps)
+    graphs, drafts = _graphs(view, steps, batches), steps.drafts
+    eager = times.counted & (batches.field("ctx_reqs") > 0) & (graphs.replays_n == 0)
+    rows = np.flatnonzero(eager & batches.is_read)
+    return ServedSteps(
+        name=steps.name,
+        batches=batches,
+        times=times,
+        graphs=graphs,
+        host_idle_ns=host_idle_ns(view, times, rows),
+        drafts=None
+        if drafts is None
+        else DraftTimes(tuple(drafts.names.tolist()), draft_busy_ns(drafts, steps)),
+        before_ns=idle_before_steps(view, steps, times) if batches.is_read else {},
+        growth=context_growth(view, steps, batches, times) if batches.is_read else None,
+    )
+
+
+def _graphs(view: RankView, steps: Steps, batches: Batches) -> StepGraphs:
+    """Return the graph that each step replays, the longest of several, and its captured size."""
+    replays = view.graph_replays
+    n, graph, size = (np.full(len(steps), value, dtype=np.int64) for value in (0, NONE, NONE))
+    if not len(replays):
+        return StepGraphs(n, graph, size)
+    step = replay_steps(replays, view.trace, steps)
+    sizes = captured_sizes(replays, batches.tokens(step), view.options["capture_sizes"])
+    inside = np.flatnonzero(step >= 0)
+    n += np.bincount(step[inside], minlength=len(steps))
+    # The longest stands last, and is the one that stays.
+    inside = inside[np.argsort((replays.end_ns - replays.start_ns)[inside], kind="stable")]
+    graph[step[inside]] = replays.graph[inside]
+    size[step[inside]] = sizes.of(replays.graph)[inside]
+    return StepGraphs(n, graph, size)

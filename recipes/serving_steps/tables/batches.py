@@ -1,0 +1,220 @@
+"""Steps by what is in their batch: the tables `batch_steps`, `batches` and `servers`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.report.columns import Columns, rank_columns
+from nsys_llm.taxonomy.step_names import recording_advice
+from nsys_llm.trace.identity import Rank
+
+from ..partials import RankServing, ServedSteps
+from ..per_rank.batches import FIELDS, PHASES
+
+#: Of a rank whose steps no name tells of, and of one with too many names of no known format.
+NO_FORMAT: Final = "no format"
+UNPARSED: Final = "unparsed"
+#: Tokens of prompts in the first bucket; each further one has twice as many.
+_LEAST_TOKENS: Final = 128
+_S: Final = 1e9
+
+Served = tuple[Rank, ServedSteps]
+#: A row of a table by column name.
+Row = dict[str, Any]
+
+
+def title_of(engine: str | None) -> str | None:
+    """Return what an engine is called."""
+    advice = None if engine is None else recording_advice(engine)
+    return None if advice is None else advice[0]
+
+
+def of_rank(rank: Rank) -> Row:
+    """Return the first columns of a row of a rank."""
+    return {"rank": rank.number, "file": rank.file}
+
+
+def columns_of(rows: Sequence[Row]) -> Columns:
+    """Return rows, all with the same columns, as columns; nothing for none."""
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
+def server_columns(ranks: Sequence[tuple[Rank, RankServing]]) -> Columns:
+    """Return the columns of `servers`, a row a rank."""
+    return columns_of([of_rank(rank) | _server(part) for rank, part in ranks])
+
+
+def _server(part: RankServing) -> Row:
+    served = part.served
+    row: Row = {
+        "device_id": part.device_id,
+        "kernels_of": part.kernels_of,
+        "engine": None,
+        "step_name": None,
+        **dict.fromkeys(("steps_n", "counted_n", "unparsed_n", "drafts_n"), 0),
+        **{f"{phase}_n": 0 for phase in PHASES},
+        "unparsed": None,
+        "cost_ns": None,
+        "reason": NO_FORMAT,
+    }
+    if served is None:
+        return row
+    batches, counted = served.batches, served.times.counted
+    phases = np.array(batches.phase, dtype=object)[counted]
+    return row | {
+        "engine": title_of(batches.engine),
+        "step_name": served.name,
+        "steps_n": len(batches.format),
+        "counted_n": int(counted.sum()),
+        "unparsed_n": batches.unparsed_n,
+        "drafts_n": 0 if served.drafts is None else len(served.drafts.names),
+        **{f"{phase}_n": int((phases == phase).sum()) for phase in PHASES},
+        "unparsed": " | ".join(batches.unparsed) or None,
+        "cost_ns": float(served.times.cost_ns[counted].mean()) if counted.any() else None,
+        "reason": None if served.is_read else UNPARSED,
+    }
+
+
+def batch_step_columns(ranks: Sequence[Served]) -> Columns:
+    """Return the columns of `batch_steps`: steps in their order, then drafts."""
+    parts = [part for served in ranks for part in _step_parts(served)]
+    names = parts[0].keys() if parts else ()
+    return {name: [value for part in parts for value in part[name]] for name in names}
+
+
+def _step_parts(row: Served) -> list[Columns]:
+    rank, served = row
+    times, steps_n = served.times, len(served.batches.format)
+    cost_ns, busy_ns = times.cost_ns, times.busy_ns
+    graph, size = served.graphs.graph, served.graphs.size
+    columns: Columns = {
+        **rank_columns([(rank, steps_n)]),
+        "step": list(range(steps_n)),
+        "mark": list(times.mark),
+        "format": [_title(served, item) for item in served.batches.format],
+        "phase": list(served.batches.phase),
+        **{name: _nullable(served.batches.field(name)) for name in FIELDS},
+        "start_ns": times.before_ns.tolist(),
+        "window_ns": (times.end_ns - times.before_ns).tolist(),
+        "between_ns": (times.begin_ns - times.before_ns).tolist(),
+        "no_work_ns": times.no_work_ns.tolist(),
+        "cost_ns": cost_ns.tolist(),
+        "busy_ns": busy_ns.tolist(),
+        "idle_ns": (cost_ns - busy_ns).tolist(),
+        "graph": [str(item) if item != -1 else None for item in graph.tolist()],
+        "graph_size": [item if item > 0 else None for item in size.tolist()],
+        "draft": [False] * steps_n,
+    }
+    parts = [columns]
+    if served.drafts is not None:
+        drafts_n = len(served.drafts.names)
+        none: Columns = {name: [None] * drafts_n for name in columns}
+        parts.append(
+            none
+            | rank_columns([(rank, drafts_n)])
+            | {"mark": ["draft"] * drafts_n, "busy_ns": served.drafts.busy_ns.tolist()}
+            | {"draft": [True] * drafts_n}
+        )
+    return parts
+
+
+def _title(served: ServedSteps, version: str | None) -> str | None:
+    return None if version is None else f"{title_of(served.batches.engine)}, {version}"
+
+
+def _nullable(values: IntArray) -> list[int | None]:
+    return [None if value == NULL_INT else value for value in values.tolist()]
+
+
+def batch_columns(ranks: Sequence[Served]) -> Columns:
+    """Return the columns of `batches`: steps of one phase and of batches of about one size."""
+    return columns_of([row for rank, served in ranks for row in _bucket_rows(rank, served)])
+
+
+def bucket_of(values: IntArray, least: int = 1) -> IntArray:
+    """Return the upper bound of each value's bucket: 0, least, and its doubles; -1: not told."""
+    powers = least * 2 ** np.arange(52, dtype=np.int64)
+    bound = powers[np.searchsorted(powers, np.maximum(values, 1))]
+    return np.where(values < 0, -1, np.where(values == 0, 0, bound))
+
+
+def bucket_words(bound: int, least: int = 1) -> str | None:
+    """Return a bucket as a reader knows it: 0, 1, 2, 3-4, 129-256; None: not told."""
+    if bound < 0:
+        return None
+    low = 1 if bound == least else bound // 2 + 1
+    return str(bound) if bound == 0 or low == bound else f"{low}-{bound}"
+
+
+def _bucket_rows(rank: Rank, served: ServedSteps) -> list[Row]:
+    batches, counted = served.batches, served.times.counted
+    requests = bucket_of(batches.field("gen_reqs"))
+    tokens = bucket_of(batches.field("ctx_tokens"), _LEAST_TOKENS)
+    cells = sorted(
+        {
+            (PHASES.index(phase), gen, ctx)
+            for phase, gen, ctx, is_counted in zip(
+                batches.phase, requests.tolist(), tokens.tolist(), counted.tolist(), strict=True
+            )
+            if is_counted and phase is not None
+        }
+    )
+    phase_of = np.array([PHASES.index(item) if item else -1 for item in batches.phase])
+    return [
+        {
+            **of_rank(rank),
+            "phase": PHASES[phase],
+            "gen_bucket": bucket_words(gen),
+            "ctx_bucket": bucket_words(ctx, _LEAST_TOKENS),
+            **_bucket(served, np.flatnonzero(
+                counted & (phase_of == phase) & (requests == gen) & (tokens == ctx)
+            )),
+        }
+        for phase, gen, ctx in cells
+    ]  # fmt: skip
+
+
+def _bucket(served: ServedSteps, rows: IntArray) -> Row:
+    """Return what steps of one bucket have in common."""
+    batches, times = served.batches, served.times
+    cost_ns = times.cost_ns[rows]
+    between_ns = (times.begin_ns - times.before_ns - times.no_work_ns)[rows]
+    tokens = batches.tokens(rows)
+    replayed = served.graphs.replays_n[rows] > 0
+    has_both = (batches.field("ctx_reqs")[rows] > 0).all() and 0 < replayed.sum() < rows.size
+    return {
+        "steps_n": rows.size,
+        **{
+            name: _mean(batches.field(name)[rows], NULL_INT)
+            for name in ("gen_reqs", "ctx_tokens", "g_sk")
+        },
+        "cost_p50_ns": float(np.median(cost_ns)),
+        "cost_p99_ns": float(np.percentile(cost_ns, 99)),
+        "busy_ns": float(times.busy_ns[rows].mean()),
+        "idle_ns": float((cost_ns - times.busy_ns[rows]).mean()),
+        "between_ns": float(between_ns.mean()),
+        "tokens_per_s": float(_S * tokens.sum() / (cost_ns + between_ns).sum())
+        if (tokens >= 0).all()
+        else None,
+        "graph_pct": float(100 * replayed.mean()),
+        "eager_ns": float(cost_ns[~replayed].mean() - cost_ns[replayed].mean())
+        if has_both
+        else None,
+        "host_idle_ns": float(served.host_idle_ns[rows].mean()),
+    }
+
+
+def _mean(values: IntArray, none: int) -> float | None:
+    return None if (values == none).any() else float(values.mean())
+
+
+def pace(ranks: Sequence[Served]) -> Served | None:
+    """Return the rank whose steps take longest on average, the first of equals; None for none."""
+    counted = [row for row in ranks if row[1].is_read and row[1].times.counted.any()]
+    means = [row[1].times.cost_ns[row[1].times.counted].mean() for row in counted]
+    return counted[int(np.argmax(means))] if counted else None

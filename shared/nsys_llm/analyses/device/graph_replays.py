@@ -1,0 +1,253 @@
+"""Replays of CUDA graphs of one rank, and which size each graph was captured for. Pure numpy.
+
+A replay is what one call launched of a graph on one device: nodes, or a whole graph that was traced
+as one. A graph is known by its nodes, of which the smallest id stands for all; where no id is
+recorded, by the names of its kernels in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.enclosing import innermost
+from nsys_llm.numeric.grouping import distinct, distinct_rows, summed
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.stacking import stacked
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.api_classes import classify_api
+from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.taxonomy.step_names import parse_step
+from nsys_llm.trace.coded_names import coded_names, text_of
+from nsys_llm.trace.graph_nodes import is_graph_node
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+
+#: Categories of kernels that have a block for each row of the batch.
+_BY_ROW: Final = ("norm", "activation")
+#: How the size of a graph is known.
+BY_OPTION, BY_GRID, NOT_KNOWN = 0, 1, 2
+SIZE_SOURCES: Final = ("option", "grid")
+NONE: Final = -1
+
+
+@dataclass(frozen=True)
+class GraphReplays:
+    """Replays in the order of their calls; int64 arrays of shape (replays,).
+
+    Attributes:
+        graph: Which graph: the smallest id of its nodes, the id of one that was traced whole, or
+            what its names add up to.
+        device_id: CUDA device id.
+        call: Row of the call that launched it.
+        start_ns: Of its first node, `end_ns` of the last to end; the profile's clock.
+        nodes_n: Kernels, copies and fills; 0 for one that was traced whole.
+        kernels_n: Kernels among them.
+        sum_ns: Their lengths together.
+        busy_ns: Time in which any of them runs.
+        grid: Blocks of each kernel that has one for each row, if that is a single number; else -1.
+    """
+
+    graph: IntArray
+    device_id: IntArray
+    call: IntArray
+    start_ns: IntArray
+    end_ns: IntArray
+    nodes_n: IntArray
+    kernels_n: IntArray
+    sum_ns: IntArray
+    busy_ns: IntArray
+    grid: IntArray
+
+    def __len__(self) -> int:
+        return int(self.call.size)
+
+    def take(self, rows: npt.NDArray[np.bool_]) -> GraphReplays:
+        """Return some replays."""
+        return GraphReplays(*(getattr(self, item.name)[rows] for item in fields(self)))
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Operations of replays; arrays of shape (operations,)."""
+
+    call: IntArray
+    device_id: IntArray
+    start_ns: IntArray
+    end_ns: IntArray
+    node: IntArray
+    name: IntArray
+    kernel: IntArray
+    rows: IntArray
+
+
+def graph_replays(trace: RankTrace, tables: Mapping[str, Table]) -> GraphReplays:
+    """Return the replays of a rank whose calls are recorded.
+
+    Args:
+        trace: The rank.
+        tables: Its operations, before or after the filters.
+    """
+    calls = trace.tables.get("api_calls")
+    parts: list[_Nodes] = []
+    if calls is not None and len(calls):
+        ids = [key for key in distinct(calls["name_id"]).tolist() if _is_replay(trace, key)]
+        launches = np.isin(calls["name_id"], ids) if ids else np.zeros(len(calls), dtype=bool)
+        names = [name for name in OP_TABLES if name in tables and len(tables[name])]
+        parts = [_nodes(trace, name, tables[name], launches) for name in names]
+    return _replays(stacked(_Nodes, parts))
+
+
+def _is_replay(trace: RankTrace, name_id: int) -> bool:
+    return classify_api(text_of(name_id, trace.strings)) == "graph_launch"
+
+
+def _nodes(trace: RankTrace, table: str, op: Table, launches: npt.NDArray[np.bool_]) -> _Nodes:
+    """Return the operations of a table that belong to replays."""
+    call = op["launch_row"]
+    rows = np.flatnonzero((call >= 0) & (is_graph_node(op) | launches[np.maximum(call, 0)]))
+    none, zero = np.full(rows.size, NONE, dtype=np.int64), np.zeros(rows.size, dtype=np.int64)
+    whole, kernel = table == "graph_traces", table == "kernels"
+    node = none
+    if whole and "graph_id" in op:
+        node = op["graph_id"][rows]
+    elif "graph_node_id" in op and not whole:
+        node = op["graph_node_id"][rows]
+    node = np.where((node == NULL_INT) | (node == 0), NONE, node)
+    ids = op["demangled_name_id"][rows] if kernel else zero - len(table)
+    return _Nodes(
+        call=call[rows].astype(np.int64),
+        device_id=op["device_id"][rows],
+        start_ns=op["start_ns"][rows],
+        end_ns=op["end_ns"][rows],
+        node=node,
+        name=ids,
+        kernel=zero - whole + kernel,
+        rows=_grids(trace, op, rows) if kernel and "grid_x" in op else none,
+    )
+
+
+def _grids(trace: RankTrace, kernels: Table, rows: IntArray) -> IntArray:
+    """Return the blocks of kernels that have one for each row of a batch; -1 for others."""
+    names, code = coded_names(kernels["demangled_name_id"][rows], trace.strings)
+    rules = load_rules(detect_engine(names))
+    by_row = np.array([rules.classify(name).category in _BY_ROW for name in names], dtype=bool)
+    grid = kernels["grid_x"][rows]
+    return np.where(by_row[code] & (grid > 0), grid, NONE) if names else grid
+
+
+def _replays(nodes: _Nodes) -> GraphReplays:
+    if not nodes.call.size:
+        return GraphReplays(*(nodes.call for _ in GraphReplays.__annotations__))
+    _, code = distinct_rows([nodes.call, nodes.device_id])
+    order = np.lexsort((nodes.start_ns, code))
+    code = code[order]
+    first = np.flatnonzero(np.diff(code, prepend=-1))
+
+    def column(name: str) -> IntArray:
+        return np.asarray(getattr(nodes, name)[order])
+
+    def reduced(of: np.ufunc, values: IntArray) -> IntArray:
+        return np.asarray(of.reduceat(values, first))
+
+    starts, ends, node, rows = (column(name) for name in ("start_ns", "end_ns", "node", "rows"))
+    length_ns, kernel = ends - starts, column("kernel")
+    least = reduced(np.minimum, node)
+    place = np.arange(code.size) - first[code] + 1
+    with np.errstate(over="ignore"):
+        names = reduced(np.add, (column("name") + 1) * place * 0x9E3779B97F4A7C1)
+    most_rows = reduced(np.maximum, rows)
+    least_rows = reduced(np.minimum, np.where(rows < 0, np.iinfo(np.int64).max, rows))
+    return GraphReplays(
+        graph=np.where(least > 0, least, names),
+        device_id=column("device_id")[first],
+        call=column("call")[first],
+        start_ns=starts[first],
+        end_ns=reduced(np.maximum, ends),
+        nodes_n=reduced(np.add, (kernel >= 0).astype(np.int64)),
+        kernels_n=reduced(np.add, (kernel > 0).astype(np.int64)),
+        sum_ns=reduced(np.add, length_ns),
+        busy_ns=_busy_ns(starts, ends, code, first),
+        grid=np.where(least_rows == most_rows, most_rows, NONE),
+    )
+
+
+def _busy_ns(starts: IntArray, ends: IntArray, code: IntArray, first: IntArray) -> IntArray:
+    """Return the union of the operations of each replay; they are in order of code and start."""
+    # One replay behind the other on a line of time: none reaches into another.
+    latest = np.maximum.reduceat(ends, first)
+    shift = np.concatenate(([0], np.cumsum(latest - starts[first])[:-1])) - starts[first]
+    starts, ends = starts + shift[code], ends + shift[code]
+    reach = np.maximum.accumulate(ends)
+    before = np.concatenate((starts[:1], reach[:-1]))
+    added = reach - np.maximum(before, np.minimum(starts, reach))
+    return summed(code, added, first.size)
+
+
+def replay_steps(replays: GraphReplays, trace: RankTrace, steps: Steps) -> IntArray:
+    """Return the step that each replay is launched in, -1 for none."""
+    at_ns = trace.tables["api_calls"]["start_ns"][replays.call]
+    return innermost(at_ns, steps.span_start_ns, steps.span_end_ns)
+
+
+def replay_batches(replays: GraphReplays, trace: RankTrace, steps: Steps | None) -> IntArray:
+    """Return the tokens in the batch that each replay is for, -1 where no name tells."""
+    if steps is None:
+        return np.full(len(replays), NONE, dtype=np.int64)
+    parsed = map(parse_step, steps.names.tolist())
+    tokens = [NONE if item is None or item.tokens is None else item.tokens for item in parsed]
+    return np.array([*tokens, NONE], dtype=np.int64)[replay_steps(replays, trace, steps)]
+
+
+@dataclass(frozen=True)
+class CapturedSizes:
+    """Of each graph; arrays of shape (graphs,).
+
+    Attributes:
+        graph: See `GraphReplays`, sorted.
+        batch_max: Most tokens of a batch that it was replayed for; -1 where none is known.
+        size: Rows that it was captured for; -1 where that is not known.
+        source: Position in `SIZE_SOURCES`, `NOT_KNOWN` where the size is not known.
+    """
+
+    graph: IntArray
+    batch_max: IntArray
+    size: IntArray
+    source: IntArray
+
+    def of(self, graph: IntArray) -> IntArray:
+        """Return the size of each of some graphs."""
+        return self.size[np.searchsorted(self.graph, graph)] if self.graph.size else graph
+
+
+def captured_sizes(
+    replays: GraphReplays, batch: IntArray, sizes: Sequence[int] | None
+) -> CapturedSizes:
+    """Return for how many rows each graph was captured.
+
+    Args:
+        replays: Of a rank.
+        batch: Shape (replays,), tokens of the batch of each, -1 where not known.
+        sizes: Those that the engine captured, as a person knows them: a graph has the least of
+            them that holds all of its batches.
+    """
+    graph, code = np.unique(replays.graph, return_inverse=True)
+    none = np.full(graph.size, NONE, dtype=np.int64)
+    batch_max, size, source = none.copy(), none.copy(), none + 1 + NOT_KNOWN
+    np.maximum.at(batch_max, code, batch)
+    least, most = np.full(graph.size, np.iinfo(np.int64).max, dtype=np.int64), none.copy()
+    np.minimum.at(least, code, replays.grid)
+    np.maximum.at(most, code, replays.grid)
+    known = (least == most) & (most > 0) & (most >= batch_max)
+    size[known], source[known] = most[known], BY_GRID
+    if sizes:
+        ordered = np.array(sorted(sizes), dtype=np.int64)
+        place = np.searchsorted(ordered, batch_max)
+        known = (place < ordered.size) & (batch_max > 0)
+        size[known], source[known] = ordered[place[known]], BY_OPTION
+    return CapturedSizes(graph, batch_max, size, source)

@@ -1,0 +1,88 @@
+"""The same as `cells`, compiled: `leaf.c`, where its library was built and lies beside this module.
+
+It is optional. Without it, or with `NSYS_LLM_NATIVE=0`, numpy gives the same numbers in about twice
+the time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.column_rows import constant_as_view
+from nsys_llm.profile.sqlite.cells import PADDING_BYTES, Bytes, PageShape, UnexpectedCell
+
+#: What `leaf_abi` of a library says that is called as it is here.
+_ABI: Final = 1
+#: Set to 0, it leaves the library alone.
+_SWITCH: Final = "NSYS_LLM_NATIVE"
+
+
+@lru_cache
+def library() -> ctypes.CDLL | None:
+    """Return the library; None where it is switched off, was not built, or is another version's."""
+    if os.environ.get(_SWITCH) == "0":
+        return None
+    try:
+        loaded = ctypes.CDLL(str(_library_path()))
+        if loaded.leaf_abi() != _ABI:
+            return None
+    except (OSError, AttributeError):
+        return None
+    number, place = ctypes.c_int64, ctypes.c_void_p
+    loaded.leaf_rows.restype = number
+    loaded.leaf_rows.argtypes = [place, *[number] * 5, place, number, place, number]
+    return loaded
+
+
+def _library_path() -> Path:
+    """Return the library that install.py placed, which bears its platform's name, or a wheel's."""
+    placed = Path(__file__).with_name(f"_leaf-{platform.machine()}.so")
+    return placed if placed.exists() else placed.with_name("_leaf.so")
+
+
+def decoder() -> str:
+    """Return what takes pages apart in this process: `native` or `numpy`."""
+    return "native" if library() else "numpy"
+
+
+def leaf_integers(
+    raw: Bytes, shape: PageShape, fields_n: int, columns: Sequence[int]
+) -> list[IntArray]:
+    """Return columns of all rows of some leaf pages; see `cells.leaf_integers`.
+
+    Raises:
+        UnexpectedCell: The rows are not all simple.
+    """
+    loaded = library()
+    assert loaded is not None
+    pages = raw[:-PADDING_BYTES].reshape(-1, shape.page_bytes)
+    most_rows = int(pages[:, 3].sum(dtype=np.int64) << 8) + int(pages[:, 4].sum(dtype=np.int64))
+    if 2 * most_rows > pages.size:  # a pointer of 2 bytes each
+        raise UnexpectedCell
+    wanted = np.array(columns, dtype=np.int64)
+    values = np.empty((wanted.size, most_rows), dtype=np.int64)
+    rows_n = loaded.leaf_rows(
+        raw.ctypes.data,
+        len(pages),
+        shape.page_bytes,
+        shape.usable_bytes,
+        NULL_INT,
+        fields_n,
+        wanted.ctypes.data,
+        wanted.size,
+        values.ctypes.data,
+        most_rows,
+    )
+    if rows_n != most_rows:
+        raise UnexpectedCell
+    return [constant_as_view(column) for column in values]

@@ -1,0 +1,199 @@
+"""Sizes, bandwidths and reasons by NCCL's payloads, against profiles of which all is planted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+from effort import seeds
+from nccl_payloads import BYTES, COMM, SCHEMAS, add_payloads, blob, call_blob, structure
+from quick_run import quick
+from results import rows
+from trace_builder import TraceBuilder
+
+_KERNEL = "ncclDevKernel_{}_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+#: By call: kernel, further values of its payload, and factors of what is moved and of the bus.
+OPERATIONS = {
+    "ncclAllReduce": ("AllReduce_Sum_bf16", (0,), lambda n: 1, lambda n: 2 * (n - 1) / n),
+    "ncclAllGather": ("AllGather", (), lambda n: n, lambda n: (n - 1) / n),
+    "ncclReduceScatter": ("ReduceScatter_Sum", (4,), lambda n: n, lambda n: (n - 1) / n),
+    "ncclBroadcast": ("Broadcast", (1,), lambda n: 1, lambda n: 1),
+    "ncclReduce": ("Reduce_Sum", (1, 2), lambda n: 1, lambda n: 1),
+}
+FAULTS = ("no_payload", "no_schema", "bad_header", "short", "implausible", "conflict")
+STEP_NS = 100_000
+
+
+@dataclass
+class Set:
+    """Profiles of ranks that have collectives together, and what is true of each."""
+
+    seed: int
+    ranks_n: int = 2
+    calls_n: int = 40
+    faults: tuple[str, ...] = ()
+    expected: list[tuple] = field(default_factory=list)
+    reasons: list[Counter] = field(default_factory=list)
+
+    def write(self, folder, **how):
+        dice = Random(self.seed)
+        comm = dice.randrange(1 << 64)
+        traces = [TraceBuilder(hostname="node") for _ in range(self.ranks_n)]
+        payloads = [{} for _ in traces]
+        json = [{} for _ in traces]
+        self.reasons = [Counter() for _ in traces]
+        for at in range(self.calls_n * len(OPERATIONS)):
+            name = list(OPERATIONS)[at % len(OPERATIONS)]
+            kernel, more, moved, bus = OPERATIONS[name]
+            size = dice.choice((dice.randrange(1, 5000), dice.randrange(1 << 20, 1 << 25)))
+            begin = 1_000_000 + at * STEP_NS
+            starts = [begin + dice.randrange(20_000) for _ in traces]
+            end = max(starts) + dice.randrange(5_000, 40_000)
+            ends = [end + dice.randrange(300) for _ in traces]
+            told = []
+            for rank, trace in enumerate(traces):
+                launch = begin - 30_000, begin - 28_000
+                trace.nvtx(name, begin - 31_000, begin - 27_000, domain="NCCL")
+                trace.kernel(
+                    _KERNEL.format(kernel),
+                    start_ns=starts[rank],
+                    end_ns=ends[rank],
+                    launch=launch,
+                    stream_id=9,
+                )
+                reason = dice.choice(self.faults) if dice.random() < 0.3 and self.faults else "ok"
+                # Who has more to say is right.
+                share = size - dice.randrange(1 + (rank > 0 and size > 9) * 3)
+                key = name, begin - 31_000
+                self._plant(reason, key, (comm, share, *more), payloads[rank], json[rank])
+                self.reasons[rank][reason] += 1
+                told.append((reason, share))
+            known = [share for reason, share in told if reason == "ok"]
+            transfer_ns = min(ends) - max(starts)
+            reason = "ok" if known else told[0][0]
+            speed = max(known) * moved(self.ranks_n) / transfer_ns if known else None
+            self.expected.append(
+                (
+                    max(starts),
+                    max(known) if known else None,
+                    speed,
+                    speed and speed * bus(self.ranks_n),
+                    reason,
+                )
+            )
+        folder.mkdir()
+        for rank, trace in enumerate(traces):
+            path = trace.write_sqlite(folder / f"rank{rank}.sqlite")
+            add_payloads(path, payloads[rank], json=json[rank], **how)
+        return folder
+
+    def _plant(self, reason, key, values, payloads, json):
+        raw = call_blob(key[0], *values)
+        if reason == "ok":
+            payloads[key] = raw
+        elif reason == "no_schema":
+            payloads[key] = raw[:8] + b"\1" + raw[9:]
+        elif reason == "bad_header":
+            payloads[key] = raw[:24] + b"\5" + raw[25:]
+        elif reason == "short":
+            payloads[key] = raw[:-3]
+        elif reason == "implausible":
+            payloads[key] = call_blob(key[0], values[0], 1 << 60, *values[2:])
+        elif reason == "conflict":
+            payloads[key] = raw
+            json[key] = f'{{"count": {values[1] + 1}, "dataType": "ncclInt8"}}'
+
+
+@pytest.mark.parametrize("seed", seeds(20, 2))
+def test_each_collective_has_the_size_that_was_planted(seed, tmp_path):
+    dice = Random(seed)
+    planted = Set(seed, ranks_n=dice.choice((2, 3, 4)), faults=FAULTS[: dice.randrange(7)])
+    how = {
+        "offsets": dice.random() < 0.5,
+        "processes_n": dice.choice((1, 3)),
+        "as_text": dice.random() < 0.5,
+    }
+    tables = quick("comm_stats", planted.write(tmp_path / "in", **how))
+    collectives = quick("tail_stats", tmp_path / "in")["collectives"]
+    at = {tuple(key): last for *key, last in rows(collectives, "sequence_id ordinal last_start_ns")}
+    shown = {
+        at[sequence, ordinal]: (size, algbw, busbw, reason)
+        for sequence, ordinal, size, algbw, busbw, reason in rows(
+            tables["transfers"], "sequence_id ordinal bytes algbw_gb_s busbw_gb_s reason"
+        )
+    }
+    assert len(shown) == len(planted.expected)
+    for start_ns, size, algbw, busbw, reason in planted.expected:
+        assert shown[start_ns][::3] == (size, reason)
+        if algbw is None:
+            assert shown[start_ns][1:3] == (None, None)
+        else:
+            assert shown[start_ns][1:3] == pytest.approx((algbw, busbw), rel=1e-12)
+    counts = tables["payloads"].set_index(["rank", "reason"])
+    for rank, reasons in enumerate(planted.reasons):
+        assert counts.loc[rank, "calls_n"].to_dict() == dict(reasons)
+        assert counts.loc[rank, "kernels_n"].to_dict() == dict(reasons)
+    sizes = tables["message_sizes"]
+    assert int(sizes["bytes"].sum()) == int(tables["transfers"]["bytes"].sum())
+    assert int(sizes["size_bytes"].sum()) == int(tables["transfers"]["size_bytes"].sum())
+    for size, moved, transfer_ns, sized_n, algbw in rows(
+        sizes, "collectives_n size_bytes transfer_ns sized_n algbw_gb_s"
+    ):
+        if sized_n == size:
+            assert algbw == pytest.approx(moved / transfer_ns, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", [6, 16, 8, 10, 18, 22, 5, 15, 7, 9, 17])
+def test_all_types_of_integers_are_read(kind, tmp_path):
+    schemas = {5: ((18, COMM), (kind, BYTES))}
+    trace = TraceBuilder()
+    trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
+    trace.kernel(_KERNEL.format("AllReduce"), start_ns=900, end_ns=2_000, launch=(200, 300))
+    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
+    raw = blob(5, structure(schemas[5], (3, 123_456)))
+    add_payloads(path, {("ncclAllReduce", 100): raw}, schemas=schemas)
+    assert rows(quick("comm_stats", path)["payloads"], "reason calls_n kernels_n") == [("ok", 1, 1)]
+
+
+def grouped(tmp_path, calls, kernels):
+    """Return the payloads of a group of calls that launches some kernels."""
+    trace, payloads = TraceBuilder(), {}
+    trace.nvtx("ncclGroupStart", 100, 150, domain="NCCL")
+    for at, (name, *values) in enumerate(calls):
+        trace.nvtx(name, 200 + 50 * at, 240 + 50 * at, domain="NCCL")
+        payloads[name, 200 + 50 * at] = call_blob(name, *values)
+    trace.nvtx("ncclGroupEnd", 1_000, 2_000, domain="NCCL")
+    for at, kernel in enumerate(kernels):
+        launch = 1_100 + 50 * at, 1_140 + 50 * at
+        trace.kernel(_KERNEL.format(kernel), start_ns=5_000 + at, end_ns=9_000, launch=launch)
+    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
+    add_payloads(path, payloads, schemas=SCHEMAS)
+    return rows(quick("comm_stats", path)["payloads"], "reason calls_n kernels_n")
+
+
+def test_a_kernel_of_a_group_has_all_of_its_calls(tmp_path):
+    calls = [("ncclSend", 5, 100, 1), ("ncclRecv", 5, 70, 1)]
+    assert grouped(tmp_path, calls, ["SendRecv"]) == [("ok", 2, 1)]
+
+
+def test_kernels_of_a_group_that_cannot_be_told_apart_are_shared(tmp_path):
+    calls = [("ncclSend", 5, 100, 1), ("ncclRecv", 6, 70, 1)]
+    assert grouped(tmp_path, calls, ["SendRecv", "SendRecv"]) == [("ok", 2, 0), ("shared", 0, 2)]
+
+
+def test_kernels_of_a_group_are_told_apart_by_their_operation(tmp_path):
+    calls = [("ncclAllReduce", 5, 100, 0), ("ncclAllGather", 5, 70)]
+    assert grouped(tmp_path, calls, ["AllReduce_Sum", "AllGather"]) == [("ok", 2, 2)]
+
+
+def test_a_kernel_that_no_call_launched_has_none(tmp_path):
+    trace = TraceBuilder()
+    trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
+    trace.kernel(_KERNEL.format("AllReduce"), start_ns=900, end_ns=2_000, launch=(600, 700))
+    shown = rows(
+        quick("comm_stats", trace.write_sqlite(tmp_path / "a.sqlite"))["payloads"],
+        "reason calls_n kernels_n",
+    )
+    assert shown == [("no_blob", 1, 0), ("no_call", 0, 1)]

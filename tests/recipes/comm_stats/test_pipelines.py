@@ -1,0 +1,144 @@
+"""Pipelines of stages: the bubble is named and nobody blamed for it; a slow stage still is.
+
+The truth is planted: what each stage computes and transfers is known to the nanosecond.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from collective_world import world as collective_world
+from effort import nightly_but, seeds
+from pipeline_world import ALL_REDUCE, SEND_RECV, World, run, run_blocking, write_pipeline
+from quick_run import quick
+from trace_builder import TraceBuilder
+
+from nsys_llm.analyses.collectives.stages import may_be_stages
+from nsys_llm.report.rank_findings import RULES
+from nsys_llm.run.worker import load_analysis
+
+SCHEDULES = {"1F1B": (run, 1), "blocking": (run_blocking, 1), "interleaved": (run, 2)}
+#: Rules that blame a rank for what others wait for.
+BLAME = {*RULES, "collective_waits", "clocks_too_uncertain", "host_work", "late_stage"}
+#: Kernels of a step that all ranks launch, and of one expert.
+COMMON_N, EXPERT_N = 6, 3
+PIPELINE = {"pipeline_bubble", "slow_stage", "late_stage"}
+
+
+def world_of(seed, chunks_n, stages_n=None):
+    rng = np.random.default_rng(seed)
+    stages = stages_n or int(rng.integers(3, 9))
+    return World(
+        stages,
+        stages * int(rng.integers(1, 4)),
+        steps_n=int(rng.integers(1, 4)),
+        chunks_n=chunks_n,
+        jitter=0.02,
+        forward_us=float(rng.choice([400, 1000])),
+        seed=seed,
+    )
+
+
+def rules(recipe, folder):
+    return set(quick(recipe, folder)["findings"]["rule"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "schedule", "recipe"),
+    [(1, "1F1B", "comm_stats"), (2, "interleaved", "llm_hotspots"), (1, "blocking", "idle_gaps")],
+)
+def test_nobody_is_blamed_for_the_schedule(seed, schedule, recipe, tmp_path):
+    simulate, chunks_n = SCHEDULES[schedule]
+    ran = simulate(world_of(seed, chunks_n))
+    tables = quick(recipe, write_pipeline(tmp_path / "in", ran, gradients=bool(seed % 2)))
+    findings = tables["findings"]
+    assert not set(findings["rule"]) & BLAME
+    assert not findings["recommendation"].str.contains("garbage|mend the late").any()
+    if recipe == "comm_stats":
+        said = findings[findings["rule"] == "pipeline_bubble"]
+        assert len(said) == 1
+        assert said["title"].iloc[0].startswith(f"Pipeline of {len(ran)} stages")
+        assert "microbatches" in said["recommendation"].iloc[0]
+        answer = load_analysis(recipe).answer(tables)
+        assert "Bubble" in answer
+        assert "for rank" not in answer
+        assert "straggler" not in answer
+
+
+@pytest.mark.parametrize(
+    ("stages", "late"), nightly_but([(3, 1), (4, 0), (4, 2), (6, 5)], [(3, 1), (4, 0)])
+)
+def test_a_stage_whose_host_launches_late_is_named(stages, late, tmp_path):
+    world = World(stages, 2 * stages, late=((late, 300.0),))
+    findings = quick("comm_stats", write_pipeline(tmp_path / "in", run_blocking(world)))["findings"]
+    named = findings[findings["rule"] == "late_stage"]
+    assert named["rank"].tolist() == [late]
+    # What the schedule may leave it idle is not counted.
+    planted_ns = 300_000 * 2 * world.microbatches_n * world.steps_n
+    told_ns = named["gain_ns"].iloc[0]
+    assert planted_ns / 3 < told_ns < 1.05 * planted_ns
+    assert not set(findings["rule"]) & {*RULES, "collective_waits", "clocks_too_uncertain"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", seeds(3, 1))
+def test_experts_that_are_launched_one_by_one_are_no_pipeline(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    free = np.full(2, 1_000_000)
+    traces = [TraceBuilder(hostname="node") for _ in range(2)]
+    for exchange in range(120):
+        experts = rng.binomial(16, 0.5) if exchange % 2 else 0
+        for rank, trace in enumerate(traces):
+            kernels_n = COMMON_N if exchange % 2 == 0 else EXPERT_N * abs(16 * rank - experts)
+            for _ in range(kernels_n):
+                start = int(free[rank])
+                trace.kernel(
+                    "gemm(int)", start_ns=start, duration_ns=9_000, launch=(start - 900, start)
+                )
+                free[rank] += 10_000
+        end = int(free.max()) + 30_000
+        for rank, trace in enumerate(traces):
+            start = int(free[rank])
+            span = {"start_ns": start, "end_ns": end + int(rng.integers(0, 500))}
+            trace.kernel(SEND_RECV, **span, launch=(start - 900, start), stream_id=9)
+        free[:] = end + 2_000
+    for rank, trace in enumerate(traces):
+        trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    assert not rules("comm_stats", tmp_path) & PIPELINE
+
+
+def write_collective(folder, runs, kernel):
+    folder.mkdir()
+    for rank, rank_rows in enumerate(runs):
+        trace = TraceBuilder(hostname="node")
+        before = 0
+        for stream, _, start, end in sorted(rank_rows, key=lambda row: row[2]):
+            if start > before:
+                trace.kernel("gemm(int)", start_ns=before + 1, end_ns=start)
+            trace.kernel(kernel, start_ns=start, end_ns=end, stream_id=stream)
+            before = max(before, end)
+        trace.write_sqlite(folder / f"rank{rank}.sqlite")
+    return folder
+
+
+@pytest.mark.parametrize("kernel", [ALL_REDUCE, SEND_RECV])
+@pytest.mark.parametrize(
+    ("ranks_n", "tensor_n"), nightly_but([(2, 2), (4, 4), (4, 2), (8, 8)], [(2, 2), (4, 2)])
+)
+def test_no_pipeline_is_named_where_there_is_none(ranks_n, tensor_n, kernel, tmp_path):
+    runs = collective_world(ranks_n, tensor_n)
+    folder = write_collective(tmp_path / "in", runs, kernel)
+    tables = quick("comm_stats", folder)
+    assert not set(tables["findings"]["rule"]) & PIPELINE
+    assert "pipeline" not in load_analysis("comm_stats").answer(tables)
+    for recipe in ("llm_hotspots", "idle_gaps"):
+        text = quick(recipe, folder)["findings"]["recommendation"].str.cat()
+        assert "interleaved stages" not in text
+
+
+def test_ends_of_chains_send_and_receive_less_often():
+    for chain in ([44, 84, 76, 36], [192, 256, 256, 192], [40, 40, 80, 80, 40, 40], [40, 80]):
+        assert may_be_stages(chain)
+    for equals in ([64, 64, 64, 64], [640, 640, 640, 620], [4, 8, 8, 4], [210] + 7 * [30], []):
+        assert not may_be_stages(equals)
