@@ -97,7 +97,6 @@ def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(coun
     ("waited", "functions", "advice"),
     [
         (sampled({}, "os_call", "poll"), (), "prefetch"),
-        (sampled({}, "os_call", "interpreter lock"), (), "processes"),
         (sampled({}, "cuda_call", "cudaLaunchKernel"), (), "CUDA graphs"),
         (sampled({"python": 40}), (), "CUDA graphs"),
         (sampled({"framework": 40}), ("deduce_unreachable",), "gc.freeze"),

@@ -17,13 +17,11 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
-from nsys_llm.analyses.host.exposed import Exposed, pieces_of
-from nsys_llm.analyses.host.pieces import KeyedSums, near, place_inside
+from nsys_llm.analyses.host.exposed import Exposed, KeyedSums, near, pieces_of, place_inside
 from nsys_llm.analyses.host.places import PARTS, Places
-from nsys_llm.analyses.host.switches import spans_on_core
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.intervals import IntArray, clipped_lengths, union_intervals
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.names import strip_api_version
@@ -64,7 +62,7 @@ class ThreadRecord:
     Attributes:
         os_ns: Shape (n, 2), when it was in a call of the C library, the outermost; disjoint.
         os_name: Shape (n,), code of the function.
-        on_core_ns: Shape (m, 2), when it ran, from its first switch on.
+        on_core_ns: Shape (m, 2), when it ran; before its first switch what that one implies.
         known_from_ns: That switch; far beyond everything without one.
         sample_ns: Shape (samples,), ascending.
         sample: Shape (samples,), rows in the table.
@@ -112,6 +110,13 @@ class HostRecords:
             self._known[thread] = self._of(thread)
         return self._known[thread]
 
+    def on_core_ns(self, thread: int, start_ns: int, end_ns: int) -> int | None:
+        """Return how much of a stretch a thread (globalTid) ran; None if it has no switches."""
+        record, at_ns = self.of(thread), np.array([start_ns, end_ns])
+        if not record.has_switches:
+            return None
+        return int(clipped_lengths(at_ns[:1], at_ns[1:], record.on_core_ns)[0])
+
     def _of(self, thread: int) -> ThreadRecord:
         os_ns, os_name = self._os_calls(thread)
         on_core, known_from_ns = np.empty((0, 2), dtype=np.int64), _NEVER_NS
@@ -120,8 +125,6 @@ class HostRecords:
             at_ns, goes_on = table["start_ns"][rows[thread]], table["goes_on"][rows[thread]]
             known_from_ns = int(at_ns.min())
             on_core = spans_on_core(at_ns, goes_on)
-            on_core = on_core[on_core[:, 1] > known_from_ns]
-            on_core[:1, 0] = np.maximum(on_core[:1, 0], known_from_ns)
         table, rows = self._samples
         sample = rows.get(thread, np.empty(0, dtype=np.int64))
         times = sample if table is None else table["start_ns"][sample]
@@ -233,15 +236,15 @@ class ThreadStates:
         on_core = record.on_core_ns[near(record.on_core_ns, low_ns, high_ns)]
         known = np.array([record.known_from_ns])
         every = np.concatenate((edges, os_ns.reshape(-1), on_core.reshape(-1), known))
-        pieces = pieces_of(exposed, every, self.host)
-        at_ns, call = pieces.start_ns, pieces.call
-        place, runs = place_inside(at_ns, os_ns), place_inside(at_ns, on_core) >= 0
+        at_ns, ends, cause, call = pieces_of(exposed, every, self.host)
+        known_yet = at_ns >= record.known_from_ns
+        place, runs = place_inside(at_ns, os_ns), (place_inside(at_ns, on_core) >= 0) & known_yet
         name = np.where(place >= 0, self._apis_n + np.append(os_name, 0)[place], -1)
-        free = np.where(runs, 1, np.where(at_ns < record.known_from_ns, 2, 0))
+        free = np.where(runs, 1, np.where(known_yet, 0, 2))
         detail = np.where(name >= 0, name, len(self.functions) + free)
         if self._api.size:
             detail = np.where(call >= 0, self._api[call], detail)
-        return StatePieces(at_ns, pieces.end_ns, pieces.cause, detail, name, runs)
+        return StatePieces(at_ns, ends, cause, detail, name, runs)
 
 
 class HostStates:
@@ -318,3 +321,21 @@ class HostStates:
                 int(on_core_ns[row]) if has_switches else None,
                 *longest.get(int(key[row]), (None, 0)),
             )
+
+
+def spans_on_core(at_ns: IntArray, goes_on: IntArray) -> IntArray:
+    """Return when a thread ran: shape (n, 2), sorted and disjoint.
+
+    Before its first switch and after its last one it did what these say.
+
+    Args:
+        at_ns: Shape (switches,), at least one, in any order.
+        goes_on: Shape (switches,), not 0 where it goes onto a core, 0 where it leaves.
+    """
+    # Leaving one core and going onto another may bear the same time: it is on one then.
+    order = np.lexsort((goes_on, at_ns))
+    at_ns, runs = at_ns[order], goes_on[order] != 0
+    bounds = np.iinfo(np.int64)
+    edges = np.concatenate(([bounds.min // 4], at_ns, [bounds.max // 4]))
+    running = np.concatenate(([not runs[0]], runs))
+    return union_intervals(edges[:-1][running], edges[1:][running])
