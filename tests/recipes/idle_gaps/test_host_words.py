@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import numpy as np
 import pytest
-from quick_run import quick
+from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
 
+from nsys_llm.analyses.timeline.states import host_tracks
+from nsys_llm.analyses.timeline.step_lanes import LaneRows, LaneWindow, rank_lanes
 from nsys_llm.recipes.idle_gaps.findings.answer import answer
 from nsys_llm.report.host_words import Doing, Waited
 from nsys_llm.report.records import records
@@ -108,3 +113,27 @@ def test_advice_follows_from_what_it_did_most(waited, functions, advice):
     frames = [{"function": name, "samples_n": 20, "stacks_n": 40} for name in functions]
     said = Doing.of(waited).advice(frames)
     assert said is None if advice is None else advice in said
+
+
+def test_timelines_have_a_line_of_the_thread_that_the_gpu_waited_for(tmp_path):
+    seen = []
+
+    def keep(view):
+        rows = LaneRows.of(view)
+        window = LaneWindow(1, 0, 1_900 * US, 2_900 * US, 1, {})
+        seen.append([lane for lane in rank_lanes(rows, [window], "generic") if lane.of_host])
+        seen.append(list(host_tracks(view, np.array([[1_000 * US, 1_300 * US]]))))
+
+    quick_run("idle_gaps", reader().write_sqlite(tmp_path / "a.sqlite"), keep=keep)
+    (lane,), (track,) = seen
+    told = Counter()
+    for at, ns in zip(
+        lane.segments.state.tolist(), lane.segments.time_ns.sum(axis=1).tolist(), strict=True
+    ):
+        told[lane.states[at]] += ns
+    # One gap, from 1900 to 2605 us; the launch takes 5 of them.
+    assert told == {"running": 200 * US, "os_call": 500 * US, "cuda_call": 5 * US}
+    names = [track.texts[code] for code in track.name.tolist()]
+    lengths = (track.end_ns - track.start_ns).tolist()
+    assert [*dict.fromkeys(names)] == ["running", "os_call read", "cuda_call cudaLaunchKernel"]
+    assert sum(lengths) == 705 * US

@@ -69,7 +69,6 @@ def host_part(
         _frames(trace, *np.unique(np.concatenate(sampled, axis=1), axis=1)),
         threads.records.period_ns,
         repeats or 0,
-        None if steps is None else steps.name,
     )
 
 

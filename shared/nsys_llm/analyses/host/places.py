@@ -44,10 +44,10 @@ class Places:
     """Steps, warm-ups and ranges of one rank.
 
     A warm-up is a range whose name says so, or a step that takes far longer than the later ones. In
-    a step it is the innermost range that its thread opened in it (operators are none), of a thread without one the step;
-    elsewhere likewise the innermost range. What lies between two steps repeats as they do, and
-    belongs to them. Numbers in names are `#`, but for warm-ups: the first one loads, the second one
-    need not.
+    a step it is the innermost range that its thread opened in it, of a thread without one the step;
+    elsewhere likewise the innermost range. Operators are no ranges. What lies between two steps
+    repeats as they do, and belongs to them. Numbers in names are `#`, but for warm-ups: the first
+    one loads, the second one need not.
 
     Attributes:
         names: Of ranges; the first is `NO_RANGE`.
