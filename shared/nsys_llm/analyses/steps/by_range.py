@@ -65,6 +65,7 @@ class MarkedRanges:
         end_ns: Later; the end of the capture where a range was never closed.
         closed: Whether it was.
         thread: Code of the thread.
+        threads: The ids behind these codes, sorted.
     """
 
     raw: tuple[str, ...]
@@ -75,6 +76,7 @@ class MarkedRanges:
     end_ns: IntArray
     closed: _Mask
     thread: IntArray
+    threads: IntArray
 
     @classmethod
     def of(cls, events: Table, strings: Mapping[int, str], capture_end_ns: int) -> MarkedRanges:
@@ -89,6 +91,7 @@ class MarkedRanges:
         rows, code = rows[name_of[code] >= 0], code[name_of[code] >= 0]
         order = np.lexsort((-ends[rows], starts[rows]))
         rows, code = rows[order], code[order]
+        threads, thread = distinct_codes(events["global_tid"][rows])
         return cls(
             raw=raw,
             text=code,
@@ -97,7 +100,8 @@ class MarkedRanges:
             start_ns=starts[rows],
             end_ns=ends[rows],
             closed=~is_open[rows],
-            thread=distinct_codes(events["global_tid"][rows])[1],
+            thread=thread,
+            threads=threads,
         )
 
     def named(self, pattern: NamePattern) -> IntArray:
