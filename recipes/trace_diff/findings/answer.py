@@ -111,7 +111,7 @@ def _doubt(clock: Clock) -> Iterator[str]:
     verdict = clock.verdict
     if verdict["word"] == UNCERTAIN and verdict["enough_steps_n"] is not None:
         effective, steps_n = min(
-            (verdict[f"{side}_effective_n"], verdict[f"{side}_steps_n"]) for side in COMPARED
+            (verdict[f"{side}_effective_steps"], verdict[f"{side}_steps_n"]) for side in COMPARED
         )
         effective, words = max(round(effective), 1), texts.ENOUGH
         if verdict["word_reason"] == FEW_STEPS:
