@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 
+import distributed  # noqa: F401 - sets what Dask's configuration has by default
 import pytest
 from dask import config
 from trace_builder import TraceBuilder

@@ -54,7 +54,7 @@ def verdict_columns(verdict: StepVerdict) -> Columns:
         "noise_ns": verdict.noise_ns,
         "uncertain": verdict.is_uncertain,
         **_pair("_steps_n", verdict.steps_n),
-        **_pair("_effective_n", looks.effective_n if looks and looks.difference else None),
+        **_pair("_effective_steps", looks.effective_n if looks and looks.difference else None),
         "enough_steps_n": verdict.enough_n,
         "work": comparison.work,
         "note": comparison.cells.note,
