@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.host.switches import spans_on_core
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.intervals import IntArray, clipped_lengths
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.trace.coded_names import text_of
@@ -91,33 +89,3 @@ def _reaches(starts: IntArray, ends: IntArray, spans: IntArray) -> npt.NDArray[n
     first = np.searchsorted(spans[:, 1], starts, side="right")
     begins = spans[np.minimum(first, len(spans) - 1), 0]
     return np.asarray((first < len(spans)) & (begins < ends))
-
-
-@dataclass(frozen=True)
-class ThreadScheduling:
-    """The switches of one rank; None where none are recorded."""
-
-    switches: Table | None
-    _spans: dict[int, IntArray | None] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, tables: Mapping[str, Table]) -> ThreadScheduling:
-        """Return those of a rank's tables."""
-        return cls(tables.get("thread_switches"))
-
-    def on_core_ns(self, thread: int, start_ns: int, end_ns: int) -> int | None:
-        """Return how much of a stretch a thread (globalTid) ran; None if it has no switches."""
-        if thread not in self._spans:
-            self._spans[thread] = self._of_thread(thread)
-        spans = self._spans[thread]
-        if spans is None:
-            return None
-        return int(clipped_lengths(np.array([start_ns]), np.array([end_ns]), spans)[0])
-
-    def _of_thread(self, thread: int) -> IntArray | None:
-        if self.switches is None or not len(self.switches):
-            return None
-        switches = self.switches.take(
-            (self.switches["global_tid"] == thread) & (self.switches["start_ns"] != NULL_INT)
-        )
-        return spans_on_core(switches["start_ns"], switches["goes_on"]) if len(switches) else None

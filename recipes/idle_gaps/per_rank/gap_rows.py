@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import Situations, situate, split_gaps
+from nsys_llm.analyses.host.states import HostRecords
 from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.intervals import IntArray, union_intervals
 from nsys_llm.report.columns import Columns, record_columns
@@ -21,7 +22,7 @@ from nsys_llm.trace.device_ops import DeviceOps, OpNames
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import RankTrace
 
-from .gap_context import Marks, ThreadScheduling
+from .gap_context import Marks
 
 _THREAD_BITS: Final = 0xFFFFFF
 
@@ -119,10 +120,7 @@ def top_gaps(
     where = situate(gaps, ops.launch_row, host)
     split = split_gaps(gaps, where, host)
     named, api_name = split.time_ns.argmax(axis=0), api_names(trace, host)
-    marks, scheduling = (
-        Marks.of(trace, _spans(gaps, where, host)),
-        ThreadScheduling.of(trace.tables),
-    )
+    marks, records = Marks.of(trace, _spans(gaps, where, host)), HostRecords(trace)
     gap_rows = []
     for at, cause in enumerate(named.tolist()):
         gap = int(gaps.start_ns[at]), int(gaps.end_ns[at])
@@ -137,9 +135,7 @@ def top_gaps(
                 cause_code=cause,
                 time_ns=tuple(split.time_ns[:, at].tolist()),
                 certain_ns=int(split.certain_ns[:IDLE_CAUSES_N, at].sum()),
-                **_launch(
-                    api_name, host, marks, scheduling, call, int(where.other[at]), gap, cause
-                ),
+                **_launch(api_name, host, marks, records, call, int(where.other[at]), gap, cause),
             )
         )
     return gap_rows
@@ -182,7 +178,7 @@ def _launch(
     api_name: Callable[[int], str],
     host: HostTimeline,
     marks: Marks,
-    scheduling: ThreadScheduling,
+    records: HostRecords,
     call: int,
     other: int,
     gap: tuple[int, int],
@@ -209,7 +205,7 @@ def _launch(
         "launch_range": marks.innermost(thread, begin_ns),
         "os_call": os_call,
         "os_call_ns": os_call_ns,
-        "on_core_ns": scheduling.on_core_ns(thread, *gap),
+        "on_core_ns": records.on_core_ns(thread, *gap),
     }
 
 

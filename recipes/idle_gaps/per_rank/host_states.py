@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from nsys_llm.analyses.host.exposed import exposed_stretches
-from nsys_llm.analyses.host.part import has_host_records, host_part
+from nsys_llm.analyses.host.part import host_part
+from nsys_llm.analyses.host.states import has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.trace.host_part import HostPart
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +34,8 @@ _STEPS: Final = "step_budget"
 _TABLE: Final = "timeline"
 #: What a row of the table is.
 WORK, WAIT, PATH, HOST_PATH, FINDING = "work", "wait", "path", "host path", "finding"
+#: What the threads did that a GPU waited for.
+HOST: Final = "host"
 #: Of a lane whose rank could not be read again.
 LOST = "not read"
 _WHY_LOST: Final = "its profile could not be read a second time, or had changed"
@@ -100,7 +102,7 @@ def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[Lane]]) -> dict[str, p
             (key, lane.window.device_id): lane
             for key, some in lanes.items()
             for lane in some
-            if lane.window.view == view.number
+            if lane.window.view == view.number and not lane.of_host
         }
         shown = [(gpu, of_gpu.get((gpu.rank.key, gpu.device_id))) for gpu in plan.gpus]
         for gpu, lane in shown:
@@ -108,6 +110,13 @@ def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[Lane]]) -> dict[str, p
                 rows += _state_rows(view, gpu, lane)
             elif gpu.rank.key not in lanes:
                 rows.append(_lost_row(view, gpu, plan.clocks))
+            for of_host in lanes.get(gpu.rank.key, ()):
+                where = of_host.window
+                if of_host.of_host and (where.view, where.device_id) == (
+                    view.number,
+                    gpu.device_id,
+                ):
+                    rows += _state_rows(view, replace(gpu, label=f"{gpu.label}, host"), of_host)
         rows += _path_rows(plan, view)
         marks = marks_of(view, shown, plan.opportunities, plan.clocks)
         rows += (_finding_row(view, mark, plan.clocks) for mark in marks)
@@ -167,7 +176,7 @@ def _state_rows(view: View, gpu: Gpu, lane: Lane) -> Iterator[dict[str, Any]]:
         yield {
             **_row(
                 view,
-                WAIT if lane.states[state] in WAITS else WORK,
+                HOST if lane.of_host else WAIT if lane.states[state] in WAITS else WORK,
                 gpu,
                 start_ns,
                 end_ns,

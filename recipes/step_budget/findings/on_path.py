@@ -9,6 +9,7 @@ from typing import Any, Final
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
+from nsys_llm.report.host_words import Waited, path_words
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls, host_cause
@@ -124,7 +125,7 @@ def _host(budget: Budget) -> list[Finding]:
     launches_ns = budget.walls.detail_ns(gpu, IDLE, "launch_api")
     case = "launches" if 2 * launches_ns > idle_ns else None
     row = next((row for row in rows if row["name"] == "launch_api"), rows[0]) if case else rows[0]
-    where, evidence = _range(budget)
+    where, evidence, doing = _range(budget)
     return [
         RULES["path_host"].finding(
             case=case,
@@ -135,6 +136,7 @@ def _host(budget: Budget) -> list[Finding]:
                 "path_ns": row["path_ns"],
                 "where": where,
                 "unit": budget.unit,
+                **doing,
             },
             evidence=(*cells("ceilings", row, _WHICH, ("path_ns",)), *evidence),
             **_place(budget, gpu, row),
@@ -142,16 +144,22 @@ def _host(budget: Budget) -> list[Finding]:
     ]
 
 
-def _range(budget: Budget) -> tuple[str, tuple[Evidence, ...]]:
-    """Return the range or call with most of the host's time on the path: `9 us in `data``."""
+def _range(budget: Budget) -> tuple[str, tuple[Evidence, ...], dict[str, Any]]:
+    """Return the range or call with most of the host's time on the path: `9 us in `data``.
+
+    With it what its thread did most there, and fields of that.
+    """
     rows = [*budget.rows("range"), *budget.rows("api")] or budget.rows("class", "host_no_cuda")
     if not rows:
-        return "its calls hold the GPU up", ()
+        return "its calls hold the GPU up", (), {"host_advice": None}
     row = max(rows, key=lambda row: row["path_ns"])
     name = f"in {quoted(shortened(row['name']))}"
     name = "outside of CUDA calls" if row["change"] == "class" else name
     words = f"{format_ns(row['path_ns'])} a {budget.unit} {name}"
-    return words, cells("ceilings", row, _WHICH, ("path_ns",))
+    some = Waited.of(budget.tables, _idlest(budget) or (0, 0))
+    some = some.where("range" if row["change"] == "range" else "cause", row["name"])
+    doing, fields = path_words(some)
+    return words + doing, cells("ceilings", row, _WHICH, ("path_ns",)), fields
 
 
 def _waits(budget: Budget) -> list[Finding]:
@@ -159,7 +167,7 @@ def _waits(budget: Budget) -> list[Finding]:
     gpu = _idlest(budget)
     if gpu is None:
         return []
-    where, evidence = _range(budget)
+    where, evidence, doing = _range(budget)
     late = host_cause(budget.walls.host_losses_ns, gpu).rank
     return [
         RULES["path_waits"].finding(
@@ -170,6 +178,7 @@ def _waits(budget: Budget) -> list[Finding]:
                 "where": where,
                 "path_ns": row["path_ns"],
                 "unit": budget.unit,
+                **doing,
             },
             evidence=(*cells("ceilings", row, _WHICH, ("path_ns", "worst_ns")), *evidence),
             name=row["name"],

@@ -29,8 +29,8 @@ RULES: Final = rules_by_id(
         "{unit} on the critical path.",
         threshold=f"idle time by host causes, and host work on the path; {limits_words()}",
         source=_PAGE,
-        recommendation="Move this off the thread that launches, or do it while the GPU runs the "
-        "{unit} before.",
+        recommendation="[{host_advice} ]Move this off the thread that launches, or do it while the "
+        "GPU runs the {unit} before.",
         cases={
             "launches": Case(
                 title="Rank {rank}'s host launches too slowly: many tiny kernels",

@@ -20,6 +20,7 @@ from nsys_llm.analyses.critical_path.critical_path import (
     path_edges,
     path_forest,
 )
+from nsys_llm.analyses.host.states import has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
@@ -27,6 +28,7 @@ from nsys_llm.trace.ranges import folded_ranges
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
+from .host_states import map_host
 from .repeated_copies import repeated_copies
 from .replay import rank_replay
 from .steps import COUNTED, OpSteps, begins_in_step, rank_steps, step_marks
@@ -56,7 +58,7 @@ def map_rank(view: RankView) -> BudgetPartial:
     marks = step_marks(trace, ops, steps, first, options)
     replay = rank_replay(trace, edges, clues, kernels, member_ops(ops), windows, steps, options)
     del clues  # arrays as long as the rank; paths need none of them
-    forest, devices = _paths(trace, edges, kernels, windows, steps, marks, idle_ns)
+    forest, devices, on_host = _paths(trace, edges, kernels, windows, steps, marks, idle_ns)
     budget = RankBudget(
         step=steps.kind,
         mark=marks,
@@ -71,6 +73,7 @@ def map_rank(view: RankView) -> BudgetPartial:
         replay=replay,
         copies=repeated_copies(trace, steps, marks),
         folded_n=folded_ranges(trace),
+        host=map_host(view, on_host, marks) if on_host else None,
     )
     return BudgetPartial({rank: budget})
 
@@ -83,14 +86,18 @@ def _paths(
     steps: OpSteps,
     marks: Sequence[str],
     idle_ns: Mapping[int, IntArray],
-) -> tuple[PathForest, tuple[DeviceBudget, ...]]:
-    """Return the paths of a rank, and what those of steps charge on each device."""
+) -> tuple[PathForest, tuple[DeviceBudget, ...], dict[int, IntArray]]:
+    """Return the paths of a rank, and what those of steps charge on each device.
+
+    Last, by device, their stretches on host threads, where anything is recorded of these.
+    """
+    keeps_host = has_host_records(trace)
     tails = np.concatenate([np.empty(0, dtype=np.int64), *(window.tail for window in windows)])
     outline, segments = Outline.of(trace, edges, tails, steps.of_op)
     bounds = np.cumsum([window.tail.size for window in windows])[:-1]
     ends = np.split(segments, bounds) if windows else []
     charging = [
-        Charging(outline, _walks(window.edge_ns.tolist(), tail.tolist()))
+        Charging(outline, _walks(window.edge_ns.tolist(), tail.tolist()), keeps_host=keeps_host)
         for window, tail in zip(windows, ends, strict=True)
     ]
     blocks = Blocks(trace, edges, kernels, outline.segments)
@@ -101,7 +108,12 @@ def _paths(
         charges, passages = sums.total()
         parts = vars(replace(window, tail=tail)) | {"idle_ns": idle_ns.get(window.device_id)}
         devices.append(DeviceBudget(**parts, charges=charges, passages=passages))
-    return forest, tuple(devices)
+    on_host = {
+        window.device_id: sums.on_host()
+        for window, sums in zip(windows, charging, strict=True)
+        if keeps_host
+    }
+    return forest, tuple(devices), on_host
 
 
 def _cuts(outline: Outline, windows: Sequence[Windows]) -> IntArray:

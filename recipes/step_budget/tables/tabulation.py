@@ -13,6 +13,7 @@ from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns
+from nsys_llm.report.host_tables import host_tables
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.trace.identity import Rank
 
@@ -58,8 +59,11 @@ def tabulate(
     }
     tables = [load_manifest("step_budget").table(name) for name in _TABLES]
     return {
-        table.file: declared_frame(table, _columns(table, made.get(table.file, [])))
-        for table in tables
+        **{
+            table.file: declared_frame(table, _columns(table, made.get(table.file, [])))
+            for table in tables
+        },
+        **host_tables("step_budget", [(rank, budget.host) for rank, budget in rows]),
     }
 
 

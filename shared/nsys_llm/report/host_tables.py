@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.numeric.proportions import wilson_pct
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent, record_columns, sorted_columns
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.trace.host_part import SAMPLED, STEP, HostFrame, HostModule, HostPart, HostState
@@ -20,6 +20,7 @@ from nsys_llm.trace.identity import Rank, RankKey
 #: What is missing of the samples that there should be.
 NOT_SAMPLED: Final = "not_sampled"
 
+_Z_95: Final = 1.959963984540054
 _STATES: Final = tuple(HostState.__dataclass_fields__)
 _MODULES: Final = tuple(name for name in HostModule.__dataclass_fields__ if name != "samples_n")
 _FRAMES: Final = tuple(HostFrame.__dataclass_fields__)
@@ -104,3 +105,16 @@ def _shares(
 
 def _group(row: HostModule | HostState) -> _Group:
     return row.device_id, row.tid, row.cause, row.part, row.range, row.state
+
+
+def wilson_pct(count: IntArray, of_n: IntArray) -> tuple[Any, Any]:
+    """Return the 95 % interval of shares, in percent, by Wilson's score (1927).
+
+    Unlike the usual one it lies within 0 and 100 %, and holds where few or all were counted.
+    """
+    share, z2 = count / of_n, _Z_95**2
+    middle = share + z2 / (2 * of_n)
+    half = _Z_95 * np.sqrt(share * (1 - share) / of_n + z2 / (4.0 * of_n * of_n))
+    low, high = ((middle + side) / (1 + z2 / of_n) for side in (-half, half))
+    low = np.where(count == 0, 0.0, low)  # exactly, whatever the rounding
+    return 100.0 * low, 100.0 * np.where(count == of_n, 1.0, high)

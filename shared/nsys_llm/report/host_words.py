@@ -35,19 +35,17 @@ _WORDS: Final = {OFF_CORE: "off its core", RUNNING: "running", OS_CALL: "in the 
 _READS: Final = re.compile(r"p?read|recv|p?poll|select|epoll_|accept|fgets|fread|getline|open")
 _COLLECTS: Final = re.compile(r"gc_collect|_PyGC|deduce_unreachable|subtract_refs|visit_decref")
 _ADVICE: Final = {
-    "lock": "Threads of Python hold each other up: let those that compute be processes.",
     "garbage": "Python collects garbage in the step: gc.freeze() after start-up, gc.collect() "
     "between steps.",
     "reads": "The launching thread waits for input in the step: prefetch it, or let another "
     "process prepare it.",
     "launches": "Launch less often: CUDA graphs, torch.compile, fused operators.",
 }
-INTERPRETER_LOCK: Final = "interpreter lock"
 #: What a rule on the host says where its threads are recorded: of steps, and of a start-up.
 STATES, START_UP = "states", "start_up"
 HOST_CASES: Final = {
     STATES: Case(
-        title="Rank {rank}'s host: {host_step_ns} a step[ in {host_range:quoted}], {host_words}: "
+        title="Rank {rank}'s host: {host_step_ns} a step[ in {host_range:quoted}]{host_words}: "
         "its GPU idles {share_pct}",
         recommendation="{host_advice}",
     ),
@@ -88,6 +86,13 @@ class Waited:
         frames = [row for row in self.frames if row.get(column, values[0]) in values]
         return Waited(states, modules, frames)
 
+    def samples(self) -> Counter[str]:
+        """Return its samples by class."""
+        counts = Counter[str]()
+        for row in self.modules:
+            counts[row["module_class"]] += row["samples_n"]
+        return counts
+
     @property
     def time_ns(self) -> int:
         """All of it."""
@@ -103,73 +108,60 @@ class Waited:
 
 @dataclass(frozen=True)
 class Doing:
-    """What a thread did for most of some time; shares of it in percent.
+    """What a thread did for most of some time.
 
     Attributes:
         state: One of the states of `nsys_llm.trace.host_part`.
         detail: Function, where it was in one.
-        host_state_pct: Share of the state and function.
-        module_class: Which software most samples are in; None where they say nothing.
-        host_class_pct: Share of that in the samples.
-        host_samples_n: All samples of the time.
+        pct: Share of the time.
+        module_class: Which software most samples of it are in; None where they say nothing.
+        class_pct: Share of the samples.
     """
 
     state: str
     detail: str | None
-    host_state_pct: float
+    pct: float
     module_class: str | None
-    host_class_pct: float
-    host_samples_n: int
+    class_pct: float
 
     @classmethod
     def of(cls, waited: Waited) -> Doing:
         """Look at some time; there is at least one row."""
         (state, detail), ns = waited.most(lambda row: (row["state"], row["detail"]))
-        counts, pct = Counter[str](), percent(ns, waited.time_ns)
-        for row in waited.where("state", state).modules:
-            counts[row["module_class"]] += row["samples_n"]
-        missing_n, all_n = counts.pop(NOT_SAMPLED, 0), 0
-        n = counts.total()
-        for row in waited.modules:
-            all_n += row["samples_n"] if row["module_class"] != NOT_SAMPLED else 0
+        counts = waited.where("state", state).samples()
+        missing_n, n = counts.pop(NOT_SAMPLED, 0), counts.total()
         lost = percent(missing_n, n + missing_n) > _MOST_MISSING_PCT
         if state not in SAMPLED or n < LEAST_SAMPLES or lost:
-            return cls(state, detail, pct, None, 0.0, all_n)
-        name, most_n = max(counts.items(), key=lambda item: (item[1], item[0]))
-        return cls(state, detail, pct, name, percent(most_n, n), all_n)
+            counts.clear()
+        name, most_n = max(counts.items(), key=lambda item: item[::-1], default=(None, 0))
+        return cls(state, detail, percent(ns, waited.time_ns), name, percent(most_n, n))
 
     @property
     def words(self) -> str:
         """It as in `83 % in `read``."""
-        where = _WORDS.get(self.state, self.state)
-        where = f"in {quoted(self.detail)}" if self.detail is not None else where
-        said = f"{format_percent(self.host_state_pct)} {where}"
-        if self.module_class is not None:
-            return (
-                f"{said}, {format_percent(self.host_class_pct)} of its samples {self.module_class}"
-            )
-        return said
-
-    @property
-    def few(self) -> bool:
-        """Whether it ran, and too few samples say what."""
-        return self.state == RUNNING and self.module_class is None
+        state = _WORDS.get(self.state, self.state)
+        where = state if self.detail is None else f"in {quoted(self.detail)}"
+        said = f"{format_percent(self.pct)} {where}"
+        if self.module_class is None:
+            return said
+        return f"{said}, {format_percent(self.class_pct)} of its samples {self.module_class}"
 
     def advice(self, frames: Sequence[Record]) -> str | None:
         """Return what to do about it; None where it says too little."""
-        collecting = [row for row in frames if _COLLECTS.search(row["function"])]
-        if sum(percent(row["samples_n"], row["stacks_n"]) for row in collecting) >= _LEAST_PCT:
+        shares = [
+            percent(row["samples_n"], row["stacks_n"])
+            for row in frames
+            if _COLLECTS.search(row["function"])
+        ]
+        detail, launching = self.detail or "", self.state == CUDA_CALL
+        if sum(shares) >= _LEAST_PCT:
             return _ADVICE["garbage"]
-        if self.host_state_pct < _LEAST_PCT:
+        if self.pct < _LEAST_PCT:
             return None
-        if self.detail == INTERPRETER_LOCK:
-            return _ADVICE["lock"]
-        if self.state == OS_CALL and _READS.match(self.detail or ""):
+        if self.state == OS_CALL and _READS.match(detail):
             return _ADVICE["reads"]
-        launching = self.state == CUDA_CALL and "Launch" in (self.detail or "")
-        return (
-            _ADVICE["launches"] if launching or self.module_class in ("python", "driver") else None
-        )
+        launching = (launching and "Launch" in detail) or self.module_class in ("python", "driver")
+        return _ADVICE["launches"] if launching else None
 
 
 def host_sentence(tables: Tables, gpu: Gpu) -> str:
@@ -190,7 +182,9 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
         )
     if steps.time_ns:
         doing = Doing.of(steps)
-        few = f" (too few samples to say in what: {doing.host_samples_n})" if doing.few else ""
+        n = sum(n for name, n in steps.samples().items() if name != NOT_SAMPLED)
+        is_few = doing.state == RUNNING and doing.module_class is None
+        few = f" (too few samples to say in what: {n})" if is_few else ""
         steps_n = counted(steps.states[0]["steps_n"], "step")
         said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {doing.words}{few}")
     if waited.states and not said and Doing.of(waited).state != UNKNOWN:
@@ -219,13 +213,19 @@ def host_case(waited: Waited, otherwise: str) -> tuple[str, dict[str, Any]] | No
     if not steps.time_ns or 2 * steps.time_ns < waited.time_ns:
         return None
     name, ns = steps.most(lambda row: row["range"])
-    some = steps.where("range", name)
-    doing = Doing.of(some)
-    return STATES, {
-        "host_step_ns": ns / max(steps.states[0]["steps_n"], 1),
-        "host_range": name,
-        "host_words": doing.words,
-        "host_state_pct": doing.host_state_pct,
-        "host_class_pct": doing.host_class_pct,
-        "host_advice": doing.advice(some.where("part", STEP).frames) or otherwise,
+    words, fields = path_words(steps.where("range", name))
+    step_ns = ns / max(steps.states[0]["steps_n"], 1)
+    fields |= {"host_step_ns": step_ns, "host_range": name, "host_words": words}
+    return STATES, fields | {"host_advice": fields["host_advice"] or otherwise}
+
+
+def path_words(waited: Waited) -> tuple[str, dict[str, Any]]:
+    """Return what a thread did most, as it follows a time, and fields of a rule; "" if unknown."""
+    doing = Doing.of(waited) if waited.states else None
+    if doing is None or doing.state == UNKNOWN:
+        return "", {"host_advice": None}
+    return f", {doing.words}", {
+        "host_state_pct": doing.pct,
+        "host_class_pct": doing.class_pct,
+        "host_advice": doing.advice(waited.frames),
     }

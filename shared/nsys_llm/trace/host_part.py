@@ -75,7 +75,6 @@ class HostPart:
         frames: The most frequent functions.
         period_ns: Usual time between two samples of a thread that runs; None without samples.
         steps_n: Steps that are no warm-up.
-        steps_name: What they are called; None without any.
     """
 
     states: tuple[HostState, ...]
@@ -83,4 +82,3 @@ class HostPart:
     frames: tuple[HostFrame, ...]
     period_ns: int | None
     steps_n: int
-    steps_name: str | None

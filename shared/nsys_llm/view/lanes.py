@@ -28,8 +28,8 @@ from .tables import Field
 from .text import format_ns, shortened
 
 #: What stands on a lane: bars by how high they are, the path, and marks of findings.
-_HEIGHTS: Final = {"work": 0.72, "wait": 0.34}
-_GROUPS: Final = {"work": "GPU busy", "wait": "GPU idle or waiting"}
+_HEIGHTS: Final = {"work": 0.72, "wait": 0.34, "host": 0.34}
+_GROUPS: Final = {"work": "GPU busy", "wait": "GPU idle or waiting", "host": "host meanwhile"}
 _PATH, _HOST_PATH, _FINDING = "path", "host path", "finding"
 #: A lane of which nothing is known.
 _LOST, _LOST_COLOR = "not read", "#e4e4e4"
@@ -38,7 +38,7 @@ _PATH_AT: Final = 0.43
 _MARK_AT, _MARK_HEIGHT = -0.44, 0.12
 _OTHERS_AT, _OTHERS_HEIGHT = -0.54, 0.06
 #: Bars of waiting are pale: work has the same colors.
-_OPACITY: Final = {"work": 1.0, "wait": 0.6}
+_OPACITY: Final = {"work": 1.0, "wait": 0.6, "host": 0.6}
 _FIRST_COLOR, _OTHER_COLOR, _PATH_COLOR = "#b0006d", "#555555", "#111111"
 _FIRST_FILL: Final = "rgba(230,159,0,0.13)"
 #: States of a mixture that a hover tells.
@@ -57,9 +57,10 @@ _TITLE_LENGTH: Final = 90
 def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Bars in time on lanes, with a path and marks.
 
-    `part` says what a row is: work (a high bar) or wait (a low one), path, host path, finding (a
-    mark, the first `number` of them with its name), or not read (all of a lane, hatched). `start`
-    and `duration`, `lane`, `color`, `label` (names) and `mixture` (JSON: ns by name) say the rest.
+    `part` says what a row is: work (a high bar), wait or host (low ones), path, host path, finding
+    (a mark, the first `number` of them with its name), or not read (all of a lane, hatched).
+    `start` and `duration`, `lane`, `color`, `label` (names) and `mixture` (JSON: ns by name) say
+    the rest.
     """
     start, duration = fields[spec["start"]], fields[spec["duration"]]
     rows = frame.reset_index(drop=True)
@@ -78,7 +79,7 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         label=[None if pd.isna(row) else str(row) for row in rows[spec["label"]].tolist()],
         hover=_hovers(rows, spec),
     )
-    bars = [*drawn.bars("work"), *drawn.bars("wait"), *drawn.lost()]
+    bars = [bar for part in _HEIGHTS for bar in drawn.bars(part)] + drawn.lost()
     traces = [*bars, *drawn.path(), *drawn.marks()]
     first, notes = drawn.notes()
     height, lane_px = _height(len(names), len(traces))

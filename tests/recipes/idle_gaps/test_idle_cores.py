@@ -6,17 +6,21 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.analyses.host.switches import spans_on_core
+from nsys_llm.analyses.host.states import HostRecords, spans_on_core
 from nsys_llm.profile.tables import Table
-from nsys_llm.recipes.idle_gaps.per_rank.gap_context import ThreadScheduling
+from nsys_llm.trace.rank_trace import RankTrace
 
 SWITCHES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 1)), min_size=1, max_size=9)
+
+
+def records_of(tables):
+    return HostRecords(RankTrace(tables, {}, None, {}, ()))
 
 
 def on_core(switches, start_ns, end_ns, thread=7):
     rows = np.array([(at, on, 7) for at, on in switches], dtype=np.int64).T
     table = Table(dict(zip(("start_ns", "goes_on", "global_tid"), rows, strict=True)))
-    return ThreadScheduling.of({"thread_switches": table}).on_core_ns(thread, start_ns, end_ns)
+    return records_of({"thread_switches": table}).on_core_ns(thread, start_ns, end_ns)
 
 
 def test_a_thread_runs_between_going_on_and_leaving():
@@ -37,7 +41,7 @@ def test_a_move_to_another_core_within_one_instant_keeps_it_running():
 
 def test_a_thread_without_switches_is_not_known():
     assert on_core([(10, 1)], 0, 30, thread=8) is None
-    assert ThreadScheduling.of({}).on_core_ns(7, 0, 30) is None
+    assert records_of({}).on_core_ns(7, 0, 30) is None
 
 
 @given(SWITCHES)

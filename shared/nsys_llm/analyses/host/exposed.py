@@ -6,17 +6,16 @@ returns, on the thread that makes this call; without the time in which a server 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate
-from nsys_llm.analyses.host.pieces import cut, near, place_inside
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.gaps import Gaps, Positions
-from nsys_llm.numeric.grouping import distinct, distinct_codes, split_by_code
+from nsys_llm.numeric.grouping import distinct, distinct_codes, exact_sums, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import HOST_NO_CUDA, NO_WORK, PROFILER_OVERHEAD
 
@@ -33,35 +32,22 @@ class Exposed:
         start_ns: Begin, the profile's clock.
         end_ns: Its end, later.
         other: Thread that launched the operation before, if it is another one; -1 otherwise.
+        cause: Code of the cause of each, where it is known; None: that of gaps.
     """
 
     thread: int
     start_ns: IntArray
     end_ns: IntArray
     other: IntArray
+    cause: IntArray | None = None
 
     def blocks(self) -> Iterator[Exposed]:
         """Yield some at a time."""
         for first in range(0, self.start_ns.size, _BLOCK):
             some = slice(first, first + _BLOCK)
-            yield Exposed(self.thread, self.start_ns[some], self.end_ns[some], self.other[some])
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """Parts of stretches of one thread, each with a single cause and call; shape (n,), sorted.
-
-    Attributes:
-        start_ns: Begin.
-        end_ns: Its end, later.
-        cause: Code of the cause of idle time.
-        call: Place of the call that the thread was in, the outermost one; -1 outside of any.
-    """
-
-    start_ns: IntArray
-    end_ns: IntArray
-    cause: IntArray
-    call: IntArray
+            cause = None if self.cause is None else self.cause[some]
+            times = self.start_ns[some], self.end_ns[some], self.other[some]
+            yield Exposed(self.thread, *times, cause)
 
 
 def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> list[Exposed]:
@@ -88,10 +74,14 @@ def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> 
     ]
 
 
-def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> Pieces:
+def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[IntArray, ...]:
     """Cut stretches where a call begins or ends, where their cause changes, and at some instants.
 
-    Causes are those of `idle_split`, of which it sums the same time up by gap.
+    Causes are those of `idle_split`, which sums the same time up by gap.
+
+    Returns:
+        Begin and end of each piece, its cause, and the place of the outermost call that the thread
+        was in, -1 outside of any; shape (pieces,) each.
     """
     thread, calls = exposed.thread, host.calls
     low, high = int(exposed.start_ns[0]), int(exposed.end_ns[-1])
@@ -120,5 +110,68 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> Pieces:
         cause[held >= 0] = causes[held[held >= 0]]
     for code, times in layers:
         cause[place_inside(start_ns, times) >= 0] = code
+    if exposed.cause is not None:
+        cause = exposed.cause[owner]
     kept = cause != NO_WORK
-    return Pieces(start_ns[kept], end_ns[kept], cause[kept], call[kept])
+    return start_ns[kept], end_ns[kept], cause[kept], call[kept]
+
+
+def cut(start_ns: IntArray, end_ns: IntArray, edges: IntArray) -> tuple[IntArray, ...]:
+    """Cut stretches at some instants.
+
+    Args:
+        start_ns: Shape (n,), at least one; stretches are sorted, disjoint, and none is empty.
+        end_ns: Shape (n,).
+        edges: Any instants, in any order.
+
+    Returns:
+        The stretch that each piece comes from, its begin and its end; shape (pieces,) each.
+    """
+    at = np.searchsorted(start_ns, edges, side="right") - 1
+    inside = edges[(at >= 0) & (edges > start_ns[at]) & (edges < end_ns[at])]
+    begins = np.sort(np.concatenate((start_ns, inside)), kind="stable")
+    begins = begins[np.append(True, begins[1:] != begins[:-1])]
+    owner = np.searchsorted(start_ns, begins, side="right") - 1
+    ends = np.minimum(np.append(begins[1:], end_ns[-1]), end_ns[owner])
+    return owner, begins, ends
+
+
+def near(spans: IntArray, low_ns: int, high_ns: int) -> slice:
+    """Return which of sorted, disjoint spans, shape (n, 2), reach into a stretch."""
+    first = np.searchsorted(spans[:, 1], low_ns, side="right")
+    last = np.searchsorted(spans[:, 0], high_ns, side="left")
+    return slice(int(first), max(int(last), int(first)))
+
+
+def place_inside(at_ns: IntArray, spans: IntArray) -> IntArray:
+    """Return which of sorted, disjoint spans holds each instant, -1 for none."""
+    if not len(spans):
+        return np.full(at_ns.shape, -1, dtype=np.int64)
+    place = np.searchsorted(spans[:, 0], at_ns, side="right") - 1
+    return np.where((place >= 0) & (at_ns < spans[place, 1]), place, -1)
+
+
+class KeyedSums:
+    """Exact sums of integers by key, some rows at a time."""
+
+    def __init__(self, values_n: int) -> None:
+        self._parts = [(np.empty(0, dtype=np.int64), np.empty((values_n, 0), dtype=np.int64))]
+
+    def add(self, key: IntArray, *values: IntArray) -> None:
+        """Add rows: shape (rows,) each, values of at least 0."""
+        if key.size:
+            self._parts.append(_summed(key, values))
+
+    def total(self) -> tuple[IntArray, IntArray]:
+        """Return the keys, ascending, and their sums, shape (values, keys)."""
+        keys, sums = zip(*self._parts, strict=True)
+        total = _summed(np.concatenate(keys), np.concatenate(sums, axis=1))
+        self._parts = [total]
+        return total
+
+
+def _summed(key: IntArray, values: Sequence[IntArray] | IntArray) -> tuple[IntArray, IntArray]:
+    used, code = np.unique(key, return_inverse=True)
+    code = code.reshape(-1)
+    sums = [exact_sums(code, value, used.size) for value in values]
+    return used, np.array(sums, dtype=np.int64).reshape(len(values), used.size)

@@ -4,36 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.host.exposed import Exposed
 from nsys_llm.analyses.host.places import PARTS, Places
-from nsys_llm.analyses.host.samples import Stacks, file_name, function_name
-from nsys_llm.analyses.host.states import (
-    HOST_RECORDS,
-    STATES,
-    HostRecords,
-    HostStates,
-)
+from nsys_llm.analyses.host.states import STATES, HostStates, ThreadStates
 from nsys_llm.analyses.steps.steps import Steps
-from nsys_llm.numeric.grouping import distinct_rows
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import begins_group, distinct_codes, distinct_rows
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.host_modules import module_classes
+from nsys_llm.profile.tables import Table
+from nsys_llm.taxonomy.host_modules import UNRESOLVED, module_class, module_classes
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
+from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.host_part import LEAST_SAMPLES, HostFrame, HostModule, HostPart, HostState
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: Frames that are told, of each kind.
 _MOST_FRAMES: Final = 20
 _THREAD_BITS: Final = 0xFFFFFF
-
-
-def has_host_records(trace: RankTrace) -> bool:
-    """Return whether anything is recorded of threads beside CUDA calls."""
-    return any(len(trace.tables.get(name, ())) for name in HOST_RECORDS)
+#: Frames of these classes are the user's program: the first of them in a stack is told.
+_PROGRAM: Final = ("framework", "other")
 
 
 def host_part(
@@ -55,8 +51,8 @@ def host_part(
     """
     if not any(exposed.values()):
         return None
-    places, records = Places(trace, steps), HostRecords(trace)
-    all_states = HostStates(trace, host, records, places)
+    places, threads = Places(trace, steps), ThreadStates(trace, host)
+    all_states = HostStates(threads, places)
     states: list[HostState] = []
     modules: list[HostModule] = []
     sampled = []
@@ -71,9 +67,8 @@ def host_part(
         tuple(states),
         tuple(modules),
         _frames(trace, *np.unique(np.concatenate(sampled, axis=1), axis=1)),
-        records.period_ns,
+        threads.records.period_ns,
         repeats or 0,
-        None if steps is None else steps.name,
     )
 
 
@@ -108,10 +103,94 @@ def _frames(trace: RankTrace, rows: IntArray, part: IntArray) -> tuple[HostFrame
             first, group = distinct_rows(columns)
             counts: Counter[tuple[str, str, str]] = Counter()
             for row, n in zip(at[first].tolist(), np.bincount(group).tolist(), strict=True):
-                function = function_name(int(stacks.symbol_id[row]), trace.strings)
-                if function is not None:
-                    file = file_name(int(stacks.module_id[row]), trace.strings)
+                symbol, module = int(stacks.symbol_id[row]), int(stacks.module_id[row])
+                function, path = text_of(symbol, trace.strings), text_of(module, trace.strings)
+                if not function.startswith(("0x", "[")):  # an address, or no name
+                    # Folders may hold a user's name.
+                    file = path.rpartition("/")[2]
                     counts[function, file, classes[stacks.module[row]]] += n
             most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MOST_FRAMES]
             frames += [HostFrame(name, kind, *names, n, stacks_n) for names, n in most]
     return tuple(frames)
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """The stacks of some samples; arrays of shape (frames,), innermost frame of each first.
+
+    Attributes:
+        sample: Position of the sample, ascending; samples without a frame have none.
+        first: Whether it is the innermost frame that is recorded of its sample.
+        module: Class of its file, position in `module_classes`.
+        symbol_id: Id of the function's name.
+        module_id: Id of the file's name.
+    """
+
+    sample: IntArray
+    first: npt.NDArray[np.bool_]
+    module: IntArray
+    symbol_id: IntArray
+    module_id: IntArray
+
+    @classmethod
+    def of(cls, trace: RankTrace, rows: IntArray) -> Stacks:
+        """Return the stacks of samples by their rows in the table, shape (samples,)."""
+        frames, samples = trace.tables.get("sample_frames"), trace.tables["cpu_samples"]
+        if frames is None or not len(frames) or not rows.size:
+            none = np.empty(0, dtype=np.int64)
+            return cls(none, none.astype(bool), none, none, none)
+        ids, order = frames["id"], None
+        if (ids[1:] < ids[:-1]).any():
+            order = np.argsort(ids, kind="stable")
+            ids = ids[order]
+        wanted = samples["id"][rows]
+        first = np.searchsorted(ids, wanted, side="left")
+        frames_n = np.searchsorted(ids, wanted, side="right") - first
+        sample = np.repeat(np.arange(rows.size), frames_n)
+        nth = np.arange(sample.size) - np.repeat(np.cumsum(frames_n) - frames_n, frames_n)
+        at = first[sample] + nth
+        at = at if order is None else order[at]
+        in_stack = np.lexsort((frames["depth"][at], sample))
+        at = at[in_stack]
+        return cls(
+            sample,
+            begins_group(sample),
+            _classes(frames, at, trace.strings),
+            frames["symbol_id"][at],
+            frames["module_id"][at],
+        )
+
+    def leaf_classes(self, samples_n: int) -> IntArray:
+        """Return the class of each sample, `unresolved` without a frame; shape (samples,)."""
+        leaves = np.full(samples_n, module_classes().index(UNRESOLVED))
+        leaves[self.sample[self.first]] = self.module[self.first]
+        return leaves
+
+    def frames(self, chosen: npt.NDArray[np.bool_]) -> dict[str, tuple[IntArray, int]]:
+        """Return the frames that are told of some samples, and of how many samples they are.
+
+        The innermost frames of all, and the first ones of the program in stacks that have more than
+        one frame.
+
+        Args:
+            chosen: Shape (samples,).
+        """
+        there = chosen[self.sample] if self.sample.size else self.first
+        leaves = np.flatnonzero(self.first & there)
+        deep = there & (np.bincount(self.sample, minlength=1)[self.sample] > 1)
+        classes = [module_classes().index(name) for name in _PROGRAM]
+        program = np.flatnonzero(deep & np.isin(self.module, classes))
+        program = program[begins_group(self.sample[program])]
+        stacks_n = int(np.count_nonzero(deep & self.first))
+        return {"leaf": (leaves, leaves.size), "program": (program, stacks_n)}
+
+
+def _classes(frames: Table, at: IntArray, strings: Mapping[int, str]) -> IntArray:
+    """Return the class of the file of each of some frames."""
+    names = module_classes()
+    ids, code = distinct_codes(frames["module_id"][at])
+    of_id = [
+        names.index(UNRESOLVED if key == NULL_INT else module_class(strings.get(key, "")))
+        for key in ids.tolist()
+    ]
+    return np.array(of_id, dtype=np.int64)[code]

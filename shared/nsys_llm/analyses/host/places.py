@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.nvtx.range_names import raw_texts
+from nsys_llm.analyses.steps.by_range import MarkedRanges
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.enclosing import innermost
-from nsys_llm.numeric.gaps import start_order
-from nsys_llm.numeric.grouping import distinct_codes, split_by_code
+from nsys_llm.numeric.grouping import split_by_code
 from nsys_llm.numeric.intervals import IntArray, starts_inside
+from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import normalize_range, step_key
 from nsys_llm.taxonomy.step_names import is_warmup
 from nsys_llm.trace.host_part import OUTSIDE, STEP, WARMUP
-from nsys_llm.trace.ranges import PUSH_POP, closed_ends, lasting
 from nsys_llm.trace.rank_trace import RankTrace
 
 PARTS: Final = (STEP, WARMUP, OUTSIDE)
@@ -26,6 +24,7 @@ PARTS: Final = (STEP, WARMUP, OUTSIDE)
 NO_RANGE: Final = ""
 OTHER_RANGES: Final = "(other ranges)"
 _MOST_NAMES: Final = 1_000
+_COLUMNS: Final = ("start_ns", "end_ns", "event_type", "text", "text_id", "global_tid")
 
 
 @dataclass(frozen=True)
@@ -46,42 +45,42 @@ class Places:
 
     A warm-up is a range whose name says so, or a step that takes far longer than the later ones. In
     a step it is the innermost range that its thread opened in it, of a thread without one the step;
-    elsewhere likewise the innermost range. What lies between two steps repeats as they do, and
-    belongs to them. Numbers in names are `#`, but for warm-ups: the first one loads, the second one
-    need not.
+    elsewhere likewise the innermost range. Operators are no ranges. What lies between two steps
+    repeats as they do, and belongs to them. Numbers in names are `#`, but for warm-ups: the first
+    one loads, the second one need not.
 
     Attributes:
         names: Of ranges; the first is `NO_RANGE`.
     """
 
     def __init__(self, trace: RankTrace, steps: Steps | None) -> None:
-        starts, ends, texts, code, threads = _ranges(trace)
+        events = trace.tables.get("nvtx_events", Table.empty(_COLUMNS))
+        marked = MarkedRanges.of(events, trace.strings, trace.last_end_ns)
         step_names = [] if steps is None else [normalize_range(str(name)) for name in steps.names]
-        unit = [] if steps is None else [steps.name]
-        plain = [normalize_range(text) for text in texts]
-        shared = [step_key(text) for text in plain]
+        unit = [NO_RANGE] if steps is None else [steps.name]
+        shared = [step_key(name) for name in marked.plain]
         if len(set(shared)) > _MOST_NAMES:  # of so many none says much
             shared = [OTHER_RANGES] * len(shared)
-        self.names = sorted({NO_RANGE, *shared, *filter(is_warmup, plain), *step_names, *unit})
+        warmups = [name for name in marked.plain if is_warmup(name)]
+        self.names = sorted({NO_RANGE, *shared, *warmups, *step_names, *unit})
         place = {name: at for at, name in enumerate(self.names)}
-        of_text = np.array([place[name] for name in shared], dtype=np.int64)[code]
+        of_name = np.array([place[name] for name in shared], dtype=np.int64)
+        rows = split_by_code(marked.thread, marked.threads.size)
         self._of_thread = {
-            thread: _Spans(starts[some], ends[some], of_text[some])
-            for thread, some in threads.items()
+            thread: _Spans(marked.start_ns[some], marked.end_ns[some], of_name[marked.name[some]])
+            for thread, some in zip(marked.threads.tolist(), rows, strict=True)
         }
-        of_text = np.array([place.get(name, -1) for name in plain], dtype=np.int64)[code]
-        warm = np.flatnonzero(np.array([is_warmup(name) for name in plain], dtype=bool)[code])
-        self._warm = _Spans(starts[warm], ends[warm], of_text[warm])
+        of_name = np.array([place.get(name, 0) for name in marked.plain], dtype=np.int64)
+        warm = np.array([name in set(warmups) for name in marked.plain], dtype=bool)[marked.name]
+        self._warm = _Spans(marked.start_ns[warm], marked.end_ns[warm], of_name[marked.name[warm]])
         self._steps, self._slow = _Spans(*np.empty((3, 0), dtype=np.int64)), np.empty(0, dtype=bool)
-        self._unit = place[unit[0]] if unit else 0
+        self._unit = place[unit[0]]
         if steps is not None and not (steps.start_ns == NULL_INT).any():
             of_step = np.array([place[name] for name in step_names], dtype=np.int64)
             self._steps = _Spans(steps.start_ns, steps.end_ns, of_step)
             self._slow = steps.warmup
-        first_ns, last_ns = self._steps.start_ns[:1], self._steps.end_ns
-        self._all_steps = np.column_stack(
-            (first_ns, np.repeat(last_ns.max(initial=0), first_ns.size))
-        )
+        first_ns, last_ns = self._steps.start_ns[:1], self._steps.end_ns.max(initial=0)
+        self._all_steps = np.column_stack((first_ns, np.full_like(first_ns, last_ns)))
 
     def line(self, thread: int, spans: IntArray) -> tuple[IntArray, IntArray]:
         """Return where a thread (globalTid) was in some time.
@@ -126,23 +125,3 @@ class Places:
         """Return the part of the run and the name of the range of a place."""
         name, part = divmod(place, len(PARTS))
         return PARTS[part], self.names[name] or None
-
-
-def _ranges(
-    trace: RankTrace,
-) -> tuple[IntArray, IntArray, Sequence[str], IntArray, dict[int, IntArray]]:
-    """Return push/pop ranges in order of their begin, their texts, and those of each thread."""
-    none = np.empty(0, dtype=np.int64)
-    events = trace.tables.get("nvtx_events")
-    if events is None or not len(events):
-        return none, none, (), none, {}
-    starts = events["start_ns"]
-    ends, _ = closed_ends(events["end_ns"], trace.last_end_ns)
-    rows = np.flatnonzero((events["event_type"] == PUSH_POP) & lasting(starts, ends))
-    order = start_order(starts[rows], lambda some: (-ends[rows][some],))
-    rows = rows if order is None else rows[order]
-    texts, code = raw_texts(events, rows, trace.strings)
-    threads, of_thread = distinct_codes(events["global_tid"][rows])
-    parts = split_by_code(of_thread, threads.size)
-    by_thread = dict(zip(threads.tolist(), parts, strict=True))
-    return starts[rows], ends[rows], texts, code, by_thread

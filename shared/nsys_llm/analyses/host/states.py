@@ -17,13 +17,11 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
-from nsys_llm.analyses.host.exposed import Exposed, pieces_of
-from nsys_llm.analyses.host.pieces import KeyedSums, near, place_inside
-from nsys_llm.analyses.host.places import Places
-from nsys_llm.analyses.host.switches import spans_on_core
+from nsys_llm.analyses.host.exposed import Exposed, KeyedSums, near, pieces_of, place_inside
+from nsys_llm.analyses.host.places import PARTS, Places
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
-from nsys_llm.numeric.intervals import IntArray, clip_to_windows, clipped_lengths, gaps_within
+from nsys_llm.numeric.intervals import IntArray, clipped_lengths, union_intervals
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.names import strip_api_version
@@ -33,6 +31,7 @@ from nsys_llm.trace.host_part import (
     OFF_CORE,
     OS_CALL,
     RUNNING,
+    SAMPLED,
     UNKNOWN,
     HostState,
 )
@@ -40,14 +39,20 @@ from nsys_llm.trace.rank_trace import RankTrace, sane_instants, sane_times
 
 STATES: Final = (CUDA_CALL, OS_CALL, OFF_CORE, RUNNING, UNKNOWN)
 
+_SAMPLED: Final = [STATES.index(state) for state in SAMPLED]
 #: The tables that tell more of a thread than its CUDA calls.
-HOST_RECORDS: Final = ("thread_switches", "os_calls", "cpu_samples")
+_HOST_RECORDS: Final = ("thread_switches", "os_calls", "cpu_samples")
 #: Code of ENUM_NSYS_EVENT_CLASS (3.7 to 3.30); 31 and 32 mark begin and end of the profiling.
 _OS_CALL: Final = 27
 #: A periodic sample; others are stacks of switches.
 _PERIODIC: Final = 1
 _THREAD_BITS: Final = 0xFFFFFF
 _NEVER_NS: Final = int(np.iinfo(np.int64).max)
+
+
+def has_host_records(trace: RankTrace) -> bool:
+    """Return whether anything is recorded of threads beside CUDA calls."""
+    return any(len(trace.tables.get(name, ())) for name in _HOST_RECORDS)
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class ThreadRecord:
     Attributes:
         os_ns: Shape (n, 2), when it was in a call of the C library, the outermost; disjoint.
         os_name: Shape (n,), code of the function.
-        on_core_ns: Shape (m, 2), when it ran, from its first switch on.
+        on_core_ns: Shape (m, 2), when it ran; before its first switch what that one implies.
         known_from_ns: That switch; far beyond everything without one.
         sample_ns: Shape (samples,), ascending.
         sample: Shape (samples,), rows in the table.
@@ -105,6 +110,13 @@ class HostRecords:
             self._known[thread] = self._of(thread)
         return self._known[thread]
 
+    def on_core_ns(self, thread: int, start_ns: int, end_ns: int) -> int | None:
+        """Return how much of a stretch a thread (globalTid) ran; None if it has no switches."""
+        record, at_ns = self.of(thread), np.array([start_ns, end_ns])
+        if not record.has_switches:
+            return None
+        return int(clipped_lengths(at_ns[:1], at_ns[1:], record.on_core_ns)[0])
+
     def _of(self, thread: int) -> ThreadRecord:
         os_ns, os_name = self._os_calls(thread)
         on_core, known_from_ns = np.empty((0, 2), dtype=np.int64), _NEVER_NS
@@ -113,8 +125,6 @@ class HostRecords:
             at_ns, goes_on = table["start_ns"][rows[thread]], table["goes_on"][rows[thread]]
             known_from_ns = int(at_ns.min())
             on_core = spans_on_core(at_ns, goes_on)
-            on_core = on_core[on_core[:, 1] > known_from_ns]
-            on_core[:1, 0] = np.maximum(on_core[:1, 0], known_from_ns)
         table, rows = self._samples
         sample = rows.get(thread, np.empty(0, dtype=np.int64))
         times = sample if table is None else table["start_ns"][sample]
@@ -163,28 +173,88 @@ def _by_thread(
     return table, {thread: rows[part] for thread, part in zip(threads.tolist(), parts, strict=True)}
 
 
-class HostStates:
-    """Adds up what threads of one rank did in stretches of time.
+@dataclass(frozen=True)
+class StatePieces:
+    """Parts of stretches of one thread, each in a single state; shape (n,), sorted.
+
+    Attributes:
+        start_ns: Begin.
+        end_ns: Its end, later.
+        cause: Code of the cause of idle time.
+        detail: State and function as one number, see `ThreadStates`.
+        os_name: Function of the C library that it was in, whatever the state; -1 for none.
+        runs: Whether it is known to have been on a core.
+    """
+
+    start_ns: IntArray
+    end_ns: IntArray
+    cause: IntArray
+    detail: IntArray
+    os_name: IntArray
+    runs: npt.NDArray[np.bool_]
+
+
+class ThreadStates:
+    """What threads of one rank did.
+
+    A detail is a position in `functions`, or behind these: off core, running, unknown.
 
     Attributes:
         functions: Of the CUDA library, then of the C library.
+        records: Beside CUDA calls.
+        host: The CUDA calls.
     """
 
-    def __init__(
-        self, trace: RankTrace, host: HostTimeline, records: HostRecords, places: Places
-    ) -> None:
-        self._host, self._records, self._places = host, records, places
+    def __init__(self, trace: RankTrace, host: HostTimeline) -> None:
+        self.host, self.records = host, HostRecords(trace)
         names: Sequence[str] = ()
         self._api = np.empty(0, dtype=np.int64)
         if host.calls.row.size:
             ids = trace.tables["api_calls"]["name_id"]
-            names, self._api = coded_names(ids, trace.strings, strip_api_version)
+            names, code = coded_names(ids, trace.strings, strip_api_version)
+            self._api = code[host.calls.row]
+        self.functions = (*names, *self.records.os_names)
         self._apis_n = len(names)
-        self.functions = (*names, *records.os_names)
-        # State and detail as one number: functions, then what has none.
-        self._details_n = len(self.functions) + 3
-        self._bounds = (self._apis_n, *range(len(self.functions), self._details_n))
-        self._places_n = len(places.names) * 3
+        self.details_n = len(self.functions) + 3
+
+    def state(self, detail: int) -> tuple[str, str | None]:
+        """Return the state and the function of a detail."""
+        bounds = (self._apis_n, *range(len(self.functions), self.details_n))
+        function = self.functions[detail] if detail < len(self.functions) else None
+        return STATES[bisect(bounds, detail)], function
+
+    def thread(self, exposed: Exposed) -> int:
+        """Return the globalTid of the thread of some stretches."""
+        return int(self.host.calls.threads[exposed.thread])
+
+    def pieces(self, exposed: Exposed, edges: IntArray) -> StatePieces:
+        """Cut stretches, at least one, where the state changes, and at some instants."""
+        record = self.records.of(self.thread(exposed))
+        low_ns, high_ns = int(exposed.start_ns[0]), int(exposed.end_ns[-1])
+        around = near(record.os_ns, low_ns, high_ns)
+        os_ns, os_name = record.os_ns[around], record.os_name[around]
+        on_core = record.on_core_ns[near(record.on_core_ns, low_ns, high_ns)]
+        known = np.array([record.known_from_ns])
+        every = np.concatenate((edges, os_ns.reshape(-1), on_core.reshape(-1), known))
+        at_ns, ends, cause, call = pieces_of(exposed, every, self.host)
+        known_yet = at_ns >= record.known_from_ns
+        place, runs = place_inside(at_ns, os_ns), (place_inside(at_ns, on_core) >= 0) & known_yet
+        name = np.where(place >= 0, self._apis_n + np.append(os_name, 0)[place], -1)
+        free = np.where(runs, 1, np.where(known_yet, 0, 2))
+        detail = np.where(name >= 0, name, len(self.functions) + free)
+        if self._api.size:
+            detail = np.where(call >= 0, self._api[call], detail)
+        return StatePieces(at_ns, ends, cause, detail, name, runs)
+
+
+class HostStates:
+    """Adds up what threads of one rank did in stretches of time."""
+
+    def __init__(self, threads: ThreadStates, places: Places) -> None:
+        self._threads, self._places = threads, places
+        self._details_n, self._places_n = threads.details_n, len(places.names) * len(PARTS)
+        states = [STATES.index(threads.state(code)[0]) for code in range(threads.details_n)]
+        self._state = np.array(states, dtype=np.int64)
 
     def of(self, device_id: int, stretches: Sequence[Exposed]) -> tuple[list[HostState], IntArray]:
         """Return what threads did in the exposed time of a device, one entry a thread.
@@ -195,91 +265,37 @@ class HostStates:
         """
         states, samples = list[HostState](), [np.empty((5, 0), dtype=np.int64)]
         for exposed in stretches:
-            thread = int(self._host.calls.threads[exposed.thread])
-            sums, waits = KeyedSums(2), KeyedSums(1)
+            thread, sums, waits = self._threads.thread(exposed), KeyedSums(2), KeyedSums(1)
             spans = np.column_stack((exposed.start_ns, exposed.end_ns))
-            line = self._places.line(thread, spans)
-            samples += [self._block(thread, block, line, sums, waits) for block in exposed.blocks()]
+            moved_ns, place = self._places.line(thread, spans)
+            for block in exposed.blocks():
+                low, high = np.searchsorted(moved_ns, (block.start_ns[0], block.end_ns[-1]))
+                pieces = self._threads.pieces(block, moved_ns[low:high])
+                at = np.searchsorted(moved_ns, pieces.start_ns, side="right") - 1
+                group = pieces.cause * self._places_n + place[at]
+                key, time_ns = (
+                    group * self._details_n + pieces.detail,
+                    pieces.end_ns - pieces.start_ns,
+                )
+                sums.add(key, time_ns, np.where(pieces.runs, time_ns, 0))
+                # What a CUDA call waited in; of a call of the C library that is itself.
+                held = np.flatnonzero((pieces.os_name >= 0) & (pieces.os_name != pieces.detail))
+                waits.add(key[held] * self._details_n + pieces.os_name[held], time_ns[held])
+                samples.append(self._samples(thread, pieces, group))
             states += self._rows(device_id, thread, sums, waits)
         return states, np.concatenate(samples, axis=1)
 
-    def _block(
-        self,
-        thread: int,
-        exposed: Exposed,
-        line: tuple[IntArray, IntArray],
-        sums: KeyedSums,
-        waits: KeyedSums,
-    ) -> IntArray:
-        """Add some stretches of a thread up, and return the samples in them."""
-        record, low_ns = self._records.of(thread), int(exposed.start_ns[0])
-        high_ns = int(exposed.end_ns[-1])
-        moved_ns, place = line
-        first, last = np.searchsorted(moved_ns, (low_ns, high_ns))
-        pieces = pieces_of(exposed, moved_ns[first:last], self._host)
-        starts, ends = pieces.start_ns, pieces.end_ns
-        place = place[np.searchsorted(moved_ns, starts, side="right") - 1]
-        group = pieces.cause * self._places_n + place
-        in_call = pieces.call >= 0
-        api = self._api[self._host.calls.row[pieces.call]] if self._api.size else pieces.call
-        around = near(record.os_ns, low_ns, high_ns)
-        os_ns, os_name = record.os_ns[around], self._apis_n + record.os_name[around]
-        key = group * self._details_n + np.where(in_call, api, 0)
-        rows = np.flatnonzero(in_call)
-        on_core = clipped_lengths(starts, ends, record.on_core_ns)
-        sums.add(key[rows], (ends - starts)[rows], on_core[rows])
-        owner, first, last = clip_to_windows(starts[rows], ends[rows], os_ns)
-        name = os_name[place_inside(first, os_ns)] if owner.size else owner
-        waits.add(key[rows][owner] * self._details_n + name, last - first)
-        rows = np.flatnonzero(~in_call)
-        owner, first, last = clip_to_windows(starts[rows], ends[rows], os_ns)
-        name = os_name[place_inside(first, os_ns)] if owner.size else owner
-        in_core = clipped_lengths(first, last, record.on_core_ns)
-        sums.add(group[rows][owner] * self._details_n + name, last - first, in_core)
-        free = gaps_within(os_ns, np.column_stack((starts[rows], ends[rows])))
-        self._free(record, free, starts, group, sums)
-        return self._samples(thread, record, os_ns, starts, ends, group, in_call)
-
-    def _free(
-        self,
-        record: ThreadRecord,
-        free: IntArray,
-        starts: IntArray,
-        group: IntArray,
-        sums: KeyedSums,
-    ) -> None:
-        """Add up time outside of calls, shape (n, 2), each inside one piece."""
-        begins, ends = free[:, 0], free[:, 1]
-        key = group[np.searchsorted(starts, begins, side="right") - 1] * self._details_n
-        off, running, unknown = self._bounds[1:]
-        unknown_ns = np.clip(record.known_from_ns, begins, ends) - begins
-        on_core = clipped_lengths(begins, ends, record.on_core_ns)
-        nothing = np.zeros_like(begins)
-        sums.add(key + off, ends - begins - unknown_ns - on_core, nothing)
-        sums.add(key + running, on_core, on_core)
-        sums.add(key + unknown, unknown_ns, nothing)
-
-    def _samples(
-        self,
-        thread: int,
-        record: ThreadRecord,
-        os_ns: IntArray,
-        starts: IntArray,
-        ends: IntArray,
-        group: IntArray,
-        in_call: npt.NDArray[np.bool_],
-    ) -> IntArray:
-        low, high = (
-            np.searchsorted(record.sample_ns, (starts[0], ends[-1])) if starts.size else (0, 0)
-        )
+    def _samples(self, thread: int, pieces: StatePieces, group: IntArray) -> IntArray:
+        record = self._threads.records.of(thread)
+        if not group.size:
+            return np.empty((5, 0), dtype=np.int64)
+        low, high = np.searchsorted(record.sample_ns, (pieces.start_ns[0], pieces.end_ns[-1]))
         at_ns, row = record.sample_ns[low:high], record.sample[low:high]
-        piece = np.searchsorted(starts, at_ns, side="right") - 1
-        running = (place_inside(at_ns, os_ns) < 0) & (place_inside(at_ns, record.on_core_ns) >= 0)
-        kept = (at_ns < ends[piece]) & (in_call[piece] | running)
-        piece, row = piece[kept], row[kept]
-        cause, place = np.divmod(group[piece], self._places_n)
-        state = np.where(in_call[piece], STATES.index(CUDA_CALL), STATES.index(RUNNING))
-        return np.stack((np.full(row.size, thread), cause, place, state, row))
+        piece = np.searchsorted(pieces.start_ns, at_ns, side="right") - 1
+        state = self._state[pieces.detail[piece]]
+        kept = (at_ns < pieces.end_ns[piece]) & np.isin(state, _SAMPLED)
+        cause, place = np.divmod(group[piece[kept]], self._places_n)
+        return np.stack((np.full(place.size, thread), cause, place, state[kept], row[kept]))
 
     def _rows(
         self, device_id: int, thread: int, sums: KeyedSums, waits: KeyedSums
@@ -287,26 +303,39 @@ class HostStates:
         """Yield the sums of a thread."""
         key, (time_ns, on_core_ns) = sums.total()
         pair, (waited_ns,) = waits.total()
-        longest: dict[
-            int, tuple[str, int]
-        ] = {}  # in which function of the C library most of a CUDA call was spent
+        longest: dict[int, tuple[str, int]] = {}  # where most of a CUDA call was spent
         for at in np.lexsort((pair, -waited_ns)).tolist():
             of, name = divmod(int(pair[at]), self._details_n)
-            longest.setdefault(of, (self.functions[name], int(waited_ns[at])))
-        has_switches = self._records.of(thread).has_switches
+            longest.setdefault(of, (self._threads.functions[name], int(waited_ns[at])))
+        has_switches = self._threads.records.of(thread).has_switches
         for row in np.flatnonzero(time_ns).tolist():
             group, detail = divmod(int(key[row]), self._details_n)
             cause, place = divmod(group, self._places_n)
-            os_call, os_call_ns = longest.get(int(key[row]), (None, 0))
             yield HostState(
                 device_id,
                 thread & _THREAD_BITS,
                 CAUSE_NAMES[cause],
                 *self._places.named(place),
-                STATES[bisect(self._bounds, detail)],
-                self.functions[detail] if detail < len(self.functions) else None,
+                *self._threads.state(detail),
                 int(time_ns[row]),
                 int(on_core_ns[row]) if has_switches else None,
-                os_call,
-                os_call_ns,
+                *longest.get(int(key[row]), (None, 0)),
             )
+
+
+def spans_on_core(at_ns: IntArray, goes_on: IntArray) -> IntArray:
+    """Return when a thread ran: shape (n, 2), sorted and disjoint.
+
+    Before its first switch and after its last one it did what these say.
+
+    Args:
+        at_ns: Shape (switches,), at least one, in any order.
+        goes_on: Shape (switches,), not 0 where it goes onto a core, 0 where it leaves.
+    """
+    # Leaving one core and going onto another may bear the same time: it is on one then.
+    order = np.lexsort((goes_on, at_ns))
+    at_ns, runs = at_ns[order], goes_on[order] != 0
+    bounds = np.iinfo(np.int64)
+    edges = np.concatenate(([bounds.min // 4], at_ns, [bounds.max // 4]))
+    running = np.concatenate(([not runs[0]], runs))
+    return union_intervals(edges[:-1][running], edges[1:][running])

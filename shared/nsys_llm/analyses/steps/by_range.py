@@ -17,7 +17,6 @@ from nsys_llm.analyses.steps.steps import (
     NUMBERED,
     OPTION,
     REPEATED,
-    Drafts,
     StepSpans,
     between_marks,
 )
@@ -66,6 +65,7 @@ class MarkedRanges:
         end_ns: Later; the end of the capture where a range was never closed.
         closed: Whether it was.
         thread: Code of the thread.
+        threads: The ids behind these codes, sorted.
     """
 
     raw: tuple[str, ...]
@@ -76,6 +76,7 @@ class MarkedRanges:
     end_ns: IntArray
     closed: _Mask
     thread: IntArray
+    threads: IntArray
 
     @classmethod
     def of(cls, events: Table, strings: Mapping[int, str], capture_end_ns: int) -> MarkedRanges:
@@ -90,6 +91,7 @@ class MarkedRanges:
         rows, code = rows[name_of[code] >= 0], code[name_of[code] >= 0]
         order = np.lexsort((-ends[rows], starts[rows]))
         rows, code = rows[order], code[order]
+        threads, thread = distinct_codes(events["global_tid"][rows])
         return cls(
             raw=raw,
             text=code,
@@ -98,7 +100,8 @@ class MarkedRanges:
             start_ns=starts[rows],
             end_ns=ends[rows],
             closed=~is_open[rows],
-            thread=distinct_codes(events["global_tid"][rows])[1],
+            thread=thread,
+            threads=threads,
         )
 
     def named(self, pattern: NamePattern) -> IntArray:
@@ -138,12 +141,6 @@ class MarkedRanges:
             end_ns=self.end_ns[rows],
             closed=self.closed[rows],
         )
-
-    def drafts(self, rows: IntArray) -> Drafts | None:
-        """Return ranges as drafts; None for none."""
-        if not rows.size:
-            return None
-        return Drafts(self.names(rows), self.start_ns[rows], self.end_ns[rows])
 
     def names(self, rows: IntArray) -> npt.NDArray[Any]:
         """Return the texts of some ranges."""
@@ -195,7 +192,10 @@ def engine_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
         seen.add(kind.engine)
         if best is None or held_ns > best[0]:
             spans = marked.spans(rows, kind.name, unit_of(""), ENGINE)
-            best = held_ns, replace(spans, drafts=marked.drafts(drafts))
+            if drafts.size:
+                ends = marked.start_ns[drafts], marked.end_ns[drafts]
+                spans = replace(spans, drafts=np.column_stack(ends))
+            best = held_ns, spans
     return best[1] if best else None
 
 
@@ -203,15 +203,10 @@ def _engine_rows(marked: MarkedRanges, kind: EngineStep) -> tuple[IntArray, IntA
     """Return the ranges of an engine's steps, and of its drafts, on the thread with most."""
     rows = marked.named(kind.pattern)
     if kind.starts is not None and rows.size:
-        names = [kind.starts.matches(name) for name in marked.plain]
-        alike = np.flatnonzero(_by_code(marked.name, names))
-        is_read = [
-            starts and parse_step(name) is not None
-            for name, starts in zip(marked.plain, names, strict=True)
-        ]
-        if _by_code(marked.name, is_read).any():
-            rows = marked.of_one_thread(np.flatnonzero(_by_code(marked.name, is_read)))
-            rows = np.union1d(rows, _apart(marked, alike, rows))
+        others = np.setdiff1d(marked.named(kind.starts), rows)
+        if others.size and any(parse_step(marked.plain[code]) for code in marked.name[rows]):
+            rows = marked.of_one_thread(rows)
+            rows = np.union1d(rows, _apart(marked, others, rows))
     rows = marked.of_one_thread(rows)
     if kind.verified_by is None or kind.steps is None:
         return rows, rows[:0]

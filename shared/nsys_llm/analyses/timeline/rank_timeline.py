@@ -17,7 +17,7 @@ from nsys_llm.analyses.timeline.recorded import (
     recorded_counters,
     recorded_tracks,
 )
-from nsys_llm.analyses.timeline.states import idle_tracks, step_track, wall_tracks
+from nsys_llm.analyses.timeline.states import host_tracks, idle_tracks, step_track, wall_tracks
 from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
 from nsys_llm.trace.timeline import RankTimeline, Track
 
@@ -74,6 +74,7 @@ def rank_timeline(
         *step_track(view.steps, room.windows_ns),
         *wall_tracks(view, room.windows_ns),
         *idle_tracks(view, room.windows_ns),
+        *host_tracks(view, room.windows_ns),
         *(track.take(reaching_in(track, room.windows_ns)) for track in others),
         *recorded_tracks(rows, room.windows_ns),
     ]

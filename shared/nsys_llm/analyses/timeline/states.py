@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
+from nsys_llm.analyses.host.exposed import exposed_stretches
+from nsys_llm.analyses.host.states import ThreadStates, has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
@@ -31,6 +34,9 @@ from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.timeline import Track
 
 Window = tuple[int, int]
+
+#: The thread id in a globalTid.
+_THREAD_BITS: Final = 0xFFFFFF
 
 
 def step_track(steps: Steps | None, windows: IntArray) -> Iterator[Track]:
@@ -110,3 +116,22 @@ def idle_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
             split.time_ns.argmax(axis=0),
             {f"{cause}_ns": row for cause, row in zip(CAUSE_NAMES, known, strict=True)},
         )
+
+
+def host_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
+    """Return a line for each thread that a device waited for: what it did in such gaps.
+
+    Gaps that reach into the windows; nothing where only CUDA calls are recorded of threads.
+    """
+    if view.missing_work.opaque_launches_n or not has_host_records(view.trace):
+        return
+    threads = ThreadStates(view.trace, view.host)
+    texts = [" ".join(filter(None, threads.state(code))) for code in range(threads.details_n)]
+    for ops in view.device_ops:
+        gaps = ops.gaps.take(clipped_lengths(ops.gaps.start_ns, ops.gaps.end_ns, windows) > 0)
+        for exposed in exposed_stretches(gaps, ops.launch_row, view.host):
+            pieces = threads.pieces(exposed, np.empty(0, dtype=np.int64))
+            number = threads.thread(exposed) & _THREAD_BITS
+            label = f"GPU {ops.device_id} waits: thread {number}"
+            times = np.column_stack((pieces.start_ns, pieces.end_ns))
+            yield Track.plain(label, "host", times, texts, pieces.detail)

@@ -16,9 +16,12 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
+from nsys_llm.analyses.host.exposed import exposed_stretches
+from nsys_llm.analyses.host.states import STATES, ThreadStates, has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, Segments, joined
 from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
+from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
@@ -84,13 +87,15 @@ class Lane:
         states: Of these `segments.state` and `segments.time_ns` are positions.
         names: Full names of operations; `segments.name` are positions in them.
         segments: They cover the part of the window that lies between the first and the last
-            operation of the device.
+            operation of the device; of a host, when the device waited for it.
+        of_host: Whether it is what the threads did that the device waited for.
     """
 
     window: LaneWindow
     states: tuple[str, ...]
     names: tuple[str, ...]
     segments: Segments
+    of_host: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,11 +106,13 @@ class LaneRows:
         trace: Without other tables.
         host: The calls; None where idle time has no known cause.
         whole_capture: As of the view.
+        threads: What threads did; None where only CUDA calls are recorded of them.
     """
 
     trace: RankTrace
     host: HostTimeline | None
     whole_capture: bool
+    threads: ThreadStates | None
 
     @classmethod
     def of(cls, view: RankView) -> LaneRows:
@@ -113,7 +120,9 @@ class LaneRows:
         host = None if view.missing_work.opaque_launches_n else view.host
         trace = view.trace
         tables = {name: trace.tables[name] for name in _BESIDE if name in trace.tables}
-        return cls(replace(trace, tables=tables, chosen={}, kept={}), host, view.whole_capture)
+        threads = ThreadStates(trace, host) if host and has_host_records(trace) else None
+        trace = replace(trace, tables=tables, chosen={}, kept={})
+        return cls(trace, host, view.whole_capture, threads)
 
     def near(self, window: LaneWindow) -> RankTrace:
         """Return the operations of a device that reach into a window, and those next to it.
@@ -142,13 +151,14 @@ class LaneRows:
 
 def rank_lanes(rows: LaneRows, windows: Sequence[LaneWindow], engine: str) -> tuple[Lane, ...]:
     """Return the lanes of a rank, in the order of its devices; `engine` has the rules."""
-    rules = load_rules(engine)
-    return tuple(
-        _Device.of(rows, window, rules).lane(window)
-        for device in rows.trace.device_ids
-        for window in windows
-        if window.device_id == device
-    )
+    rules, lanes = load_rules(engine), list[Lane]()
+    for device_id in rows.trace.device_ids:
+        for window in (window for window in windows if window.device_id == device_id):
+            device = _Device.of(rows, window, rules)
+            lanes.append(device.lane(window))
+            if rows.threads is not None:
+                lanes.append(device.host_lane(window, rows.threads))
+    return tuple(lanes)
 
 
 @dataclass(frozen=True)
@@ -230,6 +240,30 @@ class _Device:
         code = code.astype(np.int64) - int(bool(used.size) and used[0] == NO_NAME)
         return Lane(window, self.states, texts, replace(segments, name=code))
 
+    def host_lane(self, window: LaneWindow, threads: ThreadStates) -> Lane:
+        """Return what the threads that the device waited for did in a window."""
+        parts = [np.empty((3, 0), dtype=np.int64)]
+        edges = np.array([window.start_ns, window.end_ns])
+        for exposed in exposed_stretches(self._gaps(window), self.ops.launch_row, threads.host):
+            some = threads.pieces(exposed, edges)
+            inside = (some.start_ns >= window.start_ns) & (some.end_ns <= window.end_ns)
+            parts.append(np.stack((some.start_ns, some.end_ns, some.detail))[:, inside])
+        columns = np.concatenate(parts, axis=1)
+        start_ns, end_ns, detail = columns[:, np.argsort(columns[0], kind="stable")]
+        states = [STATES.index(threads.state(code)[0]) for code in range(threads.details_n)]
+        name = np.where(detail < len(threads.functions), detail, NO_NAME)
+        state = np.array(states, dtype=np.int64)[detail]
+        pieces = _pieces(np.column_stack((start_ns, end_ns)), name, state)
+        segments = joined(pieces, len(STATES), window.start_ns, window.cell_ns)
+        return Lane(window, STATES, threads.functions, segments, of_host=True)
+
+    def _gaps(self, window: LaneWindow) -> Gaps:
+        """Return the gaps that reach into a window."""
+        gaps = self.ops.gaps
+        low = np.searchsorted(gaps.end_ns, window.start_ns, side="right")
+        high = np.searchsorted(gaps.start_ns, window.end_ns, side="left")
+        return gaps.take(slice(int(low), int(high)))
+
     def _working(self, window: LaneWindow) -> Iterator[Pieces]:
         """Yield computation, communication and copies."""
         shown = np.array([[window.start_ns, window.end_ns]])
@@ -254,10 +288,7 @@ class _Device:
 
     def _idle(self, window: LaneWindow) -> Pieces:
         """Return the gaps, each with the time of its causes."""
-        gaps = self.ops.gaps
-        low = np.searchsorted(gaps.end_ns, window.start_ns, side="right")
-        high = np.searchsorted(gaps.start_ns, window.end_ns, side="left")
-        gaps = gaps.take(slice(int(low), int(high)))
+        gaps = self._gaps(window)
         cut = replace(gaps, spans=gaps.spans.clip(window.start_ns, window.end_ns))
         none = np.full(len(cut), NO_NAME, dtype=np.int64)
         if self.host is None:

@@ -1,0 +1,139 @@
+"""What findings say of host threads: a reader of five steps, and who does not repeat."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from quick_run import quick, quick_run
+from trace_builder import TraceBuilder
+
+from nsys_llm.analyses.timeline.states import host_tracks
+from nsys_llm.analyses.timeline.step_lanes import LaneRows, LaneWindow, rank_lanes
+from nsys_llm.recipes.idle_gaps.findings.answer import answer
+from nsys_llm.report.host_words import Doing, Waited
+from nsys_llm.report.records import records
+
+US = 1_000
+PYTHON = "/usr/bin/python3.12"
+
+
+def reader(steps_n=5):
+    """Return steps of 1 ms: 600 us in `data`, 500 of these in `read`, off its core; a kernel."""
+    trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
+    for step in range(steps_n):
+        at = 1000 * step * US
+        trace.nvtx(f"step {step}", at, at + 1000 * US).nvtx("data", at, at + 600 * US)
+        trace.osrt("read", start_ns=at + 50 * US, end_ns=at + 550 * US)
+        trace.thread_switch(start_ns=at + 60 * US, goes_on=False)
+        trace.thread_switch(start_ns=at + 550 * US, goes_on=True)
+        launch = at + 600 * US, at + 605 * US
+        trace.kernel("k", start_ns=launch[1] + 1, end_ns=at + 900 * US, launch=launch)
+    return trace
+
+
+def states_of(tables):
+    names = ("range", "state", "detail", "time_ns", "on_core_ns", "steps_n")
+    return {tuple(row[name] for name in names) for row in records(tables["host_states"])}
+
+
+def test_the_range_and_the_call_of_the_c_library_are_in_the_title(tmp_path):
+    tables = quick("idle_gaps", reader().write_sqlite(tmp_path / "a.sqlite"))
+    # Four gaps, from 900 to 1605 us: the first step's data is before the first kernel.
+    assert states_of(tables) == {
+        ("data", "os_call", "read", 2_000 * US, 40 * US, 5),
+        ("data", "running", None, 400 * US, 400 * US, 5),
+        ("step #", "running", None, 400 * US, 400 * US, 5),
+        ("step #", "cuda_call", "cudaLaunchKernel", 20 * US, 20 * US, 5),
+    }
+    finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
+    said = "Rank 0's host: 480 us a step in `data`, 83.3 % in `read`: its GPU idles "
+    assert finding["title"].startswith(said)
+    assert "prefetch" in finding["recommendation"]
+
+
+def test_the_path_of_step_budget_says_the_same(tmp_path):
+    tables = quick("step_budget", reader(9).write_sqlite(tmp_path / "a.sqlite"))
+    classes = {
+        row["class"]: round(row["mean_ns"] * row["steps_n"])
+        for row in records(tables["step_classes"])
+        if row["scope"] == "device"
+    }
+    sums = dict.fromkeys(("host_no_cuda", "launch_api"), 0)
+    for row in records(tables["host_states"]):
+        sums[row["cause"]] += row["time_ns"]
+    assert sums == {name: classes[name] for name in sums}
+    title = next(row["title"] for row in records(tables["findings"]) if row["rule"] == "path_host")
+    assert title.endswith(" a step in `data`, 83.3 % in `read`")
+
+
+@pytest.mark.traces
+def test_a_start_up_is_nothing_to_gain_and_few_samples_say_nothing(traces):
+    tables = quick("idle_gaps", traces / "public" / "training_rtx3070ti.sqlite")
+    said = answer(tables)
+    assert "509 ms of the 589 ms of waiting for the host are in `Warm-up Step 1` (modules" in said
+    assert "start-up, nothing to gain later; 10 steps: 14.7 ms, 82.4 % running (too few" in said
+    assert "python" not in said
+    title = "Start-up: rank 0's host is late in `Warm-up Step 1`: its GPU idles 9.9 %"
+    assert title in set(tables["findings"]["title"])
+
+
+def sampled(counts, state="running", detail=None):
+    row = {"state": state, "detail": detail, "time_ns": 100, "part": "step"}
+    modules = [{**row, "module_class": name, "samples_n": n} for name, n in counts.items()]
+    return Waited([row], modules)
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ({"python": 29}, "100.0 % running"),
+        ({"python": 20, "driver": 10}, "100.0 % running, 66.7 % of its samples python"),
+        ({"python": 30, "not_sampled": 10}, "100.0 % running, 100.0 % of its samples python"),
+        ({"python": 30, "not_sampled": 11}, "100.0 % running"),
+    ],
+)
+def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(counts, words):
+    assert Doing.of(sampled(counts)).words == words
+
+
+@pytest.mark.parametrize(
+    ("waited", "functions", "advice"),
+    [
+        (sampled({}, "os_call", "poll"), (), "prefetch"),
+        (sampled({}, "cuda_call", "cudaLaunchKernel"), (), "CUDA graphs"),
+        (sampled({"python": 40}), (), "CUDA graphs"),
+        (sampled({"framework": 40}), ("deduce_unreachable",), "gc.freeze"),
+        (sampled({}, "off_core"), (), None),
+        (sampled({"framework": 40}), ("mul",), None),
+    ],
+)
+def test_advice_follows_from_what_it_did_most(waited, functions, advice):
+    frames = [{"function": name, "samples_n": 20, "stacks_n": 40} for name in functions]
+    said = Doing.of(waited).advice(frames)
+    assert said is None if advice is None else advice in said
+
+
+def test_timelines_have_a_line_of_the_thread_that_the_gpu_waited_for(tmp_path):
+    seen = []
+
+    def keep(view):
+        rows = LaneRows.of(view)
+        window = LaneWindow(1, 0, 1_900 * US, 2_900 * US, 1, {})
+        seen.append([lane for lane in rank_lanes(rows, [window], "generic") if lane.of_host])
+        seen.append(list(host_tracks(view, np.array([[1_000 * US, 1_300 * US]]))))
+
+    quick_run("idle_gaps", reader().write_sqlite(tmp_path / "a.sqlite"), keep=keep)
+    (lane,), (track,) = seen
+    told = Counter()
+    for at, ns in zip(
+        lane.segments.state.tolist(), lane.segments.time_ns.sum(axis=1).tolist(), strict=True
+    ):
+        told[lane.states[at]] += ns
+    # One gap, from 1900 to 2605 us; the launch takes 5 of them.
+    assert told == {"running": 200 * US, "os_call": 500 * US, "cuda_call": 5 * US}
+    names = [track.texts[code] for code in track.name.tolist()]
+    lengths = (track.end_ns - track.start_ns).tolist()
+    assert [*dict.fromkeys(names)] == ["running", "os_call read", "cuda_call cudaLaunchKernel"]
+    assert sum(lengths) == 705 * US
