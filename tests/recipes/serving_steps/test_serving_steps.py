@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -9,7 +12,7 @@ import numpy as np
 import pytest
 from effort import nightly_but, seeds
 from quick_run import quick
-from results import rows
+from results import plain, rows
 from serving_plants import (
     ACTIVATION,
     FIELDS,
@@ -366,3 +369,27 @@ def test_percentiles_count_each_value_as_often_as_it_stands(seed):
     for percent in (0, 7, 50, 99, 100):
         expected = np.percentile(np.repeat(values, counts), percent)
         assert weighted_percentile(values, counts, percent) == pytest.approx(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly("vllm_sums", "eager")
+@pytest.mark.parametrize("kind", ["vllm_sums", "drafts", "eager"])
+def test_the_order_of_rows_changes_nothing(kind, tmp_path):
+    path = KINDS[kind].run(2).write(tmp_path / "rank0.sqlite")
+    expected = [quick(recipe, path) for recipe in ("serving_steps", "llm_hotspots")]
+    shuffle_rows(path)
+    for before, recipe in zip(expected, ("serving_steps", "llm_hotspots"), strict=True):
+        for name, table in quick(recipe, path).items():
+            assert plain(table) == plain(before[name]), name
+
+
+def shuffle_rows(path):
+    """Put the rows of each table of events into another order."""
+    chance = random.Random(1)
+    with closing(sqlite3.connect(path)) as base, base:
+        for name in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"):
+            every = base.execute(f"SELECT * FROM {name}").fetchall()
+            chance.shuffle(every)
+            base.execute(f"DELETE FROM {name}")
+            marks = ",".join("?" * len(every[0]))
+            base.executemany(f"INSERT INTO {name} VALUES ({marks})", every)
