@@ -38,6 +38,7 @@ NORM, GEMM = "vllm::rms_norm_kernel", "sm90_xmma_gemm_bf16_tn_n"
 ATTENTION, ACTIVATION = "flash_fwd_splitkv_kernel", "vllm::act_and_mul_kernel"
 GROWING = "triton_poi_fused_mask_kv_0"
 SAMPLER = "topk_topp_sampling_kernel"
+SAMPLER_ROW_NS = 200
 _GAP_NS, _LATENCY_NS = 500, 2_000
 _NODE_CALL_NS, _GRAPH_CALL_NS = 3_000, 9_000
 
@@ -208,7 +209,9 @@ class _Maker:
         self.trace.nvtx(step.name, step.begin_ns, step.end_ns)
         self._generate(step)
         self._read(chunks)
-        self._kernel(None, SAMPLER, 3_000 + 200 * fields["gen_reqs"], 1)  # outside of the range
+        self._kernel(
+            None, SAMPLER, 3_000 + SAMPLER_ROW_NS * fields["gen_reqs"], 1
+        )  # outside of the range
         return self.gpu_ns
 
     def _batch(self) -> tuple[dict[str, int], list[int]]:

@@ -9,6 +9,7 @@ from nsys_llm.analyses.collectives.lanes import CollectivesPartial, merged_colle
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.trace.identity import RankKey
 
+from .per_rank.experts import ExpertWork
 from .per_rank.sizes import RankCalls
 from .per_rank.steps import DeviceSteps
 
@@ -20,10 +21,12 @@ class RankComm:
     Attributes:
         devices: Sorted by id.
         calls: NCCL's calls.
+        experts: Exchanges of tokens, of devices that run experts.
     """
 
     devices: tuple[DeviceSteps, ...]
     calls: RankCalls
+    experts: tuple[ExpertWork, ...]
 
 
 @dataclass(frozen=True)

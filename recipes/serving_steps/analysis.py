@@ -19,8 +19,7 @@ from typing import Final
 from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.report.analysis import Analysis
 
-from .findings.answer import answer, findings, headline
-from .findings.caveats import caveats
+from .findings.answer import answer, caveats, findings, headline
 from .findings.texts import RULES
 from .partials import ServingPartial, merged
 from .per_rank.rank import map_rank

@@ -29,19 +29,6 @@ class StepGraphs:
 
 
 @dataclass(frozen=True)
-class DraftTimes:
-    """Ranges in which tokens are drafted.
-
-    Attributes:
-        names: Of each, as recorded.
-        busy_ns: Shape (drafts,), how long what each launched ran.
-    """
-
-    names: tuple[str, ...]
-    busy_ns: IntArray
-
-
-@dataclass(frozen=True)
 class ServedSteps:
     """The steps of one rank whose engine's format is known.
 
@@ -52,7 +39,7 @@ class ServedSteps:
         graphs: What each replays.
         host_idle_ns: Shape (steps,), idle time by host causes in steps with context and without a
             graph; 0 in others.
-        drafts: None where there are none.
+        draft_busy_ns: Shape (drafts,), how long what each draft launched ran; None without any.
         before_ns: Idle time before first operations of steps, in ns, by range.
         growth: None where contexts do not differ enough, or are not told.
     """
@@ -62,14 +49,9 @@ class ServedSteps:
     times: StepTimes
     graphs: StepGraphs
     host_idle_ns: IntArray
-    drafts: DraftTimes | None
+    draft_busy_ns: IntArray | None
     before_ns: Mapping[str, int]
     growth: ContextGrowth | None
-
-    @property
-    def is_read(self) -> bool:
-        """Whether enough of the names are of a known format to tell costs."""
-        return self.batches.is_read
 
 
 @dataclass(frozen=True)

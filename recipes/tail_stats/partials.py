@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial, merged_collectives
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices, merged_held
-from nsys_llm.trace.identity import RankKey
 
 from .per_rank.apis import ApiTails, merged_apis
-from .per_rank.experts import ExpertWork
 from .per_rank.kernels import KernelTails, merged_kernels
 
 
@@ -24,7 +22,6 @@ class TailPartial:
         apis: Durations of CUDA API calls.
         collectives: Times of communication kernels.
         held: When devices were idle because of the profiler.
-        experts: Expert kernels before exchanges of tokens, of ranks that have both.
         matched: The collectives of all ranks, once these are merged; None before.
     """
 
@@ -32,7 +29,6 @@ class TailPartial:
     apis: ApiTails = field(default_factory=ApiTails)
     collectives: CollectivesPartial = field(default_factory=CollectivesPartial)
     held: HeldDevices = field(default_factory=HeldDevices)
-    experts: Mapping[RankKey, tuple[ExpertWork, ...]] = field(default_factory=dict)
     matched: MatchedCollectives | None = None
 
 
@@ -43,5 +39,4 @@ def merged(parts: Sequence[TailPartial]) -> TailPartial:
         apis=merged_apis([part.apis for part in parts]),
         collectives=merged_collectives([part.collectives for part in parts]),
         held=merged_held([part.held for part in parts]),
-        experts={key: work for part in parts for key, work in part.experts.items()},
     )

@@ -44,14 +44,10 @@ def by_name(
 
 @dataclass(frozen=True)
 class DeviceSums:
-    """One device of one rank.
+    """One device of one rank, or all devices of ranks together.
 
     Attributes:
-        window_ns: Length of its window.
-        communication_ns: Time with communication running.
         exposed_ns: The part of it in which nothing but copies runs beside it.
-        copy_ns: Time with a copy or fill running.
-        busy_ns: Time with anything running.
         idle_ns: Shape (causes,), idle time by cause (see `nsys_llm.taxonomy.idle_causes`), the
             profiler's share last; None where it is not known.
     """
@@ -64,17 +60,25 @@ class DeviceSums:
     busy_ns: int
     idle_ns: IntArray | None
 
+    @classmethod
+    def total(cls, devices: Sequence[DeviceSums]) -> DeviceSums:
+        """Add devices up; device_id is -1."""
+        known = [item.idle_ns for item in devices if item.idle_ns is not None]
+        is_known = bool(known) and len(known) == len(devices)
+        return cls(
+            device_id=-1,
+            window_ns=sum(item.window_ns for item in devices),
+            communication_ns=sum(item.communication_ns for item in devices),
+            exposed_ns=sum(item.exposed_ns for item in devices),
+            copy_ns=sum(item.copy_ns for item in devices),
+            busy_ns=sum(item.busy_ns for item in devices),
+            idle_ns=np.sum(known, axis=0) if is_known else None,
+        )
 
-def idle_by_cause(devices: Sequence[DeviceSums]) -> IntArray | None:
-    """Return idle time by cause, shape (causes,); None where that of a device is not known."""
-    known = [device.idle_ns for device in devices if device.idle_ns is not None]
-    return np.sum(known, axis=0) if known and len(known) == len(devices) else None
-
-
-def idle_total_ns(devices: Sequence[DeviceSums]) -> int | None:
-    """Return idle time without what the profiler took; None where it is not known."""
-    idle_ns = idle_by_cause(devices)
-    return None if idle_ns is None else int(idle_ns[:IDLE_CAUSES_N].sum())
+    @property
+    def idle_total_ns(self) -> int | None:
+        """Idle time without what the profiler took; None where it is not known."""
+        return None if self.idle_ns is None else int(self.idle_ns[:IDLE_CAUSES_N].sum())
 
 
 @dataclass(frozen=True)
@@ -83,11 +87,8 @@ class RankSums:
 
     Attributes:
         kernels: By shown name.
-        moves: Copies and fills.
         apis: CUDA API calls by function.
         phases: GPU time by phase.
-        devices: Sorted by id.
-        steps: How many steps it did.
         walls: Where the time of its full steps went.
         nameless: The same of graph replays or periods of kernels, where steps are ranges.
         whole: The same of the windows as a whole, where there are steps.
@@ -121,7 +122,6 @@ class SidePart:
     """The ranks of one side.
 
     Attributes:
-        ranks: Each by itself.
         keys: Kernels by name and configuration over all ranks, sorted.
         total_ns: Shape (keys,), time inside the window.
         counts: How often which duration; groups are positions in `keys`.

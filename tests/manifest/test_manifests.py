@@ -37,19 +37,14 @@ def test_there_is_a_manifest_for_each_recipe_and_a_recipe_for_each_manifest():
 
 
 @each_manifest
-def test_option_names_are_unique_and_so_are_their_flags(manifest):
-    names = [option.name for option in manifest.options]
-    flags = [option.flag for option in manifest.options]
-    assert len(set(names)) == len(names)
-    assert len(set(flags)) == len(flags)
-    # nsys recipe adds its own --mode, and refuses a second one.
-    assert "mode" not in names
+def test_no_option_takes_the_place_of_one_that_nsys_recipe_adds(manifest):
+    # It refuses a second --mode.
+    assert "mode" not in [option.name for option in manifest.options]
 
 
 @each_manifest
 def test_options_say_all_that_a_user_needs(manifest):
     for option in manifest.options:
-        assert option.help.endswith("."), option.name
         assert bool(option.choices) == (option.type == "choice"), option.name
         assert option.type == "flag" or option.metavar or option.choices, option.name
         assert option.default is None or option.type != "flag", option.name
@@ -105,15 +100,6 @@ def test_names_and_units_agree_in_both_directions(manifest):
 
 
 @each_manifest
-def test_every_table_and_column_has_a_meaning_of_its_own_words(manifest):
-    for table in manifest.writes:
-        assert table.row
-        for column in table.columns:
-            assert column.meaning.endswith("."), f"{table.file}.{column.name}"
-            assert column.unit != "bytes" or column.dtype == "int64", column.name
-
-
-@each_manifest
 def test_instants_sums_and_extremes_are_integers_and_statistics_are_not(manifest):
     for table in manifest.writes:
         for column in table.columns:
@@ -126,29 +112,14 @@ def test_instants_sums_and_extremes_are_integers_and_statistics_are_not(manifest
 
 
 @each_manifest
-def test_metadata_is_what_nvidias_loader_needs(manifest):
-    assert manifest.name.isidentifier()
-    assert manifest.class_name.isidentifier()
-    assert manifest.title
-    assert manifest.description.endswith(".")
-    assert manifest.type in (None, "stats")
+def test_stats_recipes_write_what_nvidias_diff_recipe_opens(manifest):
     if manifest.type == "stats":
-        # What its diff recipe opens.
         assert {"rank_stats", "all_stats"} <= {table.file for table in manifest.writes}
 
 
 def test_an_unknown_recipe_is_told_with_those_there_are():
     with pytest.raises(UsageError, match=r"unknown recipe 'cuda_sum'; there are: .*llm_hotspots"):
         load_manifest("cuda_sum")
-
-
-def manifest_with(fault):
-    """Return what is wrong with the manifests of trace_diff, of one table, after a change."""
-    document, common = document_of("trace_diff"), document_of("common")
-    # To check all of its tables takes ten times as long.
-    document |= {"writes": [kernels(document)], "sections": [section(document)]}
-    fault(document, common)
-    return faults("trace_diff", document, common)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -163,48 +134,6 @@ def test_the_schema_is_one_and_knows_what_the_product_knows():
     assert set(parts["dtype"]["enum"]) == outputs._PANDAS_TYPES.keys() == TYPES.keys()
     assert set(parts["metric"]["properties"]["unit"]["enum"]) == gates._UNITS.keys()
     assert set(parts["chart"]["properties"]["kind"]["enum"]) == KINDS.keys() == CHARTS.keys()
-
-
-def kernels(document):
-    return next(table for table in document["writes"] if table["file"] == "kernels")
-
-
-def option(document):
-    return next(entry for entry in document["options"] if entry["name"] == "engine")
-
-
-def column(document):
-    return kernels(document)["columns"][0]
-
-
-def section(document):
-    return next(entry for entry in document["sections"] if entry["table"] == "kernels")
-
-
-FAULTS = {
-    "name is 'other'": lambda doc, _: doc.update(name="other"),
-    "option 'csv' twice": lambda doc, _: option(doc).update(name="csv"),
-    "table 'files' twice": lambda doc, _: kernels(doc).update(file="files"),
-    "excludes 'motor', which does not exist": lambda doc, _: option(doc).update(excludes="motor"),
-    "kernels: column 'category' twice": lambda doc, _: kernels(doc)["columns"].append(
-        next(declared for declared in kernels(doc)["columns"] if declared["name"] == "category")
-    ),
-    "kernels has no column 'Name' for its index": lambda doc, _: kernels(doc).update(index="Name"),
-    "does not match '_ns$'": lambda doc, _: column(doc).update(unit="ns"),
-    "'lost' is a required property": lambda doc, _: doc["reads"][0].pop("lost"),
-    "'colums' was unexpected": lambda doc, _: section(doc).update(colums=[]),
-    "shows 'nothing', which is not written": lambda doc, _: section(doc).update(table="nothing"),
-    "kernels has no column mane": lambda doc, _: section(doc).update(columns=["name", "mane"]),
-    "kernels has no column hue": lambda doc, _: section(doc).update(
-        charts=[{"kind": "bars", "title": "T", "x": "hue", "y": "hue"}]
-    ),
-}
-
-
-@pytest.mark.parametrize("said", FAULTS)
-def test_a_planted_fault_is_caught_and_named(said):
-    problems = manifest_with(FAULTS[said])
-    assert any(said in text for text in problems), problems
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from nsys_llm.numeric.grouping import (
     distinct_rows,
     first_of_each,
     order_by_code,
+    replaced,
     rows_by_code,
     runs,
     summed,
@@ -38,6 +39,12 @@ def test_codes_lead_back_to_the_values(values):
     assert used.tolist() == sorted(set(values))
     assert codes.dtype == np.int64
     assert used[codes].tolist() == values
+
+
+@given(ids)
+def test_values_are_replaced_by_what_stands_for_them(values):
+    made = replaced(np.array(values, dtype=np.int64), lambda used: used // 2)
+    assert made.tolist() == [value // 2 for value in values]
 
 
 @pytest.mark.parametrize("values", [[7, 7], [NULL_INT, NULL_INT], [2**63 - 1]])

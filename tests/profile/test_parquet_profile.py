@@ -213,17 +213,6 @@ def test_a_table_without_a_file_is_not_there(export):
         assert profile.columns("kernels") == frozenset()
 
 
-def test_row_groups_are_joined_in_order(tmp_path):
-    # Nsight Systems 2023.4 writes groups of 2,048 rows.
-    rows_n = 2048 * 2 + 3
-    profile = TraceBuilder(duration_ns=9)
-    profile.kernels(["a"], [0] * rows_n, start_ns=range(rows_n), end_ns=range(1, rows_n + 1))
-    folder = profile.write_parquet(tmp_path / "r_pqtdir")
-    assert pq.ParquetFile(folder / f"{KERNEL}.parquet").num_row_groups == 3
-    with ParquetProfile(folder) as opened:
-        assert np.array_equal(opened.read("kernels", ("start_ns",))["start_ns"], np.arange(rows_n))
-
-
 def test_texts_leaves_out_ids_without_a_string(export):
     replace(export, "StringIds", id=pa.array([1, 2, 3]), value=pa.array(["a", "b", None]))
     with ParquetProfile(export) as profile:
@@ -277,12 +266,6 @@ def test_what_is_no_text_where_texts_belong_is_told(export):
     replace(export, "StringIds", id=pa.array([1]), value=pa.array([1]))
     with ParquetProfile(export) as profile, pytest.raises(ProfileError, match="StringIds"):
         profile.texts(np.array([1]))
-
-
-def test_a_folder_in_place_of_a_file_is_told(export):
-    (export / f"{KERNEL}.parquet").unlink()
-    (export / f"{KERNEL}.parquet").mkdir()
-    assert f"{KERNEL}.parquet" in explained(export)
 
 
 def change(export: Path, how: str, other: Path) -> None:

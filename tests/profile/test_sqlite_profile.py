@@ -53,18 +53,6 @@ def test_columns_are_read_in_the_order_that_was_asked_for(export):
     assert rows["start_ns"].dtype == np.int64
 
 
-def test_null_is_the_sentinel_of_integer_columns(export):
-    with SqliteProfile(export) as profile:
-        processes = profile.read("kernels", ("global_pid",))["global_pid"].tolist()
-    assert processes == [(1 << 48) | (100 << 24), NULL_INT]
-
-
-def test_a_column_of_nulls_only_is_read(export):
-    change(export, f"UPDATE {KERNEL} SET globalPid = NULL")
-    with SqliteProfile(export) as profile:
-        assert profile.read("kernels", ("global_pid",))["global_pid"].tolist() == [NULL_INT] * 2
-
-
 def test_a_table_without_rows_has_typed_columns(tmp_path):
     path = TraceBuilder(lazy=False).write_sqlite(tmp_path / "r.sqlite")
     with SqliteProfile(path) as profile:

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from effort import seeds
 from machine import random_program, simulate, write_profiles
 from quick_run import quick_run
 
+from nsys_llm.analyses.timeline.step_lanes import LaneRows
 from nsys_llm.report.perfetto import TRACE_NAME
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run import second_look
@@ -70,6 +72,20 @@ def test_what_is_kept_of_the_first_read_gives_the_lanes_of_a_second(tmp_path, se
     assert set(first._kept) == {rank.key for rank in run.ranks}
     pd.testing.assert_frame_equal(timeline_of(run, first), timeline_of(run))
     assert first._kept == {}
+
+
+@pytest.mark.parametrize("seed", seeds(20, 2))
+def test_lanes_of_the_operations_near_a_window_are_those_of_all(tmp_path, monkeypatch, seed):
+    run, _ = first_read(*write_profiles(simulate(random_program(seed)), tmp_path))
+    near = timeline_of(run)
+    monkeypatch.setattr(LaneRows, "near", lambda rows, window: whole(rows))
+    pd.testing.assert_frame_equal(timeline_of(run), near)
+
+
+def whole(rows):
+    """Return a rank with all of its operations."""
+    trace = rows.trace
+    return replace(trace, tables={**trace.tables, **trace.unfiltered})
 
 
 def test_what_is_kept_is_drawn_though_the_profile_has_changed(demo, tmp_path):

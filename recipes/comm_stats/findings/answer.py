@@ -5,24 +5,46 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Tables
-from nsys_llm.view.text import counted, format_ns
+from nsys_llm.report.records import Record, Tables, first_record, percent, records
+from nsys_llm.view.text import counted, format_ns, format_percent
 
+from .experts import expert_findings
+from .links import link_findings
 from .pipelines import Pipeline, bubble_words, find_pipelines, pace_words, pipeline_findings
 
 #: The stage that computes longest is named from so much beyond the others, in percent.
 _LEAST_LONGER_PCT: Final = 1.0
+#: The usual reasons why sizes are not known.
+_WHY: Final = {
+    "no_call": "no NCCL range around the launch",
+    "no_blob": "no payloads in the export",
+}
 
 
 def answer(tables: Tables) -> str:
-    """Return the job in one line, its pipelines, and its fastest and slowest groups."""
+    """Return the job in one line, its pipelines, and the group that transfers longest."""
     gpus_n = counted(tables["wall"][["rank", "device_id"]].drop_duplicates().shape[0], "GPU")
     pipelines = find_pipelines(tables)
-    if not pipelines:
-        groups_n = len(tables["groups"])
-        return f"{gpus_n}: {counted(groups_n, 'group')} of ranks that communicate."
-    worst = max(pipelines, key=lambda pipeline: pipeline.bubble_pct)
-    return "\n".join((f"{gpus_n}{_steps(worst)}: {_called(pipelines, worst)}", _bubble(worst)))
+    if pipelines:
+        worst = max(pipelines, key=lambda pipeline: pipeline.bubble_pct)
+        lines = [f"{gpus_n}{_steps(worst)}: {_called(pipelines, worst)}", _bubble(worst)]
+    elif len(tables["groups"]):
+        groups_n = counted(len(tables["groups"]), "group")
+        lines = [f"{gpus_n}: {groups_n} of ranks that communicate."]
+    else:
+        lines = [f"{gpus_n}: no communication that is matched between ranks."]
+    return "\n".join((*lines, *_experts(tables), *_messages(tables)))
+
+
+def _experts(tables: Tables) -> list[str]:
+    """Return how uneven experts are, and how the slowest rank moves."""
+    rows = tables["experts"]
+    pattern = rows["pattern"].dropna().mode()
+    if not len(rows):
+        return []
+    longer = percent(float((rows["max_ns"] - rows["mean_ns"]).sum()), float(rows["mean_ns"].sum()))
+    moves = f", {pattern.iloc[0]}" if len(pattern) else ""
+    return [f"Experts: the slowest rank computes {format_percent(longer)} longer{moves}."]
 
 
 def _steps(pipeline: Pipeline) -> str:
@@ -44,6 +66,45 @@ def _bubble(pipeline: Pipeline) -> str:
     return f"Bubble {bubble_words(pipeline)}{pace}."
 
 
+def _messages(tables: Tables) -> list[str]:
+    """Return the messages that transfer longest, of those whose speed is known if any is."""
+    rows = tables["message_sizes"]
+    known = rows[rows["algbw_gb_s"].notna()]
+    rows = (known if len(known) else rows).sort_values(
+        "transfer_ns", ascending=False, kind="stable"
+    )
+    if rows.empty:
+        return []
+    row = first_record(rows)
+    groups = {group["group"]: group for group in records(tables["groups"])}
+    return [f"{_name(groups[row['group']])} {row['operation']}{_speed(row)}."]
+
+
+def _name(group: Record) -> str:
+    if group["axis"] is not None:
+        return f"{group['axis']} {group['ranks']}"
+    candidates = (group["candidates"] or "").replace(", ", " or ")
+    return f"Ranks {group['ranks']}{f' ({candidates}?)' if candidates else ''}"
+
+
+def _speed(row: Record) -> str:
+    if row["algbw_gb_s"] is None:
+        why = _WHY.get(row["reason"], f"`{row['reason']}`")
+        return f": {format_ns(row['transfer_ns'])} of transfer, sizes not known ({why})"
+    if row["busbw_gb_s"] is None:
+        return f" {row['bucket']}: {row['algbw_gb_s']:.1f} GB/s"
+    peak = "no peak known"
+    if row["peak_pct"] is not None:
+        peak = f"{row['peak_pct']:.0f} % of {row['peak_gb_s']:g}"
+    elif row["peak_gb_s"] is not None:
+        peak = f"peak {row['peak_gb_s']:g}"
+    return f" {row['bucket']}: {row['busbw_gb_s']:.1f} GB/s bus ({peak})"
+
+
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    return pipeline_findings(tables, find_pipelines(tables))
+    return [
+        *pipeline_findings(tables, find_pipelines(tables)),
+        *expert_findings(tables),
+        *link_findings(tables),
+    ]

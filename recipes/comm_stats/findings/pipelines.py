@@ -67,6 +67,12 @@ class Pipeline:
         return int((self.sums[gpu]["wait_stage_ns"] if known_ns is None else known_ns) or 0)
 
     @property
+    def pace_bubble_ns(self) -> int:
+        """Mean bubble of that stage: what its GPUs wait for a slow one of them is in it, too."""
+        gpus = self.gpus[self.pace]
+        return sum(map(self.bubble_ns, gpus)) // len(gpus)
+
+    @property
     def bubble_pct(self) -> float:
         """Share of the bubble in the windows of all GPUs, 0 to 100."""
         return percent(sum(map(self.bubble_ns, self.sums)), self.total("window_ns"))
@@ -128,9 +134,9 @@ def pipeline_findings(tables: Tables, pipelines: Sequence[Pipeline]) -> list[Fin
 
 def _bubble(pipelines: Sequence[Pipeline]) -> Finding:
     """Return the bubble of pipelines of one kind: of that which loses most."""
-    worst = max(pipelines, key=lambda pipeline: pipeline.bubble_ns(_pacing(pipeline)))
+    worst = max(pipelines, key=lambda pipeline: pipeline.pace_bubble_ns)
     rank, device_id = _pacing(worst)
-    bubble_ns, at = worst.bubble_ns((rank, device_id)), worst.pace
+    bubble_ns, at = worst.pace_bubble_ns, worst.pace
     computes = [worst.mean_ns(stage, "compute_ns") for stage in range(len(worst.gpus))]
     return RULES["pipeline_bubble"].finding(
         cause=Cause("schedule"),

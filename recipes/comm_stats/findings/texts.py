@@ -6,13 +6,21 @@ from typing import Final
 
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import STAGE_RULE
-from nsys_llm.report.rules import OF_CLASS, OF_RANK, OURS, Rule, rules_by_id
+from nsys_llm.report.rules import OF_CLASS, OF_RANK, OURS, Case, Rule, rules_by_id
 
 #: A stage's host leaves its GPU idle so much longer than the stages beside it say, in percent of
 #: its steps. Without a late host it is less than 1.
 LATE_STAGE_PCT: Final = 3.0
 #: Fewer stages do not show how long each is idle by schedule.
 LEAST_STAGES: Final = 3
+#: The slowest rank's time between dispatch and combine over the mean one's.
+UNEVEN_EXPERTS: Final = 1.1
+#: Of a link's peak, in percent, over at least so many collectives.
+SLOW_PCT: Final = 50.0
+LEAST_COLLECTIVES: Final = 20
+#: Messages of a step that are smaller than this.
+SMALL_A_STEP: Final = 100
+MOST_SMALL_BYTES: Final = 64 << 10
 
 RULES: Final = rules_by_id(
     STAGE_RULE,
@@ -27,6 +35,55 @@ RULES: Final = rules_by_id(
         recommendation="Use twice as many microbatches, or model chunks per rank (interleaved "
         "stages): the schedule's part of the bubble halves.",
         tables=("bubbles", "stages"),
+        specificity=OF_CLASS,
+    ),
+    Rule(
+        "experts",
+        scope="run",
+        title="Experts get uneven numbers of tokens, another rank most each time: {time}",
+        threshold="between dispatch and combine the slowest rank computes "
+        f"{UNEVEN_EXPERTS:g} times as long as the mean one; the gain is how much later the last "
+        "rank comes than the mean one, where its expert kernels explain half of it",
+        source=OURS,
+        recommendation="Even the number of tokens: an auxiliary loss, a capacity limit, or "
+        "redundant experts that follow the load (EPLB).",
+        cases={
+            "one_rank": Case(
+                title="Experts on rank {hot} get most tokens: {time}",
+                recommendation="Place its hot experts on other ranks, or copy them (EPLB).",
+            ),
+            "by_layer": Case(
+                title="Experts get uneven numbers of tokens, in each layer on the same rank: "
+                "{time}",
+                recommendation="Place the hot experts of each layer on other ranks, or copy them "
+                "(EPLB).",
+            ),
+        },
+        tables=("experts",),
+        specificity=OF_CLASS,
+    ),
+    Rule(
+        "slow_link",
+        scope="run",
+        title="The links between ranks {ranks} carry {share} of what they can",
+        threshold=f"bus bandwidth below {SLOW_PCT:g} % of the peak in messages from 16 MiB, over "
+        f"{LEAST_COLLECTIVES} collectives or more; the gain is the exposed transfer beyond the "
+        "peak, on the rank with most of it",
+        source=OURS,
+        recommendation="Check the topology of NVLink and network cards (nvidia-smi topo -m), "
+        "NCCL_ALGO, and how many channels NCCL uses (`channels_n`).",
+        tables=("message_sizes", "transfers"),
+        specificity=OF_CLASS,
+    ),
+    Rule(
+        "small_messages",
+        scope="run",
+        title="Many small messages between ranks {ranks}: {operation} below 64 KiB",
+        threshold=f"from {SMALL_A_STEP} a step below {MOST_SMALL_BYTES >> 10} KiB; the gain is "
+        "their exposed transfer beyond what they would take at the speed of the largest ones",
+        source=OURS,
+        recommendation="Fuse them, or use larger buckets.",
+        tables=("message_sizes", "transfers"),
         specificity=OF_CLASS,
     ),
     Rule(

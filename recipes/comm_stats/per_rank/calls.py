@@ -122,7 +122,7 @@ def _calls(trace: RankTrace, events: Table) -> NcclCalls:
             calls.append(distinct.setdefault((name, id(payload)), Call(name, payload)))
         elif name.startswith(_INIT) and {"comm", "ranks_n", "rank"} <= payload.fields.keys():
             some = payload.fields
-            members.append((signed(some["comm"]), some["ranks_n"], some["rank"]))
+            members.append((some["comm"], some["ranks_n"], some["rank"]))
     return NcclCalls(calls, _outermost(events, rows, names, number), tuple(members))
 
 
@@ -162,10 +162,14 @@ def _memory_bytes(trace: RankTrace) -> int:
 def _plausible(payload: Payload, most_bytes: int) -> Payload:
     if payload.reason != OK:
         return payload
-    odd = any(not -(1 << 63) <= value < 1 << 64 for value in payload.fields.values())
-    if odd or not 0 <= payload.fields.get("size_bytes", 0) <= most_bytes:
+    fields = dict(payload.fields)
+    if "comm" in fields:  # as 64 bits with a sign
+        low = fields["comm"] & ((1 << 64) - 1)
+        fields["comm"] = low - (1 << 64) if low >> 63 else low
+    odd = any(not -(1 << 63) <= value < 1 << 63 for value in fields.values())
+    if odd or not 0 <= fields.get("size_bytes", 0) <= most_bytes:
         return Payload(IMPLAUSIBLE, {})
-    return payload
+    return Payload(OK, fields, payload.reduction)
 
 
 def _outermost(
@@ -192,9 +196,3 @@ def _outermost(
             calls = (number[at],) if not depth else ()
         threads.setdefault(thread, []).append(CallRange(start_ns, end_ns, calls))
     return threads
-
-
-def signed(value: int) -> int:
-    """Return the number with a sign that has the same 64 bits."""
-    low = value & ((1 << 64) - 1)
-    return low - (1 << 64) if low >> 63 else low

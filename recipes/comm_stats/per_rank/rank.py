@@ -6,6 +6,7 @@ from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.rank_view import RankView
 
 from ..partials import CommPartial, RankComm
+from .experts import map_experts
 from .sizes import map_sizes
 from .steps import map_steps
 
@@ -17,5 +18,5 @@ def map_rank(view: RankView) -> CommPartial:
         return CommPartial()
     return CommPartial(
         collectives=CollectivesPartial({view.key: lanes}),
-        ranks={view.key: RankComm(map_steps(view), map_sizes(view.trace))},
+        ranks={view.key: RankComm(map_steps(view), map_sizes(view.trace), map_experts(view))},
     )

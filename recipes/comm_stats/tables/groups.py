@@ -22,7 +22,7 @@ from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.communication import SEND_RECV
 
 from .job import Job
-from .layout import Layout
+from .layout import AXES, Layout
 from .pipelines import Chain
 from .sizes import Sized
 
@@ -184,7 +184,34 @@ def _inferred(job: Job, chains: Sequence[Chain], groups: Sequence[Group]) -> lis
                 candidates=() if axis else tuple(axes),
             )
         )
-    return result
+    return _without_merged(result)
+
+
+def _likely(group: Group) -> str | None:
+    """Return the axis of a group, or the only one that it may be of."""
+    return group.axis or (group.candidates[0] if len(group.candidates) == 1 else None)
+
+
+def _without_merged(groups: Sequence[Group]) -> list[Group]:
+    """Return groups without axes of those that cannot be: several in lockstep, taken for one.
+
+    Groups along two axes have one rank in common at most; of two that have more the larger is none.
+    """
+    known = [(group, _likely(group)) for group in groups if _likely(group) in AXES]
+    merged = {
+        (axis, len(group.owners))
+        for group, axis in known
+        for other, other_axis in known
+        if other_axis != axis
+        and len(set(other.owners) & set(group.owners)) > 1
+        and len(group.owners) > len(other.owners)
+    }
+    return [
+        replace(group, axis=None, axis_source=None, candidates=(str(group.axis),))
+        if (group.axis, len(group.owners)) in merged
+        else group
+        for group in groups
+    ]
 
 
 @dataclass(frozen=True)
@@ -224,6 +251,24 @@ class _Pattern:
         """Its machines; with None where they are not known."""
         ranks = [self.job.collectives.devices[owner].rank for owner in self.group.owners]
         return {rank.facts.host if rank.facts else None for rank in ranks}
+
+    @property
+    def is_ring(self) -> bool:
+        """Whether payloads tell that members send to one, and receive from one."""
+        for owner in self.group.owners:
+            device = self.job.collectives.devices[owner]
+            calls = self.job.ranks[device.rank.key].calls
+            sizes = next(some for some in calls.devices if some.device_id == device.device_id)
+            peers = [
+                calls.carried[code].peers
+                for _, end_ns in self.ends(owner)
+                for code in np.unique(sizes.carried[np.searchsorted(sizes.end_ns, end_ns)]).tolist()
+            ]
+            for some in peers:
+                ways = [sum(peer[side] > 0 for peer in some) for side in (1, 2)]
+                if ways != [1, 1]:
+                    return False
+        return True
 
     @property
     def has_experts(self) -> bool:
@@ -328,12 +373,12 @@ def _pipeline(pattern: _Pattern) -> int:
 
 
 def _context(pattern: _Pattern) -> int:
-    """A ring sends keys and values on; experts get their tokens by messages too."""
+    """A ring sends keys and values on: each member to one, and from one. Peers alone tell that."""
     if not pattern.is_messages or pattern.is_of_stages or not pattern.is_sure:
         return _NOT
     if len(pattern.places) > 1 or not pattern.is_one_program:
         return _NOT
-    return _MAY if pattern.has_experts else _FITS
+    return _FITS if pattern.is_ring else _MAY
 
 
 def _expert(pattern: _Pattern) -> int:

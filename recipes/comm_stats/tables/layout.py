@@ -34,10 +34,13 @@ class Layout:
         return places
 
     def axis_of(self, ranks: frozenset[int]) -> str | None:
-        """Return the axis along which alone some ranks differ, and all that do; None for none."""
+        """Return the axis along which alone some ranks differ, and all that do; None for none.
+
+        Of a pipeline two stages exchange messages.
+        """
         places = [self.places(rank) for rank in ranks]
         differ = [axis for axis in self.sizes if len({place[axis] for place in places}) > 1]
-        if len(differ) == 1 and len(ranks) == self.sizes[differ[0]]:
+        if len(differ) == 1 and (differ[0] == "pp" or len(ranks) == self.sizes[differ[0]]):
             return differ[0]
         return None
 

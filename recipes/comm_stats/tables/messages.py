@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -117,7 +118,7 @@ def _row(
         "size_bytes": int(moved[ok].sum()) if ok.any() else None,
         "transfer_ns": int(transfer_ns[met].sum()),
         "wait_ns": int(column(lambda at: sequences[at].waits.wait_ns)[met].sum()),
-        "exposed_ns": _exposed_ns(job, group, parts),
+        **_exposed(job, group, parts),
         **speeds,
         "peak_gb_s": peak_gb_s,
         "channels_n": int(channels.max()) if channels.max() != NULL_INT else None,
@@ -130,9 +131,9 @@ def _usual(reasons: npt.NDArray[Any]) -> str:
     return str(names[counts.argmax()])
 
 
-def _exposed_ns(job: Job, group: Group, parts: Mapping[int, IntArray]) -> int:
+def _exposed(job: Job, group: Group, parts: Mapping[int, IntArray]) -> dict[str, int]:
     """Return the transfer beside which nothing computes, of the device that has most of it."""
-    most_ns = 0
+    exposed_ns = {}
     for owner in group.owners:
         begins, ends = [], []
         for number, rows in parts.items():
@@ -142,9 +143,10 @@ def _exposed_ns(job: Job, group: Group, parts: Mapping[int, IntArray]) -> int:
             begins.append(meet_ns[met])
             ends.append(leave_ns[met])
         spans = union_intervals(joined(begins), joined(ends))
-        hidden = job.steps[owner].hidden
-        most_ns = max(most_ns, total_length_ns(subtract_intervals(spans, hidden)))
-    return most_ns
+        exposed_ns[owner] = total_length_ns(subtract_intervals(spans, job.steps[owner].hidden))
+    worst = max(exposed_ns, key=lambda owner: exposed_ns[owner])
+    device_id = job.collectives.devices[worst].device_id
+    return {"exposed_ns": exposed_ns[worst], "rank": job.rank(worst), "device_id": device_id}
 
 
 def _link_gb_s(job: Job, group: Group) -> int | None:
@@ -204,18 +206,18 @@ def payload_columns(job: Job, names: Sequence[str]) -> Columns:
     rows = []
     for key, rank in numbers.items():
         calls = job.ranks[key].calls
-        kernels_n = dict.fromkeys(calls.reasons, 0)
+        kernels_n: Counter[str] = Counter()
         for device in calls.devices:
-            for code, count in enumerate(np.bincount(device.reason, minlength=len(kernels_n))):
-                kernels_n[calls.reasons[code]] += int(count)
-        for reason in sorted({*calls.calls_n, *kernels_n}):
+            for code, count in enumerate(np.bincount(device.carried).tolist()):
+                kernels_n[calls.carried[code].reason] += count
+        for reason in sorted({*calls.calls_n, *(+kernels_n)}):
             rows.append(
                 {
                     "rank": rank.number or 0,
                     "file": rank.file,
                     "reason": reason,
                     "calls_n": calls.calls_n.get(reason, 0),
-                    "kernels_n": kernels_n.get(reason, 0),
+                    "kernels_n": kernels_n[reason],
                 }
             )
     return {name: [row[name] for row in rows] for name in names}

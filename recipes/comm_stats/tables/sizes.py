@@ -16,7 +16,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
 from ..per_rank.payloads import OK
-from ..per_rank.sizes import RankCalls, Sizes
+from ..per_rank.sizes import RankCalls
 from .job import Job
 
 FloatArray = npt.NDArray[np.float64]
@@ -73,49 +73,36 @@ class Sized:
 
 @dataclass(frozen=True)
 class _Member:
-    """What one member's kernels in a sequence are known to do."""
+    """What one member's kernels in a sequence are known to carry."""
 
     calls: RankCalls
-    sizes: Sizes
     rows: IntArray
+    channels_n: IntArray
 
-    def column(self, name: str) -> IntArray:
-        return np.asarray(getattr(self.sizes, name)[self.rows])
-
-    @property
-    def comm(self) -> IntArray:
-        """Ids of communicators, NULL_INT where not known."""
-        return np.array([*self.calls.comms, NULL_INT], dtype=np.int64)[self.column("comm")]
-
-    def named(self, name: str, names: tuple[Any, ...]) -> npt.NDArray[Any]:
-        """Return a column of codes as what they stand for; None for none."""
-        known = np.array([*names, None], dtype=object)
-        return known[self.column(name)]
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return an attribute of `Carried`, of each kernel."""
+        values = [getattr(some, name) for some in self.calls.carried]
+        is_number = all(isinstance(value, int) for value in values)
+        return np.array(values, dtype=np.int64 if is_number else object)[self.rows]
 
 
 def sized(job: Job, number: int) -> Sized:
     """Return what is known of the collectives of a sequence."""
     sequence = job.collectives.sequences[number]
     members = [_member(job, sequence, place) for place in range(len(sequence.owners))]
-    reasons = np.stack([some.named("reason", some.calls.reasons) for some in members])
     bytes_ = np.stack([some.column("size_bytes") for some in members])
-    comms = np.stack([some.comm for some in members])
     at = np.arange(len(sequence))
     # That member speaks which tells most; where none does, the first one says why.
     best = np.argmax(bytes_, axis=0)
     most = bytes_[best, at]
 
-    def told(name: str, names: tuple[Any, ...] | None = None) -> Any:
-        every = [
-            some.column(name) if names is None else some.named(name, getattr(some.calls, names[0]))
-            for some in members
-        ]
-        return np.stack(every)[best, at]
+    def told(name: str) -> Any:
+        return np.stack([some.column(name) for some in members])[best, at]
 
-    comm = _alike(comms)
+    comm = _alike(np.stack([some.column("comm") for some in members]))
     known = {item: _ranks_n(members, item) or len(members) for item in np.unique(comm).tolist()}
     ranks_n = np.array([known[item] for item in comm.tolist()], dtype=np.int64)
-    operations = told("operation", ("operations",))
+    operations = told("operation")
     plain = operations == None  # noqa: E711 - element by element
     result = Sized(
         number=number,
@@ -126,9 +113,9 @@ def sized(job: Job, number: int) -> Sized:
         calls_n=told("calls_n"),
         comm=comm,
         root=told("root"),
-        reduction=told("reduction", ("reductions",)),
-        channels_n=np.stack([some.column("channels_n") for some in members]).max(axis=0),
-        reason=np.where(most == NULL_INT, reasons[best, at], OK),
+        reduction=told("reduction"),
+        channels_n=np.stack([some.channels_n for some in members]).max(axis=0),
+        reason=np.where(most == NULL_INT, told("reason"), OK),
     )
     return _judged(_moved(result, members, ranks_n), sequence, ranks_n, job)
 
@@ -138,7 +125,8 @@ def _member(job: Job, sequence: Sequenced, place: int) -> _Member:
     calls = job.ranks[device.rank.key].calls
     sizes = next(some for some in calls.devices if some.device_id == device.device_id)
     start_ns = sequence.start_ns[place] + sequence.ahead_ns[place]
-    return _Member(calls, sizes, sizes.places(job.own_end_ns(sequence, place), start_ns))
+    rows = sizes.places(job.own_end_ns(sequence, place), start_ns)
+    return _Member(calls, sizes.carried[rows], sizes.channels_n[rows])
 
 
 def _alike(comms: IntArray) -> IntArray:
@@ -179,7 +167,7 @@ def _moved(known: Sized, members: list[_Member], ranks_n: IntArray) -> Sized:
 
 def _apart(member: _Member, row: int, comm: int, size_bytes: int) -> float:
     """Return the share of a member's messages that are not to itself; NaN where not known."""
-    peers = member.sizes.peers[row]
+    peers = member.calls.carried[row].peers
     own = {rank for made, _, rank in member.calls.members if made == comm}
     if not size_bytes or len(own) > 1:
         return np.nan

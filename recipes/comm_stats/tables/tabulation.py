@@ -13,6 +13,7 @@ from nsys_llm.trace.identity import Rank
 
 from ..partials import CommPartial
 from .bubbles import bubble_columns
+from .experts import expert_columns
 from .groups import find_groups, group_columns
 from .job import Job
 from .layout import parse_layout
@@ -50,6 +51,7 @@ def tabulate(
         "transfers": transfer_columns(job, groups, sizes, declared["transfers"]),
         "payloads": payload_columns(job, declared["payloads"]),
         "stages": stage_columns(job, chains, groups, layout, declared["stages"]),
+        "experts": expert_columns(job, groups, declared["experts"]),
         "bubbles": bubble_columns(job, chains, declared["bubbles"]),
     }
     return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}

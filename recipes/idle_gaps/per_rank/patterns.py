@@ -6,9 +6,11 @@ A rank keeps its costliest patterns and adds the others up, so that all sums sta
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts, interpolate
@@ -35,7 +37,9 @@ _Devices = Sequence[tuple[DeviceOps, np.ndarray[Any, Any]]]
 def map_patterns(devices: _Devices, names: OpNames) -> tuple[RankPatterns, HistogramByName]:
     """Return the patterns of one rank, and how often a gap of each had which length."""
     names_n = max(len(names.texts), 1)
-    keys, total = _pairs(devices, names_n)
+    short = list(_short(devices, names_n))
+    keys, code = distinct_codes(joined([block.keys for block in short]))
+    total = summed(code, joined([block.total_ns for block in short]), keys.size)
     # Of equal ones, the first by name: kernels' names are sorted, and codes follow them.
     kept = np.argsort(-total, kind="stable")[:PATTERNS_KEPT]
     place = np.full(len(keys), -1, dtype=np.int64)
@@ -43,12 +47,12 @@ def map_patterns(devices: _Devices, names: OpNames) -> tuple[RankPatterns, Histo
     gaps_n, cause_ns = np.zeros(kept.size, np.int64), np.zeros(kept.size * _CAUSES_N, np.int64)
     others_n = others_ns = 0
     counts = []
-    for pair, length, cause in _short(devices, names_n):
-        at = place[np.searchsorted(keys, pair)]
+    for block in short:
+        at = place[np.searchsorted(keys, block.keys)][block.code]
         inside = at >= 0
         others_n += int((~inside).sum())
-        others_ns += int(length[~inside].sum())
-        at, length, cause = at[inside], length[inside], cause[inside]
+        others_ns += int(block.length[~inside].sum())
+        at, length, cause = at[inside], block.length[inside].astype(np.int64), block.cause[inside]
         gaps_n += np.bincount(at, minlength=kept.size)
         cause_ns += exact_sums(at * _CAUSES_N + cause, length, cause_ns.size)
         counts.append(ValueCounts.from_values(at, length))
@@ -98,27 +102,42 @@ def pattern_columns(
     }
 
 
-def _pairs(devices: _Devices, names_n: int) -> tuple[IntArray, IntArray]:
-    """Return the pairs of names with a short gap between them, sorted, and the time of each."""
-    keys, sums = [], []
-    for pair, length, _ in _short(devices, names_n):
-        used, code = distinct_codes(pair)
-        keys.append(used)
-        sums.append(exact_sums(code, length, used.size))
-    used, code = distinct_codes(joined(keys))
-    return used, summed(code, joined(sums), used.size)
+@dataclass(frozen=True)
+class _Short:
+    """Short gaps between two operations, some at a time; as narrow as they may be.
+
+    Attributes:
+        keys: The pairs of names around them, each once, sorted.
+        total_ns: Shape (keys,), the time of each.
+        code: Shape (gaps,), the pair of each.
+        length: Shape (gaps,), ns.
+        cause: Shape (gaps,).
+    """
+
+    keys: IntArray
+    total_ns: IntArray
+    code: npt.NDArray[np.int32]
+    length: npt.NDArray[np.int32]
+    cause: npt.NDArray[np.int8]
 
 
-def _short(devices: _Devices, names_n: int) -> Iterator[tuple[IntArray, IntArray, IntArray]]:
-    """Yield pair, length and cause of the short gaps between two operations, some at a time."""
+def _short(devices: _Devices, names_n: int) -> Iterator[_Short]:
+    """Yield the short gaps between two operations."""
     for ops, named in devices:
         for block in blocks(len(ops.gaps)):
             gaps = ops.gaps.take(block)
             length = gaps.end_ns - gaps.start_ns
             rows = np.flatnonzero((length < MICRO_GAP_NS) & (gaps.before >= 0) & (gaps.after >= 0))
             before, after = ops.name[gaps.before[rows]], ops.name[gaps.after[rows]]
-            pair = before.astype(np.int64) * names_n + after
-            yield pair, length[rows], named[block][rows].astype(np.int64)
+            keys, code = distinct_codes(before.astype(np.int64) * names_n + after)
+            total_ns = exact_sums(code, length[rows], keys.size)
+            yield _Short(
+                keys,
+                total_ns,
+                code.astype(np.int32),
+                length[rows].astype(np.int32),
+                named[block][rows],
+            )
 
 
 def _key(pair: tuple[str, str]) -> str:

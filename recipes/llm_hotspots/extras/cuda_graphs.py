@@ -11,17 +11,17 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.graph_replays import (
     NONE,
-    NOT_KNOWN,
     SIZE_SOURCES,
     GraphReplays,
     captured_sizes,
     graph_replays,
     replay_batches,
 )
-from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events
+from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
+from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.wall.layers import first_come_pieces
-from nsys_llm.numeric.grouping import joined
+from nsys_llm.numeric.grouping import distinct_codes, joined
 from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
@@ -42,13 +42,11 @@ _MEDIANS: Final = ("api_ns", "launch_to_first_ns", "lag_ns")
 
 @dataclass(frozen=True)
 class CudaGraph:
-    """One graph on one device of one rank. See the table `cuda_graphs` of the manifest.
+    """One graph on one device of one rank; columns of the table `cuda_graphs`, null as NONE.
 
     Attributes:
-        api_ns: Of each call that launched it, as of the next two; ascending.
-        launch_to_first_ns: From the begin of the call to the first node, where the device was free.
-        lag_ns: From the end of what ran before to the first node, where it was not.
-        spans_ns: From the first node to the end of the last.
+        times_ns: By column, the times of which the table has the median; may be empty.
+        spans_ns: From the first node to the end of the last, of each replay.
     """
 
     device_id: int
@@ -56,17 +54,14 @@ class CudaGraph:
     nodes_n: int
     replays_n: int
     queued_n: int
-    api_ns: tuple[int, ...]
-    launch_to_first_ns: tuple[int, ...]
-    lag_ns: tuple[int, ...]
-    spans_ns: tuple[int, ...]
     busy_ns: int
-    nodes_ns: int
-    whole: bool
-    size: int
-    source: int
+    concurrent_ns: int
+    captured_size: int
+    size_source: str
     batch_max: int
     padding_rows: int
+    times_ns: Mapping[str, tuple[int, ...]]
+    spans_ns: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -97,47 +92,43 @@ def map_cuda_graphs(view: RankView) -> RankGraphs:
     """Reduce one rank: replays that the filters leave and that begin in the window."""
     trace = view.trace
     every = view.graph_replays if trace.complete else graph_replays(trace, trace.tables)
+    if trace.windows_ns is not None:
+        every = every.take(starts_inside(every.start_ns, trace.windows_ns))
     if not len(every):
         return RankGraphs()
     batch = replay_batches(every, trace, view.steps)
     sizes = captured_sizes(every, batch, view.options["capture_sizes"])
-    kept = np.ones(len(every), dtype=bool)
-    if trace.windows_ns is not None:
-        kept = starts_inside(every.start_ns, trace.windows_ns)
-    api_ns, first_ns, lag_ns, queued = _launches(every, trace)
+    call_ns, first_ns, lag_ns, queued = _launches(every, trace)
     graphs = []
     pairs = np.column_stack((every.device_id, every.graph))
-    for pair in np.unique(pairs[kept], axis=0):
-        rows = np.flatnonzero(kept & (pairs == pair).all(axis=1))
-        place = int(np.searchsorted(sizes.graph, pair[1]))
-        size, known = int(sizes.size[place]), rows[batch[rows] > 0]
+    for device, graph in np.unique(pairs, axis=0).tolist():
+        rows = np.flatnonzero((pairs == (device, graph)).all(axis=1))
+        place = int(np.searchsorted(sizes.graph, graph))
+        size, busy_ns = int(sizes.size[place]), int(every.busy_ns[rows].sum())
+        known, waits = rows[batch[rows] > 0], queued[rows]
+        padding_rows = int(np.maximum(size - batch[known], 0).sum())
         graphs.append(
             CudaGraph(
-                device_id=int(pair[0]),
-                graph=str(int(pair[1])),
-                nodes_n=int(every.nodes_n[rows].max()),
+                device_id=device,
+                graph=str(graph),
+                nodes_n=int(every.nodes_n[rows].max()) or NONE,
                 replays_n=rows.size,
-                queued_n=int(queued[rows].sum()),
-                api_ns=_ordered(api_ns[rows]),
-                launch_to_first_ns=_ordered(first_ns[rows[~queued[rows]]]),
-                lag_ns=_ordered(lag_ns[rows[queued[rows]]]),
-                spans_ns=_ordered((every.end_ns - every.start_ns)[rows]),
-                busy_ns=int(every.busy_ns[rows].sum()),
-                nodes_ns=int(every.sum_ns[rows].sum()),
-                whole=bool((every.nodes_n[rows] == 0).all()),
-                size=size,
-                source=int(sizes.source[place]),
+                queued_n=int(waits.sum()),
+                busy_ns=busy_ns,
+                concurrent_ns=int(every.sum_ns[rows].sum()) - busy_ns,
+                captured_size=size,
+                size_source=SIZE_SOURCES[sizes.source[place]],
                 batch_max=int(sizes.batch_max[place]),
-                padding_rows=int(np.maximum(size - batch[known], 0).sum())
-                if size > 0 and known.size
-                else NONE,
+                padding_rows=padding_rows if size > 0 and known.size else NONE,
+                times_ns={
+                    "api_ns": tuple(call_ns[rows].tolist()),
+                    "launch_to_first_ns": tuple(first_ns[rows[~waits]].tolist()),
+                    "lag_ns": tuple(lag_ns[rows[waits]].tolist()),
+                },
+                spans_ns=tuple((every.end_ns - every.start_ns)[rows].tolist()),
             )
         )
-    return RankGraphs(tuple(graphs), _seams(view, every.take(kept)))
-
-
-def _ordered(values: IntArray) -> tuple[int, ...]:
-    return tuple(np.sort(values).tolist())
+    return RankGraphs(tuple(graphs), _seams(trace, every))
 
 
 def _launches(
@@ -158,8 +149,7 @@ def _launches(
     return return_ns - begin_ns, every.start_ns - begin_ns, lag_ns, queued
 
 
-def _seams(view: RankView, every: GraphReplays) -> tuple[Seams, ...]:
-    trace = view.trace
+def _seams(trace: RankTrace, every: GraphReplays) -> tuple[Seams, ...]:
     parts = []
     for device in np.unique(every.device_id).tolist():
         rows = np.flatnonzero(every.device_id == device)
@@ -204,51 +194,44 @@ def _ranges(trace: RankTrace, call: IntArray) -> tuple[list[str], IntArray]:
     if events is not None and len(events):
         at_ns, thread = calls["start_ns"][call[known]], calls["global_tid"][call[known]]
         row[known] = innermost_events(events, at_ns, thread, trace.last_end_ns)
-    row[call < 0] = -2
-    used, code = np.unique(row, return_inverse=True)
-    special = {-1: _NO_RANGE, -2: _NO_CALL}
-    texts = [
-        special[at]
-        if at < 0 or events is None
-        else range_key(event_text(events, at, trace.strings))
-        for at in used.tolist()
-    ]
-    names = sorted(set(texts))
+    inside = np.flatnonzero(row >= 0)
+    labels, label = [_NO_RANGE, _NO_CALL], (call < 0).astype(np.int64)
+    if events is not None and inside.size:
+        rows, of_row = distinct_codes(row[inside])
+        texts, text = raw_texts(events, rows, trace.strings)
+        labels += [range_key(item) for item in texts]
+        label[inside] = 2 + text[of_row]
+    used, code = distinct_codes(label)
+    labels = [labels[at] for at in used.tolist()]
+    names = sorted(set(labels))
     place = {name: index for index, name in enumerate(names)}
-    return names, np.array([place[text] for text in texts], dtype=np.int64)[code]
+    return names, np.array([place[item] for item in labels], dtype=np.int64)[code]
 
 
 def graph_columns(rows: Sequence[tuple[Rank, CudaGraph]]) -> Columns:
     """Return the columns of the table cuda_graphs, most time first."""
     rows = sorted(rows, key=lambda row: -sum(row[1].spans_ns))  # stable
     graphs = [graph for _, graph in rows]
-    spans = [graph.spans_ns for graph in graphs]
+    numbers = ("nodes_n", "captured_size", "batch_max", "padding_rows")
     return {
-        **record_columns(rows, "device_id", "graph", "replays_n", "queued_n", "busy_ns"),
-        "nodes_n": [None if graph.whole else graph.nodes_n for graph in graphs],
-        **{name: [_median(getattr(graph, name)) for graph in graphs] for name in _MEDIANS},
-        "span_ns": [sum(times) for times in spans],
-        "gaps_ns": [sum(times) - graph.busy_ns for times, graph in zip(spans, graphs, strict=True)],
-        "concurrent_ns": [graph.nodes_ns - graph.busy_ns for graph in graphs],
-        "p50_ns": [float(np.percentile(times, 50)) for times in spans],
-        "p99_ns": [float(np.percentile(times, 99)) for times in spans],
-        "captured_size": [_known(graph.size) for graph in graphs],
-        "size_source": [
-            None if graph.source == NOT_KNOWN else SIZE_SOURCES[graph.source] for graph in graphs
-        ],
-        "batch_max": [_known(graph.batch_max) for graph in graphs],
-        "padding_rows": [
-            None if graph.padding_rows == NONE else graph.padding_rows for graph in graphs
-        ],
+        **record_columns(
+            rows, "device_id", "graph", "replays_n", "queued_n", "busy_ns", "concurrent_ns"
+        ),
+        **{
+            name: [value if value != NONE else None for value in (getattr(g, name) for g in graphs)]
+            for name in numbers
+        },
+        **{
+            name: [float(np.median(times)) if times else None for times in every]
+            for name in _MEDIANS
+            for every in [[graph.times_ns[name] for graph in graphs]]
+        },
+        "size_source": [graph.size_source or None for graph in graphs],
+        "span_ns": [sum(graph.spans_ns) for graph in graphs],
+        "gaps_ns": [sum(graph.spans_ns) - graph.busy_ns for graph in graphs],
+        "p50_ns": [float(np.percentile(graph.spans_ns, 50)) for graph in graphs],
+        "p99_ns": [float(np.percentile(graph.spans_ns, 99)) for graph in graphs],
     }
-
-
-def _median(values: Sequence[int]) -> float | None:
-    return float(np.median(values)) if values else None
-
-
-def _known(value: int) -> int | None:
-    return value if value > 0 else None
 
 
 def seam_columns(rows: Sequence[tuple[Rank, Seams]]) -> Columns:

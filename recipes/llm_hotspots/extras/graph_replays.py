@@ -14,7 +14,7 @@ from nsys_llm.trace.rank_trace import RankTrace
 
 
 @dataclass(frozen=True)
-class GraphReplays:
+class GraphTimings:
     """One graph on one device of one rank. See the table `graph_replays` of the manifest.
 
     Attributes:
@@ -28,7 +28,7 @@ class GraphReplays:
     between_ns: tuple[int, ...]
 
 
-def map_graph_replays(trace: RankTrace) -> tuple[GraphReplays, ...]:
+def map_graph_replays(trace: RankTrace) -> tuple[GraphTimings, ...]:
     """Return the replays of each graph of a rank, by device and graph."""
     rows = trace.tables.get("graph_traces")
     if rows is None or not len(rows):
@@ -43,11 +43,11 @@ def map_graph_replays(trace: RankTrace) -> tuple[GraphReplays, ...]:
         between_ns = np.sort(np.maximum(some["start_ns"][1:] - some["end_ns"][:-1], 0))
         graph_id = None if graph == NULL_INT else graph
         times = tuple(duration_ns.tolist()), tuple(between_ns.tolist())
-        replays.append(GraphReplays(device, graph_id, *times))
+        replays.append(GraphTimings(device, graph_id, *times))
     return tuple(replays)
 
 
-def replay_columns(rows: Sequence[tuple[Rank, GraphReplays]]) -> Columns:
+def replay_columns(rows: Sequence[tuple[Rank, GraphTimings]]) -> Columns:
     """Return the columns of the table graph_replays."""
     durations = [graph.duration_ns for _, graph in rows]
     between = [graph.between_ns for _, graph in rows]

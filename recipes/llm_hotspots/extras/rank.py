@@ -10,7 +10,7 @@ from ..per_rank.kernels import KernelNames
 from .callstacks import CallStack, map_callstacks
 from .cuda_graphs import RankGraphs, map_cuda_graphs
 from .gpu_metrics import DeviceMetrics, map_gpu_metrics
-from .graph_replays import GraphReplays, map_graph_replays
+from .graph_replays import GraphTimings, map_graph_replays
 from .memory import MemorySeries, map_memory
 from .os_waits import OsWaits, map_os_waits
 from .timeline import TimelineRow, map_timeline
@@ -27,7 +27,7 @@ class RankExtras:
     timeline: tuple[TimelineRow, ...] = ()
     memory: tuple[MemorySeries, ...] = ()
     metrics: tuple[DeviceMetrics, ...] = ()
-    graphs: tuple[GraphReplays, ...] = ()
+    graphs: tuple[GraphTimings, ...] = ()
     cuda_graphs: RankGraphs = field(default_factory=RankGraphs)
 
 

@@ -21,7 +21,7 @@ _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
-class DeviceIdle:
+class DeviceGaps:
     """One device of one rank; see the table `devices`."""
 
     device_id: int
@@ -43,7 +43,7 @@ class PhaseIdle:
         phases: By phase, see the table `phase_idle`; empty where idle time is not known.
     """
 
-    devices: tuple[DeviceIdle, ...]
+    devices: tuple[DeviceGaps, ...]
     known: bool
     phases: SumsByKey
 
@@ -61,7 +61,7 @@ def map_idle(view: RankView, ops: RankOps) -> PhaseIdle:
         gaps = _DeviceGaps.of(ops, rows[device], windows, view.profiler)
         start_ns, end_ns = bounds(windows)
         devices.append(
-            DeviceIdle(
+            DeviceGaps(
                 device_id=device,
                 window_start_ns=start_ns,
                 window_end_ns=end_ns,

@@ -10,7 +10,7 @@ import pandas as pd
 
 from nsys_llm.numeric.distributions import MEDIAN, interpolate
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, percent
+from nsys_llm.report.columns import Columns, percent, record_columns
 from nsys_llm.taxonomy.categories import Classification, detect_engine, load_rules
 from nsys_llm.trace.identity import Rank
 
@@ -187,9 +187,7 @@ def _instances(partial: PhasePartial, frames: PhaseFrames, parts: Parts) -> Colu
     medians = _medians(partial)
     names = ("phase", "name", "start_ns", "end_ns", "ops_n", "gpu_ns", "gpu_start_ns", "gpu_end_ns")
     return {
-        "rank": [rank.number for rank, _ in kept],
-        "file": [rank.file for rank, _ in kept],
-        **{name: [getattr(row, name) for _, row in kept] for name in names},
+        **record_columns(kept, *names),
         "step": [row.step if row.step >= 0 else None for _, row in kept],
         "host_ns": [row.end_ns - row.start_ns for _, row in kept],
         "median_ratio": [

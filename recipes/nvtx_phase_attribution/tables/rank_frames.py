@@ -10,7 +10,7 @@ import pandas as pd
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.rank_spread import RankSpread
-from nsys_llm.report.columns import Columns
+from nsys_llm.report.columns import Columns, rank_columns
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankPhases
@@ -35,11 +35,9 @@ def sums_frame(
     rank_sums = [of(part) for _, part in parts]
     sizes = [len(sums.keys) for sums in rank_sums]
     filled = next((sums for sums in rank_sums if sums.keys), SumsByKey())
-    ranks = [rank for rank, _ in parts]
     columns: Columns = {
         "at": np.repeat(np.arange(len(parts)), sizes),
-        "rank": np.repeat(np.array([rank.number for rank in ranks], dtype=np.int64), sizes),
-        "file": [rank.file for rank, n in zip(ranks, sizes, strict=True) for _ in range(n)],
+        **rank_columns([(rank, n) for (rank, _), n in zip(parts, sizes, strict=True)]),
     }
     for index, name in enumerate(keys):
         columns[name] = [key[index] for sums in rank_sums for key in sums.keys]

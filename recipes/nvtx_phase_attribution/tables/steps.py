@@ -13,7 +13,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, distribution_columns, nullable, percent
+from nsys_llm.report.columns import Columns, nullable, percent, rank_columns, spread_columns
 from nsys_llm.taxonomy.step_names import parse_step
 from nsys_llm.trace.identity import Rank
 
@@ -67,16 +67,13 @@ def step_columns(
 
 
 def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
-    sizes = [len(step_rows.names) for _, step_rows in steps]
-
     def every(of: Callable[[StepRows], IntArray]) -> IntArray:
         return joined([of(step_rows) for _, step_rows in steps])
 
     host_ns = every(_MEASURES["host"])
     names = [name for _, step_rows in steps for name in step_rows.names]
     return {
-        "rank": np.repeat(np.array([rank.number for rank, _ in steps], dtype=np.int64), sizes),
-        "file": [rank.file for (rank, _), n in zip(steps, sizes, strict=True) for _ in range(n)],
+        **rank_columns([(rank, len(step_rows.names)) for rank, step_rows in steps]),
         "step": every(lambda step_rows: step_rows.number),
         "name": names,
         "warmup": [bool(item) for _, steps_of in steps for item in steps_of.warmup],
@@ -118,148 +115,132 @@ def _per_token(values: Any, tokens_n: int | None) -> Any:
 
 def _statistics(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> Columns:
     """Return measures of all steady steps, of those of each phase, and of the warm-up."""
-    groups: list[tuple[str, str | None]] = [(STEADY, None)]
-    groups += [(STEADY, phase) for phase in frames.names]
-    groups += [(WARMUP, None)]
-    measured: list[tuple[str, str | None, str, list[IntArray]]] = []
+    groups = [(STEADY, None), *((STEADY, phase) for phase in frames.names), (WARMUP, None)]
+    labels: list[tuple[str, str | None, str]] = []
+    values: list[list[IntArray]] = []
     for which, phase in groups:
         masks = [_chosen(step_rows, which, phase) for _, step_rows in steps]
-        if not any(mask.any() for mask in masks):
-            continue
-        for measure, of in _MEASURES.items():
-            values = [
-                of(step_rows)[mask] for (_, step_rows), mask in zip(steps, masks, strict=True)
+        if any(mask.any() for mask in masks):
+            labels += [(which, phase, measure) for measure in _MEASURES]
+            values += [
+                [
+                    _known(of(step_rows)[mask])
+                    for (_, step_rows), mask in zip(steps, masks, strict=True)
+                ]
+                for of in _MEASURES.values()
             ]
-            measured.append((which, phase, measure, [value[value != NULL_INT] for value in values]))
     return {
-        "which": [row[0] for row in measured],
-        "phase": [row[1] for row in measured],
-        "measure": [row[2] for row in measured],
-        **_distributions([row[3] for row in measured], [rank for rank, _ in steps], tokens_n),
+        "which": [which for which, _, _ in labels],
+        "phase": [phase for _, phase, _ in labels],
+        "measure": [measure for _, _, measure in labels],
+        **_spread([joined(by_rank) for by_rank in values], tokens_n),
+        **_slow_ranks(values, [rank for rank, _ in steps]),
     }
 
 
-def _chosen(step_rows: StepRows, which: str, phase: str | None) -> IntArray:
+def _chosen(step_rows: StepRows, which: str, phase: str | None) -> npt.NDArray[np.bool_]:
     mask = step_rows.warmup if which == WARMUP else step_rows.steady
     if phase is None:
-        return np.asarray(mask)
-    code = step_rows.phases.index(phase) if phase in step_rows.phases else -2
-    return np.asarray(mask & (step_rows.phase == code))
+        return mask
+    if phase not in step_rows.phases:
+        return np.zeros_like(mask)
+    return np.asarray(mask & (step_rows.phase == step_rows.phases.index(phase)))
 
 
-def _distributions(
-    groups: Sequence[Sequence[IntArray]],
-    ranks: Sequence[Rank],
-    tokens_n: int | None,
-    work: Sequence[Sequence[IntArray]] | None = None,
-) -> Columns:
-    """Return statistics of each group, whose values come by rank, and which rank is slow.
+def _known(values: IntArray) -> IntArray:
+    return values[values != NULL_INT]
+
+
+def _spread(groups: Sequence[IntArray], tokens_n: int | None = None) -> Columns:
+    """Return the statistics of each group of steps.
 
     Args:
-        groups: Values of each group and rank.
         tokens_n: Tokens of a step.
-        work: Values that tell which rank is slow; None: the same.
     """
-    group = np.repeat(np.arange(len(groups)), [sum(map(len, group)) for group in groups])
-    values = joined([values for group in groups for values in group])
-    counts = ValueCounts.from_values(group, values)
-    moments = counts.moments(len(groups))
-    columns = distribution_columns(moments, counts.order_statistics(len(groups)))
-    medians = [
-        [float(np.median(rank_values)) if rank_values.size else -1.0 for rank_values in item]
-        for item in work or groups
-    ]
-    slow = [int(np.argmax(median)) if median else 0 for median in medians]
-    known = [[value for value in median if value >= 0] for median in medians]
+    group = np.repeat(np.arange(len(groups)), [values.size for values in groups])
+    spread = ValueCounts.from_values(group, joined(groups)).spread(len(groups))
+    columns = spread_columns(spread)
     return {
-        "steps_n": moments.n,
-        "total_ns": moments.total,
+        "steps_n": spread.moments.n,
+        "total_ns": spread.moments.total,
         **{name: columns[name] for name in _STATISTICS},
         "token_p50_ns": _per_token(columns["p50_ns"], tokens_n),
-        "slow_rank": [
-            ranks[at].number if some else None for at, some in zip(slow, known, strict=True)
+    }
+
+
+def _slow_ranks(groups: Sequence[Sequence[IntArray]], ranks: Sequence[Rank]) -> Columns:
+    """Return the rank with the largest median of each group, whose values come by rank."""
+    medians = [
+        {at: float(np.median(values)) for at, values in enumerate(by_rank) if values.size}
+        for by_rank in groups
+    ]
+    slow = [max(by_rank, key=by_rank.__getitem__, default=None) for by_rank in medians]
+    return {
+        "slow_rank": [None if at is None else ranks[at].number for at in slow],
+        "slow_rank_p50_ns": [max(by_rank.values(), default=None) for by_rank in medians],
+        "rank_p50_ns": [
+            float(np.median([*by_rank.values()])) if by_rank else None for by_rank in medians
         ],
-        "slow_rank_p50_ns": [max(some) if some else None for some in known],
-        "rank_p50_ns": [float(np.median(some)) if some else None for some in known],
     }
 
 
 def _by_rank(steps: _Steps, gpu_ns: Mapping[Any, int]) -> Columns:
-    def statistics(of: Callable[[StepRows], IntArray], prefix: str) -> Columns:
-        groups = [of(step_rows)[step_rows.steady] for _, step_rows in steps]
-        groups = [group[group != NULL_INT] for group in groups]
-        group = np.repeat(np.arange(len(groups)), [group.size for group in groups])
-        counts = ValueCounts.from_values(group, joined(groups))
-        columns = distribution_columns(
-            counts.moments(len(groups)), counts.order_statistics(len(groups))
-        )
-        return {f"{prefix}_{name}": columns[name] for name in ("p50_ns", "p99_ns", "max_ns")}
-
-    host, gpu = statistics(_MEASURES["host"], "host"), statistics(_MEASURES["gpu"], "gpu")
-    span, idle = statistics(_MEASURES["span"], "span"), statistics(_MEASURES["idle"], "idle")
+    measures = {
+        measure: _spread([_known(of(step_rows)[step_rows.steady]) for _, step_rows in steps])
+        for measure, of in _MEASURES.items()
+    }
     held = np.array([int(step_rows.gpu_ns.sum()) for _, step_rows in steps], dtype=np.int64)
     whole = np.array([gpu_ns.get(rank.number, 0) for rank, _ in steps], dtype=np.int64)
-    steady = [step_rows.steady for _, step_rows in steps]
-    return {
+    columns: Columns = {
         "rank": [rank.number for rank, _ in steps],
         "file": [rank.file for rank, _ in steps],
         "name": [step_rows.kind.name for _, step_rows in steps],
-        "steps_n": [int(mask.sum()) for mask in steady],
+        "steps_n": measures["host"]["steps_n"],
         "warmup_n": [int(step_rows.warmup.sum()) for _, step_rows in steps],
-        "host_ns": [
-            int((step_rows.end_ns - step_rows.start_ns)[mask].sum())
-            for (_, step_rows), mask in zip(steps, steady, strict=True)
-        ],
-        **host,
-        "gpu_ns": [
-            int(step_rows.gpu_ns[mask].sum())
-            for (_, step_rows), mask in zip(steps, steady, strict=True)
-        ],
-        **gpu,
-        "span_p50_ns": span["span_p50_ns"],
-        "idle_p50_ns": idle["idle_p50_ns"],
+    }
+    for measure in ("host", "gpu"):
+        columns[f"{measure}_ns"] = measures[measure]["total_ns"]
+        for name in ("p50_ns", "p99_ns", "max_ns"):
+            columns[f"{measure}_{name}"] = measures[measure][name]
+    return columns | {
+        "span_p50_ns": measures["span"]["p50_ns"],
+        "idle_p50_ns": measures["idle"]["p50_ns"],
         "gpu_pct": percent(held, whole),
     }
 
 
 def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> dict[str, Columns]:
     """Return the GPU time of each phase in the steps that have some, over all ranks and by rank."""
-    nothing = np.empty(0, dtype=np.int64)
-    by_phase: dict[str, list[IntArray]] = {}
-    work: dict[str, list[IntArray]] = {}
-    for at, (_, step_rows) in enumerate(steps):
-        for code, phase in enumerate(step_rows.phases):
-            some = step_rows.steady & (step_rows.phase_ns[:, code] > 0)
-            by_phase.setdefault(phase, [nothing] * len(steps))[at] = step_rows.phase_ns[some, code]
-            work.setdefault(phase, [nothing] * len(steps))[at] = step_rows.work_ns[some, code]
-    names = [name for name in frames.names if any(len(item) for item in by_phase.get(name, ()))]
-    sums = {name: sum(int(item.sum()) for item in by_phase[name]) for name in names}
-    names.sort(key=lambda name: -sums[name])
+    times = {name: [_in_phase(step_rows, name) for _, step_rows in steps] for name in frames.names}
+    sums = {name: sum(int(gpu.sum()) for gpu, _ in by_rank) for name, by_rank in times.items()}
+    names = sorted(filter(sums.__getitem__, sums), key=lambda name: -sums[name])
+    ranks = [rank for rank, _ in steps]
     rows = [
-        (rank, name, by_phase[name][at], work[name][at])
-        for at, (rank, _) in enumerate(steps)
+        (rank, name, *times[name][at])
+        for at, rank in enumerate(ranks)
         for name in names
-        if by_phase[name][at].size
+        if times[name][at][0].size
     ]
-    alone = _distributions(
-        [[values] for _, _, values, _ in rows], [rows[0][0]] if rows else [], tokens_n
-    )
-    extras = ("slow_rank", "slow_rank_p50_ns", "rank_p50_ns")
     return {
         "phase_steps": {
             "phase": names,
-            **_distributions(
-                [by_phase[name] for name in names],
-                [rank for rank, _ in steps],
-                tokens_n,
-                [work[name] for name in names],
-            ),
+            **_spread([joined([gpu for gpu, _ in times[name]]) for name in names], tokens_n),
+            **_slow_ranks([[work for _, work in times[name]] for name in names], ranks),
         },
         "rank_phase_steps": {
             "rank": [rank.number for rank, *_ in rows],
             "file": [rank.file for rank, *_ in rows],
             "phase": [name for _, name, *_ in rows],
-            **{name: values for name, values in alone.items() if name not in extras},
-            "work_p50_ns": [float(np.median(work_ns)) for _, _, _, work_ns in rows],
+            **_spread([gpu for _, _, gpu, _ in rows], tokens_n),
+            "work_p50_ns": [float(np.median(work)) for *_, work in rows],
         },
     }
+
+
+def _in_phase(step_rows: StepRows, phase: str) -> tuple[IntArray, IntArray]:
+    """Return GPU time and work of a phase, ns, in the steady steps that have some of it."""
+    if phase not in step_rows.phases:
+        return joined([]), joined([])
+    code = step_rows.phases.index(phase)
+    some = step_rows.steady & (step_rows.phase_ns[:, code] > 0)
+    return step_rows.phase_ns[some, code], step_rows.work_ns[some, code]

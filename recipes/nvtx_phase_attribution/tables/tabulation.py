@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.report.columns import Columns, percent
+from nsys_llm.report.columns import Columns, percent, record_columns
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.trace.identity import Rank
 
@@ -77,16 +77,16 @@ def _attribution(parts: Parts) -> Columns:
 
 
 def _devices(parts: Parts) -> Columns:
-    rows = [(rank, part.idle, device) for rank, part in parts for device in part.idle.devices]
+    rows = [(rank, device) for rank, part in parts for device in part.idle.devices]
+    known = [part.idle.known for _, part in parts for _ in part.idle.devices]
     names = ("device_id", "window_start_ns", "window_end_ns", "window_ns", "gpu_ns", "overhead_ns")
     return {
-        "rank": [rank.number for rank, _, _ in rows],
-        "file": [rank.file for rank, _, _ in rows],
-        **{name: [getattr(device, name) for _, _, device in rows] for name in names},
-        "busy_ns": [device.window_ns - device.gap_ns for _, _, device in rows],
-        "known": [idle.known for _, idle, _ in rows],
+        **record_columns(rows, *names),
+        "busy_ns": [device.window_ns - device.gap_ns for _, device in rows],
+        "known": known,
         "idle_ns": [
-            device.gap_ns - device.overhead_ns if idle.known else None for _, idle, device in rows
+            device.gap_ns - device.overhead_ns if complete else None
+            for (_, device), complete in zip(rows, known, strict=True)
         ],
     }
 
@@ -95,9 +95,7 @@ def _marks(parts: Parts) -> Columns:
     names = ("push_pop_n", "start_end_n", "threads_n", "without_end_n", "empty_n", "interleaved_n")
     marks = [part.marks for _, part in parts]
     return {
-        "rank": [rank.number for rank, _ in parts],
-        "file": [rank.file for rank, _ in parts],
-        **{name: [getattr(mark, name) for mark in marks] for name in names},
+        **record_columns([(rank, part.marks) for rank, part in parts], *names),
         "domains": [", ".join(domain or "(default)" for domain in mark.domains) for mark in marks],
         "steps": [None if part.steps is None else part.steps.kind.name for _, part in parts],
         "steps_n": [0 if part.steps is None else len(part.steps.names) for _, part in parts],

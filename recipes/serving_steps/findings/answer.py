@@ -61,10 +61,20 @@ def headline(tables: Tables) -> list[str]:
         scale = Scale.of(10 * row["p99_ns"])
         words = f"p50 {scale.number(row['p50_ns'])} {scale.unit}, p99 {scale.number(row['p99_ns'])}"
         adds_ns = row["mixed_adds_ns"]
-        adds = "" if adds_ns is None else f"; prefill adds {scale.number(adds_ns)}"
+        adds = "" if (adds_ns or 0) <= 0 else f"; prefill adds {scale.number(adds_ns)}"
         drafts = " per step" if server["drafts_n"] or len(tables["speculation"]) else ""
         lines.append(f"between tokens{drafts}: {words}{adds}")
     return lines
+
+
+def caveats(tables: Tables) -> list[str]:
+    """Return what to know before reading the numbers, as prose."""
+    if pace_rank(tables) is None:
+        return []
+    return [
+        "Time between tokens runs from the end of one step to that of the next: a lower bound of "
+        "what a client sees. Nothing is said of the time to a first token or of queues."
+    ]
 
 
 def _phases(steps: pd.DataFrame) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
-
-import pandas as pd
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.records import Record, Tables, first_record, percent, records
-from nsys_llm.report.walls import Gpu, Walls, host_cause
+from nsys_llm.report.records import Record, Tables, percent, records
+from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import listed, quoted
 
@@ -29,15 +28,24 @@ def pace_rank(tables: Tables) -> int | None:
 
 def serving_findings(tables: Tables) -> list[Finding]:
     """Return the findings on the rank whose steps take longest, and on names of no format."""
-    unread = [_names(row) for row in records(tables["servers"]) if row["unparsed_n"]]
+    servers = records(tables["servers"])
+    made = [_names(row) for row in servers if row["unparsed_n"]]
     rank = pace_rank(tables)
     if rank is None:
-        return unread
-    servers = tables["servers"]
-    server = first_record(servers[servers["rank"] == rank])
-    walls = Walls(tables)
-    made = (rule(tables, server, walls) for rule in _RULES)
-    return unread + [finding for finding in made if finding is not None]
+        return made
+    names = ("padding", "batches", "inter_token", "before_steps", "context_growth")
+    of_rank = {name: records(tables[name][tables[name]["rank"] == rank]) for name in names}
+    server = next(row for row in servers if row["rank"] == rank)
+    host_idle_ns = Walls(tables).host_idle_ns((rank, server["device_id"]))
+    place = _place(server)
+    reported = (
+        _padding(of_rank["padding"], place),
+        _eager(of_rank["batches"], of_rank["inter_token"], host_idle_ns, place),
+        _before(of_rank["before_steps"], place),
+        _prefill(of_rank["inter_token"], place),
+        _growth(of_rank["context_growth"], place),
+    )
+    return made + [finding for finding in reported if finding is not None]
 
 
 def _names(row: Record) -> Finding:
@@ -53,18 +61,10 @@ def _place(server: Record) -> dict[str, Any]:
     return {"rank": server["rank"], "device_id": server["device_id"]}
 
 
-def _of_rank(tables: Tables, table: str, server: Record) -> pd.DataFrame:
-    rows = tables[table]
-    return rows[rows["rank"] == server["rank"]]
-
-
-def _padding(tables: Tables, server: Record, walls: Walls) -> Finding | None:
-    rows = _of_rank(tables, "padding", server)
-    if rows.empty:
+def _padding(rows: Sequence[Record], place: Record) -> Finding | None:
+    if not rows or rows[0]["padding_pct"] < PADDING_PCT or rows[0]["time_ns"] is None:
         return None
-    row = first_record(rows)
-    if row["padding_pct"] < PADDING_PCT or row["time_ns"] is None:
-        return None
+    row = rows[0]
     names = ("padding_n", "rows_n", "padding_pct", "steps_n", "row_ns", "time_ns")
     return RULES["graph_padding"].finding(
         cause=Cause("kernels", detail="padding"),
@@ -72,97 +72,81 @@ def _padding(tables: Tables, server: Record, walls: Walls) -> Finding | None:
         evidence=cells("padding", row, ("rank",), names),
         name="padding",
         impact_ns=round(row["time_ns"]),
-        **_place(server),
+        **place,
     )
 
 
-def _eager(tables: Tables, server: Record, walls: Walls) -> Finding | None:
-    rows = _of_rank(tables, "batches", server)
-    eager = rows[(rows["phase"] != "decode") & (rows["graph_pct"] == 0)]
-    cost_ns, idle_ns = _cost_ns(eager), float((eager["host_idle_ns"] * eager["steps_n"]).sum())
-    if not cost_ns or percent(idle_ns, cost_ns) < EAGER_PCT:
+def _eager(
+    batches: Sequence[Record], waits: Sequence[Record], host_idle_ns: int, place: Record
+) -> Finding | None:
+    decode = [row for row in batches if row["phase"] == "decode"]
+    eager = [row for row in batches if row["phase"] != "decode" and row["graph_pct"] == 0]
+    steps_n = sum(row["steps_n"] for row in eager)
+    cost_ns = sum((row["busy_ns"] + row["idle_ns"]) * row["steps_n"] for row in eager)
+    idle_ns = sum(row["host_idle_ns"] * row["steps_n"] for row in eager)
+    if percent(idle_ns, cost_ns) < EAGER_PCT:
         return None
-    decode = rows[rows["phase"] == "decode"]
-    replayed_n = float((decode["graph_pct"] * decode["steps_n"]).sum())
-    waits = records(_of_rank(tables, "inter_token", server))
+    replayed_pct = sum(row["graph_pct"] * row["steps_n"] for row in decode)
     wait: Record = waits[0] if waits else {}
-    gpu = server["rank"], server["device_id"]
-    return RULES["eager_prefill"].finding(
-        cause=_host_or_place(walls, gpu, idle_ns, "steps with prefill"),
+    finding = RULES["eager_prefill"].finding(
+        cause=Cause("place", detail="steps with prefill"),
         change=Change("host_part", time_ns=idle_ns, worst_pct=wait.get("adds_p99_pct")),
         fields={
-            "eager_n": int(eager["steps_n"].sum()),
+            "eager_n": steps_n,
             "idle_ns": idle_ns,
             "cost_ns": cost_ns,
             "idle_pct": percent(idle_ns, cost_ns),
-            "graph_pct": replayed_n / max(int(decode["steps_n"].sum()), 1),
+            "graph_pct": replayed_pct / max(sum(row["steps_n"] for row in decode), 1),
             "mixed_adds_ns": wait.get("mixed_adds_ns"),
             "p99_ns": wait.get("p99_ns"),
         },
         impact_ns=round(idle_ns),
-        **_place(server),
+        **place,
     )
+    # It speaks for the host where it is most of what the GPU waits for.
+    return finding if 2 * idle_ns >= host_idle_ns else replace(finding, specificity=0)
 
 
-def _cost_ns(buckets: pd.DataFrame) -> float:
-    """Return the cost of all steps of some buckets."""
-    return float(((buckets["busy_ns"] + buckets["idle_ns"]) * buckets["steps_n"]).sum())
-
-
-def _host_or_place(walls: Walls, gpu: Gpu, idle_ns: float, place: str) -> Cause:
-    """Return the host as the cause where it explains half of what the GPU waits for it."""
-    if 2 * idle_ns >= walls.host_idle_ns(gpu):
-        return host_cause(walls.host_losses_ns, gpu)
-    return Cause("place", detail=place)
-
-
-def _before(tables: Tables, server: Record, walls: Walls) -> Finding | None:
-    rows = _of_rank(tables, "before_steps", server)
-    if rows.empty:
-        return None
-    cost_pct, idle_ns = float(rows["cost_pct"].sum()), float(rows["idle_ns"].sum())
+def _before(rows: Sequence[Record], place: Record) -> Finding | None:
+    cost_pct = sum(row["cost_pct"] or 0 for row in rows)
     if cost_pct < BEFORE_PCT:
         return None
-    row, time_ns = first_record(rows), int(rows["total_ns"].sum())
-    gpu = server["rank"], server["device_id"]
+    time_ns = sum(row["total_ns"] for row in rows)
     return RULES["host_before_steps"].finding(
-        cause=_host_or_place(walls, gpu, time_ns, "before steps"),
+        cause=Cause("place", detail="before steps"),
         change=Change("host_part", time_ns=time_ns),
         fields={
-            "idle_ns": idle_ns,
+            "idle_ns": sum(row["idle_ns"] for row in rows),
             "cost_pct": cost_pct,
-            "range": row["range"],
-            "range_ns": row["idle_ns"],
+            "range": rows[0]["range"],
+            "range_ns": rows[0]["idle_ns"],
         },
-        name=row["range"],
+        name=rows[0]["range"],
         impact_ns=time_ns,
-        **_place(server),
+        **place,
     )
 
 
-def _prefill(tables: Tables, server: Record, walls: Walls) -> Finding | None:
-    rows = _of_rank(tables, "inter_token", server)
-    if rows.empty:
+def _prefill(rows: Sequence[Record], place: Record) -> Finding | None:
+    if not rows or percent(rows[0]["mixed_adds_ns"], rows[0]["pure_ns"]) <= ADDS_PCT:
         return None
-    row = first_record(rows)
-    if percent(row["mixed_adds_ns"], row["pure_ns"]) <= ADDS_PCT:
-        return None
+    row = rows[0]
     names = ("mixed_adds_ns", "pure_ns", "mixed_n", "p50_ns", "p99_ns", "adds_p99_pct")
+    worst_pct = row["adds_p99_pct"]
     return RULES["prefill_in_decode"].finding(
         cause=Cause("place", detail="prefill between tokens"),
-        change=Change("unknown", time_ns=0, wall_classes=(COMPUTE,), worst_pct=row["adds_p99_pct"]),
+        change=Change("unknown", time_ns=0, wall_classes=(COMPUTE,), worst_pct=worst_pct),
         evidence=cells("inter_token", row, ("rank",), names),
         name="prefill",
-        **_place(server),
+        **place,
     )
 
 
-def _growth(tables: Tables, server: Record, walls: Walls) -> Finding | None:
-    rows = _of_rank(tables, "context_growth", server)
-    rows = rows[rows["listed"]]
-    if rows.empty:
+def _growth(rows: Sequence[Record], place: Record) -> Finding | None:
+    listed_rows = [row for row in rows if row["listed"]]
+    if not listed_rows:
         return None
-    row = first_record(rows.sort_values("grown_ns", ascending=False, kind="stable"))
+    row = max(listed_rows, key=lambda item: item["grown_ns"])
     names = ("low_ns", "high_ns", "ratio", "steps_n", "low_keys", "high_keys", "grown_ns")
     return RULES["grows_with_context"].finding(
         cause=Cause("kernels", detail=row["kernel"]),
@@ -170,14 +154,5 @@ def _growth(tables: Tables, server: Record, walls: Walls) -> Finding | None:
         evidence=cells("context_growth", row, ("rank", "kernel"), names),
         name=row["kernel"],
         impact_ns=round(row["grown_ns"]),
-        **_place(server),
+        **place,
     )
-
-
-_RULES: Final[tuple[Callable[[Tables, Record, Walls], Finding | None], ...]] = (
-    _padding,
-    _eager,
-    _before,
-    _prefill,
-    _growth,
-)

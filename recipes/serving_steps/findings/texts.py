@@ -7,7 +7,7 @@ from typing import Any, Final
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import TAIL_LIMIT_PCT, limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Rule, rules_by_id
+from nsys_llm.report.rules import OF_BATCH, OF_CLASS, OF_KERNEL, OURS, Rule, rules_by_id
 
 #: Share of rows of CUDA graphs without a token.
 PADDING_PCT: Final = 10.0
@@ -55,7 +55,7 @@ RULES: Final = rules_by_id(
         "`max_cudagraph_capture_size` in vLLM, piecewise graphs in SGLang and TensorRT-LLM. Else "
         "fewer launches: torch.compile, larger chunks of prefill.",
         record=_NODE,
-        specificity=OF_RANK,
+        specificity=OF_BATCH,
     ),
     _rule(
         "host_before_steps",

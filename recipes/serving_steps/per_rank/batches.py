@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.by_range import MarkedRanges
@@ -14,7 +13,7 @@ from nsys_llm.analyses.steps.steps import ENGINE, Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.phase_maps import phase_map
-from nsys_llm.taxonomy.step_names import Composition, engine_format, parse_step
+from nsys_llm.taxonomy.step_names import Composition, parse_step
 
 FIELDS: Final = (
     *("ctx_reqs", "ctx_tokens", "c_sk", "c_sqsq", "c_sqsk"),
@@ -71,27 +70,20 @@ class Batches:
 def step_batches(view: RankView, steps: Steps) -> Batches:
     """Return what is in the batches of a rank's steps."""
     names = steps.names.tolist()
-    texts = names if steps.source == ENGINE else [None] * len(names)
-    if not any(name and engine_format(name) for name in texts):
-        texts = _names_around(view, steps)
-    formats = [engine_format(name) if name else None for name in texts]
-    parsed = [parse_step(name) if name else None for name in texts]
-    missing = [name for name, item in zip(texts, formats, strict=True) if name and item is None]
+    if steps.source != ENGINE or not any(map(parse_step, names)):
+        names = _names_around(view, steps)
+    parsed = [parse_step(name) for name in names]
+    missing = [name for name, item in zip(names, parsed, strict=True) if name and item is None]
     phases = phase_map(view.options.get("phase_map"))
+    pairs = list(zip(names, parsed, strict=True))
     return Batches(
-        format=tuple(None if item is None else item.since for item in formats),
-        phase=tuple(
-            None if item is None or name is None else _phase(item, name, phases)
-            for name, item in zip(texts, parsed, strict=True)
-        ),
+        format=tuple(None if item is None else item.since for item in parsed),
+        phase=tuple(None if item is None else _phase(item, name, phases) for name, item in pairs),
         fields=np.array([_fields(item) for item in parsed], dtype=np.int64).reshape(
             -1, len(FIELDS)
         ),
-        engine=next((item.engine for item in formats if item is not None), None),
-        tokens_derived=any(
-            item is not None and "gen_tokens" in item.derived and step is not None and not step.g_sk
-            for item, step in zip(formats, parsed, strict=True)
-        ),
+        engine=next((item.engine for item in parsed if item is not None), None),
+        tokens_derived=any(item is not None and item.tokens_derived for item in parsed),
         unparsed=tuple(dict.fromkeys(missing))[:_NAMES_N],
         unparsed_n=len(missing),
     )
@@ -114,36 +106,22 @@ def _phase(item: Composition, name: str, phases: Any) -> str | None:
     return phase if phase in PHASES else None
 
 
-def _names_around(view: RankView, steps: Steps) -> list[str | None]:
-    """Return the name of the one range of a format in or around each step; None for several."""
+def _names_around(view: RankView, steps: Steps) -> list[str]:
+    """Return the name of the one range of a format in or around each step; "" for any other."""
     events = view.trace.tables.get("nvtx_events")
     if events is None or not len(events):
-        return [None] * len(steps)
+        return [""] * len(steps)
     marked = MarkedRanges.of(events, view.trace.strings, view.trace.last_end_ns)
     is_read = np.array([parse_step(name) is not None for name in marked.plain], dtype=bool)
     rows = np.flatnonzero(is_read[marked.name]) if is_read.any() else marked.name[:0]
-    starts, ends = marked.start_ns[rows], np.sort(marked.end_ns[rows])
-    # Those that overlap a step: begun before its end, and not ended by its begin.
-    last = np.searchsorted(starts, steps.span_end_ns, side="left")
-    overlap_n = last - np.searchsorted(ends, steps.span_start_ns, side="right")
-    names: list[str | None] = marked.names(rows).tolist()
-    sole = _sole(starts, marked.end_ns[rows], steps, last - 1, overlap_n == 1)
-    return [names[place] if place >= 0 else None for place in sole.tolist()]
-
-
-def _sole(
-    starts: IntArray, ends: IntArray, steps: Steps, last: IntArray, alone: npt.NDArray[np.bool_]
-) -> IntArray:
-    """Return the only range that overlaps each step, if one of both holds the other; else -1.
-
-    Args:
-        last: Shape (steps,), the last range that begins before each step ends.
-        alone: Whether just one overlaps it: of those before, none or the last.
-    """
-    place = np.where(alone, last, -1)
-    some = np.flatnonzero(place >= 0)
-    begin, end = steps.span_start_ns[some], steps.span_end_ns[some]
-    start, stop = starts[place[some]], ends[place[some]]
-    nested = ((start >= begin) & (stop <= end)) | ((start <= begin) & (stop >= end))
-    place[some[~nested]] = -1
-    return place
+    rows = marked.of_one_thread(rows)  # disjoint, in order of time
+    starts, ends = marked.start_ns[rows], marked.end_ns[rows]
+    begin, stop = steps.span_start_ns, steps.span_end_ns
+    place = np.searchsorted(ends, begin, side="right")
+    alone = np.searchsorted(starts, stop, side="left") == place + 1
+    place = np.where(alone, place, 0)
+    inside = (starts[place] >= begin) & (ends[place] <= stop) if rows.size else alone
+    around = (starts[place] <= begin) & (ends[place] >= stop) if rows.size else alone
+    names = marked.names(rows).tolist()
+    known = (alone & (inside | around)).tolist()
+    return [names[at] if is_known else "" for at, is_known in zip(place, known, strict=True)]

@@ -21,6 +21,8 @@ from .step_times import StepTimes
 LEAST_APART: Final = 1.5
 #: Steps of each half.
 LEAST_STEPS: Final = 20
+#: So many of each are looked at, far apart.
+_MOST_STEPS: Final = 500
 _PS: Final = 1000
 
 
@@ -68,6 +70,7 @@ def context_growth(
     low, high = (np.flatnonzero(side == code) for code in (0, 1))
     if low.size < LEAST_STEPS:
         return None
+    low, high = (some[:: -(-some.size // _MOST_STEPS)] for some in (low, high))
     keys = batches.field("g_sk") / np.maximum(batches.field("gen_reqs"), 1)
     names, kernels = _kernels(view, steps, low, high)
     exclusive_ns = _exclusive_ns(view, len(names))

@@ -10,12 +10,11 @@ from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.taxonomy.categories import detect_engine
 from nsys_llm.trace.coded_names import coded_names
 
-from ..partials import DraftTimes, RankServing, ServedSteps, ServingPartial, StepGraphs
+from ..partials import RankServing, ServedSteps, ServingPartial, StepGraphs
 from .batches import Batches, step_batches
 from .before_steps import idle_before_steps
 from .growth import context_growth
-from .host_idle import host_idle_ns
-from .step_times import draft_busy_ns, step_times
+from .step_times import draft_busy_ns, host_idle_ns, step_times
 
 
 def map_rank(view: RankView) -> ServingPartial:
@@ -41,9 +40,7 @@ def _served(view: RankView, steps: Steps, batches: Batches) -> ServedSteps:
         times=times,
         graphs=graphs,
         host_idle_ns=host_idle_ns(view, times, rows),
-        drafts=None
-        if drafts is None
-        else DraftTimes(tuple(drafts.names.tolist()), draft_busy_ns(drafts, steps)),
+        draft_busy_ns=None if drafts is None else draft_busy_ns(drafts, steps),
         before_ns=idle_before_steps(view, steps, times) if batches.is_read else {},
         growth=context_growth(view, steps, batches, times) if batches.is_read else None,
     )

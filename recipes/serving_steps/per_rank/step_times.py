@@ -9,12 +9,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.device.idle_split import situate, split_gaps
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.of_rank import whole_steps
-from nsys_llm.analyses.steps.steps import Drafts, Steps
+from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.enclosing import innermost
-from nsys_llm.numeric.grouping import joined
-from nsys_llm.numeric.intervals import IntArray, covered_ns, union_length_ns
+from nsys_llm.numeric.gaps import Gaps
+from nsys_llm.numeric.grouping import exact_sums, joined
+from nsys_llm.numeric.intervals import IntArray, clip_to_windows, covered_ns, union_length_ns
+from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, HOST_CAUSES
 
 #: Why a step is in no statistic; no text for one that is.
 COUNTED: Final = ""
@@ -22,6 +25,8 @@ CUT: Final = "cut"
 WARMUP: Final = "warm-up"
 FILTERED: Final = "filtered"
 EMPTY: Final = "empty"
+
+_HOST: Final = [CAUSE_NAMES.index(name) for name in HOST_CAUSES]
 
 
 @dataclass(frozen=True)
@@ -105,15 +110,49 @@ def first_operations(steps: Steps) -> tuple[IntArray, IntArray]:
     return first_ns, call
 
 
-def draft_busy_ns(drafts: Drafts, steps: Steps) -> IntArray:
+def draft_busy_ns(drafts: IntArray, steps: Steps) -> IntArray:
     """Return how long what each draft launched ran, shape (drafts,)."""
     parts = [
-        (innermost(some.launched_ns, drafts.start_ns, drafts.end_ns), some.start_ns, some.end_ns)
+        (innermost(some.launched_ns, *drafts.T), some.start_ns, some.end_ns)
         for some in steps.ops.blocks()
     ]
     draft, starts, ends = (joined(list(column)) for column in zip(*parts, strict=True))
     order = np.argsort(draft, kind="stable")
-    bounds = np.searchsorted(draft[order], np.arange(len(drafts.names) + 1))
+    bounds = np.searchsorted(draft[order], np.arange(len(drafts) + 1))
     spans = [order[low:high] for low, high in pairwise(bounds.tolist())]
     lengths = [union_length_ns(starts[rows], ends[rows]) for rows in spans]
     return np.array(lengths, dtype=np.int64)
+
+
+def host_idle_ns(view: RankView, times: StepTimes, rows: IntArray) -> IntArray:
+    """Return the idle time by host causes of some steps, of the device that has most of it.
+
+    Of a step from the begin of its range on, or from where the step before ended.
+
+    Args:
+        view: The rank; its idle time is known.
+        times: Of its steps.
+        rows: Which steps, ascending.
+
+    Returns:
+        Shape (steps,); 0 for the others.
+    """
+    most = np.zeros(times.end_ns.size, dtype=np.int64)
+    spans = np.column_stack((times.begin_ns[rows], times.end_ns[rows]))
+    rows, spans = rows[spans[:, 1] > spans[:, 0]], spans[spans[:, 1] > spans[:, 0]]
+    if not rows.size or view.missing_work.opaque_launches_n:
+        return most
+    for device in view.device_ops:
+        gaps = device.gaps
+        owner, starts, ends = clip_to_windows(gaps.start_ns, gaps.end_ns, spans)
+        some = Gaps(
+            np.column_stack((starts, ends)),
+            gaps.before[owner],
+            gaps.after[owner],
+            gaps.since_ns[owner],
+        )
+        split = split_gaps(some, situate(some, device.launch_row, view.host), view.host)
+        place = np.searchsorted(spans[:, 0], starts, side="right") - 1
+        sums = exact_sums(place, split.time_ns[_HOST].sum(axis=0), rows.size)
+        most[rows] = np.maximum(most[rows], sums)
+    return most

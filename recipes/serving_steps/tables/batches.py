@@ -57,7 +57,6 @@ def _server(part: RankServing) -> Row:
         "engine": None,
         "step_name": None,
         **dict.fromkeys(("steps_n", "counted_n", "unparsed_n", "drafts_n"), 0),
-        **{f"{phase}_n": 0 for phase in PHASES},
         "unparsed": None,
         "cost_ns": None,
         "reason": NO_FORMAT,
@@ -65,18 +64,16 @@ def _server(part: RankServing) -> Row:
     if served is None:
         return row
     batches, counted = served.batches, served.times.counted
-    phases = np.array(batches.phase, dtype=object)[counted]
     return row | {
         "engine": title_of(batches.engine),
         "step_name": served.name,
         "steps_n": len(batches.format),
         "counted_n": int(counted.sum()),
         "unparsed_n": batches.unparsed_n,
-        "drafts_n": 0 if served.drafts is None else len(served.drafts.names),
-        **{f"{phase}_n": int((phases == phase).sum()) for phase in PHASES},
+        "drafts_n": 0 if served.draft_busy_ns is None else served.draft_busy_ns.size,
         "unparsed": " | ".join(batches.unparsed) or None,
         "cost_ns": float(served.times.cost_ns[counted].mean()) if counted.any() else None,
-        "reason": None if served.is_read else UNPARSED,
+        "reason": None if served.batches.is_read else UNPARSED,
     }
 
 
@@ -92,11 +89,12 @@ def _step_parts(row: Served) -> list[Columns]:
     times, steps_n = served.times, len(served.batches.format)
     cost_ns, busy_ns = times.cost_ns, times.busy_ns
     graph, size = served.graphs.graph, served.graphs.size
+    title = title_of(served.batches.engine)
     columns: Columns = {
         **rank_columns([(rank, steps_n)]),
         "step": list(range(steps_n)),
         "mark": list(times.mark),
-        "format": [_title(served, item) for item in served.batches.format],
+        "format": [item and f"{title}, {item}" for item in served.batches.format],
         "phase": list(served.batches.phase),
         **{name: _nullable(served.batches.field(name)) for name in FIELDS},
         "start_ns": times.before_ns.tolist(),
@@ -111,20 +109,16 @@ def _step_parts(row: Served) -> list[Columns]:
         "draft": [False] * steps_n,
     }
     parts = [columns]
-    if served.drafts is not None:
-        drafts_n = len(served.drafts.names)
+    if served.draft_busy_ns is not None:
+        drafts_n = served.draft_busy_ns.size
         none: Columns = {name: [None] * drafts_n for name in columns}
         parts.append(
             none
             | rank_columns([(rank, drafts_n)])
-            | {"mark": ["draft"] * drafts_n, "busy_ns": served.drafts.busy_ns.tolist()}
+            | {"mark": ["draft"] * drafts_n, "busy_ns": served.draft_busy_ns.tolist()}
             | {"draft": [True] * drafts_n}
         )
     return parts
-
-
-def _title(served: ServedSteps, version: str | None) -> str | None:
-    return None if version is None else f"{title_of(served.batches.engine)}, {version}"
 
 
 def _nullable(values: IntArray) -> list[int | None]:
@@ -152,31 +146,22 @@ def bucket_words(bound: int, least: int = 1) -> str | None:
 
 
 def _bucket_rows(rank: Rank, served: ServedSteps) -> list[Row]:
-    batches, counted = served.batches, served.times.counted
+    batches = served.batches
     requests = bucket_of(batches.field("gen_reqs"))
     tokens = bucket_of(batches.field("ctx_tokens"), _LEAST_TOKENS)
-    cells = sorted(
-        {
-            (PHASES.index(phase), gen, ctx)
-            for phase, gen, ctx, is_counted in zip(
-                batches.phase, requests.tolist(), tokens.tolist(), counted.tolist(), strict=True
-            )
-            if is_counted and phase is not None
-        }
-    )
-    phase_of = np.array([PHASES.index(item) if item else -1 for item in batches.phase])
+    phase = np.array([PHASES.index(item) if item else -1 for item in batches.phase])
+    counted = served.times.counted & (phase >= 0)
+    cells = np.column_stack((phase, requests, tokens))
     return [
         {
             **of_rank(rank),
-            "phase": PHASES[phase],
-            "gen_bucket": bucket_words(gen),
-            "ctx_bucket": bucket_words(ctx, _LEAST_TOKENS),
-            **_bucket(served, np.flatnonzero(
-                counted & (phase_of == phase) & (requests == gen) & (tokens == ctx)
-            )),
+            "phase": PHASES[cell[0]],
+            "gen_bucket": bucket_words(cell[1]),
+            "ctx_bucket": bucket_words(cell[2], _LEAST_TOKENS),
+            **_bucket(served, np.flatnonzero(counted & (cells == cell).all(axis=1))),
         }
-        for phase, gen, ctx in cells
-    ]  # fmt: skip
+        for cell in np.unique(cells[counted], axis=0).tolist()
+    ]
 
 
 def _bucket(served: ServedSteps, rows: IntArray) -> Row:
@@ -215,6 +200,6 @@ def _mean(values: IntArray, none: int) -> float | None:
 
 def pace(ranks: Sequence[Served]) -> Served | None:
     """Return the rank whose steps take longest on average, the first of equals; None for none."""
-    counted = [row for row in ranks if row[1].is_read and row[1].times.counted.any()]
+    counted = [row for row in ranks if row[1].batches.is_read and row[1].times.counted.any()]
     means = [row[1].times.cost_ns[row[1].times.counted].mean() for row in counted]
     return counted[int(np.argmax(means))] if counted else None

@@ -98,8 +98,8 @@ def _speculation(served: ServedSteps) -> Row | None:
     requests, tokens, keys, context = (served.batches.field(name) for name in names)
     counted = served.times.counted
     verifying = counted & (requests > 0) & (tokens > requests)
-    drafts = served.drafts
-    if not verifying.any() and drafts is None:
+    drafts_ns = served.draft_busy_ns
+    if not verifying.any() and drafts_ns is None:
         return None
     # Nobody came or went between two steps in a row: what their keys grew by was accepted.
     first = np.flatnonzero(verifying[:-1] & verifying[1:] & (context[:-1] == 0))
@@ -112,7 +112,7 @@ def _speculation(served: ServedSteps) -> Row | None:
     known = first.size > 0
     verified_n, steps_n = int(verifying.sum()), int(counted.sum())
     window_ns = int((served.times.end_ns - served.times.before_ns)[counted].sum())
-    draft_ns = None if drafts is None else int(drafts.busy_ns.sum())
+    draft_ns = None if drafts_ns is None else int(drafts_ns.sum())
     return {
         "steps_n": verified_n,
         "width": float((tokens[verifying] / requests[verifying]).mean()) if verified_n else None,
@@ -121,7 +121,7 @@ def _speculation(served: ServedSteps) -> Row | None:
         "accepted_n": accepted_n if known else None,
         "proposed_n": proposed_n if known else None,
         "accepted_pct": 100.0 * accepted_n / proposed_n if known else None,
-        "drafts_n": 0 if drafts is None else len(drafts.names),
+        "drafts_n": 0 if drafts_ns is None else drafts_ns.size,
         "draft_ns": None if draft_ns is None else draft_ns / max(steps_n, 1),
         "draft_pct": None if draft_ns is None or not window_ns else 100.0 * draft_ns / window_ns,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -49,7 +50,7 @@ def _phase_rows(row: Served, phase: str) -> list[Row]:
     steps = _steps_of(served, phase)
     if not steps.size:
         return []
-    model = _Model.of(served, steps)
+    model = _fitted(served, steps)
     if model.fit is None:
         return [_without(row, phase, steps.size, FEW_STEPS, model.constant)]
     fit = model.fit
@@ -95,8 +96,9 @@ def _steps_of(served: ServedSteps, phase: str) -> IntArray:
     return np.flatnonzero(served.times.counted & is_phase)
 
 
+@dataclass(frozen=True)
 class _Model:
-    """A fit of some steps, of the fields that are told and vary.
+    """A fit of some steps, of the fields that are known and vary.
 
     Attributes:
         terms: Names of the coefficients; those that stand for several say so.
@@ -104,39 +106,39 @@ class _Model:
         fit: None for too few steps.
     """
 
-    def __init__(self, terms: Sequence[str], constant: Sequence[str], fit: Fit | None) -> None:
-        self.terms, self.constant, self.fit = tuple(terms), tuple(constant), fit
+    terms: tuple[str, ...]
+    constant: tuple[str, ...]
+    fit: Fit | None
 
-    @classmethod
-    def of(cls, served: ServedSteps, steps: IntArray, size: IntArray | None = None) -> _Model:
-        """Fit the cost of some steps.
 
-        Args:
-            served: The rank.
-            steps: Which.
-            size: Shape (steps,), rows of their graphs, which stand for tokens that generate.
-        """
-        columns: dict[str, IntArray] = {} if size is None else {"graph_size": size}
-        for term in _TERMS[1:] if size is not None else _TERMS:
+def _fitted(served: ServedSteps, steps: IntArray, size: IntArray | None = None) -> _Model:
+    """Fit the cost of some steps.
+
+    Args:
+        served: The rank.
+        steps: Which.
+        size: Shape (steps,), rows of their graphs, which stand for tokens that generate.
+    """
+    columns: dict[str, IntArray] = {} if size is None else {"graph_size": size}
+    for term in _TERMS[1:] if size is not None else _TERMS:
+        values = served.batches.field(term)[steps]
+        if term in _INSTEAD and ((values == NULL_INT).any() or served.batches.tokens_derived):
+            term = _INSTEAD[term]
             values = served.batches.field(term)[steps]
-            if term in _INSTEAD and ((values == NULL_INT).any() or served.batches.tokens_derived):
-                term = _INSTEAD[term]
-                values = served.batches.field(term)[steps]
-            if not (values == NULL_INT).any():
-                columns[term] = values
-        varied = {name: values for name, values in columns.items() if _varies(values)}
-        constant = [name for name in columns if name not in varied and columns[name].any()]
-        names = [BASE, *varied]
-        matrix: FloatArray = np.column_stack([np.ones(steps.size), *varied.values()])
-        groups = independent(matrix)
-        terms = [" with ".join(names[place] for place in group) for group in groups]
-        if steps.size < _LEAST_STEPS * len(groups):
-            return cls(terms, constant, None)
-        fit = robust_fit(
-            matrix[:, [group[0] for group in groups]],
-            served.times.cost_ns[steps].astype(np.float64),
-        )
-        return cls(terms, constant, fit)
+        if not (values == NULL_INT).any():
+            columns[term] = values
+    varied = {name: values for name, values in columns.items() if _varies(values)}
+    constant = tuple(name for name in columns if name not in varied and columns[name].any())
+    names = [BASE, *varied]
+    matrix: FloatArray = np.column_stack([np.ones(steps.size), *varied.values()])
+    groups = independent(matrix)
+    terms = tuple(" with ".join(names[place] for place in group) for group in groups)
+    if steps.size < _LEAST_STEPS * len(groups):
+        return _Model(terms, constant, None)
+    firsts = matrix[:, [group[0] for group in groups]]
+    return _Model(
+        terms, constant, robust_fit(firsts, served.times.cost_ns[steps].astype(np.float64))
+    )
 
 
 def _varies(values: IntArray) -> bool:
@@ -179,14 +181,12 @@ def _row_ns(
     is_decode = np.array([served.batches.phase[step] == DECODE for step in steps.tolist()])
     some = steps[is_decode]
     if _varies(size[is_decode]):
-        fitted = _Model.of(served, some, size[is_decode])
-        if fitted.fit is not None and fitted.fit.low[1] > 0:
-            return float(fitted.fit.value[1]), BY_SIZE
-    terms = zip(
-        model.get("phase", ()), model.get("term", ()), model.get("low_ns", ()),
-        model.get("value_ns", ()), strict=True,
-    )  # fmt: skip
-    for phase, term, low_ns, value_ns in terms:
-        if phase == DECODE and (term or "").startswith("gen_") and low_ns > 0:
+        fit = _fitted(served, some, size[is_decode]).fit
+        if fit is not None and fit.low[1] > 0:
+            return float(fit.value[1]), BY_SIZE
+    names = ("term", "low_ns", "value_ns")
+    terms = zip(*(model.get(name, ()) for name in names), strict=True)
+    for term, low_ns, value_ns in terms:  # decode steps come first
+        if (term or "").startswith("gen_") and low_ns > 0:
             return float(value_ns), BY_MODEL
     return None, None

@@ -30,7 +30,7 @@ def tabulate(
     """
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
     served = [(rank, part.served) for rank, part in rows if part.served is not None]
-    read = [(rank, steps) for rank, steps in served if steps.is_read]
+    read = [(rank, steps) for rank, steps in served if steps.batches.is_read]
     model = model_columns(served)
     columns = {
         "servers": server_columns(rows),

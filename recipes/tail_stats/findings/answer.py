@@ -18,7 +18,6 @@ from .bursts import burst_findings, concentrated_findings
 from .collectives import (
     Wait,
     collective_waits,
-    expert_findings,
     remarks_on_collectives,
     wait_findings,
 )
@@ -106,7 +105,6 @@ def findings(tables: Tables) -> list[Finding]:
         *rank_findings(tables),
         *alone,
         *wait_findings(judged.waits),
-        *expert_findings(tables, judged.walls),
         *bursts,
         *tail_findings(tables, slow),
         *remarks_on_collectives(tables),

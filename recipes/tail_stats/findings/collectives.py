@@ -121,31 +121,6 @@ def _waiting(wait: Wait) -> Finding:
     )
 
 
-def expert_findings(tables: Tables, walls: Walls) -> list[Finding]:
-    """Return the finding on ranks that wait where tokens are exchanged, as their experts differ.
-
-    On the GPU that waits most: it has least to compute.
-    """
-    rows = [row for row in records(tables["communicators"]) if row["uneven_ns"]]
-    if not rows:
-        return []
-    worst = max(rows, key=lambda row: row["uneven_ns"])
-    late_ns = sum(row["uneven_ns"] for row in rows)
-    rank, device_id = max(walls.gpus, key=lambda gpu: walls.class_ns(*gpu, COMMUNICATION))
-    uneven_n = sum(row["uneven_n"] for row in rows)
-    return [
-        RULES["uneven_experts"].finding(
-            cause=Cause("experts"),
-            change=Change("experts", time_ns=late_ns),
-            fields={"late_ns": late_ns, "exchanges_n": uneven_n},
-            evidence=cells("communicators", worst, ("sequence_id",), ("uneven_ns", "uneven_n")),
-            rank=rank,
-            device_id=device_id,
-            impact_ns=round(late_ns),
-        )
-    ]
-
-
 def remarks_on_collectives(tables: Tables) -> list[Finding]:
     """Return what the capture does not allow to know of collectives."""
     sequences, ranks = tables["communicators"], tables["stragglers"]

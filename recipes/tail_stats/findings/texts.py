@@ -12,7 +12,7 @@ from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
+from nsys_llm.report.rules import OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
 from nsys_llm.view.text import format_ns
 
 #: So many bursts on the same ranks are one finding; and they are regular where the times between
@@ -59,19 +59,6 @@ RULES: Final = rules_by_id(
         "routing of experts, host threads that share cores, garbage collection. Use fewer, "
         "larger collectives, so that ranks synchronize less often.",
         tables=("stragglers", "collectives"),
-    ),
-    Rule(
-        "uneven_experts",
-        scope="run",
-        title="Experts get uneven numbers of tokens, another rank most each time: {late_ns}",
-        details="{late_ns} from the mean to the last arrival in {exchanges_n:exchange} of tokens.",
-        threshold="collectives that exchange tokens, to which the last rank comes late as its "
-        f"expert kernels took longer (table `communicators`); {_SHOWN}",
-        source=OURS,
-        recommendation="Even the load of experts: redundant experts, placement by load (EPLB), an "
-        "auxiliary loss, or a capacity limit.",
-        tables=("communicators",),
-        specificity=OF_CLASS,
     ),
     Rule(
         "outliers_on_one_rank",

@@ -21,7 +21,7 @@ from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .compact_histogram import CompactHistogram
-from .launches import Launches
+from .launches import KeyedKernels
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ApiTails:
     net: HistogramByName = field(default_factory=HistogramByName)
 
 
-def map_apis(view: RankView, every: Launches) -> ApiTails:
+def map_apis(view: RankView, every: KeyedKernels) -> ApiTails:
     """Reduce the API calls of one rank."""
     trace = view.trace
     if not len(trace.tables.get("api_calls", ())):
@@ -152,7 +152,7 @@ def _first(
     }
 
 
-def _loads(trace: RankTrace, every: Launches) -> IntArray:
+def _loads(trace: RankTrace, every: KeyedKernels) -> IntArray:
     """Return which API calls (0 or 1) made the first launch of a kernel on a device.
 
     That is when the driver loads its code, unless it was told to load everything at once.

@@ -40,7 +40,7 @@ from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .compact_histogram import CompactHistogram
 from .instances import Instances, merged_instances
-from .launches import Key, Launches, key_codes
+from .launches import Key, KeyedKernels, key_codes
 from .outlier_context import around
 from .times import TimeParts, time_parts
 
@@ -124,7 +124,7 @@ class KernelTails:
 def map_kernels(
     trace: RankTrace,
     rank: RankKey,
-    launched: tuple[Launches, Launches],
+    launched: tuple[KeyedKernels, KeyedKernels],
     steps: Steps | None,
     options: Mapping[str, Any],
 ) -> KernelTails:
@@ -157,7 +157,7 @@ def map_kernels(
     return KernelTails({rank: tails}, keys, counts.regrouped(key), instances)
 
 
-def _rows(launches: Launches) -> tuple[IntArray, IntArray, IntArray]:
+def _rows(launches: KeyedKernels) -> tuple[IntArray, IntArray, IntArray]:
     """Return the devices; which device and key each row is of; and the row of each launch."""
     keys_n, device_id = len(launches.keys), launches.rows["device_id"]
     if is_constant(device_id):
@@ -183,7 +183,7 @@ class _Groups:
 
 def _tails(
     trace: RankTrace,
-    launches: Launches,
+    launches: KeyedKernels,
     inside: npt.NDArray[np.bool_],
     keys: tuple[Key, ...],
     groups: _Groups,
@@ -244,7 +244,7 @@ def _instances(
     trace: RankTrace,
     rank: RankKey,
     most: int,
-    launches: tuple[Launches, Launches],
+    launches: tuple[KeyedKernels, KeyedKernels],
     inside: npt.NDArray[np.bool_],
     counts: ValueCounts,
     steps: Steps | None,
@@ -258,7 +258,7 @@ def _instances(
     )
     rows = candidate_rows(key, durations, starts, counts, most)
     rows = rows if inside.all() else np.flatnonzero(inside)[rows]
-    chosen = Launches(kept.rows.take(rows), kept.keys, kept.key[rows])
+    chosen = KeyedKernels(kept.rows.take(rows), kept.keys, kept.key[rows])
     numbers, texts = around(trace, every, chosen, steps)
     numbers |= {
         "owner": np.zeros(rows.size, dtype=np.int64),

@@ -48,7 +48,7 @@ _PHASE: Final = "phase"
 
 
 @dataclass(frozen=True)
-class Launches:
+class KeyedKernels:
     """Kernels of one rank in order of their starts, and what each of them launches.
 
     Attributes:
@@ -78,7 +78,7 @@ class Launches:
 
 def coded_launches(
     trace: RankTrace, steps: Steps | None, options: Mapping[str, Any]
-) -> tuple[Launches, Launches]:
+) -> tuple[KeyedKernels, KeyedKernels]:
     """Return the kernels that the filters leave, and all of the rank; keys mean the same in both.
 
     Args:
@@ -95,7 +95,7 @@ def coded_launches(
     columns = {name: np.concatenate((every[name], kept[name])) for name in every.columns}
     both = _coded(Table(columns), trace.strings, options)
     kept_key, every_key = both.key[len(every) :], both.key[: len(every)]
-    return Launches(kept, both.keys, kept_key), Launches(every, both.keys, every_key)
+    return KeyedKernels(kept, both.keys, kept_key), KeyedKernels(every, both.keys, every_key)
 
 
 def key_codes(keys: Sequence[Key], among: Mapping[Key, int]) -> IntArray:
@@ -133,7 +133,7 @@ def _by_start(kernels: Table) -> Table:
     return kernels.take(np.argsort(starts, kind="stable"))
 
 
-def _coded(kernels: Table, strings: Mapping[int, str], options: Mapping[str, Any]) -> Launches:
+def _coded(kernels: Table, strings: Mapping[int, str], options: Mapping[str, Any]) -> KeyedKernels:
     names, name = coded_names(shown_name_ids(kernels, options), strings)
     used, full = distinct_codes(kernels["demangled_name_id"])
     reported = [is_communication(text_of(key, strings)) for key in used.tolist()]
@@ -147,4 +147,4 @@ def _coded(kernels: Table, strings: Mapping[int, str], options: Mapping[str, Any
         (names[code], is_reported, is_node, phases[phase], *config)
         for code, is_reported, is_node, phase, *config in values
     )
-    return Launches(kernels, tuple(keys), key)
+    return KeyedKernels(kernels, tuple(keys), key)

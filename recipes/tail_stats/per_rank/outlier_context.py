@@ -26,7 +26,7 @@ from nsys_llm.taxonomy.cuda_codes import copy_kind_name
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .concurrency import Timeline, gaps_before_ns
-from .launches import Launches
+from .launches import KeyedKernels
 
 #: Classes of operations that may run beside a launch, in the order of their codes.
 _COMPUTE, _COMMUNICATION, _COPY, _GRAPH = range(4)
@@ -36,7 +36,7 @@ Texts = dict[str, npt.NDArray[Any]]
 
 
 def around(
-    trace: RankTrace, every: Launches, chosen: Launches, steps: Steps | None
+    trace: RankTrace, every: KeyedKernels, chosen: KeyedKernels, steps: Steps | None
 ) -> tuple[Numbers, Texts]:
     """Return the columns of `per_rank.instances` that say what was around.
 
@@ -74,7 +74,7 @@ def _launched(trace: RankTrace, rows: Table) -> tuple[IntArray, npt.NDArray[np.b
     return at_ns, known
 
 
-def _before_n(every: Launches, chosen: Launches) -> Numbers:
+def _before_n(every: KeyedKernels, chosen: KeyedKernels) -> Numbers:
     """Return how many launches of the kernel, and of the configuration, began before each one.
 
     On the same device; a kernel's launches are those of all its configurations.
@@ -171,7 +171,7 @@ def _range_texts(
     return texts
 
 
-def _beside(trace: RankTrace, every: Launches, chosen: Launches) -> tuple[Numbers, Texts]:
+def _beside(trace: RankTrace, every: KeyedKernels, chosen: KeyedKernels) -> tuple[Numbers, Texts]:
     names = ("gap_before_ns", "kernels_ns", "communication_ns", "copies_ns", "beside_ns")
     numbers = {name: np.zeros(len(chosen.rows), dtype=np.int64) for name in names}
     beside = np.full(len(chosen.rows), None, dtype=object)
@@ -208,7 +208,7 @@ _CLASSES: Final = {
 
 
 def _labelled(
-    trace: RankTrace, every: Launches, device: int
+    trace: RankTrace, every: KeyedKernels, device: int
 ) -> tuple[list[Table], IntArray, list[str]]:
     """Return the operations of a device with their label, and the class and name of each label.
 

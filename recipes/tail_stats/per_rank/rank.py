@@ -9,7 +9,6 @@ from nsys_llm.core.concurrently import concurrently
 
 from ..partials import TailPartial
 from .apis import map_apis
-from .experts import map_experts
 from .kernels import map_kernels
 from .launches import coded_launches
 
@@ -24,11 +23,9 @@ def map_rank(view: RankView) -> TailPartial:
         lambda: map_apis(view, every),
         lambda: view.collectives,
     )
-    experts = map_experts(trace, collectives)
     return TailPartial(
         kernels=map_kernels(trace, rank, launched, steps, options),
         apis=apis,
         collectives=CollectivesPartial({rank: collectives} if collectives else {}),
         held=map_held(view),
-        experts={rank: experts} if experts else {},
     )

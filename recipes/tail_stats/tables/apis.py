@@ -13,7 +13,7 @@ from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import Beyond, beyond_medians, ratio, twice_medians
-from nsys_llm.report.columns import Columns, nullable, sorted_columns
+from nsys_llm.report.columns import Columns, nullable, rank_columns, sorted_columns
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.trace.identity import Rank
 
@@ -140,8 +140,7 @@ def _by_rank(
     instants = ("first_start_ns", "first_ns", "first_profiler_ns", "longest_start_ns")
     names = [name for _, tails in parts for name in tails.names]
     columns = {
-        "rank": [rank.number for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)],
-        "file": [rank.file for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)],
+        **rank_columns([(rank, n) for (rank, _), n in zip(parts, rows_n, strict=True)]),
         "api": names,
         "class": [classify_api(name) for name in names],
         **rich,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,9 +23,6 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.trace.identity import RankKey
 
-from ..per_rank.experts import ExpertWork
-from .experts import uneven_experts
-
 _SKEW_PERCENTS: Final = (50, 90)
 #: Whether collectives wait or transfer, and what cannot be told: the four classes that
 #: vllm-project/vllm#52777 asks for; 60 and 40 % are ours.
@@ -44,22 +41,13 @@ def declared(table: str) -> list[str]:
     return [column.name for column in load_manifest("tail_stats").table(table).columns]
 
 
-def sequence_columns(
-    collectives: MatchedCollectives,
-    experts: Mapping[RankKey, Sequence[ExpertWork]],
-) -> Columns:
-    """Return one row a sequence of collectives that at least two ranks have.
-
-    Args:
-        collectives: All of them.
-        experts: Expert kernels before exchanges of tokens, of ranks that have both.
-    """
+def sequence_columns(collectives: MatchedCollectives) -> Columns:
+    """Return one row a sequence of collectives that at least two ranks have."""
     stages = find_stages(collectives)
     rows = [
         {
             **_sequence(number, sequence, collectives),
             "staged": id(sequence) in stages.staged | stages.closing,
-            **uneven_experts(sequence, collectives, experts),
         }
         for number, sequence in enumerate(collectives.sequences)
     ]

@@ -30,6 +30,7 @@ from nsys_llm.report.columns import (
     distribution_columns,
     nullable,
     percent,
+    rank_columns,
     sorted_columns,
     taken,
 )
@@ -114,8 +115,7 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
     )
     everywhere = np.where(medians.moments.n[code] > 0, medians.twice[code] / 2, np.nan)
     columns = {
-        "rank": np.repeat([rank.number for rank, _ in parts], rows_n) if parts else [],
-        "file": [rank.file for (rank, _), n in zip(parts, rows_n, strict=True) for _ in range(n)],
+        **rank_columns([(rank, n) for (rank, _), n in zip(parts, rows_n, strict=True)]),
         "device_id": joined([tails.device_id for _, tails in parts]),
         **taken(medians.configs, code),
         **rich,

@@ -92,7 +92,7 @@ def _collective_columns(
 ) -> dict[str, Columns]:
     delays = delays_ns(collectives, partial.held)
     return {
-        "communicators": sequence_columns(collectives, partial.experts),
+        "communicators": sequence_columns(collectives),
         "collectives": collective_columns(collectives, delays),
         "stragglers": straggler_columns(collectives, delays),
         "wait_map": wait_map_columns(collectives),

@@ -65,7 +65,7 @@ def _lines(clock: Clock, changes: list[ClassChange]) -> Iterator[str]:
         yield f"{capital(verdict['work'])}{share}."
     if verdict["note"]:
         yield f"{capital(verdict['note'])}."
-    classes = _classes(clock.tables, verdict)
+    classes = _classes(clock)
     if classes:
         yield classes
 
@@ -154,29 +154,20 @@ def _sure(clock: Clock) -> str:
     return f"{text}."
 
 
-def _classes(tables: Tables, verdict: Record) -> str:
+def _classes(clock: Clock) -> str:
     """Return what the change is made of, largest first; empty where nothing shows."""
-    rows = [row for row in records(tables["wall_change"]) if row["rank"] is None]
-    scale, _, digits = scale_of(max(verdict["baseline_ns"], verdict["input_ns"]))
+    rows = [row for row in clock.rows if row["rank"] is None]
+    scale, _, digits = scale_of(max(clock.verdict["baseline_ns"], clock.verdict["input_ns"]))
+    classes = [(row["change_ns"], row["wall_class"]) for row in rows if row["detail"] is None]
     reported = []
-    classes = (row for row in rows if row["detail"] is None)
-    for row in sorted(classes, key=lambda row: -abs(row["change_ns"])):
-        name, ns = row["wall_class"], row["change_ns"]
+    for ns, name in sorted(classes, key=lambda item: -abs(item[0])):
         if round(abs(ns) / scale, digits):
-            inside = _inside(rows, ns) if name == COMMUNICATION else ""
-            reported.append(f"{name} {ns / scale:+.{digits}f}{inside}")
+            of_class = [row for row in rows if row["wall_class"] == name and row["detail"]]
+            details = [(row["change_ns"] / ns, row["detail"]) for row in of_class]
+            share, detail = max(details, default=(0.0, ""))
+            is_said = name == COMMUNICATION and share >= _MOST_SHARE
+            reported.append(f"{name} {ns / scale:+.{digits}f}{f' ({detail})' if is_said else ''}")
     return " | ".join(reported)
-
-
-def _inside(rows: list[Record], ns: float) -> str:
-    """Return the detail that has most of the change of communication, where one has."""
-    details = {
-        row["detail"]: row["change_ns"] / ns
-        for row in rows
-        if row["wall_class"] == COMMUNICATION and row["detail"] is not None
-    }
-    most = max(details, key=lambda name: details[name], default=None)
-    return "" if most is None or details[most] < _MOST_SHARE else f" ({most})"
 
 
 def _other_kernels(tables: Tables, verdict: Record) -> str:

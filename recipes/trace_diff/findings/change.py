@@ -30,14 +30,9 @@ class ClassChange:
         wall_class: Of the table wall_change.
         mean_ns: Of the mean GPU; the classes add up to the difference.
         cost_ns: Of the GPU on which the class changed most in that direction.
-        rank: That GPU's.
-        device_id: Likewise.
-        unit: What a step is.
         details: ns by detail of the class, of that GPU.
         evidence: Cells of that GPU, and of what explains it.
-        rule: Of the finding.
         what: What explains it: a clause with numbers, names out of the trace in backticks.
-        cause: What is at fault.
         fields: Of the clause, the title and the advice; `name` is what the finding is about.
         most_ns: What its cause can make of a step at most.
     """
@@ -67,11 +62,8 @@ class ClassChange:
         """Return the change with what explains it.
 
         Args:
-            rule: Of the finding.
-            cause: What is at fault.
             fields: Of the rule's clause; `what` in place of all of it.
             evidence: Cells beside those of the clock.
-            most_ns: See above.
         """
         what, every = fields.get("what") or filled(WHAT[rule], fields), (*self.evidence, *evidence)
         return replace(

@@ -63,10 +63,8 @@ def _calls_inside(events: Table, rows: IntArray, calls: Table | None) -> npt.NDA
     )
     of_range, of_call = code[: rows.size], code[rows.size :]
     order = np.lexsort((calls["start_ns"], of_call))
-    at_ns, bounds = (
-        calls["start_ns"][order],
-        np.searchsorted(of_call[order], np.arange(threads.size + 1)),
-    )
+    at_ns = calls["start_ns"][order]
+    bounds = np.searchsorted(of_call[order], np.arange(threads.size + 1))
     first, last = (
         first_above(at_ns, events[name][rows] - 1, of_range, bounds)
         for name in ("start_ns", "end_ns")
@@ -94,7 +92,6 @@ class ThreadRanges:
 
         Args:
             start_ns: Shape (gaps,), when each gap began.
-            end_ns: When it ended.
             launch_row: Row of the API call that launched what ended it, -1 where not known.
 
         Returns:
@@ -107,9 +104,8 @@ class ThreadRanges:
         called_ns = np.clip(calls["start_ns"][row], start_ns, end_ns)
         thread = self._tree.thread_codes(calls["global_tid"][row])
         middle_ns = start_ns + (called_ns - start_ns) // 2
-        piece = self._tree.innermost(np.where(launch_row < 0, -1, thread), middle_ns)
-        return np.array([self._code(place) for place in piece.tolist()], dtype=np.int64)
-
-    def _code(self, piece: int) -> int:
-        name = "" if piece < 0 else step_key(self._texts.texts[self._texts.code[piece]])
-        return self._place.setdefault(name, len(self._place))
+        pieces = self._tree.innermost(np.where(launch_row < 0, -1, thread), middle_ns)
+        texts, code = self._texts.texts, self._texts.code
+        names = ("" if piece < 0 else step_key(texts[code[piece]]) for piece in pieces.tolist())
+        places = [self._place.setdefault(name, len(self._place)) for name in names]
+        return np.array(places, dtype=np.int64)

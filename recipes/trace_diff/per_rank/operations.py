@@ -48,7 +48,6 @@ class WorkSums:
         Args:
             work: Shape (operations,), -1 for those of no step.
             key: Shape (operations,), below `keys_n`.
-            keys_n: How many keys there are.
             columns: Each of shape (operations,).
         """
         works_n = int(work.max(initial=-1)) + 1
@@ -85,7 +84,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Launches:
+class LaunchKeys:
     """Kernels of one rank.
 
     Attributes:
@@ -104,14 +103,14 @@ class Launches:
 
 def coded_launches(
     kernels: Table, strings: Mapping[int, str], options: Mapping[str, Any]
-) -> Launches:
+) -> LaunchKeys:
     """Return what each kernel of a rank launches; the options base and mangled choose the names."""
     full, full_code = coded_names(kernels["demangled_name_id"], strings)
     shown, shown_code = coded_names(shown_name_ids(kernels, options), strings)
     columns = [shown_code, full_code, *(kernels[column] for column in CONFIG)]
     first, key = distinct_rows(columns)
     values = zip(*(column[first].tolist() for column in columns), strict=True)
-    return Launches(tuple((shown[i], full[k], *rest) for i, k, *rest in values), key)
+    return LaunchKeys(tuple((shown[i], full[k], *rest) for i, k, *rest in values), key)
 
 
 def config_text(config: tuple[int, ...]) -> str:
@@ -142,7 +141,6 @@ class RankMoves:
     """The copies and fills of a rank as `memop_table` has them; arrays of shape (moves,).
 
     Attributes:
-        kinds: Distinct ones.
         kind: Position in `kinds`.
         took_ns: How long each ran.
         size_bytes: What it moved; 0 where that is not recorded.

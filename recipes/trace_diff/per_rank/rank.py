@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from nsys_llm.analyses.collectives.profiler import map_held
-from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
+from nsys_llm.analyses.device.overlap import map_overlap, map_spans
 from nsys_llm.analyses.nvtx.phase_times import phase_times
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.finder import nameless_steps
@@ -24,7 +24,7 @@ from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, by_name
 from .host import call_times, range_times
-from .operations import Launches, coded_launches, move_sums
+from .operations import MOVE_TABLES, LaunchKeys, coded_launches, move_sums
 from .step_walls import RankWalls, StepWalls
 from .steps import count_steps, phase_counts
 
@@ -41,6 +41,7 @@ def map_rank(view: RankView) -> DiffPartial:
     counts = ValueCounts.from_values(launches.key[inside], durations[inside])
     times = phase_times(trace, view.steps, options)
     opaque_n = view.missing_work.opaque_launches_n
+    operations = [trace.tables[name] for name in ("kernels", *MOVE_TABLES)]
     rank_walls = RankWalls(view, launches)
     walls = rank_walls.of(times.steps)
     sums = RankSums(
@@ -55,7 +56,7 @@ def map_rank(view: RankView) -> DiffPartial:
         whole=None if walls.name is None else rank_walls.of(None),
         lanes=view.collectives,
         held=map_held(view),
-        graph_nodes_n=_graph_nodes_n(trace),
+        graph_nodes_n=sum(int(is_graph_node(ops).sum()) for ops in operations),
         whole_graphs_n=len(trace.tables["graph_traces"]),
         opaque_launches_n=opaque_n,
         folded_n=folded_ranges(trace),
@@ -82,26 +83,17 @@ def _apis(trace: RankTrace) -> NamedSums:
 
 
 def _devices(
-    trace: RankTrace, launches: Launches, idle: Mapping[int, IntArray]
+    trace: RankTrace, launches: LaunchKeys, idle: Mapping[int, IntArray]
 ) -> tuple[DeviceSums, ...]:
-    overlap = map_overlap(map_spans(trace, launches.communicates()))
-    return tuple(_device(trace, item, idle.get(item.device_id)) for item in overlap)
-
-
-def _device(trace: RankTrace, overlap: DeviceOverlap, idle_ns: IntArray | None) -> DeviceSums:
-    parts = overlap.parts
-    return DeviceSums(
-        device_id=overlap.device_id,
-        window_ns=total_length_ns(device_windows(trace, overlap.device_id)[0]),
-        communication_ns=overlap.communication_ns,
-        exposed_ns=parts.communication_only_ns + parts.communication_copy_ns,
-        copy_ns=overlap.copy_ns,
-        busy_ns=overlap.busy_ns,
-        idle_ns=idle_ns,
+    return tuple(
+        DeviceSums(
+            device_id=overlap.device_id,
+            window_ns=total_length_ns(device_windows(trace, overlap.device_id)[0]),
+            communication_ns=overlap.communication_ns,
+            exposed_ns=overlap.parts.communication_only_ns + overlap.parts.communication_copy_ns,
+            copy_ns=overlap.copy_ns,
+            busy_ns=overlap.busy_ns,
+            idle_ns=idle.get(overlap.device_id),
+        )
+        for overlap in map_overlap(map_spans(trace, launches.communicates()))
     )
-
-
-def _graph_nodes_n(trace: RankTrace) -> int:
-    """Return how many operations ran inside CUDA graphs and were traced one by one."""
-    ops = (trace.tables[name] for name in ("kernels", "memcpys", "memsets"))
-    return sum(int(is_graph_node(op).sum()) for op in ops)

@@ -25,7 +25,7 @@ from nsys_llm.trace.device_ops import DeviceOps, device_windows
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .host import ThreadRanges
-from .operations import MOVE_TABLES, CopyKind, Key, Launches, RankMoves, WorkSums
+from .operations import MOVE_TABLES, CopyKind, Key, LaunchKeys, RankMoves, WorkSums
 from .step_works import Work, step_works
 from .steps import chosen_steps
 
@@ -44,12 +44,10 @@ class DeviceSteps:
     """The full steps of one device; arrays of shape (steps,) are int64, in order of time.
 
     Attributes:
-        device_id: CUDA device id.
         number: Of each, counted from 0 on its rank.
         work: Position in `StepWalls.works`.
         keys_n: Keys of context that its requests look at; -1 where its name does not tell.
         start_ns: Begin of its window, in the report's clock.
-        end_ns: End, likewise.
         wall_ns: Length of its window; of several windows, of all together.
         between_ns: Part of it before the step began on the host.
         sums_ns: Shape (steps, 4), the classes `SUMS`; what they leave of the walls is computation.
@@ -96,10 +94,9 @@ class StepWalls:
         names: Full names of kernels.
         ranges: Names of ranges, running numbers as #; "" for none inside of the step.
         devices: Those with a full step.
-        keys: What kernels launch, see `Launches`.
+        keys: What kernels launch, see `LaunchKeys`.
         launches: Kernels launched in full steps, on all devices together: number and ns, by work
             and position in `keys`.
-        copy_kinds: Of copies and fills.
         copies: Those launched in full steps: number, ns and bytes, by work and kind.
     """
 
@@ -131,7 +128,7 @@ class _Chosen:
 class RankWalls:
     """What step walls of one rank are made of, made once for its steps of several kinds."""
 
-    def __init__(self, view: RankView, launches: Launches) -> None:
+    def __init__(self, view: RankView, launches: LaunchKeys) -> None:
         """Line up the rank."""
         self.trace, self.launches, self.options = view.trace, launches, view.options
         self.names, self.layers = view.wall_layers
@@ -298,7 +295,10 @@ def _between(chosen: _Chosen, spans: _Spans) -> IntArray:
 
 
 def _works_of(trace: RankTrace, chosen: _Chosen, wanted: tuple[str, ...]) -> IntArray:
-    """Return the work of the full step that each operation of some tables belongs to; -1: none."""
+    """Return the work of the full step that each operation of some tables belongs to; -1: none.
+
+    Tables stand one after the other as in `OP_TABLES`.
+    """
     parts, first = [], 0
     # `Steps.step` has the operations of these tables, in order, before any filter.
     for name in [name for name in OP_TABLES if name in trace.unfiltered]:

@@ -109,7 +109,10 @@ def step_works(names: Sequence[str]) -> tuple[list[Work], list[int], int]:
     if any(item is not None for item in parsed):
         works = [Work("?") if item is None else _of_engine(item) for item in parsed]
         return works, [_keys_n(item) for item in parsed], sum(item is None for item in parsed)
-    counters = _counters(names)
+    values: dict[str, list[int]] = {}
+    for label, n in (pair for name in names for pair in named_numbers(name)):
+        values.setdefault(label, []).append(n)
+    counters = {label for label, some in values.items() if _counts_up(label, some)}
     return [_of_words(name, counters) for name in names], [-1] * len(names), 0
 
 
@@ -127,7 +130,7 @@ def _keys_n(item: Composition | None) -> int:
     return sum(known) if known and len(known) == len(parts) else -1
 
 
-def _of_words(name: str, counters: frozenset[str]) -> Work:
+def _of_words(name: str, counters: set[str]) -> Work:
     numbers = {label: n for label, n in named_numbers(name) if label not in counters}
     tokens = {label: n for label, n in numbers.items() if _is_tokens(label)}
     requests = {label: n for label, n in numbers.items() if label.endswith(("reqs", "requests"))}
@@ -170,17 +173,6 @@ def named_numbers(name: str) -> tuple[tuple[str, int], ...]:
     return tuple((label, n) for label, n in numbers.items() if not _is_place(label))
 
 
-def _counters(names: Sequence[str]) -> frozenset[str]:
-    """Return the labels that count up from step to step."""
-    values: dict[str, list[int]] = {}
-    for name in names:
-        for label, number in named_numbers(name):
-            values.setdefault(label, []).append(number)
-    return frozenset(
-        label for label, items in values.items() if not _is_tokens(label) and _counts_up(items)
-    )
-
-
 def _is_place(label: str) -> bool:
     words = _WORDS.findall(label)
     return not words or _NO_AMOUNT.fullmatch(words[-1]) is not None
@@ -195,7 +187,12 @@ def _is_part(label: str) -> bool:
     return _PREFILL.match(label) is not None or _DECODE.match(label) is not None
 
 
-def _counts_up(values: Sequence[int]) -> bool:
+def _counts_up(label: str, values: Sequence[int]) -> bool:
     """Tell whether values are those of a counter: up by one and the same amount, or not at all."""
     ups = {after - before for before, after in pairwise(values)} - {0}
-    return len(ups) == 1 and min(ups) > 0 and len(set(values)) >= _LEAST_COUNTED
+    return (
+        not _is_tokens(label)
+        and len(ups) == 1
+        and min(ups) > 0
+        and len(set(values)) >= _LEAST_COUNTED
+    )

@@ -51,8 +51,6 @@ def count_steps(trace: RankTrace, times: PhaseTimes, options: Mapping[str, Any])
     """Count the steps that the filters leave.
 
     Args:
-        trace: One rank.
-        times: Its GPU time by step.
         options: step and step_kernel name what a step is; steps, skip_warmup and filters by time
             leave some of the steps.
     """

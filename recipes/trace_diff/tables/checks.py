@@ -90,52 +90,33 @@ def run_checks(runs: Runs, options: Mapping[str, Any]) -> list[Check]:
 
     The options world_size and ranks tell which ranks should be there.
     """
-    gpu, *facts = (_fact(runs, *fact) for fact in _FACTS)
-    return [
-        _reports(runs, options),
-        _kernels(runs),
-        _ranks(runs),
-        gpu,
-        _graphs(runs),
-        _missing_work(runs),
-        *facts,
-        _overhead(runs),
-        _steps(runs),
-        _outside(runs),
-        _window(runs),
-        _names(runs),
-        *_repeats(runs),
-    ]
+    return [*_ranks(runs, options), *_captures(runs), *_amounts(runs), *_repeats(runs)]
 
 
-def _reports(runs: Runs, options: Mapping[str, Any]) -> Check:
+def _ranks(runs: Runs, options: Mapping[str, Any]) -> Iterator[Check]:
+    """Check whether runs are whole, have kernels of as much work, and the same ranks."""
     shown = []
     for run in runs.compared:
         failed_n = sum(rank.facts is None for rank in run.others)
         absent_n = len(absent_ranks([*(rank for rank, _ in run.ranks), *run.others], options))
         shown.append(f"{failed_n} failed, {absent_n} absent" if failed_n or absent_n else "all")
     whole = (set(shown) != {"all"}, ALL, "a run that is not whole passes no gate")
-    return check_row("reports read", shown, whole, same="every report could be read")
+    yield check_row("reports read", shown, whole, same="every report could be read")
 
-
-def _kernels(runs: Runs) -> Check:
-    """Check whether there are kernels, and whether they are of as much work."""
     launches_n = [run.launches_n for run in runs.compared]
     ratio = work_ratio(*runs.compared) if runs.steps is None and all(launches_n) else None
     more = (ratio or 1.0) - 1
     share = f"{format_percent(100 * abs(more))} {'less' if more < 0 else 'more'} often"
-    apart = apart_pct(*launches_n) > SAME_WORK_PCT
-    return check_row(
+    yield check_row(
         "kernels",
         [f"{format_count(n)} launches" for n in launches_n],
         (not all(launches_n), ALL, "an empty run passes no gate"),
         (ratio is not None, TOTALS, f"nearly all kernels launched {share}, in proportion"),
-        (apart, DIFFERS, "more or less was done: look at count effects"),
+        (apart_pct(*launches_n) > SAME_WORK_PCT, DIFFERS,
+         "more or less was done: look at count effects"),
         same="about as many launches",
-    )
+    )  # fmt: skip
 
-
-def _ranks(runs: Runs) -> Check:
     numbers = [[rank.number for rank, _ in run.ranks] for run in runs.compared]
     rules = [sorted({str(rank.source) for rank, _ in run.ranks}) for run in runs.compared]
     shown = [_listed(some) for some in numbers]
@@ -143,7 +124,7 @@ def _ranks(runs: Runs) -> Check:
     if as_many and other_rules:
         shown = [f"{text}, by {', '.join(rule)}" for text, rule in zip(shown, rules, strict=True)]
     missing = _missing_ranks(runs) or "compared over all ranks"
-    return check_row(
+    yield check_row(
         RANKS,
         shown,
         (not as_many, TOTALS, f"{missing}; sums are over all of a run"),
@@ -152,6 +133,11 @@ def _ranks(runs: Runs) -> Check:
          "as many, but with other numbers: by rank only common ones"),
         same="paired by number",
     )  # fmt: skip
+
+
+def _listed(numbers: Sequence[int | None]) -> str:
+    few = ", ".join("-1" if number is None else str(number) for number in numbers[:8])
+    return f"{len(numbers)}: {few}{', ...' if len(numbers) > 8 else ''}"
 
 
 def _missing_ranks(runs: Runs) -> str | None:
@@ -169,9 +155,52 @@ def _missing_ranks(runs: Runs) -> str | None:
     return f"{counts}: {', '.join(parts)}; {len(runs.common)} compared"
 
 
-def _listed(numbers: Sequence[int | None]) -> str:
-    few = ", ".join("-1" if number is None else str(number) for number in numbers[:8])
-    return f"{len(numbers)}: {few}{', ...' if len(numbers) > 8 else ''}"
+def _captures(runs: Runs) -> Iterator[Check]:
+    """Check whether both were recorded alike, on the same GPUs."""
+    gpu, *facts = (_fact(runs, *fact) for fact in _FACTS)
+    yield gpu
+
+    nodes_n = [sum(sums.graph_nodes_n for _, sums in run.ranks) for run in runs.compared]
+    whole_n = [run.whole_graphs_n for run in runs.compared]
+    yield check_row(
+        "CUDA graphs",
+        [
+            f"{format_count(nodes)} operations node by node, {format_count(whole)} whole graphs"
+            for nodes, whole in zip(nodes_n, whole_n, strict=True)
+        ],
+        (bool(whole_n[0]) != bool(whole_n[1]), ALL, "kernels in graphs are seen in one run only"),
+        (any(whole_n), DIFFERS, "kernels in graphs are not seen: no gate on kernels"),
+        (bool(nodes_n[0]) != bool(nodes_n[1]), DIFFERS,
+         "one run alone uses CUDA graphs: a change of its own"),
+        same="alike",
+    )  # fmt: skip
+
+    missing = [sum(sums.opaque_launches_n for _, sums in run.ranks) for run in runs.compared]
+    yield check_row(
+        "GPU work not in the report",
+        [f"{format_count(n)} graph launches" for n in missing],
+        (any(missing), ALL, "GPU work is missing; record with --cuda-graph-trace=node"),
+        same="all launched work is there",
+    )
+    yield from facts
+
+    wholes = [run.whole for run in runs.compared]
+    shares = [
+        100.0 * int(item.idle_ns[PROFILER_OVERHEAD]) / item.window_ns
+        if item.idle_ns is not None and item.window_ns
+        else None
+        for item in wholes
+    ]
+    known = sorted(share for share in shares if share is not None)
+    apart = known[1] - known[0] if len(known) == 2 else 0.0
+    many_times = bool(apart) and known[1] >= _OVERHEAD_RATIO * known[0]
+    yield check_row(
+        "time the profiler took",
+        [None if share is None else format_percent(share) for share in shares],
+        (apart >= (_OVERHEAD_RATIO_POINTS if many_times else _OVERHEAD_POINTS), DIFFERS,
+         "it stretches windows and waits for late ranks, not kernels"),
+        same="about alike, and no idle time",
+    )  # fmt: skip
 
 
 def _fact(
@@ -185,71 +214,49 @@ def _fact(
     return check_row(check, shown, unknown, (shown[0] != shown[1], status, meaning), same="alike")
 
 
-def _graphs(runs: Runs) -> Check:
-    nodes_n = [sum(sums.graph_nodes_n for _, sums in run.ranks) for run in runs.compared]
-    whole_n = [run.whole_graphs_n for run in runs.compared]
+def _amounts(runs: Runs) -> Iterator[Check]:
+    """Check whether the same steps are counted, as many of them, in windows that are as long."""
+    both, few = runs.compared, ""
+    if runs.steps is not None and min(runs.steps) < _FEW_STEPS:
+        few = "; one that the window cuts weighs much"
+    as_many = runs.steps is not None and runs.steps[0] == runs.steps[1]
+    other_n = runs.steps is not None and not as_many
+    is_counted = any(run.steps_n is not None for run in both)
     shown = [
-        f"{format_count(nodes)} operations node by node, {format_count(whole)} whole graphs"
-        for nodes, whole in zip(nodes_n, whole_n, strict=True)
+        run.step_note if run.steps_n is None else f"{_per_rank(run)} x {run.step}" for run in both
     ]
-    return check_row(
-        "CUDA graphs",
-        shown,
-        (bool(whole_n[0]) != bool(whole_n[1]), ALL, "kernels in graphs are seen in one run only"),
-        (any(whole_n), DIFFERS, "kernels in graphs are not seen: no gate on kernels"),
-        (bool(nodes_n[0]) != bool(nodes_n[1]), DIFFERS,
-         "one run alone uses CUDA graphs: a change of its own"),
-        same="alike",
-    )  # fmt: skip
-
-
-def _missing_work(runs: Runs) -> Check:
-    missing = [sum(sums.opaque_launches_n for _, sums in run.ranks) for run in runs.compared]
-    shown = [f"{format_count(n)} graph launches" for n in missing]
-    case = (any(missing), ALL, "GPU work is missing; record with --cuda-graph-trace=node")
-    return check_row("GPU work not in the report", shown, case, same="all launched work is there")
-
-
-def _overhead(runs: Runs) -> Check:
-    shares = [
-        100.0 * int(run.idle_ns[PROFILER_OVERHEAD]) / run.window_ns
-        if run.idle_ns is not None and run.window_ns
-        else None
-        for run in runs.compared
-    ]
-    known = sorted(share for share in shares if share is not None)
-    apart = known[1] - known[0] if len(known) == 2 else 0.0
-    many_times = bool(apart) and known[1] >= _OVERHEAD_RATIO * known[0]
-    differs = apart >= (_OVERHEAD_RATIO_POINTS if many_times else _OVERHEAD_POINTS)
-    return check_row(
-        "time the profiler took",
-        [None if share is None else format_percent(share) for share in shares],
-        (differs, DIFFERS, "it stretches windows and waits for late ranks, not kernels"),
-        same="about alike, and no idle time",
-    )
-
-
-def _steps(runs: Runs) -> Check:
-    """Check whether the same steps are counted, and as many."""
-    shown = [
-        run.step_note if run.steps_n is None else f"{_per_rank(run)} x {run.step}"
-        for run in runs.compared
-    ]
-    if runs.steps is None:
-        is_counted = any(run.steps_n is not None for run in runs.compared)
-        other = (is_counted, DIFFERS, "not the same steps: there is no time per step")
-        return check_row("steps", shown, other, same="not counted: no sum is divided by steps")
-    other_n = runs.steps[0] != runs.steps[1]
-    few = "; one that the window cuts weighs much" if min(runs.steps) < _FEW_STEPS else ""
-    return check_row(
+    same = f"as many steps{' of a rank' if other_n else ''}{few}"
+    yield check_row(
         "steps",
         shown,
-        (other_n and same_tokens(*runs.compared), DIFFERS,
+        (runs.steps is None and is_counted, DIFFERS,
+         "not the same steps: there is no time per step"),
+        (other_n and same_tokens(*both), DIFFERS,
          f"another number of steps for as many tokens: compare sums{few}"),
         (other_n and shown[0] != shown[1], TOTALS,
          f"another number of steps: compare per step{few}"),
-        same=f"as many steps{' of a rank' if other_n else ''}{few}",
+        same=same if runs.steps is not None else "not counted: no sum is divided by steps",
     )  # fmt: skip
+    yield _outside(runs)
+
+    lengths = [run.device_window_ns for run in both]
+    other = apart_pct(*lengths) > SAME_WORK_PCT
+    yield check_row(
+        "window",
+        [f"{format_ns(length)} a device" for length in lengths],
+        (other and as_many, DIFFERS, "as many steps took another time"),
+        (other and same_tokens(*both), DIFFERS, "as many tokens took another time"),
+        (other and not other_window(*both), DIFFERS, "as many launches took another time"),
+        (other, TOTALS, "another length, and other work in it"),
+        same="about as long",
+    )
+    shares = common_names_pct(runs)
+    yield check_row(
+        NAMES,
+        [f"{format_percent(share)} of its kernel time" for share in shares],
+        (min(shares) < COMMON_PCT, DIFFERS, "mostly other kernels: other code"),
+        same="largely the same kernels",
+    )
 
 
 def _per_rank(run: RunSums) -> str:
@@ -278,32 +285,8 @@ def _outside(runs: Runs) -> Check:
         f"shared among other numbers of steps it moves a step by {format_percent(moved_pct)}: "
         "leave it out with --steps 0:"
     )
-    return check_row(
-        check, shown, (much, STEP_TIMES, meaning), same="it moves times per step by little"
-    )
-
-
-def _window(runs: Runs) -> Check:
-    """Check whether windows are as long, or hold as much."""
-    lengths = [run.device_window_ns for run in runs.compared]
-    other = apart_pct(*lengths) > SAME_WORK_PCT
-    as_many = runs.steps is not None and runs.steps[0] == runs.steps[1]
-    return check_row(
-        "window",
-        [f"{format_ns(length)} a device" for length in lengths],
-        (other and as_many, DIFFERS, "as many steps took another time"),
-        (other and same_tokens(*runs.compared), DIFFERS, "as many tokens took another time"),
-        (other and not other_window(*runs.compared), DIFFERS, "as many launches took another time"),
-        (other, TOTALS, "another length, and other work in it"),
-        same="about as long",
-    )
-
-
-def _names(runs: Runs) -> Check:
-    shares = common_names_pct(runs)
-    shown = [f"{format_percent(share)} of its kernel time" for share in shares]
-    few = (min(shares) < COMMON_PCT, DIFFERS, "mostly other kernels: other code")
-    return check_row(NAMES, shown, few, same="largely the same kernels")
+    case = much, STEP_TIMES, meaning
+    return check_row(check, shown, case, same="it moves times per step by little")
 
 
 def _repeats(runs: Runs) -> Iterator[Check]:

@@ -34,8 +34,6 @@ class Chosen:
     """Which steps of a run make a figure, and how much each counts.
 
     Attributes:
-        steps: All steps of the run.
-        cells: What they are compared by.
         cell: Shape (steps,), position among the cells, -1 where a step is not compared.
         slow: Shape (steps, GPUs), see `slow_steps`.
         kept: Shape (steps,), those that make the figure.
@@ -130,8 +128,6 @@ def choices(steps: RunSteps, cells: Cells, adjusted_ns: FloatArray | None) -> tu
     """Return the typical steps of a run, without slow ones and the ends of cells; and all.
 
     Args:
-        steps: Of any run.
-        cells: What baseline and input are compared by.
         adjusted_ns: Shape (steps,), what each is longer than equal work; None: nothing.
     """
     cell = cells.codes(steps)

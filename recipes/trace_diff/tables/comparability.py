@@ -90,7 +90,6 @@ def compare(runs: Runs, steps_of: StepsOf, options: Mapping[str, Any]) -> Compar
     """Return what two runs are compared by.
 
     Args:
-        runs: All runs.
         steps_of: Returns the steps of the common ranks of a run.
         options: world_size and ranks tell which ranks should be there.
     """
@@ -164,7 +163,7 @@ def _of_spans(runs: Runs, nothing: Comparison) -> Comparison:
     if common_launches_pct(runs) >= _SAME_SPAN_PCT:
         return spans
     before, after = (_bytes(run) for run in runs.compared)
-    kernels_pct = max(100 * run.kernel_ns / max(run.window_ns, 1) for run in runs.compared)
+    kernels_pct = max(100 * run.kernel_ns / max(run.whole.window_ns, 1) for run in runs.compared)
     same = before.keys() == after.keys() and all(
         apart_pct(before[kind], after[kind]) <= _SAME_BYTES_PCT for kind in before
     )

@@ -11,11 +11,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 import numpy as np
 
+from nsys_llm.numeric.grouping import distinct_rows, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.view.text import counted, format_count, quoted
 
@@ -87,12 +87,11 @@ def slow_steps(steps: RunSteps, cell: IntArray) -> Mask:
     Those of cell -1 are not.
     """
     slow = np.zeros(steps.by_gpu.shape, dtype=bool)
-    for code in np.unique(cell[cell >= 0]).tolist():
-        for gpu in np.unique(steps.gpu).tolist():
-            rows = np.flatnonzero((cell == code) & (steps.gpu == gpu))
-            if rows.size:
-                values = steps.by_gpu[rows]
-                slow[rows] = values > SLOW_TIMES * np.median(values, axis=0)
+    compared = np.flatnonzero(cell >= 0)
+    _, code = distinct_rows([cell[compared], steps.gpu[compared]])
+    for rows in split_by_code(code, int(code.max(initial=-1)) + 1):
+        values = steps.by_gpu[compared[rows]]
+        slow[compared[rows]] = values > SLOW_TIMES * np.median(values, axis=0)
     return slow
 
 
@@ -124,13 +123,9 @@ def decode_cells(before: RunSteps, after: RunSteps) -> tuple[Cells, str] | None:
     for is_of, unit in _KINDS:
         if all(any(map(is_of, side.work)) for side in (before, after)):
             between = before.between_ns, after.between_ns
-            # What is of another kind is in no cell.
-            return Cells(partial(_only, is_of), {True: 1.0}, 100.0, between, BETWEEN), unit
+            # What is of another kind is in a cell that has no share.
+            return Cells(is_of, {True: 1.0}, 100.0, between, BETWEEN), unit
     return None
-
-
-def _only(is_of: Callable[[Work], bool], work: Work) -> Cell:
-    return is_of(work) or None
 
 
 def tokens_of(work: Work) -> int:
@@ -180,8 +175,12 @@ def work_words(before: RunSteps, after: RunSteps) -> str:
     mix = mix_words(before, after)
     if mix is not None:
         return mix.removesuffix(_EQUAL)
-    listed = [_listed(Counter(_kind(work) for work in side.work)) for side in (before, after)]
-    return f"steps are other ones: {' -> '.join(listed)}"
+    kinds = []
+    for counts in (Counter(map(_kind, side.work)) for side in (before, after)):
+        named = ", ".join(kind for kind, _ in counts.most_common(_MOST_WORKS))
+        more_n = len(counts) - _MOST_WORKS
+        kinds.append(f"{named} and {counted(more_n, 'other')}" if more_n > 0 else named)
+    return f"steps are other ones: {' -> '.join(kinds)}"
 
 
 def context_words(before: RunSteps, after: RunSteps) -> str | None:
@@ -300,7 +299,10 @@ def _slopes(steps: RunSteps, codes: IntArray, amounts: FloatArray) -> FloatArray
 def _amount_words(before: RunSteps, after: RunSteps) -> Iterator[str]:
     amounts: tuple[tuple[str, Callable[[Work], int]], ...] = (
         ("batch", lambda work: work.gen_reqs if work.ctx_reqs <= 0 else -1),
-        ("tokens a request", lambda work: _ratio(work.gen_tokens, work.gen_reqs)),
+        (
+            "tokens a request",
+            lambda work: work.gen_tokens // work.gen_reqs if work.gen_reqs > 0 else -1,
+        ),
         ("prompt tokens a step", lambda work: work.ctx_tokens if work.ctx_tokens > 0 else -1),
         ("tokens a step", lambda work: work.tokens),
     )
@@ -310,15 +312,11 @@ def _amount_words(before: RunSteps, after: RunSteps) -> Iterator[str]:
             continue
         first, second = (sum(item) / len(item) for item in values)
         if 100 * abs(second - first) > _CHANGED_PCT * max(first, second):
-            yield f"{label} {_number(first)} -> {_number(second)}"
-
-
-def _ratio(part: int, whole: int) -> int:
-    return part // whole if part > 0 and whole > 0 else -1
-
-
-def _number(value: float) -> str:
-    return format_count(value) if value >= 100 or value.is_integer() else f"{value:.3g}"
+            pair = (
+                format_count(n) if n >= 100 or n.is_integer() else f"{n:.3g}"
+                for n in (first, second)
+            )
+            yield f"{label} {' -> '.join(pair)}"
 
 
 def _kind(work: Work) -> str:
@@ -329,9 +327,3 @@ def _kind(work: Work) -> str:
     if work.is_decode:
         return "steps without context"
     return "steps without generation" if work.is_prefill else "mixed steps"
-
-
-def _listed(counts: Counter[str]) -> str:
-    reported = [kind for kind, _ in counts.most_common(_MOST_WORKS)]
-    more = len(counts) - len(reported)
-    return ", ".join(reported) + (f" and {counted(more, 'other')}" if more else "")

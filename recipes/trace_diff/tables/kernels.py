@@ -55,11 +55,7 @@ class NamedKernels:
     """Kernels by name, over all ranks of both sides; arrays of shape (names,).
 
     Attributes:
-        names: Sorted.
-        classes: What each name says.
         communication: Whether it moves data between GPUs.
-        before: The baseline.
-        after: The input.
     """
 
     names: tuple[str, ...]
@@ -93,8 +89,6 @@ def kernel_columns(
     """Return the table kernels, largest change first, as they are compared.
 
     Args:
-        kernels: By name.
-        runs: All runs.
         unit: What a step is: step, layer, graph, period.
         full: None where no steps are compared.
         options: alpha and min_effect.
@@ -155,8 +149,6 @@ def compared(
     """Return medians of each kernel, configuration, call or range, and whether they differ.
 
     Args:
-        before: The baseline.
-        after: The input.
         noise: How far medians of equal runs differ, percent of the baseline's; None: not known.
         options: alpha and min_effect.
         tick_ns: A median that moves by no more has not moved.
@@ -234,9 +226,7 @@ def sum_columns(
 
     Args:
         what: Is counted: launches, calls, operations.
-        keys: Of the rows.
         before: How many, and how many ns, of the baseline.
-        after: Of the input.
     """
     sides = (
         np.array([side.get(key, (0, 0))[:2] for key in keys], np.int64).reshape(-1, 2).T

@@ -19,7 +19,7 @@ from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.view.kernel_names import kernel_label
 from nsys_llm.view.text import format_change, format_value
 
-from ..partials import NamedSums, idle_total_ns
+from ..partials import NamedSums
 from .checks import ALL, STEP_TIMES, TOTALS, WORK
 from .chosen_steps import choices, inter_token_ns
 from .collectives import RunCollectives
@@ -66,19 +66,19 @@ def _api_ns(run: RunSums, *classes: str) -> Value:
 
 def _matched(run: RunSums, ns: int, collectives: RunCollectives) -> Value:
     """Return a sum over matched collectives; None where they have no partner, or no sure one."""
-    lonely = not collectives.by_key and run.communication_ns > 0
+    lonely = not collectives.by_key and run.whole.communication_ns > 0
     return Fraction(ns) if collectives.is_known and not lonely else None
 
 
 #: Metrics without an argument, by name without what stands for per step.
 _PLAIN: Final[Mapping[str, Callable[[RunSums, RunCollectives], Value]]] = {
-    "window": lambda run, _: Fraction(run.window_ns, max(len(run.devices), 1)),
+    "window": lambda run, _: Fraction(run.whole.window_ns, max(run.devices_n, 1)),
     "gpu_time": lambda run, _: Fraction(run.kernel_ns),
     "kernel_launches": lambda run, _: Fraction(run.launches_n),
-    "idle_time": lambda run, _: _exact(idle_total_ns(run.devices)),
-    "idle_pct": lambda run, _: _share(idle_total_ns(run.devices), run.window_ns),
-    "exposed_comm": lambda run, _: Fraction(run.exposed_ns),
-    "exposed_comm_pct": lambda run, _: _share(run.exposed_ns, run.busy_ns),
+    "idle_time": lambda run, _: _exact(run.whole.idle_total_ns),
+    "idle_pct": lambda run, _: _share(run.whole.idle_total_ns, run.whole.window_ns),
+    "exposed_comm": lambda run, _: Fraction(run.whole.exposed_ns),
+    "exposed_comm_pct": lambda run, _: _share(run.whole.exposed_ns, run.whole.busy_ns),
     "comm_wait": lambda run, some: _matched(run, some.whole.wait_ns, some),
     "comm_transfer": lambda run, some: _matched(run, some.whole.transfer_ns, some),
     "copy_time": lambda run, _: Fraction(sum(ns for _, ns, _ in run.moves.values())),
@@ -94,7 +94,6 @@ class MetricChange:
 
     Attributes:
         before: Of the baseline; None where it cannot be computed.
-        after: Of the input.
         noise: How far runs of the baseline differ; None where that is not known.
         reason: Why a gate on it cannot be decided; None if it can.
     """
@@ -143,7 +142,6 @@ class Metrics:
     """All that metrics are computed from.
 
     Attributes:
-        runs: All runs.
         collectives: Waiting and transfer of each, by side.
         classes: What each shown kernel name says.
         comparison: What the runs are compared by.

@@ -19,7 +19,7 @@ from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.rank_sets import COMPARED
 
-from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, added, idle_by_cause
+from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, added
 from ..per_rank.operations import Key, MoveSums
 from ..per_rank.steps import StepCount
 
@@ -56,21 +56,12 @@ class RunSums:
     """One run, and sums over all of its ranks and devices.
 
     Attributes:
-        side: Its name.
         part: What its ranks were reduced to together.
         ranks: Those with GPU work, in order of number.
         others: Reports without GPU work, and those that could not be read.
-        devices: Of all ranks.
-        moves: Copies and fills by kind.
+        devices_n: Of all ranks.
+        whole: All of them together.
         gpus: Names of the GPUs that its reports tell of.
-        window_ns: Windows of all devices together.
-        device_window_ns: Window of the mean device.
-        communication_ns: Time of devices with communication.
-        exposed_ns: The part of it beside which at most copies run.
-        copy_ns: Time of devices with a copy or fill.
-        busy_ns: Time of devices with anything.
-        idle_ns: Shape (causes,), idle time of devices; None where that of one is not known.
-        kernel_ns: Time in kernels.
         gpu_ns: Time in kernels, copies, fills and whole graphs.
         outside_ns: The part of it that no step launched; None where steps are no ranges.
         launches_n: Kernels that start in the windows.
@@ -85,16 +76,10 @@ class RunSums:
     part: SidePart
     ranks: tuple[tuple[Rank, RankSums], ...]
     others: tuple[Rank, ...]
-    devices: tuple[DeviceSums, ...]
+    devices_n: int
+    whole: DeviceSums
     moves: MoveSums
     gpus: frozenset[str]
-    window_ns: int
-    device_window_ns: int
-    communication_ns: int
-    exposed_ns: int
-    copy_ns: int
-    busy_ns: int
-    idle_ns: IntArray | None
     kernel_ns: int
     gpu_ns: int
     outside_ns: int | None
@@ -113,24 +98,17 @@ class RunSums:
         job = job_steps({key: count.kind for key, count in counts.items()})
         steps_n = sum(count.steps_n or 0 for count in counts.values())
         are_counted = job is not None and not job.others and steps_n > 0
-        devices = tuple(device for of_rank in sums for device in of_rank.devices)
-        window_ns = sum(device.window_ns for device in devices)
+        devices = [device for of_rank in sums for device in of_rank.devices]
         facts = (rank.facts for rank in ranks if rank.key in part.ranks)
         return cls(
             side=side,
             part=part,
             ranks=tuple((rank, part.ranks[rank.key]) for rank in ranks if rank.key in part.ranks),
             others=tuple(rank for rank in ranks if rank.key not in part.ranks),
-            devices=devices,
+            devices_n=len(devices),
+            whole=DeviceSums.total(devices),
             moves=added(item for of_rank in sums for item in of_rank.moves.items()),
             gpus=frozenset(gpu for fact in facts if fact is not None for gpu in fact.gpus),
-            window_ns=window_ns,
-            device_window_ns=window_ns // max(len(devices), 1),
-            communication_ns=sum(device.communication_ns for device in devices),
-            exposed_ns=sum(device.exposed_ns for device in devices),
-            copy_ns=sum(device.copy_ns for device in devices),
-            busy_ns=sum(device.busy_ns for device in devices),
-            idle_ns=idle_by_cause(devices),
             kernel_ns=int(part.total_ns.sum()),
             gpu_ns=sum(ns for of_rank in sums for _, ns in of_rank.phases.values()),
             outside_ns=_known_sum(count.outside_ns for count in counts.values()),
@@ -141,6 +119,11 @@ class RunSums:
             step_note=_step_note(job, list(counts.values()), are_counted=are_counted),
             tokens_n=_known_sum(count.tokens_n for count in counts.values()) or None,
         )
+
+    @property
+    def device_window_ns(self) -> int:
+        """Window of the mean device."""
+        return self.whole.window_ns // max(self.devices_n, 1)
 
     def phase_percentile(self, phase: str, percent: int) -> Fraction | None:
         """Return one of `PERCENTS` of what a phase takes in the steps that have it, exact."""

@@ -22,9 +22,7 @@ class StepKernels:
     """Kernels of full steps by name, in the mean of steps and ranks; of shape (names,), float64.
 
     Attributes:
-        launches_n: How many.
         threads: That they launch; NaN where grids are not recorded.
-        spent_ns: How long they ran.
     """
 
     launches_n: FloatArray

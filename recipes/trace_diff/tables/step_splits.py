@@ -55,8 +55,6 @@ class GpuSteps:
     """The full steps of one GPU of one run.
 
     Attributes:
-        walls: Those of its rank.
-        steps: The steps.
         parts: Shape (steps,), time of each part but computation.
         compute: Shape (works,), by category of kernels.
     """
@@ -104,9 +102,7 @@ class RunSteps:
         gpus: The GPUs of the ranks that have such steps.
         gpu: Position of the GPU; -1 where a step is that of all.
         number: Of the step, as on its rank.
-        work: What it does.
         keys_n: Keys of context; -1 where not told.
-        wall_ns: How long it is.
         program_ns: Without the profiler's own work.
         between_ns: Part of it before the step began on the host.
         by_gpu: Shape (steps, GPUs), program_ns of each GPU; one column where they stand one after
@@ -201,7 +197,6 @@ def run_steps(
         run: The run, of which most ranks say what a step is.
         ranks: Numbers of the ranks; places, where they have none.
         category: Returns that of a kernel by its full name.
-        collectives: Of the run.
         walls: Returns the steps of a rank that are meant, or its window as a whole.
     """
     walls_of = {rank.key: walls(sums) for rank, sums in run.ranks}

@@ -87,9 +87,8 @@ class Figure:
             width, log = difference.half_width(), math.log(after / before)
             interval = math.expm1(log - width), math.expm1(log + width)
             error = difference.error
-        return cls(
-            chosen, (splits0, splits1), (before, after), (program0, program1), interval, error
-        )
+        step_ns, program = (before, after), (program0, program1)
+        return cls(chosen, (splits0, splits1), step_ns, program, interval, error)
 
     @property
     def change(self) -> float:
@@ -181,9 +180,6 @@ class StepVerdict:
     """The verdict.
 
     Attributes:
-        word: One of the constants of this module, or of `comparability`.
-        word_reason: Why, one of the constants.
-        comparison: What it is about.
         figure: None where nothing is compared.
         looks: None without steps.
         noise_ns: How far runs of the baseline differ; None: not known.

@@ -17,7 +17,7 @@ from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N
 from nsys_llm.trace.rank_sets import COMPARED
 
-from ..partials import NamedSums, RankSums, idle_total_ns
+from ..partials import DeviceSums, NamedSums, RankSums
 from ..per_rank.operations import CopyKind
 from .kernels import BOTH, NEW, VANISHED, NamedKernels, by_change, change_columns, sum_columns
 from .runs import Runs, RunSums
@@ -104,13 +104,15 @@ def phase_columns(runs: Runs) -> Columns:
 
 def idle_columns(runs: Runs) -> Columns:
     """Return the table idle; without rows where no side knows its idle time."""
-    sides = [run.idle_ns for run in runs.compared]
+    sides = [run.whole.idle_ns for run in runs.compared]
     seen = [side[:IDLE_CAUSES_N] != 0 for side in sides if side is not None]
     codes = np.flatnonzero(np.any(seen, axis=0)) if seen else np.empty(0, dtype=np.int64)
     unknown = np.full(codes.size, NULL_INT, dtype=np.int64)
     times = [unknown if side is None else side[codes] for side in sides]
     shares = [
-        np.full(codes.size, np.nan) if run.idle_ns is None else percent(time, run.window_ns)
+        np.full(codes.size, np.nan)
+        if run.whole.idle_ns is None
+        else percent(time, run.whole.window_ns)
         for time, run in zip(times, runs.compared, strict=True)
     ]
     names = [CAUSE_NAMES[code] for code in codes.tolist()]
@@ -137,14 +139,14 @@ def run_columns(runs: Runs) -> Columns:
 
 
 def _run_row(run: RunSums) -> dict[str, Any]:
-    window_ns, idle_ns = run.window_ns, idle_total_ns(run.devices)
+    whole, idle_ns = run.whole, run.whole.idle_total_ns
     reports = {rank.key.path for rank in (*(rank for rank, _ in run.ranks), *run.others)}
     apis = run.summed_names(lambda sums: sums.apis)
     return {
         "run": run.side,
         "reports_n": len(reports),
         "ranks_n": len(run.ranks),
-        "window_ns": window_ns,
+        "window_ns": whole.window_ns,
         "steps_n": run.steps_n,
         "step": run.step,
         "step_note": run.step_note,
@@ -152,12 +154,14 @@ def _run_row(run: RunSums) -> dict[str, Any]:
         "launches_n": run.launches_n,
         "whole_graphs_n": run.whole_graphs_n,
         "kernel_ns": run.kernel_ns,
-        "communication_ns": run.communication_ns,
-        "exposed_communication_ns": run.exposed_ns,
-        "copy_ns": run.copy_ns,
-        "busy_ns": run.busy_ns,
+        "communication_ns": whole.communication_ns,
+        "exposed_communication_ns": whole.exposed_ns,
+        "copy_ns": whole.copy_ns,
+        "busy_ns": whole.busy_ns,
         "idle_ns": idle_ns,
-        "idle_pct": 100.0 * idle_ns / window_ns if idle_ns is not None and window_ns else np.nan,
+        "idle_pct": 100.0 * idle_ns / whole.window_ns
+        if idle_ns is not None and whole.window_ns
+        else np.nan,
         "api_ns": sum(total for _, total in apis.values()),
     }
 
@@ -209,14 +213,9 @@ def rank_columns(runs: Runs, rank_kernels: Columns, kernels: NamedKernels) -> Co
     sums = frame.groupby("rank")[[*_SUMMED]].sum().reindex(numbers, fill_value=0)
     # Of each rank the largest change stands first.
     largest = frame.drop_duplicates("rank").set_index("rank").reindex(numbers)
-    idle = [
-        pd.Series([idle_total_ns(sums.devices) for _, sums in side], dtype="Int64")
-        for side in (before, after)
-    ]
-    exposed_ns = [
-        np.array([sum(device.exposed_ns for device in sums.devices) for _, sums in side], np.int64)
-        for side in (before, after)
-    ]
+    wholes = [[DeviceSums.total(sums.devices) for _, sums in side] for side in (before, after)]
+    idle = [pd.Series([item.idle_total_ns for item in side], dtype="Int64") for side in wholes]
+    exposed_ns = [np.array([item.exposed_ns for item in side], np.int64) for side in wholes]
     return {
         "rank": numbers,
         "baseline_file": [rank.file for rank, _ in before],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.price import Price, bound_words, sure_word
+from nsys_llm.report.price import TAIL, Price, bound_words, sure_word
 from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, answer_lines, fitted_parts, plain, wrapped
@@ -40,7 +40,8 @@ def first_screen_lines(
         lines += answer_lines(screen.verdict, width, _MOST_LINES["verdict"])
     for line in report.wall:
         lines += fitted_parts(line, width, 2)
-    lines += [shortened(f"  {plain(text)}", width) for text in screen.lines]
+    for text in screen.lines:
+        lines += wrapped(plain(text), width, "  ", hanging="    ")
     trust = _trust(report, screen, width)
     left_n = height - BELOW - len(lines) - len(trust)
     return [*lines, *_opportunities(report, screen, width, left_n), *trust]
@@ -89,6 +90,8 @@ def _opportunities(report: Report, screen: Screen, width: int, most_n: int) -> l
 
 def _price_words(price: Price, screen: Screen, scale: Scale) -> tuple[str, str, str]:
     """Return a price as the columns of a line: how sure, how much, and its share."""
+    if price.severity == TAIL and not price.gain_ns:
+        return "tail", "-", format_percent(price.tail_pct)
     gain_ns = price.gain_pct / 100.0 * screen.whole_ns if screen.by_step else price.gain_ns
     return sure_word(price), scale.number(gain_ns), format_percent(price.gain_pct)
 

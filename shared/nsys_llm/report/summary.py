@@ -132,13 +132,15 @@ def _shorter(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
     kept = [few for few in together if all(part in few for part in lasting)]
     yield from (few for few in kept if few[-1].share_pct < _SOME_PCT)
     for few in [parts, *kept]:
-        insides = [place for place, part in enumerate(few) if part.inside]
-        for reported in (insides, insides[:1], insides[1:], []):
-            yield [
-                part if place in reported else replace(part, inside="")
-                for place, part in enumerate(few)
-            ]
-    yield from ([replace(part, inside="") for part in few] for few in together)
+        insides = [part for part in few if part.inside]
+        for shown in (insides, insides[:1], insides[1:], []):
+            yield _insides_of(shown, few)
+    yield from (_insides_of([], few) for few in together)
+
+
+def _insides_of(shown: Sequence[WallPart], parts: Sequence[WallPart]) -> list[WallPart]:
+    """Return parts with the insides of only some of them."""
+    return [part if part in shown else replace(part, inside="") for part in parts]
 
 
 def _together(parts: Sequence[WallPart], merged_n: int) -> list[WallPart]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, Final, Literal
@@ -93,6 +93,9 @@ class Composition:
         g_sqsq: See c_sqsq.
         g_sqsk: See c_sqsk.
         others: What the name tells besides: numbers by name, such as `reqs` of both kinds together.
+        engine: Key of the engine whose format it is.
+        since: Since when the engine writes names so.
+        tokens_derived: Whether `gen_tokens` are taken from the requests.
     """
 
     ctx_reqs: int | None = None
@@ -106,6 +109,9 @@ class Composition:
     g_sqsq: int | None = None
     g_sqsk: int | None = None
     others: tuple[tuple[str, int], ...] = ()
+    engine: str = field(default="", compare=False)
+    since: str = field(default="", compare=False)
+    tokens_derived: bool = field(default=False, compare=False)
 
     @property
     def tokens(self) -> int | None:
@@ -113,21 +119,6 @@ class Composition:
         if self.ctx_tokens is None or self.gen_tokens is None:
             return None
         return self.ctx_tokens + self.gen_tokens
-
-
-@dataclass(frozen=True)
-class StepFormat:
-    """A format of the names of an engine's steps.
-
-    Attributes:
-        engine: Key of the engine.
-        since: Since when it writes them so.
-        derived: Fields that follow from others where names do not tell them.
-    """
-
-    engine: str
-    since: str
-    derived: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -160,36 +151,29 @@ def parse_step(name: str) -> Composition | None:
     return None
 
 
-@lru_cache(maxsize=1 << 16)
-def engine_format(name: str) -> StepFormat | None:
-    """Return the format of the name of an engine's step; None for any other name."""
-    name = without_counters(name)
-    return next(
-        (
-            StepFormat(item.engine, item.since, tuple(item.derived))
-            for item in _formats()
-            if item.expression.fullmatch(name)
-        ),
-        None,
-    )
-
-
 def _composition(item: _Format, groups: tuple[str, ...]) -> Composition:
     numbers: dict[str, int] = dict.fromkeys(item.zero, 0)
-    for field, text in zip(item.fields, groups, strict=True):
-        if field == "pairs":
+    for name, text in zip(item.fields, groups, strict=True):
+        if name == "pairs":
             pairs = (pair.split("=") for pair in text.split())
             numbers |= {_data()["pairs"][key]: int(value) for key, value in pairs}
         else:
-            numbers[field] = int(text)
-    for field, source in item.derived.items():
-        numbers.setdefault(field, numbers[source])
+            numbers[name] = int(text)
+    derived = bool(item.derived.keys() - numbers.keys()) and numbers["gen_reqs"] > 0
+    for name, source in item.derived.items():
+        numbers.setdefault(name, numbers[source])
     for requests, parts in _PARTS.items():
         if numbers.get(requests) == 0:
             numbers |= {part: numbers.get(part, 0) for part in parts}
     fields = {key: value for key, value in numbers.items() if key in _FIELDS}
     others = tuple((key, value) for key, value in numbers.items() if key not in _FIELDS)
-    return Composition(**fields, others=others)
+    return Composition(
+        **fields,
+        others=others,
+        engine=item.engine,
+        since=item.since,
+        tokens_derived=derived,
+    )
 
 
 @cache

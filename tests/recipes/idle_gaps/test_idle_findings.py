@@ -127,6 +127,22 @@ def test_hosts_that_are_late_on_all_ranks_are_to_blame(tmp_path):
     assert not of_rule(tables, "late_rank")
 
 
+@pytest.mark.parametrize(("shift", "words"), [(0, "host is late"), (1, "pipeline bubble")])
+def test_two_ranks_that_idle_at_once_are_no_stages(tmp_path, shift, words):
+    # Rank 1 sends and receives as rank 0 does, at the same times or while that one idles.
+    traces = []
+    for rank in range(2):
+        trace, at = TraceBuilder(hostname="n", system_clock_ns=7), rank * shift * 2 * MS
+        for _ in range(20):
+            for name in ("k", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"):
+                trace.kernel(name, start_ns=at, end_ns=at + MS, launch=(at - 5 * US, at - US))
+                at += MS
+            at += 2 * MS
+        traces.append(trace)
+    (finding,) = of_rule(run_on(tmp_path, *traces), "host_work")
+    assert words in finding.title
+
+
 def test_copies_that_left_nothing_on_the_gpu_make_idle_time_a_bound(tmp_path):
     trace = busy(TraceBuilder(), 20, 400 * US)
     for number in range(12):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -9,7 +10,17 @@ import pytest
 from effort import nightly_but, seeds
 from quick_run import quick
 from results import rows
-from serving_plants import ACTIVATION, FIELDS, GEMM, GROWING, NORM, TOLD, Run, Server
+from serving_plants import (
+    ACTIVATION,
+    FIELDS,
+    GEMM,
+    GROWING,
+    NORM,
+    SAMPLER_ROW_NS,
+    TOLD,
+    Run,
+    Server,
+)
 
 from nsys_llm.recipes.serving_steps.analysis import ANALYSIS
 from nsys_llm.recipes.serving_steps.tables.between_tokens import weighted_percentile
@@ -259,6 +270,7 @@ def test_what_grows_with_the_context_is_listed_and_nothing_else(seed, tmp_path):
 @pytest.mark.parametrize("seed", seeds(20, 1))
 def test_padding_is_what_graphs_compute_beyond_the_batch(seed, tmp_path):
     server = Server("trtllm_tokens", graphs=(1, 4, 8, 16), slots_n=16, arrivals=0.4, steps_n=200)
+    server = replace(server, noise=0.0005)
     run = server.run(seed)
     replayed = [step for step in run.steps if step.graph]
     padding_n = sum(step.graph - step.fields["gen_tokens"] for step in replayed)
@@ -274,6 +286,7 @@ def test_padding_is_what_graphs_compute_beyond_the_batch(seed, tmp_path):
         assert row[4] == pytest.approx(padding_n * row[3])
 
 
+@pytest.mark.slow
 def test_a_server_that_prefills_outside_of_graphs_is_told_so(tmp_path):
     run = KINDS["eager"].run(4)
     tables = tables_of(run, tmp_path)
@@ -281,6 +294,11 @@ def test_a_server_that_prefills_outside_of_graphs_is_told_so(tmp_path):
     assert {"eager_prefill", "prefill_in_decode"} <= set(found.index)
     assert found.loc["eager_prefill", "about_basis"] == "usual"
     assert found.loc["prefill_in_decode", "severity"] == "tail"
+    overview = quick("llm_overview", tmp_path / "rank0.sqlite")
+    first = overview["opportunities"].iloc[0]
+    assert (first["rule"], first["about_basis"]) == ("eager_prefill", "replay")
+    (headline,) = overview["recipes"]["headline"].dropna()
+    assert headline.splitlines() == ANALYSIS.headline(tables)
     replayed = tables["batches"].groupby("phase")["graph_pct"].mean()
     assert (replayed["decode"], replayed["mixed"]) == (100, 0)
 
@@ -291,7 +309,10 @@ def test_coefficients_are_within_their_intervals(seed, tmp_path):
     server = Server("vllm_sums", slots_n=12, arrivals=0.25, steps_n=200, noise=0.004)
     model = tables_of(server.run(seed), tmp_path)["cost_model"]
     decode = model[model["phase"] == "decode"].set_index("term")
-    truth = dict(zip(("gen_tokens", "g_sk"), server.costs[1::2], strict=False))
+    # What is sampled after the step before takes time in the window, too.
+    truth = {"gen_tokens": server.costs[1] + SAMPLER_ROW_NS, "g_sk": server.costs[3]}
+    if "gen_tokens with g_sk" in decode.index:
+        return  # requests and contexts change together: nobody can tell them apart
     assert set(truth) <= set(decode.index)
     for term, value in truth.items():
         row = decode.loc[term]

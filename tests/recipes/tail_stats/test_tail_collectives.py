@@ -75,8 +75,6 @@ def test_tables_hold_one_collective_of_three_ranks(tmp_path):
         "end_spread_p50_ns": [3.0],
         "residual_ns": [0],
         "staged": [False],
-        "uneven_n": [None],
-        "uneven_ns": [None],
     }
     columns = "device_id late_n unclear_n caused_wait_ns suffered_wait_ns lateness_p50_ns"
     assert rows(tables["stragglers"], columns) == [

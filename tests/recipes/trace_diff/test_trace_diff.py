@@ -70,29 +70,20 @@ def test_kernels_split_into_more_calls_and_longer_ones(tables):
     ]
 
 
-def test_a_new_and_a_vanished_kernel_of_the_same_grids_are_noted_as_a_rename(tables):
-    assert rows(tables["kernels"], "name rename") == [
-        ("a", None),
-        ("new", "old"),
-        ("old", "new"),
-        ("b", None),
+def test_likely_renames_and_changed_configurations_are_told(tables):
+    assert rows(tables["kernels"], "name rename config_change") == [
+        ("a", None, "grid 8x1x1 -> 16x1x1, registers 32 -> 40"),
+        ("new", "old", None),
+        ("old", "new", None),
+        ("b", None, None),
     ]
-
-
-def test_what_changed_in_a_configuration_is_told(tables):
-    assert rows(tables["kernels"], "name config_change")[0] == (
-        "a",
-        "grid 8x1x1 -> 16x1x1, registers 32 -> 40",
-    )
-    assert plain(tables["kernels"])["config_change"][1:] == [None, None, None]
     names = "name config status baseline_launches_n input_launches_n change_ns"
     assert rows(tables["configs"], names)[:2] == [
         ("a", "16x1x1 / 32x1x1 / 40 regs", "new", 0, 4, 22),
         ("a", "8x1x1 / 32x1x1 / 32 regs", "vanished", 2, 0, -10),
     ]
 
-
-def test_too_few_launches_tell_nothing(tables):
+    # Too few launches tell nothing.
     assert set(tables["kernels"]["verdict"]) == {"insufficient"}
     assert tables["kernels"]["p_value"].isna().all()
 
@@ -108,13 +99,10 @@ def test_coarser_tables_add_the_kernels_up(tables):
     assert rows(tables["ranks"], "rank largest_kernel largest_change_ns") == [(0, "a", 12)]
 
 
-def test_copies_are_told_by_number_bytes_and_time(tables):
+def test_copies_and_calls_are_told_by_number_bytes_and_time(tables):
     # Two more of 2 ns, and 1 ns longer each.
     names = f"kind baseline_operations_n input_operations_n size_change_pct {EFFECTS}"
     assert rows(tables["memops"], names) == [("DtoD", 1, 3, 200.0, 7, 4, 3)]
-
-
-def test_api_calls_are_told_by_function(tables):
     names = f"api class baseline_calls_n input_calls_n {EFFECTS}"
     assert rows(tables["apis"], names) == [
         ("cudaLaunchKernel", "launch", 4, 6, 4, 4, 0),
@@ -178,6 +166,11 @@ def test_steps_give_times_per_step_and_rank(tmp_path):
     comparable = frames["metrics"].set_index("metric")["comparable"]
     assert comparable["gpu_time_per_step"]
     assert not comparable["gpu_time"]
+    # Filters by step leave as many on each side.
+    frames = diff(tmp_path, *paths, options=["--steps", "1:3"])
+    assert rows(frames["runs"], "run steps_n") == [("baseline", 2), ("input", 2)]
+    names = "name baseline_total_ns input_total_ns step_change_ns"
+    assert rows(frames["kernels"], names) == [("k", 11, 10, -0.5)]
 
 
 def test_phases_that_only_one_run_has_change_too(tmp_path):
@@ -202,14 +195,6 @@ def test_phases_that_only_one_run_has_change_too(tmp_path):
         ("prefill", -3, -4, 1),
     ]
     assert frames["phases"]["change_ns"].sum() == frames["kernels"]["change_ns"].sum() == 4
-
-
-def test_filters_by_step_leave_as_many_steps_on_each_side(tmp_path):
-    paths = stepped(tmp_path, before=(4, 6, 5), after=(5, 5, 5, 5))
-    frames = diff(tmp_path, *paths, options=["--steps", "1:3"])
-    assert rows(frames["runs"], "run steps_n") == [("baseline", 2), ("input", 2)]
-    names = "name baseline_total_ns input_total_ns step_change_ns"
-    assert rows(frames["kernels"], names) == [("k", 11, 10, -0.5)]
 
 
 def test_ranks_are_paired_by_number_and_sums_are_over_all(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from diff_jobs import compare
 from trace_builder import TraceBuilder
 
@@ -67,23 +68,20 @@ def ranks(folder, late_ns, transfer_ns=5_000):
     return folder
 
 
-def test_a_late_rank_is_waiting_and_no_slower_network(tmp_path):
+@pytest.mark.parametrize(
+    ("changed", "waiting_ns", "transfer_ns"),
+    [
+        # 30 collectives in which rank 0 waits 20 us; of two ranks that take 1 us longer.
+        ({"late_ns": 20_000}, 600_000, 0),
+        ({"late_ns": 0, "transfer_ns": 6_000}, 0, 60_000),
+    ],
+)
+def test_a_late_rank_is_waiting_and_a_slower_network_transfer_of_each_rank(
+    tmp_path, changed, waiting_ns, transfer_ns
+):
     before = ranks(tmp_path / "before", late_ns=0)
-    after = ranks(tmp_path / "after", late_ns=20_000)
-    said = compare(tmp_path, before, after)
-    # 30 collectives in which rank 0 waits 20 us.
-    whole = said.tables["collectives"].iloc[0]
-    assert (whole["wait_change_ns"], whole["transfer_change_ns"], whole["leaving_change_ns"]) == (
-        600_000,
-        0,
-        0,
-    )
-    assert whole["input_late_rank"] == 1
-
-
-def test_a_slower_network_is_transfer_of_each_rank_and_no_waiting(tmp_path):
-    before = ranks(tmp_path / "before", late_ns=0)
-    after = ranks(tmp_path / "after", late_ns=0, transfer_ns=6_000)
-    whole = compare(tmp_path, before, after).tables["collectives"].iloc[0]
-    # 30 collectives of two ranks take 1 us longer.
-    assert (whole["wait_change_ns"], whole["transfer_change_ns"]) == (0, 60_000)
+    whole = compare(tmp_path, before, ranks(tmp_path / "after", **changed)).tables["collectives"]
+    columns = ["wait_change_ns", "transfer_change_ns", "leaving_change_ns"]
+    assert whole[columns].iloc[0].tolist() == [waiting_ns, transfer_ns, 0]
+    if waiting_ns:
+        assert whole["input_late_rank"].iloc[0] == 1

@@ -236,21 +236,17 @@ def test_the_change_splits_as_the_survey_measured_it(tables):
     assert ms(tables["ranks"][EFFECTS].sum()) == [-46.365, -57.603, 11.238]
 
 
-def test_more_communication_is_waiting(tables):
+def test_more_communication_is_waiting_of_pairs_and_of_the_profiler(tables, mfu):
     whole = tables["collectives"].iloc[0]
     columns = ["change_ns", "wait_change_ns", "transfer_change_ns", "leaving_change_ns"]
     assert ms(whole[columns]) == [8.340, 9.109, -0.525, -0.244]
     assert ms(whole[["baseline_wait_ns", "input_wait_ns"]]) == [13.376, 22.485]
     assert ms(whole[["baseline_late_wait_ns", "input_late_wait_ns"]]) == [10.898, 18.219]
     assert (whole["baseline_late_rank"], whole["input_late_rank"]) == (1, 0)
-
-
-def test_waiting_of_pairs_is_told_with_the_profilers_part(mfu):
     report = read_report(mfu)["report"]
-    details = next(
-        finding["details"] for finding in report["findings"] if finding["rule"] == "pair_waiting"
-    )
-    assert "waiting +1.13 ms, 35 % of it for the profiler's own work, in sends and" in details
+    (finding,) = (item for item in report["findings"] if item["rule"] == "pair_waiting")
+    said = "waiting +1.13 ms, 35 % of it for the profiler's own work, in sends and"
+    assert said in finding["details"]
     assert "nearly all kernels launched 10.5 % less often, in proportion" in report["answer"]
 
 

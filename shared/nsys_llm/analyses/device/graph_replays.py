@@ -32,7 +32,7 @@ from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 _BY_ROW: Final = ("norm", "activation")
 #: How the size of a graph is known.
 BY_OPTION, BY_GRID, NOT_KNOWN = 0, 1, 2
-SIZE_SOURCES: Final = ("option", "grid")
+SIZE_SOURCES: Final = ("option", "grid", "")
 NONE: Final = -1
 
 
@@ -47,7 +47,6 @@ class GraphReplays:
         call: Row of the call that launched it.
         start_ns: Of its first node, `end_ns` of the last to end; the profile's clock.
         nodes_n: Kernels, copies and fills; 0 for one that was traced whole.
-        kernels_n: Kernels among them.
         sum_ns: Their lengths together.
         busy_ns: Time in which any of them runs.
         grid: Blocks of each kernel that has one for each row, if that is a single number; else -1.
@@ -59,7 +58,6 @@ class GraphReplays:
     start_ns: IntArray
     end_ns: IntArray
     nodes_n: IntArray
-    kernels_n: IntArray
     sum_ns: IntArray
     busy_ns: IntArray
     grid: IntArray
@@ -82,7 +80,7 @@ class _Nodes:
     end_ns: IntArray
     node: IntArray
     name: IntArray
-    kernel: IntArray
+    is_node: IntArray
     rows: IntArray
 
 
@@ -127,7 +125,7 @@ def _nodes(trace: RankTrace, table: str, op: Table, launches: npt.NDArray[np.boo
         end_ns=op["end_ns"][rows],
         node=node,
         name=ids,
-        kernel=zero - whole + kernel,
+        is_node=zero + (not whole),
         rows=_grids(trace, op, rows) if kernel and "grid_x" in op else none,
     )
 
@@ -156,7 +154,6 @@ def _replays(nodes: _Nodes) -> GraphReplays:
         return np.asarray(of.reduceat(values, first))
 
     starts, ends, node, rows = (column(name) for name in ("start_ns", "end_ns", "node", "rows"))
-    length_ns, kernel = ends - starts, column("kernel")
     least = reduced(np.minimum, node)
     place = np.arange(code.size) - first[code] + 1
     with np.errstate(over="ignore"):
@@ -169,9 +166,8 @@ def _replays(nodes: _Nodes) -> GraphReplays:
         call=column("call")[first],
         start_ns=starts[first],
         end_ns=reduced(np.maximum, ends),
-        nodes_n=reduced(np.add, (kernel >= 0).astype(np.int64)),
-        kernels_n=reduced(np.add, (kernel > 0).astype(np.int64)),
-        sum_ns=reduced(np.add, length_ns),
+        nodes_n=reduced(np.add, column("is_node")),
+        sum_ns=reduced(np.add, ends - starts),
         busy_ns=_busy_ns(starts, ends, code, first),
         grid=np.where(least_rows == most_rows, most_rows, NONE),
     )

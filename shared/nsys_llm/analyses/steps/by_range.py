@@ -17,7 +17,6 @@ from nsys_llm.analyses.steps.steps import (
     NUMBERED,
     OPTION,
     REPEATED,
-    Drafts,
     StepSpans,
     between_marks,
 )
@@ -143,12 +142,6 @@ class MarkedRanges:
             closed=self.closed[rows],
         )
 
-    def drafts(self, rows: IntArray) -> Drafts | None:
-        """Return ranges as drafts; None for none."""
-        if not rows.size:
-            return None
-        return Drafts(self.names(rows), self.start_ns[rows], self.end_ns[rows])
-
     def names(self, rows: IntArray) -> npt.NDArray[Any]:
         """Return the texts of some ranges."""
         return np.array([self.raw[code] for code in self.text[rows].tolist()], dtype=object)
@@ -199,7 +192,10 @@ def engine_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
         seen.add(kind.engine)
         if best is None or held_ns > best[0]:
             spans = marked.spans(rows, kind.name, unit_of(""), ENGINE)
-            best = held_ns, replace(spans, drafts=marked.drafts(drafts))
+            if drafts.size:
+                ends = marked.start_ns[drafts], marked.end_ns[drafts]
+                spans = replace(spans, drafts=np.column_stack(ends))
+            best = held_ns, spans
     return best[1] if best else None
 
 
@@ -207,15 +203,10 @@ def _engine_rows(marked: MarkedRanges, kind: EngineStep) -> tuple[IntArray, IntA
     """Return the ranges of an engine's steps, and of its drafts, on the thread with most."""
     rows = marked.named(kind.pattern)
     if kind.starts is not None and rows.size:
-        names = [kind.starts.matches(name) for name in marked.plain]
-        alike = np.flatnonzero(_by_code(marked.name, names))
-        is_read = [
-            starts and parse_step(name) is not None
-            for name, starts in zip(marked.plain, names, strict=True)
-        ]
-        if _by_code(marked.name, is_read).any():
-            rows = marked.of_one_thread(np.flatnonzero(_by_code(marked.name, is_read)))
-            rows = np.union1d(rows, _apart(marked, alike, rows))
+        others = np.setdiff1d(marked.named(kind.starts), rows)
+        if others.size and any(parse_step(marked.plain[code]) for code in marked.name[rows]):
+            rows = marked.of_one_thread(rows)
+            rows = np.union1d(rows, _apart(marked, others, rows))
     rows = marked.of_one_thread(rows)
     if kind.verified_by is None or kind.steps is None:
         return rows, rows[:0]

@@ -32,21 +32,6 @@ _Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Drafts:
-    """Ranges like those of steps in which an engine guesses tokens that a step then verifies.
-
-    Attributes:
-        names: Of each, as recorded.
-        start_ns: Shape (drafts,), ascending, the profile's clock.
-        end_ns: Likewise.
-    """
-
-    names: npt.NDArray[Any]
-    start_ns: IntArray
-    end_ns: IntArray
-
-
-@dataclass(frozen=True)
 class StepSpans:
     """Where steps lie on the host, before it is known what they hold; arrays of shape (steps,).
 
@@ -60,7 +45,8 @@ class StepSpans:
         end_ns: Of those that are no ranges but lie between two marks: the next one's start.
         closed: Whether its end is known: no end of the capture cuts it, and no mark is missing.
         on_gpu: Whether the times are those of operations on the GPU, where no launch is recorded.
-        drafts: Beside the steps; None where there are none.
+        drafts: Shape (drafts, 2), ascending: ranges like those of steps in which an engine guesses
+            tokens that a step then verifies; None without any.
     """
 
     name: str
@@ -71,7 +57,7 @@ class StepSpans:
     end_ns: IntArray
     closed: _Mask
     on_gpu: bool = False
-    drafts: Drafts | None = None
+    drafts: IntArray | None = None
 
     def __len__(self) -> int:
         return int(self.start_ns.size)
@@ -112,7 +98,7 @@ class Steps:
     span_end_ns: IntArray
     step: npt.NDArray[np.int32]
     ops: LaunchedOps
-    drafts: Drafts | None = None
+    drafts: IntArray | None = None
     _windows_ns: dict[int, IntArray] = field(default_factory=dict, init=False, compare=False)
 
     def __len__(self) -> int:

@@ -1,0 +1,129 @@
+"""Uneven experts, against simulated jobs of which everything is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+from effort import nightly_but, seeds
+from judgement import rank_plants
+from judgement.jobs import job
+from machine import simulate, write_profiles
+from machine.parts import GEMM, POINTWISE, SEND_RECV
+from quick_run import quick
+from results import rows
+
+EXCHANGE = "ncclDevKernel_AllToAll(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+#: What hot experts do: stay on a rank, on one of each layer, move, or are none.
+PATTERNS = ("one rank", "by layer", "rotating", "even")
+
+
+def planted(seed, pattern, names=(rank_plants.DISPATCH, rank_plants.COMBINE), gate=0):
+    """Return a job of 4 ranks and 3 layers, hosts ahead of their GPUs."""
+    hot = Random(seed).randrange(4)
+
+    def body(make, rank, step):
+        launches = []
+        for layer in range(3):
+            there = {"one rank": hot, "by layer": (hot + layer) % 4}.get(
+                pattern, Random(f"{seed} {step} {layer}").randrange(4)
+            )
+            more = 1.6 if rank == there and pattern != "even" else 1.0
+            gates = [make.kernel("topk_gating_kernel", gate)] if gate else []
+            launches += [
+                make.kernel(GEMM, 40_000),
+                *gates,
+                make.reduce(9_000, name=names[0]),
+                make.kernel(rank_plants.MOE, 60_000 * more),
+                make.kernel(POINTWISE, 4_000),
+                make.reduce(9_000, name=names[1]),
+                make.kernel(POINTWISE, 6_000),
+            ]
+        return launches
+
+    return job(Random(seed), body, steps_n=10)
+
+
+def true_instances(outcome, names):
+    """Return rank, longest and mean time of each layer of each step, operation by operation."""
+    times = {}
+    for rank, ops in enumerate(outcome.operations):
+        layers, begun, sums = Counter(), None, 0
+        is_first = True
+        for op in sorted(ops, key=lambda op: op.start):
+            if op.work.name in names and op.work.kind == "collective":
+                if is_first:
+                    begun, sums = op.end, 0
+                elif begun is not None:
+                    times.setdefault((op.step, layers[op.step]), {})[rank] = sums
+                    layers[op.step] += 1
+                is_first = not is_first
+            elif op.work.kind == "kernel":
+                sums += op.end - op.start
+    return {
+        key: (max(some, key=lambda rank: some[rank]), max(some.values()), sum(some.values()) / 4)
+        for key, some in times.items()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", nightly_but(PATTERNS, ["rotating"]))
+@pytest.mark.parametrize("seed", seeds(20, 1))
+def test_each_dispatch_and_combine_is_as_it_was(seed, pattern, tmp_path):
+    names = ((rank_plants.DISPATCH, rank_plants.COMBINE), (EXCHANGE, EXCHANGE))[seed % 2]
+    outcome = simulate(planted(seed, pattern, names, gate=2_000 * (seed % 3)))
+    write_profiles(outcome, tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    truth = true_instances(outcome, names)
+    shown = rows(tables["experts"], "step layer hot_rank max_ns mean_ns cost_ns")
+    assert len(shown) >= 3 * 9
+    for step, layer, *told in shown:
+        hot, longest, mean = truth[step, layer]
+        assert told == [hot, longest, mean, longest - mean], (step, layer)
+    assert set(tables["experts"]["pattern"]) == {pattern}
+    assert ("experts" in set(tables["findings"]["rule"])) == (pattern != "even")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "plant", [rank_plants.rotating, rank_plants.pinned], ids=["moves", "stays"]
+)
+@pytest.mark.parametrize("seed", seeds(6, 1))
+def test_even_experts_gain_what_the_job_takes_less_with_them(seed, plant, tmp_path):
+    program = plant(Random(seed), True)[0]
+    wall_ns, even_ns = (simulate(some).wall_ns for some in (program, plant(Random(seed), False)[0]))
+    write_profiles(simulate(program), tmp_path)
+    gained_ns = int(quick("comm_stats", tmp_path)["experts"]["late_ns"].sum())
+    assert 100 * abs(gained_ns - (wall_ns - even_ns)) / wall_ns < 1.5
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", seeds(4, 1))
+def test_even_experts_have_next_to_none_to_gain(seed, tmp_path):
+    outcome = simulate(rank_plants.rotating(Random(seed), False)[0])
+    write_profiles(outcome, tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    assert tables["experts"]["late_ns"].sum() < 0.02 * outcome.wall_ns
+    assert "experts" not in set(tables["findings"]["rule"])
+
+
+@pytest.mark.nightly
+def test_a_slow_gpu_is_no_hot_expert(tmp_path):
+    program = planted(1, "even")
+    ranks = [replace(rank, gpu_pct=100 + 40 * (at == 2)) for at, rank in enumerate(program.ranks)]
+    write_profiles(simulate(replace(program, ranks=tuple(ranks))), tmp_path)
+    findings = quick("llm_overview", tmp_path)["all_findings"]
+    assert "slow_gpu" in set(findings["rule"])
+    assert "experts" not in set(findings["rule"])
+
+
+def test_a_ring_without_experts_has_none(tmp_path):
+    outcome = simulate(planted(0, "even", (SEND_RECV, SEND_RECV)))
+    for ops in outcome.operations:
+        for op in ops:
+            if op.work.name == rank_plants.MOE:
+                op.work = replace(op.work, name=GEMM)
+    write_profiles(outcome, tmp_path)
+    assert not len(quick("comm_stats", tmp_path)["experts"])

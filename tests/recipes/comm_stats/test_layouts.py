@@ -1,0 +1,129 @@
+"""Axes, model parts and stages of jobs along several axes: the truth or null, never wrong."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from comm_jobs import AXES, Plan
+from effort import seeds
+from machine import write_profiles
+from quick_run import quick
+from results import rows
+
+from nsys_llm.core.errors import UsageError
+
+SIZES = (
+    {"tp": 2, "cp": 2, "pp": 2},
+    {"tp": 2, "dp": 2},
+    {"tp": 2, "pp": 2},
+    {"dp": 2, "pp": 3},
+    {"tp": 2, "dp": 2, "pp": 2},
+    {"tp": 4},
+    {"cp": 4},
+    {"cp": 2, "dp": 2},
+    {"dp": 4},
+    {"tp": 4, "dp": 2},
+)
+
+
+def planted(seed):
+    """Return a job, by its seed."""
+    dice = Random(seed)
+    sizes = SIZES[seed % len(SIZES)]
+    return Plan(
+        sizes,
+        dice.choice(("gpipe", "1f1b")) if "pp" in sizes else "gpipe",
+        dice.choice((4, 6)),
+        closing=dice.random() < 0.5,
+        one_host=dice.random() < 0.7,
+        steps_n=6,
+        seed=seed,
+    )
+
+
+def members(text):
+    """Return the ranks of a group by its name."""
+    ranks = []
+    for part in text.split(", "):
+        low, _, high = part.partition("-")
+        ranks += range(int(low), int(high or low) + 1)
+    return tuple(ranks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(20, 1))
+def test_an_axis_that_is_told_is_right(seed, tmp_path):
+    plan = planted(seed)
+    write_profiles(plan.outcome, tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    truth = plan.groups()
+    everybody = tuple(range(plan.ranks_n))
+    for axis, ranks, source in rows(tables["groups"], "axis ranks axis_source"):
+        if axis is not None:
+            # A group of all ranks along one axis is the world, too.
+            right = truth.get(members(ranks), set())
+            assert axis in right | ({"world"} if members(ranks) == everybody else set())
+            assert source == "inferred"
+    for rank, stage, *shown in rows(tables["stages"], f"rank stage {' '.join(AXES)}"):
+        places = plan.places(rank)
+        assert stage in (None, places["pp"])
+        for axis, place in zip(AXES, shown, strict=True):
+            assert place in (None, places[axis])
+    # All ranks launch the same kernels.
+    assert set(tables["stages"]["model_part"]) == {0}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", seeds(20, 1))
+def test_with_a_layout_all_axes_are_known(seed, tmp_path):
+    plan = planted(seed)
+    write_profiles(plan.outcome, tmp_path)
+    words = ",".join(f"{axis}={size}" for axis, size in plan.sizes.items())
+    tables = quick("comm_stats", tmp_path, "--layout", words)
+    truth = plan.groups()
+    for axis, ranks in rows(tables["groups"], "axis ranks"):
+        everybody = members(ranks) == tuple(range(plan.ranks_n))
+        wanted = truth.get(members(ranks), {"world" if everybody else "other"})
+        assert axis in wanted
+    for rank, *shown in rows(tables["stages"], f"rank {' '.join(AXES)}"):
+        assert shown == list(plan.places(rank).values())
+
+
+def test_a_pipeline_with_tensor_parallel_stages_has_both_axes(tmp_path):
+    plan = Plan({"tp": 2, "pp": 2}, "1f1b", 6, steps_n=6, seed=3)
+    write_profiles(plan.outcome, tmp_path)
+    shown = rows(quick("comm_stats", tmp_path)["groups"], "axis ranks")
+    assert sorted(shown) == [
+        ("pp", "0, 2"),
+        ("pp", "1, 3"),
+        ("tp", "0-1"),
+        ("tp", "2-3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        ("tp=3", "has 3 ranks; the job has 4"),
+        ("tp=2,tp=2", "is not a layout"),
+        ("tp=2,xp=2", "is not a layout"),
+        ("tp=4,order=tp-tp", "each of its axes once"),
+        ("tp=2,pp=2,order=tp-dp", "each of its axes once"),
+    ],
+)
+def test_a_layout_that_cannot_be_is_refused(layout, message, four_ranks):
+    with pytest.raises(UsageError, match=message):
+        quick("comm_stats", four_ranks, "--layout", layout)
+
+
+def test_the_order_of_axes_may_be_given(four_ranks):
+    tables = quick("comm_stats", four_ranks, "--layout", "tp=2,dp=2,order=dp-tp")
+    assert rows(tables["stages"], "rank tp dp") == [(0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 1, 1)]
+
+
+@pytest.fixture(scope="module")
+def four_ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    write_profiles(Plan({"tp": 4}, microbatches_n=2, steps_n=3).outcome, folder)
+    return folder

@@ -1,0 +1,93 @@
+"""Slow links and small messages: each is found where it is planted, and nowhere else."""
+
+from __future__ import annotations
+
+import pytest
+from nccl_payloads import add_payloads, call_blob
+from quick_run import quick
+from results import rows
+from trace_builder import TraceBuilder
+
+KERNEL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+BYTES = 32 << 20
+
+
+def written(folder, messages, *, gpu_name="NVIDIA H100 80GB HBM3", hosts=("node", "node")):
+    """Write two ranks whose steps have all-reduces of (bytes, ns) each, half of each idle."""
+    folder.mkdir()
+    for rank, host in enumerate(hosts):
+        trace, payloads = TraceBuilder(hostname=host, gpu_name=gpu_name), {}
+        at = 1_000_000
+        for step in range(6):
+            begun = at
+            for size, length_ns in messages:
+                trace.nvtx("ncclAllReduce", at, at + 900, domain="NCCL")
+                payloads["ncclAllReduce", at] = call_blob("ncclAllReduce", 9, size, 0)
+                start = at + 2_000 + 200 * rank
+                launch = at + 100, at + 800
+                trace.kernel(
+                    KERNEL,
+                    start_ns=start,
+                    end_ns=at + 2_200 + length_ns,
+                    launch=launch,
+                    stream_id=9,
+                )
+                trace.kernel(
+                    "gemm(int)",
+                    start_ns=at + 2_400 + length_ns,
+                    duration_ns=length_ns,
+                    launch=(at + 820, at + 860),
+                )
+                at += 3_000 + 2 * length_ns
+            trace.nvtx(f"ProfilerStep#{step}", begun - 50, at - 100)
+        path = trace.write_sqlite(folder / f"rank{rank}.sqlite")
+        add_payloads(path, payloads)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("length_ns", "options", "expected"),
+    [
+        (400_000, (), 100 * BYTES / 400_000 / 450),
+        (90_000, (), None),
+        pytest.param(400_000, ("--link-bandwidth", "100"), None, marks=pytest.mark.nightly),
+        pytest.param(
+            90_000,
+            ("--link-bandwidth", "800"),
+            100 * BYTES / 90_000 / 800,
+            marks=pytest.mark.nightly,
+        ),
+    ],
+)
+def test_a_slow_link_is_found_by_its_peak(length_ns, options, expected, tmp_path):
+    folder = written(tmp_path / "in", [(BYTES, length_ns)] * 6)
+    tables = quick("comm_stats", folder, *options)
+    findings = tables["findings"].set_index("rule")
+    assert ("slow_link" in findings.index) == (expected is not None)
+    ((bus, peak_pct, exposed_ns),) = rows(tables["message_sizes"], "busbw_gb_s peak_pct exposed_ns")
+    assert bus == pytest.approx(BYTES / length_ns, rel=1e-9)
+    assert exposed_ns == 36 * length_ns
+    if expected is not None:
+        assert peak_pct == pytest.approx(expected, rel=1e-9)
+        bound_ns = findings.loc["slow_link", "bound_ns"]
+        assert bound_ns == pytest.approx((1 - expected / 100) * exposed_ns, rel=1e-6)
+
+
+def test_no_peak_is_known_of_cards_on_pcie_nor_between_machines(tmp_path):
+    pcie = written(tmp_path / "pcie", [(BYTES, 90_000)] * 3, gpu_name="NVIDIA H100 PCIe")
+    far = written(tmp_path / "far", [(BYTES, 90_000)] * 3, hosts=("a", "b"))
+    for folder in (pcie, far):
+        assert quick("comm_stats", folder)["message_sizes"]["peak_gb_s"].isna().all()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("small_n", "fires"), [(110, True), (90, False)])
+def test_many_small_messages_are_found(small_n, fires, tmp_path):
+    folder = written(tmp_path / "in", [(1024, 8_000)] * small_n + [(BYTES, 100_000)])
+    tables = quick("comm_stats", folder)
+    findings = tables["findings"].set_index("rule")
+    assert ("small_messages" in findings.index) == fires
+    if fires:
+        exposed_ns = 6 * small_n * 8_000
+        bound_ns = exposed_ns - 6 * small_n * 1024 / (BYTES / 100_000)
+        assert findings.loc["small_messages", "bound_ns"] == pytest.approx(bound_ns, rel=1e-6)
