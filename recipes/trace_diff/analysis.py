@@ -1,16 +1,16 @@
-"""What changed between two runs: every change of kernel time, its kind, and whether it is real.
+"""What changed between two runs: the time of a step, whether that is chance, and what explains it.
 
-Method. Each rank is reduced to integers: how often each kernel, in each launch configuration, had
-each duration; copies, API calls, idle time by cause, phases, steps; when communication kernels ran.
-The ranks of a side are added up. A kernel's change is split exactly, by its name over all ranks:
-what more or fewer launches make, at the mean of the baseline, and the rest, which longer or shorter
-ones make (see `nsys_llm.numeric.effects`). All that is coarser adds these up. Whether durations
+Method. The wall clock decides: full steps of equal work are compared (see `tables.comparability`),
+by two tests for chance (see `tables.step_verdict`). Classes of the wall add up to the change, and
+kernels, calls and copies explain each class (see `findings.changes`). A kernel's change is split
+exactly, by its name over all ranks: what more or fewer launches make, at the mean of the baseline,
+and the rest, which longer or shorter ones make (see `nsys_llm.numeric.effects`). Whether durations
 differ is told by Mann-Whitney's test over all launches, adjusted for the number of kernels, and by
-the size of the change of the median (see `verdicts`).
+the size of the change of the median (see `tables.kernels`). Ranks are reduced to integers first.
 
-Limits. Launches of one run are not independent: what differs significantly may differ between any
-two runs. Only further runs of the baseline tell that. Sums compare runs of the same work; times per
-step do where steps are counted. Kernels in a CUDA graph that was traced as a whole are not there.
+Limits. Steps and launches of one run are not independent: what differs significantly may differ
+between any two runs. Only further runs of the baseline tell that. Sums compare runs of the same
+work. Kernels in a CUDA graph that was traced as a whole are not there.
 """
 
 from __future__ import annotations

@@ -5,13 +5,19 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 from effort import over_seeds
 from host_truth import HostTruth
 from quick_run import quick
 from trace_builder import TraceBuilder
 
+from nsys_llm.analyses.host.states import HostRecords
+from nsys_llm.profile.tables import Table
+from nsys_llm.report.host_tables import wilson_pct
 from nsys_llm.report.records import records
+from nsys_llm.taxonomy.host_modules import module_class
+from nsys_llm.trace.rank_trace import RankTrace
 
 OS_CALLS = ("read", "poll", "futex", "pthread_cond_wait")
 CALLS = ("cudaMalloc_v3020", "cudaStreamSynchronize_v3020", "cudaEventCreate_v3020")
@@ -126,7 +132,7 @@ def check(path):
     return len(states)
 
 
-@over_seeds(range(20), 20)
+@over_seeds(range(8), 8)
 def test_states_and_samples_are_those_of_each_nanosecond(seed, tmp_path):
     check(planted(seed).write_sqlite(tmp_path / f"{seed}.sqlite"))
 
@@ -135,3 +141,55 @@ def test_states_and_samples_are_those_of_each_nanosecond(seed, tmp_path):
 @over_seeds(range(100, 1100), 50)
 def test_states_and_samples_are_those_of_each_nanosecond_on_many(seed, tmp_path):
     check(planted(seed).write_sqlite(tmp_path / f"{seed}.sqlite"))
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        *FILES.items(),
+        ("", "unresolved"),
+        ("[Unknown]", "unresolved"),
+        ("/usr/lib/libpython3.12.so.1.0", "python"),
+        ("/lib/python3.12/site-packages/numpy/core/_multiarray_umath.so", "other"),
+        ("/usr/lib/x86_64-linux-gnu/libnccl.so.2", "cuda_library"),
+        ("/lib64/ld-linux-x86-64.so.2", "c_library"),
+        ("/usr/lib/libjemalloc.so.2", "c_library"),
+        ("/opt/vllm/_C.abi3.so", "framework"),
+    ],
+)
+def test_a_file_belongs_to_one_class(path, name):
+    assert module_class(path) == name
+
+
+def test_the_period_is_that_of_samples_between_which_a_thread_stays_on_its_core():
+    # 10 ns apart; once it was off its core, and once a sample is lost.
+    at_ns = np.array([100, 110, 120, 400, 410, 430, 440])
+    thread = np.full(at_ns.size, 7)
+    samples = {"start_ns": at_ns, "global_tid": thread, "cycles": np.ones_like(at_ns)}
+    switches = {
+        "start_ns": np.array([90, 125, 395]),
+        "goes_on": np.array([1, 0, 1]),
+        "global_tid": thread[:3],
+    }
+    tables = {"cpu_samples": Table(samples), "thread_switches": Table(switches)}
+    assert HostRecords(RankTrace(tables, {}, None, {}, ())).period_ns == 10
+    assert HostRecords(RankTrace({}, {}, None, {}, ())).period_ns is None
+
+
+def test_intervals_are_wilson_s():
+    # 60 of 83: 61.8 to 80.8 %; of nothing and of all the ends are exact.
+    low, high = wilson_pct(np.array([60, 0, 5]), np.array([83, 5, 5]))
+    assert [round(value, 1) for value in (low[0], high[0])] == [61.8, 80.8]
+    assert (low[1], high[2]) == (0.0, 100.0)
+    assert 0 < high[1] < 50 < low[2] < 100
+
+
+def test_ranges_of_the_interpreter_s_lock_are_no_steps_and_no_places(tmp_path):
+    trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
+    for step in range(4):
+        at = 1_000 * step
+        trace.nvtx(f"step {step}", at, at + 1_000).nvtx("Waiting for GIL", at + 10, at + 600)
+        trace.nvtx("Holding GIL", at + 600, at + 990)
+        trace.kernel("k", start_ns=at + 700, end_ns=at + 900, launch=(at + 650, at + 690))
+    states = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))["host_states"]
+    assert set(states["range"]) == {"step #"}

@@ -32,6 +32,8 @@ AT_NIGHT = (
     ("idle_gaps", "none"),
     ("nvtx_phase_attribution", "dask-futures"),
     ("step_budget", "none"),
+    ("comm_stats", "none"),
+    ("serving_steps", "concurrent"),
 )
 
 ROOT = Path(__file__).parents[2]

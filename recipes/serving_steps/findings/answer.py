@@ -26,7 +26,6 @@ _UNITS: Final = {
     "ctx_tokens": "a token of a prompt",
     "g_sk": "a token of context",
     "c_sqsk": "a pair of token and key",
-    "graph_size": "a row",
 }
 
 
@@ -117,8 +116,7 @@ def _model_lines(tables: Tables) -> list[str]:
 
 def _part(row: Record) -> str:
     time = format_ns(row["value_ns"]) if row["value_ns"] >= 100 else f"{row['value_ns']:.3g} ns"
-    first = str(row["term"]).split(" with ")[0]
-    return f"{time} {_UNITS[first]}" if first in _UNITS else time
+    return f"{time} {_UNITS.get(str(row['term']).split(' with ')[0], '')}".rstrip()
 
 
 def _why_not(tables: Tables) -> str:

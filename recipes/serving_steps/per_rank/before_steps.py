@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events
 from nsys_llm.analyses.rank_view import RankView
@@ -78,21 +77,13 @@ def _names(view: RankView, steps: Steps, events: Table, tid: int, pieces: IntArr
     thread = np.full(len(pieces), tid, dtype=np.int64)
     row = innermost_events(events, pieces[:, 0], thread, view.trace.last_end_ns)
     used, code = np.unique(row, return_inverse=True)
-    ranges = np.column_stack((events["start_ns"][used], events["end_ns"][used]))
-    is_step = _are_steps(ranges, steps)
+    place = np.searchsorted(steps.span_start_ns, events["start_ns"][used])
+    place = np.minimum(place, len(steps) - 1)
+    is_step = steps.span_start_ns[place] == events["start_ns"][used]
+    is_step &= steps.span_end_ns[place] == events["end_ns"][used]
+    special = np.where(used < 0, OF_NONE, np.where(is_step, OF_STEP, "")).tolist()
     names = [
-        OF_NONE
-        if at < 0
-        else OF_STEP
-        if of_step
-        else range_key(event_text(events, at, view.trace.strings))
-        for at, of_step in zip(used.tolist(), is_step.tolist(), strict=True)
+        name or range_key(event_text(events, at, view.trace.strings))
+        for name, at in zip(special, used.tolist(), strict=True)
     ]
     return [names[place] for place in code.tolist()]
-
-
-def _are_steps(ranges: IntArray, steps: Steps) -> npt.NDArray[np.bool_]:
-    place = np.searchsorted(steps.span_start_ns, ranges[:, 0])
-    place = np.minimum(place, len(steps) - 1)
-    same = steps.span_start_ns[place] == ranges[:, 0]
-    return np.asarray(same & (steps.span_end_ns[place] == ranges[:, 1]))

@@ -128,16 +128,10 @@ def _mixed_adds(every: Intervals) -> tuple[float | None, int, float | None]:
 def weighted_percentile(values: IntArray, counts: IntArray, percent: float) -> float | None:
     """Return a percentile of values of which each stands so many times; None for none.
 
-    As `numpy.percentile` of the repeated values.
+    The first value that so many of them do not exceed, as in the gate of trace_diff.
     """
     if not values.size:
         return None
     order = np.argsort(values, kind="stable")
-    ends = np.cumsum(counts[order])
-    at = percent / 100 * (int(ends[-1]) - 1)
-    low, part = int(at), at - int(at)
-    below, above = (
-        int(values[order][np.searchsorted(ends, place, side="right")])
-        for place in (low, min(low + 1, int(ends[-1]) - 1))
-    )
-    return below + part * (above - below)
+    reached = np.cumsum(counts[order])
+    return float(values[order][np.searchsorted(reached, percent / 100 * reached[-1])])

@@ -163,9 +163,9 @@ def _of_work(of: Callable[[Work], int]) -> Quantity:
 
 
 def _context_pct(steps: RunSteps) -> float | None:
-    told = [max(work.ctx_reqs, work.ctx_tokens) for work in steps.work]
-    told = [n for n in told if n >= 0]
-    return 100 * sum(n > 0 for n in told) / len(told) if told else None
+    context = [max(work.ctx_reqs, work.ctx_tokens) for work in steps.work]
+    context = [n for n in context if n >= 0]
+    return 100 * sum(n > 0 for n in context) / len(context) if context else None
 
 
 def _keys(steps: RunSteps) -> float | None:

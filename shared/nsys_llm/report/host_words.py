@@ -71,12 +71,14 @@ class Waited:
         """Return that of a GPU; nothing of a capture without records of threads."""
         if "host_states" not in tables:
             return cls((), ())
-        states, modules = (
-            [row for row in records(tables[name]) if (row["rank"], row["device_id"]) == gpu]
-            for name in ("host_states", "host_modules")
-        )
-        frames = [row for row in records(tables["host_frames"]) if row["rank"] == gpu[0]]
-        return cls(states, modules, frames)
+        rows = []
+        for name in ("host_states", "host_modules", "host_frames"):
+            table = tables[name]
+            here = table["rank"] == gpu[0]
+            if "device_id" in table:
+                here &= table["device_id"] == gpu[1]
+            rows.append(records(table[here]))
+        return cls(*rows)
 
     def where(self, column: str, *values: Any) -> Waited:
         """Return the rows with one of some values, in a column that states and modules have."""
