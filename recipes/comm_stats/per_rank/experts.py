@@ -20,6 +20,7 @@ from nsys_llm.taxonomy.communication import SEND_RECV
 #: Operations that carry tokens to experts and back; NCCL's all-to-all sends and receives.
 EXCHANGES: Final = ("dispatch", "combine", "all_to_all", SEND_RECV)
 _EXPERTS: Final = "moe"
+_TIMES: Final = ("start_ns", "end_ns")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,3 @@ def map_experts(view: RankView) -> tuple[ExpertWork, ...]:
             )
         )
     return tuple(work)
-
-
-_TIMES: Final = ("start_ns", "end_ns")

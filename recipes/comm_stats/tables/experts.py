@@ -35,6 +35,7 @@ ROTATING: Final = "rotating"
 UNEVEN: Final = 1.1
 _LEAST_STEPS: Final = 5
 _SAME: Final = 0.8
+_NAMED: Final = ("dispatch", "combine")
 #: Part of how late the last rank comes that its experts explain.
 _EXPLAINS: Final = 2
 #: Sends and receives of fewer members are messages.
@@ -196,9 +197,6 @@ def _instances(exchanges: Sequence[_Exchange]) -> list[tuple[_Exchange, _Exchang
         if not {pair[0].operation, pair[1].operation} & set(_NAMED):
             ways[place[id(pair[0])] % 2].append(pair)
     return max(ways, key=lambda way: sum(sum(second.between(first)[1]) for first, second in way))
-
-
-_NAMED: Final = ("dispatch", "combine")
 
 
 def _pattern(rows: Sequence[Mapping[str, Any]]) -> str | None:

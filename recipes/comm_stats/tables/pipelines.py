@@ -193,7 +193,6 @@ def _is_reversed(job: Job, stages: _Stages) -> bool:
     steps = job.whole_steps((*stages[0], *stages[1]))
     if steps is None or not steps.size:
         return False
-    last_n = 0
     firsts: dict[int, tuple[int, bool]] = {}
     for sequence in job.collectives.sequences:
         if id(sequence) not in job.stages.staged:

@@ -40,7 +40,6 @@ class Sized:
     """The collectives of one sequence; arrays of shape (collectives,).
 
     Attributes:
-        number: Of the sequence.
         operation: Names, of the calls where these are known.
         bytes: Of a member's message, the largest that any tells; NULL_INT where not known.
         size_bytes: What is moved, see docs/comm_stats.md; NULL_INT likewise.
@@ -53,7 +52,6 @@ class Sized:
         reason: `ok`, or why there is no bandwidth.
     """
 
-    number: int
     operation: npt.NDArray[Any]
     bytes: IntArray
     size_bytes: IntArray
@@ -105,7 +103,6 @@ def sized(job: Job, number: int) -> Sized:
     operations = told("operation")
     plain = operations == None  # noqa: E711 - element by element
     result = Sized(
-        number=number,
         operation=np.where(plain, sequence.operation, operations),
         bytes=most,
         size_bytes=np.full(at.size, NULL_INT),
@@ -117,7 +114,7 @@ def sized(job: Job, number: int) -> Sized:
         channels_n=np.stack([some.channels_n for some in members]).max(axis=0),
         reason=np.where(most == NULL_INT, told("reason"), OK),
     )
-    return _judged(_moved(result, members, ranks_n), sequence, ranks_n, job)
+    return _judged(_moved(result, members, ranks_n), sequence, ranks_n)
 
 
 def _member(job: Job, sequence: Sequenced, place: int) -> _Member:
@@ -178,7 +175,7 @@ def _apart(member: _Member, row: int, comm: int, size_bytes: int) -> float:
     return 1.0 - itself / size_bytes
 
 
-def _judged(known: Sized, sequence: Sequenced, ranks_n: IntArray, job: Job) -> Sized:
+def _judged(known: Sized, sequence: Sequenced, ranks_n: IntArray) -> Sized:
     """Return them with the reasons why there is no bandwidth, the first that holds."""
     waits, reason = sequence.waits, known.reason.copy()
     doubt_ns = sequence.residual_ns

@@ -12,6 +12,7 @@ from nsys_llm.report.outputs import declared_frame
 from nsys_llm.trace.identity import Rank
 
 from ..partials import CommPartial
+from .axes import with_axes
 from .bubbles import bubble_columns
 from .experts import expert_columns
 from .groups import find_groups, group_columns
@@ -42,7 +43,7 @@ def tabulate(
     chains = find_chains(job)
     layout = parse_layout(options["layout"], len(ranks))
     sizes = all_sized(job)
-    groups = find_groups(job, chains, sizes, layout)
+    groups = with_axes(job, chains, find_groups(job, sizes), layout)
     columns = {
         "groups": group_columns(job, groups, sizes, declared["groups"]),
         "message_sizes": message_columns(

@@ -62,3 +62,15 @@ def test_messages_of_both_directions_in_one_stream_are_counted(schedule, tmp_pat
     frame = quick("comm_stats", tmp_path)["bubbles"]
     assert set(frame["microbatches_n"]) == {5}
     assert set(frame["kind"]) == {schedule}
+
+
+@pytest.mark.parametrize("seed", seeds(20, 1))
+def test_waiting_for_a_rank_of_the_same_stage_is_no_bubble(seed, tmp_path):
+    plan = Plan({"tp": 2, "pp": 2}, "gpipe", 4, steps_n=5, seed=seed)
+    write_profiles(plan.outcome, tmp_path)
+    truth = true_bubbles(plan)
+    shown = rows(quick("comm_stats", tmp_path)["bubbles"], f"rank step {PARTS}")
+    assert len(shown) == 4 * 5
+    assert any(truth[rank, step].wait_own_ns for rank, step, *_ in shown)
+    for rank, step, *times in shown:
+        assert tuple(times) == tuple(vars(truth[rank, step]).values()), (rank, step)

@@ -1,0 +1,316 @@
+"""The axis of parallelism of each group: as a layout says, or inferred from what the group does.
+
+An axis is inferred where exactly one rule fits all groups of one size, stride and operations. What
+cannot be told without the sizes of messages fits as if it were so, so that nothing wrong is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.analyses.collectives.matched import Sequenced
+from nsys_llm.analyses.collectives.turns import launched_n
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.communication import SEND_RECV
+
+from .groups import Group, stride
+from .job import Job
+from .layout import AXES, Layout
+from .pipelines import Chain
+
+#: Where an axis comes from.
+_LAYOUT: Final = "layout"
+_INFERRED: Final = "inferred"
+_OTHER: Final = "other"
+
+#: Collectives of a step from which a group may be tensor parallel, and up to which it may only
+#: exchange gradients; this project.
+_LEAST_TENSOR: Final = 4
+_MOST_DATA: Final = 3
+_EXPERTS: Final = ("dispatch", "combine", "all_to_all")
+#: How well a group fits an axis: not at all, as far as is known, or for sure.
+_NOT, _MAY, _FITS = range(3)
+
+
+def with_axes(
+    job: Job, chains: Sequence[Chain], groups: Sequence[Group], layout: Layout | None
+) -> list[Group]:
+    """Return groups with their axes."""
+    if layout is not None:
+        return [_of_layout(job, group, layout) for group in groups]
+    return _inferred(job, chains, groups)
+
+
+def _of_layout(job: Job, group: Group, layout: Layout) -> Group:
+    ranks = frozenset(job.rank(owner) for owner in group.owners)
+    axis = layout.axis_of(ranks)
+    if axis is None:
+        axis = "world" if len(ranks) == np.prod(list(layout.sizes.values())) else _OTHER
+    return replace(group, axis=axis, axis_source=_LAYOUT)
+
+
+def _inferred(job: Job, chains: Sequence[Chain], groups: Sequence[Group]) -> list[Group]:
+    """Return groups with the axis of each family: groups of one size, stride and operations."""
+    patterns = [_Pattern(job, chains, group, len(groups)) for group in groups]
+    families: dict[Any, list[_Pattern]] = {}
+    for pattern in patterns:
+        families.setdefault(pattern.family, []).append(pattern)
+    fits = {
+        family: {axis: min(rule(some) for some in members) for axis, rule in _RULES.items()}
+        for family, members in families.items()
+    }
+    fits = {
+        family: {axis: fit for axis, fit in each.items() if fit} for family, each in fits.items()
+    }
+    # Gradients go along one axis: where another family has them for sure, this one has not.
+    has_data = any(each == {"dp": _FITS} for each in fits.values())
+    result = []
+    for group, pattern in zip(groups, patterns, strict=True):
+        axes = dict(fits[pattern.family])
+        if has_data and axes == {"tp": _FITS, "dp": _MAY} and pattern.operations == {"all_reduce"}:
+            del axes["dp"]
+        axis = next(iter(axes)) if list(axes.values()) == [_FITS] else None
+        result.append(
+            replace(
+                group,
+                axis=axis,
+                axis_source=_INFERRED if axis else None,
+                candidates=() if axis else tuple(axes),
+            )
+        )
+    return _without_merged(result)
+
+
+def _likely(group: Group) -> str | None:
+    """Return the axis of a group, or the only one that it may be of."""
+    return group.axis or (group.candidates[0] if len(group.candidates) == 1 else None)
+
+
+def _without_merged(groups: Sequence[Group]) -> list[Group]:
+    """Return groups without axes of those that cannot be: several in lockstep, taken for one.
+
+    Groups along two axes have one rank in common at most; of two that have more the larger is none.
+    """
+    known = [(group, _likely(group)) for group in groups if _likely(group) in AXES]
+    merged = {
+        (axis, len(group.owners))
+        for group, axis in known
+        for other, other_axis in known
+        if other_axis != axis
+        and len(set(other.owners) & set(group.owners)) > 1
+        and len(group.owners) > len(other.owners)
+    }
+    return [
+        replace(group, axis=None, axis_source=None, candidates=(str(group.axis),))
+        if (group.axis, len(group.owners)) in merged
+        else group
+        for group in groups
+    ]
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    """What a group does, as the rules of axes ask for it."""
+
+    job: Job
+    chains: Sequence[Chain]
+    group: Group
+    groups_n: int
+
+    @cached_property
+    def sequences(self) -> list[Sequenced]:
+        return [self.job.collectives.sequences[number] for number in self.group.rows]
+
+    def ends(self, owner: int) -> list[tuple[Sequenced, IntArray]]:
+        """Return when a member left the collectives of each sequence, its report's clock."""
+        return [
+            (sequence, self.job.own_end_ns(sequence, sequence.owners.index(owner))[rows])
+            for sequence, rows in zip(self.sequences, self.group.rows.values(), strict=True)
+        ]
+
+    @cached_property
+    def operations(self) -> frozenset[str]:
+        return frozenset(sequence.operation for sequence in self.sequences)
+
+    @property
+    def ranks(self) -> list[int]:
+        return [self.job.rank(owner) for owner in self.group.owners]
+
+    @property
+    def family(self) -> tuple[Any, ...]:
+        return len(self.group.owners), stride(self.ranks), tuple(sorted(self.operations))
+
+    @property
+    def hosts(self) -> set[str | None]:
+        """Its machines; with None where they are not known."""
+        ranks = [self.job.collectives.devices[owner].rank for owner in self.group.owners]
+        return {rank.facts.host if rank.facts else None for rank in ranks}
+
+    @property
+    def is_ring(self) -> bool:
+        """Whether payloads tell that members send to one, and receive from one."""
+        for owner in self.group.owners:
+            device = self.job.collectives.devices[owner]
+            calls = self.job.ranks[device.rank.key].calls
+            sizes = next(some for some in calls.devices if some.device_id == device.device_id)
+            peers = [
+                calls.carried[code].peers
+                for _, end_ns in self.ends(owner)
+                for code in np.unique(sizes.carried[np.searchsorted(sizes.end_ns, end_ns)]).tolist()
+            ]
+            for some in peers:
+                ways = [sum(peer[side] > 0 for peer in some) for side in (1, 2)]
+                if ways != [1, 1]:
+                    return False
+        return True
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether a member launches kernels of experts."""
+        return any(self.job.has_experts[owner] for owner in self.group.owners)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it is sure that its members, and no others, meet."""
+        return all(sequence.confidence != LOW_CONFIDENCE for sequence in self.sequences)
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether members of one part and stage all take part in what is no exchange of tokens."""
+        apart = self.is_messages or self.operations & set(_EXPERTS)
+        return not apart and len(self.places) == 1
+
+    @property
+    def is_messages(self) -> bool:
+        return self.operations == {SEND_RECV}
+
+    @property
+    def is_world(self) -> bool:
+        """Whether all devices are in it, and others are in smaller groups."""
+        return self.groups_n > 1 and len(self.group.owners) == len(self.job.collectives.devices)
+
+    @cached_property
+    def places(self) -> set[tuple[int, int | None]]:
+        """Model part and stage of its members."""
+        part, stage = self.job.parts, self.job.stages.stage_of
+        return {(part[owner], stage.get(owner)) for owner in self.group.owners}
+
+    @property
+    def is_of_stages(self) -> bool:
+        """Whether it links stages of a pipeline that follow each other, or the last and first."""
+        for chain in self.chains:
+            stage = {owner: at for at, some in enumerate(chain.stages) for owner in some}
+            if all(owner in stage for owner in self.group.owners) and len(self.group.owners) == 2:
+                apart = abs(stage[self.group.owners[0]] - stage[self.group.owners[1]])
+                return apart in (1, len(chain.stages) - 1)
+        return False
+
+    @cached_property
+    def most_n(self) -> float | None:
+        """Most collectives of one operation in a median step; None without steps."""
+        counts: dict[str, list[int]] = {}
+        owner = self.group.owners[0]
+        for sequence, end_ns in self.ends(owner):
+            steps = self.job.job_step(owner, end_ns)
+            values, each = np.unique(steps[steps != NULL_INT], return_counts=True)
+            if values.size:
+                counts.setdefault(sequence.operation, []).append(int(np.median(each)))
+        return max((sum(each) for each in counts.values()), default=None)
+
+    @cached_property
+    def is_amid_messages(self) -> bool:
+        """Whether it has collectives in the first half of the messages of a step.
+
+        Gradients may be exchanged while the last microbatch still goes back.
+        """
+        owner = self.group.owners[0]
+        begins, middles = self._messages(owner)
+        for _, end_ns in self.ends(owner):
+            steps = self.job.job_step(owner, end_ns)
+            for step, begin_ns in begins.items():
+                inside = (steps == step) & (end_ns > begin_ns) & (end_ns < middles[step])
+                if inside.any():
+                    return True
+        return False
+
+    def _messages(self, owner: int) -> tuple[dict[int, int], dict[int, int]]:
+        """Return when the first and the middle message of a device end in each step."""
+        ends = [np.empty(0, dtype=np.int64)]
+        for sequence in self.job.collectives.sequences:
+            if id(sequence) in self.job.stages.staged and owner in sequence.owners:
+                ends.append(self.job.own_end_ns(sequence, sequence.owners.index(owner)))
+        end_ns = np.sort(np.concatenate(ends))
+        steps = self.job.job_step(owner, end_ns)
+        by_step = {
+            step: end_ns[steps == step] for step in np.unique(steps[steps != NULL_INT]).tolist()
+        }
+        return (
+            {step: int(some[0]) for step, some in by_step.items()},
+            {step: int(some[some.size // 2]) for step, some in by_step.items()},
+        )
+
+    @property
+    def is_one_program(self) -> bool:
+        """Whether members surely launch the same between two messages."""
+        if len(self.group.owners) > 2:
+            return True
+        left, right = launched_n(self.sequences, self.job.collectives.devices)
+        return bool(np.unique(left - right).size == 1)
+
+
+def _world(pattern: _Pattern) -> int:
+    return _FITS if pattern.is_world and not pattern.is_messages else _NOT
+
+
+def _pipeline(pattern: _Pattern) -> int:
+    return _FITS if pattern.is_messages and pattern.is_of_stages else _NOT
+
+
+def _context(pattern: _Pattern) -> int:
+    """A ring sends keys and values on: each member to one, and from one. Peers alone tell that."""
+    if not pattern.is_messages or pattern.is_of_stages or not pattern.is_sure:
+        return _NOT
+    if len(pattern.places) > 1 or not pattern.is_one_program:
+        return _NOT
+    return _FITS if pattern.is_ring else _MAY
+
+
+def _expert(pattern: _Pattern) -> int:
+    """Tokens go to experts, where there are some; else sequences may be exchanged for heads."""
+    exchanges = bool(pattern.operations & set(_EXPERTS))
+    if not exchanges and not (pattern.is_messages and pattern.has_experts):
+        return _NOT
+    return _FITS if exchanges and pattern.has_experts else _MAY
+
+
+def _tensor(pattern: _Pattern) -> int:
+    if not pattern.is_collective or stride(pattern.ranks) != 1:
+        return _NOT
+    if pattern.most_n is None or len(pattern.hosts) > 1 or None in pattern.hosts:
+        return _MAY
+    return _FITS if pattern.most_n >= _LEAST_TENSOR else _NOT
+
+
+def _data(pattern: _Pattern) -> int:
+    """Gradients: sizes are not known, so many collectives a step may be of as many sizes."""
+    if not pattern.is_collective or pattern.is_amid_messages:
+        return _NOT
+    return _FITS if pattern.most_n is not None and pattern.most_n <= _MOST_DATA else _MAY
+
+
+#: Axes and what groups of theirs look like.
+_RULES: Final[Mapping[str, Any]] = {
+    "world": _world,
+    "pp": _pipeline,
+    "cp": _context,
+    "ep": _expert,
+    "tp": _tensor,
+    "dp": _data,
+}
