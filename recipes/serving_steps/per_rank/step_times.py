@@ -155,4 +155,5 @@ def host_idle_ns(view: RankView, times: StepTimes, rows: IntArray) -> IntArray:
         place = np.searchsorted(spans[:, 0], starts, side="right") - 1
         sums = exact_sums(place, split.time_ns[_HOST].sum(axis=0), rows.size)
         most[rows] = np.maximum(most[rows], sums)
+    view.release("device_ops")
     return most
