@@ -36,7 +36,7 @@ def map_host(
     """
     counted = np.array([mark == COUNTED for mark in marks], dtype=bool)
     exposed = {device: _stretches(some[:, counted[some[0]]]) for device, some in on_host.items()}
-    return host_part(view.trace, view.host, view.steps, exposed)
+    return host_part(view, exposed)
 
 
 def _stretches(on_host: IntArray) -> list[Exposed]:

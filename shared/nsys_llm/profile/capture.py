@@ -28,9 +28,13 @@ RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RA
 OLDEST_SCHEMA: Final = (3, 7)
 NEWEST_SCHEMA: Final = (3, 30)
 
-_SYSTEM_KEYS: Final = ("Hostname", "NvDriverVersion", "CudaDriverVersion")
+_SYSTEM_KEYS: Final = ("Hostname", "NvDriverVersion", "CudaDriverVersion", "LinuxParanoidLevel")
 _EXPORT_KEYS: Final = ("EXPORT_SCHEMA_VERSION", "EXPORT_PRODUCT_VERSION")
 _SESSION_KEYS: Final = ("PROFILING_SESSION_UUID",)
+_PERIOD_KEYS: Final = (
+    "LINUX_PERF_OPTIONS:CPU_IP_TRIGGER_TYPE",
+    "LINUX_PERF_OPTIONS:SAMPLING_PERIOD",
+)
 _TRACED_KEYS: Final = ("CAPTURE_EVENT_TYPE",)
 _GRAPH_MODE_KEYS: Final = (
     "CUDA_GRAPH_TRACE_OPTIONS:MODE",
@@ -54,6 +58,8 @@ class CaptureFacts:
             of every other process whose environment the profile stores.
         environments_n: Environments of processes among the profile's strings.
         session: Id of the profiling session.
+        sample_period_ns: Time between CPU samples; of a hardware counter the period is no time.
+        paranoid_level: Of Linux perf: from 2 on, users may not sample the kernel.
     """
 
     host: str | None
@@ -72,6 +78,8 @@ class CaptureFacts:
     secret_variables: tuple[str, ...] = ()
     environments_n: int = 0
     session: str | None = None
+    sample_period_ns: int | None = None
+    paranoid_level: int | None = None
 
     @property
     def schema_note(self) -> str | None:
@@ -96,6 +104,8 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
     export = dict(profile.key_values("export", _EXPORT_KEYS))
     utc_epoch_ns, system_clock_ns = _clocks(profile)
     environments = profile.process_environments()
+    perf = dict(profile.key_values("capture", _PERIOD_KEYS))
+    paranoid = system.get("LinuxParanoidLevel", "")
     graph_modes = dict(profile.key_values("capture", _GRAPH_MODE_KEYS))
     return CaptureFacts(
         host=system.get("Hostname") or None,
@@ -114,7 +124,13 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         secret_variables=secret_names(chain(profile.variable_names(), *environments)),
         environments_n=len(environments),
         session=next((uuid for _, uuid in profile.key_values("capture", _SESSION_KEYS)), None),
+        sample_period_ns=_sample_period_ns(*map(perf.get, _PERIOD_KEYS)),
+        paranoid_level=int(paranoid) if paranoid.lstrip("-").isdecimal() else None,
     )
+
+
+def _sample_period_ns(trigger: str | None, period: str | None) -> int | None:
+    return int(period) if trigger == "Software" and period and period.isdecimal() else None
 
 
 def _cuda_version(number: str | None) -> str | None:

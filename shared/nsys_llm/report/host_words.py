@@ -14,6 +14,7 @@ from nsys_llm.report.rules import Case
 from nsys_llm.report.walls import Gpu
 from nsys_llm.trace.host_part import (
     CUDA_CALL,
+    INTERPRETER_LOCK,
     LEAST_SAMPLES,
     OFF_CORE,
     OS_CALL,
@@ -39,6 +40,8 @@ _ADVICE: Final = {
     "between steps.",
     "reads": "The launching thread waits for input in the step: prefetch it, or let another "
     "process prepare it.",
+    "lock": "The launching thread waits for the interpreter lock in the step: let threads that "
+    "compute run in processes of their own.",
     "launches": "Launch less often: CUDA graphs, torch.compile, fused operators.",
 }
 #: What a rule on the host says where its threads are recorded: of steps, and of a start-up.
@@ -118,6 +121,7 @@ class Doing:
         pct: Share of the time.
         module_class: Which software most samples of it are in; None where they say nothing.
         class_pct: Share of the samples.
+        user_mode: Whether only user mode was sampled.
     """
 
     state: str
@@ -125,6 +129,7 @@ class Doing:
     pct: float
     module_class: str | None
     class_pct: float
+    user_mode: bool
 
     @classmethod
     def of(cls, waited: Waited) -> Doing:
@@ -136,7 +141,8 @@ class Doing:
         if state not in SAMPLED or n < LEAST_SAMPLES or lost:
             counts.clear()
         name, most_n = max(counts.items(), key=lambda item: item[::-1], default=(None, 0))
-        return cls(state, detail, percent(ns, waited.time_ns), name, percent(most_n, n))
+        user_mode = any(row["user_mode"] for row in waited.modules)
+        return cls(state, detail, percent(ns, waited.time_ns), name, percent(most_n, n), user_mode)
 
     @property
     def words(self) -> str:
@@ -146,7 +152,8 @@ class Doing:
         said = f"{format_percent(self.pct)} {where}"
         if self.module_class is None:
             return said
-        return f"{said}, {format_percent(self.class_pct)} of its samples {self.module_class}"
+        samples = "user-mode samples" if self.user_mode else "samples"
+        return f"{said}, {format_percent(self.class_pct)} of its {samples} {self.module_class}"
 
     def advice(self, frames: Sequence[Record]) -> str | None:
         """Return what to do about it; None where it says too little."""
@@ -160,6 +167,8 @@ class Doing:
             return _ADVICE["garbage"]
         if self.pct < _LEAST_PCT:
             return None
+        if detail == INTERPRETER_LOCK:
+            return _ADVICE["lock"]
         if self.state == OS_CALL and _READS.match(detail):
             return _ADVICE["reads"]
         launching = (launching and "Launch" in detail) or self.module_class in ("python", "driver")

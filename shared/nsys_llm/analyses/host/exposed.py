@@ -6,7 +6,7 @@ returns, on the thread that makes this call; without the time in which a server 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.gaps import Gaps, Positions
-from nsys_llm.numeric.grouping import distinct, distinct_codes, exact_sums, split_by_code
+from nsys_llm.numeric.grouping import distinct, distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import HOST_NO_CUDA, NO_WORK, PROFILER_OVERHEAD
 
@@ -149,29 +149,3 @@ def place_inside(at_ns: IntArray, spans: IntArray) -> IntArray:
         return np.full(at_ns.shape, -1, dtype=np.int64)
     place = np.searchsorted(spans[:, 0], at_ns, side="right") - 1
     return np.where((place >= 0) & (at_ns < spans[place, 1]), place, -1)
-
-
-class KeyedSums:
-    """Exact sums of integers by key, some rows at a time."""
-
-    def __init__(self, values_n: int) -> None:
-        self._parts = [(np.empty(0, dtype=np.int64), np.empty((values_n, 0), dtype=np.int64))]
-
-    def add(self, key: IntArray, *values: IntArray) -> None:
-        """Add rows: shape (rows,) each, values of at least 0."""
-        if key.size:
-            self._parts.append(_summed(key, values))
-
-    def total(self) -> tuple[IntArray, IntArray]:
-        """Return the keys, ascending, and their sums, shape (values, keys)."""
-        keys, sums = zip(*self._parts, strict=True)
-        total = _summed(np.concatenate(keys), np.concatenate(sums, axis=1))
-        self._parts = [total]
-        return total
-
-
-def _summed(key: IntArray, values: Sequence[IntArray] | IntArray) -> tuple[IntArray, IntArray]:
-    used, code = np.unique(key, return_inverse=True)
-    code = code.reshape(-1)
-    sums = [exact_sums(code, value, used.size) for value in values]
-    return used, np.array(sums, dtype=np.int64).reshape(len(values), used.size)
