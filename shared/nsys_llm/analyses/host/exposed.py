@@ -6,7 +6,6 @@ returns, on the thread that makes this call; without the time in which a server 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,9 +17,6 @@ from nsys_llm.numeric.gaps import Gaps, Positions
 from nsys_llm.numeric.grouping import distinct, distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import HOST_NO_CUDA, NO_WORK, PROFILER_OVERHEAD
-
-#: So many stretches at a time, with all that they are cut into, stay in the processor's cache.
-_BLOCK = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -41,13 +37,25 @@ class Exposed:
     other: IntArray
     cause: IntArray | None = None
 
-    def blocks(self) -> Iterator[Exposed]:
-        """Yield some at a time."""
-        for first in range(0, self.start_ns.size, _BLOCK):
-            some = slice(first, first + _BLOCK)
-            cause = None if self.cause is None else self.cause[some]
-            times = self.start_ns[some], self.end_ns[some], self.other[some]
-            yield Exposed(self.thread, *times, cause)
+    @classmethod
+    def by_thread(
+        cls,
+        thread: IntArray,
+        start_ns: IntArray,
+        end_ns: IntArray,
+        other: IntArray,
+        cause: IntArray | None = None,
+    ) -> list[Exposed]:
+        """Return the stretches of each thread that has any; shape (stretches,), in order."""
+        whole = cls(-1, start_ns, end_ns, other, cause)
+        threads, code = distinct_codes(thread)
+        rows = split_by_code(code, threads.size)
+        return [whole.take(some, int(thread[some[0]])) for some in rows]
+
+    def take(self, some: IntArray | slice, thread: int) -> Exposed:
+        """Return some of them, of a thread."""
+        cause = None if self.cause is None else self.cause[some]
+        return Exposed(thread, self.start_ns[some], self.end_ns[some], self.other[some], cause)
 
 
 def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> list[Exposed]:
@@ -66,12 +74,7 @@ def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> 
         thread = host.calls.thread[where.call[rows]] if rows.size else rows
         ends = where.done_ns[rows]
         parts.append(np.stack((thread, some.start_ns[rows], ends, where.other[rows])))
-    thread, start_ns, end_ns, other = np.concatenate(parts, axis=1)
-    threads, code = distinct_codes(thread)
-    return [
-        Exposed(value, start_ns[rows], end_ns[rows], other[rows])
-        for value, rows in zip(threads.tolist(), split_by_code(code, threads.size), strict=True)
-    ]
+    return Exposed.by_thread(*np.concatenate(parts, axis=1))
 
 
 def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[IntArray, ...]:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.host.exposed import Exposed
 from nsys_llm.analyses.host.places import PARTS, Places
-from nsys_llm.analyses.host.states import STATES, StatePieces, ThreadRecord, ThreadStates
+from nsys_llm.analyses.host.states import STATES, StatePieces, ThreadStates
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.grouping import begins_group, distinct_rows, exact_sums, replaced
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.host_modules import UNRESOLVED, module_class, module_classes
@@ -82,7 +83,8 @@ class _Sums:
         self._waited_ns, self.samples = Counter[int](), list[IntArray]()
         spans = np.column_stack((exposed.start_ns, exposed.end_ns))
         moved_ns, place = places.line(threads.thread(exposed), spans)
-        for block in exposed.blocks():
+        for rows in small_blocks(exposed.start_ns.size):
+            block = exposed.take(rows, exposed.thread)
             low, high = np.searchsorted(moved_ns, (block.start_ns[0], block.end_ns[-1]))
             pieces = threads.pieces(block, moved_ns[low:high])
             at = np.searchsorted(moved_ns, pieces.start_ns, side="right") - 1
@@ -96,7 +98,12 @@ class _Sums:
         # What a CUDA call waited in; of a call of the C library that is itself.
         held = np.flatnonzero((pieces.os_name >= 0) & (pieces.os_name != pieces.detail))
         _add_up(self._waited_ns, key[held] * details_n + pieces.os_name[held], time_ns[held])
-        at_ns, row, piece = _samples_in(self._record, pieces)
+        if not group.size:
+            return
+        of = self._record
+        low, high = np.searchsorted(of.sample_ns, (pieces.start_ns[0], pieces.end_ns[-1]))
+        at_ns, row = of.sample_ns[low:high], of.sample[low:high]
+        piece = np.searchsorted(pieces.start_ns, at_ns, side="right") - 1
         state = self._threads.states[pieces.detail[piece]]
         kept = (at_ns < pieces.end_ns[piece]) & np.isin(state, _SAMPLED)
         place = np.divmod(group[piece[kept]], self._places_n)
@@ -129,16 +136,6 @@ def _add_up(sums: Counter[int], key: IntArray, values: IntArray) -> None:
     used, code = np.unique(key, return_inverse=True)
     added = exact_sums(code.reshape(-1), values, used.size)
     sums.update(dict(zip(used.tolist(), added.tolist(), strict=True)))
-
-
-def _samples_in(record: ThreadRecord, pieces: StatePieces) -> tuple[IntArray, ...]:
-    """Return time, row and last piece begun of the samples from the first piece to the last."""
-    if not pieces.start_ns.size:
-        return (*np.empty((3, 0), dtype=np.int64),)
-    low, high = np.searchsorted(record.sample_ns, (pieces.start_ns[0], pieces.end_ns[-1]))
-    at_ns = record.sample_ns[low:high]
-    piece = np.searchsorted(pieces.start_ns, at_ns, side="right") - 1
-    return at_ns, record.sample[low:high], piece
 
 
 def _modules(columns: Sequence[IntArray], places: Places) -> Iterator[HostModule]:

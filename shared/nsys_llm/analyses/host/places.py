@@ -22,8 +22,6 @@ from nsys_llm.trace.rank_trace import RankTrace
 PARTS: Final = (STEP, WARMUP, OUTSIDE)
 #: The name of no range.
 NO_RANGE: Final = ""
-OTHER_RANGES: Final = "(other ranges)"
-_MOST_NAMES: Final = 1_000
 _COLUMNS: Final = ("start_ns", "end_ns", "event_type", "text", "text_id", "global_tid")
 
 
@@ -59,8 +57,6 @@ class Places:
         step_names = [] if steps is None else [normalize_range(str(name)) for name in steps.names]
         unit = [NO_RANGE] if steps is None else [steps.name]
         shared = [step_key(name) for name in marked.plain]
-        if len(set(shared)) > _MOST_NAMES:  # of so many none says much
-            shared = [OTHER_RANGES] * len(shared)
         warmups = [name for name in marked.plain if is_warmup(name)]
         self.names = sorted({NO_RANGE, *shared, *warmups, *step_names, *unit})
         place = {name: at for at, name in enumerate(self.names)}

@@ -57,7 +57,7 @@ class ThreadRecord:
 
     Attributes:
         os_ns: Shape (n, 2), when it was in a call of the C library, the outermost; disjoint.
-        os_name: Shape (n,), position of the function in `HostRecords.os_names`.
+        os_name: Shape (n,), position of the function in those of `HostRecords.os_calls`.
         on_core_ns: Shape (m, 2), when it ran; before its first switch what that one implies.
         known_from_ns: That switch; far beyond everything without one.
         sample_ns: Shape (samples,), ascending.
@@ -85,16 +85,8 @@ class HostRecords:
         empty = Table.empty(("start_ns", "global_tid", "goes_on", "cycles"))
         self._switches = trace.tables.get("thread_switches", empty)
         self._samples = trace.tables.get("cpu_samples", empty)
-        self._switches_of = _by_thread(self._switches, sane_instants(self._switches["start_ns"]))
-        periodic = self._samples["cycles"] == _PERIODIC
-        self._samples_of = _by_thread(
-            self._samples, periodic & sane_instants(self._samples["start_ns"])
-        )
-
-    @property
-    def os_names(self) -> tuple[str, ...]:
-        """Functions of the C library, and `INTERPRETER_LOCK`."""
-        return self._os_calls[1]
+        self._switches_of = _by_thread(self._switches)
+        self._samples_of = _by_thread(self._samples)
 
     def of(self, thread: int) -> ThreadRecord:
         """Return the record of a thread (globalTid)."""
@@ -110,7 +102,7 @@ class HostRecords:
         return int(clipped_lengths(at_ns[:1], at_ns[1:], self.of(thread).on_core_ns)[0])
 
     def _of(self, thread: int) -> ThreadRecord:
-        calls, _, name = self._os_calls
+        calls, _, name = self.os_calls
         here = np.flatnonzero(
             (calls.threads[calls.thread] == thread) & (calls.end_ns > calls.start_ns)
         )
@@ -131,7 +123,7 @@ class HostRecords:
         )
 
     @cached_property
-    def _os_calls(self) -> tuple[ThreadCalls, tuple[str, ...], IntArray]:
+    def os_calls(self) -> tuple[ThreadCalls, tuple[str, ...], IntArray]:
         """Calls of the C library, all functions, and that of each row.
 
         A wait for Python's interpreter lock is a call of its own: a range `Waiting for GIL`, or a
@@ -153,9 +145,9 @@ class HostRecords:
         waits = np.array([text == "Waiting for GIL" for text in texts], dtype=bool)
         rows = rows[waits[code]]
         name = np.append(name, np.full(rows.size, len(names)))
-        times = [np.append(calls[column], events[column][rows]) for column in _TIMES]
-        kept = sane_times(times[0], times[1])
-        return ThreadCalls.of(*times, kept), (*names, INTERPRETER_LOCK), name
+        starts, ends, tid = (np.append(calls[column], events[column][rows]) for column in _TIMES)
+        lines = ThreadCalls.of(starts, ends, tid, sane_times(starts, ends))
+        return lines, (*names, INTERPRETER_LOCK), name
 
     @cached_property
     def period_ns(self) -> int | None:
@@ -172,9 +164,10 @@ class HostRecords:
         return int(every[(every.size - 1) // 2]) if every.size else None
 
 
-def _by_thread(table: Table, kept: npt.NDArray[np.bool_]) -> dict[int, IntArray]:
-    """Return the rows of each thread that count."""
-    rows = np.flatnonzero(kept)
+def _by_thread(table: Table) -> dict[int, IntArray]:
+    """Return the rows of each thread; of samples, the periodic ones."""
+    kept = sane_instants(table["start_ns"])
+    rows = np.flatnonzero(kept & (table["cycles"] == _PERIODIC) if "cycles" in table else kept)
     threads, code = distinct_codes(table["global_tid"][rows])
     parts = split_by_code(code, threads.size)
     return {thread: rows[part] for thread, part in zip(threads.tolist(), parts, strict=True)}
@@ -221,11 +214,9 @@ class ThreadStates:
             ids = trace.tables["api_calls"]["name_id"]
             names, code = coded_names(ids, trace.strings, strip_api_version)
             self._api = code[host.calls.row]
-        self.functions = (*names, *self.records.os_names)
-        self._apis_n = len(names)
-        self.states = np.repeat(
-            np.arange(len(STATES)), [len(names), len(self.records.os_names), 1, 1, 1]
-        )
+        os_names = self.records.os_calls[1]
+        self.functions, self._apis_n = (*names, *os_names), len(names)
+        self.states = np.repeat(np.arange(len(STATES)), [len(names), len(os_names), 1, 1, 1])
 
     def state(self, detail: int) -> tuple[str, str | None]:
         """Return the state and the function of a detail."""
