@@ -39,5 +39,6 @@ def map_host(
         order = np.argsort(stretches[2], kind="stable")
         _, thread, start_ns, end_ns, kind = stretches[:, order[counted[stretches[0, order]]]]
         none = np.full_like(thread, -1)
-        exposed[device] = Exposed.by_thread(thread, start_ns, end_ns, none, _CAUSE[kind])
+        every = Exposed(-1, start_ns, end_ns, none, _CAUSE[kind])
+        exposed[device] = every.by_thread(thread)
     return host_part(view, exposed)

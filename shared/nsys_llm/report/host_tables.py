@@ -28,9 +28,6 @@ _STATES: Final = tuple(HostState.__dataclass_fields__)
 _MODULES: Final = tuple(HostModule.__dataclass_fields__)
 _FRAMES: Final = tuple(HostFrame.__dataclass_fields__)
 
-#: What samples are counted of: device, thread, cause, part, range and state.
-_Group = tuple[int, int, str, str, str | None, str]
-
 
 def host_tables(
     recipe: str, ranks: Sequence[tuple[Rank, HostPart | None]]
@@ -68,12 +65,12 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     """Return samples of each group by class, and what is missing of those that there should be."""
     rows, beside = list[tuple[Rank, HostModule]](), list[tuple[int, int, bool]]()
     for rank, part in ranks:
-        facts, counts, on_core_ns = rank.facts, Counter[_Group](), Counter[_Group]()
+        facts, counts, on_core_ns = rank.facts, Counter[Any](), Counter[Any]()
         for module in part.modules:
-            counts[_group(module)] += module.samples_n
+            counts[module.group] += module.samples_n
         for state in part.states:
             if state.state in SAMPLED and state.on_core_ns is not None:
-                on_core_ns[_group(state)] += state.on_core_ns
+                on_core_ns[state.group] += state.on_core_ns
         period_ns = facts.sample_period_ns if facts and facts.sample_period_ns else part.period_ns
         expected = {key: round(ns / period_ns) for key, ns in on_core_ns.items() if period_ns}
         lost = [
@@ -85,9 +82,9 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
         in_kernel = any(module.module_class == KERNEL for module in part.modules)
         user_mode = level is not None and level >= _USER_MODE_LEVEL and not in_kernel
         for module in (*part.modules, *lost):
-            key = _group(module)
             rows.append((rank, module))
-            beside.append((counts[key], expected.get(key, NULL_INT), user_mode))
+            whole = counts[module.group], expected.get(module.group, NULL_INT)
+            beside.append((*whole, user_mode))
     of_n, expected_n, user_mode_only = np.array(beside, dtype=np.int64).reshape(-1, 3).T
     is_lost = np.array([row.module_class == NOT_SAMPLED for _, row in rows], dtype=bool)
     counted_n = np.array([row.samples_n for _, row in rows], dtype=np.int64)
@@ -103,10 +100,6 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     }
     order = ("rank", "device_id", "tid", "part", "range", "cause", "state", "-samples_n")
     return sorted_columns(columns, *order, "module_class")
-
-
-def _group(row: HostModule | HostState) -> _Group:
-    return row.device_id, row.tid, row.cause, row.part, row.range, row.state
 
 
 def wilson_pct(count: IntArray, of_n: IntArray) -> tuple[Any, Any]:

@@ -203,10 +203,8 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
         few = f" (too few samples to say in what: {doing.samples_n})" if is_few else ""
         steps_n = counted(steps.states[0]["steps_n"], "step")
         said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {doing.words}{few}")
-    if waited.states and not said and Doing.of(waited).state != UNKNOWN:
-        said.append(
-            f"{format_ns(waited.time_ns)} of waiting for the host: {Doing.of(waited).words}"
-        )
+    if not said and (words := path_words(waited)[0]):
+        said.append(f"{format_ns(waited.time_ns)} of waiting for the host{words}")
     text = "; ".join(said)
     return f" {text[0].upper()}{text[1:]}." if text else ""
 

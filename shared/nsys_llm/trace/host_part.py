@@ -34,6 +34,11 @@ class Exposure:
     range: str | None
     state: str
 
+    @property
+    def group(self) -> tuple[int, int, str, str, str | None, str]:
+        """What samples are counted of."""
+        return self.device_id, self.tid, self.cause, self.part, self.range, self.state
+
 
 @dataclass(frozen=True)
 class HostState(Exposure):

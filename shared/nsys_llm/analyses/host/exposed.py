@@ -37,23 +37,14 @@ class Exposed:
     other: IntArray
     cause: IntArray | None = None
 
-    @classmethod
-    def by_thread(
-        cls,
-        thread: IntArray,
-        start_ns: IntArray,
-        end_ns: IntArray,
-        other: IntArray,
-        cause: IntArray | None = None,
-    ) -> list[Exposed]:
-        """Return the stretches of each thread that has any; shape (stretches,), in order."""
-        whole = cls(-1, start_ns, end_ns, other, cause)
+    def by_thread(self, thread: IntArray) -> list[Exposed]:
+        """Return those of each thread, whatever `thread` says; shape (n,), codes."""
         threads, code = distinct_codes(thread)
-        rows = split_by_code(code, threads.size)
-        return [whole.take(some, int(thread[some[0]])) for some in rows]
+        parts = zip(threads.tolist(), split_by_code(code, threads.size), strict=True)
+        return [self.take(rows, of) for of, rows in parts]
 
     def take(self, some: IntArray | slice, thread: int) -> Exposed:
-        """Return some of them, of a thread."""
+        """Return some of them, as those of a thread."""
         cause = None if self.cause is None else self.cause[some]
         return Exposed(thread, self.start_ns[some], self.end_ns[some], self.other[some], cause)
 
@@ -74,7 +65,8 @@ def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> 
         thread = host.calls.thread[where.call[rows]] if rows.size else rows
         ends = where.done_ns[rows]
         parts.append(np.stack((thread, some.start_ns[rows], ends, where.other[rows])))
-    return Exposed.by_thread(*np.concatenate(parts, axis=1))
+    thread, *columns = np.concatenate(parts, axis=1)
+    return Exposed(-1, *columns).by_thread(thread)
 
 
 def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[IntArray, ...]:
