@@ -234,7 +234,12 @@ def test_the_recorded_period_counts_where_it_is_a_time(tmp_path, trigger, expect
 
 @pytest.mark.parametrize(
     ("level", "file", "user_mode"),
-    [("2", "/a.so", True), ("-1", "/a.so", False), ("2", "[kernel.kallsyms]", False)],
+    [
+        ("2", "/a.so", True),
+        ("--1", "/a.so", False),
+        ("-1", "/a.so", False),
+        ("2", "[kernel.kallsyms]", False),
+    ],
 )
 def test_only_user_mode_was_sampled(tmp_path, level, file, user_mode):
     modules = sampled_on_core(tmp_path / "a.sqlite", "Software", level, file)

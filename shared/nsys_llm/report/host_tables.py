@@ -15,14 +15,20 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent, record_columns, sorted_columns
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.taxonomy.host_modules import KERNEL
-from nsys_llm.trace.host_part import SAMPLED, STEP, HostFrame, HostModule, HostPart, HostState
+from nsys_llm.trace.host_part import (
+    SAMPLED,
+    STEP,
+    Group,
+    HostFrame,
+    HostModule,
+    HostPart,
+    HostState,
+)
 from nsys_llm.trace.identity import Rank, RankKey
 
 #: What is missing of the samples that there should be.
 NOT_SAMPLED: Final = "not_sampled"
 
-#: From this level on Linux lets users sample no kernel code (kernel.perf_event_paranoid).
-_USER_MODE_LEVEL: Final = 2
 _Z_95: Final = 1.959963984540054
 _STATES: Final = tuple(HostState.__dataclass_fields__)
 _MODULES: Final = tuple(HostModule.__dataclass_fields__)
@@ -65,22 +71,21 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     """Return samples of each group by class, and what is missing of those that there should be."""
     rows, beside = list[tuple[Rank, HostModule]](), list[tuple[int, int, bool]]()
     for rank, part in ranks:
-        facts, counts, on_core_ns = rank.facts, Counter[Any](), Counter[Any]()
+        facts, counts, on_core_ns = rank.facts, Counter[Group](), Counter[Group]()
         for module in part.modules:
             counts[module.group] += module.samples_n
         for state in part.states:
             if state.state in SAMPLED and state.on_core_ns is not None:
                 on_core_ns[state.group] += state.on_core_ns
-        period_ns = facts.sample_period_ns if facts and facts.sample_period_ns else part.period_ns
+        period_ns = (facts and facts.sample_period_ns) or part.period_ns
         expected = {key: round(ns / period_ns) for key, ns in on_core_ns.items() if period_ns}
         lost = [
             HostModule(*key, NOT_SAMPLED, expected_n - counts[key])
             for key, expected_n in expected.items()
             if expected_n > counts[key]
         ]
-        level = facts.paranoid_level if facts else None
         in_kernel = any(module.module_class == KERNEL for module in part.modules)
-        user_mode = level is not None and level >= _USER_MODE_LEVEL and not in_kernel
+        user_mode = facts is not None and facts.user_mode_only and not in_kernel
         for module in (*part.modules, *lost):
             rows.append((rank, module))
             whole = counts[module.group], expected.get(module.group, NULL_INT)

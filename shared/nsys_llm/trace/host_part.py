@@ -22,6 +22,9 @@ OUTSIDE: Final = "outside"
 #: Fewer samples say nothing about shares.
 LEAST_SAMPLES: Final = 30
 
+#: Device, thread, cause, part, range and state.
+Group = tuple[int, int, str, str, str | None, str]
+
 
 @dataclass(frozen=True)
 class Exposure:
@@ -35,7 +38,7 @@ class Exposure:
     state: str
 
     @property
-    def group(self) -> tuple[int, int, str, str, str | None, str]:
+    def group(self) -> Group:
         """What samples are counted of."""
         return self.device_id, self.tid, self.cause, self.part, self.range, self.state
 
