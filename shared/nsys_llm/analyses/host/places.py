@@ -22,6 +22,8 @@ from nsys_llm.trace.rank_trace import RankTrace
 PARTS: Final = (STEP, WARMUP, OUTSIDE)
 #: The name of no range.
 NO_RANGE: Final = ""
+OTHER_RANGES: Final = "(other ranges)"
+_MOST_NAMES: Final = 1_000
 _COLUMNS: Final = ("start_ns", "end_ns", "event_type", "text", "text_id", "global_tid")
 
 
@@ -61,6 +63,8 @@ class Places:
             name if warm else step_key(name)
             for name, warm in zip(marked.plain, warmups, strict=True)
         ]
+        if len(set(shared)) > _MOST_NAMES:  # of so many none says much
+            shared = [name if is_warmup(name) else OTHER_RANGES for name in shared]
         self.names = sorted({NO_RANGE, *shared, *step_names, *unit})
         place = {name: at for at, name in enumerate(self.names)}
         of_name = np.array([place[name] for name in shared], dtype=np.int64)
