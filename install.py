@@ -216,11 +216,7 @@ def _pip(target: Target, folder: str, *words: str) -> None:
 
 
 def copy_sources(destination: Path) -> Path:
-    """Copy what the package is built from into a folder, made if need be; return that.
-
-    Raises:
-        InstallError: This file does not lie in a checkout.
-    """
+    """Copy what the package is built from into a folder, made if need be; return that."""
     destination.mkdir(exist_ok=True)
     for name in SOURCES:
         source = ROOT / name
