@@ -93,7 +93,7 @@ RULES: Final = {
 #: Of a stage of a pipeline; comm_stats alone writes it.
 STAGE_RULE: Final = _rule(
     "slow_stage",
-    "Stage {stage} of the pipeline (ranks {ranks}) computes {more} longer than the mean",
+    "Stage {stage} of the pipeline ({members}) computes {more} longer than the mean",
     "Move layers to other stages, so that all compute as long.",
     "the stage that computes most, at least 5 % beyond the mean stage",
 )
@@ -128,7 +128,7 @@ def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
     worst = max(rows, key=lambda row: row["about_ns"] or 0)
     rank, device_id = int(worst["rank"]), int(worst["device_id"])
     kind, ranks = worst["verdict"], sorted({int(row["rank"]) for row in rows})
-    host = hosts.get(rank)
+    host, listed_ranks = hosts.get(rank), listed([str(item) for item in ranks[:_MOST]])
     more = "" if worst["more_pct"] is None else format_percent(worst["more_pct"])
     late = "" if worst["late_ns"] is None else format_ns(worst["late_ns"])
     kernel = worst["kernel"]
@@ -140,7 +140,8 @@ def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
         details=f"{more or 'Not known'} more compute than the median of {worst['peers_n']} peers"
         f"{f', {late} later a step' if late else ''}{f', on {quoted(host)}' if host else ''}.",
         fields={
-            "ranks": listed([str(item) for item in ranks[:_MOST]]),
+            "ranks": listed_ranks,
+            "members": f"{'rank' if len(ranks) == 1 else 'ranks'} {listed_ranks}",
             "machine": quoted(host or "unknown"),
             "stage": worst["stage"],
             "more": more,
