@@ -14,6 +14,7 @@ from nsys_llm.report.rules import Case
 from nsys_llm.report.walls import Gpu
 from nsys_llm.trace.host_part import (
     CUDA_CALL,
+    INTERPRETER_LOCK,
     LEAST_SAMPLES,
     OFF_CORE,
     OS_CALL,
@@ -39,6 +40,8 @@ _ADVICE: Final = {
     "between steps.",
     "reads": "The launching thread waits for input in the step: prefetch it, or let another "
     "process prepare it.",
+    "lock": "The launching thread waits for the interpreter lock in the step: let threads that "
+    "compute run in processes of their own.",
     "launches": "Launch less often: CUDA graphs, torch.compile, fused operators.",
 }
 #: What a rule on the host says where its threads are recorded: of steps, and of a start-up.
@@ -88,13 +91,6 @@ class Waited:
         frames = [row for row in self.frames if row.get(column, values[0]) in values]
         return Waited(states, modules, frames)
 
-    def samples(self) -> Counter[str]:
-        """Return its samples by class."""
-        counts = Counter[str]()
-        for row in self.modules:
-            counts[row["module_class"]] += row["samples_n"]
-        return counts
-
     @property
     def time_ns(self) -> int:
         """All of it."""
@@ -116,27 +112,35 @@ class Doing:
         state: One of the states of `nsys_llm.trace.host_part`.
         detail: Function, where it was in one.
         pct: Share of the time.
-        module_class: Which software most samples of it are in; None where they say nothing.
+        samples_n: Samples of it.
+        module_class: Which software most of these are in; None where they say nothing.
         class_pct: Share of the samples.
+        user_mode: Whether only user mode was sampled.
     """
 
     state: str
     detail: str | None
     pct: float
+    samples_n: int
     module_class: str | None
     class_pct: float
+    user_mode: bool
 
     @classmethod
     def of(cls, waited: Waited) -> Doing:
         """Look at some time; there is at least one row."""
         (state, detail), ns = waited.most(lambda row: (row["state"], row["detail"]))
-        counts = waited.where("state", state).samples()
+        counts = Counter[str]()
+        for row in waited.where("state", state).modules:
+            counts[row["module_class"]] += row["samples_n"]
         missing_n, n = counts.pop(NOT_SAMPLED, 0), counts.total()
         lost = percent(missing_n, n + missing_n) > _MOST_MISSING_PCT
         if state not in SAMPLED or n < LEAST_SAMPLES or lost:
             counts.clear()
         name, most_n = max(counts.items(), key=lambda item: item[::-1], default=(None, 0))
-        return cls(state, detail, percent(ns, waited.time_ns), name, percent(most_n, n))
+        user_mode = any(row["user_mode"] for row in waited.modules)
+        most = n, name, percent(most_n, n), user_mode
+        return cls(state, detail, percent(ns, waited.time_ns), *most)
 
     @property
     def words(self) -> str:
@@ -146,7 +150,8 @@ class Doing:
         said = f"{format_percent(self.pct)} {where}"
         if self.module_class is None:
             return said
-        return f"{said}, {format_percent(self.class_pct)} of its samples {self.module_class}"
+        samples = "user-mode samples" if self.user_mode else "samples"
+        return f"{said}, {format_percent(self.class_pct)} of its {samples} {self.module_class}"
 
     def advice(self, frames: Sequence[Record]) -> str | None:
         """Return what to do about it; None where it says too little."""
@@ -160,10 +165,20 @@ class Doing:
             return _ADVICE["garbage"]
         if self.pct < _LEAST_PCT:
             return None
+        if detail == INTERPRETER_LOCK:
+            return _ADVICE["lock"]
         if self.state == OS_CALL and _READS.match(detail):
             return _ADVICE["reads"]
         launching = (launching and "Launch" in detail) or self.module_class in ("python", "driver")
         return _ADVICE["launches"] if launching else None
+
+
+def _start_up(waited: Waited) -> tuple[str, int] | None:
+    """Return the warm-up with most of some time, and how much; None where steps have more."""
+    warm = waited.where("part", WARMUP)
+    if not warm.time_ns or 2 * warm.time_ns < waited.time_ns:
+        return None
+    return warm.most(lambda row: row["range"])
 
 
 def host_sentence(tables: Tables, gpu: Gpu) -> str:
@@ -171,12 +186,12 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
 
     What does not repeat is start-up, and is told apart from steps.
     """
-    waited = Waited.of(tables, gpu)
-    steps, warm = waited.where("part", STEP), waited.where("part", WARMUP)
-    said = []
-    if warm.time_ns and 2 * warm.time_ns >= waited.time_ns:
-        name, ns = warm.most(lambda row: row["range"])
-        cause, _ = warm.where("range", name).most(lambda row: row["cause"])
+    waited, said = Waited.of(tables, gpu), []
+    steps = waited.where("part", STEP)
+    if (start_up := _start_up(waited)) is not None:
+        name, ns = start_up
+        warm = waited.where("part", WARMUP).where("range", name)
+        cause, _ = warm.most(lambda row: row["cause"])
         loads = " (modules are loaded)" if cause == "module_load" else ""
         said.append(
             f"{format_ns(ns)} of the {format_ns(waited.time_ns)} of waiting for the host are in "
@@ -184,15 +199,12 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
         )
     if steps.time_ns:
         doing = Doing.of(steps)
-        n = sum(n for name, n in steps.samples().items() if name != NOT_SAMPLED)
         is_few = doing.state == RUNNING and doing.module_class is None
-        few = f" (too few samples to say in what: {n})" if is_few else ""
+        few = f" (too few samples to say in what: {doing.samples_n})" if is_few else ""
         steps_n = counted(steps.states[0]["steps_n"], "step")
         said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {doing.words}{few}")
-    if waited.states and not said and Doing.of(waited).state != UNKNOWN:
-        said.append(
-            f"{format_ns(waited.time_ns)} of waiting for the host: {Doing.of(waited).words}"
-        )
+    if not said and (words := path_words(waited)[0]):
+        said.append(f"{format_ns(waited.time_ns)} of waiting for the host{words}")
     text = "; ".join(said)
     return f" {text[0].upper()}{text[1:]}." if text else ""
 
@@ -207,27 +219,26 @@ def host_case(waited: Waited, otherwise: str) -> tuple[str, dict[str, Any]] | No
     Returns:
         None where neither steps nor warm-ups have half of the time.
     """
-    steps, warm = waited.where("part", STEP), waited.where("part", WARMUP)
-    if warm.time_ns and 2 * warm.time_ns >= waited.time_ns:
-        name, ns = warm.most(lambda row: row["range"])
+    if (start_up := _start_up(waited)) is not None:
+        name, ns = start_up
         fields = {"host_range": name, "host_ns": ns, "host_pct": percent(ns, waited.time_ns)}
         return START_UP, fields
+    steps = waited.where("part", STEP)
     if not steps.time_ns or 2 * steps.time_ns < waited.time_ns:
         return None
     name, ns = steps.most(lambda row: row["range"])
-    words, fields = path_words(steps.where("range", name))
-    step_ns = ns / max(steps.states[0]["steps_n"], 1)
-    fields |= {"host_step_ns": step_ns, "host_range": name, "host_words": words}
-    return STATES, fields | {"host_advice": fields["host_advice"] or otherwise}
+    words, advice = path_words(steps.where("range", name))
+    return STATES, {
+        "host_step_ns": ns / max(steps.states[0]["steps_n"], 1),
+        "host_range": name,
+        "host_words": words,
+        "host_advice": advice or otherwise,
+    }
 
 
-def path_words(waited: Waited) -> tuple[str, dict[str, Any]]:
-    """Return what a thread did most, as it follows a time, and fields of a rule; "" if unknown."""
+def path_words(waited: Waited) -> tuple[str, str | None]:
+    """Return what a thread did most, as it follows a time, and the advice; "" if unknown."""
     doing = Doing.of(waited) if waited.states else None
     if doing is None or doing.state == UNKNOWN:
-        return "", {"host_advice": None}
-    return f", {doing.words}", {
-        "host_state_pct": doing.pct,
-        "host_class_pct": doing.class_pct,
-        "host_advice": doing.advice(waited.frames),
-    }
+        return "", None
+    return f", {doing.words}", doing.advice(waited.frames)

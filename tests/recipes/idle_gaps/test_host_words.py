@@ -79,9 +79,10 @@ def test_a_start_up_is_nothing_to_gain_and_few_samples_say_nothing(traces):
     assert title in set(tables["findings"]["title"])
 
 
-def sampled(counts, state="running", detail=None):
+def sampled(counts, state="running", detail=None, *, user_mode=False):
     row = {"state": state, "detail": detail, "time_ns": 100, "part": "step"}
-    modules = [{**row, "module_class": name, "samples_n": n} for name, n in counts.items()]
+    row_of = {**row, "user_mode": user_mode}
+    modules = [{**row_of, "module_class": name, "samples_n": n} for name, n in counts.items()]
     return Waited([row], modules)
 
 
@@ -96,12 +97,15 @@ def sampled(counts, state="running", detail=None):
 )
 def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(counts, words):
     assert Doing.of(sampled(counts)).words == words
+    user_mode = words.replace("its samples", "its user-mode samples")
+    assert Doing.of(sampled(counts, user_mode=True)).words == user_mode
 
 
 @pytest.mark.parametrize(
     ("waited", "functions", "advice"),
     [
         (sampled({}, "os_call", "poll"), (), "prefetch"),
+        (sampled({}, "os_call", "interpreter lock"), (), "processes of their own"),
         (sampled({}, "cuda_call", "cudaLaunchKernel"), (), "CUDA graphs"),
         (sampled({"python": 40}), (), "CUDA graphs"),
         (sampled({"framework": 40}), ("deduce_unreachable",), "gc.freeze"),
