@@ -173,7 +173,7 @@ def _eager(trace: RankTrace, device: int, spans: IntArray) -> dict[str, tuple[in
     pieces, label = first_come_pieces(np.concatenate([times for times, _ in parts], axis=1), code)
     del parts, code  # as long as the profile
     cut = _cut(pieces, spans)
-    owner, begun, ended = clip_to_windows(*pieces[cut].T, spans)
+    owner, begun, ended = clip_to_windows(pieces[cut, 0], pieces[cut, 1], spans)
     label = np.concatenate((label[~cut], label[cut][owner]))
     length_ns = np.concatenate((np.diff(pieces[~cut])[:, 0], ended - begun))
     time_ns = exact_sums(label, length_ns, len(names))

@@ -77,8 +77,8 @@ def step_batches(view: RankView, steps: Steps) -> Batches:
     known = [item for _, item in pairs if item is not None]
     phases = phase_map(view.options.get("phase_map"))
     return Batches(
-        format=tuple(item and item.since for _, item in pairs),
-        phase=tuple(item and _phase(item, name, phases) for name, item in pairs),
+        format=tuple(None if item is None else item.since for _, item in pairs),
+        phase=tuple(None if item is None else _phase(item, name, phases) for name, item in pairs),
         fields=np.array([_fields(item) for _, item in pairs], dtype=np.int64),
         engine=known[0].engine if known else None,
         tokens_derived=any(item.tokens_derived for item in known),
@@ -88,7 +88,7 @@ def step_batches(view: RankView, steps: Steps) -> Batches:
 
 
 def _fields(item: Composition | None) -> list[int]:
-    values = (item and getattr(item, name) for name in FIELDS)
+    values = (None if item is None else getattr(item, name) for name in FIELDS)
     return [NULL_INT if value is None else value for value in values]
 
 
