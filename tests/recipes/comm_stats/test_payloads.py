@@ -180,6 +180,25 @@ def test_a_kernel_of_a_group_has_all_of_its_calls(tmp_path):
     assert grouped(tmp_path, calls, ["SendRecv"]) == [("ok", 2, 1)]
 
 
+def test_calls_between_groups_are_of_none(tmp_path):
+    sizes = (100, 7, 20, 3_000)
+    for rank in range(2):
+        trace, payloads = TraceBuilder(hostname="node"), {}
+        for place, size in enumerate(sizes):
+            at, in_group = 10_000 * (place + 1), place in (0, 3)
+            trace.nvtx("ncclAllGather", at + 100, at + 900, domain="NCCL")
+            payloads["ncclAllGather", at + 100] = call_blob("ncclAllGather", 5, size)
+            if in_group:
+                trace.nvtx("ncclGroupStart", at, at + 50, domain="NCCL")
+                trace.nvtx("ncclGroupEnd", at + 1_000, at + 1_900, domain="NCCL")
+            launch = (at + 1_100, at + 1_800) if in_group else (at + 200, at + 800)
+            times = {"start_ns": at + 3_000 + rank, "end_ns": at + 6_000, "stream_id": 9}
+            trace.kernel(_KERNEL.format("AllGather"), **times, launch=launch)
+        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), payloads)
+    shown = rows(quick("comm_stats", tmp_path)["transfers"], "bytes calls_n")
+    assert shown == [(size, 1) for size in sizes]
+
+
 def test_kernels_of_a_group_that_cannot_be_told_apart_are_shared(tmp_path):
     calls = [("ncclSend", 5, 100, 1), ("ncclRecv", 6, 70, 1)]
     assert grouped(tmp_path, calls, ["SendRecv", "SendRecv"]) == [("ok", 2, 0), ("shared", 0, 2)]
