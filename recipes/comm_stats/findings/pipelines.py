@@ -232,5 +232,6 @@ def pace_words(pipeline: Pipeline) -> str:
     noun = "rank" if len(ranks) == 1 else "ranks"
     return (
         f"stage {pipeline.pace} ({noun} {listed([str(rank) for rank in ranks])}) computes "
-        f"{format_percent(pipeline.longer_pct)} longer and sets the pace"
+        f"{format_percent(pipeline.longer_pct)} longer than the "
+        "median of the others and sets the pace"
     )

@@ -8,7 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from collective_world import world as collective_world
+from comm_jobs import Plan
 from effort import nightly_but, seeds
+from machine import write_profiles
 from pipeline_world import ALL_REDUCE, SEND_RECV, World, run, run_blocking, write_pipeline
 from quick_run import quick
 from trace_builder import TraceBuilder
@@ -106,6 +108,20 @@ def test_experts_that_are_launched_one_by_one_are_no_pipeline(seed, tmp_path):
     for rank, trace in enumerate(traces):
         trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
     assert not rules("comm_stats", tmp_path) & PIPELINE
+
+
+def test_a_slow_stage_is_compared_with_what_its_words_say(tmp_path):
+    plan = Plan({"pp": 3}, paces=(1, 1.4, 1), steps_n=6)
+    write_profiles(plan.outcome, tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    slow = tables["findings"].set_index("rule").loc["slow_stage"]
+    computes = tables["bubbles"].groupby("rank")["compute_ns"].sum()
+    beyond_mean_pct = 100 * (computes[1] / computes.mean() - 1)
+    beyond_median_pct = 100 * (computes[1] / computes[[0, 2]].median() - 1)
+    assert f"{beyond_mean_pct:.1f} % longer than the mean stage" in slow["title"]
+    assert slow["details"].startswith(f"{beyond_mean_pct:.1f} % more compute than the mean stage")
+    answer = " ".join(load_analysis("comm_stats").answer(tables).split())
+    assert f"{beyond_median_pct:.1f} % longer than the median of the others" in answer
 
 
 def write_collective(folder, runs, kernel):
