@@ -199,6 +199,37 @@ def test_calls_between_groups_are_of_none(tmp_path):
     assert shown == [(size, 1) for size in sizes]
 
 
+@pytest.mark.parametrize(
+    ("made", "sizes", "expected"),
+    [
+        ((2, 2), (70, 70), (70, "ok")),
+        ((4, 4), (70, 70), (70, "not_traced")),
+        ((2, 4), (70, 70), (70, "conflict")),
+        ((1, 1), (70, 70), (70, "conflict")),
+        ((-3, -3), (70, 70), (70, "conflict")),
+        ((2, 2), (70, 9_000), (None, "conflict")),
+    ],
+)
+def test_members_that_contradict_each_other_have_no_bandwidth(made, sizes, expected, tmp_path):
+    for rank in range(2):
+        trace = TraceBuilder(hostname="node")
+        name, init = "ncclAllGather", "ncclCommInitRank"
+        trace.nvtx(init, 100, 200, domain="NCCL")
+        trace.nvtx(name, 1_000, 1_900, domain="NCCL")
+        times = {"start_ns": 3_000 + rank, "end_ns": 6_000, "stream_id": 9}
+        trace.kernel(_KERNEL.format("AllGather"), **times, launch=(1_100, 1_800))
+        payloads = {
+            (init, 100): call_blob(init, 5, made[rank], rank, rank),
+            (name, 1_000): call_blob(name, 5, sizes[rank]),
+        }
+        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), payloads)
+    ((*shown, algbw, busbw),) = rows(
+        quick("comm_stats", tmp_path)["transfers"], "bytes reason algbw_gb_s busbw_gb_s"
+    )
+    assert tuple(shown) == expected
+    assert (algbw is None, busbw is None) == (expected[1] != "ok",) * 2
+
+
 def test_kernels_of_a_group_that_cannot_be_told_apart_are_shared(tmp_path):
     calls = [("ncclSend", 5, 100, 1), ("ncclRecv", 6, 70, 1)]
     assert grouped(tmp_path, calls, ["SendRecv", "SendRecv"]) == [("ok", 2, 0), ("shared", 0, 2)]
