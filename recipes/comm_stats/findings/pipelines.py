@@ -67,10 +67,9 @@ class Pipeline:
         return int((self.sums[gpu]["wait_stage_ns"] if known_ns is None else known_ns) or 0)
 
     @property
-    def pace_bubble_ns(self) -> int:
-        """Mean bubble of that stage: what its GPUs wait for a slow one of them is in it, too."""
-        gpus = self.gpus[self.pace]
-        return sum(map(self.bubble_ns, gpus)) // len(gpus)
+    def pace_gpu(self) -> Gpu:
+        """The GPU of that stage that computes most: the bubbles of others are waiting for it."""
+        return max(self.gpus[self.pace], key=lambda gpu: self.sums[gpu]["compute_ns"] or 0)
 
     @property
     def bubble_pct(self) -> float:
@@ -134,9 +133,9 @@ def pipeline_findings(tables: Tables, pipelines: Sequence[Pipeline]) -> list[Fin
 
 def _bubble(pipelines: Sequence[Pipeline]) -> Finding:
     """Return the bubble of pipelines of one kind: of that which loses most."""
-    worst = max(pipelines, key=lambda pipeline: pipeline.pace_bubble_ns)
-    rank, device_id = _pacing(worst)
-    bubble_ns, at = worst.pace_bubble_ns, worst.pace
+    worst = max(pipelines, key=lambda pipeline: pipeline.bubble_ns(pipeline.pace_gpu))
+    rank, device_id = worst.pace_gpu
+    bubble_ns, at = worst.bubble_ns(worst.pace_gpu), worst.pace
     computes = [worst.mean_ns(stage, "compute_ns") for stage in range(len(worst.gpus))]
     return RULES["pipeline_bubble"].finding(
         cause=Cause("schedule"),
@@ -156,11 +155,6 @@ def _bubble(pipelines: Sequence[Pipeline]) -> Finding:
         device_id=device_id,
         impact_ns=bubble_ns,
     )
-
-
-def _pacing(pipeline: Pipeline) -> Gpu:
-    """Return the GPU that has most to lose of the stage that sets the pace."""
-    return max(pipeline.gpus[pipeline.pace], key=pipeline.bubble_ns)
 
 
 def _split_words(pipeline: Pipeline) -> str:

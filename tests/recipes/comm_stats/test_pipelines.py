@@ -5,12 +5,14 @@ The truth is planted: what each stage computes and transfers is known to the nan
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from collective_world import world as collective_world
 from comm_jobs import Plan
 from effort import nightly_but, seeds
-from machine import write_profiles
+from machine import simulate, write_profiles
 from pipeline_world import ALL_REDUCE, SEND_RECV, World, run, run_blocking, write_pipeline
 from quick_run import quick
 from trace_builder import TraceBuilder
@@ -122,6 +124,20 @@ def test_a_slow_stage_is_compared_with_what_its_words_say(tmp_path):
     assert slow["details"].startswith(f"{beyond_mean_pct:.1f} % more compute than the mean stage")
     answer = " ".join(load_analysis("comm_stats").answer(tables).split())
     assert f"{beyond_median_pct:.1f} % longer than the median of the others" in answer
+
+
+def test_the_gain_of_microbatches_is_of_the_gpu_that_sets_the_pace(tmp_path):
+    program = Plan({"tp": 2, "pp": 2}, "gpipe", 8, seed=1).program
+    ranks = [
+        replace(rank, gpu_pct=125 if at == 0 else 100) for at, rank in enumerate(program.ranks)
+    ]
+    write_profiles(simulate(replace(program, ranks=tuple(ranks))), tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    bubbles = tables["bubbles"].groupby("rank")["bubble_ns"].sum()
+    assert bubbles[1] > 1.5 * bubbles[0]
+    bubble = tables["findings"].set_index("rule").loc["pipeline_bubble"]
+    assert (bubble["rank"], bubble["bound_ns"]) == (0, bubbles[0])
+    assert "Stage 0 (rank 0) has most to compute" in bubble["details"]
 
 
 def write_collective(folder, runs, kernel):
