@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from collective_world import world as collective_world
-from comm_jobs import Plan
+from comm_jobs import Plan, true_bubbles
 from effort import nightly_but, seeds
 from machine import simulate, write_profiles
 from pipeline_world import ALL_REDUCE, SEND_RECV, World, run, run_blocking, write_pipeline
@@ -138,6 +138,29 @@ def test_the_gain_of_microbatches_is_of_the_gpu_that_sets_the_pace(tmp_path):
     bubble = tables["findings"].set_index("rule").loc["pipeline_bubble"]
     assert (bubble["rank"], bubble["bound_ns"]) == (0, bubbles[0])
     assert "Stage 0 (rank 0) has most to compute" in bubble["details"]
+
+
+def test_a_bubble_with_waits_that_are_not_matched_is_at_least_so_much(tmp_path):
+    plan = Plan({"pp": 3}, closing=True, steps_n=3, paces=(1, 1, 1.1))
+    write_profiles(plan.outcome, tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    truth = [vars(some) for some in true_bubbles(plan).values()]
+    true_ns = sum(some["wait_stage_ns"] + some["idle_ns"] - some["host_ns"] for some in truth)
+    true_pct = 100 * true_ns / sum(some["window_ns"] for some in truth)
+    frame = tables["bubbles"]
+    told_pct = 100 * frame["bubble_ns"].sum() / frame["window_ns"].sum()
+    assert told_pct < 0.9 * true_pct
+    answer = load_analysis("comm_stats").answer(tables)
+    assert f"Bubble at least {told_pct:.1f} %" in answer
+    assert "imbalance" not in answer
+    bubble = tables["findings"].set_index("rule").loc["pipeline_bubble"]
+    assert f"bubble at least {told_pct:.1f} %" in bubble["title"]
+    ours = sum(
+        some.wait_stage_ns + some.idle_ns - some.host_ns
+        for (rank, _), some in true_bubbles(plan).items()
+        if rank == bubble["rank"]
+    )
+    assert bubble["bound_ns"] >= ours
 
 
 def write_collective(folder, runs, kernel):
