@@ -46,7 +46,7 @@ def link_findings(tables: Tables) -> list[Finding]:
 def _slow_link(row: Record, names: dict[int, str]) -> Finding:
     lost_ns = (1 - row["busbw_gb_s"] / row["peak_gb_s"]) * row["exposed_ns"]
     return RULES["slow_link"].finding(
-        cause=Cause("transfer"),
+        cause=Cause("link"),
         change=Change("unknown", time_ns=lost_ns, wall_classes=(COMMUNICATION,)),
         details=f"{row['busbw_gb_s']:.1f} GB/s of {row['peak_gb_s']:g} in "
         f"{format_count(row['sized_n'])} of {row['operation']}, {row['bucket']} each; "
