@@ -13,6 +13,8 @@ from quick_run import quick
 from results import rows
 from trace_builder import TraceBuilder
 
+from nsys_llm.run.worker import load_analysis
+
 _KERNEL = "ncclDevKernel_{}_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 #: By call: kernel, further values of its payload, and factors of what is moved and of the bus.
 OPERATIONS = {
@@ -238,6 +240,18 @@ def test_kernels_of_a_group_that_cannot_be_told_apart_are_shared(tmp_path):
 def test_kernels_of_a_group_are_told_apart_by_their_operation(tmp_path):
     calls = [("ncclAllReduce", 5, 100, 0), ("ncclAllGather", 5, 70)]
     assert grouped(tmp_path, calls, ["AllReduce_Sum", "AllGather"]) == [("ok", 2, 2)]
+
+
+@pytest.mark.parametrize("has_blobs", [False, True])
+def test_the_export_command_is_there_where_blobs_are_missing(has_blobs, tmp_path):
+    trace = TraceBuilder()
+    trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
+    trace.kernel(_KERNEL.format("AllReduce"), start_ns=900, end_ns=2_000, launch=(200, 300))
+    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
+    raw = call_blob("ncclAllReduce", 9, 100, 0)
+    add_payloads(path, {("ncclAllReduce", 100): raw} if has_blobs else {})
+    notes = load_analysis("comm_stats").caveats(quick("comm_stats", path))
+    assert any("--include-blobs=true" in note for note in notes) != has_blobs
 
 
 def test_a_kernel_that_no_call_launched_has_none(tmp_path):
