@@ -8,7 +8,7 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Record, Tables, first_record, percent, records
 from nsys_llm.view.text import counted, format_ns, format_percent
 
-from .experts import expert_findings
+from .experts import expert_findings, uneven_experts
 from .links import link_findings
 from .pipelines import Pipeline, bubble_words, find_pipelines, pace_words, pipeline_findings
 
@@ -38,9 +38,9 @@ def answer(tables: Tables) -> str:
 
 def _experts(tables: Tables) -> list[str]:
     """Return how uneven experts are, and how the slowest rank moves."""
-    rows = tables["experts"]
+    rows = uneven_experts(tables)
     pattern = rows["pattern"].dropna().mode()
-    if not len(rows):
+    if rows.empty:
         return []
     longer = percent(float((rows["max_ns"] - rows["mean_ns"]).sum()), float(rows["mean_ns"].sum()))
     moves = f", {pattern.iloc[0]}" if len(pattern) else ""

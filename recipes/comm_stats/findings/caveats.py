@@ -8,11 +8,18 @@ from nsys_llm.view.text import counted
 
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    groups = tables["groups"]
-    unknown_n = int(groups["axis"].isna().sum())
-    if not unknown_n:
-        return []
-    return [
-        f"The axis of parallelism of {counted(unknown_n, 'group')} is not known from what they do. "
-        "`--layout tp=8,pp=4` names the axes."
-    ]
+    unknown_n = int(tables["groups"]["axis"].isna().sum())
+    payloads = tables["payloads"]
+    without_n = int(payloads.loc[payloads["reason"] == "no_blob", "calls_n"].sum())
+    notes = []
+    if unknown_n:
+        notes.append(
+            f"The axis of parallelism of {counted(unknown_n, 'group')} is not known from what they "
+            "do. `--layout tp=8,pp=4` names the axes."
+        )
+    if without_n:
+        notes.append(
+            f"The export has no payloads of {counted(without_n, 'NCCL call')}, and so no sizes. "
+            "`nsys export --include-blobs=true` exports them, where the capture has them."
+        )
+    return notes

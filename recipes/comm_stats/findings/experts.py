@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import pandas as pd
+
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding
@@ -19,18 +21,25 @@ _SLOW: Final = ("slow_gpu", "slow_host")
 _CASES: Final = {"one rank": "one_rank", "by layer": "by_layer"}
 
 
-def expert_findings(tables: Tables) -> list[Finding]:
-    """Return the finding on uneven experts; on the GPU that waits most: it has least to compute."""
+def uneven_experts(tables: Tables) -> pd.DataFrame:
+    """Return the rows of experts that are uneven, and not those of a slow GPU; none where even."""
     rows = tables["experts"]
     rows = rows[(rows["pattern"] != "even") | rows["pattern"].isna()]
     verdicts = tables["rank_verdicts"]
     slow = set(verdicts.loc[verdicts["verdict"].isin(_SLOW), "rank"])
     one = rows["pattern"] == "one rank"
     rows = rows[~(one & rows["hot_rank"].isin(slow))]
+    is_uneven = rows["max_ns"].sum() >= UNEVEN_EXPERTS * rows["mean_ns"].sum()
+    return rows if is_uneven and rows["late_ns"].sum() else rows[:0]
+
+
+def expert_findings(tables: Tables) -> list[Finding]:
+    """Return the finding on uneven experts; on the GPU that waits most: it has least to compute."""
+    rows = uneven_experts(tables)
+    if rows.empty:
+        return []
     late_ns, mean_ns = int(rows["late_ns"].sum()), float(rows["mean_ns"].sum())
     longest_ns = float(rows["max_ns"].sum())
-    if not late_ns or longest_ns < UNEVEN_EXPERTS * mean_ns:
-        return []
     walls = Walls(tables)
     rank, device_id = max(walls.gpus, key=lambda gpu: walls.class_ns(*gpu, COMMUNICATION))
     patterns = set(rows["pattern"].dropna())

@@ -14,7 +14,14 @@ from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION
 from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
 
-from .texts import LEAST_COLLECTIVES, MOST_SMALL_BYTES, RULES, SLOW_PCT, SMALL_A_STEP
+from .texts import (
+    LEAST_COLLECTIVES,
+    LEAST_LINK_BYTES,
+    MOST_SMALL_BYTES,
+    RULES,
+    SLOW_PCT,
+    SMALL_A_STEP,
+)
 
 _WHERE: Final = ("group", "operation", "bucket")
 
@@ -29,6 +36,7 @@ def link_findings(tables: Tables) -> list[Finding]:
         if row["peak_pct"] is not None
         and row["peak_pct"] < SLOW_PCT
         and row["sized_n"] >= LEAST_COLLECTIVES
+        and row["size_bytes"] >= row["sized_n"] * LEAST_LINK_BYTES
     ]
     by_operation = grouped(rows, "group", "operation").values()
     small = [found for some in by_operation for found in _small(some, names, tables["transfers"])]
@@ -38,7 +46,7 @@ def link_findings(tables: Tables) -> list[Finding]:
 def _slow_link(row: Record, names: dict[int, str]) -> Finding:
     lost_ns = (1 - row["busbw_gb_s"] / row["peak_gb_s"]) * row["exposed_ns"]
     return RULES["slow_link"].finding(
-        cause=Cause("transfer"),
+        cause=Cause("link"),
         change=Change("unknown", time_ns=lost_ns, wall_classes=(COMMUNICATION,)),
         details=f"{row['busbw_gb_s']:.1f} GB/s of {row['peak_gb_s']:g} in "
         f"{format_count(row['sized_n'])} of {row['operation']}, {row['bucket']} each; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Final
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
@@ -12,12 +13,17 @@ from nsys_llm.report.findings import Finding
 from nsys_llm.report.rank_findings import stage_findings
 from nsys_llm.report.records import Record, Tables, grouped, percent, records
 from nsys_llm.report.walls import Gpu
-from nsys_llm.taxonomy.wall_classes import IDLE
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.view.text import counted, format_ns, format_percent, listed
 
 from .texts import LATE_STAGE_PCT, LEAST_STAGES, RULES
 
-_SUMS = ("window_ns", "compute_ns", "host_ns", "bubble_ns", "schedule_ns", "imbalance_ns")
+_SUMS = (
+    *("window_ns", "compute_ns", "host_ns", "bubble_ns", "schedule_ns", "imbalance_ns"),
+    "not_matched_ns",
+)
+#: Of steps, in percent: more than this that is not matched may be waiting for stages, too.
+_MOST_NOT_MATCHED_PCT: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -67,15 +73,27 @@ class Pipeline:
         return int((self.sums[gpu]["wait_stage_ns"] if known_ns is None else known_ns) or 0)
 
     @property
-    def pace_bubble_ns(self) -> int:
-        """Mean bubble of that stage: what its GPUs wait for a slow one of them is in it, too."""
-        gpus = self.gpus[self.pace]
-        return sum(map(self.bubble_ns, gpus)) // len(gpus)
+    def pace_gpu(self) -> Gpu:
+        """The GPU of that stage that computes most: the bubbles of others are waiting for it."""
+        return max(self.gpus[self.pace], key=lambda gpu: self.sums[gpu]["compute_ns"] or 0)
 
     @property
     def bubble_pct(self) -> float:
         """Share of the bubble in the windows of all GPUs, 0 to 100."""
         return percent(sum(map(self.bubble_ns, self.sums)), self.total("window_ns"))
+
+    @property
+    def share(self) -> str:
+        """That share in words: without what is not matched it is at least so much."""
+        return f"{self.at_least()}{format_percent(self.bubble_pct)}"
+
+    def at_least(self, gpu: Gpu | None = None) -> str:
+        """Return what stands before a bubble, of a GPU or all: by what is not matched there."""
+        sums = [self.sums[some] for some in ([gpu] if gpu else self.sums)]
+        missing_ns, window_ns = (
+            sum(some[name] or 0 for some in sums) for name in ("not_matched_ns", "window_ns")
+        )
+        return "at least " if percent(missing_ns, window_ns) > _MOST_NOT_MATCHED_PCT else ""
 
     @property
     def ranks(self) -> list[int]:
@@ -134,21 +152,27 @@ def pipeline_findings(tables: Tables, pipelines: Sequence[Pipeline]) -> list[Fin
 
 def _bubble(pipelines: Sequence[Pipeline]) -> Finding:
     """Return the bubble of pipelines of one kind: of that which loses most."""
-    worst = max(pipelines, key=lambda pipeline: pipeline.pace_bubble_ns)
-    rank, device_id = _pacing(worst)
-    bubble_ns, at = worst.pace_bubble_ns, worst.pace
+    worst = max(pipelines, key=lambda pipeline: pipeline.bubble_ns(pipeline.pace_gpu))
+    rank, device_id = worst.pace_gpu
+    bubble_ns, at = worst.bubble_ns(worst.pace_gpu), worst.pace
     computes = [worst.mean_ns(stage, "compute_ns") for stage in range(len(worst.gpus))]
+    sums = worst.sums[worst.pace_gpu]
+    at_least = worst.at_least(worst.pace_gpu)
+    change = Change("microbatches", time_ns=bubble_ns)
+    if at_least:
+        most_ns = bubble_ns + (sums["not_matched_ns"] or 0)
+        change = Change("unknown", time_ns=most_ns, wall_classes=(COMMUNICATION, IDLE))
     return RULES["pipeline_bubble"].finding(
         cause=Cause("schedule"),
-        change=Change("microbatches", time_ns=bubble_ns),
+        change=change,
         details=f"{_split_words(worst)} A stage computes for {format_ns(min(computes))} to "
-        f"{format_ns(max(computes))} of {format_ns(worst.sums[rank, device_id]['window_ns'])}. "
-        f"Stage {at} (rank {rank}) has most to compute, and a bubble of {format_ns(bubble_ns)}.",
+        f"{format_ns(max(computes))} of {format_ns(sums['window_ns'])}. Stage {at} (rank {rank}) "
+        f"has most to compute, and a bubble of {at_least}{format_ns(bubble_ns)}.",
         fields={
             "pipelines": "Pipeline" if len(pipelines) == 1 else f"{len(pipelines)} pipelines",
             "stages_n": len(worst.gpus),
             "kind": worst.called,
-            "share": format_percent(worst.bubble_pct),
+            "share": worst.share,
         },
         numbers={"bubble_pct": worst.bubble_pct, "bubble_ns": bubble_ns},
         ranks=tuple(sorted(rank for pipeline in pipelines for rank in pipeline.ranks)),
@@ -156,11 +180,6 @@ def _bubble(pipelines: Sequence[Pipeline]) -> Finding:
         device_id=device_id,
         impact_ns=bubble_ns,
     )
-
-
-def _pacing(pipeline: Pipeline) -> Gpu:
-    """Return the GPU that has most to lose of the stage that sets the pace."""
-    return max(pipeline.gpus[pipeline.pace], key=pipeline.bubble_ns)
 
 
 def _split_words(pipeline: Pipeline) -> str:
@@ -171,10 +190,10 @@ def _split_words(pipeline: Pipeline) -> str:
 def bubble_words(pipeline: Pipeline) -> str:
     """Return the share of the bubble, and of its parts where they are known."""
     window_ns = pipeline.total("window_ns")
-    whole = format_percent(pipeline.bubble_pct)
+    whole = pipeline.share
     schedule_ns = pipeline.total("schedule_ns")
     imbalance_ns = pipeline.total("imbalance_ns")
-    if schedule_ns is None or imbalance_ns is None:
+    if schedule_ns is None or imbalance_ns is None or pipeline.at_least():
         return whole
     schedule, imbalance = (percent(ns, window_ns) for ns in (schedule_ns, imbalance_ns))
     other = pipeline.bubble_pct - schedule - imbalance
@@ -232,5 +251,6 @@ def pace_words(pipeline: Pipeline) -> str:
     noun = "rank" if len(ranks) == 1 else "ranks"
     return (
         f"stage {pipeline.pace} ({noun} {listed([str(rank) for rank in ranks])}) computes "
-        f"{format_percent(pipeline.longer_pct)} longer and sets the pace"
+        f"{format_percent(pipeline.longer_pct)} longer than the "
+        "median of the others and sets the pace"
     )

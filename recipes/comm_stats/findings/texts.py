@@ -15,9 +15,11 @@ LATE_STAGE_PCT: Final = 3.0
 LEAST_STAGES: Final = 3
 #: The slowest rank's time between dispatch and combine over the mean one's.
 UNEVEN_EXPERTS: Final = 1.1
-#: Of a link's peak, in percent, over at least so many collectives.
+#: Of a link's peak, in percent, over at least so many collectives that move so much on average:
+#: at 16 MiB healthy links carry less than half.
 SLOW_PCT: Final = 50.0
 LEAST_COLLECTIVES: Final = 20
+LEAST_LINK_BYTES: Final = 64 << 20
 #: Messages of a step that are smaller than this.
 SMALL_A_STEP: Final = 100
 MOST_SMALL_BYTES: Final = 64 << 10
@@ -66,9 +68,9 @@ RULES: Final = rules_by_id(
         "slow_link",
         scope="run",
         title="The links between ranks {ranks} carry {share} of what they can",
-        threshold=f"bus bandwidth below {SLOW_PCT:g} % of the peak in messages from 16 MiB, over "
-        f"{LEAST_COLLECTIVES} collectives or more; the gain is the exposed transfer beyond the "
-        "peak, on the rank with most of it",
+        threshold=f"bus bandwidth below {SLOW_PCT:g} % of the peak, over {LEAST_COLLECTIVES} "
+        f"collectives or more that move {LEAST_LINK_BYTES >> 20} MiB on average; the gain is the "
+        "exposed transfer beyond the peak, on the rank with most of it",
         source=OURS,
         recommendation="Check the topology of NVLink and network cards (nvidia-smi topo -m), "
         "NCCL_ALGO, and how many channels NCCL uses (`channels_n`).",

@@ -191,8 +191,9 @@ def _outermost(
         elif name == _GROUP_END:
             groups[thread] = (depth - 1, inside) if depth > 1 else (0, [])
             calls = tuple(inside) if depth == 1 else ()
-        elif at in number:
+        elif at in number and depth:
             inside.append(number[at])
-            calls = (number[at],) if not depth else ()
+        elif at in number:
+            calls = (number[at],)
         threads.setdefault(thread, []).append(CallRange(start_ns, end_ns, calls))
     return threads

@@ -167,7 +167,8 @@ def described(text: str) -> Payload | None:
     if not isinstance(said, dict):
         return None
     count, kind = _whole(said.get("count")), said.get("dataType")
-    width = _TYPE_BYTES.get(kind) if isinstance(kind, (str, int)) else None
+    is_kind = isinstance(kind, (str, int)) and not isinstance(kind, bool)
+    width = _TYPE_BYTES.get(kind) if is_kind else None
     if count is None or width is None:
         return None
     fields = {"size_bytes": count * width}

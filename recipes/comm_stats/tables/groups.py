@@ -62,11 +62,9 @@ def find_groups(job: Job, sizes: Mapping[int, Sized]) -> list[Group]:
         for comm in comms if len(comms) == 1 else ids:
             wanted = [comm, *([NULL_INT] if len(comms) == 1 else [])]
             rows = {at: np.flatnonzero(np.isin(sizes[at].comm, wanted)) for at in numbers}
-            groups.append(
-                Group(
-                    len(groups), owners, {at: some for at, some in rows.items() if some.size}, comm
-                )
-            )
+            there = {at: some for at, some in rows.items() if some.size}
+            known = None if comm == NULL_INT else comm
+            groups.append(Group(len(groups), owners, there, known))
     return groups
 
 

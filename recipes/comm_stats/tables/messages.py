@@ -36,14 +36,19 @@ PEAK_FROM_BYTES: Final = 16 << 20
 _MOST_PCT: Final = 105.0
 IN_NETWORK: Final = "in_network"
 #: NVLink of one direction, GB/s, by the names of GPUs: NVIDIA's data sheets. Cards on PCIe have
-#: other names.
+#: other names; GH200 and GB200 may have no NVLink to others.
 _LINKS_GB_S: Final = (
     (re.compile(r"V100-SXM"), 150),
     (re.compile(r"A100-SXM"), 300),
     (re.compile(r"A800-SXM|H800(?! PCIe)"), 200),
-    (re.compile(r"H100 80GB HBM3|H100-SXM|H200(?! NVL)"), 450),
+    (re.compile(r"H100 80GB HBM3|H100-SXM|\bH200(?! NVL)"), 450),
     (re.compile(r"\bB200\b"), 900),
 )
+#: Without switches a GPU shares its links among the others: V100 in machines of 8, later ones in
+#: machines of 4. So many members use all links whatever the machine.
+_WITHOUT_SWITCH: Final = re.compile(r"V100")
+_SWITCHED_N: Final = 8
+_ALL_LINKS_N: Final = 4
 
 
 def message_columns(
@@ -158,6 +163,11 @@ def _link_gb_s(job: Job, group: Group) -> int | None:
     if len(hosts) > 1 or None in hosts or len(gpus) != 1:
         return None
     name = gpus.pop()
+    machine_n = min(len(some.gpus) for some in facts if some)
+    has_switch = machine_n >= _SWITCHED_N and not _WITHOUT_SWITCH.search(name)
+    all_links_n = _SWITCHED_N if _WITHOUT_SWITCH.search(name) else _ALL_LINKS_N
+    if not has_switch and len(group.owners) < all_links_n:
+        return None
     return next((speed for pattern, speed in _LINKS_GB_S if pattern.search(name)), None)
 
 

@@ -15,7 +15,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
-from ..per_rank.payloads import OK
+from ..per_rank.payloads import CONFLICT, OK
 from ..per_rank.sizes import RankCalls
 from .job import Job
 
@@ -33,6 +33,9 @@ _DOUBT: Final = 0.1
 #: Operations of which every rank gives a share of what is moved, and those of one buffer.
 _SHARES: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _BUFFERS: Final = ("all_reduce", "broadcast", "reduce")
+#: Of these every member has as much. So many times as much as another one is damage.
+_ALIKE: Final = (*_BUFFERS, "all_gather", "reduce_scatter")
+_MOST_TIMES: Final = 2
 
 
 @dataclass(frozen=True)
@@ -92,18 +95,23 @@ def sized(job: Job, number: int) -> Sized:
     at = np.arange(len(sequence))
     # That member speaks which tells most; where none does, the first one says why.
     best = np.argmax(bytes_, axis=0)
+    least = np.where(bytes_ == NULL_INT, np.iinfo(np.int64).max, bytes_).min(axis=0)
     most = bytes_[best, at]
 
     def told(name: str) -> Any:
         return np.stack([some.column(name) for some in members])[best, at]
 
     comm = _alike(np.stack([some.column("comm") for some in members]))
-    known = {item: _ranks_n(members, item) or len(members) for item in np.unique(comm).tolist()}
+    known = {item: _ranks_n(members, item) for item in np.unique(comm).tolist()}
     ranks_n = np.array([known[item] for item in comm.tolist()], dtype=np.int64)
     operations = told("operation")
     plain = operations == None  # noqa: E711 - element by element
+    operations = np.where(plain, sequence.operation, operations)
+    reasons = np.where(most == NULL_INT, told("reason"), OK)
+    differ = np.isin(operations, _ALIKE) & (most // _MOST_TIMES > least)
+    most[differ], reasons[differ] = NULL_INT, CONFLICT
     result = Sized(
-        operation=np.where(plain, sequence.operation, operations),
+        operation=operations,
         bytes=most,
         size_bytes=np.full(at.size, NULL_INT),
         factor=np.full(at.size, np.nan),
@@ -112,7 +120,7 @@ def sized(job: Job, number: int) -> Sized:
         root=told("root"),
         reduction=told("reduction"),
         channels_n=np.stack([some.channels_n for some in members]).max(axis=0),
-        reason=np.where(most == NULL_INT, told("reason"), OK),
+        reason=reasons,
     )
     return _judged(_moved(result, members, ranks_n), sequence, ranks_n)
 
@@ -134,10 +142,14 @@ def _alike(comms: IntArray) -> IntArray:
     return np.where(known.any(axis=0) & (most == least), most, NULL_INT)
 
 
-def _ranks_n(members: list[_Member], comm: int) -> int | None:
-    """Return the ranks of a communicator; None where its making is not recorded."""
+def _ranks_n(members: list[_Member], comm: int) -> int:
+    """Return the ranks of a communicator: its members, if its making is not recorded.
+
+    1, which none has, where what is recorded cannot be.
+    """
     sizes = {n for some in members for made, n, _ in some.calls.members if made == comm}
-    return sizes.pop() if len(sizes) == 1 else None
+    ranks_n = sizes.pop() if sizes else len(members)
+    return 1 if sizes or ranks_n < len(members) else ranks_n
 
 
 def _moved(known: Sized, members: list[_Member], ranks_n: IntArray) -> Sized:
@@ -185,6 +197,7 @@ def _judged(known: Sized, sequence: Sequenced, ranks_n: IntArray) -> Sized:
         (NOT_TRACED, ranks_n > len(sequence.owners)),
         (NOT_MATCHED, ~waits.met),
         (NO_FACTOR, known.size_bytes == NULL_INT),
+        (CONFLICT, ranks_n < len(sequence.owners)),
     ):
         reason[np.asarray(chosen) & (known.bytes != NULL_INT)] = name
     return replace(known, reason=reason)

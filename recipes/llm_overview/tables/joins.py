@@ -106,6 +106,11 @@ def _is_of_stage(
     return transfer.lead[1].rank in schedule.lead[1].ranks
 
 
+def _is_slow(transfer: Opportunity, link: Opportunity, every: Sequence[Opportunity]) -> bool:
+    """The link explains half of what the transfer gains."""
+    return 2 * link.price.gain_ns >= transfer.price.gain_ns
+
+
 def _are_conversions(part: Opportunity, whole: Opportunity, every: Sequence[Opportunity]) -> bool:
     return (part.cause.detail, whole.cause.detail) == ("conversions", "pointwise")
 
@@ -122,6 +127,7 @@ def _grows(place: Opportunity, rank: Opportunity, every: Sequence[Opportunity]) 
 
 JOINS: Final = (
     Join("kernels", ("kernels",), _are_conversions, is_sum=True),
+    Join("transfer", ("link",), _is_slow),
     Join("transfer", ("schedule",), _is_of_stage),
     Join("rank", ("experts",), _is_of_experts),
     Join("experts", ("rank",), _is_of_rank),

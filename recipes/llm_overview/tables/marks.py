@@ -23,6 +23,7 @@ _MOST_MARKS: Final = 40
 #: States that an opportunity is about, by its cause; of kernels its detail is one.
 _STATES: Final[Mapping[str, frozenset[str]]] = {
     "transfer": frozenset({TRANSFER}),
+    "link": frozenset({TRANSFER}),
     "host": frozenset(HOST_CAUSES),
     "wait": frozenset(HOST_CAUSES),
     "queued": frozenset({"queued"}),

@@ -10,6 +10,7 @@ from nsys_llm.core.errors import ManifestError
 CauseKind = Literal[
     "kernels",  # detail: category or kernel name
     "transfer",
+    "link",
     "waiting",
     "rank",  # detail: the verdict of `rank_verdicts`, and the kernel where it names one
     "stage",

@@ -93,7 +93,7 @@ RULES: Final = {
 #: Of a stage of a pipeline; comm_stats alone writes it.
 STAGE_RULE: Final = _rule(
     "slow_stage",
-    "Stage {stage} of the pipeline ({members}) computes {more} longer than the mean",
+    "Stage {stage} of the pipeline ({members}) computes {more} longer than the mean stage",
     "Move layers to other stages, so that all compute as long.",
     "the stage that computes most, at least 5 % beyond the mean stage",
 )
@@ -132,12 +132,14 @@ def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
     more = "" if worst["more_pct"] is None else format_percent(worst["more_pct"])
     late = "" if worst["late_ns"] is None else format_ns(worst["late_ns"])
     kernel = worst["kernel"]
-    cause = Cause("stage" if kind == "slow_stage" else "rank", rank, device_id, kind)
-    rule = STAGE_RULE if kind == STAGE_RULE.id else RULES[kind]
+    is_stage = kind == STAGE_RULE.id
+    beside = "the mean stage" if is_stage else f"the median of {worst['peers_n']} peers"
+    cause = Cause("stage" if is_stage else "rank", rank, device_id, kind)
+    rule = STAGE_RULE if is_stage else RULES[kind]
     return rule.finding(
         cause=cause,
-        change=None if kind == "profiler" else Change("stages" if kind == "slow_stage" else "rank"),
-        details=f"{more or 'Not known'} more compute than the median of {worst['peers_n']} peers"
+        change=None if kind == "profiler" else Change("stages" if is_stage else "rank"),
+        details=f"{more or 'Not known'} more compute than {beside}"
         f"{f', {late} later a step' if late else ''}{f', on {quoted(host)}' if host else ''}.",
         fields={
             "ranks": listed_ranks,
@@ -151,7 +153,7 @@ def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
             "kernel": f" in {quoted(shortened(kernel))}" if kernel else "",
         },
         evidence=cells("rank_verdicts", worst, ("rank", "device_id"), _COLUMNS),
-        numbers={"peers_n": worst["peers_n"]},
+        numbers={} if is_stage else {"peers_n": worst["peers_n"]},
         ranks=tuple(ranks),
         rank=rank,
         device_id=device_id,

@@ -15,6 +15,8 @@ from machine.parts import GEMM, POINTWISE, SEND_RECV
 from quick_run import quick
 from results import rows
 
+from nsys_llm.run.worker import load_analysis
+
 EXCHANGE = "ncclDevKernel_AllToAll(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 #: What hot experts do: stay on a rank, on one of each layer, move, or are none.
 PATTERNS = ("one rank", "by layer", "rotating", "even")
@@ -117,6 +119,18 @@ def test_a_slow_gpu_is_no_hot_expert(tmp_path):
     findings = quick("llm_overview", tmp_path)["all_findings"]
     assert "slow_gpu" in set(findings["rule"])
     assert "experts" not in set(findings["rule"])
+
+
+@pytest.mark.parametrize("slow_pct", [100, 140])
+def test_nothing_is_said_of_even_experts(slow_pct, tmp_path):
+    program = planted(1, "even")
+    ranks = [
+        replace(rank, gpu_pct=slow_pct if at == 2 else 100) for at, rank in enumerate(program.ranks)
+    ]
+    write_profiles(simulate(replace(program, ranks=tuple(ranks))), tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    assert len(tables["experts"])
+    assert "xperts" not in load_analysis("comm_stats").answer(tables)
 
 
 def test_a_ring_without_experts_has_none(tmp_path):

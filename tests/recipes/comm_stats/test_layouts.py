@@ -117,6 +117,12 @@ def test_a_layout_that_cannot_be_is_refused(layout, message, four_ranks):
         quick("comm_stats", four_ranks, "--layout", layout)
 
 
+def test_without_payloads_no_communicator_has_an_id(four_ranks):
+    groups = quick("comm_stats", four_ranks)["groups"]
+    assert len(groups)
+    assert groups[["comm_id", "agreement_pct", "merged_n", "split_n"]].isna().all(axis=None)
+
+
 def test_the_order_of_axes_may_be_given(four_ranks):
     tables = quick("comm_stats", four_ranks, "--layout", "tp=2,dp=2,order=dp-tp")
     assert rows(tables["stages"], "rank tp dp") == [(0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 1, 1)]

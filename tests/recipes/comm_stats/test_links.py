@@ -9,14 +9,17 @@ from results import rows
 from trace_builder import TraceBuilder
 
 KERNEL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
-BYTES = 32 << 20
+BYTES = 64 << 20
 
 
-def written(folder, messages, *, gpu_name="NVIDIA H100 80GB HBM3", hosts=("node", "node")):
+def written(
+    folder, messages, *, gpu_name="NVIDIA H100 80GB HBM3", hosts=("node", "node"), gpus_n=8
+):
     """Write two ranks whose steps have all-reduces of (bytes, ns) each, half of each idle."""
     folder.mkdir()
     for rank, host in enumerate(hosts):
         trace, payloads = TraceBuilder(hostname=host, gpu_name=gpu_name), {}
+        trace.process(pid=100, gpu_ids=range(gpus_n))
         at = 1_000_000
         for step in range(6):
             begun = at
@@ -48,13 +51,13 @@ def written(folder, messages, *, gpu_name="NVIDIA H100 80GB HBM3", hosts=("node"
 @pytest.mark.parametrize(
     ("length_ns", "options", "expected"),
     [
-        (400_000, (), 100 * BYTES / 400_000 / 450),
-        (90_000, (), None),
-        pytest.param(400_000, ("--link-bandwidth", "100"), None, marks=pytest.mark.nightly),
+        (800_000, (), 100 * BYTES / 800_000 / 450),
+        (180_000, (), None),
+        pytest.param(800_000, ("--link-bandwidth", "100"), None, marks=pytest.mark.nightly),
         pytest.param(
-            90_000,
+            180_000,
             ("--link-bandwidth", "800"),
-            100 * BYTES / 90_000 / 800,
+            100 * BYTES / 180_000 / 800,
             marks=pytest.mark.nightly,
         ),
     ],
@@ -73,9 +76,44 @@ def test_a_slow_link_is_found_by_its_peak(length_ns, options, expected, tmp_path
         assert bound_ns == pytest.approx((1 - expected / 100) * exposed_ns, rel=1e-6)
 
 
+def test_a_slow_link_leads_the_overview(tmp_path):
+    folder = written(tmp_path / "in", [(BYTES, 800_000)] * 6)
+    tables = quick("llm_overview", folder)
+    rules = set(tables["all_findings"]["rule"])
+    assert {"slow_link", "exposed_communication"} <= rules
+    first = tables["opportunities"].iloc[0]
+    assert (first["cause"], first["rule"]) == ("link", "slow_link")
+    assert "transfer" not in set(tables["opportunities"]["cause"])
+
+
+@pytest.mark.parametrize(
+    ("gpu_name", "gpus_n", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", 8, 450),
+        ("NVIDIA H100 80GB HBM3", 4, None),
+        ("NVIDIA A100-SXM4-80GB", 8, 300),
+        ("NVIDIA A100-SXM4-80GB", 4, None),
+        ("Tesla V100-SXM2-32GB", 8, None),
+        ("NVIDIA GH200 480GB", 8, None),
+        ("NVIDIA H200", 8, 450),
+    ],
+)
+def test_a_pair_has_a_peak_where_switches_give_it_all_links(gpu_name, gpus_n, expected, tmp_path):
+    folder = written(tmp_path / "in", [(BYTES, 800_000)], gpu_name=gpu_name, gpus_n=gpus_n)
+    assert rows(quick("comm_stats", folder)["message_sizes"], "peak_gb_s") == [(expected,)]
+
+
+def test_messages_of_16_mib_accuse_no_link(tmp_path):
+    folder = written(tmp_path / "in", [(16 << 20, 90_000)] * 6)
+    tables = quick("comm_stats", folder)
+    ((peak_pct,),) = rows(tables["message_sizes"], "peak_pct")
+    assert peak_pct == pytest.approx(100 * (16 << 20) / 90_000 / 450, rel=1e-9)
+    assert "slow_link" not in set(tables["findings"]["rule"])
+
+
 def test_no_peak_is_known_of_cards_on_pcie_nor_between_machines(tmp_path):
-    pcie = written(tmp_path / "pcie", [(BYTES, 90_000)] * 3, gpu_name="NVIDIA H100 PCIe")
-    far = written(tmp_path / "far", [(BYTES, 90_000)] * 3, hosts=("a", "b"))
+    pcie = written(tmp_path / "pcie", [(BYTES, 180_000)] * 3, gpu_name="NVIDIA H100 PCIe")
+    far = written(tmp_path / "far", [(BYTES, 180_000)] * 3, hosts=("a", "b"))
     for folder in (pcie, far):
         assert quick("comm_stats", folder)["message_sizes"]["peak_gb_s"].isna().all()
 

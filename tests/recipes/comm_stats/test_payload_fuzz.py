@@ -84,6 +84,11 @@ def test_damaged_payloads_are_no_exception(seed):
         fuzz_once(dice)
 
 
+def test_a_truth_value_is_no_data_type():
+    assert described('{"count": 5, "dataType": 1}').fields["size_bytes"] == 5
+    assert described('{"count": 5, "dataType": true}') is None
+
+
 def test_every_fault_is_found():
     entries = ((18, COMM), (22, BYTES))
     columns = {"domain_id": 7, "schema_id": STATIC + 4, "place": 0, "entry_type": 0, "offset": 0}

@@ -13,6 +13,8 @@ from quick_run import quick
 from results import rows
 from trace_builder import TraceBuilder
 
+from nsys_llm.run.worker import load_analysis
+
 _KERNEL = "ncclDevKernel_{}_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 #: By call: kernel, further values of its payload, and factors of what is moved and of the bus.
 OPERATIONS = {
@@ -180,6 +182,56 @@ def test_a_kernel_of_a_group_has_all_of_its_calls(tmp_path):
     assert grouped(tmp_path, calls, ["SendRecv"]) == [("ok", 2, 1)]
 
 
+def test_calls_between_groups_are_of_none(tmp_path):
+    sizes = (100, 7, 20, 3_000)
+    for rank in range(2):
+        trace, payloads = TraceBuilder(hostname="node"), {}
+        for place, size in enumerate(sizes):
+            at, in_group = 10_000 * (place + 1), place in (0, 3)
+            trace.nvtx("ncclAllGather", at + 100, at + 900, domain="NCCL")
+            payloads["ncclAllGather", at + 100] = call_blob("ncclAllGather", 5, size)
+            if in_group:
+                trace.nvtx("ncclGroupStart", at, at + 50, domain="NCCL")
+                trace.nvtx("ncclGroupEnd", at + 1_000, at + 1_900, domain="NCCL")
+            launch = (at + 1_100, at + 1_800) if in_group else (at + 200, at + 800)
+            times = {"start_ns": at + 3_000 + rank, "end_ns": at + 6_000, "stream_id": 9}
+            trace.kernel(_KERNEL.format("AllGather"), **times, launch=launch)
+        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), payloads)
+    shown = rows(quick("comm_stats", tmp_path)["transfers"], "bytes calls_n")
+    assert shown == [(size, 1) for size in sizes]
+
+
+@pytest.mark.parametrize(
+    ("made", "sizes", "expected"),
+    [
+        ((2, 2), (70, 70), (70, "ok")),
+        ((4, 4), (70, 70), (70, "not_traced")),
+        ((2, 4), (70, 70), (70, "conflict")),
+        ((1, 1), (70, 70), (70, "conflict")),
+        ((-3, -3), (70, 70), (70, "conflict")),
+        ((2, 2), (70, 9_000), (None, "conflict")),
+    ],
+)
+def test_members_that_contradict_each_other_have_no_bandwidth(made, sizes, expected, tmp_path):
+    for rank in range(2):
+        trace = TraceBuilder(hostname="node")
+        name, init = "ncclAllGather", "ncclCommInitRank"
+        trace.nvtx(init, 100, 200, domain="NCCL")
+        trace.nvtx(name, 1_000, 1_900, domain="NCCL")
+        times = {"start_ns": 3_000 + rank, "end_ns": 6_000, "stream_id": 9}
+        trace.kernel(_KERNEL.format("AllGather"), **times, launch=(1_100, 1_800))
+        payloads = {
+            (init, 100): call_blob(init, 5, made[rank], rank, rank),
+            (name, 1_000): call_blob(name, 5, sizes[rank]),
+        }
+        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), payloads)
+    ((*shown, algbw, busbw),) = rows(
+        quick("comm_stats", tmp_path)["transfers"], "bytes reason algbw_gb_s busbw_gb_s"
+    )
+    assert tuple(shown) == expected
+    assert (algbw is None, busbw is None) == (expected[1] != "ok",) * 2
+
+
 def test_kernels_of_a_group_that_cannot_be_told_apart_are_shared(tmp_path):
     calls = [("ncclSend", 5, 100, 1), ("ncclRecv", 6, 70, 1)]
     assert grouped(tmp_path, calls, ["SendRecv", "SendRecv"]) == [("ok", 2, 0), ("shared", 0, 2)]
@@ -188,6 +240,18 @@ def test_kernels_of_a_group_that_cannot_be_told_apart_are_shared(tmp_path):
 def test_kernels_of_a_group_are_told_apart_by_their_operation(tmp_path):
     calls = [("ncclAllReduce", 5, 100, 0), ("ncclAllGather", 5, 70)]
     assert grouped(tmp_path, calls, ["AllReduce_Sum", "AllGather"]) == [("ok", 2, 2)]
+
+
+@pytest.mark.parametrize("has_blobs", [False, True])
+def test_the_export_command_is_there_where_blobs_are_missing(has_blobs, tmp_path):
+    trace = TraceBuilder()
+    trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
+    trace.kernel(_KERNEL.format("AllReduce"), start_ns=900, end_ns=2_000, launch=(200, 300))
+    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
+    raw = call_blob("ncclAllReduce", 9, 100, 0)
+    add_payloads(path, {("ncclAllReduce", 100): raw} if has_blobs else {})
+    notes = load_analysis("comm_stats").caveats(quick("comm_stats", path))
+    assert any("--include-blobs=true" in note for note in notes) != has_blobs
 
 
 def test_a_kernel_that_no_call_launched_has_none(tmp_path):

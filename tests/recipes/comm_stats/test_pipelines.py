@@ -5,10 +5,14 @@ The truth is planted: what each stage computes and transfers is known to the nan
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from collective_world import world as collective_world
+from comm_jobs import Plan, true_bubbles
 from effort import nightly_but, seeds
+from machine import simulate, write_profiles
 from pipeline_world import ALL_REDUCE, SEND_RECV, World, run, run_blocking, write_pipeline
 from quick_run import quick
 from trace_builder import TraceBuilder
@@ -106,6 +110,57 @@ def test_experts_that_are_launched_one_by_one_are_no_pipeline(seed, tmp_path):
     for rank, trace in enumerate(traces):
         trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
     assert not rules("comm_stats", tmp_path) & PIPELINE
+
+
+def test_a_slow_stage_is_compared_with_what_its_words_say(tmp_path):
+    plan = Plan({"pp": 3}, paces=(1, 1.4, 1), steps_n=6)
+    write_profiles(plan.outcome, tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    slow = tables["findings"].set_index("rule").loc["slow_stage"]
+    computes = tables["bubbles"].groupby("rank")["compute_ns"].sum()
+    beyond_mean_pct = 100 * (computes[1] / computes.mean() - 1)
+    beyond_median_pct = 100 * (computes[1] / computes[[0, 2]].median() - 1)
+    assert f"{beyond_mean_pct:.1f} % longer than the mean stage" in slow["title"]
+    assert slow["details"].startswith(f"{beyond_mean_pct:.1f} % more compute than the mean stage")
+    answer = " ".join(load_analysis("comm_stats").answer(tables).split())
+    assert f"{beyond_median_pct:.1f} % longer than the median of the others" in answer
+
+
+def test_the_gain_of_microbatches_is_of_the_gpu_that_sets_the_pace(tmp_path):
+    program = Plan({"tp": 2, "pp": 2}, "gpipe", 8, seed=1).program
+    ranks = [
+        replace(rank, gpu_pct=125 if at == 0 else 100) for at, rank in enumerate(program.ranks)
+    ]
+    write_profiles(simulate(replace(program, ranks=tuple(ranks))), tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    bubbles = tables["bubbles"].groupby("rank")["bubble_ns"].sum()
+    assert bubbles[1] > 1.5 * bubbles[0]
+    bubble = tables["findings"].set_index("rule").loc["pipeline_bubble"]
+    assert (bubble["rank"], bubble["bound_ns"]) == (0, bubbles[0])
+    assert "Stage 0 (rank 0) has most to compute" in bubble["details"]
+
+
+def test_a_bubble_with_waits_that_are_not_matched_is_at_least_so_much(tmp_path):
+    plan = Plan({"pp": 3}, closing=True, steps_n=3, paces=(1, 1, 1.1))
+    write_profiles(plan.outcome, tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    truth = [vars(some) for some in true_bubbles(plan).values()]
+    true_ns = sum(some["wait_stage_ns"] + some["idle_ns"] - some["host_ns"] for some in truth)
+    true_pct = 100 * true_ns / sum(some["window_ns"] for some in truth)
+    frame = tables["bubbles"]
+    told_pct = 100 * frame["bubble_ns"].sum() / frame["window_ns"].sum()
+    assert told_pct < 0.9 * true_pct
+    answer = load_analysis("comm_stats").answer(tables)
+    assert f"Bubble at least {told_pct:.1f} %" in answer
+    assert "imbalance" not in answer
+    bubble = tables["findings"].set_index("rule").loc["pipeline_bubble"]
+    assert f"bubble at least {told_pct:.1f} %" in bubble["title"]
+    ours = sum(
+        some.wait_stage_ns + some.idle_ns - some.host_ns
+        for (rank, _), some in true_bubbles(plan).items()
+        if rank == bubble["rank"]
+    )
+    assert bubble["bound_ns"] >= ours
 
 
 def write_collective(folder, runs, kernel):

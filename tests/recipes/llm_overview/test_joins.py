@@ -59,6 +59,7 @@ PLACE = item("place", bound_ns=90, rank=1, detail="decode")
             item("schedule", 200, ranks=(0, 1, 2)),
             item("schedule", 200, ranks=(0, 1)),
         ),
+        (item("transfer", 90), item("link", bound_ns=45), item("link", bound_ns=44)),
         (
             item("rank", 40, rank=1, detail="more_work"),
             item("experts", 80),
@@ -117,7 +118,7 @@ def test_a_part_goes_into_its_whole_and_into_nothing_else(part, whole, apart):
 
 
 def test_every_row_of_the_table_has_a_case():
-    assert len(JOINS) == 13
+    assert len(JOINS) == 14
 
 
 def test_the_price_is_that_of_what_stays_and_of_work_of_their_own_the_sum():
@@ -160,6 +161,7 @@ def test_no_finding_is_lost_and_no_order_of_them_matters(seed):
         "copies",
         "place",
         "transfer",
+        "link",
         "schedule",
     ]
     items = [
