@@ -12,6 +12,7 @@ from nsys_llm.report.host_tables import NOT_SAMPLED
 from nsys_llm.report.records import Record, Tables, percent, records
 from nsys_llm.report.rules import Case
 from nsys_llm.report.walls import Gpu
+from nsys_llm.taxonomy.host_modules import UNRESOLVED
 from nsys_llm.trace.host_part import (
     CUDA_CALL,
     LEAST_SAMPLES,
@@ -96,6 +97,24 @@ class Waited:
         return counts
 
     @property
+    def collecting_n(self) -> int:
+        """At least so many samples are in garbage collection.
+
+        Frames are of all samples of a part and state: those elsewhere may all have collected.
+        """
+        collects, stacks = Counter[str](), dict[str, int]()
+        for row in self.frames:
+            if row["kind"] == "leaf":
+                collects[row["part"]] += row["samples_n"] * bool(_COLLECTS.search(row["function"]))
+                stacks[row["part"]] = row["stacks_n"]
+        least_n = 0
+        for part, stacks_n in stacks.items():
+            here = self.where("part", part).samples()
+            here_n = here.total() - here[NOT_SAMPLED] - here[UNRESOLVED]
+            least_n += max(collects[part] - max(stacks_n - here_n, 0), 0)
+        return least_n
+
+    @property
     def time_ns(self) -> int:
         """All of it."""
         return sum(row["time_ns"] for row in self.states)
@@ -118,6 +137,8 @@ class Doing:
         pct: Share of the time.
         module_class: Which software most samples of it are in; None where they say nothing.
         class_pct: Share of the samples.
+        samples_n: Of the state.
+        is_lossy: Whether too many samples are missing to say in what it was.
     """
 
     state: str
@@ -125,6 +146,8 @@ class Doing:
     pct: float
     module_class: str | None
     class_pct: float
+    samples_n: int
+    is_lossy: bool
 
     @classmethod
     def of(cls, waited: Waited) -> Doing:
@@ -136,7 +159,8 @@ class Doing:
         if state not in SAMPLED or n < LEAST_SAMPLES or lost:
             counts.clear()
         name, most_n = max(counts.items(), key=lambda item: item[::-1], default=(None, 0))
-        return cls(state, detail, percent(ns, waited.time_ns), name, percent(most_n, n))
+        class_pct = percent(most_n, n)
+        return cls(state, detail, percent(ns, waited.time_ns), name, class_pct, n, lost)
 
     @property
     def words(self) -> str:
@@ -148,18 +172,15 @@ class Doing:
             return said
         return f"{said}, {format_percent(self.class_pct)} of its samples {self.module_class}"
 
-    def advice(self, frames: Sequence[Record]) -> str | None:
-        """Return what to do about it; None where it says too little."""
-        shares = [
-            percent(row["samples_n"], row["stacks_n"])
-            for row in frames
-            if _COLLECTS.search(row["function"])
-        ]
+    def advice(self, waited: Waited) -> str | None:
+        """Return what to do about it, of the time that it is of; None where it says too little."""
         detail, launching = self.detail or "", self.state == CUDA_CALL
-        if sum(shares) >= _LEAST_PCT:
-            return _ADVICE["garbage"]
         if self.pct < _LEAST_PCT:
             return None
+        if self.state == RUNNING and self.samples_n >= LEAST_SAMPLES and not self.is_lossy:
+            collecting_n = waited.where("state", RUNNING).collecting_n
+            if percent(collecting_n, self.samples_n) >= _LEAST_PCT:
+                return _ADVICE["garbage"]
         if self.state == OS_CALL and _READS.match(detail):
             return _ADVICE["reads"]
         launching = (launching and "Launch" in detail) or self.module_class in ("python", "driver")
@@ -229,5 +250,5 @@ def path_words(waited: Waited) -> tuple[str, dict[str, Any]]:
     return f", {doing.words}", {
         "host_state_pct": doing.pct,
         "host_class_pct": doing.class_pct,
-        "host_advice": doing.advice(waited.frames),
+        "host_advice": doing.advice(waited),
     }

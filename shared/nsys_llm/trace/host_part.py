@@ -57,6 +57,7 @@ class HostFrame:
     """One function in samples. See the table `host_frames` of the manifest."""
 
     part: str
+    state: str
     kind: str
     function: str
     module: str

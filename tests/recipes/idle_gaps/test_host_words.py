@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,6 +54,24 @@ def test_the_range_and_the_call_of_the_c_library_are_in_the_title(tmp_path):
     assert "prefetch" in finding["recommendation"]
 
 
+def test_garbage_collected_elsewhere_is_no_advice_and_frames_are_apart_by_state(tmp_path):
+    trace = reader(11)
+    for step in range(11):
+        for at in range(4):
+            collecting, launching = (1000 * step + 910 + at) * US, (1000 * step + 601 + at) * US
+            trace.cpu_sample([("gc_collect_main", PYTHON)], start_ns=collecting)
+            trace.cpu_sample([("cuLaunch", "/usr/lib/libcuda.so.1")], start_ns=launching)
+    tables = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))
+    finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
+    assert "83.3 % in `read`" in finding["title"]
+    assert "prefetch" in finding["recommendation"]
+    names = ("part", "state", "function", "samples_n", "stacks_n")
+    assert {tuple(row[name] for name in names) for row in records(tables["host_frames"])} == {
+        ("step", "running", "gc_collect_main", 40, 40),
+        ("step", "cuda_call", "cuLaunch", 40, 40),
+    }
+
+
 def test_the_path_of_step_budget_says_the_same(tmp_path):
     tables = quick("step_budget", reader(9).write_sqlite(tmp_path / "a.sqlite"))
     classes = {
@@ -80,7 +99,7 @@ def test_a_start_up_is_nothing_to_gain_and_few_samples_say_nothing(traces):
 
 
 def sampled(counts, state="running", detail=None):
-    row = {"state": state, "detail": detail, "time_ns": 100, "part": "step"}
+    row = {"state": state, "detail": detail, "time_ns": 100, "part": "step", "range": "a"}
     modules = [{**row, "module_class": name, "samples_n": n} for name, n in counts.items()]
     return Waited([row], modules)
 
@@ -102,6 +121,9 @@ def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(coun
     ("waited", "functions", "advice"),
     [
         (sampled({}, "os_call", "poll"), (), "prefetch"),
+        (sampled({}, "os_call", "poll"), ("deduce_unreachable",), "prefetch"),
+        (sampled({"framework": 40}, "cuda_call", "cudaFree"), ("gc_collect_main",), None),
+        (sampled({"framework": 32, "unresolved": 7}), ("gc_collect_main",), None),  # 8 elsewhere
         (sampled({}, "cuda_call", "cudaLaunchKernel"), (), "CUDA graphs"),
         (sampled({"python": 40}), (), "CUDA graphs"),
         (sampled({"framework": 40}), ("deduce_unreachable",), "gc.freeze"),
@@ -110,8 +132,9 @@ def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(coun
     ],
 )
 def test_advice_follows_from_what_it_did_most(waited, functions, advice):
-    frames = [{"function": name, "samples_n": 20, "stacks_n": 40} for name in functions]
-    said = Doing.of(waited).advice(frames)
+    leaf = {"part": "step", "state": "running", "kind": "leaf", "samples_n": 20, "stacks_n": 40}
+    frames = [{**leaf, "function": name} for name in functions]
+    said = Doing.of(waited).advice(replace(waited, frames=frames))
     assert said is None if advice is None else advice in said
 
 

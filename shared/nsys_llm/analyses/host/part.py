@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -22,7 +23,14 @@ from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.host_modules import UNRESOLVED, module_class, module_classes
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.coded_names import text_of
-from nsys_llm.trace.host_part import LEAST_SAMPLES, HostFrame, HostModule, HostPart, HostState
+from nsys_llm.trace.host_part import (
+    LEAST_SAMPLES,
+    SAMPLED,
+    HostFrame,
+    HostModule,
+    HostPart,
+    HostState,
+)
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: Frames that are told, of each kind.
@@ -61,7 +69,7 @@ def host_part(
         states += rows
         leaves = Stacks.of(trace, row).leaf_classes(row.size)
         modules += _modules(device_id, [*columns, leaves], places)
-        sampled.append(np.stack((row, columns[2] % len(PARTS))))
+        sampled.append(np.stack((row, columns[2] % len(PARTS), columns[3])))
     repeats = None if steps is None else int((~steps.warmup).sum())
     return HostPart(
         tuple(states),
@@ -92,11 +100,14 @@ def _modules(device_id: int, columns: Sequence[IntArray], places: Places) -> lis
     ]
 
 
-def _frames(trace: RankTrace, rows: IntArray, part: IntArray) -> tuple[HostFrame, ...]:
-    """Return the most frequent functions of samples, by their rows in the table, in each part."""
+def _frames(
+    trace: RankTrace, rows: IntArray, part: IntArray, state: IntArray
+) -> tuple[HostFrame, ...]:
+    """Return the most frequent functions of samples, by their rows, in each part and state."""
     stacks, classes, frames = Stacks.of(trace, rows), module_classes(), list[HostFrame]()
-    for code, name in enumerate(PARTS):
-        for kind, (at, stacks_n) in stacks.frames(part == code).items():
+    for where in product(PARTS, SAMPLED):
+        chosen = (part == PARTS.index(where[0])) & (state == STATES.index(where[1]))
+        for kind, (at, stacks_n) in stacks.frames(chosen).items():
             if stacks_n < LEAST_SAMPLES:
                 continue
             columns = [stacks.symbol_id[at], stacks.module_id[at], stacks.module[at]]
@@ -110,7 +121,7 @@ def _frames(trace: RankTrace, rows: IntArray, part: IntArray) -> tuple[HostFrame
                     file = path.rpartition("/")[2]
                     counts[function, file, classes[stacks.module[row]]] += n
             most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MOST_FRAMES]
-            frames += [HostFrame(name, kind, *names, n, stacks_n) for names, n in most]
+            frames += [HostFrame(*where, kind, *names, n, stacks_n) for names, n in most]
     return tuple(frames)
 
 
