@@ -35,11 +35,15 @@ _WORDS: Final = {OFF_CORE: "off its core", RUNNING: "running", OS_CALL: "in the 
 #: Functions of the C library that wait for input, and CPython's of its garbage collection.
 _READS: Final = re.compile(r"p?read|recv|p?poll|select|epoll_|accept|fgets|fread|getline|open")
 _COLLECTS: Final = re.compile(r"gc_collect|_PyGC|deduce_unreachable|subtract_refs|visit_decref")
+#: Calls that launch one operation: neither a graph nor a function of the host.
+_LAUNCHES: Final = re.compile(r"cu(da)?Launch(?!HostFunc)")
 _ADVICE: Final = {
     "garbage": "Python collects garbage in the step: gc.freeze() after start-up, gc.collect() "
     "between steps.",
     "reads": "The launching thread waits for input in the step: prefetch it, or let another "
     "process prepare it.",
+    "graphs": "These launches are CUDA graphs already: launch fewer, larger ones, and upload each "
+    "before its first launch (cudaGraphUpload).",
     "launches": "Launch less often: CUDA graphs, torch.compile, fused operators.",
 }
 #: What a rule on the host says where its threads are recorded: of steps, and of a start-up.
@@ -174,7 +178,7 @@ class Doing:
 
     def advice(self, waited: Waited) -> str | None:
         """Return what to do about it, of the time that it is of; None where it says too little."""
-        detail, launching = self.detail or "", self.state == CUDA_CALL
+        detail = self.detail or ""
         if self.pct < _LEAST_PCT:
             return None
         if self.state == RUNNING and self.samples_n >= LEAST_SAMPLES and not self.is_lossy:
@@ -183,7 +187,11 @@ class Doing:
                 return _ADVICE["garbage"]
         if self.state == OS_CALL and _READS.match(detail):
             return _ADVICE["reads"]
-        launching = (launching and "Launch" in detail) or self.module_class in ("python", "driver")
+        if self.state == CUDA_CALL and "GraphLaunch" in detail:
+            return _ADVICE["graphs"]
+        if self.state == CUDA_CALL and not _LAUNCHES.match(detail):
+            return None
+        launching = self.state == CUDA_CALL or self.module_class in ("python", "driver")
         return _ADVICE["launches"] if launching else None
 
 

@@ -124,7 +124,11 @@ def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(coun
         (sampled({}, "os_call", "poll"), ("deduce_unreachable",), "prefetch"),
         (sampled({"framework": 40}, "cuda_call", "cudaFree"), ("gc_collect_main",), None),
         (sampled({"framework": 32, "unresolved": 7}), ("gc_collect_main",), None),  # 8 elsewhere
-        (sampled({}, "cuda_call", "cudaLaunchKernel"), (), "CUDA graphs"),
+        (sampled({}, "cuda_call", "cudaLaunchKernel"), (), "Launch less often: CUDA graphs"),
+        (sampled({}, "cuda_call", "cuLaunchKernelEx"), (), "Launch less often: CUDA graphs"),
+        (sampled({"driver": 40}, "cuda_call", "cudaGraphLaunch"), (), "CUDA graphs already"),
+        (sampled({"driver": 40}, "cuda_call", "cudaLaunchHostFunc"), (), None),
+        (sampled({"driver": 40}, "cuda_call", "cudaStreamSynchronize"), (), None),
         (sampled({"python": 40}), (), "CUDA graphs"),
         (sampled({"framework": 40}), ("deduce_unreachable",), "gc.freeze"),
         (sampled({}, "off_core"), (), None),
