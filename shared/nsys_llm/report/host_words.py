@@ -213,9 +213,8 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
         )
     if steps.time_ns:
         doing = Doing.of(steps)
-        n = sum(n for name, n in steps.samples().items() if name != NOT_SAMPLED)
         is_few = doing.state == RUNNING and doing.module_class is None
-        few = f" (too few samples to say in what: {n})" if is_few else ""
+        few = f" (too few samples to say in what: {doing.samples_n})" if is_few else ""
         steps_n = counted(steps.states[0]["steps_n"], "step")
         said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {doing.words}{few}")
     if waited.states and not said and Doing.of(waited).state != UNKNOWN:

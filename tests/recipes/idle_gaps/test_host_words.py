@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
@@ -13,7 +14,7 @@ from trace_builder import TraceBuilder
 from nsys_llm.analyses.timeline.states import host_tracks
 from nsys_llm.analyses.timeline.step_lanes import LaneRows, LaneWindow, rank_lanes
 from nsys_llm.recipes.idle_gaps.findings.answer import answer
-from nsys_llm.report.host_words import Doing, Waited
+from nsys_llm.report.host_words import Doing, Waited, host_sentence
 from nsys_llm.report.records import records
 
 US = 1_000
@@ -98,8 +99,15 @@ def test_a_start_up_is_nothing_to_gain_and_few_samples_say_nothing(traces):
     assert title in set(tables["findings"]["title"])
 
 
-def sampled(counts, state="running", detail=None):
-    row = {"state": state, "detail": detail, "time_ns": 100, "part": "step", "range": "a"}
+COLUMNS = (
+    *("rank", "device_id", "cause", "part", "range", "state", "detail", "time_ns", "steps_n"),
+    *("module_class", "samples_n"),
+)
+
+
+def sampled(counts, state="running", detail=None, time_ns=100):
+    row = {"rank": 0, "device_id": 0, "cause": "host_no_cuda", "part": "step", "range": "a"}
+    row |= {"state": state, "detail": detail, "time_ns": time_ns, "steps_n": 10}
     modules = [{**row, "module_class": name, "samples_n": n} for name, n in counts.items()]
     return Waited([row], modules)
 
@@ -115,6 +123,23 @@ def sampled(counts, state="running", detail=None):
 )
 def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(counts, words):
     assert Doing.of(sampled(counts)).words == words
+
+
+def said_of(states):
+    """Return the sentence on states of one GPU: time in ns, and samples by class, of each."""
+    parts = [sampled(counts, state, time_ns=ns) for state, (ns, counts) in states.items()]
+    tables = {
+        "host_states": [row for part in parts for row in part.states],
+        "host_modules": [row for part in parts for row in part.modules],
+        "host_frames": [],
+    }
+    frames = {name: pd.DataFrame(rows, columns=COLUMNS) for name, rows in tables.items()}
+    return host_sentence(frames, (0, 0))
+
+
+def test_samples_of_another_state_are_not_counted():
+    said = said_of({"running": (10 * US, {"python": 4}), "cuda_call": (US, {"driver": 1})})
+    assert said == " 10 steps: 11 us, 90.9 % running (too few samples to say in what: 4)."
 
 
 @pytest.mark.parametrize(
