@@ -56,9 +56,9 @@ HOST_CASES: Final = {
     ),
     START_UP: Case(
         title="Start-up: rank {rank}'s host is late in {host_range:quoted}: its GPU idles "
-        "{share_pct}",
-        recommendation="{host_ns} of this, {host_pct}, is start-up: nothing to gain in later "
-        "steps. Leave it out with `--skip-warmup` or `--filter-time`.",
+        "{host_share_pct}",
+        recommendation="{host_ns} of the {lost_ns}, {host_pct}, is start-up: nothing to gain in "
+        "later steps. Leave it out with `--skip-warmup` or `--filter-time`.",
     ),
 }
 
@@ -225,11 +225,15 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
     return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
-def host_case(waited: Waited, otherwise: str) -> tuple[str, dict[str, Any]] | None:
+def host_case(
+    waited: Waited, lost_ns: int, span_ns: int, otherwise: str
+) -> tuple[str, dict[str, Any]] | None:
     """Return the case of `HOST_CASES` that says most of some time, and its fields.
 
     Args:
         waited: Of one GPU.
+        lost_ns: All that the rule is about: also what no thread did, as the way to the GPU.
+        span_ns: All of the GPU's time.
         otherwise: What to do where its threads say too little.
 
     Returns:
@@ -238,8 +242,12 @@ def host_case(waited: Waited, otherwise: str) -> tuple[str, dict[str, Any]] | No
     steps, warm = waited.where("part", STEP), waited.where("part", WARMUP)
     if warm.time_ns and 2 * warm.time_ns >= waited.time_ns:
         name, ns = warm.most(lambda row: row["range"])
-        fields = {"host_range": name, "host_ns": ns, "host_pct": percent(ns, waited.time_ns)}
-        return START_UP, fields
+        return START_UP, {
+            "host_range": name,
+            "host_share_pct": percent(ns, span_ns),
+            "host_ns": warm.time_ns,
+            "host_pct": percent(warm.time_ns, lost_ns),
+        }
     if not steps.time_ns or 2 * steps.time_ns < waited.time_ns:
         return None
     name, ns = steps.most(lambda row: row["range"])

@@ -95,8 +95,25 @@ def test_a_start_up_is_nothing_to_gain_and_few_samples_say_nothing(traces):
     assert "509 ms of the 589 ms of waiting for the host are in `Warm-up Step 1` (modules" in said
     assert "start-up, nothing to gain later; 10 steps: 14.7 ms, 82.4 % running (too few" in said
     assert "python" not in said
-    title = "Start-up: rank 0's host is late in `Warm-up Step 1`: its GPU idles 9.9 %"
+    title = "Start-up: rank 0's host is late in `Warm-up Step 1`: its GPU idles 6.4 %"
     assert title in set(tables["findings"]["title"])
+
+
+def test_a_start_up_has_its_share_of_the_loss_and_no_price(tmp_path):
+    trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
+    at = 0
+    for step in range(6):
+        wait = 8_000 if step < 2 else 500  # the first launch is before the first gap
+        trace.nvtx(f"Warm-up {step}" if step < 2 else "step", at, at + (wait + 500) * US)
+        launch = at + wait * US, at + (wait + 50) * US
+        trace.kernel("k", start_ns=launch[1] + 50 * US, end_ns=launch[1] + 450 * US, launch=launch)
+        at += (wait + 500) * US
+    tables = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))
+    finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
+    # Begins of gaps to launch to start, us: 8,000 + 50 + 50 of a warm-up; 4 times 500 + 50 + 50.
+    assert finding["title"].endswith("late in `Warm-up 1`: its GPU idles 62.4 %")
+    assert finding["recommendation"].startswith("8.05 ms of the 10.5 ms, 76.7 %, is start-up")
+    assert finding["gain_ns"] == 2_450 * US
 
 
 COLUMNS = (
