@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nsys_llm.report.host_tables import NOT_SAMPLED
+import numpy as np
+
+from nsys_llm.report.host_tables import NOT_SAMPLED, wilson_pct
 from nsys_llm.report.records import Record, Tables, percent, records
 from nsys_llm.report.rules import Case
 from nsys_llm.report.walls import Gpu
@@ -140,7 +142,7 @@ class Doing:
         detail: Function, where it was in one.
         pct: Share of the time.
         module_class: Which software most samples of it are in; None where they say nothing.
-        class_pct: Share of the samples.
+        class_n: Samples in it.
         samples_n: Of the state.
         is_lossy: Whether too many samples are missing to say in what it was.
     """
@@ -149,7 +151,7 @@ class Doing:
     detail: str | None
     pct: float
     module_class: str | None
-    class_pct: float
+    class_n: int
     samples_n: int
     is_lossy: bool
 
@@ -163,8 +165,9 @@ class Doing:
         if state not in SAMPLED or n < LEAST_SAMPLES or lost:
             counts.clear()
         name, most_n = max(counts.items(), key=lambda item: item[::-1], default=(None, 0))
-        class_pct = percent(most_n, n)
-        return cls(state, detail, percent(ns, waited.time_ns), name, class_pct, n, lost)
+        if name == UNRESOLVED or percent(most_n, n) < _LEAST_PCT:
+            name = None
+        return cls(state, detail, percent(ns, waited.time_ns), name, most_n, n, lost)
 
     @property
     def words(self) -> str:
@@ -174,7 +177,8 @@ class Doing:
         said = f"{format_percent(self.pct)} {where}"
         if self.module_class is None:
             return said
-        return f"{said}, {format_percent(self.class_pct)} of its samples {self.module_class}"
+        class_pct = percent(self.class_n, self.samples_n)
+        return f"{said}, {format_percent(class_pct)} of its samples {self.module_class}"
 
     def advice(self, waited: Waited) -> str | None:
         """Return what to do about it, of the time that it is of; None where it says too little."""
@@ -183,7 +187,7 @@ class Doing:
             return None
         if self.state == RUNNING and self.samples_n >= LEAST_SAMPLES and not self.is_lossy:
             collecting_n = waited.where("state", RUNNING).collecting_n
-            if percent(collecting_n, self.samples_n) >= _LEAST_PCT:
+            if _least_pct(collecting_n, self.samples_n) >= _LEAST_PCT:
                 return _ADVICE["garbage"]
         if self.state == OS_CALL and _READS.match(detail):
             return _ADVICE["reads"]
@@ -191,8 +195,16 @@ class Doing:
             return _ADVICE["graphs"]
         if self.state == CUDA_CALL and not _LAUNCHES.match(detail):
             return None
-        launching = self.state == CUDA_CALL or self.module_class in ("python", "driver")
+        launching = self.state == CUDA_CALL
+        if self.module_class in ("python", "driver"):
+            launching |= _least_pct(self.class_n, self.samples_n) >= _LEAST_PCT
         return _ADVICE["launches"] if launching else None
+
+
+def _least_pct(count: int, of_n: int) -> float:
+    """Return the lower end of the interval of a share of samples."""
+    low_pct, _ = wilson_pct(np.array([count]), np.array([of_n]))
+    return float(low_pct[0])
 
 
 def host_sentence(tables: Tables, gpu: Gpu) -> str:
@@ -264,6 +276,6 @@ def path_words(waited: Waited) -> tuple[str, dict[str, Any]]:
         return "", {"host_advice": None}
     return f", {doing.words}", {
         "host_state_pct": doing.pct,
-        "host_class_pct": doing.class_pct,
+        "host_class_pct": percent(doing.class_n, doing.samples_n),
         "host_advice": doing.advice(waited),
     }
