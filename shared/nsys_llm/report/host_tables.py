@@ -27,6 +27,8 @@ _FRAMES: Final = tuple(HostFrame.__dataclass_fields__)
 
 #: What samples are counted of: device, thread, cause, part, range and state.
 _Group = tuple[int, int, str, str, str | None, str]
+#: Samples of a group, those that there should be, and the period.
+_Samples = tuple[int, int | None, int | None]
 
 
 def host_tables(
@@ -63,7 +65,7 @@ def _state_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
 
 def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     """Return samples of each group by class, and what is missing of those that there should be."""
-    rows, groups = list[tuple[Rank, HostModule]](), list[tuple[int, int | None]]()
+    rows, groups = list[tuple[Rank, HostModule]](), list[_Samples]()
     for rank, part in ranks:
         counts, on_core_ns = Counter[_Group](), Counter[_Group]()
         for module in part.modules:
@@ -75,21 +77,20 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
         expected = {key: round(ns / period_ns) for key, ns in on_core_ns.items() if period_ns}
         for module in part.modules:
             rows.append((rank, module))
-            groups.append((counts[_group(module)], expected.get(_group(module))))
+            n, expected_n = counts[_group(module)], expected.get(_group(module))
+            groups.append((n, expected_n, part.period_ns))
         for key, expected_n in expected.items():
             if (missing_n := expected_n - counts[key]) > 0:
                 rows.append((rank, HostModule(*key, NOT_SAMPLED, missing_n)))
-                groups.append((counts[key], expected_n))
+                groups.append((counts[key], expected_n, part.period_ns))
     return _shares(rows, groups)
 
 
-def _shares(
-    rows: Sequence[tuple[Rank, HostModule]], groups: Sequence[tuple[int, int | None]]
-) -> Columns:
+def _shares(rows: Sequence[tuple[Rank, HostModule]], groups: Sequence[_Samples]) -> Columns:
     lost = np.array([row.module_class == NOT_SAMPLED for _, row in rows], dtype=bool)
     counted_n = np.array([row.samples_n for _, row in rows], dtype=np.int64)
-    of_n = np.array([n for n, _ in groups], dtype=np.int64)
-    expected_n = np.array([NULL_INT if n is None else n for _, n in groups], dtype=np.int64)
+    some = [[NULL_INT if value is None else value for value in group] for group in groups]
+    of_n, expected_n, period_ns = np.array(some, dtype=np.int64).reshape(-1, 3).T
     low_pct, high_pct = wilson_pct(np.where(lost, 0, counted_n), np.maximum(of_n, 1))
     columns = {
         **record_columns(rows, *_MODULES, "samples_n"),
@@ -98,6 +99,7 @@ def _shares(
         "share_pct": percent(counted_n, np.where(lost, expected_n, of_n)),
         "low_pct": np.where(lost, np.nan, low_pct),
         "high_pct": np.where(lost, np.nan, high_pct),
+        "period_ns": nullable(period_ns),
     }
     order = ("rank", "device_id", "tid", "part", "range", "cause", "state", "-samples_n")
     return sorted_columns(columns, *order, "module_class")

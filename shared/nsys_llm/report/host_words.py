@@ -103,6 +103,17 @@ class Waited:
         return counts
 
     @property
+    def expected_n(self) -> float:
+        """How many samples there should be of one state, as a whole: each group's is rounded.
+
+        Of threads without switches those that there are.
+        """
+        period_ns = max((row["period_ns"] or 0 for row in self.modules), default=0)
+        on_core_ns = sum(row["on_core_ns"] or 0 for row in self.states)
+        free_n = sum(row["samples_n"] for row in self.modules if row["expected_n"] is None)
+        return free_n + (on_core_ns / period_ns if period_ns else 0)
+
+    @property
     def collecting_n(self) -> int:
         """At least so many samples are in garbage collection.
 
@@ -144,7 +155,7 @@ class Doing:
         module_class: Which software most samples of it are in; None where they say nothing.
         class_n: Samples in it.
         samples_n: Of the state.
-        is_lossy: Whether too many samples are missing to say in what it was.
+        expected_n: How many there should be.
     """
 
     state: str
@@ -153,21 +164,22 @@ class Doing:
     module_class: str | None
     class_n: int
     samples_n: int
-    is_lossy: bool
+    expected_n: float
 
     @classmethod
     def of(cls, waited: Waited) -> Doing:
         """Look at some time; there is at least one row."""
         (state, detail), ns = waited.most(lambda row: (row["state"], row["detail"]))
-        counts = waited.where("state", state).samples()
-        missing_n, n = counts.pop(NOT_SAMPLED, 0), counts.total()
-        lost = percent(missing_n, n + missing_n) > _MOST_MISSING_PCT
-        if state not in SAMPLED or n < LEAST_SAMPLES or lost:
+        here = waited.where("state", state)
+        counts, expected_n = here.samples(), here.expected_n
+        del counts[NOT_SAMPLED]
+        n = counts.total()
+        if state not in SAMPLED or n < LEAST_SAMPLES or _is_lossy(n, expected_n):
             counts.clear()
         name, most_n = max(counts.items(), key=lambda item: item[::-1], default=(None, 0))
         if name == UNRESOLVED or percent(most_n, n) < _LEAST_PCT:
             name = None
-        return cls(state, detail, percent(ns, waited.time_ns), name, most_n, n, lost)
+        return cls(state, detail, percent(ns, waited.time_ns), name, most_n, n, expected_n)
 
     @property
     def words(self) -> str:
@@ -185,9 +197,10 @@ class Doing:
         detail = self.detail or ""
         if self.pct < _LEAST_PCT:
             return None
-        if self.state == RUNNING and self.samples_n >= LEAST_SAMPLES and not self.is_lossy:
+        if self.state == RUNNING and self.samples_n >= LEAST_SAMPLES:
             collecting_n = waited.where("state", RUNNING).collecting_n
-            if _least_pct(collecting_n, self.samples_n) >= _LEAST_PCT:
+            lossy = _is_lossy(self.samples_n, self.expected_n)
+            if not lossy and _least_pct(collecting_n, self.samples_n) >= _LEAST_PCT:
                 return _ADVICE["garbage"]
         if self.state == OS_CALL and _READS.match(detail):
             return _ADVICE["reads"]
@@ -199,6 +212,11 @@ class Doing:
         if self.module_class in ("python", "driver"):
             launching |= _least_pct(self.class_n, self.samples_n) >= _LEAST_PCT
         return _ADVICE["launches"] if launching else None
+
+
+def _is_lossy(samples_n: int, expected_n: float) -> bool:
+    """Return whether too many samples are missing to say in what a thread was."""
+    return percent(expected_n - samples_n, expected_n) > _MOST_MISSING_PCT
 
 
 def _least_pct(count: int, of_n: int) -> float:

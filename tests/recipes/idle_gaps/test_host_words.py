@@ -14,8 +14,11 @@ from trace_builder import TraceBuilder
 from nsys_llm.analyses.timeline.states import host_tracks
 from nsys_llm.analyses.timeline.step_lanes import LaneRows, LaneWindow, rank_lanes
 from nsys_llm.recipes.idle_gaps.findings.answer import answer
+from nsys_llm.report.host_tables import host_tables
 from nsys_llm.report.host_words import Doing, Waited, host_sentence
 from nsys_llm.report.records import records
+from nsys_llm.trace.host_part import HostModule, HostPart, HostState
+from nsys_llm.trace.identity import Rank, RankKey
 
 US = 1_000
 PYTHON = "/usr/bin/python3.12"
@@ -118,15 +121,19 @@ def test_a_start_up_has_its_share_of_the_loss_and_no_price(tmp_path):
 
 COLUMNS = (
     *("rank", "device_id", "cause", "part", "range", "state", "detail", "time_ns", "steps_n"),
-    *("module_class", "samples_n"),
+    *("on_core_ns", "module_class", "samples_n", "expected_n", "period_ns"),
 )
 
 
 def sampled(counts, state="running", detail=None, time_ns=100):
     row = {"rank": 0, "device_id": 0, "cause": "host_no_cuda", "part": "step", "range": "a"}
     row |= {"state": state, "detail": detail, "time_ns": time_ns, "steps_n": 10}
-    modules = [{**row, "module_class": name, "samples_n": n} for name, n in counts.items()]
-    return Waited([row], modules)
+    expected_n = sum(counts.values())
+    modules = [
+        {**row, "module_class": name, "samples_n": n, "expected_n": expected_n, "period_ns": 10}
+        for name, n in counts.items()
+    ]
+    return Waited([{**row, "on_core_ns": 10 * expected_n}], modules)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +149,28 @@ def sampled(counts, state="running", detail=None, time_ns=100):
 )
 def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(counts, words):
     assert Doing.of(sampled(counts)).words == words
+
+
+@pytest.mark.parametrize(
+    ("ranges_n", "on_core_ns", "sampled_n", "each_n", "said"),
+    [
+        (60, 145, 60, 1, "100.0 % running"),  # 31 % are missing, and 1.45 are rounded to 1
+        (400, 49, 40, 1, "100.0 % running"),  # 80 %, and each 0.49 to 0
+        (80, 100, 40, 2, "100.0 % running, 100.0 % of its samples python"),  # none are
+    ],
+)
+def test_what_is_missing_is_counted_over_all_ranges(ranges_n, on_core_ns, sampled_n, each_n, said):
+    where = [(0, 1, "host_no_cuda", "step", f"r{at}", "running") for at in range(ranges_n)]
+    part = HostPart(
+        tuple(HostState(*of, None, on_core_ns, on_core_ns, None, 0) for of in where),
+        tuple(HostModule(*of, "python", each_n) for of in where[:sampled_n]),
+        (),
+        period_ns=100,
+        steps_n=10,
+    )
+    rank = Rank(RankKey("a", 0), 0, "0", None, None)
+    tables = host_tables("idle_gaps", [(rank, part)])
+    assert Doing.of(Waited.of(tables, (0, 0))).words == said
 
 
 def said_of(states):
