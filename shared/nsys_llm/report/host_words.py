@@ -192,6 +192,17 @@ class Doing:
         class_pct = percent(self.class_n, self.samples_n)
         return f"{said}, {format_percent(class_pct)} of its samples {self.module_class}"
 
+    @property
+    def doubt(self) -> str:
+        """Why samples do not say what ran, in brackets; "" where they do, or were not asked."""
+        if self.state != RUNNING:
+            return ""
+        if self.samples_n < LEAST_SAMPLES:
+            return f" (too few samples to say in what: {self.samples_n})"
+        if _is_lossy(self.samples_n, self.expected_n):
+            return f" (of {round(self.expected_n)} samples expected only {self.samples_n})"
+        return ""
+
     def advice(self, waited: Waited) -> str | None:
         """Return what to do about it, of the time that it is of; None where it says too little."""
         detail = self.detail or ""
@@ -243,10 +254,8 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
         )
     if steps.time_ns:
         doing = Doing.of(steps)
-        is_few = doing.state == RUNNING and doing.module_class is None
-        few = f" (too few samples to say in what: {doing.samples_n})" if is_few else ""
         steps_n = counted(steps.states[0]["steps_n"], "step")
-        said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {doing.words}{few}")
+        said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {doing.words}{doing.doubt}")
     if waited.states and not said and Doing.of(waited).state != UNKNOWN:
         said.append(
             f"{format_ns(waited.time_ns)} of waiting for the host: {Doing.of(waited).words}"

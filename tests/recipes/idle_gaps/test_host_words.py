@@ -191,6 +191,18 @@ def test_samples_of_another_state_are_not_counted():
 
 
 @pytest.mark.parametrize(
+    ("counts", "why"),
+    [
+        ({"python": 29, "not_sampled": 20}, " (too few samples to say in what: 29)"),
+        ({"python": 80, "not_sampled": 64}, " (of 144 samples expected only 80)"),
+        ({"python": 15, "other": 14, "driver": 2}, ""),
+    ],
+)
+def test_why_samples_say_nothing_is_said(counts, why):
+    assert said_of({"running": (US, counts)}).endswith(f"running{why}.")
+
+
+@pytest.mark.parametrize(
     ("waited", "functions", "advice"),
     [
         (sampled({}, "os_call", "poll"), (), "prefetch"),
