@@ -252,8 +252,7 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
             f"{format_ns(ns)} of the {format_ns(waited.time_ns)} of waiting for the host are in "
             f"{quoted(name)}{loads}: start-up, nothing to gain later"
         )
-    if steps.time_ns:
-        doing = Doing.of(steps)
+    if steps.time_ns and (doing := Doing.of(steps)).state != UNKNOWN:
         steps_n = counted(steps.states[0]["steps_n"], "step")
         said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {doing.words}{doing.doubt}")
     if waited.states and not said and Doing.of(waited).state != UNKNOWN:

@@ -190,6 +190,10 @@ def test_samples_of_another_state_are_not_counted():
     assert said == " 10 steps: 11 us, 90.9 % running (too few samples to say in what: 4)."
 
 
+def test_what_is_not_known_is_no_sentence():
+    assert said_of({"unknown": (9 * US, {}), "cuda_call": (US, {})}) == ""
+
+
 @pytest.mark.parametrize(
     ("counts", "why"),
     [
