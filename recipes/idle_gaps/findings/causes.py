@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from .texts import (
     NTP_NS,
     PART_WORDS,
     PATTERN_FIELDS,
+    PYTHON,
     RULES,
     TIED_SHARE,
     TOGETHER_PCT,
@@ -116,7 +118,10 @@ def _host(times: IdleTimes, tables: Tables) -> Finding | None:
     cause, change = host_cause(lost_ns, gpu), Change("host")
     if case == START_UP:  # which no later step has
         change = Change("host_part", time_ns=max(lost_ns[gpu] - fields["host_ns"], 0))
-    return _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, case, fields)
+    finding = _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, case, fields)
+    if finding is not None and rule == "host_work" and waited.is_recorded:
+        return replace(finding, record=PYTHON)
+    return finding
 
 
 def _stages_n(tables: Tables) -> int:

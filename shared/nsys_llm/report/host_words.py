@@ -132,6 +132,12 @@ class Waited:
         return least_n
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether it has samples and calls of the C library."""
+        calls = any(row["state"] == OS_CALL or row["os_call"] for row in self.states)
+        return calls and any(name != NOT_SAMPLED for name in self.samples())
+
+    @property
     def time_ns(self) -> int:
         """All of it."""
         return sum(row["time_ns"] for row in self.states)

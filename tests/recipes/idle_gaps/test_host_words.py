@@ -56,6 +56,7 @@ def test_the_range_and_the_call_of_the_c_library_are_in_the_title(tmp_path):
     said = "Rank 0's host: 480 us a step in `data`, 83.3 % in `read`: its GPU idles "
     assert finding["title"].startswith(said)
     assert "prefetch" in finding["recommendation"]
+    assert "--sample=process-tree" in finding["record"]
 
 
 def test_garbage_collected_elsewhere_is_no_advice_and_frames_are_apart_by_state(tmp_path):
@@ -69,6 +70,7 @@ def test_garbage_collected_elsewhere_is_no_advice_and_frames_are_apart_by_state(
     finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
     assert "83.3 % in `read`" in finding["title"]
     assert "prefetch" in finding["recommendation"]
+    assert "--sample" not in finding["record"]  # which this capture has
     names = ("part", "state", "function", "samples_n", "stacks_n")
     assert {tuple(row[name] for name in names) for row in records(tables["host_frames"])} == {
         ("step", "running", "gc_collect_main", 40, 40),
