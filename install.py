@@ -137,7 +137,7 @@ def _place(target: Target, options: Any) -> None:
 
 def _built_library(target: Target, folder: Path, archive: "str | None") -> "Path | None":
     """Return the compiled library of a wheel of this run, in a folder; None where it has none."""
-    if os.environ.get("NSYS_LLM_NATIVE") == "0":
+    if os.environ.get("NSYS_LLM_NATIVE", "").lower() in ("0", "false", "no", "off"):
         return None
     wheels = folder / "wheels"
     if archive:
