@@ -12,7 +12,6 @@ The file is valid Python 3.6, so that an old Python gets one line and no SyntaxE
 that it could not evaluate are quoted, and everything newer runs after the check in `main`.
 """
 
-import contextlib
 import importlib.util
 import os
 import shlex
@@ -124,8 +123,8 @@ def _install(options: Any) -> int:
 
 def _place(target: Target, options: Any) -> None:
     if options.nsys is not None:
-        with tempfile.TemporaryDirectory(prefix="nsys-llm-") as folder:
-            library = _built_library(target, Path(folder), options.untar)
+        wheel = (target.python, options.untar, copy_sources, _run)
+        with _ours("install.wheelhouse", "built_library", *wheel) as library:
             given = (ROOT, options.nsys or None, library)
             lines, python = _ours("install.steps", "place_beside_nsys", *given)
         target.say(*lines)
@@ -133,23 +132,6 @@ def _place(target: Target, options: Any) -> None:
             _install_package(Target(python, "", target.quiet), "", options.untar)
     if options.recipe_path:
         target.say(*_ours("install.steps", "place_recipe_path", ROOT, options.recipe_path))
-
-
-def _built_library(target: Target, folder: Path, archive: "str | None") -> "Path | None":
-    """Return the compiled library of a wheel of this run, in a folder; None where it has none."""
-    if os.environ.get("NSYS_LLM_NATIVE", "").lower() in ("0", "false", "no", "off"):
-        return None
-    wheels = folder / "wheels"
-    if archive:
-        wheels = _ours("install.wheelhouse", "unpack", Path(archive).expanduser(), folder)
-    else:
-        source = str(copy_sources(folder / "source"))
-        # Without pip or a network it goes without: nobody waits for what is optional.
-        words = ("--no-deps", "--retries", "0", "--timeout", "5", "-w", str(wheels), source)
-        with contextlib.suppress(OSError):
-            _run([target.python, "-m", "pip", "wheel", "-q", *words], TMPDIR=str(folder))
-    path: Path | None = _ours("install.wheelhouse", "library", wheels, folder)
-    return path
 
 
 def _look_or_remove(options: Any) -> int:
@@ -234,11 +216,7 @@ def _pip(target: Target, folder: str, *words: str) -> None:
 
 
 def copy_sources(destination: Path) -> Path:
-    """Copy what the package is built from into a folder, made if need be; return that.
-
-    Raises:
-        InstallError: This file does not lie in a checkout.
-    """
+    """Copy what the package is built from into a folder, made if need be; return that."""
     destination.mkdir(exist_ok=True)
     for name in SOURCES:
         source = ROOT / name

@@ -108,9 +108,20 @@ class HostTraceBuilder(BulkTraceBuilder):
         start_ns: int,
         duration_ns: int | None = None,
         end_ns: int | None = None,
+        frames: Sequence[str] = (),
         **thread: Unpack[Thread],
     ) -> _Builder:
-        """Add a call into the operating system's libraries."""
+        """Add a call into the operating system's libraries; `frames`, innermost first."""
+        table = "OSRT_CALLCHAINS"
+        identity = 1 + sum(count for count, _ in self._tables[table].chunks)
+        stack: dict[str, Cells] = {
+            "id": identity,
+            "symbol": self._string_ids(frames),
+            "module": self._string_id("/usr/bin/python3.12"),
+            "stackDepth": list(range(len(frames))),
+        }
+        if frames:
+            self._add(table, len(frames), stack)
         columns: dict[str, Cells] = {
             "start": start_ns,
             "end": event_end_ns(start_ns, duration_ns, end_ns),
@@ -118,6 +129,7 @@ class HostTraceBuilder(BulkTraceBuilder):
             "nameId": self._string_id(name),
             "nestingLevel": 0,
             "globalTid": self._thread(**thread),
+            "callchainId": identity if frames else 0,
         }
         return self._add("OSRT_API", 1, columns)
 

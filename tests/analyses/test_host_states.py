@@ -193,3 +193,54 @@ def test_ranges_of_the_interpreter_s_lock_are_no_steps_and_no_places(tmp_path):
         trace.kernel("k", start_ns=at + 700, end_ns=at + 900, launch=(at + 650, at + 690))
     states = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))["host_states"]
     assert set(states["range"]) == {"step #"}
+    # Each of three gaps holds a wait of 590 ns whole.
+    waited = records(states[states["detail"] == "interpreter lock"])
+    assert [(row["state"], row["time_ns"]) for row in waited] == [("os_call", 3 * 590)]
+
+
+def test_a_call_whose_stack_takes_the_interpreter_s_lock_is_said_as_that(tmp_path):
+    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=100, launch=(0, 5))
+    trace.osrt("futex", start_ns=110, end_ns=140, frames=("futex_wait", "take_gil.lto_priv.0"))
+    trace.osrt("futex", start_ns=150, end_ns=160, frames=("futex_wait", "drop_gil"))
+    trace.osrt("futex", start_ns=170, end_ns=177)
+    trace.kernel("k", start_ns=220, end_ns=300, launch=(200, 210))
+    path = trace.write_sqlite(tmp_path / "a.sqlite")
+    for recipe in ("idle_gaps", "step_budget"):
+        states = quick(recipe, path)["host_states"]
+        waits = records(states[states["state"] == "os_call"])
+        told = {row["detail"]: row["time_ns"] for row in waits}
+        assert told == {"interpreter lock": 30, "futex": 17}
+
+
+def sampled_on_core(path, trigger, level="2", file="/usr/bin/python3.12"):
+    """Return host_modules of 1,000 ns on a core: two samples, 250 ns apart; recorded are 100 ns."""
+    trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
+    trace.kernel("k", start_ns=0, end_ns=100, launch=(0, 5))
+    for at_ns in (200, 450):
+        trace.cpu_sample([("f", file)], start_ns=at_ns)
+    trace.kernel("k", start_ns=1_200, end_ns=1_300, launch=(1_100, 1_150))
+    trace.capture_option("LINUX_PERF_OPTIONS:SAMPLING_PERIOD", "100")
+    trace.capture_option("LINUX_PERF_OPTIONS:CPU_IP_TRIGGER_TYPE", trigger)
+    trace.raw("TARGET_INFO_SYSTEM_ENV", name="LinuxParanoidLevel", value=level)
+    return quick("idle_gaps", trace.write_sqlite(path))["host_modules"]
+
+
+@pytest.mark.parametrize(("trigger", "expected_n"), [("Software", 10), ("Hardware", 4)])
+def test_the_recorded_period_counts_where_it_is_a_time(tmp_path, trigger, expected_n):
+    modules = sampled_on_core(tmp_path / "a.sqlite", trigger)
+    running = modules[modules["state"] == "running"]
+    assert set(running["expected_n"]) == {expected_n}
+
+
+@pytest.mark.parametrize(
+    ("level", "file", "user_mode"),
+    [
+        ("2", "/a.so", True),
+        ("--1", "/a.so", False),
+        ("-1", "/a.so", False),
+        ("2", "[kernel.kallsyms]", False),
+    ],
+)
+def test_only_user_mode_was_sampled(tmp_path, level, file, user_mode):
+    modules = sampled_on_core(tmp_path / "a.sqlite", "Software", level, file)
+    assert set(modules["user_mode"]) == {user_mode}

@@ -247,7 +247,20 @@ def _opportunities(table: pd.DataFrame, _: Tables) -> Iterator[str]:
     yield from _bounded(table, "gain_ns", "span_ns")
 
 
+def _bubbles(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    parts = ("compute_ns", "transfer_ns", "wait_stage_ns", "wait_own_ns", "not_matched_ns")
+    yield from _adds_up(table, "window_ns", *parts, "copy_ns", "overhead_ns", "idle_ns")
+
+
+def _batch_steps(table: pd.DataFrame, _: Tables) -> Iterator[str]:
+    known = table[table["window_ns"].notna()]
+    yield from _adds_up(known, "window_ns", "between_ns", "cost_ns")
+    yield from _adds_up(known, "cost_ns", "busy_ns", "idle_ns")
+
+
 _CHECKS: Mapping[str, Mapping[str, Check]] = {
+    "comm_stats": {"bubbles": _bubbles},
+    "serving_steps": {"batch_steps": _batch_steps},
     "llm_overview": {"ranks": _gpus, "opportunities": _opportunities},
     "step_budget": {"job_steps": _job_steps, "device_steps": _device_steps},
     "llm_hotspots": {"kernels": _kernels, "overlap": _overlap, "rank_apis": _apis},

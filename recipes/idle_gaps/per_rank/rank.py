@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from nsys_llm.analyses.host.exposed import exposed_stretches
+from nsys_llm.analyses.host.part import host_part
+from nsys_llm.analyses.host.states import has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.trace.device_ops import DeviceOps
@@ -13,7 +16,6 @@ from ..partials import IdlePartial, RankIdle
 from .devices import map_device, map_idle_intervals
 from .gap_rows import GapRow, top_gaps
 from .gap_timelines import GapTimeline, few_longest, map_timelines
-from .host_states import map_host
 from .patterns import map_patterns
 
 
@@ -46,13 +48,17 @@ def map_rank(view: RankView) -> IdlePartial:
             replace(device, sums=gap_sums.without_names())
             for device, gap_sums in zip(devices, sums, strict=True)
         ]
+    exposed = {
+        ops.device_id: exposed_stretches(ops.gaps, ops.launch_row, host)
+        for ops in (lined_up if known and has_host_records(trace) else ())
+    }
     rank_idle = RankIdle(
         devices=tuple(devices),
         gaps=gaps,
         patterns=patterns,
         intervals=intervals,
         missing=missing,
-        host=map_host(view) if known else None,
+        host=host_part(view, exposed),
     )
     view.release("device_ops")
     return IdlePartial({view.key: rank_idle}, few_longest(drawn), lengths)

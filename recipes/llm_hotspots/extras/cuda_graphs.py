@@ -21,7 +21,7 @@ from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
 from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.wall.layers import first_come_pieces
-from nsys_llm.numeric.grouping import distinct_codes, joined
+from nsys_llm.numeric.grouping import distinct_codes, exact_sums, joined
 from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
@@ -29,14 +29,16 @@ from nsys_llm.numeric.intervals import (
     total_length_ns,
     union_intervals,
 )
+from nsys_llm.profile.tables import Table
 from nsys_llm.report.columns import Columns, rank_columns, record_columns
 from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-#: Launched outside of all ranges, and by no call that is recorded.
-_NO_RANGE, _NO_CALL = "(none)", "(no call)"
+#: Launched outside of all ranges, and by no call that is recorded: in place of a row of events.
+_OF_NO_RANGE, _OF_NO_CALL = -1, -2
+_WITHOUT: Final = {_OF_NO_RANGE: "(none)", _OF_NO_CALL: "(no call)"}
 _MEDIANS: Final = ("api_ns", "launch_to_first_ns", "lag_ns")
 
 
@@ -163,49 +165,57 @@ def _seams(trace: RankTrace, every: GraphReplays) -> tuple[Seams, ...]:
 
 def _eager(trace: RankTrace, device: int, spans: IntArray) -> dict[str, tuple[int, int]]:
     """Return what ran in some spans, by the range that launched it: time and operations."""
-    starts, ends, calls = [], [], []
-    for name in (name for name in OP_TABLES if name in trace.tables and len(spans)):
-        op = trace.tables[name]
-        begun, ended = op["start_ns"], op["end_ns"]
-        place = np.searchsorted(spans[:, 1], begun, side="right")
-        inside = ended > spans[np.minimum(place, len(spans) - 1), 0]
-        rows = np.flatnonzero(
-            (place < len(spans)) & inside & (op["device_id"] == device) & ~is_graph_node(op)
-        )
-        starts.append(begun[rows])
-        ends.append(ended[rows])
-        calls.append(op["launch_row"][rows].astype(np.int64))
-    if not any(part.size for part in starts):
-        return {}
-    names, code = _ranges(trace, joined(calls))
-    pieces, label = first_come_pieces(np.stack((joined(starts), joined(ends))), code)
-    owner, begun, ended = clip_to_windows(pieces[:, 0], pieces[:, 1], spans)
-    time_ns, ops_n = np.zeros(len(names), dtype=np.int64), np.bincount(code, minlength=len(names))
-    np.add.at(time_ns, label[owner], ended - begun)
-    pairs = zip(time_ns.tolist(), ops_n.tolist(), strict=True)
-    return dict(zip(names, pairs, strict=True))
+    parts = [
+        _eager_ops(trace.tables[name], device, spans) for name in OP_TABLES if name in trace.tables
+    ]
+    names, code = _ranges(trace, joined([call for _, call in parts]))
+    ops_n = np.bincount(code, minlength=len(names))
+    pieces, label = first_come_pieces(np.concatenate([times for times, _ in parts], axis=1), code)
+    del parts, code  # as long as the profile
+    cut = _cut(pieces, spans)
+    owner, begun, ended = clip_to_windows(*pieces[cut].T, spans)
+    label = np.concatenate((label[~cut], label[cut][owner]))
+    length_ns = np.concatenate((np.diff(pieces[~cut])[:, 0], ended - begun))
+    time_ns = exact_sums(label, length_ns, len(names))
+    return dict(zip(names, zip(time_ns.tolist(), ops_n.tolist(), strict=True), strict=True))
+
+
+def _eager_ops(op: Table, device: int, spans: IntArray) -> tuple[IntArray, IntArray]:
+    """Return begins and ends of the operations outside of graphs in some spans, and their calls."""
+    rows = np.flatnonzero(~is_graph_node(op) & (op["device_id"] == device))
+    first = np.searchsorted(spans[:, 1], op["start_ns"][rows], side="right")
+    rows = rows[first < np.searchsorted(spans[:, 0], op["end_ns"][rows])]
+    return np.stack((op["start_ns"][rows], op["end_ns"][rows])), op["launch_row"][rows]
+
+
+def _cut(pieces: IntArray, spans: IntArray) -> npt.NDArray[np.bool_]:
+    """Return which pieces do not lie in one span; both are sorted and disjoint, spans are few."""
+    low = np.searchsorted(pieces[:, 0], spans[:, 0])
+    high = np.searchsorted(pieces[:, 1], spans[:, 1], side="right")
+    edges = np.zeros(len(pieces) + 1, dtype=np.int64)
+    np.add.at(edges, low, 1)
+    np.add.at(edges, np.maximum(low, high), -1)
+    return np.cumsum(edges[:-1]) == 0
 
 
 def _ranges(trace: RankTrace, call: IntArray) -> tuple[list[str], IntArray]:
     """Return names of ranges, running numbers as #, and in which one each call was made."""
     calls, events = trace.tables["api_calls"], trace.tables.get("nvtx_events")
-    row = np.full(call.shape, -1, dtype=np.int64)
-    known = np.flatnonzero(call >= 0)
+    row = np.full(call.shape, _OF_NO_RANGE, dtype=np.int64)
     if events is not None and len(events):
-        at_ns, thread = calls["start_ns"][call[known]], calls["global_tid"][call[known]]
-        row[known] = innermost_events(events, at_ns, thread, trace.last_end_ns)
-    inside = np.flatnonzero(row >= 0)
-    labels, label = [_NO_RANGE, _NO_CALL], (call < 0).astype(np.int64)
-    if events is not None and inside.size:
-        rows, of_row = distinct_codes(row[inside])
-        texts, text = raw_texts(events, rows, trace.strings)
+        thread = calls["global_tid"][call]
+        row = innermost_events(events, calls["start_ns"][call], thread, trace.last_end_ns)
+    row[call < 0] = _OF_NO_CALL
+    used, code = distinct_codes(row)
+    labels = [_WITHOUT[at] for at in used[used < 0].tolist()]
+    place = np.arange(len(labels))
+    if events is not None and used.size > len(labels):
+        texts, text = raw_texts(events, used[used >= 0], trace.strings)
+        place = np.concatenate((place, len(labels) + text))
         labels += [range_key(item) for item in texts]
-        label[inside] = 2 + text[of_row]
-    used, code = distinct_codes(label)
-    labels = [labels[at] for at in used.tolist()]
     names = sorted(set(labels))
-    place = {name: index for index, name in enumerate(names)}
-    return names, np.array([place[item] for item in labels], dtype=np.int64)[code]
+    of_label = np.array([names.index(item) for item in labels], dtype=np.int64)
+    return names, of_label[place][code]
 
 
 def graph_columns(rows: Sequence[tuple[Rank, CudaGraph]]) -> Columns:

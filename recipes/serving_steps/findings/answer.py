@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import pandas as pd
@@ -12,9 +11,9 @@ from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.screen import Scale
 from nsys_llm.taxonomy.step_names import recording_advice
-from nsys_llm.view.text import counted, format_count, format_ns, listed, quoted
+from nsys_llm.view.text import counted, format_count, format_ns
 
-from .steps import pace_rank, serving_findings
+from .steps import examples, pace_rank, serving_findings
 
 _PHASES: Final = ("decode", "mixed", "prefill")
 #: Steps of a phase whose median is told.
@@ -133,7 +132,7 @@ def _why_not(tables: Tables) -> str:
         return (
             f"{row['engine']}: {format_count(row['unparsed_n'])} of "
             f"{counted(row['steps_n'], 'step')} have names of no known format "
-            f"({_examples(row)}), so costs are not reported; `batch_steps` has the others."
+            f"({examples(row)}), so costs are not reported; `batch_steps` has the others."
         )
     if len(read := records(servers[servers["reason"].isna()])):
         return f"{read[0]['engine']}: no full step is in the selection; `batch_steps` says why."
@@ -146,11 +145,6 @@ def _why_not(tables: Tables) -> str:
     )
 
 
-def _examples(row: Record) -> str:
-    return listed([quoted(name) for name in str(row["unparsed"]).split(" | ")])
-
-
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    ranks: Sequence[Finding] = rank_findings(tables)
-    return [*serving_findings(tables), *ranks]
+    return [*serving_findings(tables), *rank_findings(tables)]

@@ -48,10 +48,14 @@ def serving_findings(tables: Tables) -> list[Finding]:
     return made + [finding for finding in reported if finding is not None]
 
 
+def examples(row: Record) -> str:
+    """Return names of no format, of a row of `servers`."""
+    return listed([quoted(name) for name in str(row["unparsed"]).split(" | ")])
+
+
 def _names(row: Record) -> Finding:
-    names = listed([quoted(name) for name in str(row["unparsed"]).split(" | ")])
     return RULES["names_of_no_format"].finding(
-        fields={"examples": names},
+        fields={"examples": examples(row)},
         evidence=cells("servers", row, ("rank",), ("unparsed_n", "steps_n")),
         **_place(row),
     )

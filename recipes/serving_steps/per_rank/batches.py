@@ -72,25 +72,23 @@ def step_batches(view: RankView, steps: Steps) -> Batches:
     names = steps.names.tolist()
     if steps.source != ENGINE or not any(map(parse_step, names)):
         names = _names_around(view, steps)
-    parsed = [parse_step(name) for name in names]
-    missing = [name for name, item in zip(names, parsed, strict=True) if name and item is None]
+    pairs = [(name, parse_step(name)) for name in names]
+    missing = [name for name, item in pairs if name and item is None]
+    known = [item for _, item in pairs if item is not None]
     phases = phase_map(view.options.get("phase_map"))
-    pairs = list(zip(names, parsed, strict=True))
     return Batches(
-        format=tuple(None if item is None else item.since for item in parsed),
-        phase=tuple(None if item is None else _phase(item, name, phases) for name, item in pairs),
-        fields=np.array([_fields(item) for item in parsed], dtype=np.int64).reshape(
-            -1, len(FIELDS)
-        ),
-        engine=next((item.engine for item in parsed if item is not None), None),
-        tokens_derived=any(item is not None and item.tokens_derived for item in parsed),
+        format=tuple(item and item.since for _, item in pairs),
+        phase=tuple(item and _phase(item, name, phases) for name, item in pairs),
+        fields=np.array([_fields(item) for _, item in pairs], dtype=np.int64),
+        engine=known[0].engine if known else None,
+        tokens_derived=any(item.tokens_derived for item in known),
         unparsed=tuple(dict.fromkeys(missing))[:_NAMES_N],
         unparsed_n=len(missing),
     )
 
 
 def _fields(item: Composition | None) -> list[int]:
-    values = (None if item is None else getattr(item, name) for name in FIELDS)
+    values = (item and getattr(item, name) for name in FIELDS)
     return [NULL_INT if value is None else value for value in values]
 
 

@@ -79,14 +79,10 @@ def context_growth(
         round(float(keys[low].mean())),
         round(float(keys[high].mean())),
         tuple(
-            KernelGrowth(names[code], *_in_ps(*times_ns), int(exclusive_ns[code]))
-            for code, times_ns in kernels.items()
+            KernelGrowth(names[code], *times_ps, int(exclusive_ns[code]))
+            for code, times_ps in kernels.items()
         ),
     )
-
-
-def _in_ps(low_ns: float, high_ns: float, error_ns: float) -> tuple[int, int, int]:
-    return round(low_ns * _PS), round(high_ns * _PS), round(error_ns * _PS)
 
 
 def _sides(batches: Batches, times: StepTimes) -> IntArray:
@@ -111,8 +107,8 @@ def _sides(batches: Batches, times: StepTimes) -> IntArray:
 
 def _kernels(
     view: RankView, steps: Steps, low: IntArray, high: IntArray
-) -> tuple[tuple[str, ...], dict[int, tuple[float, float, float]]]:
-    """Return names of kernels, and of those in both halves both means and the error, in ns."""
+) -> tuple[tuple[str, ...], dict[int, tuple[int, int, int]]]:
+    """Return names of kernels, and of those in both halves both means and the error, in ps."""
     kernels = view.trace.unfiltered["kernels"]
     names, code = coded_names(kernels["demangled_name_id"], view.trace.strings)
     # `Steps.step` has the operations of these tables, in order; kernels are the first.
@@ -127,14 +123,15 @@ def _kernels(
         shape = (some.size, len(names))
         n = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
         sides.append((n, exact_sums(cell, length_ns[rows], n.size).reshape(shape)))
-    grown: dict[int, tuple[float, float, float]] = {}
+    grown: dict[int, tuple[int, int, int]] = {}
     for name in range(len(names)):
         columns = [(n[:, name], ns[:, name]) for n, ns in sides]
         if all((n > 0).sum() >= LEAST_STEPS for n, _ in columns):
             means = [ns.sum() / n.sum() for n, ns in columns]
             each = [ns[n > 0] / n[n > 0] for n, ns in columns]
-            error = float(np.sqrt(sum(some.var(ddof=1) / some.size for some in each)))
-            grown[name] = float(means[0]), float(means[1]), error
+            error_ns = float(np.sqrt(sum(some.var(ddof=1) / some.size for some in each)))
+            low_ps, high_ps, error_ps = (round(ns * _PS) for ns in (*map(float, means), error_ns))
+            grown[name] = low_ps, high_ps, error_ps
     return names, grown
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from nsys_llm.analyses.device.graph_replays import NONE, captured_sizes, replay_steps
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.analyses.steps.steps import ENGINE, OPTION, Steps
 from nsys_llm.taxonomy.categories import detect_engine
 from nsys_llm.trace.coded_names import coded_names
 
@@ -22,7 +22,11 @@ def map_rank(view: RankView) -> ServingPartial:
     trace, steps = view.trace, view.steps
     names, _ = coded_names(trace.unfiltered["kernels"]["demangled_name_id"], trace.strings)
     served = None
-    if steps is not None and set(steps.devices) & set(trace.device_ids):
+    if (
+        steps is not None
+        and steps.source in (ENGINE, OPTION)  # others are found where no engine names steps
+        and set(steps.devices) & set(trace.device_ids)
+    ):
         batches = step_batches(view, steps)
         served = None if batches.engine is None else _served(view, steps, batches)
     device_id = min(trace.device_ids, default=0)

@@ -175,8 +175,9 @@ def _bucket(served: ServedSteps, rows: IntArray) -> Row:
     return {
         "steps_n": rows.size,
         **{
-            name: _mean(batches.field(name)[rows], NULL_INT)
+            name: None if (values == NULL_INT).any() else float(values.mean())
             for name in ("gen_reqs", "ctx_tokens", "g_sk")
+            for values in [batches.field(name)[rows]]
         },
         "cost_p50_ns": float(np.median(cost_ns)),
         "cost_p99_ns": float(np.percentile(cost_ns, 99)),
@@ -192,10 +193,6 @@ def _bucket(served: ServedSteps, rows: IntArray) -> Row:
         else None,
         "host_idle_ns": float(served.host_idle_ns[rows].mean()),
     }
-
-
-def _mean(values: IntArray, none: int) -> float | None:
-    return None if (values == none).any() else float(values.mean())
 
 
 def pace(ranks: Sequence[Served]) -> Served | None:

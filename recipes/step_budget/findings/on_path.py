@@ -125,7 +125,7 @@ def _host(budget: Budget) -> list[Finding]:
     launches_ns = budget.walls.detail_ns(gpu, IDLE, "launch_api")
     case = "launches" if 2 * launches_ns > idle_ns else None
     row = next((row for row in rows if row["name"] == "launch_api"), rows[0]) if case else rows[0]
-    where, evidence, doing = _range(budget)
+    where, evidence, advice = _range(budget)
     return [
         RULES["path_host"].finding(
             case=case,
@@ -136,7 +136,7 @@ def _host(budget: Budget) -> list[Finding]:
                 "path_ns": row["path_ns"],
                 "where": where,
                 "unit": budget.unit,
-                **doing,
+                "host_advice": advice,
             },
             evidence=(*cells("ceilings", row, _WHICH, ("path_ns",)), *evidence),
             **_place(budget, gpu, row),
@@ -144,22 +144,22 @@ def _host(budget: Budget) -> list[Finding]:
     ]
 
 
-def _range(budget: Budget) -> tuple[str, tuple[Evidence, ...], dict[str, Any]]:
+def _range(budget: Budget) -> tuple[str, tuple[Evidence, ...], str | None]:
     """Return the range or call with most of the host's time on the path: `9 us in `data``.
 
-    With it what its thread did most there, and fields of that.
+    With it what its thread did most there, and the advice from that.
     """
     rows = [*budget.rows("range"), *budget.rows("api")] or budget.rows("class", "host_no_cuda")
     if not rows:
-        return "its calls hold the GPU up", (), {"host_advice": None}
+        return "its calls hold the GPU up", (), None
     row = max(rows, key=lambda row: row["path_ns"])
     name = f"in {quoted(shortened(row['name']))}"
     name = "outside of CUDA calls" if row["change"] == "class" else name
     words = f"{format_ns(row['path_ns'])} a {budget.unit} {name}"
     some = Waited.of(budget.tables, _idlest(budget) or (0, 0))
     some = some.where("range" if row["change"] == "range" else "cause", row["name"])
-    doing, fields = path_words(some)
-    return words + doing, cells("ceilings", row, _WHICH, ("path_ns",)), fields
+    doing, advice = path_words(some)
+    return words + doing, cells("ceilings", row, _WHICH, ("path_ns",)), advice
 
 
 def _waits(budget: Budget) -> list[Finding]:
@@ -167,7 +167,7 @@ def _waits(budget: Budget) -> list[Finding]:
     gpu = _idlest(budget)
     if gpu is None:
         return []
-    where, evidence, doing = _range(budget)
+    where, evidence, advice = _range(budget)
     late = host_cause(budget.walls.host_losses_ns, gpu).rank
     return [
         RULES["path_waits"].finding(
@@ -178,7 +178,7 @@ def _waits(budget: Budget) -> list[Finding]:
                 "where": where,
                 "path_ns": row["path_ns"],
                 "unit": budget.unit,
-                **doing,
+                "host_advice": advice,
             },
             evidence=(*cells("ceilings", row, _WHICH, ("path_ns", "worst_ns")), *evidence),
             name=row["name"],

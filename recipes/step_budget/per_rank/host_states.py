@@ -11,7 +11,6 @@ from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
 from nsys_llm.analyses.host.exposed import Exposed
 from nsys_llm.analyses.host.part import host_part
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.numeric.grouping import split_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.host_part import HostPart
@@ -35,15 +34,11 @@ def map_host(
         marks: Of the steps.
     """
     counted = np.array([mark == COUNTED for mark in marks], dtype=bool)
-    exposed = {device: _stretches(some[:, counted[some[0]]]) for device, some in on_host.items()}
-    return host_part(view.trace, view.host, view.steps, exposed)
-
-
-def _stretches(on_host: IntArray) -> list[Exposed]:
-    _, thread, start_ns, end_ns, kind = on_host[:, np.argsort(on_host[2], kind="stable")]
-    other = np.full_like(thread, -1)
-    return [
-        Exposed(code, start_ns[rows], end_ns[rows], other[rows], _CAUSE[kind[rows]])
-        for code, rows in enumerate(split_by_code(thread, int(thread.max(initial=-1)) + 1))
-        if rows.size
-    ]
+    exposed = {}
+    for device, stretches in on_host.items():
+        order = np.argsort(stretches[2], kind="stable")
+        _, thread, start_ns, end_ns, kind = stretches[:, order[counted[stretches[0, order]]]]
+        none = np.full_like(thread, -1)
+        every = Exposed(-1, start_ns, end_ns, none, _CAUSE[kind])
+        exposed[device] = every.by_thread(thread)
+    return host_part(view, exposed)

@@ -103,16 +103,13 @@ def _paths(
     blocks = Blocks(trace, edges, kernels, outline.segments)
     whole = kept_whole(outline, blocks, _cuts(outline, windows), _shown(windows, marks))
     forest = path_forest(outline, blocks, whole, charging)
-    devices = []
+    devices, on_host = list[DeviceBudget](), dict[int, IntArray]()
     for window, tail, sums in zip(windows, ends, charging, strict=True):
         charges, passages = sums.total()
         parts = vars(replace(window, tail=tail)) | {"idle_ns": idle_ns.get(window.device_id)}
         devices.append(DeviceBudget(**parts, charges=charges, passages=passages))
-    on_host = {
-        window.device_id: sums.on_host()
-        for window, sums in zip(windows, charging, strict=True)
-        if keeps_host
-    }
+        if keeps_host:
+            on_host[window.device_id] = sums.on_host()
     return forest, tuple(devices), on_host
 
 

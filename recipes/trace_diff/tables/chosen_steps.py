@@ -28,6 +28,10 @@ from .step_splits import (
     total,
 )
 
+#: Share of intervals between tokens, in percent, in which a step does not tell whether it
+#: generates: those with prompts are the longest, so that the others say too little from here on.
+MOST_UNKNOWN_PCT: Final = 1.0
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -178,28 +182,33 @@ def inter_token_ns(steps: RunSteps, percent: int) -> float | None:
 
     It is from the end of a step that generates to the end of the next, and counts once for each
     request that was in both: those that generate in the second, but for those whose prompt was read
-    in between. A lower bound of what a client sees.
+    in between. A lower bound of what a client sees. It is not told where more than 1 % of the
+    intervals hold a step of which nobody knows whether it generates.
     """
     parts = [_intervals(gpu) for gpu in steps.gpus.values()]
-    times, counts = (joined([part[i] for part in parts]) for i in (0, 1))
-    if not counts.sum():
+    times, counts, unknown = (joined([part[i] for part in parts]) for i in (0, 1, 2))
+    if 100 * unknown.sum() > MOST_UNKNOWN_PCT * unknown.size or not counts.sum():
         return None
     order = np.argsort(times, kind="stable")
     reached = np.cumsum(counts[order])
     return float(times[order][np.searchsorted(reached, percent / 100 * reached[-1])])
 
 
-def _intervals(gpu: GpuSteps) -> tuple[FloatArray, FloatArray]:
+def _intervals(gpu: GpuSteps) -> tuple[IntArray, IntArray, Mask]:
+    """Return the time of each interval, for how many it counts, and whether it is unknown."""
     works = [gpu.walls.works[code] for code in gpu.steps.work.tolist()]
     gen = np.array([work.gen_reqs for work in works], dtype=np.int64)
-    read = np.cumsum(np.maximum([work.ctx_reqs for work in works], 0))
     rows = np.flatnonzero(gen > 0)
+    first, last = rows[:-1], rows[1:]
+    read = np.cumsum(np.maximum([work.ctx_reqs for work in works], 0))
+    # A step with tokens of prompts and without requests that generate only reads.
+    untold = np.cumsum([max(work.gen_reqs, work.ctx_tokens) < 0 for work in works])
+    unknown = untold[last] > untold[first]
     # Steps that are left out between two others leave nobody knows what out.
     broken = np.concatenate(([0], np.cumsum(np.diff(gpu.steps.number) != 1)))
-    between = read[rows[1:] - 1] - read[rows[:-1]]
-    counts = np.where(broken[rows[1:]] == broken[rows[:-1]], gen[rows[1:]] - between, 0)
-    times = np.diff(gpu.steps.end_ns[rows])
-    return times[counts > 0].astype(np.float64), counts[counts > 0].astype(np.float64)
+    kept = (broken[last] == broken[first]) & ~unknown
+    counts = np.where(kept, gen[last] - (read[last - 1] - read[first]), 0)
+    return np.diff(gpu.steps.end_ns[rows]), np.maximum(counts, 0), unknown
 
 
 _QUANTITIES: Final[tuple[tuple[str, str, Quantity], ...]] = (

@@ -9,7 +9,10 @@ import os
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from nsys_llm.core.errors import UsageError
@@ -64,8 +67,39 @@ def unpack(archive: Path, folder: Path) -> Path:
     return folder / _FOLDER
 
 
-def library(wheels: Path, folder: Path) -> Path | None:
-    """Take the compiled library out of our wheel into a folder; None where there is none in it."""
+@contextmanager
+def built_library(
+    python: str,
+    archive: str | None,
+    copy_sources: Callable[[Path], Path],
+    run: Callable[..., object],
+) -> Iterator[Path | None]:
+    """Have the compiled library of a wheel of this run within the block; None where it has none.
+
+    Args:
+        python: The one whose pip builds it.
+        archive: Of wheels, to take it from instead.
+        copy_sources: Copies the checkout into a folder.
+        run: Runs a command, with variables added to its environment.
+    """
+    if os.environ.get("NSYS_LLM_NATIVE", "").lower() in ("0", "false", "no", "off"):
+        yield None
+        return
+    with TemporaryDirectory(prefix="nsys-llm-") as temporary:
+        folder = Path(temporary)
+        wheels = folder / "wheels"
+        if archive:
+            wheels = unpack(Path(archive).expanduser(), folder)
+        else:
+            source = str(copy_sources(folder / "source"))
+            # Without pip or a network it goes without: nobody waits for what is optional.
+            words = ("--no-deps", "--retries", "0", "--timeout", "5", "-w", str(wheels), source)
+            with suppress(OSError):
+                run([python, "-m", "pip", "wheel", "-q", *words], TMPDIR=str(folder))
+        yield _library(wheels, folder)
+
+
+def _library(wheels: Path, folder: Path) -> Path | None:
     for wheel in wheels.glob("nsys_llm_recipes-*.whl"):
         with zipfile.ZipFile(wheel) as file:
             if _LIBRARY in file.namelist():

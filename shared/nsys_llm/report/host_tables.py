@@ -14,7 +14,16 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent, record_columns, sorted_columns
 from nsys_llm.report.outputs import declared_frame
-from nsys_llm.trace.host_part import SAMPLED, STEP, HostFrame, HostModule, HostPart, HostState
+from nsys_llm.taxonomy.host_modules import KERNEL
+from nsys_llm.trace.host_part import (
+    SAMPLED,
+    STEP,
+    Group,
+    HostFrame,
+    HostModule,
+    HostPart,
+    HostState,
+)
 from nsys_llm.trace.identity import Rank, RankKey
 
 #: What is missing of the samples that there should be.
@@ -22,13 +31,8 @@ NOT_SAMPLED: Final = "not_sampled"
 
 _Z_95: Final = 1.959963984540054
 _STATES: Final = tuple(HostState.__dataclass_fields__)
-_MODULES: Final = tuple(name for name in HostModule.__dataclass_fields__ if name != "samples_n")
+_MODULES: Final = tuple(HostModule.__dataclass_fields__)
 _FRAMES: Final = tuple(HostFrame.__dataclass_fields__)
-
-#: What samples are counted of: device, thread, cause, part, range and state.
-_Group = tuple[int, int, str, str, str | None, str]
-#: Samples of a group, those that there should be, and the period.
-_Samples = tuple[int, int | None, int | None]
 
 
 def host_tables(
@@ -65,48 +69,43 @@ def _state_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
 
 def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     """Return samples of each group by class, and what is missing of those that there should be."""
-    rows, groups = list[tuple[Rank, HostModule]](), list[_Samples]()
+    rows, beside = list[tuple[Rank, HostModule]](), list[tuple[int, int, bool, int]]()
     for rank, part in ranks:
-        counts, on_core_ns = Counter[_Group](), Counter[_Group]()
+        facts, counts, on_core_ns = rank.facts, Counter[Group](), Counter[Group]()
         for module in part.modules:
-            counts[_group(module)] += module.samples_n
+            counts[module.group] += module.samples_n
         for state in part.states:
             if state.state in SAMPLED and state.on_core_ns is not None:
-                on_core_ns[_group(state)] += state.on_core_ns
-        period_ns = part.period_ns or 0
+                on_core_ns[state.group] += state.on_core_ns
+        period_ns = (facts and facts.sample_period_ns) or part.period_ns
         expected = {key: round(ns / period_ns) for key, ns in on_core_ns.items() if period_ns}
-        for module in part.modules:
+        lost = [
+            HostModule(*key, NOT_SAMPLED, expected_n - counts[key])
+            for key, expected_n in expected.items()
+            if expected_n > counts[key]
+        ]
+        in_kernel = any(module.module_class == KERNEL for module in part.modules)
+        user_mode = facts is not None and facts.user_mode_only and not in_kernel
+        for module in (*part.modules, *lost):
             rows.append((rank, module))
-            n, expected_n = counts[_group(module)], expected.get(_group(module))
-            groups.append((n, expected_n, part.period_ns))
-        for key, expected_n in expected.items():
-            if (missing_n := expected_n - counts[key]) > 0:
-                rows.append((rank, HostModule(*key, NOT_SAMPLED, missing_n)))
-                groups.append((counts[key], expected_n, part.period_ns))
-    return _shares(rows, groups)
-
-
-def _shares(rows: Sequence[tuple[Rank, HostModule]], groups: Sequence[_Samples]) -> Columns:
-    lost = np.array([row.module_class == NOT_SAMPLED for _, row in rows], dtype=bool)
+            whole = counts[module.group], expected.get(module.group, NULL_INT)
+            beside.append((*whole, user_mode, period_ns or NULL_INT))
+    of_n, expected_n, user_mode_only, period = np.array(beside, dtype=np.int64).reshape(-1, 4).T
+    is_lost = np.array([row.module_class == NOT_SAMPLED for _, row in rows], dtype=bool)
     counted_n = np.array([row.samples_n for _, row in rows], dtype=np.int64)
-    some = [[NULL_INT if value is None else value for value in group] for group in groups]
-    of_n, expected_n, period_ns = np.array(some, dtype=np.int64).reshape(-1, 3).T
-    low_pct, high_pct = wilson_pct(np.where(lost, 0, counted_n), np.maximum(of_n, 1))
+    low_pct, high_pct = wilson_pct(np.where(is_lost, 0, counted_n), np.maximum(of_n, 1))
     columns = {
-        **record_columns(rows, *_MODULES, "samples_n"),
+        **record_columns(rows, *_MODULES),
         "of_n": of_n,
         "expected_n": nullable(expected_n),
-        "share_pct": percent(counted_n, np.where(lost, expected_n, of_n)),
-        "low_pct": np.where(lost, np.nan, low_pct),
-        "high_pct": np.where(lost, np.nan, high_pct),
-        "period_ns": nullable(period_ns),
+        "user_mode": user_mode_only.astype(bool),
+        "share_pct": percent(counted_n, np.where(is_lost, expected_n, of_n)),
+        "low_pct": np.where(is_lost, np.nan, low_pct),
+        "high_pct": np.where(is_lost, np.nan, high_pct),
+        "period_ns": nullable(period),
     }
     order = ("rank", "device_id", "tid", "part", "range", "cause", "state", "-samples_n")
     return sorted_columns(columns, *order, "module_class")
-
-
-def _group(row: HostModule | HostState) -> _Group:
-    return row.device_id, row.tid, row.cause, row.part, row.range, row.state
 
 
 def wilson_pct(count: IntArray, of_n: IntArray) -> tuple[Any, Any]:

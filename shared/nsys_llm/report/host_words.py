@@ -17,6 +17,7 @@ from nsys_llm.report.walls import Gpu
 from nsys_llm.taxonomy.host_modules import UNRESOLVED
 from nsys_llm.trace.host_part import (
     CUDA_CALL,
+    INTERPRETER_LOCK,
     LEAST_SAMPLES,
     OFF_CORE,
     OS_CALL,
@@ -46,6 +47,8 @@ _ADVICE: Final = {
     "process prepare it.",
     "graphs": "These launches are CUDA graphs already: launch fewer, larger ones, and upload each "
     "before its first launch (cudaGraphUpload).",
+    "lock": "The launching thread waits for the interpreter lock in the step: let threads that "
+    "compute run in processes of their own.",
     "launches": "Launch less often: CUDA graphs, torch.compile, fused operators.",
 }
 #: What a rule on the host says where its threads are recorded: of steps, and of a start-up.
@@ -162,6 +165,7 @@ class Doing:
         class_n: Samples in it.
         samples_n: Of the state.
         expected_n: How many there should be.
+        user_mode: Whether only user mode was sampled.
     """
 
     state: str
@@ -171,6 +175,7 @@ class Doing:
     class_n: int
     samples_n: int
     expected_n: float
+    user_mode: bool
 
     @classmethod
     def of(cls, waited: Waited) -> Doing:
@@ -185,7 +190,9 @@ class Doing:
         name, most_n = max(counts.items(), key=lambda item: item[::-1], default=(None, 0))
         if name == UNRESOLVED or percent(most_n, n) < _LEAST_PCT:
             name = None
-        return cls(state, detail, percent(ns, waited.time_ns), name, most_n, n, expected_n)
+        user_mode = any(row["user_mode"] for row in here.modules)
+        most = name, most_n, n, expected_n, user_mode
+        return cls(state, detail, percent(ns, waited.time_ns), *most)
 
     @property
     def words(self) -> str:
@@ -196,7 +203,8 @@ class Doing:
         if self.module_class is None:
             return said
         class_pct = percent(self.class_n, self.samples_n)
-        return f"{said}, {format_percent(class_pct)} of its samples {self.module_class}"
+        samples = "user-mode samples" if self.user_mode else "samples"
+        return f"{said}, {format_percent(class_pct)} of its {samples} {self.module_class}"
 
     @property
     def doubt(self) -> str:
@@ -219,6 +227,8 @@ class Doing:
             lossy = _is_lossy(self.samples_n, self.expected_n)
             if not lossy and _least_pct(collecting_n, self.samples_n) >= _LEAST_PCT:
                 return _ADVICE["garbage"]
+        if detail == INTERPRETER_LOCK:
+            return _ADVICE["lock"]
         if self.state == OS_CALL and _READS.match(detail):
             return _ADVICE["reads"]
         if self.state == CUDA_CALL and "GraphLaunch" in detail:
@@ -242,17 +252,25 @@ def _least_pct(count: int, of_n: int) -> float:
     return float(low_pct[0])
 
 
+def _start_up(waited: Waited) -> tuple[str, int] | None:
+    """Return the warm-up with most of some time, and how much; None where steps have more."""
+    warm = waited.where("part", WARMUP)
+    if not warm.time_ns or 2 * warm.time_ns < waited.time_ns:
+        return None
+    return warm.most(lambda row: row["range"])
+
+
 def host_sentence(tables: Tables, gpu: Gpu) -> str:
     """Return when a GPU waited for its host and what that did; "" where it is not recorded.
 
     What does not repeat is start-up, and is told apart from steps.
     """
-    waited = Waited.of(tables, gpu)
-    steps, warm = waited.where("part", STEP), waited.where("part", WARMUP)
-    said = []
-    if warm.time_ns and 2 * warm.time_ns >= waited.time_ns:
-        name, ns = warm.most(lambda row: row["range"])
-        cause, _ = warm.where("range", name).most(lambda row: row["cause"])
+    waited, said = Waited.of(tables, gpu), []
+    steps = waited.where("part", STEP)
+    if (start_up := _start_up(waited)) is not None:
+        name, ns = start_up
+        warm = waited.where("part", WARMUP).where("range", name)
+        cause, _ = warm.most(lambda row: row["cause"])
         loads = " (modules are loaded)" if cause == "module_load" else ""
         said.append(
             f"{format_ns(ns)} of the {format_ns(waited.time_ns)} of waiting for the host are in "
@@ -261,10 +279,8 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
     if steps.time_ns and (doing := Doing.of(steps)).state != UNKNOWN:
         steps_n = counted(steps.states[0]["steps_n"], "step")
         said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {doing.words}{doing.doubt}")
-    if waited.states and not said and Doing.of(waited).state != UNKNOWN:
-        said.append(
-            f"{format_ns(waited.time_ns)} of waiting for the host: {Doing.of(waited).words}"
-        )
+    if not said and (words := path_words(waited)[0]):
+        said.append(f"{format_ns(waited.time_ns)} of waiting for the host{words}")
     text = "; ".join(said)
     return f" {text[0].upper()}{text[1:]}." if text else ""
 
@@ -283,31 +299,30 @@ def host_case(
     Returns:
         None where neither steps nor warm-ups have half of the time.
     """
-    steps, warm = waited.where("part", STEP), waited.where("part", WARMUP)
-    if warm.time_ns and 2 * warm.time_ns >= waited.time_ns:
-        name, ns = warm.most(lambda row: row["range"])
+    if (start_up := _start_up(waited)) is not None:
+        (name, ns), warm = start_up, waited.where("part", WARMUP)
         return START_UP, {
             "host_range": name,
             "host_share_pct": percent(ns, span_ns),
             "host_ns": warm.time_ns,
             "host_pct": percent(warm.time_ns, lost_ns),
         }
+    steps = waited.where("part", STEP)
     if not steps.time_ns or 2 * steps.time_ns < waited.time_ns:
         return None
     name, ns = steps.most(lambda row: row["range"])
-    words, fields = path_words(steps.where("range", name))
-    step_ns = ns / max(steps.states[0]["steps_n"], 1)
-    fields |= {"host_step_ns": step_ns, "host_range": name, "host_words": words}
-    return STATES, fields | {"host_advice": fields["host_advice"] or otherwise}
+    words, advice = path_words(steps.where("range", name))
+    return STATES, {
+        "host_step_ns": ns / max(steps.states[0]["steps_n"], 1),
+        "host_range": name,
+        "host_words": words,
+        "host_advice": advice or otherwise,
+    }
 
 
-def path_words(waited: Waited) -> tuple[str, dict[str, Any]]:
-    """Return what a thread did most, as it follows a time, and fields of a rule; "" if unknown."""
+def path_words(waited: Waited) -> tuple[str, str | None]:
+    """Return what a thread did most, as it follows a time, and the advice; "" if unknown."""
     doing = Doing.of(waited) if waited.states else None
     if doing is None or doing.state == UNKNOWN:
-        return "", {"host_advice": None}
-    return f", {doing.words}", {
-        "host_state_pct": doing.pct,
-        "host_class_pct": percent(doing.class_n, doing.samples_n),
-        "host_advice": doing.advice(waited),
-    }
+        return "", None
+    return f", {doing.words}", doing.advice(waited)

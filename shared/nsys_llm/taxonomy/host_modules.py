@@ -10,6 +10,7 @@ from typing import Final
 
 #: Where no pattern matches.
 OTHER: Final = "other"
+KERNEL: Final = "kernel"
 UNRESOLVED: Final = "unresolved"
 
 

@@ -81,17 +81,13 @@ class Composition:
     Context requests have no output yet; sums are over the requests of one kind.
 
     Attributes:
-        ctx_reqs: Requests whose prompt is read.
-        ctx_tokens: Tokens of prompts that are read.
-        c_sk: Sum of the keys that these look at, the new tokens included.
-        c_sqsq: Sum of the squares of new tokens.
-        c_sqsk: Sum of new tokens times keys.
+        ctx_reqs: Requests whose prompt is read, `ctx_tokens` tokens of it.
+        c_sk: Sum of the keys that these look at, the new tokens included; `g_sk` likewise.
+        c_sqsq: Sum of the squares of new tokens; `g_sqsq` likewise.
+        c_sqsk: Sum of new tokens times keys; `g_sqsk` likewise.
         gen_reqs: Requests that generate.
         gen_tokens: Tokens that these compute: more than requests where drafts are verified. As
             many as requests where only those are told and no draft exists.
-        g_sk: See c_sk.
-        g_sqsq: See c_sqsq.
-        g_sqsk: See c_sqsk.
         others: What the name tells besides: numbers by name, such as `reqs` of both kinds together.
         engine: Key of the engine whose format it is.
         since: Since when the engine writes names so.

@@ -11,6 +11,8 @@ OS_CALL: Final = "os_call"
 OFF_CORE: Final = "off_core"
 RUNNING: Final = "running"
 UNKNOWN: Final = "unknown"
+#: What stands for a function where Python's interpreter lock is waited for.
+INTERPRETER_LOCK: Final = "interpreter lock"
 #: States that samples divide.
 SAMPLED: Final = (CUDA_CALL, RUNNING)
 #: Parts of a run: what repeats, what comes before, and all else.
@@ -20,10 +22,13 @@ OUTSIDE: Final = "outside"
 #: Fewer samples say nothing about shares.
 LEAST_SAMPLES: Final = 30
 
+#: Device, thread, cause, part, range and state.
+Group = tuple[int, int, str, str, str | None, str]
+
 
 @dataclass(frozen=True)
-class HostState:
-    """Time of one device exposed to one thread. See the table `host_states` of the manifest."""
+class Exposure:
+    """Whose time it is, as the tables `host_states` and `host_modules` of the manifest have it."""
 
     device_id: int
     tid: int
@@ -31,6 +36,17 @@ class HostState:
     part: str
     range: str | None
     state: str
+
+    @property
+    def group(self) -> Group:
+        """What samples are counted of."""
+        return self.device_id, self.tid, self.cause, self.part, self.range, self.state
+
+
+@dataclass(frozen=True)
+class HostState(Exposure):
+    """Time of one device exposed to one thread."""
+
     detail: str | None
     time_ns: int
     on_core_ns: int | None
@@ -39,15 +55,9 @@ class HostState:
 
 
 @dataclass(frozen=True)
-class HostModule:
-    """Samples in one kind of exposed time. See the table `host_modules` of the manifest."""
+class HostModule(Exposure):
+    """Samples in one kind of exposed time."""
 
-    device_id: int
-    tid: int
-    cause: str
-    part: str
-    range: str | None
-    state: str
     module_class: str
     samples_n: int
 

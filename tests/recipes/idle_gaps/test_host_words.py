@@ -124,15 +124,17 @@ def test_a_start_up_has_its_share_of_the_loss_and_no_price(tmp_path):
 COLUMNS = (
     *("rank", "device_id", "cause", "part", "range", "state", "detail", "time_ns", "steps_n"),
     *("on_core_ns", "module_class", "samples_n", "expected_n", "period_ns"),
+    "user_mode",
 )
 
 
-def sampled(counts, state="running", detail=None, time_ns=100):
+def sampled(counts, state="running", detail=None, time_ns=100, *, user_mode=False):
     row = {"rank": 0, "device_id": 0, "cause": "host_no_cuda", "part": "step", "range": "a"}
     row |= {"state": state, "detail": detail, "time_ns": time_ns, "steps_n": 10}
     expected_n = sum(counts.values())
+    row_of = {**row, "user_mode": user_mode}
     modules = [
-        {**row, "module_class": name, "samples_n": n, "expected_n": expected_n, "period_ns": 10}
+        {**row_of, "module_class": name, "samples_n": n, "expected_n": expected_n, "period_ns": 10}
         for name, n in counts.items()
     ]
     return Waited([{**row, "on_core_ns": 10 * expected_n}], modules)
@@ -151,6 +153,8 @@ def sampled(counts, state="running", detail=None, time_ns=100):
 )
 def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(counts, words):
     assert Doing.of(sampled(counts)).words == words
+    user_mode = words.replace("its samples", "its user-mode samples")
+    assert Doing.of(sampled(counts, user_mode=True)).words == user_mode
 
 
 @pytest.mark.parametrize(
@@ -220,6 +224,7 @@ def test_why_samples_say_nothing_is_said(counts, why):
         (sampled({"driver": 40}, "cuda_call", "cudaGraphLaunch"), (), "CUDA graphs already"),
         (sampled({"driver": 40}, "cuda_call", "cudaLaunchHostFunc"), (), None),
         (sampled({"driver": 40}, "cuda_call", "cudaStreamSynchronize"), (), None),
+        (sampled({}, "os_call", "interpreter lock"), (), "processes of their own"),
         (sampled({"python": 40}), (), "CUDA graphs"),
         (sampled({"python": 22, "other": 8}), (), "CUDA graphs"),  # 55.6 % or more
         (sampled({"python": 20, "other": 10}), (), None),  # 48.8 % or more

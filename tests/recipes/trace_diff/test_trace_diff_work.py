@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from nsys_llm.recipes.trace_diff.per_rank.step_works import Work, named_numbers, step_works
+from nsys_llm.recipes.trace_diff.tables.chosen_steps import inter_token_ns
 from nsys_llm.recipes.trace_diff.tables.config_changes import GEOMETRY, sizes_of
 from nsys_llm.recipes.trace_diff.tables.equal_work import equal_cells
 from nsys_llm.recipes.trace_diff.tables.step_splits import RunSteps
@@ -158,3 +160,22 @@ def test_contexts_that_nobody_can_price_are_said_and_not_adjusted_for():
     works, keys_n, _ = step_works(names)
     side = replace(series(steps, lambda *_: 1e5), work=tuple(works), keys_n=np.array(keys_n))
     assert equal_cells(side, side).note == "contexts are not told"
+
+
+@pytest.mark.parametrize(
+    ("mixed", "sums", "p99_ns"),
+    [(0, "", 10), (1, "", 10), (3, "", None), (3, " c=1 g=3", 30)],
+)
+def test_steps_that_do_not_tell_whether_they_generate_leave_the_wait_unknown(mixed, sums, p99_ns):
+    """A mixed step takes 30 ns, each other 10; without sums its name tells no kind of request."""
+    places = range(50, 50 + mixed)
+    names = ["step[DECODE bs=4]"] * 200
+    for place in places:
+        names[2 * place - 60] = f"step[MIXED bs=4{sums}]"
+    works, _, _ = step_works(names)
+    ends = np.cumsum([30 if "MIXED" in name else 10 for name in names])
+    gpu = SimpleNamespace(
+        walls=SimpleNamespace(works=works),
+        steps=SimpleNamespace(work=np.arange(200), number=np.arange(200), end_ns=ends),
+    )
+    assert inter_token_ns(SimpleNamespace(gpus={0: gpu}), 99) == p99_ns

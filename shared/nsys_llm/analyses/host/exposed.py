@@ -6,7 +6,6 @@ returns, on the thread that makes this call; without the time in which a server 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +14,9 @@ from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.gaps import Gaps, Positions
-from nsys_llm.numeric.grouping import distinct, distinct_codes, exact_sums, split_by_code
+from nsys_llm.numeric.grouping import distinct, distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import HOST_NO_CUDA, NO_WORK, PROFILER_OVERHEAD
-
-#: So many stretches at a time, with all that they are cut into, stay in the processor's cache.
-_BLOCK = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -41,13 +37,16 @@ class Exposed:
     other: IntArray
     cause: IntArray | None = None
 
-    def blocks(self) -> Iterator[Exposed]:
-        """Yield some at a time."""
-        for first in range(0, self.start_ns.size, _BLOCK):
-            some = slice(first, first + _BLOCK)
-            cause = None if self.cause is None else self.cause[some]
-            times = self.start_ns[some], self.end_ns[some], self.other[some]
-            yield Exposed(self.thread, *times, cause)
+    def by_thread(self, thread: IntArray) -> list[Exposed]:
+        """Return those of each thread, whatever `thread` says; shape (n,), codes."""
+        threads, code = distinct_codes(thread)
+        parts = zip(threads.tolist(), split_by_code(code, threads.size), strict=True)
+        return [self.take(rows, of) for of, rows in parts]
+
+    def take(self, some: IntArray | slice, thread: int) -> Exposed:
+        """Return some of them, as those of a thread."""
+        cause = None if self.cause is None else self.cause[some]
+        return Exposed(thread, self.start_ns[some], self.end_ns[some], self.other[some], cause)
 
 
 def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> list[Exposed]:
@@ -66,12 +65,8 @@ def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> 
         thread = host.calls.thread[where.call[rows]] if rows.size else rows
         ends = where.done_ns[rows]
         parts.append(np.stack((thread, some.start_ns[rows], ends, where.other[rows])))
-    thread, start_ns, end_ns, other = np.concatenate(parts, axis=1)
-    threads, code = distinct_codes(thread)
-    return [
-        Exposed(value, start_ns[rows], end_ns[rows], other[rows])
-        for value, rows in zip(threads.tolist(), split_by_code(code, threads.size), strict=True)
-    ]
+    thread, *columns = np.concatenate(parts, axis=1)
+    return Exposed(-1, *columns).by_thread(thread)
 
 
 def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[IntArray, ...]:
@@ -149,29 +144,3 @@ def place_inside(at_ns: IntArray, spans: IntArray) -> IntArray:
         return np.full(at_ns.shape, -1, dtype=np.int64)
     place = np.searchsorted(spans[:, 0], at_ns, side="right") - 1
     return np.where((place >= 0) & (at_ns < spans[place, 1]), place, -1)
-
-
-class KeyedSums:
-    """Exact sums of integers by key, some rows at a time."""
-
-    def __init__(self, values_n: int) -> None:
-        self._parts = [(np.empty(0, dtype=np.int64), np.empty((values_n, 0), dtype=np.int64))]
-
-    def add(self, key: IntArray, *values: IntArray) -> None:
-        """Add rows: shape (rows,) each, values of at least 0."""
-        if key.size:
-            self._parts.append(_summed(key, values))
-
-    def total(self) -> tuple[IntArray, IntArray]:
-        """Return the keys, ascending, and their sums, shape (values, keys)."""
-        keys, sums = zip(*self._parts, strict=True)
-        total = _summed(np.concatenate(keys), np.concatenate(sums, axis=1))
-        self._parts = [total]
-        return total
-
-
-def _summed(key: IntArray, values: Sequence[IntArray] | IntArray) -> tuple[IntArray, IntArray]:
-    used, code = np.unique(key, return_inverse=True)
-    code = code.reshape(-1)
-    sums = [exact_sums(code, value, used.size) for value in values]
-    return used, np.array(sums, dtype=np.int64).reshape(len(values), used.size)

@@ -58,11 +58,14 @@ class Places:
         marked = MarkedRanges.of(events, trace.strings, trace.last_end_ns)
         step_names = [] if steps is None else [normalize_range(str(name)) for name in steps.names]
         unit = [NO_RANGE] if steps is None else [steps.name]
-        shared = [step_key(name) for name in marked.plain]
+        warmups = [is_warmup(name) for name in marked.plain]
+        shared = [
+            name if warm else step_key(name)
+            for name, warm in zip(marked.plain, warmups, strict=True)
+        ]
         if len(set(shared)) > _MOST_NAMES:  # of so many none says much
-            shared = [OTHER_RANGES] * len(shared)
-        warmups = [name for name in marked.plain if is_warmup(name)]
-        self.names = sorted({NO_RANGE, *shared, *warmups, *step_names, *unit})
+            shared = [name if is_warmup(name) else OTHER_RANGES for name in shared]
+        self.names = sorted({NO_RANGE, *shared, *step_names, *unit})
         place = {name: at for at, name in enumerate(self.names)}
         of_name = np.array([place[name] for name in shared], dtype=np.int64)
         rows = split_by_code(marked.thread, marked.threads.size)
@@ -70,8 +73,7 @@ class Places:
             thread: _Spans(marked.start_ns[some], marked.end_ns[some], of_name[marked.name[some]])
             for thread, some in zip(marked.threads.tolist(), rows, strict=True)
         }
-        of_name = np.array([place.get(name, 0) for name in marked.plain], dtype=np.int64)
-        warm = np.array([name in set(warmups) for name in marked.plain], dtype=bool)[marked.name]
+        warm = np.array(warmups, dtype=bool)[marked.name]
         self._warm = _Spans(marked.start_ns[warm], marked.end_ns[warm], of_name[marked.name[warm]])
         self._steps, self._slow = _Spans(*np.empty((3, 0), dtype=np.int64)), np.empty(0, dtype=bool)
         self._unit = place[unit[0]]

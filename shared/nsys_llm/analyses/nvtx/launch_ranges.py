@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.enclosing import innermost
+from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.ranges import PUSH_POP, START_END, closed_ends, lasting
@@ -37,8 +38,9 @@ def innermost_events(
     ends, _ = closed_ends(events["end_ns"], capture_end_ns)
     real = lasting(starts, ends)
     pushed = real & (events["event_type"] == PUSH_POP)
-    for value in np.unique(thread).tolist():
-        selected = np.flatnonzero(thread == value)
+    threads = distinct(thread).tolist()
+    for value in threads:
+        selected = slice(None) if len(threads) == 1 else np.flatnonzero(thread == value)
         thread_rows = np.flatnonzero(pushed & (events["global_tid"] == value))
         row_of[selected] = innermost_rows(thread_rows, starts, ends, at_ns[selected])
     rest = np.flatnonzero(row_of < 0)

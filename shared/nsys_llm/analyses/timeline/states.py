@@ -126,7 +126,7 @@ def host_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
     if view.missing_work.opaque_launches_n or not has_host_records(view.trace):
         return
     threads = ThreadStates(view.trace, view.host)
-    texts = [" ".join(filter(None, threads.state(code))) for code in range(threads.details_n)]
+    texts = [" ".join(filter(None, threads.state(code))) for code in range(threads.states.size)]
     for ops in view.device_ops:
         gaps = ops.gaps.take(clipped_lengths(ops.gaps.start_ns, ops.gaps.end_ns, windows) > 0)
         for exposed in exposed_stretches(gaps, ops.launch_row, view.host):

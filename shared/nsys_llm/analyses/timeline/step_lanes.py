@@ -250,10 +250,8 @@ class _Device:
             parts.append(np.stack((some.start_ns, some.end_ns, some.detail))[:, inside])
         columns = np.concatenate(parts, axis=1)
         start_ns, end_ns, detail = columns[:, np.argsort(columns[0], kind="stable")]
-        states = [STATES.index(threads.state(code)[0]) for code in range(threads.details_n)]
         name = np.where(detail < len(threads.functions), detail, NO_NAME)
-        state = np.array(states, dtype=np.int64)[detail]
-        pieces = _pieces(np.column_stack((start_ns, end_ns)), name, state)
+        pieces = _pieces(np.column_stack((start_ns, end_ns)), name, threads.states[detail])
         segments = joined(pieces, len(STATES), window.start_ns, window.cell_ns)
         return Lane(window, STATES, threads.functions, segments, of_host=True)
 
