@@ -105,8 +105,9 @@ def forgotten(monkeypatch):
     native.library.cache_clear()
 
 
-def test_a_variable_switches_it_off(monkeypatch, forgotten):
-    monkeypatch.setenv("NSYS_LLM_NATIVE", "0")
+@pytest.mark.parametrize("word", ["0", "false", "OFF"])
+def test_a_variable_switches_it_off(word, monkeypatch, forgotten):
+    monkeypatch.setenv("NSYS_LLM_NATIVE", word)
     assert (native.library(), native.decoder()) == (None, "numpy")
 
 

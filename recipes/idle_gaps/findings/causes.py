@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.host_words import Waited, host_case
+from nsys_llm.report.host_words import START_UP, Waited, host_case
 from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls, host_cause, usual_loss_ns
@@ -27,6 +28,7 @@ from .texts import (
     NTP_NS,
     PART_WORDS,
     PATTERN_FIELDS,
+    PYTHON,
     RULES,
     TIED_SHARE,
     TOGETHER_PCT,
@@ -110,10 +112,16 @@ def _host(times: IdleTimes, tables: Tables) -> Finding | None:
         case = "calls" if _mostly_in_calls(tables, gpu) else None
         case = "stages" if stages_n == 2 else case
     waited, fields = Waited.of(tables, gpu).where("cause", *HOST_CAUSES), dict[str, Any]()
-    if case != "stages":
-        case, fields = host_case(waited, RULES[rule].recommendation) or (case, fields)
+    if case != "stages" and stages_n <= 2:
+        of_ns = lost_ns[gpu], times.walls.span_ns(*gpu)
+        case, fields = host_case(waited, *of_ns, RULES[rule].recommendation) or (case, fields)
     cause, change = host_cause(lost_ns, gpu), Change("host")
-    return _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, case, fields)
+    if case == START_UP:  # which no later step has
+        change = Change("host_part", time_ns=max(lost_ns[gpu] - fields["host_ns"], 0))
+    finding = _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, case, fields)
+    if finding is not None and rule == "host_work" and waited.is_recorded:
+        return replace(finding, record=PYTHON)
+    return finding
 
 
 def _stages_n(tables: Tables) -> int:

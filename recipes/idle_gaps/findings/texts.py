@@ -74,7 +74,9 @@ _HOST_WORK: Final = (
     "Move that off the thread that launches, or do it while the GPU runs the step before "
     "(async scheduling, more data loader workers, prefetch)."
 )
-_HOST: Final = "--trace=cuda,nvtx,osrt,python-gil --sample=process-tree --python-sampling=true"
+#: What to record of a late host, of which samples and calls of the C library are recorded, or not.
+PYTHON: Final = "--trace=cuda,nvtx,osrt,python-gil --python-sampling=true"
+_HOST: Final = f"{PYTHON} --sample=process-tree"
 
 
 def _idle_rule(

@@ -82,7 +82,7 @@ def built_library(
         copy_sources: Copies the checkout into a folder.
         run: Runs a command, with variables added to its environment.
     """
-    if os.environ.get("NSYS_LLM_NATIVE") == "0":
+    if os.environ.get("NSYS_LLM_NATIVE", "").lower() in ("0", "false", "no", "off"):
         yield None
         return
     with TemporaryDirectory(prefix="nsys-llm-") as temporary:

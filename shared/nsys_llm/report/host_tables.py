@@ -69,7 +69,7 @@ def _state_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
 
 def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     """Return samples of each group by class, and what is missing of those that there should be."""
-    rows, beside = list[tuple[Rank, HostModule]](), list[tuple[int, int, bool]]()
+    rows, beside = list[tuple[Rank, HostModule]](), list[tuple[int, int, bool, int]]()
     for rank, part in ranks:
         facts, counts, on_core_ns = rank.facts, Counter[Group](), Counter[Group]()
         for module in part.modules:
@@ -89,8 +89,8 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
         for module in (*part.modules, *lost):
             rows.append((rank, module))
             whole = counts[module.group], expected.get(module.group, NULL_INT)
-            beside.append((*whole, user_mode))
-    of_n, expected_n, user_mode_only = np.array(beside, dtype=np.int64).reshape(-1, 3).T
+            beside.append((*whole, user_mode, period_ns or NULL_INT))
+    of_n, expected_n, user_mode_only, period = np.array(beside, dtype=np.int64).reshape(-1, 4).T
     is_lost = np.array([row.module_class == NOT_SAMPLED for _, row in rows], dtype=bool)
     counted_n = np.array([row.samples_n for _, row in rows], dtype=np.int64)
     low_pct, high_pct = wilson_pct(np.where(is_lost, 0, counted_n), np.maximum(of_n, 1))
@@ -102,6 +102,7 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
         "share_pct": percent(counted_n, np.where(is_lost, expected_n, of_n)),
         "low_pct": np.where(is_lost, np.nan, low_pct),
         "high_pct": np.where(is_lost, np.nan, high_pct),
+        "period_ns": nullable(period),
     }
     order = ("rank", "device_id", "tid", "part", "range", "cause", "state", "-samples_n")
     return sorted_columns(columns, *order, "module_class")

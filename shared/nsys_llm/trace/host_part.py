@@ -67,6 +67,7 @@ class HostFrame:
     """One function in samples. See the table `host_frames` of the manifest."""
 
     part: str
+    state: str
     kind: str
     function: str
     module: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
@@ -12,8 +14,11 @@ from trace_builder import TraceBuilder
 from nsys_llm.analyses.timeline.states import host_tracks
 from nsys_llm.analyses.timeline.step_lanes import LaneRows, LaneWindow, rank_lanes
 from nsys_llm.recipes.idle_gaps.findings.answer import answer
-from nsys_llm.report.host_words import Doing, Waited
+from nsys_llm.report.host_tables import host_tables
+from nsys_llm.report.host_words import Doing, Waited, host_sentence
 from nsys_llm.report.records import records
+from nsys_llm.trace.host_part import HostModule, HostPart, HostState
+from nsys_llm.trace.identity import Rank, RankKey
 
 US = 1_000
 PYTHON = "/usr/bin/python3.12"
@@ -51,6 +56,26 @@ def test_the_range_and_the_call_of_the_c_library_are_in_the_title(tmp_path):
     said = "Rank 0's host: 480 us a step in `data`, 83.3 % in `read`: its GPU idles "
     assert finding["title"].startswith(said)
     assert "prefetch" in finding["recommendation"]
+    assert "--sample=process-tree" in finding["record"]
+
+
+def test_garbage_collected_elsewhere_is_no_advice_and_frames_are_apart_by_state(tmp_path):
+    trace = reader(11)
+    for step in range(11):
+        for at in range(4):
+            collecting, launching = (1000 * step + 910 + at) * US, (1000 * step + 601 + at) * US
+            trace.cpu_sample([("gc_collect_main", PYTHON)], start_ns=collecting)
+            trace.cpu_sample([("cuLaunch", "/usr/lib/libcuda.so.1")], start_ns=launching)
+    tables = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))
+    finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
+    assert "83.3 % in `read`" in finding["title"]
+    assert "prefetch" in finding["recommendation"]
+    assert "--sample" not in finding["record"]  # which this capture has
+    names = ("part", "state", "function", "samples_n", "stacks_n")
+    assert {tuple(row[name] for name in names) for row in records(tables["host_frames"])} == {
+        ("step", "running", "gc_collect_main", 40, 40),
+        ("step", "cuda_call", "cuLaunch", 40, 40),
+    }
 
 
 def test_the_path_of_step_budget_says_the_same(tmp_path):
@@ -75,15 +100,44 @@ def test_a_start_up_is_nothing_to_gain_and_few_samples_say_nothing(traces):
     assert "509 ms of the 589 ms of waiting for the host are in `Warm-up Step 1` (modules" in said
     assert "start-up, nothing to gain later; 10 steps: 14.7 ms, 82.4 % running (too few" in said
     assert "python" not in said
-    title = "Start-up: rank 0's host is late in `Warm-up Step 1`: its GPU idles 9.9 %"
+    title = "Start-up: rank 0's host is late in `Warm-up Step 1`: its GPU idles 6.4 %"
     assert title in set(tables["findings"]["title"])
 
 
-def sampled(counts, state="running", detail=None, *, user_mode=False):
-    row = {"state": state, "detail": detail, "time_ns": 100, "part": "step"}
+def test_a_start_up_has_its_share_of_the_loss_and_no_price(tmp_path):
+    trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
+    at = 0
+    for step in range(6):
+        wait = 8_000 if step < 2 else 500  # the first launch is before the first gap
+        trace.nvtx(f"Warm-up {step}" if step < 2 else "step", at, at + (wait + 500) * US)
+        launch = at + wait * US, at + (wait + 50) * US
+        trace.kernel("k", start_ns=launch[1] + 50 * US, end_ns=launch[1] + 450 * US, launch=launch)
+        at += (wait + 500) * US
+    tables = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))
+    finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
+    # Begins of gaps to launch to start, us: 8,000 + 50 + 50 of a warm-up; 4 times 500 + 50 + 50.
+    assert finding["title"].endswith("late in `Warm-up 1`: its GPU idles 62.4 %")
+    assert finding["recommendation"].startswith("8.05 ms of the 10.5 ms, 76.7 %, is start-up")
+    assert finding["gain_ns"] == 2_450 * US
+
+
+COLUMNS = (
+    *("rank", "device_id", "cause", "part", "range", "state", "detail", "time_ns", "steps_n"),
+    *("on_core_ns", "module_class", "samples_n", "expected_n", "period_ns"),
+    "user_mode",
+)
+
+
+def sampled(counts, state="running", detail=None, time_ns=100, *, user_mode=False):
+    row = {"rank": 0, "device_id": 0, "cause": "host_no_cuda", "part": "step", "range": "a"}
+    row |= {"state": state, "detail": detail, "time_ns": time_ns, "steps_n": 10}
+    expected_n = sum(counts.values())
     row_of = {**row, "user_mode": user_mode}
-    modules = [{**row_of, "module_class": name, "samples_n": n} for name, n in counts.items()]
-    return Waited([row], modules)
+    modules = [
+        {**row_of, "module_class": name, "samples_n": n, "expected_n": expected_n, "period_ns": 10}
+        for name, n in counts.items()
+    ]
+    return Waited([{**row, "on_core_ns": 10 * expected_n}], modules)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +147,8 @@ def sampled(counts, state="running", detail=None, *, user_mode=False):
         ({"python": 20, "driver": 10}, "100.0 % running, 66.7 % of its samples python"),
         ({"python": 30, "not_sampled": 10}, "100.0 % running, 100.0 % of its samples python"),
         ({"python": 30, "not_sampled": 11}, "100.0 % running"),
+        ({"python": 11, "c_library": 10, "other": 10}, "100.0 % running"),  # most is in none
+        ({"unresolved": 40}, "100.0 % running"),
     ],
 )
 def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(counts, words):
@@ -102,20 +158,85 @@ def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(coun
 
 
 @pytest.mark.parametrize(
+    ("ranges_n", "on_core_ns", "sampled_n", "each_n", "said"),
+    [
+        (60, 145, 60, 1, "100.0 % running"),  # 31 % are missing, and 1.45 are rounded to 1
+        (400, 49, 40, 1, "100.0 % running"),  # 80 %, and each 0.49 to 0
+        (80, 100, 40, 2, "100.0 % running, 100.0 % of its samples python"),  # none are
+    ],
+)
+def test_what_is_missing_is_counted_over_all_ranges(ranges_n, on_core_ns, sampled_n, each_n, said):
+    where = [(0, 1, "host_no_cuda", "step", f"r{at}", "running") for at in range(ranges_n)]
+    part = HostPart(
+        tuple(HostState(*of, None, on_core_ns, on_core_ns, None, 0) for of in where),
+        tuple(HostModule(*of, "python", each_n) for of in where[:sampled_n]),
+        (),
+        period_ns=100,
+        steps_n=10,
+    )
+    rank = Rank(RankKey("a", 0), 0, "0", None, None)
+    tables = host_tables("idle_gaps", [(rank, part)])
+    assert Doing.of(Waited.of(tables, (0, 0))).words == said
+
+
+def said_of(states):
+    """Return the sentence on states of one GPU: time in ns, and samples by class, of each."""
+    parts = [sampled(counts, state, time_ns=ns) for state, (ns, counts) in states.items()]
+    tables = {
+        "host_states": [row for part in parts for row in part.states],
+        "host_modules": [row for part in parts for row in part.modules],
+        "host_frames": [],
+    }
+    frames = {name: pd.DataFrame(rows, columns=COLUMNS) for name, rows in tables.items()}
+    return host_sentence(frames, (0, 0))
+
+
+def test_samples_of_another_state_are_not_counted():
+    said = said_of({"running": (10 * US, {"python": 4}), "cuda_call": (US, {"driver": 1})})
+    assert said == " 10 steps: 11 us, 90.9 % running (too few samples to say in what: 4)."
+
+
+def test_what_is_not_known_is_no_sentence():
+    assert said_of({"unknown": (9 * US, {}), "cuda_call": (US, {})}) == ""
+
+
+@pytest.mark.parametrize(
+    ("counts", "why"),
+    [
+        ({"python": 29, "not_sampled": 20}, " (too few samples to say in what: 29)"),
+        ({"python": 80, "not_sampled": 64}, " (of 144 samples expected only 80)"),
+        ({"python": 15, "other": 14, "driver": 2}, ""),
+    ],
+)
+def test_why_samples_say_nothing_is_said(counts, why):
+    assert said_of({"running": (US, counts)}).endswith(f"running{why}.")
+
+
+@pytest.mark.parametrize(
     ("waited", "functions", "advice"),
     [
         (sampled({}, "os_call", "poll"), (), "prefetch"),
+        (sampled({}, "os_call", "poll"), ("deduce_unreachable",), "prefetch"),
+        (sampled({"framework": 40}, "cuda_call", "cudaFree"), ("gc_collect_main",), None),
+        (sampled({"framework": 31, "unresolved": 9}), ("gc_collect_main",), None),  # 9 elsewhere
+        (sampled({}, "cuda_call", "cudaLaunchKernel"), (), "Launch less often: CUDA graphs"),
+        (sampled({}, "cuda_call", "cuLaunchKernelEx"), (), "Launch less often: CUDA graphs"),
+        (sampled({"driver": 40}, "cuda_call", "cudaGraphLaunch"), (), "CUDA graphs already"),
+        (sampled({"driver": 40}, "cuda_call", "cudaLaunchHostFunc"), (), None),
+        (sampled({"driver": 40}, "cuda_call", "cudaStreamSynchronize"), (), None),
         (sampled({}, "os_call", "interpreter lock"), (), "processes of their own"),
-        (sampled({}, "cuda_call", "cudaLaunchKernel"), (), "CUDA graphs"),
         (sampled({"python": 40}), (), "CUDA graphs"),
+        (sampled({"python": 22, "other": 8}), (), "CUDA graphs"),  # 55.6 % or more
+        (sampled({"python": 20, "other": 10}), (), None),  # 48.8 % or more
         (sampled({"framework": 40}), ("deduce_unreachable",), "gc.freeze"),
         (sampled({}, "off_core"), (), None),
         (sampled({"framework": 40}), ("mul",), None),
     ],
 )
 def test_advice_follows_from_what_it_did_most(waited, functions, advice):
-    frames = [{"function": name, "samples_n": 20, "stacks_n": 40} for name in functions]
-    said = Doing.of(waited).advice(frames)
+    leaf = {"part": "step", "state": "running", "kind": "leaf", "samples_n": 30, "stacks_n": 40}
+    frames = [{**leaf, "function": name} for name in functions]
+    said = Doing.of(waited).advice(replace(waited, frames=frames))
     assert said is None if advice is None else advice in said
 
 

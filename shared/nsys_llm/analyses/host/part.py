@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -58,7 +59,7 @@ def host_part(view: RankView, exposed: Mapping[int, Sequence[Exposed]]) -> HostP
     return HostPart(
         tuple(states),
         tuple(_modules([*groups, stacks.leaf_classes(row.size)], places)),
-        tuple(_frames(trace, stacks, row, groups[3] % len(PARTS))),
+        tuple(_frames(trace, stacks, row, groups[3] % len(PARTS), groups[4])),
         threads.records.period_ns,
         0 if steps is None else int((~steps.warmup).sum()),
     )
@@ -199,9 +200,9 @@ class _Stacks:
 
 
 def _frames(
-    trace: RankTrace, stacks: _Stacks, row: IntArray, part: IntArray
+    trace: RankTrace, stacks: _Stacks, row: IntArray, part: IntArray, state: IntArray
 ) -> Iterator[HostFrame]:
-    """Yield the most frequent functions of samples, by their rows in the table, in each part.
+    """Yield the most frequent functions of samples, by their rows, in each part and state.
 
     Innermost frames, and the first ones of the program in stacks of more than one frame.
     """
@@ -215,14 +216,15 @@ def _frames(
         "leaf": (np.flatnonzero(stacks.first), stacks.first),
         "program": (program, deep & stacks.first),
     }
-    for code, name in enumerate(PARTS):
-        there = (once & (part == code))[stacks.sample]
+    for where in product(PARTS, SAMPLED):
+        chosen = (part == PARTS.index(where[0])) & (state == STATES.index(where[1]))
+        there = (once & chosen)[stacks.sample]
         for kind, (at, of) in kinds.items():
             if (stacks_n := int(np.count_nonzero(of & there))) < LEAST_SAMPLES:
                 continue
             counts = _functions(trace, stacks.row[at[there[at]]])
             most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MOST_FRAMES]
-            yield from (HostFrame(name, kind, *names, n, stacks_n) for names, n in most)
+            yield from (HostFrame(*where, kind, *names, n, stacks_n) for names, n in most)
 
 
 def _functions(trace: RankTrace, rows: IntArray) -> Counter[tuple[str, str, str]]:

@@ -23,14 +23,15 @@ from nsys_llm.profile.sqlite.cells import PADDING_BYTES, Bytes, PageShape, Unexp
 
 #: What `leaf_abi` of a library says that is called as it is here.
 _ABI: Final = 1
-#: Set to 0, it leaves the library alone.
+#: Set to one of these words, it leaves the library alone.
 _SWITCH: Final = "NSYS_LLM_NATIVE"
+_OFF: Final = ("0", "false", "no", "off")
 
 
 @lru_cache
 def library() -> ctypes.CDLL | None:
     """Return the library; None where it is switched off, was not built, or is another version's."""
-    if os.environ.get(_SWITCH) == "0":
+    if os.environ.get(_SWITCH, "").lower() in _OFF:
         return None
     try:
         loaded = ctypes.CDLL(str(_library_path()))
