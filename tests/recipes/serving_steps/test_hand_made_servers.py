@@ -1,0 +1,56 @@
+"""Servers of a few lines each: what names and graphs do not tell is not known, and said so."""
+
+from __future__ import annotations
+
+import numpy as np
+from quick_run import quick
+from results import rows
+from trace_builder import TraceBuilder
+
+from nsys_llm.recipes.serving_steps.analysis import ANALYSIS
+
+NORM, GEMM, ACTIVATION = "vllm::rms_norm_kernel", "sm90_xmma_gemm_bf16", "vllm::act_and_mul_kernel"
+
+
+def write(folder, steps, rank=0):
+    """Write steps: name, ns, then size of the graph (0: none), ns of the host before, kernels."""
+    trace = TraceBuilder(hostname=f"node{rank}").process(pid=rank + 1, name="server")
+    clock = 10_000
+    for name, took_ns, *more in steps:
+        size, before_ns, kernels = (*more, *(0, 0, None)[len(more) :])
+        clock += before_ns
+        ops = kernels or [(NORM, size or 7), (GEMM, 7), (ACTIVATION, size or 7)]
+        identity = trace.reserve_correlation_ids(1)
+        call = "cudaGraphLaunch_v10000" if size else "cudaLaunchKernel_v7000"
+        trace.api(call, start_ns=clock + 1_000, end_ns=clock + 9_000, correlation_id=identity)
+        start_ns = clock + 12_000
+        for place, (kernel, blocks) in enumerate(ops if size else [(GEMM, 7)]):
+            node = {"graph_node_id": (size << 32) + place + 1} if size else {}
+            took = took_ns // (len(ops) if size else 1)
+            trace.kernel(kernel, start_ns=start_ns, duration_ns=took, grid=(blocks, 1, 1),
+                         correlation_id=identity, **node)  # fmt: skip
+            start_ns += took
+        trace.nvtx(name, clock, clock + 11_000)
+        clock = max(start_ns, clock + 11_000) + 3_000
+    folder.mkdir(exist_ok=True)
+    return trace.write_sqlite(folder / f"rank{rank}.sqlite")
+
+
+def decode(requests):
+    return f"execute_context_0(0)_generation_{requests}({requests})"
+
+
+def of_graphs(sizes, requests, row_ns=2_000, kernels=None):
+    """Return decode steps that replay the smallest graph which holds their requests."""
+    chance = np.random.default_rng(1)
+    for n in requests:
+        size = min(item for item in sizes if item >= n)
+        yield decode(n), 300_000 + row_ns * size + int(chance.normal(0, 300)), size, 0, kernels
+
+
+def test_a_row_of_large_graphs_has_its_price(tmp_path):
+    requests = np.random.default_rng(2).integers(233, 257, 120).tolist()
+    tables = quick("serving_steps", write(tmp_path, of_graphs((240, 248, 256), requests)))
+    (row,) = rows(tables["padding"], "row_ns basis")
+    assert abs(row[0] - 2_000) < 100
+    assert row[1] == "captured sizes"
