@@ -54,3 +54,29 @@ def test_a_row_of_large_graphs_has_its_price(tmp_path):
     (row,) = rows(tables["padding"], "row_ns basis")
     assert abs(row[0] - 2_000) < 100
     assert row[1] == "captured sizes"
+
+
+CONSTANT = [(NORM, 132), (GEMM, 7), (ACTIVATION, 132)]
+
+
+def test_the_size_of_a_graph_is_told_by_two_kinds_of_kernels_that_have_it_alone(tmp_path):
+    requests = np.random.default_rng(3).integers(1, 17, 60).tolist()
+    sizes = (1, 2, 4, 8, 16)
+    for place, kernels in enumerate((
+        CONSTANT,  # as many blocks as there are processors
+        [("triton_poi_fused_mul_silu_1", 14), (GEMM, 7), ("triton_red_fused_rms_norm_0", 14)],
+        [(NORM, 16), (GEMM, 7)],
+        None,
+    )):  # fmt: skip
+        path = write(tmp_path / str(place), of_graphs(sizes, requests, kernels=kernels))
+        tables = quick("serving_steps", path)
+        if kernels is not None:
+            assert tables["padding"].empty
+        else:
+            padding_n = sum(min(s for s in sizes if s >= n) - n for n in requests)
+            assert tables["padding"]["padding_n"].tolist() == [padding_n]
+    path = write(tmp_path / "alone", of_graphs((64,), requests, kernels=[(NORM, 64), (GEMM, 7)]))
+    assert quick("serving_steps", path)["padding"].empty
+    # The only size that was captured is far above all batches: that is what is to be told.
+    tables = quick("serving_steps", write(tmp_path / "real", of_graphs((64,), requests)))
+    assert tables["padding"]["rows_n"].tolist() == [64 * len(requests)]
