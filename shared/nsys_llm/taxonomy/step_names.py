@@ -269,6 +269,14 @@ def has_only_arrivals(name: str) -> bool:
     return any(item.every_request and item.expression.fullmatch(name) for item in _formats())
 
 
+def holds_every_request(engine: str) -> bool:
+    """Return whether a step of an engine holds all requests that generate, unless there are none.
+
+    Others read prompts in steps of their own, while requests that generate wait.
+    """
+    return any(item.engine == engine and item.every_request for item in _formats())
+
+
 def has_sequence_number(text: str) -> bool:
     """Return whether autograd recorded a range, given its text as recorded: it is an operator."""
     return ", seq = " in text and _SEQUENCE.search(text) is not None

@@ -80,3 +80,14 @@ def test_the_size_of_a_graph_is_told_by_two_kinds_of_kernels_that_have_it_alone(
     # The only size that was captured is far above all batches: that is what is to be told.
     tables = quick("serving_steps", write(tmp_path / "real", of_graphs((64,), requests)))
     assert tables["padding"]["rows_n"].tolist() == [64 * len(requests)]
+
+
+def test_the_host_is_not_blamed_where_a_server_may_have_been_empty(tmp_path):
+    served = [("step[EXTEND bs=1 toks=90]", 300_000, 0, 9_000_000)]
+    served += [(f"step[DECODE bs={1 + k % 2}]", 900_000) for k in range(20)]
+    tables = quick("serving_steps", write(tmp_path, served * 6))
+    # Each operation comes 15 us after the step before; five times nobody may have been there.
+    assert tables["before_steps"]["total_ns"].sum() <= 6 * 21 * 15_000
+    assert "host_before_steps" not in set(tables["findings"]["rule"])
+    some = quick("serving_steps", write(tmp_path / "few", served[:1]))
+    assert "host_before_steps" not in set(some["findings"]["rule"])
