@@ -106,6 +106,9 @@ def _speculation(served: ServedSteps) -> Row | None:
     after = first + 1
     alike = (requests[first] == requests[after]) & (keys[first] != NULL_INT)
     alike &= (keys[after] != NULL_INT) & (tokens[first] == tokens[after])
+    # Whom another replaced brought keys: each request keeps a token at least, and at most all.
+    grown = keys[after] - keys[first]
+    alike &= (grown >= requests[first]) & (grown <= tokens[first])
     first, after = first[alike], after[alike]
     accepted_n = int((keys[after] - keys[first]).sum())
     proposed_n = int(tokens[first].sum())

@@ -91,3 +91,40 @@ def test_the_host_is_not_blamed_where_a_server_may_have_been_empty(tmp_path):
     assert "host_before_steps" not in set(tables["findings"]["rule"])
     some = quick("serving_steps", write(tmp_path / "few", served[:1]))
     assert "host_before_steps" not in set(some["findings"]["rule"])
+
+
+def test_chunks_of_one_prompt_are_no_new_requests(tmp_path):
+    def served(sums):
+        for _ in range(30):
+            for k in range(10):
+                yield f"step[DECODE bs={3 if k < 3 else 2}]", 500_000
+            for k in range(1, 5):
+                told = f" c_sq=512 c_sqsq=9 c_sqsk=9 c_sk={512 * k}" if sums else ""
+                yield f"step[EXTEND bs=1 toks=512{told}]", 3_000_000
+
+    columns = "p50_ns p99_ns reason"
+    tables = quick("serving_steps", write(tmp_path, served(False)))
+    (row,) = rows(tables["inter_token"], columns)
+    assert row[:2] == (None, None)
+    assert row[2] is not None
+    tables = quick("serving_steps", write(tmp_path / "sums", served(True)))
+    (row,) = rows(tables["inter_token"], columns)
+    # Two requests wait for four chunks in one interval of ten.
+    assert row == (515_000, 4 * 3_015_000 + 515_000, None)
+
+
+def test_pairs_in_which_somebody_came_or_went_tell_no_accepted_tokens(tmp_path):
+    width, requests, keys, steps, accepted_n, pairs_n = 3, 4, 8_000, [], 0, 0
+    chance = np.random.default_rng(4)
+    for k in range(60):
+        tokens = requests * width
+        steps.append((f"execute_{requests}_context_0(sq0sk0sqsq0sqsk0)_generation_{requests}"
+                      f"(sq{tokens}sk{keys + tokens}sqsq9sqsk9)", 500_000))  # fmt: skip
+        grown = int(chance.integers(requests, tokens + 1))
+        replaced = k % 4 == 3
+        if k < 59 and not replaced:
+            accepted_n, pairs_n = accepted_n + grown, pairs_n + 1
+        keys += grown + (4_000 if k % 8 == 3 else -3_000) * replaced
+    tables = quick("serving_steps", write(tmp_path, steps))
+    (row,) = rows(tables["speculation"], "pairs_n accepted_n proposed_n")
+    assert row == (pairs_n, accepted_n, pairs_n * requests * width)
