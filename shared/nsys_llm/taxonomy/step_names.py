@@ -215,6 +215,13 @@ def _pattern(text: str | None) -> NamePattern | None:
     return None if text is None else parse_pattern(text, ours=True)
 
 
+def engine_of_start(name: str) -> str | None:
+    """Return the engine whose formats a name begins like, be it of one or of none."""
+    name = without_counters(name)
+    kinds = (kind for kind in engine_steps() if kind.starts is not None)
+    return next((kind.engine for kind in kinds if kind.starts.matches(name)), None)
+
+
 def numbered_ranges() -> tuple[NumberedRange, ...]:
     """Return the ranges of frameworks, in the order in which they are looked for."""
     return tuple(

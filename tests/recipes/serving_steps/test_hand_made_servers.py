@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from quick_run import quick
 from results import rows
 from trace_builder import TraceBuilder
@@ -128,3 +129,26 @@ def test_pairs_in_which_somebody_came_or_went_tell_no_accepted_tokens(tmp_path):
     tables = quick("serving_steps", write(tmp_path, steps))
     (row,) = rows(tables["speculation"], "pairs_n accepted_n proposed_n")
     assert row == (pairs_n, accepted_n, pairs_n * requests * width)
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [
+        ("execute_context_0(0)_decode_{0}({0})", "vLLM"),
+        ("step[DECODE bs={0} slots=3]", "SGLang"),
+        ("[Executor] _forward_step 7: 0 ctx reqs, {0} gen requests", "TensorRT-LLM"),
+    ],
+)
+def test_a_job_of_names_of_no_format_alone_is_told_so(name, engine, tmp_path):
+    names = [name.format(1 + k % 5) for k in range(40)]
+    tables = quick("serving_steps", write(tmp_path, [(item, 500_000) for item in names]))
+    columns = "engine steps_n unparsed_n reason"
+    assert rows(tables["servers"], columns) == [(engine, 40, 40, "unparsed")]
+    assert tables["batches"].empty
+    assert all(item in ANALYSIS.answer(tables) for item in [engine, *names[:3]])
+
+
+@pytest.mark.parametrize("name", ["execute_step_3", "_forward_step", "step[TRAIN 3]", "step 7"])
+def test_a_training_job_is_no_server(name, tmp_path):
+    tables = quick("serving_steps", write(tmp_path, [(name, 500_000)] * 30))
+    assert rows(tables["servers"], "engine reason") == [(None, "no format")]
