@@ -97,9 +97,11 @@ def _speculation(served: ServedSteps) -> Row | None:
     names = ("gen_reqs", "gen_tokens", "g_sk", "ctx_reqs")
     requests, tokens, keys, context = (served.batches.field(name) for name in names)
     counted = served.times.counted
+    # Names may tell that drafts are verified, and not of how many tokens.
+    no_width = counted & (requests > 0) & (context == 0) & (tokens == NULL_INT)
     verifying = counted & (requests > 0) & (tokens > requests)
     drafts_ns = served.draft_busy_ns
-    if not verifying.any() and drafts_ns is None:
+    if not (verifying | no_width).any() and drafts_ns is None:
         return None
     # Nobody came or went between two steps in a row: what their keys grew by was accepted.
     first = np.flatnonzero(verifying[:-1] & verifying[1:] & (context[:-1] == 0))
@@ -113,12 +115,14 @@ def _speculation(served: ServedSteps) -> Row | None:
     accepted_n = int((keys[after] - keys[first]).sum())
     proposed_n = int(tokens[first].sum())
     known = first.size > 0
-    verified_n, steps_n = int(verifying.sum()), int(counted.sum())
+    verified_n, steps_n = int((verifying | no_width).sum()), int(counted.sum())
     window_ns = int((served.times.end_ns - served.times.before_ns)[counted].sum())
     draft_ns = None if drafts_ns is None else int(drafts_ns.sum())
     return {
         "steps_n": verified_n,
-        "width": float((tokens[verifying] / requests[verifying]).mean()) if verified_n else None,
+        "width": float((tokens[verifying] / requests[verifying]).mean())
+        if verifying.any()
+        else None,
         "pairs_n": first.size,
         "pairs_pct": 100.0 * first.size / max(verified_n - 1, 1),
         "accepted_n": accepted_n if known else None,

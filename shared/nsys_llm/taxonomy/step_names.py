@@ -47,6 +47,7 @@ class EngineStep:
             steps too, whose batch nobody reads. None for ranges without a format.
         verified_by: Where a name of this pattern is among them, some are drafts; None: never.
         steps: Which of them are no drafts then.
+        twice: Which of them the draft model may repeat by the same name, directly after.
     """
 
     engine: str
@@ -55,6 +56,7 @@ class EngineStep:
     starts: NamePattern | None = None
     verified_by: NamePattern | None = None
     steps: NamePattern | None = None
+    twice: NamePattern | None = None
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,7 @@ def engine_steps() -> tuple[EngineStep, ...]:
             _pattern(engine.get("starts")) if "formats" in item else None,
             _pattern(engine.get("drafts", {}).get("verified_by")),
             _pattern(engine.get("drafts", {}).get("steps")),
+            _pattern(engine.get("drafts", {}).get("twice")),
         )
         for engine in _data()["engines"]
         for item in engine["ranges"]

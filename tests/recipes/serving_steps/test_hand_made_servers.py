@@ -152,3 +152,42 @@ def test_a_job_of_names_of_no_format_alone_is_told_so(name, engine, tmp_path):
 def test_a_training_job_is_no_server(name, tmp_path):
     tables = quick("serving_steps", write(tmp_path, [(name, 500_000)] * 30))
     assert rows(tables["servers"], "engine reason") == [(None, "no format")]
+
+
+def verified(draft, is_read_twice=True):
+    """Return steps of SGLang that verify drafts: what the draft model does begins so."""
+    for prompt in range(1, 13):
+        read = "step[EXTEND bs=1 toks=700]"
+        yield read, 1_500_000
+        if is_read_twice:
+            yield draft + read, 90_000
+        for _ in range(prompt % 3 + 2):
+            yield from [(f"{draft}step[DECODE bs=2]", 30_000)] * 2
+            yield "step[TARGET_VERIFY bs=2]", 600_000
+
+
+@pytest.mark.parametrize("draft", ["", "draft "])
+@pytest.mark.parametrize("is_read_twice", [True, False])
+def test_what_a_draft_model_runs_is_no_step(draft, is_read_twice, tmp_path):
+    every = [*verified(draft, is_read_twice)]
+    tables = quick("serving_steps", write(tmp_path, every))
+    steps = tables["batch_steps"].query("not draft")
+    assert (steps["phase"] == "prefill").sum() == 12
+    assert len(steps) == 12 + sum("VERIFY" in name for name, _ in every)
+    assert len(tables["batch_steps"]) == len(every)
+    assert "between tokens per step: " in ANALYSIS.answer(tables)
+
+
+def test_two_equal_chunks_of_a_prompt_are_two_steps(tmp_path):
+    steps = [("step[EXTEND bs=1 toks=512]", 500_000)] * 3
+    steps = (steps + [("step[TARGET_VERIFY bs=1]", 600_000)] * 9) * 3
+    assert len(quick("serving_steps", write(tmp_path, steps))["batch_steps"]) == len(steps)
+
+
+def test_a_step_of_nobody_is_no_step_and_words_say_per_step_without_drafts(tmp_path):
+    steps = [("step[IDLE bs=0]" if k % 5 else "step[TARGET_VERIFY bs=2]", 500_000)
+             for k in range(50)]  # fmt: skip
+    tables = quick("serving_steps", write(tmp_path, steps))
+    assert tables["servers"]["unparsed_n"].tolist() == [0]
+    assert tables["servers"]["steps_n"].tolist() == [10]
+    assert "between tokens per step: " in ANALYSIS.answer(tables)
