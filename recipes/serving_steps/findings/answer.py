@@ -14,7 +14,7 @@ from nsys_llm.report.screen import Scale
 from nsys_llm.taxonomy.step_names import recording_advice
 from nsys_llm.view.text import counted, format_count, format_ns, listed, quoted
 
-from .steps import pace_rank, serving_findings
+from .steps import pace_rank, reading_ranks, serving_findings
 
 _PHASES: Final = ("decode", "mixed", "prefill")
 #: Steps of a phase whose median is told.
@@ -34,7 +34,7 @@ def answer(tables: Tables) -> str:
     lines = headline(tables)
     if not lines:
         return _why_not(tables)
-    return "\n".join([*lines, *_model_lines(tables)])
+    return "\n".join([*lines, *_model_lines(tables), *_reading_line(tables)])
 
 
 def headline(tables: Tables) -> list[str]:
@@ -46,8 +46,7 @@ def headline(tables: Tables) -> list[str]:
     steps = steps[(steps["rank"] == rank) & (steps["mark"] == "")]
     servers = tables["servers"]
     server = records(servers[servers["rank"] == rank])[0]
-    several = len(servers[servers["reason"].isna()]) > 1
-    where = f" (rank {rank}, the slowest)" if several else ""
+    where = _where(tables, rank)
     lines = [
         f"{server['engine']}: {counted(server['counted_n'], 'step')}{where}: "
         f"{_phases(steps)}{_requests(steps)}"
@@ -64,6 +63,18 @@ def headline(tables: Tables) -> list[str]:
         drafts = " per step" if server["drafts_n"] or len(tables["speculation"]) else ""
         lines.append(f"between tokens{drafts}: {words}{adds}")
     return lines
+
+
+def _where(tables: Tables, rank: int) -> str:
+    """Return which rank the lines are of, and why that one; nothing of a single rank."""
+    servers = tables["servers"]
+    if len(servers) == 1:
+        return ""
+    read = set(servers.loc[servers["reason"].isna(), "rank"])
+    generating = read - set(reading_ranks(tables))
+    if len(generating or read) == 1:
+        return f" (rank {rank})"
+    return f" (rank {rank}, the slowest)"
 
 
 def caveats(tables: Tables) -> list[str]:
@@ -117,6 +128,18 @@ def _model_lines(tables: Tables) -> list[str]:
 def _part(row: Record) -> str:
     time = format_ns(row["value_ns"]) if row["value_ns"] >= 100 else f"{row['value_ns']:.3g} ns"
     return f"{time} {_UNITS.get(str(row['term']).split(' with ')[0], '')}".rstrip()
+
+
+def _reading_line(tables: Tables) -> list[str]:
+    """Return what ranks do that only read prompts for others; nothing where there are none."""
+    servers = tables["servers"]
+    ranks = [rank for rank in reading_ranks(tables) if rank != pace_rank(tables)]
+    rows = records(servers[servers["rank"].isin(ranks) & servers["reason"].isna()])
+    words = [
+        f"rank {row['rank']} ({counted(row['counted_n'], 'step')}, {format_ns(row['cost_ns'])} each)"
+        for row in rows
+    ]
+    return [f"only read prompts: {listed(words)}"] if words else []
 
 
 def _why_not(tables: Tables) -> str:

@@ -18,12 +18,25 @@ from .texts import ADDS_PCT, BEFORE_PCT, EAGER_PCT, PADDING_PCT, RULES
 
 
 def pace_rank(tables: Tables) -> int | None:
-    """Return the rank whose steps take longest, of those whose names are read; None for none."""
+    """Return the rank whose steps take longest, of those whose names are read; None for none.
+
+    As the model: ranks that only read prompts are not among them if others generate.
+    """
     servers = tables["servers"]
     rows = servers[servers["reason"].isna() & servers["cost_ns"].notna()]
     if rows.empty:
         return None
+    generates = ~rows["rank"].isin(reading_ranks(tables))
+    rows = rows[generates] if generates.any() else rows
     return int(rows.loc[rows["cost_ns"].astype("float64").idxmax(), "rank"])
+
+
+def reading_ranks(tables: Tables) -> list[int]:
+    """Return the ranks whose steps all read prompts, and generate nothing."""
+    steps = tables["batch_steps"]
+    steps = steps[(steps["mark"] == "") & steps["format"].notna()]
+    every = (steps["phase"] == "prefill").groupby(steps["rank"]).all()
+    return [int(rank) for rank, only_reads in every.items() if only_reads]
 
 
 def serving_findings(tables: Tables) -> list[Finding]:

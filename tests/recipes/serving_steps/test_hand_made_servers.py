@@ -191,3 +191,25 @@ def test_a_step_of_nobody_is_no_step_and_words_say_per_step_without_drafts(tmp_p
     assert tables["servers"]["unparsed_n"].tolist() == [0]
     assert tables["servers"]["steps_n"].tolist() == [10]
     assert "between tokens per step: " in ANALYSIS.answer(tables)
+
+
+def test_users_wait_for_the_rank_that_generates(tmp_path):
+    reads = [("execute_context_1(700)_generation_0(0)", 2_000_000)] * 40
+    one = write(tmp_path, reads)
+    two = write(tmp_path, [(decode(1 + k % 6), 500_000 + 1_000 * k) for k in range(60)], rank=1)
+    tables = quick("serving_steps", one, two)
+    answer = ANALYSIS.answer(tables)
+    assert answer.startswith("vLLM: 60 steps (rank 1): ")
+    assert answer.splitlines()[1].startswith("between tokens: p50 0.5")
+    assert answer.splitlines()[-1].startswith("only read prompts: rank 0 (40 steps, 2.0")
+    assert set(tables["cost_model"]["rank"]) == {1}
+    assert ANALYSIS.answer(quick("serving_steps", one)).startswith("vLLM: 40 steps: 40 prefill")
+
+
+def test_lines_say_of_which_rank_they_are_where_others_are_not_read(tmp_path):
+    paths = [write(tmp_path, [("work", 500_000)] * 30)]
+    paths += [write(tmp_path, [(decode(1 + k % 6), 500_000) for k in range(40)], rank=1)]
+    assert ANALYSIS.answer(quick("serving_steps", *paths)).startswith("vLLM: 40 steps (rank 1): ")
+    slower = write(tmp_path, [(decode(1 + k % 6), 600_000) for k in range(40)], rank=2)
+    answer = ANALYSIS.answer(quick("serving_steps", *paths, slower))
+    assert answer.startswith("vLLM: 40 steps (rank 2, the slowest): ")
