@@ -27,6 +27,14 @@ _UNITS: Final = {
     "g_sk": "a token of context",
     "c_sqsk": "a pair of token and key",
 }
+#: What of that is in the coefficient of another.
+_NOUNS: Final = {
+    "gen_reqs": "requests",
+    "gen_tokens": "tokens",
+    "ctx_tokens": "tokens of prompts",
+    "g_sk": "context",
+    "c_sqsk": "pairs of token and key",
+}
 
 
 def answer(tables: Tables) -> str:
@@ -121,19 +129,32 @@ def _model_lines(tables: Tables) -> list[str]:
     if not rows:
         return []
     sure = [row for row in rows if row["low_ns"] > 0 or row["high_ns"] < 0]
-    parts = [_part(row) for row in sure]
-    return [f"a decode step = {' + '.join(parts)}"] if len(parts) > 1 else []
+    if len(sure) < 2:
+        return []
+    signs = ["-" if row["value_ns"] < 0 else "+" for row in sure]
+    parts = [f"{sign} {_part(row)}" for sign, row in zip(signs, sure, strict=True)]
+    return [f"a decode step = {' '.join(parts).removeprefix('+ ')}"]
 
 
 def _part(row: Record) -> str:
-    time = format_ns(row["value_ns"]) if row["value_ns"] >= 100 else f"{row['value_ns']:.3g} ns"
-    return f"{time} {_UNITS.get(str(row['term']).split(' with ')[0], '')}".rstrip()
+    """Return one coefficient without its sign, and all that it stands for."""
+    value_ns = abs(row["value_ns"])
+    time = format_ns(value_ns) if value_ns >= 100 else f"{value_ns:.3g} ns"
+    first, *others = str(row["term"]).split(" with ")
+    unit = f" {_UNITS[first]}" if first in _UNITS else ""
+    if not unit and row["left_out"]:  # what never changes
+        others += str(row["left_out"]).split(", ")
+    whose = "its" if unit else "the"
+    beside = listed([f"{whose} {_NOUNS[term]}" for term in others]) if others else ""
+    return f"{time}{unit}{beside and f' with {beside}'}"
 
 
 def _reading_line(tables: Tables) -> list[str]:
     """Return what ranks do that only read prompts for others; nothing where there are none."""
     servers = tables["servers"]
-    ranks = [rank for rank in reading_ranks(tables) if rank != pace_rank(tables)]
+    ranks = reading_ranks(tables)
+    if pace_rank(tables) in ranks:
+        return []
     rows = records(servers[servers["rank"].isin(ranks) & servers["reason"].isna()])
     words = [
         f"rank {row['rank']} ({counted(row['counted_n'], 'step')}, {format_ns(row['cost_ns'])} each)"

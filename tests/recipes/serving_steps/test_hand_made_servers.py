@@ -213,3 +213,23 @@ def test_lines_say_of_which_rank_they_are_where_others_are_not_read(tmp_path):
     slower = write(tmp_path, [(decode(1 + k % 6), 600_000) for k in range(40)], rank=2)
     answer = ANALYSIS.answer(quick("serving_steps", *paths, slower))
     assert answer.startswith("vLLM: 40 steps (rank 2, the slowest): ")
+
+
+def summed(requests, keys):
+    sums = f"sq{requests}sk{keys}sqsq{requests}sqsk{keys}"
+    return f"execute_{requests}_context_0(sq0sk0sqsq0sqsk0)_generation_{requests}({sums})"
+
+
+@pytest.mark.parametrize(
+    ("seen", "line"),
+    [
+        # Each request has 1,000 keys: nobody can tell a token from its context.
+        (lambda n: (summed(n, 1_000 * n), 500_000 + 6_000 * n), "6 us a token with its context"),
+        (lambda n: (summed(8, 900 * n), 500_000 + 4_000 * n), "us with the tokens + 4.44 ns a"),
+        (lambda n: (decode(n), 900_000 - 9_000 * n), "a decode step = 912 us - 9 us a token"),
+    ],
+)
+def test_the_model_says_what_each_coefficient_stands_for(seen, line, tmp_path):
+    requests = np.random.default_rng(5).integers(1, 33, 120).tolist()
+    answer = ANALYSIS.answer(quick("serving_steps", write(tmp_path, map(seen, requests))))
+    assert line in answer.splitlines()[2]
