@@ -157,7 +157,7 @@ def _reading_line(tables: Tables) -> list[str]:
         return []
     rows = records(servers[servers["rank"].isin(ranks) & servers["reason"].isna()])
     words = [
-        f"rank {row['rank']} ({counted(row['counted_n'], 'step')}, {format_ns(row['cost_ns'])} each)"
+        f"rank {row['rank']} ({counted(row['counted_n'], 'step')} of {format_ns(row['cost_ns'])})"
         for row in rows
     ]
     return [f"only read prompts: {listed(words)}"] if words else []

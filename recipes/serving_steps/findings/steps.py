@@ -97,7 +97,8 @@ def _eager(
     steps_n = sum(row["steps_n"] for row in eager)
     cost_ns = sum((row["busy_ns"] + row["idle_ns"]) * row["steps_n"] for row in eager)
     idle_ns = sum(row["host_idle_ns"] * row["steps_n"] for row in eager)
-    if percent(idle_ns, cost_ns) < EAGER_PCT:
+    # Without any graph these steps are like all others.
+    if not any(row["graph_pct"] for row in decode) or percent(idle_ns, cost_ns) < EAGER_PCT:
         return None
     replayed_pct = sum(row["graph_pct"] * row["steps_n"] for row in decode)
     wait: Record = waits[0] if waits else {}
@@ -121,8 +122,8 @@ def _eager(
 
 
 def _before(rows: Sequence[Record], place: Record) -> Finding | None:
-    cost_pct = sum(row["cost_pct"] or 0 for row in rows)
-    if cost_pct < BEFORE_PCT:
+    window_pct = sum(row["window_pct"] or 0 for row in rows)
+    if window_pct < BEFORE_PCT:
         return None
     time_ns = sum(row["total_ns"] for row in rows)
     return RULES["host_before_steps"].finding(
@@ -130,7 +131,7 @@ def _before(rows: Sequence[Record], place: Record) -> Finding | None:
         change=Change("host_part", time_ns=time_ns),
         fields={
             "idle_ns": sum(row["idle_ns"] for row in rows),
-            "cost_pct": cost_pct,
+            "window_pct": window_pct,
             "range": rows[0]["range"],
             "range_ns": rows[0]["idle_ns"],
         },

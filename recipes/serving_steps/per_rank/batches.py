@@ -106,7 +106,9 @@ def _phase(item: Composition, name: str, phases: Any) -> str | None:
     if item.ctx_reqs is not None and item.gen_reqs is not None:
         if item.ctx_reqs and item.gen_reqs:
             return MIXED
-        return PREFILL if item.ctx_reqs else DECODE
+        if item.ctx_reqs or item.gen_reqs:
+            return PREFILL if item.ctx_reqs else DECODE
+        return None  # of nobody, as beside other ranks of data parallelism
     place = phases.phase_of(name)
     phase = phases.phases[place] if place >= 0 else ""
     phase = _ALSO.get(phase, phase)

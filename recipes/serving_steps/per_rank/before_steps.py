@@ -36,8 +36,8 @@ def idle_before_steps(
     """Return the idle time before the first operations of steps that count, by range.
 
     From the end of the step before to the first operation; without the profiler's own work, and
-    without time in which the server had no request, or may have had none. In ns, over all steps; ranges with running
-    numbers as #.
+    without time in which the server had no request, or may have had none. In ns, over all steps;
+    ranges with running numbers as #.
     """
     trace = view.trace
     first_ns, call = first_operations(steps)

@@ -30,7 +30,8 @@ def before_columns(ranks: Sequence[Served]) -> Columns:
     rows = []
     for rank, served in ranks:
         steps_n = int(served.times.counted.sum())
-        cost_ns = int(served.times.cost_ns[served.times.counted].sum())
+        times, counted = served.times, served.times.counted
+        window_ns = int((times.end_ns - times.before_ns - times.no_work_ns)[counted].sum())
         order = sorted(served.before_ns.items(), key=lambda item: (-item[1], item[0]))
         rows += [
             of_rank(rank)
@@ -38,7 +39,7 @@ def before_columns(ranks: Sequence[Served]) -> Columns:
                 "range": name,
                 "idle_ns": time_ns / steps_n,
                 "total_ns": time_ns,
-                "cost_pct": 100.0 * time_ns / cost_ns if cost_ns else None,
+                "window_pct": 100.0 * time_ns / window_ns if window_ns else None,
             }
             for name, time_ns in order
         ]

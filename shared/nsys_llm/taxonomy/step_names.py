@@ -221,8 +221,9 @@ def _pattern(text: str | None) -> NamePattern | None:
 def engine_of_start(name: str) -> str | None:
     """Return the engine whose formats a name begins like, be it of one or of none."""
     name = without_counters(name)
-    kinds = (kind for kind in engine_steps() if kind.starts is not None)
-    return next((kind.engine for kind in kinds if kind.starts.matches(name)), None)
+    return next(
+        (kind.engine for kind in engine_steps() if kind.starts and kind.starts.matches(name)), None
+    )
 
 
 def numbered_ranges() -> tuple[NumberedRange, ...]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from quick_run import quick
 from results import rows
+from serving_plants import Server
 from trace_builder import TraceBuilder
 
 from nsys_llm.recipes.serving_steps.analysis import ANALYSIS
@@ -201,7 +202,7 @@ def test_users_wait_for_the_rank_that_generates(tmp_path):
     answer = ANALYSIS.answer(tables)
     assert answer.startswith("vLLM: 60 steps (rank 1): ")
     assert answer.splitlines()[1].startswith("between tokens: p50 0.5")
-    assert answer.splitlines()[-1].startswith("only read prompts: rank 0 (40 steps, 2.0")
+    assert answer.splitlines()[-1].startswith("only read prompts: rank 0 (40 steps of 2.0")
     assert set(tables["cost_model"]["rank"]) == {1}
     assert ANALYSIS.answer(quick("serving_steps", one)).startswith("vLLM: 40 steps: 40 prefill")
 
@@ -233,3 +234,23 @@ def test_the_model_says_what_each_coefficient_stands_for(seen, line, tmp_path):
     requests = np.random.default_rng(5).integers(1, 33, 120).tolist()
     answer = ANALYSIS.answer(quick("serving_steps", write(tmp_path, map(seen, requests))))
     assert line in answer.splitlines()[2]
+
+
+def test_steps_of_nobody_have_no_phase(tmp_path):
+    steps = [(decode(0 if k % 3 == 0 else 1 + k % 5), 500_000) for k in range(60)]
+    frame = quick("serving_steps", write(tmp_path, steps))["batch_steps"]
+    assert frame["phase"].isna().tolist() == [k % 3 == 0 for k in range(60)]
+
+
+def test_a_server_without_graphs_is_not_told_to_capture_steps_with_prompts(tmp_path):
+    run = Server("vllm", launch_ns=150_000, arrivals=0.3, steps_n=50).run(4)
+    tables = quick("serving_steps", run.write(tmp_path / "rank0.sqlite"))
+    assert "eager_prefill" not in set(tables["findings"]["rule"])
+
+
+def test_idle_time_before_steps_is_a_share_of_what_it_lies_in(tmp_path):
+    # Idle for 415 us before each step of 300 us.
+    tables = quick("serving_steps", write(tmp_path, [(decode(2), 300_000, 0, 400_000)] * 60))
+    assert tables["before_steps"]["window_pct"].sum() == pytest.approx(100 * 415 / 715, abs=2)
+    title = tables["findings"].set_index("rule").loc["host_before_steps", "title"]
+    assert "the largest part in `(none)`" in title

@@ -139,7 +139,7 @@ def _nodes(trace: RankTrace, table: str, op: Table, launches: npt.NDArray[np.boo
 
 
 def _grids(trace: RankTrace, kernels: Table, rows: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the blocks of kernels that have one for each row of a batch, -1 for others; the bit."""
+    """Return blocks of kernels that have one for each row of a batch, else -1; and their bits."""
     names, code = coded_names(kernels["demangled_name_id"][rows], trace.strings)
     rules = load_rules(detect_engine(names))
     bits = [
