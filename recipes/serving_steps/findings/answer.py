@@ -11,9 +11,9 @@ from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.screen import Scale
 from nsys_llm.taxonomy.step_names import recording_advice
-from nsys_llm.view.text import counted, format_count, format_ns
+from nsys_llm.view.text import counted, format_count, format_ns, listed
 
-from .steps import examples, pace_rank, serving_findings
+from .steps import examples, pace_rank, reading_ranks, serving_findings
 
 _PHASES: Final = ("decode", "mixed", "prefill")
 #: Steps of a phase whose median is told.
@@ -26,6 +26,14 @@ _UNITS: Final = {
     "g_sk": "a token of context",
     "c_sqsk": "a pair of token and key",
 }
+#: What of that is in the coefficient of another.
+_NOUNS: Final = {
+    "gen_reqs": "requests",
+    "gen_tokens": "tokens",
+    "ctx_tokens": "tokens of prompts",
+    "g_sk": "context",
+    "c_sqsk": "pairs of token and key",
+}
 
 
 def answer(tables: Tables) -> str:
@@ -33,7 +41,7 @@ def answer(tables: Tables) -> str:
     lines = headline(tables)
     if not lines:
         return _why_not(tables)
-    return "\n".join([*lines, *_model_lines(tables)])
+    return "\n".join([*lines, *_model_lines(tables), *_reading_line(tables)])
 
 
 def headline(tables: Tables) -> list[str]:
@@ -45,8 +53,7 @@ def headline(tables: Tables) -> list[str]:
     steps = steps[(steps["rank"] == rank) & (steps["mark"] == "")]
     servers = tables["servers"]
     server = records(servers[servers["rank"] == rank])[0]
-    several = len(servers[servers["reason"].isna()]) > 1
-    where = f" (rank {rank}, the slowest)" if several else ""
+    where = _where(tables, rank)
     lines = [
         f"{server['engine']}: {counted(server['counted_n'], 'step')}{where}: "
         f"{_phases(steps)}{_requests(steps)}"
@@ -63,6 +70,18 @@ def headline(tables: Tables) -> list[str]:
         drafts = " per step" if server["drafts_n"] or len(tables["speculation"]) else ""
         lines.append(f"between tokens{drafts}: {words}{adds}")
     return lines
+
+
+def _where(tables: Tables, rank: int) -> str:
+    """Return which rank the lines are of, and why that one; nothing of a single rank."""
+    servers = tables["servers"]
+    if len(servers) == 1:
+        return ""
+    read = set(servers.loc[servers["reason"].isna(), "rank"])
+    generating = read - set(reading_ranks(tables))
+    if len(generating or read) == 1:
+        return f" (rank {rank})"
+    return f" (rank {rank}, the slowest)"
 
 
 def caveats(tables: Tables) -> list[str]:
@@ -109,13 +128,38 @@ def _model_lines(tables: Tables) -> list[str]:
     if not rows:
         return []
     sure = [row for row in rows if row["low_ns"] > 0 or row["high_ns"] < 0]
-    parts = [_part(row) for row in sure]
-    return [f"a decode step = {' + '.join(parts)}"] if len(parts) > 1 else []
+    if len(sure) < 2:
+        return []
+    signs = ["-" if row["value_ns"] < 0 else "+" for row in sure]
+    parts = [f"{sign} {_part(row)}" for sign, row in zip(signs, sure, strict=True)]
+    return [f"a decode step = {' '.join(parts).removeprefix('+ ')}"]
 
 
 def _part(row: Record) -> str:
-    time = format_ns(row["value_ns"]) if row["value_ns"] >= 100 else f"{row['value_ns']:.3g} ns"
-    return f"{time} {_UNITS.get(str(row['term']).split(' with ')[0], '')}".rstrip()
+    """Return one coefficient without its sign, and all that it stands for."""
+    value_ns = abs(row["value_ns"])
+    time = format_ns(value_ns) if value_ns >= 100 else f"{value_ns:.3g} ns"
+    first, *others = str(row["term"]).split(" with ")
+    unit = f" {_UNITS[first]}" if first in _UNITS else ""
+    if not unit and row["left_out"]:  # what never changes
+        others += str(row["left_out"]).split(", ")
+    whose = "its" if unit else "the"
+    beside = listed([f"{whose} {_NOUNS[term]}" for term in others]) if others else ""
+    return f"{time}{unit}{beside and f' with {beside}'}"
+
+
+def _reading_line(tables: Tables) -> list[str]:
+    """Return what ranks do that only read prompts for others; nothing where there are none."""
+    servers = tables["servers"]
+    ranks = reading_ranks(tables)
+    if pace_rank(tables) in ranks:
+        return []
+    rows = records(servers[servers["rank"].isin(ranks) & servers["reason"].isna()])
+    words = [
+        f"rank {row['rank']} ({counted(row['counted_n'], 'step')} of {format_ns(row['cost_ns'])})"
+        for row in rows
+    ]
+    return [f"only read prompts: {listed(words)}"] if words else []
 
 
 def _why_not(tables: Tables) -> str:

@@ -18,12 +18,25 @@ from .texts import ADDS_PCT, BEFORE_PCT, EAGER_PCT, PADDING_PCT, RULES
 
 
 def pace_rank(tables: Tables) -> int | None:
-    """Return the rank whose steps take longest, of those whose names are read; None for none."""
+    """Return the rank whose steps take longest, of those whose names are read; None for none.
+
+    As the model: ranks that only read prompts are not among them if others generate.
+    """
     servers = tables["servers"]
     rows = servers[servers["reason"].isna() & servers["cost_ns"].notna()]
     if rows.empty:
         return None
+    generates = ~rows["rank"].isin(reading_ranks(tables))
+    rows = rows[generates] if generates.any() else rows
     return int(rows.loc[rows["cost_ns"].astype("float64").idxmax(), "rank"])
+
+
+def reading_ranks(tables: Tables) -> list[int]:
+    """Return the ranks whose steps all read prompts, and generate nothing."""
+    steps = tables["batch_steps"]
+    steps = steps[(steps["mark"] == "") & steps["format"].notna()]
+    every = (steps["phase"] == "prefill").groupby(steps["rank"]).all()
+    return [int(rank) for rank, only_reads in every.items() if only_reads]
 
 
 def serving_findings(tables: Tables) -> list[Finding]:
@@ -88,7 +101,8 @@ def _eager(
     steps_n = sum(row["steps_n"] for row in eager)
     cost_ns = sum((row["busy_ns"] + row["idle_ns"]) * row["steps_n"] for row in eager)
     idle_ns = sum(row["host_idle_ns"] * row["steps_n"] for row in eager)
-    if percent(idle_ns, cost_ns) < EAGER_PCT:
+    # Without any graph these steps are like all others.
+    if not any(row["graph_pct"] for row in decode) or percent(idle_ns, cost_ns) < EAGER_PCT:
         return None
     replayed_pct = sum(row["graph_pct"] * row["steps_n"] for row in decode)
     wait: Record = waits[0] if waits else {}
@@ -112,8 +126,8 @@ def _eager(
 
 
 def _before(rows: Sequence[Record], place: Record) -> Finding | None:
-    cost_pct = sum(row["cost_pct"] or 0 for row in rows)
-    if cost_pct < BEFORE_PCT:
+    window_pct = sum(row["window_pct"] or 0 for row in rows)
+    if window_pct < BEFORE_PCT:
         return None
     time_ns = sum(row["total_ns"] for row in rows)
     return RULES["host_before_steps"].finding(
@@ -121,7 +135,7 @@ def _before(rows: Sequence[Record], place: Record) -> Finding | None:
         change=Change("host_part", time_ns=time_ns),
         fields={
             "idle_ns": sum(row["idle_ns"] for row in rows),
-            "cost_pct": cost_pct,
+            "window_pct": window_pct,
             "range": rows[0]["range"],
             "range_ns": rows[0]["idle_ns"],
         },

@@ -13,7 +13,7 @@ from nsys_llm.report.rules import OF_BATCH, OF_CLASS, OF_KERNEL, OURS, Rule, rul
 PADDING_PCT: Final = 10.0
 #: Share of the cost of steps with context that their host leaves idle.
 EAGER_PCT: Final = 10.0
-#: Share of the cost of steps that the device idles before their first operation.
+#: Share of the windows of steps that the device idles before their first operation.
 BEFORE_PCT: Final = 3.0
 #: What a step with context adds to the interval between tokens, of one without.
 ADDS_PCT: Final = 50.0
@@ -60,10 +60,10 @@ RULES: Final = rules_by_id(
     _rule(
         "host_before_steps",
         ("before_steps", "servers"),
-        title="The GPU idles {idle_ns} before each step, most of it in {range:quoted}",
-        details="{cost_pct} of the cost of its steps. Most of it: {range_ns} a step in "
-        "{range:quoted}.",
-        threshold=f"{BEFORE_PCT:g} % of the cost of steps; {limits_words()}",
+        title="The GPU idles {idle_ns} before each step, the largest part in {range:quoted}",
+        details="{window_pct} of the time from step to step. The largest part: {range_ns} a step "
+        "in {range:quoted}.",
+        threshold=f"{BEFORE_PCT:g} % of the time from step to step; {limits_words()}",
         recommendation="Prepare the next step while the GPU runs this one: async scheduling in "
         "vLLM, the overlap scheduler in SGLang and TensorRT-LLM. What `before_steps` lists comes "
         "first.",

@@ -9,11 +9,11 @@ import numpy as np
 
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.by_range import MarkedRanges
-from nsys_llm.analyses.steps.steps import ENGINE, Steps
+from nsys_llm.analyses.steps.steps import ENGINE, OPTION, Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.phase_maps import phase_map
-from nsys_llm.taxonomy.step_names import Composition, parse_step
+from nsys_llm.taxonomy.step_names import Composition, engine_of_start, parse_step
 
 FIELDS: Final = (
     *("ctx_reqs", "ctx_tokens", "c_sk", "c_sqsq", "c_sqsk"),
@@ -36,7 +36,7 @@ class Batches:
         format: Of each step, engine and version; None where its name is of no format.
         phase: Of each, one of `PHASES`; None where nothing tells.
         fields: Shape (steps, 10), `FIELDS`; NULL_INT where the name does not tell.
-        engine: That of the first format; None for none.
+        engine: That of the first format, or of the first name that begins like one; None for none.
         tokens_derived: Whether as many tokens as requests are taken to generate, as only those are
             told.
         unparsed: Names that begin like a format and are of none, the first few.
@@ -71,7 +71,11 @@ def step_batches(view: RankView, steps: Steps) -> Batches:
     """Return what is in the batches of a rank's steps."""
     names = steps.names.tolist()
     if steps.source != ENGINE or not any(map(parse_step, names)):
-        names = _names_around(view, steps)
+        around = _names_around(view, steps)
+        if any(around) or steps.source == OPTION:
+            names = around
+        else:
+            names = [name if engine_of_start(name) else "" for name in names]
     pairs = [(name, parse_step(name)) for name in names]
     missing = [name for name, item in pairs if name and item is None]
     known = [item for _, item in pairs if item is not None]
@@ -79,8 +83,10 @@ def step_batches(view: RankView, steps: Steps) -> Batches:
     return Batches(
         format=tuple(None if item is None else item.since for _, item in pairs),
         phase=tuple(None if item is None else _phase(item, name, phases) for name, item in pairs),
-        fields=np.array([_fields(item) for _, item in pairs], dtype=np.int64),
-        engine=known[0].engine if known else None,
+        fields=np.array([_fields(item) for _, item in pairs], dtype=np.int64).reshape(
+            -1, len(FIELDS)
+        ),
+        engine=known[0].engine if known else engine_of_start(missing[0]) if missing else None,
         tokens_derived=any(item.tokens_derived for item in known),
         unparsed=tuple(dict.fromkeys(missing))[:_NAMES_N],
         unparsed_n=len(missing),
@@ -97,7 +103,9 @@ def _phase(item: Composition, name: str, phases: Any) -> str | None:
     if item.ctx_reqs is not None and item.gen_reqs is not None:
         if item.ctx_reqs and item.gen_reqs:
             return MIXED
-        return PREFILL if item.ctx_reqs else DECODE
+        if item.ctx_reqs or item.gen_reqs:
+            return PREFILL if item.ctx_reqs else DECODE
+        return None  # of nobody, as beside other ranks of data parallelism
     place = phases.phase_of(name)
     phase = phases.phases[place] if place >= 0 else ""
     phase = _ALSO.get(phase, phase)

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.no_work import TIMES
 from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
@@ -17,25 +20,29 @@ from nsys_llm.numeric.intervals import (
     subtract_intervals,
 )
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.step_names import range_key
+from nsys_llm.taxonomy.step_names import holds_every_request, range_key
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends
 
+from .batches import PREFILL, Batches
 from .step_times import StepTimes, first_operations
 
 OF_STEP: Final = "(step range)"
 OF_NONE: Final = "(none)"
 
 
-def idle_before_steps(view: RankView, steps: Steps, times: StepTimes) -> Mapping[str, int]:
+def idle_before_steps(
+    view: RankView, steps: Steps, times: StepTimes, batches: Batches
+) -> Mapping[str, int]:
     """Return the idle time before the first operations of steps that count, by range.
 
     From the end of the step before to the first operation; without the profiler's own work, and
-    without time in which the server had no request. In ns, over all steps; ranges with running
-    numbers as #.
+    without time in which the server had no request, or may have had none. In ns, over all steps;
+    ranges with running numbers as #.
     """
     trace = view.trace
     first_ns, call = first_operations(steps)
-    rows = np.flatnonzero(times.counted & (call >= 0) & (first_ns > times.before_ns))
+    known = ~_may_be_empty(times, batches)
+    rows = np.flatnonzero(times.counted & known & (call >= 0) & (first_ns > times.before_ns))
     if not rows.size:
         return {}
     calls = trace.tables["api_calls"]
@@ -57,6 +64,19 @@ def idle_before_steps(view: RankView, steps: Steps, times: StepTimes) -> Mapping
         for name, time_ns in zip(names, lengths, strict=True):
             sums[name] = sums.get(name, 0) + time_ns
     return sums
+
+
+def _may_be_empty(times: StepTimes, batches: Batches) -> npt.NDArray[np.bool_]:
+    """Return before which steps the server may have had no request, and no name tells.
+
+    As for `no_work`, of engines whose steps with prompts do not say who else is in the server.
+    """
+    if len(times.mark) < 2 or batches.engine is None or holds_every_request(batches.engine):
+        return np.zeros(times.end_ns.size, dtype=bool)
+    between_ns = times.begin_ns - times.before_ns
+    least_ns = max(TIMES * lower_median(between_ns[1:]), lower_median(times.cost_ns[1:]))
+    reads = np.array([phase == PREFILL for phase in batches.phase], dtype=bool)
+    return np.asarray(reads & (between_ns > least_ns))
 
 
 def _cut_at_edges(events: Table, tid: int, spans: IntArray, last_ns: int) -> IntArray:

@@ -8,6 +8,7 @@ from nsys_llm.analyses.device.graph_replays import NONE, captured_sizes, replay_
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import ENGINE, OPTION, Steps
 from nsys_llm.taxonomy.categories import detect_engine
+from nsys_llm.taxonomy.step_names import engine_of_start
 from nsys_llm.trace.coded_names import coded_names
 
 from ..partials import RankServing, ServedSteps, ServingPartial, StepGraphs
@@ -24,7 +25,7 @@ def map_rank(view: RankView) -> ServingPartial:
     served = None
     if (
         steps is not None
-        and steps.source in (ENGINE, OPTION)  # others are found where no engine names steps
+        and (steps.source in (ENGINE, OPTION) or any(map(engine_of_start, set(steps.names))))
         and set(steps.devices) & set(trace.device_ids)
     ):
         batches = step_batches(view, steps)
@@ -45,7 +46,7 @@ def _served(view: RankView, steps: Steps, batches: Batches) -> ServedSteps:
         graphs=graphs,
         host_idle_ns=host_idle_ns(view, times, rows),
         draft_busy_ns=None if drafts is None else draft_busy_ns(drafts, steps),
-        before_ns=idle_before_steps(view, steps, times) if batches.is_read else {},
+        before_ns=idle_before_steps(view, steps, times, batches) if batches.is_read else {},
         growth=context_growth(view, steps, batches, times) if batches.is_read else None,
     )
 

@@ -14,7 +14,7 @@ from nsys_llm.taxonomy.step_names import recording_advice
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankServing, ServedSteps
-from ..per_rank.batches import FIELDS, PHASES
+from ..per_rank.batches import FIELDS, PHASES, PREFILL
 
 #: Of a rank whose steps no name tells of, and of one with too many names of no known format.
 NO_FORMAT: Final = "no format"
@@ -195,8 +195,18 @@ def _bucket(served: ServedSteps, rows: IntArray) -> Row:
     }
 
 
+def only_reads(served: ServedSteps) -> bool:
+    """Return whether all steps of a rank that count read prompts and generate nothing."""
+    phases = zip(served.batches.phase, served.times.counted.tolist(), strict=True)
+    return all(phase == PREFILL for phase, is_counted in phases if is_counted)
+
+
 def pace(ranks: Sequence[Served]) -> Served | None:
-    """Return the rank whose steps take longest on average, the first of equals; None for none."""
+    """Return the rank whose steps take longest on average, the first of equals; None for none.
+
+    Users wait for those that generate: ranks that only read prompts are not among them if any does.
+    """
     counted = [row for row in ranks if row[1].batches.is_read and row[1].times.counted.any()]
+    counted = [row for row in counted if not only_reads(row[1])] or counted
     means = [row[1].times.cost_ns[row[1].times.counted].mean() for row in counted]
     return counted[int(np.argmax(means))] if counted else None

@@ -30,7 +30,8 @@ def before_columns(ranks: Sequence[Served]) -> Columns:
     rows = []
     for rank, served in ranks:
         steps_n = int(served.times.counted.sum())
-        cost_ns = int(served.times.cost_ns[served.times.counted].sum())
+        times, counted = served.times, served.times.counted
+        window_ns = int((times.end_ns - times.before_ns - times.no_work_ns)[counted].sum())
         order = sorted(served.before_ns.items(), key=lambda item: (-item[1], item[0]))
         rows += [
             of_rank(rank)
@@ -38,7 +39,7 @@ def before_columns(ranks: Sequence[Served]) -> Columns:
                 "range": name,
                 "idle_ns": time_ns / steps_n,
                 "total_ns": time_ns,
-                "cost_pct": 100.0 * time_ns / cost_ns if cost_ns else None,
+                "window_pct": 100.0 * time_ns / window_ns if window_ns else None,
             }
             for name, time_ns in order
         ]
@@ -97,25 +98,32 @@ def _speculation(served: ServedSteps) -> Row | None:
     names = ("gen_reqs", "gen_tokens", "g_sk", "ctx_reqs")
     requests, tokens, keys, context = (served.batches.field(name) for name in names)
     counted = served.times.counted
+    # Names may tell that drafts are verified, and not of how many tokens.
+    no_width = counted & (requests > 0) & (context == 0) & (tokens == NULL_INT)
     verifying = counted & (requests > 0) & (tokens > requests)
     drafts_ns = served.draft_busy_ns
-    if not verifying.any() and drafts_ns is None:
+    if not (verifying | no_width).any() and drafts_ns is None:
         return None
     # Nobody came or went between two steps in a row: what their keys grew by was accepted.
     first = np.flatnonzero(verifying[:-1] & verifying[1:] & (context[:-1] == 0))
     after = first + 1
     alike = (requests[first] == requests[after]) & (keys[first] != NULL_INT)
     alike &= (keys[after] != NULL_INT) & (tokens[first] == tokens[after])
+    # Whom another replaced brought keys: each request keeps a token at least, and at most all.
+    grown = keys[after] - keys[first]
+    alike &= (grown >= requests[first]) & (grown <= tokens[first])
     first, after = first[alike], after[alike]
     accepted_n = int((keys[after] - keys[first]).sum())
     proposed_n = int(tokens[first].sum())
     known = first.size > 0
-    verified_n, steps_n = int(verifying.sum()), int(counted.sum())
+    verified_n, steps_n = int((verifying | no_width).sum()), int(counted.sum())
     window_ns = int((served.times.end_ns - served.times.before_ns)[counted].sum())
     draft_ns = None if drafts_ns is None else int(drafts_ns.sum())
     return {
         "steps_n": verified_n,
-        "width": float((tokens[verifying] / requests[verifying]).mean()) if verified_n else None,
+        "width": float((tokens[verifying] / requests[verifying]).mean())
+        if verifying.any()
+        else None,
         "pairs_n": first.size,
         "pairs_pct": 100.0 * first.size / max(verified_n - 1, 1),
         "accepted_n": accepted_n if known else None,

@@ -12,8 +12,10 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
+from nsys_llm.taxonomy.step_names import holds_every_request
 
 from ..partials import ServedSteps
+from ..per_rank.batches import Batches
 from .batches import Row, Served, columns_of, of_rank
 
 #: No server has more: sums of them stay below 2^63.
@@ -39,7 +41,7 @@ class Intervals:
         mixed: Whether a step in it reads a prompt.
         left_out_n: How many are not here: a step in them is in no statistic or does not tell its
             requests, or nobody waited.
-        unknown_n: Those of them that do not tell.
+        unknown_n: Those of them that do not tell, or contradict each other.
     """
 
     time_ns: IntArray
@@ -64,10 +66,15 @@ def token_intervals(served: ServedSteps) -> Intervals:
 
     unknown_n, reading_n = until(unknown), until(context > 0)
     cut_n = until(~served.times.counted)
-    context_n = until(np.maximum(context, 0))
+    context_n = until(np.maximum(context, 0) - _read_on(served.batches))
     # Who was read strictly between had the first token later.
     tokens_n = generating[last] - (context_n[last] - context_n[first + 1])
     is_known = unknown_n[last + 1] == unknown_n[first + 1]
+    if served.batches.engine is None or not holds_every_request(served.batches.engine):
+        # One prompt in several steps counts several times, where others may have waited for it.
+        times_read_n = reading_n[last] - reading_n[first + 1]
+        contradicts = (tokens_n < 0) | ((tokens_n == 0) & (times_read_n > 1))
+        is_known &= ~(contradicts & (generating[last] > 1))
     kept = is_known & (cut_n[last + 1] == cut_n[first + 1]) & (tokens_n > 0)
     time_ns = served.times.end_ns[last] - served.times.end_ns[first]
     mixed = reading_n[last + 1] > reading_n[first + 1]
@@ -79,6 +86,13 @@ def token_intervals(served: ServedSteps) -> Intervals:
         int((~kept).sum()),
         int((~is_known).sum()) if place.size else int(unknown.sum()),
     )
+
+
+def _read_on(batches: Batches) -> IntArray:
+    """Return 1 for each step that reads on in the prompt of the step before, as keys tell."""
+    requests, tokens, keys = (batches.field(name) for name in ("ctx_reqs", "ctx_tokens", "c_sk"))
+    alone = (requests[1:] == 1) & (requests[:-1] == 1) & (keys[:-1] > 0) & (tokens[1:] > 0)
+    return np.append(0, alone & (keys[1:] - tokens[1:] == keys[:-1]))[: requests.size]
 
 
 def inter_token_columns(ranks: Sequence[Served]) -> Columns:

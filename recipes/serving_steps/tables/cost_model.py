@@ -21,6 +21,8 @@ from .robust_fit import Fit, FloatArray, independent, robust_fit
 BASE: Final = "base"
 #: In this order; of two that say nearly the same, the first stands for both.
 _TERMS: Final = ("gen_tokens", "ctx_tokens", "g_sk", "c_sqsk")
+#: Rows of the graph that a step replays.
+_SIZE: Final = "graph_size"
 #: What stands for a term that names do not tell.
 _INSTEAD: Final = {"gen_tokens": "gen_reqs"}
 _LEAST_VALUES: Final = 3
@@ -117,9 +119,10 @@ def _fitted(served: ServedSteps, steps: IntArray, size: IntArray | None = None) 
     Args:
         served: The rank.
         steps: Which.
-        size: Shape (steps,), rows of their graphs, which stand for tokens that generate.
+        size: Shape (steps,), rows of their graphs, which stand for tokens that generate. Then each
+            term counts from its mean.
     """
-    columns: dict[str, IntArray] = {} if size is None else {"graph_size": size}
+    columns: dict[str, IntArray] = {} if size is None else {_SIZE: size}
     for term in _TERMS[1:] if size is not None else _TERMS:
         values = served.batches.field(term)[steps]
         if term in _INSTEAD and ((values == NULL_INT).any() or served.batches.tokens_derived):
@@ -131,6 +134,8 @@ def _fitted(served: ServedSteps, steps: IntArray, size: IntArray | None = None) 
     constant = tuple(name for name in columns if name not in varied and columns[name].any())
     names = [BASE, *varied]
     matrix: FloatArray = np.column_stack([np.ones(steps.size), *varied.values()])
+    if size is not None:  # large sizes that differ little are no base
+        matrix[:, 1:] -= matrix[:, 1:].mean(axis=0)
     groups = independent(matrix)
     terms = tuple(" with ".join(names[place] for place in group) for group in groups)
     if steps.size < _LEAST_STEPS * len(groups):
@@ -181,12 +186,15 @@ def _row_ns(
     is_decode = np.array([served.batches.phase[step] == DECODE for step in steps.tolist()])
     some = steps[is_decode]
     if _varies(size[is_decode]):
-        fit = _fitted(served, some, size[is_decode]).fit
-        if fit is not None and fit.low[1] > 0:
-            return float(fit.value[1]), BY_SIZE
+        of_size = _fitted(served, some, size[is_decode])
+        if of_size.fit is not None and _SIZE in of_size.terms:
+            place = of_size.terms.index(_SIZE)
+            if of_size.fit.low[place] > 0:
+                return float(of_size.fit.value[place]), BY_SIZE
     names = ("term", "low_ns", "value_ns")
     terms = zip(*(model.get(name, ()) for name in names), strict=True)
     for term, low_ns, value_ns in terms:  # decode steps come first
-        if (term or "").startswith("gen_") and low_ns > 0:
+        # Empty rows have no context: no price of a token with its context is theirs.
+        if term in ("gen_tokens", "gen_reqs") and low_ns > 0:
             return float(value_ns), BY_MODEL
     return None, None

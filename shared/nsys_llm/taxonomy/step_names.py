@@ -47,6 +47,7 @@ class EngineStep:
             steps too, whose batch nobody reads. None for ranges without a format.
         verified_by: Where a name of this pattern is among them, some are drafts; None: never.
         steps: Which of them are no drafts then.
+        twice: Which of them the draft model may repeat by the same name, directly after.
     """
 
     engine: str
@@ -55,6 +56,7 @@ class EngineStep:
     starts: NamePattern | None = None
     verified_by: NamePattern | None = None
     steps: NamePattern | None = None
+    twice: NamePattern | None = None
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,7 @@ def engine_steps() -> tuple[EngineStep, ...]:
             _pattern(engine.get("starts")) if "formats" in item else None,
             _pattern(engine.get("drafts", {}).get("verified_by")),
             _pattern(engine.get("drafts", {}).get("steps")),
+            _pattern(engine.get("drafts", {}).get("twice")),
         )
         for engine in _data()["engines"]
         for item in engine["ranges"]
@@ -209,6 +212,14 @@ def engine_steps() -> tuple[EngineStep, ...]:
 
 def _pattern(text: str | None) -> NamePattern | None:
     return None if text is None else parse_pattern(text, ours=True)
+
+
+def engine_of_start(name: str) -> str | None:
+    """Return the engine whose formats a name begins like, be it of one or of none."""
+    name = without_counters(name)
+    return next(
+        (kind.engine for kind in engine_steps() if kind.starts and kind.starts.matches(name)), None
+    )
 
 
 def numbered_ranges() -> tuple[NumberedRange, ...]:
@@ -263,6 +274,14 @@ def has_only_arrivals(name: str) -> bool:
         return False
     name = without_counters(name)
     return any(item.every_request and item.expression.fullmatch(name) for item in _formats())
+
+
+def holds_every_request(engine: str) -> bool:
+    """Return whether a step of an engine holds all requests that generate, unless there are none.
+
+    Others read prompts in steps of their own, while requests that generate wait.
+    """
+    return any(item.engine == engine and item.every_request for item in _formats())
 
 
 def has_sequence_number(text: str) -> bool:

@@ -28,8 +28,12 @@ from nsys_llm.trace.coded_names import coded_names, text_of
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-#: Categories of kernels that have a block for each row of the batch.
-_BY_ROW: Final = ("norm", "activation")
+#: Categories of kernels that have a block for each row of the batch, as bits: one alone may have as
+#: many blocks as its author chose.
+_BY_ROW: Final = {"norm": 1, "activation": 2}
+_BOTH: Final = 3
+#: Kernels of these names have a block for so many elements.
+_BY_ELEMENT: Final = "triton_poi_"
 #: How the size of a graph is known.
 BY_OPTION, BY_GRID, NOT_KNOWN = 0, 1, 2
 SIZE_SOURCES: Final = ("option", "grid", "")
@@ -49,7 +53,8 @@ class GraphReplays:
         nodes_n: Kernels, copies and fills; 0 for one that was traced whole.
         sum_ns: Their lengths together.
         busy_ns: Time in which any of them runs.
-        grid: Blocks of each kernel that has one for each row, if that is a single number; else -1.
+        grid: Blocks of each kernel that has one for each row, if that is a single number for norms
+            and activations; else -1.
     """
 
     graph: IntArray
@@ -82,6 +87,7 @@ class _Nodes:
     name: IntArray
     is_node: IntArray
     rows: IntArray
+    by_row: IntArray
 
 
 def graph_replays(trace: RankTrace, tables: Mapping[str, Table]) -> GraphReplays:
@@ -118,6 +124,7 @@ def _nodes(trace: RankTrace, table: str, op: Table, launches: npt.NDArray[np.boo
         node = op["graph_node_id"][rows]
     node = np.where((node == NULL_INT) | (node == 0), NONE, node)
     ids = op["demangled_name_id"][rows] if kernel else zero - len(table)
+    blocks, by_row = _grids(trace, op, rows) if kernel and "grid_x" in op else (none, zero)
     return _Nodes(
         call=call[rows].astype(np.int64),
         device_id=op["device_id"][rows],
@@ -126,17 +133,22 @@ def _nodes(trace: RankTrace, table: str, op: Table, launches: npt.NDArray[np.boo
         node=node,
         name=ids,
         is_node=zero + (not whole),
-        rows=_grids(trace, op, rows) if kernel and "grid_x" in op else none,
+        rows=blocks,
+        by_row=by_row,
     )
 
 
-def _grids(trace: RankTrace, kernels: Table, rows: IntArray) -> IntArray:
-    """Return the blocks of kernels that have one for each row of a batch; -1 for others."""
+def _grids(trace: RankTrace, kernels: Table, rows: IntArray) -> tuple[IntArray, IntArray]:
+    """Return blocks of kernels that have one for each row of a batch, else -1; and their bits."""
     names, code = coded_names(kernels["demangled_name_id"][rows], trace.strings)
     rules = load_rules(detect_engine(names))
-    by_row = np.array([rules.classify(name).category in _BY_ROW for name in names], dtype=bool)
+    bits = [
+        0 if _BY_ELEMENT in name else _BY_ROW.get(rules.classify(name).category, 0)
+        for name in names
+    ]
     grid = kernels["grid_x"][rows]
-    return np.where(by_row[code] & (grid > 0), grid, NONE) if names else grid
+    by_row = np.where(grid > 0, np.array([*bits, 0], dtype=np.int64)[code], 0)
+    return np.where(by_row > 0, grid, NONE), by_row
 
 
 def _replays(nodes: _Nodes) -> GraphReplays:
@@ -159,6 +171,7 @@ def _replays(nodes: _Nodes) -> GraphReplays:
     with np.errstate(over="ignore"):
         names = reduced(np.add, (column("name") + 1) * place * 0x9E3779B97F4A7C1)
     most_rows = reduced(np.maximum, rows)
+    is_told = reduced(np.bitwise_or, column("by_row")) == _BOTH
     least_rows = reduced(np.minimum, np.where(rows < 0, np.iinfo(np.int64).max, rows))
     return GraphReplays(
         graph=np.where(least > 0, least, names),
@@ -169,7 +182,7 @@ def _replays(nodes: _Nodes) -> GraphReplays:
         nodes_n=reduced(np.add, column("is_node")),
         sum_ns=reduced(np.add, ends - starts),
         busy_ns=_busy_ns(starts, ends, code, first),
-        grid=np.where(least_rows == most_rows, most_rows, NONE),
+        grid=np.where((least_rows == most_rows) & is_told, most_rows, NONE),
     )
 
 
@@ -240,6 +253,7 @@ def captured_sizes(
     np.minimum.at(least, code, replays.grid)
     np.maximum.at(most, code, replays.grid)
     known = (least == most) & (most > 0) & (most >= batch_max)
+    known &= ~_shared(np.where(known, most, NONE), code, batch)
     size[known], source[known] = most[known], BY_GRID
     if sizes:
         ordered = np.array(sorted(sizes), dtype=np.int64)
@@ -247,3 +261,26 @@ def captured_sizes(
         known = (place < ordered.size) & (batch_max > 0)
         size[known], source[known] = ordered[place[known]], BY_OPTION
     return CapturedSizes(graph, batch_max, size, source)
+
+
+def _shared(size: IntArray, graph: IntArray, batch: IntArray) -> npt.NDArray[np.bool_]:
+    """Return which graphs have a size that others with none of their batches have, too.
+
+    An engine replays the least graph that holds a batch: of those of one size the batches overlap.
+
+    Args:
+        size: Shape (graphs,).
+        graph: Shape (replays,), position of the graph of each.
+        batch: Shape (replays,), -1 where not known.
+    """
+    _, code = np.unique(size, return_inverse=True)
+    seen = np.flatnonzero(batch >= 0)
+    least = np.full(size.size, np.iinfo(np.int64).max, dtype=np.int64)
+    most = np.full(size.size, NONE, dtype=np.int64)
+    np.minimum.at(least, graph[seen], batch[seen])
+    np.maximum.at(most, graph[seen], batch[seen])
+    seen = np.flatnonzero(most >= 0)
+    latest, earliest = np.full_like(most, NONE), np.full_like(least, np.iinfo(np.int64).max)
+    np.maximum.at(latest, code[seen], least[seen])
+    np.minimum.at(earliest, code[seen], most[seen])
+    return np.asarray((latest > earliest)[code])

@@ -214,7 +214,23 @@ def _engine_rows(marked: MarkedRanges, kind: EngineStep) -> tuple[IntArray, IntA
     if not _by_code(marked.name, names)[rows].any():
         return rows, rows[:0]
     is_step = _by_code(marked.name, [kind.steps.matches(name) for name in marked.plain])[rows] > 0
+    if kind.twice is not None:
+        names = [kind.twice.matches(name) for name in marked.plain]
+        is_step &= ~_repeats(marked.name[rows], _by_code(marked.name, names)[rows] > 0)
     return rows[is_step], rows[~is_step]
+
+
+def _repeats(name: IntArray, some: _Mask) -> _Mask:
+    """Return every second of some equal names in a row; none unless all such rows are of pairs."""
+    first = np.flatnonzero(np.diff(name, prepend=-1))
+    sizes = np.diff(np.append(first, name.size))
+    # The capture may begin or end between two of a pair.
+    is_odd = (sizes[1:-1] % 2 == 1) & some[first][1:-1]
+    if is_odd.any() or not (some[first] & (sizes > 1)).any():
+        return np.zeros(name.size, dtype=bool)
+    place = np.arange(name.size) - np.repeat(first, sizes)
+    place[: sizes[0]] += sizes[0] % 2
+    return np.asarray(some & (place % 2 == 1))
 
 
 def _apart(marked: MarkedRanges, among: IntArray, steps: IntArray) -> IntArray:

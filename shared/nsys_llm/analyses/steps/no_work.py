@@ -25,7 +25,7 @@ from nsys_llm.trace.ranges import PUSH_POP
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: A stretch without a request is so many times the median one between two steps.
-_TIMES: Final = 5
+TIMES: Final = 5
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
@@ -65,7 +65,7 @@ def _empty(steps: Steps) -> IntArray:
     if not between_ns.size:
         return np.empty((0, 2), dtype=np.int64)
     cost_ns = ended_ns[1:] - np.maximum(ended_ns[:-1], begin_ns)
-    least_ns = max(_TIMES * lower_median(between_ns), lower_median(cost_ns))
+    least_ns = max(TIMES * lower_median(between_ns), lower_median(cost_ns))
     arrives = np.array([has_only_arrivals(name) for name in steps.names[1:].tolist()], dtype=bool)
     rows = np.flatnonzero(arrives & (between_ns > least_ns))
     return np.column_stack((free_ns[rows], begin_ns[rows]))
