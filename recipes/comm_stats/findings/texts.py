@@ -91,7 +91,7 @@ RULES: Final = rules_by_id(
     Rule(
         "late_stage",
         scope="rank",
-        title="The host of stage rank {rank} launches late: its GPU is idle {more} longer than "
+        title="The host of rank {rank} launches late: its GPU is idle {more} longer than "
         "the schedule leaves it",
         threshold="idle by host causes beyond what its neighbor stages suggest, from "
         f"{LATE_STAGE_PCT:g} % of its steps, with {LEAST_STAGES} stages or more",

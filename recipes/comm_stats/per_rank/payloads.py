@@ -167,8 +167,9 @@ def described(text: str) -> Payload | None:
     if not isinstance(said, dict):
         return None
     count, kind = _whole(said.get("count")), said.get("dataType")
-    is_kind = isinstance(kind, (str, int)) and not isinstance(kind, bool)
-    width = _TYPE_BYTES.get(kind) if is_kind else None
+    if isinstance(kind, bool) or not isinstance(kind, (str, int)):
+        return None
+    width = _TYPE_BYTES.get(kind)
     if count is None or width is None:
         return None
     fields = {"size_bytes": count * width}

@@ -55,7 +55,7 @@ def message_columns(
     job: Job,
     groups: Sequence[Group],
     sizes: Mapping[int, Sized],
-    link_gb_s: int | None,
+    link_gb_s: float | None,
     names: Sequence[str],
 ) -> Columns:
     """Return one row a group, operation and bucket of message sizes."""
@@ -64,7 +64,7 @@ def message_columns(
 
 
 def _group_rows(
-    job: Job, group: Group, sizes: Mapping[int, Sized], link_gb_s: int | None
+    job: Job, group: Group, sizes: Mapping[int, Sized], link_gb_s: float | None
 ) -> Iterator[dict[str, Any]]:
     picked: dict[tuple[str, int], dict[int, IntArray]] = {}
     for number, rows in group.rows.items():

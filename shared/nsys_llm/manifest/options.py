@@ -215,6 +215,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _number(text: str) -> float:
+    if re.fullmatch(r"\d*\.?\d+", text) is None or not float(text):
+        raise UsageError(f"'{text}' is not a number above 0; write like 12.5.")
+    return float(text)
+
+
 def _path(text: str) -> str:
     if not text or "\0" in text:
         raise UsageError(f"{text!r} is no path.")
@@ -323,6 +329,7 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "choice": str,
     "count": _count,
     "gates": gate_texts,
+    "number": _number,
     "numbers": _numbers,
     "output": _path,
     "paths": _path,

@@ -111,6 +111,15 @@ def test_messages_of_16_mib_accuse_no_link(tmp_path):
     assert "slow_link" not in set(tables["findings"]["rule"])
 
 
+def test_the_speed_of_a_link_may_have_a_fraction(tmp_path):
+    folder = written(tmp_path / "in", [(BYTES, 800_000)])
+    tables = quick("comm_stats", folder, "--link-bandwidth", "112.5")
+    assert rows(tables["message_sizes"], "peak_gb_s") == [(112.5,)]
+    for text in ("0", "0.0", "-1", "x"):
+        with pytest.raises(SystemExit):
+            quick("comm_stats", folder, "--link-bandwidth", text)
+
+
 def test_no_peak_is_known_of_cards_on_pcie_nor_between_machines(tmp_path):
     pcie = written(tmp_path / "pcie", [(BYTES, 180_000)] * 3, gpu_name="NVIDIA H100 PCIe")
     far = written(tmp_path / "far", [(BYTES, 180_000)] * 3, hosts=("a", "b"))

@@ -13,6 +13,10 @@ from quick_run import quick
 from results import rows
 from trace_builder import TraceBuilder
 
+from nsys_llm.recipes.comm_stats.findings import answer as answer_texts
+from nsys_llm.recipes.comm_stats.per_rank import payloads
+from nsys_llm.recipes.comm_stats.per_rank import sizes as per_rank_sizes
+from nsys_llm.recipes.comm_stats.tables import sizes
 from nsys_llm.run.worker import load_analysis
 
 _KERNEL = "ncclDevKernel_{}_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
@@ -240,6 +244,29 @@ def test_kernels_of_a_group_that_cannot_be_told_apart_are_shared(tmp_path):
 def test_kernels_of_a_group_are_told_apart_by_their_operation(tmp_path):
     calls = [("ncclAllReduce", 5, 100, 0), ("ncclAllGather", 5, 70)]
     assert grouped(tmp_path, calls, ["AllReduce_Sum", "AllGather"]) == [("ok", 2, 2)]
+
+
+def test_a_damaged_payload_is_said_in_words(tmp_path):
+    for rank in range(2):
+        trace = TraceBuilder(hostname="node")
+        trace.nvtx("ncclAllReduce", 100, 500, domain="NCCL")
+        times = {"start_ns": 900 + rank, "end_ns": 2_000, "stream_id": 9}
+        trace.kernel(_KERNEL.format("AllReduce"), **times, launch=(200, 300))
+        raw = call_blob("ncclAllReduce", 9, 100, 0)
+        blobs = {("ncclAllReduce", 100): raw[:24] + b"\5" + raw[25:]}
+        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), blobs)
+    answer = load_analysis("comm_stats").answer(quick("comm_stats", tmp_path))
+    assert "sizes not known (damaged payloads)" in answer
+
+
+def test_each_reason_without_a_speed_has_words():
+    reasons = {
+        value
+        for module in (payloads, per_rank_sizes, sizes)
+        for name, value in vars(module).items()
+        if name.isupper() and not name.startswith("_") and isinstance(value, str)
+    }
+    assert reasons - {"ok", "send_recv"} == set(answer_texts._WHY)
 
 
 @pytest.mark.parametrize("has_blobs", [False, True])
