@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.wall.communication_split import communication_spans
+from nsys_llm.analyses.wall.communication_split import communication_spans, meets_and_leaves
 from nsys_llm.numeric.intervals import (
     IntArray,
     covered_ns,
@@ -16,6 +16,7 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.report.columns import Columns
+from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import BUBBLE, TRANSFER, WAITING
 
 from ..per_rank.steps import StepSplit
@@ -26,6 +27,9 @@ _PARTS = (
     *("compute_ns", "transfer_ns", "wait_stage_ns", "wait_own_ns", "not_matched_ns"),
     *("copy_ns", "overhead_ns", "idle_ns"),
 )
+
+#: All stages leave a collective within this part of its length, at most: 1 / 10.
+_DRAIN_SPREAD = 10
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,9 @@ def bubble_columns(job: Job, chains: Sequence[Chain], names: Sequence[str]) -> C
 def _chain_rows(job: Job, chain: Chain) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     splits = {owner: job.steps[owner].split for owner in chain.owners}
+    drains = _drains(job, chain)
     times = {
-        owner: _times(job, owner, split, _others(job, chain, owner))
+        owner: _times(job, owner, split, _others(job, chain, owner), drains.get(owner))
         for owner, split in splits.items()
         if split is not None
     }
@@ -120,7 +125,57 @@ def _rows(
     return rows
 
 
-def _times(job: Job, owner: int, split: StepSplit, working: IntArray) -> _Times:
+def _drains(job: Job, chain: Chain) -> dict[int, IntArray]:
+    """Return when devices are in collectives that may be of the whole pipeline: shape (n, 2) each.
+
+    By time a collective that closes a step counts as one of the stage's, if it shares their stream.
+    Then all stages leave their last one at once, and how long they wait in it is not known.
+    """
+    if chain.steps is None:
+        return {}
+    last = {
+        owner: _last_of_steps(job, owner, owners, chain.steps)
+        for owners in chain.stages
+        for owner in owners
+    }
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for step in set.intersection(*(set(some) for some in last.values())):
+        rows = {owner: some[step] for owner, some in last.items()}
+        ends = [end_ns for end_ns, _, _ in rows.values()]
+        longest_ns = max(leave_ns - begin_ns for _, begin_ns, leave_ns in rows.values())
+        if _DRAIN_SPREAD * (max(ends) - min(ends)) > longest_ns:
+            continue
+        for owner, (_, begin_ns, leave_ns) in rows.items():
+            spans.setdefault(owner, []).append((begin_ns, leave_ns))
+    return {owner: np.array(sorted(some), dtype=np.int64) for owner, some in spans.items()}
+
+
+def _last_of_steps(
+    job: Job, owner: int, stage: tuple[int, ...], steps: IntArray
+) -> dict[int, tuple[int, int, int]]:
+    """Return a device's last collective of its stage alone in each step.
+
+    Returns:
+        By step its end in the common clock, and its begin and end in the report's own.
+    """
+    last: dict[int, tuple[int, int, int]] = {}
+    for sequence in job.collectives.sequences:
+        members = set(sequence.owners)
+        if sequence.operation == SEND_RECV or owner not in members or not members <= set(stage):
+            continue
+        begin_ns, _, leave_ns = meets_and_leaves(sequence, owner)
+        own_ns = job.own_end_ns(sequence, sequence.owners.index(owner))
+        end_ns = job.collectives.common_ns(job.collectives.devices[owner].clock, own_ns)
+        step = job.job_step(owner, own_ns)
+        for row in np.flatnonzero(np.isin(step, steps)).tolist():
+            times = int(end_ns[row]), int(begin_ns[row]), int(leave_ns[row])
+            last[int(step[row])] = max(last.get(int(step[row]), times), times)
+    return last
+
+
+def _times(
+    job: Job, owner: int, split: StepSplit, working: IntArray, drains: IntArray | None
+) -> _Times:
     """Divide the windows of a device.
 
     Args:
@@ -128,9 +183,12 @@ def _times(job: Job, owner: int, split: StepSplit, working: IntArray) -> _Times:
         owner: Which one.
         split: What it tells by itself.
         working: When devices of other stages worked: shape (n, 2), the common clock.
+        drains: When it may wait for the whole pipeline, which counts as not matched; None if never.
     """
     windows = job.steps[owner].window_ns
     spans = communication_spans(job.collectives, owner, job.stages)
+    if drains is not None:
+        spans = {detail: subtract_intervals(some, drains) for detail, some in spans.items()}
     matched = {
         name: _within(subtract_intervals(spans[detail], job.steps[owner].hidden), windows)
         for name, detail in (
