@@ -103,8 +103,9 @@ def map_cuda_graphs(view: RankView) -> RankGraphs:
     call_ns, first_ns, lag_ns, queued = _launches(every, trace)
     graphs = []
     pairs = np.column_stack((every.device_id, every.graph))
-    for device, graph in np.unique(pairs, axis=0).tolist():
-        rows = np.flatnonzero((pairs == (device, graph)).all(axis=1))
+    keys, code, replays_n = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    replays = np.split(np.argsort(code.reshape(-1), kind="stable"), np.cumsum(replays_n)[:-1])
+    for (device, graph), rows in zip(keys.tolist(), replays, strict=True):
         place = int(np.searchsorted(sizes.graph, graph))
         size, busy_ns = int(sizes.size[place]), int(every.busy_ns[rows].sum())
         known, waits = rows[batch[rows] > 0], queued[rows]
