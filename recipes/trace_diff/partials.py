@@ -19,7 +19,6 @@ from nsys_llm.trace.identity import RankKey
 
 from .per_rank.operations import Key, MoveSums, none
 from .per_rank.step_walls import StepWalls
-from .per_rank.steps import StepCount
 
 Name = TypeVar("Name", bound=Hashable)
 #: Calls or operations that start in the window, and ns in them inside of it, by name.
@@ -105,7 +104,6 @@ class RankSums:
     apis: NamedSums
     phases: NamedSums
     devices: tuple[DeviceSums, ...]
-    steps: StepCount
     walls: StepWalls
     nameless: StepWalls | None
     whole: StepWalls | None
@@ -125,7 +123,6 @@ class SidePart:
         keys: Kernels by name and configuration over all ranks, sorted.
         total_ns: Shape (keys,), time inside the window.
         counts: How often which duration; groups are positions in `keys`.
-        phase_steps: How often a phase took how long in a step.
         calls: How often a CUDA call that waits for nothing took how long.
         ranges: The same of an NVTX range without a CUDA call.
         matched: The collectives of its ranks, once all are merged; None before.
@@ -135,7 +132,6 @@ class SidePart:
     keys: tuple[Key, ...] = ()
     total_ns: IntArray = field(default_factory=none)
     counts: ValueCounts = field(default_factory=ValueCounts.empty)
-    phase_steps: HistogramByName = field(default_factory=HistogramByName)
     calls: HistogramByName = field(default_factory=HistogramByName)
     ranges: HistogramByName = field(default_factory=HistogramByName)
     matched: MatchedCollectives | None = None
@@ -177,7 +173,6 @@ def _merged_side(parts: Sequence[SidePart]) -> SidePart:
         keys,
         total_ns,
         ValueCounts.merge(counts),
-        HistogramByName.merge([part.phase_steps for part in parts]),
         HistogramByName.merge([part.calls for part in parts]),
         HistogramByName.merge([part.ranges for part in parts]),
     )

@@ -10,11 +10,11 @@ from nsys_llm.taxonomy.wall_classes import COMMUNICATION
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import counted, format_change, format_count, format_ns, format_percent
 
-from ..tables.checks import ALIKE, ALL, BLOCKING, DIFFERS, NAMES, RANKS, UNKNOWN, WORK, WORK_OF_ALL
+from ..tables.checks import BLOCKING, DIFFERS, NAMES, RANKS, WORK
 from ..tables.comparability import OTHER_WORK
 from ..tables.equal_work import LEAST_STEPS
 from ..tables.step_splits import SPAN
-from ..tables.step_verdict import BURSTS, FEW_STEPS, NOISE, SAME, UNCERTAIN
+from ..tables.step_verdict import BURSTS, FEW_STEPS, NOISE, UNCERTAIN
 from . import texts
 from .change import ClassChange, Clock, pair_words, scale_of
 from .changes import capital, count_words, find_changes, sides_of, slow_words
@@ -45,7 +45,7 @@ def answer(tables: Tables) -> str:
         lines.append(f"{sure}: {cause}")
     others = [capital(f"{change.sentence}.") for change in changes[1:]]
     prose = [_blocked(tables), _sure(clock), _other_kernels(tables, verdict), *others]
-    prose += [_nothing(tables, verdict), _graphs(tables)]
+    prose.append(_graphs(tables))
     return "\n".join([*lines, " ".join(part for part in prose if part)]).strip()
 
 
@@ -179,11 +179,7 @@ def _other_kernels(tables: Tables, verdict: Record) -> str:
 
 def _blocked(tables: Tables) -> str:
     """Say which numbers mean nothing against each other, and why; empty where all do."""
-    rows = [
-        row
-        for row in records(tables["comparability"])
-        if row["check"] not in (RANKS, WORK, WORK_OF_ALL)
-    ]
+    rows = [row for row in records(tables["comparability"]) if row["check"] not in (RANKS, WORK)]
     for status, what in BLOCKING.items():
         reported = [
             f"{row['check']} ({', then '.join(sides_of(row))}; {row['meaning']})"
@@ -193,17 +189,6 @@ def _blocked(tables: Tables) -> str:
         if reported:
             return f"{what} are not comparable: {'; '.join(reported)}."
     return ""
-
-
-def _nothing(tables: Tables, verdict: Record) -> str:
-    rows = tables["comparability"]
-    if verdict["word"] != SAME or verdict["change_ns"] != 0 or (rows["status"] == ALL).any():
-        return ""
-    kernels = tables["kernels"]
-    as_often = kernels["baseline_launches_n"] == kernels["input_launches_n"]
-    same = (kernels["change_ns"] == 0) & as_often
-    runs = tables["runs"].set_index("run").loc[list(COMPARED), ["window_ns", "busy_ns"]]
-    return texts.NOTHING if bool(same.all() and (runs.nunique() == 1).all()) else ""
 
 
 def _graphs(tables: Tables) -> str:
@@ -219,34 +204,6 @@ def _graphs(tables: Tables) -> str:
 
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    return [*_differences(tables), *_unsure(tables), *_significance(tables), *_windows(tables)]
-
-
-def _differences(tables: Tables) -> list[str]:
-    rows = tables["comparability"]
-    lines = []
-    for row in records(rows[~rows["status"].isin([ALIKE, UNKNOWN])]):
-        before, after = sides_of(row)
-        weight = "differ" if row["status"] == DIFFERS else "are not comparable"
-        lines.append(f"The runs {weight} in {row['check']} ({before}; {after}): {row['meaning']}.")
-    return lines
-
-
-def _unsure(tables: Tables) -> list[str]:
-    """Say how much time in collectives is in no sum of waiting and transfer."""
-    rows = tables["collectives"]
-    whole = rows[rows["communicator"] == "all"]
-    unsure = {side: int(whole[f"{side}_unsure_ns"].sum()) for side in COMPARED}
-    parts = [f"{format_ns(ns)} of the {side}" for side, ns in unsure.items() if ns]
-    if not parts:
-        return []
-    return [
-        f"Which collectives belong together has low confidence for {' and '.join(parts)}: waiting "
-        "and transfer leave that time out."
-    ]
-
-
-def _significance(tables: Tables) -> list[str]:
     repeats_n = int(tables["runs"]["tells_noise"].sum())
     if repeats_n:
         return [
@@ -257,14 +214,4 @@ def _significance(tables: Tables) -> list[str]:
         "Significance is within-run only: launches of one run are not independent, and two runs of "
         "the same code may differ by more than chance among launches allows. Give `--baselines` "
         "further runs of the baseline to know their noise."
-    ]
-
-
-def _windows(tables: Tables) -> list[str]:
-    runs = tables["runs"].set_index("run")
-    if not runs.loc[list(COMPARED), "steps_n"].isna().any():
-        return []
-    return [
-        "Steps are not counted in both runs, so sums are over the windows: where a capture lasts a "
-        "given time, a slower run does less in it and its sums may shrink."
     ]

@@ -16,9 +16,12 @@ from nsys_llm.report.templates import filled, signed_ns
 from nsys_llm.taxonomy.wall_classes import COMPUTE
 from nsys_llm.view.text import listed, quoted
 
-from ..tables.config_changes import sizes_of
-from ..tables.kernels import IMPROVE, REGRESS
-from ..tables.same_work import ALIKE_PCT, LEAST_CHANGE_PCT
+from ..tables.checks import (
+    ALIKE_PCT,
+    SAME_GRID_PCT,
+    SAME_WORK_PCT,
+    apart_pct,
+)
 from . import texts
 from .change import LEAST_SHARE, ClassChange, Clock, number_of, numbered, times
 
@@ -26,11 +29,9 @@ from .change import LEAST_SHARE, ClassChange, Clock, number_of, numbered, times
 _MOST_NAMES: Final = 3
 #: A change is that of one rank if it has so much of it; ours.
 _ONE_RANK_SHARE: Final = 0.75
-#: Calls run at other sizes if less of them have a size that the other run has, too; ours.
-_LEAST_COMMON: Final = 0.5
 #: Columns of kernels, by their names here; times and calls are those that are compared.
 _COLUMNS: Final = {
-    "name": "name", "category": "category", "operation": "operation", "verdict": "verdict",
+    "name": "name", "category": "category", "operation": "operation",
     "before": "baseline_compared_ns", "after": "input_compared_ns", "change": "compared_change_ns",
     "n0": "baseline_compared_calls", "n1": "input_compared_calls",
     "threads0": "baseline_compared_threads", "threads1": "input_compared_threads",
@@ -70,14 +71,15 @@ def explain_compute(clock: Clock, change: ClassChange) -> ClassChange:
 
 
 def _frame(tables: Tables) -> pd.DataFrame:
-    """Return the kernels that compute, as they are compared, with what sizes tell."""
+    """Return the kernels that compute, as they are compared, and whether launches have a size."""
     kernels = tables["kernels"]
     kernels = kernels[~kernels["communication"]]
-    sizes = sizes_of(tables["configs"]).reindex(kernels["name"])
     frame = pd.DataFrame({name: kernels[column].to_numpy() for name, column in _COLUMNS.items()})
+    size0, size1 = frame["threads0"] / frame["n0"], frame["threads1"] / frame["n1"]
     frame = frame.assign(
-        resized=sizes["common"].to_numpy("float64") < _LEAST_COMMON,
-        geometry=sizes["geometry"].to_numpy(object),
+        size0=size0,
+        size1=size1,
+        resized=apart_pct(size0, size1) > SAME_WORK_PCT,
         ratio=(frame["after"] / frame["n1"]) / (frame["before"] / frame["n0"]),
     )
     return frame[(frame["before"] > 0) | (frame["after"] > 0)]
@@ -109,7 +111,8 @@ def _of_kernel(row: Record) -> _Part:
         "before": number_of(row["n0"]),
         "after": number_of(row["n1"]),
         "longer": times(row["ratio"]),
-        "geometry": row["geometry"],
+        "size0": round(row["size0"]) if row["resized"] else None,
+        "size1": round(row["size1"]) if row["resized"] else None,
         "baseline_n": row["n0"],
         "input_n": row["n1"],
         "longer_ratio": row["ratio"],
@@ -119,21 +122,18 @@ def _of_kernel(row: Record) -> _Part:
 
 
 def _rule_of(row: Record) -> str:
-    n0, n1, ratio = row["n0"], row["n1"], row["ratio"]
-    if row["resized"] is True:
-        grids = row["threads1"] / row["threads0"] if row["threads0"] else np.nan
-        same_grid = 100 * abs(grids - 1) <= texts.SAME_GRID_PCT
-        if same_grid and n1 / n0 >= texts.SPLIT_RATIO:
+    n0, n1 = row["n0"], row["n1"]
+    if row["resized"] and apart_pct(row["threads0"], row["threads1"]) <= SAME_GRID_PCT:
+        if n1 / n0 >= texts.SPLIT_RATIO:
             return "split_launches"
-        return (
-            "merged_launches" if same_grid and n1 / n0 <= 1 / texts.SPLIT_RATIO else "other_sizes"
-        )
+        if n1 / n0 <= 1 / texts.SPLIT_RATIO:
+            return "merged_launches"
     count_ns = (n1 - n0) * row["before"] / n0
     if 100 * abs(n1 / n0 - 1) > ALIKE_PCT and abs(count_ns) >= abs(row["change"] - count_ns):
         return "more_calls" if n1 > n0 else "fewer_calls"
-    if row["verdict"] in (REGRESS, IMPROVE) or abs(ratio - 1) * 100 < LEAST_CHANGE_PCT:
-        return "slower_calls" if ratio > 1 else "faster_calls"
-    return "uneven_calls"
+    if row["resized"]:
+        return "other_sizes"
+    return "slower_calls" if row["ratio"] > 1 else "faster_calls"
 
 
 def _exchange(category: str, rows: pd.DataFrame) -> _Part:

@@ -19,8 +19,6 @@ from ..tables.equal_work import SLOW_TIMES
 SLOWER_HOST_SHARE_PCT: Final = 50.0
 #: Launches are split or merged if there are so many times as many, or as few.
 SPLIT_RATIO: Final = 1.5
-#: The grids of all launches together are the same within this percentage.
-SAME_GRID_PCT: Final = 1.0
 #: Percent of its computation by which a rank has to change unlike the others.
 RANK_POINTS: Final = 5.0
 #: Everything got slower alike: the ratio of so much of the kernel time lies within this of the
@@ -42,7 +40,6 @@ ALIKE: Final = "{steps} {unit}s in a row tell as much as {effective}, about {eno
 TOO_FEW: Final = "{steps} {unit}s are few, about {enough} would decide"
 OTHER_KERNELS: Final = "Other kernels for the same work, as far as the steps' names say."
 NO_KERNELS: Final = "Neither run has a kernel in the selection: there is nothing to compare."
-NOTHING: Final = "Nothing changed: both runs have the same kernels, as often and as long."
 WHOLE_GRAPHS: Final = (
     "Kernels inside CUDA graphs are not seen ({counts} graphs were traced as a whole; record with "
     "--cuda-graph-trace=node): with them the GPUs are busy for {before} in the baseline and "
@@ -61,11 +58,10 @@ _IDLE: Final = "{most}[; the work of the {working} takes less and no longer hide
 WHAT: Final = {
     "slower_calls": "{kernel} takes {longer} per call in {after} calls",
     "faster_calls": "{kernel} takes {longer} per call in {after} calls",
-    "other_sizes": f"{{kernel}} runs at another size, {{geometry:quoted}}, {_CALLS}",
+    "other_sizes": f"{{kernel}} runs at another size, {{size0}} -> {{size1}} threads a launch, "
+    f"{_CALLS}",
     "split_launches": f"{{kernel}} is split into smaller{_GRID}",
     "merged_launches": f"{{kernel}} is merged into larger{_GRID}",
-    "uneven_calls": "{kernel} takes {longer} per call in the mean of {after} calls, and the "
-    "typical call does not",
     "more_calls": f"{{kernel}}: {_CALLS}",
     "fewer_calls": f"{{kernel}}: {_CALLS}",
     "other_kernels": "[{come_n} new {category:quoted} {come_n:=kernel|kernels}, the largest "
@@ -122,7 +118,6 @@ _TITLES: Final = {
     "other_sizes": "{name:quoted} runs at other sizes",
     "split_launches": "{name:quoted} is split into more launches",
     "merged_launches": "{name:quoted} is merged into fewer launches",
-    "uneven_calls": "Some calls of {name:quoted} changed, the typical call did not",
     "more_calls": "{name:quoted} runs more often",
     "fewer_calls": "{name:quoted} runs less often",
     "other_kernels": "Work of category {name:quoted} moved to other kernels",
@@ -148,7 +143,8 @@ _TITLES: Final = {
 }
 _ADVICE: Final = {
     "slower_calls": "Its grids and blocks are the same: compare versions of the kernel, clocks and "
-    "power of the GPU, and sizes that no grid shows (lengths of sequences, experts).",
+    "power of the GPU, and sizes that no grid shows (lengths of sequences, experts). Where the "
+    "medians in `kernels` are alike, few calls are slow: tail_stats lists them.",
     "faster_calls": "Check that it still does the same work: a grid does not show all sizes.",
     "other_sizes": "Another grid or block is another problem size, not a slower or faster kernel: "
     "compare in `configs` the sizes that both runs have, and the work of both runs.",
@@ -156,8 +152,6 @@ _ADVICE: Final = {
     "GPU less: find what splits it (chunks, micro-batches, buckets).",
     "merged_launches": "The same total grid in larger launches: where it costs time, find what "
     "merges it.",
-    "uneven_calls": "Find out which: `configs` and `rank_kernels` separate shapes and ranks, "
-    "tail_stats lists the outliers.",
     "more_calls": "Find where the extra launches come from: `nvtx_phase_attribution` names the "
     "ranges.",
     "fewer_calls": "Check that the work was saved, not moved to another kernel.",
@@ -169,10 +163,10 @@ _ADVICE: Final = {
     "GPU, the profiler. Repeat the run on an idle machine with clocks locked.",
     "faster_throughout": "That is the machine rather than the code: compare clocks and power of "
     "both runs.",
-    "one_rank": "Look at its row in `ranks` and `rank_kernels`: the code is the same on all ranks, "
-    "so its machine, its share of the work, or what else runs there differs.",
+    "one_rank": "Look at its rows in `wall_change` and `rank_kernels`: the code is the same on all "
+    "ranks, so its machine, its share of the work, or what else runs there differs.",
     "waiting": "A late peer, not the network: look at what the late rank does before its "
-    "collectives, at `ranks` and at tail_stats.",
+    "collectives, at `wall_change` and at tail_stats.",
     "pair_waiting": "Run tail_stats on both runs: for pipeline stages it gives the bubble, which "
     "follows from the schedule (compare microbatches and stages), and names the stage that is slow "
     "or late.",
@@ -201,11 +195,11 @@ _ADVICE: Final = {
 #: Scope, tables with the numbers, and the rules of which they are.
 _ABOUT: Final = (
     ("kernel", "kernels configs wall_change", "slower_calls faster_calls other_sizes "
-     "split_launches merged_launches uneven_calls more_calls fewer_calls"),
+     "split_launches merged_launches more_calls fewer_calls"),
     ("category", "categories kernels", "other_kernels"),
     ("category", "categories wall_change", "compute"),
     ("run", "kernels wall_change", "slower_throughout faster_throughout"),
-    ("rank", "ranks rank_kernels wall_change", "one_rank"),
+    ("rank", "rank_kernels wall_change", "one_rank"),
     ("category", "collectives wall_change",
      "waiting pair_waiting profiler_wait transfer communication"),
     ("copy", "memops wall_change", "copies"),
@@ -258,8 +252,8 @@ RULES: Final = rules_by_id(
             ALL: Case(),
             TOTALS: Case(recommendation="Read times per call, shares, and times per step."),
             STEP_TIMES: Case(
-                recommendation="Leave out what runs outside of the steps: `--steps 0:`, or a "
-                "filter by time."
+                recommendation="Read the verdict, which is of equal work, times per call, and "
+                "shares."
             ),
         },
         tables=("comparability",),

@@ -26,7 +26,6 @@ from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, b
 from .host import call_times, range_times
 from .operations import MOVE_TABLES, LaunchKeys, coded_launches, move_sums
 from .step_walls import RankWalls, StepWalls
-from .steps import count_steps, phase_counts
 
 
 def map_rank(view: RankView) -> DiffPartial:
@@ -50,7 +49,6 @@ def map_rank(view: RankView) -> DiffPartial:
         apis=_apis(trace),
         phases=by_name(times.phases, times.ops_n, times.gpu_ns),
         devices=_devices(trace, launches, rank_walls.idle if opaque_n == 0 else {}),
-        steps=count_steps(trace, times, options),
         walls=walls,
         nameless=_nameless(trace, rank_walls, times.steps),
         whole=None if walls.name is None else rank_walls.of(None),
@@ -61,9 +59,8 @@ def map_rank(view: RankView) -> DiffPartial:
         opaque_launches_n=opaque_n,
         folded_n=folded_ranges(trace),
     )
-    phases = phase_counts(trace, times, options)
     host = call_times(trace), range_times(trace)
-    part = SidePart({rank: sums}, launches.keys, total_ns, counts, phases, *host)
+    part = SidePart({rank: sums}, launches.keys, total_ns, counts, *host)
     return DiffPartial({rank.side: part})
 
 

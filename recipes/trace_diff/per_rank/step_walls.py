@@ -19,7 +19,7 @@ from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.analyses.wall.split import wall_of_steps
 from nsys_llm.numeric.grouping import exact_sums, joined
-from nsys_llm.numeric.intervals import IntArray, intersect_intervals
+from nsys_llm.numeric.intervals import IntArray, clipped_lengths, intersect_intervals
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.device_ops import DeviceOps, device_windows
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
@@ -27,7 +27,6 @@ from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 from .host import ThreadRanges
 from .operations import MOVE_TABLES, CopyKind, Key, LaunchKeys, RankMoves, WorkSums
 from .step_works import Work, step_works
-from .steps import chosen_steps
 
 #: What a step is where there is none: all of the window.
 WINDOW: Final = "window"
@@ -89,6 +88,7 @@ class StepWalls:
     Attributes:
         name: What a step is; None where there are none.
         unit: step, layer, graph or period; `WINDOW` where there are none.
+        left_n: Steps that the filters leave, those that are cut and the warm-up among them.
         unparsed_n: Steps of an engine whose name is none of its formats.
         works: What steps do, by their names, sorted.
         names: Full names of kernels.
@@ -102,6 +102,7 @@ class StepWalls:
 
     name: str | None = None
     unit: str = WINDOW
+    left_n: int = 0
     unparsed_n: int = 0
     works: tuple[Work, ...] = ()
     names: tuple[str, ...] = ()
@@ -122,6 +123,7 @@ class _Chosen:
     works: tuple[Work, ...]
     work: IntArray
     keys_n: IntArray
+    left_n: int = 0
     unparsed_n: int = 0
 
 
@@ -157,6 +159,7 @@ class RankWalls:
         return StepWalls(
             name=None if chosen.steps is None else chosen.steps.name,
             unit=WINDOW if chosen.steps is None else chosen.steps.unit,
+            left_n=chosen.left_n,
             unparsed_n=chosen.unparsed_n,
             works=chosen.works,
             names=self.names,
@@ -204,17 +207,32 @@ class RankWalls:
 def _chosen(trace: RankTrace, steps: Steps | None, options: Mapping[str, Any]) -> _Chosen:
     """Return the full steps that the filters leave, but for the warm-up."""
     if steps is not None:
-        rows = chosen_steps(trace, steps, options)
-        rows = rows[steps.full[rows] & ~steps.warmup[rows]]
+        left = _left(trace, steps, options)
+        rows = left[steps.full[left] & ~steps.warmup[left]]
         if rows.size:
             texts = [str(name) for name in steps.names[rows].tolist()]
             every, keys_n, unparsed_n = step_works(texts)
             works = tuple(sorted(set(every)))
             place = {work: index for index, work in enumerate(works)}
             work = np.array([place[work] for work in every], dtype=np.int64)
-            return _Chosen(steps, rows, works, work, np.array(keys_n, dtype=np.int64), unparsed_n)
+            keys = np.array(keys_n, dtype=np.int64)
+            return _Chosen(steps, rows, works, work, keys, left.size, unparsed_n)
     nothing = np.zeros(1, dtype=np.int64)
     return _Chosen(None, nothing, (Work(WINDOW),), nothing, nothing - 1)
+
+
+def _left(trace: RankTrace, steps: Steps, options: Mapping[str, Any]) -> IntArray:
+    """Return which of the steps the filters leave, as positions."""
+    rows: IntArray = np.arange(len(steps))
+    if options["steps"]:
+        rows = rows[slice(*options["steps"])]
+    if options["skip_warmup"]:
+        rows = rows[steps.span_start_ns[rows] >= steps.span_end_ns[0]]
+    if trace.windows_ns is not None:
+        # The range is the host's and the window the GPU's: a step counts where most of it lies.
+        start, end = steps.span_start_ns[rows], steps.span_end_ns[rows]
+        rows = rows[2 * clipped_lengths(start, end, trace.windows_ns) > end - start]
+    return rows
 
 
 @dataclass(frozen=True)

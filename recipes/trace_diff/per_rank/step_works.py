@@ -26,8 +26,6 @@ _ASSIGNED: Final = re.compile(
     rf"(?<![A-Za-z0-9_])((?:[A-Za-z]+ )?(?:size|len|length|count|{_UNITS})|[A-Za-z]\w*)['\"]?"
     rf"\s*[=:]\s*{_NUMBER}"
 )
-#: `512 ctx tokens`, `8 gen reqs`.
-_COUNTED: Final = re.compile(rf"(?<![\w.])([0-9]{{1,15}})\s+((?:[A-Za-z]+ )?{_UNITS})\b")
 #: `bs32`, `num_tokens_512`, `seq_len 2048`: nothing but words for amounts.
 _SUFFIXED: Final = re.compile(
     r"(?<![A-Za-z0-9])(bs|batch_?size|(?:num_)?(?:tokens|toks|reqs|requests)|seq_?len)[_ ]?"
@@ -85,12 +83,6 @@ class Work:
     def is_prefill(self) -> bool:
         """Whether the step only reads prompts."""
         return self.ctx_tokens > 0 and self.gen_reqs <= 0 and self.gen_tokens <= 0
-
-    @property
-    def tokens_n(self) -> int | None:
-        """All tokens that the step computes, an amount of work; None where not told."""
-        parts = [n for n in (self.ctx_tokens, self.gen_tokens, self.tokens) if n >= 0]
-        return sum(parts) if parts else None
 
 
 def step_works(names: Sequence[str]) -> tuple[list[Work], list[int], int]:
@@ -168,8 +160,6 @@ def named_numbers(name: str) -> tuple[tuple[str, int], ...]:
     for pattern in (_ASSIGNED, _SUFFIXED):
         for label, number in pattern.findall(text):
             numbers.setdefault(label.strip().lower(), int(number))
-    for number, label in _COUNTED.findall(text):
-        numbers.setdefault(label.strip().lower(), int(number))
     return tuple((label, n) for label, n in numbers.items() if not _is_place(label))
 
 

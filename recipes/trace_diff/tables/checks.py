@@ -1,26 +1,27 @@
-"""The table comparability: what must be alike for two runs to be compared, and what follows."""
+"""The table comparability: what must be alike for two runs to be compared, and what follows.
+
+Whether two runs did the same work as a whole is told by their steps, launches and windows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.report.run import absent_ranks
-from nsys_llm.taxonomy.idle_causes import PROFILER_OVERHEAD
+from nsys_llm.taxonomy.step_names import STEP
 from nsys_llm.view.text import counted, format_count, format_ns, format_percent, listed
 
+from ..partials import by_name
+from ..per_rank.operations import GEOMETRY_N, Key
 from .runs import Runs, RunSums
-from .same_work import (
-    COMMON_PCT,
-    SAME_WORK_PCT,
-    apart_pct,
-    common_names_pct,
-    other_window,
-    other_work,
-    same_tokens,
-    work_ratio,
-)
+from .step_splits import RunSteps
+
+#: By side, those that the ranges, replays or periods of a run are.
+StepsOfSides = Mapping[str, RunSteps]
 
 ALIKE: Final = "same"
 #: Not recorded, so that nobody knows.
@@ -42,20 +43,20 @@ BLOCKING: Final = {
 #: Checks that are looked up: of ranks, of what steps do, and of kernels' names.
 RANKS: Final = "ranks"
 WORK: Final = "work of a step"
-WORK_OF_ALL: Final = "work of all steps"
 NAMES: Final = "kernel names in common"
 
-#: Steps below which one that a window cuts weighs more than ordinary limits of gates; ours.
-_FEW_STEPS: Final = 20
-#: Percent of a step by which work outside of the steps may move it; below ordinary limits of
-#: gates; ours.
-_OUTSIDE_PCT: Final = 1.0
-#: Percentage points of the windows by which the profiler's time may differ; ours.
-_OVERHEAD_POINTS: Final = 1.0
-#: Likewise where one share is so many times the other: what waits is as long, so less tells.
-_OVERHEAD_RATIO: Final = 2.0
-_OVERHEAD_RATIO_POINTS: Final = 0.1
-
+#: Windows, and numbers of launches, that differ by more are not those of the same work; ours.
+SAME_WORK_PCT: Final = 5.0
+#: Launches are split or merged, not more or fewer, where total grids stay within this; ours.
+SAME_GRID_PCT: Final = 1.0
+#: Share of each run's kernel time in kernels that both have, below which the runs are of different
+#: programs; nsys-ai asks for a comparability of one half.
+COMMON_PCT: Final = 50.0
+#: Launch counts that change alike: their ratios differ by so little, for so much of the time; ours.
+ALIKE_PCT: Final = 5.0
+_ALIKE_SHARE_PCT: Final = 70.0
+LEAST_CHANGE_PCT: Final = 2.0
+_LEAST_LAUNCHES: Final = 8
 #: Facts of captures: check, the fact, what follows where it differs, and why.
 _FACTS: Final[tuple[tuple[str, Callable[[CaptureFacts], str | None], str, str], ...]] = (
     ("GPU", lambda facts: ", ".join(sorted(set(facts.gpus))), ALL, "other hardware"),
@@ -85,15 +86,18 @@ def check_row(
             "meaning": meaning}  # fmt: skip
 
 
-def run_checks(runs: Runs, options: Mapping[str, Any]) -> list[Check]:
+def run_checks(runs: Runs, steps: StepsOfSides, options: Mapping[str, Any]) -> list[Check]:
     """Return the checks of all that runs are, but for the work of a step.
 
-    The options world_size and ranks tell which ranks should be there.
+    Args:
+        steps: Of all runs, by their names.
+        options: world_size and ranks tell which ranks should be there.
     """
-    return [*_ranks(runs, options), *_captures(runs), *_amounts(runs), *_repeats(runs)]
+    checks = _ranks(runs, steps, options), _captures(runs), _amounts(runs, steps)
+    return [*(check for some in checks for check in some), *_repeats(runs, steps)]
 
 
-def _ranks(runs: Runs, options: Mapping[str, Any]) -> Iterator[Check]:
+def _ranks(runs: Runs, steps: StepsOfSides, options: Mapping[str, Any]) -> Iterator[Check]:
     """Check whether runs are whole, have kernels of as much work, and the same ranks."""
     shown = []
     for run in runs.compared:
@@ -104,7 +108,9 @@ def _ranks(runs: Runs, options: Mapping[str, Any]) -> Iterator[Check]:
     yield check_row("reports read", shown, whole, same="every report could be read")
 
     launches_n = [run.launches_n for run in runs.compared]
-    ratio = work_ratio(*runs.compared) if runs.steps is None and all(launches_n) else None
+    counted_n = [counted_name(steps[run.side]) for run in runs.compared]
+    is_same = counted_n[0] is not None and counted_n[0] == counted_n[1]
+    ratio = None if is_same or not all(launches_n) else work_ratio(*runs.compared)
     more = (ratio or 1.0) - 1
     share = f"{format_percent(100 * abs(more))} {'less' if more < 0 else 'more'} often"
     yield check_row(
@@ -184,24 +190,6 @@ def _captures(runs: Runs) -> Iterator[Check]:
     )
     yield from facts
 
-    wholes = [run.whole for run in runs.compared]
-    shares = [
-        100.0 * int(item.idle_ns[PROFILER_OVERHEAD]) / item.window_ns
-        if item.idle_ns is not None and item.window_ns
-        else None
-        for item in wholes
-    ]
-    known = sorted(share for share in shares if share is not None)
-    apart = known[1] - known[0] if len(known) == 2 else 0.0
-    many_times = bool(apart) and known[1] >= _OVERHEAD_RATIO * known[0]
-    yield check_row(
-        "time the profiler took",
-        [None if share is None else format_percent(share) for share in shares],
-        (apart >= (_OVERHEAD_RATIO_POINTS if many_times else _OVERHEAD_POINTS), DIFFERS,
-         "it stretches windows and waits for late ranks, not kernels"),
-        same="about alike, and no idle time",
-    )  # fmt: skip
-
 
 def _fact(
     runs: Runs, check: str, of: Callable[[CaptureFacts], str | None], status: str, meaning: str
@@ -214,38 +202,27 @@ def _fact(
     return check_row(check, shown, unknown, (shown[0] != shown[1], status, meaning), same="alike")
 
 
-def _amounts(runs: Runs) -> Iterator[Check]:
-    """Check whether the same steps are counted, as many of them, in windows that are as long."""
-    both, few = runs.compared, ""
-    if runs.steps is not None and min(runs.steps) < _FEW_STEPS:
-        few = "; one that the window cuts weighs much"
-    as_many = runs.steps is not None and runs.steps[0] == runs.steps[1]
-    other_n = runs.steps is not None and not as_many
-    is_counted = any(run.steps_n is not None for run in both)
-    shown = [
-        run.step_note if run.steps_n is None else f"{_per_rank(run)} x {run.step}" for run in both
-    ]
-    same = f"as many steps{' of a rank' if other_n else ''}{few}"
+def _amounts(runs: Runs, steps: StepsOfSides) -> Iterator[Check]:
+    """Check whether runs have as many of the same steps, in windows that are as long."""
+    both, sides = runs.compared, [steps[run.side] for run in runs.compared]
+    names = [counted_name(some) for some in sides]
+    is_same, other_n = as_many(*sides), names[0] == names[1] and names[0] is not None
     yield check_row(
         "steps",
-        shown,
-        (runs.steps is None and is_counted, DIFFERS,
-         "not the same steps: there is no time per step"),
-        (other_n and same_tokens(*both), DIFFERS,
-         f"another number of steps for as many tokens: compare sums{few}"),
-        (other_n and shown[0] != shown[1], TOTALS,
-         f"another number of steps: compare per step{few}"),
-        same=same if runs.steps is not None else "not counted: no sum is divided by steps",
-    )  # fmt: skip
-    yield _outside(runs)
-
+        [
+            None if name is None else f"{some.left_n} x {name}"
+            for name, some in zip(names, sides, strict=True)
+        ],
+        (names[0] != names[1], DIFFERS, "not the same steps"),
+        (other_n and not is_same, TOTALS, "another number of steps: compare per step"),
+        same="as many steps" if other_n else "not counted",
+    )
     lengths = [run.device_window_ns for run in both]
     other = apart_pct(*lengths) > SAME_WORK_PCT
     yield check_row(
         "window",
         [f"{format_ns(length)} a device" for length in lengths],
-        (other and as_many, DIFFERS, "as many steps took another time"),
-        (other and same_tokens(*both), DIFFERS, "as many tokens took another time"),
+        (other and is_same, DIFFERS, "as many steps took another time"),
         (other and not other_window(*both), DIFFERS, "as many launches took another time"),
         (other, TOTALS, "another length, and other work in it"),
         same="about as long",
@@ -259,44 +236,103 @@ def _amounts(runs: Runs) -> Iterator[Check]:
     )
 
 
-def _per_rank(run: RunSums) -> str:
-    """Return how many steps a rank did: no sum over ranks."""
-    counts = [sums.steps.steps_n or 0 for _, sums in run.ranks]
-    least, most = min(counts), max(counts)
-    return str(most) if least == most else f"{least} to {most}"
-
-
-def _outside(runs: Runs) -> Check:
-    """Check whether times per step hold work outside of the steps that other steps share."""
-    both, check = runs.compared, "GPU time outside of steps"
-    shown = [
-        format_percent(100.0 * run.outside_ns / run.gpu_ns)
-        if run.outside_ns is not None and run.gpu_ns
-        else None
-        for run in both
-    ]
-    known = [run.outside_ns for run in both if run.outside_ns is not None]
-    if runs.steps is None or len(known) < len(both) or not both[0].gpu_ns:
-        return check_row(check, shown, same="no steps by range to be outside of")
-    before, after = (ns / n for ns, n in zip(known, runs.steps, strict=True))
-    moved_pct = 100 * abs(after - before) * runs.steps[0] / both[0].gpu_ns
-    much = runs.steps[0] != runs.steps[1] and moved_pct >= _OUTSIDE_PCT
-    meaning = (
-        f"shared among other numbers of steps it moves a step by {format_percent(moved_pct)}: "
-        "leave it out with --steps 0:"
-    )
-    case = much, STEP_TIMES, meaning
-    return check_row(check, shown, case, same="it moves times per step by little")
-
-
-def _repeats(runs: Runs) -> Iterator[Check]:
+def _repeats(runs: Runs, steps: StepsOfSides) -> Iterator[Check]:
     for run in runs.repeats:
         noisy = run in runs.noise
         yield check_row(
             f"{run.side}, for noise",
             [counted(len(item.ranks), "rank") for item in (runs.baseline, run)],
             (not noisy, DIFFERS, "empty, incomplete, of other ranks or GPUs: left out"),
-            (noisy and other_work(runs.baseline, run), DIFFERS,
+            (noisy and other_work(runs.baseline, run, steps), DIFFERS,
              "of another amount of work: no noise of sums over a run"),
             same="a run like the baseline",
         )  # fmt: skip
+
+
+def counted_name(steps: RunSteps) -> str | None:
+    """Return what the steps of a run are called; None where the capture cuts them.
+
+    Of layers, replays and periods it cuts the outer ones, so that sums over a run hold parts.
+    """
+    return steps.name if steps.unit == STEP else None
+
+
+def as_many(before: RunSteps, after: RunSteps) -> bool:
+    """Tell whether two runs have as many of the same steps."""
+    name = counted_name(before)
+    return name is not None and (name, before.left_n) == (counted_name(after), after.left_n)
+
+
+def other_work(before: RunSums, after: RunSums, steps: StepsOfSides) -> bool:
+    """Tell whether sums over two runs mean nothing against each other.
+
+    They mean something where both did as many of the same steps; where none counts steps, where
+    windows are about as long or launches about as many, and launches did not change all alike.
+    """
+    if len(before.ranks) != len(after.ranks):
+        return True
+    first, second = (steps[run.side] for run in (before, after))
+    if counted_name(first) is not None or counted_name(second) is not None:
+        return not as_many(first, second)
+    return other_window(before, after) or work_ratio(before, after) is not None
+
+
+def apart_pct(first: Any, second: Any) -> Any:
+    """Return how far numbers lie apart, in percent of the larger; of arrays each pair."""
+    return 100 * np.abs(second - first) / np.maximum(np.maximum(first, second), 1e-9)
+
+
+def other_window(before: RunSums, after: RunSums) -> bool:
+    """Tell whether windows of another length hold another number of launches."""
+    windows = apart_pct(before.device_window_ns, after.device_window_ns)
+    launches = apart_pct(before.launches_n, after.launches_n)
+    return bool(min(windows, launches) > SAME_WORK_PCT)
+
+
+def work_ratio(before: RunSums, after: RunSums) -> float | None:
+    """Return how much more of the same launches a run has; None where that is about as many."""
+    names = sorted({key[0] for run in (before, after) for key in run.part.keys})
+    first, second = before.kernels(names), after.kernels(names)
+    both = (first.launches_n > 0) & (second.launches_n > 0)
+    n0, n1 = first.launches_n[both], second.launches_n[both]
+    t0, t1 = (item.total_ns[both].astype(np.float64) for item in (first, second))
+    few = 100 * t0.sum() < COMMON_PCT * before.kernel_ns
+    if few or 100 * t1.sum() < COMMON_PCT * after.kernel_ns or n0.sum() < _LEAST_LAUNCHES:
+        return None
+    ratio = float(n1.sum() / n0.sum())
+    if 100 * abs(ratio - 1) < LEAST_CHANGE_PCT:
+        return None
+    alike = 100 * np.abs(n1 / n0 / ratio - 1) <= ALIKE_PCT
+    return ratio if t0[alike].sum() >= _ALIKE_SHARE_PCT / 100 * t0.sum() else None
+
+
+def common_names_pct(runs: Runs) -> list[float]:
+    """Return the share of each run's kernel time in kernels that both have."""
+    common = sorted(set.intersection(*({key[0] for key in run.part.keys} for run in runs.compared)))
+    return [
+        100.0 * int(run.kernels(common).total_ns.sum()) / run.kernel_ns if run.kernel_ns else 0.0
+        for run in runs.compared
+    ]
+
+
+def common_launches_pct(runs: Runs) -> float:
+    """Return the share of kernel time in launches that both runs have, of the run with less.
+
+    Compared are numbers of launches of each kernel, grid and block, over all ranks.
+    """
+    sides = [_by_geometry(run) for run in runs.compared]
+    held = []
+    for side, other in (sides, sides[::-1]):
+        whole = sum(ns for _, ns in side.values())
+        common = sum(
+            ns * min(1.0, other.get(key, (0, 0))[0] / n) if n else 0.0
+            for key, (n, ns) in side.items()
+        )
+        held.append(100 * common / whole if whole else 0.0)
+    return min(held)
+
+
+def _by_geometry(run: RunSums) -> dict[Key, tuple[int, ...]]:
+    launches_n = run.part.counts.moments(len(run.part.keys)).n
+    keys = [(key[0], *key[2 : 2 + GEOMETRY_N]) for key in run.part.keys]
+    return by_name(keys, launches_n, run.part.total_ns)

@@ -1,20 +1,24 @@
-"""Which steps of a run make a figure, and how much each counts; figures and batches of any run."""
+"""Which steps of a run make a figure, how much each counts, and what they launch.
+
+And the time between two tokens of a request.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.two_samples import Sample
-from nsys_llm.report.columns import Columns
 
-from ..per_rank.step_works import Work
+from ..per_rank.operations import GEOMETRY_N, CopyKind, Key, WorkSums
+from ..per_rank.step_walls import StepWalls
 from .equal_work import TRIMMED, Cells, slow_steps
 from .step_splits import (
     FloatArray,
@@ -25,7 +29,6 @@ from .step_splits import (
     Split,
     mean_split,
     program_ns,
-    total,
 )
 
 #: Share of intervals between tokens, in percent, in which a step does not tell whether it
@@ -119,13 +122,10 @@ class Chosen:
         pairs &= (np.diff(steps.number) == 1) & (steps.gpu[1:] == steps.gpu[:-1])
         return int(is_slow.sum() - pairs.sum()), int(self.kept.sum() - pairs.sum())
 
-    def mean_ns(self, *, profiler: bool = False) -> float | None:
-        """Return the mean step of the GPUs, with the profiler's own work or without; None: none."""
+    def mean_ns(self) -> float | None:
+        """Return the mean step of the GPUs without the profiler's own work; None: none."""
         splits = self.splits()
-        if not splits:
-            return None
-        mean = mean_split(splits)
-        return total(mean) if profiler else program_ns(mean)
+        return program_ns(mean_split(splits)) if splits else None
 
 
 def choices(steps: RunSteps, cells: Cells, adjusted_ns: FloatArray | None) -> tuple[Chosen, Chosen]:
@@ -154,27 +154,71 @@ def _trimmed(chosen: Chosen) -> Chosen:
     return replace(chosen, kept=kept)
 
 
-Quantity = Callable[[RunSteps], float | None]
+@dataclass(frozen=True)
+class StepKernels:
+    """Kernels of full steps by name, in the mean of steps and ranks; of shape (names,), float64.
+
+    Attributes:
+        threads: That they launch; NaN where grids are not recorded.
+    """
+
+    launches_n: FloatArray
+    threads: FloatArray
+    spent_ns: FloatArray
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    known = [value for value in values if value > 0]
-    return sum(known) / len(known) if known else None
+def step_kernels(steps: RunSteps, names: Sequence[str], cells: Cells) -> StepKernels:
+    """Return the kernels of full steps of a run, which has no other names."""
+    place = {name: index for index, name in enumerate(names)}
+    calls, threads, spent_ns = np.zeros((3, len(names)))
+    for walls, key, (n, ns) in _means(steps, cells, lambda walls: walls.launches):
+        name = np.array([place[key[0]] for key in walls.keys], dtype=np.int64)[key]
+        size = np.array([_threads(key) for key in walls.keys], dtype=np.float64)[key]
+        np.add.at(calls, name, n)
+        np.add.at(threads, name, n * size)
+        np.add.at(spent_ns, name, ns)
+    return StepKernels(calls, threads, spent_ns)
 
 
-def _of_work(of: Callable[[Work], int]) -> Quantity:
-    return lambda steps: _mean(map(of, steps.work))
+def step_copies(steps: RunSteps, cells: Cells) -> dict[CopyKind, FloatArray]:
+    """Return number, time in ns and bytes of each kind of copy in a step and rank."""
+    sums: dict[CopyKind, FloatArray] = {}
+    for walls, key, columns in _means(steps, cells, lambda walls: walls.copies):
+        for kind, values in zip(key.tolist(), columns.T, strict=True):
+            sums.setdefault(walls.copy_kinds[kind], np.zeros(len(columns)))[:] += values
+    return sums
 
 
-def _context_pct(steps: RunSteps) -> float | None:
-    context = [max(work.ctx_reqs, work.ctx_tokens) for work in steps.work]
-    context = [n for n in context if n >= 0]
-    return 100 * sum(n > 0 for n in context) / len(context) if context else None
+def _means(
+    steps: RunSteps, cells: Cells, of: Callable[[StepWalls], WorkSums]
+) -> Iterator[tuple[StepWalls, IntArray, FloatArray]]:
+    """Yield each rank once with its keys, and columns of sums in the mean of steps and ranks."""
+    walls_of = {id(gpu.walls): gpu.walls for gpu in steps.gpus.values()}
+    for walls in walls_of.values():
+        sums = of(walls)
+        if sums.work.size:
+            factors = _factors(walls, cells) / len(walls_of)
+            yield walls, sums.key, factors[sums.work] * sums.sums.T
 
 
-def _keys(steps: RunSteps) -> float | None:
-    known = steps.keys_n[steps.keys_n > 0]
-    return float(known.mean()) if known.size else None
+def _factors(walls: StepWalls, cells: Cells) -> FloatArray:
+    """Return what a launch in a step of each work counts for."""
+    works_n = len(walls.works)
+    counts = np.max(
+        [np.bincount(device.work, minlength=works_n) for device in walls.devices], axis=0
+    ).astype(np.float64)
+    if cells.shares is None:
+        return np.full(works_n, 1 / max(counts.sum(), 1))
+    cell = [cells.cell_of(work) for work in walls.works]
+    in_cell: dict[object, float] = {}
+    for name, n in zip(cell, counts.tolist(), strict=True):
+        in_cell[name] = in_cell.get(name, 0.0) + n
+    return np.array([cells.shares.get(name, 0.0) / max(in_cell[name], 1.0) for name in cell])
+
+
+def _threads(key: Key) -> float:
+    sizes = key[2 : 2 + GEOMETRY_N]
+    return math.nan if NULL_INT in sizes else math.prod(map(float, sizes))
 
 
 def inter_token_ns(steps: RunSteps, percent: int) -> float | None:
@@ -209,26 +253,3 @@ def _intervals(gpu: GpuSteps) -> tuple[IntArray, IntArray, Mask]:
     kept = (broken[last] == broken[first]) & ~unknown
     counts = np.where(kept, gen[last] - (read[last - 1] - read[first]), 0)
     return np.diff(gpu.steps.end_ns[rows]), np.maximum(counts, 0), unknown
-
-
-_QUANTITIES: Final[tuple[tuple[str, str, Quantity], ...]] = (
-    ("steps", "count", lambda steps: float(len(steps))),
-    ("steps with context", "%", _context_pct),
-    ("requests that generate, a step that does", "count", _of_work(lambda work: work.gen_reqs)),
-    ("generated tokens, likewise", "count", _of_work(lambda work: work.gen_tokens)),
-    ("requests with context, a step that has any", "count", _of_work(lambda work: work.ctx_reqs)),
-    ("prompt tokens, likewise", "count", _of_work(lambda work: work.ctx_tokens)),
-    ("tokens of no kind, a step", "count", _of_work(lambda work: work.tokens)),
-    ("KV length, all requests", "count", _keys),
-    ("between tokens, p50", "ns", lambda steps: inter_token_ns(steps, 50)),
-    ("between tokens, p99", "ns", lambda steps: inter_token_ns(steps, 99)),
-)
-
-
-def composition_columns(before: RunSteps, after: RunSteps) -> Columns:
-    """Return the table composition; without rows where the names of steps tell nothing."""
-    is_told = any(work.is_told for work in (*before.work, *after.work))
-    rows = [(name, unit, of(before), of(after)) for name, unit, of in _QUANTITIES if is_told]
-    rows = [row for row in rows if row[2:] != (None, None)]
-    names = ("quantity", "unit", "baseline", "input")
-    return {name: [row[i] for row in rows] for i, name in enumerate(names)}

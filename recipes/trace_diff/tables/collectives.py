@@ -1,4 +1,4 @@
-"""Collectives of each run, matched once: waiting, transfer, leaving; details of the wall split."""
+"""Collectives of each run, matched once: waiting and transfer; details of the wall split."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ALL: Final = "all"
 _UNSURE_PCT: Final = 10
 
 #: Of the time in collectives: all of it, and what it is divided into.
-_PARTS: Final = ("total", "wait", "transfer", "leaving")
+_PARTS: Final = ("total", "wait", "transfer")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class CollectiveSums:
 
     Attributes:
         collectives_n: All of them, those without such an instant too.
-        total_ns: wait_ns + transfer_ns + leaving_ns, in kernels of all ranks.
+        total_ns: In kernels of all ranks: waiting, transfer, and until the last rank has left.
         profiler_ns: Part of wait_ns that was the profiler's, see
             `nsys_llm.analyses.collectives.profiler`.
         unsure_ns: Time in kernels that were matched with low confidence; in no other sum.
@@ -73,17 +73,11 @@ class CollectiveSums:
         return CollectiveSums(*(getattr(self, name) + getattr(other, name) for name in names))
 
     @property
-    def leaving_ns(self) -> int:
-        """What is neither waiting nor transfer."""
-        return self.total_ns - self.wait_ns - self.transfer_ns
-
-    @property
-    def late(self) -> tuple[int | None, int]:
-        """The rank that caused most waiting, and how much; None where nobody waited."""
+    def late(self) -> int | None:
+        """The rank that caused most waiting; None where nobody waited."""
         if not any(self.caused_ns.values()):
-            return None, 0
-        rank = min(self.caused_ns, key=lambda number: (-self.caused_ns[number], number))
-        return rank, self.caused_ns[rank]
+            return None
+        return min(self.caused_ns, key=lambda number: (-self.caused_ns[number], number))
 
 
 @dataclass(frozen=True)
@@ -126,11 +120,9 @@ def collective_columns(runs: Runs, sums: Mapping[str, RunCollectives]) -> Column
         "operation": [key[1] for key in keys],
     }
     for name, rows in zip(("baseline", "input"), sides, strict=True):
-        late = [row.late for row in rows]
         columns |= {
             f"{name}_collectives_n": [row.collectives_n for row in rows],
-            f"{name}_late_rank": pd.array([rank for rank, _ in late], dtype="Int64"),
-            f"{name}_late_wait_ns": [ns for _, ns in late],
+            f"{name}_late_rank": pd.array([row.late for row in rows], dtype="Int64"),
         }
         for part in (*_PARTS, "unsure", "profiler"):
             values = [getattr(row, f"{part}_ns") for row in rows]

@@ -22,11 +22,23 @@ from nsys_llm.view.text import format_bytes, format_count, format_percent, quote
 from ..partials import RankSums
 from ..per_rank.step_walls import StepWalls
 from . import equal_work as equal
-from .checks import ALL, STEP_TIMES, TOTALS, WORK, WORK_OF_ALL, Check, check_row, run_checks
+from .checks import (
+    ALL,
+    COMMON_PCT,
+    SAME_GRID_PCT,
+    SAME_WORK_PCT,
+    STEP_TIMES,
+    WORK,
+    Check,
+    apart_pct,
+    check_row,
+    common_launches_pct,
+    common_names_pct,
+    run_checks,
+)
+from .chosen_steps import step_kernels
 from .equal_work import ALL_ALIKE, Cells
 from .runs import Runs, RunSums
-from .same_work import COMMON_PCT, SAME_WORK_PCT, apart_pct, common_launches_pct, common_names_pct
-from .step_kernels import step_kernels
 from .step_splits import SPAN, FloatArray, Mask, RunSteps
 
 OTHER_WORK: Final = "OTHER WORK"
@@ -42,8 +54,6 @@ _SAME_BYTES_PCT: Final = 2.0
 _FEW_KERNELS_PCT: Final = 5.0
 #: Share of launches, or of kernel time, at other sizes from which steps do other work; ours.
 _MOST_PCT: Final = 50.0
-#: Launches are split or merged, not more or fewer, where total grids stay within this; ours.
-_SAME_GRID_PCT: Final = 1.0
 #: Steps of an engine of which the name is no format, from which compositions are not told.
 _UNPARSED_PCT: Final = 5.0
 _NAMELESS: Final = frozenset({GRAPH, PERIOD})
@@ -93,16 +103,19 @@ def compare(runs: Runs, steps_of: StepsOf, options: Mapping[str, Any]) -> Compar
         steps_of: Returns the steps of the common ranks of a run.
         options: world_size and ranks tell which ranks should be there.
     """
-    checks = run_checks(runs, options)
+    named = {run.side: steps_of(run, _named) for run in runs.all}
+    checks = run_checks(runs, named, options)
 
     def nothing(walls: WallsOf) -> Comparison:
-        before, after = runs.compared
-        steps = steps_of(before, walls), steps_of(after, walls)
+        before, after = (
+            named[run.side] if walls is _named else steps_of(run, walls) for run in runs.compared
+        )
+        steps = before, after
         return Comparison(None, SPAN, steps, word=NOT_COMPARABLE, checks=tuple(checks))
 
     comparison = _compared(runs, nothing)
-    checks += _work_checks(runs, comparison)
-    repeats = {run.side: steps_of(run, _named) for run in runs.noise}
+    checks += _work_checks(comparison)
+    repeats = {run.side: named[run.side] for run in runs.noise}
     return replace(comparison, checks=tuple(checks), repeats=repeats)
 
 
@@ -143,7 +156,7 @@ def _whole(sums: RankSums) -> StepWalls:
     return sums.whole or sums.walls
 
 
-def _work_checks(runs: Runs, comparison: Comparison) -> Iterator[Check]:
+def _work_checks(comparison: Comparison) -> Iterator[Check]:
     """Yield the checks of what a step does, and of what all steps do where that differs too."""
     nothing = None, None
     if comparison.kind != STEP and comparison.word != OTHER_WORK:
@@ -152,9 +165,6 @@ def _work_checks(runs: Runs, comparison: Comparison) -> Iterator[Check]:
     other = comparison.work is not None
     meaning = f"a step does another amount of work: {comparison.work}"
     yield check_row(WORK, nothing, (other, STEP_TIMES, meaning), same="about as much in a step")
-    if other and runs.steps is not None and runs.steps[0] == runs.steps[1]:
-        meaning = "as many steps with another amount of work each"
-        yield check_row(WORK_OF_ALL, nothing, (True, TOTALS, meaning), same="")
 
 
 def _of_spans(runs: Runs, nothing: Comparison) -> Comparison:
@@ -260,7 +270,7 @@ def _other_sizes(runs: Runs, some: Comparison) -> str | None:
     if not spent_ns.sum():
         return None
     more_calls = apart_pct(n0, n1) > SAME_WORK_PCT
-    split = more_calls & (apart_pct(threads0, threads1) <= _SAME_GRID_PCT)
+    split = more_calls & (apart_pct(threads0, threads1) <= SAME_GRID_PCT)
     resized = (apart_pct(threads0 / n0, threads1 / n1) > SAME_WORK_PCT) & ~more_calls
     shares = (_share(n0, resized), "launches"), (_share(spent_ns, resized), "kernel time")
     sizes_pct, of = max(shares)

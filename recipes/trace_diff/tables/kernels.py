@@ -20,9 +20,8 @@ from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.rank_sets import COMPARED
 
 from ..per_rank.operations import CONFIG, config_text
-from .config_changes import config_changes, likely_renames
+from .chosen_steps import StepKernels
 from .runs import KernelSide, Runs
-from .step_kernels import StepKernels
 from .step_splits import FloatArray
 
 #: Verdicts on a row.
@@ -43,8 +42,6 @@ _TICK_NS: Final = 32
 #: What times are compared as where no steps are.
 SUMS: Final = "sum over all ranks"
 _COLUMN_OF: Final = {"registers_per_thread": "registers"}
-_STEP: Final = ("baseline_step_ns", "input_step_ns", "step_change_ns", "step_count_effect_ns",
-                "step_per_call_effect_ns")  # fmt: skip
 
 #: Kernels of the steps that are compared, of both runs.
 FullSteps = tuple[StepKernels, StepKernels]
@@ -108,11 +105,8 @@ def kernel_columns(
         "mean_ratio": ratio(before.mean_ns, after.mean_ns),
         **tests,
         "noise_pct": np.full(len(status), np.nan) if noise is None else noise,
-        **_step_columns(kernels, runs.steps, full),
         **_compared_columns(kernels, unit, full),
-        "config_change": config_changes(names, status.tolist(), runs),
         "outcome": np.where(status == BOTH, tests["verdict"], status),
-        "rename": likely_renames(names, status.tolist(), kernels.classes, runs),
     }
     return by_change(columns, "name", "compared_change_ns")
 
@@ -254,27 +248,6 @@ def by_change(columns: Columns, name: str, change: str = "change_ns") -> Columns
     ordered = sorted_columns({**columns, "size": np.abs(columns[change])}, "-size", name)
     del ordered["size"]
     return ordered
-
-
-def _step_columns(
-    kernels: NamedKernels, steps: tuple[int, int] | None, full: FullSteps | None
-) -> Columns:
-    """Return kernels a step and rank: sums by numbers of steps, where these can be counted.
-
-    A capture cuts the outer layers, replays and periods: of these the full ones tell.
-    """
-    if steps is not None:
-        sides = kernels.before, kernels.after
-        (n0, first), (n1, second) = (
-            (side.launches_n / n, side.total_ns / n) for side, n in zip(sides, steps, strict=True)
-        )
-    elif full is not None:
-        (n0, first), (n1, second) = ((side.launches_n, side.spent_ns) for side in full)
-    else:
-        return dict.fromkeys(_STEP, np.full(len(kernels.names), np.nan))
-    change, on_both = second - first, (n0 > 0) & (n1 > 0)
-    count = np.where(on_both, (n1 - n0) * first / np.where(on_both, n0, 1.0), change)
-    return dict(zip(_STEP, (first, second, change, count, change - count), strict=True))
 
 
 def _compared_columns(kernels: NamedKernels, unit: str, full: FullSteps | None) -> Columns:

@@ -15,22 +15,21 @@ from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.view.kernel_names import kernel_label
 from nsys_llm.view.text import format_change, format_value
 
-from ..partials import NamedSums
-from .checks import ALL, STEP_TIMES, TOTALS, WORK
-from .chosen_steps import choices, inter_token_ns
+from .checks import ALL, STEP_TIMES, TOTALS, other_work
+from .chosen_steps import choices, inter_token_ns, step_copies, step_kernels
 from .collectives import RunCollectives
 from .comparability import STEP, Comparison
 from .runs import Runs, RunSums
-from .same_work import other_work
+from .step_splits import SPAN, RunSteps, mean_split, total
 
 Value = Fraction | None
 
 PER_STEP: Final = "_per_step"
-_PERCENTILES: Final = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 STEP_TIME: Final = "step_time"
 EQUAL: Final = "step_time_equal"
 INTER_TOKEN: Final = "inter_token_p99"
@@ -45,6 +44,8 @@ _OF_KERNELS: Final = ("gpu_time", "kernel_launches", "exposed_comm", "exposed_co
                       "comm_wait", "comm_transfer", "kernel", "kernel_per_call",
                       "category")  # fmt: skip
 _SECOND_NS: Final = 1_000_000_000
+#: Metrics that are classes of the wall-clock time of a full step.
+_CLASSES: Final = {"idle_time_per_step": IDLE, "exposed_comm_per_step": COMMUNICATION}
 #: What stands for GPU time without a phase: it may be 0.
 _NO_PHASES: Final = (UNMAPPED, NO_RANGE, NO_API)
 
@@ -70,7 +71,7 @@ def _matched(run: RunSums, ns: int, collectives: RunCollectives) -> Value:
     return Fraction(ns) if collectives.is_known and not lonely else None
 
 
-#: Metrics without an argument, by name without what stands for per step.
+#: Sums over a run and shares, by name.
 _PLAIN: Final[Mapping[str, Callable[[RunSums, RunCollectives], Value]]] = {
     "window": lambda run, _: Fraction(run.whole.window_ns, max(run.devices_n, 1)),
     "gpu_time": lambda run, _: Fraction(run.kernel_ns),
@@ -155,9 +156,10 @@ class Metrics:
     def of(self, metric: str, argument: str | None = None) -> MetricChange:
         """Return one metric."""
         before, after = (self._value(run, metric, argument) for run in self.runs.compared)
-        repeats = self.runs.noise
+        repeats, steps = self.runs.noise, self._steps
         if self._is_sum(metric, argument):
-            repeats = tuple(run for run in repeats if not other_work(self.runs.baseline, run))
+            baseline = self.runs.baseline
+            repeats = tuple(run for run in repeats if not other_work(baseline, run, steps))
         others = [self._value(run, metric, argument) for run in repeats]
         known = [value for value in (before, *others) if value is not None]
         noise = max(known) - min(known) if others and len(known) == 1 + len(others) else None
@@ -165,76 +167,104 @@ class Metrics:
         reason = next(self._reasons(metric, argument, is_known=is_known), None)
         return MetricChange(before, after, noise, reason)
 
+    @property
+    def _is_by_step(self) -> bool:
+        return self.comparison.kind == STEP
+
     def _is_sum(self, metric: str, argument: str | None) -> bool:
         """Tell whether a metric is a sum over a run, and not a share, of a call or of a step."""
-        if metric in (*_SHARES, *_PERCENTILES, *_OF_STEPS) or metric.endswith(PER_STEP):
+        if metric in (*_SHARES, *_OF_STEPS) or metric.endswith(PER_STEP):
             return False
-        return argument is None or self.runs.steps is None
+        return argument is None or metric == "phase" or not self._is_by_step
 
     def _value(self, run: RunSums, metric: str, argument: str | None) -> Value:
         if argument is not None:
             return self._with_argument(run, metric, argument)
-        if metric in _OF_STEPS:
-            return self._step_time(run, metric)
-        value = _PLAIN[metric.removesuffix(PER_STEP)](run, self.collectives[run.side])
-        return self._a_step(run, value) if metric.endswith(PER_STEP) else value
+        if metric in _OF_STEPS or metric.endswith(PER_STEP):
+            steps = self._steps_of(run)
+            return None if steps is None else self._of_step(run, steps, metric)
+        return _PLAIN[metric](run, self.collectives[run.side])
 
-    def _step_time(self, run: RunSums, metric: str) -> Value:
-        """Return the mean wall-clock time of a full step, or what else steps tell."""
+    @cached_property
+    def _steps(self) -> dict[str, RunSteps]:
+        """The steps of each run, by side."""
         before, after = self.comparison.steps
-        steps = {BASELINE: before, INPUT: after, **self.comparison.repeats}[run.side]
-        other = run in self.runs.noise and steps.name != before.name
-        if self.comparison.kind != STEP or other:
-            return None
+        return {BASELINE: before, INPUT: after, **self.comparison.repeats}
+
+    def _steps_of(self, run: RunSums) -> RunSteps | None:
+        """Return the steps of a run; None where none are compared, or they are other ones."""
+        steps, baseline = self._steps[run.side], self._steps[BASELINE]
+        other = run in self.runs.noise and steps.name != baseline.name
+        return None if other or not self._is_by_step else steps
+
+    def _of_step(self, run: RunSums, steps: RunSteps, metric: str) -> Value:
+        """Return what a full step takes, or what else steps tell."""
         if metric == INTER_TOKEN:
             return _exact(inter_token_ns(steps, 99))
-        typical, every = choices(steps, self.comparison.cells, None)
+        launches = self._kernels[run.side].values()
+        if metric in ("gpu_time_per_step", "kernel_launches_per_step"):
+            return _exact(sum(ns if metric.startswith("gpu") else n for n, ns in launches))
+        cells = self.comparison.cells
+        if metric == "copy_bytes_per_step":
+            return _exact(sum(size for _, _, size in step_copies(steps, cells).values()))
+        typical, every = choices(steps, cells, None)
         if metric == SLOW_STEPS:
             slow_n, steps_n = every.slow_count()
             return _exact(100 * slow_n / steps_n if steps_n else None)
-        mean_ns = _exact((typical if metric == EQUAL else every).mean_ns(profiler=True))
-        if mean_ns is None or metric in (STEP_TIME, EQUAL):
-            return mean_ns
-        return Fraction(_SECOND_NS) / mean_ns
+        splits = (typical if metric == EQUAL else every).splits()
+        if not splits:
+            return None
+        mean = mean_split(splits)
+        if metric in _CLASSES:
+            return _exact(total(mean, _CLASSES[metric]))
+        mean_ns = Fraction(total(mean))
+        return mean_ns if metric in (STEP_TIME, EQUAL) else Fraction(_SECOND_NS) / mean_ns
 
     def _with_argument(self, run: RunSums, metric: str, argument: str) -> Value:
-        if metric in _PERCENTILES:
-            return run.phase_percentile(argument, _PERCENTILES[metric])
         if metric == "phase":
-            sums = run.summed_names(lambda sums: sums.phases).get(argument)
-            if sums is None or (not any(sums) and argument not in _NO_PHASES):
+            sums = run.summed_names(lambda sums: sums.phases).get(argument, (0, 0))
+            if not any(sums) and argument not in _NO_PHASES:
                 return None
-            return self._usual(run, Fraction(sums[1]))
+            return Fraction(sums[1])
+        if self._is_by_step and self._steps_of(run) is None:
+            return None
         kernels, names = self._kernels[run.side], self._chosen(metric, argument)
         rows = [kernels[name] for name in names if name in kernels]
         if not names or (not rows and run in self.runs.noise):
             return None
-        launches_n, total_ns = sum(n for n, _ in rows), sum(ns for _, ns in rows)
+        launches_n, total_ns = (Fraction(sum(column)) for column in zip((0, 0), *rows, strict=True))
         if metric == "kernel_per_call":
-            return Fraction(total_ns, launches_n) if launches_n else None
-        return self._usual(run, Fraction(total_ns))
-
-    def _usual(self, run: RunSums, value: Fraction) -> Value:
-        """Return a sum a step and rank where steps are counted, else the sum."""
-        return value if self.runs.steps is None else self._a_step(run, value)
-
-    def _a_step(self, run: RunSums, value: Value) -> Value:
-        if self.runs.steps is None or value is None or run.steps_n is None:
-            return None
-        return value / run.steps_n if run.step == self.runs.baseline.step else None
+            return total_ns / launches_n if launches_n else None
+        return total_ns
 
     def _chosen(self, metric: str, argument: str) -> list[str]:
+        """Return the kernels that are meant, of those that a run launches in what is compared."""
+        names = sorted({*self._kernels[BASELINE], *self._kernels[INPUT]})
         if metric == "category":
-            return [name for name, kind in self.classes.items() if kind.category == argument]
-        return [name for name in self.runs.names if matches(name, argument)]
+            return [name for name in names if self.classes[name].category == argument]
+        return [name for name in names if matches(name, argument)]
 
     @cached_property
-    def _kernels(self) -> dict[str, NamedSums]:
-        return {run.side: run.summed_names(lambda sums: sums.kernels) for run in self.runs.all}
+    def _kernels(self) -> dict[str, Mapping[str, tuple[float, ...]]]:
+        """Launches and ns of each kernel by side: of a step where steps are compared, else of all.
+
+        Only those that the side launches.
+        """
+        by_side: dict[str, Mapping[str, tuple[float, ...]]] = {}
+        for run in (*self.runs.compared, *self.runs.noise):
+            by_side[run.side] = run.summed_names(lambda sums: sums.kernels)
+            if self._is_by_step:
+                names = list(by_side[run.side])
+                kernels = step_kernels(self._steps[run.side], names, self.comparison.cells)
+                rows = zip(kernels.launches_n.tolist(), kernels.spent_ns.tolist(), strict=True)
+                by_side[run.side] = {
+                    name: row for name, row in zip(names, rows, strict=True) if row[0]
+                }
+        return by_side
 
     def _reasons(self, metric: str, argument: str | None, *, is_known: bool) -> Iterator[str]:
         """Yield why a gate cannot be decided, what weighs most first."""
-        blocked, is_per_step = self.comparison.blocked, metric.endswith(PER_STEP)
+        blocked = self.comparison.blocked
         if checks := blocked(ALL):
             yield f"not comparable: {', '.join(checks)}"
         whole_graphs = any(run.whole_graphs_n for run in self.runs.compared)
@@ -243,55 +273,38 @@ class Metrics:
                 "kernels in CUDA graphs that were traced as a whole are not seen; record with "
                 "--cuda-graph-trace=node"
             )
-        if metric in _OF_STEPS:
-            yield from self._without_steps(metric, is_known=is_known)
-            return
-        if not is_known and self.runs.steps is None and (is_per_step or metric in _PERCENTILES):
-            yield self._without_counts()
+        comparison, of_step = self.comparison, metric in _OF_STEPS or metric.endswith(PER_STEP)
+        is_by_work = of_step and metric != INTER_TOKEN
+        if is_by_work and comparison.kind == SPAN:
+            yield "no step found; give --step or --step-kernel"
+        elif is_by_work and comparison.word is not None:
+            yield comparison.reason or comparison.work or comparison.word
         elif not is_known:
             yield self._unknown(metric, argument)
-        if metric in _PERCENTILES and WORK in blocked(STEP_TIMES):
-            yield f"times per step are not comparable: {WORK}"
-        elif metric in (*_SHARES, *_PERCENTILES):
-            return
         elif self._is_sum(metric, argument):
-            if checks := blocked(TOTALS):
+            if checks := [*blocked(TOTALS), *blocked(STEP_TIMES)]:
                 yield f"sums over the runs are not comparable: {', '.join(checks)}"
-        elif checks := blocked(STEP_TIMES):
+        elif metric not in (*_SHARES, *_OF_STEPS) and (checks := blocked(STEP_TIMES)):
             yield f"times per step are not comparable: {', '.join(checks)}"
-
-    def _without_steps(self, metric: str, *, is_known: bool) -> Iterator[str]:
-        """Yield why there is no wall-clock time of a full step."""
-        comparison = self.comparison
-        if metric == INTER_TOKEN:
-            if not is_known:
-                yield "the names of the steps do not tell which requests generate"
-        elif comparison.reason is None and comparison.kind != STEP:
-            yield "no step found; give --step"
-        elif not is_known or comparison.word is not None:
-            yield comparison.reason or comparison.work or "no full step in one of the runs"
 
     def _unknown(self, metric: str, argument: str | None) -> str:
         """Return why a metric has no value in one of the runs."""
         if argument is not None and metric.startswith("kernel"):
             is_chosen = bool(self._chosen(metric, argument))
-            none = f"no kernel is called '{argument}'"
+            none = f"no kernel is called '{argument}' in what is compared"
             return "one of the runs does not launch it" if is_chosen else none
         if argument is not None:
             kind = "category" if metric == "category" else "phase"
             return f"there is no {kind} '{argument}' in both runs"
+        if metric == INTER_TOKEN:
+            return "the names of the steps do not tell which requests generate"
+        if metric in _OF_STEPS:
+            return "no full step in one of the runs"
         if metric.startswith("comm_"):
-            return "communication of the ranks given matches nothing; give the reports of all ranks"
+            return "collectives match nothing, or not surely; give the reports of all ranks"
         if metric in ("api_time", "sync_time"):
             return "one of the runs has no API call; record with --trace=cuda"
         return "it is not known for both runs"
-
-    def _without_counts(self) -> str:
-        uncounted = [run for run in self.runs.compared if run.steps_n is None]
-        if not uncounted:
-            return "the runs do not count the same steps; see --step and --step-kernel"
-        notes = dict.fromkeys(run.step_note or "" for run in uncounted)
-        return f"steps are not counted: {'; '.join(notes)}"
 
 
 def metric_columns(metrics: Metrics, declared: Sequence[Metric]) -> Columns:

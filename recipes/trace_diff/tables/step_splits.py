@@ -98,6 +98,7 @@ class RunSteps:
     Attributes:
         name: What most ranks call a step; None without steps.
         unit: Likewise step, layer, graph, period, or window without steps.
+        left_n: Steps of a rank that the filters leave, cut ones and the warm-up among them.
         unparsed_n: Steps of an engine of which the name tells nothing.
         gpus: The GPUs of the ranks that have such steps.
         gpu: Position of the GPU; -1 where a step is that of all.
@@ -111,6 +112,7 @@ class RunSteps:
 
     name: str | None
     unit: str
+    left_n: int
     unparsed_n: int
     gpus: Mapping[Gpu, GpuSteps]
     gpu: IntArray
@@ -127,7 +129,12 @@ class RunSteps:
 
     @classmethod
     def of(
-        cls, name: str | None, unit: str, gpus: Mapping[Gpu, GpuSteps], unparsed_n: int = 0
+        cls,
+        name: str | None,
+        unit: str,
+        gpus: Mapping[Gpu, GpuSteps],
+        left_n: int = 0,
+        unparsed_n: int = 0,
     ) -> RunSteps:
         """Line up the steps of some GPUs."""
         every = list(gpus.values())
@@ -142,7 +149,7 @@ class RunSteps:
             parts = [_lined_up(i, [gpu], [np.arange(n.size)]) for i, (gpu, n) in enumerate(alone)]
         work = tuple(work for part in parts for work in part.pop("work"))
         columns = {column: joined([part[column] for part in parts]) for column in _LINED_UP}
-        return cls(name, unit, unparsed_n, gpus, work=work, **columns)
+        return cls(name, unit, left_n, unparsed_n, gpus, work=work, **columns)
 
     @property
     def steps_n(self) -> int:
@@ -209,18 +216,19 @@ def run_steps(
         for place, device in enumerate(collectives.devices)
     }
     gpus: dict[Gpu, GpuSteps] = {}
-    unparsed_n = 0
+    left_n = unparsed_n = 0
     for place, (rank, sums) in enumerate(run.ranks):
         of_rank, number = walls_of[rank.key], place if rank.number is None else rank.number
         if (of_rank.name, of_rank.unit) != (name, unit):
             continue
+        left_n = max(left_n, of_rank.left_n)
         unparsed_n = max(unparsed_n, of_rank.unparsed_n)
         for position, device in enumerate(of_rank.devices if number in ranks else ()):
             owner = owners.get((rank.key, device.device_id))
             parts = dict(_parts(sums, device, collectives, owner))
             compute = _compute(of_rank, device, category)
             gpus[number, position] = GpuSteps(of_rank, device, parts, compute)
-    return RunSteps.of(name, unit, gpus, unparsed_n)
+    return RunSteps.of(name, unit, gpus, left_n, unparsed_n)
 
 
 def mean_split(splits: Mapping[Gpu, Split]) -> Split:

@@ -199,12 +199,6 @@ class StepVerdict:
     all_pct: float | None = None
 
     @property
-    def steps_n(self) -> tuple[int, int]:
-        """Full steps of a GPU that are compared, of both runs."""
-        before, after = self.comparison.steps
-        return (before.steps_n, after.steps_n) if self.figure is None else self.figure.steps_n
-
-    @property
     def is_uncertain(self) -> bool:
         """Whether only the size is known, and not whether it is chance."""
         return self.word == UNCERTAIN or (self.word_reason == ONE_SPAN and self.noise_ns is None)

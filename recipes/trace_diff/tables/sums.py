@@ -1,23 +1,20 @@
-"""Tables of sums that are compared: categories, copies, calls, phases, idle time, runs, ranks."""
+"""Tables of sums that are compared: categories, copies, calls, phases, runs, kernels by rank."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.report.columns import Columns, nullable, percent
+from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.cuda_codes import MoveKind
-from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N
 from nsys_llm.trace.rank_sets import COMPARED
 
-from ..partials import DeviceSums, NamedSums, RankSums
+from ..partials import NamedSums, RankSums
 from ..per_rank.operations import CopyKind
 from .kernels import BOTH, NEW, VANISHED, NamedKernels, by_change, change_columns, sum_columns
 from .runs import Runs, RunSums
@@ -88,54 +85,16 @@ def api_columns(runs: Runs) -> Columns:
 
 
 def phase_columns(runs: Runs) -> Columns:
-    """Return the table phases: GPU time by phase, and how it is spread over the steps."""
+    """Return the table phases: GPU time by phase."""
     names, columns = _named(runs, "operations", lambda sums: sums.phases)
-    nothing = np.full(len(names), np.nan)
-    for place, (side, run) in enumerate(zip(COMPARED, runs.compared, strict=True)):
-        steps = runs.steps
-        mean = nothing if steps is None else columns[f"{side}_total_ns"] / steps[place]
-        columns[f"{side}_step_ns"] = mean
-        for item in (50, 99):
-            percentiles = [run.phase_percentile(name, item) for name in names]
-            values = [math.nan if value is None else float(value) for value in percentiles]
-            columns[f"{side}_p{item}_ns"] = np.array(values, dtype=np.float64)
     return by_change({"phase": names, **columns}, "phase")
-
-
-def idle_columns(runs: Runs) -> Columns:
-    """Return the table idle; without rows where no side knows its idle time."""
-    sides = [run.whole.idle_ns for run in runs.compared]
-    seen = [side[:IDLE_CAUSES_N] != 0 for side in sides if side is not None]
-    codes = np.flatnonzero(np.any(seen, axis=0)) if seen else np.empty(0, dtype=np.int64)
-    unknown = np.full(codes.size, NULL_INT, dtype=np.int64)
-    times = [unknown if side is None else side[codes] for side in sides]
-    shares = [
-        np.full(codes.size, np.nan)
-        if run.whole.idle_ns is None
-        else percent(time, run.whole.window_ns)
-        for time, run in zip(times, runs.compared, strict=True)
-    ]
-    names = [CAUSE_NAMES[code] for code in codes.tolist()]
-    columns = {
-        "cause": names,
-        "meaning": [CAUSES[name] for name in names],
-        "baseline_total_ns": nullable(times[0]),
-        "input_total_ns": nullable(times[1]),
-        "baseline_window_pct": shares[0],
-        "input_window_pct": shares[1],
-        "window_change_pp": shares[1] - shares[0],
-        "change_ns": unknown if len(seen) < len(sides) else times[1] - times[0],
-    }
-    ordered = by_change(columns, "cause")
-    return {**ordered, "change_ns": nullable(ordered["change_ns"])}
 
 
 def run_columns(runs: Runs) -> Columns:
     """Return the table runs."""
     rows = [{**_run_row(run), "tells_noise": run in runs.noise} for run in runs.all]
     columns: Columns = {name: [row[name] for row in rows] for name in rows[0]}
-    nulls = ("steps_n", "tokens_n", "idle_ns")
-    return {**columns, **{name: pd.array(columns[name], dtype="Int64") for name in nulls}}
+    return {**columns, "idle_ns": pd.array(columns["idle_ns"], dtype="Int64")}
 
 
 def _run_row(run: RunSums) -> dict[str, Any]:
@@ -147,10 +106,6 @@ def _run_row(run: RunSums) -> dict[str, Any]:
         "reports_n": len(reports),
         "ranks_n": len(run.ranks),
         "window_ns": whole.window_ns,
-        "steps_n": run.steps_n,
-        "step": run.step,
-        "step_note": run.step_note,
-        "tokens_n": run.tokens_n,
         "launches_n": run.launches_n,
         "whole_graphs_n": run.whole_graphs_n,
         "kernel_ns": run.kernel_ns,
@@ -173,17 +128,12 @@ def _named(runs: Runs, what: str, of: Callable[[RankSums], NamedSums]) -> tuple[
     return names, sum_columns(what, names, *sides)
 
 
-_SUMMED = ("baseline_launches_n", "input_launches_n", "baseline_total_ns", "input_total_ns",
-           "change_ns", "count_effect_ns", "per_call_effect_ns", "compute_change_ns",
-           "communication_change_ns")  # fmt: skip
-
-
 def rank_kernel_columns(runs: Runs, classes: Mapping[str, Classification]) -> Columns:
     """Return the table rank_kernels: ranks in order, of each the largest change first."""
     before, after = (
-        {(number, name): sums for number, pair in runs.pairs.items()
-         for name, sums in pair[side][1].kernels.items()}
-        for side in (0, 1)
+        {(rank.number, name): ns for rank, sums in run.ranks if rank.number in runs.common
+         for name, ns in sums.kernels.items()}
+        for run in runs.compared
     )  # fmt: skip
     keys = sorted({*before, *after})
     frame = pd.DataFrame(
@@ -197,35 +147,3 @@ def rank_kernel_columns(runs: Runs, classes: Mapping[str, Classification]) -> Co
     frame = frame.assign(size=frame["change_ns"].abs())
     frame = frame.sort_values(["rank", "size", "name"], ascending=[True, False, True])
     return {name: frame[name] for name in frame.columns if name not in ("size", "change_pct")}
-
-
-def rank_columns(runs: Runs, rank_kernels: Columns, kernels: NamedKernels) -> Columns:
-    """Return the table ranks."""
-    numbers = list(runs.pairs)
-    before, after = ([pair[side] for pair in runs.pairs.values()] for side in (0, 1))
-    frame = pd.DataFrame(rank_kernels)
-    communication = dict(zip(kernels.names, kernels.communication.tolist(), strict=True))
-    talks = frame["name"].map(communication).astype(bool)
-    frame = frame.assign(
-        compute_change_ns=frame["change_ns"].where(~talks, 0),
-        communication_change_ns=frame["change_ns"].where(talks, 0),
-    )
-    sums = frame.groupby("rank")[[*_SUMMED]].sum().reindex(numbers, fill_value=0)
-    # Of each rank the largest change stands first.
-    largest = frame.drop_duplicates("rank").set_index("rank").reindex(numbers)
-    wholes = [[DeviceSums.total(sums.devices) for _, sums in side] for side in (before, after)]
-    idle = [pd.Series([item.idle_total_ns for item in side], dtype="Int64") for side in wholes]
-    exposed_ns = [np.array([item.exposed_ns for item in side], np.int64) for side in wholes]
-    return {
-        "rank": numbers,
-        "baseline_file": [rank.file for rank, _ in before],
-        "input_file": [rank.file for rank, _ in after],
-        **{name: sums[name].to_numpy(np.int64) for name in _SUMMED},
-        "change_pct": percent(sums["change_ns"].to_numpy(), sums["baseline_total_ns"].to_numpy()),
-        "baseline_idle_ns": idle[0].array,
-        "input_idle_ns": idle[1].array,
-        "idle_change_ns": (idle[1] - idle[0]).array,
-        "exposed_change_ns": exposed_ns[1] - exposed_ns[0],
-        "largest_kernel": [None if value != value else value for value in largest["name"]],
-        "largest_change_ns": largest["change_ns"].fillna(0).to_numpy(np.int64),
-    }

@@ -23,12 +23,11 @@ from nsys_llm.trace.identity import Rank
 
 from ..partials import DiffPartial
 from . import kernels, sums, wall_change
-from .chosen_steps import composition_columns
+from .chosen_steps import step_copies, step_kernels
 from .collectives import collective_columns, matched, sum_collectives
 from .comparability import STEP, WallsOf, compare
 from .metrics import Metrics, gate_columns, metric_columns
 from .runs import Runs, RunSums, runs_of
-from .step_kernels import step_copies, step_kernels
 from .step_splits import RunSteps, run_steps
 from .step_verdict import step_verdict
 
@@ -63,7 +62,6 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     collectives = {run.side: sum_collectives(run, met[run.side]) for run in runs.all}
     metrics = Metrics(runs, collectives, classes, comparison)
     declared = load_manifest(_RECIPE).metrics
-    rank_kernels = sums.rank_kernel_columns(runs, classes)
     changes = wall_change.wall_change_columns(verdict)
     cells, (before, after) = comparison.cells, comparison.steps
     full = None
@@ -77,7 +75,6 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "wall_change": changes,
         "slow_steps": wall_change.slow_step_columns(verdict),
         "idle_ranges": wall_change.idle_range_columns(verdict),
-        "composition": composition_columns(before, after),
         "comparability": {name: [check[name] for check in checks] for name in checks[0]},
         "runs": sums.run_columns(runs),
         "metrics": metric_columns(metrics, declared),
@@ -88,9 +85,7 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "memops": sums.memop_columns(runs, copies),
         "apis": sums.api_columns(runs),
         "phases": sums.phase_columns(runs),
-        "ranks": sums.rank_columns(runs, rank_kernels, named),
-        "rank_kernels": rank_kernels,
-        "idle": sums.idle_columns(runs),
+        "rank_kernels": sums.rank_kernel_columns(runs, classes),
         "collectives": collective_columns(runs, collectives),
         "host": wall_change.host_columns(runs, options),
         "waterfall": wall_change.waterfall_columns(verdict, changes),

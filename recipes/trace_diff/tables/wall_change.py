@@ -33,6 +33,7 @@ _CHANGE: Final = "change"
 def verdict_columns(verdict: StepVerdict) -> Columns:
     """Return the table verdict, of one row."""
     comparison, figure, looks = verdict.comparison, verdict.figure, verdict.looks
+    before, after = comparison.steps
     row: dict[str, Any] = {
         "word": verdict.word,
         "word_reason": verdict.word_reason,
@@ -53,7 +54,7 @@ def verdict_columns(verdict: StepVerdict) -> Columns:
         **_pair("_token_ns", verdict.token_ns),
         "noise_ns": verdict.noise_ns,
         "uncertain": verdict.is_uncertain,
-        **_pair("_steps_n", verdict.steps_n),
+        **_pair("_steps_n", (before.steps_n, after.steps_n) if figure is None else figure.steps_n),
         **_pair("_effective_steps", looks.effective_n if looks and looks.difference else None),
         "enough_steps_n": verdict.enough_n,
         "work": comparison.work,
@@ -119,26 +120,15 @@ def _change(sides: Iterable[float]) -> tuple[float, float, float]:
 
 
 def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
-    """Return the table waterfall from wall_change: the mean of GPUs, by class and by detail."""
-    columns = (changes[name] for name in ("rank", "wall_class", "detail", "change_ns"))
-    mean = [row[1:] for row in zip(*columns, strict=True) if row[0] is None]
-    detailed = {name for name, detail, _ in mean if detail is not None}
-    views = (
-        ("mean GPU", [row for row in mean if row[1] is None]),
-        ("mean GPU, in detail", [row for row in mean if row[1] or row[0] not in detailed]),
-    )
-    rows: list[tuple[str, str, str, float]] = []
-    before, after = (0.0, 0.0) if verdict.figure is None else verdict.figure.step_ns
-    for name, parts in views if mean else ():
-        view = f"a {verdict.comparison.unit}, {name}"
-        rows.append((view, "baseline", _TOTAL, before))
-        for wall_class, detail, ns in parts:
-            if ns:
-                part = wall_class if detail is None else f"{wall_class}: {detail}"
-                rows.append((view, part, _CHANGE, ns))
-        rows.append((view, "input", _TOTAL, after))
-    names = ("view", "part", "kind", "value_ns")
-    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    """Return the table waterfall: what leads from the one mean GPU of wall_change to the other."""
+    rows: list[tuple[str, str, float]] = []
+    if verdict.figure is not None:
+        before, after = verdict.figure.step_ns
+        columns = (changes[name] for name in ("rank", "detail", "wall_class", "change_ns"))
+        classes = [row[2:] for row in zip(*columns, strict=True) if row[:2] == (None, None)]
+        rows = [("baseline", _TOTAL, before), ("input", _TOTAL, after)]
+        rows[1:1] = [(name, _CHANGE, ns) for name, ns in classes if ns]
+    return {name: [row[i] for row in rows] for i, name in enumerate(("part", "kind", "value_ns"))}
 
 
 def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:

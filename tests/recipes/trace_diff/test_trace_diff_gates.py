@@ -74,7 +74,7 @@ def test_a_metric_that_cannot_be_computed_is_exit_3(tmp_path, pair):
     reasons = [gate["reason"] for gate in verdict["gates"]]
     assert reasons[0] is None
     assert "--step-kernel" in reasons[1]
-    assert reasons[2] == "no kernel is called 'x*'"
+    assert reasons[2] == "no kernel is called 'x*' in what is compared"
 
 
 @pytest.mark.parametrize("gate", ["speed:+3%", "gpu_time:3%", "idle_pct:+3ms", "@/nowhere"])

@@ -36,14 +36,3 @@ def test_the_profilers_part_of_a_change_of_waiting_is_said(tmp_path, seed, flush
     assert rule in by_rule.index
     assert not ({"profiler_wait", "waiting"} - {rule}) & set(by_rule.index)
     assert ("the profiler's own work" in by_rule.loc[rule, "details"]) is flushed
-
-
-def test_profilers_that_take_different_shares_differ(tmp_path):
-    before = write_ranks(tmp_path / "before", np.zeros((2, STEPS), dtype=int))
-    for name, held, status in (("same", 0, "same"), ("more", 600, "differs")):
-        some = np.zeros((2, STEPS), dtype=int)
-        some[0, 7] = held * US
-        after = write_ranks(tmp_path / name, some)
-        tables = quick("trace_diff", after, "--baseline", str(before))
-        rows = tables["comparability"].set_index("check")
-        assert rows.loc["time the profiler took", "status"] == status

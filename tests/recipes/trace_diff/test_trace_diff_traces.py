@@ -181,7 +181,7 @@ def test_the_pair_swapped_wins_as_much(tables, traces, tmp_path):
     keys = ["rank", "device_id", "wall_class", "detail"]
     there, again = (frames["wall_change"].set_index(keys)["change_ns"] for frames in (tables, back))
     assert (-again.reindex(there.index)).tolist() == there.tolist()
-    for name, key in (("kernels", "name"), ("idle", "cause"), ("apis", "api")):
+    for name, key in (("kernels", "name"), ("apis", "api")):
         here, there = tables[name].set_index(key), back[name].set_index(key)
         assert (here["change_ns"] == -there["change_ns"].reindex(here.index)).all()
     findings = checked(read_report(out)["report"])["findings"]
@@ -233,15 +233,13 @@ def test_the_change_splits_as_the_survey_measured_it(tables):
     # Splits by configuration and rank have parts of their own.
     assert ms(tables["configs"][EFFECTS].sum()) == [-46.365, -57.515, 11.149]
     assert ms(tables["rank_kernels"][EFFECTS].sum()) == [-46.365, -57.603, 11.238]
-    assert ms(tables["ranks"][EFFECTS].sum()) == [-46.365, -57.603, 11.238]
 
 
 def test_more_communication_is_waiting_of_pairs_and_of_the_profiler(tables, mfu):
     whole = tables["collectives"].iloc[0]
-    columns = ["change_ns", "wait_change_ns", "transfer_change_ns", "leaving_change_ns"]
-    assert ms(whole[columns]) == [8.340, 9.109, -0.525, -0.244]
+    columns = ["change_ns", "wait_change_ns", "transfer_change_ns"]
+    assert ms(whole[columns]) == [8.340, 9.109, -0.525]
     assert ms(whole[["baseline_wait_ns", "input_wait_ns"]]) == [13.376, 22.485]
-    assert ms(whole[["baseline_late_wait_ns", "input_late_wait_ns"]]) == [10.898, 18.219]
     assert (whole["baseline_late_rank"], whole["input_late_rank"]) == (1, 0)
     report = read_report(mfu)["report"]
     (finding,) = (item for item in report["findings"] if item["rule"] == "pair_waiting")
@@ -254,7 +252,7 @@ def test_more_communication_is_waiting_of_pairs_and_of_the_profiler(tables, mfu)
 def test_one_file_per_rank_gives_the_same_numbers(tables, traces, tmp_path):
     folder = traces / "h100_mfu_ranks"
     apart = tables_of(tmp_path / "out", folder / "before", folder / "after", recipe="trace_diff")
-    for name in ("kernels", "categories", "configs", "memops", "idle"):
+    for name in ("kernels", "categories", "configs", "memops"):
         pd.testing.assert_frame_equal(apart[name], tables[name])
     # Two files have two clocks, which are aligned by the ends of collectives.
     here, there = (
