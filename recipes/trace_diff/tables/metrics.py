@@ -51,7 +51,8 @@ _NO_PHASES: Final = (UNMAPPED, NO_RANGE, NO_API)
 
 
 def _exact(value: float | None) -> Value:
-    return None if value is None else Fraction(value)
+    """Return the fraction that a mean is: a gate of 0 % is not to see how its sum was rounded."""
+    return None if value is None else Fraction(value).limit_denominator(1_000_000)
 
 
 def _share(part: int | None, whole: int) -> Value:
@@ -217,8 +218,8 @@ class Metrics:
         mean = mean_split(splits)
         if metric in _CLASSES:
             return _exact(total(mean, _CLASSES[metric]))
-        mean_ns = Fraction(total(mean))
-        return mean_ns if metric in (STEP_TIME, EQUAL) else Fraction(_SECOND_NS) / mean_ns
+        mean_ns = _exact(total(mean))
+        return _SECOND_NS / mean_ns if mean_ns and metric == "steps_per_second" else mean_ns
 
     def _with_argument(self, run: RunSums, metric: str, argument: str) -> Value:
         if metric == "phase":
@@ -232,9 +233,9 @@ class Metrics:
         rows = [kernels[name] for name in names if name in kernels]
         if not names or (not rows and run in self.runs.noise):
             return None
-        launches_n, total_ns = (Fraction(sum(column)) for column in zip((0, 0), *rows, strict=True))
+        launches_n, total_ns = (_exact(sum(column)) for column in zip((0, 0), *rows, strict=True))
         if metric == "kernel_per_call":
-            return total_ns / launches_n if launches_n else None
+            return total_ns / launches_n if total_ns is not None and launches_n else None
         return total_ns
 
     def _chosen(self, metric: str, argument: str) -> list[str]:

@@ -99,11 +99,8 @@ def run_columns(runs: Runs) -> Columns:
 
 def _run_row(run: RunSums) -> dict[str, Any]:
     whole, idle_ns = run.whole, run.whole.idle_total_ns
-    reports = {rank.key.path for rank in (*(rank for rank, _ in run.ranks), *run.others)}
-    apis = run.summed_names(lambda sums: sums.apis)
     return {
         "run": run.side,
-        "reports_n": len(reports),
         "ranks_n": len(run.ranks),
         "window_ns": whole.window_ns,
         "launches_n": run.launches_n,
@@ -117,7 +114,6 @@ def _run_row(run: RunSums) -> dict[str, Any]:
         "idle_pct": 100.0 * idle_ns / whole.window_ns
         if idle_ns is not None and whole.window_ns
         else np.nan,
-        "api_ns": sum(total for _, total in apis.values()),
     }
 
 
