@@ -10,7 +10,7 @@ from nsys_llm.report.findings import cells
 from nsys_llm.report.records import Record, records
 from nsys_llm.report.templates import filled, signed_ns
 from nsys_llm.taxonomy.communication import SEND_RECV
-from nsys_llm.taxonomy.wall_classes import TRANSFER, WAITING
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, TRANSFER, WAITING
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import format_ns, quoted
 
@@ -26,7 +26,8 @@ def explain_communication(clock: Clock, change: ClassChange) -> ClassChange:
     """Explain the change of communication."""
     waiting_ns, transfer_ns = (change.details.get(name, 0.0) for name in (WAITING, TRANSFER))
     most_ns = max(waiting_ns, transfer_ns, key=abs)
-    fields: dict[str, Any] = {"moved_ns": most_ns}
+    alone = len(clock.by_gpu(COMMUNICATION)) == 1
+    fields: dict[str, Any] = {"moved_ns": most_ns, "on": None if alone else change.rank}
     if 2 * abs(most_ns) < abs(change.cost_ns) or most_ns * change.cost_ns <= 0:
         return change.by("communication", Cause("transfer"), fields)
     rows = records(clock.tables["collectives"])

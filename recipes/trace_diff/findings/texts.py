@@ -47,9 +47,8 @@ WHOLE_GRAPHS: Final = (
 )
 
 #: What explains a change of a class, by rule; see `nsys_llm.report.templates`.
-_WAITING: Final = (
-    "waiting {moved_ns:signed}[, {profiler_pct:.0f} % of it for the profiler's own work]"
-)
+_ON: Final = "{moved_ns:signed}[ on rank {on}]"
+_WAITING: Final = f"waiting {_ON}[, {{profiler_pct:.0f}} % of it for the profiler's own work]"
 _CALLS: Final = "{before} -> {after} calls"
 _GRID: Final = f" launches of the same total grid, {_CALLS}"
 _RANGE: Final = "[, the host in {range:quoted} ({range_ns:signed})]"
@@ -73,7 +72,7 @@ WHAT: Final = {
     "waiting": f"{_WAITING}[, most for rank {{late}}][ (for rank {{before}} before)]",
     "pair_waiting": f"{_WAITING}, in sends and receives of two ranks",
     "profiler_wait": _WAITING,
-    "transfer": "transfer {moved_ns:signed}[, {baseline_call_ns} -> {input_call_ns} a collective, "
+    "transfer": f"transfer {_ON}[, {{baseline_call_ns}} -> {{input_call_ns}} a collective, "
     "all ranks]",
     "communication": "which of it is waiting is not known: its collectives are not matched",
     "slower_host": _HOST,
@@ -167,7 +166,7 @@ _ADVICE: Final = {
     "ranks, so its machine, its share of the work, or what else runs there differs.",
     "waiting": "A late peer, not the network: look at what the late rank does before its "
     "collectives, at `wall_change` and at tail_stats.",
-    "pair_waiting": "Run tail_stats on both runs: for pipeline stages it gives the bubble, which "
+    "pair_waiting": "Run comm_stats on both runs: for pipeline stages it gives the bubble, which "
     "follows from the schedule (compare microbatches and stages), and names the stage that is slow "
     "or late.",
     "profiler_wait": "The program is not the cause: the profiler writes its buffers, which holds "

@@ -210,12 +210,12 @@ def _amounts(runs: Runs, steps: StepsOfSides) -> Iterator[Check]:
     yield check_row(
         "steps",
         [
-            None if name is None else f"{some.left_n} x {name}"
+            f"{some.left_n} x {name}" if name else counted(some.steps_n, f"full {some.unit}")
             for name, some in zip(names, sides, strict=True)
         ],
         (names[0] != names[1], DIFFERS, "not the same steps"),
         (other_n and not is_same, TOTALS, "another number of steps: compare per step"),
-        same="as many steps" if other_n else "not counted",
+        same="as many steps" if other_n else "sums do not go by them: the outer ones are cut",
     )
     lengths = [run.device_window_ns for run in both]
     other = apart_pct(*lengths) > SAME_WORK_PCT

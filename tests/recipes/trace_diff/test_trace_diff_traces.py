@@ -243,7 +243,7 @@ def test_more_communication_is_waiting_of_pairs_and_of_the_profiler(tables, mfu)
     assert (whole["baseline_late_rank"], whole["input_late_rank"]) == (1, 0)
     report = read_report(mfu)["report"]
     (finding,) = (item for item in report["findings"] if item["rule"] == "pair_waiting")
-    said = "waiting +1.13 ms, 35 % of it for the profiler's own work, in sends and"
+    said = "waiting +1.13 ms on rank 1, 35 % of it for the profiler's own work, in sends and"
     assert said in finding["details"]
     assert "nearly all kernels launched 10.5 % less often, in proportion" in report["answer"]
 
