@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -51,8 +51,12 @@ _NO_PHASES: Final = (UNMAPPED, NO_RANGE, NO_API)
 
 
 def _exact(value: float | None) -> Value:
-    """Return the fraction that a mean is: a gate of 0 % is not to see how its sum was rounded."""
-    return None if value is None else Fraction(value).limit_denominator(1_000_000)
+    return None if value is None else Fraction(value)
+
+
+def _summed(values: Iterable[float]) -> Fraction:
+    """Return a sum of means as the fraction that it is: no gate is to see how it was rounded."""
+    return Fraction(sum(values)).limit_denominator(1_000_000)
 
 
 def _share(part: int | None, whole: int) -> Value:
@@ -168,15 +172,11 @@ class Metrics:
         reason = next(self._reasons(metric, argument, is_known=is_known), None)
         return MetricChange(before, after, noise, reason)
 
-    @property
-    def _is_by_step(self) -> bool:
-        return self.comparison.kind == STEP
-
     def _is_sum(self, metric: str, argument: str | None) -> bool:
         """Tell whether a metric is a sum over a run, and not a share, of a call or of a step."""
         if metric in (*_SHARES, *_OF_STEPS) or metric.endswith(PER_STEP):
             return False
-        return argument is None or metric == "phase" or not self._is_by_step
+        return argument is None or metric == "phase" or self.comparison.kind != STEP
 
     def _value(self, run: RunSums, metric: str, argument: str | None) -> Value:
         if argument is not None:
@@ -196,7 +196,7 @@ class Metrics:
         """Return the steps of a run; None where none are compared, or they are other ones."""
         steps, baseline = self._steps[run.side], self._steps[BASELINE]
         other = run in self.runs.noise and steps.name != baseline.name
-        return None if other or not self._is_by_step else steps
+        return None if other or self.comparison.kind != STEP else steps
 
     def _of_step(self, run: RunSums, steps: RunSteps, metric: str) -> Value:
         """Return what a full step takes, or what else steps tell."""
@@ -204,10 +204,10 @@ class Metrics:
             return _exact(inter_token_ns(steps, 99))
         launches = self._kernels[run.side].values()
         if metric in ("gpu_time_per_step", "kernel_launches_per_step"):
-            return _exact(sum(ns if metric.startswith("gpu") else n for n, ns in launches))
+            return _summed(ns if metric.startswith("gpu") else n for n, ns in launches)
         cells = self.comparison.cells
         if metric == "copy_bytes_per_step":
-            return _exact(sum(size for _, _, size in step_copies(steps, cells).values()))
+            return _summed(size for _, _, size in step_copies(steps, cells).values())
         typical, every = choices(steps, cells, None)
         if metric == SLOW_STEPS:
             slow_n, steps_n = every.slow_count()
@@ -217,7 +217,7 @@ class Metrics:
             return None
         mean = mean_split(splits)
         if metric in _CLASSES:
-            return _exact(total(mean, _CLASSES[metric]))
+            return _summed([total(mean, _CLASSES[metric])])
         mean_ns = _exact(total(mean))
         return _SECOND_NS / mean_ns if mean_ns and metric == "steps_per_second" else mean_ns
 
@@ -227,15 +227,15 @@ class Metrics:
             if not any(sums) and argument not in _NO_PHASES:
                 return None
             return Fraction(sums[1])
-        if self._is_by_step and self._steps_of(run) is None:
+        if self.comparison.kind == STEP and self._steps_of(run) is None:
             return None
         kernels, names = self._kernels[run.side], self._chosen(metric, argument)
         rows = [kernels[name] for name in names if name in kernels]
         if not names or (not rows and run in self.runs.noise):
             return None
-        launches_n, total_ns = (_exact(sum(column)) for column in zip((0, 0), *rows, strict=True))
+        launches_n, total_ns = map(_summed, zip((0, 0), *rows, strict=True))
         if metric == "kernel_per_call":
-            return total_ns / launches_n if total_ns is not None and launches_n else None
+            return total_ns / launches_n if launches_n else None
         return total_ns
 
     def _chosen(self, metric: str, argument: str) -> list[str]:
@@ -254,7 +254,7 @@ class Metrics:
         by_side: dict[str, Mapping[str, tuple[float, ...]]] = {}
         for run in (*self.runs.compared, *self.runs.noise):
             by_side[run.side] = run.summed_names(lambda sums: sums.kernels)
-            if self._is_by_step:
+            if self.comparison.kind == STEP:
                 names = list(by_side[run.side])
                 kernels = step_kernels(self._steps[run.side], names, self.comparison.cells)
                 rows = zip(kernels.launches_n.tolist(), kernels.spent_ns.tolist(), strict=True)
