@@ -33,6 +33,8 @@ RECIPES: Final = (
     "idle_gaps",
     "nvtx_phase_attribution",
     "step_budget",
+    "comm_stats",
+    "serving_steps",
 )
 #: What runs all of those on one read.
 OVERVIEW: Final = "llm_overview"
