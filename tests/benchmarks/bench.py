@@ -193,7 +193,7 @@ def _row(match: Match, size: int, runs: dict[str, list[Run]]) -> list[str]:
 
 
 def alone(bench: Bench, sizes: Sequence[int], counts: Sequence[int]) -> Iterator[list[str]]:
-    """Yield what each of our recipes takes standalone, by size of a trace and by number of ranks."""
+    """Yield what each of our recipes takes standalone, by kernels and by number of ranks."""
     of_sizes = (f"{size:,} kernels" for size in sizes)
     yield ["recipe", *of_sizes, *(f"{count:,} ranks of {RANK_KERNELS:,}" for count in counts)]
     if sizes:
