@@ -208,7 +208,7 @@ def alone(bench: Bench, sizes: Sequence[int], counts: Sequence[int]) -> Iterator
 
 
 def _cell(bench: Bench, recipe: str, command: Command) -> str:
-    return _cost(bench.measured({recipe: command})[recipe])[0]
+    return _cost(bench.measured({recipe: command}, warm_up=False)[recipe])[0]
 
 
 def _cost(runs: Sequence[Run]) -> list[str]:
