@@ -1,4 +1,4 @@
-"""Tables of who made whom wait: ranks by communicator, and their waiting over time.
+"""The table of who made whom wait: ranks by communicator.
 
 Who of them is late beyond chance is in `rank_verdicts`.
 """
@@ -8,23 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced, communicator
 from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits, member_waits
-from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
-from nsys_llm.view.text import format_ns
 
 from .collectives import declared
-
-#: Parts of the time in which there are collectives; a heat map of them stays readable.
-_BINS: Final = 40
 
 
 @dataclass(frozen=True)
@@ -71,37 +65,6 @@ def straggler_columns(
     ]
     rows.sort(key=lambda row: (-row["caused_wait_ns"], row["communicator"], row["rank"]))
     return {name: [row[name] for row in rows] for name in declared("stragglers")}
-
-
-def wait_map_columns(collectives: MatchedCollectives) -> Columns:
-    """Return waiting by device, communicator and part of the run."""
-    still = [tuple(map(np.zeros_like, sequence.start_ns)) for sequence in collectives.sequences]
-    groups = list(_groups(collectives, still))
-    met = [group.waits.first_start_ns[group.waits.met] for group in groups]
-    every = np.concatenate([np.empty(0, dtype=np.int64), *met])
-    if not every.size:
-        return {name: [] for name in declared("wait_map")}
-    first_ns, last_ns = int(every.min()), int(every.max())
-    width_ns = max(-(-(last_ns - first_ns + 1) // _BINS), 1)
-    bins_n = (last_ns - first_ns) // width_ns + 1
-    starts = first_ns + width_ns * np.arange(bins_n)
-    since = [format_ns(float(start - first_ns)) for start in starts]
-    frames = []
-    for group, begun in zip(groups, met, strict=True):
-        waits, part = group.waits, (begun - first_ns) // width_ns
-        for place, owner in enumerate(group.owners):
-            suffered = (waits.last_start_ns - group.times[place][0])[waits.met]
-            caused = group.shared(waits.wait_ns, place)[waits.met]
-            columns = {
-                **_device(collectives, group, owner),
-                "bin_start_ns": starts,
-                "since_first": since,
-                "caused_wait_ns": summed(part, caused, bins_n),
-                "suffered_wait_ns": summed(part, suffered, bins_n),
-            }
-            frames.append(pd.DataFrame(columns))
-    frame = pd.concat(frames, ignore_index=True)
-    return {name: frame[name] for name in declared("wait_map")}
 
 
 def _device(collectives: MatchedCollectives, group: _Group, owner: int) -> dict[str, Any]:
