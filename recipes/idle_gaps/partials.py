@@ -109,30 +109,12 @@ class DeviceIdle:
 
 
 @dataclass(frozen=True)
-class IdleIntervals:
-    """When all devices of a rank were idle.
-
-    Attributes:
-        idle_ns: Shape (n, 2), sorted and disjoint, the report's own clock: the longest.
-        left_out_n: Shorter stretches that were left out.
-        left_out_ns: Their time.
-        span_ns: First and last instant that the windows of all devices share; None without any.
-    """
-
-    idle_ns: IntArray
-    left_out_n: int
-    left_out_ns: int
-    span_ns: tuple[int, int] | None
-
-
-@dataclass(frozen=True)
 class RankIdle:
     """One rank: its devices, sorted; its longest gaps; its patterns; what it cannot show."""
 
     devices: tuple[DeviceIdle, ...]
     gaps: tuple[GapRow, ...]
     patterns: RankPatterns
-    intervals: IdleIntervals | None
     missing: MissingWork
     host: HostPart | None = None
 

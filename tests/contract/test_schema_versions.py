@@ -55,8 +55,7 @@ OWN_FACTS = {
     },
     # A lazy export leaves out tables without rows, and older ones know no whole graphs.
     "coverage": {"table_present"},
-    # Older exports have neither a steady clock nor a table of each process's devices.
-    "common_idle": {"clock"},
+    # Older exports have no steady clock.
     "rank_clocks": {"source", "collectives_n"},
     "gpu_metrics": {"gpu_source"},
 }

@@ -276,9 +276,27 @@ def _alone(launch: Enqueue) -> Enqueue:
 
 
 def random_equals(dice: Random, fault: bool) -> Planted:
-    """Whatever the machine can do, on equal ranks whose hosts run ahead: nothing is wrong."""
+    """Whatever the machine can do, on equal ranks whose hosts run ahead: nothing is wrong.
+
+    All launch the same, each for a length of its own: a random program gives some more to compute.
+    """
     program = random_program(dice.randrange(1 << 20), ahead=True)
-    return each_rank(program, lambda rank: {"gpu_pct": 100, "host_pct": 100}), ()
+    threads = program.ranks[0].threads
+    return each_rank(
+        program,
+        lambda rank: {
+            "gpu_pct": 100,
+            "host_pct": 100,
+            "threads": tuple(tuple(_varied(item, dice) for item in thread) for thread in threads),
+        },
+    ), ()
+
+
+def _varied(instruction: Instruction, dice: Random) -> Instruction:
+    if not _is_kernel(instruction):
+        return instruction
+    length_ns = max(1, round(instruction.work.ns * dice.uniform(0.8, 1.2)))
+    return replace(instruction, work=replace(instruction.work, ns=length_ns))
 
 
 def _is_reduction(instruction: Instruction) -> bool:

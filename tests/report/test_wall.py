@@ -125,6 +125,10 @@ def line_of(*details, covered=(), gpus=("rank0",)):
             [("compute", "gemm", 600), ("idle", "host_no_cuda", 300), ("idle", "no_api", 100)],
             "COMPUTE-BOUND, 20.0 points more than idle",
         ),
+        (
+            [("compute", "gemm", 29), ("idle", "host_no_cuda", 971)],
+            "GPU HARDLY USED, 2.9 %, or its work is not recorded",
+        ),
         # What runs in whole graphs may communicate.
         (
             [("compute", "whole_graph", 900), ("compute", "gemm", 60), ("idle", None, 40)],

@@ -7,8 +7,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-import pandas as pd
-
 from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
@@ -24,14 +22,10 @@ from nsys_llm.view.text import format_ns, format_percent
 from ..partials import MICRO_GAP_NS
 from .texts import (
     GAP_FIELDS,
-    NTP_CLOCK,
-    NTP_NS,
     PART_WORDS,
     PATTERN_FIELDS,
     PYTHON,
     RULES,
-    TIED_SHARE,
-    TOGETHER_PCT,
 )
 
 #: Causes of idle time that are no host's, by the rule that says what to do about them.
@@ -125,37 +119,9 @@ def _host(times: IdleTimes, tables: Tables) -> Finding | None:
 
 
 def _stages_n(tables: Tables) -> int:
-    """Return how many ranks there are if their sends and receives may be those of stages, else 0.
-
-    Of two stages one works while the other waits: two ranks that idle at the same time are none.
-    """
-    by_rank = tables["devices"].groupby("rank", sort=True)
-    transfers_n = by_rank["transfers_n"].sum().astype(int).tolist()
-    if not may_be_stages(transfers_n):
-        return 0
-    together_ns = _common_idle(tables)["total_ns"].max()
-    two = len(transfers_n) == 2
-    return (
-        0
-        if two and together_ns >= TIED_SHARE * by_rank["idle_ns"].max().max()
-        else len(transfers_n)
-    )
-
-
-def _together(tables: Tables) -> tuple[float | None, tuple[Evidence, ...]]:
-    """Return for which share of the time all ranks are idle at once; None where it is no word."""
-    rows = _common_idle(tables)
-    rows = rows[rows["total_pct"] >= TOGETHER_PCT]
-    if rows.empty:
-        return None, ()
-    row = records(rows.head(1))[0]
-    return row["total_pct"], cells("common_idle", row, ("clock",), ("total_pct",))
-
-
-def _common_idle(tables: Tables) -> pd.DataFrame:
-    """Return the idle time of all ranks at once, where the clock is as good as it is long."""
-    rows = tables["common_idle"]
-    return rows[(rows["clock"] != NTP_CLOCK) | (rows["longest_ns"].fillna(0) >= NTP_NS)]
+    """Return how many ranks there are if they may be stages by what they send, else 0."""
+    transfers_n = tables["devices"].groupby("rank", sort=True)["transfers_n"].sum()
+    return len(transfers_n) if may_be_stages(transfers_n.astype(int).tolist()) else 0
 
 
 def worst_gpu(lost_ns: Mapping[Gpu, int]) -> Gpu:
@@ -209,11 +175,8 @@ def _finding(
     if fields["other_ranks_median_ns"] is not None:
         fields["affected_n"] = len(ranks)
     if rule in HOST_RULES:
-        together_pct, together_cells = _together(tables)
         short_ns = _short_ns(times, tables, causes)[gpu]
         fields |= {"parts": _parts(rows), "short_gaps_ns": short_ns, "short_gap_ns": MICRO_GAP_NS}
-        fields["together_pct"] = together_pct
-        evidence += together_cells
     describe = _pattern if rule == "launch_bound" else _longest_gap
     window, more, more_cells = describe(causes, tables, gpu)
     return RULES[rule].finding(

@@ -1,4 +1,4 @@
-"""What to know before reading idle times: the window, copies, and clocks."""
+"""What to know before reading idle times: the window, and copies."""
 
 from __future__ import annotations
 
@@ -6,33 +6,15 @@ from typing import Final
 
 from nsys_llm.report.records import Tables
 from nsys_llm.trace.device_ops import CAPTURE, SELECTED, WINDOW
-from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+from nsys_llm.view.text import format_ns, format_percent
 
-from .texts import NTP_CLOCK
-
-#: Share of a rank's idle time that is not compared with other ranks, worth a word; ours.
-_LEFT_OUT_PCT: Final = 10.0
 #: Percentage points of the window between idle time with and without copies, worth a word; ours.
 _KERNEL_ONLY_POINTS: Final = 5.0
 
 
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    return [*_windows(tables), *_kernel_only(tables), *_clock(tables), *_left_out(tables)]
-
-
-def _left_out(tables: Tables) -> list[str]:
-    common, devices = tables["common_idle"], tables["devices"]
-    if common.empty:
-        return []
-    left_out_ns = int(common["left_out_ns"].max())
-    idle_ns = int(devices.groupby("rank")["idle_ns"].sum().min())
-    if 100.0 * left_out_ns <= _LEFT_OUT_PCT * idle_ns:
-        return []
-    return [
-        f"`common_idle` compares the longest idle stretches of the ranks: up to "
-        f"{format_ns(left_out_ns)} of a rank's idle time, in shorter ones, is not in it."
-    ]
+    return [*_windows(tables), *_kernel_only(tables)]
 
 
 def _windows(tables: Tables) -> list[str]:
@@ -69,20 +51,3 @@ def _kernel_only(tables: Tables) -> list[str]:
         f"{format_percent(row['kernel_only_idle_pct'])} idle; "
         f"it was {format_percent(row['idle_pct'])}."
     ]
-
-
-def _clock(tables: Tables) -> list[str]:
-    ranks_n, common = tables["devices"]["rank"].nunique(), tables["common_idle"]
-    if ranks_n < 2:
-        return []
-    if common.empty:
-        return [
-            f"Idle time of all {counted(ranks_n, 'rank')} together is not known: there is no "
-            "clock that they share, their windows do not overlap, or a rank's work is not seen."
-        ]
-    if (common["clock"] == NTP_CLOCK).any():
-        return [
-            f"Profiles were brought into one clock by {quoted(NTP_CLOCK)}, which is as exact as "
-            "NTP (1 to tens of ms): shorter stretches in `common_idle` mean little."
-        ]
-    return []

@@ -20,14 +20,6 @@ NO_API_PCT: Final = 30.0
 #: Copies are missing if so many calls, and most of them, left nothing on the GPU.
 COPY_CALLS: Final = 10
 COPIES_SEEN_PCT: Final = 50.0
-#: Idle intervals in a clock as exact as NTP (1 to tens of ms between hosts) mean something from
-#: here on.
-NTP_NS: Final = 10_000_000
-NTP_CLOCK: Final = "utcEpochNs"
-#: Two ranks that idle together for this part of the time of the one that idles more are no stages.
-TIED_SHARE: Final = 0.25
-#: Share of the time in which all ranks are idle at once, worth a sentence.
-TOGETHER_PCT: Final = 1.0
 
 #: Causes that mean that the host came too late with the next operation, in words.
 PART_WORDS: Final[Mapping[str, str]] = {
@@ -65,8 +57,7 @@ _OF_HOST: Final = (
     "{lost_ns} of {span_ns}: {parts}; {short_gaps_ns} of it in gaps below {short_gap_ns}"
 )
 _AFFECTED: Final = "[ {affected_n:rank} affected; the others lose {other_ranks_median_ns}.]"
-_TOGETHER: Final = "[ All ranks are idle at once for {together_pct} of the time.]"
-_HOST_DETAILS: Final = f"{_OF_HOST}{_GAP}{_TOGETHER}{_AFFECTED}"
+_HOST_DETAILS: Final = f"{_OF_HOST}{_GAP}{_AFFECTED}"
 _DETAILS: Final = f"{{lost_ns}} of {{span_ns}}{_GAP}{_AFFECTED}"
 
 _HOST_WORK: Final = (
@@ -202,7 +193,7 @@ RULES: Final = rules_by_id(
     _idle_rule(
         "launch_bound",
         title="Rank {rank}'s host launches too slowly: its GPU idles {share_pct} in short gaps",
-        details=f"{_OF_HOST}{_PATTERN}{_TOGETHER}{_AFFECTED}",
+        details=f"{_OF_HOST}{_PATTERN}{_AFFECTED}",
         window_shows=None,
         lost="idle time in which the host is late, half of it or more in gaps below 100 us",
         recommendation="Replay the step as CUDA graphs (no `--enforce-eager`, batch sizes in the "

@@ -1,8 +1,7 @@
-"""The devices of one rank: their windows, how much of them is idle, and when all of them are."""
+"""The devices of one rank: their windows, and how much of them is idle."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -14,20 +13,16 @@ from nsys_llm.numeric.intervals import (
     bounds,
     covered_ns,
     intersect_intervals,
-    subtract_intervals,
     total_length_ns,
 )
 from nsys_llm.numeric.time_bins import bin_edges
 from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.trace.device_ops import DeviceOps, OpNames
 
-from ..partials import DeviceIdle, IdleIntervals, IdleTimes
-from .gap_rows import longest_gaps
+from ..partials import DeviceIdle, IdleTimes
 
 #: Parts of a device's window: rows of a heat map of which each rank is a column.
 _PARTS: Final = 50
-#: Idle stretches that a rank keeps for the comparison with others: 32 kB.
-_INTERVALS_KEPT: Final = 2_000
 
 
 def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline, known: bool) -> DeviceIdle:
@@ -83,32 +78,3 @@ def _times(windows: IntArray, gaps: IntArray, overhead: IntArray) -> IdleTimes:
         np.diff(covered_ns(edges, spans)) for spans in (windows, gaps, overhead)
     )
     return IdleTimes(edges[:-1], edges[1:], window_ns, gap_ns, overhead_ns)
-
-
-def map_idle_intervals(
-    devices: Sequence[DeviceOps], profiler: IntArray, least_ns: int
-) -> IdleIntervals:
-    """Return when all devices of a rank were idle, where their windows overlap.
-
-    Args:
-        devices: Their windows and gaps are looked at.
-        profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
-        least_ns: Shorter stretches are left out.
-    """
-    nothing = np.empty((0, 2), dtype=np.int64)
-    windows, gaps = (
-        (devices[0].windows_ns, devices[0].gaps.spans) if devices else (nothing, nothing)
-    )
-    for device in devices[1:]:
-        windows = intersect_intervals(windows, device.windows_ns)
-        gaps = intersect_intervals(gaps, device.gaps.spans)
-    if len(devices) > 1:
-        gaps = intersect_intervals(gaps, windows)
-    idle = subtract_intervals(gaps, profiler) if len(profiler) else gaps
-    kept = idle[np.sort(longest_gaps(idle[:, 1] - idle[:, 0], _INTERVALS_KEPT, least_ns))]
-    return IdleIntervals(
-        idle_ns=kept,
-        left_out_n=len(idle) - len(kept),
-        left_out_ns=total_length_ns(idle) - total_length_ns(kept),
-        span_ns=(int(windows[0, 0]), int(windows[-1, 1])) if len(windows) else None,
-    )

@@ -13,15 +13,15 @@ from nsys_llm.core.concurrently import concurrently
 from nsys_llm.trace.device_ops import DeviceOps
 
 from ..partials import IdlePartial, RankIdle
-from .devices import map_device, map_idle_intervals
+from .devices import map_device
 from .gap_rows import GapRow, top_gaps
 from .gap_timelines import GapTimeline, few_longest, map_timelines
 from .patterns import map_patterns
 
 
 def map_rank(view: RankView) -> IdlePartial:
-    """Reduce one rank; `min_gap_ns` of its options is the shortest gap worth a row."""
-    trace, options, missing = view.trace, view.options, view.missing_work
+    """Reduce one rank."""
+    trace, missing = view.trace, view.missing_work
     known = missing.opaque_launches_n == 0
     lined_up, host = concurrently(
         sum(map(len, trace.unfiltered.values())), lambda: view.device_ops, lambda: view.host
@@ -35,13 +35,10 @@ def map_rank(view: RankView) -> IdlePartial:
     )
     # Not beside those, because patterns hold several times as much as the gaps on their way.
     named = [(ops, gap_sums.named) for ops, gap_sums in zip(lined_up, sums, strict=False)]
-    (patterns, lengths), (gaps, drawn), intervals = concurrently(
+    (patterns, lengths), (gaps, drawn) = concurrently(
         gaps_n,
         lambda: map_patterns(named, names),
         lambda: _longest_gaps(view, [ops for ops, _ in named]),
-        lambda: (
-            map_idle_intervals(lined_up, host.profiler, options["min_gap_ns"]) if known else None
-        ),
     )
     if known:
         devices = [
@@ -56,7 +53,6 @@ def map_rank(view: RankView) -> IdlePartial:
         devices=tuple(devices),
         gaps=gaps,
         patterns=patterns,
-        intervals=intervals,
         missing=missing,
         host=host_part(view, exposed),
     )

@@ -31,7 +31,6 @@ from ..partials import DeviceIdle, IdlePartial, IdleTimes, RankIdle
 from ..per_rank.gap_rows import gap_columns
 from ..per_rank.gap_timelines import timeline_columns
 from ..per_rank.patterns import pattern_columns
-from .cross_rank_idle import cross_rank_idle_tables
 
 _RECIPE: Final = "idle_gaps"
 _LOWS_NS: Final = (0, *BUCKET_EDGES_NS)
@@ -78,7 +77,6 @@ def tabulate(
         "gap_timelines": timeline_columns(partial.timelines, {rank.key: rank for rank in ranks}),
         "gap_lengths": _length_columns(whole),
         "patterns": pattern_columns(patterns, partial.pattern_lengths, options["top"]),
-        **cross_rank_idle_tables(rows, options),
         "idle_map": _map_columns(devices),
     }
     manifest = load_manifest(_RECIPE)

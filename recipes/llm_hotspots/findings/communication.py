@@ -15,7 +15,7 @@ from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
 from nsys_llm.report.records import Record, Tables, records, window_of
 from nsys_llm.report.walls import Walls
-from nsys_llm.taxonomy.communication import COMMUNICATION, SEND_RECV, is_communication, operation_of
+from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operation_of
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION as COMMUNICATES
 
 from .texts import RULES, SAME_LAUNCHES
@@ -26,7 +26,7 @@ def communication_findings(tables: Tables) -> list[Finding]:
     transfers_n = _transfers_n(tables["rank_kernels"])
     if len(transfers_n) != 2 and may_be_stages(transfers_n):
         return []
-    coupled = _same_collectives(records(tables["imbalance"]))
+    coupled = _same_collectives(tables["rank_kernels"])
     overlap = records(tables["overlap"])
     return list(_exposed_communication(overlap, Walls(tables), coupled=coupled))
 
@@ -43,15 +43,17 @@ def _transfers_n(kernels: pd.DataFrame) -> list[int]:
     return launches_n.fillna(0).astype(int).tolist() if mostly else []
 
 
-def _same_collectives(imbalance: Sequence[Record]) -> bool:
+def _same_collectives(kernels: pd.DataFrame) -> bool:
     """Return whether all ranks launch as much communication, so that each waits for the last."""
-    row = _communication(imbalance)
-    if row is None or row["ranks_n"] < row["all_ranks_n"] or row["all_ranks_n"] < 2:
-        return False
-    typical_n = row["typical_launches_n"]
-    return all(
-        abs(row[name] - typical_n) <= SAME_LAUNCHES * typical_n
-        for name in ("most_rank_launches_n", "least_rank_launches_n")
+    communicates = kernels["name"].map(
+        {name: is_communication(name) for name in set(kernels["name"])}
+    )
+    launches_n = (
+        kernels["launches_n"].where(communicates.astype(bool), 0).groupby(kernels["rank"]).sum()
+    )
+    most_n = SAME_LAUNCHES * launches_n.median()
+    return len(launches_n) > 1 and bool(
+        (launches_n > 0).all() and ((launches_n - launches_n.median()).abs() <= most_n).all()
     )
 
 
@@ -102,9 +104,3 @@ def _exposed_ns(walls: Walls) -> dict[tuple[int, int], int]:
         if rank not in most or exposed_ns > most[rank][1]:
             most[rank] = (device, exposed_ns)
     return {(rank, device): exposed_ns for rank, (device, exposed_ns) in most.items()}
-
-
-def _communication(imbalance: Sequence[Record]) -> Record | None:
-    """Return the row of all communication, if there is any."""
-    rows = (row for row in imbalance if (row["scope"], row["name"]) == ("total", COMMUNICATION))
-    return next(rows, None)

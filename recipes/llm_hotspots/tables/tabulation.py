@@ -32,7 +32,6 @@ from ..per_rank.kernels import KernelRows, SourceRows
 from ..per_rank.overheads import overhead_columns
 from ..per_rank.rates import duration_columns, rate_columns
 from .apis import api_tables
-from .balance import imbalance_columns
 from .bandwidth import bandwidth_columns
 from .categories import category_tables, class_columns, shown_classes
 from .launches import launch_tables
@@ -79,7 +78,6 @@ def tabulate(
         **memops,
         "overheads": overhead_columns([(rank, part.overheads) for rank, part in rows]),
         "overlap": overlap_columns(rows),
-        "imbalance": imbalance_columns(sources, ranks),
         "processes": process_columns(rows, sources, devices, memops["memops"]),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),

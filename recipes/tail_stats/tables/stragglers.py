@@ -1,61 +1,26 @@
-"""Tables of who made whom wait: ranks by communicator, and their waiting over time.
+"""The table of who made whom wait: ranks by communicator.
 
 Who of them is late beyond chance is in `rank_verdicts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced, communicator
 from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
-from nsys_llm.analyses.collectives.waits import Waits, collective_waits, member_waits
-from nsys_llm.numeric.grouping import summed
+from nsys_llm.analyses.collectives.waits import collective_waits, member_waits
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
-from nsys_llm.view.text import format_ns
 
 from .collectives import declared
 
-#: Parts of the time in which there are collectives; a heat map of them stays readable.
-_BINS: Final = 40
-
-
-@dataclass(frozen=True)
-class _Group:
-    """All collectives of one communicator, whatever their kernel, in order of time.
-
-    Attributes:
-        owners: Devices that take part, by position.
-        times: For each of them, shape (4, collectives): start and end on the clock of the root, its
-            report's own clock minus the root's, and how late it came because of the profiler; see
-            `nsys_llm.analyses.collectives.profiler.delays_ns`.
-        residual_ns: Shape (collectives,).
-    """
-
-    owners: tuple[int, ...]
-    times: tuple[IntArray, ...]
-    residual_ns: IntArray
-
-    def each(self, row: int) -> tuple[IntArray, ...]:
-        """Return a row of the times of all."""
-        return tuple(times[row] for times in self.times)
-
-    @cached_property
-    def waits(self) -> Waits:
-        return collective_waits(self.each(0), self.each(1))
-
-    def shared(self, part_ns: IntArray, place: int) -> IntArray:
-        """Return one device's part of what the last ones caused in each collective."""
-        each, odd = np.divmod(part_ns, self.waits.late_n)
-        share = each + np.where(self.waits.late == place, odd, 0)
-        return np.where(self.times[place][0] == self.waits.last_start_ns, share, 0)
+#: A sequence, and how late each member came to it because of the profiler.
+_Delayed = tuple[Sequenced, tuple[IntArray, ...]]
 
 
 def straggler_columns(
@@ -66,119 +31,69 @@ def straggler_columns(
     Args:
         delays: See `nsys_llm.analyses.collectives.profiler.delays_ns`.
     """
-    rows = [
-        row for group in _groups(collectives, delays) for row in _group_rows(group, collectives)
-    ]
+    by_owners: dict[tuple[int, ...], list[_Delayed]] = {}
+    for sequence, late in zip(collectives.sequences, delays, strict=True):
+        if len(sequence):
+            by_owners.setdefault(sequence.owners, []).append((sequence, late))
+    by_member = (_rows(by_owners[owners], collectives) for owners in sorted(by_owners))
+    rows = [row for some in by_member for row in some]
     rows.sort(key=lambda row: (-row["caused_wait_ns"], row["communicator"], row["rank"]))
     return {name: [row[name] for row in rows] for name in declared("stragglers")}
 
 
-def wait_map_columns(collectives: MatchedCollectives) -> Columns:
-    """Return waiting by device, communicator and part of the run."""
-    still = [tuple(map(np.zeros_like, sequence.start_ns)) for sequence in collectives.sequences]
-    groups = list(_groups(collectives, still))
-    met = [group.waits.first_start_ns[group.waits.met] for group in groups]
-    every = np.concatenate([np.empty(0, dtype=np.int64), *met])
-    if not every.size:
-        return {name: [] for name in declared("wait_map")}
-    first_ns, last_ns = int(every.min()), int(every.max())
-    width_ns = max(-(-(last_ns - first_ns + 1) // _BINS), 1)
-    bins_n = (last_ns - first_ns) // width_ns + 1
-    starts = first_ns + width_ns * np.arange(bins_n)
-    since = [format_ns(float(start - first_ns)) for start in starts]
-    frames = []
-    for group, begun in zip(groups, met, strict=True):
-        waits, part = group.waits, (begun - first_ns) // width_ns
-        for place, owner in enumerate(group.owners):
-            suffered = (waits.last_start_ns - group.times[place][0])[waits.met]
-            caused = group.shared(waits.wait_ns, place)[waits.met]
-            columns = {
-                **_device(collectives, group, owner),
-                "bin_start_ns": starts,
-                "since_first": since,
-                "caused_wait_ns": summed(part, caused, bins_n),
-                "suffered_wait_ns": summed(part, suffered, bins_n),
-            }
-            frames.append(pd.DataFrame(columns))
-    frame = pd.concat(frames, ignore_index=True)
-    return {name: frame[name] for name in declared("wait_map")}
-
-
-def _device(collectives: MatchedCollectives, group: _Group, owner: int) -> dict[str, Any]:
-    device = collectives.devices[owner]
-    return {
-        "communicator": communicator(collectives.devices, group.owners),
-        "rank": device.rank.number,
-        "file": device.rank.file,
-        "device_id": device.device_id,
-    }
-
-
-def _groups(
-    collectives: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]
-) -> Iterator[_Group]:
-    """Yield communicators: sequences of the same devices are one, as far as a trace can tell."""
-    by_owners: dict[tuple[int, ...], list[tuple[Sequenced, tuple[IntArray, ...]]]] = {}
-    for sequence, late in zip(collectives.sequences, delays, strict=True):
-        if len(sequence):
-            by_owners.setdefault(sequence.owners, []).append((sequence, late))
-    for owners, both in sorted(by_owners.items(), key=lambda item: item[0]):
-        firsts = np.concatenate([sequence.waits.first_start_ns for sequence, _ in both])
-        residual_ns = np.repeat(
-            [item.residual_ns for item, _ in both], [len(item) for item, _ in both]
+def _rows(some: Sequence[_Delayed], collectives: MatchedCollectives) -> list[dict[str, Any]]:
+    """Return the rows of one communicator: the sequences of the same devices, whatever they run."""
+    starts, ends, ahead, late = (
+        [np.concatenate(parts) for parts in zip(*columns, strict=True)]
+        for columns in (
+            [item.start_ns for item, _ in some],
+            [item.end_ns for item, _ in some],
+            [item.ahead_ns for item, _ in some],
+            [delays for _, delays in some],
         )
-        order = np.argsort(firsts, kind="stable")
-        columns = [
-            zip(item.start_ns, item.end_ns, item.ahead_ns, late, strict=True) for item, late in both
-        ]
-        times = [
-            np.concatenate([np.stack(some) for some in parts], axis=1)[:, order]
-            for parts in zip(*columns, strict=True)
-        ]
-        yield _Group(owners, tuple(times), residual_ns[order])
-
-
-def _group_rows(group: _Group, collectives: MatchedCollectives) -> list[dict[str, Any]]:
-    waits, starts = group.waits, group.each(0)
-    members = member_waits(waits, starts, group.residual_ns)
-    net, net_starts = without_profiler(waits, starts, group.each(1), group.each(3))
-    without = member_waits(net, net_starts, group.residual_ns)
-    profiler_ns = profiler_waits_ns(waits, net)
+    )
+    residual_ns = np.repeat([item.residual_ns for item, _ in some], [len(item) for item, _ in some])
+    waits = collective_waits(starts, ends)
+    net, net_starts = without_profiler(waits, starts, ends, late)
+    by_profiler = replace(waits, wait_ns=profiler_waits_ns(waits, net))
+    members, without, of_profiler = (
+        member_waits(some_waits, came, residual_ns)
+        for some_waits, came in ((waits, starts), (net, net_starts), (by_profiler, starts))
+    )
     n, wait_ns = int(waits.met.sum()), sum(member.caused_ns for member in members)
+    owners = some[0][0].owners
     rows = []
-    for place, (owner, member, less) in enumerate(zip(group.owners, members, without, strict=True)):
-        late_ns = member.lateness_ns
+    for place, owner in enumerate(owners):
+        member, less, device = members[place], without[place], collectives.devices[owner]
+        worst_ns: list[int | None] = [None] * 3
+        if less.worst >= 0:
+            # From when the others were there, so that the window shows what it did instead.
+            window = (net.first_start_ns[less.worst], ends[place][less.worst])
+            own_ns = [int(time_ns + ahead[place][less.worst]) for time_ns in window]
+            worst_ns = [int(net.late_by_ns[less.worst]), *own_ns]
         rows.append(
             {
-                **_device(collectives, group, owner),
-                "ranks_n": len(group.owners),
+                "communicator": communicator(collectives.devices, owners),
+                "rank": device.rank.number,
+                "file": device.rank.file,
+                "device_id": device.device_id,
+                "ranks_n": len(owners),
                 "collectives_n": n,
                 "wait_ns": wait_ns,
-                "residual_ns": int(group.residual_ns.max()),
+                "residual_ns": int(residual_ns.max()),
                 "late_n": member.late_n,
                 "late_pct": 100.0 * member.late_n / n if n else None,
                 "unclear_n": member.unclear_n,
                 "caused_wait_ns": member.caused_ns,
                 "caused_pct": 100.0 * member.caused_ns / wait_ns if wait_ns else None,
-                "profiler_ns": int(group.shared(profiler_ns, place)[waits.met].sum()),
+                "profiler_ns": of_profiler[place].caused_ns,
                 "late_by_ns": less.late_by_ns,
                 "suffered_wait_ns": member.suffered_ns,
                 "suffered_profiler_ns": max(member.suffered_ns - less.suffered_ns, 0),
-                "lateness_p50_ns": float(np.median(late_ns)) if late_ns.size else None,
-                **_worst(less.worst, net, group, place),
+                "lateness_p50_ns": float(np.median(member.lateness_ns)) if n else None,
+                "worst_late_by_ns": worst_ns[0],
+                "window_start_ns": worst_ns[1],
+                "window_end_ns": worst_ns[2],
             }
         )
     return rows
-
-
-def _worst(worst: int, waits: Waits, group: _Group, place: int) -> dict[str, Any]:
-    """Return the collective in which it was late by most without the profiler, in its own clock."""
-    if worst < 0:
-        return dict.fromkeys(("worst_late_by_ns", "window_start_ns", "window_end_ns"))
-    _, end_ns, ahead_ns, _ = group.times[place][:, worst].tolist()
-    return {
-        "worst_late_by_ns": int(waits.late_by_ns[worst]),
-        # From when the others were there, so that the window shows what it did instead.
-        "window_start_ns": int(waits.first_start_ns[worst]) + ahead_ns,
-        "window_end_ns": end_ns + ahead_ns,
-    }

@@ -29,7 +29,7 @@ from .kernels import (
     worst_keys,
 )
 from .outliers import outlier_columns, outlying, rank_offsets_ns
-from .stragglers import straggler_columns, wait_map_columns
+from .stragglers import straggler_columns
 from .times import WORST_OVER_TIME, time_columns
 from .wall import matched
 
@@ -95,7 +95,6 @@ def _collective_columns(
         "communicators": sequence_columns(collectives),
         "collectives": collective_columns(collectives, delays),
         "stragglers": straggler_columns(collectives, delays),
-        "wait_map": wait_map_columns(collectives),
         "collective_coverage": coverage_columns(collectives),
         "rank_clocks": clock_columns(collectives),
     }

@@ -38,6 +38,9 @@ _OTHER: Final = "other kernels"
 _NOT_TOLD: Final = "bound not known"
 _GRAPHS: Final = "IN WHOLE GRAPHS"
 _UNSEEN: Final = "idle or not recorded"
+_HARDLY_USED: Final = "GPU HARDLY USED"
+#: Below this share of the span, that may be all that is known of a GPU's work, not all there is.
+_HARDLY_PCT: Final = 3.0
 #: Share of the span from which they are all that can be said.
 _MOST_PCT: Final = 50.0
 _SIDES: Final = (BASELINE, INPUT)
@@ -216,6 +219,9 @@ def _bound(rows: Sequence[Record], whole_ns: int, opaque: frozenset[str]) -> Bou
     ahead = most - next_most
     if graphs >= _MOST_PCT:
         return Bound(_GRAPHS, f"{graphs:.1f} % of the time: what runs in them is not recorded")
+    busy = sum(shares.values()) - shares[IDLE]
+    if first == IDLE and busy < _HARDLY_PCT:
+        return Bound(_HARDLY_USED, f"{busy:.1f} %, or its work is not recorded")
     if first == IDLE and set(groups[IDLE]) == {UNKNOWN}:
         unknown = max(unknown, shares[IDLE])
     if ahead <= unknown and unknown >= _CLOSE_PCT:

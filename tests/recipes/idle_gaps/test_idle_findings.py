@@ -114,7 +114,6 @@ def test_a_rank_that_idles_more_is_named_with_its_cause(tmp_path):
     assert answer(tables).startswith(
         "Rank 2's GPU is idle for 27.5 % of the time (7.6 ms of 27.6 ms)"
     )
-    assert any("no clock" in text for text in caveats(tables))
 
 
 def test_hosts_that_are_late_on_all_ranks_are_to_blame(tmp_path):
@@ -123,16 +122,13 @@ def test_hosts_that_are_late_on_all_ranks_are_to_blame(tmp_path):
     (finding,) = of_rule(tables, "host_work")
     assert finding.price.gain_ns == 9 * 2 * MS
     assert finding.ranks == (0, 1, 2)
-    assert "All ranks are idle at once for 64.3 % of the time" in finding.details
     assert not of_rule(tables, "late_rank")
 
 
-@pytest.mark.parametrize(("shift", "words"), [(0, "host is late"), (1, "pipeline bubble")])
-def test_two_ranks_that_idle_at_once_are_no_stages(tmp_path, shift, words):
-    # Rank 1 sends and receives as rank 0 does, at the same times or while that one idles.
+def test_long_gaps_of_two_ranks_that_send_may_be_a_bubble(tmp_path):
     traces = []
-    for rank in range(2):
-        trace, at = TraceBuilder(hostname="n", system_clock_ns=7), rank * shift * 2 * MS
+    for _ in range(2):
+        trace, at = TraceBuilder(hostname="n", system_clock_ns=7), 0
         for _ in range(20):
             for name in ("k", "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"):
                 trace.kernel(name, start_ns=at, end_ns=at + MS, launch=(at - 5 * US, at - US))
@@ -140,7 +136,7 @@ def test_two_ranks_that_idle_at_once_are_no_stages(tmp_path, shift, words):
             at += 2 * MS
         traces.append(trace)
     (finding,) = of_rule(run_on(tmp_path, *traces), "host_work")
-    assert words in finding.title
+    assert "pipeline bubble" in finding.title
 
 
 def test_copies_that_left_nothing_on_the_gpu_make_idle_time_a_bound(tmp_path):
@@ -178,21 +174,6 @@ def test_a_gpu_that_copies_is_not_idle(tmp_path):
         "Rank 0 copied for 89 ms without a kernel. Tools that look only at kernels report it as "
         "97.8 % idle; it was 0.0 %."
     ]
-
-
-@pytest.mark.parametrize(("short_us", "is_reported"), [(9, False), (12, True)])
-def test_idle_time_that_is_not_compared_is_said(tmp_path, short_us, is_reported):
-    # 100 us of idle time in long gaps, and some in gaps of 0.5 us, which are not compared.
-    traces = []
-    for _ in range(2):
-        trace, at = TraceBuilder(hostname="n", system_clock_ns=7), 0
-        for length in [50 * US] * 2 + [500] * (2 * short_us):
-            trace.kernel("k", start_ns=at, end_ns=at + US)
-            at += US + length
-        traces.append(trace.kernel("k", start_ns=at, end_ns=at + US))
-    told_texts = [text for text in caveats(run_on(tmp_path, *traces)) if "in shorter ones" in text]
-    assert len(told_texts) == is_reported
-    assert all(f"up to {short_us} us of a rank's" in text for text in told_texts)
 
 
 def test_a_window_of_a_filter_is_said(tmp_path):

@@ -122,66 +122,7 @@ def test_patterns_that_do_not_fit_are_one_row(tables, tmp_path):
     ]
 
 
-def test_common_idle_is_told_in_one_clock(tables):
-    # Both were watched from 10 to 32 and 9 to 34. Rank 0 idles 14-20, rank 1 17-22 and 26-30.
-    names = "clock ranks_n span_ns intervals_n total_ns longest_ns window_rank window_start_ns"
-    assert rows(tables["common_idle"], names) == [("systemClockNs", 2, 22, 1, 3, 3, 0, 17)]
-    assert rows(tables["common_gaps"], "start_ns duration_ns") == [(17, 3)]
-
-
-def test_ranks_stand_still_together_only_where_every_rank_is_known(tmp_path):
-    paths = []
-    for rank in range(3):
-        trace = TraceBuilder(hostname="n", system_clock_ns=5).kernel("a", start_ns=0, end_ns=10)
-        trace.kernel("a", start_ns=20, end_ns=30)
-        if rank == 2:
-            # What this graph ran was not recorded: it may have run from 10 to 20.
-            trace.api("cudaGraphLaunch_v10000", start_ns=9, end_ns=10)
-        paths.append(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"))
-    common_idle = idle(tmp_path, *paths[:2])["common_idle"]
-    assert rows(common_idle, "intervals_n total_ns") == [(1, 10)]
-    assert idle(tmp_path / "all", *paths)["common_idle"].empty
-
-
-def test_a_rank_is_idle_when_all_its_devices_are(tmp_path):
-    first = TraceBuilder(hostname="n", system_clock_ns=5)
-    for device, (low, high) in enumerate([(10, 20), (12, 18)]):
-        first.kernel("a", start_ns=device, end_ns=low, device_id=device)
-        first.kernel("a", start_ns=high, end_ns=30 - device, device_id=device)
-    second = TraceBuilder(hostname="n", system_clock_ns=5).kernel("a", start_ns=0, end_ns=10)
-    second.kernel("a", start_ns=15, end_ns=30)
-    paths = [
-        trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-        for rank, trace in enumerate((first, second))
-    ]
-    # Both devices were looked at from 1 to 29; rank 0 is idle 12-18, rank 1 10-15.
-    assert rows(idle(tmp_path, *paths)["common_idle"], "span_ns total_ns") == [(28, 3)]
-
-
-def test_without_alignment_reports_are_not_compared(tmp_path):
-    paths = [
-        TraceBuilder(hostname="n", system_clock_ns=5)
-        .kernel("a", start_ns=0, end_ns=2)
-        .kernel("a", start_ns=9, end_ns=12)
-        .write_sqlite(tmp_path / f"rank{rank}.sqlite")
-        for rank in range(2)
-    ]
-    assert idle(tmp_path, *paths)["common_idle"]["total_ns"].tolist() == [7]
-    apart = idle(tmp_path / "apart", *paths, options=["--disable-alignment"])
-    assert len(apart["common_idle"]) == len(apart["common_gaps"]) == 0
-
-
-def test_ranks_of_one_report_share_its_clock(tmp_path):
-    trace = TraceBuilder()
-    for pid in (1, 2):
-        trace.process(pid=pid, name="p")
-        trace.kernel("a", start_ns=0, end_ns=4, pid=pid).kernel("a", start_ns=9, end_ns=11, pid=pid)
-    path = trace.write_sqlite(tmp_path / "a.sqlite")
-    common_idle = idle(tmp_path, path, options=["--disable-alignment"])["common_idle"]
-    assert rows(common_idle, "clock total_ns") == [("one profile", 5)]
-
-
-def test_a_rank_without_the_device_asked_for_has_no_part_in_it(tmp_path):
+def test_a_rank_without_the_device_asked_for_has_no_row(tmp_path):
     # Each rank sees the GPUs of its node, and uses one of them.
     paths = [
         TraceBuilder(hostname="n", system_clock_ns=5)
@@ -193,7 +134,6 @@ def test_a_rank_without_the_device_asked_for_has_no_part_in_it(tmp_path):
     tables = idle(tmp_path, *paths, options=["--device", "1"])
     assert rows(tables["devices"], "rank device_id idle_ns") == [(1, 1, 7)]
     assert tables["files"]["status"].tolist() == ["ok", "ok"]
-    assert len(tables["common_idle"]) == 0
     none = idle(tmp_path / "none", *paths, options=["--device", "7"])
     assert len(none["devices"]) == 0
 

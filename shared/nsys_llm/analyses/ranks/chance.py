@@ -130,6 +130,20 @@ def _tests(values: FloatArray, alpha: float) -> list[_Test]:
     return [tests[row] for row in range(ranks_n)]
 
 
+def others_beyond(values: FloatArray) -> FloatArray:
+    """Return what each peer has beyond the median of the others, in each step."""
+    peers_n = len(values)
+    order = np.argsort(values, axis=0, kind="stable")
+    ranked = np.take_along_axis(values, order, axis=0)
+    place = np.argsort(order, axis=0, kind="stable")
+    # Without a value itself, those above it move down by one.
+    middle = [
+        np.where(place <= at, ranked[at + 1], ranked[at])
+        for at in ((peers_n - 2) // 2, (peers_n - 1) // 2)
+    ]
+    return np.asarray(values - (middle[0] + middle[1]) / 2)
+
+
 def block_lengths(beyond: FloatArray) -> IntArray:
     """Return how many steps make a block that is not like the one before, by the other ranks.
 

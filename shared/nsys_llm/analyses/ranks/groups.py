@@ -15,6 +15,7 @@ from nsys_llm.analyses.ranks.chance import (
     SMALL,
     FloatArray,
     Standing,
+    others_beyond,
     standings,
 )
 from nsys_llm.analyses.ranks.lateness import Arrivals
@@ -109,20 +110,6 @@ def sides_of(values: FloatArray, alpha: float) -> list[Side]:
             standing = replace(standing, reason=SMALL)
         sides.append(Side(standing, size))
     return sides
-
-
-def others_beyond(values: FloatArray) -> FloatArray:
-    """Return what each peer has beyond the median of the others, in each step."""
-    peers_n = len(values)
-    order = np.argsort(values, axis=0, kind="stable")
-    ranked = np.take_along_axis(values, order, axis=0)
-    place = np.argsort(order, axis=0, kind="stable")
-    # Without a value itself, those above it move down by one.
-    middle = [
-        np.where(place <= at, ranked[at + 1], ranked[at])
-        for at in ((peers_n - 2) // 2, (peers_n - 1) // 2)
-    ]
-    return np.asarray(values - (middle[0] + middle[1]) / 2)
 
 
 @dataclass(frozen=True)

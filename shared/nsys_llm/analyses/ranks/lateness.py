@@ -14,7 +14,7 @@ from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
 from nsys_llm.analyses.collectives.stages import Pipeline, Stages, find_stages
 from nsys_llm.analyses.collectives.turns import before_n
 from nsys_llm.analyses.collectives.waits import sure_ns
-from nsys_llm.analyses.ranks.chance import FloatArray
+from nsys_llm.analyses.ranks.chance import FloatArray, others_beyond
 from nsys_llm.analyses.ranks.peers import Gpu
 from nsys_llm.analyses.ranks.schedule import Line, Transfers
 from nsys_llm.numeric.intervals import IntArray
@@ -30,12 +30,14 @@ class _Met:
         arrival_ns: When each came, with a zero of its own for each collective.
         end_ns: When each left, its report's clock.
         least_ns: By how much one has to be later than another.
+        inherited_ns: How long each had waited for others since all were last together.
     """
 
     gpus: tuple[int, ...]
     arrival_ns: IntArray
     end_ns: IntArray
     least_ns: int
+    inherited_ns: IntArray
 
 
 class Arrivals:
@@ -138,10 +140,55 @@ class Arrivals:
         arrival_ns = start_ns - end_ns if sequence.by_length else start_ns
         least_ns = int(sure_ns(sequence.residual_ns))
         gpus = tuple(self._gpu_of[owner] for owner in sequence.owners)
-        return _Met(gpus, arrival_ns, end_ns + ahead_ns, least_ns)
+        inherited_ns = self._inherited_ns(sequence, start_ns + ahead_ns)
+        return _Met(gpus, arrival_ns, end_ns + ahead_ns, least_ns, inherited_ns)
+
+    @cached_property
+    def _waited(self) -> list[tuple[IntArray, IntArray]]:
+        """When each device left its collectives, its own clock, and its waiting until after each.
+
+        Shapes (n,) and (n + 1,).
+        """
+        parts: list[list[tuple[IntArray, IntArray]]] = [[] for _ in self._gpu_of]
+        for sequence in self._collectives.sequences:
+            met, last_ns = sequence.waits.met, sequence.waits.last_start_ns
+            columns = zip(sequence.start_ns, sequence.end_ns, sequence.ahead_ns, strict=True)
+            for owner, (start_ns, end_ns, ahead_ns) in zip(sequence.owners, columns, strict=True):
+                parts[owner].append(((end_ns + ahead_ns)[met], (last_ns - start_ns)[met]))
+        waited = []
+        for some in parts:
+            both = np.concatenate([np.empty((2, 0), dtype=np.int64), *map(np.stack, some)], axis=1)
+            end_ns, wait_ns = both[:, np.argsort(both[0], kind="stable")]
+            waited.append((end_ns, np.concatenate(([0], np.cumsum(wait_ns)))))
+        return waited
+
+    def _inherited_ns(self, sequence: Sequenced, begin_ns: IntArray) -> IntArray:
+        """Return how long each member waited elsewhere since all of them were last together.
+
+        Args:
+            sequence: Of the members.
+            begin_ns: When each comes, its own clock; shape (members, n).
+        """
+        members = set(sequence.owners)
+        together = [item for item in self._collectives.sequences if members <= set(item.owners)]
+        inherited = np.empty_like(begin_ns)
+        for place, (owner, here_ns) in enumerate(zip(sequence.owners, begin_ns, strict=True)):
+            at = [(item, item.owners.index(owner)) for item in together]
+            ends = [item.end_ns[there] + item.ahead_ns[there] for item, there in at]
+            left_ns = np.sort(np.concatenate(ends))
+            # Before the first time together nothing counts.
+            since = np.maximum(np.searchsorted(left_ns, here_ns, side="right") - 1, 0)
+            end_ns, waited_ns = self._waited[owner]
+            before, now = (
+                np.searchsorted(end_ns, some, side="right") for some in (left_ns[since], here_ns)
+            )
+            inherited[place] = np.maximum(waited_ns[now] - waited_ns[before], 0)
+        return inherited
 
     def late_ns(self, group: Sequence[int], steps: IntArray) -> FloatArray | None:
-        """Return how much later than the median peer each came, summed over each step.
+        """Return how much later than the median of the others each came, summed over each step.
+
+        Who waited for another rank elsewhere and so came later here is not late for that.
 
         Args:
             group: Peers, positions of GPUs.
@@ -150,20 +197,27 @@ class Arrivals:
         Returns:
             Shape (peers, steps); None where they meet in no collective.
         """
-        late = np.zeros((len(group), steps.size))
         row_of = {gpu: row for row, gpu in enumerate(group)}
+        by_members: dict[tuple[int, ...], FloatArray] = {}
         any_met = False
         for met, places in self._of_group(group):
-            arrival_ns = met.arrival_ns[places]
-            beyond = arrival_ns - np.median(arrival_ns, axis=0)
-            beyond[np.abs(beyond) <= met.least_ns / 2] = 0.0
+            arrival_ns = met.arrival_ns[places].astype(np.float64)
+            came, ready = (
+                others_beyond(some) for some in (arrival_ns, arrival_ns - met.inherited_ns[places])
+            )
+            # Waiting that computation hid made nobody late: it blames no other either.
+            beyond = np.where(np.abs(came) <= np.abs(ready), came, ready) * (came * ready > 0)
+            beyond[np.abs(beyond) <= met.least_ns] = 0.0
+            late = by_members.setdefault(met.gpus, np.zeros((len(group), steps.size)))
             for row, place in enumerate(places):
                 member = met.gpus[place]
                 step = self._steps(member, met.end_ns[place], steps)
                 known = step >= 0
                 late[row_of[member]] += np.bincount(step[known], beyond[row][known], steps.size)
                 any_met |= bool(known.any())
-        return late if any_met else None
+        # Earlier than one that is late is not earlier than those who never meet it.
+        sums = (np.maximum(late, 0) for late in by_members.values())
+        return np.sum(list(sums), axis=0) if any_met else None
 
     def waiting(
         self, culprits: Sequence[int], steps: IntArray

@@ -32,6 +32,13 @@ from nsys_llm.taxonomy.wall_classes import (
 #: Share of its time that a usual fix gains, where nothing more is known of the change: half of a
 #: transfer, of a bubble, of the gaps between queued kernels.
 _HALF: Final = 0.5
+#: Changes of a time that the finding knows: its wall classes, and which part a usual fix gains.
+_OF_KNOWN_TIME: Final[Mapping[str, tuple[tuple[str, ...], float]]] = {
+    "launches": ((COMPUTE,), 1.0),
+    "host_part": ((IDLE,), 1.0),
+    "microbatches": ((COMMUNICATION, IDLE), _HALF),
+    "experts": ((COMMUNICATION,), 1.0),
+}
 #: Classes that a rank as fast as its peers has less of.
 _OF_RANKS: Final = (COMPUTE, COPIES, IDLE)
 
@@ -121,9 +128,6 @@ class Prices:
         least, usual = 1.0 - lever.time_left, 1.0 - lever.left
         return _Size((COMPUTE,), least * time_ns, usual * time_ns)
 
-    def _launches(self, gpu: Gpu, change: Change) -> _Size:
-        return _Size((COMPUTE,), change.time_ns, change.time_ns)
-
     def _transfer(self, gpu: Gpu, change: Change) -> _Size:
         """Half of the transfer, and half of what nobody divides on the GPU with least of it."""
         walls = self._walls
@@ -147,9 +151,6 @@ class Prices:
         """Idle time by host causes, and what others wait for this rank's host."""
         idle_ns = self._walls.host_idle_ns(gpu)
         return _Size((IDLE, COMMUNICATION), idle_ns + self._waited_ns(gpu), idle_ns)
-
-    def _host_part(self, gpu: Gpu, change: Change) -> _Size:
-        return _Size((IDLE,), change.time_ns, change.time_ns)
 
     def _waited_ns(self, gpu: Gpu) -> int:
         row = self._verdicts.get(gpu)
@@ -182,12 +183,9 @@ class Prices:
         size = self._rank(gpu, change)
         return _Size((COMPUTE,), size.bound_ns, size.usual_ns)
 
-    def _microbatches(self, gpu: Gpu, change: Change) -> _Size:
-        time_ns = change.time_ns or 0.0
-        return _Size((COMMUNICATION, IDLE), time_ns, _HALF * time_ns)
-
-    def _experts(self, gpu: Gpu, change: Change) -> _Size:
-        return _Size((COMMUNICATION,), change.time_ns, change.time_ns)
+    def _known_time(self, gpu: Gpu, change: Change) -> _Size:
+        time_ns, (wall_classes, share) = change.time_ns or 0.0, _OF_KNOWN_TIME[change.kind]
+        return _Size(wall_classes, time_ns, share * time_ns)
 
     def _queued(self, gpu: Gpu, change: Change) -> _Size:
         time_ns = self._walls.detail_ns(gpu, IDLE, "queued")
@@ -203,19 +201,16 @@ class Prices:
 
 _SIZES: Final[Mapping[str, Callable[[Prices, Gpu, Change], _Size]]] = {
     "kernels": Prices._kernels,
-    "launches": Prices._launches,
     "transfer": Prices._transfer,
     "copies": Prices._copy,
     "host": Prices._host,
-    "host_part": Prices._host_part,
     "wait": Prices._wait,
     "rank": Prices._rank,
     "stages": Prices._stages,
-    "microbatches": Prices._microbatches,
-    "experts": Prices._experts,
     "queued": Prices._queued,
     "idle": Prices._idle,
     "unknown": Prices._unknown,
+    **dict.fromkeys(_OF_KNOWN_TIME, Prices._known_time),
 }
 
 
