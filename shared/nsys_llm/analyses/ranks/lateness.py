@@ -144,20 +144,30 @@ class Arrivals:
         return _Met(gpus, arrival_ns, end_ns + ahead_ns, least_ns, inherited_ns)
 
     @cached_property
+    def _sequences_of(self) -> list[list[tuple[Sequenced, dict[int, int]]]]:
+        """The sequences of each device, each with the places of its members."""
+        of: list[list[tuple[Sequenced, dict[int, int]]]] = [[] for _ in self._gpu_of]
+        for sequence in self._collectives.sequences:
+            place_of = {owner: place for place, owner in enumerate(sequence.owners)}
+            for owner in place_of:
+                of[owner].append((sequence, place_of))
+        return of
+
+    @cached_property
     def _waited(self) -> list[tuple[IntArray, IntArray]]:
         """When each device left its collectives, its own clock, and its waiting until after each.
 
         Shapes (n,) and (n + 1,).
         """
-        parts: list[list[tuple[IntArray, IntArray]]] = [[] for _ in self._gpu_of]
-        for sequence in self._collectives.sequences:
-            met, last_ns = sequence.waits.met, sequence.waits.last_start_ns
-            columns = zip(sequence.start_ns, sequence.end_ns, sequence.ahead_ns, strict=True)
-            for owner, (start_ns, end_ns, ahead_ns) in zip(sequence.owners, columns, strict=True):
-                parts[owner].append(((end_ns + ahead_ns)[met], (last_ns - start_ns)[met]))
         waited = []
-        for some in parts:
-            both = np.concatenate([np.empty((2, 0), dtype=np.int64), *map(np.stack, some)], axis=1)
+        for owner, some in enumerate(self._sequences_of):
+            parts = [np.empty((2, 0), dtype=np.int64)]
+            for item, place_of in some:
+                place, met = place_of[owner], item.waits.met
+                end_ns = item.end_ns[place] + item.ahead_ns[place]
+                wait_ns = item.waits.last_start_ns - item.start_ns[place]
+                parts.append(np.stack((end_ns[met], wait_ns[met])))
+            both = np.concatenate(parts, axis=1)
             end_ns, wait_ns = both[:, np.argsort(both[0], kind="stable")]
             waited.append((end_ns, np.concatenate(([0], np.cumsum(wait_ns)))))
         return waited
@@ -169,11 +179,15 @@ class Arrivals:
             sequence: Of the members.
             begin_ns: When each comes, its own clock; shape (members, n).
         """
-        members = set(sequence.owners)
-        together = [item for item in self._collectives.sequences if members <= set(item.owners)]
+        owners = sequence.owners
+        together = [
+            (item, place_of)
+            for item, place_of in self._sequences_of[owners[0]]
+            if place_of.keys() >= set(owners)
+        ]
         inherited = np.empty_like(begin_ns)
-        for place, (owner, here_ns) in enumerate(zip(sequence.owners, begin_ns, strict=True)):
-            at = [(item, item.owners.index(owner)) for item in together]
+        for place, (owner, here_ns) in enumerate(zip(owners, begin_ns, strict=True)):
+            at = [(item, place_of[owner]) for item, place_of in together]
             ends = [item.end_ns[there] + item.ahead_ns[there] for item, there in at]
             left_ns = np.sort(np.concatenate(ends))
             # Before the first time together nothing counts.
@@ -208,16 +222,18 @@ class Arrivals:
             # Waiting that computation hid made nobody late: it blames no other either.
             beyond = np.where(np.abs(came) <= np.abs(ready), came, ready) * (came * ready > 0)
             beyond[np.abs(beyond) <= met.least_ns] = 0.0
-            late = by_members.setdefault(met.gpus, np.zeros((len(group), steps.size)))
-            for row, place in enumerate(places):
-                member = met.gpus[place]
+            members = tuple(met.gpus[place] for place in places)
+            late = by_members.setdefault(members, np.zeros((len(members), steps.size)))
+            for row, (member, place) in enumerate(zip(members, places, strict=True)):
                 step = self._steps(member, met.end_ns[place], steps)
                 known = step >= 0
-                late[row_of[member]] += np.bincount(step[known], beyond[row][known], steps.size)
+                late[row] += np.bincount(step[known], beyond[row][known], steps.size)
                 any_met |= bool(known.any())
-        # Earlier than one that is late is not earlier than those who never meet it.
-        sums = (np.maximum(late, 0) for late in by_members.values())
-        return np.sum(list(sums), axis=0) if any_met else None
+        total = np.zeros((len(group), steps.size))
+        for members, late in by_members.items():
+            # Earlier than one that is late is not earlier than those who never meet it.
+            total[[row_of[member] for member in members]] += np.maximum(late, 0)
+        return total if any_met else None
 
     def waiting(
         self, culprits: Sequence[int], steps: IntArray
