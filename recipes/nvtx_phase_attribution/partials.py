@@ -35,7 +35,6 @@ class RankPhases:
 
     Attributes:
         phases: By phase; see the table `rank_phases`.
-        collectives: By phase and operation; see the table `phase_collectives`.
         ranges: By name and path.
         steps: None where there are none.
         idle: Gaps by phase, and devices.
@@ -46,7 +45,6 @@ class RankPhases:
     """
 
     phases: SumsByKey
-    collectives: SumsByKey
     ranges: RangeSums
     steps: StepRows | None
     idle: PhaseIdle
