@@ -41,7 +41,6 @@ class RankPhases:
         attribution: By part of the waterfall.
         instances: The ranges of each phase with most GPU time.
         missing: Operations in no range, and their time, by kind, before any filter.
-        marks: What ranges there are.
     """
 
     phases: SumsByKey

@@ -31,7 +31,6 @@ class _AlignedRanks:
     Attributes:
         ranks: At least two, with what is known of each.
         offset_ns: What to add to the clock of each one's report.
-        clock: Which clock.
         span: When all of them were watched.
     """
 

@@ -157,7 +157,6 @@ class RankOps:
 
         Args:
             code: Shape (operations,).
-            codes_n: Codes.
         """
         names = ("ops_n", "kernels_n", "gpu_ns", "memop_ns", "exclusive_ns")
         sums = {name: np.zeros(codes_n, dtype=np.int64) for name in names}

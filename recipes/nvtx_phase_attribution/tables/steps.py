@@ -152,11 +152,7 @@ def _known(values: IntArray) -> IntArray:
 
 
 def _spread(groups: Sequence[IntArray], tokens_n: int | None = None) -> Columns:
-    """Return the statistics of each group of steps.
-
-    Args:
-        tokens_n: Tokens of a step.
-    """
+    """Return the statistics of each group of steps."""
     group = np.repeat(np.arange(len(groups)), [values.size for values in groups])
     spread = ValueCounts.from_values(group, joined(groups)).spread(len(groups))
     columns = spread_columns(spread)
@@ -214,12 +210,11 @@ def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> Columns
     times = {name: [_in_phase(step_rows, name) for _, step_rows in steps] for name in frames.names}
     sums = {name: sum(int(gpu.sum()) for gpu, _ in by_rank) for name, by_rank in times.items()}
     names = sorted(filter(sums.__getitem__, sums), key=lambda name: -sums[name])
+    ranks = [rank for rank, _ in steps]
     return {
         "phase": names,
         **_spread([joined([gpu for gpu, _ in times[name]]) for name in names], tokens_n),
-        **_slow_ranks(
-            [[work for _, work in times[name]] for name in names], [rank for rank, _ in steps]
-        ),
+        **_slow_ranks([[work for _, work in times[name]] for name in names], ranks),
     }
 
 

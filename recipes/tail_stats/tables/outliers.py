@@ -63,7 +63,6 @@ def outlier_columns(
     """Return the columns of the table outliers.
 
     Args:
-        medians: Over all ranks.
         offsets_ns: How much later than the first the capture of each rank began, if known.
     """
     numbers = instances.numbers

@@ -94,7 +94,6 @@ def write_sqlite_tables(
 
     Args:
         tables: Rows per table; a table without an entry is written empty.
-        omit: Tables to leave out.
 
     Raises:
         OutputError: The file is there already.

@@ -85,9 +85,6 @@ class SyntheticReport:
         Args:
             schema: Version of the export schema.
             lazy: Whether a SQLite export leaves empty tables out, as `nsys export` does by itself.
-            hostname: Of the profiled machine.
-            gpu_name: Of all its GPUs.
-            driver_version: Of the NVIDIA driver.
             utc_epoch_ns: Wall-clock time at the capture's start.
             system_clock_ns: Monotonic clock of the host at the capture's start.
             duration_ns: Length of the capture; None ends it with its last event.
@@ -118,7 +115,6 @@ class SyntheticReport:
 
         Args:
             pid: Process id, and the id of its main thread.
-            name: Of the executable.
             gpu_ids: The physical GPU behind each CUDA device (as CUDA_VISIBLE_DEVICES maps them).
             blocking_streams: Streams that wait for the default stream, in all contexts.
         """
@@ -162,7 +158,6 @@ class SyntheticReport:
         """Add one row as it is, broken ones too.
 
         Args:
-            table: Its name in an export.
             columns: Values by nsys column name; a str for a column of string ids is interned.
                 Process, thread, device, context and stream default to the usual ones, others to
                 NULL, or 0 where a real export has no NULL.
