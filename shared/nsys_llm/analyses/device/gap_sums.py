@@ -48,7 +48,8 @@ class GapSums:
         for part in parts:
             for whole, name in zip(sums, cls.__dataclass_fields__, strict=False):
                 whole += getattr(part, name)
-        return cls(*sums, np.empty(0, dtype=np.int8))
+        gaps_n, time_ns, certain_ns = sums
+        return cls(gaps_n, time_ns, certain_ns, np.empty(0, dtype=np.int8))
 
     def without_names(self) -> GapSums:
         """Return the sums alone, whose size does not grow with the number of gaps."""
@@ -76,7 +77,8 @@ def sum_gaps(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> GapSums:
         return gaps_n, time_ns, certain_ns
 
     halves = concurrently(len(gaps), lambda: sums(blocks[::2]), lambda: sums(blocks[1::2]))
-    return GapSums(*(left + right for left, right in zip(*halves, strict=True)), named)
+    gaps_n, time_ns, certain_ns = (left + right for left, right in zip(*halves, strict=True))
+    return GapSums(gaps_n, time_ns, certain_ns, named)
 
 
 def _nothing() -> tuple[IntArray, IntArray, IntArray]:
