@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from nsys_llm.testing.trace_bulk import BulkTraceBuilder
+from trace_rows import RowTraceBuilder
+
 from nsys_llm.testing.trace_export import Cells
 from nsys_llm.testing.trace_store import Thread
 
@@ -31,7 +32,7 @@ def event_end_ns(start_ns: int, duration_ns: int | None, end_ns: int | None) -> 
     raise ValueError("give either duration_ns or end_ns.")
 
 
-class HostTraceBuilder(BulkTraceBuilder):
+class HostTraceBuilder(RowTraceBuilder):
     """A report whose host events are added one by one."""
 
     def api(

@@ -47,7 +47,6 @@ class IdleTimes:
 
     Attributes:
         start_ns: Of the part; the report's own clock.
-        end_ns: Its end.
         window_ns: The part of it inside the windows.
         gap_ns: What of that no operation covers.
         overhead_ns: What of that the profiler took.
@@ -124,7 +123,6 @@ class IdlePartial:
     """Many ranks.
 
     Attributes:
-        ranks: Each rank by itself.
         timelines: What was around the longest gaps of all of them.
         pattern_lengths: How often a gap of each pattern had which length, over all ranks.
     """

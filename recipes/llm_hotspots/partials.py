@@ -45,7 +45,6 @@ class RankHotspots:
         overlap: What runs together on each device, sorted by its id.
         rates: Launches and utilization over time.
         launches: Of each device, sorted by its id.
-        stages: Of launches.
         held_first_ns: For how long the profiler held CUDA calls before the first operation.
         overheads: What the profiler and the driver took.
     """

@@ -35,18 +35,15 @@ class RankPhases:
 
     Attributes:
         phases: By phase; see the table `rank_phases`.
-        collectives: By phase and operation; see the table `phase_collectives`.
         ranges: By name and path.
         steps: None where there are none.
         idle: Gaps by phase, and devices.
         attribution: By part of the waterfall.
         instances: The ranges of each phase with most GPU time.
         missing: Operations in no range, and their time, by kind, before any filter.
-        marks: What ranges there are.
     """
 
     phases: SumsByKey
-    collectives: SumsByKey
     ranges: RangeSums
     steps: StepRows | None
     idle: PhaseIdle

@@ -19,7 +19,6 @@ class TailPartial:
 
     Attributes:
         kernels: Durations by launch configuration, and the longest launches.
-        apis: Durations of CUDA API calls.
         collectives: Times of communication kernels.
         held: When devices were idle because of the profiler.
         matched: The collectives of all ranks, once these are merged; None before.

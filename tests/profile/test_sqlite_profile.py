@@ -44,31 +44,6 @@ def explained(path: Path) -> str:
     return caught.value.message
 
 
-def test_columns_are_read_in_the_order_that_was_asked_for(export):
-    with SqliteProfile(export) as profile:
-        rows = profile.read("kernels", ("end_ns", "start_ns"))
-    assert list(rows.columns) == ["end_ns", "start_ns"]
-    assert rows["end_ns"].tolist() == [5, 9]
-    assert rows["start_ns"].tolist() == [1, 7]
-    assert rows["start_ns"].dtype == np.int64
-
-
-def test_a_table_without_rows_has_typed_columns(tmp_path):
-    path = TraceBuilder(lazy=False).write_sqlite(tmp_path / "r.sqlite")
-    with SqliteProfile(path) as profile:
-        assert profile.has("kernels")
-        rows = profile.read("kernels", ("start_ns", "end_ns"))
-        texts = profile.read("nvtx_events", ("text",))
-    assert (len(rows), rows["start_ns"].dtype, texts["text"].dtype) == (0, np.int64, object)
-
-
-def test_a_table_that_a_lazy_export_left_out_is_not_there(export):
-    with SqliteProfile(export) as profile:
-        assert not profile.has("nvtx_events")
-        assert profile.columns("nvtx_events") == frozenset()
-        assert {"start", "end", "demangledName"} <= profile.columns("kernels")
-
-
 @examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.lists(st.one_of(INT64, st.none()), max_size=9))
 @example(values=[-(2**63) + 1, 2**53 + 1, None, -1])
@@ -95,13 +70,6 @@ def test_rows_beyond_one_batch_are_all_read_in_order(tmp_path):
         assert np.array_equal(opened.read("kernels", ("start_ns",))["start_ns"], np.arange(rows_n))
 
 
-def test_texts_leaves_out_ids_without_a_string(export):
-    change(export, "DELETE FROM StringIds; INSERT INTO StringIds VALUES (1, 'a'), (2, 'b')")
-    with SqliteProfile(export) as profile:
-        assert profile.texts(np.array([1, 2, 77, -5, 2**62])) == {1: "a", 2: "b"}
-        assert profile.texts(np.empty(0, dtype=np.int64)) == {}
-
-
 def test_more_strings_than_one_query_takes_are_all_found(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite_profile, "_IDS_PER_QUERY", 2)
     path = TraceBuilder().write_sqlite(tmp_path / "r.sqlite")
@@ -116,18 +84,6 @@ def test_only_the_wanted_keys_of_a_name_and_value_table_are_returned(tmp_path):
     with SqliteProfile(path) as profile:
         assert profile.key_values("system", ("Hostname", "Nope")) == [("Hostname", "n1")]
         assert profile.key_values("export", ("NOTHING",)) == []
-
-
-def test_only_the_wanted_variables_are_returned(tmp_path):
-    profile = TraceBuilder().environment(RANK="3", LOCAL_RANK="1", RANK_TOKEN="secret", rank="9")
-    with SqliteProfile(profile.write_sqlite(tmp_path / "r.sqlite")) as opened:
-        assert opened.environment(("RANK", "PMI_RANK")) == {"RANK": "3"}
-
-
-def test_nothing_is_created_for_a_path_that_does_not_exist(tmp_path):
-    message = explained(tmp_path / "gone.sqlite")
-    assert "cannot be read" in message
-    assert os.listdir(tmp_path) == []
 
 
 def test_reading_changes_nothing_and_leaves_nothing_beside_the_file(export):
@@ -192,25 +148,12 @@ def test_a_file_that_is_locked_after_it_was_opened_says_so(export, monkeypatch):
             profile.read("kernels", ("start_ns",))
 
 
-@pytest.mark.parametrize("value", ["'ten'", "1.5", "x'00'"])
-def test_what_is_no_integer_is_told_with_its_column(export, value):
-    change(export, f"UPDATE {KERNEL} SET start = {value} WHERE rowid = 1")
-    message = explained(export)
-    assert "start" in message
-    assert "integers belong" in message
-
-
 @pytest.mark.parametrize("kept", ["StringIds", "META_DATA_EXPORT"])
 def test_one_of_two_tables_marks_an_export(export, kept):
     for table in {"StringIds", "META_DATA_EXPORT"} - {kept}:
         change(export, f"DROP TABLE {table}")
     with SqliteProfile(export) as profile:
         assert profile.has("kernels")
-
-
-def test_a_database_of_something_else_is_told_how_to_export(export):
-    change(export, "DROP TABLE StringIds; DROP TABLE META_DATA_EXPORT")
-    assert "nsys export --type sqlite" in explained(export)
 
 
 def test_extensions_cannot_be_loaded(export):

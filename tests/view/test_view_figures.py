@@ -206,17 +206,3 @@ def test_the_lines_farthest_from_the_median_can_be_chosen_from_a_menu():
     hidden = [trace["name"] for trace in plot["data"] if trace.get("visible") is False]
     assert hidden[0] == "r20"
     assert buttons[1]["args"][0]["visible"] == [True] * 6 + [False] * (len(plot["data"]) - 6)
-
-
-def test_points_may_have_bars_from_a_low_to_a_high_end():
-    frame = {"time_ns": [5, 6], "file": ["r0", "r1"], "median_ns": [3_000, 4_000],
-             "low_ns": [1_000, 4_000], "high_ns": [9_000, 5_000]}  # fmt: skip
-    spec = {"x": "time_ns", "y": "median_ns", "low": "low_ns", "high": "high_ns"}
-    plot = plotted(frame, kind="points", color="file", log=True, y_title="duration", **spec)
-    drawn = [
-        (trace["y"], trace["error_y"]["arrayminus"], trace["error_y"]["array"])
-        for trace in plot["data"]
-    ]
-    assert drawn == [([3.0], [2.0], [6.0]), ([4.0], [0.0], [1.0])]
-    assert plot["layout"]["yaxis"]["title"]["text"] == "duration (us)"
-    assert plot["data"][0]["hovertext"] == ["5 ns<br>3 us<br>1 us<br>9 us<br>r0"]

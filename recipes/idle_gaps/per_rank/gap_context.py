@@ -23,7 +23,6 @@ class Marks:
     Attributes:
         ranges: NVTX ranges that reach near one of them; None where none were recorded.
         os_calls: Calls of the operating system that reach into one; None likewise.
-        names: Texts of their names.
     """
 
     ranges: Ranges | None
@@ -35,7 +34,6 @@ class Marks:
         """Keep what a few gaps need: text is slow, and most rows are far from any of them.
 
         Args:
-            trace: One rank's rows.
             spans: Shape (n, 2), sorted and disjoint: the gaps, and when their launches began.
         """
         ranges = os_calls = None

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.analyses.device.gap_sums import BUCKET_EDGES_NS, BUCKETS, LENGTH_EDGES_NS, GapSums
+from nsys_llm.analyses.device.gap_sums import BUCKET_EDGES_NS, BUCKETS, GapSums
 from nsys_llm.analyses.device.missing_work import MissingWork
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.distributions import interpolate
@@ -75,7 +75,6 @@ def tabulate(
         **_cause_tables(known, whole),
         "gaps": gap_columns(gaps[: options["top"]]),
         "gap_timelines": timeline_columns(partial.timelines, {rank.key: rank for rank in ranks}),
-        "gap_lengths": _length_columns(whole),
         "patterns": pattern_columns(patterns, partial.pattern_lengths, options["top"]),
         "idle_map": _map_columns(devices),
     }
@@ -186,17 +185,6 @@ def _sum_columns(known: _Known, whole: GapSums, idle_ns: int, window_ns: int) ->
         "certain_ns": whole.certain_ns.sum(axis=1)[used],
         "most_rank": [keys[at][0] for at in worst],
         "most_ns": by_rank[worst, used] if keys else [],
-    }
-
-
-def _length_columns(whole: GapSums) -> Columns:
-    cause, length = np.nonzero(whole.lengths_n)
-    return {
-        "cause": [CAUSE_NAMES[code] for code in cause.tolist()],
-        "low_ns": LENGTH_EDGES_NS[length],
-        "high_ns": LENGTH_EDGES_NS[length + 1],
-        "gaps_n": whole.lengths_n[cause, length],
-        "total_ns": whole.lengths_ns[cause, length],
     }
 
 

@@ -50,7 +50,6 @@ class MetricSums:
     Attributes:
         period_ns: Time of one sample.
         samples_n: Samples in whose time the kernel ran.
-        sampled_ns: Their time.
         own_ns: The kernel's time in them.
         weighted: Sum of value times the kernel's time in the sample, percent times ns.
     """

@@ -64,7 +64,6 @@ class MemorySeries:
     Attributes:
         time_ns: Steps of the level, thinned out (see `notable_steps`).
         used_bytes: The level from each on.
-        allocators: By API name.
     """
 
     device_id: int

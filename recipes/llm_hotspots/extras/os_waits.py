@@ -37,7 +37,6 @@ class OsWaits:
     """OS functions of one rank; arrays of shape (functions,).
 
     Attributes:
-        functions: All calls.
         launching: Time inside the window on threads that launch GPU work.
         profiler_ns: Part of that time, with the GPU idle, in which the profiler held CUDA calls.
     """

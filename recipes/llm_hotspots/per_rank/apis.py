@@ -54,7 +54,6 @@ class ApiClasses:
         window_ns: Length of the whole window, the same for all.
         drained_n: Idle gaps of the GPU that begin inside a call and end after it; NULL_INT for
             classes that do not wait.
-        drained_ns: Their time.
         profiler_ns: Time in which the profiler held calls while the GPU was idle between
             operations: part of the time that they are exposed.
     """

@@ -40,7 +40,6 @@ class BlockingRows:
         kind: Packed code, see `nsys_llm.taxonomy.cuda_codes.MoveKind`.
         ops_n: Operations that start in the windows.
         size_bytes: Their bytes.
-        total_ns: Sum of their durations.
         start_ns: Start of the longest of them, the earliest of equals.
     """
 

@@ -49,7 +49,6 @@ class CallRows:
             calls: With start_ns and end_ns.
             code: Shape (calls,), positions in `names`.
             inside: Shape (calls,), which start in the window.
-            times: Of the functions.
 
         Returns:
             The rows, and how often a call of each function took how long.

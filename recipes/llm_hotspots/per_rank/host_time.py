@@ -30,7 +30,6 @@ class GroupTimes:
     """Time in the calls of each group; all of shape (groups,), int64 ns unless said otherwise.
 
     Attributes:
-        total_ns: Sum over calls.
         thread_union_ns: Time of each thread in at least one of them, summed over threads.
         union_ns: Time with at least one thread in such a call.
         hidden_ns: Part of `union_ns` while the GPU was busy.
@@ -100,7 +99,6 @@ class HostTime:
 
         Args:
             group: Shape (calls,), the group of each call, a code from 0.
-            groups_n: Number of groups.
         """
         return self._closer(self._sums(group, groups_n), group)
 
@@ -111,9 +109,7 @@ class HostTime:
 
         Args:
             group: Shape (calls,), the group of each call, a code from 0.
-            groups_n: Number of groups.
             of_group: Shape (groups_n,), the set of each group, a code from 0.
-            coarse_n: Number of sets.
         """
         sums = self._sums(group, groups_n)
         members = [np.flatnonzero(of_group == index) for index in range(coarse_n)]

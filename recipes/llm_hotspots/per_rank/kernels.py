@@ -154,11 +154,9 @@ def _kernel_rows(
     """Return the groups (device, name) that occur.
 
     Args:
-        counts: Durations of each group.
         group: Shape (kernels,), position of the device in `devices` * names_n + name.
         times_ns: Each kernel's time inside the windows, and its share of the busy time.
         devices: Ids.
-        names_n: Number of names.
     """
     used, groups_n = distinct(group), len(devices) * names_n
     total_ns, exclusive_ns = (summed(group, values, groups_n)[used] for values in times_ns)

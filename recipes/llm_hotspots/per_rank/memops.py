@@ -53,7 +53,6 @@ class MemopRows:
         times: Of whole operations that start in the windows, ns.
         sizes: Of the same, bytes; operations whose size the export lacks are left out.
         fastest_bytes: Bytes of the fastest of those of `LARGE_BYTES` or more; 0: there is none.
-        fastest_ns: Its time.
     """
 
     device_id: IntArray

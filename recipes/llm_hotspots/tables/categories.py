@@ -27,7 +27,6 @@ def category_tables(
         sources: One row a rank and full name: rank, file, name, full_name, category, rule_id, and
             the integers that are summed.
         known: Classification of each full name.
-        engine: The rule file in use.
     """
     categories = _summed(_with_unmatched(sources), ["category"])
     return {

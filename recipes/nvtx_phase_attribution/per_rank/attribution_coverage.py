@@ -26,7 +26,6 @@ class Way:
     """One way to a range, or one reason for a loss.
 
     Attributes:
-        attributed: Whether there is a range.
         capture: Flags that record more; None where none helps.
     """
 

@@ -1,4 +1,4 @@
-"""Phases of one rank: their sums, their single ranges, their kernels and their communication."""
+"""Phases of one rank: their sums, their single ranges and their kernels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,8 @@ from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric.blocks import blocks, few_codes
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.grouping import distinct, exact_sums, joined, summed
-from nsys_llm.numeric.intervals import (
-    IntArray,
-    clipped_lengths,
-    intersect_intervals,
-    union_intervals,
-)
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.longest import longest_of_each
-from nsys_llm.taxonomy.communication import operation_of
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .rank_ops import GRAPH_TABLE, KERNEL_TABLE, RankOps
@@ -41,12 +35,10 @@ class PhaseSums:
         phases: By phase, see the table `phases`; those of the map first, also without GPU time.
         kernels: By phase, kind of operation and name, see the table `phase_kernels`; the demangled
             name of a kernel is the last part of its key.
-        collectives: By phase and operation, see the table `phase_collectives`.
     """
 
     phases: SumsByKey
     kernels: SumsByKey
-    collectives: SumsByKey
 
 
 @dataclass(frozen=True)
@@ -85,7 +77,6 @@ def map_phases(trace: RankTrace, ops: RankOps) -> PhaseSums:
     return PhaseSums(
         phases=SumsByKey.of([(name,) for name in names], by_name.sums() | _ranges_of_phases(ops)),
         kernels=by_name.kernels(),
-        collectives=by_name.collectives(trace),
     )
 
 
@@ -161,29 +152,6 @@ class _NameSums:
         ]
         names = ("launches_n", "total_ns", "exclusive_ns", "whole_ns")
         return SumsByKey.of(keys, {name: getattr(self, name) for name in names})
-
-    def collectives(self, trace: RankTrace) -> SumsByKey:
-        """Return those of kernels that communicate under phase and operation."""
-        ops, talks = self.ops, np.flatnonzero(self.ops.talks[self.name])
-        if not talks.size:
-            return SumsByKey()
-        keys: list[Key] = [
-            (ops.phase_names[phase], operation_of(ops.full_names[name]))
-            for phase, name in zip(
-                self.phase[talks].tolist(), self.name[talks].tolist(), strict=True
-            )
-        ]
-        rows = np.flatnonzero(ops.talks[ops.name])
-        pair = self.phase[talks] * len(ops.names) + self.name[talks]
-        code = np.searchsorted(pair, ops.pairs(rows))
-        return SumsByKey.of(
-            keys,
-            {
-                "launches_n": self.launches_n[talks],
-                "total_ns": self.total_ns[talks],
-                "exposed_ns": exact_sums(code, _exposed_ns(trace, ops, rows), talks.size),
-            },
-        )
 
 
 def _pairs(ops: RankOps) -> tuple[IntArray | None, int]:
@@ -293,34 +261,3 @@ def _instance_rows(ops: RankOps, events: IntArray, events_n: int) -> tuple[Insta
             )
         )
     return tuple(instance_rows)
-
-
-def _exposed_ns(trace: RankTrace, ops: RankOps, rows: IntArray) -> IntArray:
-    """Return the time of some operations, in the windows, in which no kernel computed beside."""
-    every, attributed = ops.ranged.every, ops.ranged.selected
-    spans = union_intervals(attributed.start_ns[rows], attributed.end_ns[rows])
-    # What a filter leaves out ran all the same.
-    computing = _computing_beside(ops, spans)
-    exposed = ops.clipped_ns[rows]
-    ranged = ops.ranged
-    talks_on = ranged.by_device(ranged.chosen(ranged.device)[rows])
-    computes_on = ranged.by_device(ranged.device[computing])
-    for device in trace.device_ids:
-        selected, other = talks_on[device], computing[computes_on[device]]
-        beside = union_intervals(every.start_ns[other], every.end_ns[other])
-        if trace.windows_ns is not None:
-            beside = intersect_intervals(beside, trace.windows_ns)
-        at = rows[selected]
-        exposed[selected] -= clipped_lengths(attributed.start_ns[at], attributed.end_ns[at], beside)
-    return exposed
-
-
-def _computing_beside(ops: RankOps, spans: IntArray) -> IntArray:
-    """Return the kernels that compute while any of some spans lasts, of all."""
-    every, rows = ops.ranged.every, []
-    is_kernel = ops.ranged.table_codes() == list(ops.ranged.tables).index(KERNEL_TABLE)
-    for block in blocks(ops.every_name.size):
-        computes = is_kernel[block] & ~ops.talks[ops.every_name[block]]
-        computes &= clipped_lengths(every.start_ns[block], every.end_ns[block], spans) > 0
-        rows.append(block.start + np.flatnonzero(computes))
-    return np.concatenate(rows)

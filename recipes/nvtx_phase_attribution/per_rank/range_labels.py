@@ -21,7 +21,6 @@ def counting_keys(texts: Sequence[str], ranges_n: IntArray) -> frozenset[str]:
     """Return the step keys (see `nsys_llm.taxonomy.names`) whose running numbers count up.
 
     Args:
-        texts: Distinct names.
         ranges_n: Shape (texts,), ranges that have each name.
     """
     forms: dict[str, list[int]] = {}
@@ -41,7 +40,6 @@ def shown_name(text: str, counting: frozenset[str], numbers: str) -> str:
     """Return a name as tables show it.
 
     Args:
-        text: The name.
         counting: Keys whose numbers count up.
         numbers: auto leaves out the numbers that count up, hide all running ones, keep none.
     """

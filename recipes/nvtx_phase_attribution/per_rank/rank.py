@@ -41,7 +41,6 @@ def map_rank(view: RankView) -> PhasePartial:
     )
     rank_phases = RankPhases(
         phases=sums.phases,
-        collectives=sums.collectives,
         ranges=ranges,
         steps=steps,
         idle=idle,

@@ -57,7 +57,6 @@ class RankOps:
         inside: Whether it starts in one.
         exclusive_ns: Share of the time in which the device ran anything.
         name: int32, position in `names`.
-        every_name: Shape (all operations,), likewise.
         phase: int32, code of `phase_names`.
         every_phase: Shape (all operations,), likewise.
         phase_owner: int32, the range that gives the phase, position in the tree; -1 without one.
@@ -78,7 +77,6 @@ class RankOps:
     inside: _Mask
     exclusive_ns: IntArray
     name: npt.NDArray[np.int32]
-    every_name: npt.NDArray[np.int32]
     phase: npt.NDArray[np.int32]
     every_phase: npt.NDArray[np.int32]
     phase_owner: npt.NDArray[np.int32]
@@ -122,7 +120,6 @@ class RankOps:
             inside=inside,
             exclusive_ns=_exclusive(trace, ranged, name),
             name=name,
-            every_name=every_name,
             phase=ranged.chosen(every_phase),
             every_phase=every_phase,
             phase_owner=ranged.chosen(owner),
@@ -160,7 +157,6 @@ class RankOps:
 
         Args:
             code: Shape (operations,).
-            codes_n: Codes.
         """
         names = ("ops_n", "kernels_n", "gpu_ns", "memop_ns", "exclusive_ns")
         sums = {name: np.zeros(codes_n, dtype=np.int64) for name in names}

@@ -31,9 +31,7 @@ class StepRows:
         number: Of each on its rank, from 0.
         first_ns: Begin of the first step, whatever the filters leave.
         start_ns: Begin of each range, the report's own clock.
-        end_ns: Its end.
         ops_n: Operations launched in it that start in the window.
-        kernels_n: Of these, kernels.
         gpu_start_ns: Begin of the first operation; NULL_INT without one.
         gpu_end_ns: End of the last one, likewise.
         span_ns: From the one to the other in the window, likewise.

@@ -1,4 +1,4 @@
-"""The tables of what phases are made of: kernels, categories, collectives, idle time, ranges."""
+"""The tables of what phases are made of: kernels, categories, idle time, ranges."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.numeric.distributions import MEDIAN, interpolate
-from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent, record_columns
 from nsys_llm.taxonomy.categories import Classification, detect_engine, load_rules
 from nsys_llm.trace.identity import Rank
 
 from ..partials import PhasePartial
 from .phases import PhaseFrames
-from .rank_frames import Parts, rank_extremes, sums_frame
+from .rank_frames import Parts, sums_frame
 
 #: Category of a shown name that stands for full names of different categories.
 _MIXED: Final = "mixed"
@@ -29,7 +28,7 @@ _INSTANCES: Final = 20
 def content_columns(
     partial: PhasePartial, frames: PhaseFrames, parts: Parts, options: Mapping[str, Any]
 ) -> dict[str, Columns]:
-    """Return the tables phase_kernels, phase_categories, phase_collectives, phase_idle, ..."""
+    """Return the tables phase_kernels, phase_categories, phase_idle and phase_instances."""
     engine = options["engine"]
     if engine == _AUTO:
         engine = detect_engine(partial.all_names)
@@ -46,7 +45,6 @@ def content_columns(
     return {
         "phase_kernels": _kernels(sources, known),
         "phase_categories": _categories(sources, engine),
-        "phase_collectives": _collectives(frames, parts),
         "phase_idle": _idle(frames, parts),
         "phase_instances": _instances(partial, frames, parts),
     }
@@ -112,40 +110,6 @@ def _shares(rows: pd.DataFrame) -> Columns:
         "phase_pct": percent(total_ns, of_phase),
         "gpu_pct": percent(total_ns, int(total_ns.sum())),
     }
-
-
-def _collectives(frames: PhaseFrames, parts: Parts) -> Columns:
-    rows = sums_frame(parts, lambda part: part.collectives, ["phase", "operation"])
-    names = ("phase", "operation", "ranks_n", "launches_n", "total_ns", "exposed_ns", "phase_pct")
-    if rows.empty:
-        empty = np.empty(0, dtype=np.int64)
-        return dict.fromkeys((*names, "most_rank", "most_ns", "least_rank", "least_ns"), empty)
-    rows = rows.assign(code=frames.order(rows["phase"].tolist()))
-    groups = rows.groupby(["code", "operation"], sort=True)
-    sums = groups[["launches_n", "total_ns", "exposed_ns"]].sum()
-    sums["ranks_n"] = groups["at"].nunique()
-    part = groups.ngroup().to_numpy(dtype=np.int64)
-    at, value = (rows[name].to_numpy(dtype=np.int64) for name in ("at", "total_ns"))
-    ranks = [rank for rank, _ in parts]
-    extremes = rank_extremes(part, at, value, len(sums), ranks)
-    extremes.pop("median_ns")
-    for name, values in extremes.items():
-        sums[name] = values
-    sums = sums.reset_index().sort_values(
-        ["code", "total_ns", "operation"], ascending=[True, False, True], kind="stable"
-    )
-    phase_ns = _phase_ns(frames)[sums["code"].to_numpy(dtype=np.int64)]
-    total_ns = sums["total_ns"].to_numpy(dtype=np.int64)
-    return {
-        "phase": [frames.names[code] for code in sums["code"]],
-        **{name: sums[name] for name in (*names[1:-1], *extremes)},
-        "phase_pct": percent(total_ns, phase_ns),
-    }
-
-
-def _phase_ns(frames: PhaseFrames) -> IntArray:
-    sums = frames.ranks.groupby("code")["gpu_ns"].sum().reindex(range(len(frames.names)))
-    return sums.fillna(0).to_numpy(dtype=np.int64)
 
 
 def _idle(frames: PhaseFrames, parts: Parts) -> Columns:

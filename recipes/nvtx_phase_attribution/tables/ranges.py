@@ -45,7 +45,6 @@ def range_columns(parts: Parts, gpu_ns: int, options: Mapping[str, Any]) -> dict
     """Return the tables ranges, rank_ranges and range_tree.
 
     Args:
-        gpu_ns: GPU time of all of them.
         options: top and running_numbers.
     """
     numbers = options["running_numbers"]

@@ -26,7 +26,6 @@ def sums_frame(
     """Return the sums of all ranks, one row a rank and key.
 
     Args:
-        of: Which sums of a rank.
         keys: Names for the parts of a key.
 
     Returns:

@@ -45,7 +45,7 @@ _Steps = Sequence[tuple[Rank, StepRows]]
 def step_columns(
     parts: Parts, frames: PhaseFrames, options: Mapping[str, Any]
 ) -> dict[str, Columns]:
-    """Return the tables steps, step_stats, rank_steps, phase_steps and rank_phase_steps.
+    """Return the tables steps, step_stats, rank_steps and phase_steps.
 
     Args:
         options: tokens_per_step.
@@ -62,7 +62,7 @@ def step_columns(
             "unit": [step_rows.kind.unit for _, step_rows in steps],
             "counted": [job is not None and rank.key not in job.others for rank, _ in steps],
         },
-        **_phases(counted, frames, options["tokens_per_step"]),
+        "phase_steps": _phases(counted, frames, options["tokens_per_step"]),
     }
 
 
@@ -152,11 +152,7 @@ def _known(values: IntArray) -> IntArray:
 
 
 def _spread(groups: Sequence[IntArray], tokens_n: int | None = None) -> Columns:
-    """Return the statistics of each group of steps.
-
-    Args:
-        tokens_n: Tokens of a step.
-    """
+    """Return the statistics of each group of steps."""
     group = np.repeat(np.arange(len(groups)), [values.size for values in groups])
     spread = ValueCounts.from_values(group, joined(groups)).spread(len(groups))
     columns = spread_columns(spread)
@@ -209,31 +205,16 @@ def _by_rank(steps: _Steps, gpu_ns: Mapping[Any, int]) -> Columns:
     }
 
 
-def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> dict[str, Columns]:
-    """Return the GPU time of each phase in the steps that have some, over all ranks and by rank."""
+def _phases(steps: _Steps, frames: PhaseFrames, tokens_n: int | None) -> Columns:
+    """Return the GPU time of each phase in the steps that have some, over all ranks."""
     times = {name: [_in_phase(step_rows, name) for _, step_rows in steps] for name in frames.names}
     sums = {name: sum(int(gpu.sum()) for gpu, _ in by_rank) for name, by_rank in times.items()}
     names = sorted(filter(sums.__getitem__, sums), key=lambda name: -sums[name])
     ranks = [rank for rank, _ in steps]
-    rows = [
-        (rank, name, *times[name][at])
-        for at, rank in enumerate(ranks)
-        for name in names
-        if times[name][at][0].size
-    ]
     return {
-        "phase_steps": {
-            "phase": names,
-            **_spread([joined([gpu for gpu, _ in times[name]]) for name in names], tokens_n),
-            **_slow_ranks([[work for _, work in times[name]] for name in names], ranks),
-        },
-        "rank_phase_steps": {
-            "rank": [rank.number for rank, *_ in rows],
-            "file": [rank.file for rank, *_ in rows],
-            "phase": [name for _, name, *_ in rows],
-            **_spread([gpu for _, _, gpu, _ in rows], tokens_n),
-            "work_p50_ns": [float(np.median(work)) for *_, work in rows],
-        },
+        "phase": names,
+        **_spread([joined([gpu for gpu, _ in times[name]]) for name in names], tokens_n),
+        **_slow_ranks([[work for _, work in times[name]] for name in names], ranks),
     }
 
 

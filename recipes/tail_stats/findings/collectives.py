@@ -39,7 +39,6 @@ class Wait:
     """The rank that waits longest in the collectives of one communicator.
 
     Attributes:
-        row: Its row of stragglers.
         worst: That of the other rank which caused most of the waiting.
         waiting_ns: Its waiting, the profiler's part left out.
         exposed_ns: What of it nothing computes beside.

@@ -34,7 +34,6 @@ class SlowLaunches:
     """A configuration on the GPU that loses most in its slow launches.
 
     Attributes:
-        row: Of rank_tails.
         lost_ns: What they take beyond the median over all ranks, first launches left out.
         share_pct: That, in percent of the GPU's span.
     """

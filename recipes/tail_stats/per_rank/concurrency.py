@@ -224,7 +224,6 @@ def _twice(start_ns: IntArray, end_ns: IntArray) -> tuple[IntArray, IntArray]:
 
     Args:
         start_ns: Ascending.
-        end_ns: Their ends.
     """
     # Where two run, the later one does, and one of those before it has not ended.
     ends = np.minimum(end_ns[1:], np.maximum.accumulate(end_ns)[:-1])

@@ -43,7 +43,6 @@ from .compact_histogram import CompactHistogram
 from .instances import MOST_CANDIDATES, Instances, merged_instances
 from .launches import Key, KeyedKernels, key_codes
 from .outlier_context import around
-from .times import TimeParts, time_parts
 
 
 @dataclass(frozen=True)
@@ -64,11 +63,6 @@ class DeviceSpan:
     window_ns: int
     busy_ns: int
 
-    @property
-    def ends_ns(self) -> tuple[int, int]:
-        """Where its window begins and ends."""
-        return self.window_start_ns, self.window_end_ns
-
 
 @dataclass(frozen=True)
 class RankTails:
@@ -85,7 +79,6 @@ class RankTails:
         first_ns: Its duration, likewise.
         longest_start_ns: Start of the longest of them, the first of equals, likewise.
         devices: Sorted by id.
-        parts: Durations over time of those rows that may be the worst.
         steps_n: Steps of the rank; None where they are not known.
         steps: Those that are whole, by device; None likewise.
     """
@@ -101,7 +94,6 @@ class RankTails:
     first_ns: IntArray
     longest_start_ns: IntArray
     devices: tuple[DeviceSpan, ...]
-    parts: TimeParts
     steps_n: int | None
     steps: RankStepTimes | None
 
@@ -193,7 +185,6 @@ def _tails(
     row, counts, groups_n = groups.row, groups.counts, groups.key.size
     starts, durations = launches.rows["start_ns"], launches.duration_ns
     moments = counts.moments(groups_n)
-    spans = tuple(_span(trace, device_id) for device_id in trace.device_ids)
     return RankTails(
         keys=keys,
         device_id=groups.device_id,
@@ -205,14 +196,7 @@ def _tails(
         first_start_ns=first_of_each(row, starts, inside, groups_n, NULL_INT),
         first_ns=first_of_each(row, durations, inside, groups_n, NULL_INT),
         longest_start_ns=longest_starts(row, starts, durations, inside, moments.maximum),
-        devices=spans,
-        parts=time_parts(
-            _chosen(starts, inside),
-            _chosen(durations, inside),
-            _chosen(row, inside),
-            moments,
-            _windows(groups.device_id, spans),
-        ),
+        devices=tuple(_span(trace, device_id) for device_id in trace.device_ids),
         steps_n=None if steps is None else len(steps.start_ns),
         steps=rank_steps(trace, steps),
     )
@@ -298,17 +282,6 @@ def _busy_ns(trace: RankTrace, device: int, windows: IntArray) -> int:
         ends.append(_chosen(op["end_ns"], selected))
     before_ns = union_before_ns(windows.ravel(), joined(starts), joined(ends)).reshape(-1, 2)
     return int((before_ns[:, 1] - before_ns[:, 0]).sum())
-
-
-def _windows(
-    device_id: IntArray, spans: Sequence[DeviceSpan]
-) -> list[tuple[IntArray, tuple[int, int]]]:
-    """Return the rows of each device that has a window, and the window."""
-    return [
-        (np.flatnonzero(device_id == span.device_id), span.ends_ns)
-        for span in spans
-        if span.window_start_ns != NULL_INT
-    ]
 
 
 def _ops(tables: Mapping[str, Table]) -> list[Table]:

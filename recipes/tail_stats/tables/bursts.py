@@ -110,7 +110,6 @@ def log_chance(others: IntArray, events_n: int, part: float) -> _Floats:
 
     Args:
         others: Events in the window.
-        events_n: All of them that can be.
         part: Probability of each to be there, above 0.
     """
     if part >= 1 or events_n < 1:

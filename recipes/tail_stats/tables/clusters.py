@@ -100,8 +100,6 @@ def cluster_columns(
 
     Args:
         instances: All outliers that were kept, see `per_rank.instances`.
-        durations: Of all launches by key.
-        medians: Over all ranks.
         offsets_ns: How much later than the first the capture of each rank began, if known.
         tail_ranks: The table of that name; says how long kernels ran on each rank.
     """

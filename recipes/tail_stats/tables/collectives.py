@@ -60,7 +60,6 @@ def collective_columns(
     """Return one row a collective that all ranks of its communicator have, in order of time.
 
     Args:
-        collectives: All of them.
         delays: See `nsys_llm.analyses.collectives.profiler.delays_ns`.
     """
     parts = [

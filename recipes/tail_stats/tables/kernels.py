@@ -54,7 +54,6 @@ class Medians:
 
     Attributes:
         keys: See `per_rank.launches`.
-        moments: Of all launches, by key.
         order: Around their percentiles.
         twice: Twice the median of each.
         modes: Which have a second mode, see `nsys_llm.numeric.tails.second_modes`.
@@ -233,7 +232,6 @@ def duration_columns(kernels: KernelTails, worst: Sequence[int], labels: Sequenc
 
     Args:
         worst: Positions of keys, worst first.
-        labels: What each of them is called.
     """
     place = np.full(len(kernels.keys), -1, dtype=np.int64)
     place[list(worst)] = np.arange(len(worst))

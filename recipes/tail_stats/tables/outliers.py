@@ -17,7 +17,6 @@ from nsys_llm.trace.identity import Rank, clock_offsets
 
 from ..per_rank.instances import Instances
 from .kernels import Medians
-from .times import aligned_ns
 
 #: Where in the life of its kernel a launch stands.
 STATES: Final = ("first", "warm-up", "steady")
@@ -45,13 +44,25 @@ def outlying(instances: Instances, medians: Medians) -> Instances:
     return instances.take(rows[order])
 
 
+def aligned_ns(start_ns: IntArray, owner: IntArray, offsets_ns: Sequence[int | None]) -> IntArray:
+    """Return instants in the clock of the first capture; NULL_INT where no clock is known.
+
+    Args:
+        start_ns: Shape (n,), in the clock of each one's rank.
+        owner: Shape (n,), position of that rank.
+        offsets_ns: For each rank, what to add to its clock; None: not known.
+    """
+    offset = np.array([NULL_INT if item is None else item for item in offsets_ns], dtype=np.int64)
+    offset = offset[owner] if offset.size else owner
+    return np.where(offset == NULL_INT, NULL_INT, start_ns + offset)
+
+
 def outlier_columns(
     instances: Instances, medians: Medians, ranks: Sequence[Rank], offsets_ns: Sequence[int | None]
 ) -> Columns:
     """Return the columns of the table outliers.
 
     Args:
-        medians: Over all ranks.
         offsets_ns: How much later than the first the capture of each rank began, if known.
     """
     numbers = instances.numbers

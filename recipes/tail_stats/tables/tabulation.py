@@ -30,7 +30,6 @@ from .kernels import (
 )
 from .outliers import outlier_columns, outlying, rank_offsets_ns
 from .stragglers import straggler_columns
-from .times import WORST_OVER_TIME, time_columns
 from .wall import matched
 
 _RECIPE: Final = "tail_stats"
@@ -77,9 +76,6 @@ def _kernel_columns(
         "outliers": outlier_columns(listed, medians, ranks, shown_ns),
         "outlier_clusters": cluster_columns(
             outliers, kernels.counts, medians, ranks, offsets_ns, parts, tail_ranks, options["top"]
-        ),
-        "tail_times": time_columns(
-            medians, parts, worst[:WORST_OVER_TIME], (tails, rank_tails), shown_ns
         ),
         "tail_durations": duration_columns(
             kernels, worst, [str(label) for label in tails["label"][: len(worst)]]

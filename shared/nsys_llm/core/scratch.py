@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import shutil
@@ -27,7 +26,6 @@ Kind = Literal["partial", "replaced"]
 _RANDOM_BYTES_N: Final = 4
 #: Nobody works in a folder for as long: whoever made it was killed.
 _ABANDONED_SECONDS: Final = 24 * 3600
-_SECONDS_BETWEEN_TRIES: Final = 0.02
 
 
 def scratch_place(parent: Path, name: str, kind: Kind = "partial") -> Path:
@@ -90,14 +88,10 @@ def discard(folder: Path, doomed: Path) -> None:
 
 
 @contextmanager
-def alone_in(folder: Path, limit_s: float = math.inf) -> Iterator[None]:
+def alone_in(folder: Path) -> Iterator[None]:
     """Wait for whoever else is in a folder likewise; for nobody where nothing can be locked.
 
     The system lets go when a process ends, however it ends.
-
-    Args:
-        folder: A folder.
-        limit_s: Whoever locks it for longer is not waited for.
     """
     with ExitStack() as stack:
         if fcntl is not None:
@@ -106,16 +100,5 @@ def alone_in(folder: Path, limit_s: float = math.inf) -> Iterator[None]:
                 stack.callback(os.close, descriptor)
                 # A process that another thread has forked meanwhile has the descriptor, too.
                 stack.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)
-                until_s = time.monotonic() + limit_s
-                while not _locked(descriptor) and time.monotonic() < until_s:
-                    time.sleep(_SECONDS_BETWEEN_TRIES)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-
-
-def _locked(descriptor: int) -> bool:
-    assert fcntl is not None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

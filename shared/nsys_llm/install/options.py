@@ -37,18 +37,25 @@ def parse(arguments: list[str] | None, demo: Path) -> argparse.Namespace:
     add("--demo", action="store_true", help=f"then analyze a synthetic rank set, in ./{demo}")
     add("--quiet", action="store_true", help="show errors only")
     options = parser.parse_args(arguments)
-    for name in ("venv", "recipe_path", "untar"):
-        if getattr(options, name) == "":
-            parser.error(f"--{name.replace('_', '-')}: the name is empty")
-    package = options.current or options.venv
-    places = options.nsys is not None or options.recipe_path
-    alone = options.tar or options.check or options.uninstall
-    into = options.untar or options.test or options.demo or options.jupyter
-    if (into or not (places or alone)) and not package:
-        parser.error("one of --current --venv is required")
-    if (options.tar and places) or (options.check and options.recipe_path):
-        parser.error(f"not allowed with --{'tar' if options.tar else 'check'}")
-    for name in ("test", "jupyter"):
-        if options.untar and getattr(options, name):
-            parser.error(f"--{name}: what it needs is not in the archive of --untar")
+    if mistake := _mistake(options):
+        parser.error(mistake)
     return options
+
+
+def _mistake(options: argparse.Namespace) -> str | None:
+    """Return what does not fit together; None where everything does."""
+    given = {name for name, value in vars(options).items() if value not in (None, False)}
+    if empty := [name for name in ("venv", "recipe_path", "untar") if getattr(options, name) == ""]:
+        return f"--{empty[0].replace('_', '-')}: the name is empty"
+    places, alone = given & {"nsys", "recipe_path"}, given & {"tar", "check", "uninstall"}
+    needs_package = given & {"untar", "test", "demo", "jupyter"} or not (places or alone)
+    if needs_package and not given & {"current", "venv"}:
+        return "one of --current --venv is required"
+    if "tar" in given and places:
+        return "not allowed with --tar"
+    if given >= {"check", "recipe_path"}:
+        return "not allowed with --check"
+    for name in ("test", "jupyter"):
+        if given >= {"untar", name}:
+            return f"--{name}: what it needs is not in the archive of --untar"
+    return None

@@ -37,8 +37,6 @@ class Moments:
     """Sums per group. All of shape (groups,); a group without values has n = 0.
 
     Attributes:
-        n: int64, number of values.
-        total: int64, their sum.
         squares: Python integers (object array), the sum of squares: it outgrows 64 bits.
         minimum: int64, the smallest value; 0 where n = 0.
         maximum: int64, the largest value; 0 where n = 0.
@@ -142,7 +140,6 @@ class ValueCounts:
         """Count values that are made some rows at a time, and are never there for all rows.
 
         Args:
-            rows_n: How many rows there are.
             of: Returns groups and values of some neighboring rows, as `from_values` takes them.
         """
         first = _counted(*of(slice(0, _BLOCK)), None)

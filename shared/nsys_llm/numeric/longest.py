@@ -54,7 +54,6 @@ def longest_of_each(
         group: Shape (n,).
         value: Shape (n,).
         ties: Columns of shape (n,) that order equal values, the smaller first.
-        most: Rows of a group.
     """
     order = np.lexsort((*ties[::-1], -value, group))
     return order[position_in_group(group[order]) < most]

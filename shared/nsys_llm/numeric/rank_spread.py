@@ -18,7 +18,6 @@ class RankSpread:
         part: Shape (rows,), codes 0 .. parts_n - 1, sorted; each occurs.
         rank: Shape (rows,), positions 0 .. ranks_n - 1, sorted within a part, each once.
         value: Shape (rows,), int64 >= 0.
-        parts_n: How many parts there are.
         ranks_n: How many ranks there are, also those without any part.
     """
 

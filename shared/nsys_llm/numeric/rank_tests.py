@@ -47,7 +47,6 @@ def compare_ranks(first: ValueCounts, second: ValueCounts, groups_n: int) -> Ran
     Args:
         first: Values of the first side by group.
         second: Of the second side; groups mean the same.
-        groups_n: Number of groups.
     """
     p_value, shift = np.full((2, groups_n), np.nan)
     n0, n1 = (summed(side.group, side.count, groups_n) for side in (first, second))

@@ -77,9 +77,7 @@ def beyond_medians(counts: ValueCounts, twice_median: IntArray, groups_n: int) -
     """Add up what the values of each group have beyond a median.
 
     Args:
-        counts: Values by group.
         twice_median: Shape (groups_n,), of each group, wherever it is from (see `twice_medians`).
-        groups_n: Number of groups.
     """
     twice_of_value = twice_median[counts.group]
     beyond = np.maximum(2 * counts.value - twice_of_value, 0) * counts.count
@@ -124,9 +122,7 @@ def second_modes(
     grid is that of the GPU whatever the size of its matrices. See `MODE_SHARE` and those below it.
 
     Args:
-        counts: Values by group.
         twice_median: Shape (groups_n,), of each group.
-        groups_n: Number of groups.
     """
     outlying = is_outlier(counts.value, twice_median[counts.group])
     smallest = np.full(groups_n, np.iinfo(np.int64).max, dtype=np.int64)

@@ -44,7 +44,6 @@ class Sample:
     """A weighted mean of the values of one run.
 
     Attributes:
-        mean: Of the values.
         variance: Of one value.
         effective_n: As many independent values would tell as much.
     """
@@ -81,8 +80,6 @@ class Difference:
     """The difference of two means, the second less the first.
 
     Attributes:
-        change: Itself.
-        error: Its standard error.
         freedom: Degrees of freedom after Welch, at least 1.
     """
 

@@ -98,7 +98,6 @@ def open_export(
     Args:
         profile: A `.nsys-rep` or `.qdrep` file.
         tables: Our names of the tables that will be read.
-        export_dir: Where exports go.
         nsys: The `nsys` that runs us, if any.
         again: Make none: an export takes longer than all that follows.
 

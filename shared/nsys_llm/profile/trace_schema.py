@@ -28,7 +28,6 @@ class ExportColumn:
     """One column of an exported table.
 
     Attributes:
-        name: As Nsight Systems calls it.
         sql_type: INTEGER, REAL or TEXT.
         arrow_type: Type in a parquet export, as arrow prints it.
         nullable: Whether a real export may hold NULL there.

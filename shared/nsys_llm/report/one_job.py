@@ -20,9 +20,6 @@ def why_unrelated(tables: Tables) -> str | None:
 
     Ranks of a job say which they are, or communicate. Profiles that do neither, and ran one after
     the other or another program, were put together by whoever gave them.
-
-    Args:
-        tables: files and wall.
     """
     files, wall = tables["files"], tables["wall"]
     files = files[files["status"] == "ok"]

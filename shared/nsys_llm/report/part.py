@@ -39,7 +39,6 @@ def finished(run: Run, look: Look | None = None, verdicts: Sequence[Any] | None 
 
     Args:
         look: Fills tables that `run_tables` leaves empty; None leaves them so.
-        verdicts: See `run_tables`.
     """
     tables = run_tables(run, verdicts)
     if look is not None:

@@ -36,9 +36,7 @@ class TracedRank:
 
     Attributes:
         number: Of the process, from 1: in this order they are shown, however they are written.
-        label: Its name.
         on_axis: Puts times of its profile onto the axis of the file; their order stays.
-        timeline: Lines and counters.
     """
 
     number: int
@@ -62,11 +60,7 @@ def findings_track(findings: Sequence[Finding]) -> Track:
 
 
 def write_trace(path: Path, ranks: Sequence[TracedRank], remarks: Sequence[str]) -> None:
-    """Write a trace. No time in it is negative: Perfetto drops what is before 0.
-
-    Args:
-        ranks: In any order.
-    """
+    """Write a trace. No time in it is negative: Perfetto drops what is before 0."""
     before_ns = max(0, *(-_first_ns(rank) for rank in ranks)) if ranks else 0
     with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
         packed.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')

@@ -119,7 +119,6 @@ class Rule:
             kind: One of `KINDS`, if not that of the rule.
             tables: Where the numbers stand, if not in those of the rule.
             record: Flags, or None, if not those of the rule.
-            about: Fields of `Finding`.
 
         Raises:
             ManifestError: The rule has no such case, or names a field that is not given.

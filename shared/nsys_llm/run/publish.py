@@ -13,20 +13,11 @@ from types import TracebackType
 from typing import Any, Final
 
 from nsys_llm.core.errors import OutputError, UsageError
-from nsys_llm.core.scratch import (
-    alone_in,
-    discard,
-    remove_abandoned,
-    scratch_place,
-    temporary_folders,
-)
+from nsys_llm.core.scratch import discard, remove_abandoned, scratch_place, temporary_folders
 from nsys_llm.core.stopping import ended_with_the_run
 from nsys_llm.manifest.manifest import recipe_names
 
 ANALYSIS_SUFFIX: Final = ".nsys-analysis"
-
-#: Far more than another run needs to rename two folders.
-_RENAMING_SECONDS: Final = 5.0
 
 #: Folders that Jupyter and Python leave in an output folder that somebody worked in.
 _LEFT_BEHIND: Final = frozenset({".ipynb_checkpoints", "__pycache__"})
@@ -208,11 +199,10 @@ class OutputFolder:
         return True
 
     def _move(self) -> None:
-        with alone_in(self.final.parent, _RENAMING_SECONDS):
-            if os.path.lexists(self.final):
-                self._replace_final()
-            else:
-                self._rename()
+        if os.path.lexists(self.final):
+            self._replace_final()
+        else:
+            self._rename()
         if self._aside is not None:
             # The new result stands; what cannot be deleted of the old one does not undo that.
             discard(self._aside, self.path)
@@ -256,15 +246,13 @@ class OutputFolder:
 
 
 def _put_back(final: Path) -> None:
-    """Repair what a run that was killed while it replaced a result left behind."""
-    if not temporary_folders(final.parent, final.name, "replaced"):
-        return
-    with alone_in(
-        final.parent, _RENAMING_SECONDS
-    ):  # of a run that is replacing it now nothing is left then
-        for aside in temporary_folders(final.parent, final.name, "replaced"):
-            with suppress(OSError):
-                _settle(aside, final)
+    """Repair what a run that was killed while it replaced a result left behind.
+
+    Of a run that is replacing it just now, that fails and leaves the old result.
+    """
+    for aside in temporary_folders(final.parent, final.name, "replaced"):
+        with suppress(OSError):
+            _settle(aside, final)
 
 
 def _settle(aside: Path, final: Path) -> None:

@@ -55,7 +55,6 @@ def ranks_again(run: Run, wanted: Mapping[RankKey, Any]) -> list[tuple[RankAgain
     """Return what is wanted of ranks of a run, those of each profile together.
 
     Args:
-        run: Which has read them.
         wanted: By rank; the profiles are in the order of their first ranks in it.
     """
     labels = {rank.key: rank.file for rank in run.ranks}
@@ -76,8 +75,6 @@ def read_again(
     """Read profiles, one after the other and each once; what goes wrong costs one rank only.
 
     Args:
-        profiles: The ranks of each.
-        reads: What to read.
         options: Of the run without its filters.
         look: What to make of a rank.
     """

@@ -72,7 +72,6 @@ def _add_to_record(
 
     Args:
         folder: That with the record, which may list the other one's files.
-        written_in: Where the files are.
         added: All that were not there before.
         written: Those to open, with their labels.
     """

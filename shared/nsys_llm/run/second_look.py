@@ -34,7 +34,6 @@ class Looked:
     """What was read: integers and strings.
 
     Attributes:
-        lanes: By rank.
         failed: Why ranks could not be read again.
     """
 
@@ -85,10 +84,7 @@ def look_again(
     """Return the tables of a recipe's second look.
 
     Args:
-        run: Of a recipe that has one.
-        tables: All but findings.
         first: What its first read has left; None where that was elsewhere.
-        executor: Where to read.
         console: Told which ranks could not be read again.
     """
     look = run.analysis.second_look

@@ -55,14 +55,12 @@ class Planted:
         mixed_kernel: Runs in a small and a large configuration; neither has a tail of its own.
         jittery_kernel: Has rare long launches within one configuration.
         longer_kernel: As many launches after as before, each `longer_ratio` times as long.
-        longer_ratio: See `longer_kernel`.
         removed_gemms: Matrix products that only the baseline has.
         added_gemms: Matrix products that only the later run has.
         removed_attention: Attention kernels that only the baseline has.
         added_attention: Attention kernels that only the later run has.
         device_copies: Device-to-device copies per rank, before and after.
         memsets: Fills per rank, before and after.
-        steps: Steps, the prefill included.
         sync_memcpy_steps: Where a synchronous copy leaves the GPU idle.
         late_sync_steps: Where a synchronization returns 0.9 ms after the GPU is done.
         allocation_step: Where a cudaMalloc leaves the GPU idle.
@@ -92,7 +90,6 @@ class DemoSet:
     Attributes:
         baseline: One SQLite export per rank, in the order of ranks.
         after: The same of the later run.
-        planted: See there.
     """
 
     baseline: tuple[Path, ...]

@@ -40,7 +40,6 @@ class KernelKind:
         duration_ns: Typical duration; for a collective, from the last rank's arrival to the end.
         collective: Whether it ends when all ranks have come.
         outlier_rate: Share of launches that take `outlier_factor` times as long.
-        outlier_factor: See `outlier_rate`.
     """
 
     name: str
@@ -58,7 +57,6 @@ class RankSet:
     """What the ranks did, as it is added.
 
     Attributes:
-        rng: Source of all jitter.
         slowness: How much longer each rank's own kernels take.
         host_ns: When the launching thread of each rank is free.
         gpu_ns: When the stream of each rank is free.

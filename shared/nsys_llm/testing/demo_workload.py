@@ -81,7 +81,6 @@ class Workload:
 
     Attributes:
         batch: Sequences that decode together.
-        prompt_tokens: Tokens of the prefill.
         prefill: Its matrix products.
         decode: Those of a decode step.
         lm_head: Name and duration of the last product.
@@ -89,7 +88,6 @@ class Workload:
         cache_write_pct: That of the cache write.
         cascade: Whether attention computes the shared prefix apart and merges.
         device_copies: Device-to-device copies of a run: how many, and bytes each.
-        memsets: Fills of a run.
     """
 
     batch: int

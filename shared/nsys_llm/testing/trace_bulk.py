@@ -65,12 +65,10 @@ class BulkTraceBuilder(SyntheticReport):
         """Add kernels, and their launches where `launch_ns` is given.
 
         Args:
-            names: Demangled names.
             name_codes: Shape (n,), position in `names`.
             start_ns: Shape (n,).
             end_ns: Shape (n,).
             launch_ns: Start and end of the API call of each, shape (n,) each.
-            launch_name: Of these API calls.
             correlation_ids: Shape (n,); None takes unused ones.
             graph_node_ids: Shape (n,) or one; 0 where the kernel is no node of a graph.
             grid: Shape (3,) or (n, 3), in blocks.
@@ -196,7 +194,6 @@ class BulkTraceBuilder(SyntheticReport):
             kind: `push_pop`, `start_end` or `mark`.
             domain: Name of the NVTX domain; empty for the default one.
             registered: Whether the texts are registered strings (`textId` in place of `text`).
-            tid: Thread that opens the range.
             end_tid: Thread that ends a start/end range, where it is another one.
         """
         count = len(texts)

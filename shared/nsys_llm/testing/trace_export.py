@@ -1,4 +1,4 @@
-"""Writes rows as a Nsight Systems export: a SQLite file, or a folder of parquet files."""
+"""Writes rows as a Nsight Systems export: a SQLite file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from nsys_llm.core.errors import OutputError
@@ -21,9 +19,6 @@ Cells = Cell | Sequence[Cell] | NDArray[Any]
 
 #: Types of a value that holds for all rows.
 _SINGLE: Final = frozenset({int, str, float, type(None)})
-
-#: Rows per group of the parquet files that Nsight Systems 2023.4 writes.
-_GROUP_ROWS: Final = 2048
 
 
 @dataclass
@@ -94,7 +89,6 @@ def write_sqlite_tables(
 
     Args:
         tables: Rows per table; a table without an entry is written empty.
-        omit: Tables to leave out.
 
     Raises:
         OutputError: The file is there already.
@@ -128,55 +122,3 @@ def _write_sqlite_table(
     database.execute(f'CREATE TABLE "{name}" ({", ".join(declared)})')
     marks = ",".join("?" * len(columns))
     database.executemany(f'INSERT INTO "{name}" VALUES ({marks})', zip(*cells, strict=True))
-
-
-def write_parquet_tables(
-    folder: Path, schema: ExportSchema, tables: Mapping[str, TableRows], *, omit: frozenset[str]
-) -> None:
-    """Write a parquet export, one uncompressed file per table, as Nsight Systems 2023.4 does.
-
-    Args:
-        folder: The folder to make; by custom its name ends in `_pqtdir`.
-
-    Raises:
-        OutputError: The folder is there already.
-    """
-    if folder.exists():
-        raise OutputError(f"{folder} is there already; name a folder that does not exist.")
-    folder.mkdir(parents=True)
-    for name, columns in schema.tables.items():
-        if name not in omit and name not in schema.sqlite_only:
-            cells = [tables.get(name, TableRows()).column(column) for column in columns]
-            fields = [
-                pa.field(column.name, column.arrow_type, column.nullable or None in values)
-                for column, values in zip(columns, cells, strict=True)
-            ]
-            _write_parquet(folder / f"{name}.parquet", pa.schema(fields), cells)
-    kinds = pa.schema([pa.field("id", "int64", False), ("name", "string"), ("label", "string")])
-    for name, rows in schema.enums.items():
-        if name not in omit:
-            labels: list[list[Cell]] = [
-                list(range(len(rows))),
-                [row[0] for row in rows],
-                [row[1] for row in rows],
-            ]
-            _write_parquet(folder / f"{name}.parquet", kinds, labels)
-
-
-def _write_parquet(path: Path, arrow_schema: pa.Schema, cells: Sequence[Sequence[Cell]]) -> None:
-    columns = [
-        pa.array(_as_flags(values) if kind.type == pa.bool_() else values, kind.type)
-        for values, kind in zip(cells, arrow_schema, strict=True)
-    ]
-    pq.write_table(
-        pa.Table.from_arrays(columns, schema=arrow_schema),
-        path,
-        row_group_size=_GROUP_ROWS,
-        compression="none",
-        version="1.0",
-        store_schema=False,
-    )
-
-
-def _as_flags(values: Sequence[Cell]) -> list[bool | None]:
-    return [None if value is None else bool(value) for value in values]

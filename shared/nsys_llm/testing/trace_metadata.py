@@ -45,7 +45,6 @@ class Process:
         blocking_streams: Streams that wait for the default stream, and it for them.
         streams: The (device, context, stream) ids in use.
         domains: NVTX domain ids by name; 0 is the nameless default.
-        next_correlation_id: What the next API call gets.
         next_range_id: What the next NVTX start/end range gets.
     """
 
@@ -81,8 +80,6 @@ def describe_target(
 
     Args:
         schema: For the properties of known GPU models.
-        machine: Host, GPU model and clocks.
-        environment: Of the profiled command.
         last_end_ns: End of the last event; the capture's length where `machine` has none.
     """
     duration_ns = last_end_ns if machine.duration_ns is None else machine.duration_ns

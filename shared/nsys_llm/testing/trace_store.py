@@ -9,13 +9,8 @@ from typing import Final, TypedDict, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nsys_llm.profile.trace_schema import Cell, ExportSchema
-from nsys_llm.testing.trace_export import (
-    Cells,
-    TableRows,
-    write_parquet_tables,
-    write_sqlite_tables,
-)
+from nsys_llm.profile.trace_schema import ExportSchema
+from nsys_llm.testing.trace_export import Cells, TableRows, write_sqlite_tables
 from nsys_llm.testing.trace_metadata import (
     Machine,
     Process,
@@ -29,20 +24,6 @@ _Report = TypeVar("_Report", bound="SyntheticReport")
 
 _DEFAULT_PID: Final = 100
 _NVTX_DOMAIN_CREATE: Final = 75
-
-#: Columns that hold ids of StringIds.
-_STRING_COLUMNS: Final = frozenset(
-    {
-        "demangledName",
-        "shortName",
-        "mangledName",
-        "nameId",
-        "textId",
-        "jsonTextId",
-        "symbol",
-        "module",
-    }
-)
 
 
 class Thread(TypedDict, total=False):
@@ -85,9 +66,6 @@ class SyntheticReport:
         Args:
             schema: Version of the export schema.
             lazy: Whether a SQLite export leaves empty tables out, as `nsys export` does by itself.
-            hostname: Of the profiled machine.
-            gpu_name: Of all its GPUs.
-            driver_version: Of the NVIDIA driver.
             utc_epoch_ns: Wall-clock time at the capture's start.
             system_clock_ns: Monotonic clock of the host at the capture's start.
             duration_ns: Length of the capture; None ends it with its last event.
@@ -118,7 +96,6 @@ class SyntheticReport:
 
         Args:
             pid: Process id, and the id of its main thread.
-            name: Of the executable.
             gpu_ids: The physical GPU behind each CUDA device (as CUDA_VISIBLE_DEVICES maps them).
             blocking_streams: Streams that wait for the default stream, in all contexts.
         """
@@ -144,68 +121,12 @@ class SyntheticReport:
         self._environment.update(variables)
         return self
 
-    def process_environment(self: _Report, **variables: str) -> _Report:
-        """Keep another process's environment as a string that nothing refers to."""
-        self._string_id("\0".join(f"{name}={value}" for name, value in variables.items()) + "\0")
-        return self
-
-    def capture_option(self: _Report, name: str, value: str) -> _Report:
-        """Set a row of META_DATA_CAPTURE."""
-        self._options[name] = value
-        return self
-
-    def mpi_rank(self: _Report, tid: int, rank: int, *, pid: int | None = None) -> _Report:
-        """Say that a thread is an MPI rank."""
-        return self._add("MPI_RANKS", 1, {"globalTid": self._thread(pid, tid), "rank": rank})
-
-    def raw(self: _Report, table: str, /, **columns: Cell) -> _Report:
-        """Add one row as it is, broken ones too.
-
-        Args:
-            table: Its name in an export.
-            columns: Values by nsys column name; a str for a column of string ids is interned.
-                Process, thread, device, context and stream default to the usual ones, others to
-                NULL, or 0 where a real export has no NULL.
-
-        Raises:
-            ValueError: This schema version has no such table or column.
-        """
-        shape = {column.name for column in self._schema.tables.get(table, ())}
-        if not columns.keys() <= shape:
-            unknown = ", ".join(sorted(columns.keys() - shape))
-            raise ValueError(f"schema {self._schema.version} has no {table}.{unknown}.")
-        row: dict[str, Cells] = {}
-        if shape & {"globalPid", "globalTid"}:
-            row = {"globalTid": self._thread(), **self._place()}
-        for name, value in columns.items():
-            interned = name in _STRING_COLUMNS and isinstance(value, str)
-            row[name] = self._string_id(str(value)) if interned else value
-        self._add(table, 1, row)
-        return self
-
-    def has_table(self, name: str) -> bool:
-        """Return whether this schema version has a table of that name."""
-        return name in self._tables
-
-    def drop_table(self: _Report, name: str) -> _Report:
-        """Leave a table out of what is written."""
-        if name not in self._schema.tables and name not in self._schema.enums:
-            raise ValueError(f"schema {self._schema.version} has no table {name}.")
-        self._dropped.add(name)
-        return self
-
     def write_sqlite(self, path: Path) -> Path:
         """Write the report as a SQLite export; raises OutputError where the file exists."""
         tables = self._complete_tables()
         empty = {name for name in self._schema.tables if self._lazy and not len(tables[name])}
         write_sqlite_tables(path, self._schema, tables, omit=frozenset(self._dropped | empty))
         return path
-
-    def write_parquet(self, folder: Path) -> Path:
-        """Write the report as a folder of parquet files; raises OutputError where it exists."""
-        tables = self._complete_tables()
-        write_parquet_tables(folder, self._schema, tables, omit=frozenset(self._dropped))
-        return folder
 
     def _complete_tables(self) -> dict[str, TableRows]:
         described = describe_capture(
@@ -275,9 +196,6 @@ class SyntheticReport:
         process = self._process(pid)
         process.next_correlation_id = max(process.next_correlation_id, int(ids.max(initial=0)) + 1)
         return ids
-
-    def _correlation_id(self, wanted: int | None, pid: int | None) -> int:
-        return int(self._correlation_ids(None if wanted is None else [wanted], 1, pid)[0])
 
     def _place(
         self,

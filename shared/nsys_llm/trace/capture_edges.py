@@ -33,7 +33,6 @@ def launched_before(
     it came earlier: a process counts its calls up.
 
     Args:
-        start_ns: Of each operation.
         launch_row: The row of the call that launched each, -1 for none.
         calls: The API calls of the process; None or empty where none were traced.
     """
@@ -61,7 +60,6 @@ def cut_graph_launches(start_ns: IntArray, seen: _Rows, by_node: _Rows) -> _Rows
     as a whole is recorded only once it has ended, and may have run for long.
 
     Args:
-        start_ns: Of each API call.
         seen: Which calls left an operation.
         by_node: Which launches of graphs left nodes.
     """
@@ -83,7 +81,6 @@ def queued_at_end(
     operations took from their call to their end, and one more to run.
 
     Args:
-        calls: API calls of one rank.
         waits: Those that return only when earlier work is done.
         ops: Its operations by table, with their launches.
         copies: The tables of copies and fills.

@@ -17,7 +17,6 @@ def coded_names(
     """Return the distinct names behind ids, sorted, and each row's position among them.
 
     Args:
-        strings: Texts by id.
         shown: What becomes of a text; different texts may become one name.
     """
     names: tuple[str, ...] = ()

@@ -81,12 +81,8 @@ def count_coverage(
     """Count one kind of operation of one rank.
 
     Args:
-        name: Our name of its table.
         raw: All rows of the rank; what is not in `op` and not broken was replaced by other rows.
         op: Those that count, with their launches.
-        broken_n: Rows that are broken.
-        rank_trace: What the filters left.
-        table_present: Whether it is there.
         duplicates: Correlation ids that several API calls claim.
     """
     duration_ns = op["end_ns"] - op["start_ns"]

@@ -38,7 +38,6 @@ class OpLaunches:
 
     Attributes:
         start_ns: Start of the operation on the GPU.
-        end_ns: Its end.
         at_ns: Start of the launching call; meaningless where `known` is False.
         thread: globalTid of that call.
         known: Whether there is such a call.

@@ -128,14 +128,13 @@ def read_rank_map(path: str, labels: Sequence[str]) -> dict[tuple[str, int | Non
         raise UsageError(f"--rank-map {path}: needs a first line 'file,rank' or 'file,pid,rank'.")
     mapped: dict[tuple[str, int | None], int] = {}
     for row in rows:
-        pid, rank = (row.get("pid") or "").strip(), (row["rank"] or "").strip()
-        if not rank.isdecimal() or (pid and not pid.isdecimal()):
-            raise UsageError(
-                f"--rank-map {path}: '{row['file']}' has the rank '{rank}'; write 0, 1, ..."
-            )
-        key = _bare(row["file"] or ""), int(pid) if pid else None
+        # A cell is None where the line is too short.
+        file, pid, rank = ((row.get(name) or "").strip() for name in ("file", "pid", "rank"))
+        if not rank.isdecimal() or not (pid or "0").isdecimal():
+            raise UsageError(f"--rank-map {path}: '{file}' has the rank '{rank}'; write 0, 1, ...")
+        key = _bare(file), int(pid) if pid else None
         if mapped.setdefault(key, int(rank)) != int(rank):
-            raise UsageError(f"--rank-map {path}: gives '{row['file']}' two ranks.")
+            raise UsageError(f"--rank-map {path}: gives '{file}' two ranks.")
     _require_distinct(path, {key: rank for key, rank in mapped.items() if key[0] in labels})
     listed = {label for label, _ in mapped}
     if left_out := [label for label in labels if label not in listed]:

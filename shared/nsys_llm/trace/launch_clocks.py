@@ -29,7 +29,6 @@ class EarlyStarts:
     """Operations that start before their launch call begins.
 
     Attributes:
-        early_n: How many.
         usual_ns: 99 % of the operations whose call is known start no earlier before it; 0 where
             99 % do not start before it at all.
         most_ns: The earliest of all starts so long before its call; 0 for none.

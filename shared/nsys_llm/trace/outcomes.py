@@ -46,7 +46,6 @@ class ProfileOutcome:
         absent_tables: Our names of the tables that it does not have.
         empty_tables: Our names of the tables without rows, those that it does not have among them.
         lacking: What it cannot tell, because a table that the recipe requires has no rows.
-        reason: Why it could not be read.
         fault: Where, if that was an internal error and not of the profile.
         export: Where it was exported to, if this run did that and the export stays.
         fingerprint: What tells the export that was read from any other; None if none was.

@@ -82,7 +82,6 @@ def read_ranges(events: Table, strings: Mapping[int, str], capture_end_ns: int) 
 
     Args:
         events: Columns start_ns, end_ns, event_type, text, text_id, global_tid, domain_id.
-        strings: Texts behind `text_id`.
         capture_end_ns: Where ranges without an end stop.
     """
     texts = _texts(events, strings)
@@ -111,7 +110,6 @@ def distinct_ranges(
     """Return the distinct raw texts of the ranges of one process, each with its domain's name.
 
     Args:
-        strings: Texts behind `text_id`.
         capture_end_ns: Where ranges without an end stop.
     """
     is_range = np.isin(events["event_type"], (PUSH_POP, START_END))

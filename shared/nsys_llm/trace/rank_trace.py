@@ -52,7 +52,6 @@ class RankTrace:
         tables: By our names. Operations have end >= start and reach into the windows; each
             operation table has a column `launch_row`, the row of the API call that launched it in
             `tables["api_calls"]`, or -1.
-        strings: Texts behind ids.
         windows_ns: Shape (n, 2), sorted, disjoint, the profile's clock; None without a time filter.
         unfiltered: The operation tables before any filter.
         device_ids: The CUDA devices of the rank that --device leaves, sorted; the other filters
@@ -146,7 +145,6 @@ class RankTrace:
         names; `--device` leaves them all.
 
         Args:
-            name: Of the table.
             extra: Further columns for its rows.
         """
         calls = self.tables[name].plus(**(extra or {}))

@@ -19,7 +19,6 @@ class Track:
     """One line of a timeline; arrays of shape (slices,), int64, in any order.
 
     Attributes:
-        label: What the line is called.
         start_ns: In the clock of the profile; slices may overlap.
         end_ns: Likewise, `end_ns >= start_ns`.
         texts: Distinct names of slices, as recorded.

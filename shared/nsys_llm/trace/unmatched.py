@@ -194,7 +194,6 @@ def nearest_names(typed: str, names: Iterable[str], most: int) -> tuple[str, ...
     Args:
         typed: A name, or `re:` and an expression, of which the letters and digits count.
         names: What there is; the same name may come again.
-        most: How many to return.
     """
     wanted = typed.casefold()
     if typed.startswith("re:"):

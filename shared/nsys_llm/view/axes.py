@@ -85,7 +85,6 @@ def category_axis(
     """Return an axis of names; of many only some are written, so that they can be read.
 
     Args:
-        down: From top to bottom.
         each: Leave out names only where there is no room for them.
     """
     layout: Plot = {"type": "category", "automargin": True, **_TICKS_APART}

@@ -215,8 +215,6 @@ def rows_html(
     """Return rows as an HTML table; whole names appear on hover, all text is escaped.
 
     Args:
-        rows: What `cells` returns.
-        all_n: How many rows the table has.
         by: The column that chose the rows, if one did.
     """
     styles = [_NUMBER_STYLE if fields[name].numeric else _TEXT_STYLE for name in columns]

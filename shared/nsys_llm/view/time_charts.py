@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pandas as pd
@@ -71,26 +71,22 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
 def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Points: `x` and `y` (numbers), `color` and, on hover, `label` (names, optional).
 
-    With `low` and `high` each point has a bar from the one to the other; with `log` the y axis is
-    logarithmic.
+    With `log` the y axis is logarithmic.
     """
     x, y, color = fields[spec["x"]], fields[spec["y"]], spec.get("color")
-    ends = [spec[name] for name in ("low", "high") if name in spec]
-    top = frame.dropna(subset=[x.name, y.name, *ends]).head(spec.get("top", 5000))
-    texts = hovers(top, fields, [x.name, y.name, *ends, color, spec.get("label")])
+    top = frame.dropna(subset=[x.name, y.name]).head(spec.get("top", 5000))
+    texts = hovers(top, fields, [x.name, y.name, color, spec.get("label")])
     if spec.get("from_first") and color:
         top = _from_first(top, x.name, color)
     x_values, x_unit = axis_values(top[x.name], x)
-    together = pd.concat([top[name].astype("float64") for name in (y.name, *ends)])
-    y_values, y_unit = axis_values(together, y)
+    y_values, y_unit = axis_values(top[y.name], y)
     groups, names = _main_groups(top, color)
     colors = {**tints(names, spec, ordered=color in RANK_COLUMNS), _OTHERS: NEUTRAL}
     if color is None:
         colors[""] = NEUTRAL
     by_name = {name: list[int]() for name in names} | rows_by_group(groups)
-    traces = []
-    for name, rows in by_name.items():
-        trace = go.Scatter(
+    traces = [
+        go.Scatter(
             mode="markers",
             name=legend_name(name),
             showlegend=color is not None,
@@ -100,9 +96,8 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
             hovertext=at(rows, texts),
             hoverinfo="text",
         )
-        if len(ends) == 2:
-            trace["error_y"] = _bars_to(y_values, rows, len(top), colors[name])
-        traces.append(trace)
+        for name, rows in by_name.items()
+    ]
     yaxis = axis(y, y_unit, title=spec.get("y_title"))
     yaxis = {**yaxis, "type": "log" if spec.get("log") else "linear"}
     layout = {"xaxis": _time_axis(x, x_unit, spec), "yaxis": yaxis, "height": HEIGHT + 60}
@@ -127,14 +122,6 @@ def _main_groups(frame: pd.DataFrame, color: str | None) -> tuple[list[str], lis
     most = {name for name, _ in counts.most_common(MOST_SERIES - 2)}
     main = [name for name in names if name in most]
     return [name if name in most else _OTHERS for name in groups], main
-
-
-def _bars_to(values: Sequence[Any], rows: Sequence[int], rows_n: int, tint: str) -> Plot:
-    """Return the bars of some points; `values` holds all points, then all low ends, then high."""
-    below = [values[row] - values[rows_n + row] for row in rows]
-    above = [values[2 * rows_n + row] - values[row] for row in rows]
-    bars = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
-    return {**bars, "color": tint, "thickness": 1, "width": 0}
 
 
 def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:

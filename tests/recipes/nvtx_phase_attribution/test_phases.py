@@ -136,20 +136,8 @@ def test_what_phases_are_made_of(tables):
     parts = rows(tables["phase_kernels"], names)
     assert parts[0] == ("prefill", "kernel", "gemm", "gemm", 2, 14, 7.0, 100 * 14 / 18)
     assert parts[2] == ("sampling", "memcpy", "memcpy DtoH", "memcpy", 6, 6, 1.0, 100.0)
-    assert rows(tables["phase_collectives"], "phase operation ranks_n launches_n total_ns") == [
-        ("prefill", "all_reduce", 2, 2, 4),
-        ("decode", "all_reduce", 2, 4, 4),
-    ]
     categories = rows(tables["phase_categories"], "phase category total_ns")
     assert categories[:2] == [("prefill", "gemm", 14), ("prefill", "communication", 4)]
-
-
-def test_communication_is_exposed_where_nothing_computes(tmp_path):
-    trace = TraceBuilder().nvtx("decode", 0, 50)
-    trace.kernel("ncclDevKernel_AllReduce", start_ns=100, end_ns=110, launch=(1, 2), stream_id=9)
-    trace.kernel("gemm", start_ns=104, end_ns=107, launch=(3, 4))
-    collectives = quick(written(trace, tmp_path))["phase_collectives"]
-    assert rows(collectives, "total_ns exposed_ns") == [(10, 7)]
 
 
 def test_gaps_belong_to_the_phase_of_the_operation_that_ends_them(tables):
@@ -296,8 +284,6 @@ def test_operations_of_devices_that_take_turns_are_kept_apart(tmp_path, words):
     phases = frames["phases"].set_index("phase")
     decode = phases.loc["decode", ["gpu_ns", "exclusive_ns", "communication_ns"]]
     assert tuple(decode) == ((41, 41, 10) if not words else (23, 23, 10))
-    # It runs beside kernels of another device only.
-    assert rows(frames["phase_collectives"], "total_ns exposed_ns") == [(10, 10)]
 
 
 def test_a_step_that_a_filter_leaves_without_gpu_time_is_a_step(tmp_path):

@@ -14,18 +14,13 @@ from nsys_llm.analyses.device.idle_split import situate, split_gaps
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.gaps import Gaps, Positions
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.time_bins import log_edges
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 
 #: Lengths of gaps (the peer survey's buckets); an edge belongs to the bucket above it.
 BUCKET_EDGES_NS: Final = (5_000, 20_000, 100_000, 1_000_000, 10_000_000)
 BUCKETS: Final = ("<5 us", "5-20 us", "20-100 us", "100 us-1 ms", "1-10 ms", ">=10 ms")
 
-#: Four bins to an octave, up to the 104 days of `nsys_llm.trace.rank_trace`.
-LENGTH_EDGES_NS: Final = log_edges(1 << 53)
-
 _CAUSES_N: Final = len(CAUSE_NAMES)
-_BINS_N: Final = len(LENGTH_EDGES_NS) - 1
 # So many gaps and all causes stay in the processor's cache (2 MB).
 _BLOCK: Final = 1 << 14
 
@@ -38,16 +33,12 @@ class GapSums:
         gaps_n: Shape (causes, buckets), gaps named after a cause.
         time_ns: Likewise, time of a cause in all gaps.
         certain_ns: Likewise, the part for which the trace shows the cause itself.
-        lengths_n: Shape (causes, bins of `LENGTH_EDGES_NS`), gaps named after a cause.
-        lengths_ns: Likewise, their lengths.
         named: Shape (gaps,), the cause that each gap is named after; empty in a partial.
     """
 
     gaps_n: IntArray
     time_ns: IntArray
     certain_ns: IntArray
-    lengths_n: IntArray
-    lengths_ns: IntArray
     named: npt.NDArray[np.int8]
 
     @classmethod
@@ -57,9 +48,8 @@ class GapSums:
         for part in parts:
             for whole, name in zip(sums, cls.__dataclass_fields__, strict=False):
                 whole += getattr(part, name)
-        gaps_n, time_ns, certain_ns, lengths_n, lengths_ns = sums
-        named = np.empty(0, dtype=np.int8)
-        return cls(gaps_n, time_ns, certain_ns, lengths_n, lengths_ns, named)
+        gaps_n, time_ns, certain_ns = sums
+        return cls(gaps_n, time_ns, certain_ns, np.empty(0, dtype=np.int8))
 
     def without_names(self) -> GapSums:
         """Return the sums alone, whose size does not grow with the number of gaps."""
@@ -73,7 +63,7 @@ def sum_gaps(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> GapSums:
 
     def sums(some: Sequence[slice]) -> tuple[IntArray, ...]:
         """Name the gaps of some blocks, and add them up: all but the last field of the result."""
-        gaps_n, time_ns, certain_ns, lengths_n, lengths_ns = _nothing()
+        gaps_n, time_ns, certain_ns = _nothing()
         for block in some:
             selected = gaps.take(block)
             split = split_gaps(selected, situate(selected, launch_row, host), host)
@@ -84,23 +74,17 @@ def sum_gaps(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> GapSums:
             _add(certain_ns, split.certain_ns, bucket)
             in_bucket = cause * len(BUCKETS) + bucket
             gaps_n += np.bincount(in_bucket, minlength=gaps_n.size).reshape(gaps_n.shape)
-            in_bin = cause * _BINS_N + np.searchsorted(LENGTH_EDGES_NS, length, side="right") - 1
-            lengths_n += np.bincount(in_bin, minlength=lengths_n.size).reshape(lengths_n.shape)
-            lengths_ns += _exact(in_bin, length, lengths_ns.size).reshape(lengths_ns.shape)
-        return gaps_n, time_ns, certain_ns, lengths_n, lengths_ns
+        return gaps_n, time_ns, certain_ns
 
     halves = concurrently(len(gaps), lambda: sums(blocks[::2]), lambda: sums(blocks[1::2]))
-    gaps_n, time_ns, certain_ns, lengths_n, lengths_ns = (
-        left + right for left, right in zip(*halves, strict=True)
-    )
-    return GapSums(gaps_n, time_ns, certain_ns, lengths_n, lengths_ns, named)
+    gaps_n, time_ns, certain_ns = (left + right for left, right in zip(*halves, strict=True))
+    return GapSums(gaps_n, time_ns, certain_ns, named)
 
 
-def _nothing() -> tuple[IntArray, ...]:
+def _nothing() -> tuple[IntArray, IntArray, IntArray]:
     """Return the sums over no gaps: all but the last field of the result."""
-    by_bucket, by_length = (_CAUSES_N, len(BUCKETS)), (_CAUSES_N, _BINS_N)
-    shapes = (by_bucket, by_bucket, by_bucket, by_length, by_length)
-    return tuple(np.zeros(shape, dtype=np.int64) for shape in shapes)
+    shape = (_CAUSES_N, len(BUCKETS))
+    return np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
 
 
 def _add(sums: IntArray, parts: IntArray, bucket: IntArray) -> None:

@@ -72,7 +72,6 @@ def leaf_integers(
 
     Args:
         raw: The pages one after the other, and `PADDING_BYTES` more.
-        shape: Of the database.
         fields_n: How many columns the table has.
         columns: Which to return, by position.
 

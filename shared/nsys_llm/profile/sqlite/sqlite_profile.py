@@ -325,7 +325,6 @@ def concatenated(batches: Sequence[Any], column: str) -> npt.NDArray[Any]:
 
     Args:
         batches: The column's part of each batch, pyarrow Arrays.
-        column: Our name of it.
 
     Raises:
         pyarrow.ArrowInvalid: It holds something else.
