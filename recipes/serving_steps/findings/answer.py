@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pandas as pd
@@ -13,7 +14,7 @@ from nsys_llm.report.screen import Scale
 from nsys_llm.taxonomy.step_names import recording_advice
 from nsys_llm.view.text import counted, format_count, format_ns, listed
 
-from .steps import examples, pace_rank, reading_ranks, serving_findings
+from .steps import examples, serving_findings
 
 _PHASES: Final = ("decode", "mixed", "prefill")
 #: Steps of a phase whose median is told.
@@ -46,14 +47,14 @@ def answer(tables: Tables) -> str:
 
 def headline(tables: Tables) -> list[str]:
     """Return the lines that an overview repeats; none where no format was read."""
-    rank = pace_rank(tables)
-    if rank is None:
+    servers = records(tables["servers"])
+    server = next((row for row in servers if row["slowest"]), None)
+    if server is None:
         return []
+    rank = server["rank"]
     steps = tables["batch_steps"]
     steps = steps[(steps["rank"] == rank) & (steps["mark"] == "")]
-    servers = tables["servers"]
-    server = records(servers[servers["rank"] == rank])[0]
-    where = _where(tables, rank)
+    where = _where(servers, rank)
     lines = [
         f"{server['engine']}: {counted(server['counted_n'], 'step')}{where}: "
         f"{_phases(steps)}{_requests(steps)}"
@@ -72,21 +73,18 @@ def headline(tables: Tables) -> list[str]:
     return lines
 
 
-def _where(tables: Tables, rank: int) -> str:
+def _where(servers: Sequence[Record], rank: int) -> str:
     """Return which rank the lines are of, and why that one; nothing of a single rank."""
-    servers = tables["servers"]
     if len(servers) == 1:
         return ""
-    read = set(servers.loc[servers["reason"].isna(), "rank"])
-    generating = read - set(reading_ranks(tables))
-    if len(generating or read) == 1:
-        return f" (rank {rank})"
-    return f" (rank {rank}, the slowest)"
+    read = [row for row in servers if row["reason"] is None]
+    generating = [row for row in read if not row["only_reads"]]
+    return f" (rank {rank})" if len(generating or read) == 1 else f" (rank {rank}, the slowest)"
 
 
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    if pace_rank(tables) is None:
+    if not tables["servers"]["slowest"].any():
         return []
     return [
         "Time between tokens runs from the end of one step to that of the next: a lower bound of "
@@ -140,21 +138,20 @@ def _part(row: Record) -> str:
     value_ns = abs(row["value_ns"])
     time = format_ns(value_ns) if value_ns >= 100 else f"{value_ns:.3g} ns"
     first, *others = str(row["term"]).split(" with ")
-    unit = f" {_UNITS[first]}" if first in _UNITS else ""
-    if not unit and row["left_out"]:  # what never changes
-        others += str(row["left_out"]).split(", ")
-    whose = "its" if unit else "the"
-    beside = listed([f"{whose} {_NOUNS[term]}" for term in others]) if others else ""
-    return f"{time}{unit}{beside and f' with {beside}'}"
+    if first == "base":  # in it is what never changes
+        others, whose, unit = str(row["left_out"] or "").split(", "), "the", ""
+    else:
+        whose, unit = "its", f" {_UNITS[first]}"
+    nouns = [f"{whose} {_NOUNS[term]}" for term in others if term]
+    return f"{time}{unit} with {listed(nouns)}" if nouns else f"{time}{unit}"
 
 
 def _reading_line(tables: Tables) -> list[str]:
     """Return what ranks do that only read prompts for others; nothing where there are none."""
     servers = tables["servers"]
-    ranks = reading_ranks(tables)
-    if pace_rank(tables) in ranks:
+    if (servers["slowest"] & servers["only_reads"]).any():
         return []
-    rows = records(servers[servers["rank"].isin(ranks) & servers["reason"].isna()])
+    rows = records(servers[servers["only_reads"] & servers["reason"].isna()])
     words = [
         f"rank {row['rank']} ({counted(row['counted_n'], 'step')} of {format_ns(row['cost_ns'])})"
         for row in rows

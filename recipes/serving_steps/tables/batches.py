@@ -44,9 +44,14 @@ def columns_of(rows: Sequence[Row]) -> Columns:
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
-def server_columns(ranks: Sequence[tuple[Rank, RankServing]]) -> Columns:
+def server_columns(
+    ranks: Sequence[tuple[Rank, RankServing]], slowest: Served | None
+) -> Columns:
     """Return the columns of `servers`, a row a rank."""
-    return columns_of([of_rank(rank) | _server(part) for rank, part in ranks])
+    first = None if slowest is None else slowest[0]
+    return columns_of(
+        [of_rank(rank) | _server(part) | {"slowest": rank == first} for rank, part in ranks]
+    )
 
 
 def _server(part: RankServing) -> Row:
@@ -59,6 +64,7 @@ def _server(part: RankServing) -> Row:
         **dict.fromkeys(("steps_n", "counted_n", "unparsed_n", "drafts_n"), 0),
         "unparsed": None,
         "cost_ns": None,
+        "only_reads": False,
         "reason": NO_FORMAT,
     }
     if served is None:
@@ -73,7 +79,8 @@ def _server(part: RankServing) -> Row:
         "drafts_n": 0 if served.draft_busy_ns is None else served.draft_busy_ns.size,
         "unparsed": " | ".join(batches.unparsed) or None,
         "cost_ns": float(served.times.cost_ns[counted].mean()) if counted.any() else None,
-        "reason": None if served.batches.is_read else UNPARSED,
+        "only_reads": only_reads(served),
+        "reason": None if batches.is_read else UNPARSED,
     }
 
 
@@ -198,7 +205,8 @@ def _bucket(served: ServedSteps, rows: IntArray) -> Row:
 def only_reads(served: ServedSteps) -> bool:
     """Return whether all steps of a rank that count read prompts and generate nothing."""
     phases = zip(served.batches.phase, served.times.counted.tolist(), strict=True)
-    return all(phase == PREFILL for phase, is_counted in phases if is_counted)
+    counted = [phase for phase, is_counted in phases if is_counted]
+    return set(counted) == {PREFILL}
 
 
 def pace(ranks: Sequence[Served]) -> Served | None:

@@ -14,7 +14,7 @@ from nsys_llm.report.columns import Columns
 
 from ..partials import ServedSteps
 from ..per_rank.batches import DECODE, PHASES
-from .batches import UNPARSED, Row, Served, columns_of, of_rank, pace
+from .batches import UNPARSED, Row, Served, columns_of, of_rank
 from .robust_fit import Fit, FloatArray, independent, robust_fit
 
 #: What a step costs besides.
@@ -32,13 +32,10 @@ _MOST_SIGMA_PCT: Final = 10.0
 #: Why there is no model.
 FEW_STEPS: Final = "few steps"
 SCATTERED: Final = "scattered"
-#: What the price of a row of padding rests on.
-BY_SIZE, BY_MODEL = "captured sizes", "cost model"
 
 
-def model_columns(ranks: Sequence[Served]) -> Columns:
+def model_columns(ranks: Sequence[Served], served: Served | None) -> Columns:
     """Return the columns of `cost_model`: of the rank whose steps take longest."""
-    served = pace(ranks)
     rows: list[Row] = []
     if served is not None:
         rows = [row for phase in PHASES for row in _phase_rows(served, phase)]
@@ -119,8 +116,7 @@ def _fitted(served: ServedSteps, steps: IntArray, size: IntArray | None = None) 
     Args:
         served: The rank.
         steps: Which.
-        size: Shape (steps,), rows of their graphs, which stand for tokens that generate. Then each
-            term counts from its mean.
+        size: Shape (steps,), rows of their graphs, which stand for tokens that generate.
     """
     columns: dict[str, IntArray] = {} if size is None else {_SIZE: size}
     for term in _TERMS[1:] if size is not None else _TERMS:
@@ -130,43 +126,39 @@ def _fitted(served: ServedSteps, steps: IntArray, size: IntArray | None = None) 
             values = served.batches.field(term)[steps]
         if not (values == NULL_INT).any():
             columns[term] = values
-    varied = {name: values for name, values in columns.items() if _varies(values)}
+    varied = {name: values for name, values in columns.items() if _varies(name, values)}
     constant = tuple(name for name in columns if name not in varied and columns[name].any())
-    names = [BASE, *varied]
+    names = list(varied)
     matrix: FloatArray = np.column_stack([np.ones(steps.size), *varied.values()])
-    if size is not None:  # large sizes that differ little are no base
-        matrix[:, 1:] -= matrix[:, 1:].mean(axis=0)
-    groups = independent(matrix)
-    terms = tuple(" with ".join(names[place] for place in group) for group in groups)
-    if steps.size < _LEAST_STEPS * len(groups):
+    groups = independent(matrix[:, 1:])
+    terms = (BASE, *(" with ".join(names[place] for place in group) for group in groups))
+    if steps.size < _LEAST_STEPS * len(terms):
         return _Model(terms, constant, None)
-    firsts = matrix[:, [group[0] for group in groups]]
+    firsts = matrix[:, [0, *(1 + group[0] for group in groups)]]
     return _Model(
         terms, constant, robust_fit(firsts, served.times.cost_ns[steps].astype(np.float64))
     )
 
 
-def _varies(values: IntArray) -> bool:
-    return np.unique(values).size >= _LEAST_VALUES
+def _varies(name: str, values: IntArray) -> bool:
+    return np.unique(values).size >= (2 if name == _SIZE else _LEAST_VALUES)
 
 
-def padding_columns(ranks: Sequence[Served], model: Columns) -> Columns:
+def padding_columns(ranks: Sequence[Served]) -> Columns:
     """Return the columns of `padding`: rows of graphs that hold no token, a row a rank."""
-    rows = [row for served in ranks if (row := _padding(served, model)) is not None]
-    return columns_of(rows)
+    return columns_of([row for served in ranks if (row := _padding(served)) is not None])
 
 
-def _padding(row: Served, model: Columns) -> Row | None:
+def _padding(row: Served) -> Row | None:
     rank, served = row
     steps = np.flatnonzero(served.times.counted & (served.graphs.size > 0))
     tokens = served.batches.tokens(steps)
-    known = tokens >= 0
-    steps, tokens = steps[known], tokens[known]
+    steps, tokens = steps[tokens >= 0], tokens[tokens >= 0]
     if not steps.size:
         return None
     size = served.graphs.size[steps]
     padding_n = int(np.maximum(size - tokens, 0).sum())
-    row_ns, basis = _row_ns(served, steps, size, model)
+    row_ns = _row_ns(served, np.intersect1d(steps, _steps_of(served, DECODE)))
     return {
         **of_rank(rank),
         "steps_n": steps.size,
@@ -174,27 +166,16 @@ def _padding(row: Served, model: Columns) -> Row | None:
         "padding_n": padding_n,
         "padding_pct": 100.0 * padding_n / int(size.sum()),
         "row_ns": row_ns,
-        "basis": basis,
         "time_ns": None if row_ns is None else padding_n * row_ns,
     }
 
 
-def _row_ns(
-    served: ServedSteps, steps: IntArray, size: IntArray, model: Columns
-) -> tuple[float | None, str | None]:
-    """Return what a row costs, and how that is known: nothing where it is not above 0."""
-    is_decode = np.array([served.batches.phase[step] == DECODE for step in steps.tolist()])
-    some = steps[is_decode]
-    if _varies(size[is_decode]):
-        of_size = _fitted(served, some, size[is_decode])
-        if of_size.fit is not None and _SIZE in of_size.terms:
-            place = of_size.terms.index(_SIZE)
-            if of_size.fit.low[place] > 0:
-                return float(of_size.fit.value[place]), BY_SIZE
-    names = ("term", "low_ns", "value_ns")
-    terms = zip(*(model.get(name, ()) for name in names), strict=True)
-    for term, low_ns, value_ns in terms:  # decode steps come first
-        # Empty rows have no context: no price of a token with its context is theirs.
-        if term in ("gen_tokens", "gen_reqs") and low_ns > 0:
-            return float(value_ns), BY_MODEL
-    return None, None
+def _row_ns(served: ServedSteps, steps: IntArray) -> float | None:
+    """Return what a row of their graphs adds to decode steps; None where it is not above 0."""
+    if not steps.size:
+        return None
+    model = _fitted(served, steps, served.graphs.size[steps])
+    if model.fit is None or _SIZE not in model.terms:
+        return None
+    place = model.terms.index(_SIZE)
+    return float(model.fit.value[place]) if model.fit.low[place] > 0 else None

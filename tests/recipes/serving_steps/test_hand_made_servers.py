@@ -53,9 +53,8 @@ def of_graphs(sizes, requests, row_ns=2_000, kernels=None):
 def test_a_row_of_large_graphs_has_its_price(tmp_path):
     requests = np.random.default_rng(2).integers(233, 257, 120).tolist()
     tables = quick("serving_steps", write(tmp_path, of_graphs((240, 248, 256), requests)))
-    (row,) = rows(tables["padding"], "row_ns basis")
-    assert abs(row[0] - 2_000) < 100
-    assert row[1] == "captured sizes"
+    ((row_ns,),) = rows(tables["padding"], "row_ns")
+    assert abs(row_ns - 2_000) < 100
 
 
 CONSTANT = [(NORM, 132), (GEMM, 7), (ACTIVATION, 132)]
