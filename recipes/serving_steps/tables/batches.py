@@ -44,9 +44,7 @@ def columns_of(rows: Sequence[Row]) -> Columns:
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
-def server_columns(
-    ranks: Sequence[tuple[Rank, RankServing]], slowest: Served | None
-) -> Columns:
+def server_columns(ranks: Sequence[tuple[Rank, RankServing]], slowest: Served | None) -> Columns:
     """Return the columns of `servers`, a row a rank."""
     first = None if slowest is None else slowest[0]
     return columns_of(

@@ -79,9 +79,7 @@ def _read_on(batches: Batches) -> IntArray:
     return np.append(0, alone & (keys[1:] - tokens[1:] == keys[:-1]))[: requests.size]
 
 
-def _mixed_adds(
-    every: TokenWaits, generating: IntArray
-) -> tuple[float | None, int, float | None]:
+def _mixed_adds(every: TokenWaits, generating: IntArray) -> tuple[float | None, int, float | None]:
     """Return what a step with context adds at equal requests, over how many, and the pure mean."""
     adds, pure, weights = [], [], []
     for requests in np.unique(generating[every.mixed]).tolist():
