@@ -21,7 +21,7 @@ from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
 from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.wall.layers import first_come_pieces
-from nsys_llm.numeric.grouping import distinct_codes, exact_sums, joined
+from nsys_llm.numeric.grouping import exact_sums, is_constant, joined
 from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
@@ -39,7 +39,7 @@ from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 #: Launched outside of all ranges, and by no call that is recorded: in place of a row of events.
 _OF_NO_RANGE, _OF_NO_CALL = -1, -2
 _WITHOUT: Final = {_OF_NO_RANGE: "(none)", _OF_NO_CALL: "(no call)"}
-_MEDIANS: Final = ("api_ns", "launch_to_first_ns", "lag_ns")
+_MEDIANS: Final = ("api_ns", "launch_to_first_ns", "lag_ns", "between_p50_ns")
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,8 @@ def map_cuda_graphs(view: RankView) -> RankGraphs:
     keys, code, replays_n = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
     replays = np.split(np.argsort(code.reshape(-1), kind="stable"), np.cumsum(replays_n)[:-1])
     for (device, graph), rows in zip(keys.tolist(), replays, strict=True):
+        rows = rows[np.lexsort((every.end_ns[rows], every.start_ns[rows]))]
+        between_ns = np.maximum(every.start_ns[rows[1:]] - every.end_ns[rows[:-1]], 0)
         place = int(np.searchsorted(sizes.graph, graph))
         size, busy_ns = int(sizes.size[place]), int(every.busy_ns[rows].sum())
         known, waits = rows[batch[rows] > 0], queued[rows]
@@ -127,6 +129,7 @@ def map_cuda_graphs(view: RankView) -> RankGraphs:
                     "api_ns": tuple(call_ns[rows].tolist()),
                     "launch_to_first_ns": tuple(first_ns[rows[~waits]].tolist()),
                     "lag_ns": tuple(lag_ns[rows[waits]].tolist()),
+                    "between_p50_ns": tuple(between_ns.tolist()),
                 },
                 spans_ns=tuple((every.end_ns - every.start_ns)[rows].tolist()),
             )
@@ -166,27 +169,37 @@ def _seams(trace: RankTrace, every: GraphReplays) -> tuple[Seams, ...]:
 
 def _eager(trace: RankTrace, device: int, spans: IntArray) -> dict[str, tuple[int, int]]:
     """Return what ran in some spans, by the range that launched it: time and operations."""
+    if not len(spans):
+        return {}
     parts = [
         _eager_ops(trace.tables[name], device, spans) for name in OP_TABLES if name in trace.tables
     ]
-    names, code = _ranges(trace, joined([call for _, call in parts]))
-    ops_n = np.bincount(code, minlength=len(names))
-    pieces, label = first_come_pieces(np.concatenate([times for times, _ in parts], axis=1), code)
-    del parts, code  # as long as the profile
+    starts, ends, call = (joined(list(column)) for column in zip(*parts, strict=True))
+    del parts  # as long as the profile
+    place = _launch_ranges(trace, call)
+    places_n = int(place.max(initial=-1)) + 1
+    ops_n = np.bincount(place[starts_inside(starts, spans)], minlength=places_n)
+    pieces, place = first_come_pieces(np.stack((starts, ends)), place)
     cut = _cut(pieces, spans)
     owner, begun, ended = clip_to_windows(pieces[cut, 0], pieces[cut, 1], spans)
-    label = np.concatenate((label[~cut], label[cut][owner]))
-    length_ns = np.concatenate((np.diff(pieces[~cut])[:, 0], ended - begun))
-    time_ns = exact_sums(label, length_ns, len(names))
-    return dict(zip(names, zip(time_ns.tolist(), ops_n.tolist(), strict=True), strict=True))
+    length_ns = pieces[:, 1] - pieces[:, 0]
+    length_ns[cut] = 0
+    time_ns = exact_sums(place, length_ns, places_n)
+    time_ns += exact_sums(place[cut][owner], ended - begun, places_n)
+    used = np.flatnonzero(time_ns + ops_n)
+    names, code = _range_names(trace, used)
+    times = exact_sums(code, time_ns[used], len(names)).tolist()
+    counts = exact_sums(code, ops_n[used], len(names)).tolist()
+    return dict(zip(names, zip(times, counts, strict=True), strict=True))
 
 
-def _eager_ops(op: Table, device: int, spans: IntArray) -> tuple[IntArray, IntArray]:
-    """Return begins and ends of the operations outside of graphs in some spans, and their calls."""
-    rows = np.flatnonzero(~is_graph_node(op) & (op["device_id"] == device))
-    first = np.searchsorted(spans[:, 1], op["start_ns"][rows], side="right")
-    rows = rows[first < np.searchsorted(spans[:, 0], op["end_ns"][rows])]
-    return np.stack((op["start_ns"][rows], op["end_ns"][rows])), op["launch_row"][rows]
+def _eager_ops(op: Table, device: int, spans: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return begin, end and call of the operations outside of graphs while spans follow another."""
+    chosen = ~is_graph_node(op)
+    chosen &= (op["start_ns"] < spans[-1, 1]) & (op["end_ns"] > spans[0, 0])
+    if not is_constant(op["device_id"]) or op["device_id"][0] != device:
+        chosen &= op["device_id"] == device
+    return op["start_ns"][chosen], op["end_ns"][chosen], op["launch_row"][chosen]
 
 
 def _cut(pieces: IntArray, spans: IntArray) -> npt.NDArray[np.bool_]:
@@ -199,24 +212,31 @@ def _cut(pieces: IntArray, spans: IntArray) -> npt.NDArray[np.bool_]:
     return np.cumsum(edges[:-1]) == 0
 
 
-def _ranges(trace: RankTrace, call: IntArray) -> tuple[list[str], IntArray]:
-    """Return names of ranges, running numbers as #, and in which one each call was made."""
+def _launch_ranges(trace: RankTrace, call: IntArray) -> IntArray:
+    """Return the place of the innermost range in which each call was made: its event, or before."""
     calls, events = trace.tables["api_calls"], trace.tables.get("nvtx_events")
     row = np.full(call.shape, _OF_NO_RANGE, dtype=np.int64)
     if events is not None and len(events):
         thread = calls["global_tid"][call]
         row = innermost_events(events, calls["start_ns"][call], thread, trace.last_end_ns)
     row[call < 0] = _OF_NO_CALL
-    used, code = distinct_codes(row)
-    labels = [_WITHOUT[at] for at in used[used < 0].tolist()]
-    place = np.arange(len(labels))
-    if events is not None and used.size > len(labels):
-        texts, text = raw_texts(events, used[used >= 0], trace.strings)
-        place = np.concatenate((place, len(labels) + text))
+    row += len(_WITHOUT)
+    return row
+
+
+def _range_names(trace: RankTrace, place: IntArray) -> tuple[list[str], IntArray]:
+    """Return names of the ranges at some places, ascending, running numbers as #; and which."""
+    row = place - len(_WITHOUT)
+    labels = [_WITHOUT[at] for at in row[row < 0].tolist()]
+    code = np.arange(len(labels))
+    events = trace.tables.get("nvtx_events")
+    if events is not None and row.size > len(labels):
+        texts, text = raw_texts(events, row[row >= 0], trace.strings)
+        code = np.concatenate((code, len(labels) + text))
         labels += [range_key(item) for item in texts]
     names = sorted(set(labels))
     of_label = np.array([names.index(item) for item in labels], dtype=np.int64)
-    return names, of_label[place][code]
+    return names, of_label[code]
 
 
 def graph_columns(rows: Sequence[tuple[Rank, CudaGraph]]) -> Columns:
@@ -240,6 +260,8 @@ def graph_columns(rows: Sequence[tuple[Rank, CudaGraph]]) -> Columns:
         "size_source": [graph.size_source or None for graph in graphs],
         "span_ns": [sum(graph.spans_ns) for graph in graphs],
         "gaps_ns": [sum(graph.spans_ns) - graph.busy_ns for graph in graphs],
+        "min_ns": [min(graph.spans_ns) for graph in graphs],
+        "max_ns": [max(graph.spans_ns) for graph in graphs],
         "p50_ns": [float(np.percentile(graph.spans_ns, 50)) for graph in graphs],
         "p99_ns": [float(np.percentile(graph.spans_ns, 99)) for graph in graphs],
     }

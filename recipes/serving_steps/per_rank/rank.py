@@ -38,7 +38,8 @@ def _served(view: RankView, steps: Steps, batches: Batches) -> ServedSteps:
     times = step_times(view, steps)
     graphs, drafts = _graphs(view, steps, batches), steps.drafts
     eager = times.counted & (batches.field("ctx_reqs") > 0) & (graphs.replays_n == 0)
-    rows = np.flatnonzero(eager & batches.is_read)
+    # Where none replays a graph these steps are like all others.
+    rows = np.flatnonzero(eager & batches.is_read & graphs.replays_n.any())
     return ServedSteps(
         name=steps.name,
         batches=batches,
