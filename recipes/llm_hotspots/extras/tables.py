@@ -36,9 +36,7 @@ def extra_tables(
             [(rank, op) for rank, extras in rows for op in extras.timeline]
         ),
         **memory_tables([(rank, series) for rank, extras in rows for series in extras.memory]),
-        "cuda_graphs": graph_columns(
-            [(rank, graph) for rank, extras in rows for graph in extras.cuda_graphs.graphs]
-        ),
+        "cuda_graphs": graph_columns([(rank, extras.cuda_graphs.times) for rank, extras in rows]),
         "seams": seam_columns(
             [(rank, seams) for rank, extras in rows for seams in extras.cuda_graphs.seams]
         ),

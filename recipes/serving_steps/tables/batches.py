@@ -9,7 +9,7 @@ import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, rank_columns
+from nsys_llm.report.columns import Columns, columns_of, nullable, of_rank, rank_columns
 from nsys_llm.taxonomy.step_names import recording_advice
 from nsys_llm.trace.identity import Rank
 
@@ -32,16 +32,6 @@ def title_of(engine: str | None) -> str | None:
     """Return what an engine is called."""
     advice = None if engine is None else recording_advice(engine)
     return None if advice is None else advice[0]
-
-
-def of_rank(rank: Rank) -> Row:
-    """Return the first columns of a row of a rank."""
-    return {"rank": rank.number, "file": rank.file}
-
-
-def columns_of(rows: Sequence[Row]) -> Columns:
-    """Return rows, all with the same columns, as columns; nothing for none."""
-    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
 def server_columns(ranks: Sequence[tuple[Rank, RankServing]], slowest: Served | None) -> Columns:
@@ -101,7 +91,7 @@ def _step_parts(row: Served) -> list[Columns]:
         "mark": list(times.mark),
         "format": [item and f"{title}, {item}" for item in served.batches.format],
         "phase": list(served.batches.phase),
-        **{name: _nullable(served.batches.field(name)) for name in FIELDS},
+        **{name: list(nullable(served.batches.field(name))) for name in FIELDS},
         "start_ns": times.before_ns.tolist(),
         "window_ns": (times.end_ns - times.before_ns).tolist(),
         "between_ns": (times.begin_ns - times.before_ns).tolist(),
@@ -124,10 +114,6 @@ def _step_parts(row: Served) -> list[Columns]:
             | {"draft": [True] * drafts_n}
         )
     return parts
-
-
-def _nullable(values: IntArray) -> list[int | None]:
-    return [None if value == NULL_INT else value for value in values.tolist()]
 
 
 def batch_columns(ranks: Sequence[Served]) -> Columns:

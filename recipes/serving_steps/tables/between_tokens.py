@@ -15,12 +15,12 @@ from nsys_llm.analyses.steps.token_waits import (
 )
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns
+from nsys_llm.report.columns import Columns, columns_of, of_rank
 from nsys_llm.taxonomy.step_names import holds_every_request
 
 from ..partials import ServedSteps
 from ..per_rank.batches import Batches
-from .batches import Row, Served, columns_of, of_rank
+from .batches import Row, Served
 
 #: No server has more: sums of them stay below 2^63.
 _MOST_REQUESTS: Final = 1 << 30

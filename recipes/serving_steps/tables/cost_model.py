@@ -10,11 +10,11 @@ import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns
+from nsys_llm.report.columns import Columns, columns_of, of_rank
 
 from ..partials import ServedSteps
 from ..per_rank.batches import DECODE, PHASES
-from .batches import UNPARSED, Row, Served, columns_of, of_rank
+from .batches import Row, Served
 from .robust_fit import Fit, FloatArray, independent, robust_fit
 
 #: What a step costs besides.
@@ -34,60 +34,40 @@ FEW_STEPS: Final = "few steps"
 SCATTERED: Final = "scattered"
 
 
-def model_columns(ranks: Sequence[Served], served: Served | None) -> Columns:
-    """Return the columns of `cost_model`: of the rank whose steps take longest."""
-    rows: list[Row] = []
-    if served is not None:
-        rows = [row for phase in PHASES for row in _phase_rows(served, phase)]
-    elif ranks:
-        rows = [_without(ranks[0], None, 0, UNPARSED)]
-    return columns_of(rows)
+def model_columns(slowest: Served | None) -> Columns:
+    """Return the columns of `cost_model`, of one rank; without rows where names do not tell."""
+    if slowest is None:
+        return {}
+    return columns_of([row for phase in PHASES for row in _phase_rows(slowest, phase)])
 
 
 def _phase_rows(row: Served, phase: str) -> list[Row]:
-    served = row[1]
+    rank, served = row
     steps = _steps_of(served, phase)
     if not steps.size:
         return []
     model = _fitted(served, steps)
-    if model.fit is None:
-        return [_without(row, phase, steps.size, FEW_STEPS, model.constant)]
     fit = model.fit
-    median_ns = float(np.median(served.times.cost_ns[steps]))
-    if 100 * fit.sigma > _MOST_SIGMA_PCT * median_ns:
-        return [_without(row, phase, steps.size, SCATTERED, model.constant, fit.sigma)]
-    return [
-        _without(row, phase, steps.size, None, model.constant, fit.sigma)
-        | {
-            "term": term,
-            "value_ns": float(fit.value[place]),
-            "low_ns": float(fit.low[place]),
-            "high_ns": float(fit.high[place]),
-            "outliers_n": fit.outliers_n,
-        }
-        for place, term in enumerate(model.terms)
-    ]
-
-
-def _without(
-    row: Served,
-    phase: str | None,
-    steps_n: int,
-    reason: str | None,
-    constant: Sequence[str] = (),
-    sigma_ns: float | None = None,
-) -> Row:
-    """Return a row without a coefficient."""
-    return {
-        **of_rank(row[0]),
+    of_phase: Row = {
+        **of_rank(rank),
         "phase": phase,
-        **dict.fromkeys(("term", "value_ns", "low_ns", "high_ns")),
-        "sigma_ns": sigma_ns,
-        "steps_n": steps_n,
-        "outliers_n": None,
-        "left_out": ", ".join(constant) or None,
-        "reason": reason,
+        **dict.fromkeys(("term", "value_ns", "low_ns", "high_ns", "outliers_n")),
+        "sigma_ns": None if fit is None else fit.sigma,
+        "steps_n": steps.size,
+        "left_out": ", ".join(model.constant) or None,
+        "reason": None,
     }
+    if fit is None:
+        return [of_phase | {"reason": FEW_STEPS}]
+    if 100 * fit.sigma > _MOST_SIGMA_PCT * float(np.median(served.times.cost_ns[steps])):
+        return [of_phase | {"reason": SCATTERED}]
+    values = zip(model.terms, fit.value.tolist(), fit.low.tolist(), fit.high.tolist(), strict=True)
+    return [
+        of_phase
+        | {"term": term, "value_ns": value_ns, "low_ns": low_ns, "high_ns": high_ns}
+        | {"outliers_n": fit.outliers_n}
+        for term, value_ns, low_ns, high_ns in values
+    ]
 
 
 def _steps_of(served: ServedSteps, phase: str) -> IntArray:

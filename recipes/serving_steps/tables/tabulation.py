@@ -35,7 +35,7 @@ def tabulate(
     columns = {
         "servers": server_columns(rows, slowest),
         "batches": batch_columns(read),
-        "cost_model": model_columns(served, slowest),
+        "cost_model": model_columns(slowest),
         "inter_token": inter_token_columns(read),
         "before_steps": before_columns(read),
         "padding": padding_columns(read),
@@ -44,8 +44,4 @@ def tabulate(
         "batch_steps": batch_step_columns(served),
     }
     manifest = load_manifest(_RECIPE)
-    frames = {}
-    for name, values in columns.items():
-        table = manifest.table(name)
-        frames[name] = declared_frame(table, values or {item.name: [] for item in table.columns})
-    return frames
+    return {name: declared_frame(manifest.table(name), some) for name, some in columns.items()}

@@ -122,10 +122,7 @@ class Composition:
 
 @dataclass(frozen=True)
 class _Format:
-    """One format of names: `fields` are what the groups of the expression are.
-
-    `every_request`: a step's batch holds all requests that generate, unless there are none.
-    """
+    """One format of names: `fields` are what the groups of the expression are."""
 
     engine: str
     since: str
@@ -133,7 +130,6 @@ class _Format:
     fields: tuple[str, ...]
     zero: tuple[str, ...]
     derived: Mapping[str, str]
-    every_request: bool
 
 
 @lru_cache(maxsize=1 << 16)
@@ -157,9 +153,9 @@ def _composition(item: _Format, groups: tuple[str, ...]) -> Composition | None:
     for name, value in _told(item, groups):
         if numbers.setdefault(name, value) != value:
             return None
-    if {"reqs", *_PARTS} <= numbers.keys():
-        if numbers["reqs"] != sum(numbers[requests] for requests in _PARTS):
-            return None
+    kinds = [numbers[requests] for requests in _PARTS if requests in numbers]
+    if "reqs" in numbers and len(kinds) == len(_PARTS) and sum(kinds) != numbers["reqs"]:
+        return None
     derived = bool(item.derived.keys() - numbers.keys()) and numbers["gen_reqs"] > 0
     for name, source in item.derived.items():
         numbers.setdefault(name, numbers[source])
@@ -201,7 +197,6 @@ def _formats() -> tuple[_Format, ...]:
             tuple(item["fields"]),
             tuple(item.get("zero", ())),
             item.get("derived", {}),
-            engine["every_request"],
         )
         for engine in _data()["engines"]
         for kind in engine["ranges"]
@@ -289,7 +284,7 @@ def holds_every_request(engine: str) -> bool:
 
     Others read prompts in steps of their own, while requests that generate wait.
     """
-    return any(item.engine == engine and item.every_request for item in _formats())
+    return any(item["engine"] == engine and item["every_request"] for item in _data()["engines"])
 
 
 def has_sequence_number(text: str) -> bool:
