@@ -7,6 +7,7 @@ from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
@@ -19,21 +20,13 @@ from .steps import examples, serving_findings
 _PHASES: Final = ("decode", "mixed", "prefill")
 #: Steps of a phase whose median is told.
 _LEAST_STEPS: Final = 5
-#: What one more of a term of the model is.
-_UNITS: Final = {
-    "gen_reqs": "a request",
-    "gen_tokens": "a token",
-    "ctx_tokens": "a token of a prompt",
-    "g_sk": "a token of context",
-    "c_sqsk": "a pair of token and key",
-}
-#: What of that is in the coefficient of another.
-_NOUNS: Final = {
-    "gen_reqs": "requests",
-    "gen_tokens": "tokens",
-    "ctx_tokens": "tokens of prompts",
-    "g_sk": "context",
-    "c_sqsk": "pairs of token and key",
+#: What one more of a term of the model is, and what of it is in the coefficient of another.
+_TERMS: Final = {
+    "gen_reqs": ("a request", "requests"),
+    "gen_tokens": ("a token", "tokens"),
+    "ctx_tokens": ("a token of a prompt", "tokens of prompts"),
+    "g_sk": ("a token of context", "context"),
+    "c_sqsk": ("a pair of token and key", "pairs of token and key"),
 }
 
 
@@ -123,8 +116,6 @@ def _model_lines(tables: Tables) -> list[str]:
     """Return what a decode step is made of, by the coefficients that are certainly not 0."""
     model = tables["cost_model"]
     rows = records(model[(model["phase"] == "decode") & model["term"].notna()])
-    if not rows:
-        return []
     sure = [row for row in rows if row["low_ns"] > 0 or row["high_ns"] < 0]
     if len(sure) < 2:
         return []
@@ -141,8 +132,8 @@ def _part(row: Record) -> str:
     if first == "base":  # in it is what never changes
         others, whose, unit = str(row["left_out"] or "").split(", "), "the", ""
     else:
-        whose, unit = "its", f" {_UNITS[first]}"
-    nouns = [f"{whose} {_NOUNS[term]}" for term in others if term]
+        whose, unit = "its", f" {_TERMS[first][0]}"
+    nouns = [f"{whose} {_TERMS[term][1]}" for term in others if term]
     return f"{time}{unit} with {listed(nouns)}" if nouns else f"{time}{unit}"
 
 
@@ -163,10 +154,7 @@ def _why_not(tables: Tables) -> str:
     """Return why nothing is told: no range of an engine, or names of no known format."""
     servers = tables["servers"]
     if servers.empty:
-        return (
-            "Nothing ran on a GPU in the selection. `coverage` says what the profiles hold, "
-            "and what a filter left of it."
-        )
+        return nothing_ran(tables)
     unparsed = records(servers[servers["reason"] == "unparsed"])
     if unparsed:
         row = unparsed[0]

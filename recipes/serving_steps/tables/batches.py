@@ -43,20 +43,12 @@ def server_columns(ranks: Sequence[tuple[Rank, RankServing]], slowest: Served | 
 
 
 def _server(part: RankServing) -> Row:
+    row: Row = {"device_id": part.device_id, "kernels_of": part.kernels_of}
     served = part.served
-    row: Row = {
-        "device_id": part.device_id,
-        "kernels_of": part.kernels_of,
-        "engine": None,
-        "step_name": None,
-        **dict.fromkeys(("steps_n", "counted_n", "unparsed_n", "drafts_n"), 0),
-        "unparsed": None,
-        "cost_ns": None,
-        "only_reads": False,
-        "reason": NO_FORMAT,
-    }
     if served is None:
-        return row
+        numbers = dict.fromkeys(("steps_n", "counted_n", "unparsed_n", "drafts_n"), 0)
+        none = dict.fromkeys(("engine", "step_name", "unparsed", "cost_ns"))
+        return row | numbers | none | {"only_reads": False, "reason": NO_FORMAT}
     batches, counted = served.batches, served.times.counted
     return row | {
         "engine": title_of(batches.engine),
@@ -83,7 +75,7 @@ def _step_parts(row: Served) -> list[Columns]:
     rank, served = row
     times, steps_n = served.times, len(served.batches.format)
     cost_ns, busy_ns = times.cost_ns, times.busy_ns
-    graph, size = served.graphs.graph, served.graphs.size
+    graph, size = served.graph, served.graph_size
     title = title_of(served.batches.engine)
     columns: Columns = {
         **rank_columns([(rank, steps_n)]),
@@ -161,7 +153,7 @@ def _bucket(served: ServedSteps, rows: IntArray) -> Row:
     cost_ns = times.cost_ns[rows]
     between_ns = (times.begin_ns - times.before_ns - times.no_work_ns)[rows]
     tokens = batches.tokens(rows)
-    replayed = served.graphs.replays_n[rows] > 0
+    replayed = served.graph[rows] != -1
     has_both = (batches.field("ctx_reqs")[rows] > 0).all() and 0 < replayed.sum() < rows.size
     return {
         "steps_n": rows.size,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -46,22 +45,21 @@ def _phase_rows(row: Served, phase: str) -> list[Row]:
     steps = _steps_of(served, phase)
     if not steps.size:
         return []
-    model = _fitted(served, steps)
-    fit = model.fit
+    terms, constant, fit = _fitted(served, steps)
     of_phase: Row = {
         **of_rank(rank),
         "phase": phase,
         **dict.fromkeys(("term", "value_ns", "low_ns", "high_ns", "outliers_n")),
         "sigma_ns": None if fit is None else fit.sigma,
         "steps_n": steps.size,
-        "left_out": ", ".join(model.constant) or None,
+        "left_out": ", ".join(constant) or None,
         "reason": None,
     }
     if fit is None:
         return [of_phase | {"reason": FEW_STEPS}]
     if 100 * fit.sigma > _MOST_SIGMA_PCT * float(np.median(served.times.cost_ns[steps])):
         return [of_phase | {"reason": SCATTERED}]
-    values = zip(model.terms, fit.value.tolist(), fit.low.tolist(), fit.high.tolist(), strict=True)
+    values = zip(terms, fit.value.tolist(), fit.low.tolist(), fit.high.tolist(), strict=True)
     return [
         of_phase
         | {"term": term, "value_ns": value_ns, "low_ns": low_ns, "high_ns": high_ns}
@@ -75,28 +73,19 @@ def _steps_of(served: ServedSteps, phase: str) -> IntArray:
     return np.flatnonzero(served.times.counted & is_phase)
 
 
-@dataclass(frozen=True)
-class _Model:
-    """A fit of some steps, of the fields that are known and vary.
-
-    Attributes:
-        terms: Names of the coefficients; those that stand for several say so.
-        constant: Fields with too few values.
-        fit: None for too few steps.
-    """
-
-    terms: tuple[str, ...]
-    constant: tuple[str, ...]
-    fit: Fit | None
-
-
-def _fitted(served: ServedSteps, steps: IntArray, size: IntArray | None = None) -> _Model:
-    """Fit the cost of some steps.
+def _fitted(
+    served: ServedSteps, steps: IntArray, size: IntArray | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...], Fit | None]:
+    """Fit the cost of some steps by the fields that are known and vary.
 
     Args:
         served: The rank.
         steps: Which.
         size: Shape (steps,), rows of their graphs, which stand for tokens that generate.
+
+    Returns:
+        Names of the coefficients, of which one may stand for several fields; fields with too few
+        values; and the fit, None for too few steps.
     """
     columns: dict[str, IntArray] = {} if size is None else {_SIZE: size}
     for term in _TERMS[1:] if size is not None else _TERMS:
@@ -113,11 +102,9 @@ def _fitted(served: ServedSteps, steps: IntArray, size: IntArray | None = None) 
     groups = independent(matrix[:, 1:])
     terms = (BASE, *(" with ".join(names[place] for place in group) for group in groups))
     if steps.size < _LEAST_STEPS * len(terms):
-        return _Model(terms, constant, None)
+        return terms, constant, None
     firsts = matrix[:, [0, *(1 + group[0] for group in groups)]]
-    return _Model(
-        terms, constant, robust_fit(firsts, served.times.cost_ns[steps].astype(np.float64))
-    )
+    return terms, constant, robust_fit(firsts, served.times.cost_ns[steps].astype(np.float64))
 
 
 def _varies(name: str, values: IntArray) -> bool:
@@ -131,12 +118,12 @@ def padding_columns(ranks: Sequence[Served]) -> Columns:
 
 def _padding(row: Served) -> Row | None:
     rank, served = row
-    steps = np.flatnonzero(served.times.counted & (served.graphs.size > 0))
+    steps = np.flatnonzero(served.times.counted & (served.graph_size > 0))
     tokens = served.batches.tokens(steps)
     steps, tokens = steps[tokens >= 0], tokens[tokens >= 0]
     if not steps.size:
         return None
-    size = served.graphs.size[steps]
+    size = served.graph_size[steps]
     padding_n = int(np.maximum(size - tokens, 0).sum())
     row_ns = _row_ns(served, np.intersect1d(steps, _steps_of(served, DECODE)))
     return {
@@ -154,8 +141,8 @@ def _row_ns(served: ServedSteps, steps: IntArray) -> float | None:
     """Return what a row of their graphs adds to decode steps; None where it is not above 0."""
     if not steps.size:
         return None
-    model = _fitted(served, steps, served.graphs.size[steps])
-    if model.fit is None or _SIZE not in model.terms:
+    terms, _, fit = _fitted(served, steps, served.graph_size[steps])
+    if fit is None or _SIZE not in terms:
         return None
-    place = model.terms.index(_SIZE)
-    return float(model.fit.value[place]) if model.fit.low[place] > 0 else None
+    place = terms.index(_SIZE)
+    return float(fit.value[place]) if fit.low[place] > 0 else None

@@ -254,8 +254,8 @@ def captured_sizes(
         some = np.flatnonzero(known & (most == size) & (batch_max >= 0))
         if some.size and batch_min[some].max() > batch_max[some].min():
             known &= most != size
-    size = np.where(known, most, NONE)
-    source = np.where(known, BY_GRID, None)
+    size, source = np.where(known, most, NONE), np.full(graph.size, None, dtype=object)
+    source[known] = BY_GRID
     if sizes:
         ordered = np.array(sorted(sizes), dtype=np.int64)
         place = np.searchsorted(ordered, batch_max)
