@@ -79,7 +79,7 @@ def step_times(view: RankView, steps: Steps) -> StepTimes:
 
 def _marks(view: RankView, steps: Steps, windows: IntArray) -> tuple[str, ...]:
     whole = np.ones(len(steps), dtype=bool)
-    for _, _, of_device in whole_steps(view.trace, steps):
+    for _, _, of_device in whole_steps(view.trace, steps, by_window=False):
         whole &= of_device
     marks = np.full(len(steps), FILTERED, dtype=object)
     marks[whole] = COUNTED

@@ -353,6 +353,15 @@ def test_intervals_of_slopes_hold_the_truth_in_95_of_100_runs(noise, steps_n):
     assert (100 * held / runs_n >= 91.7).all()
 
 
+def test_a_phase_by_itself_costs_what_it_does_among_others(tmp_path):
+    path = KINDS["vllm_sums"].run(3).write(tmp_path / "rank0.sqlite")
+    every, alone = (quick("serving_steps", path, *words) for words in ((), ("--phase", "decode")))
+    for name in ("batches", "cost_model"):
+        decode = every[name][every[name]["phase"] == "decode"]
+        assert len(decode) > 1
+        assert plain(alone[name]) == plain(decode)
+
+
 def test_columns_that_change_together_are_one():
     requests = np.arange(1.0, 60.0)
     columns = np.column_stack([1_000 + requests, 300 * requests + np.arange(59) % 2])
