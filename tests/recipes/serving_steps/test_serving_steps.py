@@ -80,7 +80,7 @@ class Truth:
             if last is not None:
                 inside = self.steps[last + 1 : place]
                 read = sum(item.fields["ctx_reqs"] for item in inside)
-                waited = step.fields["gen_reqs"] - read
+                waited = self.steps[last].stay_n
                 mixed = bool(read or step.fields["ctx_reqs"])
                 every.append((self.end[place] - self.end[last], waited, step, mixed))
             last = place

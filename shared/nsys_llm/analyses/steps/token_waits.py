@@ -72,7 +72,9 @@ def token_waits(
 
     unknown_n, reads_n, breaks_n = until(unknown), until(reading > 0), until(breaks)
     new_n = until(np.maximum(reading, 0) - read_on)
-    tokens_n = generating[last] - (new_n[last] - new_n[first + 1])
+    # Whose prompt goes on beyond the first step of a wait had no token of that.
+    on_n = np.where(last > first + 1, read_on[np.minimum(first + 1, last)], 0)
+    tokens_n = generating[last] - (new_n[last] - new_n[first + 1] + on_n)
     is_known = unknown_n[last + 1] == unknown_n[first + 1]
     if not together:
         reads_between_n = reads_n[last] - reads_n[first + 1]
