@@ -101,6 +101,7 @@ class Step:
         ops: Start and end of what was launched in it.
         graph: Size of the graph that it replays; 0 for none.
         accepted_n: Tokens that its requests keep.
+        stay_n: Requests that have a token of it, the first or another, and wait for one more.
         draft: Whether it is a draft.
         parsed: Whether its name is of a format.
     """
@@ -112,6 +113,7 @@ class Step:
     ops: list[tuple[int, int]] = field(default_factory=list)
     graph: int = 0
     accepted_n: int = 0
+    stay_n: int = 0
     draft: bool = False
     parsed: bool = True
 
@@ -209,6 +211,7 @@ class _Maker:
         self.trace.nvtx(step.name, step.begin_ns, step.end_ns)
         self._generate(step)
         self._read(chunks)
+        step.stay_n = len(self.generating)
         self._kernel(
             None, SAMPLER, 3_000 + SAMPLER_ROW_NS * fields["gen_reqs"], 1
         )  # outside of the range

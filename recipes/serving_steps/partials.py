@@ -14,21 +14,6 @@ from .per_rank.step_times import StepTimes
 
 
 @dataclass(frozen=True)
-class StepGraphs:
-    """CUDA graphs that steps replay; arrays of shape (steps,).
-
-    Attributes:
-        replays_n: How many replays.
-        graph: The one that takes longest; -1 for none.
-        size: Rows that it was captured for; -1 where that is not known.
-    """
-
-    replays_n: IntArray
-    graph: IntArray
-    size: IntArray
-
-
-@dataclass(frozen=True)
 class ServedSteps:
     """The steps of one rank whose engine's format is known.
 
@@ -36,7 +21,9 @@ class ServedSteps:
         name: What they share.
         batches: What is in each.
         times: What each takes.
-        graphs: What each replays.
+        graph: Shape (steps,), the CUDA graph that each replays, of several the one that takes
+            longest; -1 for none.
+        graph_size: Rows that it was captured for; -1 where that is not known.
         host_idle_ns: Shape (steps,), idle time by host causes in steps with context and without a
             graph; 0 in others.
         draft_busy_ns: Shape (drafts,), how long what each draft launched ran; None without any.
@@ -47,7 +34,8 @@ class ServedSteps:
     name: str
     batches: Batches
     times: StepTimes
-    graphs: StepGraphs
+    graph: IntArray
+    graph_size: IntArray
     host_idle_ns: IntArray
     draft_busy_ns: IntArray | None
     before_ns: Mapping[str, int]

@@ -42,7 +42,7 @@ def server(seed, name, *, stalls=False):
         if generating == 0 and step:
             world.idle(150_000, 250_000)
             empty_ns += world.host_ns + 10 - free_ns
-        elif stalls and world.chance.random() < 0.15:
+        elif stalls and world.chance.random() < 0.05:  # most stretches are short ones
             wait(world)
             world.idle(150_000, 250_000)
         numbers = {"step": step, "context": context, "tokens": 64 * context}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsys_llm.taxonomy.step_names import Composition, engine_steps, parse_step
+from nsys_llm.taxonomy.step_names import Composition, engine_steps, parse_step, range_key
 
 SUMS = "sq5sk40sqsq9sqsk70"
 
@@ -50,6 +50,14 @@ def test_formats_of_engines_are_read(name, composition):
         "_forward_step 3",
         "decode bs=8",
         "",
+        # Names that contradict themselves.
+        "step[DECODE bs=8 g=3]",
+        "step[DECODE bs=8 g_sk=3 g_sk=9]",
+        "step[EXTEND bs=1 toks=5 c_sq=7]",
+        "step[EXTEND bs=1 toks=5 g_sq=7]",
+        "step[MIXED bs=9 c=1 g=3]",
+        "execute_context_0(7)_generation_1(1)",
+        "[Executor] _forward_step 7: 0 ctx reqs, 9 ctx tokens, 1 gen reqs",
     ],
 )
 def test_other_names_are_no_format(name):
@@ -60,3 +68,16 @@ def test_the_finder_takes_ascii_digits_alone():
     patterns = [kind.pattern for kind in engine_steps() if kind.name.startswith("execute_context")]
     assert patterns[0].matches("execute_context_1(5)_generation_0(0)")
     assert not patterns[0].matches("execute_context_\u0661(5)_generation_0(0)")
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        (f"execute_8_context_0(sq0sk0sqsq0sqsk0)_generation_3({SUMS})",
+         "execute_#_context_#(sq#sk#sqsq#sqsk#)_generation_#(sq#sk#sqsq#sqsk#)"),
+        ("step[DECODE bs=8 g_sk=90]", "step[DECODE bs=# g_sk=#]"),
+        ("AllToAll4D 7", "AllToAll4D #"),
+    ],
+)  # fmt: skip
+def test_all_steps_of_a_format_share_a_name(name, key):
+    assert range_key(name) == range_key(key) == key

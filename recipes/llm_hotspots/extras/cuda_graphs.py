@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.device.graph_replays import (
-    NONE,
-    SIZE_SOURCES,
+    CapturedSizes,
     GraphReplays,
     captured_sizes,
     graph_replays,
@@ -21,7 +20,7 @@ from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
 from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.wall.layers import first_come_pieces
-from nsys_llm.numeric.grouping import distinct_codes, exact_sums, joined
+from nsys_llm.numeric.grouping import distinct_rows, exact_sums, is_constant, joined
 from nsys_llm.numeric.intervals import (
     IntArray,
     clip_to_windows,
@@ -30,7 +29,7 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.profile.tables import Table
-from nsys_llm.report.columns import Columns, rank_columns, record_columns
+from nsys_llm.report.columns import Columns, columns_of, of_rank
 from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import Rank
@@ -39,31 +38,35 @@ from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 #: Launched outside of all ranges, and by no call that is recorded: in place of a row of events.
 _OF_NO_RANGE, _OF_NO_CALL = -1, -2
 _WITHOUT: Final = {_OF_NO_RANGE: "(none)", _OF_NO_CALL: "(no call)"}
-_MEDIANS: Final = ("api_ns", "launch_to_first_ns", "lag_ns")
 
 
 @dataclass(frozen=True)
-class CudaGraph:
-    """One graph on one device of one rank; columns of the table `cuda_graphs`, null as NONE.
+class ReplayTimes:
+    """The replays of one rank; arrays of shape (replays,).
 
     Attributes:
-        times_ns: By column, the times of which the table has the median; may be empty.
-        spans_ns: From the first node to the end of the last, of each replay.
+        batch: Tokens of the batch of each, NONE where not known.
+        call_ns: Length of its call.
+        first_ns: From the begin of that to the first node.
+        lag_ns: From the end of what ran before on any device.
+        queued: Whether the device was busy when the call returned.
     """
 
-    device_id: int
-    graph: str
-    nodes_n: int
-    replays_n: int
-    queued_n: int
-    busy_ns: int
-    concurrent_ns: int
-    captured_size: int
-    size_source: str
-    batch_max: int
-    padding_rows: int
-    times_ns: Mapping[str, tuple[int, ...]]
-    spans_ns: tuple[int, ...]
+    replays: GraphReplays
+    sizes: CapturedSizes
+    batch: IntArray
+    call_ns: IntArray
+    first_ns: IntArray
+    lag_ns: IntArray
+    queued: npt.NDArray[np.bool_]
+
+    def by_graph(self) -> Iterator[tuple[int, int, IntArray]]:
+        """Yield each device and graph, and its replays in order of time."""
+        every = self.replays
+        order = np.lexsort((every.end_ns, every.start_ns, every.graph, every.device_id))
+        first, _ = distinct_rows([every.device_id[order], every.graph[order]])
+        for rows in np.split(order, np.sort(first)[1:]):
+            yield int(every.device_id[rows[0]]), int(every.graph[rows[0]]), rows
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,9 @@ class Seams:
 
 @dataclass(frozen=True)
 class RankGraphs:
-    """The graphs and seams of one rank."""
+    """The replays and seams of one rank; None without a replay."""
 
-    graphs: tuple[CudaGraph, ...] = ()
+    times: ReplayTimes | None = None
     seams: tuple[Seams, ...] = ()
 
 
@@ -100,56 +103,21 @@ def map_cuda_graphs(view: RankView) -> RankGraphs:
         return RankGraphs()
     batch = replay_batches(every, trace, view.steps)
     sizes = captured_sizes(every, batch, view.options["capture_sizes"])
-    call_ns, first_ns, lag_ns, queued = _launches(every, trace)
-    graphs = []
-    pairs = np.column_stack((every.device_id, every.graph))
-    keys, code, replays_n = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
-    replays = np.split(np.argsort(code.reshape(-1), kind="stable"), np.cumsum(replays_n)[:-1])
-    for (device, graph), rows in zip(keys.tolist(), replays, strict=True):
-        place = int(np.searchsorted(sizes.graph, graph))
-        size, busy_ns = int(sizes.size[place]), int(every.busy_ns[rows].sum())
-        known, waits = rows[batch[rows] > 0], queued[rows]
-        padding_rows = int(np.maximum(size - batch[known], 0).sum())
-        graphs.append(
-            CudaGraph(
-                device_id=device,
-                graph=str(graph),
-                nodes_n=int(every.nodes_n[rows].max()) or NONE,
-                replays_n=rows.size,
-                queued_n=int(waits.sum()),
-                busy_ns=busy_ns,
-                concurrent_ns=int(every.sum_ns[rows].sum()) - busy_ns,
-                captured_size=size,
-                size_source=SIZE_SOURCES[sizes.source[place]],
-                batch_max=int(sizes.batch_max[place]),
-                padding_rows=padding_rows if size > 0 and known.size else NONE,
-                times_ns={
-                    "api_ns": tuple(call_ns[rows].tolist()),
-                    "launch_to_first_ns": tuple(first_ns[rows[~waits]].tolist()),
-                    "lag_ns": tuple(lag_ns[rows[waits]].tolist()),
-                },
-                spans_ns=tuple((every.end_ns - every.start_ns)[rows].tolist()),
-            )
-        )
-    return RankGraphs(tuple(graphs), _seams(trace, every))
-
-
-def _launches(
-    every: GraphReplays, trace: RankTrace
-) -> tuple[IntArray, IntArray, IntArray, npt.NDArray[np.bool_]]:
-    """Return of each replay: its call, from its begin to the first node, the lag, whether queued.
-
-    The lag is from the end of what ran before on any device. Queued: the device was busy when the
-    call returned.
-    """
     calls, busy = trace.tables["api_calls"], trace.gpu_busy
     begin_ns, return_ns = calls["start_ns"][every.call], calls["end_ns"][every.call]
     place = np.searchsorted(busy[:, 0], every.start_ns, side="right") - 1
     begins = (busy[place, 0] == every.start_ns) & (place > 0)
-    lag_ns = np.where(begins, every.start_ns - busy[place - 1, 1], 0)
-    # Its first nodes may run already.
-    queued = starts_inside(np.minimum(return_ns, every.start_ns - 1), busy)
-    return return_ns - begin_ns, every.start_ns - begin_ns, lag_ns, queued
+    times = ReplayTimes(
+        every,
+        sizes,
+        batch,
+        return_ns - begin_ns,
+        every.start_ns - begin_ns,
+        np.where(begins, every.start_ns - busy[place - 1, 1], 0),
+        # Its first nodes may run already.
+        starts_inside(np.minimum(return_ns, every.start_ns - 1), busy),
+    )
+    return RankGraphs(times, _seams(trace, every))
 
 
 def _seams(trace: RankTrace, every: GraphReplays) -> tuple[Seams, ...]:
@@ -166,27 +134,37 @@ def _seams(trace: RankTrace, every: GraphReplays) -> tuple[Seams, ...]:
 
 def _eager(trace: RankTrace, device: int, spans: IntArray) -> dict[str, tuple[int, int]]:
     """Return what ran in some spans, by the range that launched it: time and operations."""
+    if not len(spans):
+        return {}
     parts = [
         _eager_ops(trace.tables[name], device, spans) for name in OP_TABLES if name in trace.tables
     ]
-    names, code = _ranges(trace, joined([call for _, call in parts]))
-    ops_n = np.bincount(code, minlength=len(names))
-    pieces, label = first_come_pieces(np.concatenate([times for times, _ in parts], axis=1), code)
-    del parts, code  # as long as the profile
+    starts, ends, call = (joined(list(column)) for column in zip(*parts, strict=True))
+    del parts  # as long as the profile
+    place = _launch_ranges(trace, call)
+    places_n = int(place.max(initial=-1)) + 1
+    ops_n = np.bincount(place[starts_inside(starts, spans)], minlength=places_n)
+    pieces, place = first_come_pieces(np.stack((starts, ends)), place)
     cut = _cut(pieces, spans)
     owner, begun, ended = clip_to_windows(pieces[cut, 0], pieces[cut, 1], spans)
-    label = np.concatenate((label[~cut], label[cut][owner]))
-    length_ns = np.concatenate((np.diff(pieces[~cut])[:, 0], ended - begun))
-    time_ns = exact_sums(label, length_ns, len(names))
-    return dict(zip(names, zip(time_ns.tolist(), ops_n.tolist(), strict=True), strict=True))
+    length_ns = pieces[:, 1] - pieces[:, 0]
+    length_ns[cut] = 0
+    time_ns = exact_sums(place, length_ns, places_n)
+    time_ns += exact_sums(place[cut][owner], ended - begun, places_n)
+    used = np.flatnonzero(time_ns + ops_n)
+    names, code = _range_names(trace, used)
+    times = exact_sums(code, time_ns[used], len(names)).tolist()
+    counts = exact_sums(code, ops_n[used], len(names)).tolist()
+    return dict(zip(names, zip(times, counts, strict=True), strict=True))
 
 
-def _eager_ops(op: Table, device: int, spans: IntArray) -> tuple[IntArray, IntArray]:
-    """Return begins and ends of the operations outside of graphs in some spans, and their calls."""
-    rows = np.flatnonzero(~is_graph_node(op) & (op["device_id"] == device))
-    first = np.searchsorted(spans[:, 1], op["start_ns"][rows], side="right")
-    rows = rows[first < np.searchsorted(spans[:, 0], op["end_ns"][rows])]
-    return np.stack((op["start_ns"][rows], op["end_ns"][rows])), op["launch_row"][rows]
+def _eager_ops(op: Table, device: int, spans: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Return begin, end and call of the operations outside of graphs while spans follow another."""
+    chosen = ~is_graph_node(op)
+    chosen &= (op["start_ns"] < spans[-1, 1]) & (op["end_ns"] > spans[0, 0])
+    if not is_constant(op["device_id"]) or op["device_id"][0] != device:
+        chosen &= op["device_id"] == device
+    return op["start_ns"][chosen], op["end_ns"][chosen], op["launch_row"][chosen]
 
 
 def _cut(pieces: IntArray, spans: IntArray) -> npt.NDArray[np.bool_]:
@@ -199,66 +177,103 @@ def _cut(pieces: IntArray, spans: IntArray) -> npt.NDArray[np.bool_]:
     return np.cumsum(edges[:-1]) == 0
 
 
-def _ranges(trace: RankTrace, call: IntArray) -> tuple[list[str], IntArray]:
-    """Return names of ranges, running numbers as #, and in which one each call was made."""
+def _launch_ranges(trace: RankTrace, call: IntArray) -> IntArray:
+    """Return the place of the innermost range in which each call was made: its event, or before."""
     calls, events = trace.tables["api_calls"], trace.tables.get("nvtx_events")
     row = np.full(call.shape, _OF_NO_RANGE, dtype=np.int64)
     if events is not None and len(events):
         thread = calls["global_tid"][call]
         row = innermost_events(events, calls["start_ns"][call], thread, trace.last_end_ns)
     row[call < 0] = _OF_NO_CALL
-    used, code = distinct_codes(row)
-    labels = [_WITHOUT[at] for at in used[used < 0].tolist()]
-    place = np.arange(len(labels))
-    if events is not None and used.size > len(labels):
-        texts, text = raw_texts(events, used[used >= 0], trace.strings)
-        place = np.concatenate((place, len(labels) + text))
+    row += len(_WITHOUT)
+    return row
+
+
+def _range_names(trace: RankTrace, place: IntArray) -> tuple[list[str], IntArray]:
+    """Return names of the ranges at some places, ascending, running numbers as #; and which."""
+    row = place - len(_WITHOUT)
+    labels = [_WITHOUT[at] for at in row[row < 0].tolist()]
+    code = np.arange(len(labels))
+    events = trace.tables.get("nvtx_events")
+    if events is not None and row.size > len(labels):
+        texts, text = raw_texts(events, row[row >= 0], trace.strings)
+        code = np.concatenate((code, len(labels) + text))
         labels += [range_key(item) for item in texts]
     names = sorted(set(labels))
     of_label = np.array([names.index(item) for item in labels], dtype=np.int64)
-    return names, of_label[place][code]
+    return names, of_label[code]
 
 
-def graph_columns(rows: Sequence[tuple[Rank, CudaGraph]]) -> Columns:
+def graph_columns(ranks: Sequence[tuple[Rank, ReplayTimes | None]]) -> Columns:
     """Return the columns of the table cuda_graphs, most time first."""
-    rows = sorted(rows, key=lambda row: -sum(row[1].spans_ns))  # stable
-    graphs = [graph for _, graph in rows]
-    numbers = ("nodes_n", "captured_size", "batch_max", "padding_rows")
+    rows = [
+        _graph_row(rank, times, *graph)
+        for rank, times in ranks
+        if times is not None
+        for graph in times.by_graph()
+    ]
+    rows.sort(key=lambda row: -row["span_ns"])  # stable
+    return columns_of(rows)
+
+
+def _graph_row(
+    rank: Rank, times: ReplayTimes, device_id: int, graph: int, rows: IntArray
+) -> dict[str, Any]:
+    every, sizes = times.replays, times.sizes
+    place = int(np.searchsorted(sizes.graph, graph))
+    size, batch_max = int(sizes.size[place]), int(sizes.batch_max[place])
+    batch, queued = times.batch[rows], times.queued[rows]
+    starts, ends = every.start_ns[rows], every.end_ns[rows]
+    span_ns, busy_ns = int((ends - starts).sum()), int(every.busy_ns[rows].sum())
+    padding = np.maximum(size - batch[batch > 0], 0)
     return {
-        **record_columns(
-            rows, "device_id", "graph", "replays_n", "queued_n", "busy_ns", "concurrent_ns"
-        ),
-        **{
-            name: [value if value != NONE else None for value in (getattr(g, name) for g in graphs)]
-            for name in numbers
-        },
-        **{
-            name: [float(np.median(times)) if times else None for times in every]
-            for name in _MEDIANS
-            for every in [[graph.times_ns[name] for graph in graphs]]
-        },
-        "size_source": [graph.size_source or None for graph in graphs],
-        "span_ns": [sum(graph.spans_ns) for graph in graphs],
-        "gaps_ns": [sum(graph.spans_ns) - graph.busy_ns for graph in graphs],
-        "p50_ns": [float(np.percentile(graph.spans_ns, 50)) for graph in graphs],
-        "p99_ns": [float(np.percentile(graph.spans_ns, 99)) for graph in graphs],
+        **of_rank(rank),
+        "device_id": device_id,
+        "graph": str(graph),
+        "nodes_n": int(every.nodes_n[rows].max()) or None,
+        "replays_n": rows.size,
+        "api_ns": _median(times.call_ns[rows]),
+        "launch_to_first_ns": _median(times.first_ns[rows][~queued]),
+        "queued_n": int(queued.sum()),
+        "lag_ns": _median(times.lag_ns[rows][queued]),
+        "span_ns": span_ns,
+        "busy_ns": busy_ns,
+        "gaps_ns": span_ns - busy_ns,
+        "concurrent_ns": int(every.sum_ns[rows].sum()) - busy_ns,
+        "min_ns": int((ends - starts).min()),
+        "p50_ns": _median(ends - starts),
+        "p99_ns": float(np.percentile(ends - starts, 99)),
+        "max_ns": int((ends - starts).max()),
+        "between_p50_ns": _median(np.maximum(starts[1:] - ends[:-1], 0)),
+        "captured_size": size if size > 0 else None,
+        "size_source": sizes.source[place],
+        "batch_max": batch_max if batch_max >= 0 else None,
+        "padding_rows": int(padding.sum()) if size > 0 and padding.size else None,
     }
+
+
+def _median(values: IntArray) -> float | None:
+    return float(np.median(values)) if values.size else None
 
 
 def seam_columns(rows: Sequence[tuple[Rank, Seams]]) -> Columns:
     """Return the columns of the table seams: eager work by range, then what is left idle."""
-    lines: list[tuple[Rank, dict[str, Any]]] = []
+    lines = []
     for rank, seams in rows:
-        of_seams = {"device_id": seams.device_id, "seams_n": seams.seams_n}
         order = sorted(seams.eager.items(), key=lambda item: (-item[1][0], item[0]))
         parts = [("eager", name, time_ns, ops_n) for name, (time_ns, ops_n) in order]
         idle_ns = seams.time_ns - sum(part[2] for part in parts)
-        for what, name, time_ns, ops_n in [*parts, ("idle", None, idle_ns, 0)]:
-            share = 100.0 * time_ns / seams.time_ns if seams.time_ns else None
-            line = {"what": what, "range": name, "time_ns": time_ns, "ops_n": ops_n}
-            lines.append((rank, of_seams | line | {"seams_pct": share}))
-    names = ("device_id", "seams_n", "what", "range", "time_ns", "ops_n", "seams_pct")
-    return {
-        **rank_columns([(rank, 1) for rank, _ in lines]),
-        **{name: [line[name] for _, line in lines] for name in names},
-    }
+        lines += [
+            {
+                **of_rank(rank),
+                "device_id": seams.device_id,
+                "seams_n": seams.seams_n,
+                "what": what,
+                "range": name,
+                "time_ns": time_ns,
+                "ops_n": ops_n,
+                "seams_pct": 100.0 * time_ns / seams.time_ns if seams.time_ns else None,
+            }
+            for what, name, time_ns, ops_n in [*parts, ("idle", None, idle_ns, 0)]
+        ]
+    return columns_of(lines)

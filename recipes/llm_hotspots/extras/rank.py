@@ -10,7 +10,6 @@ from ..per_rank.kernels import KernelNames
 from .callstacks import CallStack, map_callstacks
 from .cuda_graphs import RankGraphs, map_cuda_graphs
 from .gpu_metrics import DeviceMetrics, map_gpu_metrics
-from .graph_replays import GraphTimings, map_graph_replays
 from .memory import MemorySeries, map_memory
 from .os_waits import OsWaits, map_os_waits
 from .timeline import TimelineRow, map_timeline
@@ -27,7 +26,6 @@ class RankExtras:
     timeline: tuple[TimelineRow, ...] = ()
     memory: tuple[MemorySeries, ...] = ()
     metrics: tuple[DeviceMetrics, ...] = ()
-    graphs: tuple[GraphTimings, ...] = ()
     cuda_graphs: RankGraphs = field(default_factory=RankGraphs)
 
 
@@ -41,6 +39,5 @@ def map_extras(view: RankView, names: KernelNames) -> RankExtras:
         timeline=map_timeline(trace, options, names.shown, names.name),
         memory=map_memory(trace, global_pid, options),
         metrics=map_gpu_metrics(trace, global_pid, len(names.shown), names.name),
-        graphs=map_graph_replays(trace),
         cuda_graphs=map_cuda_graphs(view),
     )

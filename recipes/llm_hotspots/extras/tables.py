@@ -12,7 +12,6 @@ from ..partials import RankRows
 from .callstacks import callstack_columns
 from .cuda_graphs import graph_columns, seam_columns
 from .gpu_metrics import gpu_metric_columns
-from .graph_replays import replay_columns
 from .memory import memory_tables
 from .os_waits import os_wait_columns
 from .timeline import timeline_columns
@@ -37,12 +36,7 @@ def extra_tables(
             [(rank, op) for rank, extras in rows for op in extras.timeline]
         ),
         **memory_tables([(rank, series) for rank, extras in rows for series in extras.memory]),
-        "graph_replays": replay_columns(
-            [(rank, graph) for rank, extras in rows for graph in extras.graphs]
-        ),
-        "cuda_graphs": graph_columns(
-            [(rank, graph) for rank, extras in rows for graph in extras.cuda_graphs.graphs]
-        ),
+        "cuda_graphs": graph_columns([(rank, extras.cuda_graphs.times) for rank, extras in rows]),
         "seams": seam_columns(
             [(rank, seams) for rank, extras in rows for seams in extras.cuda_graphs.seams]
         ),

@@ -135,7 +135,7 @@ EXTRA_RULES: Final = (
         source=OURS,
         recommendation="Compare replays by their length alone: which kernels take the time is not "
         "known. Trace a few replays node by node, which lengthens them.",
-        tables=("graph_replays", "devices"),
+        tables=("cuda_graphs", "devices"),
         record="--cuda-graph-trace=node",
     ),
 )

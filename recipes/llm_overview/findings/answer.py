@@ -59,7 +59,7 @@ def _where_time_goes(tables: Tables) -> str:
     parts = [part for line in wall_lines(tables) for part in line.parts]
     if not parts:
         return ""
-    apart = [f", {part.label} {part.share_pct:.1f} %" for part in parts[1:] if part.label in APART]
+    apart = [f", {part.text}" for part in parts[1:] if part.label in APART.values()]
     first = f"{parts[0].label}, {parts[0].share_pct:.1f} %"
     return f". The largest part of the time is {first}{''.join(apart)}"
 

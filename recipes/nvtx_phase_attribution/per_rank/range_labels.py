@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.names import step_key
+from nsys_llm.taxonomy.step_names import range_key
 
 #: Forms of a name that differ in running numbers, from which they are counted up or not; the steps
 #: of `nsys_llm.trace.ranges` need as many repetitions.
@@ -25,7 +25,7 @@ def counting_keys(texts: Sequence[str], ranges_n: IntArray) -> frozenset[str]:
     """
     forms: dict[str, list[int]] = {}
     for text, count in zip(texts, ranges_n.tolist(), strict=True):
-        key = step_key(text)
+        key = range_key(text)
         if key != text:
             forms.setdefault(key, []).append(count)
     return frozenset(
@@ -45,5 +45,5 @@ def shown_name(text: str, counting: frozenset[str], numbers: str) -> str:
     """
     if numbers == "keep":
         return text
-    key = step_key(text)
+    key = range_key(text)
     return key if numbers == "hide" or key in counting else text

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pandas as pd
 
+from nsys_llm.report.answers import nothing_ran
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
@@ -13,26 +15,18 @@ from nsys_llm.report.screen import Scale
 from nsys_llm.taxonomy.step_names import recording_advice
 from nsys_llm.view.text import counted, format_count, format_ns, listed
 
-from .steps import examples, pace_rank, reading_ranks, serving_findings
+from .steps import examples, serving_findings
 
 _PHASES: Final = ("decode", "mixed", "prefill")
 #: Steps of a phase whose median is told.
 _LEAST_STEPS: Final = 5
-#: What one more of a term of the model is.
-_UNITS: Final = {
-    "gen_reqs": "a request",
-    "gen_tokens": "a token",
-    "ctx_tokens": "a token of a prompt",
-    "g_sk": "a token of context",
-    "c_sqsk": "a pair of token and key",
-}
-#: What of that is in the coefficient of another.
-_NOUNS: Final = {
-    "gen_reqs": "requests",
-    "gen_tokens": "tokens",
-    "ctx_tokens": "tokens of prompts",
-    "g_sk": "context",
-    "c_sqsk": "pairs of token and key",
+#: What one more of a term of the model is, and what of it is in the coefficient of another.
+_TERMS: Final = {
+    "gen_reqs": ("a request", "requests"),
+    "gen_tokens": ("a token", "tokens"),
+    "ctx_tokens": ("a token of a prompt", "tokens of prompts"),
+    "g_sk": ("a token of context", "context"),
+    "c_sqsk": ("a pair of token and key", "pairs of token and key"),
 }
 
 
@@ -46,14 +40,14 @@ def answer(tables: Tables) -> str:
 
 def headline(tables: Tables) -> list[str]:
     """Return the lines that an overview repeats; none where no format was read."""
-    rank = pace_rank(tables)
-    if rank is None:
+    servers = records(tables["servers"])
+    server = next((row for row in servers if row["slowest"]), None)
+    if server is None:
         return []
+    rank = server["rank"]
     steps = tables["batch_steps"]
     steps = steps[(steps["rank"] == rank) & (steps["mark"] == "")]
-    servers = tables["servers"]
-    server = records(servers[servers["rank"] == rank])[0]
-    where = _where(tables, rank)
+    where = _where(servers, rank)
     lines = [
         f"{server['engine']}: {counted(server['counted_n'], 'step')}{where}: "
         f"{_phases(steps)}{_requests(steps)}"
@@ -72,21 +66,18 @@ def headline(tables: Tables) -> list[str]:
     return lines
 
 
-def _where(tables: Tables, rank: int) -> str:
+def _where(servers: Sequence[Record], rank: int) -> str:
     """Return which rank the lines are of, and why that one; nothing of a single rank."""
-    servers = tables["servers"]
     if len(servers) == 1:
         return ""
-    read = set(servers.loc[servers["reason"].isna(), "rank"])
-    generating = read - set(reading_ranks(tables))
-    if len(generating or read) == 1:
-        return f" (rank {rank})"
-    return f" (rank {rank}, the slowest)"
+    read = [row for row in servers if row["reason"] is None]
+    generating = [row for row in read if not row["only_reads"]]
+    return f" (rank {rank})" if len(generating or read) == 1 else f" (rank {rank}, the slowest)"
 
 
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    if pace_rank(tables) is None:
+    if not tables["servers"]["slowest"].any():
         return []
     return [
         "Time between tokens runs from the end of one step to that of the next: a lower bound of "
@@ -125,8 +116,6 @@ def _model_lines(tables: Tables) -> list[str]:
     """Return what a decode step is made of, by the coefficients that are certainly not 0."""
     model = tables["cost_model"]
     rows = records(model[(model["phase"] == "decode") & model["term"].notna()])
-    if not rows:
-        return []
     sure = [row for row in rows if row["low_ns"] > 0 or row["high_ns"] < 0]
     if len(sure) < 2:
         return []
@@ -140,21 +129,20 @@ def _part(row: Record) -> str:
     value_ns = abs(row["value_ns"])
     time = format_ns(value_ns) if value_ns >= 100 else f"{value_ns:.3g} ns"
     first, *others = str(row["term"]).split(" with ")
-    unit = f" {_UNITS[first]}" if first in _UNITS else ""
-    if not unit and row["left_out"]:  # what never changes
-        others += str(row["left_out"]).split(", ")
-    whose = "its" if unit else "the"
-    beside = listed([f"{whose} {_NOUNS[term]}" for term in others]) if others else ""
-    return f"{time}{unit}{beside and f' with {beside}'}"
+    if first == "base":  # in it is what never changes
+        others, whose, unit = str(row["left_out"] or "").split(", "), "the", ""
+    else:
+        whose, unit = "its", f" {_TERMS[first][0]}"
+    nouns = [f"{whose} {_TERMS[term][1]}" for term in others if term]
+    return f"{time}{unit} with {listed(nouns)}" if nouns else f"{time}{unit}"
 
 
 def _reading_line(tables: Tables) -> list[str]:
     """Return what ranks do that only read prompts for others; nothing where there are none."""
     servers = tables["servers"]
-    ranks = reading_ranks(tables)
-    if pace_rank(tables) in ranks:
+    if (servers["slowest"] & servers["only_reads"]).any():
         return []
-    rows = records(servers[servers["rank"].isin(ranks) & servers["reason"].isna()])
+    rows = records(servers[servers["only_reads"] & servers["reason"].isna()])
     words = [
         f"rank {row['rank']} ({counted(row['counted_n'], 'step')} of {format_ns(row['cost_ns'])})"
         for row in rows
@@ -166,10 +154,7 @@ def _why_not(tables: Tables) -> str:
     """Return why nothing is told: no range of an engine, or names of no known format."""
     servers = tables["servers"]
     if servers.empty:
-        return (
-            "Nothing ran on a GPU in the selection. `coverage` says what the profiles hold, "
-            "and what a filter left of it."
-        )
+        return nothing_ran(tables)
     unparsed = records(servers[servers["reason"] == "unparsed"])
     if unparsed:
         row = unparsed[0]

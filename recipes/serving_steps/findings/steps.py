@@ -17,38 +17,16 @@ from nsys_llm.view.text import listed, quoted
 from .texts import ADDS_PCT, BEFORE_PCT, EAGER_PCT, PADDING_PCT, RULES
 
 
-def pace_rank(tables: Tables) -> int | None:
-    """Return the rank whose steps take longest, of those whose names are read; None for none.
-
-    As the model: ranks that only read prompts are not among them if others generate.
-    """
-    servers = tables["servers"]
-    rows = servers[servers["reason"].isna() & servers["cost_ns"].notna()]
-    if rows.empty:
-        return None
-    generates = ~rows["rank"].isin(reading_ranks(tables))
-    rows = rows[generates] if generates.any() else rows
-    return int(rows.loc[rows["cost_ns"].astype("float64").idxmax(), "rank"])
-
-
-def reading_ranks(tables: Tables) -> list[int]:
-    """Return the ranks whose steps all read prompts, and generate nothing."""
-    steps = tables["batch_steps"]
-    steps = steps[(steps["mark"] == "") & steps["format"].notna()]
-    every = (steps["phase"] == "prefill").groupby(steps["rank"]).all()
-    return [int(rank) for rank, only_reads in every.items() if only_reads]
-
-
 def serving_findings(tables: Tables) -> list[Finding]:
     """Return the findings on the rank whose steps take longest, and on names of no format."""
     servers = records(tables["servers"])
     made = [_names(row) for row in servers if row["unparsed_n"]]
-    rank = pace_rank(tables)
-    if rank is None:
+    server = next((row for row in servers if row["slowest"]), None)
+    if server is None:
         return made
+    rank = server["rank"]
     names = ("padding", "batches", "inter_token", "before_steps", "context_growth")
     of_rank = {name: records(tables[name][tables[name]["rank"] == rank]) for name in names}
-    server = next(row for row in servers if row["rank"] == rank)
     host_idle_ns = Walls(tables).host_idle_ns((rank, server["device_id"]))
     place = _place(server)
     reported = (

@@ -21,8 +21,6 @@ FIELDS: Final = (
 )
 DECODE, MIXED, PREFILL = "decode", "mixed", "prefill"
 PHASES: Final = (DECODE, MIXED, PREFILL)
-#: Phases of the built-in maps that are none of these: verifying drafts is decoding.
-_ALSO: Final = {"speculation": DECODE}
 _NAMES_N: Final = 3
 #: Share of steps with a name of no format, in percent, above which nothing is told of costs.
 MOST_UNPARSED_PCT: Final = 5.0
@@ -108,7 +106,6 @@ def _phase(item: Composition, name: str, phases: Any) -> str | None:
         return None  # of nobody, as beside other ranks of data parallelism
     place = phases.phase_of(name)
     phase = phases.phases[place] if place >= 0 else ""
-    phase = _ALSO.get(phase, phase)
     return phase if phase in PHASES else None
 
 

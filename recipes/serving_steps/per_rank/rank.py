@@ -7,11 +7,12 @@ import numpy as np
 from nsys_llm.analyses.device.graph_replays import NONE, captured_sizes, replay_steps
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import ENGINE, OPTION, Steps
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import detect_engine
 from nsys_llm.taxonomy.step_names import engine_of_start
 from nsys_llm.trace.coded_names import coded_names
 
-from ..partials import RankServing, ServedSteps, ServingPartial, StepGraphs
+from ..partials import RankServing, ServedSteps, ServingPartial
 from .batches import Batches, step_batches
 from .before_steps import idle_before_steps
 from .growth import context_growth
@@ -36,33 +37,35 @@ def map_rank(view: RankView) -> ServingPartial:
 
 def _served(view: RankView, steps: Steps, batches: Batches) -> ServedSteps:
     times = step_times(view, steps)
-    graphs, drafts = _graphs(view, steps, batches), steps.drafts
-    eager = times.counted & (batches.field("ctx_reqs") > 0) & (graphs.replays_n == 0)
-    rows = np.flatnonzero(eager & batches.is_read)
+    graph, graph_size = _graphs(view, steps, batches)
+    drafts = steps.drafts
+    eager = times.counted & (batches.field("ctx_reqs") > 0) & (graph == NONE)
+    # Where none replays a graph these steps are like all others.
+    rows = np.flatnonzero(eager & batches.is_read & (graph != NONE).any())
     return ServedSteps(
         name=steps.name,
         batches=batches,
         times=times,
-        graphs=graphs,
+        graph=graph,
+        graph_size=graph_size,
         host_idle_ns=host_idle_ns(view, times, rows),
         draft_busy_ns=None if drafts is None else draft_busy_ns(drafts, steps),
-        before_ns=idle_before_steps(view, steps, times, batches) if batches.is_read else {},
+        before_ns=idle_before_steps(view, steps, times) if batches.is_read else {},
         growth=context_growth(view, steps, batches, times) if batches.is_read else None,
     )
 
 
-def _graphs(view: RankView, steps: Steps, batches: Batches) -> StepGraphs:
+def _graphs(view: RankView, steps: Steps, batches: Batches) -> tuple[IntArray, IntArray]:
     """Return the graph that each step replays, the longest of several, and its captured size."""
     replays = view.graph_replays
-    n, graph, size = (np.full(len(steps), value, dtype=np.int64) for value in (0, NONE, NONE))
+    graph, size = np.full((2, len(steps)), NONE, dtype=np.int64)
     if not len(replays):
-        return StepGraphs(n, graph, size)
+        return graph, size
     step = replay_steps(replays, view.trace, steps)
     sizes = captured_sizes(replays, batches.tokens(step), view.options["capture_sizes"])
     inside = np.flatnonzero(step >= 0)
-    n += np.bincount(step[inside], minlength=len(steps))
     # The longest stands last, and is the one that stays.
     inside = inside[np.argsort((replays.end_ns - replays.start_ns)[inside], kind="stable")]
     graph[step[inside]] = replays.graph[inside]
     size[step[inside]] = sizes.of(replays.graph)[inside]
-    return StepGraphs(n, graph, size)
+    return graph, size

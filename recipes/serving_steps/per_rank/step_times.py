@@ -14,9 +14,8 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.of_rank import whole_steps
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.enclosing import innermost
-from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.grouping import exact_sums, joined
-from nsys_llm.numeric.intervals import IntArray, clip_to_windows, covered_ns, union_length_ns
+from nsys_llm.numeric.intervals import IntArray, covered_ns, union_length_ns
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, HOST_CAUSES
 
 #: Why a step is in no statistic; no text for one that is.
@@ -80,7 +79,7 @@ def step_times(view: RankView, steps: Steps) -> StepTimes:
 
 def _marks(view: RankView, steps: Steps, windows: IntArray) -> tuple[str, ...]:
     whole = np.ones(len(steps), dtype=bool)
-    for _, _, of_device in whole_steps(view.trace, steps):
+    for _, _, of_device in whole_steps(view.trace, steps, by_window=False):
         whole &= of_device
     marks = np.full(len(steps), FILTERED, dtype=object)
     marks[whole] = COUNTED
@@ -143,16 +142,9 @@ def host_idle_ns(view: RankView, times: StepTimes, rows: IntArray) -> IntArray:
     if not rows.size or view.missing_work.opaque_launches_n:
         return most
     for device in view.device_ops:
-        gaps = device.gaps
-        owner, starts, ends = clip_to_windows(gaps.start_ns, gaps.end_ns, spans)
-        some = Gaps(
-            np.column_stack((starts, ends)),
-            gaps.before[owner],
-            gaps.after[owner],
-            gaps.since_ns[owner],
-        )
+        some = device.gaps.inside(spans)
         split = split_gaps(some, situate(some, device.launch_row, view.host), view.host)
-        place = np.searchsorted(spans[:, 0], starts, side="right") - 1
+        place = np.searchsorted(spans[:, 0], some.start_ns, side="right") - 1
         sums = exact_sums(place, split.time_ns[_HOST].sum(axis=0), rows.size)
         most[rows] = np.maximum(most[rows], sums)
     view.release("device_ops")

@@ -9,7 +9,7 @@ import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, rank_columns
+from nsys_llm.report.columns import Columns, columns_of, nullable, of_rank, rank_columns
 from nsys_llm.taxonomy.step_names import recording_advice
 from nsys_llm.trace.identity import Rank
 
@@ -34,35 +34,21 @@ def title_of(engine: str | None) -> str | None:
     return None if advice is None else advice[0]
 
 
-def of_rank(rank: Rank) -> Row:
-    """Return the first columns of a row of a rank."""
-    return {"rank": rank.number, "file": rank.file}
-
-
-def columns_of(rows: Sequence[Row]) -> Columns:
-    """Return rows, all with the same columns, as columns; nothing for none."""
-    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
-
-
-def server_columns(ranks: Sequence[tuple[Rank, RankServing]]) -> Columns:
+def server_columns(ranks: Sequence[tuple[Rank, RankServing]], slowest: Served | None) -> Columns:
     """Return the columns of `servers`, a row a rank."""
-    return columns_of([of_rank(rank) | _server(part) for rank, part in ranks])
+    first = None if slowest is None else slowest[0]
+    return columns_of(
+        [of_rank(rank) | _server(part) | {"slowest": rank == first} for rank, part in ranks]
+    )
 
 
 def _server(part: RankServing) -> Row:
+    row: Row = {"device_id": part.device_id, "kernels_of": part.kernels_of}
     served = part.served
-    row: Row = {
-        "device_id": part.device_id,
-        "kernels_of": part.kernels_of,
-        "engine": None,
-        "step_name": None,
-        **dict.fromkeys(("steps_n", "counted_n", "unparsed_n", "drafts_n"), 0),
-        "unparsed": None,
-        "cost_ns": None,
-        "reason": NO_FORMAT,
-    }
     if served is None:
-        return row
+        numbers = dict.fromkeys(("steps_n", "counted_n", "unparsed_n", "drafts_n"), 0)
+        none = dict.fromkeys(("engine", "step_name", "unparsed", "cost_ns"))
+        return row | numbers | none | {"only_reads": False, "reason": NO_FORMAT}
     batches, counted = served.batches, served.times.counted
     return row | {
         "engine": title_of(batches.engine),
@@ -73,7 +59,8 @@ def _server(part: RankServing) -> Row:
         "drafts_n": 0 if served.draft_busy_ns is None else served.draft_busy_ns.size,
         "unparsed": " | ".join(batches.unparsed) or None,
         "cost_ns": float(served.times.cost_ns[counted].mean()) if counted.any() else None,
-        "reason": None if served.batches.is_read else UNPARSED,
+        "only_reads": only_reads(served),
+        "reason": None if batches.is_read else UNPARSED,
     }
 
 
@@ -88,7 +75,7 @@ def _step_parts(row: Served) -> list[Columns]:
     rank, served = row
     times, steps_n = served.times, len(served.batches.format)
     cost_ns, busy_ns = times.cost_ns, times.busy_ns
-    graph, size = served.graphs.graph, served.graphs.size
+    graph, size = served.graph, served.graph_size
     title = title_of(served.batches.engine)
     columns: Columns = {
         **rank_columns([(rank, steps_n)]),
@@ -96,7 +83,7 @@ def _step_parts(row: Served) -> list[Columns]:
         "mark": list(times.mark),
         "format": [item and f"{title}, {item}" for item in served.batches.format],
         "phase": list(served.batches.phase),
-        **{name: _nullable(served.batches.field(name)) for name in FIELDS},
+        **{name: list(nullable(served.batches.field(name))) for name in FIELDS},
         "start_ns": times.before_ns.tolist(),
         "window_ns": (times.end_ns - times.before_ns).tolist(),
         "between_ns": (times.begin_ns - times.before_ns).tolist(),
@@ -119,10 +106,6 @@ def _step_parts(row: Served) -> list[Columns]:
             | {"draft": [True] * drafts_n}
         )
     return parts
-
-
-def _nullable(values: IntArray) -> list[int | None]:
-    return [None if value == NULL_INT else value for value in values.tolist()]
 
 
 def batch_columns(ranks: Sequence[Served]) -> Columns:
@@ -170,7 +153,7 @@ def _bucket(served: ServedSteps, rows: IntArray) -> Row:
     cost_ns = times.cost_ns[rows]
     between_ns = (times.begin_ns - times.before_ns - times.no_work_ns)[rows]
     tokens = batches.tokens(rows)
-    replayed = served.graphs.replays_n[rows] > 0
+    replayed = served.graph[rows] != -1
     has_both = (batches.field("ctx_reqs")[rows] > 0).all() and 0 < replayed.sum() < rows.size
     return {
         "steps_n": rows.size,
@@ -198,7 +181,8 @@ def _bucket(served: ServedSteps, rows: IntArray) -> Row:
 def only_reads(served: ServedSteps) -> bool:
     """Return whether all steps of a rank that count read prompts and generate nothing."""
     phases = zip(served.batches.phase, served.times.counted.tolist(), strict=True)
-    return all(phase == PREFILL for phase, is_counted in phases if is_counted)
+    counted = [phase for phase, is_counted in phases if is_counted]
+    return set(counted) == {PREFILL}
 
 
 def pace(ranks: Sequence[Served]) -> Served | None:

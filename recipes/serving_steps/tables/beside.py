@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.report.columns import Columns
+from nsys_llm.report.columns import Columns, columns_of, of_rank
 from nsys_llm.taxonomy.categories import load_rules
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankServing, ServedSteps
 from ..per_rank.growth import ContextGrowth, KernelGrowth
-from .batches import Row, Served, columns_of, of_rank
+from .batches import Row, Served
 
 #: A kernel is listed that grows by more than this, and by so many standard errors.
 GROWN_PCT: Final = 10.0

@@ -95,10 +95,14 @@ def _half_widths(columns: FloatArray, rest: FloatArray, sigma: float) -> FloatAr
 def independent(columns: FloatArray) -> list[list[int]]:
     """Return columns in groups of which each stands for one: those that others nearly are.
 
+    Args:
+        columns: Shape (rows, columns), none of them constant; a constant one is always beside them.
+
     Returns:
         Positions; the first of each group stands for all.
     """
-    unit = columns / np.linalg.norm(columns, axis=0)
+    apart = columns - columns.mean(axis=0)
+    unit = apart / np.linalg.norm(apart, axis=0)
     groups = [[place] for place in range(columns.shape[1])]
     while len(groups) > 1:
         some = unit[:, [group[0] for group in groups]]

@@ -17,7 +17,8 @@ from nsys_llm.numeric.grouping import distinct_codes
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import WAITING_CLASSES, classify_api
-from nsys_llm.taxonomy.names import step_key, strip_api_version
+from nsys_llm.taxonomy.names import strip_api_version
+from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.ranges import PUSH_POP, lasting
 from nsys_llm.trace.rank_trace import RankTrace
@@ -47,7 +48,7 @@ def range_times(trace: RankTrace) -> HistogramByName:
     rows = np.flatnonzero(kept)
     rows = rows[~_calls_inside(events, rows, trace.tables.get("api_calls"))]
     named = RangeNames.of(events, rows, trace.strings)
-    keys = [step_key(text) for text in named.texts]
+    keys = [range_key(text) for text in named.texts]
     names = tuple(sorted(set(keys)))
     place = {name: index for index, name in enumerate(names)}
     code = np.array([place[key] for key in keys], dtype=np.int64)[named.code]
@@ -106,6 +107,6 @@ class ThreadRanges:
         middle_ns = start_ns + (called_ns - start_ns) // 2
         pieces = self._tree.innermost(np.where(launch_row < 0, -1, thread), middle_ns)
         texts, code = self._texts.texts, self._texts.code
-        names = ("" if piece < 0 else step_key(texts[code[piece]]) for piece in pieces.tolist())
+        names = ("" if piece < 0 else range_key(texts[code[piece]]) for piece in pieces.tolist())
         places = [self._place.setdefault(name, len(self._place)) for name in names]
         return np.array(places, dtype=np.int64)

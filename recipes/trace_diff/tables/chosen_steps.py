@@ -8,14 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
+from nsys_llm.analyses.steps.token_waits import (
+    MOST_UNKNOWN_PCT,
+    TokenWaits,
+    token_waits,
+    weighted_percentile,
+)
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.two_samples import Sample
+from nsys_llm.taxonomy.step_names import engine_steps, holds_every_request
 
 from ..per_rank.operations import GEOMETRY_N, CopyKind, Key, WorkSums
 from ..per_rank.step_walls import StepWalls
@@ -30,10 +36,6 @@ from .step_splits import (
     mean_split,
     program_ns,
 )
-
-#: Share of intervals between tokens, in percent, in which a step does not tell whether it
-#: generates: those with prompts are the longest, so that the others say too little from here on.
-MOST_UNKNOWN_PCT: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -224,32 +226,32 @@ def _threads(key: Key) -> float:
 def inter_token_ns(steps: RunSteps, percent: int) -> float | None:
     """Return a percentile of the time between two tokens of a request; None where not told.
 
-    It is from the end of a step that generates to the end of the next, and counts once for each
-    request that was in both: those that generate in the second, but for those whose prompt was read
-    in between. A lower bound of what a client sees. It is not told where more than 1 % of the
-    intervals hold a step of which nobody knows whether it generates.
+    It is not told where more than 1 % of the intervals hold a step of which nobody knows whether it
+    generates. See `token_waits`.
     """
-    parts = [_intervals(gpu) for gpu in steps.gpus.values()]
-    times, counts, unknown = (joined([part[i] for part in parts]) for i in (0, 1, 2))
-    if 100 * unknown.sum() > MOST_UNKNOWN_PCT * unknown.size or not counts.sum():
+    engine = next((kind.engine for kind in engine_steps() if kind.name == steps.name), None)
+    together = engine is None or holds_every_request(engine)
+    parts = [_waits(gpu, together) for gpu in steps.gpus.values()]
+    every_n = sum(part.time_ns.size + part.left_out_n for part in parts)
+    if 100 * sum(part.unknown_n for part in parts) > MOST_UNKNOWN_PCT * every_n:
         return None
-    order = np.argsort(times, kind="stable")
-    reached = np.cumsum(counts[order])
-    return float(times[order][np.searchsorted(reached, percent / 100 * reached[-1])])
+    times_ns, tokens_n = (
+        joined([getattr(part, name) for part in parts]) for name in ("time_ns", "tokens_n")
+    )
+    return weighted_percentile(times_ns, tokens_n, percent)
 
 
-def _intervals(gpu: GpuSteps) -> tuple[IntArray, IntArray, Mask]:
-    """Return the time of each interval, for how many it counts, and whether it is unknown."""
+def _waits(gpu: GpuSteps, together: bool) -> TokenWaits:
     works = [gpu.walls.works[code] for code in gpu.steps.work.tolist()]
-    gen = np.array([work.gen_reqs for work in works], dtype=np.int64)
-    rows = np.flatnonzero(gen > 0)
-    first, last = rows[:-1], rows[1:]
-    read = np.cumsum(np.maximum([work.ctx_reqs for work in works], 0))
-    # A step with tokens of prompts and without requests that generate only reads.
-    untold = np.cumsum([max(work.gen_reqs, work.ctx_tokens) < 0 for work in works])
-    unknown = untold[last] > untold[first]
-    # Steps that are left out between two others leave nobody knows what out.
-    broken = np.concatenate(([0], np.cumsum(np.diff(gpu.steps.number) != 1)))
-    kept = (broken[last] == broken[first]) & ~unknown
-    counts = np.where(kept, gen[last] - (read[last - 1] - read[first]), 0)
-    return np.diff(gpu.steps.end_ns[rows]), np.maximum(counts, 0), unknown
+    reading = np.array([work.ctx_reqs for work in works], dtype=np.int64)
+    return token_waits(
+        gpu.steps.end_ns,
+        np.array([work.gen_reqs for work in works], dtype=np.int64),
+        reading,
+        np.zeros_like(reading),
+        # A step with tokens of prompts and without requests that generate only reads.
+        np.array([max(work.gen_reqs, work.ctx_tokens) < 0 for work in works], dtype=bool),
+        # Steps that are left out between two others leave nobody knows what out.
+        np.diff(gpu.steps.number, prepend=gpu.steps.number[:1] - 1) != 1,
+        together=together,
+    )

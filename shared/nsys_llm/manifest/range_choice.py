@@ -9,7 +9,8 @@ from functools import cached_property
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.patterns import parse_pattern
-from nsys_llm.taxonomy.names import normalize_range, step_key
+from nsys_llm.taxonomy.names import normalize_range
+from nsys_llm.taxonomy.step_names import range_key
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class RangeChoice:
         """
         if self.expression:
             pattern = parse_pattern(self.name)
-            return lambda raw: pattern.matches(raw, normalize_range(raw), step_key(raw))
+            return lambda raw: pattern.matches(raw, normalize_range(raw), range_key(raw))
         numbers = re.compile(re.escape(self.name).replace(r"\#", "(?:#|[0-9]+)"))
         return lambda raw: raw == self.name or bool(numbers.fullmatch(normalize_range(raw)))
 

@@ -55,6 +55,12 @@ class Gaps:
         """Return the gaps that a mask, an index array or a slice selects."""
         return Gaps(*(getattr(self, field.name)[rows] for field in fields(self)))
 
+    def inside(self, windows: IntArray) -> Gaps:
+        """Return the parts that lie in windows, shape (m, 2), sorted and disjoint."""
+        owner, starts, ends = clip_to_windows(self.start_ns, self.end_ns, windows)
+        spans = np.stack((starts, ends)).T
+        return Gaps(spans, self.before[owner], self.after[owner], self.since_ns[owner])
+
 
 def start_order(
     start_ns: IntArray, ties: Callable[[IntArray], Sequence[IntArray]]
@@ -101,9 +107,7 @@ def find_gaps(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> Gaps:
     whole = _with_edges(whole, start_ns, end_ns, reach, windows)
     if len(windows) == 1 and len(whole) and _holds(windows[0], whole):
         return whole
-    owner, starts, ends = clip_to_windows(whole.start_ns, whole.end_ns, windows)
-    spans = np.stack((starts, ends)).T
-    return Gaps(spans, whole.before[owner], whole.after[owner], whole.since_ns[owner])
+    return whole.inside(windows)
 
 
 def _between(start_ns: IntArray, end_ns: IntArray, reach: IntArray) -> Gaps:

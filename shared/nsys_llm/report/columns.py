@@ -65,6 +65,16 @@ def rank_columns(rows_n: Sequence[tuple[Rank, int]]) -> Columns:
     }
 
 
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """Return rows, all with the same columns, as columns; nothing for none."""
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
+def of_rank(rank: Rank) -> dict[str, Any]:
+    """Return the columns rank and file of one row."""
+    return {"rank": rank.number, "file": rank.file}
+
+
 def record_columns(records: Sequence[tuple[Rank, Any]], *names: str) -> Columns:
     """Return the columns rank, file and some attributes of records, a row each."""
     return {

@@ -57,13 +57,15 @@ def declared_frame(table: TableWrite, columns: Mapping[str, Any]) -> pd.DataFram
     """Return a data frame with exactly the declared columns, in their order and types.
 
     Args:
-        columns: Arrays or lists of equal length by column name; None and NaN are null.
+        columns: Arrays or lists of equal length by column name; None and NaN are null. No column at
+            all: no rows.
 
     Raises:
         ManifestError: A column is missing, not declared, of another type or length, or null where
             it may not be.
     """
     declared = {column.name: column for column in table.columns}
+    columns = columns or {name: [] for name in declared}
     if columns.keys() != declared.keys():
         odd = sorted(columns.keys() ^ declared.keys())
         raise ManifestError(f"{table.file}: columns and manifest differ in {', '.join(odd)}.")

@@ -11,6 +11,7 @@ import pandas as pd
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import UNMATCHED, load_categories
 from nsys_llm.taxonomy.wall_classes import (
+    APART,
     BOUND_WORDS,
     COMMUNICATION,
     COMPUTE,
@@ -169,7 +170,8 @@ def _class_part(rows: Sequence[Record], name: str, whole_ns: int) -> WallPart:
     whole = sum(details.values())
     least = max(_NOTHING_PCT, _PART_OF_CLASS * whole)
     reported = [f"{group} {share:.1f}" for group, share in ranked if share >= least]
-    return WallPart(name, whole, f" ({', '.join(reported)})" if reported else "")
+    inside = f" ({', '.join(reported)})" if reported else ""
+    return WallPart(APART.get(name, name), whole, inside)
 
 
 def _compute_parts(details: Mapping[str | None, float]) -> list[WallPart]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import resources
@@ -33,6 +33,7 @@ _FIELDS: Final = frozenset([*_PARTS, *(field for parts in _PARTS.values() for fi
 #: An operator that autograd records: `aten::mm, seq = 7, op_id = 9`. Ranges of one's own have no
 #: sequence number.
 _SEQUENCE: Final = re.compile(r", seq = [0-9]+")
+_NUMBER: Final = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -121,10 +122,7 @@ class Composition:
 
 @dataclass(frozen=True)
 class _Format:
-    """One format of names: `fields` are what the groups of the expression are.
-
-    `every_request`: a step's batch holds all requests that generate, unless there are none.
-    """
+    """One format of names: `fields` are what the groups of the expression are."""
 
     engine: str
     since: str
@@ -132,15 +130,15 @@ class _Format:
     fields: tuple[str, ...]
     zero: tuple[str, ...]
     derived: Mapping[str, str]
-    every_request: bool
 
 
 @lru_cache(maxsize=1 << 16)
 def parse_step(name: str) -> Composition | None:
     """Return what the name of an engine's step tells of its batch; None for any other name.
 
-    Names that begin like a format and are none of it, with negative or huge numbers or a rest, are
-    other names: whoever counts unparsed steps counts them. What PyTorch counts up is no part of it.
+    Names that begin like a format and are none of it, with negative or huge numbers, a rest, or
+    numbers that contradict each other, are other names: whoever counts unparsed steps counts them.
+    What PyTorch counts up is no part of it.
     """
     name = without_counters(name)
     for item in _formats():
@@ -149,20 +147,23 @@ def parse_step(name: str) -> Composition | None:
     return None
 
 
-def _composition(item: _Format, groups: tuple[str, ...]) -> Composition:
-    numbers: dict[str, int] = dict.fromkeys(item.zero, 0)
-    for name, text in zip(item.fields, groups, strict=True):
-        if name == "pairs":
-            pairs = (pair.split("=") for pair in text.split())
-            numbers |= {_data()["pairs"][key]: int(value) for key, value in pairs}
-        else:
-            numbers[name] = int(text)
+def _composition(item: _Format, groups: tuple[str, ...]) -> Composition | None:
+    """Return what a name tells; None where it contradicts itself."""
+    numbers: dict[str, int] = {}
+    for name, value in _told(item, groups):
+        if numbers.setdefault(name, value) != value:
+            return None
+    kinds = [numbers[requests] for requests in _PARTS if requests in numbers]
+    if "reqs" in numbers and len(kinds) == len(_PARTS) and sum(kinds) != numbers["reqs"]:
+        return None
     derived = bool(item.derived.keys() - numbers.keys()) and numbers["gen_reqs"] > 0
     for name, source in item.derived.items():
         numbers.setdefault(name, numbers[source])
     for requests, parts in _PARTS.items():
         if numbers.get(requests) == 0:
-            numbers |= {part: numbers.get(part, 0) for part in parts}
+            if any(numbers.get(part) for part in parts):
+                return None
+            numbers |= dict.fromkeys(parts, 0)
     fields = {key: value for key, value in numbers.items() if key in _FIELDS}
     others = tuple((key, value) for key, value in numbers.items() if key not in _FIELDS)
     return Composition(
@@ -172,6 +173,18 @@ def _composition(item: _Format, groups: tuple[str, ...]) -> Composition:
         since=item.since,
         tokens_derived=derived,
     )
+
+
+def _told(item: _Format, groups: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """Yield all numbers of a name; it may tell one twice."""
+    yield from dict.fromkeys(item.zero, 0).items()
+    for name, text in zip(item.fields, groups, strict=True):
+        if name != "pairs":
+            yield name, int(text)
+            continue
+        for pair in text.split():
+            key, value = pair.split("=")
+            yield _data()["pairs"][key], int(value)
 
 
 @cache
@@ -184,7 +197,6 @@ def _formats() -> tuple[_Format, ...]:
             tuple(item["fields"]),
             tuple(item.get("zero", ())),
             item.get("derived", {}),
-            engine["every_request"],
         )
         for engine in _data()["engines"]
         for kind in engine["ranges"]
@@ -257,23 +269,14 @@ def is_engine_step(name: str, engine: str) -> bool:
 
 
 def range_key(name: str) -> str:
-    """Return what all repetitions of one range share: of an engine's steps what they are called.
+    """Return what all repetitions of one range share: as `step_key`, and of engines all numbers.
 
-    As `step_key`, which does not fold all numbers of an engine's formats.
+    `execute_9_context_1(sq7..)_generation_8(..)` has numbers inside of words, which that one keeps.
     """
-    if parse_step(name) is None:
-        return step_key(name)
-    name = without_counters(name)
-    return next(kind.name for kind in engine_steps() if kind.pattern.matches(name))
-
-
-def has_only_arrivals(name: str) -> bool:
-    """Return whether an engine's range says that no request of its step generates yet."""
-    step = parse_step(name)
-    if step is None or not step.ctx_reqs or step.gen_reqs != 0:
-        return False
-    name = without_counters(name)
-    return any(item.every_request and item.expression.fullmatch(name) for item in _formats())
+    key = step_key(name)
+    if not _NUMBER.search(key) or parse_step(name) is None:
+        return key
+    return _NUMBER.sub("#", key)
 
 
 def holds_every_request(engine: str) -> bool:
@@ -281,7 +284,7 @@ def holds_every_request(engine: str) -> bool:
 
     Others read prompts in steps of their own, while requests that generate wait.
     """
-    return any(item.engine == engine and item.every_request for item in _formats())
+    return any(item["engine"] == engine and item["every_request"] for item in _data()["engines"])
 
 
 def has_sequence_number(text: str) -> bool:

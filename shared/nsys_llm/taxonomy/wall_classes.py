@@ -24,8 +24,8 @@ IDLE: Final = "idle"
 #: such time.
 WALL_CLASSES: Final = (COMPUTE, COMMUNICATION, LOAD, COPIES, PROFILER, NO_WORK, IDLE)
 
-#: What is no part of the repeated work, so that nothing can be gained there.
-APART: Final = frozenset({LOAD, NO_WORK})
+#: What is no part of the repeated work, so that nothing can be gained there, and its words.
+APART: Final[Mapping[str, str]] = {LOAD: "load", NO_WORK: "no requests in the server"}
 
 #: Of a step, whose copies and idle time hold what a run's split tells apart.
 STEP_CLASSES: Final = tuple(name for name in WALL_CLASSES if name not in APART)

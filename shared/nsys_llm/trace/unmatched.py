@@ -17,7 +17,8 @@ from typing import Any, Final
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.manifest.range_choice import parse_choice
-from nsys_llm.taxonomy.names import normalize_range, step_key
+from nsys_llm.taxonomy.names import normalize_range
+from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.filters import numbers_there
 from nsys_llm.trace.ranges import distinct_ranges, typed_name
@@ -148,13 +149,13 @@ def _other_ranges(trace: RankTrace, text: str) -> Collection[str] | None:
     if any(choice.holds(domain) and choice.names(name) for name, domain in ranges):
         return None
     of_domain = choice.domain is not None
-    return {typed_name(step_key(name), domain if of_domain else None) for name, domain in ranges}
+    return {typed_name(range_key(name), domain if of_domain else None) for name, domain in ranges}
 
 
 def _other_names(trace: RankTrace, text: str) -> Collection[str] | None:
     pattern = parse_pattern(text)
     names = {normalize_range(name) for name, _ in _ranges(trace)}
-    return None if any(map(pattern.matches, names)) else {step_key(name) for name in names}
+    return None if any(map(pattern.matches, names)) else {range_key(name) for name in names}
 
 
 def _other_domains(trace: RankTrace, text: str) -> Collection[str] | None:

@@ -19,9 +19,9 @@ def traced(mode, lengths_ns=(900, 940, 910), apart_ns=60):
 
 def test_replays_of_a_whole_graph_are_told_with_spread_and_flag(tmp_path):
     tables = quick("llm_hotspots", traced("graph").write_sqlite(tmp_path / "r.sqlite"))
-    (row,) = tables["graph_replays"].to_dict("records")
+    (row,) = tables["cuda_graphs"].to_dict("records")
     expected = {"replays_n": 3, "p50_ns": 910.0, "min_ns": 900, "max_ns": 940}
-    expected |= {"total_ns": 2750, "between_p50_ns": 60.0, "between_max_ns": 60, "graph_id": 1}
+    expected |= {"span_ns": 2750, "between_p50_ns": 60.0, "graph": "1"}
     assert {name: row[name] for name in expected} == expected
     findings = tables["findings"].set_index("rule")
     remark = findings.loc["whole_graphs"]
@@ -38,21 +38,21 @@ def test_replays_of_a_whole_graph_are_told_with_spread_and_flag(tmp_path):
 def test_one_replay_has_nothing_between(tmp_path):
     path = traced("graph", lengths_ns=(900,)).write_sqlite(tmp_path / "r.sqlite")
     tables = quick("llm_hotspots", path)
-    assert tables["graph_replays"]["between_p50_ns"].isna().all()
+    assert tables["cuda_graphs"]["between_p50_ns"].isna().all()
     title = tables["findings"].set_index("rule").loc["whole_graphs", "title"]
     assert title.startswith("1 replay of a whole CUDA graph takes 900 ns each: ")
 
 
 def test_graphs_traced_by_nodes_are_none(tmp_path):
     tables = quick("llm_hotspots", traced("node").write_sqlite(tmp_path / "r.sqlite"))
-    assert tables["graph_replays"].empty
+    assert tables["cuda_graphs"]["nodes_n"].tolist() == [1]
     assert "whole_graphs" not in set(tables["findings"]["rule"])
 
 
 @pytest.mark.traces
 def test_the_real_whole_graphs(traces):
     tables = quick("llm_hotspots", traces / "public" / "whole_graphs_a100.sqlite")
-    (row,) = tables["graph_replays"].to_dict("records")
+    (row,) = tables["cuda_graphs"].to_dict("records")
     # SELECT count(*), min(end - start), max(end - start), ... FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE
     assert (row["replays_n"], row["min_ns"], row["max_ns"]) == (10, 781031802, 781620938)
     assert row["between_p50_ns"] == 17184.0

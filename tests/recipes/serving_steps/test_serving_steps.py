@@ -25,8 +25,8 @@ from serving_plants import (
     Server,
 )
 
+from nsys_llm.analyses.steps.token_waits import weighted_percentile
 from nsys_llm.recipes.serving_steps.analysis import ANALYSIS
-from nsys_llm.recipes.serving_steps.tables.between_tokens import weighted_percentile
 from nsys_llm.recipes.serving_steps.tables.robust_fit import independent, robust_fit
 
 GRAPHS = (1, 2, 4, 8, 16)
@@ -80,7 +80,7 @@ class Truth:
             if last is not None:
                 inside = self.steps[last + 1 : place]
                 read = sum(item.fields["ctx_reqs"] for item in inside)
-                waited = step.fields["gen_reqs"] - read
+                waited = self.steps[last].stay_n
                 mixed = bool(read or step.fields["ctx_reqs"])
                 every.append((self.end[place] - self.end[last], waited, step, mixed))
             last = place
@@ -213,9 +213,8 @@ def test_names_of_no_format_are_counted_and_no_costs_reported(engine, tmp_path):
     names = [step.name for step in unread][:3]
     assert row == (len(run.steps), len(unread), " | ".join(names), "unparsed")
     assert tables["batch_steps"]["format"].isna().sum() == len(unread)
-    for name in ("batches", "inter_token", "before_steps", "padding", "context_growth"):
-        assert tables[name].empty
-    assert rows(tables["cost_model"], "term reason") == [(None, "unparsed")]
+    names = ("batches", "cost_model", "inter_token", "before_steps", "padding", "context_growth")
+    assert all(tables[name].empty for name in names)
     assert ANALYSIS.headline(tables) == []
     assert f"{len(unread)} of {len(run.steps)} steps" in ANALYSIS.answer(tables)
     few = tables_of(Server(engine, unparsed=0.02).run(2), tmp_path / "few")
@@ -354,12 +353,21 @@ def test_intervals_of_slopes_hold_the_truth_in_95_of_100_runs(noise, steps_n):
     assert (100 * held / runs_n >= 91.7).all()
 
 
+def test_a_phase_by_itself_costs_what_it_does_among_others(tmp_path):
+    path = KINDS["vllm_sums"].run(3).write(tmp_path / "rank0.sqlite")
+    every, alone = (quick("serving_steps", path, *words) for words in ((), ("--phase", "decode")))
+    for name in ("batches", "cost_model"):
+        decode = every[name][every[name]["phase"] == "decode"]
+        assert len(decode) > 1
+        assert plain(alone[name]) == plain(decode)
+
+
 def test_columns_that_change_together_are_one():
     requests = np.arange(1.0, 60.0)
-    columns = np.column_stack([np.ones(59), requests, 300 * requests + np.arange(59) % 2])
-    assert independent(columns) == [[0], [1, 2]]
-    columns[:, 2] = 1e4 * np.sin(requests)
-    assert independent(columns) == [[0], [1], [2]]
+    columns = np.column_stack([1_000 + requests, 300 * requests + np.arange(59) % 2])
+    assert independent(columns) == [[0, 1]]
+    columns[:, 1] = 1e4 * np.sin(requests)
+    assert independent(columns) == [[0], [1]]
 
 
 @pytest.mark.parametrize("seed", range(4))

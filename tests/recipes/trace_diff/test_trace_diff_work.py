@@ -151,4 +151,4 @@ def test_steps_that_do_not_tell_whether_they_generate_leave_the_wait_unknown(mix
         walls=SimpleNamespace(works=works),
         steps=SimpleNamespace(work=np.arange(200), number=np.arange(200), end_ns=ends),
     )
-    assert inter_token_ns(SimpleNamespace(gpus={0: gpu}), 99) == p99_ns
+    assert inter_token_ns(SimpleNamespace(name="step[...]", gpus={0: gpu}), 99) == p99_ns

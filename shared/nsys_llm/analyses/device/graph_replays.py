@@ -35,9 +35,9 @@ _BOTH: Final = 3
 #: Kernels of these names have a block for so many elements.
 _BY_ELEMENT: Final = "triton_poi_"
 #: How the size of a graph is known.
-BY_OPTION, BY_GRID, NOT_KNOWN = 0, 1, 2
-SIZE_SOURCES: Final = ("option", "grid", "")
+BY_OPTION, BY_GRID = "option", "grid"
 NONE: Final = -1
+_NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def _replays(nodes: _Nodes) -> GraphReplays:
         names = reduced(np.add, (column("name") + 1) * place * 0x9E3779B97F4A7C1)
     most_rows = reduced(np.maximum, rows)
     is_told = reduced(np.bitwise_or, column("by_row")) == _BOTH
-    least_rows = reduced(np.minimum, np.where(rows < 0, np.iinfo(np.int64).max, rows))
+    least_rows = reduced(np.minimum, np.where(rows < 0, _NEVER, rows))
     return GraphReplays(
         graph=np.where(least > 0, least, names),
         device_id=column("device_id")[first],
@@ -221,13 +221,13 @@ class CapturedSizes:
         graph: See `GraphReplays`, sorted.
         batch_max: Most tokens of a batch that it was replayed for; -1 where none is known.
         size: Rows that it was captured for; -1 where that is not known.
-        source: Position in `SIZE_SOURCES`, `NOT_KNOWN` where the size is not known.
+        source: How the size is known, `BY_OPTION` or `BY_GRID`; None where it is not.
     """
 
     graph: IntArray
     batch_max: IntArray
     size: IntArray
-    source: IntArray
+    source: npt.NDArray[np.object_]
 
     def of(self, graph: IntArray) -> IntArray:
         """Return the size of each of some graphs."""
@@ -246,15 +246,16 @@ def captured_sizes(
             them that holds all of its batches.
     """
     graph, code = np.unique(replays.graph, return_inverse=True)
-    none = np.full(graph.size, NONE, dtype=np.int64)
-    batch_max, size, source = none.copy(), none.copy(), none + 1 + NOT_KNOWN
-    np.maximum.at(batch_max, code, batch)
-    least, most = np.full(graph.size, np.iinfo(np.int64).max, dtype=np.int64), none.copy()
-    np.minimum.at(least, code, replays.grid)
-    np.maximum.at(most, code, replays.grid)
+    batch_min, batch_max = _extremes(np.where(batch < 0, _NEVER, batch), batch, code, graph.size)
+    least, most = _extremes(replays.grid, replays.grid, code, graph.size)
     known = (least == most) & (most > 0) & (most >= batch_max)
-    known &= ~_shared(np.where(known, most, NONE), code, batch)
-    size[known], source[known] = most[known], BY_GRID
+    # An engine replays the least graph that holds a batch: of those of one size batches overlap.
+    for size in np.unique(most[known]).tolist():
+        some = np.flatnonzero(known & (most == size) & (batch_max >= 0))
+        if some.size and batch_min[some].max() > batch_max[some].min():
+            known &= most != size
+    size, source = np.where(known, most, NONE), np.full(graph.size, None, dtype=object)
+    source[known] = BY_GRID
     if sizes:
         ordered = np.array(sorted(sizes), dtype=np.int64)
         place = np.searchsorted(ordered, batch_max)
@@ -263,24 +264,11 @@ def captured_sizes(
     return CapturedSizes(graph, batch_max, size, source)
 
 
-def _shared(size: IntArray, graph: IntArray, batch: IntArray) -> npt.NDArray[np.bool_]:
-    """Return which graphs have a size that others with none of their batches have, too.
-
-    An engine replays the least graph that holds a batch: of those of one size the batches overlap.
-
-    Args:
-        size: Shape (graphs,).
-        graph: Shape (replays,), position of the graph of each.
-        batch: Shape (replays,), -1 where not known.
-    """
-    _, code = np.unique(size, return_inverse=True)
-    seen = np.flatnonzero(batch >= 0)
-    least = np.full(size.size, np.iinfo(np.int64).max, dtype=np.int64)
-    most = np.full(size.size, NONE, dtype=np.int64)
-    np.minimum.at(least, graph[seen], batch[seen])
-    np.maximum.at(most, graph[seen], batch[seen])
-    seen = np.flatnonzero(most >= 0)
-    latest, earliest = np.full_like(most, NONE), np.full_like(least, np.iinfo(np.int64).max)
-    np.maximum.at(latest, code[seen], least[seen])
-    np.minimum.at(earliest, code[seen], most[seen])
-    return np.asarray((latest > earliest)[code])
+def _extremes(
+    low: IntArray, high: IntArray, code: IntArray, codes_n: int
+) -> tuple[IntArray, IntArray]:
+    """Return the least and the largest value of each code."""
+    least, most = np.full(codes_n, _NEVER), np.full(codes_n, NONE, dtype=np.int64)
+    np.minimum.at(least, code, low)
+    np.maximum.at(most, code, high)
+    return least, most

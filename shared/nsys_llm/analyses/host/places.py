@@ -14,8 +14,8 @@ from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import split_by_code
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.names import normalize_range, step_key
-from nsys_llm.taxonomy.step_names import is_warmup
+from nsys_llm.taxonomy.names import normalize_range
+from nsys_llm.taxonomy.step_names import is_warmup, range_key
 from nsys_llm.trace.host_part import OUTSIDE, STEP, WARMUP
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -60,7 +60,7 @@ class Places:
         unit = [NO_RANGE] if steps is None else [steps.name]
         warmups = [is_warmup(name) for name in marked.plain]
         shared = [
-            name if warm else step_key(name)
+            name if warm else range_key(name)
             for name, warm in zip(marked.plain, warmups, strict=True)
         ]
         if len(set(shared)) > _MOST_NAMES:  # of so many none says much

@@ -37,6 +37,7 @@ from nsys_llm.taxonomy.step_names import (
     is_warmup,
     numbered_ranges,
     parse_step,
+    range_key,
     unit_of,
 )
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends, lasting, read_ranges, step_ranges
@@ -117,7 +118,7 @@ class MarkedRanges:
         """Return each name with # for running numbers, and its rows among some."""
         place: dict[str, int] = {}
         code = _by_code(
-            self.name, [place.setdefault(step_key(item), len(place)) for item in self.plain]
+            self.name, [place.setdefault(range_key(item), len(place)) for item in self.plain]
         )
         parts = split_by_code(code[among], len(place))
         return ((key, among[part]) for key, part in zip(place, parts, strict=True))
@@ -163,7 +164,7 @@ def chosen_steps(trace: RankTrace, text: str) -> StepSpans | None:
         return None
     is_open = events["end_ns"] == NULL_INT
     # A pattern may match several names: their order must not choose between them.
-    name = text if text.startswith("re:") else step_key(str(steps.name[0]))
+    name = text if text.startswith("re:") else range_key(str(steps.name[0]))
     return StepSpans(
         name=name,
         unit=unit_of(name),

@@ -3,14 +3,17 @@
 Steps of an engine whose next one holds requests that have just come and none that generates: nobody
 was served in between. Short stretches between steps are the engine's own work: they are longer than
 five times the median one, and than the median step, as where launches run ahead the stretches are
-next to nothing.
+next to nothing. Of an engine that reads prompts in steps of their own the next step that generates
+tells: where no more requests are in it than were just read in one step, nobody else was there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.steps.by_range import MarkedRanges, engine_spans
 from nsys_llm.analyses.steps.launched_ops import LaunchedOps
@@ -20,7 +23,7 @@ from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.step_names import has_only_arrivals
+from nsys_llm.taxonomy.step_names import holds_every_request, parse_step
 from nsys_llm.trace.ranges import PUSH_POP
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -53,7 +56,8 @@ def _tells(events: Table, trace: RankTrace) -> bool:
     plain = np.flatnonzero(is_range & (events["text_id"] == NULL_INT))
     texts = {text or "" for text in events["text"][plain].tolist()}
     texts |= {trace.strings.get(key, "") for key in ids.tolist()}
-    return any(map(has_only_arrivals, texts))
+    parsed = map(parse_step, texts)
+    return any(step is not None and step.ctx_reqs and step.gen_reqs == 0 for step in parsed)
 
 
 def _empty(steps: Steps) -> IntArray:
@@ -66,6 +70,24 @@ def _empty(steps: Steps) -> IntArray:
         return np.empty((0, 2), dtype=np.int64)
     cost_ns = ended_ns[1:] - np.maximum(ended_ns[:-1], begin_ns)
     least_ns = max(TIMES * lower_median(between_ns), lower_median(cost_ns))
-    arrives = np.array([has_only_arrivals(name) for name in steps.names[1:].tolist()], dtype=bool)
-    rows = np.flatnonzero(arrives & (between_ns > least_ns))
+    rows = np.flatnonzero(_arrivals(steps.names.tolist())[1:] & (between_ns > least_ns))
     return np.column_stack((free_ns[rows], begin_ns[rows]))
+
+
+def _arrivals(names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which steps hold requests that have just come, while the server has no others."""
+    arrives = np.zeros(len(names), dtype=bool)
+    # Requests of the next step that generates; None where that is not told.
+    then_n: int | None = None
+    read_n = 0
+    for place in range(len(names) - 1, -1, -1):
+        step = parse_step(names[place])
+        if step is None or step.gen_reqs is None or step.ctx_reqs is None:
+            then_n = None
+        elif step.gen_reqs:
+            then_n, read_n = step.gen_reqs, 0
+        elif step.ctx_reqs:
+            read_n = max(read_n, step.ctx_reqs)
+            alone = then_n is not None and then_n <= read_n
+            arrives[place] = alone or holds_every_request(step.engine)
+    return arrives

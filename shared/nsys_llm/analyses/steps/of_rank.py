@@ -62,13 +62,20 @@ def rank_steps(trace: RankTrace, steps: Steps | None) -> RankStepTimes | None:
     return RankStepTimes(StepKind.of(steps), devices)
 
 
-def whole_steps(trace: RankTrace, steps: Steps) -> Iterator[tuple[int, IntArray, _Mask]]:
-    """Yield each device, the windows of its steps, and which are full, no warm-up, uncut."""
+def whole_steps(
+    trace: RankTrace, steps: Steps, *, by_window: bool = True
+) -> Iterator[tuple[int, IntArray, _Mask]]:
+    """Yield each device, the windows of its steps, and which are full, no warm-up, uncut.
+
+    Args:
+        by_window: Whether a filter also cuts a step of which it leaves all operations, and not all
+            of the window. One of a phase does with every step: it leaves out what is between.
+    """
     kept = _kept(trace)
     for device_id in sorted(set(steps.devices) & set(trace.device_ids)):
         windows = steps.windows_ns(device_id)
         whole = steps.full & ~steps.warmup & (windows[:, 1] > windows[:, 0])
-        yield device_id, windows, whole & ~_cut(trace, steps, device_id, kept)
+        yield device_id, windows, whole & ~_cut(trace, steps, device_id, kept, by_window)
 
 
 def _kept(trace: RankTrace) -> _Mask | None:
@@ -81,7 +88,9 @@ def _kept(trace: RankTrace) -> _Mask | None:
     return joined([trace.kept.get(name, whole) for name, whole in masks]).astype(bool)
 
 
-def _cut(trace: RankTrace, steps: Steps, device_id: int, kept: _Mask | None) -> _Mask:
+def _cut(
+    trace: RankTrace, steps: Steps, device_id: int, kept: _Mask | None, by_window: bool
+) -> _Mask:
     """Tell which steps a filter cuts on a device: an operation of theirs is left out, or a time."""
     cut = np.zeros(len(steps), dtype=bool)
     if kept is not None:
@@ -89,7 +98,7 @@ def _cut(trace: RankTrace, steps: Steps, device_id: int, kept: _Mask | None) -> 
             step = steps.step[some.rows]
             lost = (step >= 0) & (some.device_id == device_id) & ~kept[some.rows]
             cut[step[lost]] = True
-    if trace.windows_ns is not None:
+    if by_window and trace.windows_ns is not None:
         windows = steps.windows_ns(device_id)
         start_ns, end_ns = windows[:, 0], windows[:, 1]
         cut |= clipped_lengths(start_ns, end_ns, trace.windows_ns) < end_ns - start_ns

@@ -30,7 +30,7 @@ from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.taxonomy.names import step_key
+from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends, lasting
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
@@ -181,7 +181,7 @@ def _named(trace: RankTrace, events: Table | None) -> tuple[list[str], IntArray]
     if events is None:
         return [NO_RANGE], np.empty(0, dtype=np.int64)
     named = RangeNames.of(events, np.arange(len(events)), trace.strings)
-    keys = [step_key(text) for text in named.texts]
+    keys = [range_key(text) for text in named.texts]
     names = sorted(set(keys) - {NO_RANGE})
     place = {NO_RANGE: 0} | {name: nth for nth, name in enumerate(names, 1)}
     code = np.array([place[key] for key in keys], dtype=np.int64)[named.code]
