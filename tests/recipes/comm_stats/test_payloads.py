@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from effort import nightly_but, seeds
-from nccl_payloads import BYTES, COMM, SCHEMAS, add_payloads, blob, call_blob, structure
+from nccl_payloads import BYTES, COMM, SCHEMAS, TWICE, add_payloads, blob, call_blob, structure
 from quick_run import quick
 from results import rows
 from trace_builder import TraceBuilder
@@ -50,7 +50,6 @@ class Set:
         comm = dice.randrange(1 << 64)
         traces = [TraceBuilder(hostname="node") for _ in range(self.ranks_n)]
         payloads = [{} for _ in traces]
-        json = [{} for _ in traces]
         self.reasons = [Counter() for _ in traces]
         for at in range(self.calls_n * len(OPERATIONS)):
             name = list(OPERATIONS)[at % len(OPERATIONS)]
@@ -75,7 +74,7 @@ class Set:
                 # Who has more to say is right.
                 share = size - dice.randrange(1 + (rank > 0 and size > 9) * 3)
                 key = name, begin - 31_000
-                self._plant(reason, key, (comm, share, *more), payloads[rank], json[rank])
+                self._plant(reason, key, (comm, share, *more), payloads[rank])
                 self.reasons[rank][reason] += 1
                 told.append((reason, share))
             known = [share for reason, share in told if reason == "ok"]
@@ -94,10 +93,10 @@ class Set:
         folder.mkdir()
         for rank, trace in enumerate(traces):
             path = trace.write_sqlite(folder / f"rank{rank}.sqlite")
-            add_payloads(path, payloads[rank], json=json[rank], **how)
+            add_payloads(path, payloads[rank], **how)
         return folder
 
-    def _plant(self, reason, key, values, payloads, json):
+    def _plant(self, reason, key, values, payloads):
         raw = call_blob(key[0], *values)
         if reason == "ok":
             payloads[key] = raw
@@ -110,8 +109,7 @@ class Set:
         elif reason == "implausible":
             payloads[key] = call_blob(key[0], values[0], 1 << 60, *values[2:])
         elif reason == "conflict":
-            payloads[key] = raw
-            json[key] = f'{{"count": {values[1] + 1}, "dataType": "ncclInt8"}}'
+            payloads[key] = blob(TWICE, raw[32:])
 
 
 @pytest.mark.parametrize("seed", seeds(20, 1))
