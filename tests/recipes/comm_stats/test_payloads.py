@@ -13,6 +13,7 @@ from quick_run import quick
 from results import rows
 from trace_builder import TraceBuilder
 
+from nsys_llm.core.errors import UsageError
 from nsys_llm.recipes.comm_stats.findings import answer as answer_texts
 from nsys_llm.recipes.comm_stats.per_rank import payloads
 from nsys_llm.recipes.comm_stats.per_rank import sizes as per_rank_sizes
@@ -232,6 +233,26 @@ def test_members_that_contradict_each_other_have_no_bandwidth(made, sizes, expec
     )
     assert tuple(shown) == expected
     assert (algbw is None, busbw is None) == (expected[1] != "ok",) * 2
+
+
+@pytest.mark.parametrize(
+    ("layout", "is_refused"), [("tp=4", True), ("tp=2,dp=2", False), ("dp=4", False)]
+)
+def test_a_layout_that_communicators_contradict_is_refused(layout, is_refused, tmp_path):
+    for rank in range(4):
+        trace, at, comm = TraceBuilder(hostname="node"), 50_000 * (rank // 2), 5 + rank // 2
+        name = "ncclAllGather"
+        trace.nvtx(name, at + 1_000, at + 1_900, domain="NCCL")
+        times = {"start_ns": at + 3_000 + rank, "end_ns": at + 6_000, "stream_id": 9}
+        trace.kernel(_KERNEL.format("AllGather"), **times, launch=(at + 1_100, at + 1_800))
+        blobs = {(name, at + 1_000): call_blob(name, comm, 70)}
+        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), blobs)
+    if is_refused:
+        with pytest.raises(UsageError, match="ranks 0, 1 are a communicator"):
+            quick("comm_stats", tmp_path, "--layout", layout)
+    else:
+        groups = quick("comm_stats", tmp_path, "--layout", layout)["groups"]
+        assert set(groups["ranks"]) == {"0-1", "2-3"}
 
 
 def test_kernels_of_a_group_that_cannot_be_told_apart_are_shared(tmp_path):
