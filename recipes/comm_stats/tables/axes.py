@@ -192,7 +192,7 @@ class _Pattern:
     @property
     def has_experts(self) -> bool:
         """Whether a member launches kernels of experts."""
-        return any(self.job.has_experts[owner] for owner in self.group.owners)
+        return any(self.job.experts(owner) is not None for owner in self.group.owners)
 
     @property
     def is_sure(self) -> bool:
