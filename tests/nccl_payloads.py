@@ -46,6 +46,8 @@ SCHEMA_OF: Final = {
     "ncclRecv": 9,
     "ncclCommInitRank": 0,
 }
+#: A schema that is there twice, and not the same.
+TWICE: Final = 90
 
 
 def structure(entries: Sequence[tuple[int, str]], values: Sequence[int]) -> bytes:
@@ -77,7 +79,6 @@ def add_payloads(
     offsets: bool = True,
     processes_n: int = 1,
     as_text: bool = False,
-    json: Mapping[tuple[str, int], str] = {},
 ) -> Path:
     """Put payloads beside ranges of an SQLite export.
 
@@ -87,7 +88,6 @@ def add_payloads(
         schemas: Registered by each of so many processes.
         offsets: Whether entries say where they lie.
         as_text: Whether the export holds digits instead of bytes.
-        json: Texts of NCCL's own tracing, likewise.
     """
     with closing(sqlite3.connect(path)) as base, base:
         base.execute(
@@ -103,15 +103,14 @@ def add_payloads(
         for _ in range(processes_n):
             for number, entries in schemas.items():
                 _register(base, number, entries, offsets=offsets)
-        for column, texts in (("binaryData", payloads), ("jsonText", json)):
-            for (name, start_ns), value in texts.items():
-                if as_text and column == "binaryData":
-                    value = value.hex().upper()
-                base.execute(
-                    f"UPDATE NVTX_EVENTS SET {column} = ? WHERE start = ? AND (text = ? OR textId "
-                    "IN (SELECT id FROM StringIds WHERE value = ?))",
-                    (value, start_ns, name, name),
-                )
+        for kind in (5, 22):
+            _register(base, TWICE, ((kind, BYTES),), offsets=offsets)
+        for (name, start_ns), value in payloads.items():
+            base.execute(
+                "UPDATE NVTX_EVENTS SET binaryData = ? WHERE start = ? AND (text = ? OR textId "
+                "IN (SELECT id FROM StringIds WHERE value = ?))",
+                (value.hex().upper() if as_text else value, start_ns, name, name),
+            )
     return path
 
 

@@ -28,7 +28,6 @@ _STRING_COLUMNS: Final = frozenset(
         "mangledName",
         "nameId",
         "textId",
-        "jsonTextId",
         "symbol",
         "module",
     }

@@ -13,6 +13,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from nsys_llm.analyses.wall.of_matched import (
+    collectives,
+    prepare,
+    verdicts_with,
+    wall_details,
+)
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer, findings
@@ -21,7 +27,6 @@ from .findings.texts import RULES
 from .partials import CommPartial, merged
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
-from .tables.wall import collectives, prepare, rank_verdicts, wall_details
 
 ANALYSIS: Final = Analysis(
     partial=CommPartial,
@@ -33,7 +38,7 @@ ANALYSIS: Final = Analysis(
     answer=answer,
     caveats=caveats,
     prepare=prepare,
-    rank_verdicts=rank_verdicts,
+    rank_verdicts=verdicts_with("bubbles", "groups"),
     wall_details=wall_details,
     matches_collectives=True,
     collectives=collectives,

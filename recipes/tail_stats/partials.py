@@ -5,30 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial, merged_collectives
-from nsys_llm.analyses.collectives.matched import MatchedCollectives
+from nsys_llm.analyses.collectives.lanes import merged_collectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices, merged_held
+from nsys_llm.analyses.wall.of_matched import CommunicationPartial
 
 from .per_rank.apis import ApiTails, merged_apis
 from .per_rank.kernels import KernelTails, merged_kernels
 
 
 @dataclass(frozen=True)
-class TailPartial:
+class TailPartial(CommunicationPartial):
     """Many ranks; integers and strings only.
 
     Attributes:
         kernels: Durations by launch configuration, and the longest launches.
-        collectives: Times of communication kernels.
+        apis: Durations of CUDA API calls.
         held: When devices were idle because of the profiler.
-        matched: The collectives of all ranks, once these are merged; None before.
     """
 
     kernels: KernelTails = field(default_factory=KernelTails)
     apis: ApiTails = field(default_factory=ApiTails)
-    collectives: CollectivesPartial = field(default_factory=CollectivesPartial)
     held: HeldDevices = field(default_factory=HeldDevices)
-    matched: MatchedCollectives | None = None
 
 
 def merged(parts: Sequence[TailPartial]) -> TailPartial:

@@ -9,19 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import SEND_RECV
-from nsys_llm.trace.ranges import DOMAIN_CREATED, PUSH_POP
+from nsys_llm.trace.ranges import DOMAIN_CREATED, PUSH_POP, event_texts
 from nsys_llm.trace.rank_trace import RankTrace
 
-from .payloads import CONFLICT, IMPLAUSIBLE, NO_BLOB, NO_PAYLOAD, OK, Payload, Schemas, described
+from .payloads import IMPLAUSIBLE, NO_BLOB, NO_PAYLOAD, OK, Payload, Schemas
 
 _DOMAIN: Final = "NCCL"
 _NAME: Final = re.compile(r"p?nccl(\w+)")
@@ -89,18 +88,8 @@ def read_calls(trace: RankTrace) -> NcclCalls:
     return NcclCalls() if events is None or not len(events) else _calls(trace, events)
 
 
-def _texts(trace: RankTrace, events: Table, name: str, key: str) -> npt.NDArray[Any]:
-    """Return texts that stand in the rows, or in the strings."""
-    texts = events[name].copy() if name in events else np.full(len(events), None, dtype=object)
-    if key in events:
-        there = np.flatnonzero(events[key] != NULL_INT)
-        texts[there] = [trace.strings.get(item, "") for item in events[key][there].tolist()]
-    texts[texts == None] = ""  # noqa: E711 - element by element
-    return texts
-
-
 def _calls(trace: RankTrace, events: Table) -> NcclCalls:
-    texts = _texts(trace, events, "text", "text_id")
+    texts = event_texts(events, trace.strings)
     created = events["event_type"] == DOMAIN_CREATED
     domains = set(events["domain_id"][created & (texts == _DOMAIN)].tolist())
     is_range = (events["event_type"] == PUSH_POP) & (events["end_ns"] != NULL_INT)
@@ -129,28 +118,11 @@ def _calls(trace: RankTrace, events: Table) -> NcclCalls:
 def _payloads(trace: RankTrace, events: Table, rows: IntArray) -> list[Payload]:
     """Return what the payloads of some ranges say; each distinct one is decoded once."""
     digits = events["payload"][rows].tolist() if "payload" in events else [""] * rows.size
-    described_by = _texts(trace, events, "json", "json_text_id")[rows].tolist()
     schemas = Schemas(trace.tables.get("payload_entries"), trace.tables.get("payload_enums"))
-    missing = Payload(NO_PAYLOAD if any(digits) or any(described_by) else NO_BLOB, {})
     most_bytes = _memory_bytes(trace)
-    known: dict[tuple[str, str], Payload] = {}
-    for key in zip(digits, described_by, strict=True):
-        if key not in known:
-            raw, text = key
-            said = described(text) if text else None
-            blob = schemas.decoded(raw) if raw else None
-            known[key] = _plausible(_either(blob, said) or missing, most_bytes)
-    return [known[key] for key in zip(digits, described_by, strict=True)]
-
-
-def _either(blob: Payload | None, said: Payload | None) -> Payload | None:
-    """Return what two sources say; where both tell a size, and not the same, neither."""
-    if blob is None or said is None:
-        return blob or said
-    if blob.reason != OK:
-        return said
-    told = [some.fields.get("size_bytes") for some in (blob, said)]
-    return Payload(CONFLICT, {}) if None not in told and told[0] != told[1] else blob
+    known = {raw: _plausible(schemas.decoded(raw), most_bytes) for raw in set(digits) if raw}
+    known[""] = Payload(NO_PAYLOAD if known else NO_BLOB, {})
+    return [known[raw] for raw in digits]
 
 
 def _memory_bytes(trace: RankTrace) -> int:

@@ -7,7 +7,6 @@ nothing is guessed: what does not fit is counted by its reason.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -56,15 +55,6 @@ _FIELDS: Final[Mapping[str, str]] = {
 }
 #: NCCL's reductions, where the profile does not name them.
 _REDUCTIONS: Final = ("Sum", "Product", "Max", "Min", "Avg")
-#: Bytes of NCCL's data types, by number, and by name.
-_BYTES_BY_NUMBER: Final = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
-_TYPE_BYTES: Final[Mapping[str | int, int]] = {
-    **dict(enumerate(_BYTES_BY_NUMBER)),
-    **dict.fromkeys(("ncclInt8", "ncclChar", "ncclUint8", "ncclFloat8e4m3", "ncclFloat8e5m2"), 1),
-    **dict.fromkeys(("ncclFloat16", "ncclHalf", "ncclBfloat16"), 2),
-    **dict.fromkeys(("ncclInt32", "ncclInt", "ncclUint32", "ncclFloat32", "ncclFloat"), 4),
-    **dict.fromkeys(("ncclInt64", "ncclUint64", "ncclFloat64", "ncclDouble"), 8),
-}
 
 
 @dataclass(frozen=True)
@@ -158,25 +148,6 @@ class Schemas:
         return _REDUCTIONS[value] if 0 <= value < len(_REDUCTIONS) else None
 
 
-def described(text: str) -> Payload | None:
-    """Return what the JSON of NCCL's advanced tracing says of a call; None without a size."""
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(said, dict):
-        return None
-    count, kind = _whole(said.get("count")), said.get("dataType")
-    if isinstance(kind, bool) or not isinstance(kind, (str, int)):
-        return None
-    width = _TYPE_BYTES.get(kind)
-    if count is None or width is None:
-        return None
-    fields = {"size_bytes": count * width}
-    comm = _whole(said.get("commHash"))
-    return Payload(OK, fields if comm is None else {**fields, "comm": comm})
-
-
 def _rows(table: Table | None, *names: str) -> list[tuple[Any, ...]]:
     if table is None or not len(table):
         return []
@@ -215,15 +186,3 @@ def _bytes(digits: str) -> bytes | None:
     except ValueError:
         return None
     return raw
-
-
-def _whole(value: Any) -> int | None:
-    """Return a number that is not negative, or the text of one."""
-    if isinstance(value, str):
-        try:
-            value = int(value, 0)
-        except ValueError:
-            return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        return None
-    return value

@@ -16,6 +16,7 @@ import numpy as np
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.analyses.collectives.matched import Sequenced
 from nsys_llm.analyses.collectives.turns import launched_n
+from nsys_llm.core.errors import UsageError
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
@@ -44,8 +45,25 @@ def with_axes(
 ) -> list[Group]:
     """Return groups with their axes."""
     if layout is not None:
+        _check(job, groups, layout)
         return [_of_layout(job, group, layout) for group in groups]
     return _inferred(job, chains, groups)
+
+
+def _check(job: Job, groups: Sequence[Group], layout: Layout) -> None:
+    """Raise UsageError where the ids of communicators contradict a layout."""
+    ranks_of: dict[int, set[int]] = {}
+    for group in groups:
+        operations = {job.collectives.sequences[number].operation for number in group.rows}
+        if group.comm is not None and SEND_RECV not in operations:
+            ranks = ranks_of.setdefault(group.comm, set())
+            ranks.update(job.rank(owner) for owner in group.owners)
+    for ranks in ranks_of.values():
+        if layout.contradicted(frozenset(ranks)):
+            names = ", ".join(map(str, sorted(ranks)))
+            raise UsageError(
+                f"--layout contradicts NCCL: ranks {names} are a communicator, and no whole axes."
+            )
 
 
 def _of_layout(job: Job, group: Group, layout: Layout) -> Group:
@@ -174,7 +192,7 @@ class _Pattern:
     @property
     def has_experts(self) -> bool:
         """Whether a member launches kernels of experts."""
-        return any(self.job.has_experts[owner] for owner in self.group.owners)
+        return any(self.job.experts(owner) is not None for owner in self.group.owners)
 
     @property
     def is_sure(self) -> bool:

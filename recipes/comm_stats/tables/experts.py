@@ -68,7 +68,7 @@ def expert_columns(job: Job, groups: Sequence[Group], names: Sequence[str]) -> C
 
 
 def _group_rows(job: Job, group: Group) -> list[dict[str, Any]]:
-    works = [_work(job, owner) for owner in group.owners]
+    works = [job.experts(owner) for owner in group.owners]
     known = [work for work in works if work is not None]
     if len(known) < len(works):
         return []
@@ -102,12 +102,6 @@ def _group_rows(job: Job, group: Group) -> list[dict[str, Any]]:
         )
     pattern = _pattern(rows)
     return [{**row, "pattern": pattern} for row in rows]
-
-
-def _work(job: Job, owner: int) -> ExpertWork | None:
-    device = job.collectives.devices[owner]
-    every = job.ranks[device.rank.key].experts
-    return next((work for work in every if work.device_id == device.device_id), None)
 
 
 def _is_exchange(sequence: Sequenced) -> bool:

@@ -16,8 +16,9 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 
 from ..partials import RankComm
+from ..per_rank.experts import ExpertWork
 from ..per_rank.steps import DeviceSteps
-from .model_parts import model_parts, run_experts
+from .model_parts import model_parts
 
 #: Share of the collectives of two devices that agree on which of their steps are one; as in
 #: step_budget.
@@ -56,10 +57,11 @@ class Job:
         """The part of the model that each device runs."""
         return model_parts(self.steps)
 
-    @cached_property
-    def has_experts(self) -> tuple[bool, ...]:
-        """Whether each device launches kernels of experts."""
-        return run_experts(self.steps)
+    def experts(self, owner: int) -> ExpertWork | None:
+        """Return what a device that exchanges tokens has of experts; None without kernels."""
+        device = self.collectives.devices[owner]
+        every = self.ranks[device.rank.key].experts
+        return next((work for work in every if work.device_id == device.device_id), None)
 
     def rank(self, owner: int) -> int:
         """Return the number of a device's rank."""

@@ -14,6 +14,8 @@ from nsys_llm.core.errors import UsageError
 AXES: Final[tuple[str, ...]] = ("tp", "cp", "ep", "dp", "pp")
 _SIZE: Final = re.compile(r"(tp|cp|ep|dp|pp)=([1-9]\d{0,6})")
 _ORDER: Final = "order="
+#: Axes of which a communicator has all ranks, or one.
+_WHOLE: Final = ("tp", "ep")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,16 @@ class Layout:
         if len(differ) == 1 and (differ[0] == "pp" or len(ranks) == self.sizes[differ[0]]):
             return differ[0]
         return None
+
+    def contradicted(self, ranks: frozenset[int]) -> bool:
+        """Return whether a communicator cannot be one: it is not made of whole axes.
+
+        Data and context may be split in groups of groups, and some stages may share a layer.
+        """
+        places = [self.places(rank) for rank in ranks]
+        spread = {axis: len({place[axis] for place in places}) for axis in self.sizes}
+        is_whole = all(spread[axis] in (1, self.sizes[axis]) for axis in _WHOLE if axis in spread)
+        return not is_whole or prod(spread.values()) != len(ranks)
 
 
 def parse_layout(text: str | None, ranks_n: int) -> Layout | None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from nsys_llm.analyses.ranks.peers import COMMON, in_common
-from nsys_llm.taxonomy.categories import RuleSet, detect_engine, load_rules
+from nsys_llm.taxonomy.categories import detect_engine, load_rules
 from nsys_llm.taxonomy.communication import is_communication
 
 from ..per_rank.steps import DeviceSteps
-
-#: Category of the kernels of experts.
-MOE: Final = "moe"
 
 
 def model_parts(devices: Sequence[DeviceSteps]) -> tuple[int, ...]:
@@ -20,7 +16,8 @@ def model_parts(devices: Sequence[DeviceSteps]) -> tuple[int, ...]:
 
     Communication is left out. A device is compared with the first one of each part.
     """
-    rules = _rules(devices)
+    names = {name for device in devices for name, _ in device.launches}
+    rules = load_rules(detect_engine(names))
     mixes: list[Mapping[str, float]] = []
     parts = []
     for device in devices:
@@ -39,17 +36,3 @@ def model_parts(devices: Sequence[DeviceSteps]) -> tuple[int, ...]:
             parts.append(len(mixes))
             mixes.append(mix)
     return tuple(parts)
-
-
-def run_experts(devices: Sequence[DeviceSteps]) -> tuple[bool, ...]:
-    """Return which devices launch kernels of experts."""
-    rules = _rules(devices)
-    return tuple(
-        any(rules.classify(name).category == MOE for name, _ in device.launches)
-        for device in devices
-    )
-
-
-def _rules(devices: Sequence[DeviceSteps]) -> RuleSet:
-    names = {name for device in devices for name, _ in device.launches}
-    return load_rules(detect_engine(names))

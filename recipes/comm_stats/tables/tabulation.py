@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nsys_llm.analyses.wall.of_matched import matched
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.trace.identity import Rank
@@ -22,7 +23,6 @@ from .messages import message_columns, payload_columns, transfer_columns
 from .pipelines import find_chains
 from .sizes import all_sized
 from .stages import stage_columns
-from .wall import matched
 
 _RECIPE: Final = "comm_stats"
 

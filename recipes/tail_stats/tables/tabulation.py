@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.profiler import delays_ns
+from nsys_llm.analyses.wall.of_matched import matched
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns
 from nsys_llm.report.outputs import declared_frame
@@ -30,7 +31,6 @@ from .kernels import (
 )
 from .outliers import outlier_columns, outlying, rank_offsets_ns
 from .stragglers import straggler_columns
-from .wall import matched
 
 _RECIPE: Final = "tail_stats"
 

@@ -24,7 +24,6 @@ _STRING_IDS: Final = (
     "text_id",
     "symbol_id",
     "module_id",
-    "json_text_id",
 )
 #: Of a name; the longest that compilers write have some thousand.
 _MOST_LETTERS: Final = 65_536

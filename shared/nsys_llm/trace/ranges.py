@@ -84,7 +84,7 @@ def read_ranges(events: Table, strings: Mapping[int, str], capture_end_ns: int) 
         events: Columns start_ns, end_ns, event_type, text, text_id, global_tid, domain_id.
         capture_end_ns: Where ranges without an end stop.
     """
-    texts = _texts(events, strings)
+    texts = event_texts(events, strings)
     created = events["event_type"] == DOMAIN_CREATED
     domains = dict(zip(events["domain_id"][created].tolist(), texts[created], strict=True))
     rows = np.flatnonzero(np.isin(events["event_type"], (PUSH_POP, START_END)))
@@ -119,9 +119,9 @@ def distinct_ranges(
     first, _ = distinct_rows([ranges[name][registered] for name in ("text_id", "domain_id")])
     some = np.concatenate((np.flatnonzero(registered)[first], np.flatnonzero(~registered)))
     created = events.take(events["event_type"] == DOMAIN_CREATED)
-    domains = dict(zip(created["domain_id"].tolist(), _texts(created, strings), strict=True))
+    domains = dict(zip(created["domain_id"].tolist(), event_texts(created, strings), strict=True))
     few = ranges.take(some)
-    pairs = set(zip(_texts(few, strings).tolist(), few["domain_id"].tolist(), strict=True))
+    pairs = set(zip(event_texts(few, strings).tolist(), few["domain_id"].tolist(), strict=True))
     return {(text, domains.get(key, "")) for text, key in pairs}
 
 
@@ -181,7 +181,8 @@ def step_ranges(ranges: Ranges, choice: RangeChoice) -> Ranges:
     return replace(main_steps, any_thread=np.ones(len(main_steps.start_ns), dtype=bool))
 
 
-def _texts(events: Table, strings: Mapping[int, str]) -> npt.NDArray[Any]:
+def event_texts(events: Table, strings: Mapping[int, str]) -> npt.NDArray[Any]:
+    """Return the texts of events, which stand in the rows or in the strings; "" without one."""
     texts = events["text"].copy()
     ids = events["text_id"]
     registered = np.flatnonzero(ids != NULL_INT)

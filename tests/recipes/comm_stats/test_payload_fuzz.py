@@ -16,7 +16,7 @@ from nccl_payloads import BYTES, COMM, FORMATS, PEER, REDOP, STATIC, blob, struc
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table
 from nsys_llm.recipes.comm_stats.per_rank import payloads
-from nsys_llm.recipes.comm_stats.per_rank.payloads import Schemas, described
+from nsys_llm.recipes.comm_stats.per_rank.payloads import Schemas
 
 REASONS = {"ok", "no_schema", "bad_header", "short", "conflict"}
 LABELS = (COMM, BYTES, "Bytes", PEER, "Root", REDOP, "Rank", "", "odd", None)
@@ -53,18 +53,8 @@ def random_digits(dice):
     return dice.choice((digits, digits, digits[:-1], digits + "zz", ""))
 
 
-_VALUES = ("1", '"7"', "-3", "1e9", "null", "[]", '"ncclFloat16"', "9" * 40, "true", "{}")
-
-
-def random_json(dice):
-    count, kind, comm = (dice.choice(_VALUES) for _ in range(3))
-    text = f'{{"count": {count}, "dataType": {kind}, "commHash": {comm}, "rank": 1}}'
-    at = dice.randrange(len(text))
-    return dice.choice((text, text[:at], text[at:], "[" * 100_000, "{}", '"x"'))
-
-
 def fuzz_once(dice):
-    """Decode a payload by random schemas, and a text; both end with a reason."""
+    """Decode payloads by random schemas; each ends with a reason."""
     enums = random_table(dice)
     values = Table({**enums.columns, "value": enums["place"]})
     schemas = Schemas(dice.choice((random_table(dice), None)), dice.choice((values, None)))
@@ -73,8 +63,6 @@ def fuzz_once(dice):
         assert said.reason in REASONS
         assert said.reason == "ok" or not said.fields
         assert all(isinstance(value, int) for value in said.fields.values())
-    told = described(random_json(dice))
-    assert told is None or told.fields["size_bytes"] >= 0
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
@@ -82,11 +70,6 @@ def test_damaged_payloads_are_no_exception(seed):
     dice = Random(seed)
     for _ in range(300 if not seed else 20_000):
         fuzz_once(dice)
-
-
-def test_a_truth_value_is_no_data_type():
-    assert described('{"count": 5, "dataType": 1}').fields["size_bytes"] == 5
-    assert described('{"count": 5, "dataType": true}') is None
 
 
 def test_every_fault_is_found():
@@ -120,4 +103,4 @@ if __name__ == "__main__":
     while time.monotonic() < until:
         fuzz_once(dice)
         count += 1
-    print(f"{count} rounds of 5 payloads and a text, no exception")
+    print(f"{count} rounds of 5 payloads, no exception")

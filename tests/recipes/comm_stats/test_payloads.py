@@ -8,11 +8,12 @@ from random import Random
 
 import pytest
 from effort import nightly_but, seeds
-from nccl_payloads import BYTES, COMM, SCHEMAS, add_payloads, blob, call_blob, structure
+from nccl_payloads import BYTES, COMM, SCHEMAS, TWICE, add_payloads, blob, call_blob, structure
 from quick_run import quick
 from results import rows
 from trace_builder import TraceBuilder
 
+from nsys_llm.core.errors import UsageError
 from nsys_llm.recipes.comm_stats.findings import answer as answer_texts
 from nsys_llm.recipes.comm_stats.per_rank import payloads
 from nsys_llm.recipes.comm_stats.per_rank import sizes as per_rank_sizes
@@ -50,7 +51,6 @@ class Set:
         comm = dice.randrange(1 << 64)
         traces = [TraceBuilder(hostname="node") for _ in range(self.ranks_n)]
         payloads = [{} for _ in traces]
-        json = [{} for _ in traces]
         self.reasons = [Counter() for _ in traces]
         for at in range(self.calls_n * len(OPERATIONS)):
             name = list(OPERATIONS)[at % len(OPERATIONS)]
@@ -75,7 +75,7 @@ class Set:
                 # Who has more to say is right.
                 share = size - dice.randrange(1 + (rank > 0 and size > 9) * 3)
                 key = name, begin - 31_000
-                self._plant(reason, key, (comm, share, *more), payloads[rank], json[rank])
+                self._plant(reason, key, (comm, share, *more), payloads[rank])
                 self.reasons[rank][reason] += 1
                 told.append((reason, share))
             known = [share for reason, share in told if reason == "ok"]
@@ -94,10 +94,10 @@ class Set:
         folder.mkdir()
         for rank, trace in enumerate(traces):
             path = trace.write_sqlite(folder / f"rank{rank}.sqlite")
-            add_payloads(path, payloads[rank], json=json[rank], **how)
+            add_payloads(path, payloads[rank], **how)
         return folder
 
-    def _plant(self, reason, key, values, payloads, json):
+    def _plant(self, reason, key, values, payloads):
         raw = call_blob(key[0], *values)
         if reason == "ok":
             payloads[key] = raw
@@ -110,8 +110,7 @@ class Set:
         elif reason == "implausible":
             payloads[key] = call_blob(key[0], values[0], 1 << 60, *values[2:])
         elif reason == "conflict":
-            payloads[key] = raw
-            json[key] = f'{{"count": {values[1] + 1}, "dataType": "ncclInt8"}}'
+            payloads[key] = blob(TWICE, raw[32:])
 
 
 @pytest.mark.parametrize("seed", seeds(20, 1))
@@ -234,6 +233,26 @@ def test_members_that_contradict_each_other_have_no_bandwidth(made, sizes, expec
     )
     assert tuple(shown) == expected
     assert (algbw is None, busbw is None) == (expected[1] != "ok",) * 2
+
+
+@pytest.mark.parametrize(
+    ("layout", "is_refused"), [("tp=4", True), ("tp=2,dp=2", False), ("dp=4", False)]
+)
+def test_a_layout_that_communicators_contradict_is_refused(layout, is_refused, tmp_path):
+    for rank in range(4):
+        trace, at, comm = TraceBuilder(hostname="node"), 50_000 * (rank // 2), 5 + rank // 2
+        name = "ncclAllGather"
+        trace.nvtx(name, at + 1_000, at + 1_900, domain="NCCL")
+        times = {"start_ns": at + 3_000 + rank, "end_ns": at + 6_000, "stream_id": 9}
+        trace.kernel(_KERNEL.format("AllGather"), **times, launch=(at + 1_100, at + 1_800))
+        blobs = {(name, at + 1_000): call_blob(name, comm, 70)}
+        add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), blobs)
+    if is_refused:
+        with pytest.raises(UsageError, match="ranks 0, 1 are a communicator"):
+            quick("comm_stats", tmp_path, "--layout", layout)
+    else:
+        groups = quick("comm_stats", tmp_path, "--layout", layout)["groups"]
+        assert set(groups["ranks"]) == {"0-1", "2-3"}
 
 
 def test_kernels_of_a_group_that_cannot_be_told_apart_are_shared(tmp_path):

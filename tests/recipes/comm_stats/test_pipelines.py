@@ -197,3 +197,18 @@ def test_ends_of_chains_send_and_receive_less_often():
         assert may_be_stages(chain)
     for equals in ([64, 64, 64, 64], [640, 640, 640, 620], [4, 8, 8, 4], [210] + 7 * [30], []):
         assert not may_be_stages(equals)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(20, 1))
+def test_equal_stages_in_lockstep_have_the_neighbors_of_the_line(seed, tmp_path):
+    plan = Plan({"pp": 4}, "gpipe", 8, closing=seed % 5 == 1, seed=seed + 2)
+    write_profiles(plan.outcome, tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    pairs = tables["groups"].query("ranks_n == 2")
+    assert set(zip(pairs["ranks"], pairs["collectives_n"], strict=True)) == {
+        ("0-1", 96),
+        ("1-2", 96),
+        ("2-3", 96),
+    }
+    assert set(tables["bubbles"]["kind"]) == {"gpipe"}

@@ -51,8 +51,10 @@ _CROWD: Final = 3.0
 #: has two neighbors at most, and one of its replicas in lockstep coincides with it now and then.
 _LEAST_OF_A_PAIR: Final = 8
 _LEAST_PART_PCT: Final = 20
-#: Two stages that end a transfer together now and then do so this many times less often than peers.
-_FAR_FEWER: Final = 3
+#: Two stages that end a transfer together now and then do so less often than this part of what
+#: peers do. Equal ones in lockstep do so more often: who has fewer than this chooses last; ours.
+_FAR_FEWER: Final = 1 / 3
+_FEWER: Final = 2 / 3
 #: Ends lie within so many median distances of what few collectives say about two clocks.
 _DOUBT: Final = 3
 #: Share of a pair's time in transfers that may be another one's, from which nothing is said of it.
@@ -120,12 +122,16 @@ class _Apart:
                 most_n[place] = max(most_n.get(place, 0.0), n)
         taken: set[tuple[int, int]] = set()
         chosen = []
-        for fit, n in sorted(
-            zip(fits, together_n, strict=True), key=lambda pair: (pair[0].left, pair[0].right)
+        shares = [
+            n / max(most_n[fit.left], most_n[fit.right])
+            for fit, n in zip(fits, together_n, strict=True)
+        ]
+        for fit, share in sorted(
+            zip(fits, shares, strict=True),
+            key=lambda pair: (pair[1] < _FEWER, pair[0].left, pair[0].right),
         ):
             ends = {(fit.left, kind[fit.right]), (fit.right, kind[fit.left])}
-            by_chance = _FAR_FEWER * n < max(most_n[fit.left], most_n[fit.right])
-            if not by_chance and not ends & taken:
+            if share >= _FAR_FEWER and not ends & taken:
                 taken |= ends
                 chosen.append(fit)
         return chosen
