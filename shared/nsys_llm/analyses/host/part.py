@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.host.exposed import Exposed
 from nsys_llm.analyses.host.places import PARTS, Places
-from nsys_llm.analyses.host.states import STATES, StatePieces, ThreadStates
+from nsys_llm.analyses.host.states import NEVER_NS, STATES, StatePieces, ThreadStates
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.grouping import begins_group, distinct_rows, exact_sums, replaced
@@ -77,13 +77,15 @@ class _Sums:
         self, threads: ThreadStates, places: Places, device_id: int, exposed: Exposed
     ) -> None:
         self._threads, self._places, self._device_id = threads, places, device_id
-        self._tid = threads.thread(exposed) & _THREAD_BITS
-        self._record = threads.records.of(threads.thread(exposed))
+        thread = threads.thread(exposed)
+        self._tid = thread & _THREAD_BITS
+        self._sample_ns, self._sample = threads.records.samples(thread)
+        self._has_switches = threads.records.known_from_ns(thread) != NEVER_NS
         self._places_n = len(places.names) * len(PARTS)
         self._time_ns, self._on_core_ns = Counter[int](), Counter[int]()
         self._waited_ns, self.samples = Counter[int](), list[IntArray]()
         spans = np.column_stack((exposed.start_ns, exposed.end_ns))
-        moved_ns, place = places.line(threads.thread(exposed), spans)
+        moved_ns, place = places.line(thread, spans)
         for rows in small_blocks(exposed.start_ns.size):
             block = exposed.take(rows, exposed.thread)
             low, high = np.searchsorted(moved_ns, (block.start_ns[0], block.end_ns[-1]))
@@ -101,9 +103,8 @@ class _Sums:
         _add_up(self._waited_ns, key[held] * details_n + pieces.os_name[held], time_ns[held])
         if not group.size:
             return
-        of = self._record
-        low, high = np.searchsorted(of.sample_ns, (pieces.start_ns[0], pieces.end_ns[-1]))
-        at_ns, row = of.sample_ns[low:high], of.sample[low:high]
+        low, high = np.searchsorted(self._sample_ns, (pieces.start_ns[0], pieces.end_ns[-1]))
+        at_ns, row = self._sample_ns[low:high], self._sample[low:high]
         piece = np.searchsorted(pieces.start_ns, at_ns, side="right") - 1
         state = self._threads.states[pieces.detail[piece]]
         kept = (at_ns < pieces.end_ns[piece]) & np.isin(state, _SAMPLED)
@@ -128,7 +129,7 @@ class _Sums:
                 *self._places.named(place),
                 *self._threads.state(detail),
                 time_ns,
-                self._on_core_ns[key] if self._record.has_switches else None,
+                self._on_core_ns[key] if self._has_switches else None,
                 *longest.get(key, (None, 0)),
             )
 
