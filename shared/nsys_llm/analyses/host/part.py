@@ -47,7 +47,7 @@ def host_part(view: RankView, exposed: Mapping[int, Sequence[Exposed]]) -> HostP
     if not any(exposed.values()):
         return None
     trace, steps = view.trace, view.steps
-    places, threads = Places(trace, steps), ThreadStates(trace, view.host)
+    places, threads = Places(view.marked, steps), ThreadStates(trace, view.host)
     states, sampled = list[HostState](), [np.empty((6, 0), dtype=np.int64)]
     for device_id, stretches in exposed.items():
         for some in stretches:

@@ -17,8 +17,6 @@ import numpy.typing as npt
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
 from nsys_llm.analyses.host.exposed import Exposed, near, pieces_of, place_inside
-from nsys_llm.analyses.nvtx.range_names import raw_texts
-from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, union_intervals
 from nsys_llm.profile.tables import Table
@@ -126,14 +124,9 @@ class HostRecords:
             name = np.where(np.isin(calls["callchain_id"], stacks), len(names), name)
         columns = (*_TIMES, "event_type", "text", "text_id")
         events = trace.tables.get("nvtx_events", Table.empty(columns))
-        # Those without an id have a text of their own.
         ids = [key for key, text in trace.strings.items() if text == _LOCK_RANGE]
-        rows = np.flatnonzero(
-            (events["event_type"] == PUSH_POP) & np.isin(events["text_id"], [*ids, NULL_INT])
-        )
-        texts, code = raw_texts(events, rows, trace.strings)
-        waits = np.array([text == _LOCK_RANGE for text in texts], dtype=bool)
-        rows = rows[waits[code]]
+        is_lock = np.isin(events["text_id"], ids) | (events["text"].astype(object) == _LOCK_RANGE)
+        rows = np.flatnonzero(is_lock & (events["event_type"] == PUSH_POP))
         name = np.append(name, np.full(rows.size, len(names)))
         starts, ends, tid = (np.append(calls[column], events[column][rows]) for column in _TIMES)
         lines = ThreadCalls.of(starts, ends, tid, sane_times(starts, ends))
@@ -202,8 +195,7 @@ class ThreadStates:
         self._api = np.empty(0, dtype=np.int64)
         if host.calls.row.size:
             ids = trace.tables["api_calls"]["name_id"]
-            names, code = coded_names(ids, trace.strings, strip_api_version)
-            self._api = code[host.calls.row]
+            names, self._api = coded_names(ids, trace.strings, strip_api_version)
         os_names = self.records.os_calls[1]
         self.functions, self._apis_n = (*names, *os_names), len(names)
         self.states = np.repeat(np.arange(len(STATES)), [len(names), len(os_names), 1, 1, 1])
@@ -233,7 +225,7 @@ class ThreadStates:
         free = np.where(runs, 1, np.where(known_yet, 0, 2))
         detail = np.where(name >= 0, name, len(self.functions) + free)
         if self._api.size:
-            detail = np.where(call >= 0, self._api[call], detail)
+            detail = np.where(call >= 0, self._api[self.host.calls.row[call]], detail)
         return StatePieces(at_ns, ends, cause, detail, name, runs)
 
 
