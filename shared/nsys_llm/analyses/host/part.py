@@ -16,8 +16,15 @@ from nsys_llm.analyses.host.places import PARTS, Places
 from nsys_llm.analyses.host.states import NEVER_NS, STATES, StatePieces, ThreadStates
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.blocks import small_blocks
-from nsys_llm.numeric.grouping import begins_group, distinct_rows, exact_sums, replaced
+from nsys_llm.numeric.grouping import (
+    begins_group,
+    distinct_codes,
+    distinct_rows,
+    exact_sums,
+    replaced,
+)
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.host_modules import UNRESOLVED, module_class, module_classes
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.coded_names import text_of
@@ -135,8 +142,8 @@ class _Sums:
 
 
 def _add_up(sums: Counter[int], key: IntArray, values: IntArray) -> None:
-    used, code = np.unique(key, return_inverse=True)
-    added = exact_sums(code.reshape(-1), values, used.size)
+    used, code = distinct_codes(key)
+    added = exact_sums(code, values, used.size)
     sums.update(dict(zip(used.tolist(), added.tolist(), strict=True)))
 
 
@@ -158,40 +165,38 @@ class _Stacks:
         sample: Position of the sample, ascending; samples without a frame have none.
         first: Whether it is the innermost frame that is recorded of its sample.
         module: Class of its file, position in `module_classes`.
-        row: Row in the table.
+        frames: Their rows.
     """
 
     sample: IntArray
     first: npt.NDArray[np.bool_]
     module: IntArray
-    row: IntArray
+    frames: Table
 
     @classmethod
     def of(cls, trace: RankTrace, rows: IntArray) -> _Stacks:
         """Return the stacks of samples by their rows in the table, shape (samples,)."""
-        frames = trace.tables.get("sample_frames")
-        if frames is None or not len(frames) or not rows.size:
-            none = np.empty(0, dtype=np.int64)
-            return cls(none, none.astype(bool), none, none)
+        none = Table.empty(("id", "depth", "module_id", "symbol_id"))
+        frames = trace.tables.get("sample_frames", none)
         ids = frames["id"]
         order = np.argsort(ids, kind="stable") if (ids[1:] < ids[:-1]).any() else None
         ids = ids if order is None else ids[order]
-        wanted = trace.tables["cpu_samples"]["id"][rows]
+        wanted = trace.tables["cpu_samples"]["id"][rows] if rows.size else rows
         first = np.searchsorted(ids, wanted, side="left")
         frames_n = np.searchsorted(ids, wanted, side="right") - first
         sample = np.repeat(np.arange(rows.size), frames_n)
         at = np.arange(sample.size) - np.repeat(np.cumsum(frames_n) - frames_n - first, frames_n)
-        at = at if order is None else order[at]
-        at = at[np.lexsort((frames["depth"][at], sample))]
+        frames = frames.take(at if order is None else order[at])
+        frames = frames.take(np.lexsort((frames["depth"], sample)))
         names = module_classes()
         module = replaced(
-            frames["module_id"][at],
+            frames["module_id"],
             lambda used: np.array(
                 [names.index(module_class(trace.strings.get(key, ""))) for key in used.tolist()],
                 dtype=np.int64,
             ),
         )
-        return cls(sample, begins_group(sample), module, at)
+        return cls(sample, begins_group(sample), module, frames)
 
     def leaf_classes(self, samples_n: int) -> IntArray:
         """Return the class of each sample, `unresolved` without a frame; shape (samples,)."""
@@ -223,21 +228,20 @@ def _frames(
         for kind, (at, of) in kinds.items():
             if (stacks_n := int(np.count_nonzero(of & there))) < LEAST_SAMPLES:
                 continue
-            counts = _functions(trace, stacks.row[at[there[at]]])
+            counts = _functions(stacks.frames.take(at[there[at]]), trace.strings)
             most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MOST_FRAMES]
             yield from (HostFrame(*where, kind, *names, n, stacks_n) for names, n in most)
 
 
-def _functions(trace: RankTrace, rows: IntArray) -> Counter[tuple[str, str, str]]:
-    """Count function, file and class of frames, by their rows in the table."""
-    frames, counts = trace.tables["sample_frames"], Counter[tuple[str, str, str]]()
-    columns = [frames["symbol_id"][rows], frames["module_id"][rows]]
+def _functions(frames: Table, strings: Mapping[int, str]) -> Counter[tuple[str, str, str]]:
+    """Count function, file and class of frames."""
+    counts, columns = Counter[tuple[str, str, str]](), [frames["symbol_id"], frames["module_id"]]
     first, group = distinct_rows(columns)
     pairs = np.stack(columns, axis=1)[first].tolist()
     for (symbol, module), n in zip(pairs, np.bincount(group).tolist(), strict=True):
-        function, path = text_of(symbol, trace.strings), text_of(module, trace.strings)
+        function, path = text_of(symbol, strings), text_of(module, strings)
         if not function.startswith(("0x", "[")):  # an address, or no name
             # Folders may hold a user's name.
             file = path.rpartition("/")[2]
-            counts[function, file, module_class(trace.strings.get(module, ""))] += n
+            counts[function, file, module_class(strings.get(module, ""))] += n
     return counts
