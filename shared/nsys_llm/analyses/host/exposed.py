@@ -62,8 +62,8 @@ def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> 
         some = gaps.take(block)
         # Most gaps were launched into before they began, where a host runs ahead.
         call = launching_calls(some.after, launch_row, host)
-        late = (call >= 0) & (np.append(host.calls.end_ns, 0)[call] > some.start_ns)
-        some = some.take(late)
+        rows = np.flatnonzero(call >= 0)
+        some = some.take(rows[host.calls.end_ns[call[rows]] > some.start_ns[rows]])
         where = situate(some, launch_row, host)
         rows = np.flatnonzero((where.whole < 0) & (where.done_ns > some.start_ns))
         thread = host.calls.thread[where.call[rows]] if rows.size else rows

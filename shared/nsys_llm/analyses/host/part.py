@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.host.exposed import Exposed
 from nsys_llm.analyses.host.places import PARTS, Places
-from nsys_llm.analyses.host.states import NEVER_NS, STATES, StatePieces, ThreadStates
+from nsys_llm.analyses.host.states import NEVER_NS, STATES, THREAD_BITS, StatePieces, ThreadStates
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.grouping import (
@@ -40,7 +40,6 @@ from nsys_llm.trace.rank_trace import RankTrace
 
 #: Frames that are told, of each kind.
 _MOST_FRAMES: Final = 20
-_THREAD_BITS: Final = 0xFFFFFF
 #: Frames of these classes are the user's program: the first of them in a stack is told.
 _PROGRAM: Final = ("framework", "other")
 _SAMPLED: Final = [STATES.index(state) for state in SAMPLED]
@@ -85,7 +84,7 @@ class _Sums:
     ) -> None:
         self._threads, self._places, self._device_id = threads, places, device_id
         thread = threads.thread(exposed)
-        self._tid = thread & _THREAD_BITS
+        self._tid = thread & THREAD_BITS
         self._sample_ns, self._sample = threads.records.samples(thread)
         self._has_switches = threads.records.known_from_ns(thread) != NEVER_NS
         self._places_n = len(places.names) * len(PARTS)

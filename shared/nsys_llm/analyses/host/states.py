@@ -6,7 +6,7 @@ core, running on one, unknown. It is unknown before the first recorded switch of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -16,7 +16,9 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
-from nsys_llm.analyses.host.exposed import Exposed, near, pieces_of, place_inside
+from nsys_llm.analyses.host.exposed import Exposed, exposed_stretches, near, pieces_of, place_inside
+from nsys_llm.numeric.clock_lines import lower_median
+from nsys_llm.numeric.gaps import Gaps, Positions
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, union_intervals
 from nsys_llm.profile.tables import Table
@@ -37,6 +39,9 @@ STATES: Final = (CUDA_CALL, OS_CALL, OFF_CORE, RUNNING, UNKNOWN)
 
 #: The tables that tell more of a thread than its CUDA calls.
 _HOST_RECORDS: Final = ("thread_switches", "os_calls", "cpu_samples")
+_NO_EDGES: Final = np.empty(0, dtype=np.int64)
+#: The number of a thread in its globalTid.
+THREAD_BITS: Final = 0xFFFFFF
 _TIMES: Final = ("start_ns", "end_ns", "global_tid")
 #: Code of ENUM_NSYS_EVENT_CLASS (3.7 to 3.30); 31 and 32 mark begin and end of the profiling.
 _OS_CALL: Final = 27
@@ -62,8 +67,11 @@ class HostRecords:
         self._switches = trace.tables.get("thread_switches", empty)
         self._samples = trace.tables.get("cpu_samples", empty)
         self._switches_of = _by_thread(self._switches)
-        self._samples_of = _by_thread(self._samples)
         self._on_core: dict[int, IntArray] = {}
+
+    @cached_property
+    def _samples_of(self) -> dict[int, IntArray]:
+        return _by_thread(self._samples)
 
     def known_from_ns(self, thread: int) -> int:
         """Return the first switch of a thread; far beyond everything without one."""
@@ -143,8 +151,8 @@ class HostRecords:
                 place = place_inside(at_ns, self.on_core(thread))
                 apart = apart[(place[1:] == place[:-1]) & (place[1:] >= 0)]
             distances.append(apart[apart > 0])
-        every = np.sort(np.concatenate(distances))
-        return int(every[(every.size - 1) // 2]) if every.size else None
+        every = np.concatenate(distances)
+        return lower_median(every) if every.size else None
 
 
 def _by_thread(table: Table) -> dict[int, IntArray]:
@@ -208,6 +216,13 @@ class ThreadStates:
     def thread(self, exposed: Exposed) -> int:
         """Return the globalTid of the thread of some stretches."""
         return int(self.host.calls.threads[exposed.thread])
+
+    def in_gaps(
+        self, gaps: Gaps, launch_row: Positions, edges: IntArray = _NO_EDGES
+    ) -> Iterator[tuple[int, StatePieces]]:
+        """Yield the number of each thread that a device waited for in gaps, and what it did."""
+        for exposed in exposed_stretches(gaps, launch_row, self.host):
+            yield self.thread(exposed) & THREAD_BITS, self.pieces(exposed, edges)
 
     def pieces(self, exposed: Exposed, edges: IntArray) -> StatePieces:
         """Cut stretches, at least one, where the state changes, and at some instants."""
