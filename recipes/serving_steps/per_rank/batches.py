@@ -8,7 +8,6 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.by_range import MarkedRanges
 from nsys_llm.analyses.steps.steps import ENGINE, OPTION, Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
@@ -114,7 +113,7 @@ def _names_around(view: RankView, steps: Steps) -> list[str]:
     events = view.trace.tables.get("nvtx_events")
     if events is None or not len(events):
         return [""] * len(steps)
-    marked = MarkedRanges.of(events, view.trace.strings, view.trace.last_end_ns)
+    marked = view.marked
     is_read = np.array([parse_step(name) is not None for name in marked.plain], dtype=bool)
     rows = np.flatnonzero(is_read[marked.name]) if is_read.any() else marked.name[:0]
     rows = marked.of_one_thread(rows)  # disjoint, in order of time

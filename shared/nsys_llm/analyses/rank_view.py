@@ -13,6 +13,8 @@ from nsys_llm.analyses.device.graph_replays import GraphReplays, graph_replays
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.missing_work import MissingWork, find_missing_work
 from nsys_llm.analyses.device.profiler_time import HeldCalls, held_calls, profiler_spans
+from nsys_llm.analyses.host.states import has_host_records
+from nsys_llm.analyses.steps.by_range import MarkedRanges
 from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.no_work import no_work_spans
 from nsys_llm.analyses.steps.steps import Steps
@@ -47,7 +49,13 @@ class RankView:
     @cached_property
     def steps(self) -> Steps | None:
         """Its steps, whatever the filters leave; None where there are none."""
-        return find_steps(self.trace, self.options)
+        marked = self.marked if has_host_records(self.trace) else None
+        return find_steps(self.trace, self.options, marked)
+
+    @cached_property
+    def marked(self) -> MarkedRanges:
+        """Its ranges that may be steps."""
+        return MarkedRanges.of_rank(self.trace)
 
     @cached_property
     def profiler(self) -> IntArray:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -98,47 +99,11 @@ class Waited:
         frames = [row for row in self.frames if row.get(column, values[0]) in values]
         return Waited(states, modules, frames)
 
-    def samples(self) -> Counter[str]:
-        """Return its samples by class."""
-        counts = Counter[str]()
-        for row in self.modules:
-            counts[row["module_class"]] += row["samples_n"]
-        return counts
-
-    @property
-    def expected_n(self) -> float:
-        """How many samples there should be of one state, as a whole: each group's is rounded.
-
-        Of threads without switches those that there are.
-        """
-        period_ns = max((row["period_ns"] or 0 for row in self.modules), default=0)
-        on_core_ns = sum(row["on_core_ns"] or 0 for row in self.states)
-        free_n = sum(row["samples_n"] for row in self.modules if row["expected_n"] is None)
-        return free_n + (on_core_ns / period_ns if period_ns else 0)
-
-    @property
-    def collecting_n(self) -> int:
-        """At least so many samples are in garbage collection.
-
-        Frames are of all samples of a part and state: those elsewhere may all have collected.
-        """
-        collects, stacks = Counter[str](), dict[str, int]()
-        for row in self.frames:
-            if row["kind"] == "leaf":
-                collects[row["part"]] += row["samples_n"] * bool(_COLLECTS.search(row["function"]))
-                stacks[row["part"]] = row["stacks_n"]
-        least_n = 0
-        for part, stacks_n in stacks.items():
-            here = self.where("part", part).samples()
-            here_n = here.total() - here[NOT_SAMPLED] - here[UNRESOLVED]
-            least_n += max(collects[part] - max(stacks_n - here_n, 0), 0)
-        return least_n
-
     @property
     def is_recorded(self) -> bool:
         """Whether it has samples and calls of the C library."""
         calls = any(row["state"] == OS_CALL or row["os_call"] for row in self.states)
-        return calls and any(name != NOT_SAMPLED for name in self.samples())
+        return calls and any(row["module_class"] != NOT_SAMPLED for row in self.modules)
 
     @property
     def time_ns(self) -> int:
@@ -152,104 +117,104 @@ class Waited:
             sums[of(row)] += row["time_ns"]
         return max(sums.items(), key=lambda item: (item[1], str(item[0])))
 
+    @cached_property
+    def doing(self) -> tuple[str, str | None, float]:
+        """State and function with most of the time, and their share; there is at least one row."""
+        (state, detail), ns = self.most(lambda row: (row["state"], row["detail"]))
+        return state, detail, percent(ns, self.time_ns)
 
-@dataclass(frozen=True)
-class Doing:
-    """What a thread did for most of some time.
+    @cached_property
+    def samples(self) -> tuple[Counter[str], float]:
+        """Its samples in that state by class, and how many there should be, as a whole.
 
-    Attributes:
-        state: One of the states of `nsys_llm.trace.host_part`.
-        detail: Function, where it was in one.
-        pct: Share of the time.
-        module_class: Which software most samples of it are in; None where they say nothing.
-        class_n: Samples in it.
-        samples_n: Of the state.
-        expected_n: How many there should be.
-        user_mode: Whether only user mode was sampled.
-    """
-
-    state: str
-    detail: str | None
-    pct: float
-    module_class: str | None
-    class_n: int
-    samples_n: int
-    expected_n: float
-    user_mode: bool
-
-    @classmethod
-    def of(cls, waited: Waited) -> Doing:
-        """Look at some time; there is at least one row."""
-        (state, detail), ns = waited.most(lambda row: (row["state"], row["detail"]))
-        here = waited.where("state", state)
-        counts, expected_n = here.samples(), here.expected_n
+        Each group's are rounded; of threads without switches there should be those that there are.
+        """
+        here, counts = self.where("state", self.doing[0]), Counter[str]()
+        for row in here.modules:
+            counts[row["module_class"]] += row["samples_n"]
         del counts[NOT_SAMPLED]
-        n = counts.total()
-        if state not in SAMPLED or n < LEAST_SAMPLES or _is_lossy(n, expected_n):
-            counts.clear()
-        name, most_n = max(counts.items(), key=lambda item: item[::-1], default=(None, 0))
-        if name == UNRESOLVED or percent(most_n, n) < _LEAST_PCT:
-            name = None
-        user_mode = any(row["user_mode"] for row in here.modules)
-        most = name, most_n, n, expected_n, user_mode
-        return cls(state, detail, percent(ns, waited.time_ns), *most)
-
-    @property
-    def words(self) -> str:
-        """It as in `83 % in `read``."""
-        state = _WORDS.get(self.state, self.state)
-        where = state if self.detail is None else f"in {quoted(self.detail)}"
-        said = f"{format_percent(self.pct)} {where}"
-        if self.module_class is None:
-            return said
-        class_pct = percent(self.class_n, self.samples_n)
-        samples = "user-mode samples" if self.user_mode else "samples"
-        return f"{said}, {format_percent(class_pct)} of its {samples} {self.module_class}"
+        period_ns = max((row["period_ns"] or 0 for row in here.modules), default=0)
+        on_core_ns = sum(row["on_core_ns"] or 0 for row in here.states)
+        free_n = sum(row["samples_n"] for row in here.modules if row["expected_n"] is None)
+        return counts, free_n + (on_core_ns / period_ns if period_ns else 0)
 
     @property
     def doubt(self) -> str:
-        """Why samples do not say what ran, in brackets; "" where they do, or were not asked."""
-        if self.state != RUNNING:
-            return ""
-        if self.samples_n < LEAST_SAMPLES:
-            return f" (too few samples to say in what: {self.samples_n})"
-        if _is_lossy(self.samples_n, self.expected_n):
-            return f" (of {round(self.expected_n)} samples expected only {self.samples_n})"
+        """Why samples do not say what ran, in brackets; "" where they do."""
+        n, expected_n = self.samples[0].total(), self.samples[1]
+        if n < LEAST_SAMPLES:
+            return f" (too few samples to say in what: {n})"
+        if percent(expected_n - n, expected_n) > _MOST_MISSING_PCT:
+            return f" (of {round(expected_n)} samples expected only {n})"
         return ""
 
-    def advice(self, waited: Waited) -> str | None:
-        """Return what to do about it, of the time that it is of; None where it says too little."""
-        detail = self.detail or ""
-        if self.pct < _LEAST_PCT:
+    @property
+    def module_class(self) -> str | None:
+        """Which software most of these samples are in; None where they say nothing."""
+        counts, _ = self.samples
+        if self.doing[0] not in SAMPLED or self.doubt:
             return None
-        if self.state == RUNNING and self.samples_n >= LEAST_SAMPLES:
-            collecting_n = waited.where("state", RUNNING).collecting_n
-            lossy = _is_lossy(self.samples_n, self.expected_n)
-            if not lossy and _least_pct(collecting_n, self.samples_n) >= _LEAST_PCT:
-                return _ADVICE["garbage"]
-        if detail == INTERPRETER_LOCK:
-            return _ADVICE["lock"]
-        if self.state == OS_CALL and _READS.match(detail):
-            return _ADVICE["reads"]
-        if self.state == CUDA_CALL and "GraphLaunch" in detail:
-            return _ADVICE["graphs"]
-        if self.state == CUDA_CALL and not _LAUNCHES.match(detail):
+        name, n = max(counts.items(), key=lambda item: item[::-1])
+        enough = name != UNRESOLVED and percent(n, counts.total()) >= _LEAST_PCT
+        return name if enough else None
+
+    @property
+    def words(self) -> str:
+        """What it did most, as in `83 % in `read``."""
+        state, detail, pct = self.doing
+        where = _WORDS.get(state, state) if detail is None else f"in {quoted(detail)}"
+        said = f"{format_percent(pct)} {where}"
+        if (name := self.module_class) is None:
+            return said
+        counts, _ = self.samples
+        user_mode = any(row["user_mode"] for row in self.where("state", state).modules)
+        share = format_percent(percent(counts[name], counts.total()))
+        return f"{said}, {share} of its {'user-mode ' * user_mode}samples {name}"
+
+    @property
+    def advice(self) -> str | None:
+        """What to do about it; None where it says too little."""
+        state, function, pct = self.doing
+        if pct < _LEAST_PCT:
             return None
-        launching = self.state == CUDA_CALL
-        if self.module_class in ("python", "driver"):
-            launching |= _least_pct(self.class_n, self.samples_n) >= _LEAST_PCT
-        return _ADVICE["launches"] if launching else None
+        kind, detail, name = "", function or "", self.module_class
+        if state == RUNNING and not self.doubt and self._is_most(self._collecting_n):
+            kind = "garbage"
+        elif detail == INTERPRETER_LOCK:
+            kind = "lock"
+        elif state == OS_CALL and _READS.match(detail):
+            kind = "reads"
+        elif state == CUDA_CALL and "GraphLaunch" in detail:
+            kind = "graphs"
+        elif _LAUNCHES.match(detail) or (
+            state == RUNNING
+            and name in ("python", "driver")
+            and self._is_most(self.samples[0][name])
+        ):
+            kind = "launches"
+        return _ADVICE.get(kind)
 
+    def _is_most(self, samples_n: int) -> bool:
+        """Return whether some of its samples are most of them, with certainty."""
+        low_pct, _ = wilson_pct(np.array([samples_n]), np.array([self.samples[0].total()]))
+        return bool(low_pct[0] >= _LEAST_PCT)
 
-def _is_lossy(samples_n: int, expected_n: float) -> bool:
-    """Return whether too many samples are missing to say in what a thread was."""
-    return percent(expected_n - samples_n, expected_n) > _MOST_MISSING_PCT
+    @property
+    def _collecting_n(self) -> int:
+        """At least so many of its samples are in garbage collection.
 
-
-def _least_pct(count: int, of_n: int) -> float:
-    """Return the lower end of the interval of a share of samples."""
-    low_pct, _ = wilson_pct(np.array([count]), np.array([of_n]))
-    return float(low_pct[0])
+        Frames are of all samples of a part and state: those elsewhere may all have collected.
+        """
+        here, collects, stacks = self.where("state", RUNNING), Counter[str](), dict[str, int]()
+        for row in here.frames:
+            if row["kind"] == "leaf":
+                collects[row["part"]] += row["samples_n"] * bool(_COLLECTS.search(row["function"]))
+                stacks[row["part"]] = row["stacks_n"]
+        told_n = Counter[str]()
+        for row in here.modules:
+            if row["module_class"] not in (NOT_SAMPLED, UNRESOLVED):
+                told_n[row["part"]] += row["samples_n"]
+        return sum(max(collects[part] - max(n - told_n[part], 0), 0) for part, n in stacks.items())
 
 
 def _start_up(waited: Waited) -> tuple[str, int] | None:
@@ -276,9 +241,10 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
             f"{format_ns(ns)} of the {format_ns(waited.time_ns)} of waiting for the host are in "
             f"{quoted(name)}{loads}: start-up, nothing to gain later"
         )
-    if steps.time_ns and (doing := Doing.of(steps)).state != UNKNOWN:
+    if steps.time_ns and (state := steps.doing[0]) != UNKNOWN:
         steps_n = counted(steps.states[0]["steps_n"], "step")
-        said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {doing.words}{doing.doubt}")
+        doubt = steps.doubt if state == RUNNING else ""
+        said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {steps.words}{doubt}")
     if not said and (words := path_words(waited)[0]):
         said.append(f"{format_ns(waited.time_ns)} of waiting for the host{words}")
     text = "; ".join(said)
@@ -322,7 +288,6 @@ def host_case(
 
 def path_words(waited: Waited) -> tuple[str, str | None]:
     """Return what a thread did most, as it follows a time, and the advice; "" if unknown."""
-    doing = Doing.of(waited) if waited.states else None
-    if doing is None or doing.state == UNKNOWN:
+    if not waited.states or waited.doing[0] == UNKNOWN:
         return "", None
-    return f", {doing.words}", doing.advice(waited)
+    return f", {waited.words}", waited.advice

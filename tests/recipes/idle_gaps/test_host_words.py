@@ -15,7 +15,7 @@ from nsys_llm.analyses.timeline.states import host_tracks
 from nsys_llm.analyses.timeline.step_lanes import LaneRows, LaneWindow, rank_lanes
 from nsys_llm.recipes.idle_gaps.findings.answer import answer
 from nsys_llm.report.host_tables import host_tables
-from nsys_llm.report.host_words import Doing, Waited, host_sentence
+from nsys_llm.report.host_words import Waited, host_sentence
 from nsys_llm.report.records import records
 from nsys_llm.trace.host_part import HostModule, HostPart, HostState
 from nsys_llm.trace.identity import Rank, RankKey
@@ -152,9 +152,9 @@ def sampled(counts, state="running", detail=None, time_ns=100, *, user_mode=Fals
     ],
 )
 def test_samples_say_what_ran_from_thirty_on_with_a_quarter_missing_at_most(counts, words):
-    assert Doing.of(sampled(counts)).words == words
+    assert sampled(counts).words == words
     user_mode = words.replace("its samples", "its user-mode samples")
-    assert Doing.of(sampled(counts, user_mode=True)).words == user_mode
+    assert sampled(counts, user_mode=True).words == user_mode
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_what_is_missing_is_counted_over_all_ranges(ranges_n, on_core_ns, sample
     )
     rank = Rank(RankKey("a", 0), 0, "0", None, None)
     tables = host_tables("idle_gaps", [(rank, part)])
-    assert Doing.of(Waited.of(tables, (0, 0))).words == said
+    assert Waited.of(tables, (0, 0)).words == said
 
 
 def said_of(states):
@@ -236,7 +236,7 @@ def test_why_samples_say_nothing_is_said(counts, why):
 def test_advice_follows_from_what_it_did_most(waited, functions, advice):
     leaf = {"part": "step", "state": "running", "kind": "leaf", "samples_n": 30, "stacks_n": 40}
     frames = [{**leaf, "function": name} for name in functions]
-    said = Doing.of(waited).advice(replace(waited, frames=frames))
+    said = replace(waited, frames=frames).advice
     assert said is None if advice is None else advice in said
 
 

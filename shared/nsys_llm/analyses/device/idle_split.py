@@ -73,7 +73,10 @@ def situate(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> Situations
         host: The calls.
     """
     calls = host.calls
-    call, before = _places(gaps.after, launch_row, host), _places(gaps.before, launch_row, host)
+    call, before = (
+        launching_calls(gaps.after, launch_row, host),
+        launching_calls(gaps.before, launch_row, host),
+    )
     known = call >= 0
     at = np.maximum(call, 0)
     if calls.row.size:
@@ -110,7 +113,7 @@ def split_gaps(gaps: Gaps, where: Situations, host: HostTimeline) -> Split:
     return split
 
 
-def _places(op: Positions, launch_row: Positions, host: HostTimeline) -> IntArray:
+def launching_calls(op: Positions, launch_row: Positions, host: HostTimeline) -> IntArray:
     """Return the outermost call that launched each operation, -1 where there is none."""
     if not host.calls.row.size or not launch_row.size:
         return np.full(op.shape, _NOWHERE, dtype=np.int64)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.device.idle_split import situate
+from nsys_llm.analyses.device.idle_split import launching_calls, situate
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.gaps import Gaps, Positions
 from nsys_llm.numeric.grouping import distinct, distinct_codes, split_by_code
@@ -60,6 +60,10 @@ def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> 
     parts = [np.empty((4, 0), dtype=np.int64)]
     for block in blocks(len(gaps)):
         some = gaps.take(block)
+        # Most gaps were launched into before they began, where a host runs ahead.
+        call = launching_calls(some.after, launch_row, host)
+        rows = np.flatnonzero(call >= 0)
+        some = some.take(rows[host.calls.end_ns[call[rows]] > some.start_ns[rows]])
         where = situate(some, launch_row, host)
         rows = np.flatnonzero((where.whole < 0) & (where.done_ns > some.start_ns))
         thread = host.calls.thread[where.call[rows]] if rows.size else rows
@@ -93,7 +97,7 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[In
         if code >= 0
     }
     handed = [times[near(times, low, high)] for times, _ in others.values()]
-    changes = [spans, *(times for _, times in layers), *handed]
+    changes = [spans[_reaching(spans, exposed)], *(times for _, times in layers), *handed]
     every = np.concatenate([edges, *(times.reshape(-1) for times in changes)])
     owner, start_ns, end_ns = cut(exposed.start_ns, exposed.end_ns, every)
     place = place_inside(start_ns, spans)
@@ -109,6 +113,14 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[In
         cause = exposed.cause[owner]
     kept = cause != NO_WORK
     return start_ns[kept], end_ns[kept], cause[kept], call[kept]
+
+
+def _reaching(spans: IntArray, exposed: Exposed) -> IntArray:
+    """Return which of sorted, disjoint spans reach into stretches, far fewer; some twice."""
+    first = np.searchsorted(spans[:, 1], exposed.start_ns, side="right")
+    spans_n = np.maximum(np.searchsorted(spans[:, 0], exposed.end_ns, side="left") - first, 0)
+    nth = np.arange(spans_n.sum()) - np.repeat(np.cumsum(spans_n) - spans_n, spans_n)
+    return np.repeat(first, spans_n) + nth
 
 
 def cut(start_ns: IntArray, end_ns: IntArray, edges: IntArray) -> tuple[IntArray, ...]:

@@ -13,11 +13,18 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.host.exposed import Exposed
 from nsys_llm.analyses.host.places import PARTS, Places
-from nsys_llm.analyses.host.states import STATES, StatePieces, ThreadStates
+from nsys_llm.analyses.host.states import NEVER_NS, STATES, THREAD_BITS, StatePieces, ThreadStates
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.blocks import small_blocks
-from nsys_llm.numeric.grouping import begins_group, distinct_rows, exact_sums, replaced
+from nsys_llm.numeric.grouping import (
+    begins_group,
+    distinct_codes,
+    distinct_rows,
+    exact_sums,
+    replaced,
+)
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.host_modules import UNRESOLVED, module_class, module_classes
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.coded_names import text_of
@@ -33,7 +40,6 @@ from nsys_llm.trace.rank_trace import RankTrace
 
 #: Frames that are told, of each kind.
 _MOST_FRAMES: Final = 20
-_THREAD_BITS: Final = 0xFFFFFF
 #: Frames of these classes are the user's program: the first of them in a stack is told.
 _PROGRAM: Final = ("framework", "other")
 _SAMPLED: Final = [STATES.index(state) for state in SAMPLED]
@@ -47,7 +53,7 @@ def host_part(view: RankView, exposed: Mapping[int, Sequence[Exposed]]) -> HostP
     if not any(exposed.values()):
         return None
     trace, steps = view.trace, view.steps
-    places, threads = Places(trace, steps), ThreadStates(trace, view.host)
+    places, threads = Places(view.marked, steps), ThreadStates(trace, view.host)
     states, sampled = list[HostState](), [np.empty((6, 0), dtype=np.int64)]
     for device_id, stretches in exposed.items():
         for some in stretches:
@@ -77,13 +83,15 @@ class _Sums:
         self, threads: ThreadStates, places: Places, device_id: int, exposed: Exposed
     ) -> None:
         self._threads, self._places, self._device_id = threads, places, device_id
-        self._tid = threads.thread(exposed) & _THREAD_BITS
-        self._record = threads.records.of(threads.thread(exposed))
+        thread = threads.thread(exposed)
+        self._tid = thread & THREAD_BITS
+        self._sample_ns, self._sample = threads.records.samples(thread)
+        self._has_switches = threads.records.known_from_ns(thread) != NEVER_NS
         self._places_n = len(places.names) * len(PARTS)
         self._time_ns, self._on_core_ns = Counter[int](), Counter[int]()
         self._waited_ns, self.samples = Counter[int](), list[IntArray]()
         spans = np.column_stack((exposed.start_ns, exposed.end_ns))
-        moved_ns, place = places.line(threads.thread(exposed), spans)
+        moved_ns, place = places.line(thread, spans)
         for rows in small_blocks(exposed.start_ns.size):
             block = exposed.take(rows, exposed.thread)
             low, high = np.searchsorted(moved_ns, (block.start_ns[0], block.end_ns[-1]))
@@ -101,9 +109,8 @@ class _Sums:
         _add_up(self._waited_ns, key[held] * details_n + pieces.os_name[held], time_ns[held])
         if not group.size:
             return
-        of = self._record
-        low, high = np.searchsorted(of.sample_ns, (pieces.start_ns[0], pieces.end_ns[-1]))
-        at_ns, row = of.sample_ns[low:high], of.sample[low:high]
+        low, high = np.searchsorted(self._sample_ns, (pieces.start_ns[0], pieces.end_ns[-1]))
+        at_ns, row = self._sample_ns[low:high], self._sample[low:high]
         piece = np.searchsorted(pieces.start_ns, at_ns, side="right") - 1
         state = self._threads.states[pieces.detail[piece]]
         kept = (at_ns < pieces.end_ns[piece]) & np.isin(state, _SAMPLED)
@@ -128,14 +135,14 @@ class _Sums:
                 *self._places.named(place),
                 *self._threads.state(detail),
                 time_ns,
-                self._on_core_ns[key] if self._record.has_switches else None,
+                self._on_core_ns[key] if self._has_switches else None,
                 *longest.get(key, (None, 0)),
             )
 
 
 def _add_up(sums: Counter[int], key: IntArray, values: IntArray) -> None:
-    used, code = np.unique(key, return_inverse=True)
-    added = exact_sums(code.reshape(-1), values, used.size)
+    used, code = distinct_codes(key)
+    added = exact_sums(code, values, used.size)
     sums.update(dict(zip(used.tolist(), added.tolist(), strict=True)))
 
 
@@ -157,40 +164,38 @@ class _Stacks:
         sample: Position of the sample, ascending; samples without a frame have none.
         first: Whether it is the innermost frame that is recorded of its sample.
         module: Class of its file, position in `module_classes`.
-        row: Row in the table.
+        frames: Their rows.
     """
 
     sample: IntArray
     first: npt.NDArray[np.bool_]
     module: IntArray
-    row: IntArray
+    frames: Table
 
     @classmethod
     def of(cls, trace: RankTrace, rows: IntArray) -> _Stacks:
         """Return the stacks of samples by their rows in the table, shape (samples,)."""
-        frames = trace.tables.get("sample_frames")
-        if frames is None or not len(frames) or not rows.size:
-            none = np.empty(0, dtype=np.int64)
-            return cls(none, none.astype(bool), none, none)
+        none = Table.empty(("id", "depth", "module_id", "symbol_id"))
+        frames = trace.tables.get("sample_frames", none)
         ids = frames["id"]
         order = np.argsort(ids, kind="stable") if (ids[1:] < ids[:-1]).any() else None
         ids = ids if order is None else ids[order]
-        wanted = trace.tables["cpu_samples"]["id"][rows]
+        wanted = trace.tables["cpu_samples"]["id"][rows] if rows.size else rows
         first = np.searchsorted(ids, wanted, side="left")
         frames_n = np.searchsorted(ids, wanted, side="right") - first
         sample = np.repeat(np.arange(rows.size), frames_n)
         at = np.arange(sample.size) - np.repeat(np.cumsum(frames_n) - frames_n - first, frames_n)
-        at = at if order is None else order[at]
-        at = at[np.lexsort((frames["depth"][at], sample))]
+        frames = frames.take(at if order is None else order[at])
+        frames = frames.take(np.lexsort((frames["depth"], sample)))
         names = module_classes()
         module = replaced(
-            frames["module_id"][at],
+            frames["module_id"],
             lambda used: np.array(
                 [names.index(module_class(trace.strings.get(key, ""))) for key in used.tolist()],
                 dtype=np.int64,
             ),
         )
-        return cls(sample, begins_group(sample), module, at)
+        return cls(sample, begins_group(sample), module, frames)
 
     def leaf_classes(self, samples_n: int) -> IntArray:
         """Return the class of each sample, `unresolved` without a frame; shape (samples,)."""
@@ -222,21 +227,20 @@ def _frames(
         for kind, (at, of) in kinds.items():
             if (stacks_n := int(np.count_nonzero(of & there))) < LEAST_SAMPLES:
                 continue
-            counts = _functions(trace, stacks.row[at[there[at]]])
+            counts = _functions(stacks.frames.take(at[there[at]]), trace.strings)
             most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MOST_FRAMES]
             yield from (HostFrame(*where, kind, *names, n, stacks_n) for names, n in most)
 
 
-def _functions(trace: RankTrace, rows: IntArray) -> Counter[tuple[str, str, str]]:
-    """Count function, file and class of frames, by their rows in the table."""
-    frames, counts = trace.tables["sample_frames"], Counter[tuple[str, str, str]]()
-    columns = [frames["symbol_id"][rows], frames["module_id"][rows]]
+def _functions(frames: Table, strings: Mapping[int, str]) -> Counter[tuple[str, str, str]]:
+    """Count function, file and class of frames."""
+    counts, columns = Counter[tuple[str, str, str]](), [frames["symbol_id"], frames["module_id"]]
     first, group = distinct_rows(columns)
     pairs = np.stack(columns, axis=1)[first].tolist()
     for (symbol, module), n in zip(pairs, np.bincount(group).tolist(), strict=True):
-        function, path = text_of(symbol, trace.strings), text_of(module, trace.strings)
+        function, path = text_of(symbol, strings), text_of(module, strings)
         if not function.startswith(("0x", "[")):  # an address, or no name
             # Folders may hold a user's name.
             file = path.rpartition("/")[2]
-            counts[function, file, module_class(trace.strings.get(module, ""))] += n
+            counts[function, file, module_class(strings.get(module, ""))] += n
     return counts

@@ -13,18 +13,15 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import split_by_code
 from nsys_llm.numeric.intervals import IntArray, starts_inside
-from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.taxonomy.step_names import is_warmup, range_key
 from nsys_llm.trace.host_part import OUTSIDE, STEP, WARMUP
-from nsys_llm.trace.rank_trace import RankTrace
 
 PARTS: Final = (STEP, WARMUP, OUTSIDE)
 #: The name of no range.
 NO_RANGE: Final = ""
 OTHER_RANGES: Final = "(other ranges)"
 _MOST_NAMES: Final = 1_000
-_COLUMNS: Final = ("start_ns", "end_ns", "event_type", "text", "text_id", "global_tid")
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,7 @@ class Places:
         names: Of ranges; the first is `NO_RANGE`.
     """
 
-    def __init__(self, trace: RankTrace, steps: Steps | None) -> None:
-        events = trace.tables.get("nvtx_events", Table.empty(_COLUMNS))
-        marked = MarkedRanges.of(events, trace.strings, trace.last_end_ns)
+    def __init__(self, marked: MarkedRanges, steps: Steps | None) -> None:
         step_names = [] if steps is None else [normalize_range(str(name)) for name in steps.names]
         unit = [NO_RANGE] if steps is None else [steps.name]
         warmups = [is_warmup(name) for name in marked.plain]

@@ -6,7 +6,7 @@ core, running on one, unknown. It is unknown before the first recorded switch of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
-from nsys_llm.analyses.host.exposed import Exposed, near, pieces_of, place_inside
-from nsys_llm.analyses.nvtx.range_names import raw_texts
+from nsys_llm.analyses.host.exposed import Exposed, exposed_stretches, near, pieces_of, place_inside
+from nsys_llm.numeric.clock_lines import lower_median
+from nsys_llm.numeric.gaps import Gaps, Positions
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, union_intervals
 from nsys_llm.profile.tables import Table
@@ -38,12 +39,18 @@ STATES: Final = (CUDA_CALL, OS_CALL, OFF_CORE, RUNNING, UNKNOWN)
 
 #: The tables that tell more of a thread than its CUDA calls.
 _HOST_RECORDS: Final = ("thread_switches", "os_calls", "cpu_samples")
+_NO_EDGES: Final = np.empty(0, dtype=np.int64)
+#: The number of a thread in its globalTid.
+THREAD_BITS: Final = 0xFFFFFF
 _TIMES: Final = ("start_ns", "end_ns", "global_tid")
 #: Code of ENUM_NSYS_EVENT_CLASS (3.7 to 3.30); 31 and 32 mark begin and end of the profiling.
 _OS_CALL: Final = 27
 #: A periodic sample; others are stacks of switches.
 _PERIODIC: Final = 1
-_NEVER_NS: Final = int(np.iinfo(np.int64).max)
+#: Python's wait for its lock, as `--trace=python-gil` writes it.
+_LOCK_RANGE: Final = "Waiting for GIL"
+#: The first switch of a thread without any.
+NEVER_NS: Final = int(np.iinfo(np.int64).max)
 
 
 def has_host_records(trace: RankTrace) -> bool:
@@ -51,76 +58,61 @@ def has_host_records(trace: RankTrace) -> bool:
     return any(len(trace.tables.get(name, ())) for name in _HOST_RECORDS)
 
 
-@dataclass(frozen=True)
-class ThreadRecord:
-    """What is recorded of one thread beside its CUDA calls.
-
-    Attributes:
-        os_ns: Shape (n, 2), when it was in a call of the C library, the outermost; disjoint.
-        os_name: Shape (n,), position of the function in those of `HostRecords.os_calls`.
-        on_core_ns: Shape (m, 2), when it ran; before its first switch what that one implies.
-        known_from_ns: That switch; far beyond everything without one.
-        sample_ns: Shape (samples,), ascending.
-        sample: Shape (samples,), rows in the table.
-    """
-
-    os_ns: IntArray
-    os_name: IntArray
-    on_core_ns: IntArray
-    known_from_ns: int
-    sample_ns: IntArray
-    sample: IntArray
-
-    @property
-    def has_switches(self) -> bool:
-        """Whether it is known when it ran."""
-        return self.known_from_ns != _NEVER_NS
-
-
 class HostRecords:
-    """What one rank's profile records of its threads."""
+    """What one rank's profile records of its threads (globalTid) beside CUDA calls."""
 
     def __init__(self, trace: RankTrace) -> None:
-        self._trace, self._known = trace, dict[int, ThreadRecord]()
+        self._trace = trace
         empty = Table.empty(("start_ns", "global_tid", "goes_on", "cycles"))
         self._switches = trace.tables.get("thread_switches", empty)
         self._samples = trace.tables.get("cpu_samples", empty)
         self._switches_of = _by_thread(self._switches)
-        self._samples_of = _by_thread(self._samples)
+        self._on_core: dict[int, IntArray] = {}
 
-    def of(self, thread: int) -> ThreadRecord:
-        """Return the record of a thread (globalTid)."""
-        if thread not in self._known:
-            self._known[thread] = self._of(thread)
-        return self._known[thread]
+    @cached_property
+    def _samples_of(self) -> dict[int, IntArray]:
+        return _by_thread(self._samples)
+
+    def known_from_ns(self, thread: int) -> int:
+        """Return the first switch of a thread; far beyond everything without one."""
+        rows = self._switches_of.get(thread)
+        return NEVER_NS if rows is None else int(self._switches["start_ns"][rows].min())
+
+    def on_core(self, thread: int) -> IntArray:
+        """Return when a thread ran, see `spans_on_core`; nothing of one without switches."""
+        if (rows := self._switches_of.get(thread)) is None:
+            return np.empty((0, 2), dtype=np.int64)
+        if thread not in self._on_core:
+            at_ns, goes_on = self._switches["start_ns"][rows], self._switches["goes_on"][rows]
+            self._on_core[thread] = spans_on_core(at_ns, goes_on)
+        return self._on_core[thread]
 
     def on_core_ns(self, thread: int, start_ns: int, end_ns: int) -> int | None:
-        """Return how much of a stretch a thread (globalTid) ran; None if it has no switches."""
+        """Return how much of a stretch a thread ran; None if it has no switches."""
         if thread not in self._switches_of:
             return None
         at_ns = np.array([start_ns, end_ns])
-        return int(clipped_lengths(at_ns[:1], at_ns[1:], self.of(thread).on_core_ns)[0])
+        return int(clipped_lengths(at_ns[:1], at_ns[1:], self.on_core(thread))[0])
 
-    def _of(self, thread: int) -> ThreadRecord:
+    def samples(self, thread: int) -> tuple[IntArray, IntArray]:
+        """Return the instants of a thread's periodic samples, ascending, and their rows."""
+        rows = self._samples_of.get(thread, np.empty(0, dtype=np.int64))
+        at_ns = self._samples["start_ns"][rows]
+        order = np.argsort(at_ns, kind="stable")
+        return at_ns[order], rows[order]
+
+    def calls(self, thread: int) -> tuple[IntArray, IntArray]:
+        """Return when a thread was in a call of the C library, the outermost, and in which.
+
+        Shape (n, 2), disjoint; and (n,), position of the function in those of `os_calls`.
+        """
         calls, _, name = self.os_calls
-        here = np.flatnonzero(
-            (calls.threads[calls.thread] == thread) & (calls.end_ns > calls.start_ns)
-        )
-        on_core, known_from_ns = np.empty((0, 2), dtype=np.int64), _NEVER_NS
-        if (rows := self._switches_of.get(thread)) is not None:
-            at_ns = self._switches["start_ns"][rows]
-            known_from_ns = int(at_ns.min())
-            on_core = spans_on_core(at_ns, self._switches["goes_on"][rows])
-        sample = self._samples_of.get(thread, np.empty(0, dtype=np.int64))
-        sample = sample[np.argsort(self._samples["start_ns"][sample], kind="stable")]
-        return ThreadRecord(
-            np.column_stack((calls.start_ns[here], calls.end_ns[here])),
-            name[calls.row[here]],
-            on_core,
-            known_from_ns,
-            self._samples["start_ns"][sample],
-            sample,
-        )
+        code = int(np.searchsorted(calls.threads, thread))
+        if code == calls.threads.size or calls.threads[code] != thread:
+            return np.empty((0, 2), dtype=np.int64), name[:0]
+        low, high = calls.bounds[code : code + 2].tolist()
+        here = low + np.flatnonzero(calls.end_ns[low:high] > calls.start_ns[low:high])
+        return np.column_stack((calls.start_ns[here], calls.end_ns[here])), name[calls.row[here]]
 
     @cached_property
     def os_calls(self) -> tuple[ThreadCalls, tuple[str, ...], IntArray]:
@@ -140,10 +132,9 @@ class HostRecords:
             name = np.where(np.isin(calls["callchain_id"], stacks), len(names), name)
         columns = (*_TIMES, "event_type", "text", "text_id")
         events = trace.tables.get("nvtx_events", Table.empty(columns))
-        rows = np.flatnonzero(events["event_type"] == PUSH_POP)
-        texts, code = raw_texts(events, rows, trace.strings)
-        waits = np.array([text == "Waiting for GIL" for text in texts], dtype=bool)
-        rows = rows[waits[code]]
+        ids = [key for key, text in trace.strings.items() if text == _LOCK_RANGE]
+        is_lock = np.isin(events["text_id"], ids) | (events["text"].astype(object) == _LOCK_RANGE)
+        rows = np.flatnonzero(is_lock & (events["event_type"] == PUSH_POP))
         name = np.append(name, np.full(rows.size, len(names)))
         starts, ends, tid = (np.append(calls[column], events[column][rows]) for column in _TIMES)
         lines = ThreadCalls.of(starts, ends, tid, sane_times(starts, ends))
@@ -154,14 +145,14 @@ class HostRecords:
         """Median distance of two samples of a thread between which it did not leave its core."""
         distances = [np.empty(0, dtype=np.int64)]
         for thread in self._samples_of:
-            record = self.of(thread)
-            apart = np.diff(record.sample_ns)
-            if record.has_switches:
-                place = place_inside(record.sample_ns, record.on_core_ns)
+            at_ns, _ = self.samples(thread)
+            apart = np.diff(at_ns)
+            if thread in self._switches_of:
+                place = place_inside(at_ns, self.on_core(thread))
                 apart = apart[(place[1:] == place[:-1]) & (place[1:] >= 0)]
             distances.append(apart[apart > 0])
-        every = np.sort(np.concatenate(distances))
-        return int(every[(every.size - 1) // 2]) if every.size else None
+        every = np.concatenate(distances)
+        return lower_median(every) if every.size else None
 
 
 def _by_thread(table: Table) -> dict[int, IntArray]:
@@ -212,8 +203,7 @@ class ThreadStates:
         self._api = np.empty(0, dtype=np.int64)
         if host.calls.row.size:
             ids = trace.tables["api_calls"]["name_id"]
-            names, code = coded_names(ids, trace.strings, strip_api_version)
-            self._api = code[host.calls.row]
+            names, self._api = coded_names(ids, trace.strings, strip_api_version)
         os_names = self.records.os_calls[1]
         self.functions, self._apis_n = (*names, *os_names), len(names)
         self.states = np.repeat(np.arange(len(STATES)), [len(names), len(os_names), 1, 1, 1])
@@ -227,23 +217,30 @@ class ThreadStates:
         """Return the globalTid of the thread of some stretches."""
         return int(self.host.calls.threads[exposed.thread])
 
+    def in_gaps(
+        self, gaps: Gaps, launch_row: Positions, edges: IntArray = _NO_EDGES
+    ) -> Iterator[tuple[int, StatePieces]]:
+        """Yield the number of each thread that a device waited for in gaps, and what it did."""
+        for exposed in exposed_stretches(gaps, launch_row, self.host):
+            yield self.thread(exposed) & THREAD_BITS, self.pieces(exposed, edges)
+
     def pieces(self, exposed: Exposed, edges: IntArray) -> StatePieces:
         """Cut stretches, at least one, where the state changes, and at some instants."""
-        record = self.records.of(self.thread(exposed))
-        low_ns, high_ns = int(exposed.start_ns[0]), int(exposed.end_ns[-1])
-        around = near(record.os_ns, low_ns, high_ns)
-        os_ns, os_name = record.os_ns[around], record.os_name[around]
-        on_core = record.on_core_ns[near(record.on_core_ns, low_ns, high_ns)]
-        known = np.array([record.known_from_ns])
-        every = np.concatenate((edges, os_ns.reshape(-1), on_core.reshape(-1), known))
-        at_ns, ends, cause, call = pieces_of(exposed, every, self.host)
-        known_yet = at_ns >= record.known_from_ns
+        thread, reach = self.thread(exposed), (int(exposed.start_ns[0]), int(exposed.end_ns[-1]))
+        os_ns, os_name = self.records.calls(thread)
+        around = near(os_ns, *reach)
+        os_ns, os_name = os_ns[around], os_name[around]
+        on_core, known_from_ns = self.records.on_core(thread), self.records.known_from_ns(thread)
+        on_core = on_core[near(on_core, *reach)]
+        every = (edges, os_ns.reshape(-1), on_core.reshape(-1), np.array([known_from_ns]))
+        at_ns, ends, cause, call = pieces_of(exposed, np.concatenate(every), self.host)
+        known_yet = at_ns >= known_from_ns
         place, runs = place_inside(at_ns, os_ns), (place_inside(at_ns, on_core) >= 0) & known_yet
         name = np.where(place >= 0, self._apis_n + np.append(os_name, 0)[place], -1)
         free = np.where(runs, 1, np.where(known_yet, 0, 2))
         detail = np.where(name >= 0, name, len(self.functions) + free)
         if self._api.size:
-            detail = np.where(call >= 0, self._api[call], detail)
+            detail = np.where(call >= 0, self._api[self.host.calls.row[call]], detail)
         return StatePieces(at_ns, ends, cause, detail, name, runs)
 
 

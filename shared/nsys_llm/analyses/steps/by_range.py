@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -50,6 +50,8 @@ _LEAST_NUMBERED: Final = 2
 #: Share of the launched GPU time that steps must hold where no engine says what they are; ours.
 _LEAST_HELD_PCT: Final = 50
 
+_COLUMNS: Final = ("start_ns", "end_ns", "event_type", "text", "text_id", "global_tid")
+
 _Mask = npt.NDArray[np.bool_]
 
 
@@ -80,10 +82,11 @@ class MarkedRanges:
     threads: IntArray
 
     @classmethod
-    def of(cls, events: Table, strings: Mapping[int, str], capture_end_ns: int) -> MarkedRanges:
-        """Read the ranges of one process, out of its NVTX events."""
+    def of_rank(cls, trace: RankTrace) -> MarkedRanges:
+        """Read the ranges of one rank, out of its NVTX events, which may be none."""
+        events, strings = trace.tables.get("nvtx_events", Table.empty(_COLUMNS)), trace.strings
         starts = events["start_ns"]
-        ends, is_open = closed_ends(events["end_ns"], capture_end_ns)
+        ends, is_open = closed_ends(events["end_ns"], trace.last_end_ns)
         real = lasting(starts, ends)
         rows = np.flatnonzero((events["event_type"] == PUSH_POP) & real)
         texts, code = raw_texts(events, rows, strings)

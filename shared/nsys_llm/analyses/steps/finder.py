@@ -40,18 +40,21 @@ from nsys_llm.trace.rank_trace import RankTrace
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
 
-def find_steps(trace: RankTrace, options: Mapping[str, Any]) -> Steps | None:
+def find_steps(
+    trace: RankTrace, options: Mapping[str, Any], marked: MarkedRanges | None = None
+) -> Steps | None:
     """Return the steps of one rank; None where there are none.
 
     Args:
         trace: The rank. It has columns name_id of api_calls and demangled_name_id of kernels.
         options: step and step_kernel name what a step is; phase_map tells kinds of steps apart
             for the warm-up; base, mangled. Absent ones are None.
+        marked: Its ranges, where they are known already.
     """
     ops = LaunchedOps.of(trace)
     if not len(ops):
         return None
-    spans = _find_spans(trace, ops, options)
+    spans = _find_spans(trace, ops, options, marked)
     if spans is None:
         return None
     steps = with_operations(spans, ops, _cut_from_ns(trace, ops), _kinds(spans, options))
@@ -72,14 +75,16 @@ def nameless_steps(trace: RankTrace) -> Steps | None:
     )
 
 
-def _find_spans(trace: RankTrace, ops: LaunchedOps, options: Mapping[str, Any]) -> StepSpans | None:
+def _find_spans(
+    trace: RankTrace, ops: LaunchedOps, options: Mapping[str, Any], marked: MarkedRanges | None
+) -> StepSpans | None:
     if options.get("step"):
         return chosen_steps(trace, options["step"])
     if options.get("step_kernel"):
         return kernel_steps(trace, ops, options["step_kernel"], options)
     events = trace.tables.get("nvtx_events")
     if events is not None and len(events):
-        marked = MarkedRanges.of(events, trace.strings, trace.last_end_ns)
+        marked = marked or MarkedRanges.of_rank(trace)
         for find in (engine_spans, repeated_spans, numbered_spans, warmup_spans):
             if (spans := find(marked, ops)) is not None:
                 return spans

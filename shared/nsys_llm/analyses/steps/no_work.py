@@ -43,7 +43,7 @@ def no_work_spans(trace: RankTrace) -> IntArray:
     if events is None or not _tells(events, trace):
         return np.empty((0, 2), dtype=np.int64)
     ops = LaunchedOps.of(trace)
-    spans = engine_spans(MarkedRanges.of(events, trace.strings, trace.last_end_ns), ops)
+    spans = engine_spans(MarkedRanges.of_rank(trace), ops)
     if spans is None:
         return np.empty((0, 2), dtype=np.int64)
     return _empty(with_operations(spans, ops, _NEVER, np.zeros(len(spans), dtype=np.int64)))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import numpy as np
 
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
-from nsys_llm.analyses.host.exposed import exposed_stretches
 from nsys_llm.analyses.host.states import ThreadStates, has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import Steps
@@ -34,9 +32,6 @@ from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.timeline import Track
 
 Window = tuple[int, int]
-
-#: The thread id in a globalTid.
-_THREAD_BITS: Final = 0xFFFFFF
 
 
 def step_track(steps: Steps | None, windows: IntArray) -> Iterator[Track]:
@@ -129,9 +124,7 @@ def host_tracks(view: RankView, windows: IntArray) -> Iterator[Track]:
     texts = [" ".join(filter(None, threads.state(code))) for code in range(threads.states.size)]
     for ops in view.device_ops:
         gaps = ops.gaps.take(clipped_lengths(ops.gaps.start_ns, ops.gaps.end_ns, windows) > 0)
-        for exposed in exposed_stretches(gaps, ops.launch_row, view.host):
-            pieces = threads.pieces(exposed, np.empty(0, dtype=np.int64))
-            number = threads.thread(exposed) & _THREAD_BITS
-            label = f"GPU {ops.device_id} waits: thread {number}"
+        for tid, pieces in threads.in_gaps(gaps, ops.launch_row):
             times = np.column_stack((pieces.start_ns, pieces.end_ns))
+            label = f"GPU {ops.device_id} waits: thread {tid}"
             yield Track.plain(label, "host", times, texts, pieces.detail)

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
-from nsys_llm.analyses.host.exposed import exposed_stretches
 from nsys_llm.analyses.host.states import STATES, ThreadStates, has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, Segments, joined
@@ -244,8 +243,7 @@ class _Device:
         """Return what the threads that the device waited for did in a window."""
         parts = [np.empty((3, 0), dtype=np.int64)]
         edges = np.array([window.start_ns, window.end_ns])
-        for exposed in exposed_stretches(self._gaps(window), self.ops.launch_row, threads.host):
-            some = threads.pieces(exposed, edges)
+        for _, some in threads.in_gaps(self._gaps(window), self.ops.launch_row, edges):
             inside = (some.start_ns >= window.start_ns) & (some.end_ns <= window.end_ns)
             parts.append(np.stack((some.start_ns, some.end_ns, some.detail))[:, inside])
         columns = np.concatenate(parts, axis=1)

@@ -231,6 +231,10 @@ class SqliteProfile:
         """Read integers from the pages, all else beside them, and some rows to compare."""
         integers = [column for column in columns if not source.is_text(column)]
         arrays = self._from_pages(source, integers, span.high - span.low + 1)
+        rows_n = {column.size for column in arrays.values()}
+        if rows_n == {span.high - span.low + 1}:  # none between is missing
+            row_ids = np.arange(span.low, span.high + 1)
+            arrays |= {name: row_ids for name in integers if name not in arrays}
         if others := [column for column in columns if column not in arrays]:
             arrays |= self._bulk(source, others).columns
         asked = [selected(source, column) for column in columns]
