@@ -205,7 +205,7 @@ def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
         [shown for shown, _ in row]
         for row in cells(frame, fields, columns, rows_n, length=_CELL_LENGTH)
     ]
-    lines = _aligned([headings(fields, columns), *rows])
+    lines = aligned([headings(fields, columns), *rows])
     return [*lines, chosen.why_empty or f"{len(frame):,} rows"]
 
 
@@ -289,7 +289,8 @@ def _holds(frame: pd.DataFrame, condition: str) -> Any:
     return compare[sign](value).fillna(False).astype(bool).to_numpy()
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line a row, its columns below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(text.ljust(n) for text, n in zip(row, widths, strict=True)).rstrip()
