@@ -33,11 +33,12 @@ RECIPES: Final = (
     "idle_gaps",
     "nvtx_phase_attribution",
     "step_budget",
+    "comm_stats",
+    "serving_steps",
 )
 #: What runs all of those on one read.
 OVERVIEW: Final = "llm_overview"
-#: Two traces are compared up to this size.
-LARGEST_PAIR: Final = 1_000_000
+RANK_KERNELS: Final = 10_000
 MARKS: Final = ("<!-- benchmark: {} -->", "<!-- end of benchmark -->")
 
 
@@ -191,51 +192,23 @@ def _row(match: Match, size: int, runs: dict[str, list[Run]]) -> list[str]:
     return [names, f"{size:,}", *_cost(ours), *_cost(together), *ratios, f"{match.goal:g}"]
 
 
-def alone(bench: Bench, sizes: Sequence[int]) -> Iterator[list[str]]:
-    """Yield what our recipes take standalone, by size and kind of export."""
-    yield ["recipe", "kernels", "SQLite", "parquet"]
-    pairs = [("trace_diff", size) for size in sizes if size <= LARGEST_PAIR]
-    recipes = (*RECIPES, OVERVIEW)
-    for recipe, size in [*((recipe, size) for recipe in recipes for size in sizes), *pairs]:
-        kinds: dict[str, Command] = {}
-        for kind in ("SQLite", "parquet"):
-            parquet = kind == "parquet"
-            command = bench.ours(recipe, bench.trace(size, parquet=parquet))
-            kinds[kind] = (
-                bench.compared(size, parquet=parquet) if recipe == "trace_diff" else command
-            )
-        cells = (cell for runs in bench.measured(kinds).values() for cell in _cost(runs))
-        yield [recipe, f"{'2 x ' if recipe == 'trace_diff' else ''}{size:,}", *cells]
+def alone(bench: Bench, sizes: Sequence[int], counts: Sequence[int]) -> Iterator[list[str]]:
+    """Yield what each of our recipes takes standalone, by kernels and by number of ranks."""
+    of_sizes = (f"{size:,} kernels" for size in sizes)
+    yield ["recipe", *of_sizes, *(f"{count:,} ranks of {RANK_KERNELS:,}" for count in counts)]
+    if sizes:
+        imports = bench.measured({"imports": [sys.executable, "-c", IMPORTS]})["imports"]
+        yield ["imports alone", *_cost(imports), *[""] * (len(sizes) + len(counts) - 1)]
+    for recipe in (*RECIPES, OVERVIEW):
+        inputs = [bench.trace(size) for size in sizes]
+        inputs += [bench.ranks(count, RANK_KERNELS) for count in counts]
+        yield [recipe, *(_cell(bench, recipe, bench.ours(recipe, path)) for path in inputs)]
+    pairs = (_cell(bench, "trace_diff", bench.compared(size)) for size in sizes)
+    yield ["trace_diff, two traces", *pairs, *[""] * len(counts)]
 
 
-def by_ranks(bench: Bench, counts: Sequence[int], size: int) -> Iterator[list[str]]:
-    """Yield what sets of ranks take, with the processor time of a rank as the number grows."""
-    yield ["recipe", "ranks", "kernels a rank", "all", "CPU ms a rank"]
-    for recipe in RECIPES:
-        for count in counts:
-            runs = bench.measured({recipe: bench.ours(recipe, bench.ranks(count, size))})[recipe]
-            each = Spread.of([1e3 * run.cpu_s / count for run in runs]) if runs else None
-            cell = f"{each.median:.1f}" if each else "failed"
-            yield [recipe, f"{count:,}", f"{size:,}", *_cost(runs), cell]
-
-
-def start_up(bench: Bench) -> Iterator[list[str]]:
-    """Yield what starts take that do hardly anything, beside the imports that they need."""
-    yield ["process", "takes", "of the imports"]
-    small = bench.trace(10_000)
-    commands: dict[str, Command] = {
-        f'`python -c "{IMPORTS}"`': [sys.executable, "-c", IMPORTS],
-        "`nsys-llm --help`": [sys.executable, "-m", "nsys_llm.run.cli", "--help"],
-        "`nsys-llm llm_hotspots --help`": [
-            sys.executable, "-m", "nsys_llm.run.cli", "llm_hotspots", "--help",
-        ],
-        **{f"{recipe}, 10,000 kernels": bench.ours(recipe, small) for recipe in RECIPES},
-        "trace_diff, 2 x 10,000 kernels": bench.compared(10_000),
-    }  # fmt: skip
-    by_command = bench.measured(commands)
-    imports = next(iter(by_command.values()))
-    for name, runs in by_command.items():
-        yield [name, *_cost(runs), _ratio(runs, imports, "cpu_s") if runs else "failed"]
+def _cell(bench: Bench, recipe: str, command: Command) -> str:
+    return _cost(bench.measured({recipe: command}, warm_up=False)[recipe])[0]
 
 
 def _cost(runs: Sequence[Run]) -> list[str]:
@@ -296,9 +269,7 @@ def main() -> None:
         mix = "" if given.mix == PLAIN else f", {given.mix} mix"
         tables = {
             f"NVIDIA's recipes{mix}": lambda: beside_nvidia(bench, given.kernels),
-            "sizes": lambda: alone(bench, given.kernels),
-            "ranks": lambda: by_ranks(bench, given.ranks, 10_000),
-            "start": lambda: start_up(bench),
+            "alone": lambda: alone(bench, given.kernels, given.ranks),
         }
         for name, rows in tables.items():
             if given.only is None or name in given.only:

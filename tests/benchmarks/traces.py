@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from trace_builder import TraceBuilder
 
 from nsys_llm.numeric.intervals import IntArray
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from trace_builder import TraceBuilder
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import doctest
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +46,12 @@ def test_the_page_on_the_architecture_names_what_is_there():
     ]
     absent = [place for place in named if not any((folder / place).exists() for folder in folders)]
     assert absent == []
+
+
+def test_the_benchmark_starts_without_anything_set():
+    script = ROOT / "tests/benchmarks/bench.py"
+    command = [sys.executable, str(script), "--only", "none"]
+    subprocess.run(command, check=True, timeout=50, env={**os.environ, "PYTHONPATH": ""})
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.numeric.distributions import ValueCounts
-from nsys_llm.numeric.longest import candidate_rows, longest_of_each
+from nsys_llm.numeric.longest import among_largest, candidate_rows, longest_of_each
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 9)), min_size=1, max_size=40
@@ -54,3 +54,10 @@ def test_no_rows_have_no_longest():
     nothing = np.empty(0, dtype=np.int64)
     assert candidate_rows(nothing, nothing, nothing, ValueCounts.empty(), 3).size == 0
     assert longest_of_each(nothing, nothing, [nothing], 3).size == 0
+
+
+@given(st.lists(st.integers(0, 5), max_size=20), st.integers(1, 9))
+def test_among_the_largest_are_equals_of_the_last(values, most):
+    kept = among_largest(np.array(values, dtype=np.int64), most)
+    least = sorted(values)[-most:][:1]
+    assert kept.tolist() == [[value] >= least for value in values]

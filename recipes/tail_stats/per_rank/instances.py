@@ -3,7 +3,9 @@
 Whether a launch is an outlier is known only when the medians over all ranks are. So every rank
 sends the longest launches of each configuration, as many as the list may have at all: a launch that
 is among the top by its time beyond the median has at most so many longer ones of its configuration,
-on its own rank and on all. Merging keeps as many over all ranks, for the same reason.
+on its own rank and on all. Merging keeps as many over all ranks, for the same reason. Where that is
+more than `MOST_CANDIDATES` (hundreds of thousands of configurations), a rank sends those that take
+longest beyond its own medians.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ import numpy.typing as npt
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.longest import longest_of_each
 from nsys_llm.trace.identity import RankKey
+
+#: Launches that a rank sends at most, but for equals of the last.
+MOST_CANDIDATES: Final = 100_000
 
 #: Integer columns. `owner` is a position in `Instances.ranks`, `key` one in the keys of the partial
 #: (see `per_rank.launches`), `ncu_skip_n` as in `NcuLaunches`; the others are those of the table

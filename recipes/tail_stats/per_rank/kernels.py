@@ -33,13 +33,14 @@ from nsys_llm.numeric.intervals import (
     total_length_ns,
     union_before_ns,
 )
-from nsys_llm.numeric.longest import candidate_rows, longest_starts
+from nsys_llm.numeric.longest import among_largest, candidate_rows, longest_starts
+from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .compact_histogram import CompactHistogram
-from .instances import Instances, merged_instances
+from .instances import MOST_CANDIDATES, Instances, merged_instances
 from .launches import Key, KeyedKernels, key_codes
 from .outlier_context import around
 from .times import TimeParts, time_parts
@@ -257,6 +258,8 @@ def _instances(
         _chosen(values, inside) for values in (kept.key, kept.rows["start_ns"], kept.duration_ns)
     )
     rows = candidate_rows(key, durations, starts, counts, most)
+    twice = twice_medians(counts.order_statistics(len(kept.keys)))
+    rows = rows[among_largest(2 * durations[rows] - twice[key[rows]], MOST_CANDIDATES)]
     rows = rows if inside.all() else np.flatnonzero(inside)[rows]
     chosen = KeyedKernels(kept.rows.take(rows), kept.keys, kept.key[rows])
     numbers, texts = around(trace, every, chosen, steps)

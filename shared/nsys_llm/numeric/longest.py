@@ -60,6 +60,13 @@ def longest_of_each(
     return order[position_in_group(group[order]) < most]
 
 
+def among_largest(value: IntArray, most: int) -> npt.NDArray[np.bool_]:
+    """Return which values are among the `most` largest, or equal to the last of these."""
+    if value.size <= most:
+        return np.ones(value.size, dtype=bool)
+    return np.asarray(value >= np.partition(value, -most)[-most])
+
+
 def candidate_rows(
     group: IntArray, value: IntArray, start_ns: IntArray, counts: ValueCounts, most: int
 ) -> IntArray:

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
-from nsys_llm.run.dask_cluster import open_client
 from nsys_llm.run.dask_errors import DaskErrors, dask_muted, refuse_other_versions
 
 T = TypeVar("T")
@@ -215,6 +214,8 @@ def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
     elif mode == "concurrent":
         yield Threads()
     else:
+        from nsys_llm.run.dask_cluster import open_client  # imports asyncio, which takes 25 ms
+
         with dask_muted(), open_client(scheduler_file) as client:
             yield DaskFutures(client)
 

@@ -12,6 +12,7 @@ from results import rows, tables_of
 from trace_builder import TraceBuilder
 
 from nsys_llm.numeric.earlier import equals_before_n
+from nsys_llm.recipes.tail_stats.per_rank import kernels
 
 RECIPE = "tail_stats"
 WIDE = {"grid": (4, 2, 1)}
@@ -296,3 +297,17 @@ def test_what_began_before_is_counted_though_many_begin_at_once(seed, monkeypatc
     assert equals_before_n(codes.__getitem__, 60, 4, codes[rows], until).tolist() == [
         int(((starts_ns < starts_ns[row]) & (codes == codes[row])).sum()) for row in rows
     ]
+
+
+def test_of_very_many_configurations_the_same_outliers_are_listed(tmp_path, monkeypatch):
+    rng, builder = np.random.default_rng(5), TraceBuilder()
+    lengths = rng.integers(50, 100, (200, 4)) * np.where(rng.random((200, 4)) < 0.1, 9, 1)
+    for row, duration_ns in enumerate(lengths.ravel().tolist()):
+        builder.kernel(f"k{row // 4}", start_ns=1000 * row, duration_ns=duration_ns)
+    builder.write_sqlite(tmp_path / "rank0.sqlite")
+    options = ["--top", "12"]
+    every = tables(tmp_path / "all", tmp_path / "rank0.sqlite", options=options)["outliers"]
+    monkeypatch.setattr(kernels, "MOST_CANDIDATES", 30)
+    some = tables(tmp_path / "some", tmp_path / "rank0.sqlite", options=options)["outliers"]
+    assert len(every) == 12
+    assert some.equals(every)
