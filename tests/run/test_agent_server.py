@@ -115,6 +115,18 @@ def test_links_lead_nowhere_else(folder, tmp_path):
     assert sorted(path.name for path in inside.iterdir()) == ["to_file.sqlite", "to_folder"]
 
 
+def test_rows_that_are_not_asked_for_are_named(folder):
+    tools = AgentTools([folder])
+    result = json.loads(tools.analyze([str(folder / "after")], "llm_hotspots"))["result"]
+    told = json.loads(tools.table(result, "kernels", top=1, columns=["name"], sort="name"))
+    assert (told["rows_n"], told["rows"]) == (2, [{"name": "gemm_1"}])
+    assert "where, columns, sort or top" in told["rest"]
+    assert "rest" not in json.loads(tools.table(result, "kernels", columns=["name"]))
+    assert "kernels" in json.loads(tools.table(result))["tables"]
+    with pytest.raises(ToolError, match="no column 'nope'"):
+        tools.table(result, "kernels", columns=["nope"])
+
+
 @pytest.mark.parametrize("rows_n", [0, 1, 5, 300])
 @pytest.mark.parametrize("length", [1, 50, 3_000, 100_000])
 def test_an_answer_is_short_and_names_the_rest(rows_n, length):

@@ -126,12 +126,15 @@ class AgentTools:
             chosen = chosen_rows(whole, name, where or (), ",".join(columns or ()) or None, sort)
         except NsysLlmError as error:
             raise ToolError(error.message) from error
+        rows = json.loads(chosen.json(max(0, min(top, _MOST_ROWS))))
+        rest = "table with where, columns, sort or top; the parquet file"
         record = {
-            "rows": json.loads(chosen.json(max(0, min(top, _MOST_ROWS)))),
+            "rows": rows,
             "rows_n": len(chosen.frame),
             **({"why_empty": chosen.why_empty} if chosen.why_empty else {}),
+            **({"rest": rest} if len(rows) < len(chosen.frame) else {}),
         }
-        return _fitted(record, "rows", "table with where, columns, sort or top; the parquet file")
+        return _fitted(record, "rows", rest)
 
     def what_if(self, inputs: Inputs, changes: Changes) -> str:
         """Replay a job with each change by itself: its wall-clock time, and what limits it then."""
