@@ -3,9 +3,10 @@
 Options as the Nsight Compute CLI manual v2026.1.0 has them (docs.nvidia.com/nsight-compute/
 NsightComputeCli, section 4.4.4, "Profile"): `--kernel-name regex:` matches a part of the name that
 `--kernel-name-base` chooses, by default `function`, the name without parameters and templates;
-`--launch-skip` and `--launch-count` count only launches that match; `--graph-profiling node`, its
-default, profiles nodes of CUDA graphs as kernels, which `graph` would not. Section 4.3.2 has the
-script that starts `ncu` for one rank of several.
+`--launch-skip` and `--launch-count` count only launches that match, of all devices together
+(`--filter-mode global`, the default); `--graph-profiling node`, its default, profiles nodes of CUDA
+graphs as kernels, which `graph` would not. Section 4.3.2 has the script that starts `ncu` for one
+rank of several.
 """
 
 from __future__ import annotations
