@@ -171,12 +171,24 @@ def test_bad_input_is_one_line(runs, result, tmp_path, capsys):
     damaged = tmp_path / "damaged"
     shutil.copytree(good[0], damaged)
     (damaged / "ranks.parquet").write_bytes(b"no")
+    partly = tmp_path / "partly"
+    shutil.copytree(good[0], partly)
+    pd.read_parquet(good[0] / "ranks.parquet").drop(columns="step_ns").to_parquet(
+        partly / "ranks.parquet"
+    )
+    unlisted = tmp_path / "unlisted"
+    shutil.copytree(good[0], unlisted)
+    record = json.loads((good[0] / "report.json").read_text("utf-8"))
+    del record["ranks"]
+    (unlisted / "report.json").write_text(json.dumps(record), "utf-8")
     other = result / "parts" / "idle_gaps"
     for words, part in (
         ([good[0]], "two results or more"),
         ([tmp_path / "absent", good[0]], "no such folder"),
         ([tmp_path / "empty", good[0]], "no result of a recipe"),
         ([damaged, good[0]], "missing or damaged"),
+        ([partly, good[0]], f"{partly}: damaged"),
+        ([unlisted, good[0]], f"{unlisted}: damaged"),
         ([other, good[0]], "of idle_gaps; trend takes results of llm_overview"),
         ([*good, "--gate", "speed:+3%"], "no metric 'speed'"),
         ([*good, "--last", "0"], "--last"),

@@ -20,7 +20,7 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm.core.console import Console
-from nsys_llm.core.errors import ExitCode, UsageError
+from nsys_llm.core.errors import ExitCode, OutputError, UsageError
 from nsys_llm.manifest.declared import Column, Metric, TableWrite
 from nsys_llm.manifest.gates import (
     FAIL,
@@ -181,10 +181,9 @@ def _results_in(folder: Path) -> list[Path]:
 
 def _table(results: Sequence[Result], last_n: int) -> dict[str, list[Any]]:
     """Return the columns of the table."""
-    rows = [_row(result) for result in results]
-    newest = _kind(results[-1])
-    for row, result in zip(rows, results, strict=True):
-        row["not_comparable"] = _difference(_kind(result), newest, result)
+    rows, kinds = zip(*map(_read, results), strict=True)
+    for row, kind, result in zip(rows, kinds, results, strict=True):
+        row["not_comparable"] = _difference(kind, kinds[-1], result)
     alike: list[float] = []
     for row in rows:
         band = Band.of(alike[-last_n:]) if row["not_comparable"] is None else None
@@ -194,12 +193,20 @@ def _table(results: Sequence[Result], last_n: int) -> dict[str, list[Any]]:
     return {column.name: [row[column.name] for row in rows] for column in TABLE.columns}
 
 
-def _row(result: Result) -> dict[str, Any]:
-    """Return what a result says by itself.
+def _read(result: Result) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a result says by itself, and of what kind it is.
 
     Raises:
         UsageError: It is none of an overview, or has no GPU.
+        OutputError: It is damaged.
     """
+    try:
+        return _row(result), _kind(result)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise OutputError(f"{result.folder}: damaged; run the recipe again.") from error
+
+
+def _row(result: Result) -> dict[str, Any]:
     if result.recipe != _RECIPE:
         raise UsageError(f"{result.folder}: of {result.recipe}; trend takes results of {_RECIPE}.")
     ranks = result.tables["ranks"]
