@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from nsys_llm.analyses.device.overlap import DeviceOverlap
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.kernel_launches import NcuLaunches
 
 from .extras.rank import RankExtras
 from .per_rank.apis import RankApis
@@ -39,6 +40,7 @@ class RankHotspots:
 
     Attributes:
         names: Shown kernel names, sorted.
+        typical: A launch of each row of `kernels`.
         stats: By name over the rank's devices; the same object as `kernels` for one device.
         sources: By shown and demangled name.
         devices: Sorted by id.
@@ -51,6 +53,7 @@ class RankHotspots:
 
     names: tuple[str, ...]
     kernels: KernelRows
+    typical: NcuLaunches
     stats: KernelRows
     sources: SourceRows
     devices: tuple[DeviceTimes, ...]

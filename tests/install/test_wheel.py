@@ -32,6 +32,14 @@ def tracked() -> list[str]:
     return [name for name in done.stdout.splitlines() if (ROOT / name).is_file()]
 
 
+def installer():
+    """Return install.py as a module."""
+    spec = importlib.util.spec_from_file_location("installer", ROOT / "install.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 @pytest.mark.parametrize("compiler", ["gcc", "false"])
 def test_the_wheel_holds_the_tracked_files_of_the_three_folders_and_what_is_built(
     tmp_path, compiler
@@ -44,10 +52,7 @@ def test_the_wheel_holds_the_tracked_files_of_the_three_folders_and_what_is_buil
         for folder, place in FOLDERS.items()
         if name.startswith(folder) and not name.endswith(".c")
     }
-    spec = importlib.util.spec_from_file_location("installer", ROOT / "install.py")
-    installer = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(installer)
-    source = installer.copy_sources(tmp_path / "source")
+    source = installer().copy_sources(tmp_path / "source")
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
     built = {**os.environ, "CC": compiler}
     subprocess.run([*pip, "-w", tmp_path, source], check=True, capture_output=True, env=built)

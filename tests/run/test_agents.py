@@ -1,4 +1,7 @@
-"""The ten questions of docs/agents.md: each is answered by at most two calls, and correctly."""
+"""The ten questions of docs/agents.md: each is answered by at most two calls, and correctly.
+
+They are asked of `nsys-llm show`, and of the tools of the server for agents.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import nsys_llm
-from nsys_llm.run.cli import main
+from nsys_llm.run.agent_server import MOST_BYTES, AgentTools
+from nsys_llm.run.cli import build_parser, main
 from nsys_llm.testing.demo import write_demo
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "agents.md"
@@ -34,21 +38,39 @@ def demo(tmp_path_factory):
     return planted, result
 
 
-@pytest.fixture
-def answers(demo, capsys):
-    """Return what the calls for a question print."""
+def shown(folder, call, capsys):
+    """Return what a call prints."""
+    words = [str(folder) if word == "RESULT" else word for word in shlex.split(call)]
+    assert main(words[1:]) == 0, call
+    return json.loads(capsys.readouterr().out)
+
+
+def answered(folder, call):
+    """Return what the server's tools answer to the same question."""
+    given = vars(build_parser("show").parse_args(shlex.split(call)[1:]))
+    tools = AgentTools([folder.parent])
+    if given["what"] is None:
+        text = tools.findings(str(folder))
+    else:
+        columns = given["columns"] and given["columns"].split(",")
+        chosen = {name: given[name] for name in ("where", "sort", "top")}
+        text = tools.table(str(folder), given["what"], columns=columns, **chosen)
+    assert len(text.encode()) < MOST_BYTES
+    record = json.loads(text)
+    return record.get("rows", record)
+
+
+@pytest.fixture(params=["show", "tools"])
+def answers(demo, capsys, request):
+    """Return what the calls for a question print, or the same tools answer."""
 
     def asked(question):
         calls = calls_of(question)
         assert 1 <= len(calls) <= 2, question
-        printed = []
-        for call in calls:
-            words = [
-                str(demo[1].folder) if word == "RESULT" else word for word in shlex.split(call)
-            ]
-            assert main(words[1:]) == 0, call
-            printed.append(json.loads(capsys.readouterr().out))
-        return printed
+        folder = demo[1].folder
+        if request.param == "tools":
+            return [answered(folder, call) for call in calls]
+        return [shown(folder, call, capsys) for call in calls]
 
     return asked
 
@@ -135,3 +157,25 @@ def test_was_everything_read(answers):
     overall, coverage = answers("Was everything read?")
     assert (overall["exit_code"], overall["failed"]) == (0, {})
     assert {row["rank"] for row in coverage} == {0, 1, 2, 3}
+
+
+@pytest.mark.traces
+def test_the_tools_answer_on_real_captures_as_the_command_does(traces, tmp_path, capsys):
+    ranks = traces / "h100_mfu_ranks"
+    given = {"baseline": ranks / "before", "what_if": ["transfer=0.25"]}
+    nsys_llm.analyze("llm_overview", ranks / "after", tmp_path / "out", mode="none", **given)
+    section = DOCUMENT.read_text("utf-8").split("## Ten questions")[1].split("##")[0]
+    questions = re.findall(r"^\| ([A-Z].+\?) \|", section, re.MULTILINE)
+    assert len(questions) == 10
+    for call in (call for question in questions for call in calls_of(question)):
+        of_tools, of_command = (
+            answered(tmp_path / "out", call),
+            shown(tmp_path / "out", call, capsys),
+        )
+        if isinstance(of_command, list):
+            assert of_tools == of_command[: len(of_tools)]
+            assert of_tools or not of_command
+        else:
+            assert of_tools["answer"] == of_command["answer"]
+            assert of_tools["unrecorded_n"] == len(of_command["unrecorded"])
+            assert of_tools["findings"][0]["title"] == of_command["findings"][0]["title"]

@@ -23,7 +23,7 @@ from .bandwidth import bandwidth_findings
 from .capture import secret_findings, unrecorded_findings
 from .communication import communication_findings
 from .extras import graph_findings, measured_findings, watched_kernel_findings
-from .kernels import category_findings, determinism_findings, lever_findings
+from .kernels import category_findings, determinism_findings, lever_findings, with_ncu
 from .memops import copy_findings
 
 #: Classes beside computation, and kinds of it, that the answer names.
@@ -89,7 +89,7 @@ def _lever(shares: Mapping[str, float], tables: Tables) -> str:
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    return [
+    reported = [
         *communication_findings(tables),
         *rank_findings(tables),
         *bandwidth_findings(tables),
@@ -103,3 +103,4 @@ def findings(tables: Tables) -> list[Finding]:
         *secret_findings(tables),
         *unrecorded_findings(tables),
     ]
+    return with_ncu(reported, tables)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
 import pandas as pd
@@ -87,6 +88,27 @@ def _finding(
         name=rows[0]["category"],
         impact_ns=time_ns,
     )
+
+
+def with_ncu(findings: Iterable[Finding], tables: Tables) -> list[Finding]:
+    """Return findings, those on kernels with the command that profiles a typical launch.
+
+    Of the kernel that a finding names first, on its GPU or else where it takes most time.
+    """
+    rows = [row for row in records(tables["rank_kernels"]) if row["ncu"] is not None]
+    rows.sort(key=lambda row: -row["exclusive_ns"])
+    return [replace(finding, ncu=_ncu(finding, rows)) for finding in findings]
+
+
+def _ncu(finding: Finding, rows: list[Record]) -> str | None:
+    where = (dict(cell.where) for cell in finding.evidence if cell.table == "rank_kernels")
+    name = next((keys["name"] for keys in where), None)
+    if finding.scope == "kernel":
+        name = finding.name
+    gpu = (finding.rank, finding.device_id)
+    alike = [row for row in rows if row["name"] == name]
+    alike.sort(key=lambda row: (row["rank"], row["device_id"]) != gpu)
+    return alike[0]["ncu"] if alike else None
 
 
 def determinism_findings(tables: Tables) -> list[Finding]:

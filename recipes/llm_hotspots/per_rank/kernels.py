@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.distributions import Spread, ValueCounts
+from nsys_llm.numeric.distributions import MEDIAN, Spread, ValueCounts
 from nsys_llm.numeric.exclusive import exclusive_in_windows
 from nsys_llm.numeric.grouping import distinct, distinct_codes, is_constant, summed
 from nsys_llm.numeric.intervals import IntArray
@@ -18,6 +18,7 @@ from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import shown_name_ids
+from nsys_llm.trace.kernel_launches import NcuLaunches, ncu_launches
 from nsys_llm.trace.rank_trace import RankTrace
 
 
@@ -69,10 +70,14 @@ class KernelNames:
 
 @dataclass(frozen=True)
 class Census:
-    """Statistics of the kernels of one rank; `of_device` groups by position in `devices`."""
+    """Statistics of the kernels of one rank; `of_device` groups by position in `devices`.
+
+    `typical` is a launch of median duration of each row of `kernels`.
+    """
 
     devices: IntArray
     kernels: KernelRows
+    typical: NcuLaunches
     stats: KernelRows
     sources: SourceRows
     by_name: ValueCounts
@@ -117,11 +122,36 @@ def map_kernels(trace: RankTrace, names: KernelNames) -> Census:
     return Census(
         devices=devices,
         kernels=kernel_rows,
+        typical=_typical(trace, kernel_rows, by_device, devices, len(names.shown)),
         stats=stats,
         sources=_source_rows(names, inside, clipped_ns, own_ns),
         by_name=by_name,
         of_device=counts.regrouped(np.repeat(np.arange(len(devices)), len(names.shown))),
     )
+
+
+def _typical(
+    trace: RankTrace, rows: KernelRows, group: IntArray, devices: IntArray, names_n: int
+) -> NcuLaunches:
+    """Return the first launch of median duration of each row; of an even number, the lower one.
+
+    Args:
+        trace: Of the rank.
+        rows: See `_kernel_rows`; a row without a launch in the window has its first launch.
+        group: As there.
+        devices: As there.
+        names_n: As there.
+    """
+    kernels = trace.tables["kernels"]
+    of_row = np.searchsorted(devices, rows.device_id) * names_n + rows.name
+    median_ns = np.full(len(devices) * names_n, NULL_INT)
+    median_ns[of_row] = rows.spread.order.low[:, MEDIAN]
+    is_median = kernels["end_ns"] - kernels["start_ns"] == median_ns[group]
+    some = np.flatnonzero(is_median & trace.starts_inside(kernels))
+    first = np.zeros(len(median_ns), dtype=np.int64)
+    for chosen in (np.arange(len(kernels)), some):
+        first[group[chosen][::-1]] = chosen[::-1]  # the last assignment, the first row, stays
+    return ncu_launches(trace, kernels.take(first[of_row]))
 
 
 def communication_kernels(names: KernelNames) -> npt.NDArray[np.bool_]:

@@ -47,6 +47,7 @@ def map_rank(view: RankView) -> HotspotsPartial:
     hotspots = RankHotspots(
         names=names.shown,
         kernels=census.kernels,
+        typical=census.typical,
         stats=census.stats,
         sources=census.sources,
         devices=tuple(_device_time(trace, device) for device in overlap),

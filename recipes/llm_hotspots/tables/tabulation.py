@@ -22,9 +22,11 @@ from nsys_llm.report.columns import (
     sorted_columns,
     spread_columns,
 )
+from nsys_llm.report.ncu import ncu_commands
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.taxonomy.categories import UNMATCHED, Classification, detect_engine, load_rules
 from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.kernel_launches import NcuLaunches
 
 from ..extras.tables import extra_tables
 from ..partials import DeviceTimes, HotspotsPartial, RankRows
@@ -155,6 +157,7 @@ def _rank_kernels(rows: RankRows, shown: Mapping[str, Classification], devices: 
     kernels = stacked(KernelRows, [part.kernels for _, part in rows])
     per_rank = rank_columns([(rank, len(part.kernels.name)) for rank, part in rows])
     names = _shown_names(rows, "kernels")
+    typical = stacked(NcuLaunches, [part.typical for _, part in rows])
     device_index = pd.MultiIndex.from_arrays([devices["rank"], devices["device_id"]])
     row = device_index.get_indexer(pd.MultiIndex.from_arrays([per_rank["rank"], kernels.device_id]))
     device = {
@@ -170,6 +173,7 @@ def _rank_kernels(rows: RankRows, shown: Mapping[str, Classification], devices: 
         **_statistics(
             kernels, kernel_total_ns=rank_ns.reindex(per_rank["rank"]).to_numpy(np.int64), **device
         ),
+        "ncu": ncu_commands(typical, per_rank["rank"]),
     }
     return sorted_columns(columns, "rank", "-exclusive_ns", "device_id", "name")
 

@@ -124,6 +124,7 @@ def _common(row: Record) -> dict[str, Any]:
         "rank": row["rank"],
         "device_id": row["device_id"],
         "record": row["record"],
+        "ncu": row["ncu"],
     }
 
 

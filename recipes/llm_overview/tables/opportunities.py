@@ -152,6 +152,7 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
         "severity": group.price.severity,
         "recommendation": row["recommendation"],
         "record": row["record"],
+        "ncu": row["ncu"],
         "window_start_ns": start_ns,
         "window_end_ns": end_ns,
         # A share of the span is as large a share of a mean step.
@@ -210,7 +211,8 @@ def _account_row(
     kept = (
         *("kind", "severity", "rule", "rank", "device_id", "ranks", "name", "gain_ns"),
         *("gain_pct", "gain_step_ns"),
-        *("title", "details", "recommendation", "record", "evidence", "numbers", "wall_classes"),
+        *("title", "details", "recommendation", "record", "ncu", "evidence", "numbers"),
+        "wall_classes",
     )
     left_out = SMALL if finding.kind == PERFORMANCE else finding.kind
     where, opportunity = account or (left_out, None)

@@ -119,8 +119,15 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
         name=row["name"],
         window_ns=(row["longest_start_ns"], row["longest_start_ns"] + row["max_ns"]),
         record=rule.record if unmarked else None,
+        ncu=_ncu(row, listed),
         impact_ns=round(slow.lost_ns),
     )
+
+
+def _ncu(row: Record, listed: Sequence[Record]) -> str | None:
+    """Return the command that profiles the longest launch, where it is listed."""
+    longest = (launch for launch in listed if launch["start_ns"] == row["longest_start_ns"])
+    return next((launch["ncu"] for launch in longest), None)
 
 
 def _worst_pct(tables: Tables, row: Record, listed: Sequence[Record]) -> float | None:

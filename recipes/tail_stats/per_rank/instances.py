@@ -25,8 +25,8 @@ from nsys_llm.trace.identity import RankKey
 MOST_CANDIDATES: Final = 100_000
 
 #: Integer columns. `owner` is a position in `Instances.ranks`, `key` one in the keys of the partial
-#: (see `per_rank.launches`); the others are those of the table `outliers`, and
-#: NULL_INT where it has null.
+#: (see `per_rank.launches`), `ncu_skip_n` as in `NcuLaunches`; the others are those of the table
+#: `outliers`. NULL_INT where that has null.
 NUMBERS: Final = (
     "owner",
     "key",
@@ -42,8 +42,9 @@ NUMBERS: Final = (
     "communication_ns",
     "copies_ns",
     "beside_ns",
+    "ncu_skip_n",
 )
-TEXTS: Final = ("range", "beside")
+TEXTS: Final = ("range", "beside", "function")
 
 #: What orders equally long launches of one configuration, on one rank and over all.
 _TIES: Final = ("owner", "start_ns", "device_id", "stream_id", "launch", "config_launch")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,17 +12,13 @@ from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
 from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.blocks import blocks, few_codes
-from nsys_llm.numeric.grouping import (
-    distinct,
-    distinct_codes,
-    joined,
-    order_by_code,
-    position_in_group,
-)
+from nsys_llm.numeric.blocks import blocks
+from nsys_llm.numeric.earlier import equals_before_n
+from nsys_llm.numeric.grouping import distinct, distinct_codes, joined
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, union_intervals
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import copy_kind_name
+from nsys_llm.trace.kernel_launches import launch_times, ncu_launches
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .concurrency import Timeline, gaps_before_ns
@@ -46,32 +42,20 @@ def around(
         chosen: Some of them, with the same keys.
         steps: Its steps; None where there are none.
     """
-    at_ns, known = _launched(trace, chosen.rows)
+    at_ns, known = launch_times(trace, chosen.rows)
     numbers = {
         **_before_n(every, chosen),
         "before_first_step_end": _before_first_step_end(at_ns, steps),
     }
     beside, texts = _beside(trace, every, chosen)
     texts["range"] = _range_texts(trace, chosen.rows, at_ns, known)
+    as_ncu = ncu_launches(trace, chosen.rows)
+    texts["function"], numbers["ncu_skip_n"] = as_ncu.function, as_ncu.skip_n
     return {**numbers, **beside}, texts
 
 
 def _last_end(trace: RankTrace) -> int:
     return max((int(op["end_ns"].max()) for op in trace.unfiltered.values() if len(op)), default=0)
-
-
-def _launched(trace: RankTrace, rows: Table) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-    """Return when each kernel was launched, and whether that is known.
-
-    Where it is not, the start on the GPU stands for the time.
-    """
-    calls, row = trace.tables.get("api_calls"), rows["launch_row"]
-    if calls is None or not len(calls):
-        return rows["start_ns"].copy(), row < -1
-    known, at_ns = row >= 0, calls["start_ns"][row]
-    if not known.all():
-        at_ns[~known] = rows["start_ns"][~known]
-    return at_ns, known
 
 
 def _before_n(every: KeyedKernels, chosen: KeyedKernels) -> Numbers:
@@ -92,58 +76,9 @@ def _before_n(every: KeyedKernels, chosen: KeyedKernels) -> Numbers:
             return device * keys_n + code_of[every.key[block]]
 
         wanted, codes_n = own_device * keys_n + code_of[chosen.key], devices.size * keys_n
-        return _equals_before_n(codes, len(every.rows), codes_n, wanted, until)
+        return equals_before_n(codes, len(every.rows), codes_n, wanted, until)
 
     return {"launch": before_n(every.name_codes()), "config_launch": before_n(np.arange(keys_n))}
-
-
-def _equals_before_n(
-    codes_of: Callable[[slice], IntArray],
-    rows_n: int,
-    codes_n: int,
-    wanted: IntArray,
-    until: IntArray,
-) -> IntArray:
-    """Return how many of the first `until` codes equal the wanted one, for each of shape (k,).
-
-    Args:
-        codes_of: Returns the codes of neighboring rows.
-        wanted: Shape (k,).
-        until: Shape (k,).
-    """
-    known: IntArray | None = None
-    if not few_codes(codes_n, rows_n):
-        known, wanted = distinct_codes(wanted)
-        codes_n = known.size + 1
-    equal_n = np.zeros(wanted.shape, dtype=np.int64)
-    counts = np.zeros(codes_n, dtype=np.int64)
-    for block in blocks(rows_n, codes_n):
-        codes = codes_of(block)
-        if known is not None:
-            place = np.searchsorted(known, codes)
-            codes = np.where(np.append(known, -1)[place] == codes, place, known.size)
-        some = np.flatnonzero((until >= block.start) & (until < block.stop))
-        if some.size:
-            within = _equals_within_n(codes, wanted[some], until[some] - block.start)
-            equal_n[some] = counts[wanted[some]] + within
-        counts += np.bincount(codes, minlength=codes_n)
-    return equal_n
-
-
-def _equals_within_n(codes: IntArray, wanted: IntArray, until: IntArray) -> IntArray:
-    """Return the same for codes that are all there."""
-    order = order_by_code(codes)
-    ordered = codes[order]
-    before_n = np.empty(codes.size, dtype=np.int64)
-    before_n[order] = position_in_group(ordered)
-    equal_n = before_n[until]
-    # Where others begin at the same instant, the first of these rows may have another code.
-    other = np.flatnonzero(codes[until] != wanted)
-    if other.size:
-        row, first = ordered * codes.size + order, wanted[other] * codes.size
-        low, high = np.searchsorted(row, (first, first + until[other]))
-        equal_n[other] = high - low
-    return equal_n
 
 
 def _before_first_step_end(at_ns: IntArray, steps: Steps | None) -> IntArray:

@@ -13,7 +13,9 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import is_outlier, ratio
 from nsys_llm.report.columns import Columns, nullable, percent, taken
+from nsys_llm.report.ncu import ncu_commands
 from nsys_llm.trace.identity import Rank, clock_offsets
+from nsys_llm.trace.kernel_launches import NcuLaunches
 
 from ..per_rank.instances import Instances
 from .kernels import Medians
@@ -93,6 +95,10 @@ def outlier_columns(
         "beside": instances.texts["beside"],
         "beside_pct": percent(numbers["beside_ns"], numbers["duration_ns"]),
     }
+    launches = NcuLaunches(
+        instances.texts["function"], numbers["ncu_skip_n"], np.asarray(columns["graph_node"])
+    )
+    columns["ncu"] = ncu_commands(launches, columns["rank"])
     return {**columns, "likely_cause": _causes(columns, medians.modes[numbers["key"]])}
 
 

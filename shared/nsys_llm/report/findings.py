@@ -101,6 +101,7 @@ class Finding:
         window_shows: What there is to see in that window, in few words.
         record: What to record next time to know more: flags of `nsys profile`, and nothing else,
             so that they can be pasted.
+        ncu: The command that profiles one launch of its kernel, see `nsys_llm.report.ncu`.
         impact_ns: GPU or host time that it is about.
     """
 
@@ -124,6 +125,7 @@ class Finding:
     window_ns: tuple[int, int] | None = None
     window_shows: str | None = None
     record: str | None = None
+    ncu: str | None = None
     impact_ns: int = 0
 
     def __post_init__(self) -> None:
@@ -228,6 +230,7 @@ def finding_row(finding: Finding) -> dict[str, Any]:
         "details": finding.details,
         "recommendation": finding.recommendation,
         "record": finding.record,
+        "ncu": finding.ncu,
         "tables": ", ".join(finding.tables),
         "evidence": json.dumps(evidence_record(finding), ensure_ascii=False),
         "numbers": json.dumps(dict(finding.numbers)),

@@ -92,7 +92,7 @@ def write_tables(
     if tables.keys() != declared.keys():
         odd = sorted(tables.keys() ^ declared.keys())
         raise ManifestError(f"{manifest.name}: tables and manifest differ in {', '.join(odd)}.")
-    written = {name: _arrow(table, tables[name]) for name, table in declared.items()}
+    written = {name: arrow_table(table, tables[name]) for name, table in declared.items()}
     for name, table in declared.items():
         if tables[name].empty:
             continue
@@ -161,7 +161,7 @@ def _is_wrapped(values: Any) -> bool:
     return wrapper and isinstance(pd.Series(values).dtype, np.dtype)
 
 
-def _arrow(table: TableWrite, frame: pd.DataFrame) -> pa.Table:
+def arrow_table(table: TableWrite, frame: pd.DataFrame) -> pa.Table:
     """Return the frame as Arrow, with unit and meaning in each field, and pandas' own record."""
     columns, record = _converted(frame, table.index)
     declared = {column.name: column for column in table.columns}

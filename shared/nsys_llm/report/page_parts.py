@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.ncu import NCU_LABEL
 from nsys_llm.report.report import (
     MOST_SHOWN,
     NOT_ADDITIVE,
@@ -101,6 +102,8 @@ def _finding(number: int, finding: Finding, links: Mapping[str, str], place: str
     if finding.record:
         # To be copied: whole, and no name out of a trace.
         details.append(("Record next time", f"<code>{_attribute(finding.record)}</code>"))
+    if finding.ncu:
+        details.append((NCU_LABEL, f"<code>{_attribute(finding.ncu)}</code>"))
     items = "".join(f"<li><b>{label}:</b> {text}</li>" for label, text in details)
     head = f"<summary>{number}. {badge} {html_text(finding.title)}</summary>"
     return f"<details{opened}>{head}<ul>{items}</ul></details>"
@@ -143,6 +146,8 @@ def _remark(finding: Finding) -> str:
     text += html_text(finding.recommendation)
     if finding.record:
         text += f" Record next time: <code>{_attribute(finding.record)}</code>"
+    if finding.ncu:
+        text += f" {NCU_LABEL}: <code>{_attribute(finding.ncu)}</code>"
     return f"<li>{text}</li>"
 
 

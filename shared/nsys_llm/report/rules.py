@@ -45,6 +45,7 @@ class About(TypedDict, total=False):
     device_id: int | None
     name: str | None
     window_ns: tuple[int, int] | None
+    ncu: str | None
     impact_ns: int
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
-from nsys_llm.core.errors import ExitCode, OutputError
+from nsys_llm.core.errors import ExitCode, OutputError, UsageError
 from nsys_llm.manifest.manifest import load_manifest, recipe_names, recipe_question
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.executors import MODES, open_executor
@@ -19,6 +19,12 @@ from nsys_llm.run.guard import RunOutcome, run_guarded
 _OVERVIEW: Final = "overview"
 _OVERVIEW_RECIPE: Final = "llm_overview"
 _SHOW: Final = "show"
+_SHOW_HELP: Final = "Show a result: its findings, one of them, or rows of a table."
+_TREND: Final = "trend"
+_TREND_HELP: Final = "Results of earlier runs as one table, and a verdict on the newest."
+_LAST_N: Final = 5
+_MCP: Final = "mcp"
+_MCP_HELP: Final = "Serve five tools to agents, by the Model Context Protocol on standard input."
 _SHOWN_ROWS_N: Final = 20
 
 
@@ -55,11 +61,13 @@ def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"nsys-llm-recipes {__version__}")
     commands = parser.add_subparsers(dest="recipe", metavar="COMMAND", required=True)
     recipes = {_OVERVIEW: _OVERVIEW_RECIPE, **{name: name for name in recipe_names()}}
-    names = [*recipes, _SHOW]
+    others = {_SHOW: (_SHOW_HELP, _add_show), _TREND: (_TREND_HELP, _add_trend)}
+    others[_MCP] = (_MCP_HELP, _add_mcp)
+    names = [*recipes, *others]
     for name in [asked] if asked in names else names:
-        if name == _SHOW:
-            shown = "Show a result: its findings, one of them, or rows of a table."
-            _add_show(commands.add_parser(_SHOW, help=shown, description=shown))
+        if name in others:
+            shown, add = others[name]
+            add(commands.add_parser(name, help=shown, description=shown))
             continue
         recipe = recipes[name]
         short = recipe_question(recipe) + (f" Short for {recipe}." if name != recipe else "")
@@ -128,6 +136,45 @@ def _add_show(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_trend(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "folders",
+        nargs="+",
+        metavar="FOLDER",
+        help="Results of llm_overview, oldest first, or folders of such, by name. Of each "
+        "report.json and ranks.parquet are enough.",
+    )
+    command.add_argument(
+        "--last",
+        type=int,
+        default=_LAST_N,
+        metavar="N",
+        help=f"Runs before the newest that its noise band is of. Default: {_LAST_N}.",
+    )
+    command.add_argument(
+        "--gate",
+        action="append",
+        default=[],
+        metavar="METRIC:+LIMIT",
+        help="Fail (exit 1) if the newest run is worse than the mean of those by more than this, "
+        "and by more than their noise: step:+3%%, idle:+1ms. Repeatable; @FILE reads a file.",
+    )
+    command.add_argument(
+        "--output",
+        metavar="DIR",
+        help="New folder for trend.parquet, trend.html and verdict.json.",
+    )
+
+
+def _add_mcp(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "folders",
+        nargs="+",
+        metavar="FOLDER",
+        help="All that the tools may read; results of new runs are written into the first.",
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; see `nsys_llm.core.errors.ExitCode`."""
     given = vars(_parsed(arguments))
@@ -153,6 +200,18 @@ def _run(given: Mapping[str, Any], console: Console) -> RunOutcome:
         from nsys_llm.run.show import show
 
         return show(given, console)
+    if given["recipe"] == _TREND:
+        from nsys_llm.run.trend import trend
+
+        return trend(given, console)
+    if given["recipe"] == _MCP:
+        try:
+            from nsys_llm.run.agent_server import serve
+        except ImportError as error:
+            raise UsageError(
+                "nsys-llm mcp needs the Python SDK: pip install 'nsys-llm-recipes[mcp]'."
+            ) from error
+        return serve(given)
     from nsys_llm.core.freed_memory import keep_freed
     from nsys_llm.run.runner import run_recipe
 

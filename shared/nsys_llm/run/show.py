@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
@@ -14,7 +15,7 @@ from nsys_llm.core.errors import ExitCode, UsageError
 from nsys_llm.run.api import Result, load
 from nsys_llm.run.guard import RunOutcome
 from nsys_llm.run.rendering import write_report_later
-from nsys_llm.view.tables import cells, headings
+from nsys_llm.view.tables import Field, cells, headings
 from nsys_llm.view.text import format_value
 
 #: More are in the parquet file; what is shown stays bounded.
@@ -27,6 +28,7 @@ _OF_FINDING: Final = (
     "title",
     "recommendation",
     "record",
+    "ncu",
     "gain_ns",
     "gain_pct",
     "gain_step_ns",
@@ -68,44 +70,58 @@ def show(given: Mapping[str, Any], console: Console) -> RunOutcome:
     return RunOutcome(ExitCode.DONE, None)
 
 
-def _overall(result: Result, as_json: bool) -> list[str]:
+def overall_record(result: Result) -> dict[str, Any]:
+    """Return what a run says of itself: answer, findings without details, what is missing."""
     findings = [
         {"number": number} | {name: finding.get(name) for name in _OF_FINDING}
         for number, finding in enumerate(result.findings, 1)
     ]
-    tables = {name: int(table["rows"]) for name, table in result.report["tables"].items()}
+    told = result.report["report"]
+    return {
+        "recipe": result.recipe,
+        "answer": result.answer,
+        "wall": told["wall"],
+        "findings": findings,
+        "caveats": told["caveats"],
+        "unrecorded": told["unrecorded"],
+        "failed": result.report["failed"],
+        "exit_code": result.report["exit_code"],
+        "tables": {name: int(table["rows"]) for name, table in result.report["tables"].items()},
+        "parts": {
+            name: [table for table, facts in part.report["tables"].items() if facts["rows"]]
+            for name, part in result.parts.items()
+        },
+    }
+
+
+def _overall(result: Result, as_json: bool) -> list[str]:
+    record = overall_record(result)
     if as_json:
-        told = result.report["report"]
-        record = {
-            "recipe": result.recipe,
-            "answer": result.answer,
-            "wall": told["wall"],
-            "findings": findings,
-            "caveats": told["caveats"],
-            "unrecorded": told["unrecorded"],
-            "failed": result.report["failed"],
-            "exit_code": result.report["exit_code"],
-            "tables": tables,
-            "parts": {
-                name: [table for table, facts in part.report["tables"].items() if facts["rows"]]
-                for name, part in result.parts.items()
-            },
-        }
         return [json.dumps(record, indent=2, ensure_ascii=False)]
     lines = [result.answer, ""]
-    for finding in findings:
+    for finding in record["findings"]:
         label = finding["severity"] or finding["kind"]
         lines.append(f"{finding['number']:>3} {label:<11} {finding['title']}")
-    shown = ", ".join(f"{name} ({rows_n:,})" for name, rows_n in tables.items() if rows_n)
+    tables = record["tables"].items()
+    shown = ", ".join(f"{name} ({rows_n:,})" for name, rows_n in tables if rows_n)
     return [*lines, "", f"Tables with rows: {shown}"]
 
 
-def _finding(result: Result, number: int, as_json: bool) -> list[str]:
+def finding_of(result: Result, number: int) -> dict[str, Any]:
+    """Return one finding with all of its fields; the first is number 1.
+
+    Raises:
+        UsageError: There is none of that number.
+    """
     if not 1 <= number <= len(result.findings):
         raise UsageError(
             f"{result.folder}: there is no finding {number} of {len(result.findings)}."
         )
-    finding = result.findings[number - 1]
+    return result.findings[number - 1]
+
+
+def _finding(result: Result, number: int, as_json: bool) -> list[str]:
+    finding = finding_of(result, number)
     if as_json:
         return [json.dumps(finding, indent=2, ensure_ascii=False)]
     lines = [f"{number}. {finding['title']}", "", finding["details"], finding["recommendation"], ""]
@@ -139,25 +155,58 @@ def _rounded(name: str, value: Any) -> Any:
     return format_value(value, unit or "ratio")
 
 
-def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
+@dataclass(frozen=True)
+class Chosen:
+    """Rows and columns of a table.
+
+    Attributes:
+        frame: The rows, with all columns.
+        fields: All columns, with units and meanings.
+        columns: Those to show.
+        why_empty: Why the table has no rows at all; None where it has some.
+    """
+
+    frame: pd.DataFrame
+    fields: Mapping[str, Field]
+    columns: list[str]
+    why_empty: str | None
+
+    def json(self, rows_n: int) -> str:
+        """Return the first rows as JSON: a list of objects."""
+        shown = self.frame.head(rows_n)[self.columns]
+        return str(shown.to_json(orient="records", force_ascii=False, double_precision=15))
+
+
+def chosen_rows(
+    result: Result, what: str, where: Iterable[str], columns: str | None, sort: str | None
+) -> Chosen:
+    """Return rows of a table; arguments are as on the command line.
+
+    Raises:
+        UsageError: There is no such table or column, or a condition is none.
+    """
     result, name = _of_part(result, what)
     frame = result.tables[name]
-    for condition in given["where"]:
+    for condition in where:
         frame = frame[_holds(frame, condition)]
-    if given["sort"]:
-        frame = _sorted(frame, given["sort"])
+    if sort:
+        frame = _sorted(frame, sort)
     fields = result.results.fields(name)
-    columns = _chosen(fields, given["columns"])
-    why = result.results.why_empty(name)
+    return Chosen(frame, fields, _chosen(fields, columns), result.results.why_empty(name))
+
+
+def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
+    chosen = chosen_rows(result, what, given["where"], given["columns"], given["sort"])
+    frame, fields, columns = chosen.frame, chosen.fields, chosen.columns
     rows_n = max(0, min(given["top"], _MOST_ROWS))
     if given["json"]:
-        shown = frame.head(rows_n)[columns]
-        return [shown.to_json(orient="records", force_ascii=False, double_precision=15)]
+        return [chosen.json(rows_n)]
     rows = [
         [shown for shown, _ in row]
         for row in cells(frame, fields, columns, rows_n, length=_CELL_LENGTH)
     ]
-    return [*_aligned([headings(fields, columns), *rows]), why or f"{len(frame):,} rows"]
+    lines = aligned([headings(fields, columns), *rows])
+    return [*lines, chosen.why_empty or f"{len(frame):,} rows"]
 
 
 def _of_part(result: Result, what: str) -> tuple[Result, str]:
@@ -240,7 +289,8 @@ def _holds(frame: pd.DataFrame, condition: str) -> Any:
     return compare[sign](value).fillna(False).astype(bool).to_numpy()
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line a row, its columns below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(text.ljust(n) for text, n in zip(row, widths, strict=True)).rstrip()

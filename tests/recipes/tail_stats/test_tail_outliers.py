@@ -11,8 +11,8 @@ from effort import seeds
 from results import rows, tables_of
 from trace_builder import TraceBuilder
 
+from nsys_llm.numeric.earlier import equals_before_n
 from nsys_llm.recipes.tail_stats.per_rank import kernels
-from nsys_llm.recipes.tail_stats.per_rank.outlier_context import _equals_before_n
 
 RECIPE = "tail_stats"
 WIDE = {"grid": (4, 2, 1)}
@@ -294,7 +294,7 @@ def test_what_began_before_is_counted_though_many_begin_at_once(seed, monkeypatc
     starts_ns = np.sort(random.integers(0, [3, 30, 1_000][seed % 3], 60))
     codes, rows = random.integers(0, 4, 60), random.permutation(60)[:25]
     until = np.searchsorted(starts_ns, starts_ns[rows])
-    assert _equals_before_n(codes.__getitem__, 60, 4, codes[rows], until).tolist() == [
+    assert equals_before_n(codes.__getitem__, 60, 4, codes[rows], until).tolist() == [
         int(((starts_ns < starts_ns[row]) & (codes == codes[row])).sum()) for row in rows
     ]
 

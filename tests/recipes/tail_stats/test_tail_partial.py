@@ -40,9 +40,11 @@ def rank_trace(launches):
     gaps = np.array([row[3] for row in launches], dtype=np.int64)
     ends = np.cumsum(durations + gaps)
     columns = {name: np.ones(n, dtype=np.int64) for name in CONFIG}
+    name_id = np.array([" ab".index(row[0]) for row in launches], dtype=np.int64)
     columns |= {
         "grid_x": np.array([row[1] for row in launches], dtype=np.int64),
-        "demangled_name_id": np.array([" ab".index(row[0]) for row in launches], dtype=np.int64),
+        "demangled_name_id": name_id,
+        "short_name_id": name_id,
         "start_ns": ends - durations,
         "end_ns": ends,
         "device_id": np.zeros(n, dtype=np.int64),

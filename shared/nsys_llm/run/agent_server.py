@@ -1,0 +1,240 @@
+"""`nsys-llm mcp FOLDER...`: a server on standard input and output for agents, with five tools.
+
+It speaks the Model Context Protocol through the official Python SDK, the extra `mcp` of this
+package. Each answer is JSON of less than 4 kB that says where the rest is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import Field
+
+from nsys_llm import __version__
+from nsys_llm.core.errors import ExitCode, NsysLlmError, UsageError
+from nsys_llm.run.api import Result, analyze, load
+from nsys_llm.run.guard import RunOutcome
+from nsys_llm.run.show import chosen_rows, finding_of, overall_record
+
+#: Bytes of an answer.
+MOST_BYTES: Final = 4_000
+#: Rows that are tried at all.
+_MOST_ROWS: Final = 200
+#: Rows of what_if, and items of lists that stand beside those of an answer.
+_ITEMS: Final = 12
+#: Texts are cut to these lengths, one after the other, until a row fits.
+_LENGTHS: Final = (100_000, 300, 100, 40)
+_INSTRUCTIONS: Final = (
+    "Explains traces of LLM inference and training by NVIDIA Nsight Systems. Run analyze once on "
+    "all profiles of a job, then ask its result with findings and table; compare two runs of the "
+    "same work; what_if replays a job with something changed. Times are ns, shares percent, null "
+    "is not known. Gains do not add up."
+)
+
+Inputs = Annotated[
+    list[str], Field(description="Profiles (.nsys-rep, .sqlite) of all ranks, or their folder.")
+]
+ResultPath = Annotated[str, Field(description="Result folder, as analyze or compare return it.")]
+Where = Annotated[
+    list[str] | None,
+    Field(description="Conditions, all of which hold: 'rank = 2', 'share_pct >= 3'."),
+]
+Columns = Annotated[list[str] | None, Field(description="Names of columns; null: all of them.")]
+Sort = Annotated[
+    str | None, Field(description="Column, largest first; COLUMN:up has the smallest first.")
+]
+Changes = Annotated[
+    list[str],
+    Field(description="'transfer=0.5', 'kernel:TEXT=0.8', 'category:gemm=0.8', 'host=0', ..."),
+]
+
+
+def serve(given: Mapping[str, Any]) -> RunOutcome:
+    """Serve until standard input ends.
+
+    Raises:
+        UsageError: A folder does not exist.
+    """
+    tools = AgentTools([Path(folder) for folder in given["folders"]])
+    server = MCPServer(
+        "nsys-llm", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING"
+    )
+    for tool in (tools.analyze, tools.findings, tools.table, tools.what_if, tools.compare):
+        server.add_tool(tool, structured_output=False)
+    server.run("stdio")
+    return RunOutcome(ExitCode.DONE, None)
+
+
+class AgentTools:
+    """The five tools.
+
+    Args:
+        folders: What they may read; new results are written into the first.
+
+    Raises:
+        UsageError: One does not exist.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        if missing := [folder for folder in folders if not folder.is_dir()]:
+            raise UsageError(f"{missing[0]}: no such folder.")
+        self._folders = [folder.resolve() for folder in folders]
+
+    def analyze(self, inputs: Inputs, recipe: str = "llm_overview") -> str:
+        """Run a recipe over the profiles of a job; returns its result folder, answer, findings."""
+        return _overall(self._run(recipe, inputs))
+
+    def findings(
+        self,
+        result: ResultPath,
+        number: Annotated[int | None, Field(description="One finding, whole.")] = None,
+    ) -> str:
+        """Return a result's answer, findings, and what was not recorded or read; or one finding."""
+        if number is None:
+            return _overall(self._result(result))
+        try:
+            finding = finding_of(self._result(result), number)
+        except NsysLlmError as error:
+            raise ToolError(error.message) from error
+        return _fitted(finding, "evidence", f"{result}/report.json")
+
+    def table(
+        self,
+        result: ResultPath,
+        name: Annotated[
+            str | None, Field(description="Table, or RECIPE/TABLE; null lists all tables.")
+        ] = None,
+        where: Where = None,
+        columns: Columns = None,
+        sort: Sort = None,
+        top: Annotated[int, Field(description="Rows at most.")] = 20,
+    ) -> str:
+        """Return rows of a table of a result: filtered, sorted, with some columns only."""
+        whole = self._result(result)
+        if name is None:
+            record = overall_record(whole)
+            names = [table for table, rows_n in record["tables"].items() if rows_n]
+            names += [f"{part}/{table}" for part, some in record["parts"].items() for table in some]
+            return _fitted({"tables": names}, "tables", f"{result}/report.json")
+        try:
+            chosen = chosen_rows(whole, name, where or (), ",".join(columns or ()) or None, sort)
+        except NsysLlmError as error:
+            raise ToolError(error.message) from error
+        rows = json.loads(chosen.json(max(0, min(top, _MOST_ROWS))))
+        rest = "table with where, columns, sort or top; the parquet file"
+        record = {
+            "rows": rows,
+            "rows_n": len(chosen.frame),
+            **({"why_empty": chosen.why_empty} if chosen.why_empty else {}),
+            **({"rest": rest} if len(rows) < len(chosen.frame) else {}),
+        }
+        return _fitted(record, "rows", rest)
+
+    def what_if(self, inputs: Inputs, changes: Changes) -> str:
+        """Replay a job with each change by itself: its wall-clock time, and what limits it then."""
+        result = self._run("step_budget", inputs, what_if=changes)
+        record = {"result": str(result.folder), "what_if": _rows(result, "what_if")}
+        return _fitted(record, "what_if", "table with name=what_if")
+
+    def compare(self, baseline: Inputs, inputs: Inputs) -> str:
+        """Compare two runs of the same work: faster or slower, by how much, and why."""
+        old = [str(self._allowed(path)) for path in baseline]
+        result = self._run("trace_diff", inputs, baseline=old)
+        return _overall(result, verdict=_rows(result, "verdict"))
+
+    def _run(self, recipe: str, inputs: Sequence[str], **options: Any) -> Result:
+        """Run a recipe into a new folder, in the first of ours."""
+        profiles = [self._allowed(path) for path in inputs]
+        taken = {path.name for path in self._folders[0].iterdir()}
+        names = (f"{recipe}-{n}" for n in range(1, len(taken) + 2))
+        output = self._folders[0] / next(name for name in names if name not in taken)
+        try:
+            return analyze(recipe, profiles, output, **options)
+        except NsysLlmError as error:
+            raise ToolError(error.message) from error
+
+    def _result(self, folder: str) -> Result:
+        try:
+            return load(self._allowed(folder))
+        except NsysLlmError as error:
+            raise ToolError(error.message) from error
+
+    def _allowed(self, text: str) -> Path:
+        """Return a path inside of the folders, with nothing in it that leads out of them."""
+        path = Path(text).resolve()
+        inside = [path, *(entry.resolve() for entry in path.rglob("*") if entry.is_symlink())]
+        if all(any(at.is_relative_to(root) for root in self._folders) for at in inside):
+            if path.exists():
+                return path
+            raise ToolError(f"{text}: no such file or folder.")
+        raise ToolError(f"{text}: outside of the folders of this server: {self._folders[0]}, ...")
+
+
+def _rows(result: Result, table: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(chosen_rows(result, table, (), None, None).json(_ITEMS))
+    return rows
+
+
+def _overall(result: Result, **rows: Any) -> str:
+    """Return answer and findings; a field that a finding does not have is left out."""
+    record = overall_record(result)
+    unread, unrecorded = record["failed"], record["unrecorded"]
+    shown = {
+        "result": str(result.folder),
+        **{name: record[name] for name in ("answer", "exit_code")},
+        "failed_n": len(unread),
+        "failed": {name: unread[name] for name in list(unread)[:_ITEMS]},
+        "unrecorded_n": len(unrecorded),
+        "unrecorded": unrecorded[:_ITEMS],
+        **rows,
+        "findings": [
+            {name: value for name, value in finding.items() if value is not None}
+            for finding in record["findings"]
+        ],
+    }
+    rest = f"findings with number=N, table; {result.folder}/report.md is the whole report"
+    return _fitted(shown, "findings", rest)
+
+
+def _fitted(record: Mapping[str, Any], rows: str, rest: str) -> str:
+    """Return a record as JSON below `MOST_BYTES`.
+
+    Args:
+        rows: Name of a list in it, of which as many are kept as fit, one at least where there is
+            one; texts are cut only where not even one fits.
+        rest: Where the others are.
+    """
+    every = record[rows]
+    whole = _json(record)
+    if len(whole.encode()) < MOST_BYTES:
+        return whole
+
+    def answer(rows_n: int, length: int) -> str:
+        more = {"shown": f"{rows_n} of {len(every)} {rows}", "rest": rest}
+        return _json({**_cut({**record, rows: every[:rows_n]}, length), **more})
+
+    for length in _LENGTHS:
+        sizes = (len(answer(rows_n, length).encode()) for rows_n in range(len(every) + 1))
+        fits_n = sum(1 for _ in takewhile(lambda size: size < MOST_BYTES, sizes)) - 1
+        if fits_n >= min(len(every), 1):
+            return answer(fits_n, length)
+    return _json({"rest": rest})
+
+
+def _json(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":"))
+
+
+def _cut(value: Any, length: int) -> Any:
+    """Return a value as JSON has it, its texts shortened in their middle."""
+    if isinstance(value, str):
+        return value if len(value) <= length else f"{value[: length - 3]}..."
+    if isinstance(value, Mapping):
+        return {name: _cut(item, length) for name, item in value.items()}
+    return [_cut(item, length) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,336 @@
+"""`nsys-llm trend FOLDER...`: results of earlier runs as one table, and a verdict on the newest.
+
+Read are report.json and ranks.parquet of results of llm_overview, and no profiles. Step time is
+the mean of the steps of each GPU, then of the GPUs. The band of a run is the 95 % prediction
+interval of one more value after those of the last runs before it that are comparable: mean +-
+t(0.975, n - 1) s sqrt(1 + 1/n), with s their standard deviation. Source: G. J. Hahn, W. Q. Meeker,
+Statistical Intervals (1991), chapter 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.core.console import Console
+from nsys_llm.core.errors import ExitCode, OutputError, UsageError
+from nsys_llm.manifest.declared import Column, Metric, TableWrite
+from nsys_llm.manifest.gates import (
+    FAIL,
+    NOT_COMPARABLE,
+    PASS,
+    Gate,
+    Judgement,
+    gate_texts,
+    judge,
+    parse_gates,
+)
+from nsys_llm.numeric.two_samples import student_quantile
+from nsys_llm.report.findings import PERFORMANCE
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.run_record import REPORT_NAME
+from nsys_llm.run.api import Result, load
+from nsys_llm.run.guard import RunOutcome
+from nsys_llm.run.show import aligned
+from nsys_llm.run.trend_files import write_trend
+from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
+from nsys_llm.view.text import cleaned, format_change, format_ns, shortened
+
+_RECIPE: Final = "llm_overview"
+#: Words of the verdict, as trace_diff has them.
+FASTER, SLOWER, SAME, UNCERTAIN = "FASTER", "SLOWER", "SAME", "UNCERTAIN"
+#: A smaller change of a step is none, however quiet the runs before (as in trace_diff), in percent.
+_LEAST_PCT: Final = 1.0
+#: Fewer runs tell no band.
+_LEAST_RUNS: Final = 3
+#: Options that choose another part of a run.
+_SELECTING: Final = (
+    *("filter_time", "filter_nvtx", "filter_projected_nvtx", "step", "step_kernel", "steps"),
+    *("skip_warmup", "phase", "device", "ranks"),
+)
+_TITLE_LENGTH: Final = 56
+_NAME_LENGTH: Final = 24
+
+_TIMES: Final = {"step_ns": "Mean time of a step, of all GPUs; of runs without steps the span."} | {
+    f"{name}_ns": f"Part of that in class {name} of the wall split; the classes add up to it."
+    for name in WALL_CLASSES
+}
+METRICS: Final = tuple(
+    Metric(name.removesuffix("_ns"), "ns", meaning) for name, meaning in _TIMES.items()
+)
+
+
+def _columns(*columns: tuple[str, str, str | None, str]) -> tuple[Column, ...]:
+    """Return columns that may be null: name, type, unit, meaning."""
+    return tuple(Column(name, dtype, text, True, unit) for name, dtype, unit, text in columns)
+
+
+TABLE: Final = TableWrite(
+    "trend",
+    "one run, the newest last",
+    (
+        Column("run", "string", "Name of its folder.", False),
+        *_columns(
+            ("version", "string", None, "Of the package that made the result."),
+            (
+                "not_comparable",
+                "string",
+                None,
+                "Why it is not compared with the newest.",
+            ),
+            ("unit", "string", None, "What a step is; run where no steps are known."),
+            ("gpus_n", "int64", "count", "GPUs."),
+            ("steps_n", "int64", "count", "Full steps of all GPUs."),
+            *((name, "float64", "ns", meaning) for name, meaning in _TIMES.items()),
+            ("first_finding", "string", None, "Title of the first finding on time."),
+            ("first_gain_pct", "float64", "%", "What it could gain."),
+            ("band_n", "int64", "count", "Runs before it that its band is of."),
+            ("mean_ns", "float64", "ns", "Mean step of those."),
+            ("band_low_ns", "float64", "ns", "95 % of further runs like those are above this."),
+            ("band_high_ns", "float64", "ns", "And below this. Null with fewer than 3 of them."),
+            ("change_pct", "float64", "%", "How much longer its step is than mean_ns."),
+            ("verdict", "string", None, "FASTER, SLOWER, SAME, or UNCERTAIN without a band."),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Band:
+    """What runs before tell of the next one, in ns; `half_ns` is None with fewer than 3 of them."""
+
+    runs_n: int
+    mean_ns: float
+    half_ns: float | None
+
+    @classmethod
+    def of(cls, values_ns: Sequence[float]) -> Band | None:
+        """Return the band after some values; None without any."""
+        n = len(values_ns)
+        if not n:
+            return None
+        half_ns = None
+        if n >= _LEAST_RUNS:
+            half_ns = student_quantile(0.975, n - 1) * stdev(values_ns) * math.sqrt(1 + 1 / n)
+        return cls(n, fmean(values_ns), half_ns)
+
+    def verdict(self, value_ns: float) -> str:
+        """Return the word on a run that takes so long."""
+        change_ns = value_ns - self.mean_ns
+        if self.half_ns is None:
+            return UNCERTAIN
+        if abs(change_ns) <= max(self.half_ns, _LEAST_PCT / 100 * self.mean_ns):
+            return SAME
+        return SLOWER if change_ns > 0 else FASTER
+
+
+def trend(given: Mapping[str, Any], console: Console) -> RunOutcome:
+    """Print the table and the verdict; with `output` write them, and the figure, to a new folder.
+
+    Raises:
+        UsageError: A folder is no result of an overview, or fewer than two are given.
+        OutputError: A result is damaged, or the folder cannot be written.
+    """
+    texts = [text for word in given["gate"] for text in gate_texts(word)]
+    gates = parse_gates(texts, METRICS)
+    if given["last"] < 1:
+        raise UsageError("--last: at least 1.")
+    folders = [folder for text in given["folders"] for folder in _results_in(Path(text))]
+    if len(folders) < 2:
+        raise UsageError("trend compares two results or more; give their folders, oldest first.")
+    results = [load(folder) for folder in folders]
+    table = declared_frame(TABLE, _table(results, given["last"]))
+    judgements = [(gate, _judged(table, gate, given["last"])) for gate in gates]
+    code = _code(results[-1], [judgement.result for _, judgement in judgements])
+    verdict = verdict_line(table)
+    gate_lines = [f"  {told.result}  {_told(gate, told)}" for gate, told in judgements]
+    console.show(*_screen(table), "", verdict, *gate_lines)
+    folder = None
+    if given["output"] is not None:
+        record = {
+            "exit_code": int(code),
+            "answer": verdict,
+            "gates": [
+                {"gate": gate.text, "result": told.result, "reason": told.reason}
+                for gate, told in judgements
+            ],
+        }
+        folder = write_trend(given["output"], TABLE, table, record, list(_TIMES)[1:])
+        console.show("", "Generated:", f"    {folder}")
+    return RunOutcome(code, None)
+
+
+def _results_in(folder: Path) -> list[Path]:
+    """Return the folder of a result, or the results in a folder of results by name."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder.")
+    if (folder / REPORT_NAME).exists():
+        return [folder]
+    inside = sorted(entry.parent for entry in folder.glob(f"*/{REPORT_NAME}"))
+    if not inside:
+        raise UsageError(f"{folder}: no result of a recipe, and none in it ({REPORT_NAME}).")
+    return inside
+
+
+def _table(results: Sequence[Result], last_n: int) -> dict[str, list[Any]]:
+    """Return the columns of the table."""
+    rows, kinds = zip(*map(_read, results), strict=True)
+    for row, kind, result in zip(rows, kinds, results, strict=True):
+        row["not_comparable"] = _difference(kind, kinds[-1], result)
+    alike: list[float] = []
+    for row in rows:
+        band = Band.of(alike[-last_n:]) if row["not_comparable"] is None else None
+        row |= _against(band, row["step_ns"])
+        if row["not_comparable"] is None:
+            alike.append(row["step_ns"])
+    return {column.name: [row[column.name] for row in rows] for column in TABLE.columns}
+
+
+def _read(result: Result) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a result says by itself, and of what kind it is.
+
+    Raises:
+        UsageError: It is none of an overview, or has no GPU.
+        OutputError: It is damaged.
+    """
+    try:
+        return _row(result), _kind(result)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise OutputError(f"{result.folder}: damaged; run the recipe again.") from error
+
+
+def _row(result: Result) -> dict[str, Any]:
+    if result.recipe != _RECIPE:
+        raise UsageError(f"{result.folder}: of {result.recipe}; trend takes results of {_RECIPE}.")
+    ranks = result.tables["ranks"]
+    span_ns = float(ranks["span_ns"].sum())
+    if not span_ns:
+        raise UsageError(f"{result.folder}: no GPU work in it.")
+    has_steps = bool(ranks["step_ns"].notna().all())
+    step_ns = float((ranks["step_ns"] if has_steps else ranks["span_ns"]).astype(float).mean())
+    classes = {f"{name}_ns": float(ranks[f"{name}_ns"].sum()) for name in WALL_CLASSES}
+    first = next((item for item in result.findings if item["kind"] == PERFORMANCE), None)
+    return {
+        "run": result.folder.resolve().name,
+        "version": str(result.report["version"]),
+        "unit": str(ranks["step_unit"].iloc[0]) if has_steps else "run",
+        "gpus_n": len(ranks),
+        "steps_n": int(ranks["steps_n"].sum()) if has_steps else None,
+        "step_ns": step_ns,
+        **{name: time_ns / span_ns * step_ns for name, time_ns in classes.items()},
+        "first_finding": None if first is None else cleaned(first["title"]),
+        "first_gain_pct": None if first is None else first["gain_pct"],
+    }
+
+
+def _kind(result: Result) -> dict[str, Any]:
+    """Return what has to be the same in runs that are compared, by its name."""
+    ranks, options = result.tables["ranks"], result.report["options"]
+    of_ranks = result.report["ranks"]
+    return {
+        "GPUs": sorted(gpu for rank in of_ranks for gpu in rank["gpus"]),
+        "ranks": len(of_ranks),
+        "what a step is": sorted(set(ranks["step_name"].fillna("").tolist())),
+        "tracing of CUDA graphs": sorted({str(rank["cuda_graph_trace"]) for rank in of_ranks}),
+        "filters": {name: options.get(name) for name in _SELECTING},
+    }
+
+
+def _difference(kind: Mapping[str, Any], newest: Mapping[str, Any], result: Result) -> str | None:
+    if result.report["exit_code"] == ExitCode.INCOMPLETE:
+        return "incomplete"
+    other = [name for name, value in kind.items() if value != newest[name]]
+    return f"other {', '.join(other)}" if other else None
+
+
+def _against(band: Band | None, step_ns: float) -> dict[str, Any]:
+    if band is None:
+        names = ("band_n", "mean_ns", "band_low_ns", "band_high_ns", "change_pct", "verdict")
+        return dict.fromkeys(names)
+    half_ns = band.half_ns
+    return {
+        "band_n": band.runs_n,
+        "mean_ns": band.mean_ns,
+        "band_low_ns": None if half_ns is None else band.mean_ns - half_ns,
+        "band_high_ns": None if half_ns is None else band.mean_ns + half_ns,
+        "change_pct": 100.0 * (step_ns / band.mean_ns - 1.0),
+        "verdict": band.verdict(step_ns),
+    }
+
+
+def _judged(table: pd.DataFrame, gate: Gate, last_n: int) -> Judgement:
+    """Return what a gate says of the newest run; a change within the band of its metric passes."""
+    rows = table[table["not_comparable"].isna()]
+    values_ns = rows[f"{gate.metric}_ns"].tolist()
+    newest = table.iloc[-1]
+    band = Band.of(values_ns[:-1][-last_n:]) if pd.isna(newest["not_comparable"]) else None
+    if band is None:
+        return Judgement(NOT_COMPARABLE, None, "no earlier run is comparable with the newest")
+    noise = None if band.half_ns is None else Fraction(band.half_ns)
+    judgement = judge(gate, Fraction(band.mean_ns), Fraction(values_ns[-1]), noise)
+    if judgement.result == PASS and judgement.reason:
+        return Judgement(PASS, judgement.allowed, "above the limit, but within the noise band")
+    if judgement.result == FAIL:
+        reason = f"{format_ns(band.mean_ns)} -> {format_ns(values_ns[-1])}"
+        return Judgement(FAIL, judgement.allowed, reason)
+    return judgement
+
+
+def _told(gate: Gate, judgement: Judgement) -> str:
+    return f"{gate.text}: {judgement.reason}" if judgement.reason else gate.text
+
+
+def _code(newest: Result, judged: Sequence[str]) -> ExitCode:
+    """Return the exit code, as trace_diff has it: what is not comparable weighs most."""
+    if newest.report["exit_code"] == ExitCode.INCOMPLETE or NOT_COMPARABLE in judged:
+        return ExitCode.INCOMPLETE
+    return ExitCode.GATE_FAILED if FAIL in judged else ExitCode.DONE
+
+
+def verdict_line(table: pd.DataFrame) -> str:
+    """Return the verdict on the newest run, and which class of it changed most."""
+    rows = table[table["not_comparable"].isna()]
+    newest = table.iloc[-1]
+    if pd.isna(newest["mean_ns"]):
+        return f"NOT COMPARABLE: no earlier run is like {newest['run']}."
+    unit, runs_n = newest["unit"], int(newest["band_n"])
+    change = f"{format_ns(newest['mean_ns'])} -> {format_ns(newest['step_ns'])} a {unit}"
+    if pd.isna(newest["band_low_ns"]):
+        band = f"{_LEAST_RUNS} comparable runs before it tell a noise band, here are {runs_n}"
+    else:
+        low, high = (format_ns(newest[name]) for name in ("band_low_ns", "band_high_ns"))
+        band = f"noise band of the last {runs_n}: {low} to {high}"
+    parts_ns = {
+        name: newest[f"{name}_ns"] - rows[f"{name}_ns"].iloc[:-1].tail(runs_n).mean()
+        for name in WALL_CLASSES
+    }
+    most = max(parts_ns, key=lambda name: abs(parts_ns[name]))
+    moved = f"{'+' if parts_ns[most] >= 0 else '-'}{format_ns(abs(parts_ns[most]))}"
+    return (
+        f"{newest['verdict']}: {newest['run']}, {change} ({format_change(newest['change_pct'])}; "
+        f"{band}). Most of it: {most} {moved}."
+    )
+
+
+def _screen(table: pd.DataFrame) -> list[str]:
+    """Return a line a run: step, classes that any run has, verdict, first finding."""
+    shown = [name for name in _TIMES if (table[name] >= 0.005 * table["step_ns"]).any()]
+    heads = ["run", *(name.removesuffix("_ns") for name in shown), "change", "", "first finding"]
+    rows = [
+        [
+            shortened(row["run"], _NAME_LENGTH),
+            *(format_ns(row[name]) for name in shown),
+            "" if pd.isna(row["change_pct"]) else format_change(row["change_pct"]),
+            next(text for text in (row["not_comparable"], row["verdict"], "") if pd.notna(text)),
+            "" if pd.isna(row["first_finding"]) else shortened(row["first_finding"], _TITLE_LENGTH),
+        ]
+        for row in table.to_dict("records")
+    ]
+    return aligned([heads, *rows])

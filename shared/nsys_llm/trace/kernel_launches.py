@@ -1,0 +1,91 @@
+"""When kernels were launched, and where a launch stands as Nsight Compute counts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.earlier import equals_before_n
+from nsys_llm.numeric.gaps import start_order
+from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
+from nsys_llm.trace.graph_nodes import is_graph_node
+from nsys_llm.trace.rank_trace import RankTrace
+
+
+@dataclass(frozen=True)
+class NcuLaunches:
+    """Some kernel launches of one rank; all of shape (launches,).
+
+    Attributes:
+        function: Name without parameters, templates and namespaces, by which Nsight Compute
+            matches; None where the report has none.
+        skip_n: How many kernels of that function the process launched before it in the capture, on
+            all of its devices; NULL_INT where that is not known, since a CUDA graph that was traced
+            as a whole ran before.
+        graph_node: Whether it is a node of a CUDA graph.
+    """
+
+    function: npt.NDArray[Any]
+    skip_n: IntArray
+    graph_node: npt.NDArray[np.bool_]
+
+
+def launch_times(trace: RankTrace, rows: Table) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+    """Return when each kernel was launched, and whether that is known.
+
+    Where it is not, the start on the GPU stands for the time.
+    """
+    calls, row = trace.tables.get("api_calls"), rows["launch_row"]
+    if calls is None or not len(calls):
+        return rows["start_ns"].copy(), row < -1
+    known, at_ns = row >= 0, calls["start_ns"][row]
+    if not known.all():
+        at_ns[~known] = rows["start_ns"][~known]
+    return at_ns, known
+
+
+def ncu_launches(trace: RankTrace, chosen: Table) -> NcuLaunches:
+    """Return some kernels of a rank as Nsight Compute counts them.
+
+    Launches are in the order of their calls, nodes of one graph launch in that of their starts.
+    Filters leave the count as it is: Nsight Compute knows nothing of them.
+
+    Args:
+        chosen: Rows of `trace.unfiltered["kernels"]`.
+    """
+    kernels = trace.unfiltered["kernels"]
+    function_id = chosen["short_name_id"]
+    names = [trace.strings.get(key) for key in function_id.tolist()]
+    at_ns, start_ns = launch_times(trace, kernels)[0], kernels["start_ns"]
+    order = start_order(at_ns, lambda some: (start_ns[some],))
+    ids, code = distinct_codes(kernels["short_name_id"])
+    if order is not None:
+        at_ns, start_ns, code = at_ns[order], start_ns[order], code[order]
+    chosen_ns, _ = launch_times(trace, chosen)
+    until = _places(at_ns, start_ns, chosen_ns, chosen["start_ns"])
+    wanted = np.searchsorted(ids, function_id)
+    skip_n = equals_before_n(lambda rows: code[rows], code.size, ids.size, wanted, until)
+    whole = trace.unfiltered.get("graph_traces")
+    if whole is not None and len(whole):
+        hidden_ns, _ = launch_times(trace, whole)
+        skip_n[chosen_ns > hidden_ns.min()] = NULL_INT
+    return NcuLaunches(np.array(names, dtype=object), skip_n, is_graph_node(chosen))
+
+
+def _places(
+    at_ns: IntArray, start_ns: IntArray, chosen_ns: IntArray, chosen_start_ns: IntArray
+) -> IntArray:
+    """Return how many launches come before each chosen one; `at_ns`, then `start_ns` ascend."""
+    low = np.searchsorted(at_ns, chosen_ns, side="left")
+    high = np.searchsorted(at_ns, chosen_ns, side="right")
+    while (low < high).any():
+        middle = (low + high) // 2
+        earlier = (low < high) & (start_ns[np.minimum(middle, at_ns.size - 1)] < chosen_start_ns)
+        low, high = np.where(earlier, middle + 1, low), np.where(earlier, high, middle)
+    return low

@@ -1,0 +1,224 @@
+"""Trends: what six runs come to, against plain arithmetic, and one that a change made slower."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from effort import over_seeds
+
+import nsys_llm
+from nsys_llm.run.cli import main
+from nsys_llm.run.trend import Band
+from nsys_llm.testing import demo
+
+#: Of Student's t, two-sided 95 %, by degrees of freedom: from a printed table.
+T_975 = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262}
+
+
+@pytest.fixture(scope="module")
+def result(shared_runs):
+    return shared_runs.run("demo", "llm_overview")[1]
+
+
+@pytest.fixture
+def runs(result, tmp_path):
+    """Return a function that writes small results: report.json and ranks.parquet alone."""
+
+    def written(step_ns, **changed):
+        folder = tmp_path / "results" / f"run-{len(list(tmp_path.glob('results/*'))) + 1}"
+        folder.mkdir(parents=True)
+        record = json.loads((result / "report.json").read_text("utf-8"))
+        record |= {name: value for name, value in changed.items() if name in record}
+        (folder / "report.json").write_text(json.dumps(record), "utf-8")
+        ranks = pd.read_parquet(result / "ranks.parquet")
+        ranks["step_ns"] *= step_ns / ranks["step_ns"].mean()
+        if "step_name" in changed:
+            ranks["step_name"] = changed["step_name"]
+        if "idle_ns" in changed:
+            # Of the same span, so that all else is shorter by as much.
+            ranks["compute_ns"] += ranks["idle_ns"] - changed["idle_ns"]
+            ranks["idle_ns"] = changed["idle_ns"]
+        ranks.to_parquet(folder / "ranks.parquet")
+        return folder
+
+    return written
+
+
+def ended(capsys, *words):
+    code = main(["trend", *map(str, words)])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@over_seeds(range(100))
+def test_a_band_is_the_interval_of_one_more_value(seed):
+    random = np.random.default_rng(seed)
+    n = int(random.choice([*T_975])) + 1
+    values = random.normal(1_000.0, random.choice([0.1, 5.0, 200.0]), n)
+    spread = math.sqrt(((values - values.mean()) ** 2).sum() / (n - 1))
+    half = T_975[n - 1] * spread * math.sqrt(1 + 1 / n)
+    band = Band.of(values.tolist())
+    assert band.mean_ns == pytest.approx(values.mean())
+    assert band.half_ns == pytest.approx(half, rel=5e-4)
+    least = max(band.half_ns, 0.01 * band.mean_ns)
+    for value, word in (
+        (band.mean_ns + 1.001 * least, "SLOWER"),
+        (band.mean_ns + 0.999 * least, "SAME"),
+        (band.mean_ns - 0.999 * least, "SAME"),
+        (band.mean_ns - 1.001 * least, "FASTER"),
+    ):
+        assert band.verdict(value) == word
+
+
+def test_a_band_holds_19_of_20_further_runs():
+    random = np.random.default_rng(7)
+    inside = []
+    for values in random.normal(1_000.0, 50.0, (4_000, 6)):
+        inside.append(Band.of(values[:5].tolist()).verdict(values[5]) == "SAME")
+    assert 0.94 < np.mean(inside) < 0.96
+
+
+def test_fewer_than_three_runs_tell_no_band():
+    assert Band.of([]) is None
+    assert Band.of([5.0, 6.0]).half_ns is None
+    assert Band.of([5.0, 6.0]).verdict(50.0) == "UNCERTAIN"
+
+
+def test_the_newest_is_judged_by_the_last_runs_before_it(runs, tmp_path, capsys):
+    # The first two are of slower days, which the last four do not know.
+    for step_ns in (9e6, 9e6, 6.00e6, 6.02e6, 5.98e6, 6.00e6, 6.30e6):
+        runs(step_ns)
+    words = (tmp_path / "results", "--last", 4, "--output", tmp_path / "out")
+    code, printed, _ = ended(capsys, *words, "--gate", "step:+3%", "--gate", "step:+6%")
+    assert code == 1
+    assert "SLOWER: run-7, 6 ms -> 6.3 ms a step (+5.0 %; noise band of the last 4: " in printed
+    assert "  fail  step:+3%: 6 ms -> 6.3 ms\n  pass  step:+6%\n" in printed
+    table = pd.read_parquet(tmp_path / "out" / "trend.parquet")
+    assert table["step_ns"].tolist() == pytest.approx(
+        [9e6, 9e6, 6.00e6, 6.02e6, 5.98e6, 6.00e6, 6.30e6]
+    )
+    assert table["verdict"].tolist()[-1] == "SLOWER"
+    half = 3.182 * np.std([6.00e6, 6.02e6, 5.98e6, 6.00e6], ddof=1) * math.sqrt(1.25)
+    assert table["band_high_ns"].iloc[-1] == pytest.approx(6e6 + half, rel=1e-4)
+    classes = [name for name in table if name.endswith("_ns")][1:8]
+    assert classes[0] == "compute_ns"
+    assert table[classes].sum(axis=1).tolist() == pytest.approx(table["step_ns"].tolist())
+    verdict = json.loads((tmp_path / "out" / "verdict.json").read_text("utf-8"))
+    assert (verdict["exit_code"], [gate["result"] for gate in verdict["gates"]]) == (
+        1,
+        ["fail", "pass"],
+    )
+    assert "Plotly.newPlot" in (tmp_path / "out" / "trend.html").read_text("utf-8")
+
+
+def test_what_noise_explains_passes_a_gate(runs, tmp_path, capsys):
+    for step_ns in (5.0e6, 7.0e6, 6.0e6, 5.5e6, 6.5e6, 7.2e6):
+        runs(step_ns)
+    code, printed, _ = ended(capsys, tmp_path / "results", "--gate", "step:+3%")
+    assert code == 0
+    assert "SAME: run-6" in printed
+    assert "pass  step:+3%: above the limit, but within the noise band" in printed
+
+
+def test_a_gate_may_be_on_a_class_and_the_verdict_names_the_one_that_moved(runs, tmp_path, capsys):
+    for _ in range(4):
+        runs(6e6, idle_ns=1_000_000)
+    runs(6e6, idle_ns=9_000_000)
+    code, printed, _ = ended(capsys, tmp_path / "results", "--gate", "idle:+1us")
+    assert code == 1
+    assert "SAME: run-5" in printed
+    assert "fail  idle:+1us" in printed
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"exit_code": 3}, "incomplete"),
+        ({"step_name": "other"}, "other what a step is"),
+        ({"ranks": []}, "other GPUs, ranks, tracing of CUDA graphs"),
+    ],
+)
+def test_runs_of_another_kind_are_shown_and_left_out(runs, tmp_path, capsys, changed, said):
+    folders = [runs(step_ns) for step_ns in (6e6, 6.01e6, 5.99e6)]
+    odd = runs(50e6, **changed)
+    folders += [odd, runs(6e6)]
+    code, printed, _ = ended(capsys, *folders, "--gate", "step:+3%")
+    assert code == 0
+    assert f"{said}  " in next(line for line in printed.splitlines() if odd.name in line)
+    assert "noise band of the last 3" in printed
+    code, printed, _ = ended(capsys, *folders[:4], "--gate", "step:+3%")
+    assert code == 3
+
+
+def test_without_a_gate_a_slower_run_ends_well_and_with_one_at_least_two_are_compared(
+    runs, tmp_path, capsys
+):
+    folders = [runs(6e6), runs(9e6)]
+    assert ended(capsys, *folders)[0] == 0
+    code, printed, _ = ended(capsys, *folders, "--gate", "step:+3%")
+    assert code == 1
+    assert "UNCERTAIN: run-2, 6 ms -> 9 ms a step (+50.0 %; 3 comparable runs" in printed
+
+
+def test_bad_input_is_one_line(runs, result, tmp_path, capsys):
+    good = [runs(6e6), runs(6e6)]
+    (tmp_path / "empty").mkdir()
+    damaged = tmp_path / "damaged"
+    shutil.copytree(good[0], damaged)
+    (damaged / "ranks.parquet").write_bytes(b"no")
+    partly = tmp_path / "partly"
+    shutil.copytree(good[0], partly)
+    pd.read_parquet(good[0] / "ranks.parquet").drop(columns="step_ns").to_parquet(
+        partly / "ranks.parquet"
+    )
+    unlisted = tmp_path / "unlisted"
+    shutil.copytree(good[0], unlisted)
+    record = json.loads((good[0] / "report.json").read_text("utf-8"))
+    del record["ranks"]
+    (unlisted / "report.json").write_text(json.dumps(record), "utf-8")
+    other = result / "parts" / "idle_gaps"
+    for words, part in (
+        ([good[0]], "two results or more"),
+        ([tmp_path / "absent", good[0]], "no such folder"),
+        ([tmp_path / "empty", good[0]], "no result of a recipe"),
+        ([damaged, good[0]], "missing or damaged"),
+        ([partly, good[0]], f"{partly}: damaged"),
+        ([unlisted, good[0]], f"{unlisted}: damaged"),
+        ([other, good[0]], "of idle_gaps; trend takes results of llm_overview"),
+        ([*good, "--gate", "speed:+3%"], "no metric 'speed'"),
+        ([*good, "--last", "0"], "--last"),
+        ([*good, "--output", tmp_path / "empty"], "exists already"),
+    ):
+        code, _, said = ended(capsys, *words)
+        assert code == 2, words
+        assert said.count("\n") == 1
+        assert part in said
+
+
+@pytest.mark.nightly
+def test_of_six_runs_of_the_demo_the_one_with_slower_gpus_is_found(tmp_path, monkeypatch, capsys):
+    slowness = np.array(demo._SLOWNESS)
+    for number in range(6):
+        # The last one's GPUs compute 6 % longer.
+        monkeypatch.setattr(demo, "_SLOWNESS", tuple(slowness * (1.06 if number == 5 else 1)))
+        ranks = demo._simulate(demo.BATCH_1, 13, seed=number)
+        profiles = tmp_path / "profiles" / f"run-{number + 1}"
+        profiles.mkdir(parents=True)
+        for rank in range(demo.RANKS):
+            report = demo._report(ranks, rank, 1_760_000_000_000_000_000)
+            report.write_sqlite(profiles / f"rank{rank}.sqlite")
+        output = tmp_path / "results" / profiles.name
+        nsys_llm.analyze("llm_overview", profiles, output, mode="none")
+    shutil.rmtree(tmp_path / "profiles")
+    code, printed, _ = ended(capsys, tmp_path / "results", "--gate", "step:+3%")
+    assert code == 1
+    assert "SLOWER: run-6, " in printed
+    assert "Most of it: compute +" in printed
+    lines = printed.splitlines()
+    words = [next(line for line in lines if f"run-{number} " in line) for number in (4, 5)]
+    assert all(" SAME " in line for line in words)
