@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.batches import PREFILL, Batches
 from nsys_llm.analyses.steps.no_work import TIMES
+from nsys_llm.analyses.steps.step_times import StepTimes, first_operations
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.intervals import (
@@ -22,9 +24,6 @@ from nsys_llm.numeric.intervals import (
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.step_names import holds_every_request, range_key
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends
-
-from .batches import PREFILL, Batches
-from .step_times import StepTimes, first_operations
 
 OF_STEP: Final = "(step range)"
 OF_NONE: Final = "(none)"

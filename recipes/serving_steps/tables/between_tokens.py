@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.steps.batches import Batches
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.step_names import holds_every_request
 
 from ..partials import ServedSteps
-from ..per_rank.batches import Batches
 from .batches import Row, Served, columns_of, of_rank
 
 #: No server has more: sums of them stay below 2^63.
