@@ -104,12 +104,11 @@ def _gemm_line(tables: Tables) -> list[str]:
 
 
 def _category_line(tables: Tables) -> list[str]:
-    rows = tables["category_roofline"]
-    rows = records(rows[rows["mbu_pct"].notna()].head(1))
+    table = tables["category_roofline"]
     return [
         f"GPU metrics: {row['category']} kernels use {row['mbu_pct']:.1f} % of the memory's peak "
         f"bandwidth ({row['samples_n']} samples)"
-        for row in rows
+        for row in records(table[table["mbu_pct"].notna()].head(1))
     ]
 
 

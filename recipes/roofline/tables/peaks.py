@@ -83,7 +83,7 @@ def _peaks(
     if options["peak_bandwidth"] is not None:
         bandwidth, measured = options["peak_bandwidth"] * GIGA, _OPTION
     kv_bytes = 0.0 if model is None else model.kv_bytes
-    if options["kv_dtype"] is not None:
+    if options["kv_dtype"] in _KV_BYTES:
         kv_bytes = _KV_BYTES[options["kv_dtype"]]
     if model is not None and model.reason is None and layout is not None and reason is None:
         too_large = gpu.memory_bytes is not None and (
