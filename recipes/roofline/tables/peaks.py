@@ -56,7 +56,8 @@ class Peaks:
 
 def find_peaks(rows: RankRows, options: Mapping[str, Any]) -> list[Peaks]:
     """Return what each rank is compared with."""
-    model: ModelConfig | None = options["model"]
+    fields = options["model"]
+    model = None if fields is None else ModelConfig.of(fields)
     layout, basis, reason = None, None, None
     if model is not None:
         layout, basis, reason = _layout(model, rows, options)

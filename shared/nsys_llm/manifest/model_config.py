@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -83,9 +83,24 @@ class ModelConfig:
     compute: str = "bf16"
     experts: Experts | None = None
 
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> ModelConfig:
+        """Return the model of an option's value, see `model_fields`."""
+        experts = fields["experts"]
+        return cls(**{**fields, "experts": None if experts is None else Experts(**experts)})
+
 
 class _Unknown(Exception):
     """A key changes the formula and is not known."""
+
+
+def model_fields(path: str) -> dict[str, Any]:
+    """Return the fields of `ModelConfig` of a file, as an option's value that JSON can hold.
+
+    Raises:
+        UsageError: See `read_model`.
+    """
+    return asdict(read_model(path))
 
 
 def read_model(path: str) -> ModelConfig:

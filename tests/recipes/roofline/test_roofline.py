@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from command_line import run
 from quick_run import quick
 from trace_builder import TraceBuilder
 
@@ -338,3 +339,14 @@ def test_samples_of_gpu_metrics_give_the_share_of_the_memory(tmp_path):
     assert row["gb_s"] == pytest.approx(1675.0)
     assert row["own_pct"] == 100.0
     assert ANALYSIS.answer(tables).startswith("GPU metrics: gemm kernels use 50.0 %")
+
+
+def test_a_run_with_a_model_is_published(tmp_path):
+    path, out = planted(tmp_path, 5), tmp_path / "out"
+    words = ("--input", path, "--model", config(tmp_path), *OF_PLANTED, "--output", out)
+    ended = run(*words, recipe="roofline")
+    assert ended.code == 0
+    assert any("MBU 61.4 %" in line for line in ended.printed)
+    assert (out / "step_roofline.parquet").exists()
+    with pytest.raises(SystemExit, match="2"):
+        run(*words[:2], "--model", path, recipe="roofline")
