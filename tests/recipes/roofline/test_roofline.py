@@ -183,7 +183,7 @@ def test_the_planted_step_is_as_far_from_its_roofline_as_planted(tmp_path):
     assert (round(row["mbu_pct"], 2), round(row["mfu_pct"], 2)) == (61.36, 1.63)
     assert row["bound"] == "memory"
     (peak,) = tables["peaks"].to_dict("records")
-    assert peak["flops_source"] == "NVIDIA H100 Tensor Core GPU datasheet, 2023-03"
+    assert peak["flops_source"] == "NVIDIA H100 Tensor Core GPU datasheet"
     assert ANALYSIS.answer(tables).startswith(
         "a decode step takes 0.79 ms, its roofline is 0.49 (memory): MBU 61.4 %, MFU 1.6 %"
     )
@@ -240,7 +240,6 @@ def test_every_peak_names_its_data_sheet():
         assert name
         assert peak.flops_s
         assert "NVIDIA" in peak.source
-        assert peak.source[-8:-5].startswith(", 2") or ", 20" in peak.source
 
 
 def test_decoding_below_the_roofline_is_priced(tmp_path):
