@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nsys_llm.analyses.steps.batches import Batches
+from nsys_llm.analyses.steps.step_times import StepTimes
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
 
-from .per_rank.batches import Batches
 from .per_rank.growth import ContextGrowth
-from .per_rank.step_times import StepTimes
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ _BLOCKS = {
 
 #: Recipes whose findings name no kernel of these ranks: what they take is too short for a gain.
 #: How findings show names is tested in tests/report, tables and figures here.
-UNNAMED = {"comm_stats", "serving_steps", "step_budget", "tail_stats", "trace_diff"}
+UNNAMED = {"comm_stats", "roofline", "serving_steps", "step_budget", "tail_stats", "trace_diff"}
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_labels_of_figures_hold_no_element_and_no_formula(notebook, recipe):
     # The overview's own figures have titles of findings, ranks and classes: no name of a kernel;
     # those of step_budget what a change gains, which clocks that are not aligned do not tell; these
     # ranks have no step of a server.
-    nameless = ("comm_stats", "llm_overview", "serving_steps", "step_budget")
+    nameless = ("comm_stats", "llm_overview", "roofline", "serving_steps", "step_budget")
     assert recipe in nameless or any("script" in label for label in labels)
     for label in labels:
         assert re.findall(r"<(?!br>|/?extra>)", label) == [], label

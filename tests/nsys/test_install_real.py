@@ -34,6 +34,7 @@ AT_NIGHT = (
     ("step_budget", "none"),
     ("comm_stats", "none"),
     ("serving_steps", "concurrent"),
+    ("roofline", "none"),
 )
 
 ROOT = Path(__file__).parents[2]

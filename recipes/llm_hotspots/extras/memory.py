@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.device.gpus import gpu_links, gpu_value
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct_codes, joined, summed
 from nsys_llm.numeric.intervals import IntArray, bounds, starts_inside
@@ -35,8 +36,6 @@ from nsys_llm.trace.attribution import join_launches
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.memory_events import memory_kinds, sane_memory_events
 from nsys_llm.trace.rank_trace import RankTrace
-
-from ..per_rank.gpus import gpu_links, gpu_value
 
 #: Equal parts of time of which `memory` keeps the highest and the last step.
 MOST_BINS: Final = 100

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from nsys_llm.analyses.device.gpu_metrics import DeviceMetrics, map_gpu_metrics
 from nsys_llm.analyses.rank_view import RankView
 
 from ..per_rank.kernels import KernelNames
 from .callstacks import CallStack, map_callstacks
 from .cuda_graphs import RankGraphs, map_cuda_graphs
-from .gpu_metrics import DeviceMetrics, map_gpu_metrics
 from .memory import MemorySeries, map_memory
 from .os_waits import OsWaits, map_os_waits
 from .timeline import TimelineRow, map_timeline

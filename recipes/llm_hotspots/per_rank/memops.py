@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.device.gpus import gpu_links, gpu_value
 from nsys_llm.analyses.device.overlap import Spans, longest_ns
 from nsys_llm.analyses.wall.load import load_spans
 from nsys_llm.core.nulls import NULL_INT
@@ -34,7 +35,6 @@ from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, memop_table
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .blocking import BlockingRows, blocking_rows
-from .gpus import gpu_links, gpu_value
 
 #: The side of a copy that is the host, by its direction.
 _SIDES: Final = {HOST_TO_DEVICE: "source_memory_kind", DEVICE_TO_HOST: "target_memory_kind"}

@@ -10,11 +10,10 @@ import numpy as np
 
 from nsys_llm.analyses.host.places import Places
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.step_times import StepTimes, first_operations
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.intervals import merged_unions, subtract_intervals
 from nsys_llm.taxonomy.step_names import range_key
-
-from .step_times import StepTimes, first_operations
 
 OF_STEP: Final = "(step range)"
 OF_NONE: Final = "(none)"

@@ -8,14 +8,13 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.batches import Batches
+from nsys_llm.analyses.steps.step_times import StepTimes
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.coded_names import coded_names
-
-from .batches import Batches
-from .step_times import StepTimes
 
 #: Keys of context per request, of the upper half of the steps to the lower one.
 LEAST_APART: Final = 1.5

@@ -6,6 +6,8 @@ import numpy as np
 
 from nsys_llm.analyses.device.graph_replays import NONE, captured_sizes, replay_steps
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.batches import Batches, step_batches
+from nsys_llm.analyses.steps.step_times import draft_busy_ns, host_idle_ns, step_times
 from nsys_llm.analyses.steps.steps import ENGINE, OPTION, Steps
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import detect_engine
@@ -13,10 +15,8 @@ from nsys_llm.taxonomy.step_names import engine_of_start
 from nsys_llm.trace.coded_names import coded_names
 
 from ..partials import RankServing, ServedSteps, ServingPartial
-from .batches import Batches, step_batches
 from .before_steps import idle_before_steps
 from .growth import context_growth
-from .step_times import draft_busy_ns, host_idle_ns, step_times
 
 
 def map_rank(view: RankView) -> ServingPartial:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nsys_llm.analyses.steps.batches import FIELDS, PHASES, PREFILL
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, columns_of, nullable, of_rank, rank_columns
@@ -14,7 +15,6 @@ from nsys_llm.taxonomy.step_names import recording_advice
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankServing, ServedSteps
-from ..per_rank.batches import FIELDS, PHASES, PREFILL
 
 #: Of a rank whose steps no name tells of, and of one with too many names of no known format.
 NO_FORMAT: Final = "no format"

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.analyses.steps.batches import Batches
 from nsys_llm.analyses.steps.token_waits import (
     MOST_UNKNOWN_PCT,
     TokenWaits,
@@ -19,7 +20,6 @@ from nsys_llm.report.columns import Columns, columns_of, of_rank
 from nsys_llm.taxonomy.step_names import holds_every_request
 
 from ..partials import ServedSteps
-from ..per_rank.batches import Batches
 from .batches import Row, Served
 
 #: No server has more: sums of them stay below 2^63.

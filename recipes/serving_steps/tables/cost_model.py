@@ -7,12 +7,12 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.analyses.steps.batches import DECODE, PHASES
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, columns_of, of_rank
 
 from ..partials import ServedSteps
-from ..per_rank.batches import DECODE, PHASES
 from .batches import Row, Served
 from .robust_fit import Fit, FloatArray, independent, robust_fit
 

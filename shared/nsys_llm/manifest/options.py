@@ -13,6 +13,7 @@ from nsys_llm.core.patterns import parse_pattern, require_text
 from nsys_llm.manifest.declared import Option
 from nsys_llm.manifest.gates import gate_texts, parse_gates
 from nsys_llm.manifest.manifest import Manifest
+from nsys_llm.manifest.model_config import model_fields
 from nsys_llm.manifest.weights import read_weights
 from nsys_llm.manifest.what_if import change_text
 from nsys_llm.taxonomy.phase_maps import read_phase_map
@@ -341,6 +342,7 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "text": str,
     "time": parse_duration_ns,
     "time_range": _time_range,
+    "model": model_fields,
     "weights": read_weights,
     "window": _window,
 }

@@ -21,6 +21,7 @@ ChangeKind = Literal[
     "experts",  # evened
     "queued",  # half as many kernels in a row
     "idle",  # start-up, allocations; name: the causes of idle time, joined by commas
+    "roofline",  # as near to what the hardware can do as others come; time_ns: what that gains
     "unknown",  # where or when time goes, and not what would change it
 ]
 CHANGE_KINDS: Final[tuple[str, ...]] = get_args(ChangeKind)
@@ -40,7 +41,7 @@ class Change:
         time_ns: Time that it is about on the finding's GPU, where that is no class of the table
             `wall`: of kernels, slow launches, stages, waits, a part of the
             host's; None else.
-        wall_classes: Classes of the table `wall` that this time is in, where the kind is `unknown`.
+        wall_classes: Classes of the table `wall` that this time is in, of `unknown` and `roofline`.
         worst_pct: Share of the worst step that it takes there, 0 to 100; None where not known.
     """
 
@@ -53,7 +54,9 @@ class Change:
     def __post_init__(self) -> None:
         if self.kind not in CHANGE_KINDS:
             raise ManifestError(f"there is no change {self.kind}.")
-        if self.kind == "unknown" and not (self.wall_classes and self.time_ns is not None):
+        if self.kind in ("unknown", "roofline") and not (
+            self.wall_classes and self.time_ns is not None
+        ):
             raise ManifestError("time of which nobody knows the change names its wall classes.")
 
     @property

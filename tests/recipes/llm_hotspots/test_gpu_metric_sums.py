@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.recipes.llm_hotspots.extras.gpu_metrics import overlaps, sample_windows
+from nsys_llm.analyses.device.gpu_metrics import overlaps, sample_windows
 
 
 def array(values):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.profile.tables import Table
-from nsys_llm.recipes.llm_hotspots.per_rank.gpus import (
+from nsys_llm.analyses.device.gpus import (
     BY_ORDER,
     BY_TABLE,
     ONLY_GPU,
@@ -14,6 +12,8 @@ from nsys_llm.recipes.llm_hotspots.per_rank.gpus import (
     gpu_links,
     gpu_value,
 )
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.profile.tables import Table
 
 PID = (7 << 24) | (1 << 48)
 

@@ -195,6 +195,9 @@ class Prices:
         time_ns = self._walls.detail_ns(gpu, IDLE, *(change.name or "").split(","))
         return _Size((IDLE,), time_ns, time_ns)
 
+    def _roofline(self, gpu: Gpu, change: Change) -> _Size:
+        return _Size(change.wall_classes, change.time_ns, change.time_ns)
+
     def _unknown(self, gpu: Gpu, change: Change) -> _Size:
         return _Size(change.wall_classes, change.time_ns, None)
 
@@ -209,6 +212,7 @@ _SIZES: Final[Mapping[str, Callable[[Prices, Gpu, Change], _Size]]] = {
     "stages": Prices._stages,
     "queued": Prices._queued,
     "idle": Prices._idle,
+    "roofline": Prices._roofline,
     "unknown": Prices._unknown,
     **dict.fromkeys(_OF_KNOWN_TIME, Prices._known_time),
 }

@@ -1,0 +1,1 @@
+"""The answer and the findings of this recipe, made from its tables alone."""

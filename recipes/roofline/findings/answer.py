@@ -1,0 +1,207 @@
+"""What roofline tells first, and its findings. Reads tables only."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+
+from nsys_llm.report.causes import Cause
+from nsys_llm.report.changes import Change
+from nsys_llm.report.findings import Finding, cells
+from nsys_llm.report.rank_findings import rank_findings
+from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.screen import Scale
+from nsys_llm.report.walls import Walls
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, IDLE
+from nsys_llm.view.text import format_ns, quoted
+
+from .texts import (
+    DECODE_PCT,
+    GEMM_PCT,
+    GEMM_REACHABLE_PCT,
+    GEMM_SPAN_PCT,
+    REACHABLE,
+    RULES,
+)
+
+_DECODE: Final = "decode"
+_PHASES: Final = (_DECODE, "mixed", "prefill", "train")
+_MOST_LINES: Final = 2
+_HOW: Final = (
+    "No roofline: give --model config.json where steps of vLLM, SGLang or TensorRT-LLM tell their "
+    "batches (docs/capturing.md), or of training with --tokens-per-step; or record the shapes of "
+    "operators with `--pytorch=autograd-shapes-nvtx`."
+)
+
+
+def answer(tables: Tables) -> str:
+    """Return what steps, products and categories reach, a line each; how to know where nothing."""
+    return "\n".join([*headline(tables), *_category_line(tables)]) or _why_not(tables)
+
+
+def headline(tables: Tables) -> list[str]:
+    """Return the lines that an overview repeats: on the slowest rank, and on the longest GEMM."""
+    return [*_step_lines(tables), *_gemm_line(tables)][:_MOST_LINES]
+
+
+def _slowest(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the steps of the rank whose steps take longest."""
+    if steps.empty:
+        return steps
+    means = steps.groupby("rank")["cost_ns"].mean()
+    return steps[steps["rank"] == means.idxmax()]
+
+
+def _known(tables: Tables) -> pd.DataFrame:
+    steps = tables["step_roofline"]
+    return _slowest(steps[steps["roofline_ns"].notna()])
+
+
+def _step_lines(tables: Tables) -> list[str]:
+    steps = _known(tables)
+    lines = []
+    for phase in _PHASES:
+        some = steps[steps["phase"] == phase]
+        if some.empty:
+            continue
+        cost_ns, floor_ns = (float(some[name].mean()) for name in ("cost_ns", "roofline_ns"))
+        scale = Scale.of(10 * cost_ns)
+        bound = some["bound"].mode().iloc[0]
+        pct = [
+            f"{name.upper()} {some[f'{name}_pct'].median():.1f} %"
+            for name in ("mbu", "mfu")
+            if some[f"{name}_pct"].notna().any()
+        ]
+        notes = some["note"].dropna().unique().tolist()
+        lines.append(
+            f"a {phase} step takes {scale.number(cost_ns)} {scale.unit}, its roofline is "
+            f"{scale.number(floor_ns)} ({bound}): {', '.join(pct)}"
+            f"{_lost_words(tables, some, phase, scale)}{f' ({notes[0]})' if notes else ''}"
+        )
+    return lines
+
+
+def _lost_words(tables: Tables, steps: pd.DataFrame, phase: str, scale: Scale) -> str:
+    lost = tables["lost"]
+    rows = records(lost[(lost["rank"] == steps["rank"].iloc[0]) & (lost["phase"] == phase)])
+    by_class = {row["class"]: row["lost_ns"] for row in rows}
+    if by_class.get("kernels") is None:
+        return ""
+    total = scale.number(float(steps["lost_ns"].mean()))
+    idle, kernels = (scale.number(by_class[name]) for name in ("idle", "kernels"))
+    return f"; of the {total} lost the GPU idles {idle}, kernels take {kernels} more"
+
+
+def _gemm_line(tables: Tables) -> list[str]:
+    rows = tables["gemm_roofline"]
+    rows = rows[rows["mfu_pct"].notna()].sort_values("total_ns", ascending=False, kind="stable")
+    return [
+        f"GEMM {row['m']} x {row['n']} x {row['k']} ({row['type']}): MFU {row['mfu_pct']:.1f} %, "
+        f"{format_ns(row['p50_ns'])} each, {format_ns(row['total_ns'])} together"
+        for row in records(rows.head(1))
+    ]
+
+
+def _category_line(tables: Tables) -> list[str]:
+    table = tables["category_roofline"]
+    return [
+        f"GPU metrics: {row['category']} kernels use {row['mbu_pct']:.1f} % of the memory's peak "
+        f"bandwidth ({row['samples_n']} samples)"
+        for row in records(table[table["mbu_pct"].notna()].head(1))
+    ]
+
+
+def _why_not(tables: Tables) -> str:
+    reasons = [*tables["peaks"]["reason"].dropna(), *tables["step_roofline"]["reason"].dropna()]
+    if not reasons:
+        gemms = tables["gemm_roofline"]["reason"].dropna().tolist()
+        return f"No peak is known for the GEMMs ({gemms[0]})." if gemms else _HOW
+    words = {
+        "wrong_model": "The model does not fit the profile: check the config, --tp and --kv-dtype.",
+        "peak": "The peaks of this GPU are not known: give --peak-flops and --peak-bandwidth.",
+        "tp": "Over how many GPUs the model is spread is not known: give --tp.",
+        "ep": "Experts are spread over GPUs: give --ep.",
+        "pipeline": "The model runs in a pipeline, whose stages are not told apart here.",
+        "tokens": "The names of the steps do not tell their tokens.",
+    }
+    return words.get(reasons[0], f"No roofline: {quoted(reasons[0])} of the config is not known.")
+
+
+def caveats(tables: Tables) -> list[str]:
+    """Return what to know before reading the numbers, as prose."""
+    if tables["step_roofline"].empty:
+        return []
+    return [
+        "FLOPs and bytes are those that the model needs: recomputation, padding and dropped tokens "
+        "are not in them. Tracing CUDA graphs node by node makes steps longer, MFU and MBU less."
+    ]
+
+
+def findings(tables: Tables) -> list[Finding]:
+    """Return all findings of the recipe, in no order."""
+    wrong = tables["step_roofline"]
+    wrong_ranks = set(wrong.loc[wrong["reason"] == "wrong_model", "rank"])
+    made = [
+        RULES["wrong_model"].finding(
+            fields={"gpu": row["gpu"] or "the GPU", "weights_bytes": row["weights_bytes"]},
+            evidence=cells("peaks", row, ("rank",), ("tp",)),
+            rank=row["rank"],
+        )
+        for row in records(tables["peaks"])
+        if row["reason"] == "wrong_model" or row["rank"] in wrong_ranks
+    ]
+    walls, devices = (
+        Walls(tables),
+        {row["rank"]: row["device_id"] for row in records(tables["peaks"])},
+    )
+    decode = _decode(_known(tables), devices)
+    gemms = [_gemm(row, walls) for row in records(tables["gemm_roofline"])]
+    reported = [finding for finding in (decode, *gemms) if finding is not None]
+    return [*made, *reported, *rank_findings(tables)]
+
+
+def _decode(steps: pd.DataFrame, devices: dict[int, int]) -> Finding | None:
+    some = steps[(steps["phase"] == _DECODE) & steps["mbu_pct"].notna()]
+    # Bytes from above price nothing.
+    some = some[~some["note"].fillna("").str.contains("at most")]
+    if some.empty or (mbu_pct := float(some["mbu_pct"].median())) >= DECODE_PCT:
+        return None
+    time_ns = float((some["cost_ns"] - some["roofline_ns"] / REACHABLE).clip(lower=0).sum())
+    rank = int(some["rank"].iloc[0])
+    return RULES["decode_below_roofline"].finding(
+        cause=Cause("place", detail="decode beyond the roofline"),
+        change=Change("roofline", time_ns=time_ns, wall_classes=(COMPUTE, COMMUNICATION, IDLE)),
+        fields={
+            "mbu_pct": mbu_pct,
+            "steps_n": len(some),
+            "cost_ns": float(some["cost_ns"].median()),
+            "roofline_ns": float(some["roofline_ns"].median()),
+            "time_ns": time_ns,
+        },
+        name=_DECODE,
+        rank=rank,
+        device_id=devices[rank],
+        impact_ns=round(time_ns),
+    )
+
+
+def _gemm(row: Record, walls: Walls) -> Finding | None:
+    if row["bound"] != "compute" or row["mfu_pct"] is None or row["mfu_pct"] >= GEMM_PCT:
+        return None
+    if 100 * row["total_ns"] < GEMM_SPAN_PCT * walls.span_ns(row["rank"], row["device_id"]):
+        return None
+    time_ns = row["total_ns"] * (1 - row["mfu_pct"] / GEMM_REACHABLE_PCT)
+    where = ("rank", "kernel", "m", "n", "k")
+    return RULES["gemm_below_roofline"].finding(
+        cause=Cause("kernels", detail=row["kernel"]),
+        change=Change("roofline", time_ns=time_ns, wall_classes=(COMPUTE,)),
+        fields={"time_ns": time_ns},
+        evidence=cells(
+            "gemm_roofline", row, where, ("mfu_pct", "total_ns", "operators_n", "p50_ns")
+        ),
+        name=row["kernel"],
+        rank=row["rank"],
+        device_id=row["device_id"],
+        impact_ns=round(time_ns),
+    )

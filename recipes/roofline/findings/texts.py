@@ -1,0 +1,62 @@
+"""The rules of this recipe: title, threshold with its source, advice, what to record."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nsys_llm.report.findings import CAPTURE
+from nsys_llm.report.price import limits_words
+from nsys_llm.report.rank_findings import RULES as RANK_RULES
+from nsys_llm.report.rules import OF_CLASS, OF_KERNEL, OURS, Rule, rules_by_id
+
+#: Share of the memory's peak bandwidth below which decoding leaves room, and what is reachable.
+DECODE_PCT: Final = 60.0
+REACHABLE: Final = 0.85
+#: Share of the peak below which a product leaves room, what is reachable, and its least time.
+GEMM_PCT: Final = 40.0
+GEMM_REACHABLE_PCT: Final = 70.0
+GEMM_SPAN_PCT: Final = 5.0
+
+RULES: Final = rules_by_id(
+    *RANK_RULES.values(),
+    Rule(
+        "decode_below_roofline",
+        scope="device",
+        source=OURS,
+        tables=("step_roofline", "lost", "peaks"),
+        title="Decode steps use {mbu_pct} of the memory's peak bandwidth on rank {rank}",
+        details="The median of {steps_n:step}: {cost_ns} each, {roofline_ns} at the peak. At "
+        "85 % of it they would take {time_ns} less together.",
+        threshold=f"median MBU below {DECODE_PCT:g} %, with --model; {limits_words()}",
+        recommendation="See `lost`: idle time first (step_budget says what it waits for), then "
+        "kernels that read weights below the bandwidth: larger batches, quantized weights, CUDA "
+        "graphs, fused kernels.",
+        specificity=OF_CLASS,
+    ),
+    Rule(
+        "gemm_below_roofline",
+        scope="kernel",
+        source=OURS,
+        tables=("gemm_roofline", "peaks"),
+        title="{kernel:quoted} reaches {mfu_pct} of the peak at {m} x {n} x {k}",
+        details="{total_ns} over {operators_n:operator} on rank {rank}, the median {p50_ns}. At "
+        "70 % of the peak it would take {time_ns} less.",
+        threshold=f"{GEMM_SPAN_PCT:g} % of the span, bound by compute, MFU below {GEMM_PCT:g} %; "
+        f"{limits_words()}",
+        recommendation="Sizes that are multiples of 8 (16 bits) or 16 (8 bits), larger batches, "
+        "another layout, or another library's kernel.",
+        specificity=OF_KERNEL,
+    ),
+    Rule(
+        "wrong_model",
+        scope="rank",
+        source=OURS,
+        tables=("peaks", "step_roofline"),
+        kind=CAPTURE,
+        title="The model of --model does not fit rank {rank}: no roofline of its steps",
+        details="Steps would be above 100 % of the peaks of {gpu:quoted}, or the weights of "
+        "{weights_bytes} do not fit into its memory.",
+        threshold="a median above 100 %, or weights above the GPU's memory",
+        recommendation="Check the config, --tp, --ep and --kv-dtype against what the server ran.",
+    ),
+)

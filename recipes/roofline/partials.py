@@ -1,0 +1,51 @@
+"""What one rank, or many, are reduced to: integers and strings, so that merging is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nsys_llm.analyses.collectives.lanes import LaneRows
+from nsys_llm.analyses.device.gpu_metrics import DeviceMetrics
+from nsys_llm.analyses.steps.batches import Batches
+from nsys_llm.analyses.steps.step_times import StepTimes
+from nsys_llm.trace.identity import RankKey
+
+from .per_rank.gemms import GemmShape
+from .per_rank.gpu import RankGpu
+
+
+@dataclass(frozen=True)
+class RankRoofline:
+    """One rank.
+
+    Attributes:
+        gpu: Its first GPU.
+        kernels: Shown names of its kernels, as `metrics` counts them.
+        metrics: Samples of its GPUs.
+        gemms: Products whose operators tell shapes.
+        batches: What is in each step; None where no engine's format is read.
+        times: Of its steps; None without steps, or without a model.
+        lanes: Its communication kernels; none without a model.
+    """
+
+    gpu: RankGpu
+    kernels: tuple[str, ...]
+    metrics: tuple[DeviceMetrics, ...]
+    gemms: tuple[GemmShape, ...]
+    batches: Batches | None = None
+    times: StepTimes | None = None
+    lanes: tuple[LaneRows, ...] = ()
+
+
+@dataclass(frozen=True)
+class RooflinePartial:
+    """Many ranks, each by itself."""
+
+    ranks: Mapping[RankKey, RankRoofline] = field(default_factory=dict)
+
+
+def merged(parts: Sequence[RooflinePartial]) -> RooflinePartial:
+    """Join partials of distinct ranks; associative and commutative."""
+    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
+    return RooflinePartial({key: ranks[key] for key in sorted(ranks)})

@@ -1,0 +1,1 @@
+"""What is taken from each rank, before ranks are merged."""

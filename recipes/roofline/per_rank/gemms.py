@@ -1,0 +1,120 @@
+"""Matrix products whose PyTorch operators tell their shapes (`--pytorch=autograd-shapes-nvtx`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events
+from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.numeric.grouping import exact_sums
+from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.taxonomy.categories import detect_engine, load_rules
+from nsys_llm.trace.coded_names import coded_names
+
+_RANGE: Final = re.compile(r"aten::(\w+)\b.*?, sizes = \[(\[[0-9, \[\]]*\])\]")
+_SIZES: Final = re.compile(r"\[([0-9, ]*)\]")
+#: Operators, and which of their operands are multiplied.
+_OPERANDS: Final = {
+    "mm": (0, 1),
+    "_scaled_mm": (0, 1),
+    "addmm": (1, 2),
+    "bmm": (0, 1),
+    "baddbmm": (1, 2),
+    "linear": (0, 1),
+}
+_GEMM: Final = ("gemm", "gemv")
+
+
+@dataclass(frozen=True)
+class GemmShape:
+    """All operators of one rank with equal shapes and kernels.
+
+    Attributes:
+        kernel: Full name of the kernel that takes longest of the first such operator.
+        shape: Batch, M, N and K; None where an operator's product is not known.
+        launches_n: Kernels.
+        times_ns: Shape (operators,), time of all their kernels.
+    """
+
+    kernel: str
+    shape: tuple[int, int, int, int] | None
+    launches_n: int
+    times_ns: IntArray
+
+
+def shape_of(text: str) -> tuple[int, int, int, int] | None:
+    """Return batch, M, N and K of an operator's range; None for another, or shapes that differ."""
+    match = _RANGE.search(text)
+    if match is None or match[1] not in _OPERANDS:
+        return None
+    if match[2].count("[[") or match[2].count("]]"):
+        return None  # lists of tensors
+    sizes = [tuple(map(int, some.split(","))) if some.strip() else () for some in
+             _SIZES.findall(match[2])]  # fmt: skip
+    left, right = _OPERANDS[match[1]]
+    if len(sizes) <= right or not (sizes[left] and sizes[right]):
+        return None
+    a, b = sizes[left], sizes[right]
+    if match[1] == "linear":
+        if len(b) != 2 or a[-1] != b[1]:
+            return None
+        return 1, int(np.prod(a[:-1], dtype=np.int64)), b[0], b[1]
+    if len(a) != len(b) or len(a) not in (2, 3) or a[-1] != b[-2] or a[:-2] != b[:-2]:
+        return None
+    return (a[0] if len(a) == 3 else 1), a[-2], b[-1], a[-1]
+
+
+def map_gemms(view: RankView) -> tuple[GemmShape, ...]:
+    """Return the products of a rank by kernel and shape; none where no operator tells any."""
+    trace = view.trace
+    kernels, calls = trace.tables["kernels"], trace.tables.get("api_calls")
+    events = trace.tables.get("nvtx_events")
+    if events is None or calls is None or not len(events) or not len(calls):
+        return ()
+    names, code = coded_names(kernels["demangled_name_id"], trace.strings)
+    rules = load_rules(detect_engine(names))
+    is_gemm = np.array([rules.classify(name).category in _GEMM for name in names], dtype=bool)
+    launched = kernels["launch_row"] >= 0
+    rows = np.flatnonzero(is_gemm[code] & launched & (kernels["graph_node_id"] < 0))
+    if not rows.size:
+        return ()
+    call = kernels["launch_row"][rows]
+    event = innermost_events(
+        events, calls["start_ns"][call], calls["global_tid"][call], trace.last_end_ns
+    )
+    rows, event = rows[event >= 0], event[event >= 0]
+    used, operator = np.unique(event, return_inverse=True)
+    texts = [event_text(events, row, trace.strings) for row in used.tolist()]
+    with_sizes = np.array([", sizes = [" in text for text in texts], dtype=bool)
+    if not with_sizes.any():
+        return ()
+    length_ns = kernels["end_ns"][rows] - kernels["start_ns"][rows]
+    return _grouped(texts, with_sizes, names, code[rows], operator, length_ns)
+
+
+def _grouped(
+    texts: Sequence[str],
+    with_sizes: np.ndarray,
+    names: Sequence[str],
+    code: IntArray,
+    operator: IntArray,
+    length_ns: IntArray,
+) -> tuple[GemmShape, ...]:
+    total_ns = exact_sums(operator, length_ns, len(texts))
+    launches_n = np.bincount(operator, minlength=len(texts))
+    # The longest stands last of each operator, and is the one that stays.
+    longest = np.zeros(len(texts), dtype=np.int64)
+    order = np.argsort(length_ns, kind="stable")
+    longest[operator[order]] = code[order]
+    groups: dict[tuple[str, tuple[int, int, int, int] | None], list[int]] = {}
+    for place in np.flatnonzero(with_sizes).tolist():
+        groups.setdefault((names[longest[place]], shape_of(texts[place])), []).append(place)
+    return tuple(
+        GemmShape(kernel, shape, int(launches_n[places].sum()), total_ns[places])
+        for (kernel, shape), places in sorted(groups.items(), key=str)
+    )

@@ -1,0 +1,39 @@
+"""Reduces one rank: its GPU, products with shapes, GPU metrics, and steps of a known model."""
+
+from __future__ import annotations
+
+from nsys_llm.analyses.device.gpu_metrics import map_gpu_metrics
+from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.batches import step_batches
+from nsys_llm.analyses.steps.step_times import step_times
+from nsys_llm.analyses.steps.steps import ENGINE, OPTION
+from nsys_llm.taxonomy.step_names import engine_of_start
+from nsys_llm.trace.coded_names import coded_names
+
+from ..partials import RankRoofline, RooflinePartial
+from .gemms import map_gemms
+from .gpu import rank_gpu
+
+
+def map_rank(view: RankView) -> RooflinePartial:
+    """Reduce one rank."""
+    trace, steps = view.trace, view.steps
+    names, code = coded_names(trace.tables["kernels"]["demangled_name_id"], trace.strings)
+    metrics = map_gpu_metrics(trace, view.key.global_pid, len(names), code)
+    batches = times = None
+    has_model = view.options.get("model") is not None
+    if steps is not None and set(steps.devices) & set(trace.device_ids):
+        named = steps.source in (ENGINE, OPTION) or any(map(engine_of_start, set(steps.names)))
+        batches = step_batches(view, steps) if named else None
+        batches = None if batches is None or batches.engine is None else batches
+        times = step_times(view, steps) if has_model else None
+    part = RankRoofline(
+        gpu=rank_gpu(view),
+        kernels=tuple(names),
+        metrics=metrics,
+        gemms=map_gemms(view),
+        batches=batches,
+        times=times,
+        lanes=view.collectives if has_model else (),
+    )
+    return RooflinePartial({view.key: part})

@@ -1,0 +1,1 @@
+"""The tables of this recipe, made out of the merged partial."""

@@ -1,0 +1,50 @@
+"""Tables of roofline out of the merged partial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from nsys_llm.manifest.manifest import load_manifest
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.trace.identity import Rank
+
+from ..partials import RooflinePartial
+from .categories import category_rows
+from .gemms import gemm_rows
+from .peaks import find_peaks
+from .steps import lost_rows, step_rows
+
+_RECIPE: Final = "roofline"
+
+
+def tabulate(
+    partial: RooflinePartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+) -> dict[str, pd.DataFrame]:
+    """Make the recipe's tables.
+
+    Returns:
+        By table name, as manifests/roofline.json declares them.
+    """
+    rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
+    peaks = find_peaks(rows, options)
+    steps = step_rows(rows, peaks, options)
+    batches_n = [0 if part.batches is None else part.batches.is_read for _, part in rows]
+    made = {
+        "step_roofline": steps,
+        "lost": lost_rows(steps),
+        "gemm_roofline": gemm_rows(rows, peaks),
+        "category_roofline": category_rows(rows, peaks) if rows else [],
+        "peaks": [
+            peak.row | {"has_model": peak.model is not None, "has_batches": bool(is_read)}
+            for peak, is_read in zip(peaks, batches_n, strict=True)
+        ],
+    }
+    manifest, frames = load_manifest(_RECIPE), {}
+    for name, some in made.items():
+        table = manifest.table(name)
+        columns = {item.name: [row[item.name] for row in some] for item in table.columns}
+        frames[name] = declared_frame(table, columns)
+    return frames

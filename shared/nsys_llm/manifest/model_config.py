@@ -1,0 +1,253 @@
+"""The file of --model, a config.json of Hugging Face: the numbers that say what a step computes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from nsys_llm.core.errors import UsageError
+
+#: Bytes of a number, by torch_dtype.
+BYTES: Final = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
+#: What GPUs' data sheets call them.
+PEAK_TYPES: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+#: Bytes of a scale, and of a number in mxfp4 with its part of a scale.
+_SCALE_BYTES: Final = 2.0
+_MXFP4_BYTES: Final = 4.25 / 8
+#: More than any model has; such a number is a mistake.
+_LARGEST: Final = 1 << 31
+#: Modules that are left out of quantization and are no part of what it is said of here.
+_UNQUANTIZED: Final = ("lm_head", "embed", "norm", "router", ".gate")
+_NUMBERS: Final = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+
+
+@dataclass(frozen=True)
+class Experts:
+    """The mixture of experts of a model.
+
+    Attributes:
+        experts_n: Routed experts of a layer.
+        chosen_n: Those that a token goes through.
+        size: Intermediate size of each.
+        shared_size: Of all shared experts of a layer together.
+        layers_n: Layers that have experts; the others are dense.
+    """
+
+    experts_n: int
+    chosen_n: int
+    size: int
+    shared_size: int
+    layers_n: int
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A model; sizes in numbers, not bytes.
+
+    Attributes:
+        reason: Key whose meaning is not known here, so that nothing is computed; None for none.
+        hidden: Width, h.
+        layers_n: L.
+        heads_n: Heads of queries.
+        kv_heads_n: Heads of keys and values.
+        head_dim: Width of each.
+        intermediate: Width of the dense feed-forward network, F.
+        vocabulary: V.
+        is_gated: Whether that network has three matrices, else two.
+        dtype: torch_dtype.
+        weight_bytes: Bytes of a quantized weight with its scales; as `dtype` without.
+        attention_bytes: Of a weight of attention.
+        kv_bytes: Of a key's or value's number, without --kv-dtype.
+        compute: Type whose peak the products reach, as in data sheets.
+        experts: None for a dense model.
+    """
+
+    reason: str | None
+    hidden: int = 0
+    layers_n: int = 0
+    heads_n: int = 0
+    kv_heads_n: int = 0
+    head_dim: int = 0
+    intermediate: int = 0
+    vocabulary: int = 0
+    is_gated: bool = True
+    dtype: str = "bfloat16"
+    weight_bytes: float = 2.0
+    attention_bytes: float = 2.0
+    kv_bytes: float = 2.0
+    compute: str = "bf16"
+    experts: Experts | None = None
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> ModelConfig:
+        """Return the model of an option's value, see `model_fields`."""
+        experts = fields["experts"]
+        return cls(**{**fields, "experts": None if experts is None else Experts(**experts)})
+
+
+class _Unknown(Exception):
+    """A key changes the formula and is not known."""
+
+
+def model_fields(path: str) -> dict[str, Any]:
+    """Return the fields of `ModelConfig` of a file, as an option's value that JSON can hold.
+
+    Raises:
+        UsageError: See `read_model`.
+    """
+    return asdict(read_model(path))
+
+
+def read_model(path: str) -> ModelConfig:
+    """Read a config.json.
+
+    Raises:
+        UsageError: The file cannot be read, is no JSON object, or lacks sizes.
+    """
+    try:
+        content = json.loads(Path(path).read_text("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: cannot be read as JSON ({error}).") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: is no JSON object; --model takes the config.json of a model.")
+    try:
+        return model_of(content)
+    except _Unknown as error:
+        return ModelConfig(reason=str(error))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}") from error
+
+
+def model_of(content: Mapping[str, Any]) -> ModelConfig:
+    """Return the model of a config.
+
+    Raises:
+        UsageError: A size is missing or no whole number above 0.
+    """
+    data = _data()
+    config = {data["names"].get(key, key): value for key, value in content.items()}
+    known = {*data["used"], *data["harmless"]}
+    unknown = [key for key, value in config.items() if key not in known and value is not None]
+    kind = config.get("model_type")
+    if kind not in data["gated"] and kind not in data["ungated"]:
+        raise _Unknown(f"model_type {kind}")
+    if unknown:
+        raise _Unknown(sorted(unknown)[0])
+    if config.get("sliding_window") and config.get("use_sliding_window", True):
+        raise _Unknown("sliding_window")
+    if any(item != "full_attention" for item in config.get("layer_types") or ()):
+        raise _Unknown("layer_types")
+    hidden, layers_n, heads_n, vocabulary = (_size(config, key) for key in _NUMBERS)
+    default = 4 * hidden if kind in data["ungated"] else None
+    intermediate = _size(config, "intermediate_size", default)
+    dtype = str(config.get("torch_dtype") or "").removeprefix("torch.")
+    if dtype not in BYTES:
+        raise _Unknown(f"torch_dtype {dtype or 'missing'}")
+    experts = _experts(config, layers_n, intermediate)
+    return ModelConfig(
+        reason=None,
+        hidden=hidden,
+        layers_n=layers_n,
+        heads_n=heads_n,
+        kv_heads_n=_size(config, "num_key_value_heads", heads_n),
+        head_dim=_size(config, "head_dim", hidden // heads_n),
+        intermediate=intermediate,
+        vocabulary=vocabulary,
+        is_gated=kind in data["gated"],
+        dtype=dtype,
+        experts=experts,
+        **_quantized(config.get("quantization_config"), dtype),
+    )
+
+
+def _size(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
+    value = default if config.get(key) is None else config[key]
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < _LARGEST:
+        raise UsageError(f"'{key}' must be a whole number above 0.")
+    return value
+
+
+def _experts(config: Mapping[str, Any], layers_n: int, intermediate: int) -> Experts | None:
+    if config.get("experts") is None:
+        return None
+    size = _size(config, "moe_intermediate_size", intermediate)
+    dense = set(config.get("mlp_only_layers") or ())
+    dense |= set(range(config.get("first_k_dense_replace") or 0))
+    every = config.get("decoder_sparse_step") or 1
+    sparse = [k for k in range(layers_n) if k not in dense and (k + 1) % every == 0]
+    shared = (config.get("n_shared_experts") or 0) * size
+    shared += config.get("shared_expert_intermediate_size") or 0
+    chosen = _size(config, "num_experts_per_tok")
+    return Experts(_size(config, "experts"), chosen, size, shared, len(sparse))
+
+
+def _quantized(config: Any, dtype: str) -> dict[str, Any]:
+    """Return bytes of weights, of keys and values, and the type that computes."""
+    plain, compute = BYTES[dtype], PEAK_TYPES[dtype]
+    kinds = {"attention_bytes": plain, "weight_bytes": plain, "kv_bytes": plain, "compute": compute}
+    if config is None:
+        return kinds
+    method, left_out = config.get("quant_method"), config.get("modules_to_not_convert")
+    if method in ("awq", "gptq"):
+        group, bits = config.get("group_size") or -1, config.get("bits")
+        weight_bytes = _of_bits(bits) + (_SCALE_BYTES / group if group > 0 else 0.0)
+    elif method == "fp8":
+        weight_bytes, compute = 1.0, "fp8"
+    elif method == "mxfp4":
+        weight_bytes = _MXFP4_BYTES
+    elif method == "compressed-tensors":
+        left_out = config.get("ignore")
+        weight_bytes, compute = _compressed(config, compute)
+    else:
+        raise _Unknown(f"quant_method {method}")
+    attention_bytes = weight_bytes
+    for name in left_out or ():
+        if "self_attn" in name:
+            attention_bytes = plain
+        elif not any(part in name for part in _UNQUANTIZED):
+            raise _Unknown(f"modules_to_not_convert {name}")
+    scheme = config.get("kv_cache_scheme")
+    kv_bytes = _of_bits(scheme.get("num_bits")) if isinstance(scheme, Mapping) else plain
+    sizes = {"attention_bytes": attention_bytes, "weight_bytes": weight_bytes}
+    return {**sizes, "kv_bytes": kv_bytes, "compute": compute}
+
+
+def _compressed(config: Mapping[str, Any], compute: str) -> tuple[float, str]:
+    groups = list((config.get("config_groups") or {}).values())
+    kinds = {
+        (
+            group["weights"].get("num_bits"),
+            group["weights"].get("group_size"),
+            (group.get("input_activations") or {}).get("num_bits"),
+            group["weights"].get("type"),
+        )
+        for group in groups
+        if isinstance(group, Mapping) and isinstance(group.get("weights"), Mapping)
+    }
+    if len(kinds) != 1 or len(groups) != sum(isinstance(item, Mapping) for item in groups):
+        raise _Unknown("config_groups")
+    bits, group, inputs, kind = kinds.pop()
+    if inputs not in (None, 16):
+        if (bits, inputs) != (8, 8):
+            raise _Unknown("input_activations")
+        compute = "fp8" if kind == "float" else "int8"
+    scales = _SCALE_BYTES / group if isinstance(group, int) and group > 0 else 0.0
+    return _of_bits(bits) + scales, compute
+
+
+def _of_bits(bits: Any) -> float:
+    if bits not in (2, 3, 4, 8, 16):
+        raise _Unknown(f"bits {bits}")
+    return float(bits) / 8
+
+
+@cache
+def _data() -> Mapping[str, Any]:
+    path = resources.files("nsys_llm.taxonomy") / "data" / "model_types.json"
+    content: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
+    return content

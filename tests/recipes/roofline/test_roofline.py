@@ -1,0 +1,351 @@
+"""Steps, products and categories against peaks: hand-counted models, planted steps, properties."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from command_line import run
+from quick_run import quick
+from trace_builder import TraceBuilder
+
+from nsys_llm.core.errors import UsageError
+from nsys_llm.manifest.model_config import model_of, read_model
+from nsys_llm.recipes.roofline.analysis import ANALYSIS
+from nsys_llm.recipes.roofline.per_rank.gemms import shape_of
+from nsys_llm.recipes.roofline.tables.gemms import element_bytes, gemm_work, operand_type
+from nsys_llm.recipes.roofline.tables.step_work import (
+    Batch,
+    Layout,
+    distinct_experts,
+    parameters,
+    read_bytes,
+    step_flops,
+    stored_bytes,
+    training_flops,
+)
+from nsys_llm.taxonomy.gpu_peaks import _peaks, gpu_peak
+
+#: HBM3 of an H100: 5,120 bits at 2,619 MHz, twice a cycle.
+H100_BYTES_S = 5_120 // 8 * 2_619_000_000 * 2
+LLAMA_3_8B = {
+    "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+    "torch_dtype": "bfloat16", "rope_theta": 500000.0,
+}  # fmt: skip
+MIXTRAL = {
+    "model_type": "mixtral", "hidden_size": 4096, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+    "vocab_size": 32000, "torch_dtype": "bfloat16", "num_local_experts": 8,
+    "num_experts_per_tok": 2, "sliding_window": None,
+}  # fmt: skip
+QWEN_AWQ = {
+    "model_type": "qwen2", "hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28,
+    "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064,
+    "torch_dtype": "float16", "use_sliding_window": False, "sliding_window": 131072,
+    "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128},
+}  # fmt: skip
+#: 24 layers over 8 GPUs: the numbers of the planted steps are counted by hand below.
+PLANTED = {**LLAMA_3_8B, "num_hidden_layers": 24, "vocab_size": 256000}
+OF_PLANTED = ("--tp", "8", "--peak-bandwidth", str(H100_BYTES_S / 1e9))
+
+
+def decoding(requests, keys):
+    """Return a step in which each of some requests generates a token."""
+    one = [np.array([value], dtype=float) for value in (requests, requests, keys, keys)]
+    return Batch(*one)
+
+
+def test_a_dense_model_with_grouped_queries_by_hand():
+    model = model_of(LLAMA_3_8B)
+    # A layer: queries and output 2 x 4096 x 4096, keys and values 2 x 4096 x 1024, 3 x 4096 x 14336
+    layer = 33_554_432 + 8_388_608 + 176_160_768
+    assert parameters(model) == 32 * layer + 128_256 * 4096 == 7_504_658_432
+    batch = decoding(1, 1001)
+    # 1,001 keys and values of 32 layers are read, one is written: 2 x 2 x 32 x 1024 bytes each.
+    expected = 2 * 7_504_658_432 + 131_072 * 1002
+    assert read_bytes(model, Layout(), batch, 2.0)[0] == expected
+    assert round(2 * 7_504_658_432 / 3.35e12 * 1e3, 2) == 4.48
+    assert step_flops(model, Layout(), batch)[0] == 2 * 7_504_658_432 + 4 * 32 * 4096 * 1001
+    # 16 GPUs: keys and values have 8 heads, so each is on two GPUs.
+    part = 32 * (33_554_432 / 16 + 8_388_608 / 8 + 176_160_768 / 16) + 128_256 * 4096 / 16
+    expected = 2 * part + 131_072 * 1002 / 8
+    assert read_bytes(model, Layout(16), batch, 2.0)[0] == expected
+
+
+def test_a_mixture_of_experts_by_hand():
+    model = model_of(MIXTRAL)
+    attention, expert, router = 32 * 41_943_040, 32 * 176_160_768, 32 * 32_768
+    head = 32_000 * 4096
+    every = attention + 8 * expert + router + head
+    assert parameters(model) == every
+    assert round((every + head) / 1e9, 2) == 46.70  # as published, with the table of embeddings
+    active = attention + 2 * expert + router + head
+    assert round((active + head) / 1e9, 2) == 12.88
+    batch = decoding(1, 0)
+    assert step_flops(model, Layout(), batch)[0] == 2 * active
+    assert read_bytes(model, Layout(), batch, 2.0)[0] == pytest.approx(2 * active + 131_072)
+    large = model_of({**MIXTRAL, "num_local_experts": 256, "num_experts_per_tok": 8})
+    reached = distinct_experts(large, np.array([1.0, 8.0, 64.0]))
+    assert [round(n, 1) for n in reached.tolist()] == [8.0, 57.4, 222.4]
+    # Spread by experts over 8 GPUs, each with a batch of its own: one of 8 tokens' experts each.
+    ep = step_flops(model, Layout(1, 8), batch)[0]
+    assert ep == 2 * active
+
+
+def test_a_quantized_model_by_hand():
+    model = model_of(QWEN_AWQ)
+    layer = 2 * 3584 * 3584 + 2 * 3584 * 512 + 3 * 3584 * 18944
+    head = 152_064 * 3584
+    # 4 bits and 2 bytes of scale each 128 weights; the head stays in 16 bits.
+    expected = 28 * layer * (0.5 + 2 / 128) + 2 * head
+    assert stored_bytes(model, Layout()) == expected
+    assert model.compute == "fp16"
+    fp8 = model_of({**LLAMA_3_8B, "quantization_config": {"quant_method": "fp8"}})
+    assert (fp8.compute, fp8.weight_bytes, fp8.kv_bytes) == ("fp8", 1.0, 2.0)
+
+
+def test_training_is_three_times_forward():
+    model = model_of(LLAMA_3_8B)
+    tokens, length = 8192, 4096
+    pairs = tokens * (length + 1) / 2
+    expected = 3 * (2 * 7_504_658_432 * tokens + 4 * 32 * 4096 * pairs)
+    assert training_flops(model, Layout(), tokens, length) == expected
+    assert training_flops(model, Layout(), tokens, None) == 3 * 2 * 7_504_658_432 * tokens
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"kv_lora_rank": 512}, "kv_lora_rank"),
+        ({"sliding_window": 4096}, "sliding_window"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "layer_types"),
+        ({"model_type": "unheard_of"}, "model_type unheard_of"),
+        ({"quantization_config": {"quant_method": "quip"}}, "quant_method quip"),
+        ({"torch_dtype": "int3"}, "torch_dtype int3"),
+    ],
+)
+def test_a_key_that_is_not_known_is_named(tmp_path, change, key):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA_3_8B, **change}))
+    assert read_model(str(path)).reason == key
+    tables = quick("roofline", planted(tmp_path, 3), "--model", str(path), *OF_PLANTED)
+    assert set(tables["step_roofline"]["reason"]) == {key}
+    assert tables["step_roofline"][["flops", "mfu_pct", "roofline_ns"]].isna().all(axis=None)
+
+
+NO_WIDTH = {key: value for key, value in LLAMA_3_8B.items() if key != "hidden_size"}
+
+
+@pytest.mark.parametrize("text", ["[]", "{", json.dumps(NO_WIDTH), None])
+def test_a_config_that_is_none_is_an_error(tmp_path, text):
+    path = tmp_path / "config.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UsageError, match=r"config\.json"):
+        read_model(str(path))
+
+
+def planted(folder, steps_n=100, cost_ns=793_700, busy_ns=750_985, gpu="NVIDIA H100 80GB HBM3"):
+    """Write steps of 8 requests with 5,026 keys: each costs and is busy as long as it is said."""
+    trace = TraceBuilder(gpu_name=gpu).process(pid=1, name="server")
+    name = "execute_8_context_0(sq0sk0sqsq0sqsk0)_generation_8(sq8sk5026sqsq8sqsk5026)"
+    clock = 10_000
+    for _ in range(steps_n):
+        trace.nvtx(name, clock, clock + 20_000)
+        identity = trace.reserve_correlation_ids(1)
+        trace.api("cudaLaunchKernel_v7000", start_ns=clock + 1_000, end_ns=clock + 9_000,
+                  correlation_id=identity)  # fmt: skip
+        trace.kernel("sm90_xmma_gemm_bf16", start_ns=clock + cost_ns - busy_ns,
+                     duration_ns=busy_ns, correlation_id=identity)  # fmt: skip
+        clock += cost_ns + 53_323
+    (folder / "rank0.sqlite").unlink(missing_ok=True)
+    return trace.write_sqlite(folder / "rank0.sqlite")
+
+
+def config(folder, content=PLANTED):
+    path = folder / "config.json"
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_the_planted_step_is_as_far_from_its_roofline_as_planted(tmp_path):
+    tables = quick("roofline", planted(tmp_path), "--model", config(tmp_path), *OF_PLANTED)
+    steps = tables["step_roofline"]
+    row = steps[steps["step"] == 93].iloc[0]
+    # 2 x (24 x 218,103,808 + 256,000 x 4096) / 8 + 2 x 2 x 24 x 1024 x (5,026 + 8) / 8 bytes;
+    # 2 x 8 x 6,283,067,392 / 8 + 4 x 24 x 4096 x 5,026 / 8 FLOPs.
+    assert row["bytes"] == 1_632_624_640
+    assert row["flops"] == 12_813_172_736
+    assert row["cost_ns"] == 793_700
+    assert (row["roofline_ns"], row["lost_ns"]) == (487_013, 306_687)
+    assert (round(row["mbu_pct"], 2), round(row["mfu_pct"], 2)) == (61.36, 1.63)
+    assert row["bound"] == "memory"
+    (peak,) = tables["peaks"].to_dict("records")
+    assert peak["flops_source"] == "NVIDIA H100 Tensor Core GPU datasheet"
+    assert ANALYSIS.answer(tables).startswith(
+        "a decode step takes 0.79 ms, its roofline is 0.49 (memory): MBU 61.4 %, MFU 1.6 %"
+    )
+
+
+def test_what_is_lost_adds_up_to_the_nanosecond(tmp_path):
+    tables = quick("roofline", planted(tmp_path, 20), "--model", config(tmp_path), *OF_PLANTED)
+    steps, lost = tables["step_roofline"], tables["lost"]
+    assert lost["total_ns"].sum() == steps["lost_ns"].sum() == (793_700 - 487_013) * len(steps)
+    idle = lost.loc[lost["class"] == "idle", "lost_ns"].item()
+    assert idle == 793_700 - 750_985
+    # A GPU that is busy for less than the roofline: the floor is partly in what is idle.
+    path = planted(tmp_path, 20, busy_ns=400_000)
+    lost = quick("roofline", path, "--model", config(tmp_path), *OF_PLANTED)["lost"]
+    assert lost.loc[lost["class"] == "kernels", "lost_ns"].isna().all()
+    assert lost.loc[lost["class"] == "kernels", "reason"].notna().all()
+
+
+def test_twice_the_peak_is_half_the_utilization(tmp_path):
+    path, model = planted(tmp_path, 5), config(tmp_path)
+    once, twice = (
+        quick("roofline", path, "--model", model, "--tp", "8", "--peak-flops", str(989 * factor),
+              "--peak-bandwidth", str(3350 * factor))["step_roofline"]
+        for factor in (1, 2)
+    )  # fmt: skip
+    for name in ("mfu_pct", "mbu_pct"):
+        assert np.allclose(once[name], 2 * twice[name], rtol=1e-12)
+
+
+def test_above_the_peak_no_number_is_shown(tmp_path):
+    tables = quick("roofline", planted(tmp_path, 5), "--model", config(tmp_path), "--tp", "2")
+    steps = tables["step_roofline"]
+    assert set(steps["reason"]) == {"wrong_model"}
+    assert steps[["mfu_pct", "mbu_pct", "roofline_ns", "lost_ns"]].isna().all(axis=None)
+    assert "wrong_model" in set(tables["findings"]["rule"])
+    # 8 GB of weights fit, 800 GB do not: that needs no step.
+    large = {**PLANTED, "num_hidden_layers": 2400}
+    tables = quick("roofline", planted(tmp_path, 5), "--model", config(tmp_path, large),
+                   *OF_PLANTED)  # fmt: skip
+    assert tables["peaks"]["reason"].tolist() == ["wrong_model"]
+
+
+def test_a_gpu_that_is_not_listed_has_no_peak(tmp_path):
+    tables = quick("roofline", planted(tmp_path, 5), "--model", config(tmp_path), "--tp", "8")
+    assert tables["step_roofline"]["mfu_pct"].notna().all()
+    path = planted(tmp_path, 5, gpu="NVIDIA H100 80GB HBM3 MIG")
+    tables = quick("roofline", path, "--model", config(tmp_path), *OF_PLANTED)
+    assert set(tables["step_roofline"]["reason"]) == {"peak"}
+    assert gpu_peak("NVIDIA H100") is None
+
+
+def test_every_peak_names_its_data_sheet():
+    for name, peak in _peaks().items():
+        assert name
+        assert peak.flops_s
+        assert "NVIDIA" in peak.source
+
+
+def test_decoding_below_the_roofline_is_priced(tmp_path):
+    path = planted(tmp_path, 50, cost_ns=1_000_000, busy_ns=900_000)
+    tables = quick("roofline", path, "--model", config(tmp_path), *OF_PLANTED)
+    findings = tables["findings"]
+    row = findings[findings["rule"] == "decode_below_roofline"].iloc[0]
+    steps = len(tables["step_roofline"])
+    assert row["gain_ns"] == pytest.approx((1_000_000 - 487_013 / 0.85) * steps, rel=1e-6)
+    tables = quick("roofline", planted(tmp_path, 50), "--model", config(tmp_path), *OF_PLANTED)
+    assert "decode_below_roofline" not in set(tables["findings"]["rule"])
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("aten::mm, seq = 5, op_id = 7, sizes = [[64, 4096], [4096, 14336]]", (1, 64, 14336, 4096)),
+        ("aten::addmm, op_id = 7, sizes = [[8], [2, 4], [4, 8], [], []]", (1, 2, 8, 4)),
+        ("aten::bmm, seq = 5, op_id = 7, sizes = [[3, 2, 4], [3, 4, 8]]", (3, 2, 8, 4)),
+        ("aten::baddbmm, sizes = [[3, 2, 8], [3, 2, 4], [3, 4, 8], [], []]", (3, 2, 8, 4)),
+        ("aten::linear, seq = 1, op_id = 2, sizes = [[5, 2, 4], [8, 4], [8]]", (1, 10, 8, 4)),
+        ("aten::_scaled_mm, sizes = [[16, 32], [32, 64], [], []]", (1, 16, 64, 32)),
+        ("aten::mm, sizes = [[64, 4096], [4095, 14336]]", None),
+        ("aten::cat, sizes = [[[64, 4096], [4096, 14336]], []]", None),
+        ("aten::mul, sizes = [[64, 4096], [4096, 14336]]", None),
+    ],
+)
+def test_shapes_of_operators(text, shape):
+    assert shape_of(text) == shape
+
+
+def test_work_of_a_product():
+    kernel = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN"
+    assert operand_type(kernel) == "bf16"
+    flops, size_bytes = gemm_work((1, 64, 14336, 4096), element_bytes(kernel))
+    assert flops == 2 * 64 * 14336 * 4096
+    assert size_bytes == 2 * (64 * 4096 + 4096 * 14336 + 64 * 14336)
+    assert operand_type("ampere_sgemm_128x64_tn") == "fp32"
+    assert element_bytes("some_gemm_kernel") is None
+
+
+def products(folder, took_ns, kernel="nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"):
+    """Write 10 operators of two kernels each (split over K), 4096 x 4096 x 4096."""
+    trace = TraceBuilder(gpu_name="NVIDIA H100 80GB HBM3").process(pid=1, name="python")
+    clock = 10_000
+    for place in range(10):
+        text = f"aten::mm, seq = {place}, op_id = {place}, sizes = [[4096, 4096], [4096, 4096]]"
+        trace.nvtx(text, clock, clock + 30_000)
+        for half in range(2):
+            identity = trace.reserve_correlation_ids(1)
+            at = clock + 1_000 + 10_000 * half
+            trace.api("cudaLaunchKernel_v7000", start_ns=at, end_ns=at + 5_000,
+                      correlation_id=identity)  # fmt: skip
+            trace.kernel(kernel, start_ns=clock + 40_000 + half * took_ns // 2,
+                         duration_ns=took_ns // 2, correlation_id=identity)  # fmt: skip
+        clock += 50_000 + took_ns
+    (folder / "rank0.sqlite").unlink(missing_ok=True)
+    return trace.write_sqlite(folder / "rank0.sqlite")
+
+
+def test_products_by_shape(tmp_path):
+    tables = quick("roofline", products(tmp_path, 500_000))
+    (row,) = tables["gemm_roofline"].to_dict("records")
+    assert (row["operators_n"], row["launches_n"], row["p50_ns"]) == (10, 20, 500_000)
+    assert row["flops"] == 2 * 4096**3
+    assert row["mfu_pct"] == pytest.approx(100 * 2 * 4096**3 / 989e12 / 500e-6)
+    assert row["bound"] == "compute"
+    findings = tables["findings"]
+    gain = findings[findings["rule"] == "gemm_below_roofline"]["gain_ns"].item()
+    assert gain == pytest.approx(5_000_000 * (1 - row["mfu_pct"] / 70), abs=1)
+    assert ANALYSIS.answer(tables).startswith("GEMM 4096 x 4096 x 4096 (bf16): MFU 27.8 %")
+    over = quick("roofline", products(tmp_path, 130_000))["gemm_roofline"]
+    assert over["reason"].tolist() == ["over_peak"]
+    assert over["mfu_pct"].isna().all()
+    plain = quick("roofline", products(tmp_path, 500_000, "some_gemm_kernel"))["gemm_roofline"]
+    assert set(plain["reason"]) <= {"type"}
+
+
+def test_without_any_source_one_line_says_how(tmp_path):
+    tables = quick("roofline", planted(tmp_path, 5))
+    assert ANALYSIS.answer(tables).startswith("No roofline: give --model config.json")
+    assert tables["step_roofline"].empty
+    assert tables["lost"].empty
+
+
+def test_samples_of_gpu_metrics_give_the_share_of_the_memory(tmp_path):
+    trace = TraceBuilder(gpu_name="NVIDIA H100 80GB HBM3").process(pid=1, name="server")
+    trace.kernel("sm90_xmma_gemm_bf16", start_ns=100_000, duration_ns=10_000_000)
+    times = list(range(200_000, 10_000_000, 100_000))
+    names = ("DRAM Read Throughput", "DRAM Write Bandwidth [Throughput %]", "Tensor Active")
+    values = zip(names, (40, 10, 30), strict=True)
+    trace.gpu_metrics({name: [value] * len(times) for name, value in values}, times_ns=times)
+    tables = quick("roofline", trace.write_sqlite(tmp_path / "rank0.sqlite"))
+    (row,) = tables["category_roofline"].to_dict("records")
+    assert (row["category"], row["mbu_pct"], row["tensor_active_pct"]) == ("gemm", 50.0, 30.0)
+    assert row["gb_s"] == pytest.approx(1675.0)
+    assert row["own_pct"] == 100.0
+    assert ANALYSIS.answer(tables).startswith("GPU metrics: gemm kernels use 50.0 %")
+
+
+def test_a_run_with_a_model_is_published(tmp_path):
+    path, out = planted(tmp_path, 5), tmp_path / "out"
+    words = ("--input", path, "--model", config(tmp_path), *OF_PLANTED, "--output", out)
+    ended = run(*words, recipe="roofline")
+    assert ended.code == 0
+    assert any("MBU 61.4 %" in line for line in ended.printed)
+    assert (out / "step_roofline.parquet").exists()
+    with pytest.raises(SystemExit, match="2"):
+        run(*words[:2], "--model", path, recipe="roofline")
