@@ -36,7 +36,7 @@ def idle_before_steps(view: RankView, steps: Steps, times: StepTimes) -> Mapping
     idle = subtract_intervals(free, merged_unions([trace.gpu_busy, view.no_work, view.profiler]))
     owner = np.searchsorted(free[:, 0], idle[:, 0], side="right") - 1
     thread = trace.tables["api_calls"]["global_tid"][call[rows[owner]]]
-    places = Places(trace, steps)
+    places = Places(view.marked, steps)
     of_step = {steps.name, *map(range_key, set(steps.names.tolist()))}
     for tid in np.unique(thread).tolist():
         spans = idle[thread == tid]
