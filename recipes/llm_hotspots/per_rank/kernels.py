@@ -147,10 +147,11 @@ def _typical(
     median_ns = np.full(len(devices) * names_n, NULL_INT)
     median_ns[of_row] = rows.spread.order.low[:, MEDIAN]
     is_median = kernels["end_ns"] - kernels["start_ns"] == median_ns[group]
-    some = np.flatnonzero(is_median & trace.starts_inside(kernels))
+    is_median &= trace.starts_inside(kernels)
+    latest = np.argsort(kernels["start_ns"], kind="stable")[::-1]
     first = np.zeros(len(median_ns), dtype=np.int64)
-    for chosen in (np.arange(len(kernels)), some):
-        first[group[chosen][::-1]] = chosen[::-1]  # the last assignment, the first row, stays
+    for chosen in (latest, latest[is_median[latest]]):
+        first[group[chosen]] = chosen  # the last assignment, the first launch, stays
     return ncu_launches(trace, kernels.take(first[of_row]))
 
 
