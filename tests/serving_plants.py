@@ -65,6 +65,7 @@ class Server:
         grows_ns: A kernel that takes so long for a key of a request, besides.
         unparsed: Share of steps whose name is of no format.
         ahead: Whether the host waits for the step before, not for its own.
+        apart: Whether others wait while prompts are read, in steps of their own.
     """
 
     engine: str = "vllm_sums"
@@ -84,6 +85,7 @@ class Server:
     grows_ns: float = 0.0
     unparsed: float = 0.0
     ahead: bool = True
+    apart: bool = False
 
     def run(self, seed: int) -> Run:
         """Let it serve."""
@@ -196,7 +198,7 @@ class _Maker:
         server = self.server
         self.trace.nvtx("schedule", self.host_ns + 100, self.host_ns + 100 + server.before_ns)
         self.host_ns += server.before_ns + 200
-        if server.width > 1 and self.generating:
+        if server.width > 1 and self.generating and not (server.apart and self.reading):
             self._draft(number)
         fields, chunks = self._batch()
         step = Step("", fields, self.host_ns)
@@ -224,7 +226,8 @@ class _Maker:
             left -= chunks[-1]
         context = [(n, keys + n) for n, (keys, _, _) in zip(chunks, self.reading, strict=True) if n]
         width = self.server.width
-        generate = [(width, keys + width) for keys, _ in self.generating]
+        served = [] if self.server.apart and context else self.generating
+        generate = [(width, keys + width) for keys, _ in served]
         fields: dict[str, int] = {}
         for kind, sums, pairs in (("ctx", "c", context), ("gen", "g", generate)):
             fields |= {f"{kind}_reqs": len(pairs), f"{kind}_tokens": sum(q for q, _ in pairs)}
@@ -236,7 +239,7 @@ class _Maker:
         return fields, chunks
 
     def _generate(self, step: Step) -> None:
-        for request in self.generating:
+        for request in self.generating if step.fields["gen_reqs"] else ():
             accepted = int(self.rng.integers(1, self.server.width + 1))
             step.accepted_n += accepted
             request[0] += accepted

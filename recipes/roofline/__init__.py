@@ -1,1 +1,1 @@
-"""What a step of a server costs by its batch, and what users wait between tokens."""
+"""How far each step, and each GEMM, is from what the hardware can do."""

@@ -58,7 +58,8 @@ def headline(tables: Tables) -> list[str]:
         lines.append(f"between tokens: not known ({row['reason']})")
     elif row["p50_ns"] is not None:
         scale = Scale.of(10 * row["p99_ns"])
-        words = f"p50 {scale.number(row['p50_ns'])} {scale.unit}, p99 {scale.number(row['p99_ns'])}"
+        p99 = dict.fromkeys(scale.number(row[name]) for name in ("p99_ns", "p99_most_ns"))
+        words = f"p50 {scale.number(row['p50_ns'])} {scale.unit}, p99 {' to '.join(p99)}"
         adds_ns = row["mixed_adds_ns"]
         adds = "" if (adds_ns or 0) <= 0 else f"; prefill adds {scale.number(adds_ns)}"
         drafts = " per step" if server["drafts_n"] or len(tables["speculation"]) else ""

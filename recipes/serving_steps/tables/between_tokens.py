@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.steps.batches import Batches
 from nsys_llm.analyses.steps.token_waits import (
     MOST_UNKNOWN_PCT,
     TokenWaits,
+    read_on,
     token_waits,
     weighted_percentile,
 )
@@ -26,7 +26,9 @@ from .batches import Row, Served
 _MOST_REQUESTS: Final = 1 << 30
 _NOT_KNOWN: Final[Row] = {
     **dict.fromkeys(("intervals_n", "tokens_n", "mixed_n"), 0),
-    **dict.fromkeys(("p50_ns", "p99_ns", "mixed_adds_ns", "pure_ns", "adds_p99_pct")),
+    **dict.fromkeys(
+        ("p50_ns", "p99_ns", "p99_most_ns", "mixed_adds_ns", "pure_ns", "adds_p99_pct")
+    ),
     "reason": "names do not tell the requests of each step",
 }
 
@@ -46,44 +48,42 @@ def _row(served: ServedSteps) -> Row:
         served.times.end_ns,
         generating,
         context,
-        _read_on(served.batches),
+        read_on(context, served.batches.field("ctx_tokens"), served.batches.field("c_sk")),
         unknown,
-        ~served.times.counted,
+        ~served.times.counted | (served.times.no_work_ns > 0),
         together=engine is not None and holds_every_request(engine),
     )
     every_n = every.time_ns.size + every.left_out_n
     if 100 * every.unknown_n > MOST_UNKNOWN_PCT * every_n or (not every_n and unknown.any()):
         return _NOT_KNOWN | {"left_out_n": every_n}
     adds_ns, mixed_n, pure_ns = _mixed_adds(every, generating[every.last])
-    p50_ns, p99_ns = (weighted_percentile(every.time_ns, every.tokens_n, q) for q in (50, 99))
+    waited = every.time_ns, every.tokens_n, every.most_n
+    none = None, None
+    p50_ns, _ = weighted_percentile(*waited, 50) or none
+    p99_ns, most_ns = weighted_percentile(*waited, 99) or none
     return {
         "intervals_n": every.time_ns.size,
         "left_out_n": every.left_out_n,
         "tokens_n": int(every.tokens_n.sum()),
         "p50_ns": p50_ns,
         "p99_ns": p99_ns,
+        "p99_most_ns": most_ns,
         "mixed_n": mixed_n,
         "mixed_adds_ns": adds_ns,
         "pure_ns": pure_ns,
         "adds_p99_pct": None
-        if adds_ns is None or not p99_ns
-        else float(np.clip(100 * adds_ns / p99_ns, 0, 100)),
+        if adds_ns is None or not most_ns
+        else float(np.clip(100 * adds_ns / most_ns, 0, 100)),
         "reason": None,
     }
-
-
-def _read_on(batches: Batches) -> IntArray:
-    """Return 1 for each step that reads on in the prompt of the step before, as keys tell."""
-    requests, tokens, keys = (batches.field(name) for name in ("ctx_reqs", "ctx_tokens", "c_sk"))
-    alone = (requests[1:] == 1) & (requests[:-1] == 1) & (keys[:-1] > 0) & (tokens[1:] > 0)
-    return np.append(0, alone & (keys[1:] - tokens[1:] == keys[:-1]))[: requests.size]
 
 
 def _mixed_adds(every: TokenWaits, generating: IntArray) -> tuple[float | None, int, float | None]:
     """Return what a step with context adds at equal requests, over how many, and the pure mean."""
     adds, pure, weights = [], [], []
-    for requests in np.unique(generating[every.mixed]).tolist():
-        same = generating == requests
+    certain = every.tokens_n > 0
+    for requests in np.unique(generating[every.mixed & certain]).tolist():
+        same = certain & (generating == requests)
         mixed_ns, pure_ns = (every.time_ns[same & kind] for kind in (every.mixed, ~every.mixed))
         if pure_ns.size:
             adds.append(float(mixed_ns.mean() - pure_ns.mean()))

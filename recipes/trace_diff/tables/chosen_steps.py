@@ -14,6 +14,7 @@ import numpy as np
 from nsys_llm.analyses.steps.token_waits import (
     MOST_UNKNOWN_PCT,
     TokenWaits,
+    read_on,
     token_waits,
     weighted_percentile,
 )
@@ -227,7 +228,7 @@ def inter_token_ns(steps: RunSteps, percent: int) -> float | None:
     """Return a percentile of the time between two tokens of a request; None where not told.
 
     It is not told where more than 1 % of the intervals hold a step of which nobody knows whether it
-    generates. See `token_waits`.
+    generates, or where who waited is so little certain that it may be 1 % more. See `token_waits`.
     """
     engine = next((kind.engine for kind in engine_steps() if kind.name == steps.name), None)
     together = engine is None or holds_every_request(engine)
@@ -235,20 +236,23 @@ def inter_token_ns(steps: RunSteps, percent: int) -> float | None:
     every_n = sum(part.time_ns.size + part.left_out_n for part in parts)
     if 100 * sum(part.unknown_n for part in parts) > MOST_UNKNOWN_PCT * every_n:
         return None
-    times_ns, tokens_n = (
-        joined([getattr(part, name) for part in parts]) for name in ("time_ns", "tokens_n")
-    )
-    return weighted_percentile(times_ns, tokens_n, percent)
+    names = ("time_ns", "tokens_n", "most_n")
+    arrays = (joined([getattr(part, name) for part in parts]) for name in names)
+    least_ns, most_ns = weighted_percentile(*arrays, percent) or (0.0, 1.0)
+    return least_ns if 100 * most_ns <= (100 + MOST_UNKNOWN_PCT) * least_ns else None
 
 
 def _waits(gpu: GpuSteps, together: bool) -> TokenWaits:
     works = [gpu.walls.works[code] for code in gpu.steps.work.tolist()]
-    reading = np.array([work.ctx_reqs for work in works], dtype=np.int64)
+    names = ("gen_reqs", "ctx_reqs", "ctx_tokens")
+    generating, reading, tokens = np.array(
+        [[getattr(work, name) for work in works] for name in names], dtype=np.int64
+    )
     return token_waits(
         gpu.steps.end_ns,
-        np.array([work.gen_reqs for work in works], dtype=np.int64),
+        generating,
         reading,
-        np.zeros_like(reading),
+        read_on(reading, tokens, gpu.steps.keys_n),  # of steps that only read, keys are theirs
         # A step with tokens of prompts and without requests that generate only reads.
         np.array([max(work.gen_reqs, work.ctx_tokens) < 0 for work in works], dtype=bool),
         # Steps that are left out between two others leave nobody knows what out.

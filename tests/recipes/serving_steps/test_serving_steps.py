@@ -38,6 +38,9 @@ KINDS = {
     "eager": Server("vllm", graphs=GRAPHS, launch_ns=150_000, arrivals=0.3),
     "drafts": Server("sglang_sums", width=4, output=(40, 120)),
     "vllm drafts": Server("vllm_sums", width=3, output=(40, 120)),
+    "apart": Server("sglang", graphs=GRAPHS, apart=True, slots_n=16),
+    "apart sums": Server("sglang_sums", graphs=GRAPHS, apart=True, slots_n=16),
+    "apart whole": Server("sglang", apart=True, slots_n=16, chunk=4_096),
     "large": Server("vllm_sums", slots_n=24, arrivals=0.4, graphs=(8, 16, 24)),
 }
 
@@ -138,7 +141,7 @@ def planted_empty(run: Run, truth: Truth):
 def test_time_between_tokens_is_that_of_the_requests(seed, kind, tmp_path):
     run = KINDS[kind].run(seed)
     frame = tables_of(run, tmp_path)["inter_token"]
-    if run.server.engine in ("vllm_new", "sglang"):  # no step tells, and no mixed step does
+    if kind in ("vllm_new", "sglang"):  # no step tells, and no mixed step does
         assert rows(frame, "intervals_n p50_ns") == [(0, None)]
         assert frame["reason"].notna().all()
         return
@@ -146,8 +149,16 @@ def test_time_between_tokens_is_that_of_the_requests(seed, kind, tmp_path):
     kept = [item for item in every if item[1] > 0]
     waited = np.repeat([item[0] for item in kept], [item[1] for item in kept])
     (row,) = rows(frame, "intervals_n left_out_n tokens_n p50_ns p99_ns mixed_n mixed_adds_ns")
+    p50_ns, p99_ns = np.percentile(waited, (50, 99), method="inverted_cdf")
+    ((most_ns,),) = rows(frame, "p99_most_ns")
+    assert row[4] <= p99_ns <= most_ns
+    if run.server.apart:  # whose prompt goes on is not told, or not always
+        assert row[2] <= waited.size
+        assert row[3] <= p50_ns
+        return
     assert row[:3] == (len(kept), len(every) - len(kept), waited.size)
-    assert row[3:5] == tuple(np.percentile(waited, (50, 99), method="inverted_cdf"))
+    assert row[3:5] == (p50_ns, p99_ns)
+    assert p99_ns == most_ns
     adds, n = 0.0, 0
     for requests in {item[2].fields["gen_reqs"] for item in kept}:
         mixed, pure = (
@@ -376,7 +387,20 @@ def test_percentiles_count_each_value_as_often_as_it_stands(seed):
     values, counts = rng.integers(0, 999, 40), rng.integers(1, 9, 40)
     for percent in (0, 7, 50, 99, 100):
         expected = np.percentile(np.repeat(values, counts), percent, method="inverted_cdf")
-        assert weighted_percentile(values, counts, percent) == expected
+        assert weighted_percentile(values, counts, counts, percent) == (expected, expected)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_percentiles_of_uncertain_counts_hold_those_of_all_counts_between(seed):
+    rng = np.random.default_rng(seed)
+    values, least = rng.integers(0, 99, 6), rng.integers(0, 2, 6)
+    most = least + rng.integers(0, 3, 6)
+    every = product(*(range(low, high + 1) for low, high in zip(least, most, strict=True)))
+    every = [np.repeat(values, counts) for counts in every if any(counts)]
+    for percent in (20, 50, 99):
+        each = [np.percentile(some, percent, method="inverted_cdf") for some in every]
+        expected = (min(each), max(each)) if least.any() else None
+        assert weighted_percentile(values, least, most, percent) == expected
 
 
 @pytest.mark.slow

@@ -145,10 +145,12 @@ def test_steps_that_do_not_tell_whether_they_generate_leave_the_wait_unknown(mix
     names = ["step[DECODE bs=4]"] * 200
     for place in places:
         names[2 * place - 60] = f"step[MIXED bs=4{sums}]"
-    works, _, _ = step_works(names)
+    works, keys_n, _ = step_works(names)
     ends = np.cumsum([30 if "MIXED" in name else 10 for name in names])
     gpu = SimpleNamespace(
         walls=SimpleNamespace(works=works),
-        steps=SimpleNamespace(work=np.arange(200), number=np.arange(200), end_ns=ends),
+        steps=SimpleNamespace(
+            work=np.arange(200), number=np.arange(200), keys_n=np.array(keys_n), end_ns=ends
+        ),
     )
     assert inter_token_ns(SimpleNamespace(name="step[...]", gpus={0: gpu}), 99) == p99_ns

@@ -23,26 +23,45 @@ class TokenWaits:
 
     Attributes:
         time_ns: Length of each.
-        tokens_n: Requests that got a token at both ends, at least 1.
+        tokens_n: Requests that got a token at both ends, as far as that is certain.
+        most_n: As many at most; at least 1.
         last: Position of the step that ends it.
         mixed: Whether a step in it reads a prompt.
         left_out_n: How many are not here: not known, cut, or nobody waited.
-        unknown_n: Those of them that do not tell who waited, or contradict each other.
+        unknown_n: Those of them that do not tell who waited.
     """
 
     time_ns: IntArray
     tokens_n: IntArray
+    most_n: IntArray
     last: IntArray
     mixed: _Mask
     left_out_n: int
     unknown_n: int
 
 
+def read_on(requests: IntArray, tokens: IntArray, keys: IntArray) -> tuple[IntArray, IntArray]:
+    """Return how many requests of each step were read in the one before, too: least, and most.
+
+    Engines cut the last prompt of a step, so there is one of them at most. A step that looks at no
+    other keys than its own has none; one of a single request has one where it looks at as many
+    keys more as the step before had. Arrays of shape (steps,), of requests whose prompt is read,
+    their tokens and keys; -1 or less where that is not told.
+    """
+    least, most = np.zeros((2, requests.size), dtype=np.int64)
+    alone = (requests[1:] == 1) & (requests[:-1] == 1) & (keys[:-1] > 0) & (tokens[1:] > 0)
+    least[1:] = alone & (keys[1:] - tokens[1:] == keys[:-1])
+    most[1:] = (
+        (requests[1:] > 0) & (requests[:-1] > 0) & ((keys[1:] != tokens[1:]) | (keys[1:] < 0))
+    )
+    return least, most
+
+
 def token_waits(
     end_ns: IntArray,
     generating: IntArray,
     reading: IntArray,
-    read_on: IntArray,
+    going_on: tuple[IntArray, IntArray],
     unknown: _Mask,
     breaks: _Mask,
     *,
@@ -58,9 +77,9 @@ def token_waits(
         end_ns: Where all that the step and earlier ones launched has ended.
         generating: Requests that generate, -1 or less where that is not told.
         reading: Requests whose prompt is read, likewise.
-        read_on: How many of them were read in the step before, too.
+        going_on: See `read_on`.
         unknown: Of which steps nobody knows who is in them.
-        breaks: Steps that are in no statistic, or before which steps are missing.
+        breaks: Steps that are in no statistic, or before which steps are missing, or nobody is.
         together: Whether a step holds all requests that generate. Where others wait while prompts
             are read, one prompt in several steps may count several times.
     """
@@ -70,20 +89,24 @@ def token_waits(
     def until(values: npt.NDArray[Any]) -> IntArray:
         return np.concatenate(([0], np.cumsum(values)))
 
+    def waiting(again: IntArray) -> IntArray:
+        new_n = until(np.maximum(reading, 0) - again)
+        # Whose prompt goes on beyond the first step of a wait had no token of that.
+        on_n = np.where(last > first + 1, again[np.minimum(first + 1, last)], 0)
+        return np.asarray(generating[last] - (new_n[last] - new_n[first + 1] + on_n))
+
     unknown_n, reads_n, breaks_n = until(unknown), until(reading > 0), until(breaks)
-    new_n = until(np.maximum(reading, 0) - read_on)
-    # Whose prompt goes on beyond the first step of a wait had no token of that.
-    on_n = np.where(last > first + 1, read_on[np.minimum(first + 1, last)], 0)
-    tokens_n = generating[last] - (new_n[last] - new_n[first + 1] + on_n)
-    is_known = unknown_n[last + 1] == unknown_n[first + 1]
+    least, most = going_on
+    tokens_n = most_n = waiting(least)
     if not together:
-        reads_between_n = reads_n[last] - reads_n[first + 1]
-        contradicts = (tokens_n < 0) | ((tokens_n == 0) & (reads_between_n > 1))
-        is_known &= ~(contradicts & (generating[last] > 1))
-    kept = is_known & (breaks_n[last + 1] == breaks_n[first + 1]) & (tokens_n > 0)
+        most_n = np.minimum(waiting(most), (generating + np.maximum(reading, 0))[first])
+        tokens_n = np.clip(tokens_n, 0, most_n.clip(min=0))
+    is_known = unknown_n[last + 1] == unknown_n[first + 1]
+    kept = is_known & (breaks_n[last + 1] == breaks_n[first + 1]) & (most_n > 0)
     return TokenWaits(
         (end_ns[last] - end_ns[first])[kept],
         tokens_n[kept],
+        most_n[kept],
         last[kept],
         (reads_n[last + 1] > reads_n[first + 1])[kept],
         int((~kept).sum()),
@@ -91,13 +114,21 @@ def token_waits(
     )
 
 
-def weighted_percentile(values: IntArray, counts: IntArray, percent: float) -> float | None:
-    """Return a percentile of values of which each stands so many times; None for none.
+def weighted_percentile(
+    values: IntArray, least_n: IntArray, most_n: IntArray, percent: float
+) -> tuple[float, float] | None:
+    """Return a percentile of values of which each stands so many times, least and most; or None.
 
-    The first value that so many of them do not exceed.
+    The first value that so many of them do not exceed. None where there may be none.
     """
-    if not values.size:
+    if not least_n.any():
         return None
     order = np.argsort(values, kind="stable")
-    reached = np.cumsum(counts[order])
-    return float(values[order][np.searchsorted(reached, percent / 100 * reached[-1])])
+    least, most = np.cumsum(least_n[order]), np.cumsum(most_n[order])
+    # Few of the values up to each and many above it, and the other way round.
+    above = (most[-1] - most, least[-1] - least)
+    low, high = (
+        values[order][np.argmax(upto >= percent / 100 * (upto + over))]
+        for upto, over in zip((most, least), above[::-1], strict=True)
+    )
+    return float(low), float(high)
