@@ -12,7 +12,7 @@ from step_world import StepWorld
 RECIPES = ("idle_gaps", "step_budget", "tail_stats", "nvtx_phase_attribution")
 NAMES = {
     "vllm": "execute_context_{context}({tokens})_generation_{generating}({generating})",
-    "detailed": "execute_9_context_{context}(sq{tokens}sk9sqsq9sqsk9)"
+    "detailed": "execute_9_context_{context}(sq{tokens}sk{keys}sqsq{keys}sqsk{keys})"
     "_generation_{generating}(sq0sk0sqsq0sqsk0)",
     "trtllm": "[Executor] _forward_step {step}: {context} ctx reqs, {generating} gen reqs",
     "tokens": "_forward_step 7: {context} ctx reqs, {tokens} ctx tokens, {generating} gen reqs",
@@ -33,27 +33,31 @@ def server(seed, name, *, stalls=False):
     Args:
         seed: Of chance.
         name: Of its steps.
-        stalls: Whether its host also stops for as long while requests generate.
+        stalls: Whether its host also stops for as long while requests generate, or are read.
     """
     world, empty_ns = StepWorld(seed), 0
-    generating = context = free_ns = 0
+    generating = chunks = context = free_ns = 0
     for step in range(40):
-        context = int(generating == 0 or world.chance.random() < 0.2)
-        if generating == 0 and step:
+        is_empty = generating + chunks == 0
+        if chunks == 0 and (is_empty or world.chance.random() < 0.2):
+            chunks = keys = 1 + int(stalls and world.chance.random() < 0.3)
+        context = int(chunks > 0)
+        if is_empty and step:
             world.idle(150_000, 250_000)
             empty_ns += world.host_ns + 10 - free_ns
-        elif stalls and world.chance.random() < 0.05:  # most stretches are short ones
+        elif stalls and world.chance.random() < (0.5 if chunks and not generating else 0.05):
             wait(world)
             world.idle(150_000, 250_000)
-        numbers = {"step": step, "context": context, "tokens": 64 * context}
+        read_n = 64 * context * (1 + keys - chunks)
+        numbers = {"step": step, "context": context, "tokens": 64 * context, "keys": read_n}
         with world.range(name.format(generating=generating, **numbers)):
             world.layers(step)
         free_ns = max(world.host_ns, world.gpu_ns)
         wait(world)
         world.idle()
-        generating += context
-        if generating and world.chance.random() < 0.4:
-            generating -= 1
+        chunks -= context
+        done = int(generating > 0 and world.chance.random() < 0.4)
+        generating += int(context and not chunks) - done
     return world, empty_ns
 
 

@@ -7,28 +7,36 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.host.places import Places
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.batches import Batches
+from nsys_llm.analyses.steps.no_work import TIMES
 from nsys_llm.analyses.steps.step_times import StepTimes, first_operations
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.intervals import merged_unions, subtract_intervals
-from nsys_llm.taxonomy.step_names import range_key
+from nsys_llm.taxonomy.step_names import holds_every_request, range_key
 
 OF_STEP: Final = "(step range)"
 OF_NONE: Final = "(none)"
 
 
-def idle_before_steps(view: RankView, steps: Steps, times: StepTimes) -> Mapping[str, int]:
+def idle_before_steps(
+    view: RankView, steps: Steps, batches: Batches, times: StepTimes
+) -> Mapping[str, int]:
     """Return the idle time before the first operations of steps that count, by range.
 
     From the end of the step before to the first operation; without the profiler's own work, and
-    without time in which the server had no request. In ns, over all steps; ranges with running
-    numbers as #.
+    without time in which the server had no request or may have had none. In ns, over all steps;
+    ranges with running numbers as #.
     """
     trace = view.trace
     first_ns, call = first_operations(steps)
     rows = np.flatnonzero(times.counted & (call >= 0) & (first_ns > times.before_ns))
+    idle_ns = first_ns[rows] - times.before_ns[rows]
+    is_long = idle_ns > TIMES * np.median(idle_ns) if rows.size else idle_ns > 0
+    rows = rows[~(is_long & _may_arrive(batches)[rows])]
     sums: Counter[str] = Counter()
     if not rows.size:
         return sums
@@ -47,3 +55,18 @@ def idle_before_steps(view: RankView, steps: Steps, times: StepTimes) -> Mapping
             name = places.named(key)[1] or OF_NONE
             sums[OF_STEP if name in of_step else name] += time_ns
     return +sums
+
+
+def _may_arrive(batches: Batches) -> npt.NDArray[np.bool_]:
+    """Return before which steps nobody may have been there, of engines whose names leave it open.
+
+    They read prompts, and no more requests generate next than may have come with them.
+    """
+    generating, reading = batches.field("gen_reqs"), batches.field("ctx_reqs")
+    if batches.engine is None or holds_every_request(batches.engine):
+        return np.zeros(generating.size, dtype=bool)
+    ends = np.append(np.flatnonzero(generating), generating.size)
+    then = ends[np.searchsorted(ends, np.arange(generating.size))]
+    read_n = np.append(0, np.cumsum(np.maximum(reading, 0)))
+    enough = np.append(generating, 0)[then] <= read_n[then] - read_n[:-1]
+    return np.asarray((generating == 0) & (reading > 0) & enough)

@@ -50,7 +50,7 @@ def _served(view: RankView, steps: Steps, batches: Batches) -> ServedSteps:
         graph_size=graph_size,
         host_idle_ns=host_idle_ns(view, times, rows),
         draft_busy_ns=None if drafts is None else draft_busy_ns(drafts, steps),
-        before_ns=idle_before_steps(view, steps, times) if batches.is_read else {},
+        before_ns=idle_before_steps(view, steps, batches, times) if batches.is_read else {},
         growth=context_growth(view, steps, batches, times) if batches.is_read else None,
     )
 

@@ -98,6 +98,13 @@ def test_an_empty_server_that_reads_prompts_by_themselves_has_no_work(tmp_path):
     tables = quick("serving_steps", write(tmp_path / "waiting", served * 6))
     assert "no_work" not in set(tables["wall"]["wall_class"])
     assert "host_before_steps" in set(tables["findings"]["rule"])
+    # Two prompts, or two parts of one beside somebody who waited: sums tell.
+    for sums, is_told in (("", False), (" c_sq=90 c_sqsq=9 c_sqsk=9 c_sk=90", True)):
+        name = f"step[EXTEND bs=1 toks=90{sums}]"
+        both = [(name, 300_000, 0, 9_000_000), (name, 300_000), *served[1:]]
+        tables = quick("serving_steps", write(tmp_path / f"two{is_told}", both * 6))
+        assert ("no_work" in set(tables["wall"]["wall_class"])) == is_told
+        assert "host_before_steps" not in set(tables["findings"]["rule"])
 
 
 def test_chunks_of_one_prompt_are_no_new_requests(tmp_path):

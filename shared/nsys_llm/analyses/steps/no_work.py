@@ -4,7 +4,7 @@ Steps of an engine whose next one holds requests that have just come and none th
 was served in between. Short stretches between steps are the engine's own work: they are longer than
 five times the median one, and than the median step, as where launches run ahead the stretches are
 next to nothing. Of an engine that reads prompts in steps of their own the next step that generates
-tells: where no more requests are in it than were just read in one step, nobody else was there.
+tells: where no more requests are in it than were certainly just read, nobody else was there.
 """
 
 from __future__ import annotations
@@ -76,18 +76,26 @@ def _empty(steps: Steps) -> IntArray:
 
 def _arrivals(names: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Return which steps hold requests that have just come, while the server has no others."""
+    steps = [parse_step(name) for name in names]
+    # Of a server that only reads prompts, those that are read are gone.
+    stays = any(step is not None and step.gen_reqs for step in steps)
     arrives = np.zeros(len(names), dtype=bool)
     # Requests of the next step that generates; None where that is not told.
     then_n: int | None = None
-    read_n = 0
+    # Requests that are read up to it, and of how many of them the first step may have read on.
+    read_n = again_n = 0
     for place in range(len(names) - 1, -1, -1):
-        step = parse_step(names[place])
+        step = steps[place]
         if step is None or step.gen_reqs is None or step.ctx_reqs is None:
             then_n = None
-        elif step.gen_reqs:
-            then_n, read_n = step.gen_reqs, 0
+            continue
+        if step.ctx_reqs and again_n and stays:
+            arrives[place + 1] = False
+        if step.gen_reqs:
+            then_n, read_n, again_n = step.gen_reqs, 0, 0
         elif step.ctx_reqs:
-            read_n = max(read_n, step.ctx_reqs)
+            read_n += step.ctx_reqs - again_n
+            again_n = int(step.c_sk is None or step.c_sk != step.ctx_tokens)
             alone = then_n is not None and then_n <= read_n
             arrives[place] = alone or holds_every_request(step.engine)
     return arrives
