@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import numpy as np
 import pytest
 from quick_run import quick
@@ -36,6 +39,18 @@ def write(folder, steps, rank=0):
         clock = max(start_ns, clock + 11_000) + 3_000
     folder.mkdir(exist_ok=True)
     return trace.write_sqlite(folder / f"rank{rank}.sqlite")
+
+
+def test_what_few_steps_run_on_another_device_is_not_of_the_server(tmp_path):
+    path = write(tmp_path, [(decode(4), 500_000)] * 20)
+    expected = quick("serving_steps", path)["batch_steps"]["cost_ns"].tolist()
+    with closing(sqlite3.connect(path)) as base, base:
+        name = "CUPTI_ACTIVITY_KIND_KERNEL"
+        columns = [row[1] for row in base.execute(f"PRAGMA table_info({name})")]
+        changed = {"deviceId": "1", "end": "end + 2000000"}
+        values = ", ".join(changed.get(column, column) for column in columns)
+        base.execute(f"INSERT INTO {name} SELECT {values} FROM {name} WHERE rowid IN (6, 11)")
+    assert quick("serving_steps", path)["batch_steps"]["cost_ns"].tolist() == expected
 
 
 def decode(requests):

@@ -31,10 +31,12 @@ from nsys_llm.analyses.steps.steps import Steps, StepSpans, with_operations
 from nsys_llm.analyses.wall.load import load_spans
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_before_ns
+from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.taxonomy.phase_maps import phase_map
 from nsys_llm.trace.capture_edges import launched_before
 from nsys_llm.trace.coded_names import text_of
+from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import RankTrace
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
@@ -133,6 +135,8 @@ def _cut_from_ns(trace: RankTrace, ops: LaunchedOps) -> int:
     calls, last_ns = ops.calls, ops.last_launched_ns
     if calls is None or last_ns is None:
         return _NEVER
+    if any(_is_partial(op, np.flatnonzero(calls["start_ns"] == last_ns)) for op in ops.tables):
+        return last_ns
     ids = [
         key
         for key in distinct(calls["name_id"]).tolist()
@@ -141,3 +145,14 @@ def _cut_from_ns(trace: RankTrace, ops: LaunchedOps) -> int:
     rows = np.flatnonzero(calls["start_ns"] > last_ns)
     rows = rows[np.isin(calls["name_id"][rows], ids)]
     return int(calls["start_ns"][rows].min(initial=_NEVER))
+
+
+def _is_partial(op: Table, calls: IntArray) -> bool:
+    """Return whether some calls replayed a CUDA graph of which fewer nodes ran than once before."""
+    last = np.isin(op["launch_row"], calls)
+    nodes = last & is_graph_node(op)
+    if not nodes.any():
+        return False
+    same = op["graph_node_id"] == op["graph_node_id"][nodes].min()
+    before = op["launch_row"][same & (op["launch_row"] >= 0)][0]
+    return int(last.sum()) < np.count_nonzero(op["launch_row"] == before)

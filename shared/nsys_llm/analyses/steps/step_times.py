@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -60,15 +61,21 @@ class StepTimes:
 
 
 def step_times(view: RankView, steps: Steps) -> StepTimes:
-    """Return the times of steps; of several devices of a process the last one to end counts."""
+    """Return the times of steps; of several devices of a process the last one to end counts.
+
+    One on which less than half as many steps run anything as on another is not a device of theirs.
+    """
     trace = view.trace
-    devices = sorted(set(steps.devices) & set(trace.device_ids))
-    windows = np.stack([steps.windows_ns(device) for device in devices]).max(axis=0)
+    devices = np.array(sorted(set(steps.devices) & set(trace.device_ids)))
+    windows = np.stack([steps.windows_ns(device) for device in devices.tolist()])
+    runs_n = (windows[..., 1] > windows[..., 0]).sum(axis=1)
+    is_theirs = 2 * runs_n >= runs_n.max()
+    windows = windows[is_theirs].max(axis=0)
     before_ns, end_ns = windows[:, 0], windows[:, 1]
     begin_ns = np.clip(steps.span_start_ns, before_ns, end_ns)
     busy, empty = trace.gpu_busy, view.no_work
     return StepTimes(
-        mark=_marks(view, steps, windows),
+        mark=_marks(view, steps, windows, devices[is_theirs].tolist()),
         before_ns=before_ns,
         begin_ns=begin_ns,
         end_ns=end_ns,
@@ -77,10 +84,12 @@ def step_times(view: RankView, steps: Steps) -> StepTimes:
     )
 
 
-def _marks(view: RankView, steps: Steps, windows: IntArray) -> tuple[str, ...]:
+def _marks(
+    view: RankView, steps: Steps, windows: IntArray, devices: Sequence[int]
+) -> tuple[str, ...]:
     whole = np.ones(len(steps), dtype=bool)
-    for _, _, of_device in whole_steps(view.trace, steps, by_window=False):
-        whole &= of_device
+    for device_id, _, of_device in whole_steps(view.trace, steps, by_window=False):
+        whole &= of_device | (device_id not in devices)
     marks = np.full(len(steps), FILTERED, dtype=object)
     marks[whole] = COUNTED
     marks[~whole & (windows[:, 1] == windows[:, 0])] = EMPTY
