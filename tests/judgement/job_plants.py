@@ -226,7 +226,8 @@ def empty_server(dice: Random, fault: bool) -> Planted:
         pause, schedule = make.host(4_000_000, fault=FIXED), make.host(late_ns)
         works = [launch.work for launch in layers(make, 8, kernel_ns=40_000) if _is_kernel(launch)]
         prefill = step in empty or not step
-        text = f"execute_context_{int(prefill)}({64 * prefill})_generation_{4 - 4 * prefill}(4)"
+        others_n = 4 - 4 * prefill
+        text = f"execute_context_{int(prefill)}({64 * prefill})_generation_{others_n}({others_n})"
         before = [Sync("stream"), *((pause,) if step in empty else ())]
         late = [Push("schedule"), schedule, Pop()] if fault else []
         return [*before, *late, Push(text), _graph(works), Pop()]

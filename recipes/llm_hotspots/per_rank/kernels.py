@@ -12,13 +12,14 @@ import numpy.typing as npt
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import MEDIAN, Spread, ValueCounts
 from nsys_llm.numeric.exclusive import exclusive_in_windows
+from nsys_llm.numeric.gaps import start_order
 from nsys_llm.numeric.grouping import distinct, distinct_codes, is_constant, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import shown_name_ids
-from nsys_llm.trace.kernel_launches import NcuLaunches, ncu_launches
+from nsys_llm.trace.kernel_launches import NcuLaunches, launch_times, ncu_launches
 from nsys_llm.trace.rank_trace import RankTrace
 
 
@@ -148,10 +149,14 @@ def _typical(
     median_ns[of_row] = rows.spread.order.low[:, MEDIAN]
     is_median = kernels["end_ns"] - kernels["start_ns"] == median_ns[group]
     is_median &= trace.starts_inside(kernels)
-    latest = np.argsort(kernels["start_ns"], kind="stable")[::-1]
+    # A profile's rows come in no particular order.
+    ordered = start_order(
+        kernels["start_ns"], lambda some: (launch_times(trace, kernels.take(some))[0],)
+    )
+    every = np.arange(len(kernels)) if ordered is None else ordered
     first = np.zeros(len(median_ns), dtype=np.int64)
-    for chosen in (latest, latest[is_median[latest]]):
-        first[group[chosen]] = chosen  # the last assignment, the first launch, stays
+    for chosen in (every, every[is_median[every]]):
+        first[group[chosen][::-1]] = chosen[::-1]  # the last assignment, the earliest, stays
     return ncu_launches(trace, kernels.take(first[of_row]))
 
 

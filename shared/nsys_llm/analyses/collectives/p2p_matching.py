@@ -29,6 +29,7 @@ from nsys_llm.analyses.collectives.p2p_pairs import (
     PeerFit,
     fit_drift,
     fit_peers,
+    linked_groups,
     strides,
 )
 from nsys_llm.analyses.collectives.p2p_streams import (
@@ -234,7 +235,7 @@ def _matched_transfers(
     fits = _fits(members, _linked(members, fits))
     fits = fits if apart is None else apart.chosen(fits, members)
     matched: list[Matched] = []
-    for group in _linked_groups(fits, len(members.lanes)):
+    for group in linked_groups(fits, len(members.lanes)):
         group_fits = [fit for fit in fits if fit.left in group]
         crowded = 2 * sum(fit.share for fit in group_fits) >= _CROWD * len(group)
         edges = None if crowded else _edges(group_fits, members)
@@ -334,17 +335,6 @@ def _linked(members: _Members, fits: Sequence[PeerFit]) -> Callable[[int, int], 
     return expected
 
 
-def _linked_groups(fits: Sequence[PeerFit], ranks_n: int) -> list[set[int]]:
-    """Return sets of ranks that exchange data with each other, directly or through others."""
-    group = list(range(ranks_n))
-    for fit in fits:
-        low, high = sorted((group[fit.left], group[fit.right]))
-        if low != high:
-            group = [low if item == high else item for item in group]
-    sets = [{at for at, label in enumerate(group) if label == root} for root in sorted(set(group))]
-    return [item for item in sets if len(item) > 1]
-
-
 def _as_collective(group: set[int], members: _Members, trust_ns: int) -> list[Matched]:
     """Match ranks that meet all together, as an all-to-all of sends and receives does."""
     lanes = [lane for place in sorted(group) for lane in members.sources[place]]
@@ -385,7 +375,7 @@ def _as_pairs(
         elif _is_proven(fit, rows, members):
             lanes = members.lanes[fit.left], members.lanes[fit.right]
             matched.append(Matched(lanes, rows, (0, 0)))
-    rest = _linked_groups(unsure, len(members.lanes))
+    rest = linked_groups(unsure, len(members.lanes))
     return [*matched, *(_undecided(item, members) for item in rest)]
 
 

@@ -202,3 +202,14 @@ def _within(wanted: IntArray, ordered: IntArray, reach_ns: int) -> tuple[IntArra
     row = np.repeat(np.arange(wanted.size), count)
     before = np.cumsum(count) - count
     return row, np.arange(row.size) - np.repeat(before - low, count)
+
+
+def linked_groups(fits: Sequence[PeerFit], ranks_n: int) -> list[set[int]]:
+    """Return sets of ranks that exchange data with each other, directly or through others."""
+    group = list(range(ranks_n))
+    for fit in fits:
+        low, high = sorted((group[fit.left], group[fit.right]))
+        if low != high:
+            group = [low if item == high else item for item in group]
+    sets = [{at for at, label in enumerate(group) if label == root} for root in sorted(set(group))]
+    return [item for item in sets if len(item) > 1]
