@@ -237,8 +237,8 @@ def inter_token_ns(steps: RunSteps, percent: int) -> float | None:
     if 100 * sum(part.unknown_n for part in parts) > MOST_UNKNOWN_PCT * every_n:
         return None
     names = ("time_ns", "tokens_n", "most_n")
-    arrays = (joined([getattr(part, name) for part in parts]) for name in names)
-    least_ns, most_ns = weighted_percentile(*arrays, percent) or (0.0, 1.0)
+    times_ns, least_n, most_n = (joined([getattr(part, name) for part in parts]) for name in names)
+    least_ns, most_ns = weighted_percentile(times_ns, least_n, most_n, percent) or (0.0, 1.0)
     return least_ns if 100 * most_ns <= (100 + MOST_UNKNOWN_PCT) * least_ns else None
 
 
