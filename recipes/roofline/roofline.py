@@ -12,5 +12,5 @@ if find_spec("nsys_llm") is None:
 from nsys_llm.run.nsys_adapter import RankRecipe
 
 
-class Roofline(RankRecipe, recipe="roofline", version="0.1.0"):
+class Roofline(RankRecipe, recipe="roofline", version="1.0.0"):
     """Entry point of the recipe under Nsight Systems."""

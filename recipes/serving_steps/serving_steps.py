@@ -12,5 +12,5 @@ if find_spec("nsys_llm") is None:
 from nsys_llm.run.nsys_adapter import RankRecipe
 
 
-class ServingSteps(RankRecipe, recipe="serving_steps", version="0.1.0"):
+class ServingSteps(RankRecipe, recipe="serving_steps", version="1.0.0"):
     """Entry point of the recipe under Nsight Systems."""

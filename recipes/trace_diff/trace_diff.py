@@ -12,5 +12,5 @@ if find_spec("nsys_llm") is None:
 from nsys_llm.run.nsys_adapter import RankRecipe
 
 
-class TraceDiff(RankRecipe, recipe="trace_diff", version="0.1.0"):
+class TraceDiff(RankRecipe, recipe="trace_diff", version="1.0.0"):
     """Entry point of the recipe under Nsight Systems."""

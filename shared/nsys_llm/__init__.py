@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "__version__", "analyze", "load"]
 
-__version__: Final = "0.1.0"
+__version__: Final = "1.0.0"
 
 
 def __getattr__(name: str) -> Any:

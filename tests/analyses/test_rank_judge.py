@@ -37,7 +37,7 @@ def job(compute_ns, *, launches=None, shapes=True, steps=True):
             rows = launches[number]
         table = [(code, grid, 1, 1, 128, 1, 1, n, ns) for code, (n, grid, ns) in enumerate(rows)]
         work = DeviceWork(
-            np.column_stack((edges[:-1], edges[1:])), whole, times, NAMES,
+            np.column_stack((edges[:-1], edges[1:])), whole, times, 0 * times, NAMES,
             np.array(table, dtype=np.int64), shapes, steps,
         )  # fmt: skip
         walls[key, 0] = DeviceWall(

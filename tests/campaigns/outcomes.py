@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from results import read_frames, read_results
 
 from nsys_llm.run.cli import main
+from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
 
 _NULL_TEXT = str(-(2**63))
 #: Beyond this, a time cannot be added up (see `nsys_llm.trace.rank_trace`).
@@ -239,8 +240,7 @@ def _bounded(table: pd.DataFrame, part: str, whole: str) -> Iterator[str]:
 
 
 def _gpus(table: pd.DataFrame, _: Tables) -> Iterator[str]:
-    parts = ("compute_ns", "communication_ns", "copies_ns", "profiler_ns", "idle_ns")
-    yield from _adds_up(table, "span_ns", *parts)
+    yield from _adds_up(table, "span_ns", *(f"{name}_ns" for name in WALL_CLASSES))
 
 
 def _opportunities(table: pd.DataFrame, _: Tables) -> Iterator[str]:

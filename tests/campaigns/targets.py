@@ -33,7 +33,7 @@ from nsys_llm.profile.sqlite import sqlite_profile
 from nsys_llm.profile.sqlite.cells import UnexpectedCell
 from nsys_llm.profile.sqlite.pages import read_integers
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
-from nsys_llm.profile.tables import table_names, table_source
+from nsys_llm.profile.tables import MOST_BYTES, TableSource, table_names, table_source
 from nsys_llm.report import report_files
 
 Case = tuple[str, list[str]]
@@ -201,7 +201,7 @@ def _differs_from_sqlite(
         return []
     if table is None:
         return []
-    names = ", ".join(f'"{source.columns[column]}"' for column in columns)
+    names = ", ".join(_queried(source, column) for column in columns)
     try:
         query = f'SELECT {names} FROM "{source.nsys}" NOT INDEXED ORDER BY rowid'
         rows = database.execute(query).fetchall()
@@ -209,14 +209,26 @@ def _differs_from_sqlite(
         return [f"{name}: read, and SQLite says {error}"]
     faults = []
     for place, column in enumerate(columns):
-        if source.is_text(column) and not all(isinstance(row[place], str | None) for row in rows):
+        is_text = source.is_text(column) and not source.is_bytes(column)
+        if is_text and not all(isinstance(row[place], str | None) for row in rows):
             continue  # the driver writes out what is no text in its own way
         null = (None, "") if source.is_text(column) else (None, NULL_INT)
-        said = [None if row[place] in null else row[place] for row in rows]
+        said = [_digits(row[place]) if source.is_bytes(column) else row[place] for row in rows]
+        said = [None if value in null else value for value in said]
         read = [None if value in null else value for value in table[column].tolist()]
         if read != said and not _damaged(database):
             faults.append(f"{name}.{column}: {read[:9]} is read, SQLite says {said[:9]}")
     return faults
+
+
+def _queried(source: TableSource, column: str) -> str:
+    """Return a column; of what is read as bytes those that SQLite takes for a text or a number."""
+    name = f'"{source.columns[column]}"'
+    return f"CAST({name} AS BLOB)" if source.is_bytes(column) else name
+
+
+def _digits(value: bytes | None) -> str | None:
+    return None if value is None else value[:MOST_BYTES].hex().upper()
 
 
 def _damaged(database: sqlite3.Connection) -> bool:

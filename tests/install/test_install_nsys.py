@@ -67,8 +67,8 @@ def checkout(tmp_path):
 def set_version(checkout: Path, version: str) -> None:
     for name in ("shared/nsys_llm/__init__.py", "recipes/llm_hotspots/llm_hotspots.py"):
         text = (checkout / name).read_text()
-        assert '"0.1.0"' in text
-        (checkout / name).write_text(text.replace('"0.1.0"', f'"{version}"'))
+        assert '"1.0.0"' in text
+        (checkout / name).write_text(text.replace('"1.0.0"', f'"{version}"'))
 
 
 def install(*words: object, root: Path = ROOT, folder: Path, user: int | None = None, **variables):
@@ -149,7 +149,7 @@ def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, pack
     before = listing(nsight)
     old_umask = os.umask(0o077)
     try:
-        assert_done(install("--nsys", nsight, folder=tmp_path), "placed nsys-llm-recipes 0.1.0")
+        assert_done(install("--nsys", nsight, folder=tmp_path), "placed nsys-llm-recipes 1.0.0")
     finally:
         os.umask(old_umask)
     new = listing(nsight).keys() - before.keys()
@@ -184,7 +184,7 @@ def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, pack
     )
     assert (packages / "nsys_llm/recipes/__pycache__").is_dir()
     again = install("--nsys", nsight, folder=tmp_path)
-    assert_done(again, "in place of 0.1.0")
+    assert_done(again, "in place of 1.0.0")
     assert listing(nsight).keys() - before.keys() == new
     assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "removed")
     assert listing(nsight) == before
@@ -299,15 +299,15 @@ def test_an_older_version_is_replaced_whole_and_a_newer_one_refused(
     assert not [path for path in packages.rglob("*stale.py")]
     assert (packages / "nsys_llm/of_old.py").is_file()
     (checkout / "shared/nsys_llm/of_old.py").unlink()
-    set_version(checkout, "0.10.0")
+    set_version(checkout, "1.10.0")
     done = install("--nsys", nsight, root=checkout, folder=tmp_path)
-    assert_done(done, "placed nsys-llm-recipes 0.10.0, in place of 0.1.0")
+    assert_done(done, "placed nsys-llm-recipes 1.10.0, in place of 1.0.0")
     assert not (packages / "nsys_llm/of_old.py").exists()
-    assert placed_version(packages) == "0.10.0"
-    assert 'version="0.10.0"' in (packages / SCRIPT).read_text()
+    assert placed_version(packages) == "1.10.0"
+    assert 'version="1.10.0"' in (packages / SCRIPT).read_text()
 
     before = listing(nsight)
-    assert_told(install("--nsys", nsight, folder=tmp_path), 2, "0.10.0", "this is 0.1.0")
+    assert_told(install("--nsys", nsight, folder=tmp_path), 2, "1.10.0", "this is 1.0.0")
     assert listing(nsight) == before
 
 
@@ -406,9 +406,9 @@ def fake_python(folder: Path, **answer: object) -> str:
     return str(folder)
 
 
-OURS = ["0.1.0", "/site/nsys_llm"]
+OURS = ["1.0.0", "/site/nsys_llm"]
 CHECKS = {
-    "ready": ({"ours": OURS}, True, 0, ["ready: ", "in it: 0.1.0", "14.0.1\n", "pages: numpy,"]),
+    "ready": ({"ours": OURS}, True, 0, ["ready: ", "in it: 1.0.0", "14.0.1\n", "pages: numpy,"]),
     "compiled": ({"ours": OURS, "decoder": "native"}, True, 0, ["of SQLite pages: native\n"]),
     "not placed": ({"ours": OURS}, False, 1, ["in it: none", "install.py --nsys"]),
     "no package": ({}, False, 1, ["nsys_llm: missing", "fix it: python3 install.py --nsys"]),

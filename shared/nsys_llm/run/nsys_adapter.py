@@ -51,7 +51,7 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
 
     A recipe's script holds one subclass and states the version that it was written for:
 
-        class LlmHotspots(RankRecipe, recipe="llm_hotspots", version="0.1.0"): ...
+        class LlmHotspots(RankRecipe, recipe="llm_hotspots", version="1.0.0"): ...
 
     Raises:
         ImportError: The script belongs to another version of this package than the one imported.

@@ -36,6 +36,7 @@ class DeviceWork:
             its span where there are no steps.
         whole: Shape (steps,), which of them are full, no warm-up, and cut by no filter.
         compute_ns: Shape (steps,), time in which a compute kernel ran.
+        profiler_ns: Likewise, in which the profiler did its own work and the device ran nothing.
         names: Full names of its kernels, communication among them.
         launches: Shape (rows, 9): code of the name, grid and block (0 where they are not read),
             launches, and the sum of their durations in ns; after all filters.
@@ -46,6 +47,7 @@ class DeviceWork:
     window_ns: IntArray
     whole: npt.NDArray[np.bool_]
     compute_ns: IntArray
+    profiler_ns: IntArray
     names: tuple[str, ...]
     launches: IntArray
     has_shapes: bool

@@ -8,7 +8,7 @@ from flushed_ranks import US, write_ranks
 from quick_run import quick
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly("0", "2", "3")
 @pytest.mark.parametrize("seed", range(4))
 def test_the_part_of_a_lateness_is_what_the_flushes_of_both_ranks_make(tmp_path, seed):
     rng = np.random.default_rng(seed)

@@ -186,3 +186,11 @@ def test_factors_are_told_as_factors(tmp_path):
     assert " times)" in said.lines[0]
     assert "%" not in said.lines[0]
     assert " times as long per call" in said.answer
+
+
+def test_few_steps_of_which_one_is_slow_have_no_median(tmp_path):
+    before, after = (Job(steps=5, late_ns={2: 900_000}, gpu=gpu) for gpu in (1.0, 1.3))
+    said = compare(tmp_path, before, after)
+    assert said.word == "UNCERTAIN"
+    assert "5 -> 5 full steps per GPU: fewer than 5 without slow ones" in said.answer
+    assert "median" not in said.answer

@@ -42,6 +42,7 @@ class Measured:
         gpus: Positions of the peers.
         steps: Rows of their windows.
         compute_ns: Shape (peers, steps).
+        profiler_ns: Likewise, time in which the profiler kept a GPU idle.
         late_ns: Likewise, see `Arrivals.late_ns`; None where nothing is matched.
         step_ns: Shape (steps,), median length of their windows.
     """
@@ -49,6 +50,7 @@ class Measured:
     gpus: tuple[int, ...]
     steps: IntArray
     compute_ns: IntArray
+    profiler_ns: IntArray
     late_ns: FloatArray | None
     step_ns: FloatArray
 
@@ -67,6 +69,7 @@ class Measured:
             tuple(members),
             steps,
             np.array([work.compute_ns[steps] for work in works]),
+            np.array([work.profiler_ns[steps] for work in works]),
             None if arrivals is None else arrivals.late_ns(members, steps),
             np.median(lengths, axis=0),
         )

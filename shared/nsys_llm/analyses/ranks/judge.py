@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.stages import may_be_stages
-from nsys_llm.analyses.ranks.chance import ALPHA, SMALL, FloatArray
+from nsys_llm.analyses.ranks.chance import ALPHA, SMALL, FloatArray, others_beyond
 from nsys_llm.analyses.ranks.groups import GroupTest, Measured, Side, group_test
 from nsys_llm.analyses.ranks.lateness import Arrivals
 from nsys_llm.analyses.ranks.peers import Gpu, peer_groups
@@ -280,10 +280,12 @@ class _Peer:
     def _paused(self, late_ns: npt.NDArray[Any], more_ns: npt.NDArray[Any]) -> _Mask | None:
         """Return the steps of pauses, where these hold half of its lateness and are worth it.
 
-        A step in which it computed longer is late for that, as with hot experts.
+        A step in which it computed longer, as with hot experts, or the profiler held it up for
+        longer, is late for that.
         """
         usual_ns = max(float(np.median(np.abs(late_ns))), 1.0)
-        steps = (late_ns > _PAUSE_TIMES * usual_ns) & (more_ns < _EXPLAINS * late_ns)
+        held_ns = others_beyond(self._measured.profiler_ns.astype(np.float64))[self._row_at]
+        steps = (late_ns > _PAUSE_TIMES * usual_ns) & (more_ns + held_ns < _EXPLAINS * late_ns)
         sums = np.maximum(late_ns, 0)
         if not steps.any() or 2 * sums[steps].sum() < sums.sum():
             return None

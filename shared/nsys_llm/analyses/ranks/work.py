@@ -51,11 +51,15 @@ class DeviceWorks:
                 edges = bin_edges(start_ns, end_ns, PARTS)
                 windows = np.column_stack((edges[:-1], edges[1:]))
             whole = np.ones(len(windows), dtype=bool)
-        before, after = (covered_ns(windows[:, side], layers.compute) for side in (0, 1))
+        compute_ns, profiler_ns = (
+            covered_ns(windows[:, 1], spans) - covered_ns(windows[:, 0], spans)
+            for spans in (layers.compute, layers.profiler)
+        )
         return DeviceWork(
             windows,
             whole,
-            after - before,
+            compute_ns,
+            profiler_ns,
             self._names,
             self._launches(device),
             self._has_shapes,
