@@ -65,6 +65,7 @@ class Server:
         grows_ns: A kernel that takes so long for a key of a request, besides.
         unparsed: Share of steps whose name is of no format.
         ahead: Whether the host waits for the step before, not for its own.
+        slower: What all kernels take more at the end than at the beginning, as of a hot GPU.
         apart: Whether others wait while prompts are read, in steps of their own.
     """
 
@@ -85,6 +86,7 @@ class Server:
     grows_ns: float = 0.0
     unparsed: float = 0.0
     ahead: bool = True
+    slower: float = 0.0
     apart: bool = False
 
     def run(self, seed: int) -> Run:
@@ -293,6 +295,7 @@ class _Maker:
             self._kernel(step, name, ns, blocks)
 
     def _taken(self, ns: float) -> int:
+        ns *= 1 + self.server.slower * len(self.every) / self.server.steps_n
         return max(round(ns * (1 + self.server.noise * self.rng.standard_normal())), 1)
 
     def _runs(self, step: Step | None, took_ns: int) -> tuple[int, int]:

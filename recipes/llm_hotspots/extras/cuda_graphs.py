@@ -101,8 +101,8 @@ def map_cuda_graphs(view: RankView) -> RankGraphs:
         every = every.take(starts_inside(every.start_ns, trace.windows_ns))
     if not len(every):
         return RankGraphs()
-    batch = replay_batches(every, trace, view.steps)
-    sizes = captured_sizes(every, batch, view.options["capture_sizes"])
+    batch, is_derived = replay_batches(every, trace, view.steps)
+    sizes = captured_sizes(every, batch, view.options["capture_sizes"], is_derived=is_derived)
     calls, busy = trace.tables["api_calls"], trace.gpu_busy
     begin_ns, return_ns = calls["start_ns"][every.call], calls["end_ns"][every.call]
     place = np.searchsorted(busy[:, 0], every.start_ns, side="right") - 1

@@ -78,11 +78,15 @@ def _where(servers: Sequence[Record], rank: int) -> str:
 
 def caveats(tables: Tables) -> list[str]:
     """Return what to know before reading the numbers, as prose."""
-    if not tables["servers"]["slowest"].any():
+    servers = tables["servers"]
+    if not servers["slowest"].any():
         return []
+    drafts = "with drafts per step, not per token"
+    if (servers["engine"] == "TensorRT-LLM").any():
+        drafts += ", and TensorRT-LLM's names do not tell of any"
     return [
         "Time between tokens runs from the end of one step to that of the next: a lower bound of "
-        "what a client sees. Nothing is said of the time to a first token or of queues."
+        f"what a client sees, {drafts}. Nothing is said of the time to a first token or of queues."
     ]
 
 

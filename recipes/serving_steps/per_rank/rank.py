@@ -62,7 +62,8 @@ def _graphs(view: RankView, steps: Steps, batches: Batches) -> tuple[IntArray, I
     if not len(replays):
         return graph, size
     step = replay_steps(replays, view.trace, steps)
-    sizes = captured_sizes(replays, batches.tokens(step), view.options["capture_sizes"])
+    tokens, given = batches.tokens(step), view.options["capture_sizes"]
+    sizes = captured_sizes(replays, tokens, given, is_derived=batches.tokens_derived)
     inside = np.flatnonzero(step >= 0)
     # The longest stands last, and is the one that stays.
     inside = inside[np.argsort((replays.end_ns - replays.start_ns)[inside], kind="stable")]

@@ -58,6 +58,10 @@ def growth_columns(ranks: Sequence[tuple[Rank, RankServing]]) -> Columns:
             of_rank(rank) | _growth(growth, kernel, rules.classify(kernel.kernel).category)
             for kernel in growth.kernels
         ]
+        # Contexts grow over time: where most kernels are slower later, so is the GPU.
+        usual = float(np.median([row["ratio"] for row in some])) if some else 1.0
+        for row in some:
+            row["listed"] &= 100 * row["ratio"] > (100 + GROWN_PCT) * usual
         rows += sorted(some, key=lambda row: (-row["ratio"], row["kernel"]))
     return columns_of(rows)
 

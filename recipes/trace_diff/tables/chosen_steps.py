@@ -236,11 +236,9 @@ def inter_token_ns(steps: RunSteps, percent: int) -> float | None:
     every_n = sum(part.time_ns.size + part.left_out_n for part in parts)
     if 100 * sum(part.unknown_n for part in parts) > MOST_UNKNOWN_PCT * every_n:
         return None
-    times_ns, tokens_n, most_n = (
-        joined([getattr(part, name) for part in parts])
-        for name in ("time_ns", "tokens_n", "most_n")
-    )
-    least_ns, most_ns = weighted_percentile(times_ns, tokens_n, most_n, percent) or (0.0, 1.0)
+    names = ("time_ns", "tokens_n", "most_n")
+    times_ns, least_n, most_n = (joined([getattr(part, name) for part in parts]) for name in names)
+    least_ns, most_ns = weighted_percentile(times_ns, least_n, most_n, percent) or (0.0, 1.0)
     return least_ns if 100 * most_ns <= (100 + MOST_UNKNOWN_PCT) * least_ns else None
 
 

@@ -98,6 +98,23 @@ def test_the_size_of_a_graph_is_told_by_two_kinds_of_kernels_that_have_it_alone(
     assert tables["padding"]["rows_n"].tolist() == [64 * len(requests)]
 
 
+def test_drafts_that_no_name_tells_of_are_no_padding(tmp_path):
+    requests = np.random.default_rng(3).integers(1, 9, 80).tolist()
+    for width in (1, 2, 4):
+        steps = [
+            (f"[Executor] _forward_step 3: 0 ctx reqs, {n} gen reqs", *more)
+            for n, (_, *more) in zip(
+                requests, of_graphs((width, 2 * width, 4 * width, 8 * width),
+                                    [width * n for n in requests]), strict=True
+            )
+        ]  # fmt: skip
+        path = write(tmp_path / str(width), steps)
+        tables = quick("serving_steps", path)
+        assert tables["padding"].empty == (width > 1)
+        sizes = quick("llm_hotspots", path)["cuda_graphs"]["captured_size"]
+        assert sizes.isna().all() == (width > 1)
+
+
 def test_an_empty_server_that_reads_prompts_by_themselves_has_no_work(tmp_path):
     served = [("step[EXTEND bs=1 toks=90]", 300_000, 0, 9_000_000)]
     served += [(f"step[DECODE bs={1 + k % 2}]", 900_000) for k in range(20)]

@@ -300,6 +300,10 @@ def test_what_grows_with_the_context_is_listed_and_nothing_else(seed, tmp_path):
         if listed:
             keys = rows(frame, "low_keys high_keys")[0]
             assert ratio[GROWING] == pytest.approx(keys[1] / keys[0], rel=0.02)
+    run = Server("vllm_sums", slower=0.4, **calm).run(seed)
+    frame = tables_of(run, tmp_path / "slower")["context_growth"]
+    assert dict(rows(frame, "kernel ratio"))[GEMM] > 1.12
+    assert not frame["listed"].any()
 
 
 @pytest.mark.slow

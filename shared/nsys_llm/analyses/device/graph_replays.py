@@ -204,13 +204,19 @@ def replay_steps(replays: GraphReplays, trace: RankTrace, steps: Steps) -> IntAr
     return innermost(at_ns, steps.span_start_ns, steps.span_end_ns)
 
 
-def replay_batches(replays: GraphReplays, trace: RankTrace, steps: Steps | None) -> IntArray:
-    """Return the tokens in the batch that each replay is for, -1 where no name tells."""
+def replay_batches(
+    replays: GraphReplays, trace: RankTrace, steps: Steps | None
+) -> tuple[IntArray, bool]:
+    """Return the tokens in the batch that each replay is for, -1 where no name tells.
+
+    And whether names tell requests alone, for which tokens stand.
+    """
     if steps is None:
-        return np.full(len(replays), NONE, dtype=np.int64)
-    parsed = map(parse_step, steps.names.tolist())
+        return np.full(len(replays), NONE, dtype=np.int64), False
+    parsed = [parse_step(name) for name in steps.names.tolist()]
     tokens = [NONE if item is None or item.tokens is None else item.tokens for item in parsed]
-    return np.array([*tokens, NONE], dtype=np.int64)[replay_steps(replays, trace, steps)]
+    of_replay = np.array([*tokens, NONE], dtype=np.int64)[replay_steps(replays, trace, steps)]
+    return of_replay, any(item is not None and item.tokens_derived for item in parsed)
 
 
 @dataclass(frozen=True)
@@ -235,7 +241,7 @@ class CapturedSizes:
 
 
 def captured_sizes(
-    replays: GraphReplays, batch: IntArray, sizes: Sequence[int] | None
+    replays: GraphReplays, batch: IntArray, sizes: Sequence[int] | None, *, is_derived: bool
 ) -> CapturedSizes:
     """Return for how many rows each graph was captured.
 
@@ -244,6 +250,8 @@ def captured_sizes(
         batch: Shape (replays,), tokens of the batch of each, -1 where not known.
         sizes: Those that the engine captured, as a person knows them: a graph has the least of
             them that holds all of its batches.
+        is_derived: Whether tokens are taken to be as many as requests. Drafts that no name tells of
+            have several rows a request: then each graph is twice as large as its batches, or more.
     """
     graph, code = np.unique(replays.graph, return_inverse=True)
     batch_min, batch_max = _extremes(np.where(batch < 0, _NEVER, batch), batch, code, graph.size)
@@ -254,6 +262,8 @@ def captured_sizes(
         some = np.flatnonzero(known & (most == size) & (batch_max >= 0))
         if some.size and batch_min[some].max() > batch_max[some].min():
             known &= most != size
+    if is_derived and (2 * batch_max <= most)[known & (batch_max > 0)].all():
+        known[:] = False
     size, source = np.where(known, most, NONE), np.full(graph.size, None, dtype=object)
     source[known] = BY_GRID
     if sizes:

@@ -155,4 +155,4 @@ def _is_partial(op: Table, calls: IntArray) -> bool:
         return False
     same = op["graph_node_id"] == op["graph_node_id"][nodes].min()
     before = op["launch_row"][same & (op["launch_row"] >= 0)][0]
-    return bool(last.sum() < np.count_nonzero(op["launch_row"] == before))
+    return int(last.sum()) < int(np.count_nonzero(op["launch_row"] == before))
