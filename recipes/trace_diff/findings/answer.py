@@ -141,8 +141,7 @@ def _sure(clock: Clock) -> str:
     steps = counted(verdict["input_steps_n"], f"full {clock.unit}")
     text = f"{format_count(verdict['baseline_steps_n'])} -> {steps} per GPU"
     if verdict["p_value"] is None:
-        are_few = min(verdict[f"{side}_steps_n"] for side in COMPARED) < LEAST_STEPS
-        text += f": {(texts.FEW if are_few else texts.FEW_USUAL).format(least=LEAST_STEPS)}"
+        text += f": {texts.FEW.format(least=LEAST_STEPS)}"
     elif verdict["low_pct"] is not None:
         text += f", 95 % interval {_ends(verdict)}"
     is_slow = any(verdict[f"{side}_slow_n"] for side in COMPARED)

@@ -152,7 +152,6 @@ def _repeated(sums: RankSums) -> StepWalls:
 
 
 def _whole(sums: RankSums) -> StepWalls:
-    """Return the windows as a whole."""
     return sums.whole or sums.walls
 
 
@@ -189,7 +188,6 @@ def _of_spans(runs: Runs, nothing: Comparison) -> Comparison:
 
 
 def _bytes(run: RunSums) -> dict[str, int]:
-    """Return what copies move, by direction."""
     sums: Counter[str] = Counter()
     for code, (_, _, size) in run.moves.items():
         kind = MoveKind.of(code).kind

@@ -188,7 +188,6 @@ class Metrics:
 
     @cached_property
     def _steps(self) -> dict[str, RunSteps]:
-        """The steps of each run, by side."""
         before, after = self.comparison.steps
         return {BASELINE: before, INPUT: after, **self.comparison.repeats}
 
@@ -199,7 +198,6 @@ class Metrics:
         return None if other or self.comparison.kind != STEP else steps
 
     def _of_step(self, run: RunSums, steps: RunSteps, metric: str) -> Value:
-        """Return what a full step takes, or what else steps tell."""
         if metric == INTER_TOKEN:
             return _exact(inter_token_ns(steps, 99))
         launches = self._kernels[run.side].values()
@@ -289,7 +287,6 @@ class Metrics:
             yield f"times per step are not comparable: {', '.join(checks)}"
 
     def _unknown(self, metric: str, argument: str | None) -> str:
-        """Return why a metric has no value in one of the runs."""
         if argument is not None and metric.startswith("kernel"):
             is_chosen = bool(self._chosen(metric, argument))
             none = f"no kernel is called '{argument}' in what is compared"

@@ -67,7 +67,6 @@ def verdict_columns(verdict: StepVerdict) -> Columns:
 
 
 def _pair(name: str, values: tuple[float, float] | None) -> dict[str, float | None]:
-    """Return a column of both runs."""
     both = (None, None) if values is None else values
     return {f"{side}{name}": value for side, value in zip(COMPARED, both, strict=True)}
 
