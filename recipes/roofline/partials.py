@@ -13,6 +13,7 @@ from nsys_llm.trace.identity import RankKey
 
 from .per_rank.gemms import GemmShape
 from .per_rank.gpu import RankGpu
+from .per_rank.step_classes import StepClasses
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class RankRoofline:
         gemms: Products whose operators tell shapes.
         batches: What is in each step; None where no engine's format is read.
         times: Of its steps; None without steps, or without a model.
+        classes: What its first GPU did in them; None likewise.
         lanes: Its communication kernels; none without a model.
     """
 
@@ -35,6 +37,7 @@ class RankRoofline:
     gemms: tuple[GemmShape, ...]
     batches: Batches | None = None
     times: StepTimes | None = None
+    classes: StepClasses | None = None
     lanes: tuple[LaneRows, ...] = ()
 
 

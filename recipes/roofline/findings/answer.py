@@ -13,7 +13,19 @@ from nsys_llm.report.rank_findings import rank_findings
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.screen import Scale
 from nsys_llm.report.walls import Walls
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, IDLE
+from nsys_llm.taxonomy.wall_classes import (
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    DEVICE_LATENCY,
+    HOST,
+    IDLE,
+    PROFILER,
+    START_UP,
+    TRANSFER,
+    UNKNOWN,
+    WAITING,
+)
 from nsys_llm.view.text import format_ns, quoted
 
 from .texts import (
@@ -28,6 +40,21 @@ from .texts import (
 _DECODE: Final = "decode"
 _PHASES: Final = (_DECODE, "mixed", "prefill", "train")
 _MOST_LINES: Final = 2
+#: What is lost is said in so many classes, of at least so many percent of it.
+_MOST_CLASSES: Final = 3
+_LEAST_LOST_PCT: Final = 3.0
+_LOST_IN: Final = {
+    COMPUTE: "in kernels",
+    WAITING: "in waits for ranks",
+    TRANSFER: "in transfer",
+    COMMUNICATION: "in communication",
+    COPIES: "in copies",
+    PROFILER: "in the profiler",
+    HOST: "on the host",
+    START_UP: "in start-up",
+    DEVICE_LATENCY: "between queued kernels",
+    UNKNOWN: "idle",
+}
 _HOW: Final = (
     "No roofline: give --model config.json where steps of vLLM, SGLang or TensorRT-LLM tell their "
     "batches (docs/capturing.md), or of training with --tokens-per-step; or record the shapes of "
@@ -83,14 +110,18 @@ def _step_lines(tables: Tables) -> list[str]:
 
 
 def _lost_words(tables: Tables, steps: pd.DataFrame, phase: str, scale: Scale) -> str:
+    """Say where most of what is lost goes; nothing where the floor overlaps other classes."""
     lost = tables["lost"]
     rows = records(lost[(lost["rank"] == steps["rank"].iloc[0]) & (lost["phase"] == phase)])
-    by_class = {row["class"]: row["lost_ns"] for row in rows}
-    if by_class.get("kernels") is None:
+    if not rows or any(row["lost_ns"] is None for row in rows):
         return ""
     total = scale.number(float(steps["lost_ns"].mean()))
-    idle, kernels = (scale.number(by_class[name]) for name in ("idle", "kernels"))
-    return f"; of the {total} lost the GPU idles {idle}, kernels take {kernels} more"
+    parts = [
+        f"{scale.number(row['lost_ns'])} {_LOST_IN[row['class']]}"
+        for row in rows[:_MOST_CLASSES]
+        if row["lost_pct"] >= _LEAST_LOST_PCT
+    ]
+    return f"; of the {total} lost {', '.join(parts)}"
 
 
 def _gemm_line(tables: Tables) -> list[str]:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 import numpy as np
 
 from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.numeric.grouping import exact_sums
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import distinct, exact_sums
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
 from nsys_llm.trace.coded_names import coded_names
 
 _RANGE: Final = re.compile(r"aten::(\w+)\b.*?, sizes = \[(\[[0-9, \[\]]*\])\]")
+_SIZED: Final = ", sizes = ["
 _SIZES: Final = re.compile(r"\[([0-9, ]*)\]")
 #: Operators, and which of their operands are multiplied.
 _OPERANDS: Final = {
@@ -74,7 +78,7 @@ def map_gemms(view: RankView) -> tuple[GemmShape, ...]:
     trace = view.trace
     kernels, calls = trace.tables["kernels"], trace.tables.get("api_calls")
     events = trace.tables.get("nvtx_events")
-    if events is None or calls is None or not len(events) or not len(calls):
+    if events is None or calls is None or not len(calls) or not _any_sizes(events, trace.strings):
         return ()
     names, code = coded_names(kernels["demangled_name_id"], trace.strings)
     rules = load_rules(detect_engine(names))
@@ -90,7 +94,7 @@ def map_gemms(view: RankView) -> tuple[GemmShape, ...]:
     rows, event = rows[event >= 0], event[event >= 0]
     used, operator = np.unique(event, return_inverse=True)
     texts = [event_text(events, row, trace.strings) for row in used.tolist()]
-    with_sizes = np.array([", sizes = [" in text for text in texts], dtype=bool)
+    with_sizes = np.array([_SIZED in text for text in texts], dtype=bool)
     if not with_sizes.any():
         return ()
     length_ns = kernels["end_ns"][rows] - kernels["start_ns"][rows]
@@ -118,3 +122,11 @@ def _grouped(
         GemmShape(kernel, shape, int(launches_n[places].sum()), total_ns[places])
         for (kernel, shape), places in sorted(groups.items(), key=str)
     )
+
+
+def _any_sizes(events: Table, strings: Mapping[int, str]) -> bool:
+    """Return whether the text of any event tells sizes; most profiles have none."""
+    ids = distinct(events["text_id"])
+    plain = np.flatnonzero(events["text_id"] == NULL_INT)
+    texts = chain(map(strings.get, ids.tolist()), events["text"][plain].tolist())
+    return any(text is not None and _SIZED in text for text in texts)

@@ -13,6 +13,7 @@ from nsys_llm.trace.coded_names import coded_names
 from ..partials import RankRoofline, RooflinePartial
 from .gemms import map_gemms
 from .gpu import rank_gpu
+from .step_classes import map_step_classes
 
 
 def map_rank(view: RankView) -> RooflinePartial:
@@ -34,6 +35,7 @@ def map_rank(view: RankView) -> RooflinePartial:
         gemms=map_gemms(view),
         batches=batches,
         times=times,
+        classes=None if times is None else map_step_classes(view, times),
         lanes=view.collectives if has_model else (),
     )
     return RooflinePartial({view.key: part})

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
-from nsys_llm.analyses.collectives.matched import match_collectives
+from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.stages import find_stages
 from nsys_llm.manifest.model_config import BYTES, ModelConfig
 from nsys_llm.taxonomy.communication import SEND_RECV
@@ -54,13 +53,15 @@ class Peaks:
     row: Row
 
 
-def find_peaks(rows: RankRows, options: Mapping[str, Any]) -> list[Peaks]:
+def find_peaks(
+    rows: RankRows, matched: MatchedCollectives, options: Mapping[str, Any]
+) -> list[Peaks]:
     """Return what each rank is compared with."""
     fields = options["model"]
     model = None if fields is None else ModelConfig.of(fields)
     layout, basis, reason = None, None, None
     if model is not None:
-        layout, basis, reason = _layout(model, rows, options)
+        layout, basis, reason = _layout(model, rows, matched, options)
     return [_peaks(rank, part, model, (layout, basis, reason), options) for rank, part in rows]
 
 
@@ -115,7 +116,7 @@ def _peaks(
 
 
 def _layout(
-    model: ModelConfig, rows: RankRows, options: Mapping[str, Any]
+    model: ModelConfig, rows: RankRows, matched: MatchedCollectives, options: Mapping[str, Any]
 ) -> tuple[Layout | None, str | None, str | None]:
     """Return over how many GPUs a model is spread, how that is known, and why it is not."""
     if model.reason is not None:
@@ -124,8 +125,6 @@ def _layout(
     ep = options["ep"]
     if model.experts is not None and ep is None and used & set(_EXPERTS):
         return None, None, "ep"
-    lanes = CollectivesPartial({rank.key: part.lanes for rank, part in rows if part.lanes})
-    matched = match_collectives(lanes, [rank for rank, _ in rows], options)
     if find_stages(matched).pipelines or (model.experts is None and SEND_RECV in used):
         return None, None, "pipeline"
     if options["tp"] is not None:

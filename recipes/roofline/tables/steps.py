@@ -1,4 +1,4 @@
-"""Steps against what their GPU can do: the tables `step_roofline` and `lost`."""
+"""Steps against what their GPU can do: the table `step_roofline`."""
 
 from __future__ import annotations
 
@@ -155,28 +155,3 @@ def _checked(rows: list[Row], *, is_estimate: bool) -> list[Row]:
         reason = WRONG_MODEL if is_wrong else "over_peak" if is_over else None
         checked.append(row | dict.fromkeys(_NUMBERS) | {"reason": reason} if reason else row)
     return checked
-
-
-def lost_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of `lost`: of each rank and phase what steps take beyond their roofline."""
-    made: list[Row] = []
-    known = [row for row in rows if row["roofline_ns"] is not None]
-    for key in dict.fromkeys((row["rank"], row["file"], row["phase"]) for row in known):
-        some = [row for row in known if (row["rank"], row["file"], row["phase"]) == key]
-        idle = sum(row["cost_ns"] - row["busy_ns"] for row in some)
-        lost = sum(row["lost_ns"] for row in some)
-        overlaps = any(row["busy_ns"] < row["roofline_ns"] for row in some)
-        for name, total in (("idle", idle), ("kernels", lost - idle)):
-            is_null = name == "kernels" and overlaps
-            made.append(
-                {
-                    **dict(zip(("rank", "file", "phase"), key, strict=True)),
-                    "class": name,
-                    "steps_n": len(some),
-                    "total_ns": None if is_null else total,
-                    "lost_ns": None if is_null else total / len(some),
-                    "lost_pct": None if is_null or not lost else 100 * total / lost,
-                    "reason": "the roofline is longer than the GPU is busy" if is_null else None,
-                }
-            )
-    return made

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import pandas as pd
 
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
+from nsys_llm.analyses.collectives.matched import match_collectives
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.trace.identity import Rank
@@ -14,8 +16,9 @@ from nsys_llm.trace.identity import Rank
 from ..partials import RooflinePartial
 from .categories import category_rows
 from .gemms import gemm_rows
+from .lost import lost_rows
 from .peaks import find_peaks
-from .steps import lost_rows, step_rows
+from .steps import step_rows
 
 _RECIPE: Final = "roofline"
 
@@ -29,12 +32,14 @@ def tabulate(
         By table name, as manifests/roofline.json declares them.
     """
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
-    peaks = find_peaks(rows, options)
+    lanes = CollectivesPartial({rank.key: part.lanes for rank, part in rows if part.lanes})
+    matched = match_collectives(lanes, ranks, options)
+    peaks = find_peaks(rows, matched, options)
     steps = step_rows(rows, peaks, options)
     batches_n = [0 if part.batches is None else part.batches.is_read for _, part in rows]
     made = {
         "step_roofline": steps,
-        "lost": lost_rows(steps),
+        "lost": lost_rows(rows, steps, matched),
         "gemm_roofline": gemm_rows(rows, peaks),
         "category_roofline": category_rows(rows, peaks) if rows else [],
         "peaks": [

@@ -151,6 +151,7 @@ def planted(folder, steps_n=100, cost_ns=793_700, busy_ns=750_985, gpu="NVIDIA H
     """Write steps of 8 requests with 5,026 keys: each costs and is busy as long as it is said."""
     trace = TraceBuilder(gpu_name=gpu).process(pid=1, name="server")
     name = "execute_8_context_0(sq0sk0sqsq0sqsk0)_generation_8(sq8sk5026sqsq8sqsk5026)"
+    trace.kernel("load", start_ns=2_000, duration_ns=1_000, launch=(500, 1_000))
     clock = 10_000
     for _ in range(steps_n):
         trace.nvtx(name, clock, clock + 20_000)
@@ -193,13 +194,58 @@ def test_what_is_lost_adds_up_to_the_nanosecond(tmp_path):
     tables = quick("roofline", planted(tmp_path, 20), "--model", config(tmp_path), *OF_PLANTED)
     steps, lost = tables["step_roofline"], tables["lost"]
     assert lost["total_ns"].sum() == steps["lost_ns"].sum() == (793_700 - 487_013) * len(steps)
-    idle = lost.loc[lost["class"] == "idle", "lost_ns"].item()
-    assert idle == 793_700 - 750_985
+    by_class = lost.set_index("class")["lost_ns"]
+    assert by_class.to_dict() == {"compute": 750_985 - 487_013, "host": 793_700 - 750_985}
     # A GPU that is busy for less than the roofline: the floor is partly in what is idle.
     path = planted(tmp_path, 20, busy_ns=400_000)
     lost = quick("roofline", path, "--model", config(tmp_path), *OF_PLANTED)["lost"]
-    assert lost.loc[lost["class"] == "kernels", "lost_ns"].isna().all()
-    assert lost.loc[lost["class"] == "kernels", "reason"].notna().all()
+    assert lost.loc[lost["class"] == "compute", "lost_ns"].isna().all()
+    assert lost.loc[lost["class"] == "compute", "reason"].notna().all()
+
+
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+
+
+def two_ranks(folder, steps_n=30):
+    """Write two ranks whose steps compute 2.4 and 2.5 ms, and end 0.05 ms after both have."""
+    chance = np.random.default_rng(7)
+    clock = 10_000 + np.cumsum(chance.integers(2_650_000, 2_700_000, steps_n))
+    for rank, compute_ns in enumerate((2_400_000, 2_500_000)):
+        trace = TraceBuilder(gpu_name="NVIDIA H100 80GB HBM3").process(pid=1, name="server")
+        trace.kernel("load", start_ns=2_000, duration_ns=1_000, launch=(500, 1_000))
+        for at_ns in clock.tolist():
+            name = "execute_8_context_0(sq0sk0sqsq0sqsk0)_generation_8(sq8sk5026sqsq8sqsk5026)"
+            trace.nvtx(name, at_ns, at_ns + 60_000)
+            begin_ns = at_ns + 20_000
+            trace.kernel("sm90_xmma_gemm_bf16", start_ns=begin_ns, duration_ns=compute_ns,
+                         launch=(at_ns + 1_000, at_ns + 9_000))  # fmt: skip
+            trace.kernel(NCCL, start_ns=begin_ns + compute_ns, duration_ns=2_550_000 - compute_ns,
+                         launch=(at_ns + 30_000, at_ns + 39_000))  # fmt: skip
+        trace.write_sqlite(folder / f"rank{rank}.sqlite")
+    return folder
+
+
+def test_what_ranks_wait_for_each_other_is_lost_apart(tmp_path):
+    words = ("--model", config(tmp_path), *OF_PLANTED[2:])
+    (ranks := tmp_path / "ranks").mkdir()
+    tables = quick("roofline", two_ranks(ranks), *words)
+    assert set(tables["peaks"]["tp_source"]) == {"matched all-reduces"}
+    steps, lost = tables["step_roofline"], tables["lost"]
+    floor_ns = steps["roofline_ns"].iloc[0]
+    assert set(steps["roofline_ns"]) == {floor_ns}
+    shared = {"host": 20_000, "transfer": 50_000}
+    expected = (
+        {"waiting": 100_000, "compute": 2_400_000 - floor_ns, **shared},
+        {"compute": 2_500_000 - floor_ns, **shared},
+    )
+    for rank, classes in enumerate(expected):
+        some = lost[lost["rank"] == rank].set_index("class")
+        assert some["lost_ns"].to_dict() == classes
+        of_rank = steps[steps["rank"] == rank]
+        assert some["total_ns"].sum() == of_rank["lost_ns"].sum()
+        assert some["lost_pct"].sum() == pytest.approx(100)
+    assert ANALYSIS.answer(tables).startswith("a decode step takes 2.57 ms, its roofline is 1.95 ")
+    assert " in waits for ranks" in ANALYSIS.answer(tables)
 
 
 def test_twice_the_peak_is_half_the_utilization(tmp_path):

@@ -18,6 +18,7 @@ from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import exact_sums, joined
 from nsys_llm.numeric.intervals import IntArray, covered_ns, union_length_ns
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, HOST_CAUSES
+from nsys_llm.trace.device_ops import DeviceOps
 
 #: Why a step is in no statistic; no text for one that is.
 COUNTED: Final = ""
@@ -151,10 +152,24 @@ def host_idle_ns(view: RankView, times: StepTimes, rows: IntArray) -> IntArray:
     if not rows.size or view.missing_work.opaque_launches_n:
         return most
     for device in view.device_ops:
-        some = device.gaps.inside(spans)
-        split = split_gaps(some, situate(some, device.launch_row, view.host), view.host)
-        place = np.searchsorted(spans[:, 0], some.start_ns, side="right") - 1
-        sums = exact_sums(place, split.time_ns[_HOST].sum(axis=0), rows.size)
+        sums = idle_causes_ns(view, device, spans)[_HOST].sum(axis=0)
         most[rows] = np.maximum(most[rows], sums)
     view.release("device_ops")
     return most
+
+
+def idle_causes_ns(view: RankView, device: DeviceOps, spans: IntArray) -> IntArray:
+    """Return the idle time of a device in some spans by cause.
+
+    Args:
+        view: The rank; its idle time is known.
+        device: One of its devices.
+        spans: Shape (n, 2), sorted and disjoint.
+
+    Returns:
+        Shape (causes, n), in the order of `CAUSE_NAMES`.
+    """
+    some = device.gaps.inside(spans)
+    split = split_gaps(some, situate(some, device.launch_row, view.host), view.host)
+    place = np.searchsorted(spans[:, 0], some.start_ns, side="right") - 1
+    return np.stack([exact_sums(place, time_ns, len(spans)) for time_ns in split.time_ns])

@@ -1,0 +1,92 @@
+"""Where the time beyond the roofline goes: the table `lost`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from nsys_llm.analyses.collectives.matched import MatchedCollectives
+from nsys_llm.analyses.wall.communication_split import waiting_and_transfer
+from nsys_llm.numeric.grouping import exact_sums
+from nsys_llm.numeric.intervals import IntArray, intersect_intervals, subtract_intervals
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, TRANSFER, WAITING
+from nsys_llm.trace.identity import Rank
+
+from ..per_rank.step_classes import StepClasses
+from .peaks import RankRows, Row
+
+OVERLAPS: Final = "the roofline is longer than the GPU computes"
+
+
+def lost_rows(ranks: RankRows, steps: Sequence[Row], collectives: MatchedCollectives) -> list[Row]:
+    """Return the rows of `lost`: of each rank and phase what steps take beyond their roofline.
+
+    Args:
+        ranks: All ranks.
+        steps: Rows of `step_roofline`.
+        collectives: Of all ranks.
+    """
+    known: dict[tuple[int, str, str | None], dict[int, Row]] = {}
+    for row in steps:
+        if row["roofline_ns"] is not None:
+            known.setdefault((row["rank"], row["file"], row["phase"]), {})[row["step"]] = row
+    parts = {rank.number: (rank, part.classes) for rank, part in ranks}
+    made: list[Row] = []
+    for key, rows in known.items():
+        rank, classes = parts[key[0]]
+        if classes is not None:
+            chosen = np.isin(classes.row, list(rows))
+            spent = {
+                name: int(values[chosen].sum())
+                for name, values in _divided(rank, classes, collectives).items()
+            }
+            made += _of_phase(key, list(rows.values()), spent)
+    return made
+
+
+def _of_phase(
+    key: tuple[int, str, str | None], steps: Sequence[Row], spent: Mapping[str, int]
+) -> list[Row]:
+    """Return a row for each class that holds time, the largest first; computation always."""
+    lost_ns = sum(row["lost_ns"] for row in steps)
+    beyond_ns = spent[COMPUTE] - sum(row["roofline_ns"] for row in steps)
+    lost = {name: time_ns for name, time_ns in spent.items() if time_ns} | {COMPUTE: beyond_ns}
+    overlaps = beyond_ns < 0
+    return [
+        {
+            **dict(zip(("rank", "file", "phase"), key, strict=True)),
+            "class": name,
+            "steps_n": len(steps),
+            "total_ns": None if (is_null := overlaps and name == COMPUTE) else total_ns,
+            "lost_ns": None if is_null else total_ns / len(steps),
+            "lost_pct": None if overlaps or not lost_ns else 100 * total_ns / lost_ns,
+            "reason": OVERLAPS if is_null else None,
+        }
+        for name, total_ns in sorted(lost.items(), key=lambda item: -item[1])
+    ]
+
+
+def _divided(
+    rank: Rank, classes: StepClasses, collectives: MatchedCollectives
+) -> dict[str, IntArray]:
+    """Return the classes with waiting and transfer apart, where collectives are matched."""
+    spent = dict(classes.spent_ns)
+    owners = [
+        place
+        for place, device in enumerate(collectives.devices)
+        if (device.rank.key, device.device_id) == (rank.key, classes.device_id)
+    ]
+    for owner in owners:
+        waiting, transfer = waiting_and_transfer(collectives.sequences, owner)
+        for name, spans in (
+            (WAITING, subtract_intervals(waiting, transfer)),
+            (TRANSFER, transfer),
+        ):
+            inside = intersect_intervals(spans, classes.communicating)
+            # None crosses a step.
+            place = np.searchsorted(classes.spans[:, 0], inside[:, 0], side="right") - 1
+            spent[name] = exact_sums(place, inside[:, 1] - inside[:, 0], len(classes.spans))
+            spent[COMMUNICATION] = spent[COMMUNICATION] - spent[name]
+    return spent
