@@ -59,6 +59,7 @@ class Server:
         width: Tokens that each request computes in a step: above 1 drafts are verified.
         empty_ns: How long nobody comes once all requests are done.
         before_ns: Of the host before each step.
+        inside_ns: Of the host in each step, before the first launch.
         launch_ns: Of the host before each launch of a step with context.
         noise: Relative spread of kernels.
         costs: ns: base, row, token, key, pair.
@@ -80,6 +81,7 @@ class Server:
     width: int = 1
     empty_ns: int = 0
     before_ns: int = 8_000
+    inside_ns: int = 0
     launch_ns: int = 0
     noise: float = 0.003
     costs: tuple[float, ...] = (600_000, 3_000, 900, 4.0, 0.02)
@@ -270,6 +272,7 @@ class _Maker:
 
     def _launch_all(self, step: Step) -> None:
         server, fields = self.server, step.fields
+        self.host_ns += server.inside_ns
         base, row, token, key, pair = server.costs
         tokens = fields["gen_tokens"]
         sizes = [size for size in server.graphs if size >= tokens and not fields["ctx_tokens"]]

@@ -72,8 +72,11 @@ def _where(servers: Sequence[Record], rank: int) -> str:
     if len(servers) == 1:
         return ""
     read = [row for row in servers if row["reason"] is None]
-    generating = [row for row in read if not row["only_reads"]]
-    return f" (rank {rank})" if len(generating or read) == 1 else f" (rank {rank}, the slowest)"
+    among_n = len([row for row in read if not row["only_reads"]] or read)
+    if among_n == 1:
+        return f" (rank {rank})"
+    among = "" if among_n == len(servers) else f" of {among_n}"
+    return f" (rank {rank}, the slowest{among})"
 
 
 def caveats(tables: Tables) -> list[str]:

@@ -78,7 +78,10 @@ def _eager(
     eager = [row for row in batches if row["phase"] != "decode" and row["graph_pct"] == 0]
     steps_n = sum(row["steps_n"] for row in eager)
     cost_ns = sum((row["busy_ns"] + row["idle_ns"]) * row["steps_n"] for row in eager)
-    idle_ns = sum(row["host_idle_ns"] * row["steps_n"] for row in eager)
+    decode_n = max(sum(row["steps_n"] for row in decode), 1)
+    # What decode steps idle, too, is not for want of a graph.
+    usual_ns = sum(row["idle_ns"] * row["steps_n"] for row in decode) / decode_n
+    idle_ns = sum(max(row["host_idle_ns"] - usual_ns, 0.0) * row["steps_n"] for row in eager)
     # Without any graph these steps are like all others.
     if not any(row["graph_pct"] for row in decode) or percent(idle_ns, cost_ns) < EAGER_PCT:
         return None
@@ -92,7 +95,7 @@ def _eager(
             "idle_ns": idle_ns,
             "cost_ns": cost_ns,
             "idle_pct": percent(idle_ns, cost_ns),
-            "graph_pct": replayed_pct / max(sum(row["steps_n"] for row in decode), 1),
+            "graph_pct": replayed_pct / decode_n,
             "mixed_adds_ns": wait.get("mixed_adds_ns"),
             "p99_ns": wait.get("p99_ns"),
         },

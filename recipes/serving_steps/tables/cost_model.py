@@ -22,8 +22,6 @@ BASE: Final = "base"
 _TERMS: Final = ("gen_tokens", "ctx_tokens", "g_sk", "c_sqsk")
 #: Rows of the graph that a step replays.
 _SIZE: Final = "graph_size"
-#: What stands for a term that names do not tell.
-_INSTEAD: Final = {"gen_tokens": "gen_reqs"}
 _LEAST_VALUES: Final = 3
 _LEAST_STEPS: Final = 10
 #: Spread of what the model leaves, of the median step, in percent.
@@ -90,8 +88,8 @@ def _fitted(
     columns: dict[str, IntArray] = {} if size is None else {_SIZE: size}
     for term in _TERMS[1:] if size is not None else _TERMS:
         values = served.batches.field(term)[steps]
-        if term in _INSTEAD and ((values == NULL_INT).any() or served.batches.tokens_derived):
-            term = _INSTEAD[term]
+        if term == _TERMS[0] and ((values == NULL_INT).any() or served.batches.tokens_derived):
+            term = "gen_reqs"
             values = served.batches.field(term)[steps]
         if not (values == NULL_INT).any():
             columns[term] = values

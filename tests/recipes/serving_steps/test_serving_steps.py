@@ -341,6 +341,11 @@ def test_a_server_that_prefills_outside_of_graphs_is_told_so(tmp_path):
     assert headline.splitlines() == ANALYSIS.headline(tables)
     replayed = tables["batches"].groupby("phase")["graph_pct"].mean()
     assert (replayed["decode"], replayed["mixed"]) == (100, 0)
+    # Its GPU idles no less in the steps that replay a graph.
+    run = replace(KINDS["eager"], launch_ns=0, inside_ns=250_000, ahead=False).run(4)
+    tables = tables_of(run, tmp_path / "alike")
+    assert tables["batches"]["host_idle_ns"].max() > 200_000
+    assert "eager_prefill" not in set(tables["findings"]["rule"])
 
 
 @pytest.mark.slow

@@ -149,10 +149,10 @@ def _cut_from_ns(trace: RankTrace, ops: LaunchedOps) -> int:
 
 def _is_partial(op: Table, calls: IntArray) -> bool:
     """Return whether some calls replayed a CUDA graph of which fewer nodes ran than once before."""
-    last = np.isin(op["launch_row"], calls)
-    nodes = last & is_graph_node(op)
-    if not nodes.any():
+    last = np.flatnonzero(np.isin(op["launch_row"], calls))
+    nodes = last[is_graph_node(op, last)]
+    if not nodes.size:
         return False
     same = op["graph_node_id"] == op["graph_node_id"][nodes].min()
     before = op["launch_row"][same & (op["launch_row"] >= 0)][0]
-    return int(last.sum()) < int(np.count_nonzero(op["launch_row"] == before))
+    return last.size < int(np.count_nonzero(op["launch_row"] == before))
