@@ -81,7 +81,7 @@ RULES: Final = {
         ),
         _rule(
             "pauses",
-            "Rank {ranks} comes late in {late_steps} of {steps} steps: {late} a step on average",
+            "Rank {ranks} comes late in {late_steps} of {steps} steps[: {late} a step on average]",
             "Look at what its host does in these steps: data loading, checkpoints, garbage "
             "collection.",
             "steps later than five times the median step hold half of its lateness, worth 3 % of "
@@ -130,7 +130,8 @@ def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
     kind, ranks = worst["verdict"], sorted({int(row["rank"]) for row in rows})
     host, listed_ranks = hosts.get(rank), listed([str(item) for item in ranks[:_MOST]])
     more = "" if worst["more_pct"] is None else format_percent(worst["more_pct"])
-    late = "" if worst["late_ns"] is None else format_ns(worst["late_ns"])
+    # Who pauses in some steps may come first in the others.
+    late = format_ns(worst["late_ns"]) if (worst["late_ns"] or 0) > 0 else ""
     kernel = worst["kernel"]
     is_stage = kind == STAGE_RULE.id
     beside = "the mean stage" if is_stage else f"the median of {worst['peers_n']} peers"
@@ -147,7 +148,7 @@ def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
             "machine": quoted(host or "unknown"),
             "stage": worst["stage"],
             "more": more,
-            "late": late,
+            "late": late or None,
             "late_steps": worst["late_steps_n"],
             "steps": worst["steps_n"],
             "kernel": f" in {quoted(shortened(kernel))}" if kernel else "",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import numpy as np
 import pytest
 from flushed_ranks import US, write_ranks
@@ -23,3 +25,18 @@ def test_the_part_of_a_lateness_is_what_the_flushes_of_both_ranks_make(tmp_path,
     assert ranks["profiler_ns"][[0, 1]].tolist() == late
     verdicts = tables["rank_verdicts"]["verdict"].dropna()
     assert set(verdicts) <= {"profiler"}
+
+
+def test_who_pauses_and_is_early_in_all_other_steps_is_not_late_on_average(tmp_path):
+    late_ns = np.zeros((2, 30), dtype=int)
+    late_ns[0, [9, 19]], late_ns[1, 4:8] = 700 * US, 900 * US
+    folder = write_ranks(tmp_path / "ranks", late_ns)
+    for rank in range(2):
+        with sqlite3.connect(folder / f"rank{rank}.sqlite") as profile:
+            profile.execute("DELETE FROM PROFILER_OVERHEAD")
+    tables = quick("tail_stats", folder)
+    assert tables["rank_verdicts"]["verdict"].tolist() == ["pauses", "pauses"]
+    titles = tables["findings"].set_index("rank")["title"]
+    # The first step is no full one: (4 x 900 - 2 x 700) / 29.
+    assert titles[0] == "Rank 0 comes late in 2 of 29 steps"
+    assert titles[1] == "Rank 1 comes late in 4 of 29 steps: 75.9 us a step on average"
