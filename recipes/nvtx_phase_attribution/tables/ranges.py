@@ -42,11 +42,7 @@ _MARKS: Final = {PUSH_POP: "", START_END: " [start/end]"}
 
 
 def range_columns(parts: Parts, gpu_ns: int, options: Mapping[str, Any]) -> dict[str, Columns]:
-    """Return the tables ranges, rank_ranges and range_tree.
-
-    Args:
-        options: top and running_numbers.
-    """
+    """Return the tables ranges, rank_ranges and range_tree."""
     numbers = options["running_numbers"]
     counting = frozenset(key for _, part in parts for key in part.ranges.counting)
 

@@ -25,9 +25,6 @@ def sums_frame(
 ) -> pd.DataFrame:
     """Return the sums of all ranks, one row a rank and key.
 
-    Args:
-        keys: Names for the parts of a key.
-
     Returns:
         Columns at (position of the rank), rank, file, the keys, and the sums.
     """

@@ -32,7 +32,6 @@ class OpSteps:
 
     Attributes:
         kind: What they are; None where none are found.
-        n: How many.
         of_op: Shape (operations,), the step that launched each operation; -1 for none.
         detected: As the finder has them; None where there are none.
     """
@@ -61,9 +60,7 @@ def step_marks(
     """Return why each step is in no statistic, as far as its rank tells.
 
     Args:
-        trace: The rank.
         ops: Its operations.
-        steps: Its steps.
         windows: Shape (steps, 2), their windows on the first device.
         options: steps, skip_warmup, and whether other filters are given.
     """

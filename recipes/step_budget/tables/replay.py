@@ -35,7 +35,6 @@ class Replays:
     Attributes:
         names: Of the columns: "" for the run as it was, `USUAL`, then changes.
         edge_ns: Shape (steps + 1, columns), as `Job.edge_ns`.
-        graph: Of the job.
         ns: Shape (edges, columns).
         at_ns: Shape (nodes, columns).
         last: Shape (steps, columns), the node with which each step ends.

@@ -240,17 +240,6 @@ def alone(ranges, ops, *words):
 @pytest.mark.nightly
 @examples(10, nightly=166)
 @given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
-def test_ranges_that_are_chosen_are_as_if_no_others_had_been_recorded(ranges, ops):
-    for words, left in (
-        (["--match", "re:^[ap]"], [fields for fields in ranges if fields[0][0] in "ap"]),
-        (["--domain", "NCCL"], [fields for fields in ranges if fields[5] == "NCCL"]),
-    ):
-        assert alone(ranges, ops, *words) == alone(left, ops)
-
-
-@pytest.mark.nightly
-@examples(10, nightly=166)
-@given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
 def test_ranges_under_a_filter_are_as_if_no_other_work_had_been_done(ranges, ops):
     # Each by a name of its own: those without work left do not count.
     named = [(f"{row}", *fields[1:]) for row, fields in enumerate(ranges)]
