@@ -180,14 +180,6 @@ def test_every_cause_of_idle_time_has_a_group_with_a_word():
     assert groups - {UNKNOWN} <= BOUND_WORDS.keys()
 
 
-def test_no_engine_calls_communication_what_the_split_calls_computation():
-    # Whether a kernel communicates is decided before the engine is known.
-    for engine in ENGINES:
-        for rule in load_rules(engine).rules:
-            says = load_rules(engine).classify(rule.example).category == "communication"
-            assert not says or is_communication(rule.example)
-
-
 @pytest.fixture(scope="module")
 def busy_rank(tmp_path_factory):
     """A rank with all classes: computes 10-30 and 60-70, communicates 20-50, copies 45-58."""

@@ -79,20 +79,6 @@ def test_a_launch_that_a_flush_holds_is_no_slow_launch(tmp_path, seed, flushed):
     assert classes.loc["launch", "total_ns"] == held_ns + 60 * 5 * US
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("first", [True, False], ids=["between operations", "before all"])
-def test_a_rank_that_a_flush_makes_late_is_no_straggler_wherever_the_flush_is(tmp_path, first):
-    held_ns = np.zeros((2, 30), dtype=int)
-    held_ns[1][0] = 4_000 * US
-    tables = quick("llm_hotspots", write_ranks(tmp_path / "ranks", held_ns, first=first))
-    held = tables["processes"].set_index("rank")["held_first_ns"].to_dict()
-    assert held == {0: 0, 1: 0 if first else 4_000 * US}
-    # Rank 0 has waited for it in the first collective.
-    exposed = tables["overlap"].set_index("rank")["exposed_communication_ns"]
-    assert exposed[0] - exposed[1] == pytest.approx(4_000 * US, rel=0.01)
-    assert tables["rank_verdicts"]["verdict"].isna().all()
-
-
 def test_what_a_flush_holds_before_the_first_work_is_told_apart(tmp_path):
     late_ns, early_ns = np.zeros((2, 30), dtype=int), 5_000 * US
     late_ns[1] = 300 * US
