@@ -12,8 +12,7 @@ from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.report.wall import wall_table
 from nsys_llm.report.wall_line import wall_lines
-from nsys_llm.taxonomy.categories import ENGINES, UNMATCHED, load_rules
-from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.taxonomy.categories import UNMATCHED, load_rules
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.wall_classes import BOUND_WORDS, UNKNOWN, bound_group
 from nsys_llm.trace.identity import Rank, RankKey
