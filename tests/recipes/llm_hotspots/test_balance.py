@@ -62,7 +62,6 @@ def test_processes_say_what_each_rank_is_and_has(tables):
         "memops_n": 1,
         "memop_total_ns": 1,
         "total_pct": 100 * 13 / 65,
-        "held_first_ns": 0,
     }
     assert tables["processes"]["memops_n"].tolist() == [0, 0, 0, 1]
 
