@@ -6,9 +6,6 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from effort import examples
-from hypothesis import given
-from hypothesis import strategies as st
 from results import RECIPE, plain, rows, tables_of
 from trace_builder import TraceBuilder
 
@@ -144,38 +141,6 @@ def test_what_is_not_recorded_of_an_operation_is_null(tmp_path):
     assert rows(tables["timeline"], columns) == expected
     columns = "stream_id grid_x grid_y registers_per_thread"
     assert rows(tables["watched_kernels"], columns) == [(None, None, 1, None)]
-
-
-SPANS = st.lists(
-    st.tuples(st.integers(0, 900), st.integers(0, 200), st.sampled_from("kkcs"), st.integers(0, 1)),
-    min_size=1,
-    max_size=12,
-)
-
-
-@pytest.mark.nightly
-@examples(8, nightly=125)
-@given(spans=SPANS, window=st.sampled_from([None, "100/700", "3/9"]))
-def test_bins_add_up_to_the_devices(tmp_path_factory, spans, window):
-    folder = tmp_path_factory.mktemp("bins")
-    trace = TraceBuilder()
-    for start, length, kind, device in spans:
-        where = {"start_ns": start, "duration_ns": length, "device_id": device}
-        if kind == "k":
-            trace.kernel("k", **where)
-        elif kind == "c":
-            trace.memcpy("HtoD", size_bytes=1, **where)
-        else:
-            trace.memset(size_bytes=1, **where)
-    trace.write_sqlite(folder / "t.sqlite")
-    options = ["--filter-time", window] if window else []
-    tables = tables_of(folder / "o", folder / "t.sqlite", options=options)
-    names = ["window_ns", "launches_n", "kernel_busy_ns", "busy_ns"]
-    sums = tables["launch_rate"].groupby("device_id")[names].sum()
-    expected = tables["devices"].set_index("device_id")[names]
-    assert sums.to_dict("index") == expected.loc[sums.index].to_dict("index")
-    assert set(expected.index) - set(sums.index) <= set(expected.index[expected["busy_ns"] == 0])
-    assert (tables["launch_rate"].groupby("device_id").size() <= 200).all()
 
 
 def test_bins_hold_what_starts_in_them_and_what_runs_in_them(tmp_path):
