@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
-from nsys_llm.analyses.critical_path.critical_path import Charges, Passages, PathForest
+from nsys_llm.analyses.critical_path.path.forest import PathForest
+from nsys_llm.analyses.critical_path.path.visits import Charges, Passages
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.numeric.intervals import IntArray

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.analyses.nvtx.attributed_ops import METHODS, NO_RANGE
+from nsys_llm.numeric.grouping import begins_group
 from nsys_llm.report.columns import Columns, percent
 
 from ..partials import RankPhases
@@ -17,7 +18,7 @@ from ..per_rank.range_labels import shown_name
 from ..per_rank.range_paths import rolled_up
 from ..per_rank.ranges import PUSH_POP, START_END
 from ..per_rank.sums_by_key import Key, SumsByKey
-from .rank_frames import Parts, rank_extremes, sums_frame
+from .rank_frames import Parts, sums_frame
 
 _KEYS: Final = ("kind", "domain", "name")
 _SUMS: Final = (
@@ -74,11 +75,9 @@ def _ranges(
     rows["ranks_n"] = groups["at"].nunique()
     part = groups.ngroup().to_numpy(dtype=np.int64)
     at, value = (frame[name].to_numpy(dtype=np.int64) for name in ("at", "self_ns"))
-    if len(rows):
-        extremes = rank_extremes(part, at, value, len(rows), [rank for rank, _ in parts])
-        rows["most_rank"], rows["most_ns"] = extremes["most_rank"], extremes["most_ns"]
-    else:
-        rows["most_rank"], rows["most_ns"] = rows["self_ns"], rows["self_ns"]
+    order = np.lexsort((at, -value, part))
+    most = order[begins_group(part[order])]
+    rows["most_rank"], rows["most_ns"] = frame["rank"].to_numpy(dtype=np.int64)[most], value[most]
     rows = rows.reset_index().sort_values(
         ["self_ns", "inclusive_ns", *_KEYS], ascending=[False, False, True, True, True]
     )

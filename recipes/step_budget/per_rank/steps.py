@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.critical_path.critical_path import PathOps
+from nsys_llm.analyses.critical_path.path.ops import PathOps
 from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.critical_path import PathOps
 from nsys_llm.analyses.critical_path.path.classes import COMMUNICATION, COPY
+from nsys_llm.analyses.critical_path.path.ops import PathOps
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.intervals import (
     IntArray,
