@@ -36,7 +36,8 @@ FOCUS = """title => {
   const all = [...document.body.children];
   const at = all.findIndex(one => one.tagName === 'H2' && one.textContent === title);
   const figure = all.findIndex((one, index) => index > at && one.classList.contains('figure'));
-  const head = all.findIndex(one => one.tagName === 'DETAILS');
+  const found = all.findIndex(one => one.tagName === 'H2' && /^Findings/.test(one.textContent));
+  const head = all.findIndex((one, index) => index > found && /^(H2|DETAILS)$/.test(one.tagName));
   let folded = 0;
   all.forEach((one, index) => {
     if (one.tagName === 'DETAILS') one.open = folded++ === 0;
