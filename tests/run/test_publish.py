@@ -272,23 +272,6 @@ def test_a_result_set_aside_goes_where_the_new_one_stands(place):
     assert (place / "out" / "kernels.parquet").read_text() == "newer"
 
 
-def test_a_result_half_deleted_by_a_killed_run_never_comes_back(place, monkeypatch):
-    publish(content="old")
-
-    def killed_early(path, **_):
-        for record in Path(path).glob("*.nsys-analysis"):
-            record.unlink()
-
-    with monkeypatch.context() as patched:
-        patched.setattr(shutil, "rmtree", killed_early)
-        assert publish(replace=True) == place / "out"
-    assert len(os.listdir(place)) == 2
-    shutil.rmtree(place / "out")
-    publish(content="newer")
-    assert (place / "out" / "kernels.parquet").read_text() == "newer"
-    assert not list(place.glob(".out.replaced-*"))
-
-
 def test_of_two_runs_with_the_same_number_both_are_kept(place, monkeypatch):
     rename = Path.rename
     taken = place / f"{RECIPE}-1"
@@ -311,37 +294,6 @@ def test_of_two_runs_with_the_same_number_both_are_kept(place, monkeypatch):
     assert json.loads((ours / record).read_text())["Files"] == ["kernels.parquet", record]
 
 
-def test_an_interrupt_while_the_folder_is_made_leaves_nothing(place, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "chmod", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        publish("a/b/out")
-    assert os.listdir(place) == []
-
-
-def test_an_interrupt_while_the_old_result_is_deleted_comes_after_publishing(place, monkeypatch):
-    publish(content="old")
-    stands, remove = [], shutil.rmtree
-
-    def interrupted_once(*_, **__):
-        monkeypatch.setattr(shutil, "rmtree", remove)
-        raise KeyboardInterrupt
-
-    def work(folder):
-        (folder.path / "kernels.parquet").write_text("new")
-        folder.on_published = stands.append
-        folder.publish({"RecipeName": RECIPE})
-
-    monkeypatch.setattr(shutil, "rmtree", interrupted_once)
-    with pytest.raises(KeyboardInterrupt):
-        fill(work, replace=True)
-    assert stands == [place / "out"]
-    assert os.listdir(place) == ["out"]
-    assert (place / "out" / "kernels.parquet").read_text() == "new"
-
-
 def test_what_is_put_into_a_result_while_it_is_replaced_stays(place, monkeypatch):
     publish(content="old")
     rename = Path.rename
@@ -356,23 +308,6 @@ def test_what_is_put_into_a_result_while_it_is_replaced_stays(place, monkeypatch
         publish(replace=True)
     assert (place / "out" / "mine.txt").read_text() == "mine"
     assert (place / "out" / "kernels.parquet").read_text() == "old"
-    assert os.listdir(place) == ["out"]
-
-
-def test_a_run_that_begins_between_the_renames_of_another_leaves_one_result(place, monkeypatch):
-    publish(content="old")
-    rename, others = Path.rename, []
-
-    def other_begins(path, target):
-        if ".partial-" in path.name and not others:
-            others.append(path)
-            publish(replace=True, content="newer")
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", other_begins)
-    with pytest.raises(OutputError, match="cannot be written"):
-        publish(replace=True)
-    assert (place / "out" / "kernels.parquet").read_text() == "newer"
     assert os.listdir(place) == ["out"]
 
 
