@@ -337,10 +337,14 @@ def test_of_two_runs_with_the_same_number_both_are_kept(place, monkeypatch, mome
 
 
 def test_an_interrupt_while_the_folder_is_made_leaves_nothing(place, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
+    make = Path.mkdir
 
-    monkeypatch.setattr(Path, "chmod", interrupted)
+    def interrupted(path, *words, **options):
+        make(path, *words, **options)
+        if ".partial-" in path.name:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "mkdir", interrupted)
     with pytest.raises(KeyboardInterrupt):
         publish("a/b/out")
     assert os.listdir(place) == []

@@ -202,10 +202,10 @@ def test_bad_input_is_one_line(runs, result, tmp_path, capsys):
 
 @pytest.mark.nightly
 def test_of_six_runs_of_the_demo_the_one_with_slower_gpus_is_found(tmp_path, monkeypatch, capsys):
-    slowness = np.array(demo._SLOWNESS)
+    slowness = np.array(demo.SLOWNESS)
     for number in range(6):
         # The last one's GPUs compute 6 % longer.
-        monkeypatch.setattr(demo, "_SLOWNESS", tuple(slowness * (1.06 if number == 5 else 1)))
+        monkeypatch.setattr(demo, "SLOWNESS", tuple(slowness * (1.06 if number == 5 else 1)))
         ranks = demo._simulate(demo.BATCH_1, 13, seed=number)
         profiles = tmp_path / "profiles" / f"run-{number + 1}"
         profiles.mkdir(parents=True)

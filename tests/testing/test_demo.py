@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from demo_truth import PlantedDemo, write_demo
 
 from nsys_llm.core.errors import OutputError
-from nsys_llm.testing.demo import DemoSet, write_demo
 
 GPU_WORK = """
     SELECT k.start, k."end", k.streamId, k.correlationId, k.graphNodeId, s.value AS name,
@@ -37,7 +37,7 @@ RANGES = """
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> DemoSet:
+def demo(tmp_path_factory: pytest.TempPathFactory) -> PlantedDemo:
     return write_demo(tmp_path_factory.mktemp("demo"))
 
 
@@ -65,7 +65,7 @@ def gaps(path: Path) -> pd.DataFrame:
     return pd.DataFrame({"start": free, "end": begin})[begin > free]
 
 
-def both(demo: DemoSet) -> list[Path]:
+def both(demo: PlantedDemo) -> list[Path]:
     return [*demo.baseline, *demo.after]
 
 

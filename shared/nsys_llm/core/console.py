@@ -13,7 +13,6 @@ import time
 import unicodedata
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, TextIO
 
 from nsys_llm.core.errors import OutputError
@@ -140,12 +139,7 @@ class Progress:
             self._bar = tqdm(total=self._reports_n, unit="profile", file=sys.stderr, leave=False)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         if self._bar is not None:
             self._bar.close()
 

@@ -126,12 +126,8 @@ def capture_markdown(report: Report) -> str:
     parts = ["## Capture", "\n".join(facts)]
     if report.remarks:
         parts.append("\n".join(_remark(remark) for remark in report.remarks))
-    for title, texts in (
-        ("Read the numbers with this in mind:", report.caveats),
-        ("Not recorded; these flags record it:", [item.text for item in report.unrecorded]),
-    ):
-        if texts:
-            parts += [title, "\n".join(f"- {markdown_prose(text)}" for text in texts)]
+    for title, texts in report.notes:
+        parts += [title, "\n".join(f"- {markdown_prose(text)}" for text in texts)]
     return "\n\n".join(parts)
 
 

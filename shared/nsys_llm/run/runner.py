@@ -63,9 +63,9 @@ def run_recipe(
     manifest = load_manifest(recipe)
     given, options = options, overview_options(recipe, options)
     compares = bool(manifest.recipes and given.get(BASELINE))
-    inputs = find_inputs(options, executor)
+    inputs = find_inputs(options)
     if compares:
-        find_inputs(given, executor)  # refused before anything is read
+        find_inputs(given)  # refused before anything is read
     for note in inputs.left_out:
         console.note(note)
     with OutputFolder(options["output"], recipe, replace=options["force_overwrite"]) as folder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from demo_truth import write_demo
 from phase_run import RECIPE
 from planted import frame_of
 from results import analyse, read_frames, read_report
@@ -14,7 +15,6 @@ from nsys_llm.recipes.nvtx_phase_attribution.findings.answer import findings as 
 from nsys_llm.recipes.nvtx_phase_attribution.findings.caveats import caveats
 from nsys_llm.recipes.nvtx_phase_attribution.per_rank.attribution_coverage import PARTS
 from nsys_llm.report.prices.pricing import priced
-from nsys_llm.testing.demo import write_demo
 
 
 def findings(tables):
