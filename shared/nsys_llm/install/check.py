@@ -213,7 +213,6 @@ def _check_ours(
 
 
 def _probe(python: str, nsight: NsightSystems, names: list[str]) -> dict[str, Any] | None:
-    """Ask a Python with the module path that nsys gives it."""
     paths = [str(nsight.packages), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         done = subprocess.run(

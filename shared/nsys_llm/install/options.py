@@ -42,7 +42,6 @@ def parse(arguments: list[str] | None, demo: Path) -> argparse.Namespace:
 
 
 def _mistake(options: argparse.Namespace) -> str | None:
-    """Return what does not fit together; None where everything does."""
     given = {name for name, value in vars(options).items() if value not in (None, False)}
     if empty := [name for name in ("venv", "untar") if getattr(options, name) == ""]:
         return f"--{empty[0]}: the name is empty"

@@ -128,7 +128,6 @@ def open_export(
 def _new_export(
     profile: Path, parquet: Path, tables: Sequence[str], nsys: str
 ) -> Iterator[ParquetProfile]:
-    """Export a profile, where that can be written, else into a temporary folder, and open it."""
     with ExitStack() as stack:
         target = parquet
         try:
@@ -273,7 +272,6 @@ def _blobs(profile: Path, tables: Sequence[str], nsys: str) -> list[str]:
 
 
 def _is_exported(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
-    """Return whether a folder holds all tables, each of them whole."""
     export = _valid_export(folder, None, tables, written_ns)
     if export is None:
         return False
@@ -296,7 +294,6 @@ def _move(made: Path, target: Path) -> None:
 
 
 def _run(command: Sequence[str], profile: Path) -> subprocess.CompletedProcess[str]:
-    """Run nsys to its end, or to that of its time."""
     limit_s = _EXPORT_SECONDS + profile.stat().st_size / _EXPORT_BYTES_PER_SECOND
     start = partial(
         subprocess.Popen,

@@ -184,7 +184,6 @@ def _finding(number: int, finding: Finding) -> str:
 
 
 def _remark(finding: Finding) -> str:
-    """Return a finding on the capture as one item."""
     text = f"- **{markdown_prose(finding.title)}.** {markdown_prose(finding.details)} "
     text += markdown_prose(finding.recommendation)
     if finding.record:

@@ -106,7 +106,6 @@ def build_notebook(report: Report, results: Results) -> Any:
 
 
 def _titles(report: Report) -> list[str]:
-    """Return the titles that are not folded."""
     titles = [section.title for section in report.lead_sections]
     titles += [MORE_HEADING] if report.other_sections else []
     return [*titles, *([EXTRA_HEADING] if report.extra_sections else [])]

@@ -137,7 +137,6 @@ def capture_html(report: Report) -> str:
 
 
 def _remark(finding: Finding) -> str:
-    """Return a finding on the capture as one item."""
     text = f"<b>{html_text(finding.title)}.</b> {html_text(finding.details)} "
     text += html_text(finding.recommendation)
     if finding.record:

@@ -52,7 +52,6 @@ def open_client(scheduler_file: str | None) -> Iterator[Any]:
 
 @contextmanager
 def _unusable_told() -> Iterator[None]:
-    """Tell in one line why a cluster cannot be used."""
     try:
         yield
     except (OSError, TimeoutError, ValueError, KeyError, RuntimeError) as error:

@@ -54,8 +54,6 @@ class DemoSet:
 
 
 class _Report(BulkTraceBuilder):
-    """A report with the copies and the overhead of a demo."""
-
     def copy(self, kind: str, size_bytes: int, span_ns: tuple[int, int], call: int) -> None:
         """Add a copy, or a fill for the kind `memset`, by the correlation id of its call."""
         columns: dict[str, Cells] = {

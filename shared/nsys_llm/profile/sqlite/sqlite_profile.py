@@ -225,7 +225,6 @@ class SqliteProfile:
         return dict(zip(columns, arrays, strict=True))
 
     def _bulk(self, source: TableSource, columns: Sequence[str]) -> Table:
-        """Read columns of all rows, in their order, through the driver."""
         query = all_rows(source.nsys, [selected(source, column) for column in columns])
         batches = self._batches(query)
         return Table(
