@@ -89,8 +89,7 @@ def map_run(
         keys = frozenset(rank.key for rank in ranks)
         places = {(key.side, key.path) for key in keys}
         chosen = [profile for profile in chosen if (profile.side, profile.path) in places]
-    with console.progress(len(chosen)) as progress:
-        result = reduced(keys, progress.advance)
+    result = reduced(keys, console.progress(len(chosen)).advance)
     if keys is None:
         ranks = _numbered(result, inputs.rank_maps, console)
     return Run(
