@@ -158,7 +158,7 @@ class Chosen:
         frame: The rows, with all columns.
         fields: All columns, with units and meanings.
         columns: Those to show.
-        why_empty: Why the table has no rows at all; None where it has some.
+        why_empty: Why there are no rows; None where there are some.
     """
 
     frame: pd.DataFrame
@@ -181,13 +181,16 @@ def chosen_rows(
         UsageError: There is no such table or column, or a condition is none.
     """
     result, name = _of_part(result, what)
-    frame = result.tables[name]
+    whole = frame = result.tables[name]
     for condition in where:
         frame = frame[_holds(frame, condition)]
     if sort:
         frame = _sorted(frame, sort)
+    why_empty = result.results.why_empty(name)
+    if frame.empty and not whole.empty:
+        why_empty = f"none of its {len(whole):,} rows meets the conditions"
     fields = result.results.fields(name)
-    return Chosen(frame, fields, _chosen(fields, columns), result.results.why_empty(name))
+    return Chosen(frame, fields, _chosen(fields, columns), why_empty)
 
 
 def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:
