@@ -263,9 +263,8 @@ class Metrics:
 
     def _reasons(self, metric: str, argument: str | None, *, is_known: bool) -> Iterator[str]:
         """Yield why a gate cannot be decided, what weighs most first."""
-        blocked = self.comparison.blocked
-        if checks := blocked(ALL):
-            yield f"not comparable: {', '.join(checks)}"
+        if checks := self._blocked(ALL):
+            yield f"not comparable: {checks}"
         whole_graphs = any(run.whole_graphs_n for run in self.runs.compared)
         if whole_graphs and metric.removesuffix(PER_STEP) in _OF_KERNELS:
             yield (
@@ -281,10 +280,14 @@ class Metrics:
         elif not is_known:
             yield self._unknown(metric, argument)
         elif self._is_sum(metric, argument):
-            if checks := [*blocked(TOTALS), *blocked(STEP_TIMES)]:
-                yield f"sums over the runs are not comparable: {', '.join(checks)}"
-        elif metric not in (*_SHARES, *_OF_STEPS) and (checks := blocked(STEP_TIMES)):
-            yield f"times per step are not comparable: {', '.join(checks)}"
+            if checks := self._blocked(TOTALS, STEP_TIMES):
+                yield f"sums over the runs are not comparable: {checks}"
+        elif metric not in (*_SHARES, *_OF_STEPS) and (checks := self._blocked(STEP_TIMES)):
+            yield f"times per step are not comparable: {checks}"
+
+    def _blocked(self, *statuses: str) -> str:
+        rows = (row for status in statuses for row in self.comparison.blocked(status))
+        return ", ".join(str(row["check"]) for row in rows)
 
     def _unknown(self, metric: str, argument: str | None) -> str:
         if argument is not None and metric.startswith("kernel"):

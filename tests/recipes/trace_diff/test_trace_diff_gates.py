@@ -148,7 +148,7 @@ def test_another_gpu_is_not_comparable(tmp_path):
         ("GPU", "H100", "H200")
     ]
     assert verdict["answer"].startswith(
-        "NOT COMPARABLE: GPU.\nThe runs are not comparable: GPU (`H100`, then `H200`;"
+        "NOT COMPARABLE: other hardware (`H100`, then `H200`)."
     )
 
 
