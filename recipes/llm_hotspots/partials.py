@@ -47,7 +47,6 @@ class RankHotspots:
         overlap: What runs together on each device, sorted by its id.
         rates: Launches and utilization over time.
         launches: Of each device, sorted by its id.
-        held_first_ns: For how long the profiler held CUDA calls before the first operation.
         overheads: What the profiler and the driver took.
     """
 
@@ -63,7 +62,6 @@ class RankHotspots:
     apis: RankApis
     launches: tuple[DeviceLaunches, ...]
     stages: LaunchStages
-    held_first_ns: int
     overheads: tuple[OverheadRow, ...]
     extras: RankExtras
 

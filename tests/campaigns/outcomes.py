@@ -72,7 +72,7 @@ def _wrong_sums(recipe: str, output: Path) -> list[str]:
     problems = [f"{name}: {odd}" for name, table in written.items() for odd in _odd_cells(table)]
     tables = _Frames(written)
     of_time: Mapping[str, Check] = {"wall": _wall} if "wall" in written else {}
-    for name, check in {"coverage": _coverage, **of_time, **_CHECKS[recipe]}.items():
+    for name, check in {"coverage": _coverage, **of_time, **_CHECKS.get(recipe, {})}.items():
         problems += [f"{name}: {problem}" for problem in check(tables[name], tables)]
     parts = output / "parts"
     for part in sorted(set(_CHECKS) & {file.name for file in parts.glob("*")}):

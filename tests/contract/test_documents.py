@@ -35,6 +35,28 @@ def test_a_recipes_page_leads_to_all_of_its_options_and_tables(recipe):
         assert f"](reference/{name}.md)" in page
 
 
+#: Pages that one looks things up in; those of `docs/reference` are others.
+REFERENCES = ("findings.md", "architecture.md")
+
+
+@pytest.mark.parametrize("name", [*recipe_names(), "trend"])
+def test_a_page_is_question_screen_how_to_read_it_definitions_limits(name):
+    page = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+    headings = [
+        page.index(f"\n## {title}\n") for title in ("How to read it", "Definitions", "Limits")
+    ]
+    screen = min(place for place in (page.find("```"), page.find("![")) if place >= 0)
+    places = [page.index("**Question:**"), screen, *headings]
+    assert places == sorted(places)
+    assert page.index("\n## ") == headings[0]
+
+
+def test_no_page_but_the_references_is_long():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    words_n = {page.name: len(page.read_text("utf-8").split()) for page in pages}
+    assert {name: n for name, n in words_n.items() if n > 1_500 and name not in REFERENCES} == {}
+
+
 def test_the_page_on_the_architecture_names_what_is_there():
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     named = sorted(set(re.findall(r"`((?:\w+/)+(?:[\w.]+)?)`", page)))

@@ -51,17 +51,6 @@ def test_what_cannot_be_ended_keeps_nothing_else_and_says_nothing(monkeypatch, c
     assert capfd.readouterr().err == ""
 
 
-def test_everything_ends_where_no_thread_can_be_had(monkeypatch):
-    def refuse(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    ended = []
-    with ended_with_the_run(lambda: ended.append("folder")), monkeypatch.context() as patched:
-        patched.setattr(stopping._thread, "start_new_thread", refuse)
-        end_everything()
-    assert ended == ["folder"]
-
-
 def test_a_second_signal_does_not_keep_a_forked_worker_from_ending(tmp_path):
     def slowly() -> None:
         (tmp_path / "ending").touch()
@@ -184,18 +173,3 @@ def test_a_signal_for_a_forked_worker_ends_that_alone_and_only_what_it_began(tmp
     assert not (tmp_path / "of_parent").exists()
     begun = [file.name.removeprefix("begun_") for file in tmp_path.glob("begun_*")]
     assert all((tmp_path / f"of_{child}").exists() for child in begun)
-
-
-def test_a_thread_that_forks_keeps_its_mask():
-    blocked = {signal.SIGINT}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    try:
-        with ended_by_signals(print):
-            if not (child := os.fork()):
-                os._exit(blocked <= signal.pthread_sigmask(signal.SIG_BLOCK, ()))
-            of_child = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            of_parent = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    assert of_child == 1
-    assert of_parent == before | blocked

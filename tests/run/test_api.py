@@ -348,20 +348,3 @@ def test_no_name_controls_a_terminal(copied, capsys, words):
     assert "\\u202e" in out
     if "--json" in words:
         json.loads(out)
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_a_child_forked_after_a_run_can_run_too(demo, tmp_path):
-    words = (
-        "import os, sys, nsys_llm\n"
-        "first = nsys_llm.analyze('idle_gaps', sys.argv[1], sys.argv[2])\n"
-        "child = os.fork()\n"
-        "if not child:\n"
-        "    nsys_llm.analyze('idle_gaps', sys.argv[1], sys.argv[3])\n"
-        "    os._exit(7)\n"
-        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-    )
-    paths = [str(demo / "after"), str(tmp_path / "one"), str(tmp_path / "two")]
-    done = subprocess.run([sys.executable, "-c", words, *paths], timeout=60, check=False)
-    assert done.returncode == 7

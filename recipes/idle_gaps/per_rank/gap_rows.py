@@ -85,11 +85,6 @@ def thread_number(global_tid: int) -> int:
     return global_tid & _THREAD_BITS
 
 
-def process_of(global_tid: int) -> int:
-    """Return the id of a thread's process in a report, to which a thread's number can be added."""
-    return global_tid & ~_THREAD_BITS
-
-
 def longest_gaps(length: IntArray, most_n: int, least_ns: int) -> IntArray:
     """Return which gaps are the longest, the earliest of equals first.
 

@@ -223,22 +223,3 @@ def test_versions_of_a_function_are_one_and_the_longest_operation_is_the_window(
     assert (flagged["ops_n"], flagged["size_bytes"], flagged["total_ns"]) == ([3], [9], [3 + 5 + 5])
     windows = flagged["max_ns"], flagged["window_start_ns"], flagged["window_end_ns"]
     assert windows == ([5], [20], [25])
-
-
-def test_a_call_of_another_process_is_not_taken_for_the_own_one(tmp_path):
-    # Both processes use correlation id 5; only the synchronous one blocks.
-    trace = TraceBuilder().process(pid=200).process(pid=100)
-    for pid, call in ((100, "cudaMemcpyAsync_v3020"), (200, "cudaMemcpy_v3020")):
-        trace.memcpy(
-            "DtoH",
-            start_ns=10,
-            end_ns=14,
-            size_bytes=1,
-            launch=(1, 2),
-            launch_name=call,
-            correlation_id=5,
-            pid=pid,
-        )
-    trace.kernel("k", start_ns=0, end_ns=2, pid=200)
-    flagged = blocking(trace, tmp_path)
-    assert rows(flagged, "rank rule ops_n") == [(1, "cuda_memcpy_sync", 1)]
