@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from nsys_llm.analyses.device.graph_replays import NONE, captured_sizes, replay_steps
@@ -17,6 +19,9 @@ from nsys_llm.trace.coded_names import coded_names
 from ..partials import RankServing, ServedSteps, ServingPartial
 from .before_steps import idle_before_steps
 from .growth import context_growth
+
+#: One in so many steps, that with most idle time, may be a pause, which no graph would save.
+_UNUSUAL: Final = 20
 
 
 def map_rank(view: RankView) -> ServingPartial:
@@ -48,11 +53,19 @@ def _served(view: RankView, steps: Steps, batches: Batches) -> ServedSteps:
         times=times,
         graph=graph,
         graph_size=graph_size,
-        host_idle_ns=host_idle_ns(view, times, rows),
+        host_idle_ns=_usual(host_idle_ns(view, times, rows), rows),
         draft_busy_ns=None if drafts is None else draft_busy_ns(drafts, steps),
         before_ns=idle_before_steps(view, steps, batches, times) if batches.is_read else {},
         growth=context_growth(view, steps, batches, times) if batches.is_read else None,
     )
+
+
+def _usual(idle_ns: IntArray, rows: IntArray) -> IntArray:
+    """Return idle time of steps of which one in 20 has no more than the others: one may pause."""
+    if rows.size:
+        place = rows.size - 1 - max(rows.size // _UNUSUAL, 1)
+        idle_ns = np.minimum(idle_ns, np.sort(idle_ns[rows])[max(place, 0)])
+    return idle_ns
 
 
 def _graphs(view: RankView, steps: Steps, batches: Batches) -> tuple[IntArray, IntArray]:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-from random import Random
 
 import pytest
-from phase_run import RECIPE, quick, resolved
+from phase_run import quick
 from results import plain, rows
 from trace_builder import TraceBuilder
 
-from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.errors import UsageError
-from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.profile.inputs import open_profile
-from nsys_llm.profile.reader import read_trace
-from nsys_llm.run.worker import load_analysis
 from nsys_llm.taxonomy.phase_maps import read_phase_map
-from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.selection import gpu_processes, select_rank
 
 
 def written(trace, folder, name="a"):
@@ -478,23 +470,3 @@ def test_a_map_that_means_nothing_is_refused_in_one_line(tmp_path, content, said
     assert "m.json" in caught.value.message
     with pytest.raises(UsageError, match=r"cannot be read .*vllm, sglang"):
         read_phase_map(str(tmp_path / "absent.json"))
-
-
-def test_merging_in_any_order_changes_nothing(tmp_path):
-    analysis, manifest = load_analysis(RECIPE), load_manifest(RECIPE)
-    options = resolved("--input", "x")
-    parts = []
-    for number in range(4):
-        path = written(server(1 + number % 2), tmp_path, f"rank{number}")
-        with open_profile(path, (), export_dir=None, nsys=None) as report:
-            trace = read_trace(report, manifest.reads, options)
-        (pid,) = gpu_processes(trace)
-        selected, _, _ = select_rank(trace, pid, options)
-        parts.append(analysis.map_rank(RankView(selected, RankKey(str(number), pid), options)))
-    whole = analysis.merge(parts)
-    for seed in range(3):
-        order = parts[:]
-        Random(seed).shuffle(order)
-        merged = analysis.merge([analysis.merge(order[:2]), analysis.partial(), *order[2:]])
-        assert repr(merged) == repr(whole)
-    assert repr(analysis.merge([analysis.partial(), parts[0]])) == repr(analysis.merge([parts[0]]))
