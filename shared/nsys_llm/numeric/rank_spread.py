@@ -69,13 +69,6 @@ class RankSpread:
         more = np.maximum(2 * self.value - twice, 0) if self.ranks_n > 1 else 0 * self.value
         return summed(self.part, more, self.parts_n) // 2
 
-    def twice_median_below_most(self) -> IntArray:
-        """Return twice the median of all ranks but one with the largest value; of one, its own."""
-        if self.ranks_n < 2:
-            return 2 * self.ordered(0)
-        last = self.ranks_n - 2
-        return self.ordered(last // 2) + self.ordered((last + 1) // 2)
-
     def rank_of_most(self) -> IntArray:
         """Return the position of the rank with the largest value, the lowest of equals."""
         return self._lowest_rank(self.value == self.ordered(self.ranks_n - 1)[self.part])

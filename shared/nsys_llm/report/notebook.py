@@ -6,6 +6,7 @@ that both show the same.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections import Counter
@@ -16,7 +17,6 @@ from pprint import pformat
 from typing import Any, Final
 
 from nsys_llm.manifest.declared import Section
-from nsys_llm.report import drawing
 from nsys_llm.report.markdown import answer_markdown, findings_heading
 from nsys_llm.report.page_parts import (
     capture_html,
@@ -52,20 +52,20 @@ def write_notebook(folder: Path, report: Report, results: Results) -> None:
     """Write the notebook and the package that it needs.
 
     Raises:
-        ImportError: plotly or nbformat is not installed; nothing was written.
+        ImportError: plotly is not installed; nothing was written.
     """
-    notebook = build_notebook(report, results)
-    nbformat = drawing.nbformat()
-    nbformat.validate(notebook)
-    (folder / NOTEBOOK_NAME).write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+    # As Jupyter writes it, which tools for versions compare.
+    form = {"ensure_ascii": False, "indent": 1, "sort_keys": True, "separators": (",", ": ")}
+    text = json.dumps(build_notebook(report, results), **form)  # type: ignore[arg-type]
+    (folder / NOTEBOOK_NAME).write_text(f"{text}\n", encoding="utf-8")
     _copy_view(folder / VIEW_PACKAGE)
 
 
-def build_notebook(report: Report, results: Results) -> Any:
-    """Return the notebook, a `NotebookNode` of nbformat 4.5; two runs give equal ones.
+def build_notebook(report: Report, results: Results) -> dict[str, Any]:
+    """Return the notebook in the form of nbformat 4.5; two runs give equal ones.
 
     Raises:
-        ImportError: plotly or nbformat is not installed.
+        ImportError: plotly is not installed.
     """
     # A link into what is folded would lead nowhere; the heading above it is there.
     links = {
@@ -86,39 +86,33 @@ def build_notebook(report: Report, results: Results) -> Any:
         cells.text("findings", findings)
     else:
         cells.text("answer", f"{answer}\n\n{findings}")
-    capture = f"## Capture\n\n{capture_html(report)}"
-    cells.text(
-        "capture",
-        f"{contents_html(_titles(report))}\n\n{capture}",
-    )
+    contents, capture = contents_html(_titles(report)), capture_html(report)
+    cells.text("capture", f"{contents}\n\n## Capture\n\n{capture}")
     if not report.opening_sections:
         cells.code("set-up", _SET_UP, None)
     for section in report.lead_sections:
         _add_section(cells, section, results, "##")
-    if report.other_sections:
-        cells.text("more", f"## {MORE_HEADING}", folded=True)
-        for section in report.other_sections:
-            _add_section(cells, section, results, "###")
-    if report.extra_sections:
-        cells.text("extra", f"## {EXTRA_HEADING}", folded=True)
-        for section in report.extra_sections:
+    folded = (
+        ("more", MORE_HEADING, report.other_sections),
+        ("extra", EXTRA_HEADING, report.extra_sections),
+    )
+    for name, heading, sections in folded:
+        if sections:
+            cells.text(name, f"## {heading}", folded=True)
+        for section in sections:
             _add_section(cells, section, results, "###")
     cells.text("go-on", _CLOSING)
     return cells.notebook()
 
 
 def _titles(report: Report) -> list[str]:
-    """Return the titles that are not folded."""
     titles = [section.title for section in report.lead_sections]
     titles += [MORE_HEADING] if report.other_sections else []
     return [*titles, *([EXTRA_HEADING] if report.extra_sections else [])]
 
 
 class _Cells:
-    """Cells in order, as the format has them; ids follow the section's name, so that runs compare.
-
-    They are checked once, as a whole: each function of `nbformat.v4` would check what it returns.
-    """
+    """Cells in order; ids follow the name of the section, so that runs compare."""
 
     def __init__(self) -> None:
         self._cells: list[dict[str, Any]] = []
@@ -135,23 +129,28 @@ class _Cells:
         """Add a code cell that was run, and what it showed."""
         self._count += 1
         count = {"execution_count": self._count}
-        result = {"output_type": "execute_result", "metadata": {}, "data": shown, **count}
+        data = {
+            mime: value.splitlines(keepends=True) if mime.startswith("text/") else value
+            for mime, value in (shown or {}).items()
+        }
+        result = {"output_type": "execute_result", "metadata": {}, "data": data, **count}
         # The figure is what one comes for; the words that make it are a click away.
         hidden = {} if shown is None else {"jupyter": {"source_hidden": True}}
         outputs = [] if shown is None else [result]
         self._add("code", name, source, hidden, outputs=outputs, **count)
 
-    def notebook(self) -> Any:
-        """Return the notebook of all cells, in the form of nbformat 4.5."""
+    def notebook(self) -> dict[str, Any]:
+        """Return the notebook of all cells."""
         python = {"display_name": "Python 3", "language": "python", "name": "python3"}
         metadata = {"kernelspec": python, "language_info": {"name": "python"}}
         form = {"nbformat": 4, "nbformat_minor": 5}
-        return drawing.nbformat().from_dict({"cells": self._cells, "metadata": metadata, **form})
+        return {"cells": self._cells, "metadata": metadata, **form}
 
     def _add(
         self, kind: str, name: str, source: str, metadata: Mapping[str, Any], **others: Any
     ) -> None:
-        cell = {"cell_type": kind, "id": self._id(name), "metadata": metadata, "source": source}
+        lines = source.splitlines(keepends=True)
+        cell = {"cell_type": kind, "id": self._id(name), "metadata": metadata, "source": lines}
         self._cells.append({**cell, **others})
 
     def _id(self, name: str) -> str:
