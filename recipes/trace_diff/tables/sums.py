@@ -1,4 +1,4 @@
-"""Tables of sums that are compared: categories, copies, calls, phases, runs, kernels by rank."""
+"""Tables of sums that are compared: copies, calls, phases, runs, kernels by rank."""
 
 from __future__ import annotations
 
@@ -16,32 +16,12 @@ from nsys_llm.trace.rank_sets import COMPARED
 
 from ..partials import NamedSums, RankSums
 from ..per_rank.operations import CopyKind
-from .kernels import BOTH, NEW, VANISHED, NamedKernels, by_change, change_columns, sum_columns
+from .kernels import by_change, sum_columns
 from .runs import Runs, RunSums
 from .step_splits import FloatArray
 
 #: Columns of copies of a step.
 _STEP: Final = ("moves", "ns", "size")
-
-
-def category_columns(kernels: NamedKernels) -> Columns:
-    """Return the table categories: sums over the kernels of each."""
-    columns = change_columns(kernels.before, kernels.after)
-    frame = pd.DataFrame({**columns, "category": [item.category for item in kernels.classes]})
-    for status, name in ((BOTH, "kernels_n"), (NEW, "new_n"), (VANISHED, "vanished_n")):
-        frame[name] = (kernels.status == status).astype(np.int64)
-    frame["new_ns"] = frame["change_ns"] * frame["new_n"]
-    frame["vanished_ns"] = frame["change_ns"] * frame["vanished_n"]
-    sums = frame.groupby("category").sum()
-    before_ns, after_ns = (sums[f"{side}_total_ns"].to_numpy() for side in COMPARED)
-    columns = {
-        **{name: sums[name].to_numpy() for name in sums.columns},
-        "category": sums.index.tolist(),
-        "change_pct": percent(sums["change_ns"].to_numpy(), before_ns),
-        "baseline_share_pct": percent(before_ns, int(before_ns.sum())),
-        "input_share_pct": percent(after_ns, int(after_ns.sum())),
-    }
-    return by_change(columns, "category")
 
 
 def memop_columns(runs: Runs, of_steps: Sequence[Mapping[CopyKind, FloatArray]]) -> Columns:

@@ -85,10 +85,6 @@ def test_changed_configurations_are_told(tables):
 def test_coarser_tables_add_the_kernels_up(tables):
     kernels = tables["kernels"][EFFECTS.split()].sum().tolist()
     assert kernels == [14, 12, 2]
-    assert tables["categories"][EFFECTS.split()].sum().tolist() == kernels
-    assert rows(tables["categories"], "category new_n vanished_n new_ns vanished_ns") == [
-        ("unmatched", 1, 1, 7, -5)
-    ]
     assert tables["rank_kernels"][EFFECTS.split()].sum().tolist() == kernels
 
 
@@ -209,7 +205,6 @@ def test_swapping_the_sides_turns_the_sign_of_every_difference(pair, tables, tmp
     back = diff(tmp_path, *pair[::-1])
     for name, key in (
         ("kernels", "name"),
-        ("categories", "category"),
         ("memops", "kind"),
         ("apis", "api"),
     ):
