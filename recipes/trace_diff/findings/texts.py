@@ -163,7 +163,7 @@ _ADVICE: Final = {
     "GPU, the profiler. Repeat the run on an idle machine with clocks locked.",
     "faster_throughout": "That is the machine rather than the code: compare clocks and power of "
     "both runs.",
-    "one_rank": "Look at its rows in `wall_change` and `rank_kernels`: the code is the same on all "
+    "one_rank": "Look at its rows in `wall_change`: the code is the same on all "
     "ranks, so its machine, its share of the work, or what else runs there differs.",
     "waiting": "A late peer, not the network: look at what the late rank does before its "
     "collectives, at `wall_change` and at tail_stats.",
@@ -199,7 +199,7 @@ _ABOUT: Final = (
     ("category", "kernels wall_change", "other_kernels"),
     ("category", "wall_change kernels", "compute"),
     ("run", "kernels wall_change", "slower_throughout faster_throughout"),
-    ("rank", "rank_kernels wall_change", "one_rank"),
+    ("rank", "kernels wall_change", "one_rank"),
     ("category", "collectives wall_change",
      "waiting pair_waiting profiler_wait transfer communication"),
     ("copy", "memops wall_change", "copies"),

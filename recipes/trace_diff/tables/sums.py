@@ -1,4 +1,4 @@
-"""Tables of sums that are compared: copies, calls, phases, runs, kernels by rank."""
+"""Tables of sums that are compared: copies, calls, phases, runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pandas as pd
 
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.api_classes import classify_api
-from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.rank_sets import COMPARED
 
@@ -102,24 +101,3 @@ def _named(runs: Runs, what: str, of: Callable[[RankSums], NamedSums]) -> tuple[
     sides = [run.summed_names(of) for run in runs.compared]
     names = sorted({name for side in sides for name, sums in side.items() if sums != (0, 0)})
     return names, sum_columns(what, names, *sides)
-
-
-def rank_kernel_columns(runs: Runs, classes: Mapping[str, Classification]) -> Columns:
-    """Return the table rank_kernels: ranks in order, of each the largest change first."""
-    before, after = (
-        {(rank.number, name): ns for rank, sums in run.ranks if rank.number in runs.common
-         for name, ns in sums.kernels.items()}
-        for run in runs.compared
-    )  # fmt: skip
-    keys = sorted({*before, *after})
-    frame = pd.DataFrame(
-        {
-            "rank": np.array([number for number, _ in keys], dtype=np.int64),
-            "name": [name for _, name in keys],
-            **sum_columns("launches", keys, before, after),
-            "category": [classes[name].category for _, name in keys],
-        }
-    )
-    frame = frame.assign(size=frame["change_ns"].abs())
-    frame = frame.sort_values(["rank", "size", "name"], ascending=[True, False, True])
-    return {name: frame[name] for name in frame.columns if name not in ("size", "change_pct")}

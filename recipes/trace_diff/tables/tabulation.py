@@ -83,7 +83,6 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "memops": sums.memop_columns(runs, copies),
         "apis": sums.api_columns(runs),
         "phases": sums.phase_columns(runs),
-        "rank_kernels": sums.rank_kernel_columns(runs, classes),
         "collectives": collective_columns(runs, collectives),
         "host": wall_change.host_columns(runs, options),
     }
