@@ -37,12 +37,13 @@ FOCUS = """title => {
   const all = [...document.body.children];
   const at = all.findIndex(one => one.tagName === 'H2' && one.textContent === title);
   const figure = all.findIndex((one, index) => index > at && one.classList.contains('figure'));
-  const head = all.findIndex(one => one.tagName === 'DETAILS');
+  const titles = all.filter(one => one.tagName === 'H2');
+  const head = all.indexOf(titles[1]);
   let folded = 0;
   all.forEach((one, index) => {
     if (one.tagName === 'DETAILS') one.open = folded++ === 0;
-    const text = index < head && !one.classList.contains('figure');
-    const kept = text || one.tagName === 'DETAILS' || index === at || index === figure;
+    const top = index < head && !one.classList.contains('figure');
+    const kept = top || index === at || index === figure;
     if (!kept) one.hidden = true;
   });
   dispatchEvent(new Event('resize'));

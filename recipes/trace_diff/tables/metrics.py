@@ -246,11 +246,11 @@ class Metrics:
         for run in (*self.runs.compared, *self.runs.noise):
             names = sorted({key[0] for key in run.part.keys})
             whole = run.kernels(names)
-            launches_n, spent_ns = whole.launches_n, whole.total_ns
+            columns = whole.launches_n.tolist(), whole.total_ns.tolist()
             if self.comparison.kind == STEP:
                 steps = step_kernels(self._steps[run.side], names, self.comparison.cells)
-                launches_n, spent_ns = steps.launches_n, steps.spent_ns
-            rows = zip(names, launches_n.tolist(), spent_ns.tolist(), strict=True)
+                columns = steps.launches_n.tolist(), steps.spent_ns.tolist()
+            rows = zip(names, *columns, strict=True)
             by_side[run.side] = {name: (n, ns) for name, n, ns in rows if n or ns}
         return by_side
 
