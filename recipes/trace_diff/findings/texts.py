@@ -157,13 +157,13 @@ _ADVICE: Final = {
     "fewer_calls": "Check that the work was saved, not moved to another kernel.",
     "other_kernels": "Compare versions, shapes, autotuning caches and backends: another variant "
     "was chosen.",
-    "compute": "No kernel stands out: compare categories and configurations in `categories` and "
+    "compute": "No kernel stands out: compare categories in `wall_change`, and configurations in "
     "`configs`.",
     "slower_throughout": "That is the machine rather than the code: clocks, power or heat, another "
     "GPU, the profiler. Repeat the run on an idle machine with clocks locked.",
     "faster_throughout": "That is the machine rather than the code: compare clocks and power of "
     "both runs.",
-    "one_rank": "Look at its rows in `wall_change` and `rank_kernels`: the code is the same on all "
+    "one_rank": "Look at its rows in `wall_change`: the code is the same on all "
     "ranks, so its machine, its share of the work, or what else runs there differs.",
     "waiting": "A late peer, not the network: look at what the late rank does before its "
     "collectives, at `wall_change` and at tail_stats.",
@@ -196,10 +196,10 @@ _ADVICE: Final = {
 _ABOUT: Final = (
     ("kernel", "kernels configs wall_change", "slower_calls faster_calls other_sizes "
      "split_launches merged_launches more_calls fewer_calls"),
-    ("category", "categories kernels", "other_kernels"),
-    ("category", "categories wall_change", "compute"),
+    ("category", "kernels wall_change", "other_kernels"),
+    ("category", "wall_change kernels", "compute"),
     ("run", "kernels wall_change", "slower_throughout faster_throughout"),
-    ("rank", "rank_kernels wall_change", "one_rank"),
+    ("rank", "kernels wall_change", "one_rank"),
     ("category", "collectives wall_change",
      "waiting pair_waiting profiler_wait transfer communication"),
     ("copy", "memops wall_change", "copies"),
