@@ -35,6 +35,10 @@ def test_a_recipes_page_leads_to_all_of_its_options_and_tables(recipe):
         assert f"](reference/{name}.md)" in page
 
 
+#: Recipes whose page begins with what they print for the demo; others show another job.
+SCREENS_OF_THE_DEMO = (
+    *("idle_gaps", "llm_hotspots", "nvtx_phase_attribution", "step_budget", "tail_stats"),
+)
 #: Pages that one looks things up in; those of `docs/reference` are others.
 REFERENCES = ("findings.md", "architecture.md")
 
@@ -91,6 +95,21 @@ def test_the_readme_shows_what_the_demo_prints(demo, monkeypatch):
     summary = "\n".join(ended.printed[: ended.printed.index("Generated:")])
     assert " 1 about" in summary
     assert summary in (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("recipe", SCREENS_OF_THE_DEMO)
+def test_a_page_shows_what_the_recipe_prints_for_the_demo(recipe, demo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    page = (ROOT / "docs" / f"{recipe}.md").read_text("utf-8")
+    (screen,) = re.findall(
+        rf"^```\n\$ nsys recipe {recipe} --input ranks/\n(.*?)^```$", page, re.M | re.S
+    )
+    words = ["--mode", "none", "--output", demo / recipe]
+    ended = run(*words, "--input", demo / "nsys-llm-demo/baseline", recipe=recipe)
+    printed = "\n".join(ended.printed)
+    assert [part for part in screen.strip().split("\n\n") if part not in printed] == []
 
 
 def test_the_session_in_the_readme_gives_what_it_shows(demo, monkeypatch):

@@ -221,16 +221,16 @@ class Waited:
 
         Frames are of all samples of a part and state: those elsewhere may all have collected.
         """
-        here, collects, stacks = self.where("state", RUNNING), Counter[str](), dict[str, int]()
-        for row in here.frames:
-            if row["kind"] == "leaf":
-                collects[row["part"]] += row["samples_n"] * bool(_COLLECTS.search(row["function"]))
-                stacks[row["part"]] = row["stacks_n"]
-        told_n = Counter[str]()
-        for row in here.modules:
-            if row["module_class"] not in (NOT_SAMPLED, UNRESOLVED):
-                told_n[row["part"]] += row["samples_n"]
-        return sum(max(collects[part] - max(n - told_n[part], 0), 0) for part, n in stacks.items())
+        here = self.where("state", RUNNING)
+        leaves = [row for row in here.frames if row["kind"] == "leaf"]
+        collecting_n = sum(row["samples_n"] for row in leaves if _COLLECTS.search(row["function"]))
+        stacks_n = {row["part"]: row["stacks_n"] for row in leaves}
+        told_n = sum(
+            row["samples_n"]
+            for row in here.modules
+            if row["part"] in stacks_n and row["module_class"] not in (NOT_SAMPLED, UNRESOLVED)
+        )
+        return max(collecting_n - max(sum(stacks_n.values()) - told_n, 0), 0)
 
 
 def _start_up(waited: Waited) -> tuple[str, int] | None:
