@@ -101,7 +101,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     began = os.times()
     result = yield
     took_s = sum(os.times()[:4]) - sum(began[:4])
-    known = item.config.getoption("--nightly") or any(map(item.get_closest_marker, SLOW))
+    # Nor in a copy with a planted bug, which a busy machine would seem to notice.
+    known = item.config.getoption("--nightly") or "TESTED_COPY" in os.environ
+    known = known or any(map(item.get_closest_marker, SLOW))
     if took_s > MOST_CPU_S and not known:
         pytest.fail(
             f"{took_s:.1f} s of CPU time: make it cheaper, or mark it `slow`", pytrace=False

@@ -11,11 +11,11 @@ import shlex
 from pathlib import Path
 
 import pytest
+from demo_truth import write_demo
 
 import nsys_llm
 from nsys_llm.run.agent_server import MOST_BYTES, AgentTools
 from nsys_llm.run.cli import build_parser, main
-from nsys_llm.testing.demo import write_demo
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "agents.md"
 

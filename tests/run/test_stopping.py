@@ -81,24 +81,6 @@ def test_threads_that_compute_are_not_waited_for(tmp_path, mode):
     assert sorted(os.listdir(tmp_path)) == ["begun", "ranks", "stuck.py"]
 
 
-@pytest.mark.cluster
-def test_a_local_cluster_is_not_waited_for(tmp_path):
-    begun, script = tmp_path / "begun", tmp_path / "stuck.py"
-    # What is run is imported by its workers too.
-    text = STUCK.replace("sys.exit(", "if __name__ == '__main__':\n    sys.exit(")
-    script.write_text(text.format(begun=str(begun)))
-    words = [RECIPE, "--mode", "dask-futures", "--input", ranks(tmp_path / "ranks")]
-    command = [sys.executable, script, *words, "--output", tmp_path / "out"]
-    scratch = tmp_path / "scratch"
-    taken_s, code, said = terminated(
-        [*map(str, command)], begun, DASK_TEMPORARY_DIRECTORY=str(scratch)
-    )
-    assert (code, said) == (143, "")
-    assert taken_s < SOON_S
-    assert sorted(os.listdir(tmp_path)) == ["begun", "ranks", "scratch", "stuck.py"]
-    assert not [path for path in scratch.rglob("*") if path.name.startswith("worker-")]
-
-
 def endless_exports(folder: Path) -> tuple[Path, str]:
     """Make reports whose export never ends; return what shows that one began, and a PATH."""
     begun, nsys, reports = folder / "begun", folder / "bin" / "nsys", folder / "reports"
@@ -115,25 +97,6 @@ def assert_no_export_is_left(folder: Path) -> None:
     assert sorted(os.listdir(folder / "reports")) == ["rank0.nsys-rep", "rank1.nsys-rep"]
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert str(folder / "bin" / "nsys") not in running.stdout
-
-
-@pytest.mark.cluster
-def test_an_export_on_a_cluster_ends_with_an_interrupt_from_a_terminal(tmp_path):
-    begun, path = endless_exports(tmp_path)
-    words = [RECIPE, "--mode", "dask-futures", "--input", tmp_path / "reports"]
-    command = [sys.executable, "-m", "nsys_llm.run.cli", *words, "--output", tmp_path / "out"]
-    with subprocess.Popen(
-        [*map(str, command)],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(PATH=path),
-        start_new_session=True,
-    ) as process:
-        wait_until(begun, process)
-        os.killpg(process.pid, signal.SIGINT)
-        said = process.communicate(timeout=60)[1]
-    assert (process.returncode, said) == (130, "error: interrupted; nothing was written.\n")
-    assert_no_export_is_left(tmp_path)
 
 
 def test_an_export_ends_with_the_run_and_leaves_nothing(tmp_path):

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from demo_truth import PlantedDemo, write_demo
 
 from nsys_llm.core.errors import OutputError
-from nsys_llm.testing.demo import DemoSet, write_demo
 
 GPU_WORK = """
     SELECT k.start, k."end", k.streamId, k.correlationId, k.graphNodeId, s.value AS name,
@@ -28,7 +28,7 @@ GPU_WORK = """
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> DemoSet:
+def demo(tmp_path_factory: pytest.TempPathFactory) -> PlantedDemo:
     return write_demo(tmp_path_factory.mktemp("demo"))
 
 
@@ -48,7 +48,7 @@ def wall_clock_offset(path: Path) -> int:
     return int(query(path, statement).iloc[0, 0])
 
 
-def both(demo: DemoSet) -> list[Path]:
+def both(demo: PlantedDemo) -> list[Path]:
     return [*demo.baseline, *demo.after]
 
 

@@ -58,7 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _opened_with(commands: str) -> str:
-    """Return the command that opens a notebook, or what installs it."""
     if find_spec("jupyterlab"):
         return f"{commands}jupyter lab "
     how = "install.py --jupyter" if commands else "pip install jupyterlab"

@@ -14,7 +14,6 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, UsageError
 from nsys_llm.run.api import Result, load
 from nsys_llm.run.guard import RunOutcome
-from nsys_llm.run.rendering import write_report_later
 from nsys_llm.view.tables import Field, cells, headings
 from nsys_llm.view.text import format_value
 
@@ -48,17 +47,13 @@ _WHERE: Final = re.compile(r"(\w+)\s*(==|!=|>=|<=|=|>|<)\s*(.*)")
 
 
 def show(given: Mapping[str, Any], console: Console) -> RunOutcome:
-    """Print what was asked for; nothing is written but the report that --notebook asks for.
+    """Print what was asked for; nothing is written.
 
     Raises:
         UsageError: There is no such finding, table or column.
-        OutputError: The folder holds no result, or cannot be written.
+        OutputError: The folder holds no result.
     """
     result = load(given["result"])
-    if given["notebook"]:
-        written = write_report_later(result, console)
-        console.show(*(str(result.folder / name) for name in written))
-        return RunOutcome(ExitCode.DONE, None)
     what = given["what"]
     if what is None:
         lines = _overall(result, given["json"])

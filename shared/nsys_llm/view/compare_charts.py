@@ -109,7 +109,6 @@ def _tint(value: float, total: bool) -> str:
 
 
 def _told(rows: Sequence[int], labels: list[str], texts: list[str], tints: list[str]) -> Plot:
-    """Return what bars and points have in common."""
     return {
         "y": [labels[row] for row in rows],
         "marker": {"color": [tints[row] for row in rows]},

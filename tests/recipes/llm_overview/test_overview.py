@@ -8,6 +8,7 @@ from itertools import chain
 
 import pytest
 from command_line import run
+from demo_truth import write_demo
 from effort import nightly_but
 from machine.parts import GEMM, ranked
 from machine.profile_writer import write_profiles
@@ -18,7 +19,6 @@ from results import analyse, differences, read_report, read_results
 from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.testing.demo import write_demo
 
 PARTS = load_manifest("llm_overview").recipes
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
+from demo_truth import write_demo
 from effort import seeds
 from machine import random_program, simulate, write_profiles
 from quick_run import quick, quick_run
@@ -22,7 +23,6 @@ from nsys_llm.run import read_again, second_look
 from nsys_llm.run.executors import Inline
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.testing import demo as demo_set
-from nsys_llm.testing.demo import write_demo
 
 LANE = ["view", "rank", "device_id"]
 STATES = ("work", "wait")

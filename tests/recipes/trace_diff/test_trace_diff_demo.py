@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from demo_truth import write_demo
 from finding_numbers import checked
 from quick_run import quick
 from results import analyse, read_frames, read_report
 
 from nsys_llm.recipes.trace_diff.tables import collectives
-from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_bulk import base_name
 
 RECIPE = "trace_diff"
