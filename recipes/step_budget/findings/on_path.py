@@ -30,7 +30,6 @@ class Budget:
     Attributes:
         ceilings: Its rows, most time on the path first.
         unit: What a step is; without steps the run is one.
-        steps_n: Those that count.
     """
 
     tables: Tables
