@@ -27,7 +27,6 @@ class Job:
         step: Shape (ranks, steps), the step of each rank; -1 where it has none.
         mark: Why each is in no statistic; "" for one that counts.
         end_rank: Position of the rank on which it ended, the lowest of several.
-        end_device: Position of the device there.
     """
 
     edge_ns: IntArray

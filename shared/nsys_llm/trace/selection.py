@@ -21,7 +21,6 @@ from nsys_llm.trace.coverage import (
     CoverageRow,
     count_coverage,
     opaque_launches_n,
-    overlapping_calls_n,
 )
 from nsys_llm.trace.filters import (
     NVTX_OPTIONS,
@@ -145,7 +144,7 @@ def _coverage(
     calls, ops = rank_tables.get("api_calls"), rank.unfiltered
     no_calls = np.empty(0, dtype=np.int64)
     duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])
-    opaque_n, overlapping_n = opaque_launches_n(ops, trace, calls), overlapping_calls_n(calls)
+    opaque_n = opaque_launches_n(ops, trace, calls)
     return tuple(
         count_coverage(
             name,
@@ -156,7 +155,6 @@ def _coverage(
             name not in trace.absent,
             duplicates,
             opaque_n,
-            overlapping_n,
         )
         for name in ops
     )

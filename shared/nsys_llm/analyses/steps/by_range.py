@@ -62,7 +62,6 @@ class MarkedRanges:
     Attributes:
         raw: Distinct texts as recorded, of those that are no operators.
         plain: Distinct names, without what PyTorch counts up: far fewer where it does.
-        name: Position in `plain`.
         start_ns: Ascending, the profile's clock; of equal ones the outer range comes first.
         end_ns: Later; the end of the capture where a range was never closed.
         closed: Whether it was.
