@@ -40,10 +40,9 @@ from ..per_rank.kernels import KernelTails, RankTails
 from ..per_rank.launches import CONFIG, CONFIG_AT, Key, config_text, key_codes
 from .distributions import ratio_columns, tail_columns
 
-#: Launches of a configuration from which its median says anything about its kernel's shapes; as in
-#: llm_hotspots' finding mixed_configurations.
+#: Launches of a configuration from which its median says anything about its kernel's shapes; ours.
 _LEAST_LAUNCHES: Final = 5
-#: Ratio of medians between two configurations that makes the kernel a mix; likewise.
+#: Ratio of medians between two configurations that makes the kernel a mix; ours.
 SHAPE_RATIO: Final = 2.0
 
 RankParts = Sequence[tuple[Rank, RankTails]]
