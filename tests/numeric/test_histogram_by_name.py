@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,16 +58,6 @@ def test_no_window_holds_more_than_the_busiest(starts, length):
         most, begin = busiest
         assert most == max(held)
         assert begin == min(start for start in starts if held[start + 20] == most)
-
-
-@pytest.mark.parametrize("spread", [3, 300, 30_000])
-def test_counting_in_steps_first_finds_the_same_window(monkeypatch, spread):
-    random = np.random.default_rng(spread)
-    starts = np.sort(random.integers(0, spread * 20_000, 20_000))
-    length = 1_234_567
-    quick = busiest_window(starts, length)
-    monkeypatch.setattr("nsys_llm.recipes.llm_hotspots.per_rank.launches._MANY", 1 << 60)
-    assert busiest_window(starts, length) == quick
 
 
 def test_the_longest_row_of_a_group_is_the_earliest_of_equals():
