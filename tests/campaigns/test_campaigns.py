@@ -23,6 +23,7 @@ CASES = {
     "pages": 40,
     "parquet": 3,
     "parquet-reader": 4,
+    "payloads": 3,
     "sqlite": 5,
     "sqlite-reader": 8,
 }

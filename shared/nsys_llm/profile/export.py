@@ -36,7 +36,7 @@ ALWAYS_EXPORTED: Final = (
 # Tables that only some releases know, or only some export types write; their absence from a folder
 # of parquet files does not tell that they were not exported.
 _NOT_ALWAYS_WRITTEN: Final = frozenset(
-    {"capture", "graph_traces", "mpi_ranks", "payload_schemas", "payload_entries", "payload_enums"}
+    {"capture", "graph_traces", "mpi_ranks", "payload_schemas", "payload_entries"}
 )
 
 # Parameters of an export that leave out time or move it.
