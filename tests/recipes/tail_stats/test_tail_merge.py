@@ -58,4 +58,4 @@ def test_every_table_is_the_same_whatever_the_tree_of_merging(results, seed):
     for name, frame in expected.items():
         assert frame.equals(frames[name]), name
     filled = {name for name, frame in expected.items() if len(frame)}
-    assert filled >= {"tails", "outliers", "api_tails", "collectives", "stragglers"}
+    assert filled >= {"tails", "outliers", "collectives", "stragglers"}
