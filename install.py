@@ -112,7 +112,7 @@ def _install(options: Any) -> int:
         extras = [name for name in ("jupyter", "test") if getattr(options, name)]
         _install_package(target, f"[{','.join(extras)}]" if extras else "", options.untar)
         _say_usage(target)
-    if options.nsys is not None or options.recipe_path:
+    if options.nsys is not None:
         _place(target, options)
     if options.demo:
         _run_demo(target)
@@ -122,16 +122,13 @@ def _install(options: Any) -> int:
 
 
 def _place(target: Target, options: Any) -> None:
-    if options.nsys is not None:
-        wheel = (target.python, options.untar, copy_sources, _run)
-        with _ours("install.wheelhouse", "built_library", *wheel) as library:
-            given = (ROOT, options.nsys or None, library)
-            lines, python = _ours("install.steps", "place_beside_nsys", *given)
-        target.say(*lines)
-        if python:
-            _install_package(Target(python, "", target.quiet), "", options.untar)
-    if options.recipe_path:
-        target.say(*_ours("install.steps", "place_recipe_path", ROOT, options.recipe_path))
+    wheel = (target.python, options.untar, copy_sources, _run)
+    with _ours("install.wheelhouse", "built_library", *wheel) as library:
+        given = (ROOT, options.nsys or None, library)
+        lines, python = _ours("install.steps", "place_beside_nsys", *given)
+    target.say(*lines)
+    if python:
+        _install_package(Target(python, "", target.quiet), "", options.untar)
 
 
 def _look_or_remove(options: Any) -> int:
@@ -139,10 +136,10 @@ def _look_or_remove(options: Any) -> int:
         lines, works = _ours("install.check", "check", ROOT, options.nsys or None)
         print("\n".join(lines))
         return 0 if works else 1
-    lines, kept = _ours("install.steps", "uninstall", options.nsys, options.recipe_path)
+    lines, kept = _ours("install.steps", "uninstall", options.nsys)
     Target("", "", options.quiet).say(*lines)
     if kept:
-        raise InstallError(f"kept, because it was changed or added: {', '.join(kept)}")
+        raise InstallError(f"kept, because install.py did not write it: {', '.join(kept)}")
     return 0
 
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 import results
 from effort import LONGEST_S, MOST_CPU_S, PROFILES, SLOW, SLOW_FOLDERS, is_nightly
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from small_ranks import write_small_ranks
 from undrawn.sitecustomize import write_empty
 
@@ -101,7 +102,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     began = os.times()
     result = yield
     took_s = sum(os.times()[:4]) - sum(began[:4])
-    known = item.config.getoption("--nightly") or any(map(item.get_closest_marker, SLOW))
+    # Nor in a copy with a planted bug, which a busy machine would seem to notice.
+    known = item.config.getoption("--nightly") or "TESTED_COPY" in os.environ
+    known = known or any(map(item.get_closest_marker, SLOW))
     if took_s > MOST_CPU_S and not known:
         pytest.fail(
             f"{took_s:.1f} s of CPU time: make it cheaper, or mark it `slow`", pytrace=False
@@ -109,8 +112,19 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     return result
 
 
-def pytest_collection_finish() -> None:
-    """Take thousands of tests out of what the garbage collector looks through again and again."""
+@settings(max_examples=1, database=None)
+@given(st.integers())
+def _draw(_: int) -> None:
+    """Draw once: hypothesis begins with reading all of our modules, for seconds in a new place."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Do once what no test shall be charged for.
+
+    And take thousands of tests out of what the garbage collector looks through again and again.
+    """
+    if any(item.get_closest_marker("hypothesis") for item in session.items):
+        _draw()
     gc.freeze()
     # Data frames are many objects and few cycles: with Python's 700 it takes a tenth of a run.
     gc.set_threshold(20_000, 20, 20)

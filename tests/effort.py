@@ -11,8 +11,6 @@ from typing import Any, Final
 import pytest
 from hypothesis import settings
 
-from nsys_llm.manifest.manifest import recipe_names
-
 #: Examples of each hypothesis test, by the profile that `--hypothesis-profile` names.
 PROFILES: Final = {"dev": 10, "ci": 30, "nightly": 500}
 
@@ -85,15 +83,6 @@ def seeds(nightly_n: int, in_ci: int) -> list[Any]:
     apart = nightly_n // (in_ci + 1)
     chosen = [(apart * (number + 1),) for number in range(in_ci)]
     return nightly_but(((seed,) for seed in range(nightly_n)), chosen)
-
-
-def a_few_recipes() -> list[Any]:
-    """Return all recipes as parameters; CI takes those that run all of the others' code.
-
-    For tests of which each case is a whole run. `llm_overview` runs all recipes of one set of
-    ranks, `trace_diff` has two sets, `idle_gaps` is a run of its own that is short.
-    """
-    return nightly_but(recipe_names(), ["idle_gaps", "llm_overview", "trace_diff"])
 
 
 def nightly_but(cases: Iterable[Any], in_ci: Iterable[Any]) -> list[Any]:

@@ -17,8 +17,6 @@ from nsys_llm.analyses.collectives.alignment import Track
 from nsys_llm.analyses.collectives.matching import Lane
 
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)"
-#: Kernels of libraries that have one for each direction.
-APART = ("ncclDevKernel_Send(int)", "ncclDevKernel_Recv(int)")
 #: What a rank does: compute for so long, or meet a peer under a key.
 Compute = tuple[str, float]
 Op = tuple[str, int, int]  # direction (F, B), number of the virtual microbatch and stage

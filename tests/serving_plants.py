@@ -68,6 +68,7 @@ class Server:
         ahead: Whether the host waits for the step before, not for its own.
         slower: What all kernels take more at the end than at the beginning, as of a hot GPU.
         apart: Whether others wait while prompts are read, in steps of their own.
+        pause_ns: Of the host, once: in a step that reads a prompt, or in the 60th where none does.
     """
 
     engine: str = "vllm_sums"
@@ -90,6 +91,7 @@ class Server:
     ahead: bool = True
     slower: float = 0.0
     apart: bool = False
+    pause_ns: int = 0
 
     def run(self, seed: int) -> Run:
         """Let it serve."""
@@ -110,6 +112,7 @@ class Step:
         stay_n: Requests that have a token of it, the first or another, and wait for one more.
         draft: Whether it is a draft.
         parsed: Whether its name is of a format.
+        new_n: Requests in it for the first time.
     """
 
     name: str
@@ -122,11 +125,17 @@ class Step:
     stay_n: int = 0
     draft: bool = False
     parsed: bool = True
+    new_n: int = 0
 
     @property
     def phase(self) -> str:
         context, generates = self.fields["ctx_reqs"], self.fields["gen_reqs"]
         return "mixed" if context and generates else "prefill" if context else "decode"
+
+    @property
+    def is_all_new(self) -> bool:
+        """Whether nobody is in it who was in a step before."""
+        return self.new_n == self.fields["ctx_reqs"] and not self.fields["gen_reqs"]
 
 
 @dataclass
@@ -147,6 +156,8 @@ class Run:
         """Return the fields as the name tells them."""
         fields: dict[str, int | None] = dict.fromkeys(FIELDS)
         known = set(TOLD[self.server.engine]) if step.parsed else set()
+        if self.server.engine == "vllm_new" and step.is_all_new:
+            known = {"ctx_reqs", "gen_reqs"}
         if self.server.engine == "sglang" and step.phase == "mixed":
             known = set()
         zero = {"ctx_reqs": FIELDS[:5], "gen_reqs": FIELDS[5:]}
@@ -164,7 +175,7 @@ class Run:
 class _Maker:
     def __init__(self, server: Server, seed: int) -> None:
         self.server, self.rng = server, np.random.default_rng(seed)
-        self.host_ns, self.gpu_ns = 10_000, 5_000
+        self.host_ns, self.gpu_ns, self.pause_ns = 10_000, 5_000, server.pause_ns
         self.every: list[Step] = []
         self.ops: list[tuple[int, int]] = []
         self.empty: list[tuple[int, int]] = []
@@ -207,7 +218,8 @@ class _Maker:
         fields, chunks = self._batch()
         step = Step("", fields, self.host_ns)
         step.parsed = self.rng.random() >= server.unparsed
-        step.name = _name(server, fields, number, step.parsed)
+        step.new_n = sum(not keys for keys, *_ in self.reading[: fields["ctx_reqs"]])
+        step.name = _name(server, fields, number, step)
         self.every.append(step)
         self.host_ns += 50
         self._launch_all(step)
@@ -273,6 +285,8 @@ class _Maker:
     def _launch_all(self, step: Step) -> None:
         server, fields = self.server, step.fields
         self.host_ns += server.inside_ns
+        if len(self.every) >= 60 and (step.phase == "mixed" or not server.arrivals):
+            self.host_ns, self.pause_ns = self.host_ns + self.pause_ns, 0
         base, row, token, key, pair = server.costs
         tokens = fields["gen_tokens"]
         sizes = [size for size in server.graphs if size >= tokens and not fields["ctx_tokens"]]
@@ -348,7 +362,7 @@ class _Maker:
         )
 
 
-def _name(server: Server, fields: dict[str, int], number: int, parsed: bool) -> str:
+def _name(server: Server, fields: dict[str, int], number: int, step: Step) -> str:
     value = fields
     context, generating = value["ctx_reqs"], value["gen_reqs"]
     engine = server.engine
@@ -364,14 +378,14 @@ def _name(server: Server, fields: dict[str, int], number: int, parsed: bool) -> 
         name = (f"execute_{context + generating}_context_{context}({sums[0]})"
                 f"_generation_{generating}({sums[1]})")  # fmt: skip
     elif engine == "vllm_new":
-        name = f"execute_new_{context}_cached_{generating}"
+        name = f"execute_new_{step.new_n}_cached_{context - step.new_n + generating}"
     elif engine.startswith("trtllm"):
         tokens = f"{value['ctx_tokens']} ctx tokens, " if engine == "trtllm_tokens" else ""
         name = f"[Executor] _forward_step {number}: {context} ctx reqs, {tokens}"
         name += f"{generating} gen reqs"
     else:
         name = _sglang(server, fields)
-    if not parsed:
+    if not step.parsed:
         name = (
             name.replace("generation", "decode")
             .replace("step[", "step[X")

@@ -14,7 +14,6 @@ from nsys_llm.trace.host_part import HostPart
 from nsys_llm.trace.identity import RankKey
 
 from .per_rank.gap_rows import GapRow
-from .per_rank.gap_timelines import GapTimeline, few_longest
 
 #: Longer gaps are listed one by one. What a host takes to launch one operation is far below.
 MICRO_GAP_NS: Final = 100_000
@@ -30,7 +29,6 @@ class RankPatterns:
         total_ns: Likewise, lengths of the gaps together.
         cause_ns: Shape (patterns, causes), the same by the cause that a gap is named after.
         others_n: Short gaps of patterns that were left out.
-        others_ns: Their lengths together.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -123,12 +121,10 @@ class IdlePartial:
     """Many ranks.
 
     Attributes:
-        timelines: What was around the longest gaps of all of them.
         pattern_lengths: How often a gap of each pattern had which length, over all ranks.
     """
 
     ranks: Mapping[RankKey, RankIdle] = field(default_factory=dict)
-    timelines: tuple[GapTimeline, ...] = ()
     pattern_lengths: HistogramByName = field(default_factory=HistogramByName)
 
 
@@ -137,6 +133,5 @@ def merged(parts: Sequence[IdlePartial]) -> IdlePartial:
     ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     return IdlePartial(
         {key: ranks[key] for key in sorted(ranks)},
-        few_longest(timeline for part in parts for timeline in part.timelines),
         HistogramByName.merge([part.pattern_lengths for part in parts]),
     )

@@ -105,11 +105,6 @@ def test_collectives_of_no_length_and_of_one_instant_are_matched():
     ]
 
 
-def test_two_devices_in_one_report_are_two_that_take_part():
-    sequences = matched(lane(0, *FIRST, clock=0), lane(1, *FIRST, clock=0))
-    assert sequences[0][0] == [0, 1]
-
-
 def test_a_stream_that_changes_midway_splits_no_communicator():
     # Rank 0 uses stream 7 and then 8, rank 1 the other way round at another place.
     spans = [(0, 4), (10, 14), (27, 31), (40, 44), (61, 65), (72, 76)]
@@ -185,18 +180,6 @@ def test_a_clock_that_is_wrong_by_seconds_changes_no_pair(seconds):
     for trust_ns in (STEADY_CLOCK_NS, WALL_CLOCK_NS):
         (sequence,) = match_lanes(lanes, trust_ns)
         assert numbers_of(sequence, truth) == [list(range(96))] * 4
-
-
-@pytest.mark.nightly
-def test_two_pairs_that_any_shift_of_clocks_brings_together_match_nothing():
-    # Four data-parallel collectives against 32 tensor-parallel ones, each report with its clock.
-    ahead_ns = [(rank * 7_919) % 5_000 for rank in range(64)]
-    lanes, truth = lanes_of(world(64, 8, steps=4), ahead_ns=ahead_ns)
-    sequences = match_lanes(lanes, WALL_CLOCK_NS)
-    assert groups_of(sequences, TENSOR) == np.arange(64).reshape(-1, 8).tolist()
-    for sequence in sequences:
-        numbers = numbers_of(sequence, truth)
-        assert all(row == numbers[0] for row in numbers)
 
 
 def test_the_order_of_lanes_changes_nothing():

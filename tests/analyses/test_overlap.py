@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.analyses.device.overlap import BusyParts, Spans, busy_parts, common_ns
+from nsys_llm.analyses.device.overlap import Spans, busy_parts, common_ns
 from nsys_llm.numeric.intervals import union_intervals
 
 HORIZON_NS = 40
@@ -20,36 +20,6 @@ def spans(*pairs):
     """Return a union of (start, end) pairs."""
     array = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return union_intervals(array[:, 0], array[:, 1])
-
-
-def test_each_part_is_the_time_with_exactly_these_running():
-    # 0-2 compute, 2-4 with communication, 4-5 all three, 5-6 communication and copy,
-    # 6-8 copy, 9-10 communication, 12-14 compute and copy.
-    parts = busy_parts(
-        Spans(
-            compute=spans((0, 5), (12, 14)),
-            communication=spans((2, 6), (9, 10)),
-            copies=spans((4, 8), (12, 14)),
-            graphs=spans(),
-        )
-    )
-    assert parts == BusyParts(
-        compute_only_ns=2,
-        compute_communication_ns=2,
-        compute_communication_copy_ns=1,
-        communication_copy_ns=1,
-        copy_only_ns=2,
-        communication_only_ns=1,
-        compute_copy_ns=2,
-        graph_ns=0,
-    )
-
-
-def test_a_whole_graph_takes_its_time_from_all_other_parts():
-    # 3-9 belongs to the graph: 0-3 and 9-10 of compute are left, nothing of the copy at 4-5.
-    parts = busy_parts(Spans(spans((0, 10)), spans(), spans((4, 5)), spans((3, 9))))
-    assert (parts.compute_only_ns, parts.compute_copy_ns, parts.graph_ns) == (4, 0, 6)
-    assert sum(astuple(parts)) == 10
 
 
 @given(drawn=st.tuples(SPANS, SPANS, SPANS, SPANS))

@@ -38,40 +38,6 @@ def held_of(calls, overheads, ops=()):
     return held_calls(trace, trace.tables["api_calls"]).each(len(calls)).tolist()
 
 
-@pytest.mark.parametrize(
-    ("call", "held"),
-    [
-        # A flush on a thread of the profiler, 1000 to 7000.
-        ((1300, 7090), 5700),  # waits for it
-        ((900, 7001), 6000),
-        ((1300, 7000), 5700),
-        ((1300, 6000), 0),  # returns while it goes on: nothing held it
-        ((500, 1200), 0),
-        ((7000, 7800), 0),
-        ((1300, 1300), 0),
-    ],
-)
-def test_a_flush_holds_the_calls_that_return_after_it(call, held):
-    assert held_of([(*call, APP, LAUNCH)], [(1000, 7000, WORKER, FLUSH)]) == [held]
-
-
-def test_a_wait_is_held_only_while_the_gpu_is_idle():
-    flush, kernel = [(1000, 7000, WORKER, FLUSH)], [(0, 6400)]
-    assert held_of([(500, 7100, APP, SYNC)], flush, kernel) == [600]
-    assert held_of([(500, 7100, APP, LAUNCH)], flush, kernel) == [6000]
-    # The GPU ran until the wait was over: it is the kernel's length, and none of the profiler's.
-    assert held_of([(500, 7100, APP, SYNC)], flush, [(0, 7090)]) == [0]
-
-
-def test_overhead_on_a_thread_that_calls_holds_that_thread_alone():
-    calls = [(100, 200, APP, LAUNCH), (100, 200, SECOND, LAUNCH)]
-    assert held_of(calls, [(120, 150, APP, FLUSH)]) == [30, 0]
-
-
-def test_what_the_driver_does_is_the_applications():
-    assert held_of([(100, 200, APP, LAUNCH)], [(110, 150, WORKER, LOADING)]) == [0]
-
-
 def test_a_device_is_held_while_it_is_idle_in_a_held_call():
     calls = [(1300, 7090, APP, LAUNCH)]
     trace = trace_of(calls, [(1000, 7000, WORKER, FLUSH)], [(0, 2000), (7500, 8000)])

@@ -3,7 +3,7 @@
     python tests/browser/pictures.py
 
 Needs Chromium (found as the tests find it) and JupyterLab. Writes docs/notebook.png, the notebook
-of llm_hotspots in JupyterLab, and docs/RECIPE.png, the top of each recipe's page with a figure.
+of llm_hotspots in JupyterLab, and docs/RECIPE.png, the top of the page of each recipe in `FIGURES`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from devtools import Browser, find_chromium  # noqa: E402
 from lab_server import Lab  # noqa: E402
 from results import analyse, demo_inputs  # noqa: E402
 
-from nsys_llm.manifest.manifest import recipe_names  # noqa: E402
 from nsys_llm.testing.demo import write_demo  # noqa: E402
 
 #: What each picture shows of a page: its head, and the figure that people know the recipe by.
@@ -37,7 +36,8 @@ FOCUS = """title => {
   const all = [...document.body.children];
   const at = all.findIndex(one => one.tagName === 'H2' && one.textContent === title);
   const figure = all.findIndex((one, index) => index > at && one.classList.contains('figure'));
-  const head = all.findIndex(one => one.tagName === 'DETAILS');
+  const found = all.findIndex(one => one.tagName === 'H2' && /^Findings/.test(one.textContent));
+  const head = all.findIndex((one, index) => index > found && /^(H2|DETAILS)$/.test(one.tagName));
   let folded = 0;
   all.forEach((one, index) => {
     if (one.tagName === 'DETAILS') one.open = folded++ === 0;
@@ -57,21 +57,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
         write_demo(folder / "demo")
-        for recipe in recipe_names():
+        for recipe in FIGURES:
             inputs = demo_inputs(folder / "demo", recipe)
             analyse(folder / recipe, *inputs, options=["--html"], recipe=recipe)
         with Browser(program, folder / "profile") as browser:
             _picture_notebook(browser, folder)
-            for recipe in recipe_names():
-                _picture_page(browser, folder / recipe, FIGURES.get(recipe))
+            for recipe, title in FIGURES.items():
+                _picture_page(browser, folder / recipe, title)
 
 
-def _picture_page(browser: Browser, folder: Path, title: str | None) -> None:
+def _picture_page(browser: Browser, folder: Path, title: str) -> None:
     page = browser.page(1200, 1000)
     page.open((folder / "report.html").as_uri())
     page.wait("document.documentElement.dataset.drawn")
-    if title is not None:
-        page.run(f"({FOCUS})({title!r})")
+    page.run(f"({FOCUS})({title!r})")
     page.resize(1200, page.run("Math.ceil(document.body.getBoundingClientRect().bottom) - 40"))
     page.wait("new Promise(done => setTimeout(() => done(true), 800))")
     (ROOT / "docs" / f"{folder.name}.png").write_bytes(page.screenshot())

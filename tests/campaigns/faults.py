@@ -234,8 +234,6 @@ def _killed_at_the_exchange(place: Place, reference: Path, random: Random) -> li
 def _full_disk(place: Place, reference: Path, random: Random) -> list[str]:
     """No file may grow beyond a size, as on a disk with so much room."""
     limit = random.randrange(1, 60_000)
-    if place.mode == "dask-futures":
-        place.mode = "concurrent"  # Dask's own processes tell of limits in their own words
     shutil.copytree(reference, place.output)
     after = ended(place.start(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))))
     problems = told_well(after, (0, 2), _MOST_LINES) + leftovers(place)
@@ -272,18 +270,15 @@ def _closed_pipe(place: Place, reference: Path, random: Random) -> list[str]:
 
 
 def _worker_killed(place: Place, reference: Path, random: Random) -> list[str]:
-    """Kill one worker of a local Dask cluster; what it had done is done again.
-
-    A cluster whose worker is killed while it starts cannot be used, and says so.
-    """
+    """Kill one of two workers of a Dask cluster; what it had done is done again."""
     place.mode = "dask-futures"
-    process = place.start()
-    time.sleep(_START_SECONDS + random.random() * 6 * place.usual_s)
-    with contextlib.suppress(psutil.Error):
-        workers = [child for child in descendants(process) if "spawn_main" in str(child.cmdline())]
-        if workers:
-            random.choice(workers).kill()
-    after = ended(process)
+    away = place.folder / "away"
+    with scheduler(away) as file, worker(away, file), worker(place.folder / "other", file) as one:
+        place.extra = ("--scheduler-file", file)
+        process = place.start()
+        time.sleep(_START_SECONDS + random.random() * 4 * place.usual_s)
+        one.kill()
+        after = ended(process)
     problems = told_well(after, (0, 2))
     return problems + (same_as(place.output, reference) if after.code == 0 else [])
 
@@ -363,8 +358,6 @@ def inject(
         (known / "seconds").write_text(str(time.monotonic() - begun))
     # Starting Python and importing takes about as long as the work.
     place.usual_s = 1.0 + 1.5 * float((known / "seconds").read_text())
-    if mode == "dask-futures":
-        place.usual_s *= 2.5
     return FAULTS[name](place, known / "out", random)
 
 
@@ -384,7 +377,7 @@ def main() -> int:
         random = Random(f"faults {given.seed} {number}")
         name = names[number % len(names)]
         recipe = random.choice(recipe_names())
-        mode = random.choice(("none", "concurrent", "concurrent", "dask-futures"))
+        mode = random.choice(("none", "concurrent", "concurrent"))
         folder = Path(tempfile.mkdtemp(prefix="faults-"))
         problems = inject(name, recipe, mode, folder, references, random)
         if given.only is None:

@@ -183,20 +183,6 @@ def _replaced(database: sqlite3.Connection, table: str, random: Random) -> str:
     return kind
 
 
-def _rewritten(database: sqlite3.Connection, table: str, random: Random) -> str:
-    """Write the whole file anew, with other pages."""
-    size, vacuum = random.choice((512, 1024, 8192, 65536)), random.randint(0, 2)
-    database.executescript(f"PRAGMA page_size = {size}; PRAGMA auto_vacuum = {vacuum}; VACUUM")
-    return f"pages of {size}"
-
-
-def _numbered(database: sqlite3.Connection, table: str, random: Random) -> str:
-    """Give the rows other row ids, in another order."""
-    factor = random.choice((-1, 7, -(2**40), 2**50))
-    database.execute(f'UPDATE "{table}" SET rowid = rowid * ?', (factor,))
-    return f"row ids times {factor}"
-
-
 def _logged(database: sqlite3.Connection, table: str, random: Random) -> str:
     database.execute("PRAGMA journal_mode = WAL")
     return ""
@@ -214,8 +200,6 @@ _SQLITE_CHANGES = (
     _declared,
     _added,
     _replaced,
-    _rewritten,
-    _numbered,
     _logged,
 )
 

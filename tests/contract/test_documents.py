@@ -35,6 +35,32 @@ def test_a_recipes_page_leads_to_all_of_its_options_and_tables(recipe):
         assert f"](reference/{name}.md)" in page
 
 
+#: Recipes whose page begins with what they print for the demo; others show another job.
+SCREENS_OF_THE_DEMO = (
+    *("idle_gaps", "llm_hotspots", "nvtx_phase_attribution", "step_budget", "tail_stats"),
+)
+#: Pages that one looks things up in; those of `docs/reference` are others.
+REFERENCES = ("findings.md", "architecture.md")
+
+
+@pytest.mark.parametrize("name", [*recipe_names(), "trend"])
+def test_a_page_is_question_screen_how_to_read_it_definitions_limits(name):
+    page = (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+    headings = [
+        page.index(f"\n## {title}\n") for title in ("How to read it", "Definitions", "Limits")
+    ]
+    screen = min(place for place in (page.find("```"), page.find("![")) if place >= 0)
+    places = [page.index("**Question:**"), screen, *headings]
+    assert places == sorted(places)
+    assert page.index("\n## ") == headings[0]
+
+
+def test_no_page_but_the_references_is_long():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    words_n = {page.name: len(page.read_text("utf-8").split()) for page in pages}
+    assert {name: n for name, n in words_n.items() if n > 1_500 and name not in REFERENCES} == {}
+
+
 def test_the_page_on_the_architecture_names_what_is_there():
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     named = sorted(set(re.findall(r"`((?:\w+/)+(?:[\w.]+)?)`", page)))
@@ -69,6 +95,21 @@ def test_the_readme_shows_what_the_demo_prints(demo, monkeypatch):
     summary = "\n".join(ended.printed[: ended.printed.index("Generated:")])
     assert " 1 about" in summary
     assert summary in (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("recipe", SCREENS_OF_THE_DEMO)
+def test_a_page_shows_what_the_recipe_prints_for_the_demo(recipe, demo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
+    page = (ROOT / "docs" / f"{recipe}.md").read_text("utf-8")
+    (screen,) = re.findall(
+        rf"^```\n\$ nsys recipe {recipe} --input ranks/\n(.*?)^```$", page, re.M | re.S
+    )
+    words = ["--mode", "none", "--output", demo / recipe]
+    ended = run(*words, "--input", demo / "nsys-llm-demo/baseline", recipe=recipe)
+    printed = "\n".join(ended.printed)
+    assert [part for part in screen.strip().split("\n\n") if part not in printed] == []
 
 
 def test_the_session_in_the_readme_gives_what_it_shows(demo, monkeypatch):

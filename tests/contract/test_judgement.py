@@ -216,6 +216,6 @@ def test_a_rank_that_is_3_percent_slower_is_named(tmp_path, seed):
 
 @pytest.mark.nightly
 def test_the_demo_without_its_slow_rank_names_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "_SLOWNESS", (1.0, 1.0, 1.0, 1.0))
+    monkeypatch.setattr(demo, "SLOWNESS", (1.0, 1.0, 1.0, 1.0))
     rows = judged(*write_demo(tmp_path, scale=0.5).baseline)
     assert not (rows["cause"] == "rank").any()

@@ -11,7 +11,7 @@ import pytest
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.report import run_findings, run_texts
-from nsys_llm.report.findings import SCOPES, SEVERITIES, Finding
+from nsys_llm.report.findings import SCOPES, SEVERITIES
 from nsys_llm.report.price import Price
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
 from nsys_llm.report.rank_findings import STAGE_RULE
@@ -114,34 +114,6 @@ def test_a_row_says_when_it_fires_and_what_to_do(book, rule):
     if book != "all recipes":
         written = {table.file for table in load_manifest(book).writes}
         assert set(rule.tables) <= written
-
-
-def test_a_rule_fills_its_templates_and_hands_the_rest_on():
-    finding = RULE.finding(
-        price=PRICE, details="5 ms.", fields=FIELDS, rank=3, window_ns=(1, 2), impact_ns=5
-    )
-    assert finding == Finding(
-        rule="late_rank",
-        price=PRICE,
-        scope="rank",
-        title="Rank 3 is late by 7 %",
-        details="5 ms.",
-        tables=("ranks",),
-        recommendation="Look at rank 3.",
-        rank=3,
-        window_ns=(1, 2),
-        window_shows="step 4",
-        record="--trace=cuda",
-        impact_ns=5,
-    )
-
-
-def test_a_case_a_record_and_tables_take_the_place_of_those_of_the_rule():
-    finding = RULE.finding(
-        price=PRICE, details="5 ms.", fields=FIELDS, case="stages", record=None, tables=("a",)
-    )
-    assert (finding.title, finding.recommendation) == ("Stage 3 waits", "See the bubble.")
-    assert (finding.record, finding.tables) == (None, ("a",))
 
 
 @pytest.mark.parametrize(

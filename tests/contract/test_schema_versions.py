@@ -243,28 +243,6 @@ def test_versions_and_kinds_mix_in_one_run(tmp_path, expected, recipe, kind):
     assert results(recipe, tmp_path / "ranks") == expected(recipe, "plain")
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("mode", ["node", "graph"])
-def test_a_graph_counts_once_or_is_known_to_be_hidden(tmp_path, version, mode):
-    report = TraceBuilder(schema=version)
-    report.graph_launch([("g1", 10, 13), ("g2", 14, 20)], launch=(1, 5), mode=mode)
-    report.kernel("k", start_ns=30, duration_ns=2, launch=(6, 7))
-    tables = quick("llm_hotspots", report.write_sqlite(tmp_path / "r.sqlite"))
-    covered = {row["op"]: row for row in by_row(plain(tables["coverage"]))}
-    graph, kernel = covered["graph"], covered["kernel"]
-    (busy_ns,) = tables["devices"]["busy_ns"]
-    if mode == "node":
-        # Nodes of 3 and 6 ns, and k.
-        assert (kernel["total_n"], kernel["graph_node_n"], busy_ns) == (3, 2, 3 + 6 + 2)
-        assert (graph["total_n"], graph["opaque_graph_launches_n"]) == (0, 0)
-    elif version == OLDEST:
-        assert (graph["total_n"], graph["opaque_graph_launches_n"], busy_ns) == (0, 1, 2)
-    else:
-        # One row for the whole graph, 10-20.
-        assert (graph["total_ns"], graph["opaque_graph_launches_n"], busy_ns) == (10, 0, 10 + 2)
-
-
 def test_runs_of_the_oldest_and_the_newest_version_compare_as_equal(exports):
     tables = quick("trace_diff", exports[OLDEST, "parquet"], exports[NEWEST, "sqlite_lazy"])
     checks = {row["check"]: row for row in by_row(plain(tables["comparability"]))}

@@ -34,32 +34,16 @@ def test_what_began_last_ends_first_and_what_is_done_is_left():
     assert ended == ["program", "folder"]
 
 
-def test_what_cannot_be_ended_keeps_nothing_else_and_says_nothing(monkeypatch, capfd):
-    monkeypatch.setattr(stopping, "_ENDING_SECONDS", 0.2)
+def test_what_cannot_be_ended_keeps_nothing_else_and_says_nothing(capfd):
     ended = []
 
     def fails() -> None:
         raise ValueError("process object is closed")
 
-    with (
-        ended_with_the_run(lambda: ended.append("folder")),
-        ended_with_the_run(fails),
-        ended_with_the_run(threading.Event().wait),
-    ):
+    with ended_with_the_run(lambda: ended.append("folder")), ended_with_the_run(fails):
         end_everything()
     assert ended == ["folder"]
     assert capfd.readouterr().err == ""
-
-
-def test_everything_ends_where_no_thread_can_be_had(monkeypatch):
-    def refuse(*_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    ended = []
-    with ended_with_the_run(lambda: ended.append("folder")), monkeypatch.context() as patched:
-        patched.setattr(stopping._thread, "start_new_thread", refuse)
-        end_everything()
-    assert ended == ["folder"]
 
 
 def test_a_second_signal_does_not_keep_a_forked_worker_from_ending(tmp_path):
@@ -124,46 +108,6 @@ def test_no_program_starts_after_the_end():
     assert not started.wait(0.3)
 
 
-# The main thread may still be starting the other one.
-@pytest.mark.parametrize("before_s", [0, 0.2])
-def test_a_program_whose_start_is_interrupted_is_ended(before_s):
-    programs = []
-
-    def slowly() -> subprocess.Popen[str]:
-        time.sleep(before_s)
-        programs.append(endless())
-        signal.raise_signal(signal.SIGINT)  # for the main thread
-        time.sleep(0.3)
-        return programs[0]
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt), program_of_the_run(slowly):
-            pass
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert programs[0].wait(10) == -signal.SIGKILL
-
-
-def test_the_end_waits_for_a_program_that_is_being_started():
-    began, programs = threading.Event(), []
-
-    def slowly() -> subprocess.Popen[str]:
-        programs.append(endless())
-        began.set()
-        time.sleep(0.3)
-        return programs[0]
-
-    def other_thread() -> None:
-        with program_of_the_run(slowly) as program:
-            program.wait()
-
-    threading.Thread(target=other_thread, daemon=True).start()
-    assert began.wait(10)
-    end_everything()
-    assert programs[0].wait(10) == -signal.SIGKILL
-
-
 def test_a_signal_for_a_forked_worker_ends_that_alone_and_only_what_it_began(tmp_path):
     """It is sent before the worker has run anything of its own."""
     children = []
@@ -184,18 +128,3 @@ def test_a_signal_for_a_forked_worker_ends_that_alone_and_only_what_it_began(tmp
     assert not (tmp_path / "of_parent").exists()
     begun = [file.name.removeprefix("begun_") for file in tmp_path.glob("begun_*")]
     assert all((tmp_path / f"of_{child}").exists() for child in begun)
-
-
-def test_a_thread_that_forks_keeps_its_mask():
-    blocked = {signal.SIGINT}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    try:
-        with ended_by_signals(print):
-            if not (child := os.fork()):
-                os._exit(blocked <= signal.pthread_sigmask(signal.SIG_BLOCK, ()))
-            of_child = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            of_parent = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    assert of_child == 1
-    assert of_parent == before | blocked

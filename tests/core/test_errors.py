@@ -14,13 +14,6 @@ from nsys_llm.profile.inputs import expand_inputs
 from nsys_llm.run.worker import map_profiles
 
 RAISED = [error for name, error in vars(errors).items() if name.endswith("Error")]
-DESIGNED = {
-    "UsageError": 2,
-    "ProfileError": 2,
-    "OutputError": 2,
-    "ManifestError": 4,
-    "NsysLlmError": 4,
-}
 OPTIONS = {"base": False, "mangled": False, "nsys": None}
 
 

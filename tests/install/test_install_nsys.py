@@ -175,8 +175,7 @@ def test_it_places_all_that_is_imported_and_takes_exactly_that_away(nsight, pack
     } == files
     assert all((nsight / path).stat().st_mode & 0o044 == 0o044 for path in new)
     record = json.loads((packages / placement.RECORD).read_text())
-    assert record["files"].keys() == files - {placement.RECORD}
-    assert record["files"][SCRIPT] == hashlib.sha256((packages / SCRIPT).read_bytes()).hexdigest()
+    assert set(record["files"]) == files - {placement.RECORD}
 
     subprocess.run([sys.executable, "-m", "compileall", "-q", packages / "nsys_llm"], check=True)
     subprocess.run(
@@ -222,33 +221,16 @@ def test_hosts_of_several_platforms_share_a_folder(nsight, packages, tmp_path, m
         placed = {path.name for path in beside.glob("*.so")}
         assert (f"_leaf-{machine}.so" in placed) == bool(built)
     assert placed == {"_leaf-aarch64.so"}
-    (beside / "_leaf-aarch64.so").write_bytes(b"changed")
-    with pytest.raises(UsageError, match="was changed"):
-        place_beside_nsys(ROOT, str(nsight), None)
 
 
-def test_uninstall_alone_finds_what_path_and_recipe_path_lead_to(nsight, tmp_path):
+def test_uninstall_alone_finds_what_path_leads_to(nsight, tmp_path):
     before = listing(tmp_path)
-    words = ("--nsys", nsight, "--recipe-path", tmp_path / "recipes", "--quiet")
-    done = install(*words, folder=tmp_path)
+    done = install("--nsys", nsight, "--quiet", folder=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    variables = {"PATH": str(nsight / "bin"), "NSYS_RECIPE_PATH": str(tmp_path / "recipes")}
-    done = install("--uninstall", folder=tmp_path, **variables)
-    assert_done(done, str(nsight), str(tmp_path / "recipes"))
+    variables = {"PATH": str(nsight / "bin")}
+    assert_done(install("--uninstall", folder=tmp_path, **variables), str(nsight))
     assert listing(tmp_path) == before
     assert_done(install("--uninstall", folder=tmp_path, **variables), "found nothing to remove")
-
-
-def test_the_recipe_path_holds_a_folder_a_recipe_and_keeps_what_is_there(tmp_path):
-    folder = tmp_path / "my recipes"
-    (folder / "other").mkdir(parents=True)
-    before = listing(folder)
-    done = install("--recipe-path", "my recipes", folder=tmp_path)
-    assert_done(done, f"export NSYS_RECIPE_PATH='{folder}'")
-    assert (folder / "llm_hotspots/metadata.json").is_file()
-    assert (folder / "llm_hotspots/llm_hotspots.py").is_file()
-    assert_done(install("--uninstall", "--recipe-path", "my recipes", folder=tmp_path), "removed")
-    assert listing(folder) == before
 
 
 @pytest.mark.parametrize("name", ["nsys_llm/mine.py", SCRIPT])
@@ -261,28 +243,24 @@ def test_what_it_did_not_write_is_never_replaced(nsight, packages, tmp_path, nam
     assert listing(nsight) == before
 
 
-def test_a_changed_or_added_file_is_not_replaced_and_is_kept_and_named(nsight, packages, tmp_path):
+def test_an_added_file_is_in_the_way_and_is_kept_and_named(nsight, packages, tmp_path):
     assert_done(install("--nsys", nsight, folder=tmp_path))
-    for name, words in ((SCRIPT, "was changed"), ("nsys_llm/notes.txt", "was not written")):
-        (packages / name).write_text("mine")
-        before = listing(nsight)
-        assert_told(install("--nsys", nsight, folder=tmp_path), 2, name, words)
-        assert listing(nsight) == before
-        (packages / name).unlink()
-    (packages / SCRIPT).write_text("mine")
     (packages / "nsys_llm/notes.txt").write_text("mine")
+    before = listing(nsight)
+    done = install("--nsys", nsight, folder=tmp_path)
+    assert_told(done, 2, "nsys_llm/notes.txt", "was not written")
+    assert listing(nsight) == before
     done = install("--uninstall", "--nsys", nsight, folder=tmp_path)
-    assert_told(done, 1, "kept", SCRIPT, "nsys_llm/notes.txt")
+    assert_told(done, 1, "kept", "nsys_llm/notes.txt")
     left = {path.name for path in packages.rglob("*") if path.is_file()}
-    assert left == {"notes.txt", "llm_hotspots.py", "metadata.json", "data_service.py", RECORD}
+    assert left == {"notes.txt", "metadata.json", "data_service.py", RECORD}
     assert not (packages / SCRIPT).with_name("metadata.json").exists()
     # What was kept is not forgotten: it is named again, until it is gone.
     before = listing(nsight)
     done = install("--uninstall", "--nsys", nsight, folder=tmp_path)
-    assert_told(done, 1, "kept", SCRIPT, "nsys_llm/notes.txt")
+    assert_told(done, 1, "kept", "nsys_llm/notes.txt")
     assert listing(nsight) == before
-    for name in (SCRIPT, "nsys_llm/notes.txt"):
-        (packages / name).unlink()
+    (packages / "nsys_llm/notes.txt").unlink()
     assert_done(install("--uninstall", "--nsys", nsight, folder=tmp_path), "removed")
     assert not (packages / RECORD).exists()
     assert not (packages / "nsys_llm").exists()
@@ -362,7 +340,7 @@ sys.exit(install.main(sys.argv[1:]))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another user's place")
-def test_an_ordinary_user_is_told_what_to_do_instead_and_can_do_it(nsight, checkout):
+def test_an_ordinary_user_is_told_what_to_do_instead(nsight, checkout):
     # The folders of pytest are closed to other users.
     base = Path(tempfile.mkdtemp(prefix="nsys-llm-test-"))
     home = base / "home"
@@ -378,12 +356,9 @@ def test_an_ordinary_user_is_told_what_to_do_instead_and_can_do_it(nsight, check
             return subprocess.run(command, cwd=home, capture_output=True, text=True)
 
         before = listing(base)
-        advice = "--recipe-path DIR, which says how to set NSYS_RECIPE_PATH"
+        advice = "--venv .venv, which says how to set NSYS_RECIPE_PATH"
         assert_told(as_nobody("--nsys", base / "nsight"), 2, "no permission to write", advice)
-        assert_told(as_nobody("--recipe-path", base / "recipes"), 2, "no permission to write")
         assert listing(base) == before
-        assert_done(as_nobody("--recipe-path", "r"), f"export NSYS_RECIPE_PATH={home / 'r'}")
-        assert_done(as_nobody("--uninstall", "--recipe-path", "r"), "removed")
         assert_done(install("--nsys", base / "nsight", folder=home))
         with_it = listing(base)
         removal = as_nobody("--uninstall", "--nsys", base / "nsight")
@@ -489,7 +464,7 @@ def test_untar_gives_pip_the_unpacked_wheels_and_no_network(tmp_path):
 @pytest.mark.parametrize(
     "words",
     [["--untar", "x"], ["--tar", "--nsys"], ["--tar", "--current"], ["--nsys", "--demo"],
-     ["--uninstall", "--check"], ["--current", "--untar", "x", "--test"], ["--recipe-path", ""]],
+     ["--uninstall", "--check"], ["--current", "--untar", "x", "--test"], ["--venv", ""]],
 )  # fmt: skip
 def test_options_that_do_not_fit_are_refused(tmp_path, words):
     done = install(*words, folder=tmp_path)
@@ -502,11 +477,11 @@ def test_options_that_do_not_fit_are_refused(tmp_path, words):
 )
 def test_a_record_that_points_elsewhere_is_refused(tmp_path, path):
     root = tmp_path / "root"
+    root.mkdir()
     placement.place(root, sources_of(tmp_path / "1", "old"), "1.0")
     record = json.loads((root / placement.RECORD).read_text())
     for bad in (
-        {**record, "files": {path: "0"}},
-        {**record, "replaced": {path: "0"}},
+        {**record, "files": [path]},
         {**record, "folders": [path, "first"]} if path != "elsewhere/a.py" else {},
     ):
         (root / placement.RECORD).write_text(json.dumps(bad))

@@ -219,15 +219,18 @@ def graphs_and_prefill(dice: Random, fault: bool) -> Planted:
 
 
 def empty_server(dice: Random, fault: bool) -> Planted:
-    """A server that has no request now and then; the fault is a host that schedules for long."""
-    late_ns, empty = dice.choice((150_000, 300_000)), set(dice.sample(range(3, 40), 5))
+    """A server that has no request now and then; the fault is a host that schedules for long.
+
+    Four requests come together, and generate in a step at least before the server is empty again.
+    """
+    late_ns = dice.choice((150_000, 300_000))
+    empty = {place + number for number, place in enumerate(sorted(dice.sample(range(3, 36), 5)))}
 
     def body(make: Maker, rank: int, step: int) -> list[Instruction]:
         pause, schedule = make.host(4_000_000, fault=FIXED), make.host(late_ns)
         works = [launch.work for launch in layers(make, 8, kernel_ns=40_000) if _is_kernel(launch)]
-        prefill = step in empty or not step
-        others_n = 4 - 4 * prefill
-        text = f"execute_context_{int(prefill)}({64 * prefill})_generation_{others_n}({others_n})"
+        new_n = 4 if step in empty or not step else 0
+        text = f"execute_context_{new_n}({64 * new_n})_generation_{4 - new_n}({4 - new_n})"
         before = [Sync("stream"), *((pause,) if step in empty else ())]
         late = [Push("schedule"), schedule, Pop()] if fault else []
         return [*before, *late, Push(text), _graph(works), Pop()]

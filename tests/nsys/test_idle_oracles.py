@@ -1,11 +1,11 @@
-"""Gaps against NVIDIA's gpu_gaps, and causes against the plain rule of the peer survey."""
+"""Gaps against NVIDIA's gpu_gaps, and time on a core against the recorded switches."""
 
 from __future__ import annotations
 
 import csv
 import io
 import sqlite3
-from collections import Counter, defaultdict
+from collections import defaultdict
 from functools import cache
 from itertools import pairwise
 
@@ -13,8 +13,6 @@ import pytest
 from effort import nightly_but
 from real_traces import exported_traces
 from results import rows, run, tables_of
-
-from nsys_llm.taxonomy.api_classes import classify_api
 
 pytestmark = pytest.mark.traces
 
@@ -29,43 +27,8 @@ TRACES = {
 #: Those that CI takes.
 IN_CI = ["serial", "before"]
 
-#: Gaps and their length, as measured apart from any of our code.
-GAPS = {
-    "serial": {0: (409, 30_017_239)},
-    "streamed": {0: (536, 2_869_188)},
-    "v2": {0: (1012, 2_761_990)},
-    "before": {0: (2634, 26_031_025), 1: (2662, 31_385_635)},
-}
-
 #: Overhead that NVIDIA's rule takes for GPU work; by these names no other.
 COUNTED = ("CUDA profiling data flush overhead", "CUDA profiling stop overhead")
-
-#: The plain rule's figures in ms, of the peer survey: `other_api` holds asynchronous copies there.
-PLAIN_MS = {
-    "before": {
-        "host_no_cuda": 18.167,
-        "launch_latency": 4.538,
-        "launch_api": 2.714,
-        "other_api": 0.583,
-        "no_api": 0.028,
-    },
-    "after": {
-        "host_no_cuda": 47.355,
-        "launch_latency": 3.266,
-        "launch_api": 1.662,
-        "other_api": 6.846,
-        "no_api": 0.014,
-    },
-    "serial": {"sync_memop": 22.274, "launch_latency": 7.743},
-}
-PLAIN_CLASS = {
-    "launch": "launch_api",
-    "graph_launch": "launch_api",
-    "host_block": "host_sync",
-    "sync_memop": "sync_memop",
-    "alloc": "alloc",
-    "free": "alloc",
-}
 
 
 @pytest.fixture(scope="module")
@@ -113,16 +76,6 @@ def test_gaps_are_those_of_nvidia_s_own_report(nsys, exported, ours, name):
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("name", nightly_but(GAPS, IN_CI))
-def test_gaps_are_those_measured_before(ours, name):
-    names = "device_id gaps_n idle_ns overhead_ns"
-    sums = {
-        device: (n, idle + over) for device, n, idle, over in rows(ours(name)["devices"], names)
-    }
-    assert sums == GAPS[name]
-
-
-@pytest.mark.nsys
 @pytest.mark.parametrize("name", nightly_but(TRACES, IN_CI))
 def test_what_a_trace_is_made_of_adds_up(ours, name):
     tables = ours(name)
@@ -145,22 +98,6 @@ def test_what_a_trace_is_made_of_adds_up(ours, name):
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize("name", nightly_but(PLAIN_MS, IN_CI))
-def test_the_plain_rule_gives_the_survey_s_figures_and_ours_splits_them(exported, ours, name):
-    plain = plain_rule(exported[name], 0)
-    assert {cause: round(ns / 1e6, 3) for cause, ns in plain.items()} == PLAIN_MS[name]
-    first = ours(name)["devices"].iloc[0]
-    assert sum(plain.values()) == first["idle_ns"] + first["overhead_ns"]
-    causes = ours(name)["rank_causes"]
-    causes = causes[(causes["rank"] == first["rank"]) & (causes["device_id"] == 0)]
-    idle_by_cause = causes.groupby("cause")["idle_ns"].sum()
-    # What has no launch has none under any rule; what was launched before the gap is latency
-    # there, and queued, or time in a call that still ran, here.
-    assert idle_by_cause.get("no_api", 0) == plain.get("no_api", 0)
-    assert 0 < idle_by_cause["queued"] <= plain["launch_latency"]
-
-
-@pytest.mark.nsys
 @pytest.mark.parametrize("name", nightly_but(["serial", "streamed"], ["serial"]))
 def test_time_on_a_core_is_that_of_the_recorded_switches(exported, ours, name):
     gaps = ours(name)["gaps"]
@@ -180,38 +117,3 @@ def test_time_on_a_core_is_that_of_the_recorded_switches(exported, ours, name):
     assert gaps["on_core_ns"].tolist() == on_core_ns
     # One polls all the time, the other waits for its copies.
     assert (sum(on_core_ns) == gaps["duration_ns"].sum()) == (name == "streamed")
-
-
-def plain_rule(path, device):
-    """Name each gap of a device after the largest share of the launching thread's calls."""
-    calls, of_thread, ops = {}, defaultdict(list), []
-    with sqlite3.connect(path) as database:
-        texts = dict(database.execute("select id, value from StringIds"))
-        query = "select start, end, globalTid, correlationId, nameId from %s order by start"
-        for start, end, tid, key, text in database.execute(query % "CUPTI_ACTIVITY_KIND_RUNTIME"):
-            kind = PLAIN_CLASS.get(classify_api(texts[text]), "other_api")
-            calls.setdefault((tid & ~0xFFFFFF, key), (start, tid))
-            of_thread[tid].append((start, end, kind))
-        for table in ("KERNEL", "MEMCPY", "MEMSET"):
-            query = f"select start, end, globalPid, correlationId from CUPTI_ACTIVITY_KIND_{table}"
-            ops += database.execute(f"{query} where deviceId = {device}")
-    ops.sort()
-    sums, reach = Counter(), ops[0][1]
-    for start, end, pid, key in ops[1:]:
-        if start > reach:
-            launch = calls.get((pid, key))
-            sums[plain_cause(launch, of_thread, reach, start)] += start - reach
-        reach = max(reach, end)
-    return sums
-
-
-def plain_cause(launch, of_thread, begin, end):
-    if launch is None:
-        return "no_api"
-    if launch[0] <= begin:
-        return "launch_latency"
-    shares = Counter()
-    for start, stop, kind in of_thread[launch[1]]:
-        shares[kind] += max(min(stop, end) - max(start, begin), 0)
-    shares["host_no_cuda"] = end - begin - sum(shares.values())
-    return max(shares, key=lambda kind: shares[kind])

@@ -50,42 +50,10 @@ def exact_percentile(ordered, percent):
     return low + (high - low) * (at - int(at))
 
 
-def test_counts_are_sorted_by_group_and_value_and_each_stands_once():
-    assert triples(counts([(1, 5), (0, 7), (1, 5), (0, 3)])) == [(0, 3, 1), (0, 7, 1), (1, 5, 2)]
-
-
-def test_the_moments_of_three_values_are_those_on_paper():
-    # 2, 2, 5: n 3, sum 9, squares 4 + 4 + 25 = 33. Group 1 has nothing.
-    moments = counts([(0, 5), (0, 2), (0, 2)]).moments(2)
-    assert moments.n.tolist() == [3, 0]
-    assert moments.total.tolist() == [9, 0]
-    assert moments.squares.tolist() == [33, 0]
-    assert moments.minimum.tolist() == [2, 0]
-    assert moments.maximum.tolist() == [5, 0]
-
-
-def test_percentiles_lie_between_the_two_values_around_them():
-    # 10, 20, 30, 40: p50 is at 1.5 of 0..3, so 20 + 0.5 * 10; p25 at 0.75: 10 + 0.75 * 10.
-    order = counts([(0, 10), (0, 20), (0, 30), (0, 40)]).order_statistics(1)
-    shown = dict(zip(PERCENTS, interpolate(order)[0].tolist(), strict=True))
-    assert shown[25] == 17.5
-    assert shown[50] == 25.0
-    assert shown[75] == 32.5
-
-
-def test_the_standard_deviation_divides_by_one_less_than_the_number_of_values():
-    # 1 and 3: mean 2, (1 + 1) / (2 - 1) = 2.
-    assert sample_std(counts([(0, 1), (0, 3)]).moments(1))[0] == pytest.approx(2**0.5)
-
-
 def test_counts_beyond_what_their_product_holds_have_their_standard_deviation():
     # 2^32 times 1 and as often 3: mean 2, each 1 off; n (n - 1) is near 2^66.
     many = ValueCounts(np.array([0, 0]), np.array([1, 3]), np.array([2**32, 2**32]))
     assert sample_std(many.moments(1))[0] == pytest.approx(1.0)
-
-
-def test_one_value_has_no_standard_deviation():
-    assert np.isnan(sample_std(counts([(0, 4)]).moments(2))).tolist() == [True, True]
 
 
 @given(rows)
@@ -201,12 +169,6 @@ def test_the_largest_packed_value_and_group_are_not_mixed_up_with_their_neighbou
         assert triples(counts(part)) == [(*pair, 1) for pair in sorted(part)]
 
 
-def test_a_thousand_equal_values_have_no_spread():
-    same = counts([(0, 1_000_000_007)] * 1000)
-    assert sample_std(same.moments(1)).tolist() == [0.0]
-    assert set(interpolate(same.order_statistics(1))[0].tolist()) == {1_000_000_007.0}
-
-
 def test_groups_are_taken_and_joined_in_the_order_asked_for():
     first, two = counts([(0, 3), (1, 8), (1, 8)]), counts([(0, 5)])
     moments = Moments.joined([first.moments(2), two.moments(1)])
@@ -217,11 +179,6 @@ def test_groups_are_taken_and_joined_in_the_order_asked_for():
     order = OrderStatistics.joined([first.order_statistics(2), two.order_statistics(1)])
     median = PERCENTS.index(50)
     assert interpolate(order.take(np.array([2, 0])))[:, median].tolist() == [5.0, 3.0]
-
-
-def test_parts_of_nothing_join_to_nothing():
-    assert Moments.joined([]).n.shape == (0,)
-    assert OrderStatistics.joined([]).low.shape == (0, len(PERCENTS))
 
 
 @pytest.mark.parametrize("value", [2**20 - 1, 2**39, 2**40 - 1])

@@ -53,12 +53,3 @@ def test_parts_add_up_and_the_count_effect_is_the_nearest_integer(rows):
         assert change == t1 - t0 == count + per_call
         if n0 and n1:
             assert count == round(Fraction((n1 - n0) * t0, n0))
-
-
-@given(st.tuples(st.integers(1, 1000), NS, st.integers(1, 1000), NS))
-def test_swapping_the_sides_turns_every_sign(row):
-    n0, t0, n1, t1 = row
-    ((change, count, _),) = split(row)
-    ((back, count_back, _),) = split((n1, t1, n0, t0))
-    assert back == -change
-    assert count * count_back <= 0

@@ -25,15 +25,6 @@ def gaps_of(spans, windows):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def test_a_gap_knows_what_ran_before_and_after():
-    assert gaps_of([(0, 3), (5, 9)], [(0, 9)]) == [(3, 5, 0, 1)]
-
-
-def test_the_operation_before_a_gap_is_the_one_that_ended_last():
-    # The first covers the second: it ends last although it began first.
-    assert gaps_of([(0, 7), (1, 3), (9, 10)], [(0, 10)]) == [(7, 9, 0, 2)]
-
-
 def test_of_operations_that_end_together_the_one_begun_first_is_before_the_gap():
     assert gaps_of([(0, 4), (2, 4), (6, 7)], [(0, 7)]) == [(4, 6, 0, 2)]
 
@@ -42,20 +33,8 @@ def test_an_operation_of_no_length_splits_a_gap():
     assert gaps_of([(0, 2), (5, 5), (9, 10)], [(0, 10)]) == [(2, 5, 0, 1), (5, 9, 1, 2)]
 
 
-def test_touching_operations_leave_no_gap():
-    assert gaps_of([(0, 3), (3, 6)], [(0, 6)]) == []
-
-
 def test_edges_of_a_window_are_gaps_too():
     assert gaps_of([(3, 5)], [(0, 9)]) == [(0, 3, -1, 0), (5, 9, 0, -1)]
-
-
-def test_a_window_without_operations_is_one_gap():
-    assert gaps_of([], [(2, 6)]) == [(2, 6, -1, -1)]
-
-
-def test_no_window_has_no_gap():
-    assert gaps_of([(0, 1), (4, 5)], []) == []
 
 
 def test_a_gap_in_two_windows_is_two_gaps_with_one_begin():

@@ -47,13 +47,6 @@ def test_values_are_replaced_by_what_stands_for_them(values):
     assert made.tolist() == [value // 2 for value in values]
 
 
-@pytest.mark.parametrize("values", [[7, 7], [NULL_INT, NULL_INT], [2**63 - 1]])
-def test_one_value_has_the_code_0(values):
-    used, codes = distinct_codes(np.array(values, dtype=np.int64))
-    assert used.tolist() == values[:1]
-    assert codes.tolist() == [0] * len(values)
-
-
 def test_sums_by_code_are_exact_where_doubles_would_round():
     # 2^53 + 1 is no double; code 1 has no values.
     sums = summed(np.array([2, 0, 2]), np.array([2**53, 4, 1]), 3)

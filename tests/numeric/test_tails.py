@@ -32,25 +32,6 @@ def medians(counts, groups_n):
     return twice_medians(counts.order_statistics(groups_n))
 
 
-def test_a_median_between_two_values_is_whole_in_halves():
-    # 3 and 4 have 3.5; 5, 6, 9 have 6; nothing has 0.
-    counts = counted([3, 4], [9, 5, 6], [])
-    assert medians(counts, 3).tolist() == [7, 12, 0]
-
-
-def test_time_beyond_the_median_and_in_outliers_by_hand():
-    # Median 4: 5 is 1 beyond, 9 is 5 beyond and longer than 8; in halves 12 and 10.
-    counts = counted([4, 3, 4, 5, 9])
-    sums = beyond_medians(counts, medians(counts, 1), 1)
-    assert (sums.twice.tolist(), sums.outliers_n.tolist()) == ([12], [1])
-    assert sums.outliers_twice.tolist() == [10]
-
-
-def test_twice_the_median_is_no_outlier_yet_and_a_median_of_0_has_none():
-    counts = counted([4, 4, 8], [0, 0, 7])
-    assert beyond_medians(counts, medians(counts, 2), 2).outliers_n.tolist() == [0, 0]
-
-
 @given(st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=20), min_size=1, max_size=4))
 def test_sums_are_those_of_numpy(groups):
     counts = counted(*groups)

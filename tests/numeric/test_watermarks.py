@@ -19,23 +19,6 @@ def array(values):
     return np.array(values, dtype=np.int64)
 
 
-def test_a_free_ends_the_allocation_at_its_address():
-    # a at 1, b at 2, free a at 3, a again at 4, which is never freed.
-    ended_by, unmatched = matched_frees(
-        array([7, 8, 7, 7]), array([1, 2, 3, 4]), np.array([False, False, True, False])
-    )
-    assert ended_by.tolist() == [2, NEVER, NEVER, NEVER]
-    assert not unmatched.any()
-
-
-def test_a_free_of_older_memory_ends_nothing():
-    ended_by, unmatched = matched_frees(
-        array([7, 7, 7]), array([1, 2, 3]), np.array([True, False, True])
-    )
-    assert ended_by.tolist() == [NEVER, 2, NEVER]
-    assert unmatched.tolist() == [True, False, False]
-
-
 def test_an_address_given_out_twice_was_freed_between():
     ended_by, unmatched = matched_frees(array([7, 7]), array([1, 5]), np.array([False, False]))
     assert ended_by.tolist() == [1, NEVER]

@@ -16,7 +16,6 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.capture import RANK_VARIABLES, CaptureFacts, read_facts
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
-from nsys_llm.run.cli import main
 from nsys_llm.testing.trace_metadata import global_tid
 
 TOKEN = "hf_SECRET0123456789"
@@ -164,43 +163,6 @@ def test_facts_hold_no_other_variable(tmp_path, kind):
         assert secret not in repr(facts)
         assert secret.encode() not in pickle.dumps(facts)
     assert set(facts.rank_variables) <= set(RANK_VARIABLES)
-
-
-@pytest.mark.nightly("False-sqlite", "True-parquet")
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("broken", [False, True])
-def test_no_output_holds_any_other_variable(tmp_path, capfd, kind, broken):
-    for rank in (0, 1):
-        write(tell_tale(rank), tmp_path, kind, f"rank{rank}")
-    if broken:
-        # A column of text where integers belong: an error message may quote what it found.
-        profile = tell_tale(2).raw("PROCESSES", globalPid=1, pid=2, name=TOKEN)
-        path = write(profile.drop_table("CUPTI_ACTIVITY_KIND_KERNEL"), tmp_path, "sqlite", "rank2")
-        damage(path)
-    out = tmp_path / "out"
-    code = main(["llm_hotspots", "--input", str(tmp_path), "--output", str(out), "--csv"])
-    assert code == (3 if broken else 0)
-    written = [path for path in out.rglob("*") if path.is_file()]
-    assert {"files.parquet", "coverage.csv", "report.json", "out.nsys-analysis"} <= {
-        file.name for file in written
-    }
-    for file in written:
-        assert TOKEN.encode() not in file.read_bytes(), file.name
-        assert PIN.encode() not in file.read_bytes(), file.name
-        if file.suffix == ".parquet":
-            # Parquet compresses; look at the values themselves too.
-            values = str(pq.read_table(file).to_pylist())
-            assert TOKEN not in values, file.name
-            assert PIN not in values, file.name
-    assert TOKEN not in "".join(capfd.readouterr())
-
-
-def damage(path: Path) -> None:
-    """Put the token where the reader wants an integer."""
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("UPDATE TARGET_INFO_GPU SET id = ?", (TOKEN,))
-        database.commit()
 
 
 def test_the_sentinel_of_null_is_no_process_and_no_rank(tmp_path):

@@ -60,20 +60,6 @@ def test_another_profile_in_its_place_is_refused(written, other):
         refuse_changed(path.name, known, mark(path))
 
 
-@pytest.mark.parametrize("at", [62, -30])
-def test_bytes_that_are_overwritten_in_a_file_of_the_old_time_are_seen(written, at):
-    path, _ = written
-    file = path if path.is_file() else path / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
-    known, times = mark(path), file.stat()
-    content = bytearray(file.read_bytes())
-    content[at] ^= 1
-    with file.open("r+b") as opened:
-        opened.write(content)
-    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with pytest.raises(ProfileError, match="changed since"):
-        refuse_changed(path.name, known, mark(path))
-
-
 def test_a_table_that_another_run_adds_to_an_export_changes_nothing(tmp_path):
     path = rank(3).write_parquet(tmp_path / "rank0_pqtdir")
     known = mark(path)

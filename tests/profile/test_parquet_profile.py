@@ -18,12 +18,8 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.manifest.options import resolved_options
 from nsys_llm.profile.column_rows import ColumnRows
-from nsys_llm.profile.inputs import ProfileInput
 from nsys_llm.profile.parquet_profile import ParquetProfile
-from nsys_llm.run.worker import map_profiles
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 
@@ -211,24 +207,6 @@ def test_a_folder_that_changes_while_it_is_read_is_refused(tmp_path, export, how
     other = TraceBuilder().kernel("b", start_ns=1, duration_ns=9).write_parquet(tmp_path / "other")
     with pytest.raises(ProfileError, match=r"r_pqtdir: changed while it was read; wait"):
         read_while(export, lambda: change(export, how, other), reads=reads)
-
-
-def test_the_others_of_a_run_go_on_without_it(tmp_path, monkeypatch):
-    for rank in range(2):
-        one_kernel().write_parquet(tmp_path / "in" / f"rank{rank}_pqtdir")
-    read = ParquetProfile.texts
-
-    def texts(profile, ids):
-        if profile.path.name.startswith("rank1"):
-            replace(profile.path, "StringIds", id=pa.array([1]), value=pa.array(["x"]))
-        return read(profile, ids)
-
-    monkeypatch.setattr(ParquetProfile, "texts", texts)
-    profiles = [ProfileInput(str(path), path.stem) for path in sorted((tmp_path / "in").iterdir())]
-    options = resolved_options(load_manifest("llm_hotspots"), {})
-    good, bad = map_profiles(profiles, recipe="llm_hotspots", options=options).profiles
-    assert (good.reason, bad.fault) == (None, None)
-    assert "rank1_pqtdir: changed while it was read" in bad.reason
 
 
 def test_what_is_true_or_false_is_no_time(export):

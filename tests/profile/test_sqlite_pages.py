@@ -14,7 +14,6 @@ from decoders import DECODERS, decoded_by
 from effort import examples
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
@@ -125,10 +124,6 @@ def test_more_rows_than_row_ids_are_left_to_sqlite(tmp_path):
         read_integers(path, 2, 4, (0, 2), 4)
 
 
-def test_a_table_without_rows_has_columns(tmp_path):
-    assert decoded(made(tmp_path / "r.sqlite", [])) == [[], [], []]
-
-
 @pytest.mark.parametrize(
     ("row", "then"),
     [
@@ -228,22 +223,3 @@ def test_a_column_declared_as_real_is_read_through_the_driver(tmp_path, monkeypa
         database.commit()
     with SqliteProfile(path) as profile, pytest.raises(ProfileError, match="integers belong"):
         profile.read("kernels", ("start_ns",))
-
-
-def test_texts_and_integers_of_a_large_table_stay_side_by_side(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_profile, "_LARGE_ROWS", 1)
-    trace = TraceBuilder(duration_ns=99)
-    for number in range(9):
-        trace.raw(
-            "NVTX_EVENTS",
-            start=number,
-            end=number + 1,
-            eventType=59,
-            text=f"t{number}",
-            globalTid=1,
-        )
-    with SqliteProfile(trace.write_sqlite(tmp_path / "r.sqlite")) as profile:
-        rows = profile.read("nvtx_events", ("text", "start_ns"))
-    assert list(rows.columns) == ["text", "start_ns"]
-    assert rows["text"].tolist() == [f"t{number}" for number in range(9)]
-    assert rows["start_ns"].tolist() == list(range(9))

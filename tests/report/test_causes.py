@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from nsys_llm.core.errors import ManifestError
 from nsys_llm.report.causes import Cause
 
 
@@ -22,8 +21,3 @@ def test_a_rank_is_one_cause_whether_or_not_its_kernel_is_known():
 
 def test_a_host_of_one_rank_is_not_that_of_all():
     assert Cause("host", rank=1) != Cause("host")
-
-
-def test_no_cause_of_an_unknown_kind():
-    with pytest.raises(ManifestError, match="there is no cause nobody"):
-        Cause("nobody")

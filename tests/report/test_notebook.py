@@ -13,22 +13,17 @@ import pytest
 from command_line import run
 from nbclient import NotebookClient
 from rendered import (
-    PLOTLY,
-    markdown_cells,
     markdown_text,
     read_notebook,
     record_of,
-    shown_by,
     strings_in,
 )
-from results import analyse, read_frames, read_report
+from results import analyse, read_report
 from small_ranks import write_small_ranks
-from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.findings import CAPTURE
-from nsys_llm.report.report import EXTRA_HEADING, MORE_HEADING, MOST_SHOWN
-from nsys_llm.view.tables import picked
+from nsys_llm.report.report import MOST_SHOWN
 
 pytestmark = pytest.mark.drawn
 
@@ -73,16 +68,6 @@ def result(request):
     return request.getfixturevalue(f"{request.param}_run")
 
 
-@pytest.fixture
-def idle_set(tmp_path):
-    """A valid report without GPU work."""
-    folder = tmp_path / "idle"
-    folder.mkdir()
-    builder = TraceBuilder().api("cudaGetDevice_v3020", start_ns=1, end_ns=3, correlation_id=1)
-    builder.write_sqlite(folder / "rank0.sqlite")
-    return folder
-
-
 def run_again(notebook, folder: Path, scratch: Path):
     """Return the notebook as a kernel in `folder` makes it, to which nothing of ours is known."""
     (scratch / "bare").mkdir(parents=True)
@@ -107,31 +92,6 @@ def outputs_of(notebook):
         for cell in notebook.cells
         if cell.cell_type == "code"
     ]
-
-
-def shown_sections(folder: Path):
-    """Return the sections that a report shows: what has no rows may be left out."""
-    tables = read_frames(folder)
-    return [
-        section
-        for section in MANIFEST.sections
-        if len(tables[section.table]) or not (section.optional or section.extra)
-    ]
-
-
-def section_cells(notebook, title):
-    """Return the Markdown cell of a section and the code cells that follow it."""
-    (start,) = (
-        index
-        for index, cell in enumerate(notebook.cells)
-        if cell.cell_type == "markdown" and re.match(f"###? {re.escape(title)}\n", cell.source)
-    )
-    code = []
-    for cell in notebook.cells[start + 1 :]:
-        if cell.cell_type != "code":
-            break
-        code.append(cell)
-    return notebook.cells[start], code
 
 
 @pytest.mark.slow
@@ -160,57 +120,12 @@ def test_the_first_cell_holds_question_answer_and_every_finding(result):
 
 
 @pytest.mark.nightly
-def test_every_section_of_the_manifest_has_its_charts_and_its_rows(result):
-    notebook, tables = read_notebook(result), read_frames(result)
-    headings = [
-        text.splitlines()[0] for text in markdown_cells(notebook) if re.match("###? ", text)
-    ]
-    sections = shown_sections(result)
-    lead = [f"## {section.title}" for section in sections if section.lead]
-    others = [f"### {section.title}" for section in sections if not (section.lead or section.extra)]
-    extras = [f"### {section.title}" for section in sections if section.extra]
-    folds = [f"## {MORE_HEADING}", *([f"## {EXTRA_HEADING}"] if extras else [])]
-    assert headings == [*lead, folds[0], *others, *folds[1:], *extras, "## Continue from here"]
-    folded = (cell for cell in notebook.cells if "jp-MarkdownHeadingCollapsed" in cell.metadata)
-    assert [cell.source for cell in folded] == folds
-    for section in shown_sections(result):
-        text, code = section_cells(notebook, section.title)
-        assert section.shows in text.source
-        frame = tables[section.table].reset_index()
-        # Bars of nothing but zeros are left out, and so is what has no rows.
-        drawn = [
-            chart
-            for chart in section.charts
-            if len(picked(frame, chart))
-            and (chart["kind"] != "bars" or picked(frame, chart)[chart["x"]].fillna(0).any())
-        ]
-        charts_n = len(drawn)
-        kinds = [PLOTLY in cell.outputs[0].data for cell in code]
-        assert kinds == [True] * charts_n + [False], section.title
-        titles = [cell.outputs[0].data[PLOTLY]["layout"]["title"]["text"] for cell in code[:-1]]
-        for title, chart in zip(titles, drawn, strict=True):
-            # A menu of one choice is no menu, and stands in the title.
-            assert title == chart["title"] or ("menu" in chart and title.startswith(chart["title"]))
-
-
-@pytest.mark.nightly
 def test_a_moved_notebook_runs_again_without_us_and_shows_exactly_the_same(result, tmp_path):
     before = read_notebook(result)
     elsewhere = tmp_path / "elsewhere" / "moved"
     shutil.copytree(result, elsewhere)
     after = run_again(before, elsewhere, tmp_path / "scratch")
     assert outputs_of(after) == outputs_of(before)
-
-
-@pytest.mark.nightly
-def test_a_report_without_gpu_work_has_a_notebook_that_runs_again(idle_set, tmp_path):
-    ended = run("--mode", "none", "--output", tmp_path / "out", "--input", idle_set)
-    assert ended.code == 0
-    notebook = read_notebook(tmp_path / "out")
-    assert not any(PLOTLY in data for data in shown_by(notebook))
-    (tmp_path / "out").rename(tmp_path / "moved")
-    after = run_again(notebook, tmp_path / "moved", tmp_path / "scratch")
-    assert outputs_of(after) == outputs_of(notebook)
 
 
 def test_nothing_is_fetched_from_a_network(result):

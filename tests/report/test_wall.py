@@ -12,8 +12,7 @@ from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
 from nsys_llm.report.wall import wall_table
 from nsys_llm.report.wall_line import wall_lines
-from nsys_llm.taxonomy.categories import ENGINES, UNMATCHED, load_rules
-from nsys_llm.taxonomy.communication import is_communication
+from nsys_llm.taxonomy.categories import UNMATCHED, load_rules
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.wall_classes import BOUND_WORDS, UNKNOWN, bound_group
 from nsys_llm.trace.identity import Rank, RankKey
@@ -178,14 +177,6 @@ def test_the_inside_of_a_class_is_told_in_groups():
 def test_every_cause_of_idle_time_has_a_group_with_a_word():
     groups = {bound_group("idle", cause) for cause in CAUSE_NAMES if cause != "profiler_overhead"}
     assert groups - {UNKNOWN} <= BOUND_WORDS.keys()
-
-
-def test_no_engine_calls_communication_what_the_split_calls_computation():
-    # Whether a kernel communicates is decided before the engine is known.
-    for engine in ENGINES:
-        for rule in load_rules(engine).rules:
-            says = load_rules(engine).classify(rule.example).category == "communication"
-            assert not says or is_communication(rule.example)
 
 
 @pytest.fixture(scope="module")

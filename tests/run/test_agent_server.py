@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
@@ -62,7 +63,15 @@ def session(folder):
             await call("table", result=result, name="kernels", columns=["name"], sort="name:up")
             await call("what_if", inputs=[before], changes=["kernel:gemm_0=0.5"])
             await call("compare", baseline=[before], inputs=[after])
-            refused = await client.call_tool("findings", {"result": str(folder.parent)})
+            refused = [
+                await client.call_tool(name, {"result": result, **arguments})
+                for name, arguments in (
+                    ("findings", {"result": str(folder.parent)}),
+                    ("table", {"name": "kernels", "filter": ["rank = 2"]}),
+                    ("table", {"name": "kernels", "top": "many"}),
+                    ("table", {"name": "kernels", "where": ["x" * 100_000]}),
+                )
+            ]
             return {tool.name: tool for tool in listed}, answers, refused
 
     return asyncio.run(asyncio.wait_for(asked(), 60))
@@ -88,11 +97,17 @@ def test_the_client_of_the_sdk_gets_five_tools_and_an_answer_of_each(session):
 
 
 @pytest.mark.slow
-def test_what_lies_outside_is_refused_in_one_line(session):
+def test_what_cannot_be_answered_is_refused_in_one_line(session):
     _, _, refused = session
-    assert refused.is_error
-    assert "outside of the folders of this server" in refused.content[0].text
-    assert "\n" not in refused.content[0].text
+    texts = [answer.content[0].text for answer in refused]
+    assert all(answer.is_error for answer in refused)
+    assert all("\n" not in text and len(text.encode()) < MOST_BYTES for text in texts)
+    outside, unknown, wrong, long = texts
+    assert "outside of the folders of this server" in outside
+    # A condition that is left out unseen would be a wrong answer.
+    assert "no argument 'filter'" in unknown
+    assert "valid integer" in wrong
+    assert "write COLUMN OP VALUE" in long or "--where 'xxx" in long
 
 
 def test_links_lead_nowhere_else(folder, tmp_path):
@@ -123,8 +138,27 @@ def test_rows_that_are_not_asked_for_are_named(folder):
     assert "where, columns, sort or top" in told["rest"]
     assert "rest" not in json.loads(tools.table(result, "kernels", columns=["name"]))
     assert "kernels" in json.loads(tools.table(result))["tables"]
+    none = json.loads(tools.table(result, "kernels", where=["name = absent"]))
+    assert none == {
+        "rows": [],
+        "rows_n": 0,
+        "why_empty": "none of its 2 rows meets the conditions",
+    }
     with pytest.raises(ToolError, match="no column 'nope'"):
         tools.table(result, "kernels", columns=["nope"])
+
+
+def test_what_is_no_path_is_one_line_and_what_is_outside_is_not_walked(folder, monkeypatch):
+    tools = AgentTools([folder])
+    (folder / "circle").symlink_to("circle")
+    for path in ("\0", str(folder / "circle"), str(folder / ("x" * 1_000))):
+        with pytest.raises(ToolError, match=r"no path of a file or folder: .{5,}"):
+            tools.analyze([path], "llm_hotspots")
+    (folder / "circle").unlink()
+    monkeypatch.delattr(Path, "rglob")
+    for path in ("/", str(folder.parent), ""):
+        with pytest.raises(ToolError, match="outside of the folders"):
+            tools.findings(path)
 
 
 @pytest.mark.parametrize("rows_n", [0, 1, 5, 300])

@@ -11,11 +11,11 @@ import shlex
 from pathlib import Path
 
 import pytest
+from demo_truth import write_demo
 
 import nsys_llm
 from nsys_llm.run.agent_server import MOST_BYTES, AgentTools
 from nsys_llm.run.cli import build_parser, main
-from nsys_llm.testing.demo import write_demo
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "agents.md"
 
@@ -157,25 +157,3 @@ def test_was_everything_read(answers):
     overall, coverage = answers("Was everything read?")
     assert (overall["exit_code"], overall["failed"]) == (0, {})
     assert {row["rank"] for row in coverage} == {0, 1, 2, 3}
-
-
-@pytest.mark.traces
-def test_the_tools_answer_on_real_captures_as_the_command_does(traces, tmp_path, capsys):
-    ranks = traces / "h100_mfu_ranks"
-    given = {"baseline": ranks / "before", "what_if": ["transfer=0.25"]}
-    nsys_llm.analyze("llm_overview", ranks / "after", tmp_path / "out", mode="none", **given)
-    section = DOCUMENT.read_text("utf-8").split("## Ten questions")[1].split("##")[0]
-    questions = re.findall(r"^\| ([A-Z].+\?) \|", section, re.MULTILINE)
-    assert len(questions) == 10
-    for call in (call for question in questions for call in calls_of(question)):
-        of_tools, of_command = (
-            answered(tmp_path / "out", call),
-            shown(tmp_path / "out", call, capsys),
-        )
-        if isinstance(of_command, list):
-            assert of_tools == of_command[: len(of_tools)]
-            assert of_tools or not of_command
-        else:
-            assert of_tools["answer"] == of_command["answer"]
-            assert of_tools["unrecorded_n"] == len(of_command["unrecorded"])
-            assert of_tools["findings"][0]["title"] == of_command["findings"][0]["title"]

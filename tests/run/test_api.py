@@ -213,54 +213,6 @@ def test_the_short_command_takes_paths(demo, tmp_path):
     assert (tmp_path / "out/parts/idle_gaps/gaps.parquet").exists()
 
 
-def plain(text):
-    """Return a report without what marks names, which report.json's facts do not keep."""
-    return text.replace("`", "").replace("\\", "")
-
-
-@pytest.mark.slow
-def test_the_report_and_notebook_of_a_recipe_can_be_written_later(demo, tmp_path, capsys):
-    words = {"only": "idle_gaps", "mode": "none"}
-    whole = nsys_llm.analyze(
-        "llm_overview", demo / "after", tmp_path / "whole", notebooks=True, **words
-    )
-    later = nsys_llm.analyze("llm_overview", demo / "after", tmp_path / "later", **words)
-    folder = later.folder / "parts/idle_gaps"
-    assert not (folder / "report.md").exists()
-    code, printed, errors = shown(capsys, folder, "--notebook")
-    assert (code, errors) == (0, "")
-    assert printed.split() == [str(folder / name) for name in ("report.md", "analysis.ipynb")]
-    code, _, errors = shown(capsys, folder, "--notebook")
-    assert (code, errors) == (2, f"error: {folder}: has report.md already; move it away first.\n")
-    texts = [
-        (analysis.folder / "parts/idle_gaps" / "report.md").read_text("utf-8")
-        for analysis in (whole, later)
-    ]
-    assert plain(texts[0]) == plain(texts[1])
-    cells = [
-        json.loads((analysis.folder / "parts/idle_gaps/analysis.ipynb").read_text("utf-8"))["cells"]
-        for analysis in (whole, later)
-    ]
-    assert [cell["id"] for cell in cells[0]] == [cell["id"] for cell in cells[1]]
-    assert cells[0][2:] == cells[1][2:]
-    # All that was written is listed, so that the result can be replaced; a note of ours cannot.
-    words = [
-        "llm_overview",
-        "--mode",
-        "none",
-        "--quiet",
-        "--force-overwrite",
-        "--only",
-        "idle_gaps",
-    ]
-    words += ["--output", str(later.folder), "--input", str(demo / "after")]
-    (folder / "note.txt").write_text("mine")
-    assert main(words) == 2
-    assert (folder / "note.txt").read_text() == "mine"
-    (folder / "note.txt").unlink()
-    assert main(words) == 0
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -348,20 +300,3 @@ def test_no_name_controls_a_terminal(copied, capsys, words):
     assert "\\u202e" in out
     if "--json" in words:
         json.loads(out)
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-def test_a_child_forked_after_a_run_can_run_too(demo, tmp_path):
-    words = (
-        "import os, sys, nsys_llm\n"
-        "first = nsys_llm.analyze('idle_gaps', sys.argv[1], sys.argv[2])\n"
-        "child = os.fork()\n"
-        "if not child:\n"
-        "    nsys_llm.analyze('idle_gaps', sys.argv[1], sys.argv[3])\n"
-        "    os._exit(7)\n"
-        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
-    )
-    paths = [str(demo / "after"), str(tmp_path / "one"), str(tmp_path / "two")]
-    done = subprocess.run([sys.executable, "-c", words, *paths], timeout=60, check=False)
-    assert done.returncode == 7

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
 import socket
 
 import distributed  # noqa: F401 - sets what Dask's configuration has by default
@@ -18,10 +16,6 @@ from nsys_llm.core.errors import UsageError
 from nsys_llm.run.cli import main
 from nsys_llm.run.dask_errors import DaskErrors, dask_muted, refuse_other_versions
 from nsys_llm.run.executors import open_executor
-
-
-def _interrupts_are_blocked():
-    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 class NoWorkerError(Exception):
@@ -71,42 +65,6 @@ def test_connections_that_end_with_the_run_are_not_told():
     assert logger.isEnabledFor(logging.ERROR)
 
 
-def test_a_setting_that_is_no_time_is_refused():
-    setting = "distributed.scheduler.no-workers-timeout"
-    with (
-        config.set({setting: "soon"}),
-        pytest.raises(UsageError, match=r"the Dask cluster cannot be used .*soon"),
-        open_executor("dask-futures", None),
-    ):
-        pass
-
-
-@pytest.mark.slow
-@pytest.mark.cluster
-def test_an_interrupt_from_a_terminal_reaches_this_process_only():
-    with open_executor("dask-futures", None) as executor:
-        assert set(executor._client.run(_interrupts_are_blocked).values()) == {True}
-        assert not _interrupts_are_blocked()
-
-
-@pytest.mark.slow
-@pytest.mark.cluster
-def test_workers_of_a_local_cluster_print_nothing_of_their_own(capfd):
-    # As they do of the heartbeat during which the scheduler ended.
-    def complain(numbers):
-        logging.getLogger("distributed.worker").error("the scheduler is gone")
-        return sum(numbers)
-
-    with open_executor("dask-futures", None) as executor:
-        assert executor.reduce(complain, [[1], [2]], sum, lambda _: None) == 3
-    assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.slow
-@pytest.mark.cluster
-def test_a_local_cluster_leaves_the_environment_as_it_was(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    before = dict(os.environ)
-    with open_executor("dask-futures", None) as executor:
-        assert executor.reduce(sum, [[1], [2]], sum, lambda _: None) == 3
-    assert dict(os.environ) == before
+def test_a_cluster_that_nobody_names_is_asked_for():
+    with pytest.raises(UsageError, match=r"name its --scheduler-file, or set DASK_SCHEDULER_"):
+        open_executor("dask-futures", None).__enter__()

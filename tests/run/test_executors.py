@@ -53,7 +53,6 @@ def test_each_maps_every_chunk_once_and_counts_it(executor, seed):
     assert executor.reduce(function, chunks, sum, counted.append) == sum(items)
     assert sorted(seen) == sorted(items)
     assert sorted(counted) == sorted(map(len, chunks))
-    assert executor.elsewhere(["/nowhere"]) == ""
     assert executor.workers_n >= 1
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from functools import partial
@@ -91,32 +89,6 @@ def test_a_second_signal_does_not_interrupt_the_removal_of_what_was_made(
     interrupted = "error: interrupted; nothing was written.\n" * (first == signal.SIGINT)
     assert ended(run, capfd) == (128 + first, interrupted)
     assert (tmp_path / "removed").exists()
-
-
-HOLDS_THE_LOCK_OF_WORDS = """
-import os, signal, sys, threading, time
-from nsys_llm.core.console import Console
-from nsys_llm.run.guard import run_guarded
-
-class Stream:
-    lock = threading.Lock()
-
-    def write(self, text):
-        with self.lock:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(60)
-
-    def flush(self):
-        pass
-
-sys.stderr = Stream()
-run_guarded(console := Console(), lambda: console.warn("words"))
-"""
-
-
-def test_an_interrupt_ends_a_run_that_holds_the_lock_which_words_need():
-    program = [sys.executable, "-c", HOLDS_THE_LOCK_OF_WORDS]
-    assert subprocess.run(program, timeout=30, check=False).returncode == 130
 
 
 def test_a_signal_that_the_process_ignores_stays_ignored(capfd):

@@ -98,7 +98,6 @@ def test_whatever_is_asked_of_a_scheduler_that_is_gone_is_told_in_one_line(tmp_p
         for ask in (
             executor.start,
             lambda: executor.workers_n,
-            lambda: executor.elsewhere(["/none"]),
             lambda: executor.reduce(sum, [[1], [2]], sum, print),
         ):
             with pytest.raises(UsageError, match="the Dask scheduler was lost"):

@@ -10,13 +10,6 @@ from dask_cluster import scheduler, worker
 from results import RECIPE, analyse, assert_same, background, wait_until
 from trace_builder import TraceBuilder
 
-from nsys_llm.core.console import Console
-from nsys_llm.core.errors import UsageError
-from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.manifest.options import resolved_options
-from nsys_llm.run.executors import Inline
-from nsys_llm.run.runner import run_recipe
-
 pytestmark = pytest.mark.cluster
 
 NO_WORKERS_VARIABLE = "DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT"
@@ -95,17 +88,3 @@ def test_a_run_whose_workers_all_die_ends_in_one_line(ranks, tmp_path):
     assert line.startswith("error: no Dask worker was left, and none came in time")
     assert "nothing was written" in line
     assert not (tmp_path / "out").exists()
-
-
-def test_a_report_that_only_workers_see_ends_the_run_in_one_line(tmp_path):
-    class Cluster(Inline):
-        def elsewhere(self, paths):
-            return f"{next(iter(paths))} is there on node7"
-
-    absent = str(tmp_path / "rank0.sqlite")
-    options = resolved_options(load_manifest(RECIPE), {"input": [absent], "output": "out"})
-    with pytest.raises(UsageError) as caught:
-        run_recipe(RECIPE, options, Cluster(), Console(quiet=True))
-    message = caught.value.message
-    assert f"{absent} is there on node7, and not here" in message
-    assert "\n" not in message

@@ -50,12 +50,6 @@ def test_two_runs_at_once_get_two_numbers(tmp_path, monkeypatch, wanted):
 
 def test_a_name_that_is_no_text_is_refused_before_anything_is_made(tmp_path):
     wanted = os.fsdecode(os.fsencode(tmp_path) + b"/out\xff")
-    with pytest.raises(UsageError, match=r"^--output: '.*out\\xff' is not valid UTF-8"):
+    with pytest.raises(UsageError, match="contains bytes that are not UTF-8 text"):
         OutputFolder(wanted, "recipe", replace=False)
     assert not any(tmp_path.iterdir())
-
-
-def test_a_name_that_the_locale_cannot_hold_says_what_to_set(tmp_path):
-    wanted = os.fsencode(tmp_path / "\u00fc").decode("ascii", "surrogateescape")
-    with pytest.raises(UsageError, match=r"/ü' is no text in this locale"):
-        OutputFolder(wanted, "recipe", replace=False)

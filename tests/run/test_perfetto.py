@@ -19,7 +19,6 @@ from nsys_llm.core.errors import ProfileError
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.report.perfetto import TracedRank, write_trace
 from nsys_llm.run import perfetto, read_again
-from nsys_llm.testing.demo import write_demo
 from nsys_llm.trace.timeline import RankTimeline
 
 ALL = ("--perfetto", "--perfetto-window", "all")
@@ -297,26 +296,6 @@ def test_hostile_names_stay_text(tmp_path):
     assert all(len(slot.name) <= 1_000 for slot in shown.slices)
 
 
-@pytest.mark.nightly
-def test_the_overview_writes_one_for_all_and_its_findings_are_on_it(tmp_path):
-    write_demo(tmp_path, scale=0.1)
-    out = analyse(
-        tmp_path / "out", tmp_path / "after", options=["--perfetto"], recipe="llm_overview"
-    )
-    shown = read_file(out)
-    findings = read_frames(out)["findings"].dropna(subset="window_start_ns")
-    drawn = {(slot.name, slot.end_ns - slot.start_ns) for slot in shown.of("finding")}
-    ranks = {int(name.split()[1]) for name in shown.processes.values()}
-    wanted = {
-        (finding.title, finding.window_end_ns - finding.window_start_ns)
-        for finding in findings.itertuples()
-        if finding.rank in ranks
-    }
-    assert drawn == wanted
-    assert wanted
-    assert [path.parent for path in out.rglob(NAME)] == [out]
-
-
 def test_both_sides_of_a_comparison_are_shown(pair, tmp_path):
     folder, _, _ = pair
     sides = ["--baseline", str(folder / "rank0.sqlite"), "--allow-missing-ranks"]
@@ -339,28 +318,6 @@ def test_a_profile_that_cannot_be_read_again_is_told_and_the_run_stands(
     assert ended.code == 0
     assert f"warning: {NAME}: rank0: is gone." in ended.said
     assert read_file(out).slices == []
-
-
-@pytest.mark.nightly
-def test_a_fault_in_one_rank_costs_that_rank_only(pair, tmp_path, monkeypatch):
-    made = perfetto.rank_timeline
-
-    def faulty(rows, *others):
-        calls.append(rows)
-        if len(calls) == 1:
-            raise KeyError("planted")
-        return made(rows, *others)
-
-    calls = []
-    monkeypatch.setattr(perfetto, "rank_timeline", faulty)
-    out = tmp_path / "out"
-    ended = run("--mode", "none", *ALL, "--output", out, "--input", pair[0])
-    assert ended.code == 0
-    line = "rank0: internal error of nsys-llm-recipes (KeyError: 'planted')."
-    assert [said for said in ended.said if "planted" in said] == [f"warning: {NAME}: {line}"]
-    shown = read_file(out)
-    assert [name.split(" (")[0] for name in shown.processes.values()] == ["rank 1"]
-    assert shown.remarks == ["1 rank missing, which could not be read again"]
 
 
 @pytest.mark.slow

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,8 +9,6 @@ from clock_world import KERNEL
 from perfetto_file import read_file
 from results import analyse, read_frames
 from trace_builder import TraceBuilder
-
-from nsys_llm.testing.demo import write_demo
 
 ALL = ("--perfetto", "--perfetto-window", "all")
 
@@ -46,43 +42,6 @@ def test_each_collective_waits_until_the_last_rank_came_and_then_transfers(tmp_p
             assert {slot.track for slot in slices} == {"GPU 0 collectives"}
     alone = analyse(tmp_path / "alone", reports[0], options=ALL, recipe="tail_stats")
     assert read_file(alone).of("collective") == []
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tracks")
-    write_demo(folder, scale=0.1)
-    return folder
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("recipe", ["step_budget", "llm_overview"])
-def test_the_path_is_that_of_the_table_and_lies_on_what_ran(demo, recipe):
-    out = analyse(demo / recipe, demo / "after", options=ALL, recipe=recipe)
-    folder = out if recipe == "step_budget" else out / "parts/step_budget"
-    table, shown = read_frames(folder)["path"], read_file(out)
-    table = table[table["rank"].notna()]
-    slices = shown.of("path")
-    assert len(slices) == len(table)
-    for rank in range(4):
-        here = shown.of("path", process=f"rank {rank} ")
-        wanted = table[table["rank"] == rank].groupby("class")["duration_ns"].sum().to_dict()
-        sums = Counter()
-        for slot in here:
-            sums[slot.name] += slot.end_ns - slot.start_ns
-        assert sums == wanted
-        kernels = {}
-        for kernel in shown.of("kernel", process=f"rank {rank} "):
-            kernels.setdefault(kernel.name, []).append((kernel.start_ns, kernel.end_ns))
-        for slot in here:
-            assert ("host" in slot.track) == (slot.track == "critical path, host")
-            if slot.name == "compute":
-                times = kernels[slot.args["activity"]]
-                assert any(s - 1 <= slot.start_ns and slot.end_ns <= e + 1 for s, e in times)
-    assert {slot.args["certain"] for slot in slices} <= {"true", "false"}
-    assert set(table["rank"]) == {
-        int(name.split()[1]) for name in {slot.process for slot in slices}
-    }
 
 
 def test_memory_in_use_is_told_from_allocation_to_free(tmp_path):

@@ -222,22 +222,6 @@ def test_a_replacement_that_cannot_be_moved_in_puts_the_old_result_back(place, m
     assert tree(place) == before
 
 
-def test_a_replacement_that_is_interrupted_puts_the_old_result_back(place, monkeypatch):
-    publish(content="old")
-    before = tree(place)
-    rename = Path.rename
-
-    def stopped_between_the_two(path, target):
-        if ".partial-" in path.name:
-            raise KeyboardInterrupt
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", stopped_between_the_two)
-    with pytest.raises(KeyboardInterrupt):
-        publish(replace=True)
-    assert tree(place) == before
-
-
 def test_an_old_result_that_cannot_be_deleted_does_not_undo_the_new_one(place, monkeypatch):
     publish(content="old")
     remove = shutil.rmtree
@@ -288,83 +272,26 @@ def test_a_result_set_aside_goes_where_the_new_one_stands(place):
     assert (place / "out" / "kernels.parquet").read_text() == "newer"
 
 
-def test_a_result_half_deleted_by_a_killed_run_never_comes_back(place, monkeypatch):
-    publish(content="old")
-
-    def killed_early(path, **_):
-        for record in Path(path).glob("*.nsys-analysis"):
-            record.unlink()
-
-    with monkeypatch.context() as patched:
-        patched.setattr(shutil, "rmtree", killed_early)
-        assert publish(replace=True) == place / "out"
-    assert len(os.listdir(place)) == 2
-    shutil.rmtree(place / "out")
-    publish(content="newer")
-    assert (place / "out" / "kernels.parquet").read_text() == "newer"
-    assert not list(place.glob(".out.replaced-*"))
-
-
-@pytest.mark.parametrize("moment", ["before the record", "at the move"])
-def test_of_two_runs_with_the_same_number_both_are_kept(place, monkeypatch, moment):
+def test_of_two_runs_with_the_same_number_both_are_kept(place, monkeypatch):
     rename = Path.rename
-    taken = []
-
-    def take():
-        if not taken:
-            taken.append(place / f"{RECIPE}-1")
-            taken[0].mkdir()
-            (taken[0] / "theirs").write_text("theirs")
+    taken = place / f"{RECIPE}-1"
 
     def late(path, target):
-        take()
+        taken.mkdir(exist_ok=True)
+        (taken / "theirs").write_text("theirs")
         return rename(path, target)
 
     def work(folder):
         (folder.path / "kernels.parquet").write_text("ours")
-        if moment == "before the record":
-            take()
-        else:
-            monkeypatch.setattr(Path, "rename", late)
+        monkeypatch.setattr(Path, "rename", late)
         return folder.publish({"RecipeName": RECIPE})
 
     ours = place / f"{RECIPE}-2"
     assert fill(work, None) == ours
-    assert sorted(os.listdir(place)) == [taken[0].name, ours.name]
+    assert sorted(os.listdir(place)) == [taken.name, ours.name]
     record = f"{ours.name}.nsys-analysis"
     assert sorted(os.listdir(ours)) == ["kernels.parquet", record]
     assert json.loads((ours / record).read_text())["Files"] == ["kernels.parquet", record]
-
-
-def test_an_interrupt_while_the_folder_is_made_leaves_nothing(place, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "chmod", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        publish("a/b/out")
-    assert os.listdir(place) == []
-
-
-def test_an_interrupt_while_the_old_result_is_deleted_comes_after_publishing(place, monkeypatch):
-    publish(content="old")
-    stands, remove = [], shutil.rmtree
-
-    def interrupted_once(*_, **__):
-        monkeypatch.setattr(shutil, "rmtree", remove)
-        raise KeyboardInterrupt
-
-    def work(folder):
-        (folder.path / "kernels.parquet").write_text("new")
-        folder.on_published = stands.append
-        folder.publish({"RecipeName": RECIPE})
-
-    monkeypatch.setattr(shutil, "rmtree", interrupted_once)
-    with pytest.raises(KeyboardInterrupt):
-        fill(work, replace=True)
-    assert stands == [place / "out"]
-    assert os.listdir(place) == ["out"]
-    assert (place / "out" / "kernels.parquet").read_text() == "new"
 
 
 def test_what_is_put_into_a_result_while_it_is_replaced_stays(place, monkeypatch):
@@ -382,53 +309,6 @@ def test_what_is_put_into_a_result_while_it_is_replaced_stays(place, monkeypatch
     assert (place / "out" / "mine.txt").read_text() == "mine"
     assert (place / "out" / "kernels.parquet").read_text() == "old"
     assert os.listdir(place) == ["out"]
-
-
-def test_of_two_runs_that_replace_a_result_at_once_one_wins_and_nothing_else_stays(
-    place, monkeypatch
-):
-    publish(content="old")
-    rename = Path.rename
-
-    def other_first(path, target):
-        if ".partial-" in path.name:
-            shutil.copytree(next(place.glob(".out.replaced-*")), place / "out")
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", other_first)
-    with pytest.raises(OutputError, match="cannot be written"):
-        publish(replace=True)
-    assert os.listdir(place) == ["out"]
-
-
-def test_a_run_that_begins_between_the_renames_of_another_leaves_one_result(place, monkeypatch):
-    publish(content="old")
-    rename, others = Path.rename, []
-
-    def other_begins(path, target):
-        if ".partial-" in path.name and not others:
-            others.append(path)
-            publish(replace=True, content="newer")
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", other_begins)
-    with pytest.raises(OutputError, match="cannot be written"):
-        publish(replace=True)
-    assert (place / "out" / "kernels.parquet").read_text() == "newer"
-    assert os.listdir(place) == ["out"]
-
-
-def test_a_place_where_nothing_can_be_renamed_any_more_is_told(place, monkeypatch):
-    publish(content="old")
-    rename = Path.rename
-
-    def once(path, target):
-        monkeypatch.setattr(Path, "rename", refuse)
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", once)
-    with pytest.raises(OutputError, match="cannot be written"):
-        publish(replace=True)
 
 
 def test_what_was_replaced_never_takes_the_place_of_the_new_result(place, monkeypatch):

@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from results import RECIPE, environment, wait_until
 from trace_builder import TraceBuilder
@@ -19,27 +18,6 @@ pytestmark = pytest.mark.slow
 #: As docs/robustness.md says. What must not be waited for takes ten minutes, or reads for a minute.
 SOON_S = 2
 MOST_S = 30
-
-#: Says when it has begun with the third profile, and reads on.
-READING = """
-import pathlib, sys
-from nsys_llm.run import command, worker
-
-mapped, begun_n = worker._map_profile, 0
-
-def reading(*words):
-    global begun_n
-    begun_n += 1
-    if begun_n == 3:
-        pathlib.Path({begun!r}).touch()
-    return mapped(*words)
-
-worker._map_profile = reading
-sys.exit(command.main())
-"""
-PROFILES_N = 100
-#: So many that two threads share the work on a profile.
-KERNELS_N = 250_000
 
 #: Reads a profile for ever, and waits in a way that lets Python handle no signal meanwhile.
 STUCK = """
@@ -91,25 +69,6 @@ def ranks(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory) -> Path:
-    """One profile under many names: reading all of them takes a minute."""
-    folder = tmp_path_factory.mktemp("large")
-    start_ns = np.arange(KERNELS_N) * 3_000
-    builder = TraceBuilder()
-    builder.kernels(
-        ["gemm", "copy"],
-        np.arange(KERNELS_N) % 2,
-        start_ns=start_ns + 1_000,
-        end_ns=start_ns + 2_500,
-        launch_ns=(start_ns, start_ns + 500),
-    )
-    first = builder.write_sqlite(folder / "rank0.sqlite")
-    for rank in range(1, PROFILES_N):
-        os.link(first, folder / f"rank{rank}.sqlite")
-    return folder
-
-
 @pytest.mark.parametrize("mode", ["none", "concurrent"])
 def test_threads_that_compute_are_not_waited_for(tmp_path, mode):
     begun, script = tmp_path / "begun", tmp_path / "stuck.py"
@@ -120,37 +79,6 @@ def test_threads_that_compute_are_not_waited_for(tmp_path, mode):
     assert (code, said) == (143, "")
     assert taken_s < SOON_S
     assert sorted(os.listdir(tmp_path)) == ["begun", "ranks", "stuck.py"]
-
-
-@pytest.mark.nightly("idle_gaps-none", "llm_hotspots-concurrent", "idle_gaps-concurrent")
-@pytest.mark.parametrize("mode", ["none", "concurrent"])
-@pytest.mark.parametrize("recipe", ["idle_gaps", "llm_hotspots"])
-def test_a_large_read_under_way_is_not_waited_for(tmp_path, large, recipe, mode):
-    begun, script = tmp_path / "begun", tmp_path / "reading.py"
-    script.write_text(READING.format(begun=str(begun)))
-    words = [recipe, "--mode", mode, "--input", large, "--output", tmp_path / "out"]
-    taken_s, code, said = terminated([*map(str, [sys.executable, script, *words])], begun)
-    assert (code, said) == (143, "")
-    assert taken_s < SOON_S
-    assert sorted(os.listdir(tmp_path)) == ["begun", "reading.py"]
-
-
-@pytest.mark.cluster
-def test_a_local_cluster_is_not_waited_for(tmp_path):
-    begun, script = tmp_path / "begun", tmp_path / "stuck.py"
-    # What is run is imported by its workers too.
-    text = STUCK.replace("sys.exit(", "if __name__ == '__main__':\n    sys.exit(")
-    script.write_text(text.format(begun=str(begun)))
-    words = [RECIPE, "--mode", "dask-futures", "--input", ranks(tmp_path / "ranks")]
-    command = [sys.executable, script, *words, "--output", tmp_path / "out"]
-    scratch = tmp_path / "scratch"
-    taken_s, code, said = terminated(
-        [*map(str, command)], begun, DASK_TEMPORARY_DIRECTORY=str(scratch)
-    )
-    assert (code, said) == (143, "")
-    assert taken_s < SOON_S
-    assert sorted(os.listdir(tmp_path)) == ["begun", "ranks", "scratch", "stuck.py"]
-    assert not [path for path in scratch.rglob("*") if path.name.startswith("worker-")]
 
 
 def endless_exports(folder: Path) -> tuple[Path, str]:
@@ -169,37 +97,6 @@ def assert_no_export_is_left(folder: Path) -> None:
     assert sorted(os.listdir(folder / "reports")) == ["rank0.nsys-rep", "rank1.nsys-rep"]
     running = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert str(folder / "bin" / "nsys") not in running.stdout
-
-
-@pytest.mark.nightly
-@pytest.mark.cluster
-def test_an_export_on_a_local_cluster_ends_with_a_terminated_run(tmp_path):
-    begun, path = endless_exports(tmp_path)
-    words = [RECIPE, "--mode", "dask-futures", "--input", tmp_path / "reports"]
-    command = [sys.executable, "-m", "nsys_llm.run.command", *words, "--output", tmp_path / "out"]
-    taken_s, code, said = terminated([*map(str, command)], begun, PATH=path)
-    assert (code, said) == (143, "")
-    assert taken_s < SOON_S
-    assert_no_export_is_left(tmp_path)
-
-
-@pytest.mark.cluster
-def test_an_export_on_a_cluster_ends_with_an_interrupt_from_a_terminal(tmp_path):
-    begun, path = endless_exports(tmp_path)
-    words = [RECIPE, "--mode", "dask-futures", "--input", tmp_path / "reports"]
-    command = [sys.executable, "-m", "nsys_llm.run.cli", *words, "--output", tmp_path / "out"]
-    with subprocess.Popen(
-        [*map(str, command)],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(PATH=path),
-        start_new_session=True,
-    ) as process:
-        wait_until(begun, process)
-        os.killpg(process.pid, signal.SIGINT)
-        said = process.communicate(timeout=60)[1]
-    assert (process.returncode, said) == (130, "error: interrupted; nothing was written.\n")
-    assert_no_export_is_left(tmp_path)
 
 
 def test_an_export_ends_with_the_run_and_leaves_nothing(tmp_path):

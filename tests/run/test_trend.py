@@ -11,10 +11,8 @@ import pandas as pd
 import pytest
 from effort import over_seeds
 
-import nsys_llm
 from nsys_llm.run.cli import main
 from nsys_llm.run.trend import Band
-from nsys_llm.testing import demo
 
 #: Of Student's t, two-sided 95 %, by degrees of freedom: from a printed table.
 T_975 = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262}
@@ -198,27 +196,3 @@ def test_bad_input_is_one_line(runs, result, tmp_path, capsys):
         assert code == 2, words
         assert said.count("\n") == 1
         assert part in said
-
-
-@pytest.mark.nightly
-def test_of_six_runs_of_the_demo_the_one_with_slower_gpus_is_found(tmp_path, monkeypatch, capsys):
-    slowness = np.array(demo._SLOWNESS)
-    for number in range(6):
-        # The last one's GPUs compute 6 % longer.
-        monkeypatch.setattr(demo, "_SLOWNESS", tuple(slowness * (1.06 if number == 5 else 1)))
-        ranks = demo._simulate(demo.BATCH_1, 13, seed=number)
-        profiles = tmp_path / "profiles" / f"run-{number + 1}"
-        profiles.mkdir(parents=True)
-        for rank in range(demo.RANKS):
-            report = demo._report(ranks, rank, 1_760_000_000_000_000_000)
-            report.write_sqlite(profiles / f"rank{rank}.sqlite")
-        output = tmp_path / "results" / profiles.name
-        nsys_llm.analyze("llm_overview", profiles, output, mode="none")
-    shutil.rmtree(tmp_path / "profiles")
-    code, printed, _ = ended(capsys, tmp_path / "results", "--gate", "step:+3%")
-    assert code == 1
-    assert "SLOWER: run-6, " in printed
-    assert "Most of it: compute +" in printed
-    lines = printed.splitlines()
-    words = [next(line for line in lines if f"run-{number} " in line) for number in (4, 5)]
-    assert all(" SAME " in line for line in words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsys_llm.taxonomy.communication import OTHER, operation_of
+from nsys_llm.taxonomy.communication import OTHER, is_communication, operation_of
 
 ARGUMENTS = "(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 NAMES = {
@@ -32,3 +32,4 @@ NAMES = {
 @pytest.mark.parametrize("name", NAMES)
 def test_the_operation_is_told_by_the_name(name):
     assert operation_of(name) == NAMES[name]
+    assert is_communication(name)

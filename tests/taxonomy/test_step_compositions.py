@@ -18,6 +18,8 @@ SUMS = "sq5sk40sqsq9sqsk70"
             Composition(0, 0, 0, 0, 0, 3, 5, 40, 9, 70),
         ),
         ("execute_new_1_cached_8", Composition(others=(("new", 1), ("cached", 8)))),
+        ("execute_new_2_cached_0",
+         Composition(2, None, None, None, None, 0, 0, 0, 0, 0, (("new", 2), ("cached", 0)))),
         ("step[EXTEND bs=2 toks=107]", Composition(2, 107, None, None, None, 0, 0, 0, 0, 0)),
         ("step[DECODE bs=8]", Composition(0, 0, 0, 0, 0, 8, 8)),
         ("step[DECODE bs=8 g_sq=8 g_sqsq=8 g_sqsk=90 g_sk=90]",

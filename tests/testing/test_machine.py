@@ -296,6 +296,3 @@ def test_a_graph_over_two_streams():
         "launch_api": 3200,
         "launch_latency": 2500,
     }
-
-
-# ---- scenarios -----------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,36 +26,8 @@ def joined(op_ids, calls):
     return join_launches(int64(op_ids), int64([key for key, _ in calls]), starts).tolist()
 
 
-def test_many_operations_share_the_call_of_a_graph_launch():
-    assert joined([7, 7, 8], [(7, 0), (9, 1)]) == [0, 0, -1]
-
-
-def test_the_earliest_of_several_calls_wins_whatever_their_row():
-    # Id 5 is claimed at 8, 2 and 4 ns: row 1 is the earliest.
-    assert joined([5], [(5, 8), (5, 2), (5, 4)]) == [1]
-
-
-def test_of_calls_at_one_instant_the_first_row_wins():
-    assert joined([5], [(5, 2), (5, 2)]) == [0]
-
-
 def test_without_starts_the_first_row_wins():
     assert join_launches(int64([5]), int64([4, 5, 5]), None).tolist() == [1]
-
-
-@pytest.mark.parametrize("missing", [NULL_INT, -1])
-def test_negative_and_null_ids_match_nothing_not_even_each_other(missing):
-    assert joined([missing, 3], [(missing, 0), (3, 1)]) == [-1, 1]
-    assert joined([missing], [(missing, 0)]) == [-1]
-
-
-def test_ids_beyond_those_of_the_calls_match_nothing():
-    assert joined([1, 2, 3, 4, 5], [(2, 0), (4, 1)]) == [-1, 0, -1, 1, -1]
-
-
-def test_huge_sparse_ids_are_told_apart():
-    # As doubles these two would be one.
-    assert joined([2**53, 2**53 + 1], [(2**53 + 1, 0), (2**53, 1)]) == [1, 0]
 
 
 @given(id_lists, id_lists, st.data())
@@ -75,11 +46,6 @@ def test_the_join_is_that_of_a_dictionary(op_ids, call_ids, data):
 def test_duplicate_keys_are_those_claimed_twice(call_ids):
     expected = {key for key in call_ids if key >= 0 and call_ids.count(key) > 1}
     assert duplicate_keys(int64(call_ids)).tolist() == sorted(expected)
-
-
-def test_a_missing_id_is_no_duplicate_key():
-    # Two calls and an operation without an id do not claim a key.
-    assert duplicate_keys(int64([NULL_INT, NULL_INT])).tolist() == []
 
 
 def test_ids_without_a_value_between_two_equal_ones_hide_nothing():

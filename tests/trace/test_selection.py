@@ -217,13 +217,6 @@ def test_sums_are_clipped_to_a_window_and_counts_take_what_starts_in_it():
     assert coverage["kernel"].total_ns == 24
 
 
-def test_without_a_window_whole_durations_count():
-    rank, coverage = selected(trace(op(8, 12), op(3, 4)))
-    assert rank.windows_ns is None
-    assert rank.clipped_ns(rank.tables["kernels"]).tolist() == [4, 1]
-    assert (coverage["kernel"].selected_n, coverage["kernel"].selected_ns) == (2, 5)
-
-
 def test_devices_are_chosen_by_id():
     profile = trace(op(0, 1), op(2, 3, device_id=1), memsets=[op(4, 5, device_id=3)])
     assert selected(profile)[0].device_ids == (0, 1, 3)

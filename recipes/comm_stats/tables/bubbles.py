@@ -8,7 +8,11 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.analyses.collectives.chains import Chain
-from nsys_llm.analyses.wall.communication_split import communication_spans, meets_and_leaves
+from nsys_llm.analyses.wall.communication_split import (
+    communication_spans,
+    meets_and_leaves,
+    waiting_and_transfer,
+)
 from nsys_llm.numeric.intervals import (
     IntArray,
     covered_ns,
@@ -38,10 +42,7 @@ def bubble_rows(job: Job) -> list[dict[str, Any]]:
 
 def _chain_rows(job: Job, chain: Chain) -> list[dict[str, Any]]:
     drains = _drains(job, chain)
-    times = {
-        owner: _times(job, chain, owner, drains.get(owner, np.empty((0, 2), dtype=np.int64)))
-        for owner in chain.owners
-    }
+    times = {owner: _times(job, chain, owner, drains.get(owner)) for owner in chain.owners}
     steps = [None] if chain.steps is None else chain.steps.tolist()
     for owner, some in times.items():
         if chain.steps is None:
@@ -99,27 +100,36 @@ def _row(times: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _drains(job: Job, chain: Chain) -> dict[int, IntArray]:
-    """Return when devices are in collectives that may be of the whole pipeline: shape (n, 2) each.
+    """Return when devices are in collectives of the whole pipeline that close steps.
 
-    By time a collective that closes a step counts as one of the stage's, if it shares their stream.
-    Then all stages leave their last one at once, and how long they wait in it is not known.
+    By time such a collective counts as one of the stage's, if it shares their stream. Then all
+    stages leave their last one at once.
+
+    Returns:
+        By device, shape (n, 4): when it comes, when the last one does, when it leaves, and whether
+        that one is of its stage.
     """
     if chain.steps is None:
         return {}
+    stage_of = {owner: at for at, owners in enumerate(chain.stages) for owner in owners}
     last = {
-        owner: _last_of_steps(job, owner, owners, chain.steps)
-        for owners in chain.stages
-        for owner in owners
+        owner: _last_of_steps(job, owner, chain.stages[at], chain.steps)
+        for owner, at in stage_of.items()
     }
-    spans: dict[int, list[tuple[int, int]]] = {}
+    times: dict[int, list[tuple[int, int, int, int]]] = {}
     for step in set.intersection(*(set(some) for some in last.values())):
         rows = {owner: some[step] for owner, some in last.items()}
         ends = [end_ns for end_ns, _, _ in rows.values()]
-        longest_ns = max(leave_ns - begin_ns for _, begin_ns, leave_ns in rows.values())
-        if _DRAIN_SPREAD * (max(ends) - min(ends)) <= longest_ns:
-            for owner, (_, begin_ns, leave_ns) in rows.items():
-                spans.setdefault(owner, []).append((begin_ns, leave_ns))
-    return {owner: np.array(sorted(some), dtype=np.int64) for owner, some in spans.items()}
+        length_ns = {owner: leave_ns - begin_ns for owner, (_, begin_ns, leave_ns) in rows.items()}
+        if _DRAIN_SPREAD * (max(ends) - min(ends)) > max(length_ns.values()):
+            continue
+        # As all leave at once, who is in it for least came last; that needs no clock.
+        latest = min(length_ns, key=lambda owner: length_ns[owner])
+        for owner, (_, begin_ns, leave_ns) in rows.items():
+            is_own = int(stage_of[owner] == stage_of[latest])
+            met_ns = leave_ns - length_ns[latest]
+            times.setdefault(owner, []).append((begin_ns, met_ns, leave_ns, is_own))
+    return {owner: np.array(sorted(some), dtype=np.int64) for owner, some in times.items()}
 
 
 def _last_of_steps(
@@ -144,16 +154,15 @@ def _last_of_steps(
     return last
 
 
-def _times(job: Job, chain: Chain, owner: int, drains: IntArray) -> _Times:
-    """Divide the windows of a device; what it may wait for the whole pipeline is not matched."""
+def _times(job: Job, chain: Chain, owner: int, drains: IntArray | None) -> _Times:
+    """Divide the windows of a device, with its `_drains`."""
     work = job.work[owner]
     assert work.split is not None  # a stage sends
     spans = communication_spans(job.collectives, owner, job.stages)
+    if drains is not None:
+        spans = _with_drains(job, owner, spans, drains)
     matched = {
-        name: _within(
-            subtract_intervals(subtract_intervals(spans[detail], drains), work.hidden),
-            work.window_ns,
-        )
+        name: _within(subtract_intervals(spans[detail], work.hidden), work.window_ns)
         for name, detail in _MATCHED.items()
     }
     parts = {
@@ -174,6 +183,25 @@ def _times(job: Job, chain: Chain, owner: int, drains: IntArray) -> _Times:
     )
     free_ns = lead[:, 1] - lead[:, 0] - _within(_others(job, chain, owner), lead)
     return {**parts, _HOST: host.inner_ns + np.minimum(host.lead_ns, np.maximum(free_ns, 0))}
+
+
+def _with_drains(
+    job: Job, owner: int, spans: Mapping[str, IntArray], drains: IntArray
+) -> dict[str, IntArray]:
+    """Return a device's communication with what it does in some collectives, see `_drains`."""
+    begin_ns, met_ns, leave_ns, is_own = drains.T
+    # Beside them it may still send to another stage.
+    others = [item for item in job.collectives.sequences if item.operation == SEND_RECV]
+    _, sent = waiting_and_transfer(others, owner, job.stages.staged)
+    transfer = union_intervals(*np.concatenate((sent, np.column_stack((met_ns, leave_ns)))).T)
+    result = {}
+    for detail, some in spans.items():
+        rows = is_own == (detail == WAITING)
+        waits = subtract_intervals(np.column_stack((begin_ns, met_ns))[rows], transfer)
+        here = transfer if detail == TRANSFER else waits
+        rest = subtract_intervals(some, drains[:, [0, 2]])
+        result[detail] = union_intervals(*np.concatenate((rest, here)).T)
+    return result
 
 
 def _within(spans: IntArray, windows: IntArray) -> IntArray:

@@ -11,7 +11,7 @@ from nsys_llm.analyses.collectives.stages import may_be_stages
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Evidence, Finding, cells
-from nsys_llm.report.host_words import START_UP, Waited, host_case
+from nsys_llm.report.host_words import Waited, host_case
 from nsys_llm.report.price import LEAST_PCT
 from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls, host_cause, usual_loss_ns
@@ -107,11 +107,13 @@ def _host(times: IdleTimes, tables: Tables) -> Finding | None:
         case = "stages" if stages_n == 2 else case
     waited, fields = Waited.of(tables, gpu).where("cause", *HOST_CAUSES), dict[str, Any]()
     if case != "stages" and stages_n <= 2:
-        of_ns = lost_ns[gpu], times.walls.span_ns(*gpu)
-        case, fields = host_case(waited, *of_ns, RULES[rule].recommendation) or (case, fields)
+        of_ns, calls = (lost_ns[gpu], times.walls.span_ns(*gpu)), case == "calls"
+        otherwise = (RULES[rule].cases[case] if case else RULES[rule]).recommendation
+        said = host_case(waited, *of_ns, otherwise, is_slow_call=calls)
+        case, fields = said or (case, fields)
     cause, change = host_cause(lost_ns, gpu), Change("host")
-    if case == START_UP:  # which no later step has
-        change = Change("host_part", time_ns=max(lost_ns[gpu] - fields["host_ns"], 0))
+    if start_up_ns := fields.get("host_ns"):  # which no later step has
+        change = Change("host_part", time_ns=max(lost_ns[gpu] - start_up_ns, 0))
     finding = _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, case, fields)
     if finding is not None and rule == "host_work" and waited.is_recorded:
         return replace(finding, record=PYTHON)

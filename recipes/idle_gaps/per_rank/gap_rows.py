@@ -40,7 +40,6 @@ class GapRow:
     """One gap. See the table `gaps` of the manifest; None where it is not known.
 
     Attributes:
-        cause_code: What it is named after.
         time_ns: Of each cause.
     """
 
@@ -83,11 +82,6 @@ _PARTS: Final = ("cause_code", "time_ns", "global_tid")
 def thread_number(global_tid: int) -> int:
     """Return the thread's number out of its id in a report."""
     return global_tid & _THREAD_BITS
-
-
-def process_of(global_tid: int) -> int:
-    """Return the id of a thread's process in a report, to which a thread's number can be added."""
-    return global_tid & ~_THREAD_BITS
 
 
 def longest_gaps(length: IntArray, most_n: int, least_ns: int) -> IntArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from nsys_llm.analyses.host.exposed import exposed_stretches
@@ -10,12 +9,10 @@ from nsys_llm.analyses.host.part import host_part
 from nsys_llm.analyses.host.states import has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
-from nsys_llm.trace.device_ops import DeviceOps
 
 from ..partials import IdlePartial, RankIdle
 from .devices import map_device
-from .gap_rows import GapRow, top_gaps
-from .gap_timelines import GapTimeline, few_longest, map_timelines
+from .gap_rows import top_gaps
 from .patterns import map_patterns
 
 
@@ -35,10 +32,12 @@ def map_rank(view: RankView) -> IdlePartial:
     )
     # Not beside those, because patterns hold several times as much as the gaps on their way.
     named = [(ops, gap_sums.named) for ops, gap_sums in zip(lined_up, sums, strict=False)]
-    (patterns, lengths), (gaps, drawn) = concurrently(
+    (patterns, lengths), gaps = concurrently(
         gaps_n,
         lambda: map_patterns(named, names),
-        lambda: _longest_gaps(view, [ops for ops, _ in named]),
+        lambda: [
+            gap for ops, _ in named for gap in top_gaps(trace, ops, names, host, view.options)
+        ],
     )
     if known:
         devices = [
@@ -51,24 +50,10 @@ def map_rank(view: RankView) -> IdlePartial:
     }
     rank_idle = RankIdle(
         devices=tuple(devices),
-        gaps=gaps,
+        gaps=tuple(gaps),
         patterns=patterns,
         missing=missing,
         host=host_part(view, exposed),
     )
     view.release("device_ops")
-    return IdlePartial({view.key: rank_idle}, few_longest(drawn), lengths)
-
-
-def _longest_gaps(
-    view: RankView, devices: Sequence[DeviceOps]
-) -> tuple[tuple[GapRow, ...], list[GapTimeline]]:
-    """Return the longest gaps of each device, and what was around them."""
-    trace, names, host = view.trace, view.op_names, view.host
-    gaps = [top_gaps(trace, ops, names, host, view.options) for ops in devices]
-    drawn = [
-        timeline
-        for ops, some in zip(devices, gaps, strict=True)
-        for timeline in map_timelines(trace, view.key, ops, names, host, some)
-    ]
-    return tuple(gap for some in gaps for gap in some), drawn
+    return IdlePartial({view.key: rank_idle}, lengths)

@@ -29,7 +29,6 @@ from nsys_llm.trace.identity import Rank
 
 from ..partials import DeviceIdle, IdlePartial, IdleTimes, RankIdle
 from ..per_rank.gap_rows import gap_columns
-from ..per_rank.gap_timelines import timeline_columns
 from ..per_rank.patterns import pattern_columns
 
 _RECIPE: Final = "idle_gaps"
@@ -74,7 +73,6 @@ def tabulate(
         "devices": _device_columns(devices),
         **_cause_tables(known, whole),
         "gaps": gap_columns(gaps[: options["top"]]),
-        "gap_timelines": timeline_columns(partial.timelines, {rank.key: rank for rank in ranks}),
         "patterns": pattern_columns(patterns, partial.pattern_lengths, options["top"]),
         "idle_map": _map_columns(devices),
     }

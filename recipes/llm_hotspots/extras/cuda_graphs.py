@@ -9,16 +9,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.device.graph_replays import (
-    CapturedSizes,
-    GraphReplays,
-    captured_sizes,
-    graph_replays,
-    replay_batches,
-)
+from nsys_llm.analyses.device.captured_sizes import CapturedSizes, replay_sizes
+from nsys_llm.analyses.device.graph_replays import GraphReplays, graph_replays
 from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
 from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.batches import step_batches
 from nsys_llm.analyses.wall.layers import first_come_pieces
 from nsys_llm.numeric.grouping import distinct_rows, exact_sums, is_constant, joined
 from nsys_llm.numeric.intervals import (
@@ -46,7 +42,6 @@ class ReplayTimes:
 
     Attributes:
         batch: Tokens of the batch of each, NONE where not known.
-        call_ns: Length of its call.
         first_ns: From the begin of that to the first node.
         lag_ns: From the end of what ran before on any device.
         queued: Whether the device was busy when the call returned.
@@ -75,7 +70,6 @@ class Seams:
 
     Attributes:
         seams_n: How often a replay ends before the next one begins.
-        time_ns: Together.
         eager: Time in it and number of operations, by the range that launched them.
     """
 
@@ -101,8 +95,7 @@ def map_cuda_graphs(view: RankView) -> RankGraphs:
         every = every.take(starts_inside(every.start_ns, trace.windows_ns))
     if not len(every):
         return RankGraphs()
-    batch, is_derived = replay_batches(every, trace, view.steps)
-    sizes = captured_sizes(every, batch, view.options["capture_sizes"], is_derived=is_derived)
+    _, batch, sizes = replay_sizes(view, every, view.steps, step_batches(view, view.steps))
     calls, busy = trace.tables["api_calls"], trace.gpu_busy
     begin_ns, return_ns = calls["start_ns"][every.call], calls["end_ns"][every.call]
     place = np.searchsorted(busy[:, 0], every.start_ns, side="right") - 1

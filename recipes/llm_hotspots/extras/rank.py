@@ -11,7 +11,6 @@ from ..per_rank.kernels import KernelNames
 from .callstacks import CallStack, map_callstacks
 from .cuda_graphs import RankGraphs, map_cuda_graphs
 from .memory import MemorySeries, map_memory
-from .os_waits import OsWaits, map_os_waits
 from .timeline import TimelineRow, map_timeline
 from .watched_kernels import RankWatchedKernels, map_watched_kernels
 
@@ -20,7 +19,6 @@ from .watched_kernels import RankWatchedKernels, map_watched_kernels
 class RankExtras:
     """One rank; each part is described where it is made."""
 
-    os_waits: OsWaits
     callstacks: tuple[CallStack, ...] = ()
     watched: RankWatchedKernels = field(default_factory=RankWatchedKernels)
     timeline: tuple[TimelineRow, ...] = ()
@@ -33,7 +31,6 @@ def map_extras(view: RankView, names: KernelNames) -> RankExtras:
     """Reduce one rank."""
     trace, options, global_pid = view.trace, view.options, view.key.global_pid
     return RankExtras(
-        os_waits=map_os_waits(trace, view.held),
         callstacks=map_callstacks(trace, options),
         watched=map_watched_kernels(trace, options, names.pairs, names.source),
         timeline=map_timeline(trace, options, names.shown, names.name),

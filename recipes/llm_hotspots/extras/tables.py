@@ -13,9 +13,8 @@ from .callstacks import callstack_columns
 from .cuda_graphs import graph_columns, seam_columns
 from .gpu_metrics import gpu_metric_columns
 from .memory import memory_tables
-from .os_waits import os_wait_columns
 from .timeline import timeline_columns
-from .watched_kernels import watched_kernel_tables
+from .watched_kernels import watched_kernel_columns
 
 
 def extra_tables(
@@ -27,11 +26,12 @@ def extra_tables(
     """Return the tables; `top` are the kernels that have rows of their own."""
     rows = [(rank, part.extras) for rank, part in ranks]
     return {
-        "os_waits": os_wait_columns([(rank, extras.os_waits) for rank, extras in rows]),
         "callstacks": callstack_columns(
             [(rank, stack) for rank, extras in rows for stack in extras.callstacks], options["top"]
         ),
-        **watched_kernel_tables([(rank, extras.watched) for rank, extras in rows]),
+        "watched_kernels": watched_kernel_columns(
+            [(rank, extras.watched) for rank, extras in rows]
+        ),
         "timeline": timeline_columns(
             [(rank, op) for rank, extras in rows for op in extras.timeline]
         ),

@@ -22,7 +22,7 @@ from nsys_llm.view.text import counted, format_percent, listed, quoted
 from .bandwidth import bandwidth_findings
 from .capture import secret_findings, unrecorded_findings
 from .communication import communication_findings
-from .extras import graph_findings, measured_findings, watched_kernel_findings
+from .extras import graph_findings, measured_findings
 from .kernels import category_findings, determinism_findings, lever_findings, with_ncu
 from .memops import copy_findings
 
@@ -96,7 +96,6 @@ def findings(tables: Tables) -> list[Finding]:
         *category_findings(tables),
         *copy_findings(tables),
         *measured_findings(tables),
-        *watched_kernel_findings(tables),
         *determinism_findings(tables),
         *graph_findings(tables),
         *lever_findings(tables),

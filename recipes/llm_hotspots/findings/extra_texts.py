@@ -1,4 +1,4 @@
-"""The rules on extras of few captures: memory, GPU metrics, watched kernels, whole graphs."""
+"""The rules on extras of few captures: memory, GPU metrics, whole graphs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,6 @@ DRAM_BOUND_PCT: Final = 60.0
 #: A mean of fewer samples, or of samples that are mostly of other kernels, says nothing.
 LEAST_SAMPLES: Final = 30
 LEAST_OWN_PCT: Final = 50.0
-#: Launches before and after a change of configuration, each, and of each configuration that counts.
-LEAST_LAUNCHES: Final = 5
-#: Ratio of medians between two configurations that makes their shared median meaningless.
-SHAPE_RATIO: Final = 2.0
 
 GAIN: Final = f"a gain from {min(LIMITS_PCT.values()):g} % of the GPU's span"
 #: Sentences that several rules share.
@@ -92,34 +88,6 @@ EXTRA_RULES: Final = (
         "run in FP32 or TF32 where BF16 or FP8 would do, or have sizes that are not a multiple of "
         "the tile (pad them). The table kernels and nvjet name tiles and types.",
         tables=("gpu_metrics", "rank_kernels", "wall"),
-    ),
-    Rule(
-        "configuration_change",
-        kind=CAPTURE,
-        scope="kernel",
-        title="{kernel:quoted} changes its launch configuration during the run",
-        details="On rank {rank}: {before_shape:quoted} ({before_launches_n} launches, median "
-        "{before_p50_ns}), then {after_shape:quoted} ({after_launches_n} launches, median "
-        "{after_p50_ns}). {ranks_n:rank} affected.",
-        threshold=f"{LEAST_LAUNCHES} launches or more of each; the first does not recur",
-        source=OURS,
-        recommendation="See what changed there: another batch or sequence length, the change from "
-        "prefill to decode, or an autotuner's choice. Compare durations within one configuration "
-        "only.",
-        tables=("rank_watched_kernel_configs", "watched_kernels"),
-    ),
-    Rule(
-        "mixed_configurations",
-        kind=CAPTURE,
-        scope="kernel",
-        title="{kernel:quoted} has {configurations_n} launch configurations of different duration",
-        details="{low_shape:quoted} ({low_launches_n} launches, median {low_p50_ns}); "
-        "{high_shape:quoted} ({high_launches_n} launches, median {high_p50_ns}).",
-        threshold=f"medians {SHAPE_RATIO:g} times apart, of {LEAST_LAUNCHES} launches or more each",
-        source=OURS,
-        recommendation="Read percentiles of this kernel by configuration: pooled over them, a mix "
-        "of shapes looks like a tail. tail_stats separates them.",
-        tables=("watched_kernel_configs",),
     ),
     Rule(
         "whole_graphs",

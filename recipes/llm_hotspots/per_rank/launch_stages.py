@@ -34,7 +34,6 @@ class LaunchStages:
         api: Name of the function, without version.
         kernel: Codes into the rank's shown kernel names.
         spreads: By name of `STAGES`; the queue has fewer values than the others.
-        device_spreads: The same by device of the rank.
     """
 
     device_id: IntArray
@@ -42,7 +41,6 @@ class LaunchStages:
     api: tuple[str, ...]
     kernel: IntArray
     spreads: Mapping[str, Spread]
-    device_spreads: Mapping[str, Spread]
 
 
 def map_stages(trace: RankTrace, kernel_name: IntArray) -> LaunchStages:
@@ -55,17 +53,12 @@ def map_stages(trace: RankTrace, kernel_name: IntArray) -> LaunchStages:
     apis, threads, devices, used, group, sizes = _groups(kernels, kernel_name, calls, trace.strings)
     of_device, of_thread, of_api, of_kernel = np.unravel_index(used, sizes)
     counts = _stage_counts(kernels, calls, group)
-    place = np.searchsorted(np.array(trace.device_ids, dtype=np.int64), devices)[of_device]
     return LaunchStages(
         device_id=devices[of_device],
         thread=threads[of_thread],
         api=tuple(apis[code] for code in of_api.tolist()),
         kernel=of_kernel.astype(np.int64),
         spreads={stage: lengths.spread(len(used)) for stage, lengths in counts.items()},
-        device_spreads={
-            stage: lengths.regrouped(place).spread(len(trace.device_ids))
-            for stage, lengths in counts.items()
-        },
     )
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.grouping import distinct
-from nsys_llm.numeric.intervals import IntArray, bounds, total_length_ns
+from nsys_llm.numeric.intervals import bounds, total_length_ns
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
@@ -21,27 +19,25 @@ from .launch_stages import map_stages
 from .launches import launched_devices, map_launches
 from .memops import MemopCounts, RankMemops, map_memops
 from .overheads import map_overheads
-from .rates import map_rates
 
 
 def map_rank(view: RankView) -> HotspotsPartial:
     """Reduce one rank; base and mangled choose the names shown, other options see `map_extras`."""
-    trace, held = view.trace, view.held
+    trace = view.trace
     kernels = trace.tables["kernels"]
     names = named_kernels(kernels, trace.strings, view.options)
-    census, (overlap, memops, memop_counts), rates, _ = concurrently(
+    census, (overlap, memops, memop_counts), _ = concurrently(
         len(kernels),
         lambda: map_kernels(trace, names),
         lambda: _beside_kernels(trace, names, view.key),
-        lambda: map_rates(trace),
         lambda: trace.gpu_busy,  # what follows asks for it from two threads
     )
     calls, broken = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
     (apis, api_durations), stages, launches, extras = concurrently(
         len(calls),
-        lambda: map_apis(trace, calls, broken, held),
+        lambda: map_apis(trace, calls, broken),
         lambda: map_stages(trace, names.name),
-        lambda: map_launches(trace, calls, held, census.of_device, census.devices),
+        lambda: map_launches(trace, calls, census.of_device, census.devices),
         lambda: map_extras(view, names),
     )
     hotspots = RankHotspots(
@@ -53,11 +49,9 @@ def map_rank(view: RankView) -> HotspotsPartial:
         devices=tuple(_device_time(trace, device) for device in overlap),
         overlap=overlap,
         memops=memops,
-        rates=rates,
         apis=apis,
         launches=launches,
         stages=stages,
-        held_first_ns=_held_first_ns(trace, held.spans),
         overheads=map_overheads(trace),
         extras=extras,
     )
@@ -92,13 +86,3 @@ def _device_time(trace: RankTrace, device: DeviceOverlap) -> DeviceTimes:
         kernel_busy_ns=device.kernel_busy_ns,
         busy_ns=device.busy_ns,
     )
-
-
-def _held_first_ns(trace: RankTrace, held: IntArray) -> int:
-    """Return what of some spans lies before the rank's first operation, inside the windows."""
-    windows = trace.windows_ns
-    if not len(trace.gpu_busy) or (windows is not None and not len(windows)):
-        return 0
-    first_ns = int(trace.gpu_busy[0, 0])
-    begins_ns = np.iinfo(np.int64).min if windows is None else int(windows[0, 0])
-    return int((held.clip(begins_ns, first_ns) @ (-1, 1)).sum())

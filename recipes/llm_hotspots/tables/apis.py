@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.numeric.distributions import HistogramByName
+from nsys_llm.numeric.distributions import HistogramByName, Spread
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.report.columns import (
     Columns,
@@ -22,12 +22,10 @@ from nsys_llm.taxonomy.api_classes import classify_api
 
 from ..partials import RankRows
 from ..per_rank.apis import CLASS_NAMES, ApiClasses, RankApis
-from ..per_rank.calls import call_columns
 from ..per_rank.host_time import GroupTimes
 
 _SUMS: Final = (
     "total_ns",
-    "thread_union_ns",
     "union_ns",
     "hidden_ns",
     "outside_ns",
@@ -48,18 +46,24 @@ def api_tables(ranks: RankRows, durations: HistogramByName) -> dict[str, Columns
 def _rank_apis(ranks: RankRows) -> Columns:
     parts = [part.apis for _, part in ranks]
     rows = stacked(RankApis, parts)
-    functions, names = rows.functions, list(rows.functions.names)
-    names_n = [len(part.functions.names) for part in parts]
-    rank_ns = np.repeat([part.functions.times.total_ns.sum() for part in parts], names_n)
+    names_n = [len(part.names) for part in parts]
+    rank_ns = np.repeat([part.times.total_ns.sum() for part in parts], names_n)
     return {
         **rank_columns([(rank, n) for (rank, _), n in zip(ranks, names_n, strict=True)]),
-        "api": names,
-        "class": [classify_api(name) for name in names],
-        **call_columns(functions),
-        **_times(functions.times),
-        "total_pct": percent(functions.times.total_ns, rank_ns),
+        "api": list(rows.names),
+        "class": [classify_api(name) for name in rows.names],
+        **_call_spread(rows.spread),
+        "threads_n": rows.times.threads_n,
+        "longest_start_ns": nullable(rows.longest_start_ns),
+        **_times(rows.times),
+        "total_pct": percent(rows.times.total_ns, rank_ns),
         "broken_n": rows.broken_n,
     }
+
+
+def _call_spread(spread: Spread) -> Columns:
+    columns = spread_columns(spread)
+    return {"calls_n": columns.pop("launches_n"), **columns}
 
 
 def _apis(rank_apis: Columns, durations: HistogramByName) -> Columns:
@@ -68,8 +72,7 @@ def _apis(rank_apis: Columns, durations: HistogramByName) -> Columns:
     frame = pd.DataFrame({name: rank_apis[name] for name in ("api", "broken_n", *_SUMS)})
     frame["ranks_n"] = np.asarray(rank_apis["calls_n"] > 0, dtype=np.int64)
     sums = frame.groupby("api").sum().reindex(names).astype(np.int64)
-    columns = spread_columns(durations.counts.spread(len(names)))
-    columns["calls_n"] = columns.pop("launches_n")
+    columns = _call_spread(durations.counts.spread(len(names)))
     columns |= {name: sums[name].to_numpy() for name in sums}
     columns |= {
         "api": names,
@@ -95,14 +98,6 @@ def _api_classes(ranks: RankRows) -> Columns:
         "threads_n": rows.times.threads_n,
         "calls_n": rows.calls_n,
         **_times(rows.times),
-        "window_ns": rows.window_ns,
-        "steady_window_ns": rows.steady_window_ns,
-        "steady_calls_n": rows.steady_n,
-        "steady_rate": percent(rows.steady_n * 10_000_000, rows.steady_window_ns),
-        "steady_total_ns": rows.steady_total_ns,
-        "drained_gaps_n": nullable(rows.drained_n),
-        "drained_ns": nullable(rows.drained_ns),
-        "profiler_ns": rows.profiler_ns,
     }
     used = taken(columns, np.flatnonzero((rows.calls_n > 0) | (rows.times.threads_n > 0)))
     return sorted_columns(used, "rank", "-total_ns", "class")

@@ -30,7 +30,6 @@ from ..per_rank.launches import PEAK_NS, SHORT_NS, CallTimes
 #: thresholds of nsys-llm-explainer 0.1.0 (heuristics.py), whose rate is that of the whole window.
 STORMS: Final = ((50_000, 10_000), (100_000, 20_000))
 
-_DEVICE_STATISTICS: Final = ("mean_ns", "p50_ns", "p99_ns", "max_ns")
 _KERNEL_STATISTICS: Final = ("mean_ns", "std_ns", "min_ns", "p50_ns", "max_ns")
 
 
@@ -60,7 +59,6 @@ def _launches(ranks: RankRows, devices: Columns) -> Columns:
         **_short_columns([item.short_n for _, item in launches], kernels_n),
         "storm": _storms(peak_rate, p50_ns),
         **_call_columns([item.calls for _, item in launches]),
-        **_stage_columns(ranks, kernels_n),
     }
 
 
@@ -86,26 +84,6 @@ def _call_columns(calls: Sequence[CallTimes | None]) -> Columns:
             [None if call is None else getattr(call, field.name) for call in calls], dtype="Int64"
         )
         for field in fields(CallTimes)
-    }
-
-
-def _stage_columns(ranks: RankRows, kernels_n: IntArray) -> Columns:
-    """Return the stages by device; counts are null where no API calls were traced."""
-    spreads = {
-        stage: Spread.joined([part.stages.device_spreads[stage] for _, part in ranks])
-        for stage in STAGES
-    }
-    launched_n = spreads["api"].moments.n
-    counts = {
-        "launched_n": launched_n,
-        "queued_n": spreads["queue"].moments.n,
-        "api_missing_n": kernels_n - launched_n,
-    }
-    unknown = [launch.calls is None for _, part in ranks for launch in part.launches]
-    none = np.array(unknown, dtype=bool)
-    return {
-        **{name: pd.arrays.IntegerArray(value, none.copy()) for name, value in counts.items()},
-        **_statistics(spreads, _DEVICE_STATISTICS),
     }
 
 

@@ -48,7 +48,6 @@ def process_columns(
         "memops_n": moved["ops_n"].to_numpy(np.int64),
         "memop_total_ns": moved["total_ns"].to_numpy(np.int64),
         "total_pct": percent(kernel_ns, int(kernel_ns.sum())),
-        "held_first_ns": [part.held_first_ns for _, part in ranks],
     }
 
 

@@ -26,7 +26,7 @@ from nsys_llm.taxonomy.wall_classes import (
     UNKNOWN,
     WAITING,
 )
-from nsys_llm.view.text import format_ns, quoted
+from nsys_llm.view.text import format_bytes, format_ns, quoted
 
 from .texts import (
     DECODE_PCT,
@@ -59,6 +59,11 @@ _HOW: Final = (
     "No roofline: give --model config.json where steps of vLLM, SGLang or TensorRT-LLM tell their "
     "batches (docs/capturing.md), or of training with --tokens-per-step; or record the shapes of "
     "operators with `--pytorch=autograd-shapes-nvtx`."
+)
+_WITHOUT_STEPS: Final = (
+    "No roofline: no step tells what it computes. Ranges of vLLM, SGLang or TensorRT-LLM around "
+    "steps do (docs/capturing.md); of training, give --tokens-per-step, and --step where no steps "
+    "are found."
 )
 
 
@@ -144,12 +149,23 @@ def _category_line(tables: Tables) -> list[str]:
 
 
 def _why_not(tables: Tables) -> str:
-    reasons = [*tables["peaks"]["reason"].dropna(), *tables["step_roofline"]["reason"].dropna()]
+    peaks = tables["peaks"]
+    reasons = [*peaks["reason"].dropna(), *tables["step_roofline"]["reason"].dropna()]
     if not reasons:
         gemms = tables["gemm_roofline"]["reason"].dropna().tolist()
-        return f"No peak is known for the GEMMs ({gemms[0]})." if gemms else _HOW
+        if gemms:
+            return f"No peak is known for the GEMMs ({gemms[0]})."
+        return _WITHOUT_STEPS if peaks["has_model"].any() else _HOW
+    too_large = records(peaks[peaks["reason"] == "wrong_model"])
+    if too_large:
+        row = too_large[0]
+        return (
+            f"{format_bytes(row['weights_bytes'])} of weights do not fit into the memory of "
+            f"{quoted(row['gpu'] or 'the GPU')}: check the config, --tp and --ep."
+        )
     words = {
-        "wrong_model": "The model does not fit the profile: check the config, --tp and --kv-dtype.",
+        "wrong_model": "Steps would be above 100 % of the GPU's peaks: check the config, --tp and "
+        "--kv-dtype.",
         "peak": "The peaks of this GPU are not known: give --peak-flops and --peak-bandwidth.",
         "tp": "Over how many GPUs the model is spread is not known: give --tp.",
         "ep": "Experts are spread over GPUs: give --ep.",
@@ -194,8 +210,8 @@ def findings(tables: Tables) -> list[Finding]:
 
 def _decode(steps: pd.DataFrame, devices: dict[int, int]) -> Finding | None:
     some = steps[(steps["phase"] == _DECODE) & steps["mbu_pct"].notna()]
-    # Bytes from above price nothing.
-    some = some[~some["note"].fillna("").str.contains("at most")]
+    # Many requests are bound by computation; a bound on bytes says nothing of what is left.
+    some = some[(some["bound"] == "memory") & ~some["note"].fillna("").str.contains("bytes at")]
     if some.empty or (mbu_pct := float(some["mbu_pct"].median())) >= DECODE_PCT:
         return None
     time_ns = float((some["cost_ns"] - some["roofline_ns"] / REACHABLE).clip(lower=0).sum())

@@ -27,7 +27,8 @@ RULES: Final = rules_by_id(
         title="Decode steps use {mbu_pct} of the memory's peak bandwidth on rank {rank}",
         details="The median of {steps_n:step}: {cost_ns} each, {roofline_ns} at the peak. At "
         "85 % of it they would take {time_ns} less together.",
-        threshold=f"median MBU below {DECODE_PCT:g} %, with --model; {limits_words()}",
+        threshold=f"median MBU below {DECODE_PCT:g} %, with --model, of steps that are bound by "
+        f"memory and whose names tell their contexts; {limits_words()}",
         recommendation="See `lost`: idle time first (step_budget says what it waits for), then "
         "kernels that read weights below the bandwidth: larger batches, quantized weights, CUDA "
         "graphs, fused kernels.",

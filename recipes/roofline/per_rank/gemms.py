@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -19,9 +20,13 @@ from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
 from nsys_llm.trace.coded_names import coded_names
 
-_RANGE: Final = re.compile(r"aten::(\w+)\b.*?, sizes = \[(\[[0-9, \[\]]*\])\]")
+_SIZE: Final = r"\[(?:[0-9]{1,10}(?:, ?[0-9]{1,10})*)?\]"
+_RANGE: Final = re.compile(rf"aten::(\w+)\b.*?, sizes = \[({_SIZE}(?:, ?{_SIZE})*)\]")
 _SIZED: Final = ", sizes = ["
-_SIZES: Final = re.compile(r"\[([0-9, ]*)\]")
+_SIZES: Final = re.compile(_SIZE)
+_NUMBER: Final = re.compile(r"[0-9]+")
+#: No product of one GPU has more multiplications.
+_MOST_WORK: Final = 1 << 60
 #: Operators, and which of their operands are multiplied.
 _OPERANDS: Final = {
     "mm": (0, 1),
@@ -56,10 +61,7 @@ def shape_of(text: str) -> tuple[int, int, int, int] | None:
     match = _RANGE.search(text)
     if match is None or match[1] not in _OPERANDS:
         return None
-    if match[2].count("[[") or match[2].count("]]"):
-        return None  # lists of tensors
-    sizes = [tuple(map(int, some.split(","))) if some.strip() else () for some in
-             _SIZES.findall(match[2])]  # fmt: skip
+    sizes = [[int(text) for text in _NUMBER.findall(some)] for some in _SIZES.findall(match[2])]
     left, right = _OPERANDS[match[1]]
     if len(sizes) <= right or not (sizes[left] and sizes[right]):
         return None
@@ -67,10 +69,12 @@ def shape_of(text: str) -> tuple[int, int, int, int] | None:
     if match[1] == "linear":
         if len(b) != 2 or a[-1] != b[1]:
             return None
-        return 1, int(np.prod(a[:-1], dtype=np.int64)), b[0], b[1]
-    if len(a) != len(b) or len(a) not in (2, 3) or a[-1] != b[-2] or a[:-2] != b[:-2]:
+        shape = 1, prod(a[:-1]), b[0], b[1]
+    elif len(a) != len(b) or len(a) not in (2, 3) or a[-1] != b[-2] or a[:-2] != b[:-2]:
         return None
-    return (a[0] if len(a) == 3 else 1), a[-2], b[-1], a[-1]
+    else:
+        shape = (a[0] if len(a) == 3 else 1), a[-2], b[-1], a[-1]
+    return shape if prod(shape) < _MOST_WORK else None
 
 
 def map_gemms(view: RankView) -> tuple[GemmShape, ...]:

@@ -6,8 +6,6 @@ from nsys_llm.analyses.device.gpu_metrics import map_gpu_metrics
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.batches import step_batches
 from nsys_llm.analyses.steps.step_times import step_times
-from nsys_llm.analyses.steps.steps import ENGINE, OPTION
-from nsys_llm.taxonomy.step_names import engine_of_start
 from nsys_llm.trace.coded_names import coded_names
 
 from ..partials import RankRoofline, RooflinePartial
@@ -21,19 +19,15 @@ def map_rank(view: RankView) -> RooflinePartial:
     trace, steps = view.trace, view.steps
     names, code = coded_names(trace.tables["kernels"]["demangled_name_id"], trace.strings)
     metrics = map_gpu_metrics(trace, view.key.global_pid, len(names), code)
-    batches = times = None
-    has_model = view.options.get("model") is not None
-    if steps is not None and set(steps.devices) & set(trace.device_ids):
-        named = steps.source in (ENGINE, OPTION) or any(map(engine_of_start, set(steps.names)))
-        batches = step_batches(view, steps) if named else None
-        batches = None if batches is None or batches.engine is None else batches
-        times = step_times(view, steps) if has_model else None
+    times, has_model = None, view.options.get("model") is not None
+    if has_model and steps is not None and set(steps.devices) & set(trace.device_ids):
+        times = step_times(view, steps)
     part = RankRoofline(
         gpu=rank_gpu(view),
         kernels=tuple(names),
         metrics=metrics,
         gemms=map_gemms(view),
-        batches=batches,
+        batches=step_batches(view, steps),
         times=times,
         classes=None if times is None else map_step_classes(view, times),
         lanes=view.collectives if has_model else (),

@@ -60,8 +60,10 @@ def headline(tables: Tables) -> list[str]:
         scale = Scale.of(10 * row["p99_ns"])
         p99 = dict.fromkeys(scale.number(row[name]) for name in ("p99_ns", "p99_most_ns"))
         words = f"p50 {scale.number(row['p50_ns'])} {scale.unit}, p99 {' to '.join(p99)}"
-        adds_ns = row["mixed_adds_ns"]
-        adds = "" if (adds_ns or 0) <= 0 else f"; prefill adds {scale.number(adds_ns)}"
+        adds_ns, usual_ns = (row[name] or 0 for name in ("mixed_adds_ns", "mixed_usual_ns"))
+        # What a single pause makes of it is nothing that prefill adds.
+        adds_ns = adds_ns if 2 * usual_ns >= adds_ns else usual_ns
+        adds = "" if adds_ns <= 0 else f"; prefill adds {scale.number(adds_ns)}"
         drafts = " per step" if server["drafts_n"] or len(tables["speculation"]) else ""
         lines.append(f"between tokens{drafts}: {words}{adds}")
     return lines
@@ -113,7 +115,7 @@ def _phases(steps: pd.DataFrame) -> str:
 
 def _requests(steps: pd.DataFrame) -> str:
     requests = (steps["gen_reqs"] + steps["ctx_reqs"]).dropna().astype("int64")
-    if requests.empty:
+    if 2 * len(requests) <= len(steps):
         return ""
     least, most = int(requests.min()), int(requests.max())
     span = f"{format_count(least)}-" if most > least else ""

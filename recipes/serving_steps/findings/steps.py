@@ -127,7 +127,7 @@ def _before(rows: Sequence[Record], place: Record) -> Finding | None:
 
 
 def _prefill(rows: Sequence[Record], place: Record) -> Finding | None:
-    if not rows or percent(rows[0]["mixed_adds_ns"], rows[0]["pure_ns"]) <= ADDS_PCT:
+    if not rows or percent(rows[0]["mixed_usual_ns"], rows[0]["pure_ns"]) <= ADDS_PCT:
         return None
     row = rows[0]
     names = ("mixed_adds_ns", "pure_ns", "mixed_n", "p50_ns", "p99_ns", "adds_p99_pct")

@@ -20,6 +20,8 @@ from nsys_llm.taxonomy.step_names import holds_every_request, range_key
 
 OF_STEP: Final = "(step range)"
 OF_NONE: Final = "(none)"
+#: Percentile of what is usual: the rest may be a pause, which is none of each step.
+_USUAL: Final = 98
 
 
 def idle_before_steps(
@@ -27,19 +29,21 @@ def idle_before_steps(
 ) -> Mapping[str, int]:
     """Return the idle time before the first operations of steps that count, by range.
 
-    From the end of the step before to the first operation; without the profiler's own work, and
-    without time in which the server had no request or may have had none. In ns, over all steps;
-    ranges with running numbers as #.
+    From the end of the step before to the first operation; without the profiler's own work, without
+    time in which the server had no request or may have had none, and without pauses: before few
+    steps, and many times as long as before the others. In ns, over all steps; ranges with running
+    numbers as #.
     """
     trace = view.trace
     first_ns, call = first_operations(steps)
     rows = np.flatnonzero(times.counted & (call >= 0) & (first_ns > times.before_ns))
     idle_ns = first_ns[rows] - times.before_ns[rows]
-    is_long = idle_ns > TIMES * np.median(idle_ns) if rows.size else idle_ns > 0
-    rows = rows[~(is_long & _may_arrive(batches)[rows])]
     sums: Counter[str] = Counter()
     if not rows.size:
         return sums
+    is_long = (idle_ns > TIMES * np.median(idle_ns)) & _may_arrive(batches)[rows]
+    is_long |= idle_ns > TIMES * np.percentile(idle_ns, _USUAL, method="lower")
+    rows = rows[~is_long]
     free = np.column_stack((times.before_ns[rows], np.minimum(first_ns[rows], times.end_ns[rows])))
     idle = subtract_intervals(free, merged_unions([trace.gpu_busy, view.no_work, view.profiler]))
     owner = np.searchsorted(free[:, 0], idle[:, 0], side="right") - 1

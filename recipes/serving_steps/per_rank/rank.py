@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from nsys_llm.analyses.device.graph_replays import NONE, captured_sizes, replay_steps
+from nsys_llm.analyses.device.captured_sizes import replay_sizes
+from nsys_llm.analyses.device.graph_replays import NONE
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.batches import Batches, step_batches
 from nsys_llm.analyses.steps.step_times import draft_busy_ns, host_idle_ns, step_times
-from nsys_llm.analyses.steps.steps import ENGINE, OPTION, Steps
+from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import detect_engine
-from nsys_llm.taxonomy.step_names import engine_of_start
 from nsys_llm.trace.coded_names import coded_names
 
 from ..partials import RankServing, ServedSteps, ServingPartial
 from .before_steps import idle_before_steps
 from .growth import context_growth
 
+#: One in so many steps, that with most idle time, may be a pause, which no graph would save.
+_UNUSUAL: Final = 20
+
 
 def map_rank(view: RankView) -> ServingPartial:
     """Reduce one rank; without a step of an engine's format only its engine is kept."""
     trace, steps = view.trace, view.steps
     names, _ = coded_names(trace.unfiltered["kernels"]["demangled_name_id"], trace.strings)
-    served = None
-    if (
-        steps is not None
-        and (steps.source in (ENGINE, OPTION) or any(map(engine_of_start, set(steps.names))))
-        and set(steps.devices) & set(trace.device_ids)
-    ):
-        batches = step_batches(view, steps)
-        served = None if batches.engine is None else _served(view, steps, batches)
+    batches = step_batches(view, steps)
+    served = None if steps is None or batches is None else _served(view, steps, batches)
     device_id = min(trace.device_ids, default=0)
     return ServingPartial({view.key: RankServing(detect_engine(names), device_id, served)})
 
@@ -48,11 +47,19 @@ def _served(view: RankView, steps: Steps, batches: Batches) -> ServedSteps:
         times=times,
         graph=graph,
         graph_size=graph_size,
-        host_idle_ns=host_idle_ns(view, times, rows),
+        host_idle_ns=_usual(host_idle_ns(view, times, rows), rows),
         draft_busy_ns=None if drafts is None else draft_busy_ns(drafts, steps),
         before_ns=idle_before_steps(view, steps, batches, times) if batches.is_read else {},
         growth=context_growth(view, steps, batches, times) if batches.is_read else None,
     )
+
+
+def _usual(idle_ns: IntArray, rows: IntArray) -> IntArray:
+    """Return idle time of steps of which one in 20 has no more than the others: one may pause."""
+    if rows.size:
+        place = rows.size - 1 - max(rows.size // _UNUSUAL, 1)
+        idle_ns = np.minimum(idle_ns, np.sort(idle_ns[rows])[max(place, 0)])
+    return idle_ns
 
 
 def _graphs(view: RankView, steps: Steps, batches: Batches) -> tuple[IntArray, IntArray]:
@@ -61,9 +68,7 @@ def _graphs(view: RankView, steps: Steps, batches: Batches) -> tuple[IntArray, I
     graph, size = np.full((2, len(steps)), NONE, dtype=np.int64)
     if not len(replays):
         return graph, size
-    step = replay_steps(replays, view.trace, steps)
-    tokens, given = batches.tokens(step), view.options["capture_sizes"]
-    sizes = captured_sizes(replays, tokens, given, is_derived=batches.tokens_derived)
+    step, _, sizes = replay_sizes(view, replays, steps, batches)
     inside = np.flatnonzero(step >= 0)
     # The longest stands last, and is the one that stays.
     inside = inside[np.argsort((replays.end_ns - replays.start_ns)[inside], kind="stable")]

@@ -24,11 +24,12 @@ from .batches import Row, Served
 
 #: No server has more: sums of them stay below 2^63.
 _MOST_REQUESTS: Final = 1 << 30
+#: One in so many intervals, the longest, may be a pause, which no prompt makes.
+_UNUSUAL: Final = 20
 _NOT_KNOWN: Final[Row] = {
     **dict.fromkeys(("intervals_n", "tokens_n", "mixed_n"), 0),
-    **dict.fromkeys(
-        ("p50_ns", "p99_ns", "p99_most_ns", "mixed_adds_ns", "pure_ns", "adds_p99_pct")
-    ),
+    **dict.fromkeys(("p50_ns", "p99_ns", "p99_most_ns")),
+    **dict.fromkeys(("mixed_adds_ns", "mixed_usual_ns", "pure_ns", "adds_p99_pct")),
     "reason": "names do not tell the requests of each step",
 }
 
@@ -56,7 +57,8 @@ def _row(served: ServedSteps) -> Row:
     every_n = every.time_ns.size + every.left_out_n
     if 100 * every.unknown_n > MOST_UNKNOWN_PCT * every_n or (not every_n and unknown.any()):
         return _NOT_KNOWN | {"left_out_n": every_n}
-    adds_ns, mixed_n, pure_ns = _mixed_adds(every, generating[every.last])
+    adds = _mixed_adds(every, generating[every.last])
+    adds_ns = adds["mixed_adds_ns"]
     waited = every.time_ns, every.tokens_n, every.most_n
     none = None, None
     p50_ns, _ = weighted_percentile(*waited, 50) or none
@@ -68,9 +70,7 @@ def _row(served: ServedSteps) -> Row:
         "p50_ns": p50_ns,
         "p99_ns": p99_ns,
         "p99_most_ns": most_ns,
-        "mixed_n": mixed_n,
-        "mixed_adds_ns": adds_ns,
-        "pure_ns": pure_ns,
+        **adds,
         "adds_p99_pct": None
         if adds_ns is None or not most_ns
         else float(np.clip(100 * adds_ns / most_ns, 0, 100)),
@@ -78,18 +78,23 @@ def _row(served: ServedSteps) -> Row:
     }
 
 
-def _mixed_adds(every: TokenWaits, generating: IntArray) -> tuple[float | None, int, float | None]:
-    """Return what a step with context adds at equal requests, over how many, and the pure mean."""
-    adds, pure, weights = [], [], []
+def _mixed_adds(every: TokenWaits, generating: IntArray) -> Row:
+    """Return what a step with context adds at equal requests, and the mean without."""
+    beyond, pure, weights = [], [], []
     certain = every.tokens_n > 0
     for requests in np.unique(generating[every.mixed & certain]).tolist():
         same = certain & (generating == requests)
         mixed_ns, pure_ns = (every.time_ns[same & kind] for kind in (every.mixed, ~every.mixed))
         if pure_ns.size:
-            adds.append(float(mixed_ns.mean() - pure_ns.mean()))
+            beyond.append(mixed_ns - pure_ns.mean())
             pure.append(float(pure_ns.mean()))
             weights.append(mixed_ns.size)
-    if not weights:
-        return None, 0, None
-    means = (float(np.average(values, weights=weights)) for values in (adds, pure))
-    return next(means), sum(weights), next(means)
+    mixed_n = sum(weights)
+    adds_ns = np.sort(np.concatenate(beyond)) if beyond else np.empty(0)
+    usual_ns = adds_ns[: mixed_n - max(mixed_n // _UNUSUAL, 1)]
+    return {
+        "mixed_n": mixed_n,
+        "mixed_adds_ns": float(adds_ns.mean()) if mixed_n else None,
+        "mixed_usual_ns": float(usual_ns.mean()) if usual_ns.size else None,
+        "pure_ns": float(np.average(pure, weights=weights)) if mixed_n else None,
+    }

@@ -28,8 +28,6 @@ class Budget:
     """What the findings read: rows of the tables, and what a step is.
 
     Attributes:
-        tables: All of the run.
-        walls: The table wall.
         ceilings: Its rows, most time on the path first.
         unit: What a step is; without steps the run is one.
         steps_n: Those that count.
@@ -156,10 +154,23 @@ def _range(budget: Budget) -> tuple[str, tuple[Evidence, ...], str | None]:
     name = f"in {quoted(shortened(row['name']))}"
     name = "outside of CUDA calls" if row["change"] == "class" else name
     words = f"{format_ns(row['path_ns'])} a {budget.unit} {name}"
-    some = Waited.of(budget.tables, _idlest(budget) or (0, 0))
-    some = some.where("range" if row["change"] == "range" else "cause", row["name"])
-    doing, advice = path_words(some)
+    doing, advice = _doing(budget, "range" if row["change"] == "range" else "cause", row["name"])
     return words + doing, cells("ceilings", row, _WHICH, ("path_ns",)), advice
+
+
+def _doing(budget: Budget, column: str, name: str) -> tuple[str, str | None]:
+    """Return what the thread of the GPU that idles most did in a range or cause, and the advice.
+
+    Nothing where another GPU's path is longer in it: the path of the job may run there.
+    """
+    gpu = _idlest(budget)
+    if gpu is None or "host_states" not in budget.tables:
+        return "", None
+    states = budget.tables["host_states"]
+    sums = states[states[column] == name].groupby(["rank", "device_id"])["time_ns"].sum()
+    if sums.empty or sums.idxmax() != gpu:
+        return "", None
+    return path_words(Waited.of(budget.tables, gpu).where(column, name))
 
 
 def _waits(budget: Budget) -> list[Finding]:

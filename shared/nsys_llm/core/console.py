@@ -1,7 +1,6 @@
-"""What a run prints while it works: lines, and progress.
+"""What a run prints while it works: lines, and progress, which is a line now and then.
 
-On a terminal progress is a bar with an estimate, otherwise a line now and then, and with --quiet
-nothing. Everything here goes to standard error; results go to standard output.
+All of that goes to standard error; results go to standard output.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ import time
 import unicodedata
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from nsys_llm.core.errors import OutputError
 
@@ -81,22 +79,17 @@ class Console:
             raise OutputError(f"{line}.")
         self.warn(f"{line}; the results are in {self.results}.")
 
-    def progress(self, reports_n: int) -> Progress:
-        """Return a progress display for so many reports; use it as a context manager."""
-        return Progress(reports_n, self)
+    def progress(self, profiles_n: int) -> Progress:
+        """Return what tells the progress over so many profiles."""
+        return Progress(profiles_n, self)
 
     @staticmethod
     def _print(text: str) -> None:
         if sys.stderr is None:
             return
         # A file name may hold a newline, or bytes that are no text: a message stays one line.
-        line = escaped(text)
-        bars = sys.modules.get("tqdm")
         with suppress(OSError):  # there is nowhere left to say that it cannot be said
-            if bars is None:
-                print(line, file=sys.stderr, flush=True)
-            else:
-                bars.tqdm.write(line, file=sys.stderr)  # keeps from tearing a bar
+            print(escaped(text), file=sys.stderr, flush=True)
 
 
 def escaped(text: str) -> str:
@@ -113,47 +106,23 @@ def escaped(text: str) -> str:
     )
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty()
-
-
 def _silence(stream: TextIO) -> None:
     """Drop what a stream still holds: Python would complain once more when it closes it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 class Progress:
-    """How many reports are done."""
+    """How many profiles are done."""
 
-    def __init__(self, reports_n: int, console: Console) -> None:
-        self._reports_n = reports_n
+    def __init__(self, profiles_n: int, console: Console) -> None:
+        self._profiles_n = profiles_n
         self._console = console
-        self._bar: Any = None
         self._done_n = 0
-        self._last_line_s = 0.0
-
-    def __enter__(self) -> Progress:
         self._last_line_s = time.monotonic()
-        if not self._console.quiet and self._reports_n > 1 and _is_terminal(sys.stderr):
-            from tqdm import tqdm
 
-            self._bar = tqdm(total=self._reports_n, unit="profile", file=sys.stderr, leave=False)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def advance(self, reports_n: int) -> None:
-        """Count reports as done."""
-        self._done_n += reports_n
-        if self._bar is not None:
-            self._bar.update(reports_n)
-        elif time.monotonic() - self._last_line_s >= _SECONDS_BETWEEN_LINES:
+    def advance(self, profiles_n: int) -> None:
+        """Count profiles as done."""
+        self._done_n += profiles_n
+        if time.monotonic() - self._last_line_s >= _SECONDS_BETWEEN_LINES:
             self._last_line_s = time.monotonic()
-            self._console.note(f"{self._done_n} of {self._reports_n} profiles done")
+            self._console.note(f"{self._done_n} of {self._profiles_n} profiles done")

@@ -25,5 +25,5 @@ def keep_freed() -> bool:
         library = ctypes.CDLL(None)
         set_option, _ = library.mallopt, library.gnu_get_libc_version
     except (AttributeError, OSError, TypeError):
-        return False  # another C library, or Windows
+        return False  # another C library
     return all([set_option(parameter, value) for parameter, value in _SETTINGS])

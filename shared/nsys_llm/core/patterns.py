@@ -46,15 +46,13 @@ class NamePattern:
 def require_text(where: str, text: str) -> None:
     """Refuse bytes of a command line, or escapes of a JSON file, that stand for no character.
 
-    No name in a report holds any, and no output could.
+    No name in a profile holds any, and no output could.
 
     Raises:
         UsageError: There are such, in the text of the option or file that `where` names.
     """
     if not text.isascii() and text != text.encode("utf-8", "replace").decode("utf-8"):
-        raise UsageError(
-            f"{where}: contains bytes that are not UTF-8 text; no name in a profile does."
-        )
+        raise UsageError(f"{where}: contains bytes that are not UTF-8 text.")
 
 
 def parse_pattern(text: str, *, ours: bool = False) -> NamePattern:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -9,16 +10,9 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
 from typing import Final, Literal
 
 from nsys_llm.core.stopping import ended_with_the_run, hold_if_stopped
-
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # there is none on Windows; nothing is locked there
-    fcntl = None
 
 #: What is being made, or deleted; and what another folder is taking the place of.
 Kind = Literal["partial", "replaced"]
@@ -94,11 +88,10 @@ def alone_in(folder: Path) -> Iterator[None]:
     The system lets go when a process ends, however it ends.
     """
     with ExitStack() as stack:
-        if fcntl is not None:
-            with suppress(OSError):
-                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-                stack.callback(os.close, descriptor)
-                # A process that another thread has forked meanwhile has the descriptor, too.
-                stack.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, descriptor)
+            # A process that another thread has forked meanwhile has the descriptor, too.
+            stack.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

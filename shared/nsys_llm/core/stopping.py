@@ -13,8 +13,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Final, NoReturn
@@ -26,14 +26,10 @@ _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _ENDINGS: Final[dict[object, Callable[[], None]]] = {}
 #: Threads go on for a moment, and may begin something more.
 _STOPPED: Final = threading.Event()
-#: Held from before a program starts until it is known here.
-_STARTING: Final = threading.Lock()
-_STARTING_SECONDS: Final = 1.0
 #: How long the thread that ends a run waits for others to let go of the interpreter.
 _SWITCH_SECONDS: Final = 1e-5
 #: The main thread is held wherever it was, and may hold a lock that an ending or a line needs.
 _ENDING_SECONDS: Final = 5.0
-_WORDS_SECONDS: Final = 1.0
 #: Signals that were blocked in a thread before it forked.
 _BEFORE_FORK: Final = threading.local()
 
@@ -86,35 +82,20 @@ def _end_on_signal(numbers: int, interrupted: Callable[[], None]) -> None:
 
 
 def _end_process(number: int, interrupted: Callable[[], None]) -> NoReturn:
+    with suppress(RuntimeError):  # no thread can be had
+        _thread.start_new_thread(_exit_at_last, (number,))
     try:
         sys.setswitchinterval(_SWITCH_SECONDS)
         end_everything()
         if number == signal.SIGINT:
-            _at_most(_WORDS_SECONDS, interrupted)
+            interrupted()
     finally:
         os._exit(128 + number)
 
 
-def _at_most(limit_s: float, action: Callable[[], None]) -> None:
-    """Wait so long for an action, whatever it raises; the end of the process ends it anyhow.
-
-    The module threading has locks that the main thread may hold.
-    """
-    done = _thread.allocate_lock()
-    done.acquire()
-
-    def act() -> None:
-        try:
-            with suppress(Exception):
-                action()
-        finally:
-            done.release()
-
-    try:
-        _thread.start_new_thread(act, ())
-    except RuntimeError:  # no thread can be had
-        act()
-    done.acquire(timeout=limit_s)
+def _exit_at_last(number: int) -> NoReturn:
+    time.sleep(_ENDING_SECONDS)
+    os._exit(128 + number)
 
 
 @cache
@@ -170,39 +151,13 @@ def ended_with_the_run(end: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def program_of_the_run(start: Callable[[], Program]) -> Iterator[Program]:
-    """Start a program that is killed at the end of the block, and if the run is stopped.
-
-    Another thread starts it: a signal stops the main one, and in the midst of a start that would
-    lose a program that runs already.
-    """
-    key, left = object(), threading.Event()
-
-    def begin() -> Program | None:
-        with _STARTING:
-            if _STOPPED.is_set() or left.is_set():
-                return None
-            program = start()
-            _ENDINGS[key] = program.kill
-            return program
-
-    try:
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            program = thread.submit(begin).result()
-        if program is None:
-            hold_if_stopped()
-        else:
-            with program:
-                try:
-                    yield program
-                finally:
-                    program.kill()  # does nothing to one that has ended
-    finally:
-        # One that nobody came to know, where a signal came meanwhile.
-        left.set()
-        with _STARTING:
-            end = _ENDINGS.pop(key, None)
-        if end is not None:
-            end()
+    """Start a program that is killed at the end of the block, and if the run is stopped."""
+    hold_if_stopped()
+    with start() as program, ended_with_the_run(program.kill):
+        try:
+            yield program
+        finally:
+            program.kill()  # does nothing to one that has ended
 
 
 def end_everything() -> None:
@@ -211,11 +166,9 @@ def end_everything() -> None:
     The process must end after it: threads that begin something more are held up until then.
     """
     _STOPPED.set()
-    if _STARTING.acquire(timeout=_STARTING_SECONDS):
-        _STARTING.release()
     while _ENDINGS:
-        with suppress(KeyError):  # its block has just ended
-            _at_most(_ENDING_SECONDS, _ENDINGS.popitem()[1])
+        with suppress(Exception):  # its block has just ended, or it cannot be ended
+            _ENDINGS.popitem()[1]()
 
 
 def hold_if_stopped() -> None:

@@ -123,13 +123,13 @@ def _check_recipes(report: _Report, root: Path, nsight: NsightSystems) -> str | 
             return next(iter(scripts.values()))
     report.say("nsys recipe finds: none of our recipes")
     may_write = os.access(nsight.packages, os.W_OK)
-    report.needs(report.place if may_write else "python3 install.py --recipe-path DIR")
+    report.needs(report.place if may_write else "python3 install.py --venv .venv, as it says")
     return None
 
 
 def _state(packages: Path, record: Record) -> str:
     """Return what is wrong with what was placed in a folder, after a comma; "" if nothing is."""
-    if record.replaced or (packages / STAGING).exists():
+    if (packages / STAGING).exists():
         return ", unfinished: an installation was interrupted"
     missing_n = sum(not (packages / name).is_file() for name in record.files)
     return f", incomplete: {missing_n} of {len(record.files)} files are missing" * bool(missing_n)
@@ -213,7 +213,6 @@ def _check_ours(
 
 
 def _probe(python: str, nsight: NsightSystems, names: list[str]) -> dict[str, Any] | None:
-    """Ask a Python with the module path that nsys gives it."""
     paths = [str(nsight.packages), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         done = subprocess.run(

@@ -58,10 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _opened_with(commands: str) -> str:
-    """Return the command that opens a notebook, or what installs it."""
     if find_spec("jupyterlab"):
         return f"{commands}jupyter lab "
-    return "in VS Code or JupyterLab (install.py --jupyter adds it): "
+    how = "install.py --jupyter" if commands else "pip install jupyterlab"
+    return f"in VS Code or JupyterLab ({how} adds it): "
 
 
 def _write(folder: Path) -> None:

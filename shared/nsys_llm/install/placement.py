@@ -1,22 +1,21 @@
 """Folders of ours inside a folder of somebody else: placed, replaced and removed whole.
 
-A record beside them names every file with its hash, and nothing that is not in it is ever replaced
-or removed. New folders are made complete in a temporary sibling and then renamed into place. The
-record is the first that is written and the last that is removed, so that whoever is stopped in the
-middle leaves nothing that the next call cannot tell from other people's files, and replace.
+A record beside them names every file, and nothing that is not in it is ever replaced or removed.
+New folders are made complete in a temporary sibling and then renamed into place. The record is the
+first that is written and the last that is removed, so that whoever is stopped in the middle leaves
+nothing that the next call cannot tell from other people's files, and replace.
 
 Standard library only: install.py loads this from the checkout, before anything is installed.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -36,24 +35,16 @@ class NotWritableError(OutputError):
 
 @dataclass(frozen=True)
 class Record:
-    """What was written.
+    """What was written; until a placement is done, what may be there of two versions.
 
     Attributes:
         folders: Those that are ours as a whole, relative; each needs what stands before it.
-        files: Hash of each file by its relative path.
-        replaced: The same of the version before, until all of that is gone.
-        made: The folder that holds all this was made too.
+        files: All files in them, relative to the same.
     """
 
     version: str
     folders: list[str]
-    files: dict[str, str]
-    replaced: dict[str, str] = field(default_factory=dict)
-    made: bool = False
-
-    def wrote(self, path: str, digest: str) -> bool:
-        """Return whether a file is as it was written."""
-        return digest in (self.files.get(path), self.replaced.get(path))
+    files: list[str]
 
 
 def newer(version: str, other: str) -> bool:
@@ -75,7 +66,7 @@ def read_record(root: Path) -> Record | None:
     try:
         content = json.loads((root / RECORD).read_text("utf-8"))
         record = Record(**{name: content[name] for name in Record.__dataclass_fields__})
-        paths = [PurePosixPath(path) for path in [*record.folders, *record.files, *record.replaced]]
+        paths = [PurePosixPath(path) for path in [*record.folders, *record.files]]
         if any(path.is_absolute() or ".." in path.parts or not path.parts for path in paths):
             raise ValueError
         below = [PurePosixPath(folder) for folder in record.folders]
@@ -92,7 +83,7 @@ def place(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -
     """Place folders in a folder, in place of those of an older or the same version.
 
     Args:
-        root: Where to; it is made if it does not exist.
+        root: Where to.
         folders: For each folder of ours its files, both relative to what they lie in. A folder
             comes after those that it needs.
 
@@ -101,20 +92,14 @@ def place(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -
 
     Raises:
         NotWritableError: There is no permission.
-        UsageError: Something there is newer, was changed, or is not ours.
+        UsageError: Something there is newer, or is not ours.
     """
     old = read_record(root)
     _refuse(root, old, folders, version)
-    made = not root.exists() or (old is not None and old.made)
-    root.mkdir(exist_ok=True)
-    files = {
-        f"{folder}/{name}": _digest(source)
-        for folder, sources in folders.items()
-        for name, source in sources.items()
-    }
-    before = {**old.replaced, **old.files} if old else {}
+    files = [f"{folder}/{name}" for folder, sources in folders.items() for name in sources]
     everything = list(dict.fromkeys([*folders, *(old.folders if old else ())]))
-    _write_record(root, Record(version, everything, files, before, made))
+    before = old.files if old else []
+    _write_record(root, Record(version, everything, list(dict.fromkeys([*files, *before]))))
     staging = root / STAGING
     try:
         shutil.rmtree(staging, ignore_errors=True)
@@ -125,7 +110,7 @@ def place(root: Path, folders: Mapping[str, Mapping[str, Path]], version: str) -
             os.rename(staging / folder, root / folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    _write_record(root, Record(version, list(folders), files, {}, made))
+    _write_record(root, Record(version, list(folders), files))
     return old.version if old else None
 
 
@@ -133,8 +118,7 @@ def remove(root: Path) -> list[str] | None:
     """Remove what is recorded in a folder, and the caches that Python made below it.
 
     Returns:
-        What was kept: files that somebody changed or added, which stay recorded; None where
-        nothing is recorded.
+        What was kept, because somebody added it; None where nothing is recorded.
 
     Raises:
         NotWritableError: There is no permission.
@@ -148,16 +132,12 @@ def remove(root: Path) -> list[str] | None:
         if not (root / folder).is_symlink():
             _remove_folder(root, folder, record)
     shutil.rmtree(root / STAGING, ignore_errors=True)
-    kept = [name for folder in record.folders for name in _content(root, folder)]
-    if kept:
+    if kept := [name for folder in record.folders for name in _content(root, folder)]:
         # Known until they are gone: else nobody could tell later that a folder was ours.
-        hashes = {name: digest for name in kept if (digest := record.files.get(name))}
-        _write_record(root, replace(record, files=hashes, replaced={}))
+        _write_record(root, replace(record, files=[]))
         return kept
     (root / RECORD).unlink()
-    if record.made and not any(root.iterdir()):
-        root.rmdir()
-    return kept
+    return []
 
 
 def _refuse(
@@ -172,13 +152,9 @@ def _refuse(
         raise UsageError(f"{root / STAGING} was not made by install.py; move it away")
     for folder in {**folders, **dict.fromkeys(old.folders if old else ())}:
         for name in _content(root, folder):
-            if old is None or (name not in old.files and name not in old.replaced):
+            if old is None or name not in old.files or (root / name).is_symlink():
                 raise UsageError(f"{root / name} was not written by install.py; move it away")
-            if (root / name).is_symlink() or not old.wrote(name, _digest(root / name)):
-                raise UsageError(f"{root / name} was changed since it was written; move it away")
-    existing = root if root.exists() else root.absolute().parent
-    parents = [(root / folder).parent for folder in folders] if root.exists() else []
-    _check_writable([existing, *parents])
+    _check_writable([root, *((root / folder).parent for folder in folders)])
 
 
 def _check_writable(folders: list[Path]) -> None:
@@ -220,16 +196,10 @@ def _write_record(root: Path, record: Record) -> None:
 
 
 def _remove_folder(root: Path, folder: str, record: Record) -> None:
-    written = {**record.replaced, **record.files}
-    for name in written:
+    for name in record.files:
         path = root / name
         inside = PurePosixPath(folder) in PurePosixPath(name).parents
-        if (
-            inside
-            and path.is_file()
-            and not path.is_symlink()
-            and record.wrote(name, _digest(path))
-        ):
+        if inside and path.is_file() and not path.is_symlink():
             path.unlink()
     for parent, _, files in os.walk(root / folder, topdown=False):
         if os.path.basename(parent) == _CACHE:
@@ -238,7 +208,3 @@ def _remove_folder(root: Path, folder: str, record: Record) -> None:
                     os.unlink(os.path.join(parent, name))
         if not os.listdir(parent):
             os.rmdir(parent)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

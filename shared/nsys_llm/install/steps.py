@@ -1,4 +1,4 @@
-"""What install.py does beyond pip: recipes beside nsys or in a folder, and away again.
+"""What install.py does beyond pip: recipes beside nsys, and away again.
 
 Each step returns the lines to tell the user. Standard library only, as all that install.py loads.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shlex
 from pathlib import Path
 
 from nsys_llm.core.errors import OutputError, UsageError
@@ -58,8 +57,8 @@ def place_beside_nsys(
         before = place(nsight.packages, folders, version)
     except NotWritableError as error:
         raise NotWritableError(
-            f"{error}; without it: python3 install.py --venv .venv --recipe-path DIR, which says "
-            f"how to set NSYS_RECIPE_PATH"
+            f"{error}; without it: python3 install.py --venv .venv, which says how to set "
+            "NSYS_RECIPE_PATH"
         ) from None
     lines = [f"placed nsys-llm-recipes {version}{_instead_of(before)} in {nsight.packages}"]
     names = " ".join(recipe_sources(root))
@@ -67,54 +66,25 @@ def place_beside_nsys(
     return [*lines, *own_lines], python
 
 
-def place_recipe_path(root: Path, given: str) -> list[str]:
-    """Make a folder for `NSYS_RECIPE_PATH`.
-
-    Args:
-        given: The folder. One that holds other things keeps them.
-
-    Raises:
-        UsageError: Something is in the way.
-        OutputError: There is no permission.
-    """
-    folder = Path(given).expanduser().absolute()
-    if folder == folder.parent:
-        raise UsageError(f"{folder} is not a place for recipes; name a folder just for them")
-    if not folder.parent.is_dir():
-        raise UsageError(f"{folder.parent} is not a folder; make it first")
-    version = checkout_version(root)
-    before = place(folder, recipe_sources(root), version)
-    return [
-        f"placed the recipes of nsys-llm-recipes {version}{_instead_of(before)} in {folder}",
-        f"export NSYS_RECIPE_PATH={shlex.quote(str(folder))}",
-    ]
-
-
-def uninstall(nsys: str | None, recipe_path: str | None) -> tuple[list[str], list[str]]:
+def uninstall(nsys: str | None) -> tuple[list[str], list[str]]:
     """Remove what was placed.
 
     Args:
-        nsys: From this Nsight Systems; empty for the one that is found.
-        recipe_path: From this folder. With neither, from wherever anything can be found.
+        nsys: From this Nsight Systems, empty for the one that is found; None: from all of them.
 
     Returns:
-        Lines to tell, and the files that were kept because somebody changed or added them.
+        Lines to tell, and the files that were kept because somebody added them.
 
     Raises:
         UsageError: There is no Nsight Systems, or a record is damaged.
         OutputError: There is no permission.
     """
-    roots = [] if nsys is None else [locate(nsys).packages]
-    if recipe_path is not None:
-        roots.append(Path(recipe_path).expanduser().absolute())
-    if nsys is None and recipe_path is None:
-        roots = [nsight.packages for nsight in find_all()]
-        # A folder named there may have been made by hand, in which case it has no record.
-        if environment := os.environ.get("NSYS_RECIPE_PATH"):
-            roots.append(Path(environment).absolute())
-        roots = [root for root in roots if read_record(root)]
+    if nsys is None:
+        roots = [nsight.packages for nsight in find_all() if read_record(nsight.packages)]
         if not roots:
-            return ["found nothing to remove; name it: --nsys DIR or --recipe-path DIR"], []
+            return ["found nothing to remove; name it: --nsys DIR"], []
+    else:
+        roots = [locate(nsys).packages]
     lines, kept = [], []
     for root in roots:
         left = remove(root)
@@ -187,7 +157,7 @@ def _libraries(packages: Path, version: str, library: Path | None) -> dict[str, 
     """
     ours = f"{_LIBRARY}-{platform.machine()}.so"
     record = read_record(packages)
-    placed = record.files if record and record.version == version else {}
+    placed = record.files if record and record.version == version else []
     libraries = {
         name.removeprefix(f"{PACKAGE}/"): packages / name
         for name in placed

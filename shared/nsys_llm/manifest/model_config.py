@@ -21,9 +21,10 @@ _SCALE_BYTES: Final = 2.0
 _MXFP4_BYTES: Final = 4.25 / 8
 #: More than any model has; such a number is a mistake.
 _LARGEST: Final = 1 << 31
+_MOST_LAYERS: Final = 1 << 12
 #: Modules that are left out of quantization and are no part of what it is said of here.
 _UNQUANTIZED: Final = ("lm_head", "embed", "norm", "router", ".gate")
-_NUMBERS: Final = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+_NUMBERS: Final = ("hidden_size", "num_attention_heads", "vocab_size")
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def model_of(content: Mapping[str, Any]) -> ModelConfig:
     """Return the model of a config.
 
     Raises:
-        UsageError: A size is missing or no whole number above 0.
+        UsageError: A value is missing, or not of its type or size.
     """
     data = _data()
     config = {data["names"].get(key, key): value for key, value in content.items()}
@@ -140,9 +141,10 @@ def model_of(content: Mapping[str, Any]) -> ModelConfig:
         raise _Unknown(sorted(unknown)[0])
     if config.get("sliding_window") and config.get("use_sliding_window", True):
         raise _Unknown("sliding_window")
-    if any(item != "full_attention" for item in config.get("layer_types") or ()):
+    if any(item != "full_attention" for item in _listed(config, "layer_types")):
         raise _Unknown("layer_types")
-    hidden, layers_n, heads_n, vocabulary = (_size(config, key) for key in _NUMBERS)
+    hidden, heads_n, vocabulary = (_size(config, key) for key in _NUMBERS)
+    layers_n = _size(config, "num_hidden_layers", most=_MOST_LAYERS)
     default = 4 * hidden if kind in data["ungated"] else None
     intermediate = _size(config, "intermediate_size", default)
     dtype = str(config.get("torch_dtype") or "").removeprefix("torch.")
@@ -154,90 +156,113 @@ def model_of(content: Mapping[str, Any]) -> ModelConfig:
         hidden=hidden,
         layers_n=layers_n,
         heads_n=heads_n,
-        kv_heads_n=_size(config, "num_key_value_heads", heads_n),
+        kv_heads_n=_size(config, "num_key_value_heads", heads_n, most=heads_n),
         head_dim=_size(config, "head_dim", hidden // heads_n),
         intermediate=intermediate,
         vocabulary=vocabulary,
         is_gated=kind in data["gated"],
         dtype=dtype,
         experts=experts,
-        **_quantized(config.get("quantization_config"), dtype),
+        **_quantized(_object(config, "quantization_config"), dtype),
     )
 
 
-def _size(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
+def _size(
+    config: Mapping[str, Any],
+    key: str,
+    default: int | None = None,
+    *,
+    least: int = 1,
+    most: int = _LARGEST,
+) -> int:
     value = default if config.get(key) is None else config[key]
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < _LARGEST:
-        raise UsageError(f"'{key}' must be a whole number above 0.")
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise UsageError(f"'{key}' must be a whole number from {least} to {most}.")
+    return value
+
+
+def _listed(config: Mapping[str, Any], key: str) -> list[Any]:
+    value = [] if config.get(key) is None else config[key]
+    if not isinstance(value, list) or not all(isinstance(item, (str, int)) for item in value):
+        raise UsageError(f"'{key}' must be a list of names or numbers.")
+    return value
+
+
+def _object(config: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
+    value = config.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise UsageError(f"'{key}' must be a JSON object.")
     return value
 
 
 def _experts(config: Mapping[str, Any], layers_n: int, intermediate: int) -> Experts | None:
     if config.get("experts") is None:
         return None
+    experts_n = _size(config, "experts")
+    chosen_n = _size(config, "num_experts_per_tok", most=experts_n)
     size = _size(config, "moe_intermediate_size", intermediate)
-    dense = set(config.get("mlp_only_layers") or ())
-    dense |= set(range(config.get("first_k_dense_replace") or 0))
-    every = config.get("decoder_sparse_step") or 1
+    first_n = _size(config, "first_k_dense_replace", 0, least=0, most=layers_n)
+    dense = {*_listed(config, "mlp_only_layers"), *range(first_n)}
+    every = _size(config, "decoder_sparse_step", 1)
     sparse = [k for k in range(layers_n) if k not in dense and (k + 1) % every == 0]
-    shared = (config.get("n_shared_experts") or 0) * size
-    shared += config.get("shared_expert_intermediate_size") or 0
-    chosen = _size(config, "num_experts_per_tok")
-    return Experts(_size(config, "experts"), chosen, size, shared, len(sparse))
+    shared = _size(config, "n_shared_experts", 0, least=0) * size
+    shared += _size(config, "shared_expert_intermediate_size", 0, least=0)
+    return Experts(experts_n, chosen_n, size, shared, len(sparse))
 
 
-def _quantized(config: Any, dtype: str) -> dict[str, Any]:
+def _quantized(config: Mapping[str, Any] | None, dtype: str) -> dict[str, Any]:
     """Return bytes of weights, of keys and values, and the type that computes."""
     plain, compute = BYTES[dtype], PEAK_TYPES[dtype]
     kinds = {"attention_bytes": plain, "weight_bytes": plain, "kv_bytes": plain, "compute": compute}
     if config is None:
         return kinds
-    method, left_out = config.get("quant_method"), config.get("modules_to_not_convert")
+    method, left_out = config.get("quant_method"), "modules_to_not_convert"
     if method in ("awq", "gptq"):
-        group, bits = config.get("group_size") or -1, config.get("bits")
-        weight_bytes = _of_bits(bits) + (_SCALE_BYTES / group if group > 0 else 0.0)
+        weight_bytes = _of_bits(config.get("bits")) + _scale_bytes(config)
     elif method == "fp8":
         weight_bytes, compute = 1.0, "fp8"
     elif method == "mxfp4":
         weight_bytes = _MXFP4_BYTES
     elif method == "compressed-tensors":
-        left_out = config.get("ignore")
+        left_out = "ignore"
         weight_bytes, compute = _compressed(config, compute)
     else:
         raise _Unknown(f"quant_method {method}")
     attention_bytes = weight_bytes
-    for name in left_out or ():
+    for name in map(str, _listed(config, left_out)):
         if "self_attn" in name:
             attention_bytes = plain
         elif not any(part in name for part in _UNQUANTIZED):
-            raise _Unknown(f"modules_to_not_convert {name}")
-    scheme = config.get("kv_cache_scheme")
-    kv_bytes = _of_bits(scheme.get("num_bits")) if isinstance(scheme, Mapping) else plain
+            raise _Unknown(f"{left_out} {name}")
+    scheme = _object(config, "kv_cache_scheme")
+    kv_bytes = plain if scheme is None else _of_bits(scheme.get("num_bits"))
     sizes = {"attention_bytes": attention_bytes, "weight_bytes": weight_bytes}
     return {**sizes, "kv_bytes": kv_bytes, "compute": compute}
 
 
 def _compressed(config: Mapping[str, Any], compute: str) -> tuple[float, str]:
-    groups = list((config.get("config_groups") or {}).values())
-    kinds = {
-        (
-            group["weights"].get("num_bits"),
-            group["weights"].get("group_size"),
-            (group.get("input_activations") or {}).get("num_bits"),
-            group["weights"].get("type"),
-        )
-        for group in groups
-        if isinstance(group, Mapping) and isinstance(group.get("weights"), Mapping)
-    }
-    if len(kinds) != 1 or len(groups) != sum(isinstance(item, Mapping) for item in groups):
+    """Return bytes of a weight and the type that computes, where all groups have the same."""
+    groups = _object(config, "config_groups") or {}
+    kinds = []
+    for name in groups:
+        group = _object(groups, name) or {}
+        weights, inputs = _object(group, "weights") or {}, _object(group, "input_activations") or {}
+        weight_bytes = _of_bits(weights.get("num_bits")) + _scale_bytes(weights)
+        kinds.append((weight_bytes, inputs.get("num_bits"), weights.get("type")))
+    if not kinds or any(kind != kinds[0] for kind in kinds):
         raise _Unknown("config_groups")
-    bits, group, inputs, kind = kinds.pop()
-    if inputs not in (None, 16):
-        if (bits, inputs) != (8, 8):
+    weight_bytes, bits, kind = kinds[0]
+    if bits not in (None, 16):
+        if (weight_bytes, bits) != (1.0, 8):
             raise _Unknown("input_activations")
         compute = "fp8" if kind == "float" else "int8"
-    scales = _SCALE_BYTES / group if isinstance(group, int) and group > 0 else 0.0
-    return _of_bits(bits) + scales, compute
+    return weight_bytes, compute
+
+
+def _scale_bytes(config: Mapping[str, Any]) -> float:
+    """Return the bytes of scales for each weight; a scale for a whole row or matrix is none."""
+    group = _size(config, "group_size", 0, least=-1)
+    return _SCALE_BYTES / group if group > 0 else 0.0
 
 
 def _of_bits(bits: Any) -> float:

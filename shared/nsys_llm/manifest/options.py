@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
@@ -108,15 +109,8 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
         option.name: _default(option) if given.get(option.name) is None else given[option.name]
         for option in manifest.options
     }
-    for option in manifest.options:
-        if option.excludes and options[option.name] and options[option.excludes]:
-            other = option.excludes.replace("_", "-")
-            raise UsageError(f"{option.flag} and --{other} exclude each other.")
-    start_ns, end_ns = options.pop("start", None), options.pop("end", None)
-    if start_ns is not None or end_ns is not None:
-        if options["filter_time"] is not None:
-            raise UsageError("--start and --end say the same as --filter-time; give one of them.")
-        options["filter_time"] = (start_ns, end_ns)
+    _check_excluded(manifest, options)
+    options["filter_time"] = _filter_time(options)
     _check_window(options["filter_time"])
     if (options["world_size"] or 0) > _MOST_RANKS:
         raise UsageError(f"--world-size: no job has more than {_MOST_RANKS:,} ranks.")
@@ -125,14 +119,31 @@ def resolved_options(manifest: Manifest, given: Mapping[str, Any]) -> dict[str, 
     _check_steps(manifest, options)
     _check_texts(options)
     if "gate" in options:
-        options["gate"] = tuple(text for texts in options["gate"] or () for text in texts)
+        options["gate"] = tuple(chain.from_iterable(options["gate"] or ()))
         require_text("--gate", "".join(options["gate"]))
         parse_gates(options["gate"], manifest.metrics)
     return options
 
 
+def _check_excluded(manifest: Manifest, options: Mapping[str, Any]) -> None:
+    for option in manifest.options:
+        if option.excludes and options[option.name] and options[option.excludes]:
+            other = option.excludes.replace("_", "-")
+            raise UsageError(f"{option.flag} and --{other} exclude each other.")
+
+
+def _filter_time(options: dict[str, Any]) -> tuple[int | None, int | None] | None:
+    """Return the window, and take the aliases out of the options."""
+    window = options.pop("start", None), options.pop("end", None)
+    given: tuple[int | None, int | None] | None = options["filter_time"]
+    if window == (None, None):
+        return given
+    if given is not None:
+        raise UsageError("--start and --end say the same as --filter-time; give one of them.")
+    return window
+
+
 def _check_texts(options: Mapping[str, Any]) -> None:
-    """Refuse texts that are no text, no choice of ranges, or no pattern."""
     for name in (*_RANGE_TEXTS, "domain", "phase"):
         require_text(f"--{name.replace('_', '-')}", options.get(name) or "")
     for name in _RANGE_TEXTS:
@@ -167,7 +178,6 @@ def _check_perfetto(options: Mapping[str, Any]) -> None:
 
 
 def _check_steps(manifest: Manifest, options: Mapping[str, Any]) -> None:
-    """Refuse options on steps that contradict each other, or mean nothing to a recipe."""
     if options["steps"] and options["skip_warmup"]:
         raise UsageError("--steps already says which steps; leave out --skip-warmup.")
     chooses = manifest.by_step or options["steps"] or options["skip_warmup"]

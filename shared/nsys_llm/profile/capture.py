@@ -1,14 +1,14 @@
 """The facts of a capture: machine, versions, clocks, processes, and what tells a rank's number.
 
 A profile records the whole environment of the profiled command, tokens included, and of some
-releases that of every process of the machine. Of those tables only the rows named here are ever
-read, and of all other variables no more than their names.
+releases that of every process of the machine. Of all variables but those named here no more than
+their names is kept.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -20,7 +20,7 @@ from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.reader import read_table
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import process_of_thread
-from nsys_llm.taxonomy.secret_names import secret_names
+from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, secret_names
 
 #: Environment variables that hold a rank, in the order in which they are believed.
 RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -107,6 +107,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
     export = dict(profile.key_values("export", _EXPORT_KEYS))
     utc_epoch_ns, system_clock_ns = _clocks(profile)
     environments = profile.process_environments()
+    variables = _variables(profile)
     perf = dict(profile.key_values("capture", _PERIOD_KEYS))
     trigger, period = map(perf.get, _PERIOD_KEYS)
     graph_modes = dict(profile.key_values("capture", _GRAPH_MODE_KEYS))
@@ -120,11 +121,11 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         utc_epoch_ns=utc_epoch_ns,
         system_clock_ns=system_clock_ns,
         processes=_processes(profile),
-        rank_variables=_rank_variables(profile),
+        rank_variables=_rank_variables(variables),
         mpi_ranks=_mpi_ranks(profile),
         graph_mode=next((mode.lower() for mode in graph_modes.values()), None),
         traced=tuple(sorted({kind for _, kind in profile.key_values("capture", _TRACED_KEYS)})),
-        secret_variables=secret_names(chain(profile.variable_names(), *environments)),
+        secret_variables=secret_names(chain(_set_names(profile, variables), *environments)),
         environments_n=len(environments),
         session=next((uuid for _, uuid in profile.key_values("capture", _SESSION_KEYS)), None),
         sample_period_ns=max(_number(period), 0) if trigger == "Software" else 0,
@@ -170,9 +171,25 @@ def _processes(profile: ParquetProfile | SqliteProfile) -> dict[int, str]:
     return {pid: str(name) for pid, name in sorted(pairs, key=lambda pair: pair[0]) if name}
 
 
-def _rank_variables(profile: ParquetProfile | SqliteProfile) -> dict[str, int]:
-    variables = profile.environment(RANK_VARIABLES)
-    return {name: int(value) for name, value in variables.items() if value.isdecimal()}
+def _variables(profile: ParquetProfile | SqliteProfile) -> dict[str, str]:
+    """Return the variables of the profiled command; parquet of 2023.4 records none."""
+    rows = profile.key_values("capture", ("PROCESS_0:ENVIRONMENT_VARIABLE",))
+    pairs = (value.partition("=") for _, value in rows)
+    return {name: value.strip('"') for name, _, value in pairs}
+
+
+def _set_names(
+    profile: ParquetProfile | SqliteProfile, variables: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield the names of its variables that have a value, also those of a second copy."""
+    yield from (name for name, value in variables.items() if value)
+    for _, text in profile.key_values("system", (DEVICE_ENVIRONMENT,)):
+        yield from names_in(text)
+
+
+def _rank_variables(variables: Mapping[str, str]) -> dict[str, int]:
+    values = {name: variables.get(name, "") for name in RANK_VARIABLES}
+    return {name: int(value) for name, value in values.items() if value.isdecimal()}
 
 
 def _mpi_ranks(profile: ParquetProfile | SqliteProfile) -> dict[int, int]:

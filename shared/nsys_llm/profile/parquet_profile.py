@@ -7,7 +7,6 @@ import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from nsys_llm.profile.arrow_text import hex_texts, texts
 from nsys_llm.profile.column_rows import ColumnRows, TooManyRows, constant_as_view
 from nsys_llm.profile.fingerprint import FileState, Fingerprint, fingerprint
 from nsys_llm.profile.tables import MOST_BYTES, Table, TableSource, table_source
-from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, process_environment
+from nsys_llm.taxonomy.secret_names import process_environment
 
 T = TypeVar("T")
 
@@ -60,12 +59,7 @@ class ParquetProfile:
     def __enter__(self) -> ParquetProfile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Nothing stays open between reads; what was read must still be there.
 
         Raises:
@@ -126,22 +120,6 @@ class ParquetProfile:
         wanted = set(keys)
         pairs = zip(rows["key"], rows["text"], strict=True)
         return [(key, value) for key, value in pairs if key in wanted and value is not None]
-
-    def environment(self, names: Iterable[str]) -> dict[str, str]:
-        """Return these variables of the profiled command; parquet of 2023.4 records none."""
-        prefixes = tuple(f"{name}=" for name in names)
-        rows = self.key_values("capture", ("PROCESS_0:ENVIRONMENT_VARIABLE",))
-        pairs = (value.partition("=") for _, value in rows if value.startswith(prefixes))
-        return {name: value.strip('"') for name, _, value in pairs}
-
-    def variable_names(self) -> list[str]:
-        """Return the names of the profiled command's variables that have a value."""
-        rows = self.key_values("capture", ("PROCESS_0:ENVIRONMENT_VARIABLE",))
-        pairs = (value.partition("=") for _, value in rows)
-        names = [name for name, _, value in pairs if value.strip('"')]
-        for _, text in self.key_values("system", (DEVICE_ENVIRONMENT,)):
-            names += names_in(text)
-        return names
 
     def process_environments(self) -> list[list[str]]:
         """Return the names of the variables of each process whose environment is a string."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
-
-from nsys_llm.core.errors import ManifestError
+from typing import Final, Literal
 
 CauseKind = Literal[
     "kernels",  # detail: category or kernel name
@@ -28,7 +26,6 @@ CauseKind = Literal[
     "no_work",
     "place",  # where or when time goes, and not why; detail: the phase or steps
 ]
-CAUSE_KINDS: Final[tuple[str, ...]] = get_args(CauseKind)
 
 #: Kinds whose detail says which thing is at fault. Of the others it only describes: a rank is one
 #: cause whether or not its longer kernel is known.
@@ -40,7 +37,6 @@ class Cause:
     """What is at fault.
 
     Attributes:
-        kind: One of `CAUSE_KINDS`.
         rank: Whose; None where it is not one rank's.
         device_id: CUDA device of that rank; None where it is not one device's.
         detail: Which kernels, copies, wait or phase; of other kinds more about it. Part of equality
@@ -51,10 +47,6 @@ class Cause:
     rank: int | None = None
     device_id: int | None = None
     detail: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.kind not in CAUSE_KINDS:
-            raise ManifestError(f"there is no cause {self.kind}.")
 
     @property
     def key(self) -> tuple[str, int | None, int | None, str | None]:

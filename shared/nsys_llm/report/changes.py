@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from nsys_llm.core.errors import ManifestError
 
@@ -24,7 +24,6 @@ ChangeKind = Literal[
     "roofline",  # as near to what the hardware can do as others come; time_ns: what that gains
     "unknown",  # where or when time goes, and not what would change it
 ]
-CHANGE_KINDS: Final[tuple[str, ...]] = get_args(ChangeKind)
 
 #: Replays of changes whose name is part of their text.
 _NAMED: Final = {"kernels": "kernels:{}", "wait": "wait:{}"}
@@ -36,7 +35,6 @@ class Change:
     """What somebody would do.
 
     Attributes:
-        kind: One of `CHANGE_KINDS`.
         name: Of what; None where the kind says all.
         time_ns: Time that it is about on the finding's GPU, where that is no class of the table
             `wall`: of kernels, slow launches, stages, waits, a part of the
@@ -52,8 +50,6 @@ class Change:
     worst_pct: float | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in CHANGE_KINDS:
-            raise ManifestError(f"there is no change {self.kind}.")
         if self.kind in ("unknown", "roofline") and not (
             self.wall_classes and self.time_ns is not None
         ):

@@ -109,7 +109,6 @@ def taken(columns: Mapping[str, Any], rows: IntArray) -> Columns:
 
 
 def _sort_key(values: Any, descending: bool) -> IntArray:
-    """Return integers that sort as the values do."""
     # numpy would give every text of a list the room of the longest.
     given = np.array(values, dtype=object) if isinstance(values, list) else values
     null = np.asarray(pd.isna(given))

@@ -47,7 +47,6 @@ def _verdicts(runs: Sequence[Run]) -> Sequence[Any]:
 
 
 def _run_of(run: Run, recipe: str) -> Run:
-    """Return what a run of one recipe would have read."""
     manifest, analysis = load_manifest(recipe), load_analysis(recipe)
     partial = run.partial.parts.get(recipe, analysis.partial())
     options = {option.name: run.options.get(option.name) for option in manifest.options}

@@ -89,7 +89,6 @@ def _opportunities(report: Report, screen: Screen, width: int, most_n: int) -> l
 
 
 def _price_words(price: Price, screen: Screen, scale: Scale) -> tuple[str, str, str]:
-    """Return a price as the columns of a line: how sure, how much, and its share."""
     if price.severity == TAIL and not price.gain_ns:
         return "tail", "-", format_percent(price.tail_pct)
     gain_ns = price.gain_pct / 100.0 * screen.whole_ns if screen.by_step else price.gain_ns

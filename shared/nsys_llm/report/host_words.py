@@ -34,10 +34,15 @@ from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 _MOST_MISSING_PCT: Final = 25.0
 #: What takes less of the time needs no advice; ours.
 _LEAST_PCT: Final = 50.0
+#: A launch takes some 5 us: with less of the time in such calls, launches are 100 us apart, and
+#: fewer of them gain nothing; ours.
+_LEAST_LAUNCHES_PCT: Final = 5.0
 
 _WORDS: Final = {OFF_CORE: "off its core", RUNNING: "running", OS_CALL: "in the C library"}
-#: Functions of the C library that wait for input, and CPython's of its garbage collection.
+#: Functions of the C library that wait for input, those that wait for somebody or a time, and
+#: CPython's of its garbage collection.
 _READS: Final = re.compile(r"p?read|recv|p?poll|select|epoll_|accept|fgets|fread|getline|open")
+_WAITS: Final = re.compile(r"futex|pthread_|sem_|wait|(clock_)?nanosleep|u?sleep")
 _COLLECTS: Final = re.compile(r"gc_collect|_PyGC|deduce_unreachable|subtract_refs|visit_decref")
 #: Calls that launch one operation: neither a graph nor a function of the host.
 _LAUNCHES: Final = re.compile(r"cu(da)?Launch(?!HostFunc)")
@@ -46,6 +51,8 @@ _ADVICE: Final = {
     "between steps.",
     "reads": "The launching thread waits for input in the step: prefetch it, or let another "
     "process prepare it.",
+    "waits": "The launching thread waits for another thread or process in the step: look at what "
+    "that one does meanwhile.",
     "graphs": "These launches are CUDA graphs already: launch fewer, larger ones, and upload each "
     "before its first launch (cudaGraphUpload).",
     "lock": "The launching thread waits for the interpreter lock in the step: let threads that "
@@ -57,7 +64,7 @@ STATES, START_UP = "states", "start_up"
 HOST_CASES: Final = {
     STATES: Case(
         title="Rank {rank}'s host: {host_step_ns} a step[ in {host_range:quoted}]{host_words}: "
-        "its GPU idles {share_pct}",
+        "its GPU idles {host_share_pct}",
         recommendation="{host_advice}",
     ),
     START_UP: Case(
@@ -184,15 +191,24 @@ class Waited:
             kind = "lock"
         elif state == OS_CALL and _READS.match(detail):
             kind = "reads"
+        elif state == OS_CALL and _WAITS.match(detail):
+            kind = "waits"
         elif state == CUDA_CALL and "GraphLaunch" in detail:
             kind = "graphs"
         elif _LAUNCHES.match(detail) or (
             state == RUNNING
             and name in ("python", "driver")
             and self._is_most(self.samples[0][name])
+            and self.launches_pct >= _LEAST_LAUNCHES_PCT
         ):
             kind = "launches"
         return _ADVICE.get(kind)
+
+    @property
+    def launches_pct(self) -> float:
+        """Share of the time in calls that launch one operation."""
+        calls = [row for row in self.states if _LAUNCHES.match(row["detail"] or "")]
+        return percent(sum(row["time_ns"] for row in calls), self.time_ns)
 
     def _is_most(self, samples_n: int) -> bool:
         """Return whether some of its samples are most of them, with certainty."""
@@ -205,16 +221,16 @@ class Waited:
 
         Frames are of all samples of a part and state: those elsewhere may all have collected.
         """
-        here, collects, stacks = self.where("state", RUNNING), Counter[str](), dict[str, int]()
-        for row in here.frames:
-            if row["kind"] == "leaf":
-                collects[row["part"]] += row["samples_n"] * bool(_COLLECTS.search(row["function"]))
-                stacks[row["part"]] = row["stacks_n"]
-        told_n = Counter[str]()
-        for row in here.modules:
-            if row["module_class"] not in (NOT_SAMPLED, UNRESOLVED):
-                told_n[row["part"]] += row["samples_n"]
-        return sum(max(collects[part] - max(n - told_n[part], 0), 0) for part, n in stacks.items())
+        here = self.where("state", RUNNING)
+        leaves = [row for row in here.frames if row["kind"] == "leaf"]
+        collecting_n = sum(row["samples_n"] for row in leaves if _COLLECTS.search(row["function"]))
+        stacks_n = {row["part"]: row["stacks_n"] for row in leaves}
+        told_n = sum(
+            row["samples_n"]
+            for row in here.modules
+            if row["part"] in stacks_n and row["module_class"] not in (NOT_SAMPLED, UNRESOLVED)
+        )
+        return max(collecting_n - max(sum(stacks_n.values()) - told_n, 0), 0)
 
 
 def _start_up(waited: Waited) -> tuple[str, int] | None:
@@ -252,37 +268,45 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
 
 
 def host_case(
-    waited: Waited, lost_ns: int, span_ns: int, otherwise: str
+    waited: Waited, lost_ns: int, span_ns: int, otherwise: str | None, *, is_slow_call: bool = False
 ) -> tuple[str, dict[str, Any]] | None:
     """Return the case of `HOST_CASES` that says most of some time, and its fields.
+
+    A start-up leads where steps have less than a quarter; else steps, without what is start-up.
 
     Args:
         waited: Of one GPU.
         lost_ns: All that the rule is about: also what no thread did, as the way to the GPU.
         span_ns: All of the GPU's time.
         otherwise: What to do where its threads say too little.
+        is_slow_call: Whether each call takes long, so that fewer of them are no help.
 
     Returns:
-        None where neither steps nor warm-ups have half of the time.
+        None where neither steps nor warm-ups say most of it; `host_ns` is start-up.
     """
-    if (start_up := _start_up(waited)) is not None:
-        (name, ns), warm = start_up, waited.where("part", WARMUP)
+    warm, steps = waited.where("part", WARMUP), waited.where("part", STEP)
+    start_up = _start_up(waited)
+    if start_up is not None and 4 * steps.time_ns < waited.time_ns:
+        name, ns = start_up
         return START_UP, {
             "host_range": name,
             "host_share_pct": percent(ns, span_ns),
             "host_ns": warm.time_ns,
             "host_pct": percent(warm.time_ns, lost_ns),
         }
-    steps = waited.where("part", STEP)
-    if not steps.time_ns or 2 * steps.time_ns < waited.time_ns:
+    if not steps.time_ns or 2 * steps.time_ns < waited.time_ns - warm.time_ns:
         return None
     name, ns = steps.most(lambda row: row["range"])
     words, advice = path_words(steps.where("range", name))
+    if is_slow_call and advice == _ADVICE["launches"]:
+        advice = None
     return STATES, {
         "host_step_ns": ns / max(steps.states[0]["steps_n"], 1),
         "host_range": name,
         "host_words": words,
         "host_advice": advice or otherwise,
+        "host_ns": warm.time_ns,
+        "host_share_pct": percent(max(lost_ns - warm.time_ns, 0), span_ns),
     }
 
 

@@ -126,12 +126,8 @@ def capture_markdown(report: Report) -> str:
     parts = ["## Capture", "\n".join(facts)]
     if report.remarks:
         parts.append("\n".join(_remark(remark) for remark in report.remarks))
-    for title, texts in (
-        ("Read the numbers with this in mind:", report.caveats),
-        ("Not recorded; these flags record it:", [item.text for item in report.unrecorded]),
-    ):
-        if texts:
-            parts += [title, "\n".join(f"- {markdown_prose(text)}" for text in texts)]
+    for title, texts in report.notes:
+        parts += [title, "\n".join(f"- {markdown_prose(text)}" for text in texts)]
     return "\n\n".join(parts)
 
 
@@ -188,7 +184,6 @@ def _finding(number: int, finding: Finding) -> str:
 
 
 def _remark(finding: Finding) -> str:
-    """Return a finding on the capture as one item."""
     text = f"- **{markdown_prose(finding.title)}.** {markdown_prose(finding.details)} "
     text += markdown_prose(finding.recommendation)
     if finding.record:

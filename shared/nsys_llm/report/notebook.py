@@ -86,29 +86,26 @@ def build_notebook(report: Report, results: Results) -> Any:
         cells.text("findings", findings)
     else:
         cells.text("answer", f"{answer}\n\n{findings}")
-    capture = f"## Capture\n\n{capture_html(report)}"
-    cells.text(
-        "capture",
-        f"{contents_html(_titles(report))}\n\n{capture}",
-    )
+    contents, capture = contents_html(_titles(report)), capture_html(report)
+    cells.text("capture", f"{contents}\n\n## Capture\n\n{capture}")
     if not report.opening_sections:
         cells.code("set-up", _SET_UP, None)
     for section in report.lead_sections:
         _add_section(cells, section, results, "##")
-    if report.other_sections:
-        cells.text("more", f"## {MORE_HEADING}", folded=True)
-        for section in report.other_sections:
-            _add_section(cells, section, results, "###")
-    if report.extra_sections:
-        cells.text("extra", f"## {EXTRA_HEADING}", folded=True)
-        for section in report.extra_sections:
+    folded = (
+        ("more", MORE_HEADING, report.other_sections),
+        ("extra", EXTRA_HEADING, report.extra_sections),
+    )
+    for name, heading, sections in folded:
+        if sections:
+            cells.text(name, f"## {heading}", folded=True)
+        for section in sections:
             _add_section(cells, section, results, "###")
     cells.text("go-on", _CLOSING)
     return cells.notebook()
 
 
 def _titles(report: Report) -> list[str]:
-    """Return the titles that are not folded."""
     titles = [section.title for section in report.lead_sections]
     titles += [MORE_HEADING] if report.other_sections else []
     return [*titles, *([EXTRA_HEADING] if report.extra_sections else [])]

@@ -33,7 +33,6 @@ def why_unrelated(tables: Tables) -> str | None:
 
 
 def _in_turn(files: pd.DataFrame, wall: pd.DataFrame) -> bool:
-    """Return whether the work of each profile ends before that of the next begins."""
     if files["clock_offset_ns"].isna().any() or files["clock_source"].isna().any():
         return False
     spans = wall.groupby("file").agg({"span_start_ns": "min", "span_end_ns": "max"})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
 from pathlib import Path
@@ -122,21 +123,12 @@ def page_html(report: Report, results: Results) -> str:
 
     library = get_plotlyjs().replace("</script", "<\\/script")
     plots: list[dict[str, Any]] = []
-    opening = "\n".join(
-        _section_html(opening_section, results, plots, "h2")
-        for opening_section in report.opening_sections
-    )
-    sections = "\n".join(
-        _section_html(lead_section, results, plots, "h2") for lead_section in report.lead_sections
-    )
-    others = "\n".join(
-        _section_html(other_section, results, plots, "h3")
-        for other_section in report.other_sections
-    )
-    extras = "\n".join(
-        _section_html(extra_section, results, plots, "h3")
-        for extra_section in report.extra_sections
-    )
+
+    def shown(sections: Sequence[Section], tag: str) -> str:
+        return "\n".join(_section_html(section, results, plots, tag) for section in sections)
+
+    opening, lead = shown(report.opening_sections, "h2"), shown(report.lead_sections, "h2")
+    others, extras = shown(report.other_sections, "h3"), shown(report.extra_sections, "h3")
     others += f"\n<h2>{EXTRA_HEADING}</h2>\n{extras}" if extras else ""
     figures = json.dumps({"config": CONFIG, "plots": plots}, ensure_ascii=False)
     policy = (
@@ -160,7 +152,7 @@ def page_html(report: Report, results: Results) -> str:
 {contents_html([section.title for section in report.sections])}
 <h2>Capture</h2>
 {capture_html(report)}
-{sections}
+{lead}
 <details id="more"><summary><b>{MORE_HEADING}</b></summary>
 {others}
 </details>

@@ -130,18 +130,13 @@ def capture_html(report: Report) -> str:
     parts = [f"<table><tbody>{rows}</tbody></table>"]
     if report.remarks:
         parts.append(f"<ul>{''.join(_remark(remark) for remark in report.remarks)}</ul>")
-    for title, texts in (
-        ("Read the numbers with this in mind:", report.caveats),
-        ("Not recorded; these flags record it:", [item.text for item in report.unrecorded]),
-    ):
-        if texts:
-            items = "".join(f"<li>{html_text(text)}</li>" for text in texts)
-            parts.append(f"<p>{title}</p><ul>{items}</ul>")
+    for title, texts in report.notes:
+        items = "".join(f"<li>{html_text(text)}</li>" for text in texts)
+        parts.append(f"<p>{title}</p><ul>{items}</ul>")
     return "\n".join(parts)
 
 
 def _remark(finding: Finding) -> str:
-    """Return a finding on the capture as one item."""
     text = f"<b>{html_text(finding.title)}.</b> {html_text(finding.details)} "
     text += html_text(finding.recommendation)
     if finding.record:

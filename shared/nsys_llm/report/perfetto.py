@@ -160,9 +160,7 @@ def _named(what: str, pid: int, tid: int, name: str) -> str:
 
 
 def _listed(values: Sequence[int | str | None] | IntArray) -> Sequence[int | str | None]:
-    if isinstance(values, np.ndarray):
-        return values.tolist()
-    return [_text(value) if isinstance(value, str) else value for value in values]
+    return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 def _us(time_ns: int) -> str:
@@ -173,13 +171,7 @@ def _us(time_ns: int) -> str:
 
 def _shown(name: str) -> str:
     """Return a name not longer than is of use."""
-    text = _text(name)
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
-
-
-def _text(name: str) -> str:
-    """Return a name as text that any program reads: bytes that are no UTF-8 are escaped."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
 def _json(value: Sequence[str] | str | int | None) -> str:

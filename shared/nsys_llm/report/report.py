@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -10,7 +10,6 @@ import pandas as pd
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.manifest.manifest import Manifest
-from nsys_llm.report.analysis import Analysis
 from nsys_llm.report.capture_summary import (
     Unrecorded,
     capture_caveats,
@@ -33,6 +32,7 @@ from nsys_llm.report.one_job import why_unrelated, without_comparisons
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.price import price_words
 from nsys_llm.report.prices.pricing import priced
+from nsys_llm.report.records import Tables
 from nsys_llm.report.run import Run
 from nsys_llm.report.run_findings import run_findings
 from nsys_llm.report.screen import Screen, subject
@@ -94,6 +94,15 @@ class Report:
         return opportunities(self.findings)
 
     @property
+    def notes(self) -> list[tuple[str, list[str]]]:
+        """What to know of the capture's numbers, in lists with a title; none is empty."""
+        listed = [
+            ("Read the numbers with this in mind:", list(self.caveats)),
+            ("Not recorded; these flags record it:", [item.text for item in self.unrecorded]),
+        ]
+        return [(title, texts) for title, texts in listed if texts]
+
+    @property
     def remarks(self) -> list[Finding]:
         """The findings on the capture, in order."""
         return remarks(self.findings)
@@ -109,26 +118,12 @@ EXTRA_HEADING: Final = "Extras of this capture"
 NOT_ADDITIVE: Final = "Gains are wall-clock time of one GPU; they overlap and do not add up."
 
 
-def all_findings(run: Run, tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
+def all_findings(run: Run, tables: Tables) -> list[Finding]:
     """Return the findings of a run in order: the recipe's own and those that all recipes share."""
-    return findings_of(run.analysis, tables)
-
-
-def findings_of(analysis: Analysis[Any, Any], tables: Mapping[str, pd.DataFrame]) -> list[Finding]:
-    """Return the findings that tables give, in order."""
-    findings = analysis.findings(tables)
+    findings = run.analysis.findings(tables)
     if why_unrelated(tables) is not None:
         findings = without_comparisons(findings)
     return ranked(priced([*run_findings(tables), *findings], tables))
-
-
-def shown_sections(manifest: Manifest, tables: Mapping[str, pd.DataFrame]) -> tuple[Section, ...]:
-    """Return the sections of a recipe that a report has: without optional ones that are empty."""
-    return tuple(
-        section
-        for section in manifest.sections
-        if len(tables[section.table]) or not (section.optional or section.extra)
-    )
 
 
 def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFrame:
@@ -139,15 +134,19 @@ def findings_table(manifest: Manifest, findings: Sequence[Finding]) -> pd.DataFr
     )
 
 
-def build_report(
-    run: Run, tables: Mapping[str, pd.DataFrame], findings: Sequence[Finding]
-) -> Report:
+def build_report(run: Run, tables: Tables, findings: Sequence[Finding]) -> Report:
     """Put together what a run tells.
 
     Args:
         findings: In order, see `all_findings`.
     """
     sided, analysis = run.manifest.sided, run.analysis
+    # Optional ones that are empty are left out.
+    sections = [
+        section
+        for section in run.manifest.sections
+        if len(tables[section.table]) or not (section.optional or section.extra)
+    ]
     facts = sided_facts(run, tables) if sided else capture_facts(run, tables)
     caveats = sided_caveats(tables) if sided else capture_caveats(tables)
     notes = (f"{quoted(who)}: {note}." for who, note in run.notes)
@@ -158,15 +157,13 @@ def build_report(
         facts=tuple(facts),
         caveats=(*caveats, *analysis.caveats(tables), *notes),
         unrecorded=tuple(unrecorded(run)),
-        sections=shown_sections(run.manifest, tables),
-        wall=known_walls(tables, findings),
+        sections=tuple(sections),
+        wall=_known_walls(tables, findings),
         screen=_screen(run, tables),
     )
 
 
-def known_walls(
-    tables: Mapping[str, pd.DataFrame], findings: Sequence[Finding]
-) -> tuple[WallLine, ...]:
+def _known_walls(tables: Tables, findings: Sequence[Finding]) -> tuple[WallLine, ...]:
     """Return the wall split; where most work is not recorded, that in place of what bounds it."""
     lines = wall_lines(tables)
     if any(finding.rule == UNRECORDED_WORK for finding in findings):
@@ -174,7 +171,7 @@ def known_walls(
     return lines
 
 
-def _screen(run: Run, tables: Mapping[str, pd.DataFrame]) -> Screen | None:
+def _screen(run: Run, tables: Tables) -> Screen | None:
     screen = None if run.analysis.screen is None else run.analysis.screen(tables)
     return None if screen is None else replace(screen, subject=subject(run.profiles))
 

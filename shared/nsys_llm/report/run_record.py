@@ -103,7 +103,6 @@ def _table_records(run: Run, tables: Mapping[str, pd.DataFrame]) -> dict[str, di
 def _reason(
     table: TableWrite, run: Run, tables: Mapping[str, pd.DataFrame]
 ) -> tuple[str, str | None]:
-    """Return why a table is empty, and the flags of `nsys profile` that would change that."""
     if table.option is not None and not run.options.get(table.option):
         flag = next(option.flag for option in run.manifest.options if option.name == table.option)
         return f"{flag} was not given", None

@@ -86,7 +86,6 @@ def answer_lines(answer: str, width: int, most: int = _MOST_ANSWER_LINES) -> lis
 
 
 def _fact_line(report: Report, width: int) -> list[str]:
-    """Return the first facts of the capture, as many as a line holds."""
     line = ""
     for label, text in report.facts[:_MOST_FACTS]:
         longer = f"{line}; {label}: {plain(text)}" if line else f"  {label}: {plain(text)}"
@@ -127,19 +126,28 @@ def _shorter(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
     """
     yield parts
     together = [_together(parts, merged_n) for merged_n in range(2, len(parts))]
-    yield from (few for few in together if few[-1].share_pct < _LITTLE_PCT)
+    yield from _with_rest_below(together, _LITTLE_PCT)
     lasting = [part for part in parts if part.label in _LASTING and part.share_pct >= _LITTLE_PCT]
     kept = [few for few in together if all(part in few for part in lasting)]
-    yield from (few for few in kept if few[-1].share_pct < _SOME_PCT)
+    yield from _with_rest_below(kept, _SOME_PCT)
     for few in [parts, *kept]:
-        insides = [part for part in few if part.inside]
-        for shown in (insides, insides[:1], insides[1:], []):
-            yield _insides_of(shown, few)
+        yield from _with_fewer_insides(few)
     yield from (_insides_of([], few) for few in together)
 
 
+def _with_rest_below(
+    choices: Sequence[Sequence[WallPart]], most_pct: float
+) -> Iterator[Sequence[WallPart]]:
+    return (parts for parts in choices if parts[-1].share_pct < most_pct)
+
+
+def _with_fewer_insides(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
+    insides = [part for part in parts if part.inside]
+    for shown in (insides, insides[:1], insides[1:], []):
+        yield _insides_of(shown, parts)
+
+
 def _insides_of(shown: Sequence[WallPart], parts: Sequence[WallPart]) -> list[WallPart]:
-    """Return parts with the insides of only some of them."""
     return [part if part in shown else replace(part, inside="") for part in parts]
 
 

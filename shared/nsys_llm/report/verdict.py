@@ -84,7 +84,6 @@ def _record(
 
 
 def _lines(record: Mapping[str, Any]) -> list[str]:
-    """Return the gates in a line each, and what they come to; nothing without a gate."""
     if not record["gates"]:
         return []
     width = max(len(gate["result"]) for gate in record["gates"])

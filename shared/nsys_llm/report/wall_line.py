@@ -151,7 +151,6 @@ def _shown(parts: Sequence[WallPart]) -> tuple[WallPart, ...]:
 
 
 def _sums(rows: Sequence[Record], wall_class: str, whole_ns: int) -> dict[str | None, float]:
-    """Return the share of each detail of a class."""
     sums: dict[str | None, int] = {}
     for row in rows:
         if row["wall_class"] == wall_class:
@@ -160,7 +159,6 @@ def _sums(rows: Sequence[Record], wall_class: str, whole_ns: int) -> dict[str | 
 
 
 def _class_part(rows: Sequence[Record], name: str, whole_ns: int) -> WallPart:
-    """Return a class that is no computation, with the groups of its details."""
     details = _sums(rows, name, whole_ns)
     groups: dict[str, float] = {}
     for detail, share in details.items():
@@ -175,7 +173,6 @@ def _class_part(rows: Sequence[Record], name: str, whole_ns: int) -> WallPart:
 
 
 def _compute_parts(details: Mapping[str | None, float]) -> list[WallPart]:
-    """Return the kinds of computation, small ones together."""
     titles = {category.id: _lower(category.title) for category in load_categories()}
     titles |= {
         WHOLE_GRAPH: "whole CUDA graphs",

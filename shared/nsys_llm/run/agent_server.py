@@ -7,14 +7,15 @@ package. Each answer is JSON of less than 4 kB that says where the rest is.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from nsys_llm import __version__
 from nsys_llm.core.errors import ExitCode, NsysLlmError, UsageError
@@ -30,6 +31,7 @@ _MOST_ROWS: Final = 200
 _ITEMS: Final = 12
 #: Texts are cut to these lengths, one after the other, until a row fits.
 _LENGTHS: Final = (100_000, 300, 100, 40)
+_MESSAGE_LENGTH: Final = 1_000
 _INSTRUCTIONS: Final = (
     "Explains traces of LLM inference and training by NVIDIA Nsight Systems. Run analyze once on "
     "all profiles of a job, then ask its result with findings and table; compare two runs of the "
@@ -62,13 +64,33 @@ def serve(given: Mapping[str, Any]) -> RunOutcome:
         UsageError: A folder does not exist.
     """
     tools = AgentTools([Path(folder) for folder in given["folders"]])
-    server = MCPServer(
+    server = _Server(
         "nsys-llm", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING"
     )
     for tool in (tools.analyze, tools.findings, tools.table, tools.what_if, tools.compare):
         server.add_tool(tool, structured_output=False)
     server.run("stdio")
     return RunOutcome(ExitCode.DONE, None)
+
+
+class _Server(MCPServer):  # type: ignore[misc]
+    """A server whose refusals are one line.
+
+    It refuses arguments that a tool does not have: to leave out a condition unseen would be a wrong
+    answer.
+    """
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+        known = schemas[name]["properties"] if name in schemas else arguments
+        if unknown := sorted(set(arguments) - set(known)):
+            raise ToolError(f"no argument {unknown[0]!r}; there are: {', '.join(known)}.")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if isinstance(error.__cause__, ValidationError):
+                raise ToolError(_cut(" ".join(str(error).split()), _MESSAGE_LENGTH)) from error
+            raise
 
 
 class AgentTools:
@@ -98,10 +120,8 @@ class AgentTools:
         """Return a result's answer, findings, and what was not recorded or read; or one finding."""
         if number is None:
             return _overall(self._result(result))
-        try:
+        with _told():
             finding = finding_of(self._result(result), number)
-        except NsysLlmError as error:
-            raise ToolError(error.message) from error
         return _fitted(finding, "evidence", f"{result}/report.json")
 
     def table(
@@ -122,10 +142,8 @@ class AgentTools:
             names = [table for table, rows_n in record["tables"].items() if rows_n]
             names += [f"{part}/{table}" for part, some in record["parts"].items() for table in some]
             return _fitted({"tables": names}, "tables", f"{result}/report.json")
-        try:
+        with _told():
             chosen = chosen_rows(whole, name, where or (), ",".join(columns or ()) or None, sort)
-        except NsysLlmError as error:
-            raise ToolError(error.message) from error
         rows = json.loads(chosen.json(max(0, min(top, _MOST_ROWS))))
         rest = "table with where, columns, sort or top; the parquet file"
         record = {
@@ -154,26 +172,43 @@ class AgentTools:
         taken = {path.name for path in self._folders[0].iterdir()}
         names = (f"{recipe}-{n}" for n in range(1, len(taken) + 2))
         output = self._folders[0] / next(name for name in names if name not in taken)
-        try:
+        with _told():
             return analyze(recipe, profiles, output, **options)
-        except NsysLlmError as error:
-            raise ToolError(error.message) from error
 
     def _result(self, folder: str) -> Result:
-        try:
+        with _told():
             return load(self._allowed(folder))
-        except NsysLlmError as error:
-            raise ToolError(error.message) from error
 
     def _allowed(self, text: str) -> Path:
         """Return a path inside of the folders, with nothing in it that leads out of them."""
-        path = Path(text).resolve()
-        inside = [path, *(entry.resolve() for entry in path.rglob("*") if entry.is_symlink())]
-        if all(any(at.is_relative_to(root) for root in self._folders) for at in inside):
-            if path.exists():
-                return path
-            raise ToolError(f"{text}: no such file or folder.")
-        raise ToolError(f"{text}: outside of the folders of this server: {self._folders[0]}, ...")
+        with _told():
+            path = Path(text).resolve()
+            # What is outside is not walked through.
+            if not self._holds(path) or not all(
+                self._holds(entry.resolve()) for entry in path.rglob("*") if entry.is_symlink()
+            ):
+                raise UsageError(
+                    f"{text}: outside of the folders of this server: {self._folders[0]}"
+                )
+            if not path.exists():
+                raise UsageError(f"{text}: no such file or folder.")
+            return path
+
+    def _holds(self, path: Path) -> bool:
+        return any(path.is_relative_to(folder) for folder in self._folders)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn what is wrong with a question into one line."""
+    try:
+        yield
+    except NsysLlmError as error:
+        raise ToolError(_cut(error.message, _MESSAGE_LENGTH)) from error
+    except (OSError, RuntimeError, ValueError) as error:  # circles of links, bytes of 0, long names
+        raise ToolError(
+            f"no path of a file or folder: {_cut(str(error), _MESSAGE_LENGTH)}"
+        ) from error
 
 
 def _rows(result: Result, table: str) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import traceback
 from pathlib import Path
-from types import TracebackType
 
 from nsys_llm.core.errors import ProfileError, UsageError
 from nsys_llm.profile.inputs import ProfileInput
@@ -26,12 +25,7 @@ class Boundary:
     def __enter__(self) -> Boundary:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         """Keep what goes wrong as the profile's failure."""
         if isinstance(error, UsageError):
             return False  # nothing that another profile would not meet

@@ -87,12 +87,12 @@ def _add_recipe(command: argparse.ArgumentParser, recipe: str) -> None:
         choices=MODES,
         default=MODES[0],
         help="concurrent: threads of this process; none: one profile at a time; "
-        f"dask-futures: a Dask cluster. Default: {MODES[0]}.",
+        f"dask-futures: a Dask cluster that runs. Default: {MODES[0]}.",
     )
     context.add_argument(
         "--scheduler-file",
         metavar="FILE",
-        help="Scheduler file of a Dask cluster, for --mode dask-futures.",
+        help="Scheduler file of that cluster; else DASK_SCHEDULER_ADDRESS names it.",
     )
 
 
@@ -128,12 +128,6 @@ def _add_show(command: argparse.ArgumentParser) -> None:
         help=f"Rows. Default: {_SHOWN_ROWS_N}.",
     )
     command.add_argument("--json", action="store_true", help="JSON, for programs.")
-    command.add_argument(
-        "--notebook",
-        action="store_true",
-        help="Write report.md and analysis.ipynb into the folder, where a recipe of an overview "
-        "has none, and print nothing else.",
-    )
 
 
 def _add_trend(command: argparse.ArgumentParser) -> None:

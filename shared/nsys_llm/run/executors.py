@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from itertools import pairwise
@@ -17,6 +17,11 @@ from typing import Any, Final, TypeVar
 from nsys_llm.run.dask_errors import DaskErrors, dask_muted, refuse_other_versions
 
 T = TypeVar("T")
+Chunks = Sequence[Any]
+Mapper = Callable[[Any], T]
+Merger = Callable[[Sequence[T]], T]
+#: Is told the size of each chunk as it is finished.
+Done = Callable[[int], None]
 
 #: Modes of the standalone command, by the names that `nsys recipe` gives them.
 MODES: Final = ("concurrent", "none", "dask-futures")
@@ -41,27 +46,14 @@ class Executor(ABC):
         """How many chunks can be worked on at a time."""
 
     @abstractmethod
-    def reduce(
-        self,
-        function: Callable[[Any], T],
-        chunks: Sequence[Any],
-        merge: Callable[[Sequence[T]], T],
-        done: Callable[[int], None],
-    ) -> T:
-        """Return the merged results; `done` is told the size of each chunk as it is finished."""
+    def reduce(self, function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done) -> T:
+        """Return the merged results of the function for each chunk."""
 
     def start(self) -> None:  # noqa: B027 - most have nothing to start
         """Start the workers; from now on this process forks no more, and may have threads.
 
         Nothing to start where this process does the work, or where the workers run already.
         """
-
-    def elsewhere(self, paths: Iterable[str]) -> str:
-        """Return which of these paths, none of them here, are where the work is done; else "".
-
-        Nowhere, where the work is done on this machine.
-        """
-        return ""
 
 
 class Inline(Executor):
@@ -75,13 +67,7 @@ class Inline(Executor):
         """This process."""
         return 1
 
-    def reduce(
-        self,
-        function: Callable[[Any], T],
-        chunks: Sequence[Any],
-        merge: Callable[[Sequence[T]], T],
-        done: Callable[[int], None],
-    ) -> T:
+    def reduce(self, function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done) -> T:
         """See `Executor.reduce`."""
         results = []
         for chunk in chunks:
@@ -101,13 +87,7 @@ class Threads(Executor):
         """The cores that this process may use."""
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
-    def reduce(
-        self,
-        function: Callable[[Any], T],
-        chunks: Sequence[Any],
-        merge: Callable[[Sequence[T]], T],
-        done: Callable[[int], None],
-    ) -> T:
+    def reduce(self, function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done) -> T:
         """See `Executor.reduce`."""
         if len(chunks) <= 1:
             return Inline().reduce(function, chunks, merge, done)
@@ -115,11 +95,7 @@ class Threads(Executor):
 
 
 def reduce_in_threads(
-    function: Callable[[Any], T],
-    chunks: Sequence[Any],
-    merge: Callable[[Sequence[T]], T],
-    done: Callable[[int], None],
-    threads_n: int,
+    function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done, threads_n: int
 ) -> T:
     """Do what `Executor.reduce` does in threads of this process, at most one a chunk."""
     threads = ThreadPoolExecutor(max_workers=min(len(chunks), threads_n))
@@ -153,13 +129,7 @@ class DaskFutures(Executor):
         with DaskErrors(self._client):
             refuse_other_versions(self._client)
 
-    def reduce(
-        self,
-        function: Callable[[Any], T],
-        chunks: Sequence[Any],
-        merge: Callable[[Sequence[T]], T],
-        done: Callable[[int], None],
-    ) -> T:
+    def reduce(self, function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done) -> T:
         """See `Executor.reduce`."""
         from distributed import as_completed
 
@@ -182,21 +152,6 @@ class DaskFutures(Executor):
             # From the worker that has it: through the scheduler, its memory would hold it twice.
             return self._client.gather(tasks[0], direct=True)
 
-    def elsewhere(self, paths: Iterable[str]) -> str:
-        """See `Executor.elsewhere`."""
-        for path in paths:
-            with DaskErrors(self._client):
-                there = self._client.run(os.path.exists, path)
-            hosts = sorted({_host(worker) for worker, exists in there.items() if exists})
-            if hosts:
-                return f"{path} is there on {', '.join(hosts)}"
-        return ""
-
-
-def _host(worker: str) -> str:
-    """Return the host in a worker's address, `tcp://10.0.0.7:41233`."""
-    return worker.partition("://")[2].rpartition(":")[0]
-
 
 @contextmanager
 def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
@@ -204,7 +159,7 @@ def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
 
     Args:
         scheduler_file: Where a Dask scheduler wrote how to reach it. Without it, Dask's own
-            configuration (`DASK_SCHEDULER_ADDRESS`, `DASK_*`) decides, else a local cluster.
+            configuration names the scheduler (`DASK_SCHEDULER_ADDRESS`).
 
     Raises:
         UsageError: The cluster cannot be reached.

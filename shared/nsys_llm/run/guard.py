@@ -8,13 +8,12 @@ from collections.abc import Callable
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, NsysLlmError
-from nsys_llm.core.open_files import raise_limit, require_open_files
+from nsys_llm.core.open_files import raise_limit
 from nsys_llm.core.stopping import ended_by_signals
 
 #: Set to anything, it makes an internal error print its traceback.
@@ -44,7 +43,6 @@ def run_guarded(console: Console, run: Callable[[], RunOutcome]) -> RunOutcome:
 
     with _Guard(console) as guard, ended_by_signals(interrupted):
         raise_limit()
-        require_open_files()
         return run()
     return RunOutcome(guard.exit_code, None)
 
@@ -59,12 +57,7 @@ class _Guard:
     def __enter__(self) -> _Guard:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if not isinstance(error, Exception):
             return False
         self.exit_code, line = _explained(error, _written(self._console))

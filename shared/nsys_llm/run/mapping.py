@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from nsys_llm.core.console import Console
-from nsys_llm.core.errors import UsageError
 from nsys_llm.manifest.manifest import Manifest
 from nsys_llm.profile.inputs import ProfileInput, expand_sides
 from nsys_llm.report.analysis import load_analysis
@@ -44,24 +42,14 @@ class Inputs:
     rank_maps: RankMaps
 
 
-def find_inputs(options: Mapping[str, Any], executor: Executor) -> Inputs:
+def find_inputs(options: Mapping[str, Any]) -> Inputs:
     """Return the profiles behind what was typed.
 
     Raises:
-        UsageError: One of them is not there; of one that only workers see, the error says so.
+        UsageError: One of them is not there.
     """
     sides = entries_by_side(options)
-    try:
-        profiles, left_out = expand_sides(sides)
-    except UsageError as error:
-        entries = (os.path.abspath(entry) for side in sides.values() for entry in side)
-        absent = [entry for entry in entries if not os.path.exists(entry)]
-        if not (where := executor.elsewhere(absent)):
-            raise
-        raise UsageError(
-            f"{error.message} {where}, and not here: give a path that this machine and all workers "
-            "share, or run there."
-        ) from error
+    profiles, left_out = expand_sides(sides)
     rank_maps = read_rank_maps(options["rank_map"], profiles)
     return Inputs(tuple(profiles), tuple(left_out), rank_maps)
 
@@ -101,8 +89,7 @@ def map_run(
         keys = frozenset(rank.key for rank in ranks)
         places = {(key.side, key.path) for key in keys}
         chosen = [profile for profile in chosen if (profile.side, profile.path) in places]
-    with console.progress(len(chosen)) as progress:
-        result = reduced(keys, progress.advance)
+    result = reduced(keys, console.progress(len(chosen)).advance)
     if keys is None:
         ranks = _numbered(result, inputs.rank_maps, console)
     return Run(

@@ -17,10 +17,8 @@ import sys
 import threading
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Final, TypeVar
 
 import nsys_recipe
@@ -34,7 +32,16 @@ from nsys_llm.core.stopping import ended_with_the_run
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.dask_errors import mute_dask
-from nsys_llm.run.executors import DaskFutures, Executor, Inline, reduce_in_threads
+from nsys_llm.run.executors import (
+    Chunks,
+    DaskFutures,
+    Done,
+    Executor,
+    Inline,
+    Mapper,
+    Merger,
+    reduce_in_threads,
+)
 from nsys_llm.run.guard import RunOutcome, run_guarded
 from nsys_llm.run.publish import ANALYSIS_SUFFIX
 from nsys_llm.run.runner import run_recipe
@@ -123,12 +130,7 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
                 console.show("Generated:", f"    {self._output_dir}")
             raise SystemExit(int(outcome.exit_code))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         """Keep what was published: the framework would delete it on any exit but a clean one."""
         if kind is not None:
             self._output_dir = None
@@ -159,19 +161,13 @@ class _NsysExecutor(Executor):
             _end_pool()  # where some could not be forked, the others would wait for ever
             raise
 
-    def reduce(
-        self,
-        function: Callable[[Any], T],
-        chunks: Sequence[Any],
-        merge: Callable[[Sequence[T]], T],
-        done: Callable[[int], None],
-    ) -> T:
+    def reduce(self, function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done) -> T:
         """See `Executor.reduce`."""
         # What has not begun is not in the pool, either.
         wait = partial(self._wait_for, function)
         return reduce_in_threads(wait, chunks, merge, done, self.workers_n)
 
-    def _wait_for(self, function: Callable[[Any], T], chunk: Any) -> T:
+    def _wait_for(self, function: Mapper[T], chunk: Any) -> T:
         return self._context.wait(self._context.launch(function, chunk))
 
 

@@ -152,7 +152,6 @@ class _Timelines:
         self.left_n, self.lost_n = len(shown), 0
 
     def _of_findings(self, findings: Sequence[Finding]) -> dict[str, list[tuple[int, int]]]:
-        """Return the windows of the first findings that are shown, by axis."""
         windows: dict[str, list[tuple[int, int]]] = {
             self._axes[rank.file].name: [] for rank in self._shown
         }
@@ -242,7 +241,6 @@ def _about(rank: Rank, findings: Sequence[Finding], ranks_n: int) -> list[Findin
 
 
 def _named(about: Sequence[Finding], findings: Sequence[Finding]) -> list[Named]:
-    """Return the operations that the first findings without a window name as evidence."""
     lines = []
     for number, finding in enumerate(findings[:MOST_FINDINGS], 1):
         names = frozenset(

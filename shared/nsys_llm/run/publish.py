@@ -9,10 +9,10 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 from nsys_llm.core.errors import OutputError, UsageError
+from nsys_llm.core.patterns import require_text
 from nsys_llm.core.scratch import discard, remove_abandoned, scratch_place, temporary_folders
 from nsys_llm.core.stopping import ended_with_the_run
 from nsys_llm.manifest.manifest import recipe_names
@@ -56,22 +56,6 @@ def _replacement(match: re.Match[str], counter: str) -> str:
     return simple[letter]()
 
 
-def _require_text(path: str) -> None:
-    """Refuse a place that the files of a result could not hold, before anything is read.
-
-    Raises:
-        UsageError: It is not UTF-8.
-    """
-    try:
-        path.encode()
-    except UnicodeEncodeError as error:
-        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-        why = "is not valid UTF-8; give another path"
-        if "\\x" not in shown:
-            why = "is no text in this locale; set LC_ALL=C.UTF-8, or give another path"
-        raise UsageError(f"--output: '{shown}' {why}.") from error
-
-
 class OutputFolder:
     """A folder being filled beside its final place. Use as a context manager.
 
@@ -94,7 +78,7 @@ class OutputFolder:
         self._pattern = wanted or f"{default.replace('%', '%%')}-%n"
         self._replace = replace
         self.final = self._expanded()
-        _require_text(str(self.final))
+        require_text("--output", str(self.final))
         self.on_published: Callable[[Path], None] | None = None
         self._made_parents: list[Path] = []
         self._aside: Path | None = None
@@ -111,9 +95,7 @@ class OutputFolder:
             self._ending.enter_context(ended_with_the_run(self._abandon))
             self._make_parents(parent)
             remove_abandoned(parent, self.final.name)
-            self.path.mkdir(mode=0o700)
-            with suppress(PermissionError):  # some file systems keep no permissions
-                self.path.chmod(0o777 & ~_umask())
+            self.path.mkdir()
         except BaseException as error:
             with self._ending:
                 self._abandon()
@@ -124,12 +106,7 @@ class OutputFolder:
             ) from error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         with self._ending:
             self._abandon()
 
@@ -308,9 +285,3 @@ def names_below(folder: Path) -> set[str]:
         if not _LEFT_BEHIND.intersection(name.parts)
         and (path.is_symlink() or not path.is_dir() or not any(path.iterdir()))
     }
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

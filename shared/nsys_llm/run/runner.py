@@ -36,6 +36,7 @@ from nsys_llm.run.publish import OutputFolder
 from nsys_llm.run.second_look import FirstRead, look_again
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.trace.unmatched import refuse_unmatched
+from nsys_llm.view.text import counted
 
 
 def run_recipe(
@@ -63,9 +64,9 @@ def run_recipe(
     manifest = load_manifest(recipe)
     given, options = options, overview_options(recipe, options)
     compares = bool(manifest.recipes and given.get(BASELINE))
-    inputs = find_inputs(options, executor)
+    inputs = find_inputs(options)
     if compares:
-        find_inputs(given, executor)  # refused before anything is read
+        find_inputs(given)  # refused before anything is read
     for note in inputs.left_out:
         console.note(note)
     with OutputFolder(options["output"], recipe, replace=options["force_overwrite"]) as folder:
@@ -101,7 +102,6 @@ def _first_read(recipe: str, profiles_n: int, executor: Executor) -> FirstRead |
 
 
 def _results(run: Run, first: FirstRead | None, executor: Executor, console: Console) -> Part:
-    """Return the results of a run that was mapped, as its options show them."""
     if run.options["anonymize"]:
         run = anonymous(run)
     run = composed(run)
@@ -112,7 +112,6 @@ def _results(run: Run, first: FirstRead | None, executor: Executor, console: Con
 def _write(
     folder: OutputFolder, results: Part, code: ExitCode, console: Console
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Write all files of a run; return its summary, and the files with their labels."""
     run, tables, report = results.run, results.tables, results.report
     with folder.writing():
         summary, written = write_run(folder.path, run, tables, report, code, console)
@@ -125,7 +124,6 @@ def _write(
 
 
 def _input_names(run: Run, profiles: Sequence[ProfileInput]) -> list[str]:
-    """Return what was read: paths, unless no name is to be written."""
     if run.options["anonymize"]:
         return [profile.label for profile in run.profiles]
     return [profile.path for profile in profiles]
@@ -154,7 +152,6 @@ def run_compared(
 
 
 def _framework_record(run: Run, executor: Executor, started: datetime) -> dict[str, str]:
-    """Return what `nsys recipe` itself would record; its own values come first where it runs us."""
     return {
         "RecipeName": run.manifest.name,
         "DisplayName": run.manifest.title,
@@ -225,7 +222,7 @@ def _exit_code(run: Run, console: Console, reported_side: str | None) -> ExitCod
     if run.absent or any(profile.side != reported_side for profile in run.failed):
         console.error(
             f"incomplete: {len(run.failed)} of {len(run.profiles)} profiles failed, "
-            f"{len(run.absent)} ranks are absent; the results hold the others "
+            f"{counted(len(run.absent), 'rank')} absent; the results hold the others "
             "(--allow-missing-ranks makes this exit 0)."
         )
     return ExitCode.INCOMPLETE

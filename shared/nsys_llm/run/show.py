@@ -14,7 +14,6 @@ from nsys_llm.core.console import Console
 from nsys_llm.core.errors import ExitCode, UsageError
 from nsys_llm.run.api import Result, load
 from nsys_llm.run.guard import RunOutcome
-from nsys_llm.run.rendering import write_report_later
 from nsys_llm.view.tables import Field, cells, headings
 from nsys_llm.view.text import format_value
 
@@ -48,17 +47,13 @@ _WHERE: Final = re.compile(r"(\w+)\s*(==|!=|>=|<=|=|>|<)\s*(.*)")
 
 
 def show(given: Mapping[str, Any], console: Console) -> RunOutcome:
-    """Print what was asked for; nothing is written but the report that --notebook asks for.
+    """Print what was asked for; nothing is written.
 
     Raises:
         UsageError: There is no such finding, table or column.
-        OutputError: The folder holds no result, or cannot be written.
+        OutputError: The folder holds no result.
     """
     result = load(given["result"])
-    if given["notebook"]:
-        written = write_report_later(result, console)
-        console.show(*(str(result.folder / name) for name in written))
-        return RunOutcome(ExitCode.DONE, None)
     what = given["what"]
     if what is None:
         lines = _overall(result, given["json"])
@@ -163,7 +158,7 @@ class Chosen:
         frame: The rows, with all columns.
         fields: All columns, with units and meanings.
         columns: Those to show.
-        why_empty: Why the table has no rows at all; None where it has some.
+        why_empty: Why there are no rows; None where there are some.
     """
 
     frame: pd.DataFrame
@@ -186,13 +181,16 @@ def chosen_rows(
         UsageError: There is no such table or column, or a condition is none.
     """
     result, name = _of_part(result, what)
-    frame = result.tables[name]
+    whole = frame = result.tables[name]
     for condition in where:
         frame = frame[_holds(frame, condition)]
     if sort:
         frame = _sorted(frame, sort)
+    why_empty = result.results.why_empty(name)
+    if frame.empty and not whole.empty:
+        why_empty = f"none of its {len(whole):,} rows meets the conditions"
     fields = result.results.fields(name)
-    return Chosen(frame, fields, _chosen(fields, columns), result.results.why_empty(name))
+    return Chosen(frame, fields, _chosen(fields, columns), why_empty)
 
 
 def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:

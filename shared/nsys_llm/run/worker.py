@@ -128,7 +128,6 @@ def _map_ranks(
     only: frozenset[RankKey] | None,
     keep: Callable[[RankView], None] | None,
 ) -> tuple[tuple[RankOutcome, ...], list[Any]]:
-    """Return the ranks of a profile, and a partial of each that is asked for."""
     ranks, partials = [], []
     processes = gpu_processes(trace)
     for global_pid in processes:

@@ -31,7 +31,7 @@ def _peaks() -> Mapping[str, GpuPeak]:
     return {
         row["name"]: GpuPeak(
             {kind: value * _TERA for kind, value in row["tflops"].items()},
-            row["source"] + (f", {row['date']}" if row["date"] else ""),
+            f"{row['source']}, {row['date']}",
         )
         for row in json.loads(path.read_text("utf-8"))["gpus"]
     }

@@ -10,15 +10,9 @@ import numpy as np
 
 from nsys_llm.taxonomy.cuda_codes import COPY_KINDS, MEMORY_KINDS
 from nsys_llm.testing.demo_model import RankSet
-from nsys_llm.testing.demo_steps import SYNC_COPY_BYTES, has_late_sync, has_sync_copy, run_step
-from nsys_llm.testing.demo_workload import (
-    BATCH_1,
-    BATCH_16,
-    JITTERY_KERNEL,
-    Workload,
-    forward,
-)
-from nsys_llm.testing.trace_bulk import BulkTraceBuilder, base_name
+from nsys_llm.testing.demo_steps import SYNC_COPY_BYTES, run_step
+from nsys_llm.testing.demo_workload import BATCH_1, BATCH_16, Workload
+from nsys_llm.testing.trace_bulk import BulkTraceBuilder
 from nsys_llm.testing.trace_export import Cells
 
 RANKS: Final = 4
@@ -29,7 +23,7 @@ _FIRST_PID: Final = 4101
 _WATCHDOG, _PROFILER = 70, 71
 
 #: How much longer the kernels of each rank take; rank 2's GPU is throttled.
-_SLOWNESS: Final = (1.0, 1.003, 1.22, 0.998)
+SLOWNESS: Final = (1.0, 1.003, 1.22, 0.998)
 #: When each rank's capture starts after the first one's, and how wrong its wall clock is, ns.
 _CAPTURE_STARTS_NS: Final = (0, 1_310_000, 420_000, 2_050_000)
 _CLOCK_ERRORS_NS: Final = (0, 700, -400, 250)
@@ -47,45 +41,8 @@ _SECRET: Final = "planted-value-that-no-output-may-show"
 
 
 @dataclass(frozen=True)
-class Planted:
-    """What a demo set holds for the recipes to find. Kernel names are base names.
-
-    Attributes:
-        slow_rank: Comes last to the collectives, so that the others wait.
-        mixed_kernel: Runs in a small and a large configuration; neither has a tail of its own.
-        jittery_kernel: Has rare long launches within one configuration.
-        longer_kernel: As many launches after as before, each `longer_ratio` times as long.
-        removed_gemms: Matrix products that only the baseline has.
-        added_gemms: Matrix products that only the later run has.
-        removed_attention: Attention kernels that only the baseline has.
-        added_attention: Attention kernels that only the later run has.
-        device_copies: Device-to-device copies per rank, before and after.
-        memsets: Fills per rank, before and after.
-        sync_memcpy_steps: Where a synchronous copy leaves the GPU idle.
-        late_sync_steps: Where a synchronization returns 0.9 ms after the GPU is done.
-        allocation_step: Where a cudaMalloc leaves the GPU idle.
-    """
-
-    slow_rank: int
-    mixed_kernel: str
-    jittery_kernel: str
-    longer_kernel: str
-    longer_ratio: float
-    removed_gemms: frozenset[str]
-    added_gemms: frozenset[str]
-    removed_attention: frozenset[str]
-    added_attention: frozenset[str]
-    device_copies: tuple[int, int]
-    memsets: tuple[int, int]
-    steps: int
-    sync_memcpy_steps: tuple[int, ...]
-    late_sync_steps: tuple[int, ...]
-    allocation_step: int
-
-
-@dataclass(frozen=True)
 class DemoSet:
-    """Where a demo set lies, and what is in it.
+    """Where a demo set lies.
 
     Attributes:
         baseline: One SQLite export per rank, in the order of ranks.
@@ -94,12 +51,9 @@ class DemoSet:
 
     baseline: tuple[Path, ...]
     after: tuple[Path, ...]
-    planted: Planted
 
 
 class _Report(BulkTraceBuilder):
-    """A report with the copies and the overhead of a demo."""
-
     def copy(self, kind: str, size_bytes: int, span_ns: tuple[int, int], call: int) -> None:
         """Add a copy, or a fill for the kind `memset`, by the correlation id of its call."""
         columns: dict[str, Cells] = {
@@ -144,7 +98,7 @@ def write_demo(folder: Path, *, scale: float = 1.0) -> DemoSet:
     Raises:
         OutputError: A file is there already.
     """
-    steps = 1 + max(round(DECODE_STEPS * scale), 12)
+    steps = steps_of(scale)
     runs = {}
     for number, (name, workload) in enumerate({"baseline": BATCH_1, "after": BATCH_16}.items()):
         ranks = _simulate(workload, steps, seed=number)
@@ -154,11 +108,16 @@ def write_demo(folder: Path, *, scale: float = 1.0) -> DemoSet:
             _report(ranks, rank, epoch_ns).write_sqlite(folder / name / f"rank{rank}.sqlite")
             for rank in range(RANKS)
         )
-    return DemoSet(runs["baseline"], runs["after"], _planted(steps))
+    return DemoSet(runs["baseline"], runs["after"])
+
+
+def steps_of(scale: float) -> int:
+    """Return how many steps each rank of a set of this size has."""
+    return 1 + max(round(DECODE_STEPS * scale), 12)
 
 
 def _simulate(workload: Workload, steps: int, *, seed: int) -> RankSet:
-    ranks = RankSet(np.random.default_rng(seed), np.array(_SLOWNESS))
+    ranks = RankSet(np.random.default_rng(seed), np.array(SLOWNESS))
     for step in range(steps):
         run_step(ranks, workload, step, steps)
     return ranks
@@ -239,30 +198,3 @@ def _add_ranges(report: _Report, ranks: RankSet, rank: int, shift_ns: int) -> No
     # The profiler empties its buffers once, while the GPU is idle between two steps.
     idle_ns = [int(start[rank]) for text, _, start, _ in ranks.ranges if text == "schedule"]
     report.flush(idle_ns[len(idle_ns) // 3] + shift_ns + 60_000, _FIRST_PID + rank + _PROFILER)
-
-
-def _planted(steps: int) -> Planted:
-    before, after = _kernel_names(BATCH_1), _kernel_names(BATCH_16)
-    products = {name for name in before | after if name.startswith("nvjet")}
-    return Planted(
-        slow_rank=int(np.argmax(_SLOWNESS)),
-        mixed_kernel="act_and_mul_kernel",
-        jittery_kernel=base_name(JITTERY_KERNEL),
-        longer_kernel="reshape_and_cache_flash_kernel",
-        longer_ratio=BATCH_16.cache_write_pct / BATCH_1.cache_write_pct,
-        removed_gemms=frozenset((before - after) & products),
-        added_gemms=frozenset((after - before) & products),
-        removed_attention=frozenset(before - after - products),
-        added_attention=frozenset(after - before - products),
-        device_copies=(BATCH_1.device_copies[0], BATCH_16.device_copies[0]),
-        memsets=(BATCH_1.memsets, BATCH_16.memsets),
-        steps=steps,
-        sync_memcpy_steps=tuple(step for step in range(steps) if has_sync_copy(step)),
-        late_sync_steps=tuple(step for step in range(steps) if has_late_sync(step)),
-        allocation_step=steps // 2,
-    )
-
-
-def _kernel_names(workload: Workload) -> frozenset[str]:
-    kinds = [kind for prefill in (True, False) for kind in forward(workload, prefill=prefill)]
-    return frozenset(base_name(kind.name) for kind in kinds)

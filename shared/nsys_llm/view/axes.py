@@ -154,7 +154,6 @@ def _numbered(labels: list[str], names: list[str]) -> list[str]:
 
 
 def _differing(pieces: list[str], others: list[list[str]]) -> str:
-    """Return the pieces of a configuration in which those of one name differ."""
     if any(len(other) != len(pieces) for other in others):
         return " / ".join(pieces)
     return " / ".join(

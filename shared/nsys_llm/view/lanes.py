@@ -256,7 +256,6 @@ def _frame(low: Any, high: Any, lane: int) -> Plot:
 
 
 def _first_note(text: str, middle: Any, lane: int, left: bool) -> Plot:
-    """Return the name of the first finding, above its longest mark and to one side of it."""
     return {
         "text": f"<b>{escaped(text)}</b>",
         "x": middle,
@@ -297,7 +296,6 @@ def _height(lanes_n: int, traces_n: int) -> tuple[int, float]:
 
 
 def _hovers(rows: pd.DataFrame, spec: Mapping[str, Any]) -> list[str]:
-    """Return what appears over each row: what it is, how long, its name, and what it mixes."""
     columns = ("part", "lane", "color", "duration", "label", "mixture")
     cells = (rows[spec[name]].tolist() for name in columns)
     return [_hover(*row) for row in zip(*cells, strict=True)]

@@ -197,7 +197,6 @@ class Results:
         return sorted(names)
 
     def _all(self) -> list[str]:
-        """Return the names of all tables."""
         if self._written is not None:
             return sorted(self._written)
         return sorted(path.stem for path in self.folder.glob("*.parquet"))

@@ -121,6 +121,38 @@ def test_a_start_up_has_its_share_of_the_loss_and_no_price(tmp_path):
     assert finding["gain_ns"] == 2_450 * US
 
 
+def test_steps_are_told_where_they_wait_for_long_too_without_the_start_up(tmp_path):
+    trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
+    at = 0
+    for step in range(6):
+        wait = 2_000 if step < 2 else 500  # the first launch is before the first gap
+        trace.nvtx(f"Warm-up {step}" if step < 2 else "step", at, at + (wait + 500) * US)
+        launch = at + wait * US, at + (wait + 50) * US
+        trace.kernel("k", start_ns=launch[1], end_ns=launch[1] + 450 * US, launch=launch)
+        at += (wait + 500) * US
+    tables = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))
+    finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
+    # From the first kernel's begin: 2,050 us of a warm-up and 4 times 550, of 6,950 us.
+    assert finding["title"].endswith(
+        "550 us a step in `step`, 90.9 % running: its GPU idles 31.7 %"
+    )
+    assert finding["gain_ns"] == 2_200 * US
+    assert "start-up" not in finding["recommendation"]
+
+
+def test_few_slow_launches_are_not_to_be_fewer(tmp_path):
+    trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
+    for step in range(6):
+        at = 2_000 * step * US
+        trace.nvtx("step", at, at + 2_000 * US)
+        launch = at + 100 * US, at + 1_500 * US
+        trace.kernel("k", start_ns=launch[1], end_ns=at + 1_900 * US, launch=launch)
+    tables = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))
+    finding = next(row for row in records(tables["findings"]) if row["rule"] == "host_work")
+    assert "in `cudaLaunchKernel`" in finding["title"]
+    assert "driver lock" in finding["recommendation"]
+
+
 COLUMNS = (
     *("rank", "device_id", "cause", "part", "range", "state", "detail", "time_ns", "steps_n"),
     *("on_core_ns", "module_class", "samples_n", "expected_n", "period_ns"),
@@ -138,6 +170,12 @@ def sampled(counts, state="running", detail=None, time_ns=100, *, user_mode=Fals
         for name, n in counts.items()
     ]
     return Waited([{**row, "on_core_ns": 10 * expected_n}], modules)
+
+
+def launching(counts, detail="cudaLaunchKernel", time_ns=6):
+    """Return time in which a thread ran, and some of it in launch calls."""
+    runs, calls = sampled(counts), sampled({}, "cuda_call", detail, time_ns)
+    return Waited([*runs.states, *calls.states], runs.modules)
 
 
 @pytest.mark.parametrize(
@@ -225,9 +263,14 @@ def test_why_samples_say_nothing_is_said(counts, why):
         (sampled({"driver": 40}, "cuda_call", "cudaLaunchHostFunc"), (), None),
         (sampled({"driver": 40}, "cuda_call", "cudaStreamSynchronize"), (), None),
         (sampled({}, "os_call", "interpreter lock"), (), "processes of their own"),
-        (sampled({"python": 40}), (), "CUDA graphs"),
-        (sampled({"python": 22, "other": 8}), (), "CUDA graphs"),  # 55.6 % or more
-        (sampled({"python": 20, "other": 10}), (), None),  # 48.8 % or more
+        (launching({"python": 40}), (), "CUDA graphs"),
+        (launching({"python": 22, "other": 8}), (), "CUDA graphs"),  # 55.6 % or more
+        (launching({"python": 20, "other": 10}), (), None),  # 48.8 % or more
+        (launching({"python": 40}, time_ns=4), (), None),  # it launches hardly anything
+        (launching({"python": 40}, detail="cudaGraphLaunch"), (), None),  # graphs already
+        (sampled({}, "os_call", "futex"), (), "another thread or process"),
+        (sampled({}, "os_call", "pthread_cond_timedwait"), (), "another thread or process"),
+        (sampled({}, "os_call", "write"), (), None),
         (sampled({"framework": 40}), ("deduce_unreachable",), "gc.freeze"),
         (sampled({}, "off_core"), (), None),
         (sampled({"framework": 40}), ("mul",), None),

@@ -140,17 +140,6 @@ def test_a_wait_on_another_thread_names_that_thread(tables):
     assert (gaps["k12"]["api"], gaps["k12"]["api_ns"]) == ("cudaStreamSynchronize", 70)
 
 
-def test_gaps_between_the_nodes_of_one_graph_are_queued(tmp_path):
-    # The launch still runs when the first nodes do: the host is not what the second waits for.
-    trace = TraceBuilder().graph_launch(
-        [("a", 10, 14), ("b", 17, 20), ("c", 22, 25)], launch=(2, 30)
-    )
-    tables = tables_of(
-        tmp_path / "out", trace.write_sqlite(tmp_path / "a.sqlite"), recipe="idle_gaps"
-    )
-    assert rows(tables["cause_sums"], "cause gaps_n idle_ns") == [("queued", 2, 5)]
-
-
 def test_a_copy_of_pageable_memory_keeps_the_host_though_it_is_called_async(tmp_path):
     copies = [
         ("HtoD", {"src_memory": "pageable"}, "sync_memop"),
@@ -171,23 +160,6 @@ def test_a_copy_of_pageable_memory_keeps_the_host_though_it_is_called_async(tmp_
         # 28 ns before the copy runs and 3 after.
         assert sums[rank, cause] >= 31
         assert ("sync_memop" in sums[rank]) == (cause == "sync_memop")
-
-
-def test_a_call_inside_another_counts_as_the_outer_one(tmp_path):
-    trace = TraceBuilder().kernel("a", start_ns=0, end_ns=10, launch=(-5, -3))
-    trace.api("cudaDeviceSynchronize_v3020", start_ns=4, end_ns=40)
-    trace.api("cuMemAlloc_v2", start_ns=12, end_ns=30)
-    trace.kernel("b", start_ns=50, end_ns=60, launch=(44, 46))
-    tables = tables_of(
-        tmp_path / "out", trace.write_sqlite(tmp_path / "a.sqlite"), recipe="idle_gaps"
-    )
-    idle_by_cause = dict(rows(tables["cause_sums"], "cause idle_ns"))
-    assert idle_by_cause == {
-        "host_sync": 30,
-        "host_no_cuda": 4,
-        "launch_latency": 4,
-        "launch_api": 2,
-    }
 
 
 def test_the_phase_of_a_gap_is_where_its_time_went(tmp_path):

@@ -23,22 +23,6 @@ def on_core(switches, start_ns, end_ns, thread=7):
     return records_of({"thread_switches": table}).on_core_ns(thread, start_ns, end_ns)
 
 
-def test_a_thread_runs_between_going_on_and_leaving():
-    switches = [(10, 1), (14, 0), (20, 1), (21, 0)]
-    assert on_core(switches, 0, 30) == 5
-    assert on_core(switches, 12, 21) == 3
-    assert on_core(switches[::-1], 12, 21) == 3
-
-
-def test_before_the_first_switch_a_thread_did_the_opposite():
-    assert on_core([(10, 0)], 0, 30) == 10
-    assert on_core([(10, 1)], 0, 30) == 20
-
-
-def test_a_move_to_another_core_within_one_instant_keeps_it_running():
-    assert on_core([(0, 1), (10, 1), (10, 0)], 0, 30) == 30
-
-
 def test_a_thread_without_switches_is_not_known():
     assert on_core([(10, 1)], 0, 30, thread=8) is None
     assert records_of({}).on_core_ns(7, 0, 30) is None

@@ -85,28 +85,6 @@ def test_what_graphs_hide_is_not_divided(tmp_path):
     assert rows(wall, "wall_class detail time_ns")[-1] == ("idle", None, 35)
 
 
-def test_a_long_call_while_the_gpu_is_busy_loses_nothing(tmp_path):
-    # The host waits 900 ns for a kernel that runs, and launches the next one 10 ns after its end.
-    trace = TraceBuilder().kernel("nvjet_a", start_ns=10, end_ns=1000, launch=(1, 3))
-    trace.api("cudaStreamSynchronize_v3020", start_ns=100, end_ns=1000)
-    trace.kernel("nvjet_a", start_ns=1010, end_ns=1100, launch=(1002, 1006))
-    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
-    wall = rows(quick("idle_gaps", path)["wall"], "wall_class detail time_ns")
-    assert sum(ns for name, _, ns in wall if name == "idle") == 10
-    assert ("idle", "host_sync") not in [row[:2] for row in wall]
-
-
-def test_time_before_an_operation_that_was_queued_is_the_devices(tmp_path):
-    trace = TraceBuilder().kernel("nvjet_a", start_ns=10, end_ns=100, launch=(1, 3))
-    trace.kernel("nvjet_a", start_ns=140, end_ns=200, launch=(4, 6))
-    path = trace.write_sqlite(tmp_path / "rank0.sqlite")
-    assert rows(quick("idle_gaps", path)["wall"], "wall_class detail time_ns")[-1] == (
-        "idle",
-        "queued",
-        40,
-    )
-
-
 @pytest.mark.slow
 def test_all_recipes_of_an_overview_have_the_idle_time_of_the_whole_capture(tmp_path):
     path = drawn(1).write_sqlite(tmp_path / "rank0.sqlite")

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from pathlib import Path
 
 import pytest
-from effort import examples
-from hypothesis import given
-from hypothesis import strategies as st
 from results import plain, read_report, rows, tables_of
 from trace_builder import TraceBuilder
 
@@ -62,7 +57,6 @@ def test_processes_say_what_each_rank_is_and_has(tables):
         "memops_n": 1,
         "memop_total_ns": 1,
         "total_pct": 100 * 13 / 65,
-        "held_first_ns": 0,
     }
     assert tables["processes"]["memops_n"].tolist() == [0, 0, 0, 1]
 
@@ -85,41 +79,6 @@ def test_overlap_is_told_in_parts_that_add_up_to_busy_time(tmp_path):
     assert rows(frames["overlap"], columns) == [(100 * 5 / 9, 10, 14)]
     # Of the first stretch of communication, 6-14.
     assert frames["overlap"]["first_exposed_ns"].tolist() == [4]
-
-
-OPS = st.lists(
-    st.tuples(
-        st.sampled_from([GEMM, NCCL, "HtoD", "graph"]), st.integers(0, 30), st.integers(0, 9)
-    ),
-    min_size=1,
-    max_size=8,
-)
-
-
-@pytest.mark.nightly
-@examples(8, nightly=125)
-@given(ops=OPS, window=st.tuples(st.integers(0, 30), st.integers(1, 20)) | st.none())
-def test_busy_time_is_the_sum_of_its_parts_whatever_runs(ops, window):
-    low, high = (0, 99) if window is None else (window[0], sum(window))
-    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=1)
-    busy = {(0, 1)}
-    for kind, start, length in ops:
-        end = start + length
-        busy.add((start, end))
-        if kind == "HtoD":
-            trace.memcpy(kind, start_ns=start, end_ns=end, size_bytes=1)
-        elif kind == "graph":
-            trace.graph_launch([("g", start, end)], launch=(0, 1), mode="graph")
-        else:
-            trace.kernel(kind, start_ns=start, end_ns=end)
-    covered = {at for start, end in busy for at in range(max(start, low), min(end, high))}
-    options = [] if window is None else ["--filter-time", f"{low}/{high}"]
-    with tempfile.TemporaryDirectory() as name:
-        path = trace.write_sqlite(Path(name, "t.sqlite"))
-        frames = tables_of(Path(name, "o"), path, options=options)
-    (parts,) = rows(frames["overlap"], PARTS)
-    assert sum(parts) == len(covered) == frames["overlap"]["busy_ns"][0]
-    assert frames["devices"]["busy_ns"].tolist() == [len(covered)]
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from results import tables_of
 from trace_builder import TraceBuilder
 
-from nsys_llm.recipes.llm_hotspots.findings.extras import measured_findings, watched_kernel_findings
+from nsys_llm.recipes.llm_hotspots.findings.extras import measured_findings
 from nsys_llm.recipes.llm_hotspots.findings.kernels import determinism_findings
 from nsys_llm.report.prices.pricing import priced
 
@@ -22,7 +22,7 @@ def findings_by_rule(folder, *traces, options=()):
     for rank, trace in enumerate(traces):
         trace.write_sqlite(ranks / f"rank{rank}.sqlite")
     tables = tables_of(folder / "out", ranks, options=options)
-    topics = (measured_findings, watched_kernel_findings, determinism_findings)
+    topics = (measured_findings, determinism_findings)
     findings = priced([finding for topic in topics for finding in topic(tables)], tables)
     assert len({finding.rule for finding in findings}) == len(findings)
     return {finding.rule: finding for finding in findings}
@@ -118,38 +118,6 @@ def test_other_idle_tensor_cores_are_not(tmp_path):
         sampled(GEMM, idle, schema="3.7.2").process(pid=7, gpu_ids=(0, 1)),  # which GPU is assumed
     ]
     assert findings_by_rule(tmp_path, *innocent) == {}
-
-
-def staked(*launches):
-    """Return a trace of launches of k: blocks of the grid, duration."""
-    trace = TraceBuilder()
-    for index, (blocks, duration) in enumerate(launches):
-        start_ns = 100 * index
-        trace.kernel("k", start_ns=start_ns, duration_ns=duration, grid=(blocks, 1, 1))
-    return trace
-
-
-def test_a_configuration_that_replaces_another_is_told_with_its_time(tmp_path):
-    trace = staked(*[(2, 10)] * 5, *[(4, 12)] * 5)
-    odd = staked(*[(2, 10)] * 9, *[(4, 90)] * 4)  # a few odd launches are no change
-    by_rule = findings_by_rule(tmp_path, odd, trace, options=["--kernel", "k"])
-    assert set(by_rule) == {"configuration_change"}
-    finding = by_rule["configuration_change"]
-    assert (finding.rank, finding.name, finding.window_ns) == (1, "k", (400, 501))
-    assert "`grid 2x1x1, block 32x1x1` (5 launches, median 10 ns), then" in finding.details
-    assert "`grid 4x1x1, block 32x1x1` (5 launches, median 12 ns)" in finding.details
-    assert "1 rank affected." in finding.details
-
-
-def test_configurations_that_take_turns_are_no_change_but_a_mix(tmp_path):
-    trace = staked(*[(2, 10), (4, 30)] * 5)
-    by_rule = findings_by_rule(tmp_path, trace, options=["--kernel", "k"])
-    assert set(by_rule) == {"mixed_configurations"}
-    details = by_rule["mixed_configurations"].details
-    assert details == (
-        "`grid 2x1x1, block 32x1x1` (5 launches, median 10 ns); "
-        "`grid 4x1x1, block 32x1x1` (5 launches, median 30 ns)."
-    )
 
 
 def test_kernels_whose_results_may_differ_are_named_by_flag(tmp_path):

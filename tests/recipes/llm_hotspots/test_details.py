@@ -1,4 +1,4 @@
-"""Launch by launch and over time: watched_kernels, timeline, launch_rate, durations, operations."""
+"""Launch by launch and over time: watched_kernels, timeline, durations, operations."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from effort import examples
-from hypothesis import given
-from hypothesis import strategies as st
-from results import RECIPE, plain, rows, tables_of
+from results import RECIPE, rows, tables_of
 from trace_builder import TraceBuilder
 
 from nsys_llm.run.cli import main
@@ -49,31 +46,6 @@ def test_each_launch_of_the_watched_kernel_is_told(staked):
     assert set(staked["watched_kernels"]["name"]) == {"void K<int>(int)"}
 
 
-def test_configurations_are_counted_exactly_over_ranks(staked):
-    configs = staked["watched_kernel_configs"]
-    assert rows(configs, CONFIG) == [WIDE_CELLS, THIN_CELLS]
-    # Wide: 4, 6 and 8 ns; thin: 3 ns. Of 21 ns together 18 are wide.
-    columns = "ranks_n launches_n total_ns min_ns p50_ns max_ns mean_ns std_ns total_pct"
-    assert rows(configs, columns) == [
-        (2, 3, 18, 4, 6.0, 8, 6.0, 2.0, 100 * 18 / 21),
-        (1, 1, 3, 3, 3.0, 3, 3.0, None, 100 * 3 / 21),
-    ]
-
-
-def test_configurations_of_a_rank_say_when(staked):
-    columns = "rank launches_n total_ns total_pct first_start_ns last_start_ns longest_start_ns"
-    assert rows(staked["rank_watched_kernel_configs"], columns) == [
-        (0, 2, 10, 100 * 10 / 13, 10, 20, 20),
-        (0, 1, 3, 100 * 3 / 13, 30, 30, 30),
-        (1, 1, 8, 100.0, 5, 5, 5),
-    ]
-    assert rows(staked["rank_watched_kernel_configs"], CONFIG) == [
-        WIDE_CELLS,
-        THIN_CELLS,
-        WIDE_CELLS,
-    ]
-
-
 @pytest.mark.slow
 def test_of_many_launches_those_kept_are_spread_and_have_both_ends(tmp_path):
     trace = TraceBuilder()
@@ -85,25 +57,18 @@ def test_of_many_launches_those_kept_are_spread_and_have_both_ends(tmp_path):
     # 0, 1, 2, 3 times 9 thirds.
     expected = [(n, 10, 10 * n, 1 + n) for n in (0, 3, 6, 9)]
     assert rows(tables["watched_kernels"], "launch launches_n start_ns duration_ns") == expected
-    assert rows(tables["watched_kernel_configs"], "launches_n total_ns") == [(10, 55)]
     options[-1] = "1"
     tables = tables_of(tmp_path / "p", tmp_path / "t.sqlite", options=options)
     assert rows(tables["watched_kernels"], "launch") == [(0,)]
 
 
-def test_a_window_clips_the_time_and_keeps_whole_launches_that_start_in_it(tmp_path):
+def test_a_window_keeps_whole_launches_that_start_in_it(tmp_path):
     trace = TraceBuilder().kernel("k", start_ns=0, end_ns=10).kernel("k", start_ns=20, end_ns=30)
     trace.kernel("k", start_ns=8, end_ns=12, **WIDE, stream_id=8)
     trace.write_sqlite(tmp_path / "t.sqlite")
     options = ["--kernel", "k", "--filter-time", "9/25", "--timeline", "9"]
     tables = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
     assert rows(tables["watched_kernels"], "start_ns duration_ns") == [(20, 10)]
-    # Plain: [9, 10) and [20, 25); wide: [9, 12), which starts before.
-    columns = "launches_n total_ns p50_ns"
-    assert rows(tables["watched_kernel_configs"], columns) == [(1, 6, 10.0), (0, 3, None)]
-    instants = "first_start_ns last_start_ns longest_start_ns"
-    expected = [(20, 20, 20), (None, None, None)]
-    assert rows(tables["rank_watched_kernel_configs"], instants) == expected
     # The device was busy until 12, whatever the window says.
     assert rows(tables["timeline"], "start_ns gap_before_ns") == [(20, 8)]
 
@@ -176,53 +141,6 @@ def test_what_is_not_recorded_of_an_operation_is_null(tmp_path):
     assert rows(tables["timeline"], columns) == expected
     columns = "stream_id grid_x grid_y registers_per_thread"
     assert rows(tables["watched_kernels"], columns) == [(None, None, 1, None)]
-    assert rows(tables["watched_kernel_configs"], "grid_x grid_y launches_n") == [(None, 1, 1)]
-
-
-SPANS = st.lists(
-    st.tuples(st.integers(0, 900), st.integers(0, 200), st.sampled_from("kkcs"), st.integers(0, 1)),
-    min_size=1,
-    max_size=12,
-)
-
-
-@pytest.mark.nightly
-@examples(8, nightly=125)
-@given(spans=SPANS, window=st.sampled_from([None, "100/700", "3/9"]))
-def test_bins_add_up_to_the_devices(tmp_path_factory, spans, window):
-    folder = tmp_path_factory.mktemp("bins")
-    trace = TraceBuilder()
-    for start, length, kind, device in spans:
-        where = {"start_ns": start, "duration_ns": length, "device_id": device}
-        if kind == "k":
-            trace.kernel("k", **where)
-        elif kind == "c":
-            trace.memcpy("HtoD", size_bytes=1, **where)
-        else:
-            trace.memset(size_bytes=1, **where)
-    trace.write_sqlite(folder / "t.sqlite")
-    options = ["--filter-time", window] if window else []
-    tables = tables_of(folder / "o", folder / "t.sqlite", options=options)
-    names = ["window_ns", "launches_n", "kernel_busy_ns", "busy_ns"]
-    sums = tables["launch_rate"].groupby("device_id")[names].sum()
-    expected = tables["devices"].set_index("device_id")[names]
-    assert sums.to_dict("index") == expected.loc[sums.index].to_dict("index")
-    assert set(expected.index) - set(sums.index) <= set(expected.index[expected["busy_ns"] == 0])
-    assert (tables["launch_rate"].groupby("device_id").size() <= 200).all()
-
-
-def test_bins_hold_what_starts_in_them_and_what_runs_in_them(tmp_path):
-    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=3).kernel("k", start_ns=2, end_ns=5)
-    trace.memset(start_ns=4, end_ns=8, size_bytes=1).write_sqlite(tmp_path / "t.sqlite")
-    rates = tables_of(tmp_path / "o", tmp_path / "t.sqlite")["launch_rate"]
-    # Eight parts of 1 ns.
-    assert plain(rates)["start_ns"] == [*range(8)]
-    assert plain(rates)["end_ns"] == [*range(1, 9)]
-    assert plain(rates)["launches_n"] == [1, 0, 1, 0, 0, 0, 0, 0]
-    assert plain(rates)["kernel_busy_ns"] == [1, 1, 1, 1, 1, 0, 0, 0]
-    assert plain(rates)["busy_ns"] == [1] * 8
-    assert plain(rates)["launch_rate"][:2] == [1e9, 0.0]
-    assert plain(rates)["busy_pct"] == [100.0] * 8
 
 
 def test_durations_are_binned_exactly_for_the_top_kernels(tmp_path):

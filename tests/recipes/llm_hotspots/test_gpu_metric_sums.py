@@ -28,15 +28,6 @@ def test_one_sample_tells_no_period():
     assert sample_windows(array([])).shape == (0, 2)
 
 
-def test_each_group_gets_its_time_in_each_window():
-    windows = array([[0, 10], [10, 20]])
-    # Group 0 runs [8, 13) and [12, 14), which count each; group 1 [15, 30), group 2 [10, 10).
-    columns = overlaps(
-        array([8, 12, 15, 10]), array([13, 14, 30, 10]), array([0, 0, 1, 2]), windows
-    )
-    assert [column.tolist() for column in columns] == [[0, 0, 1], [0, 1, 1], [2, 5, 5]]
-
-
 @given(
     spans=st.lists(
         st.tuples(st.integers(0, 30), st.integers(0, 9), st.integers(0, 2)), max_size=12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from demo_truth import write_demo
 from planted import frame_of
 from quick_run import quick
 
@@ -10,7 +11,6 @@ from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.llm_hotspots.findings.answer import answer
 from nsys_llm.recipes.llm_hotspots.findings.answer import findings as unpriced
 from nsys_llm.report.prices.pricing import priced
-from nsys_llm.testing.demo import write_demo
 from nsys_llm.view.text import format_percent
 
 

@@ -6,8 +6,6 @@ import pytest
 from results import only_tables, read_frames, read_report, rows, tables_of
 from trace_builder import TraceBuilder
 
-from nsys_llm.run.cli import main
-
 
 def written(tmp_path, trace, name="t.sqlite"):
     return trace.write_sqlite(tmp_path / name)
@@ -50,17 +48,6 @@ def test_the_engine_is_that_of_the_run_whatever_window_is_looked_at(tmp_path):
     options = ["--filter-time", "20/30"]
     part = tables_of(tmp_path / "p", report, options=options)["categories"]["engine"].unique()
     assert part.tolist() == whole == ["vllm"]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [(["--filter-nvtx", "s/1"], "there is 1 instance"), (["--steps", "5:6"], "there are no steps")],
-)
-def test_an_instance_or_step_that_no_rank_has_is_refused(tmp_path, capsys, options, words):
-    trace = TraceBuilder().nvtx("s", 0, 5).kernel("a", start_ns=10, end_ns=15, launch=(1, 2))
-    inputs = ["--input", str(written(tmp_path, trace)), "--output", str(tmp_path / "o")]
-    assert main(["llm_hotspots", *inputs, *options]) == 2
-    assert words in capsys.readouterr().err
 
 
 @pytest.mark.slow

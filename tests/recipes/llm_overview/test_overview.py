@@ -8,18 +8,17 @@ from itertools import chain
 
 import pytest
 from command_line import run
+from demo_truth import write_demo
 from effort import nightly_but
 from machine.parts import GEMM, ranked
 from machine.profile_writer import write_profiles
 from machine.program import Program, Sync
 from machine.simulation import simulate
 from quick_run import quick
-from results import analyse, differences, read_frames, read_report, read_results
+from results import analyse, differences, read_report, read_results
 from trace_builder import TraceBuilder
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.report.findings import CAPTURE
-from nsys_llm.testing.demo import write_demo
 
 PARTS = load_manifest("llm_overview").recipes
 
@@ -71,61 +70,6 @@ def test_each_recipe_has_the_tables_of_a_run_of_its_own_which_judges_alike(demo,
         del some["report"]["findings"]  # as the table has them
         some["report"]["answer"] = without_figures(some["report"]["answer"])
     assert record == its
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("recipe", nightly_but(PARTS, ["tail_stats"]))
-def test_so_it_is_under_filters_too(demo, recipe):
-    words = ("--device", "0", "--steps", "1:4")
-    some = analyse(demo / f"some-{recipe}", demo / "after", *words, recipe=recipe)
-    whole = analyse(
-        demo / f"part-{recipe}", demo / "after", *words, "--only", recipe, recipe="llm_overview"
-    )
-    assert differences(read_results(some), read_results(whole / "parts" / recipe)) == []
-
-
-@pytest.mark.nightly
-def test_every_finding_is_listed_merged_or_a_remark(result):
-    tables = read_frames(result)
-    rows, listed = tables["all_findings"], tables["opportunities"]
-    findings_n = sum(
-        len(read_report(result / "parts" / name)["report"]["findings"]) for name in PARTS
-    )
-    assert len(rows) == findings_n
-    leads = rows[rows["account"] == "lead"]
-    assert sorted(leads["opportunity"]) == sorted(listed["opportunity"])
-    merged = rows[rows["account"].isin(["lead", "merged"])]
-    assert merged["opportunity"].isin(listed["opportunity"]).all()
-    assert merged.groupby("opportunity").size().tolist() == listed["findings_n"].tolist()
-    others = rows[rows["opportunity"].isna()]
-    assert set(others["account"]) <= {CAPTURE, "improvement"}
-
-
-@pytest.mark.nightly
-def test_the_finding_of_an_opportunity_begins_with_its_lead(result):
-    tables = read_frames(result)
-    findings = read_report(result)["report"]["findings"]
-    rows = tables["all_findings"].dropna(subset=["opportunity"])
-    assert len(tables["opportunities"])
-    for row, record in zip(tables["opportunities"].itertuples(), findings, strict=False):
-        others = rows[(rows["opportunity"] == row.opportunity) & (rows["account"] == "merged")]
-        assert record["title"] == row.title
-        assert row.details.startswith(record["details"].partition(" Also: ")[0])
-        assert len(record["details"].split()) <= 40
-        seen = record["details"].split(" Also: ")[1:]
-        assert len(seen) == len(set(seen))
-        assert {title.rstrip(".") for title in seen} <= set(others["title"])
-        assert record["gain_step_ns"] == pytest.approx(row.gain_step_ns, rel=1e-12)
-
-
-@pytest.mark.nightly
-def test_notebooks_of_the_recipes_are_written_on_request(demo, result):
-    assert not (result / "parts/idle_gaps/report.md").exists()
-    words = ("--notebooks", "--only", "idle_gaps")
-    out = analyse(demo / "notebooks", demo / "after", *words, recipe="llm_overview")
-    assert (out / "parts/idle_gaps/report.md").exists()
-    assert (out / "parts/idle_gaps/analysis.ipynb").exists()
-    assert not (out / "parts/tail_stats").exists()
 
 
 def test_a_recipe_that_is_not_there_is_one_line(demo, tmp_path):

@@ -8,25 +8,21 @@ from collections import Counter
 from itertools import pairwise
 
 import pandas as pd
-import pipeline_world
 import pytest
+from demo_truth import write_demo
 from effort import seeds
 from machine import random_program, simulate, write_profiles
-from pipeline_world import World, write_pipeline
 from quick_run import quick, quick_run
-from results import analyse, read_frames
-from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.recipes.llm_overview.findings.answer import caveats
-from nsys_llm.recipes.llm_overview.tables import timeline, views
+from nsys_llm.recipes.llm_overview.tables import views
 from nsys_llm.recipes.llm_overview.tables.views import job_clock
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run import read_again, second_look
 from nsys_llm.run.executors import Inline
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.testing import demo as demo_set
-from nsys_llm.testing.demo import write_demo
 
 LANE = ["view", "rank", "device_id"]
 STATES = ("work", "wait")
@@ -83,33 +79,6 @@ def demo(tmp_path_factory):
 @pytest.fixture(scope="module")
 def shown(demo):
     return looked(demo[0])
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("kind", "there"),
-    [
-        ("demo", {"waiting", "transfer", "gemm", "host_no_cuda"}),
-        ("pipeline", {"pipeline bubble", "transfer", "gemm"}),
-    ],
-)
-def test_a_whole_run_adds_up_to_the_wall_split_with_all_details(
-    demo, monkeypatch, tmp_path, kind, there
-):
-    monkeypatch.setattr(views, "_STEPS", "left out")
-    ran = pipeline_world.run(World(4, 8, steps_n=3, jitter=0.02))
-    folder = demo[0] if kind == "demo" else write_pipeline(tmp_path / "in", ran)
-    rows, tables, _ = looked(folder)
-    assert rows["shows"].unique().tolist()[0].startswith("Whole run, ")
-    wall, seen = tables["wall"], set()
-    for rank, lane in rows[rows["part"].isin(STATES)].groupby("rank"):
-        wanted = Counter()
-        for row in wall[wall["rank"] == rank].itertuples():
-            name = {"copies": "copies", "profiler": "profiler_overhead"}.get(row.wall_class)
-            wanted[name or row.detail] += row.time_ns
-        assert times_of(lane) == {name: ns for name, ns in wanted.items() if ns}
-        seen |= {name for name, ns in wanted.items() if ns}
-    assert there <= seen
 
 
 @pytest.mark.slow
@@ -179,26 +148,6 @@ def test_work_of_random_jobs_is_what_their_rows_say(tmp_path, seed):
 
 
 @pytest.mark.nightly
-def test_the_path_is_that_of_step_budget(shown):
-    rows, tables, _ = shown
-    path, steps = tables["step_budget/path"], tables["step_budget/job_steps"].set_index("step")
-    drawn = rows[rows["part"].isin(["path", "host path"])]
-    assert len(drawn)
-    for step, some in drawn.groupby("step"):
-        wanted = path[path["step"] == step]
-        by_class = wanted.groupby("class")["duration_ns"].sum().to_dict()
-        assert times_of(some) == by_class
-        ordered = some.sort_values("since_ns")
-        ends = (ordered["since_ns"] + ordered["duration_ns"]).tolist()
-        assert ordered["since_ns"].tolist() == [0, *ends[:-1]]
-        assert ends[-1] == steps.loc[step, "wall_ns"]
-        for row in some.itertuples():
-            at = wanted[wanted["start_ns"] == row.since_ns + steps.loc[step, "start_ns"]]
-            assert row.rank in at["rank"].tolist()
-            assert (row.part == "host path") == at["device_id"].isna().any()
-
-
-@pytest.mark.nightly
 def test_ranks_stand_where_they_truly_were(shown):
     rows, _, run = shown
     shifts = {}
@@ -212,27 +161,6 @@ def test_ranks_stand_where_they_truly_were(shown):
     for rank in run.ranks:
         for at_ns in (0, 10**6, 10**8, 10**11):
             assert abs(clocks.common_ns(rank, clocks.own_ns(rank, at_ns)) - at_ns) <= 1
-
-
-@pytest.mark.nightly
-def test_without_steps_the_whole_run_is_shown_and_without_work_nothing(tmp_path):
-    builder = TraceBuilder()
-    for at in range(5):
-        builder.kernel(f"k{at}", start_ns=1_000 + 997 * at, duration_ns=100 + at)
-    single = builder.write_sqlite(tmp_path / "rank0.sqlite")
-    rows, tables, _ = looked(single)
-    assert rows["view"].unique().tolist() == [1]
-    span_ns = int(tables["ranks"]["span_ns"].iloc[0])
-    assert rows[rows["part"].isin(STATES)]["duration_ns"].sum() == span_ns == 4 * 997 + 104
-    assert times_of(rows[rows["part"] == "work"])["unmatched"] == 5 * 100 + 10
-    empty = TraceBuilder().nvtx("alone", 1, 2)
-    out = analyse(
-        tmp_path / "out",
-        empty.write_sqlite(tmp_path / "empty.sqlite"),
-        recipe="llm_overview",
-    )
-    assert len(read_frames(out)["timeline"]) == 0
-    assert "Timeline" not in (out / "analysis.ipynb").read_text("utf-8")
 
 
 @pytest.mark.slow
@@ -298,14 +226,3 @@ def test_the_first_findings_are_shown_wherever_their_gpus_stand():
 class _Numbered:
     def __init__(self, number):
         self.number = number
-
-
-@pytest.mark.nightly
-def test_what_is_drawn_is_bounded(shown):
-    rows = shown[0]
-    lanes_n = rows[LANE].drop_duplicates().shape[0] // rows["view"].nunique()
-    cells_n = min(timeline._MOST_CELLS // lanes_n, timeline._MOST_CELLS_OF_LANE)
-    for _, lane in rows[rows["part"].isin(STATES)].groupby(LANE):
-        assert len(lane) <= 3 * (cells_n + 1)
-        # Whoever would join nothing has as many rows as operations and gaps.
-        assert lane["pieces_n"].sum() > len(lane)

@@ -20,10 +20,6 @@ TRACES = [
     "h100_mfu/after",
     *(f"h100_mfu_ranks/{run}/rank{rank}" for run in ("before", "after") for rank in (0, 1)),
 ]
-#: Kernel time in ranges, percent, of both ranks together, as measured apart from any of our code.
-COVERED = {"h100_mfu/before": 96.541, "h100_mfu/after": 99.832}
-#: Names without the numbers that PyTorch counts up, likewise; 18,499 texts in the first.
-NAMES = {"h100_mfu/before": 93}
 SUMS = "instances_n ops_n kernels_n inclusive_ns self_ops_n self_ns span_ns"
 
 
@@ -125,27 +121,6 @@ def test_real_traces_are_as_a_plain_search_says(real):
     adds_up(tables)
 
 
-@pytest.mark.nightly
-@pytest.mark.traces
-def test_coverage_of_kernel_time_is_that_measured_before(real):
-    name, _, tables = real
-    attribution = tables["attribution"]
-    covered = (
-        attribution.loc[attribution["attributed"], "kernel_ns"].sum()
-        / attribution["kernel_ns"].sum()
-    )
-    assert round(100 * covered, 3) == COVERED.get(name, round(100 * covered, 3))
-    by_rank = attribution[attribution["attributed"]].groupby("rank")["gpu_pct"].sum()
-    assert (by_rank <= 100).all()
-
-
-@pytest.mark.nightly
-@pytest.mark.traces
-def test_names_with_running_numbers_are_few(real):
-    name, _, tables = real
-    assert len(tables["ranges"]) == NAMES.get(name, len(tables["ranges"])) < 100
-
-
 RANGE = st.tuples(
     st.sampled_from(["a", "b", "c, seq = 1", "prefill"]),
     st.integers(0, 30),
@@ -209,50 +184,3 @@ def test_what_a_filter_leaves_adds_up_too(ranges, ops, window):
         selected = tables["coverage"]["selected_ns"].sum()
         assert tables["phases"]["gpu_ns"].sum() == selected
         assert tables["phases"]["ops_n"].sum() == tables["coverage"]["selected_n"].sum()
-
-
-ALONE = (
-    "kind domain name instances_n host_ns self_host_ns ops_n kernels_n inclusive_ns self_ns "
-    "exclusive_ns memop_ns span_ns span_max_ns method other_method_ns"
-)
-
-
-def alone(ranges, ops, *words):
-    """Return the table of ranges, of those with GPU work, sorted."""
-    trace = TraceBuilder()
-    for text, start, length, tid, kind, domain in ranges:
-        end = None if length is None else start + length
-        trace.nvtx(text, start, end, tid=tid, kind=kind, domain=domain)
-    for at, tid, start, length, device in ops:
-        place = {"tid": tid, "device_id": int(device), "launch": (at, at + 1)}
-        trace.kernel("k", start_ns=50 + start, duration_ns=length, **place)
-    # The end of the capture, and a call between any two launches, are always there.
-    trace.kernel("last", start_ns=130, duration_ns=1)
-    for tid in (1, 2):
-        for at in range(42):
-            trace.api("cudaEventQuery_v3020", start_ns=at, end_ns=at + 1, tid=tid)
-    with tempfile.TemporaryDirectory() as folder:
-        path = trace.write_sqlite(Path(folder, "t.sqlite"))
-        table = quick(path, "--running-numbers", "keep", *words)["ranges"]
-    return sorted(rows(table[table["ops_n"] > 0], ALONE), key=str)
-
-
-@pytest.mark.nightly
-@examples(10, nightly=166)
-@given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
-def test_ranges_that_are_chosen_are_as_if_no_others_had_been_recorded(ranges, ops):
-    for words, left in (
-        (["--match", "re:^[ap]"], [fields for fields in ranges if fields[0][0] in "ap"]),
-        (["--domain", "NCCL"], [fields for fields in ranges if fields[5] == "NCCL"]),
-    ):
-        assert alone(ranges, ops, *words) == alone(left, ops)
-
-
-@pytest.mark.nightly
-@examples(10, nightly=166)
-@given(st.lists(RANGE, min_size=2, max_size=9), st.lists(OP, min_size=1, max_size=9))
-def test_ranges_under_a_filter_are_as_if_no_other_work_had_been_done(ranges, ops):
-    # Each by a name of its own: those without work left do not count.
-    named = [(f"{row}", *fields[1:]) for row, fields in enumerate(ranges)]
-    left = [op for op in ops if not op[4]]
-    assert alone(named, ops, "--device", "0") == alone(named, left)

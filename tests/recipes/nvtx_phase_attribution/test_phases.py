@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-from random import Random
 
 import pytest
-from phase_run import RECIPE, quick, resolved
+from phase_run import quick
 from results import plain, rows
 from trace_builder import TraceBuilder
 
-from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.errors import UsageError
-from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.profile.inputs import open_profile
-from nsys_llm.profile.reader import read_trace
-from nsys_llm.run.worker import load_analysis
 from nsys_llm.taxonomy.phase_maps import read_phase_map
-from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.selection import gpu_processes, select_rank
 
 
 def written(trace, folder, name="a"):
@@ -179,14 +171,6 @@ def test_the_tree_of_ranges_adds_up(tables):
     ]
 
 
-def test_the_ranges_with_most_gpu_time_are_told(tables):
-    names = "rank phase name step start_ns end_ns gpu_ns gpu_start_ns gpu_end_ns median_ratio"
-    assert rows(tables["phase_instances"], names)[0] == (
-        *(1, "prefill", "prefill", 0, 1, 12, 10, 100, 110),
-        10 / 9,
-    )
-
-
 def test_times_per_token(tmp_path):
     frames = quick(written(server(), tmp_path), "--tokens-per-step", "4")
     assert frames["steps"]["token_ns"].tolist() == [4.5] * 3
@@ -299,11 +283,6 @@ def test_a_range_in_pieces_counts_where_it_is_seen_first(tmp_path):
     trace.kernel("k", start_ns=110, duration_ns=4, launch=(24, 25), device_id=1)
     path = written(trace, tmp_path)
     names = "label instances_n host_ns self_ns inclusive_ns span_ns"
-    # Within one level, b is seen from 20 on.
-    assert rows(quick(path, "--depth", "1")["ranges"], names) == [
-        ("b@N", 1, 10, 4, 4, 4),
-        ("a", 1, 20, 3, 3, 3),
-    ]
     # What is left was launched in the second piece; the host time is whole.
     assert rows(quick(path, "--device", "1")["ranges"], names) == [("b@N", 1, 20, 4, 4, 4)]
 
@@ -336,22 +315,6 @@ def test_every_path_of_the_tree_is_there_once(tmp_path):
         ("c", 0, 1),
         ("c [start/end]", 0, 1),
     ]
-
-
-@pytest.mark.slow
-def test_tables_of_ranges_can_be_cut_and_chosen(tmp_path):
-    path = written(server(), tmp_path)
-
-    def selves(*words):
-        return {name: ns for name, ns in rows(quick(path, *words)["ranges"], "name self_ns")}
-
-    assert selves("--depth", "1") == {"step #": 19}
-    assert selves("--match", "re:^(decode|sample)$") == {"decode": 8, "sample": 3}
-    assert selves("--domain", "NCCL") == {}
-    assert selves("--domain", "default")["prefill"] == 8
-    # Phases look at all ranges whatever the tables of ranges hold.
-    phases = quick(path, "--match", "step")["phases"]
-    assert dict(rows(phases, "phase gpu_ns"))["decode"] == 8
 
 
 @pytest.mark.slow
@@ -428,7 +391,7 @@ def test_without_ranges_all_is_told_as_lost(tmp_path):
     trace = TraceBuilder().kernel("a", start_ns=5, duration_ns=4, launch=(1, 2))
     frames = quick(written(trace, tmp_path))
     assert rows(frames["attribution"], "part gpu_ns") == [("no_ranges", 4)]
-    for name in ("ranges", "range_tree", "steps", "step_stats", "phase_steps", "phase_instances"):
+    for name in ("ranges", "range_tree", "steps", "step_stats", "phase_steps"):
         assert len(frames[name]) == 0
     frames = quick(written(TraceBuilder().kernel("a", start_ns=5, duration_ns=4), tmp_path, "b"))
     assert rows(frames["attribution"], "part gpu_ns") == [("no_calls", 4)]
@@ -478,23 +441,3 @@ def test_a_map_that_means_nothing_is_refused_in_one_line(tmp_path, content, said
     assert "m.json" in caught.value.message
     with pytest.raises(UsageError, match=r"cannot be read .*vllm, sglang"):
         read_phase_map(str(tmp_path / "absent.json"))
-
-
-def test_merging_in_any_order_changes_nothing(tmp_path):
-    analysis, manifest = load_analysis(RECIPE), load_manifest(RECIPE)
-    options = resolved("--input", "x")
-    parts = []
-    for number in range(4):
-        path = written(server(1 + number % 2), tmp_path, f"rank{number}")
-        with open_profile(path, (), export_dir=None, nsys=None) as report:
-            trace = read_trace(report, manifest.reads, options)
-        (pid,) = gpu_processes(trace)
-        selected, _, _ = select_rank(trace, pid, options)
-        parts.append(analysis.map_rank(RankView(selected, RankKey(str(number), pid), options)))
-    whole = analysis.merge(parts)
-    for seed in range(3):
-        order = parts[:]
-        Random(seed).shuffle(order)
-        merged = analysis.merge([analysis.merge(order[:2]), analysis.partial(), *order[2:]])
-        assert repr(merged) == repr(whole)
-    assert repr(analysis.merge([analysis.partial(), parts[0]])) == repr(analysis.merge([parts[0]]))

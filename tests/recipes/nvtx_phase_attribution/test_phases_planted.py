@@ -6,11 +6,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from demo_truth import write_demo
 from phase_run import quick
 from results import rows
 from trace_builder import TraceBuilder
-
-from nsys_llm.testing.demo import write_demo
 
 STEPS = 12
 STEP_NS = 10_000

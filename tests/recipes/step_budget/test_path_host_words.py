@@ -6,6 +6,7 @@ from judgement.truth import planted
 from machine import simulate, write_profiles
 from machine.scenarios import two_devices
 from quick_run import quick
+from trace_builder import TraceBuilder
 
 
 def titles(program, folder):
@@ -29,3 +30,24 @@ def test_a_wait_of_all_ranks_names_none(tmp_path):
 def test_a_range_with_a_trifle_is_not_what_the_host_does(tmp_path):
     (title,) = titles(two_devices(), tmp_path)
     assert title.endswith("in `cudaLaunchKernel`")
+
+
+def test_what_another_ranks_thread_did_there_is_not_said_of_this_one(tmp_path):
+    # Rank 0 idles most; the steps of the job end on rank 1, whose path is in `data`.
+    for rank, (name, wait, end) in enumerate((("prepare", 500, 800), ("data", 300, 1_000))):
+        trace = TraceBuilder().environment(RANK=str(rank)).thread_switch(start_ns=0, goes_on=True)
+        for at in range(0, 9_000, 1_000):
+            trace.nvtx("step", 1_000 * at, 1_000 * (at + 999))
+            trace.nvtx(name, 1_000 * at, 1_000 * (at + wait))
+            if rank == 0:
+                trace.nvtx("data", 1_000 * (at + wait), 1_000 * (at + wait + 4))
+            launch = 1_000 * (at + wait + 5), 1_000 * (at + wait + 9)
+            ends = 1_000 * (at + end)
+            trace.kernel("k", start_ns=launch[1] + 1, end_ns=ends, launch=launch)
+            trace.api("cudaDeviceSynchronize_v3020", start_ns=launch[1] + 5, end_ns=ends + 1)
+        trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
+    tables = quick("step_budget", tmp_path)
+    states = tables["host_states"]
+    assert set(states.loc[states["range"] == "data", "rank"]) == {0, 1}
+    (title,) = tables["findings"].loc[tables["findings"]["rule"] == "path_host", "title"]
+    assert title.endswith("in `data`")

@@ -10,10 +10,7 @@ from results import differences, only_tables, plain, read_results, rows
 from tail_ranks import ENDS, RECIPE, V, tail_tables, write_ranks
 from trace_builder import TraceBuilder
 
-from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.recipes.tail_stats.analysis import ANALYSIS
-from nsys_llm.recipes.tail_stats.partials import TailPartial
 
 
 def test_tables_hold_one_collective_of_three_ranks(tmp_path):
@@ -162,12 +159,3 @@ def test_a_clock_that_is_shifted_by_seconds_changes_nothing_but_offsets(rank, se
     assert not differences(unshifted, other, but=instants)
     ahead = other["rank_clocks"]["ahead_ns"].to_pylist()
     assert ahead == [moved[place] - moved[0] for place in range(3)]
-
-
-def test_merging_is_associative_and_commutative():
-    parts = [TailPartial(collectives=CollectivesPartial({name: ()})) for name in "abc"]
-    a, b, c = parts
-    merged = ANALYSIS.merge(parts)
-    other = ANALYSIS.merge([ANALYSIS.merge([c, a]), ANALYSIS.partial(), b])
-    assert other.collectives == merged.collectives
-    assert set(merged.collectives.ranks) == set("abc")

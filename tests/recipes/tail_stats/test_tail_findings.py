@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from demo_truth import write_demo
 from finding_numbers import unexplained_numbers
 from gain_checks import listed
 from planted import frame_of
@@ -14,7 +15,6 @@ from nsys_llm.recipes.tail_stats.findings.answer import answer, findings
 from nsys_llm.recipes.tail_stats.findings.caveats import caveats
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.findings import finding_record
-from nsys_llm.testing.demo import write_demo
 
 TABLES = [table.file for table in load_manifest("tail_stats").writes]
 SPAN_NS = 10_000_000

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 import pytest
 from effort import examples
@@ -132,29 +130,3 @@ def has_second_mode(durations, median):
 def test_the_top_over_all_ranks_is_that_of_all_launches(ranks, most):
     parts = [mapped(index, launches, most) for index, launches in enumerate(ranks)]
     assert longest_outliers(ANALYSIS.merge(parts), most) == by_hand(ranks, most)
-
-
-@given(RANKS, st.integers(1, 3), st.randoms(use_true_random=False))
-def test_merging_in_any_order_gives_the_same(ranks, most, random):
-    parts = [mapped(index, launches, most) for index, launches in enumerate(ranks)]
-    whole = ANALYSIS.merge(parts)
-    shuffled = [ANALYSIS.partial(), *parts]
-    random.shuffle(shuffled)
-    pairwise = functools.reduce(lambda left, right: ANALYSIS.merge([right, left]), shuffled)
-    assert_equal(whole, pairwise)
-    assert_equal(ANALYSIS.merge([whole]), whole)
-    assert_equal(ANALYSIS.merge([ANALYSIS.partial(), whole]), whole)
-
-
-def assert_equal(left, right):
-    kernels, other = left.kernels, right.kernels
-    assert kernels.keys == other.keys
-    assert kernels.ranks.keys() == other.ranks.keys()
-    for name in ("group", "value", "count"):
-        assert getattr(kernels.counts, name).tolist() == getattr(other.counts, name).tolist()
-    assert kernels.instances.ranks == other.instances.ranks
-    for kind in ("numbers", "texts"):
-        columns, theirs = getattr(kernels.instances, kind), getattr(other.instances, kind)
-        assert {name: values.tolist() for name, values in columns.items()} == {
-            name: values.tolist() for name, values in theirs.items()
-        }

@@ -75,23 +75,3 @@ def test_the_listed_outliers_are_those_of_all_launches(analysed, name):
     listed = tables["outliers"]
     assert listed["excess_ns"].tolist() == outliers["excess"].astype(int).tolist()
     assert sorted(listed["start_ns"]) == sorted(outliers["start"])
-
-
-def test_ratios_of_90_from_pooling_are_shapes_and_not_jitter(traces, tmp_path):
-    report = traces / "h100_mfu" / "before.sqlite"
-    tails = tables_of(tmp_path / "o", report, options=["--base"], recipe=RECIPE)["tails"]
-    pooled = tails[tails["name"] == "vectorized_elementwise_kernel"]
-    assert pooled["pooled_max_p50"].round(1).unique().tolist() == [90.9]
-    assert pooled["pooled_p99_p50"].round(1).unique().tolist() == [90.5]
-    assert pooled["shape_mix"].all()
-    assert not pooled["outlier"].any()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("run", ["before", "after"])
-def test_a_persistent_gemm_with_two_sizes_is_no_tail(analysed, run):
-    tables = analysed[f"h100_mfu/{run}"][0]
-    modes = tables["tails"][tables["tails"]["second_mode"]]
-    assert modes["config"].tolist() == ["2x66x1 / 384x1x1 / 213196 B"]
-    rules = set(tables["findings"]["rule"])
-    assert "slow_launches" not in rules

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from demo_truth import write_demo
 from finding_numbers import checked
 from quick_run import quick
-from results import analyse, assert_same, read_frames, read_report
+from results import analyse, read_frames, read_report
 
-from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.manifest.options import resolved_options
-from nsys_llm.profile.inputs import expand_sides
-from nsys_llm.recipes.trace_diff.analysis import ANALYSIS
 from nsys_llm.recipes.trace_diff.tables import collectives
-from nsys_llm.run.worker import map_profiles, merge_results
-from nsys_llm.testing.demo import write_demo
 from nsys_llm.testing.trace_bulk import base_name
-from nsys_llm.trace.rank_sets import entries_by_side, number_sides
 
 RECIPE = "trace_diff"
 
@@ -87,52 +81,6 @@ def test_with_steps_that_tell_no_tokens_other_sizes_are_other_work(demo, words, 
     # Tables are written all the same; only sentences of effect are withheld.
     assert not [finding for finding in report["findings"] if finding["kind"] == "performance"]
     assert demo.planted.longer_kernel not in answer
-
-
-@pytest.fixture(scope="module")
-def results(demo, words):
-    given = {"input": [str(path) for path in demo.after], "baseline": words[1:]}
-    options = resolved_options(load_manifest(RECIPE), given)
-    inputs, _ = expand_sides(entries_by_side(options))
-    return options, [map_profiles([profile], recipe=RECIPE, options=options) for profile in inputs]
-
-
-def made(results, order):
-    options, parts = results
-    merged = merge_results([parts[at] for at in order], recipe=RECIPE)
-    return ANALYSIS.tabulate(merged.partial, number_sides(merged, {}), options)
-
-
-@pytest.mark.nightly
-def test_the_order_of_merging_changes_nothing(results):
-    first, other = made(results, range(8)), made(results, [7, 2, 4, 0, 6, 1, 5, 3])
-    assert first.keys() == other.keys()
-    for name, frame in first.items():
-        assert frame.equals(other[name]), name
-
-
-def test_merging_is_associative_and_has_an_identity(results):
-    _, parts = results
-    first, two, three, four = (parts[at].partial for at in (0, 5, 2, 7))
-    merge = ANALYSIS.merge
-    left = merge([merge([merge([first, two]), ANALYSIS.partial()]), merge([three, four])])
-    right = merge([first, merge([merge([four, two]), three])])
-    assert left.sides.keys() == right.sides.keys() == {"baseline", "input"}
-    for side, part in left.sides.items():
-        other = right.sides[side]
-        assert part.ranks.keys() == other.ranks.keys()
-        assert part.keys == other.keys
-        assert (part.total_ns == other.total_ns).all()
-        for name in ("group", "value", "count"):
-            assert (getattr(part.counts, name) == getattr(other.counts, name)).all()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("mode", ["concurrent", "dask-futures"])
-def test_every_mode_gives_the_same_bits(demo, words, out, tmp_path, mode):
-    options = [*words, "--mode", mode]
-    analyse(tmp_path / "out", *demo.after, options=options, recipe=RECIPE)
-    assert_same(out, tmp_path / "out", recipe=RECIPE)
 
 
 @pytest.mark.nightly

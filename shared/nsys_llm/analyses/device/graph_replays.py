@@ -1,4 +1,4 @@
-"""Replays of CUDA graphs of one rank, and which size each graph was captured for. Pure numpy.
+"""Replays of CUDA graphs of one rank. Pure numpy.
 
 A replay is what one call launched of a graph on one device: nodes, or a whole graph that was traced
 as one. A graph is known by its nodes, of which the smallest id stands for all; where no id is
@@ -7,23 +7,20 @@ recorded, by the names of its kernels in their order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import distinct, distinct_rows, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
-from nsys_llm.taxonomy.step_names import parse_step
 from nsys_llm.trace.coded_names import coded_names, text_of
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
@@ -34,8 +31,6 @@ _BY_ROW: Final = {"norm": 1, "activation": 2}
 _BOTH: Final = 3
 #: Kernels of these names have a block for so many elements.
 _BY_ELEMENT: Final = "triton_poi_"
-#: How the size of a graph is known.
-BY_OPTION, BY_GRID = "option", "grid"
 NONE: Final = -1
 _NEVER: Final = int(np.iinfo(np.int64).max)
 
@@ -47,11 +42,8 @@ class GraphReplays:
     Attributes:
         graph: Which graph: the smallest id of its nodes, the id of one that was traced whole, or
             what its names add up to.
-        device_id: CUDA device id.
-        call: Row of the call that launched it.
         start_ns: Of its first node, `end_ns` of the last to end; the profile's clock.
         nodes_n: Kernels, copies and fills; 0 for one that was traced whole.
-        sum_ns: Their lengths together.
         busy_ns: Time in which any of them runs.
         grid: Blocks of each kernel that has one for each row, if that is a single number for norms
             and activations; else -1.
@@ -94,7 +86,6 @@ def graph_replays(trace: RankTrace, tables: Mapping[str, Table]) -> GraphReplays
     """Return the replays of a rank whose calls are recorded.
 
     Args:
-        trace: The rank.
         tables: Its operations, before or after the filters.
     """
     calls = trace.tables.get("api_calls")
@@ -196,89 +187,3 @@ def _busy_ns(starts: IntArray, ends: IntArray, code: IntArray, first: IntArray) 
     before = np.concatenate((starts[:1], reach[:-1]))
     added = reach - np.maximum(before, np.minimum(starts, reach))
     return summed(code, added, first.size)
-
-
-def replay_steps(replays: GraphReplays, trace: RankTrace, steps: Steps) -> IntArray:
-    """Return the step that each replay is launched in, -1 for none."""
-    at_ns = trace.tables["api_calls"]["start_ns"][replays.call]
-    return innermost(at_ns, steps.span_start_ns, steps.span_end_ns)
-
-
-def replay_batches(
-    replays: GraphReplays, trace: RankTrace, steps: Steps | None
-) -> tuple[IntArray, bool]:
-    """Return the tokens in the batch that each replay is for, -1 where no name tells.
-
-    And whether names tell requests alone, for which tokens stand.
-    """
-    if steps is None:
-        return np.full(len(replays), NONE, dtype=np.int64), False
-    parsed = [parse_step(name) for name in steps.names.tolist()]
-    tokens = [NONE if item is None or item.tokens is None else item.tokens for item in parsed]
-    of_replay = np.array([*tokens, NONE], dtype=np.int64)[replay_steps(replays, trace, steps)]
-    return of_replay, any(item is not None and item.tokens_derived for item in parsed)
-
-
-@dataclass(frozen=True)
-class CapturedSizes:
-    """Of each graph; arrays of shape (graphs,).
-
-    Attributes:
-        graph: See `GraphReplays`, sorted.
-        batch_max: Most tokens of a batch that it was replayed for; -1 where none is known.
-        size: Rows that it was captured for; -1 where that is not known.
-        source: How the size is known, `BY_OPTION` or `BY_GRID`; None where it is not.
-    """
-
-    graph: IntArray
-    batch_max: IntArray
-    size: IntArray
-    source: npt.NDArray[np.object_]
-
-    def of(self, graph: IntArray) -> IntArray:
-        """Return the size of each of some graphs."""
-        return self.size[np.searchsorted(self.graph, graph)] if self.graph.size else graph
-
-
-def captured_sizes(
-    replays: GraphReplays, batch: IntArray, sizes: Sequence[int] | None, *, is_derived: bool
-) -> CapturedSizes:
-    """Return for how many rows each graph was captured.
-
-    Args:
-        replays: Of a rank.
-        batch: Shape (replays,), tokens of the batch of each, -1 where not known.
-        sizes: Those that the engine captured, as a person knows them: a graph has the least of
-            them that holds all of its batches.
-        is_derived: Whether tokens are taken to be as many as requests. Drafts that no name tells of
-            have several rows a request: then each graph is twice as large as its batches, or more.
-    """
-    graph, code = np.unique(replays.graph, return_inverse=True)
-    batch_min, batch_max = _extremes(np.where(batch < 0, _NEVER, batch), batch, code, graph.size)
-    least, most = _extremes(replays.grid, replays.grid, code, graph.size)
-    known = (least == most) & (most > 0) & (most >= batch_max)
-    # An engine replays the least graph that holds a batch: of those of one size batches overlap.
-    for size in np.unique(most[known]).tolist():
-        some = np.flatnonzero(known & (most == size) & (batch_max >= 0))
-        if some.size and batch_min[some].max() > batch_max[some].min():
-            known &= most != size
-    if is_derived and (2 * batch_max <= most)[known & (batch_max > 0)].all():
-        known[:] = False
-    size, source = np.where(known, most, NONE), np.full(graph.size, None, dtype=object)
-    source[known] = BY_GRID
-    if sizes:
-        ordered = np.array(sorted(sizes), dtype=np.int64)
-        place = np.searchsorted(ordered, batch_max)
-        known = (place < ordered.size) & (batch_max > 0)
-        size[known], source[known] = ordered[place[known]], BY_OPTION
-    return CapturedSizes(graph, batch_max, size, source)
-
-
-def _extremes(
-    low: IntArray, high: IntArray, code: IntArray, codes_n: int
-) -> tuple[IntArray, IntArray]:
-    """Return the least and the largest value of each code."""
-    least, most = np.full(codes_n, _NEVER), np.full(codes_n, NONE, dtype=np.int64)
-    np.minimum.at(least, code, low)
-    np.maximum.at(most, code, high)
-    return least, most

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.numeric.grouping import distinct, distinct_codes
 from nsys_llm.numeric.intervals import (
@@ -58,17 +57,6 @@ class HeldCalls:
         by_call_ns = np.zeros(calls_n, dtype=np.int64)
         by_call_ns[self.row] = self.held_ns
         return by_call_ns
-
-    def spans_of(self, calls: Table, chosen: npt.NDArray[np.bool_]) -> IntArray:
-        """Return when the profiler held any of some calls: shape (n, 2), sorted and disjoint.
-
-        Args:
-            calls: All the calls.
-            chosen: Shape (calls,), which of them.
-        """
-        rows = self.row[chosen[self.row]]
-        union = union_intervals(calls["start_ns"][rows], calls["end_ns"][rows])
-        return intersect_intervals(union, self.spans)
 
 
 def profiler_spans(trace: RankTrace) -> IntArray:

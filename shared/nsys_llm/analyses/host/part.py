@@ -186,7 +186,9 @@ class _Stacks:
         sample = np.repeat(np.arange(rows.size), frames_n)
         at = np.arange(sample.size) - np.repeat(np.cumsum(frames_n) - frames_n - first, frames_n)
         frames = frames.take(at if order is None else order[at])
-        frames = frames.take(np.lexsort((frames["depth"], sample)))
+        depth = frames["depth"]
+        if ((depth[1:] <= depth[:-1]) & (sample[1:] == sample[:-1])).any():
+            frames = frames.take(np.lexsort((depth, sample)))
         names = module_classes()
         module = replaced(
             frames["module_id"],
@@ -211,8 +213,10 @@ def _frames(
 
     Innermost frames, and the first ones of the program in stacks of more than one frame.
     """
-    once = np.zeros(row.size, dtype=bool)  # a thread may launch on several devices
-    once[distinct_rows([row, part])[0]] = True
+    once = np.ones(row.size, dtype=bool)
+    if (np.diff(row) <= 0).any():  # a thread may launch on several devices
+        once[:] = False
+        once[distinct_rows([row, part])[0]] = True
     deep = np.bincount(stacks.sample, minlength=row.size)[stacks.sample] > 1
     classes = [module_classes().index(name) for name in _PROGRAM]
     program = np.flatnonzero(deep & np.isin(stacks.module, classes))

@@ -33,7 +33,7 @@ class Batches:
         format: Of each step, engine and version; None where its name is of no format.
         phase: Of each, one of `PHASES`; None where nothing tells.
         fields: Shape (steps, 10), `FIELDS`; NULL_INT where the name does not tell.
-        engine: That of the first format, or of the first name that begins like one; None for none.
+        engine: That of the first format, or of the first name that begins like one.
         tokens_derived: Whether as many tokens as requests are taken to generate, as only those are
             told.
         unparsed: Names that begin like a format and are of none, the first few.
@@ -64,9 +64,13 @@ class Batches:
         return np.asarray(self.fields[:, FIELDS.index(name)])
 
 
-def step_batches(view: RankView, steps: Steps) -> Batches:
-    """Return what is in the batches of a rank's steps."""
+def step_batches(view: RankView, steps: Steps | None) -> Batches | None:
+    """Return what is in the batches of a rank's steps; None where no name is an engine's."""
+    if steps is None or not set(steps.devices) & set(view.trace.device_ids):
+        return None
     names = steps.names.tolist()
+    if steps.source not in (ENGINE, OPTION) and not any(map(engine_of_start, set(names))):
+        return None
     if steps.source != ENGINE or not any(map(parse_step, names)):
         around = _names_around(view, steps)
         if any(around) or steps.source == OPTION:
@@ -76,6 +80,8 @@ def step_batches(view: RankView, steps: Steps) -> Batches:
     pairs = [(name, parse_step(name)) for name in names]
     missing = [name for name, item in pairs if name and item is None]
     known = [item for _, item in pairs if item is not None]
+    if not known and not missing:
+        return None
     phases = phase_map(view.options.get("phase_map"))
     return Batches(
         format=tuple(None if item is None else item.since for _, item in pairs),
@@ -83,7 +89,7 @@ def step_batches(view: RankView, steps: Steps) -> Batches:
         fields=np.array([_fields(item) for _, item in pairs], dtype=np.int64).reshape(
             -1, len(FIELDS)
         ),
-        engine=known[0].engine if known else engine_of_start(missing[0]) if missing else None,
+        engine=known[0].engine if known else engine_of_start(missing[0]),
         tokens_derived=any(item.tokens_derived for item in known),
         unparsed=tuple(dict.fromkeys(missing))[:_NAMES_N],
         unparsed_n=len(missing),

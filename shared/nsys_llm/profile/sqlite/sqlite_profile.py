@@ -38,7 +38,7 @@ from nsys_llm.profile.sqlite.rows import (
     table_fields,
 )
 from nsys_llm.profile.tables import MOST_BYTES, Table, TableSource, table_source
-from nsys_llm.taxonomy.secret_names import DEVICE_ENVIRONMENT, names_in, process_environment
+from nsys_llm.taxonomy.secret_names import process_environment
 
 T = TypeVar("T")
 
@@ -151,10 +151,7 @@ class SqliteProfile:
         return {key: str(value) for key, value in text_of.items() if value is not None}
 
     def key_values(self, table: str, keys: Iterable[str]) -> list[tuple[str, str]]:
-        """Return the rows of a name and value table that have one of these names.
-
-        Only those are read, because the same tables hold the environment of the profiled command.
-        """
+        """Return the rows of a name and value table that have one of these names."""
         if not self.has(table):
             return []
         wanted = tuple(keys)
@@ -164,38 +161,6 @@ class SqliteProfile:
             f"WHERE name IN ({marks}) AND value IS NOT NULL"
         )
         return [(str(key), str(value)) for key, value in self._rows(query, wanted)]
-
-    def environment(self, names: Iterable[str]) -> dict[str, str]:
-        """Return these variables of the profiled command; no others are read."""
-        if not self.has("capture"):
-            return {}
-        values: dict[str, str] = {}
-        query = (
-            "SELECT value FROM META_DATA_CAPTURE NOT INDEXED "
-            "WHERE name = 'PROCESS_0:ENVIRONMENT_VARIABLE' AND substr(value, 1, ?) = ?"
-        )
-        for name in names:
-            prefix = f"{name}="
-            for (value,) in self._rows(query, (len(prefix), prefix)):
-                values[name] = str(value)[len(prefix) :].strip('"')
-        return values
-
-    def variable_names(self) -> list[str]:
-        """Return the names of the profiled command's variables that have a value.
-
-        The values of the first copy stay in SQLite; the second copy is one text.
-        """
-        names: list[str] = []
-        if self.has("capture"):
-            query = (
-                "SELECT substr(value, 1, instr(value, '=') - 1) FROM META_DATA_CAPTURE "
-                "WHERE name = 'PROCESS_0:ENVIRONMENT_VARIABLE' AND "
-                "substr(value, instr(value, '=') + 1) NOT IN ('', '\"\"')"
-            )
-            names += [str(name) for (name,) in self._rows(query, ()) if name]
-        for _, text in self.key_values("system", (DEVICE_ENVIRONMENT,)):
-            names += names_in(text)
-        return names
 
     def process_environments(self) -> list[list[str]]:
         """Return the names of the variables of each process whose environment is a string.
@@ -260,7 +225,6 @@ class SqliteProfile:
         return dict(zip(columns, arrays, strict=True))
 
     def _bulk(self, source: TableSource, columns: Sequence[str]) -> Table:
-        """Read columns of all rows, in their order, through the driver."""
         query = all_rows(source.nsys, [selected(source, column) for column in columns])
         batches = self._batches(query)
         return Table(

@@ -1,4 +1,4 @@
-"""Waits in the operating system, and call stacks of slow API calls, planted by hand."""
+"""Call stacks of slow API calls, planted by hand."""
 
 from __future__ import annotations
 
@@ -6,46 +6,8 @@ from results import rows, tables_of
 from trace_builder import TraceBuilder
 
 
-def waiting():
-    """The GPU is busy [10, 20) and [30, 40), launched on thread 100; 101 launches nothing.
-
-    thread  function  call
-    100     poll      [12, 26)   8 ns busy, 6 idle
-    100     read      [2, 8)     before the first operation
-    101     poll      [0, 50)
-    """
-    trace = TraceBuilder().kernel("k", start_ns=10, end_ns=20, launch=(8, 9))
-    trace.kernel("k", start_ns=30, end_ns=40, launch=(27, 28))
-    trace.osrt("poll", start_ns=12, end_ns=26).osrt("read", start_ns=2, end_ns=8)
-    return trace.osrt("poll", start_ns=0, end_ns=50, tid=101)
-
-
 def tables(tmp_path, trace, *options):
     return tables_of(tmp_path / "o", trace.write_sqlite(tmp_path / "t.sqlite"), options=options)
-
-
-def test_os_calls_are_summed_by_function_and_on_threads_that_launch(tmp_path):
-    os_waits = tables(tmp_path, waiting())["os_waits"]
-    names = "function threads_n calls_n total_ns thread_union_ns p50_ns max_ns longest_start_ns"
-    assert rows(os_waits, names) == [
-        ("poll", 2, 2, 64, 64, 32.0, 50, 0),
-        ("read", 1, 1, 6, 6, 6.0, 6, 2),
-    ]
-    names = "launching_ns launching_hidden_ns launching_outside_ns launching_exposed_ns"
-    assert rows(os_waits, names) == [(14, 8, 0, 6), (6, 0, 6, 0)]
-
-
-def test_os_calls_follow_the_filters_as_api_calls_do(tmp_path):
-    window = tables(tmp_path, waiting(), "--filter-time", "14/22")["os_waits"]
-    # 8 ns of each poll, and neither starts there.
-    assert rows(window, "function calls_n total_ns p50_ns") == [("poll", 0, 16, None)]
-    trace = waiting().nvtx("step", 0, 9)
-    chosen = tables_of(
-        tmp_path / "chosen",
-        trace.write_sqlite(tmp_path / "chosen.sqlite"),
-        options=["--filter-nvtx", "step"],
-    )["os_waits"]
-    assert rows(chosen, "function calls_n total_ns") == [("read", 1, 6)]
 
 
 MAIN = ["cudaMalloc", "torch::empty", "main"]
