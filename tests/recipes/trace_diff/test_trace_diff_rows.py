@@ -196,6 +196,9 @@ def test_a_mix_that_changed_does_not_hide_a_change(tmp_path, seed):
     assert row["low_pct"] < row["change_pct"] < row["high_pct"]
     assert row["covered_pct"] > 70
     assert said.lines[1].startswith("The mix of steps changed (")
+    # Steps are comparable, and sums over the runs are not.
+    checks = said.tables["comparability"].set_index("check")["status"]
+    assert checks["work of a step"] == "totals"
 
 
 STEP_NS = 360_000
