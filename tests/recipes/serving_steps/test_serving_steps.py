@@ -117,7 +117,7 @@ def test_steps_are_as_planted(seed, kind, tmp_path):
         assert nulls(frame, "graph_size") == sizes
     assert frame["graph"].notna().tolist() == [size is not None for size in sizes]
     told = [phase for phase in frame["phase"].tolist() if isinstance(phase, str)]
-    assert told == [step.phase for step in run.steps]
+    assert told == [run.named_phase(step) for step in run.steps]
     assert sum(frame["no_work_ns"]) == (
         0 if KINDS[kind].engine.startswith("sglang")
         else sum(end - start for start, end in planted_empty(run, truth))
@@ -420,6 +420,10 @@ def test_a_phase_by_itself_costs_what_it_does_among_others(tmp_path):
         decode = every[name][every[name]["phase"] == "decode"]
         assert len(decode) > 1
         assert plain(alone[name]) == plain(decode)
+    labels = every["batches"]["batch"]  # of the bars of a figure
+    assert labels.is_unique
+    assert labels.iloc[0] == "decode, 1 request"
+    assert labels[labels.str.startswith("mixed")].str.contains("requests, [0-9]+-[0-9]+ prom").any()
 
 
 def test_columns_that_change_together_are_one():
