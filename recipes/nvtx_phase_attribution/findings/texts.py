@@ -85,7 +85,7 @@ RULES: Final = rules_by_id(
         title="Rank {rank}'s GPU idles before {name:quoted}",
         details="{idle_ns} idle before its operations, which take {gpu_ns} there. {before_pct} of "
         "such idle time comes before the first operation after another phase, the rest between "
-        "operations of the phase.[ {others_n:other rank} affected; rank {rank} is the worst.]",
+        "operations of the phase.[ {others_n:other rank} affected.]",
         threshold=f"idle time that ends with an operation of a phase: {limits_words()}",
         source=OURS,
         recommendation="idle_gaps names the cause: a late host, a synchronization, or the "
