@@ -65,12 +65,12 @@ def waterfall(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[st
             x=[spans[index][1] - spans[index][0] for index in bars],
             textposition="outside",
             cliponaxis=False,
-            **_told(bars, labels, texts, tints),
+            **_labeled(bars, labels, texts, tints),
         )
     ]
     if cut:
         points = [index for index, total in enumerate(totals) if total]
-        reported = _told(points, labels, texts, tints)
+        reported = _labeled(points, labels, texts, tints)
         reported["marker"] = {**reported["marker"], "size": 13, "symbol": "diamond"}
         ends_at = [spans[index][1] for index in points]
         mode = "markers+text"
@@ -108,7 +108,7 @@ def _tint(value: float, total: bool) -> str:
     return _MORE if value > 0 else _LESS
 
 
-def _told(rows: Sequence[int], labels: list[str], texts: list[str], tints: list[str]) -> Plot:
+def _labeled(rows: Sequence[int], labels: list[str], texts: list[str], tints: list[str]) -> Plot:
     return {
         "y": [labels[row] for row in rows],
         "marker": {"color": [tints[row] for row in rows]},
