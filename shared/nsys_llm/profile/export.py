@@ -119,7 +119,9 @@ def open_export(
     if again:
         raise ProfileError(f"{profile.name}: its export was not kept; give --export-dir.")
     if not state.st_size:
-        raise ProfileError(_empty(profile, parquet, sqlite))
+        raise ProfileError(
+            f"{profile.name}: the file is empty; profile again, or give an export of it."
+        )
     with _new_export(profile, parquet, tables, _require_nsys(profile, nsys)) as made:
         yield made
 
@@ -337,17 +339,6 @@ def _state_of(profile: Path) -> os.stat_result:
             return profile.stat()
     except OSError as error:
         raise ProfileError(f"{profile.name}: cannot be read ({error.strerror}).") from error
-
-
-def _empty(profile: Path, parquet: Path, sqlite: Path) -> str:
-    """Return the line about a profile without content, and without an export to use instead."""
-    there = next((item for item in (sqlite, parquet) if item.exists()), None)
-    if there is None:
-        return f"{profile.name}: the file is empty; profile again."
-    return (
-        f"{profile.name}: the file is empty, and {there.name} is older, damaged or a part; profile "
-        f"again, or give {there.name} itself."
-    )
 
 
 def _newest_first(installed: list[str]) -> list[str]:
