@@ -9,10 +9,8 @@ import gc
 import os
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Generator, Iterator
-from importlib import import_module
 from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +22,8 @@ from hypothesis import HealthCheck, settings
 from small_ranks import write_small_ranks
 from undrawn.sitecustomize import write_empty
 
+from nsys_llm.report import drawing
+
 if TYPE_CHECKING:
     from shared_runs import SharedRuns
 
@@ -33,13 +33,8 @@ UNDRAWN = HERE / "undrawn"
 MEMORY = Path("/dev/shm")
 LEAST_BYTES = 8 << 30
 
-# Before a test imports it, without grammars that take longer than all of our modules: jsonschema
-# tries these to check formats that a notebook does not have.
-_GRAMMARS = {"rfc3987_syntax", "rfc3987", "isoduration", "webcolors"} - sys.modules.keys()
-sys.modules.update(dict.fromkeys(_GRAMMARS))  # type: ignore[arg-type]
-import_module("nbformat.v4")
-for _name in _GRAMMARS:
-    del sys.modules[_name]
+# Before a test imports it by itself, with a grammar that takes longer than all of our modules.
+drawing.nbformat()
 # What is collected stays; see `pytest_collection_finish`.
 gc.disable()
 
@@ -106,7 +101,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     began = os.times()
     result = yield
     took_s = sum(os.times()[:4]) - sum(began[:4])
-    known = item.config.getoption("--nightly") or any(map(item.get_closest_marker, SLOW))
+    # Nor in a copy with a planted bug, which a busy machine would seem to notice.
+    known = item.config.getoption("--nightly") or "TESTED_COPY" in os.environ
+    known = known or any(map(item.get_closest_marker, SLOW))
     if took_s > MOST_CPU_S and not known:
         pytest.fail(
             f"{took_s:.1f} s of CPU time: make it cheaper, or mark it `slow`", pytrace=False

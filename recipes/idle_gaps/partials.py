@@ -29,7 +29,6 @@ class RankPatterns:
         total_ns: Likewise, lengths of the gaps together.
         cause_ns: Shape (patterns, causes), the same by the cause that a gap is named after.
         others_n: Short gaps of patterns that were left out.
-        others_ns: Their lengths together.
     """
 
     pairs: tuple[tuple[str, str], ...]

@@ -17,7 +17,6 @@ from .per_rank.launch_stages import LaunchStages
 from .per_rank.launches import DeviceLaunches
 from .per_rank.memops import MemopCounts, RankMemops
 from .per_rank.overheads import OverheadRow
-from .per_rank.rates import Rates
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,8 @@ class RankHotspots:
         typical: A launch of each row of `kernels`.
         stats: By name over the rank's devices; the same object as `kernels` for one device.
         sources: By shown and demangled name.
-        devices: Sorted by id.
         overlap: What runs together on each device, sorted by its id.
-        rates: Launches and utilization over time.
         launches: Of each device, sorted by its id.
-        overheads: What the profiler and the driver took.
     """
 
     names: tuple[str, ...]
@@ -58,7 +54,6 @@ class RankHotspots:
     devices: tuple[DeviceTimes, ...]
     overlap: tuple[DeviceOverlap, ...]
     memops: RankMemops
-    rates: Rates
     apis: RankApis
     launches: tuple[DeviceLaunches, ...]
     stages: LaunchStages
@@ -79,7 +74,6 @@ class HotspotsPartial:
         durations: How often a launch of each name (code into `names`) took how long.
         all_names: Demangled names of all kernels, also those that a filter leaves out: they tell
             the engine, whatever part of the run is looked at.
-        memops: Copies and fills of all ranks by kind.
         api_durations: How often a call of each API function took how long.
     """
 

@@ -18,7 +18,6 @@ class OverviewPartial:
 
     Attributes:
         parts: The merged partial of each recipe, by its name; a recipe without a rank is not there.
-        steps: Of each rank that has some.
     """
 
     parts: Mapping[str, Any] = field(default_factory=dict)
@@ -31,7 +30,6 @@ class Overview:
 
     Attributes:
         parts: The results of each recipe, by its name.
-        steps: Of each rank that has some.
     """
 
     parts: Mapping[str, Part]

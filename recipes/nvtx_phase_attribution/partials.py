@@ -9,7 +9,6 @@ from nsys_llm.numeric.distributions import HistogramByName
 from nsys_llm.trace.identity import RankKey
 
 from .per_rank.idle_sums import PhaseIdle
-from .per_rank.phases import InstanceRow
 from .per_rank.ranges import RangeSums
 from .per_rank.steps import StepRows
 from .per_rank.sums_by_key import SumsByKey
@@ -26,7 +25,6 @@ class RangeCounts:
     without_end_n: int
     empty_n: int
     interleaved_n: int
-    graph_captures_n: int
 
 
 @dataclass(frozen=True)
@@ -34,12 +32,7 @@ class RankPhases:
     """One rank.
 
     Attributes:
-        phases: By phase; see the table `rank_phases`.
-        ranges: By name and path.
         steps: None where there are none.
-        idle: Gaps by phase, and devices.
-        attribution: By part of the waterfall.
-        instances: The ranges of each phase with most GPU time.
         missing: Operations in no range, and their time, by kind, before any filter.
     """
 
@@ -48,7 +41,6 @@ class RankPhases:
     steps: StepRows | None
     idle: PhaseIdle
     attribution: SumsByKey
-    instances: tuple[InstanceRow, ...]
     missing: Mapping[str, tuple[int, int]]
     marks: RangeCounts
 

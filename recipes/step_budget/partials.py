@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
-from nsys_llm.analyses.critical_path.critical_path import Charges, Passages, PathForest
+from nsys_llm.analyses.critical_path.path.forest import PathForest
+from nsys_llm.analyses.critical_path.path.visits import Charges, Passages
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.numeric.intervals import IntArray
@@ -56,7 +57,6 @@ class RankReplay:
         code: Shape (edges, columns before `USUAL`), uint8, see
             `nsys_llm.analyses.critical_path.replay.condensed`.
         member_start: Shape (members,), node of the start of each communication operation.
-        member_end: Likewise, of its end.
         begun: The nodes of the begins of threads' first calls, which nothing precedes.
         ends_from: The node of the first end: of each device, of each step.
         begins_from: The node of the begin of the first step of the first device.
@@ -97,13 +97,10 @@ class RankBudget:
         mark: Why each step is in no statistic, as far as the rank tells; "" otherwise.
         begins_in_step: Whether the capture begins in a step, which is not among its steps.
         devices: Sorted by id; those without an operation that the filters leave are left out.
-        forest: Its paths.
         lanes: Its communication kernels, see `nsys_llm.analyses.collectives.lanes`.
-        opaque_launches_n: Graph launches whose work is not recorded.
         has_wait_rows: Whether it is recorded what streams waited for.
         has_event_rows: Whether events are recorded, which makes such waits certain.
         clock_error_ns: By how much the clocks of host and GPU disagree at least.
-        replay: Its graph.
         folded_n: Names of ranges that differ by ids alone, and as how many they are counted.
         copies: Copies to the device that are the same in every step.
         host: What threads did on its paths; None where only CUDA calls are recorded.
@@ -130,7 +127,6 @@ class BudgetPartial:
     """Many ranks.
 
     Attributes:
-        ranks: Each by itself.
         matched: The collectives of all, once these are merged; None before.
         verdicts: What is told of each GPU beside its peers, once that is judged.
     """

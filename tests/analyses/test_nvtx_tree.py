@@ -154,7 +154,7 @@ def test_trees_are_sound(ranges, data):
         assert nearest == piece
 
 
-@examples(150)
+@examples(80)
 @given(RANGES)
 def test_the_short_way_for_few_launches_finds_the_same(ranges):
     table = as_events(ranges)

@@ -16,7 +16,6 @@ from nsys_llm.analyses.ranks.chance import (
     SMALL,
     block_lengths,
     standings,
-    student_quantile,
 )
 
 NOISE = 0.01
@@ -181,23 +180,6 @@ def test_the_blocks_of_a_rank_are_told_by_the_others():
     lengths = block_lengths(beyond)
     assert lengths[0] == 1
     assert (lengths[1:] > 1).all()
-
-
-@pytest.mark.parametrize(
-    ("tail", "degrees", "value"),
-    [
-        (0.025, 1, 12.7062),
-        (0.001, 2, 22.3271),
-        (0.001, 3, 10.2145),
-        (0.025, 4, 2.7764),
-        (0.0005, 5, 6.8688),
-        (0.025, 10, 2.2281),
-        (0.0005, 30, 3.6460),
-        (0.001, 120, 3.1595),
-    ],
-)
-def test_students_quantiles_are_those_of_printed_tables(tail, degrees, value):
-    assert student_quantile(tail, degrees) == pytest.approx(value, rel=2e-5)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from machine.program import Instruction, Program
 
 #: Streams of transfers: received and sent, of activations and of gradients.
 _STREAMS: Final = {("F", "in"): 21, ("F", "out"): 22, ("B", "in"): 23, ("B", "out"): 24}
+_CLOSING_STREAM: Final = 25
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,11 @@ def _body(shape: _Shape, make: Maker, rank: int, size: float) -> list[Instructio
             if shape.tensor_n > 1:
                 launches.append(make.reduce(6000 * size, group=tensors))
         launches += transfer(direction, "out")
-    closing = [make.reduce(6000)] if shape.closing else []
-    return [*launches, *closing, make.kernel(POINTWISE, 7000)]
+    if shape.closing:
+        # Of all ranks, so of another communicator than the stages': PyTorch gives it a stream.
+        closing = make.reduce(6000, stream=_CLOSING_STREAM)
+        launches += [*make.join(7, _CLOSING_STREAM), closing, *make.join(_CLOSING_STREAM, 7)]
+    return [*launches, make.kernel(POINTWISE, 7000)]
 
 
 def _program(dice: Random, shape: _Shape, size: float = 1.0) -> Program:

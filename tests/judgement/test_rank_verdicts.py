@@ -141,6 +141,15 @@ def test_stages_are_sets_of_ranks_and_compared_with_no_other_stage(kind, seed, r
     assert all(price == pytest.approx(truth_pct, abs=2.5) for _, _, price in named)
 
 
+def test_a_transfer_between_equal_stages_is_not_matched_within_one(tmp_path):
+    """Clocks a microbatch apart fit nearly as well, but not as closely."""
+    write_profiles(simulate(planted("even_stages/healed", 101)[0]), tmp_path)
+    communicators = quick("tail_stats", tmp_path)["communicators"]
+    transfers = communicators[communicators["operation"] == "send_recv"]
+    assert transfers["communicator"].tolist() == ["0, 2", "1, 3"]
+    assert transfers["residual_ns"].tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("recipe", ["llm_hotspots", "tail_stats", "idle_gaps"])
 @pytest.mark.parametrize("kind", nightly_but(RIGHT, ["late_host"]))
 def test_a_recipe_by_itself_says_the_same_or_less(kind, recipe, tmp_path):

@@ -3,9 +3,11 @@
     python -m tests.judgement.truth --seeds 0:50 --kinds all --csv scores.csv
     python -m tests.judgement.truth --seeds 7 --kinds slow_gpu pinned/healed --show
 
-The truth of a fault is the same job simulated without it. `KIND/healed` is the job without the
-fault: there a rank that is named is a false alarm, and a first item that promises more than the
-simulation gains with that change is a false word.
+The truth of a fault is the same job simulated without it. Where what the first item asks for
+gains as much in a simulation, that is right, too: a fault may cost less than what all jobs have,
+such as their transfers. `KIND/healed` is the job without the fault: there a rank that is named is a
+false alarm, and a first item that promises more than the simulation gains with that change is a
+false word.
 """
 
 from __future__ import annotations
@@ -94,9 +96,10 @@ class Score:
     Attributes:
         kind: What is planted.
         seed: Of the job.
-        right: 1 where the first item has the cause that was planted, 0.5 where it says only where
-            its time is lost; of a job without a fault, where no word is false.
-        truth_pct: What the job without the fault gains.
+        right: 1 where the first item has the cause that was planted, or one that gains as much;
+            0.5 where it says only where the time of the fault is lost; of a job without a fault,
+            where no word is false.
+        truth_pct: What the job without the fault gains, or without that other cause.
         said_pct: What the first item says: about, else at most.
         basis: Which of both.
         near: Whether that is the truth, as near as is asked.
@@ -134,7 +137,11 @@ def score(kind: str, seed: int, *, show: bool = False) -> Score:
     first = items[0] if items else Item("nothing", None, "", 0.0, 0.0, "")
     innocent = healed is None
     said = first.about_pct if first.about_pct is not None else first.bound_pct
-    truth = true_pct(program, outcome, healed or change_of(program, first))
+    truth, rightness = true_pct(program, outcome, healed), _rightness(first, wanted)
+    if innocent or not rightness:
+        asked = true_pct(program, outcome, change_of(program, first))
+        if innocent or (asked or 0.0) >= max(truth or 0.0, WORTH_PCT):
+            truth, rightness = asked, 1.0
     said_pct, truth_pct = said or 0.0, truth or 0.0
     stages = first.kind in _STAGES
     near = abs(said_pct - truth_pct) <= (NEAR_OF_STAGES_PCT if stages else NEAR_PCT)
@@ -142,7 +149,7 @@ def score(kind: str, seed: int, *, show: bool = False) -> Score:
         # A job without a fault may have things to fix, if they gain what is said.
         near = near or truth is None or said_pct <= max(truth_pct, WORTH_PCT)
     names = ",".join(_innocent(items, wanted))
-    right = float(near and not names) if innocent else _rightness(first, wanted)
+    right = float(near and not names) if innocent else rightness
     place = "" if first.rank is None else f" {first.rank}"
     return Score(
         kind,

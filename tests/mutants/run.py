@@ -122,6 +122,8 @@ def _tested(folder: Path, tests: Sequence[str], most_s: int = _TIMEOUT_S) -> tup
     """Run tests on the copy in a folder; return their exit code, or 124, and what they printed."""
     words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
     words += ["-m", "not nsys and not traces and not browser", "--tb=line"]
+    # A test that takes long on a busy machine has noticed nothing.
+    words += ["--timeout", str(_TIMEOUT_S)]
     # As many examples as CI takes: what it would not notice is not noticed here.
     words += ["--hypothesis-profile", "ci"]
     environment = {

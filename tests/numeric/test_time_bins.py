@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys_llm.numeric.intervals import covered_ns, union_before_ns, union_intervals
-from nsys_llm.numeric.time_bins import bin_counts, bin_edges, bin_sums, log_edges, span_quarters
+from nsys_llm.numeric.time_bins import bin_edges, log_edges, span_quarters
 
 INSTANTS = st.lists(st.integers(0, 40), max_size=30)
 
@@ -35,23 +35,6 @@ def test_the_longest_capture_is_cut_without_an_overflow():
     edges = bin_edges(-(1 << 53), 1 << 53, 200)
     assert (edges[0], edges[-1], len(edges)) == (-(1 << 53), 1 << 53, 201)
     assert set(np.diff(edges).tolist()) == {(1 << 54) // 200, (1 << 54) // 200 + 1}
-
-
-def test_an_instant_on_an_edge_belongs_to_the_later_part_and_the_end_to_the_last():
-    edges = array([10, 15, 20])
-    assert bin_counts(array([10, 14, 15, 19, 20]), edges).tolist() == [2, 3]
-    assert bin_counts(array([20, 3]), edges).tolist() == [1, 1]
-    assert bin_sums(array([10, 15, 20]), array([1, 2, 4]), edges).tolist() == [1, 6]
-    assert bin_counts(array([]), edges).tolist() == [0, 0]
-
-
-@given(at=INSTANTS, most=st.integers(1, 50))
-def test_counts_and_sums_are_those_of_each_instant(at, most):
-    edges = bin_edges(0, 40, most)
-    part = [min(int((edges <= instant).sum()) - 1, len(edges) - 2) for instant in at]
-    expected = np.bincount(array(part), minlength=len(edges) - 1).tolist()
-    assert bin_counts(array(at), edges).tolist() == expected
-    assert bin_sums(array(at), array([1] * len(at)), edges).tolist() == expected
 
 
 @given(

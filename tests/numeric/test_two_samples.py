@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 from math import comb
 
@@ -15,6 +16,7 @@ from nsys_llm.numeric.two_samples import (
     fisher_p,
     student_cdf,
     student_quantile,
+    student_tail,
 )
 
 
@@ -26,6 +28,23 @@ def test_students_quantile(freedom, quantile):
     assert student_quantile(0.975, freedom) == pytest.approx(quantile, rel=1e-6)
     assert student_cdf(quantile, freedom) == pytest.approx(0.975, abs=1e-8)
     assert student_cdf(-quantile, freedom) == pytest.approx(0.025, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("tail", "freedom", "value"),
+    [
+        (0.001, 2, 22.3271),
+        (0.001, 3, 10.2145),
+        (0.0005, 5, 6.8688),
+        (0.0005, 30, 3.6460),
+        (0.001, 120, 3.1595),
+        (2.0**-200 / math.pi, 1, 2.0**200),
+        (0.0, 3, math.inf),
+    ],
+)
+def test_students_tail_is_that_of_printed_tables(tail, freedom, value):
+    # Of a value that is printed to four digits, its last one is 0.00016 of the tail.
+    assert student_tail(value, freedom) == pytest.approx(tail, rel=2e-4)
 
 
 def test_fishers_test_counts_all_ways_to_place_the_hits():

@@ -60,8 +60,6 @@ def refused(ranks, options):
         ("llm_hotspots", "--kernel", "gem_", ["gemm"]),
         ("tail_stats", "--step", "re:^stop", ["step #", "comm"]),
         ("nvtx_phase_attribution", "--step", "step", ["step #", "comm"]),
-        ("nvtx_phase_attribution", "--match", "re:^ste$", ["step #", "comm"]),
-        ("nvtx_phase_attribution", "--domain", "nccl", ["NCCL", "default"]),
         ("idle_gaps", "--filter-nvtx", "re:COMM", ["comm", "step #"]),
     ],
 )

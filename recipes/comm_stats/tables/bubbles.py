@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.wall.communication_split import communication_spans, meets_and_leaves
+from nsys_llm.analyses.wall.communication_split import (
+    communication_spans,
+    meets_and_leaves,
+    waiting_and_transfer,
+)
 from nsys_llm.numeric.intervals import (
     IntArray,
     covered_ns,
@@ -126,28 +130,36 @@ def _rows(
 
 
 def _drains(job: Job, chain: Chain) -> dict[int, IntArray]:
-    """Return when devices are in collectives that may be of the whole pipeline: shape (n, 2) each.
+    """Return when devices are in collectives of the whole pipeline that close steps.
 
-    By time a collective that closes a step counts as one of the stage's, if it shares their stream.
-    Then all stages leave their last one at once, and how long they wait in it is not known.
+    By time such a collective counts as one of the stage's, if it shares their stream. Then all
+    stages leave their last one at once.
+
+    Returns:
+        By device, shape (n, 4): when it comes, when the last one does, when it leaves, and whether
+        that one is of its stage.
     """
     if chain.steps is None:
         return {}
+    stage_of = {owner: at for at, owners in enumerate(chain.stages) for owner in owners}
     last = {
-        owner: _last_of_steps(job, owner, owners, chain.steps)
-        for owners in chain.stages
-        for owner in owners
+        owner: _last_of_steps(job, owner, chain.stages[at], chain.steps)
+        for owner, at in stage_of.items()
     }
-    spans: dict[int, list[tuple[int, int]]] = {}
+    times: dict[int, list[tuple[int, int, int, int]]] = {}
     for step in set.intersection(*(set(some) for some in last.values())):
         rows = {owner: some[step] for owner, some in last.items()}
         ends = [end_ns for end_ns, _, _ in rows.values()]
-        longest_ns = max(leave_ns - begin_ns for _, begin_ns, leave_ns in rows.values())
-        if _DRAIN_SPREAD * (max(ends) - min(ends)) > longest_ns:
+        length_ns = {owner: leave_ns - begin_ns for owner, (_, begin_ns, leave_ns) in rows.items()}
+        if _DRAIN_SPREAD * (max(ends) - min(ends)) > max(length_ns.values()):
             continue
+        # As all leave at once, who is in it for least came last; that needs no clock.
+        latest = min(length_ns, key=lambda owner: length_ns[owner])
         for owner, (_, begin_ns, leave_ns) in rows.items():
-            spans.setdefault(owner, []).append((begin_ns, leave_ns))
-    return {owner: np.array(sorted(some), dtype=np.int64) for owner, some in spans.items()}
+            is_own = int(stage_of[owner] == stage_of[latest])
+            met_ns = leave_ns - length_ns[latest]
+            times.setdefault(owner, []).append((begin_ns, met_ns, leave_ns, is_own))
+    return {owner: np.array(sorted(some), dtype=np.int64) for owner, some in times.items()}
 
 
 def _last_of_steps(
@@ -183,12 +195,12 @@ def _times(
         owner: Which one.
         split: What it tells by itself.
         working: When devices of other stages worked: shape (n, 2), the common clock.
-        drains: When it may wait for the whole pipeline, which counts as not matched; None if never.
+        drains: When it is in collectives of the whole pipeline, see `_drains`; None if never.
     """
     windows = job.steps[owner].window_ns
     spans = communication_spans(job.collectives, owner, job.stages)
     if drains is not None:
-        spans = {detail: subtract_intervals(some, drains) for detail, some in spans.items()}
+        spans = _with_drains(job, owner, spans, drains)
     matched = {
         name: _within(subtract_intervals(spans[detail], job.steps[owner].hidden), windows)
         for name, detail in (
@@ -216,6 +228,25 @@ def _times(
     free_ns = free_ns - (covered_ns(first_ns, working) - covered_ns(begin_ns, working))
     lead_ns = np.minimum(split.host.lead_ns, np.maximum(free_ns, 0))
     return _Times(parts, split.host.inner_ns + lead_ns)
+
+
+def _with_drains(
+    job: Job, owner: int, spans: Mapping[str, IntArray], drains: IntArray
+) -> dict[str, IntArray]:
+    """Return a device's communication with what it does in some collectives, see `_drains`."""
+    begin_ns, met_ns, leave_ns, is_own = drains.T
+    # Beside them it may still send to another stage.
+    others = [item for item in job.collectives.sequences if item.operation == SEND_RECV]
+    _, sent = waiting_and_transfer(others, owner, job.stages.staged)
+    transfer = union_intervals(*np.concatenate((sent, np.column_stack((met_ns, leave_ns)))).T)
+    result = {}
+    for detail, some in spans.items():
+        rows = is_own == (detail == WAITING)
+        waits = subtract_intervals(np.column_stack((begin_ns, met_ns))[rows], transfer)
+        here = transfer if detail == TRANSFER else waits
+        rest = subtract_intervals(some, drains[:, [0, 2]])
+        result[detail] = union_intervals(*np.concatenate((rest, here)).T)
+    return result
 
 
 def _within(spans: IntArray, windows: IntArray) -> IntArray:

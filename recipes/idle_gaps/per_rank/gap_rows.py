@@ -40,7 +40,6 @@ class GapRow:
     """One gap. See the table `gaps` of the manifest; None where it is not known.
 
     Attributes:
-        cause_code: What it is named after.
         time_ns: Of each cause.
     """
 

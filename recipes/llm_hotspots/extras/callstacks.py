@@ -89,7 +89,6 @@ def _stacks(
 
     Args:
         ids: Shape (n,), the chains that are wanted, sorted, each once.
-        strings: Texts behind symbols and modules.
     """
     frames = chains.take(np.isin(chains["id"], ids))
     frames = frames.take(np.lexsort((frames["depth"], frames["id"])))

@@ -42,7 +42,6 @@ class ReplayTimes:
 
     Attributes:
         batch: Tokens of the batch of each, NONE where not known.
-        call_ns: Length of its call.
         first_ns: From the begin of that to the first node.
         lag_ns: From the end of what ran before on any device.
         queued: Whether the device was busy when the call returned.
@@ -71,7 +70,6 @@ class Seams:
 
     Attributes:
         seams_n: How often a replay ends before the next one begins.
-        time_ns: Together.
         eager: Time in it and number of operations, by the range that launched them.
     """
 

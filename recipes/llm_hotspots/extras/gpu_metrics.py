@@ -51,13 +51,7 @@ def gpu_metric_columns(
     shown: Mapping[str, Classification],
     top: Sequence[str],
 ) -> Columns:
-    """Return the table gpu_metrics.
-
-    Args:
-        parts: The ranks, with their kernel names.
-        shown: Classification of each shown kernel name.
-        top: The kernels that have rows of their own.
-    """
+    """Return the table gpu_metrics."""
     rows = [
         (rank, row)
         for rank, names, devices in parts

@@ -41,7 +41,6 @@ def map_timeline(
 
     Args:
         options: timeline is how many operations a device.
-        shown: Kernel names.
         name: Shape (kernels,), each kernel's position in `shown`.
     """
     most = options.get("timeline")

@@ -50,7 +50,6 @@ class RankApis:
         spread: Of whole calls that start in the window.
         times: Time inside the window.
         longest_start_ns: Start of the longest call, the earliest of equals; NULL_INT for none.
-        broken_n: Calls without sane times.
     """
 
     names: tuple[str, ...]
@@ -63,9 +62,6 @@ class RankApis:
 
 def map_apis(trace: RankTrace, calls: Table, broken: Table) -> tuple[RankApis, HistogramByName]:
     """Reduce the API calls of one rank.
-
-    Args:
-        broken: Those without sane times.
 
     Returns:
         Its rows, and how often each function took how long.

@@ -137,11 +137,7 @@ def _typical(
     """Return the first launch of median duration of each row; of an even number, the lower one.
 
     Args:
-        trace: Of the rank.
         rows: See `_kernel_rows`; a row without a launch in the window has its first launch.
-        group: As there.
-        devices: As there.
-        names_n: As there.
     """
     kernels = trace.tables["kernels"]
     of_row = np.searchsorted(devices, rows.device_id) * names_n + rows.name
@@ -192,7 +188,6 @@ def _kernel_rows(
     Args:
         group: Shape (kernels,), position of the device in `devices` * names_n + name.
         times_ns: Each kernel's time inside the windows, and its share of the busy time.
-        devices: Ids.
     """
     used, groups_n = distinct(group), len(devices) * names_n
     total_ns, exclusive_ns = (summed(group, values, groups_n)[used] for values in times_ns)

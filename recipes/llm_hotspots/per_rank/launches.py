@@ -41,7 +41,6 @@ class DeviceLaunches:
     """One device of one rank. See the table `launches` of the manifest.
 
     Attributes:
-        short_n: Kernels shorter than each of `SHORT_NS`.
         durations: Of kernels that start in the window; one group.
         calls: None where no API calls were traced.
     """

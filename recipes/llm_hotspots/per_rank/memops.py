@@ -34,8 +34,6 @@ from nsys_llm.taxonomy.large_copies import LARGE_BYTES
 from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, memop_table
 from nsys_llm.trace.rank_trace import RankTrace
 
-from .blocking import BlockingRows, blocking_rows
-
 #: The side of a copy that is the host, by its direction.
 _SIDES: Final = {HOST_TO_DEVICE: "source_memory_kind", DEVICE_TO_HOST: "target_memory_kind"}
 
@@ -92,14 +90,11 @@ class RankMemops:
     """Copies and fills of one rank.
 
     Attributes:
-        rows: By device and kind.
-        blocking: Those that keep their host thread waiting, by rule, kind and API function.
         peaks: Device id -> peak memory bandwidth, bytes per second; None: not known.
         exposed: Device id -> time of copies beside which nothing else runs.
     """
 
     rows: MemopRows
-    blocking: BlockingRows
     peaks: Mapping[int, int | None]
     exposed: Mapping[int, ExposedCopies]
 
@@ -155,14 +150,13 @@ def map_memops(
         fastest_bytes=fastest[:, 0],
         fastest_ns=fastest[:, 1],
     )
-    blocking = blocking_rows(moves.take(inside & known), trace)
     links = gpu_links(trace.tables, global_pid, trace.device_ids)
     peaks = {
         device: gpu_value(trace.tables, links.get(device), "bandwidth_bytes_s")
         for device in trace.device_ids
     }
     counts = MemopCounts(times.regrouped(rows.kind), sizes.regrouped(rows.kind))
-    return RankMemops(rows, blocking, peaks, exposed_copies(trace, spans)), counts
+    return RankMemops(rows, peaks, exposed_copies(trace, spans)), counts
 
 
 def _spans_of(trace: RankTrace, moves: Table) -> IntArray:

@@ -19,7 +19,6 @@ from .launch_stages import map_stages
 from .launches import launched_devices, map_launches
 from .memops import MemopCounts, RankMemops, map_memops
 from .overheads import map_overheads
-from .rates import map_rates
 
 
 def map_rank(view: RankView) -> HotspotsPartial:
@@ -27,11 +26,10 @@ def map_rank(view: RankView) -> HotspotsPartial:
     trace = view.trace
     kernels = trace.tables["kernels"]
     names = named_kernels(kernels, trace.strings, view.options)
-    census, (overlap, memops, memop_counts), rates, _ = concurrently(
+    census, (overlap, memops, memop_counts), _ = concurrently(
         len(kernels),
         lambda: map_kernels(trace, names),
         lambda: _beside_kernels(trace, names, view.key),
-        lambda: map_rates(trace),
         lambda: trace.gpu_busy,  # what follows asks for it from two threads
     )
     calls, broken = trace.host_calls("api_calls", {"device_id": launched_devices(trace)})
@@ -51,7 +49,6 @@ def map_rank(view: RankView) -> HotspotsPartial:
         devices=tuple(_device_time(trace, device) for device in overlap),
         overlap=overlap,
         memops=memops,
-        rates=rates,
         apis=apis,
         launches=launches,
         stages=stages,

@@ -42,7 +42,6 @@ def bandwidth_columns(
     """Return the table bandwidth; one row a pattern, in the order of the file.
 
     Args:
-        names: Shown kernel names over all ranks.
         durations: How often a launch of each name took how long, over all ranks.
         memops: Of each rank, for the peaks of its devices.
     """

@@ -26,7 +26,6 @@ def category_tables(
     Args:
         sources: One row a rank and full name: rank, file, name, full_name, category, rule_id, and
             the integers that are summed.
-        known: Classification of each full name.
     """
     categories = _summed(_with_unmatched(sources), ["category"])
     return {

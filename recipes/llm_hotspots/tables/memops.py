@@ -1,4 +1,4 @@
-"""The tables of copies and fills: memops, all_memops, blocking_memops."""
+"""The tables of copies and fills: memops and all_memops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankRows
-from ..per_rank.blocking import BlockingRows
 from ..per_rank.memops import MemopCounts, MemopRows
 
 BYTES_PER_GB: Final = 1e9
@@ -26,12 +25,8 @@ _SUMS: Final = ("total_ns", "union_ns", "exposed_ns")
 
 
 def memop_tables(ranks: RankRows, counts: MemopCounts) -> dict[str, Columns]:
-    """Return the tables memops, all_memops and blocking_memops."""
-    return {
-        "memops": _memops(ranks),
-        "all_memops": _all_memops(ranks, counts),
-        "blocking_memops": _blocking(ranks),
-    }
+    """Return the tables memops and all_memops."""
+    return {"memops": _memops(ranks), "all_memops": _all_memops(ranks, counts)}
 
 
 def _memops(ranks: RankRows) -> Columns:
@@ -85,24 +80,6 @@ def _all_memops(ranks: RankRows, counts: MemopCounts) -> Columns:
         **_rates(times.moments, sizes.moments, kinds, [_common(peaks) for peaks in peaks_of]),
     }
     return sorted_columns(columns, "-total_ns", "kind")
-
-
-def _blocking(ranks: RankRows) -> Columns:
-    rows = stacked(BlockingRows, [part.memops.blocking for _, part in ranks])
-    columns = {
-        **rank_columns([(rank, part.memops.blocking.kind.size) for rank, part in ranks]),
-        "device_id": rows.device_id,
-        "rule": list(rows.rule),
-        "api": list(rows.api),
-        **_kind_columns([MoveKind.of(code) for code in rows.kind.tolist()]),
-        "ops_n": rows.ops_n,
-        "size_bytes": rows.size_bytes,
-        "total_ns": rows.total_ns,
-        "max_ns": rows.end_ns - rows.start_ns,
-        "window_start_ns": rows.start_ns,
-        "window_end_ns": rows.end_ns,
-    }
-    return sorted_columns(columns, "rank", "device_id", "rule", "-total_ns", "api", "kind")
 
 
 def _kind_columns(kinds: Sequence[MoveKind]) -> Columns:

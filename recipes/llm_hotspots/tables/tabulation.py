@@ -10,10 +10,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.numeric.distributions import Moments
+from nsys_llm.numeric.distributions import Moments, ValueCounts
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import stacked
+from nsys_llm.numeric.time_bins import log_edges
 from nsys_llm.report.columns import (
     Columns,
     percent,
@@ -32,7 +33,6 @@ from ..extras.tables import extra_tables
 from ..partials import DeviceTimes, HotspotsPartial, RankRows
 from ..per_rank.kernels import KernelRows, SourceRows
 from ..per_rank.overheads import overhead_columns
-from ..per_rank.rates import duration_columns, rate_columns
 from .apis import api_tables
 from .bandwidth import bandwidth_columns
 from .categories import category_tables, class_columns, shown_classes
@@ -87,8 +87,7 @@ def tabulate(
             partial.durations,
             [part.memops for _, part in rows],
         ),
-        "launch_rate": rate_columns([(rank, part.rates) for rank, part in rows]),
-        "durations": duration_columns(partial.names, top, partial.durations),
+        "durations": _durations(partial.names, top, partial.durations),
         **api_tables(rows, partial.api_durations),
         **launch_tables(rows, devices),
         **extra_tables(rows, shown, top, options),
@@ -176,6 +175,23 @@ def _rank_kernels(rows: RankRows, shown: Mapping[str, Classification], devices: 
         "ncu": ncu_commands(typical, per_rank["rank"]),
     }
     return sorted_columns(columns, "rank", "-exclusive_ns", "device_id", "name")
+
+
+def _durations(names: Sequence[str], top: Sequence[str], counts: ValueCounts) -> Columns:
+    """Return the table durations: of the kernels `top`; groups of `counts` are `names`."""
+    place = {name: index for index, name in enumerate(top)}
+    shown = np.array([place.get(name, -1) for name in names], dtype=np.int64)[counts.group]
+    kept = shown >= 0
+    value, count = counts.value[kept], counts.count[kept]
+    edges = log_edges(int(value.max(initial=0)))
+    bin_of = np.searchsorted(edges, value, side="right") - 1
+    binned = ValueCounts.merge([ValueCounts(shown[kept], bin_of, count)])
+    return {
+        "name": [top[index] for index in binned.group],
+        "low_ns": edges[binned.value],
+        "high_ns": edges[binned.value + 1],
+        "launches_n": binned.count,
+    }
 
 
 def _over_all_ranks(partial: HotspotsPartial, sources: pd.DataFrame) -> tuple[_Names, KernelRows]:

@@ -46,13 +46,8 @@ class Plan:
     """Where to look, and what is known already.
 
     Attributes:
-        windows: By rank.
         engine: Whose rules tell the categories of kernels.
-        views: The figures.
-        gpus: Their lanes, in order.
-        clocks: Of all profiles.
         path: Rows of the critical paths, from the end back.
-        opportunities: In order.
     """
 
     windows: Mapping[RankKey, tuple[LaneWindow, ...]]
@@ -250,7 +245,6 @@ def _path_segments(
     Args:
         steps: Lane and row of each, from the begin on. Twice the lane, and one more on the host, is
             the row of a segment.
-        view: The figure.
     """
     states = (*sorted({row["class"] for _, row in steps}),)
     names = (*sorted({row["activity"] for _, row in steps}),)

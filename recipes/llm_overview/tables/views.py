@@ -26,11 +26,9 @@ class View:
 
     Attributes:
         number: From 1.
-        shows: What it shows, in words.
         which: Name of its path in the table `path`; empty without one.
         step: Step of the job; None for the whole run.
         start_ns: Its begin, on the clock of the job's steps.
-        end_ns: Its end.
     """
 
     number: int

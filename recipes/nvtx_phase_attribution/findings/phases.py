@@ -26,12 +26,15 @@ def busiest_gpu(walls: Walls, rank: int, *wall_classes: str) -> tuple[int, int] 
     return max(gpus, key=lambda gpu: walls.class_ns(*gpu, *wall_classes), default=None)
 
 
-def _slowest_window(tables: Tables, rank: int, phase: str) -> tuple[int, int] | None:
-    rows = tables["phase_instances"]
-    rows = rows[(rows["rank"] == rank) & (rows["phase"] == phase)]
+def _idlest_step(tables: Tables, rank: int, phase: str) -> tuple[int, int] | None:
+    """Return when the step of a phase ran in which a rank was idle longest; None without steps."""
+    steps = tables["steps"]
+    rows = steps[(steps["rank"] == rank) & (steps["phase"] == phase)]
+    rows = rows[rows["idle_inside_ns"].notna()]
     if rows.empty:
         return None
-    return int(rows["gpu_start_ns"].iloc[0]), int(rows["gpu_end_ns"].iloc[0])
+    longest = rows.loc[rows["idle_inside_ns"].idxmax()]
+    return int(longest["gpu_start_ns"]), int(longest["gpu_end_ns"])
 
 
 def _idle(tables: Tables) -> list[Finding]:
@@ -75,7 +78,7 @@ def _idle_finding(tables: Tables, row: Record, affected: tuple[int, ...]) -> Fin
         rank=rank,
         device_id=device,
         name=phase,
-        window_ns=_slowest_window(tables, rank, phase),
+        window_ns=_idlest_step(tables, rank, phase),
         impact_ns=idle_ns,
     )
 

@@ -38,8 +38,6 @@ class PhaseIdle:
     """One rank.
 
     Attributes:
-        devices: Sorted by id.
-        known: Whether idle time is known.
         phases: By phase, see the table `phase_idle`; empty where idle time is not known.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +14,6 @@ from nsys_llm.numeric.blocks import blocks, few_codes
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.grouping import distinct, exact_sums, joined, summed
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.longest import longest_of_each
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .rank_ops import GRAPH_TABLE, KERNEL_TABLE, RankOps
@@ -42,31 +40,14 @@ class PhaseSums:
 
 
 @dataclass(frozen=True)
-class InstanceRow:
-    """One range of a phase; see the table `phase_instances`. `step` is -1 for none."""
-
-    phase: str
-    name: str
-    step: int
-    start_ns: int
-    end_ns: int
-    ops_n: int
-    gpu_ns: int
-    gpu_start_ns: int
-    gpu_end_ns: int
-
-
-@dataclass(frozen=True)
 class PhaseInstances:
     """The ranges of the phases of one rank.
 
     Attributes:
-        rows: Those of each phase with most GPU time.
         counts: How often a range of a phase had which GPU time.
         uncounted: Phases with too many ranges to count.
     """
 
-    rows: tuple[InstanceRow, ...]
     counts: HistogramByName
     uncounted: frozenset[str]
 
@@ -86,7 +67,6 @@ class _NameSums:
 
     Attributes:
         phase: Codes of the pairs that there are, in this order.
-        name: Likewise.
         launches_n: Operations that start in the windows.
         total_ns: Time in the windows.
         exclusive_ns: Share of the time in which the device ran anything.
@@ -166,7 +146,7 @@ def _pairs(ops: RankOps) -> tuple[IntArray | None, int]:
 def _ranges_of_phases(ops: RankOps) -> dict[str, IntArray]:
     """Return host time and number of ranges by phase."""
     tree = ops.ranged.tree
-    counted = ops.counted_pieces(ops.ranged.selected.piece)
+    counted = ops.counted_pieces()
     piece_phase = ops.own_phase
     phases_n, unmapped = len(ops.phase_names), len(ops.phases.phases)
     nearest = tree.nearest(piece_phase >= 0)
@@ -188,17 +168,21 @@ def _ranges_with(tree: NvtxTree, chosen: _Mask) -> _Mask:
     return np.asarray(events[tree.event] > 0)
 
 
-def map_instances(ops: RankOps, most: int) -> PhaseInstances:
-    """Look at the single ranges of each phase.
+def map_instances(ops: RankOps) -> PhaseInstances:
+    """Count the single ranges of each phase by their GPU time.
 
-    Args:
-        most: Ranges of a phase that are listed one by one.
+    A range of a phase is the outermost of those of one phase.
     """
-    tree = ops.ranged.tree
+    tree, method = ops.ranged.tree, ops.ranged.selected.method
+    event_of = tree.event[ops.roots]
     events_n = int(tree.event.max(initial=-1)) + 1
     there, phase = np.zeros(events_n, dtype=bool), np.zeros(events_n, dtype=np.int64)
     gpu_ns = np.zeros(events_n, dtype=np.int64)
-    for rows, event in _ops_of_ranges(ops, events_n):
+    for block in blocks(ops.phase_owner.size, events_n):
+        # A range that captured a graph holds all of its runs: that is no length of the range.
+        counted = (ops.phase_owner[block] >= 0) & (method[block] != GRAPH_CAPTURE)
+        rows = block.start + np.flatnonzero(counted)
+        event = event_of[ops.phase_owner[rows]]
         there[event], phase[event] = True, ops.phase[rows]
         gpu_ns += exact_sums(event, ops.clipped_ns[rows], events_n)
     event = np.flatnonzero(there)
@@ -210,54 +194,7 @@ def map_instances(ops: RankOps, most: int) -> PhaseInstances:
     place = np.empty(phases_n, dtype=np.int64)
     place[order] = np.arange(phases_n)
     counts = ValueCounts.from_values(place[phase[few]], gpu_ns[few])
-    chosen = longest_of_each(phase, gpu_ns, (event,), most)
     return PhaseInstances(
-        rows=_instance_rows(ops, event[chosen], events_n),
-        counts=HistogramByName(tuple(sorted(names)), counts),
-        uncounted=frozenset(names[code] for code in np.flatnonzero(many).tolist()),
+        HistogramByName(tuple(sorted(names)), counts),
+        frozenset(names[code] for code in np.flatnonzero(many).tolist()),
     )
-
-
-def _ops_of_ranges(ops: RankOps, events_n: int) -> Iterator[tuple[IntArray, IntArray]]:
-    """Yield some operations at a time that lie in a range of a phase, and the event of that range.
-
-    That is the outermost of those of one phase.
-    """
-    tree, method = ops.ranged.tree, ops.ranged.selected.method
-    event_of = tree.event[ops.roots]
-    for block in blocks(ops.phase_owner.size, events_n):
-        # A range that captured a graph holds all of its runs: that is no length of the range.
-        counted = (ops.phase_owner[block] >= 0) & (method[block] != GRAPH_CAPTURE)
-        rows = block.start + np.flatnonzero(counted)
-        yield rows, event_of[ops.phase_owner[rows]]
-
-
-def _instance_rows(ops: RankOps, events: IntArray, events_n: int) -> tuple[InstanceRow, ...]:
-    tree, attributed = ops.ranged.tree, ops.ranged.selected
-    first = np.full(events_n, -1, dtype=np.int64)
-    first[tree.event[::-1]] = np.arange(len(tree))[::-1]
-    last_end = np.zeros(events_n, dtype=np.int64)
-    np.maximum.at(last_end, tree.event, tree.end_ns)
-    wanted = np.zeros(events_n, dtype=bool)
-    wanted[events] = True
-    parts = [(rows[wanted[at]], at[wanted[at]]) for rows, at in _ops_of_ranges(ops, events_n)]
-    rows, event_of = (joined([part[column] for part in parts]) for column in range(2))
-    instance_rows = []
-    for event in events.tolist():
-        selected = rows[event_of == event]
-        piece = int(first[event])
-        steps = ops.step[selected]
-        instance_rows.append(
-            InstanceRow(
-                phase=ops.phase_names[int(ops.phase[selected[0]])],
-                name=ops.ranged.raw_name(piece),
-                step=int(steps[0]),
-                start_ns=int(tree.start_ns[piece]),
-                end_ns=int(last_end[event]),
-                ops_n=int(ops.inside[selected].sum()),
-                gpu_ns=int(ops.clipped_ns[selected].sum()),
-                gpu_start_ns=int(attributed.start_ns[selected].min()),
-                gpu_end_ns=int(attributed.end_ns[selected].max()),
-            )
-        )
-    return tuple(instance_rows)

@@ -22,7 +22,7 @@ class Paths:
         label: Code of the last label.
         parent: The path around, which stands before; -1 for an outermost one.
         depth: How many are around.
-        of_piece: Shape (pieces,), the path of each chosen piece; -1 for others.
+        of_piece: Shape (pieces,), the path of each.
     """
 
     label: IntArray
@@ -31,23 +31,14 @@ class Paths:
     of_piece: IntArray
 
     @classmethod
-    def of(cls, tree: NvtxTree, chosen: _Mask, label: IntArray, labels_n: int) -> Paths:
-        """Find the paths of some pieces, as if there were no others.
-
-        Args:
-            chosen: Shape (pieces,).
-            label: Shape (pieces,), codes from 0.
-        """
-        depth = tree.chosen_around_n(chosen)
-        around = tree.around(chosen)
+    def of(cls, tree: NvtxTree, label: IntArray, labels_n: int) -> Paths:
+        """Find the paths of all pieces; `label` has codes from 0, of shape (pieces,)."""
         of_piece = np.full(len(tree) + 1, -1, dtype=np.int64)
         labels, parents, depths = [], [], []
         paths_n = 0
-        rows = np.flatnonzero(chosen)
-        levels_n = int(depth[rows].max(initial=0)) + 1
-        for level, place in enumerate(split_by_code(depth[rows], levels_n)):
-            selected = rows[place]
-            above = of_piece[around[selected]]
+        levels_n = int(tree.depth.max(initial=0)) + 1
+        for level, selected in enumerate(split_by_code(tree.depth, levels_n)):
+            above = of_piece[tree.parent[selected]]
             used, code = distinct_codes((above + 1) * labels_n + label[selected])
             of_piece[selected] = paths_n + code
             parents.append(used // max(labels_n, 1) - 1)

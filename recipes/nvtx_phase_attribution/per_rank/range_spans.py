@@ -26,27 +26,23 @@ class Shown:
     """The ranges that tables of ranges hold; arrays of shape (pieces,).
 
     Attributes:
-        pieces: Whether a piece is one of theirs that the options leave, and holds an operation that
-            the filters leave.
+        pieces: Whether a piece holds an operation that the filters leave.
         home: Where each range counts: its first such piece; -1 for a range without one.
         first: Whether a piece is that one.
-        whole: Pieces that the options leave, of ranges with such a piece: host time is whole.
     """
 
     pieces: _Mask
     home: IntArray
     first: _Mask
-    whole: _Mask
 
     @classmethod
-    def of(cls, tree: NvtxTree, chosen: _Mask, counted: _Mask) -> Shown:
-        """Look at the pieces that the options, and the filters, leave; shape (pieces,) each."""
-        pieces = chosen & counted
+    def of(cls, tree: NvtxTree, pieces: _Mask) -> Shown:
+        """Look at the pieces that the filters leave."""
         rows = np.flatnonzero(pieces)[::-1]
         of_event = np.full(int(tree.event.max(initial=-1)) + 1, -1, dtype=np.int64)
         of_event[tree.event[rows]] = rows  # the last assignment, the first piece, stays
         home = of_event[tree.event]
-        return cls(pieces, home, home == np.arange(len(tree)), chosen & (home >= 0))
+        return cls(pieces, home, home == np.arange(len(tree)))
 
 
 @dataclass(frozen=True)
@@ -64,25 +60,21 @@ class RangeSpans:
     idle_inside_ns: IntArray
 
 
-def range_spans(
-    trace: RankTrace, ops: RankOps, owner: npt.NDArray[np.int32], shown: Shown
-) -> RangeSpans:
+def range_spans(trace: RankTrace, ops: RankOps, shown: Shown) -> RangeSpans:
     """Return the span of each range that is shown.
 
     What a range captured into a graph is left out: it runs whenever the graph is launched.
-
-    Args:
-        owner: Shape (operations,), the range that each counts to, or -1.
     """
     tree, attributed = ops.ranged.tree, ops.ranged.selected
+    owner = attributed.piece
     first_ns = np.full(len(tree), _NEVER, dtype=np.int64)
     last_ns = np.full(len(tree), -1, dtype=np.int64)
     counts = attributed.method != GRAPH_CAPTURE
     for block in blocks(owner.size):
         pushed = counts[block] & (owner[block] >= 0) & (owner[block] < tree.pushed_n)
         rows = block.start + np.flatnonzero(pushed)
-        np.minimum.at(first_ns, attributed.piece[rows], attributed.start_ns[rows])
-        np.maximum.at(last_ns, attributed.piece[rows], attributed.end_ns[rows])
+        np.minimum.at(first_ns, owner[rows], attributed.start_ns[rows])
+        np.maximum.at(last_ns, owner[rows], attributed.end_ns[rows])
     first_ns = tree.over_inner(first_ns, np.minimum)
     last_ns = tree.over_inner(last_ns, np.maximum)
     _free_spans(ops, np.flatnonzero(counts & (owner >= tree.pushed_n)), first_ns, last_ns)
@@ -106,22 +98,19 @@ def gpu_spans(trace: RankTrace, first_ns: IntArray, last_ns: IntArray) -> tuple[
     return span_ns, span_ns - clipped_lengths(first_ns, last_ns, busy)
 
 
-def free_inclusive(
-    ops: RankOps, owner: npt.NDArray[np.int32], label: IntArray, chosen: _Mask, labels_n: int
-) -> dict[str, IntArray]:
+def free_inclusive(ops: RankOps, label: IntArray, labels_n: int) -> dict[str, IntArray]:
     """Return what lies in start/end ranges by label, each operation once for a label.
 
+    Operations that count to push/pop ranges are in no start/end range.
+
     Args:
-        ops: The operations; those that count to push/pop ranges are in no start/end range.
-        owner: Shape (operations,), the range that each counts to, or -1.
         label: Shape (pieces,), codes.
-        chosen: Shape (pieces,).
 
     Returns:
         ops_n, kernels_n and inclusive_ns of shape (labels,); 0 for labels of other ranges.
     """
     tree = ops.ranged.tree
-    rows, _, _ = ops.held_by_free(np.flatnonzero(owner >= tree.pushed_n))
+    rows, _, _ = ops.held_by_free(np.flatnonzero(ops.ranged.selected.piece >= tree.pushed_n))
     at_ns, inside = ops.ranged.selected.evidence_ns(rows), ops.inside[rows]
     kernel = inside & ops.is_kernel[rows]
     columns = {"ops_n": inside, "kernels_n": kernel, "inclusive_ns": ops.clipped_ns[rows]}
@@ -130,7 +119,7 @@ def free_inclusive(
         for name, values in columns.items()
     }
     by_label = {name: np.zeros(labels_n, dtype=np.int64) for name in columns}
-    free = np.flatnonzero(chosen[tree.pushed_n :]) + tree.pushed_n
+    free = np.arange(tree.pushed_n, len(tree))
     for code in np.unique(label[free]).tolist():
         selected = free[label[free] == code]
         spans = union_intervals(tree.start_ns[selected], tree.end_ns[selected])

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from nsys_llm.analyses.nvtx.attributed_ops import LAUNCH, METHODS, NO_RANGE
 from nsys_llm.analyses.nvtx.attributed_ops import START_END as START_END_METHOD
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
-from nsys_llm.analyses.nvtx.phase_times import owners
-from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.numeric.blocks import blocks, gathered
 from nsys_llm.numeric.grouping import distinct_codes, exact_sums
 from nsys_llm.numeric.intervals import IntArray
@@ -32,7 +30,7 @@ START_END: Final = "start_end"
 
 #: Paths that a rank keeps; the deepest go first.
 _MOST_PATHS: Final = 4096
-#: What is nested deeper counts to the range around it: a path is a row with a text of its depth.
+#: Labels of a path: it is a row with a text of its depth.
 _DEEPEST: Final = 1000
 
 _Mask = npt.NDArray[np.bool_]
@@ -73,26 +71,20 @@ class _RangeLabels:
 
 
 def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> RangeSums:
-    """Add up the ranges of one rank.
-
-    Args:
-        options: domain, match, depth and running_numbers.
-    """
-    tree = ops.ranged.tree
-    chosen = _chosen(ops, options)
-    owner = ops.ranged.chosen(owners(ops.ranged, chosen, any_start_end=True))
-    shown = Shown.of(tree, chosen, ops.counted_pieces(owner))
+    """Add up the ranges of one rank."""
+    tree, owner = ops.ranged.tree, ops.ranged.selected.piece
+    shown = Shown.of(tree, ops.counted_pieces())
     labels = _labels(ops, shown.first, options["running_numbers"])
-    paths = Paths.of(tree, chosen, labels.code, len(labels.keys))
+    paths = Paths.of(tree, labels.code, len(labels.keys))
     of_owner = np.append(paths.of_piece, -1).astype(np.int32)
     sums = ops.sums(gathered(of_owner, owner), len(paths))
-    host_sums = _own(tree, chosen, shown, paths)
+    host_sums = _own(tree, shown, paths)
     by_label = _by_label(paths, host_sums, sums, labels)
-    by_label |= _by_method(ops, labels, owner)
+    by_label |= _by_method(ops, labels)
     is_free = np.array([key[0] == START_END for key in labels.keys], dtype=bool)
-    for name, values in free_inclusive(ops, owner, labels.code, chosen, len(labels.keys)).items():
+    for name, values in free_inclusive(ops, labels.code, len(labels.keys)).items():
         by_label[name] = np.where(is_free, values, by_label[name])
-    spans = range_spans(trace, ops, owner, shown)
+    spans = range_spans(trace, ops, shown)
     for name in ("span_ns", "idle_inside_ns"):
         by_label[name] = exact_sums(
             labels.code[spans.piece], getattr(spans, name), len(labels.keys)
@@ -113,21 +105,6 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
             lambda text: shown_name(text, labels.counting, options["running_numbers"]),
         ),
     )
-
-
-def _chosen(ops: RankOps, options: Mapping[str, Any]) -> _Mask:
-    """Return the pieces that --domain, --match and --depth leave."""
-    names, tree = ops.ranged.names, ops.ranged.tree
-    chosen = np.ones(len(tree), dtype=bool)
-    if (domain := options["domain"]) is not None:
-        wanted = "" if domain == "default" else domain
-        reported = np.array([domain == wanted for domain in names.domains], dtype=bool)
-        chosen &= reported[names.domain]
-    if options["match"] is not None:
-        pattern = parse_pattern(options["match"])
-        chosen &= names.mapped(pattern.matches).astype(bool)
-    deepest = _DEEPEST if options["depth"] is None else min(options["depth"], _DEEPEST)
-    return np.asarray(chosen & (tree.chosen_around_n(chosen) < deepest))
 
 
 def _labels(ops: RankOps, first: _Mask, numbers: str) -> _RangeLabels:
@@ -157,22 +134,18 @@ def _labels(ops: RankOps, first: _Mask, numbers: str) -> _RangeLabels:
     return _RangeLabels(distinct, of_used[code], counting, examples, phases)
 
 
-def _own(tree: NvtxTree, chosen: _Mask, shown: Shown, paths: Paths) -> dict[str, IntArray]:
-    """Return the ranges of each path, and their host time: whole, and without chosen ones inside.
+def _own(tree: NvtxTree, shown: Shown, paths: Paths) -> dict[str, IntArray]:
+    """Return the ranges of each path, and their host time: whole, and without others inside.
 
     A piece that holds nothing that the filters leave counts where its range does.
     """
-    host_ns = tree.end_ns - tree.start_ns
-    around = tree.around(chosen)
-    inner = np.flatnonzero(chosen & (around >= 0))
-    within_ns = np.zeros(len(tree), dtype=np.int64)
-    np.add.at(within_ns, around[inner], host_ns[inner])
-    rows = np.flatnonzero(shown.whole)
+    rows = np.flatnonzero(shown.home >= 0)
     of_row = paths.of_piece[np.where(shown.pieces[rows], rows, shown.home[rows])]
+    host_ns = tree.end_ns[rows] - tree.start_ns[rows]
     return {
         "instances_n": np.bincount(paths.of_piece[shown.first], minlength=len(paths)),
-        "host_ns": exact_sums(of_row, host_ns[rows], len(paths)),
-        "self_host_ns": exact_sums(of_row, (host_ns - within_ns)[rows], len(paths)),
+        "host_ns": exact_sums(of_row, host_ns, len(paths)),
+        "self_host_ns": exact_sums(of_row, tree.self_host_ns()[rows], len(paths)),
     }
 
 
@@ -205,10 +178,9 @@ def _by_label(
     }
 
 
-def _by_method(
-    ops: RankOps, labels: _RangeLabels, owner: npt.NDArray[np.int32]
-) -> dict[str, IntArray]:
+def _by_method(ops: RankOps, labels: _RangeLabels) -> dict[str, IntArray]:
     """Return the GPU time of each label's own by how it was attributed."""
+    owner = ops.ranged.selected.piece
     sums = np.zeros(len(labels.keys) * NO_RANGE, dtype=np.int64)
     for block in blocks(owner.size, sums.size):
         rows = block.start + np.flatnonzero(owner[block] >= 0)
@@ -221,11 +193,10 @@ def _by_method(
 
 
 def _depth(paths: Paths) -> int | None:
-    """Return how many labels paths may have so that there are not too many of them."""
-    if len(paths) <= _MOST_PATHS:
-        return None
+    """Return how many labels paths may have so that there are not too many of them; None: any."""
     until = np.cumsum(np.bincount(paths.depth))
-    return max(int(np.searchsorted(until, _MOST_PATHS, side="right")), 1)
+    depth_n = max(int(np.searchsorted(until, _MOST_PATHS, side="right")), 1)
+    return None if depth_n == until.size <= _DEEPEST else min(depth_n, _DEEPEST)
 
 
 def _path_sums(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.grouping import distinct
@@ -22,9 +20,6 @@ from .ranges import map_ranges
 from .rank_ops import RankOps
 from .steps import map_steps
 
-#: Ranges of a phase that a rank tells one by one.
-_INSTANCES: Final = 20
-
 
 def map_rank(view: RankView) -> PhasePartial:
     """Reduce one rank."""
@@ -35,7 +30,7 @@ def map_rank(view: RankView) -> PhasePartial:
         lambda: map_ranges(trace, ops, options),
         lambda: map_phases(trace, ops),
         lambda: map_idle(view, ops),
-        lambda: map_instances(ops, _INSTANCES),
+        lambda: map_instances(ops),
         lambda: map_steps(trace, ops),
         lambda: map_attribution(trace, ops),
     )
@@ -45,7 +40,6 @@ def map_rank(view: RankView) -> PhasePartial:
         steps=steps,
         idle=idle,
         attribution=attribution,
-        instances=instances.rows,
         missing=range_missing(ops),
         marks=_marks(ops),
     )
@@ -75,5 +69,4 @@ def _marks(ops: RankOps) -> RangeCounts:
         without_end_n=tree.without_end_n,
         empty_n=tree.empty_n,
         interleaved_n=int(np.unique(tree.event[: tree.pushed_n][~pushed]).size),
-        graph_captures_n=int((ops.ranged.every.method == GRAPH_CAPTURE).sum()),
     )

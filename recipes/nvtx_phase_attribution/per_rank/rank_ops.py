@@ -201,12 +201,10 @@ class RankOps:
         )
         return rows, low, high
 
-    def counted_pieces(self, owner: npt.NDArray[Any]) -> _Mask:
+    def counted_pieces(self) -> _Mask:
         """Return which pieces hold an operation that the filters leave; without a filter, all do.
 
-        Args:
-            owner: Shape (operations,), the range of each; those whose range is a start/end one are
-                held by all such ranges that are open.
+        Operations whose range is a start/end one are held by all such ranges that are open.
         """
         tree = self.ranged.tree
         if self.ranged.kept is None:
@@ -215,7 +213,7 @@ class RankOps:
         pushed = piece[(piece >= 0) & (piece < tree.pushed_n)]
         held_n = np.bincount(pushed, minlength=len(tree)).astype(np.int64)
         counted = np.asarray(tree.rolled_up(held_n) > 0)
-        _, low, high = self.held_by_free(np.flatnonzero(owner >= tree.pushed_n))
+        _, low, high = self.held_by_free(np.flatnonzero(piece >= tree.pushed_n))
         counted[tree.pushed_n :] = high > low
         return counted
 

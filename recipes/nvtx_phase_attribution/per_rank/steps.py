@@ -27,7 +27,6 @@ class StepRows:
     """The steps of one rank in order of time; arrays of shape (steps,) unless said otherwise.
 
     Attributes:
-        names: As recorded.
         number: Of each on its rank, from 0.
         first_ns: Begin of the first step, whatever the filters leave.
         start_ns: Begin of each range, the report's own clock.

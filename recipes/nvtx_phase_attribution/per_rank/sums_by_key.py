@@ -18,7 +18,6 @@ class SumsByKey:
     """Integers by key.
 
     Attributes:
-        keys: Sorted, each once.
         sums: By name, of shape (keys,).
         most: Likewise, of which the largest counts and not the sum; 0 and more.
     """

@@ -1,4 +1,4 @@
-"""The tables of what phases are made of: kernels, categories, idle time, ranges."""
+"""The tables of what phases are made of: kernels, categories, idle time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from nsys_llm.numeric.distributions import MEDIAN, interpolate
-from nsys_llm.report.columns import Columns, percent, record_columns
+from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.categories import Classification, detect_engine, load_rules
-from nsys_llm.trace.identity import Rank
 
 from ..partials import PhasePartial
 from .phases import PhaseFrames
@@ -21,14 +19,12 @@ from .rank_frames import Parts, sums_frame
 _MIXED: Final = "mixed"
 _GRAPH: Final = "whole graph"
 _AUTO: Final = "auto"
-#: Ranges of a phase that are told, over all ranks.
-_INSTANCES: Final = 20
 
 
 def content_columns(
     partial: PhasePartial, frames: PhaseFrames, parts: Parts, options: Mapping[str, Any]
 ) -> dict[str, Columns]:
-    """Return the tables phase_kernels, phase_categories, phase_idle and phase_instances."""
+    """Return the tables phase_kernels, phase_categories and phase_idle."""
     engine = options["engine"]
     if engine == _AUTO:
         engine = detect_engine(partial.all_names)
@@ -46,7 +42,6 @@ def content_columns(
         "phase_kernels": _kernels(sources, known),
         "phase_categories": _categories(sources, engine),
         "phase_idle": _idle(frames, parts),
-        "phase_instances": _instances(partial, frames, parts),
     }
 
 
@@ -135,41 +130,3 @@ def _idle(frames: PhaseFrames, parts: Parts) -> Columns:
         "before_ns": idle_ns - sums["within_ns"].to_numpy(dtype=np.int64),
         "gpu_ns": gpu_ns.to_numpy(dtype=np.int64),
     }
-
-
-def _instances(partial: PhasePartial, frames: PhaseFrames, parts: Parts) -> Columns:
-    instances = [(rank, row) for rank, part in parts for row in part.instances]
-    instances.sort(
-        key=lambda pair: (-pair[1].gpu_ns, _number(pair[0]), pair[1].start_ns, pair[1].name)
-    )
-    reported: dict[str, int] = {}
-    kept = []
-    for rank, row in instances:
-        reported[row.phase] = reported.get(row.phase, 0) + 1
-        if reported[row.phase] <= _INSTANCES:
-            kept.append((rank, row))
-    medians = _medians(partial)
-    names = ("phase", "name", "start_ns", "end_ns", "ops_n", "gpu_ns", "gpu_start_ns", "gpu_end_ns")
-    return {
-        **record_columns(kept, *names),
-        "step": [row.step if row.step >= 0 else None for _, row in kept],
-        "host_ns": [row.end_ns - row.start_ns for _, row in kept],
-        "median_ratio": [
-            row.gpu_ns / medians[row.phase] if medians.get(row.phase) else None for _, row in kept
-        ],
-    }
-
-
-def _medians(partial: PhasePartial) -> dict[str, float]:
-    counts = partial.instances
-    order = counts.counts.order_statistics(len(counts.names))
-    values = interpolate(order)[:, MEDIAN].tolist()
-    return {
-        name: value
-        for name, value in zip(counts.names, values, strict=True)
-        if name not in partial.uncounted
-    }
-
-
-def _number(rank: Rank) -> int:
-    return -1 if rank.number is None else rank.number

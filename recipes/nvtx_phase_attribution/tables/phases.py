@@ -17,7 +17,7 @@ from nsys_llm.taxonomy.phase_maps import NO_API, NO_RANGE, UNMAPPED, phase_map
 from nsys_llm.trace.identity import Rank
 
 from ..partials import PhasePartial
-from .rank_frames import Parts, rank_extremes, sums_frame
+from .rank_frames import Parts, sums_frame
 
 #: GPU time of no phase.
 REST: Final = {
@@ -106,17 +106,8 @@ def _phases(partial: PhasePartial, frames: PhaseFrames, ranks: Sequence[Rank]) -
     idle_ns = rows["idle_ns"].to_numpy(dtype=np.int64)
     unknown = bool((idle_ns == NULL_INT).any())
     mapped = np.array([name not in REST for name in names], dtype=bool)
-    # Each part occurs for RankSpread: ranks without it count as 0.
-    every, at = np.divmod(np.arange(n * max(len(ranks), 1)), max(len(ranks), 1))
-    value = np.zeros(every.size, dtype=np.int64)
-    value[code * max(len(ranks), 1) + rows["at"].to_numpy(dtype=np.int64)] = rows["work_ns"]
-    extremes: Columns = {name: [None] * n for name in _EXTREMES}
-    if ranks:
-        extremes = rank_extremes(every, at, value, n, ranks)
-        # Where no rank has anything, none has most.
-        nothing = np.asarray(extremes["most_ns"]) == 0
-        for name in ("most_rank", "least_rank"):
-            extremes[name] = pd.arrays.IntegerArray(np.asarray(extremes[name]).copy(), nothing)
+    work_ns = np.zeros((n, len(ranks)), dtype=np.int64)
+    work_ns[code, rows["at"].to_numpy(dtype=np.int64)] = rows["work_ns"]
     return {
         "phase": names,
         "mapped": mapped,
@@ -127,11 +118,25 @@ def _phases(partial: PhasePartial, frames: PhaseFrames, ranks: Sequence[Rank]) -
         "gpu_pct": percent(sums["gpu_ns"], int(sums["gpu_ns"].sum())),
         "idle_ns": [None] * n if unknown else summed(code, idle_ns, n),
         **_instances(partial, names),
-        **extremes,
+        **_extremes(work_ns, ranks),
     }
 
 
-_EXTREMES: Final = ("most_rank", "most_ns", "least_rank", "least_ns", "median_ns")
+def _extremes(work_ns: IntArray, ranks: Sequence[Rank]) -> Columns:
+    """Return the ranks with most and with least; `work_ns` has shape (phases, ranks)."""
+    names = ("most_rank", "most_ns", "least_rank", "least_ns", "median_ns")
+    if not ranks:
+        return {name: [None] * len(work_ns) for name in names}
+    numbers = np.array([rank.number for rank in ranks], dtype=np.int64)
+    most_ns, least_ns = work_ns.max(axis=1), work_ns.min(axis=1)
+    # Where no rank has anything, none has most.
+    most, least = (
+        pd.arrays.IntegerArray(numbers[place], most_ns == 0)
+        for place in (work_ns.argmax(axis=1), work_ns.argmin(axis=1))
+    )
+    return dict(
+        zip(names, (most, most_ns, least, least_ns, np.median(work_ns, axis=1)), strict=True)
+    )
 
 
 def _instances(partial: PhasePartial, names: Sequence[str]) -> Columns:

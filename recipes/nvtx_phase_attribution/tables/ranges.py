@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.analyses.nvtx.attributed_ops import METHODS, NO_RANGE
+from nsys_llm.numeric.grouping import begins_group
 from nsys_llm.report.columns import Columns, percent
 
 from ..partials import RankPhases
@@ -17,7 +18,7 @@ from ..per_rank.range_labels import shown_name
 from ..per_rank.range_paths import rolled_up
 from ..per_rank.ranges import PUSH_POP, START_END
 from ..per_rank.sums_by_key import Key, SumsByKey
-from .rank_frames import Parts, rank_extremes, sums_frame
+from .rank_frames import Parts, sums_frame
 
 _KEYS: Final = ("kind", "domain", "name")
 _SUMS: Final = (
@@ -42,11 +43,7 @@ _MARKS: Final = {PUSH_POP: "", START_END: " [start/end]"}
 
 
 def range_columns(parts: Parts, gpu_ns: int, options: Mapping[str, Any]) -> dict[str, Columns]:
-    """Return the tables ranges, rank_ranges and range_tree.
-
-    Args:
-        options: top and running_numbers.
-    """
+    """Return the tables ranges, rank_ranges and range_tree."""
     numbers = options["running_numbers"]
     counting = frozenset(key for _, part in parts for key in part.ranges.counting)
 
@@ -78,11 +75,9 @@ def _ranges(
     rows["ranks_n"] = groups["at"].nunique()
     part = groups.ngroup().to_numpy(dtype=np.int64)
     at, value = (frame[name].to_numpy(dtype=np.int64) for name in ("at", "self_ns"))
-    if len(rows):
-        extremes = rank_extremes(part, at, value, len(rows), [rank for rank, _ in parts])
-        rows["most_rank"], rows["most_ns"] = extremes["most_rank"], extremes["most_ns"]
-    else:
-        rows["most_rank"], rows["most_ns"] = rows["self_ns"], rows["self_ns"]
+    order = np.lexsort((at, -value, part))
+    most = order[begins_group(part[order])]
+    rows["most_rank"], rows["most_ns"] = frame["rank"].to_numpy(dtype=np.int64)[most], value[most]
     rows = rows.reset_index().sort_values(
         ["self_ns", "inclusive_ns", *_KEYS], ascending=[False, False, True, True, True]
     )

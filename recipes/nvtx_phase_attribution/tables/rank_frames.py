@@ -1,4 +1,4 @@
-"""Sums of many ranks as one data frame, and which rank has most of something."""
+"""Sums of many ranks as one data frame."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.numeric.grouping import joined
-from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.numeric.rank_spread import RankSpread
 from nsys_llm.report.columns import Columns, rank_columns
 from nsys_llm.trace.identity import Rank
 
@@ -24,9 +22,6 @@ def sums_frame(
     parts: Parts, of: Callable[[RankPhases], SumsByKey], keys: Sequence[str]
 ) -> pd.DataFrame:
     """Return the sums of all ranks, one row a rank and key.
-
-    Args:
-        keys: Names for the parts of a key.
 
     Returns:
         Columns at (position of the rank), rank, file, the keys, and the sums.
@@ -45,29 +40,6 @@ def sums_frame(
     for name in filled.most:
         columns[name] = joined([sums.most[name] for sums in rank_sums if sums.keys])
     return pd.DataFrame(columns)
-
-
-def rank_extremes(
-    part: IntArray, at: IntArray, value: IntArray, parts_n: int, ranks: Sequence[Rank]
-) -> Columns:
-    """Return the ranks with most and with least of each part; one that lacks a part has 0 of it.
-
-    Args:
-        part: Shape (rows,), codes 0 .. parts_n - 1; each occurs.
-        at: Shape (rows,), position of the rank.
-        value: Shape (rows,).
-    """
-    order = np.lexsort((at, part))
-    spread = RankSpread(part[order], at[order], value[order], parts_n, len(ranks))
-    numbers = np.array([rank.number for rank in ranks], dtype=np.int64)
-    most, least = spread.rank_of_most(), spread.rank_of_least()
-    return {
-        "most_rank": numbers[most] if len(ranks) else most,
-        "most_ns": spread.at(most),
-        "least_rank": numbers[least] if len(ranks) else least,
-        "least_ns": spread.at(least),
-        "median_ns": spread.twice_median() / 2.0,
-    }
 
 
 def total_of(frame: pd.DataFrame, name: str) -> int:

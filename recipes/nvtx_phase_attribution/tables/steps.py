@@ -45,11 +45,7 @@ _Steps = Sequence[tuple[Rank, StepRows]]
 def step_columns(
     parts: Parts, frames: PhaseFrames, options: Mapping[str, Any]
 ) -> dict[str, Columns]:
-    """Return the tables steps, step_stats, rank_steps and phase_steps.
-
-    Args:
-        options: tokens_per_step.
-    """
+    """Return the tables steps, step_stats, rank_steps and phase_steps."""
     steps = [(rank, part.steps) for rank, part in parts if part.steps is not None]
     job = job_steps({rank.key: step_rows.kind for rank, step_rows in steps})
     counted = [] if job is None else [row for row in steps if row[0].key not in job.others]

@@ -28,8 +28,6 @@ class Budget:
     """What the findings read: rows of the tables, and what a step is.
 
     Attributes:
-        tables: All of the run.
-        walls: The table wall.
         ceilings: Its rows, most time on the path first.
         unit: What a step is; without steps the run is one.
         steps_n: Those that count.

@@ -29,9 +29,7 @@ def map_host(
     """Return what threads did on the paths, inside the rank, of the steps that count.
 
     Args:
-        view: The rank.
         on_host: By device, see `Charging.on_host`.
-        marks: Of the steps.
     """
     counted = np.array([mark == COUNTED for mark in marks], dtype=bool)
     exposed = {}

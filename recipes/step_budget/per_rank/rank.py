@@ -7,19 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.critical_path import (
-    Blocks,
-    Charging,
-    Edges,
-    Outline,
-    PathForest,
-    PathOps,
-    Walk,
-    kept_whole,
-    member_ops,
-    path_edges,
-    path_forest,
-)
+from nsys_llm.analyses.critical_path.path.blocks import Blocks
+from nsys_llm.analyses.critical_path.path.edges import Edges, path_edges
+from nsys_llm.analyses.critical_path.path.forest import PathForest, kept_whole, path_forest
+from nsys_llm.analyses.critical_path.path.ops import PathOps
+from nsys_llm.analyses.critical_path.path.outline import Outline, member_ops
+from nsys_llm.analyses.critical_path.path.visits import Charging, Walk
 from nsys_llm.analyses.host.states import has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.intervals import IntArray

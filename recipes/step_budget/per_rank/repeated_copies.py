@@ -25,7 +25,6 @@ class RepeatedCopies:
 
     Attributes:
         copies_n: Copies a step; 0 where steps differ, or where there are too few.
-        size_bytes: Their bytes.
         time_ns: Their summed time over all steps that count.
     """
 

@@ -8,22 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.critical_path import (
-    Clues,
-    Condenser,
-    Edges,
-    Marks,
-    Names,
-    PathOps,
-    RankGraph,
-    Weights,
-    changed,
-    rank_graph,
-    skeleton,
-)
 from nsys_llm.analyses.critical_path.path.classes import COMPUTE, COPY
-from nsys_llm.analyses.critical_path.replay.changes import GRAPH_NODE_NS
-from nsys_llm.analyses.critical_path.replay.skeleton import NEVER
+from nsys_llm.analyses.critical_path.path.edges import Clues, Edges
+from nsys_llm.analyses.critical_path.path.ops import PathOps
+from nsys_llm.analyses.critical_path.replay.changes import GRAPH_NODE_NS, Names, changed
+from nsys_llm.analyses.critical_path.replay.condensed import Condenser
+from nsys_llm.analyses.critical_path.replay.skeleton import NEVER, Marks, skeleton
+from nsys_llm.analyses.critical_path.replay.weights import RankGraph, Weights, rank_graph
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.manifest.what_if import (
     CATEGORY,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.critical_path.critical_path import PathOps
+from nsys_llm.analyses.critical_path.path.ops import PathOps
 from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths
@@ -32,7 +32,6 @@ class OpSteps:
 
     Attributes:
         kind: What they are; None where none are found.
-        n: How many.
         of_op: Shape (operations,), the step that launched each operation; -1 for none.
         detected: As the finder has them; None where there are none.
     """
@@ -61,9 +60,7 @@ def step_marks(
     """Return why each step is in no statistic, as far as its rank tells.
 
     Args:
-        trace: The rank.
         ops: Its operations.
-        steps: Its steps.
         windows: Shape (steps, 2), their windows on the first device.
         options: steps, skip_warmup, and whether other filters are given.
     """

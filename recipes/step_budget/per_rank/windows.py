@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.critical_path import PathOps
 from nsys_llm.analyses.critical_path.path.classes import COMMUNICATION, COPY
+from nsys_llm.analyses.critical_path.path.ops import PathOps
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.intervals import (
     IntArray,
@@ -33,7 +33,6 @@ class Windows:
     """The windows of the steps of one device.
 
     Attributes:
-        device_id: CUDA device id.
         edge_ns: Shape (steps + 1,), ascending: step k lies from edge k to edge k + 1.
         tail: Shape (steps,), what ends each window, here an operation; -1 for one of no length.
         rungs_ns: Shape (steps, rungs), time in each state; adds up to the window.

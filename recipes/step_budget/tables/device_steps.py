@@ -29,8 +29,6 @@ class DividedSteps:
     """The steps of one device, communication divided into waiting and transfer.
 
     Attributes:
-        place: Position of its rank.
-        rank: Its rank.
         device: As its rank sent it.
         mark: Why each step is in no statistic; "" for one that counts.
         time_ns: Shape (steps, classes).

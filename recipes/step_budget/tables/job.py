@@ -26,7 +26,6 @@ class Job:
         edge_ns: Shape (steps + 1,), ascending: step k lies from edge k to edge k + 1.
         step: Shape (ranks, steps), the step of each rank; -1 where it has none.
         mark: Why each is in no statistic; "" for one that counts.
-        ranks_n: Ranks that have it.
         end_rank: Position of the rank on which it ended, the lowest of several.
         end_device: Position of the device there.
     """

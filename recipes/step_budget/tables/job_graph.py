@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.critical_path import Levels, levels
 from nsys_llm.analyses.critical_path.path.classes import TRANSFER
 from nsys_llm.analyses.critical_path.path.ops import Bools
 from nsys_llm.analyses.critical_path.replay.skeleton import NEVER
+from nsys_llm.analyses.critical_path.replay.solve import Levels, levels
 from nsys_llm.numeric.intervals import IntArray
 
 from .meetings import Meetings, RankRows
@@ -22,11 +22,9 @@ class JobGraph:
     """Nodes of all ranks, one after the other, and of each collective; times of ranks' own clocks.
 
     Attributes:
-        rows: The ranks.
         kept: For each rank, shape (its edges,): not the lengths of members that are matched.
         base_ns: Shape (nodes,), see `Skeleton`; collectives last, on the common clock.
         source: Shape (edges,): those of ranks, then from members to collectives, then back.
-        target: Likewise.
         first_node: Shape (ranks + 1,), where the nodes of each rank begin.
         clock_ns: Shape (nodes,), what takes each rank's clock to the common one.
         back_ns: Shape (arrivals,), of each edge to a collective what takes the rank's clock to the
@@ -34,7 +32,6 @@ class JobGraph:
         transfer_ns: Shape (arrivals,), from the last arrival to the member's end.
         rank_of: Shape (arrivals,), position of the rank.
         begun: Nodes of the begins of threads' first calls.
-        order: Levels of all nodes.
     """
 
     rows: RankRows

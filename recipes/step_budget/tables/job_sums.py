@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.critical_path import PathForest
 from nsys_llm.analyses.critical_path.path.blocks import HOST, Charge
 from nsys_llm.analyses.critical_path.path.classes import (
     LAUNCH_LATENCY,
     SYNC_LATENCY,
     UNKNOWN,
 )
+from nsys_llm.analyses.critical_path.path.forest import PathForest
 from nsys_llm.analyses.critical_path.path.ops import Bools
 from nsys_llm.numeric.intervals import IntArray
 
@@ -32,11 +32,8 @@ class Pieces:
     """Some of what walks charged, in the order in which they went; arrays of shape (pieces,).
 
     Attributes:
-        walk: Position of the walk.
         rank: Position of the rank; `NO_RANK` for none.
-        charge: Position in `Charged.charges`.
         start_ns: Begin, on the common clock.
-        end_ns: Its end.
         doubtful: Whether an edge before it was inferred.
         idle_ns: How much of it no device of the rank ran anything: of host time its part of the
             segment's, of all else the whole piece.
@@ -62,7 +59,6 @@ class Sums:
 
     Attributes:
         time_ns: Shape (things, walks).
-        certain_ns: Likewise.
     """
 
     time_ns: IntArray
@@ -78,7 +74,6 @@ class Sums:
 
         Args:
             thing: Shape (pieces,); -1 for none.
-            pieces: The pieces.
             time_ns: Shape (pieces,), what of them.
         """
         if not thing.size:
@@ -112,14 +107,9 @@ class Charged:
     """What walks charged.
 
     Attributes:
-        charges: What is charged to.
-        by_charge: Sums by charge.
-        by_rank: Sums by rank.
         waits: API functions that waited for the GPU.
         behind_waits: Sums of host time between what they waited for and the next operation in which
             the devices were idle: it is on the path because of the wait.
-        trail: Where they went.
-        forests: The paths of the ranks.
     """
 
     charges: tuple[Charge, ...]

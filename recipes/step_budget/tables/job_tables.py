@@ -31,10 +31,7 @@ class JobPaths:
     """The steps of the job, and their paths.
 
     Attributes:
-        rows: The ranks.
-        job: The steps.
         walks: One a step, and one over all that count, if any does.
-        charged: What they charged.
         zero_ns: The common clock when the first rank's profile began.
     """
 

@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.critical_path import PathForest
 from nsys_llm.analyses.critical_path.path.blocks import Charge, unrecorded
 from nsys_llm.analyses.critical_path.path.classes import BY_COLLECTIVE, TRANSFER, UNCLEAR_ARRIVAL
+from nsys_llm.analyses.critical_path.path.forest import PathForest
 from nsys_llm.analyses.critical_path.path.ops import Bools
 from nsys_llm.analyses.critical_path.path.visits import Positions, crossed
 from nsys_llm.numeric.intervals import IntArray
@@ -64,8 +64,6 @@ class Legs:
 
     Attributes:
         first: The first visit of each.
-        walk: Position of the walk.
-        rank: Position of the rank.
         back_ns: What takes the common clock to the rank's own.
         left_ns: Where the leg before is left at the latest, on the common clock.
         joined_ns: When the last rank came; the begin of a walk on its first leg.
@@ -86,11 +84,8 @@ class RankSegments:
     """The segments of a rank, and as plain numbers what a loop reads.
 
     Attributes:
-        forest: The paths of the rank.
         bottom_ns: Shape (segments,), where each ends on its own clock.
-        bottom: The same.
         top: Where each begins.
-        next: The one below.
         met: The collective that it is; -1 for none.
         seen: The last walk that visited it; -1 for none.
     """
@@ -193,11 +188,7 @@ def _trail_of(
     """Return where walks went.
 
     Args:
-        rows: The ranks.
-        meetings: Their collectives.
-        of_ranks: Their segments.
         visited: Shape (visits,), the segments that walks visited, one walk after the other.
-        legs: Of the walks.
         until_ns: Shape (legs,), where the walk of each ends.
     """
     leg = np.repeat(np.arange(legs.walk.size), np.diff(np.append(legs.first, visited.size)))
@@ -247,8 +238,6 @@ def _doubts(meetings: Meetings, legs: Legs, leg: IntArray, inferred: Bools) -> _
     """Return where inferred edges were crossed.
 
     Args:
-        meetings: The collectives.
-        legs: Of the walks.
         leg: Shape (visits,), the leg of each.
         inferred: Shape (visits,), whether a segment has an inferred edge.
     """
@@ -277,13 +266,8 @@ def _others(
     """Return what is charged outside of segments: transfer, and what is not recorded.
 
     Args:
-        rows: The ranks.
-        meetings: Their collectives.
-        legs: Of the walks.
-        at: Where they were.
         until_ns: Shape (legs,), where the walk of each ends.
         visits_n: Shape (legs,).
-        doubts: Where inferred edges were crossed.
     """
     begin_ns = np.maximum(np.append(meetings.last_ns, 0)[legs.met], until_ns)
     moved = np.flatnonzero((legs.met >= 0) & (at.left_ns > begin_ns))

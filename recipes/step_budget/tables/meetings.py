@@ -13,7 +13,7 @@ from nsys_llm.analyses.collectives.matched import (
     MatchedCollectives,
     Sequenced,
 )
-from nsys_llm.analyses.critical_path.critical_path import PathForest
+from nsys_llm.analyses.critical_path.path.forest import PathForest
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import Rank
 

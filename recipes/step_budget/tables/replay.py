@@ -8,12 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.critical_path.critical_path import longest
 from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
 from nsys_llm.analyses.critical_path.path.ops import Bools
 from nsys_llm.analyses.critical_path.replay.condensed import DOUBT
 from nsys_llm.analyses.critical_path.replay.skeleton import NEVER
-from nsys_llm.analyses.critical_path.replay.solve import Clamps, beyond_others
+from nsys_llm.analyses.critical_path.replay.solve import Clamps, beyond_others, longest
 from nsys_llm.manifest.what_if import DEVICE, HOST, MACHINE, RANK, TRANSFER, ReplayChange
 from nsys_llm.numeric.grouping import position_in_group
 from nsys_llm.numeric.intervals import IntArray
@@ -35,7 +34,6 @@ class Replays:
     Attributes:
         names: Of the columns: "" for the run as it was, `USUAL`, then changes.
         edge_ns: Shape (steps + 1, columns), as `Job.edge_ns`.
-        graph: Of the job.
         ns: Shape (edges, columns).
         at_ns: Shape (nodes, columns).
         last: Shape (steps, columns), the node with which each step ends.

@@ -22,7 +22,7 @@ from .collectives import (
     wait_findings,
 )
 from .kernels import SlowLaunches, slow_launches, tail_findings
-from .members import gpu_of, named_gpus, stage_gpus, sure_members
+from .members import gpu_of, named_gpus, sure_members, waited_for
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Judged:
 def _judged(tables: Tables) -> Judged:
     walls = Walls(tables)
     members, named = sure_members(tables), named_gpus(tables)
-    waits = collective_waits(tables, walls, members, named | stage_gpus(tables))
+    waits = collective_waits(tables, walls, members, named | waited_for(tables))
     return Judged(walls, members, named, waits, slow_launches(tables, walls, named))
 
 

@@ -37,8 +37,11 @@ def named_gpus(tables: Tables) -> frozenset[Gpu]:
     return frozenset(zip(rows["rank"].tolist(), rows["device_id"].tolist(), strict=True))
 
 
-def stage_gpus(tables: Tables) -> frozenset[Gpu]:
-    """Return the GPUs of pipelines: they wait by schedule, and who meets them for them."""
+def waited_for(tables: Tables) -> frozenset[Gpu]:
+    """Return the GPUs of pipelines, and those that the profiler makes late.
+
+    Who meets them waits by schedule, or for the profiler.
+    """
     rows = tables["rank_verdicts"]
-    rows = rows[rows["stage"].notna()]
+    rows = rows[rows["stage"].notna() | (rows["verdict"] == "profiler")]
     return frozenset(zip(rows["rank"].tolist(), rows["device_id"].tolist(), strict=True))

@@ -32,7 +32,6 @@ class RankView:
     What is as long as the rank is forgotten with `release` by the recipe that is done with it.
 
     Attributes:
-        trace: The rows.
         key: Profile and process.
         options: Of the recipe; of an overview, those of all of its recipes.
     """

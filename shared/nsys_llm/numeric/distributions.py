@@ -298,7 +298,6 @@ class HistogramByName:
 
     Attributes:
         names: Sorted, each once.
-        counts: Its groups are codes into `names`.
     """
 
     names: tuple[str, ...] = ()

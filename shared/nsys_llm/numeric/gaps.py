@@ -136,7 +136,6 @@ def gap_blocks(
         start_ns: Shape (n,).
         end_ns: Shape (n,).
         order: Shape (n,), see `start_order`; positions of operations count in it.
-        windows: As there.
     """
     rows_n = start_ns.size
     last, edges = -1, np.array([[_LOWEST, _HIGHEST]])

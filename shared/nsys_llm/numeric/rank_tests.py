@@ -45,7 +45,6 @@ def compare_ranks(first: ValueCounts, second: ValueCounts, groups_n: int) -> Ran
     of the variance for ties as in M. Hollander, D. A. Wolfe, Nonparametric Statistical Methods.
 
     Args:
-        first: Values of the first side by group.
         second: Of the second side; groups mean the same.
     """
     p_value, shift = np.full((2, groups_n), np.nan)

@@ -1,4 +1,4 @@
-"""Time cut into equal parts, and how much happens in each. Pure numpy, integers only."""
+"""Time cut into equal parts, and scales of durations. Pure numpy, integers only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from nsys_llm.numeric.grouping import summed
 from nsys_llm.numeric.intervals import IntArray
 
 
@@ -23,24 +22,6 @@ def bin_edges(start_ns: int, end_ns: int, most_n: int) -> IntArray:
     # Quotient and rest apart: their product with the whole length could outgrow 64 bits.
     each, rest = divmod(length, parts)
     return start_ns + nth * each + nth * rest // parts
-
-
-def bin_counts(at_ns: IntArray, edges: IntArray) -> IntArray:
-    """Return how many instants lie in each part; those outside count in the nearest one.
-
-    Args:
-        at_ns: Shape (n,), in any order.
-        edges: Shape (parts + 1,), as `bin_edges` gives them.
-    """
-    # A sort and a few searches take a third of the time of searching for each instant.
-    inner = np.searchsorted(np.sort(at_ns), edges[1:-1], side="left")
-    return np.diff(np.concatenate(([0], inner, [at_ns.size]))).astype(np.int64)
-
-
-def bin_sums(at_ns: IntArray, value: IntArray, edges: IntArray) -> IntArray:
-    """Return the sum of the values at the instants of each part; see `bin_counts`."""
-    index = np.searchsorted(edges[1:-1], at_ns, side="right")
-    return summed(index, value, edges.size - 1)
 
 
 def span_quarters(start_ns: int, end_ns: int) -> IntArray:

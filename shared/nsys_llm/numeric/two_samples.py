@@ -116,8 +116,13 @@ def student_cdf(t: float, freedom: float) -> float:
     """Return the probability of a value up to `t`, by the incomplete beta function."""
     if math.isinf(freedom):
         return 0.5 * math.erfc(-t / math.sqrt(2))
-    tail = 0.5 * _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
+    tail = student_tail(abs(t), freedom)
     return tail if t < 0 else 1 - tail
+
+
+def student_tail(t: float, freedom: float) -> float:
+    """Return the probability of a value beyond `t`, which is at least 0; exact where it is tiny."""
+    return 0.5 * _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
 @lru_cache(maxsize=1 << 10)

@@ -6,7 +6,6 @@ that both show the same.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections import Counter
@@ -17,6 +16,7 @@ from pprint import pformat
 from typing import Any, Final
 
 from nsys_llm.manifest.declared import Section
+from nsys_llm.report import drawing
 from nsys_llm.report.markdown import answer_markdown, findings_heading
 from nsys_llm.report.page_parts import (
     capture_html,
@@ -52,20 +52,20 @@ def write_notebook(folder: Path, report: Report, results: Results) -> None:
     """Write the notebook and the package that it needs.
 
     Raises:
-        ImportError: plotly is not installed; nothing was written.
+        ImportError: plotly or nbformat is not installed; nothing was written.
     """
-    # As Jupyter writes it, which tools for versions compare.
-    form = {"ensure_ascii": False, "indent": 1, "sort_keys": True, "separators": (",", ": ")}
-    text = json.dumps(build_notebook(report, results), **form)  # type: ignore[arg-type]
-    (folder / NOTEBOOK_NAME).write_text(f"{text}\n", encoding="utf-8")
+    notebook = build_notebook(report, results)
+    nbformat = drawing.nbformat()
+    nbformat.validate(notebook)
+    (folder / NOTEBOOK_NAME).write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
     _copy_view(folder / VIEW_PACKAGE)
 
 
-def build_notebook(report: Report, results: Results) -> dict[str, Any]:
-    """Return the notebook in the form of nbformat 4.5; two runs give equal ones.
+def build_notebook(report: Report, results: Results) -> Any:
+    """Return the notebook, a `NotebookNode` of nbformat 4.5; two runs give equal ones.
 
     Raises:
-        ImportError: plotly is not installed.
+        ImportError: plotly or nbformat is not installed.
     """
     # A link into what is folded would lead nowhere; the heading above it is there.
     links = {
@@ -112,7 +112,10 @@ def _titles(report: Report) -> list[str]:
 
 
 class _Cells:
-    """Cells in order; ids follow the name of the section, so that runs compare."""
+    """Cells in order, as the format has them; ids follow the section's name, so that runs compare.
+
+    They are checked once, as a whole: each function of `nbformat.v4` would check what it returns.
+    """
 
     def __init__(self) -> None:
         self._cells: list[dict[str, Any]] = []
@@ -129,28 +132,23 @@ class _Cells:
         """Add a code cell that was run, and what it showed."""
         self._count += 1
         count = {"execution_count": self._count}
-        data = {
-            mime: value.splitlines(keepends=True) if mime.startswith("text/") else value
-            for mime, value in (shown or {}).items()
-        }
-        result = {"output_type": "execute_result", "metadata": {}, "data": data, **count}
+        result = {"output_type": "execute_result", "metadata": {}, "data": shown, **count}
         # The figure is what one comes for; the words that make it are a click away.
         hidden = {} if shown is None else {"jupyter": {"source_hidden": True}}
         outputs = [] if shown is None else [result]
         self._add("code", name, source, hidden, outputs=outputs, **count)
 
-    def notebook(self) -> dict[str, Any]:
-        """Return the notebook of all cells."""
+    def notebook(self) -> Any:
+        """Return the notebook of all cells, in the form of nbformat 4.5."""
         python = {"display_name": "Python 3", "language": "python", "name": "python3"}
         metadata = {"kernelspec": python, "language_info": {"name": "python"}}
         form = {"nbformat": 4, "nbformat_minor": 5}
-        return {"cells": self._cells, "metadata": metadata, **form}
+        return drawing.nbformat().from_dict({"cells": self._cells, "metadata": metadata, **form})
 
     def _add(
         self, kind: str, name: str, source: str, metadata: Mapping[str, Any], **others: Any
     ) -> None:
-        lines = source.splitlines(keepends=True)
-        cell = {"cell_type": kind, "id": self._id(name), "metadata": metadata, "source": lines}
+        cell = {"cell_type": kind, "id": self._id(name), "metadata": metadata, "source": source}
         self._cells.append({**cell, **others})
 
     def _id(self, name: str) -> str:

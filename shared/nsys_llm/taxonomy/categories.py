@@ -118,9 +118,6 @@ def _regex(pattern: str) -> re.Pattern[str]:
 def load_rules(engine: str) -> RuleSet:
     """Return the effective rules of an engine.
 
-    Args:
-        engine: One of `ENGINES`.
-
     Raises:
         UsageError: There is no such engine.
     """

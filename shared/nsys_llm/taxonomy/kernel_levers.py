@@ -17,16 +17,12 @@ class KernelLever:
         id: Name of the rule that speaks of it.
         detail: Which kernels, as the cause of findings has it.
         names: Found in the names of such kernels.
-        categories: Their categories.
         gpus: Found in the name of a GPU on which it applies; None: on all.
         only_there: Found in kernel names that only such GPUs run, where a GPU's name is not
             recorded.
         time_left: Share of their time that any fix leaves at least, 0 to 1: a bound.
         left: Share that a usual fix leaves.
-        left_source: Where `left` comes from.
         fuses: Whether the fix launches fewer kernels, so that a replay of as many says nothing.
-        condition: When it applies, in words.
-        source: Where `time_left` comes from.
     """
 
     id: str

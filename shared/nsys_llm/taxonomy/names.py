@@ -142,7 +142,6 @@ class NvjetFields:
         two_cta: Two thread blocks share one tensor-core instruction (Blackwell).
         beta: `bz` (C is not read, beta = 0) or `badd` (C is added).
         epilogue: What is fused behind the product: `bias`, `gelubias`, `relu`, `auxh`, ...
-        bias: Whether the epilogue adds a bias.
         scales: Block scales of operands: `Avec16UE4M3`, `Bvec32UE8M0`, `Ablk128`, ...
         cooperative: `A` or `B` of `coopA`, `coopB`.
         split_k: Whether K is split over thread blocks and summed afterwards.

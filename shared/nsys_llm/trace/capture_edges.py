@@ -83,7 +83,6 @@ def queued_at_end(
     Args:
         waits: Those that return only when earlier work is done.
         ops: Its operations by table, with their launches.
-        copies: The tables of copies and fills.
     """
     starts = calls["start_ns"]
     sane = sane_instants(starts)

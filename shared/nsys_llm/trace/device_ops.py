@@ -60,9 +60,7 @@ class DeviceOps:
 
     Attributes:
         start_ns: Ascending.
-        end_ns: Likewise.
         launch_row: Row of the launching call, -1 without one.
-        name: Position in `OpNames.texts`.
         early: Whether it was launched before the capture began, see `capture_edges`.
         computing: Shape (names,), whether a name is that of a kernel or a whole graph.
         windows_ns: Shape (n, 2), sorted and disjoint.
@@ -227,11 +225,7 @@ def _launched_ns(trace: RankTrace, launch_row: IntArray) -> IntArray:
 def device_windows(
     trace: RankTrace, device: int, *, whole_capture: bool = False
 ) -> tuple[IntArray, str]:
-    """Return the windows of a device, shape (n, 2), sorted and disjoint, and where they come from.
-
-    Args:
-        whole_capture: See `DeviceOps.of`.
-    """
+    """Return the windows of a device, shape (n, 2), sorted and disjoint, and their source."""
     capture = _capture(trace)
     if trace.windows_ns is not None:
         # What was not watched was not idle.
@@ -263,22 +257,14 @@ def _capture(trace: RankTrace) -> IntArray | None:
 
 
 def memop_table(trace: RankTrace) -> Table:
-    """Return copies, then fills, as one table, with their packed `kind`.
-
-    `same_device` is 1 where the export says that a copy stays on its device.
-    """
+    """Return copies, then fills, as one table, with their packed `kind`."""
     copies, fills = trace.tables["memcpys"], trace.tables["memsets"]
-    source, target = copies["source_device_id"], copies["target_device_id"]
     memory = copies["source_memory_kind"], copies["target_memory_kind"]
     kinds = move_codes(copies["copy_kind"], *memory), fill_codes(fills["memory_kind"])
-    same = (source != NULL_INT) & (source == target)
     shared = ("start_ns", "end_ns", "device_id", "size_bytes", "launch_row")
     return Table(
         {
             **{name: np.concatenate((copies[name], fills[name])) for name in shared},
             "kind": np.concatenate(kinds),
-            "same_device": np.concatenate((same, np.zeros(len(fills), dtype=bool))).astype(
-                np.int64
-            ),
         }
     )

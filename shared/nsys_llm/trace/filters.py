@@ -40,7 +40,6 @@ class OpLaunches:
         start_ns: Start of the operation on the GPU.
         at_ns: Start of the launching call; meaningless where `known` is False.
         thread: globalTid of that call.
-        known: Whether there is such a call.
     """
 
     start_ns: IntArray
@@ -102,7 +101,6 @@ class Selection:
         not_before_ns: End of the first step, where the warm-up is skipped.
         there_n: For each option whose number is beyond the last instance, so that it chooses none:
             how many there are.
-        phase: The phase that a filter chooses.
         others: For each option that names nothing: what there is instead.
     """
 

@@ -28,7 +28,6 @@ class NodeCaptures:
 
     Attributes:
         original_id: The one that it is a copy of; NULL_INT for a captured one.
-        global_tid: By which thread.
     """
 
     node_id: IntArray

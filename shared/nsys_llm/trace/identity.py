@@ -285,7 +285,6 @@ def relabelled(ranks: Sequence[Rank], label_of: Callable[[str], str]) -> list[Ra
     """Return ranks with other labels, in the same order; see `Rank.file`.
 
     Args:
-        ranks: Of one side or several.
         label_of: The label of a profile, by its path.
     """
     named: dict[RankKey, Rank] = {}

@@ -28,7 +28,6 @@ class NcuLaunches:
         skip_n: How many kernels of that function the process launched before it in the capture, on
             all of its devices; NULL_INT where that is not known, since a CUDA graph that was traced
             as a whole ran before.
-        graph_node: Whether it is a node of a CUDA graph.
     """
 
     function: npt.NDArray[Any]

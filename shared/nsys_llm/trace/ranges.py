@@ -64,7 +64,6 @@ def typed_name(name: str, domain: str | None = None) -> str:
     r"""Return a range as `parse_choice` reads it: `a@b` is typed `a\@b`.
 
     Args:
-        name: Raw or normalized.
         domain: "" is the one without a name; None: any.
     """
     text = re.sub(r"([\\@])", r"\\\1", name)

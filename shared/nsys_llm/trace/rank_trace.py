@@ -60,8 +60,6 @@ class RankTrace:
             name, shape (rows,), bool; a table that is not there: all do. `tables` keep all calls,
             since `launch_row` counts in them.
         kept: Which rows of `unfiltered` are in `tables`, shape (rows,), bool.
-        there_n: As in `Selection`.
-        others: Likewise.
     """
 
     tables: Mapping[str, Table]

@@ -91,7 +91,6 @@ class RankTimeline:
 
     Attributes:
         tracks: Lines; those without a slice are left out.
-        counters: Of its devices.
         left_out_n: Operations, calls and ranges of the wanted windows that are not there, for
             want of room.
         recorded_ns: Start and end of all that was recorded, in the clock of the profile.

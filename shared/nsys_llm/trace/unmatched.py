@@ -17,7 +17,6 @@ from typing import Any, Final
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.manifest.range_choice import parse_choice
-from nsys_llm.taxonomy.names import normalize_range
 from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.filters import numbers_there
@@ -59,13 +58,10 @@ def unmatched_options(trace: RankTrace, options: Mapping[str, Any]) -> tuple[Unm
     """Return the options that match no name, or no instance, of a rank, whatever the filters leave.
 
     Args:
-        options: filter_nvtx, filter_projected_nvtx, step, steps, match, domain, kernel,
-            step_kernel and phase.
+        options: filter_nvtx, filter_projected_nvtx, step, steps, kernel, step_kernel and phase.
     """
     searches: dict[str, Callable[[RankTrace, str], Collection[str] | None]] = {
         **dict.fromkeys(_RANGES, _other_ranges),
-        "match": _other_names,
-        "domain": _other_domains,
         **dict.fromkeys(_KERNELS, _other_kernels),
     }
     named = tuple(
@@ -129,8 +125,8 @@ def _line(
 
 
 def _kind(option: str) -> str:
-    if option in ("domain", "phase"):
-        return {"domain": "NVTX domain", "phase": "phase"}[option]
+    if option == "phase":
+        return option
     return "kernel" if option in _KERNELS else "NVTX range"
 
 
@@ -150,17 +146,6 @@ def _other_ranges(trace: RankTrace, text: str) -> Collection[str] | None:
         return None
     of_domain = choice.domain is not None
     return {typed_name(range_key(name), domain if of_domain else None) for name, domain in ranges}
-
-
-def _other_names(trace: RankTrace, text: str) -> Collection[str] | None:
-    pattern = parse_pattern(text)
-    names = {normalize_range(name) for name, _ in _ranges(trace)}
-    return None if any(map(pattern.matches, names)) else {range_key(name) for name in names}
-
-
-def _other_domains(trace: RankTrace, text: str) -> Collection[str] | None:
-    domains = {domain or "default" for _, domain in _ranges(trace)}
-    return None if text in domains else domains
 
 
 def _other_kernels(trace: RankTrace, text: str) -> Collection[str] | None:

@@ -114,7 +114,6 @@ class JobWalls:
 
     Attributes:
         ranks: Those that were mapped, in order.
-        walls: Of their devices.
         details: What recipes know of classes.
         rules: Tell categories and operations of kernels.
     """

@@ -1,4 +1,4 @@
-"""Launch by launch and over time: watched_kernels, timeline, launch_rate, durations, operations."""
+"""Launch by launch and over time: watched_kernels, timeline, durations, operations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from results import RECIPE, plain, rows, tables_of
+from results import RECIPE, rows, tables_of
 from trace_builder import TraceBuilder
 
 from nsys_llm.run.cli import main
@@ -141,20 +141,6 @@ def test_what_is_not_recorded_of_an_operation_is_null(tmp_path):
     assert rows(tables["timeline"], columns) == expected
     columns = "stream_id grid_x grid_y registers_per_thread"
     assert rows(tables["watched_kernels"], columns) == [(None, None, 1, None)]
-
-
-def test_bins_hold_what_starts_in_them_and_what_runs_in_them(tmp_path):
-    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=3).kernel("k", start_ns=2, end_ns=5)
-    trace.memset(start_ns=4, end_ns=8, size_bytes=1).write_sqlite(tmp_path / "t.sqlite")
-    rates = tables_of(tmp_path / "o", tmp_path / "t.sqlite")["launch_rate"]
-    # Eight parts of 1 ns.
-    assert plain(rates)["start_ns"] == [*range(8)]
-    assert plain(rates)["end_ns"] == [*range(1, 9)]
-    assert plain(rates)["launches_n"] == [1, 0, 1, 0, 0, 0, 0, 0]
-    assert plain(rates)["kernel_busy_ns"] == [1, 1, 1, 1, 1, 0, 0, 0]
-    assert plain(rates)["busy_ns"] == [1] * 8
-    assert plain(rates)["launch_rate"][:2] == [1e9, 0.0]
-    assert plain(rates)["busy_pct"] == [100.0] * 8
 
 
 def test_durations_are_binned_exactly_for_the_top_kernels(tmp_path):

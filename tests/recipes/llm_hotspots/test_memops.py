@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from results import plain, rows, tables_of
+from results import rows, tables_of
 from trace_builder import TraceBuilder
-
-from nsys_llm.taxonomy.names import strip_api_version
 
 MEMCPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -147,79 +145,6 @@ def test_an_impossible_size_makes_bytes_and_rates_unknown_and_nothing_else(tmp_p
 def test_a_rank_without_copies_has_no_rows_and_says_why(tmp_path):
     TraceBuilder().kernel("k", start_ns=0, end_ns=2).write_sqlite(tmp_path / "t.sqlite")
     frames = tables_of(tmp_path / "o", tmp_path / "t.sqlite")
-    for table in ("memops", "all_memops", "blocking_memops"):
+    for table in ("memops", "all_memops"):
         assert frames[table].empty
     assert rows(frames["coverage"], "op table_present")[1] == ("memcpy", False)
-
-
-def blocking(trace, tmp_path, options=()):
-    trace.kernel("k", start_ns=0, end_ns=2).write_sqlite(tmp_path / "t.sqlite")
-    return tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)["blocking_memops"]
-
-
-#: Kind of copy, its memories, the call, its bytes, and the rule that finds it.
-CALLS = [
-    ("HtoD", "pageable", "device", "cudaMemcpyAsync_v3020", 8, "cuda_memcpy_async"),
-    ("DtoH", "device", "pageable", "cudaMemcpyAsync_ptsz_v7000", 8, "cuda_memcpy_async"),
-    ("HtoD", "pageable", "device", "cuMemcpyHtoDAsync_v2", 8, "cuda_memcpy_async"),
-    ("HtoD", "pinned", "device", "cudaMemcpyAsync_v3020", 8, None),
-    ("HtoD", "pageable", "device", "cudaMemcpy_v3020", 64_001, "cuda_memcpy_sync"),
-    ("HtoD", "pageable", "device", "cudaMemcpy_v3020", 64_000, None),
-    ("DtoH", "device", "pinned", "cudaMemcpy2D_v3020", 1, "cuda_memcpy_sync"),
-    ("DtoH", "device", "pinned", "cuMemcpyDtoH_v2", 1, "cuda_memcpy_sync"),
-    ("DtoH", "device", "pageable", "cudaGraphLaunch_v10000", 1, None),
-]
-
-
-def test_each_rule_finds_what_it_is_for(tmp_path):
-    trace, found = TraceBuilder(), []
-    for at, (kind, source, target, call, size, rule) in enumerate(CALLS):
-        memory = {"src_memory": source, "dst_memory": target}
-        times = {"start_ns": 100 * at + 10, "end_ns": 100 * at + 17}
-        launch = (100 * at + 3, 100 * at + 5)
-        trace.memcpy(kind, **times, size_bytes=size, **memory, launch=launch, launch_name=call)
-        if rule is not None:
-            found.append((rule, strip_api_version(call), kind, 1, size, 7))
-    columns = "rule api kind ops_n size_bytes total_ns"
-    assert sorted(rows(blocking(trace, tmp_path), columns)) == sorted(found)
-
-
-def test_a_synchronous_copy_inside_one_device_blocks_nobody(tmp_path):
-    trace = TraceBuilder()
-    for identity, target in ((5, 0), (6, 1)):
-        trace.api("cudaMemcpy_v3020", start_ns=1, end_ns=2, correlation_id=identity)
-        places = {"srcDeviceId": 0, "dstDeviceId": target, "srcKind": 2, "dstKind": 2}
-        trace.raw(MEMCPY, start=10, end=14, bytes=9, copyKind=8, correlationId=identity, **places)
-    # Only the one between two devices.
-    assert rows(blocking(trace, tmp_path), "rule ops_n") == [("cuda_memcpy_sync", 1)]
-
-
-def test_a_fill_blocks_if_it_is_synchronous_and_of_pinned_or_managed_memory(tmp_path):
-    trace = TraceBuilder()
-    for identity, memory in enumerate((0, 1, 2, 4, None)):
-        for later, call in enumerate(("cudaMemset_v3020", "cudaMemsetAsync_v3020")):
-            at, key = 100 * identity + 50 * later, 2 * identity + later + 1
-            trace.api(call, start_ns=at + 1, end_ns=at + 2, correlation_id=key)
-            raw = {"bytes": 9, "memKind": memory, "correlationId": key}
-            trace.raw(MEMSET, start=at + 10, end=at + 14, **raw)
-    flagged = rows(blocking(trace, tmp_path), "rule api kind target_memory ops_n")
-    rule = ("cuda_memset_sync", "cudaMemset", "memset")
-    assert sorted(flagged) == [(*rule, "managed", 1), (*rule, "pinned", 1)]
-
-
-def test_versions_of_a_function_are_one_and_the_longest_operation_is_the_window(tmp_path):
-    trace = TraceBuilder()
-    for start, end, version in ((10, 13, "v3020"), (20, 25, "v7000"), (30, 35, "v3020")):
-        trace.memcpy(
-            "DtoH",
-            start_ns=start,
-            end_ns=end,
-            size_bytes=3,
-            launch=(1, 2),
-            launch_name=f"cudaMemcpy_{version}",
-        )
-    flagged = plain(blocking(trace, tmp_path))
-    assert flagged["api"] == ["cudaMemcpy"]
-    assert (flagged["ops_n"], flagged["size_bytes"], flagged["total_ns"]) == ([3], [9], [3 + 5 + 5])
-    windows = flagged["max_ns"], flagged["window_start_ns"], flagged["window_end_ns"]
-    assert windows == ([5], [20], [25])

@@ -71,7 +71,6 @@ def imbalance(slow_ns, span_ns=200 * MS, computing_ns=None, **others):
     return rules(
         phases=[phase(gpu_pct=50.0)],
         rank_phases=ranks(slow_ns, **others),
-        phase_instances=[{"rank": 2, "phase": "decode", "gpu_start_ns": 5, "gpu_end_ns": 9}],
         wall=walls((2, 0, {"compute": computing_ns or slow_ns}), span_ns=span_ns),
     ).get("phase_imbalance")
 

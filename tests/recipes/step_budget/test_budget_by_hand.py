@@ -7,8 +7,6 @@ from path_truth import check_identities, classes
 from quick_run import quick
 from trace_builder import TraceBuilder
 
-from nsys_llm.analyses.critical_path.path import forest
-
 
 def tables_and_sums(folder, trace, *words):
     """Return the tables, and the classes of the only step."""
@@ -233,26 +231,6 @@ def test_windows_follow_the_ends_of_steps(tmp_path):
     assert rows["busy_compute_ns"].tolist() == [400] * 4
     assert rows["idle_ns"].tolist() == [290, 600, 600, 600]
     assert tables["rank_edges"]["step"].tolist() == ["step #"]
-
-
-@pytest.mark.nightly
-def test_what_travels_of_many_stretches_is_cut_where_an_operation_began_inside_its_call(
-    tmp_path, monkeypatch
-):
-    trace = TraceBuilder()
-    trace.kernel("a", start_ns=100, end_ns=200, launch=(50, 60))
-    trace.api("cudaDeviceSynchronize_v3020", start_ns=70, end_ns=230)
-    trace.kernel("b", start_ns=280, end_ns=290, launch=(250, 270))
-    trace.memcpy("HtoD", start_ns=330, end_ns=2_000, size_bytes=8, launch=(300, 500))
-    trace.kernel("c", start_ns=2_005, end_ns=3_000, launch=(600, 620))
-    sums = []
-    for most_n in (forest.MOST_WHOLE, 0):
-        monkeypatch.setattr(forest, "MOST_WHOLE", most_n)
-        tables, _ = tables_and_sums(tmp_path / str(most_n), trace)
-        rows = tables["ceilings"][tables["ceilings"]["change"] == "api"]
-        sums.append(dict(zip(rows["name"], rows["path_ns"], strict=True)))
-    assert sums[0] == {"cudaMemcpyAsync": 30.0, "cudaLaunchKernel": 20.0}
-    assert sums[1] == sums[0]
 
 
 def test_what_began_inside_its_launch_shows_no_lag_of_a_stream(tmp_path):

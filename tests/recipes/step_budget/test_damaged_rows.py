@@ -14,29 +14,6 @@ def tables_of(folder, trace, *words):
     return quick("step_budget", folder / "rank0.sqlite", *words)
 
 
-def without_operations():
-    """Return a trace whose only kernel ends before it starts."""
-    trace = TraceBuilder(schema="3.25.0")
-    return trace.kernel("a", start_ns=300, end_ns=200, launch=(50, 150))
-
-
-def test_a_launch_that_waited_for_room_though_no_operation_is_left(tmp_path):
-    trace = without_operations()
-    trace.overhead("Command Buffer Full", start_ns=60, end_ns=140, overhead_type=8)
-    # Mapped without an internal error, then refused as a profile without a sound row.
-    with pytest.raises(AssertionError, match="all 1 rows of GPU work are broken"):
-        tables_of(tmp_path, trace)
-
-
-def test_streams_that_wait_for_each_other_though_no_operation_is_left(tmp_path):
-    trace = without_operations()
-    trace.api("cudaStreamWaitEvent_v3020", start_ns=160, end_ns=170, correlation_id=77)
-    trace.waits("stream_wait", start_ns=[162], end_ns=[165], correlation_ids=[77], stream_ids=7)
-    # Mapped without an internal error, then refused as a profile without a sound row.
-    with pytest.raises(AssertionError, match="all 1 rows of GPU work are broken"):
-        tables_of(tmp_path, trace)
-
-
 @pytest.mark.parametrize("words", [(), ("--step", "re:execute_context")])
 @pytest.mark.parametrize("start_ns", [NULL_INT, -(2**62)])
 def test_a_range_without_a_start_is_no_step(tmp_path, start_ns, words):

@@ -40,3 +40,29 @@ def test_who_pauses_and_is_early_in_all_other_steps_is_not_late_on_average(tmp_p
     # The first step is no full one: (4 x 900 - 2 x 700) / 29.
     assert titles[0] == "Rank 0 comes late in 2 of 29 steps"
     assert titles[1] == "Rank 1 comes late in 4 of 29 steps: 75.9 us a step on average"
+
+
+def test_a_flush_makes_no_tail_of_the_call_that_it_holds_and_no_rank_late(tmp_path):
+    held = np.zeros((2, 30), dtype=int)
+    held[0, 7] = 6_000 * US
+    tables = quick("tail_stats", write_ranks(tmp_path / "ranks", held))
+    row = tables["api_tails"].set_index("api").loc["cudaLaunchKernel"]
+    net = row["max_ns"], row["net_max_ns"], row["profiler_ns"]
+    assert net == (6_010 * US, 10 * US, 6_000 * US)
+    assert (row["outliers_n"], row["outlier"]) == (0, False)
+    assert tables["rank_verdicts"]["verdict"].isna().all()
+    assert tables["findings"].empty
+
+
+@pytest.mark.parametrize("held_ns", [0, 6_000 * US])
+def test_a_host_that_sleeps_while_the_profiler_works_is_not_told_from_it(tmp_path, held_ns):
+    """The wall split says profiler, so do verdict and findings; nothing is to gain."""
+    held, asleep = np.zeros((2, 30), dtype=int), np.zeros((2, 30), dtype=int)
+    held[1, 7], asleep[1] = held_ns, 300 * US
+    folder = write_ranks(tmp_path / "ranks", held, asleep_ns=asleep)
+    tables = quick("tail_stats", folder)
+    waited_ns = tables["stragglers"].set_index("rank").loc[1, "caused_wait_ns"]
+    assert waited_ns == held_ns + 30 * 300 * US
+    verdicts = tables["rank_verdicts"].set_index("rank")["verdict"]
+    assert (verdicts[1], verdicts.isna()[0]) == ("profiler", True)
+    assert tables["findings"]["title"].tolist() == ["The profiler makes rank 1 late"]

@@ -108,7 +108,7 @@ def fit_peers(
         chance_n = (apart.size - offsets.size) * half_ns / max(reach_ns - half_ns, 1)
         if offsets.size < max(_LEAST, chance_n + _SIGMAS * np.sqrt(chance_n)):
             continue
-        if reach_ns > _STEADY_REACH_NS and _rivaled(apart, center_ns, offsets.size):
+        if reach_ns > _STEADY_REACH_NS and _rivaled(apart, center_ns, half_ns, offsets.size):
             return None
         offset_ns = lower_median(offsets)
         spread_ns = lower_median(np.abs(offsets - offset_ns))
@@ -163,9 +163,11 @@ def _at_rate(
     return int((np.abs(level - center) <= half_ns).sum()), center
 
 
-def _rivaled(apart: IntArray, center_ns: int, found_n: int) -> bool:
-    """Return whether another offset of the clocks explains nearly as much, a microbatch away."""
-    half_ns = _PEAK_NS[-1]
+def _rivaled(apart: IntArray, center_ns: int, half_ns: int, found_n: int) -> bool:
+    """Return whether another offset of the clocks explains nearly as much, a microbatch away.
+
+    In a peak of the same width: microbatches differ by more than the two ends of one transfer.
+    """
     rest = np.sort(apart[np.abs(apart - center_ns) > END_SKEW_NS])
     if not rest.size:
         return False

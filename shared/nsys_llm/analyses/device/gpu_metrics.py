@@ -29,10 +29,7 @@ class MetricSums:
     The last row speaks of the whole window, busy or not.
 
     Attributes:
-        period_ns: Time of one sample.
         samples_n: Samples in whose time the kernel ran.
-        sampled_ns: Their time.
-        own_ns: The kernel's time in them.
         weighted: Sum of value times the kernel's time in the sample, percent times ns.
     """
 
@@ -64,7 +61,6 @@ def map_gpu_metrics(
     """Reduce the samples of the GPUs behind a rank's devices.
 
     Args:
-        names_n: Number of shown kernel names.
         name: Shape (kernels,), each kernel's name.
     """
     samples, listed = trace.tables.get("gpu_metrics"), trace.tables.get("gpu_metric_names")

@@ -42,11 +42,8 @@ class GraphReplays:
     Attributes:
         graph: Which graph: the smallest id of its nodes, the id of one that was traced whole, or
             what its names add up to.
-        device_id: CUDA device id.
-        call: Row of the call that launched it.
         start_ns: Of its first node, `end_ns` of the last to end; the profile's clock.
         nodes_n: Kernels, copies and fills; 0 for one that was traced whole.
-        sum_ns: Their lengths together.
         busy_ns: Time in which any of them runs.
         grid: Blocks of each kernel that has one for each row, if that is a single number for norms
             and activations; else -1.
@@ -89,7 +86,6 @@ def graph_replays(trace: RankTrace, tables: Mapping[str, Table]) -> GraphReplays
     """Return the replays of a rank whose calls are recorded.
 
     Args:
-        trace: The rank.
         tables: Its operations, before or after the filters.
     """
     calls = trace.tables.get("api_calls")

@@ -72,7 +72,6 @@ class HostTimeline:
         memcpys; without those, no copy with Async in its name is one that keeps the host waiting.
 
         Args:
-            trace: The rank.
             profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
             no_work: When a server had no request, likewise; the profiler comes first.
         """

@@ -68,9 +68,7 @@ def situate(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> Situations
     """Find the launches of the operations around gaps.
 
     Args:
-        gaps: Of one device.
         launch_row: Shape (operations,), row of the launching call in the table; -1 without one.
-        host: The calls.
     """
     calls = host.calls
     call, before = (
@@ -138,9 +136,6 @@ def _overlay(
         spans: Shape (n, 2), sorted and disjoint.
         inside: Shape (m, 2), sorted and disjoint: the part of each of the gaps that may be given.
         rows: Shape (m,), which gaps they are.
-        where: Of all the gaps.
-        host: The calls.
-        cause: Its code.
     """
     if not len(spans) or not len(inside):
         return
@@ -204,7 +199,6 @@ def _calls_within(
         begin_ns: Shape (n,), begin of each stretch.
         end_ns: Shape (n,), its end, at most the start of the call; not after `begin_ns`: nothing.
         call: Shape (n,), place of the call.
-        host: The calls.
     """
     calls = host.calls
     rows = np.flatnonzero(end_ns > begin_ns)
@@ -231,12 +225,9 @@ def _hand_over(
     """Give time without a CUDA call to what the thread before was held by; in place, not certain.
 
     Args:
-        split: Of all stretches.
         begin_ns: Shape (n,), the part of some stretches before the launching call: its begin.
         end_ns: Shape (n,), its end.
         rows: Shape (n,), which stretches they are.
-        where: Of all stretches.
-        host: The calls.
     """
     other, launching = where.other[rows], host.calls.thread[where.call[rows]]
     threads, code = distinct_codes(other)

@@ -28,7 +28,6 @@ class Spans:
     Attributes:
         compute: Kernels that are no communication.
         communication: Kernels that are.
-        copies: Copies and fills.
         graphs: CUDA graphs traced as a whole: their content is unknown.
     """
 

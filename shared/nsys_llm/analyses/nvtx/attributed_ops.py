@@ -48,13 +48,10 @@ class AttributedOps:
     """Operations of some tables, one table behind the other; arrays of shape (operations,).
 
     Attributes:
-        start_ns: On the GPU.
-        end_ns: Likewise.
         launch_row: Row of the API call, int32; -1 without one.
         calls_ns: Shape (calls,), starts of the API calls.
         piece: The innermost range, position in the tree, int32; -1 without one.
         captured_ns: When a node was captured in its piece, NULL_INT for others; None for no nodes.
-        method: Code of `METHODS`.
     """
 
     start_ns: IntArray
@@ -107,7 +104,6 @@ def attribute(
         ops: Tables of operations of one process, with start_ns, end_ns, launch_row and, where they
             may be nodes of graphs, graph_node_id; whole graphs are the table graph_traces.
         calls: API calls with start_ns and global_tid, in which launch_row counts.
-        tree: The ranges of the process.
         captures: Creations of its graph nodes.
         capture_first: Whether the capture of a node says more than the launch of its graph.
     """

@@ -59,7 +59,6 @@ def delegated(tree: NvtxTree, calls: Table, launch_row: IntArray, kernel_row: In
     """Return the range for which each operation was launched by another thread, or -1.
 
     Args:
-        tree: The ranges of the process.
         calls: Columns start_ns, end_ns and global_tid.
         launch_row: Shape (n,), rows of the calls; none of them lies in a range of its own thread.
         kernel_row: Shape (kernels,), rows of the calls that launched kernels or graphs; -1 is none.

@@ -28,7 +28,6 @@ def innermost_events(
     any thread, and counts only where no push/pop range is open.
 
     Args:
-        events: NVTX events of one process.
         at_ns: Shape (k,), few beside the events.
         thread: Shape (k,), globalTid.
         capture_end_ns: Where ranges without an end stop.

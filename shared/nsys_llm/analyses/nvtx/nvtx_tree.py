@@ -195,11 +195,6 @@ class NvtxTree:
         return np.repeat(np.arange(self.bounds.size - 1, dtype=np.int32), np.diff(self.bounds))
 
     @cached_property
-    def depth(self) -> IntArray:
-        """How many ranges are around each piece."""
-        return self.chosen_around_n(np.ones(len(self), dtype=bool))
-
-    @cached_property
     def _behind(self) -> IntArray:
         """The first piece behind each piece and all inside it."""
         behind = np.arange(len(self)) + 1
@@ -209,13 +204,12 @@ class NvtxTree:
         )
         return behind
 
-    def chosen_around_n(self, chosen: _Mask) -> IntArray:
-        """Return how many chosen pieces are around each piece, itself not counted."""
-        chosen = chosen & (np.arange(len(self)) < self.pushed_n)
+    @cached_property
+    def depth(self) -> IntArray:
+        """How many ranges are around each piece."""
         change = np.zeros(len(self) + 1, dtype=np.int64)
-        rows = np.flatnonzero(chosen)
-        change[rows + 1] += 1
-        np.subtract.at(change, self._behind[rows], 1)
+        change[1 : self.pushed_n + 1] += 1
+        np.subtract.at(change, self._behind[: self.pushed_n], 1)
         return np.cumsum(change[:-1])
 
     def nearest(self, chosen: _Mask) -> IntArray:

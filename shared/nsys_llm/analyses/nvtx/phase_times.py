@@ -8,7 +8,7 @@ The pieces it is made of (`ranged_ops`, `phase_codes`) serve those who need more
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.nvtx.attributed_ops import NO_API, NO_RANGE, AttributedOps, attribute
-from nsys_llm.analyses.nvtx.launch_ranges import event_text
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.analyses.nvtx.range_names import RangeNames
 from nsys_llm.analyses.steps.steps import Steps
@@ -40,9 +39,6 @@ class RangedOps:
         tables: The tables of operations, in the order in which they are lined up, before filters.
         every: All operations, before any filter.
         kept: Shape (operations,), bool: those that the filters leave; None for all.
-        tree: The ranges.
-        names: Of the pieces of the tree.
-        raw_name: Returns the text of a piece's range, as recorded.
     """
 
     tables: Mapping[str, Table]
@@ -50,7 +46,6 @@ class RangedOps:
     kept: npt.NDArray[np.bool_] | None
     tree: NvtxTree
     names: RangeNames
-    raw_name: Callable[[int], str]
 
     def chosen(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the values of the operations that the filters leave, of those of all."""
@@ -162,11 +157,7 @@ def ranged_ops(trace: RankTrace, options: Mapping[str, Any]) -> RangedOps:
     if not trace.complete:
         kept = np.concatenate([trace.kept[name] for name in tables])
     names = RangeNames.of(events, tree.event, trace.strings)
-
-    def raw_name(piece: int) -> str:
-        return "" if events is None else event_text(events, int(tree.event[piece]), trace.strings)
-
-    return RangedOps(tables, every, kept, tree, names, raw_name)
+    return RangedOps(tables, every, kept, tree, names)
 
 
 def selected_times(trace: RankTrace, ops: RangedOps) -> tuple[IntArray, npt.NDArray[np.bool_]]:
@@ -197,7 +188,6 @@ def codes_of_owners(
     Args:
         piece_phase: Shape (pieces,), the phase of each range's own name, -1 for none.
         owner: Shape (operations,), the nearest range around with a phase, or -1.
-        phases_n: Phases of the map.
     """
     codes = gathered(np.append(piece_phase, phases_n).astype(np.int32), owner)
     codes[ops.every.method == NO_RANGE] = phases_n + 1
@@ -222,23 +212,18 @@ def same_phase_roots(tree: NvtxTree, piece_phase: IntArray) -> IntArray:
     return root
 
 
-def owners(
-    ops: RangedOps, chosen: npt.NDArray[np.bool_], *, any_start_end: bool = False
-) -> npt.NDArray[np.int32]:
+def owners(ops: RangedOps, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:
     """Return the nearest chosen range around each operation, whatever the filters leave, or -1.
 
     Args:
         chosen: Shape (pieces,).
-        any_start_end: Whether a launch in push/pop ranges of which none is chosen may count to a
-            start/end range, as it would if the others had not been recorded.
     """
     every, tree = ops.every, ops.tree
     if chosen.all():
         return every.piece
     owner = gathered(np.append(tree.nearest(chosen), -1).astype(np.int32), every.piece)
     # Start/end ranges nest in nothing: another one that is open may be chosen.
-    least = 0 if any_start_end else tree.pushed_n
-    free = np.flatnonzero((every.piece >= least) & (owner < 0))
+    free = np.flatnonzero((every.piece >= tree.pushed_n) & (owner < 0))
     if free.size:
         thread = np.full(free.shape, tree.free, dtype=np.int64)
         owner[free] = tree.innermost(thread, every.evidence_ns(free), chosen)

@@ -42,7 +42,6 @@ class RangeNames:
         Args:
             events: Columns event_type, text, text_id, domain_id; None where there are none.
             rows: Shape (ranges,), rows of the events; an earlier one gives the example.
-            strings: Texts behind `text_id`.
         """
         if events is None:
             nothing = np.empty(0, dtype=np.int64)

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.two_samples import student_tail
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -42,6 +42,8 @@ _MOST_RHO: Final = 0.97
 #: Values beyond so many times the usual are cut off; at 6 bursts of three ranks are lost more often
 #: (35 % instead of 43).
 _MOST_TIMES: Final = 10
+#: Student's chances below are not told apart.
+_LEAST: Final = 1e-260
 #: Tilts of Chernoff's bound that are tried, in units of one over the largest value.
 _TILTS: Final = np.logspace(-2, 3, 61)
 
@@ -231,56 +233,6 @@ def _student_test(means: FloatArray, row: int, alpha: float, stretched: float) -
     throughout = (rank > others.max(axis=0)) if is_slow else (rank < others.min(axis=0))
     tails_n = 2 * ranks_n if ranks_n > 2 else 2
     named = bool(throughout.all()) and (is_slow or ranks_n > 2)
-    named &= ratio >= student_quantile(alpha / tails_n, degrees)
-    reason = "" if named else drift
-    return _Test(named, is_slow, _log_student(ratio, degrees, tails_n), blocks_n, reason)
-
-
-def _log_student(ratio: float, degrees: int, tails_n: int) -> float:
-    """Return the logarithm of the chance of a ratio, times the tails that it could be in."""
-    low, high = -600.0, math.log(0.5)
-    if student_quantile(math.exp(low), degrees) <= ratio:
-        return low
-    for _ in range(50):
-        middle = (low + high) / 2
-        if student_quantile(math.exp(middle), degrees) > ratio:
-            low = middle
-        else:
-            high = middle
-    return min(high + math.log(tails_n), 0.0)
-
-
-def student_quantile(tail: float, degrees: int) -> float:
-    """Return the value that Student's t exceeds with a small probability.
-
-    G. W. Hill, Algorithm 396: Student's t-quantiles, Communications of the ACM 13 (1970), 619.
-    Accurate to six digits; degrees 1 and 2 exactly.
-
-    Args:
-        tail: Probability of one tail, above 0, at most 0.5.
-        degrees: Degrees of freedom, at least 1.
-    """
-    both = 2 * tail
-    if degrees == 1:
-        return 1 / math.tan(both * math.pi / 2)
-    if degrees == 2:
-        return math.sqrt(2 / (both * (2 - both)) - 2)
-    n = float(degrees)
-    a = 1 / (n - 0.5)
-    b = 48 / a**2
-    c = ((20700 * a / b - 98) * a - 16) * a + 96.36
-    d = ((94.5 / (b + c) - 3) / b + 1) * math.sqrt(a * math.pi / 2) * n
-    y = (d * both) ** (2 / n)
-    if y > 0.05 + a:
-        x = NormalDist().inv_cdf(tail)
-        y = x**2
-        if degrees < 5:
-            c += 0.3 * (n - 4.5) * (x - 0.6)
-        c += (((0.05 * d * x - 5) * x - 7) * x - 2) * x + b
-        y = (((((0.4 * y + 6.3) * y + 36) * y + 94.5) / c - y - 3) / b + 1) * x
-        y = math.expm1(a * y**2)
-    else:
-        y = (
-            (1 / (((n + 6) / (n * y) - 0.089 * d - 0.822) * (n + 2) * 3) + 0.5 / (n + 4)) * y - 1
-        ) * (n + 1) / (n + 2) + 1 / y
-    return math.sqrt(n * y)
+    log_chance = math.log(min(max(tails_n * student_tail(ratio, degrees), _LEAST), 1.0))
+    named &= log_chance <= math.log(alpha)
+    return _Test(named, is_slow, log_chance, blocks_n, "" if named else drift)

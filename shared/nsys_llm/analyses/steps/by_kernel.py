@@ -54,7 +54,6 @@ def kernel_steps(
 
     Args:
         text: A pattern of names, in the full form or the one that base or mangled chooses.
-        options: base, mangled.
     """
     kernels, pattern = trace.unfiltered["kernels"], parse_pattern(text)
     wanted = np.zeros(len(kernels), dtype=bool)
@@ -119,7 +118,6 @@ def _at_kernels(ops: LaunchedOps, rows: IntArray, name: str, unit: str, source: 
 
     Args:
         ops: The operations, of which kernels are the first.
-        rows: Of the kernels.
     """
     rows = rows[np.argsort(ops.start_ns[rows], kind="stable")]
     known = ops.launched_ns[rows] != NULL_INT
@@ -175,8 +173,6 @@ class _Sequence:
 
     Attributes:
         row: Row of the table of kernels.
-        code: Name.
-        names_n: How many there are.
     """
 
     row: IntArray

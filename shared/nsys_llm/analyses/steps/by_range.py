@@ -61,13 +61,11 @@ class MarkedRanges:
 
     Attributes:
         raw: Distinct texts as recorded, of those that are no operators.
-        text: Position in `raw`.
         plain: Distinct names, without what PyTorch counts up: far fewer where it does.
         name: Position in `plain`.
         start_ns: Ascending, the profile's clock; of equal ones the outer range comes first.
         end_ns: Later; the end of the capture where a range was never closed.
         closed: Whether it was.
-        thread: Code of the thread.
         threads: The ids behind these codes, sorted.
     """
 

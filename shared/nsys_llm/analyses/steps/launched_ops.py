@@ -21,10 +21,6 @@ class OpBlock(NamedTuple):
     """Neighboring operations; arrays of shape (rows,), as those of `LaunchedOps`.
 
     Attributes:
-        rows: Where they stand among all.
-        device_id: CUDA device id.
-        start_ns: When each began on the GPU.
-        end_ns: When each ended.
         launched_ns: When the launching call of each began; NULL_INT without one.
     """
 
@@ -42,7 +38,6 @@ class LaunchedOps:
     Arrays of shape (operations,), int64, each made when it is asked for first.
 
     Attributes:
-        tables: The tables.
         calls: The API calls of the rank, NULL_INT for a start that no capture can have; None where
             none were traced.
         last_ns: No operation ends and no call starts later.

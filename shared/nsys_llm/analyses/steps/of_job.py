@@ -17,9 +17,6 @@ class StepKind:
 
     Attributes:
         name: See `StepSpans`.
-        unit: Likewise.
-        source: Likewise.
-        steps_n: How many there are.
     """
 
     name: str
@@ -39,8 +36,6 @@ class JobSteps(Generic[Key]):
 
     Attributes:
         name: See `StepSpans`.
-        unit: Likewise.
-        source: Likewise.
         others: What each rank calls a step that finds another one, or None where it finds none:
             such ranks are in no statistic of steps.
     """

@@ -22,7 +22,6 @@ class DeviceStepTimes:
     """Full steps on one device that are no warm-up and that no filter cuts.
 
     Attributes:
-        steps_n: How many.
         time_ns: Length of their windows together.
         worst_ns: Where the window of the longest one begins and ends, the first of equals; None
             without one.

@@ -140,7 +140,6 @@ def host_idle_ns(view: RankView, times: StepTimes, rows: IntArray) -> IntArray:
 
     Args:
         view: The rank; its idle time is known.
-        times: Of its steps.
         rows: Which steps, ascending.
 
     Returns:
@@ -163,7 +162,6 @@ def idle_causes_ns(view: RankView, device: DeviceOps, spans: IntArray) -> IntArr
 
     Args:
         view: The rank; its idle time is known.
-        device: One of its devices.
         spans: Shape (n, 2), sorted and disjoint.
 
     Returns:

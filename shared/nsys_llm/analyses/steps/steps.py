@@ -40,7 +40,6 @@ class StepSpans:
             engine calls them, or a kernel.
         unit: `taxonomy.step_names.STEP`, `LAYER`, `GRAPH` or `PERIOD`.
         source: How they were found, one of the constants above.
-        names: Of each, as recorded.
         start_ns: Ascending, the profile's clock.
         end_ns: Of those that are no ranges but lie between two marks: the next one's start.
         closed: Whether its end is known: no end of the capture cuts it, and no mark is missing.
@@ -69,16 +68,11 @@ class Steps:
 
     Attributes:
         name: See `StepSpans`.
-        unit: Likewise.
-        source: Likewise.
-        names: Of each, as recorded.
         start_ns: On the host; NULL_INT where no launch is recorded.
-        end_ns: Likewise.
         full: Whether it is whole: neither an end of the capture nor a missing mark cuts it, and no
             device runs in it what was launched before the capture.
         warmup: Whether it is one of the first that take far longer than the others of their kind.
         span_start_ns: As `start_ns`, but on the GPU where no launch is recorded.
-        span_end_ns: Likewise.
         step: Shape (operations,), int32, the step of each operation of the rank before any filter,
             table by table as in `OP_TABLES`: in whose span it was launched, by any thread; of spans
             that nest, the innermost. -1 outside of all.

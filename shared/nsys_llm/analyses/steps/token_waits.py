@@ -22,7 +22,6 @@ class TokenWaits:
     """Times from the end of a step that generates to that of the next; arrays of shape (waits,).
 
     Attributes:
-        time_ns: Length of each.
         tokens_n: Requests that got a token at both ends, as far as that is certain.
         most_n: As many at most; at least 1.
         last: Position of the step that ends it.

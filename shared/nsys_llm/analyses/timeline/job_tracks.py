@@ -28,8 +28,6 @@ def path_tracks(clock: JobClock, rank: Rank, path: Sequence[Mapping[str, Any]]) 
     """Return a line for the host and each device: the critical paths of steps where they are there.
 
     Args:
-        clock: Of the job.
-        rank: Whose line.
         path: Rows of the table `path` of step_budget.
     """
     # A step that is the median and the worst has two paths, which are the same.

@@ -37,7 +37,6 @@ class Recorded:
         texts: Names of operations.
         calls: API calls with times, with their `row` in the profile's table.
         call_texts: Names of calls; `calls["name"]` counts in them.
-        ranges: NVTX ranges.
     """
 
     ops: Mapping[str, Table]
@@ -51,7 +50,6 @@ class Recorded:
         """Line up the rows of a rank.
 
         Args:
-            trace: The rank.
             names: Of its operations.
         """
         table = trace.tables["api_calls"]
@@ -87,7 +85,6 @@ def recorded_tracks(rows: Recorded, windows: IntArray) -> Iterator[Track]:
     """Return the lines of calls, NVTX ranges and streams: whole rows that reach into the windows.
 
     Args:
-        rows: Of one rank.
         windows: Shape (n, 2), sorted and disjoint.
     """
     ops = {
@@ -106,7 +103,6 @@ class Named:
     """Operations that are shown on a line of their own.
 
     Attributes:
-        label: Of the line.
         device_id: On which device; None for all.
         names: Of operations, as they are shown.
     """
@@ -268,8 +264,6 @@ def _in_windows(
     """Return a number inside windows; 0 outside.
 
     Args:
-        label: What it is called.
-        unit: What it counts.
         at_ns: Shape (n,), when it changes, ascending.
         value: Shape (n,), from each on; 0 before the first.
         windows: Shape (m, 2), sorted and disjoint.

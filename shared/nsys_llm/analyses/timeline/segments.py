@@ -18,8 +18,6 @@ class Pieces:
     """Stretches of one lane, sorted and disjoint; arrays of shape (n,) unless said otherwise.
 
     Attributes:
-        start_ns: Begin of each.
-        end_ns: Its end, later.
         name: What ran, as a code; `NO_NAME` for none.
         parts: Shape (m, 3): piece, state, ns in it. Those of a piece add up to its length.
         row: On which of several rows each stands; those of different rows are not joined.
@@ -37,13 +35,10 @@ class Segments:
     """Joined stretches; arrays of shape (n,) unless said otherwise.
 
     Attributes:
-        start_ns: Begin of each.
-        end_ns: Its end.
         state: The state with most of its time; of equal ones the lower code.
         name: What ran longest in that state; `NO_NAME` for none.
         pieces_n: How many stretches were joined.
         time_ns: Shape (n, states), time of each state in it; adds up to its length.
-        row: As the pieces have it.
     """
 
     start_ns: IntArray
@@ -64,8 +59,6 @@ def joined(pieces: Pieces, states_n: int, begin_ns: int, cell_ns: int) -> Segmen
     A stretch as long as a cell stays as it is, so at most three segments come of a cell.
 
     Args:
-        pieces: Of one lane.
-        states_n: How many states there are.
         begin_ns: Where the first cell begins.
         cell_ns: Length of a cell, 1 or more.
     """

@@ -60,10 +60,7 @@ class LaneWindow:
     """One window of one device of a rank, to be looked at.
 
     Attributes:
-        view: In which figure it is shown.
-        device_id: CUDA device id.
         start_ns: Its begin, in the profile's clock.
-        end_ns: Its end.
         cell_ns: Stretches shorter than this may be joined.
         communication: By detail of the communication class when the device waited or transferred,
             shape (n, 2), sorted; all of them disjoint.
@@ -82,7 +79,6 @@ class Lane:
     """What a device did in a window: integers and strings.
 
     Attributes:
-        window: What was asked for.
         states: Of these `segments.state` and `segments.time_ns` are positions.
         names: Full names of operations; `segments.name` are positions in them.
         segments: They cover the part of the window that lies between the first and the last
@@ -104,7 +100,6 @@ class LaneRows:
     Attributes:
         trace: Without other tables.
         host: The calls; None where idle time has no known cause.
-        whole_capture: As of the view.
         threads: What threads did; None where only CUDA calls are recorded of them.
     """
 
@@ -165,11 +160,9 @@ class _Device:
     """One device, near a window.
 
     Attributes:
-        layer: Its layers.
         ops: Its operations.
         host: The calls; None where idle time has no known cause.
         names: Of operations.
-        states: All there are here.
         state_of: By label of computation, its state.
         name_of: By label of computation, its name.
         started: For communication and for copies, when operations began, ascending, and names.

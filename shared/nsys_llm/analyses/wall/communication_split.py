@@ -44,7 +44,6 @@ def communication_details(
     """Return waiting, transfer and the rest of each device; nothing where none is matched.
 
     Args:
-        collectives: The collectives of all ranks.
         walls: Of all devices; one without `hidden` is not divided.
         unread: Whether ranks were not read: what is no waiting for others may be for these.
     """
@@ -74,9 +73,7 @@ def communication_spans(
     """Return when a device waits, transfers, and waits for another stage, in its report's clock.
 
     Args:
-        collectives: The collectives of all ranks.
         owner: Which device: its position in `collectives.devices`.
-        stages: The pipelines of the job.
 
     Returns:
         By detail of the communication class; each of shape (n, 2), sorted, and all disjoint. Who
@@ -101,7 +98,6 @@ def waiting_and_transfer(
     """Return when a device waits and when it transfers, in its report's clock.
 
     Args:
-        sequences: Matched collectives.
         owner: Which device: its position in `MatchedCollectives.devices`.
         staged: Of which transfers count with low confidence, too, see `Stages.staged`.
         stages: Those for which alone waiting is asked; None for all.

@@ -36,14 +36,11 @@ class WallLayers:
     """The layers of one device; all spans sorted and disjoint, of different layers too.
 
     Attributes:
-        device_id: CUDA device id.
         names: Full names of kernels; the label of a whole graph is `len(names)`.
         compute: Shape (n, 2), each piece of one kernel or whole graph.
         label: Shape (n,), whose piece it is.
         communicating: Shape (m, 2), when communication kernels ran, whatever else did.
         communication: The part of that beside which nothing computes.
-        copies: Likewise.
-        profiler: Likewise.
         load: The part of `copies` that brought a model, see `nsys_llm.analyses.wall.load`.
         no_work: The part of the idle time in which a server had no request, see
             `nsys_llm.analyses.steps.no_work`.
@@ -67,7 +64,6 @@ def wall_layers(
     """Return the full names of a rank's kernels, and the layers of each of its devices.
 
     Args:
-        trace: The rank.
         profiler: When the profiler did its own work: shape (n, 2), sorted and disjoint.
         no_work: When a server had no request, likewise.
     """

@@ -32,10 +32,7 @@ class WallOfSteps:
 
     Attributes:
         compute_ns: Shape (windows, names + 1), of each kernel by its full name; last, whole graphs.
-        communication_ns: Shape (windows,).
-        copies_ns: Likewise.
-        profiler_ns: Likewise.
-        idle_ns: Likewise.
+        communication_ns: Shape (windows,), as all that follow.
     """
 
     compute_ns: IntArray
@@ -49,7 +46,6 @@ def wall_of_steps(layers: WallLayers, windows: IntArray) -> WallOfSteps:
     """Split windows of one device, such as its steps.
 
     Args:
-        layers: Of the device.
         windows: Shape (n, 2), sorted and disjoint.
     """
 

@@ -52,7 +52,6 @@ class Charge:
     """What time is charged to.
 
     Attributes:
-        kind: Code of `CLASS_NAMES`.
         edge: Code of `EDGE_NAMES`: by which the path goes on from there.
         detail: Kernel, copy, API function, NVTX range, or reason; "" for none.
         device_id: CUDA device id; `HOST` for none.
@@ -75,7 +74,6 @@ class Block:
 
     Attributes:
         low: The first of the segments.
-        parts: Their stretches.
         charges: What codes stand for, sorted.
         code: Shape (stretches,), position in `charges`.
     """

@@ -66,12 +66,9 @@ class Clues:
 
     Attributes:
         issue_ns: Shape (operations,), see `PathOps.issue_ns`.
-        order: The order of streams.
         null_stream: Shape (streams,), which are the legacy default stream.
         blocking: Shape (streams,), which wait for that, and it for them.
         kinds: Shape (calls,), see `call_kinds`.
-        rows: The waits that the capture recorded.
-        records: The events that streams recorded.
         targets: The calls that wait, and what for, whether that ended in them or earlier.
     """
 
@@ -98,7 +95,6 @@ class Edges:
         unexplained: Shape (operations,): its launch is not recorded, and what ended before it ended
             too long before.
         has_wait_rows: Whether the capture recorded what streams waited for.
-        has_event_rows: Whether it recorded events.
     """
 
     ops: PathOps
@@ -117,9 +113,7 @@ def path_edges(
     """Return what every operation and call of a rank waited for, and from what that was taken.
 
     Args:
-        trace: The rank.
         ops: Its operations.
-        host: Its calls.
         pid: Its process id, for the kinds of its streams; None where it is not known.
     """
     issue_ns = ops.issue_ns(host)

@@ -36,7 +36,6 @@ class PathForest:
     """The paths of one rank.
 
     Attributes:
-        charges: What codes stand for.
         begin_ns: Shape (stretches,), never later than the one above; `OPEN_NS` at the end of a
             path.
         code: Shape (stretches,), position in `charges`.
@@ -113,8 +112,6 @@ def kept_whole(outline: Outline, blocks: Blocks, cuts: IntArray, shown: IntArray
     """Return which segments of a rank keep their stretches: all of them, if they are few.
 
     Args:
-        outline: The segments.
-        blocks: Their stretches.
         cuts: Shape (k, 2), in any order: spans of time in which walks may end.
         shown: Shape (k, 2), in any order: spans whose paths are listed, the most important last;
             they are added up too where they have too many stretches.

@@ -67,7 +67,6 @@ def _last_calls(
     """Return the calls that have one, and the last call of a thread that returned before each.
 
     Args:
-        host: The calls.
         counted: Shape (calls,), which may be that last one.
         place: Shape (k,), calls of other threads.
         thread: Shape (k,), code of the thread.

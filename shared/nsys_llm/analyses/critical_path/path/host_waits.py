@@ -84,11 +84,7 @@ def host_waits(
 
     Args:
         ops: The operations of a rank.
-        host: Its calls.
-        issue_ns: When each operation was launched.
         kinds: Shape (calls,), see `call_kinds`.
-        rows: The waits that the capture recorded.
-        records: The events that streams recorded.
         last_op: Shape (calls,), the operation that each call launched; -1 for none.
         staged: Shape (calls,), see `staged_uploads`.
     """

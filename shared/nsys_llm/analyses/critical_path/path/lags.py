@@ -120,7 +120,6 @@ def usual_lags(ops: PathOps, launched: Latest, called_ns: IntArray, before_ns: I
 
     Args:
         ops: The operations.
-        launched: Their launches.
         called_ns: Shape (operations,), when the call that launched each began.
         before_ns: Shape (operations,), when what stood before each on its stream ended; `NEVER`
             for nothing.

@@ -39,14 +39,10 @@ class PathOps:
 
     Attributes:
         start_ns: The profile's clock.
-        end_ns: Likewise.
         place: Place of the outermost call that launched it in `HostTimeline.calls`; -1 for none.
         kind: What time in it is charged to, a code of `CLASS_NAMES`.
-        name: Position in `OpNames.texts`.
-        node: Whether it is a node of a CUDA graph.
         kept: Whether the filters leave it.
         row: Place of each, table by table as in `OP_TABLES`; None where that is the order.
-        stream: Code of its stream.
         bounds: Shape (streams + 1,): operations of stream s lie at bounds[s] to bounds[s + 1].
         device_ids: Shape (streams,), CUDA device id of each stream.
         stream_ids: Shape (streams,).

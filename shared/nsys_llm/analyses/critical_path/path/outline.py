@@ -26,10 +26,7 @@ class Members:
     """Communication operations at which paths may go on in other ranks, by start; (members,).
 
     Attributes:
-        segment: The segment that each is.
         start_ns: The profile's clock.
-        end_ns: Likewise.
-        device: CUDA device id.
         step: The step that launched it; -1 for none.
     """
 
@@ -45,10 +42,8 @@ class Outline:
     """The segments of one rank; arrays of shape (segments,), the profile's clock.
 
     Attributes:
-        segments: Their nodes.
         top_ns: When the first stretch of each ends.
         bottom_ns: When its last one begins; `OPEN_NS` at the end of a path.
-        inferred: Whether it has an inferred edge.
         idle_ns: How much of its time no device of the rank ran anything; 0 where it ends a path.
         member: The communication operation that it is; -1 for none.
         members: These operations.
@@ -72,7 +67,6 @@ class Outline:
         """Return the paths of a rank from the ends of its steps and from its communication.
 
         Args:
-            trace: The rank.
             edges: What its operations and calls waited for.
             tails: Shape (k,), the operations that end windows; -1 for none.
             op_step: Shape (operations,), the step that launched each; -1 for none.

@@ -47,7 +47,6 @@ def stream_order(
 
     Args:
         ops: The operations.
-        issue_ns: When each was launched.
         null_stream: Shape (streams,), which are the legacy default stream.
         blocking: Shape (streams,), which wait for that, and it for them.
     """

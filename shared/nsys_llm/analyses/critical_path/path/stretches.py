@@ -106,8 +106,6 @@ def stretches(edges: Edges, segments: Segments, api: Positions) -> Stretches:
     """Return the stretches of segments.
 
     Args:
-        edges: Of the rank.
-        segments: Its segments.
         api: Shape (calls,), code of the function of each call.
     """
     sizes = segments.top - segments.bottom + 1

@@ -53,7 +53,6 @@ class SyncRows:
     Attributes:
         place: Place of the outermost call in `HostTimeline.calls`.
         kind: `DEVICE_WAIT`, `STREAM_WAIT`, `EVENT_WAIT` or `ORDER`.
-        device_id: CUDA device id.
         stream_id: The stream that waits, or is waited for.
         issue_ns: When the call began.
         record: The record of the event in `EventRecords`, -1 where it is not known.

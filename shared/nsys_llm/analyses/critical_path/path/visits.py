@@ -34,8 +34,6 @@ class Visits:
     """The segments that walks went through; arrays of shape (visits,).
 
     Attributes:
-        walk: Position of the walk.
-        segment: The segment.
         high_ns: Where the walk entered it, never later than its top.
         low_ns: Where the walk ends, for all of its visits.
         doubtful: Whether an edge before it was inferred.
@@ -53,10 +51,8 @@ class Passages:
     """Time of walks in communication operations; arrays of shape (passages,).
 
     Attributes:
-        walk: Position of the walk.
         member: The operation, see `PathForest`.
         start_ns: Begin of the time in it.
-        end_ns: Its end.
         doubtful: Whether an edge before it was inferred.
     """
 

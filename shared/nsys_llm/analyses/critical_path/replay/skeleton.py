@@ -110,7 +110,6 @@ class _Nodes:
         ends: Likewise, from which its end follows: its start's, or that of a member's end.
         ends_from: The node of the first end.
         begins_from: The node of the first begin.
-        n: How many there are.
     """
 
     at_call: IntArray

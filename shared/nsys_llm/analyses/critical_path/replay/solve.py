@@ -42,7 +42,6 @@ def levels(nodes_n: int, source: IntArray, target: IntArray) -> Levels:
     """Sort nodes by how many edges lead to them in a row at most.
 
     Args:
-        nodes_n: How many nodes there are.
         source: Shape (edges,).
         target: Shape (edges,).
     """
@@ -75,7 +74,6 @@ def longest(
     """Return the time of every node for each column of weights, shape (nodes, columns).
 
     Args:
-        order: Of the nodes.
         base_ns: Shape (nodes,), or (nodes, columns): the time of those that no edge leads to.
         source: Shape (edges,).
         ns: Shape (edges, columns), what each edge adds.
