@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import pytest
 import results
 from effort import LONGEST_S, MOST_CPU_S, PROFILES, SLOW, SLOW_FOLDERS, is_nightly
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from small_ranks import write_small_ranks
 from undrawn.sitecustomize import write_empty
 
@@ -111,8 +112,19 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     return result
 
 
-def pytest_collection_finish() -> None:
-    """Take thousands of tests out of what the garbage collector looks through again and again."""
+@settings(max_examples=1, database=None)
+@given(st.integers())
+def _draw(_: int) -> None:
+    """Draw once: hypothesis begins with reading all of our modules, for seconds in a new place."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Do once what no test shall be charged for.
+
+    And take thousands of tests out of what the garbage collector looks through again and again.
+    """
+    if any(item.get_closest_marker("hypothesis") for item in session.items):
+        _draw()
     gc.freeze()
     # Data frames are many objects and few cycles: with Python's 700 it takes a tenth of a run.
     gc.set_threshold(20_000, 20, 20)

@@ -50,7 +50,7 @@ class Job:
         late_ns: By the number of a step, what its host is idle before it; of `rank` alone if given.
         late_range: Range around that.
         flush_ns: Time of the profiler in every fifth step.
-        copies: Blocking copies of pageable memory before each step.
+        copies: Blocking copies of pageable memory before each step, each of `copy_ns`.
         drift: Lag-1 correlation of what all steps take more or less; `drift_size` is how much.
         ranges: Whether ranges are recorded.
         without: Ranks whose profiles are missing.
@@ -69,6 +69,7 @@ class Job:
     late_range: str | None = None
     flush_ns: int = 0
     copies: int = 0
+    copy_ns: int = 80_000
     drift: float = 0.0
     drift_size: float = 0.0
     ranges: bool = True
@@ -152,7 +153,7 @@ class _Rank:
     def copy(self) -> None:
         """Copy pageable memory, which waits for the GPU and blocks the host."""
         start = max(self.host_ns, self.gpu_ns) + 1_000
-        self.gpu_ns = start + self.took(80_000)
+        self.gpu_ns = start + self.took(self.job.copy_ns)
         call = (self.host_ns, self.gpu_ns + 500)
         self.trace.memcpy(
             "HtoD", start_ns=start, end_ns=self.gpu_ns, size_bytes=1_000_000, launch=call,

@@ -168,6 +168,12 @@ class Run:
             known.discard("gen_tokens")
         return fields | {name: step.fields[name] for name in known}
 
+    def named_phase(self, step: Step) -> str:
+        """Return the phase by the name of a step, which may call prompts that go on cached."""
+        if self.server.engine != "vllm_new" or step.is_all_new:
+            return step.phase
+        return "mixed" if step.new_n else "decode"
+
     def write(self, path: Path) -> Path:
         return self.trace.write_sqlite(path)
 

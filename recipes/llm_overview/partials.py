@@ -26,11 +26,7 @@ class OverviewPartial:
 
 @dataclass(frozen=True)
 class Overview:
-    """What the tables are made of.
-
-    Attributes:
-        parts: The results of each recipe, by its name.
-    """
+    """What the tables are made of."""
 
     parts: Mapping[str, Part]
     steps: Mapping[RankKey, RankStepTimes]

@@ -20,11 +20,8 @@ class RangeCounts:
 
     push_pop_n: int
     start_end_n: int
-    threads_n: int
-    domains: tuple[str, ...]
     without_end_n: int
     empty_n: int
-    interleaved_n: int
 
 
 @dataclass(frozen=True)

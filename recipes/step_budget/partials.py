@@ -16,7 +16,6 @@ from nsys_llm.analyses.critical_path.path.visits import Charges, Passages
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.host_part import HostPart
 from nsys_llm.trace.identity import RankKey
 
 from .per_rank.repeated_copies import RepeatedCopies
@@ -103,7 +102,6 @@ class RankBudget:
         clock_error_ns: By how much the clocks of host and GPU disagree at least.
         folded_n: Names of ranges that differ by ids alone, and as how many they are counted.
         copies: Copies to the device that are the same in every step.
-        host: What threads did on its paths; None where only CUDA calls are recorded.
     """
 
     step: StepKind | None
@@ -119,7 +117,6 @@ class RankBudget:
     replay: RankReplay
     folded_n: tuple[int, int]
     copies: RepeatedCopies = field(default_factory=RepeatedCopies)
-    host: HostPart | None = None
 
 
 @dataclass(frozen=True)

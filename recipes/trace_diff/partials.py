@@ -85,7 +85,6 @@ class RankSums:
     """One rank.
 
     Attributes:
-        kernels: By shown name.
         apis: CUDA API calls by function.
         phases: GPU time by phase.
         walls: Where the time of its full steps went.
@@ -99,7 +98,6 @@ class RankSums:
         folded_n: Names of ranges that differ by ids alone, and as how many they are counted.
     """
 
-    kernels: NamedSums
     moves: MoveSums
     apis: NamedSums
     phases: NamedSums

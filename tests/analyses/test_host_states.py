@@ -34,12 +34,12 @@ FILES = {
 }
 
 
-def planted(seed):
-    """Return a rank of two launching threads with all that may be recorded, in any order."""
+def planted(seed, tids=(7, 8)):
+    """Return a rank of some launching threads with all that may be recorded, in any order."""
     chance = random.Random(seed)
-    trace, at, events, returned_ns = TraceBuilder(), 0, [], {7: 0, 8: 0}
+    trace, at, events, returned_ns = TraceBuilder(), 0, [], dict.fromkeys(tids, 0)
     for number in range(chance.randint(2, 12)):
-        tid = chance.choice((7, 8))
+        tid = chance.choice(tids)
         begin = max(at - chance.randint(0, 20), returned_ns[tid])
         wait, length = chance.randint(0, 30), chance.randint(0, 25)
         launch = begin + wait, begin + wait + length
@@ -51,7 +51,7 @@ def planted(seed):
         if wait and chance.random() < 0.5:
             events.append(_call(trace, chance.choice(CALLS), chance, (begin, launch[0]), tid))
         returned_ns[tid], at = launch[1], start_ns + 4
-    for tid in (7, 8):
+    for tid in tids:
         events += _threads(trace, chance, tid, at)
     chance.shuffle(events)
     for add, words, named in events:
@@ -135,6 +135,23 @@ def check(path):
 @over_seeds(range(8), 8)
 def test_states_and_samples_are_those_of_each_nanosecond(seed, tmp_path):
     check(planted(seed).write_sqlite(tmp_path / f"{seed}.sqlite"))
+
+
+@over_seeds(range(6), 6)
+def test_states_on_the_path_are_those_of_each_nanosecond(seed, tmp_path):
+    path = planted(seed, (7,)).write_sqlite(tmp_path / f"{seed}.sqlite")
+    truth, tables = HostTruth(path), quick("step_budget", path)
+    (thread,) = truth.calls
+    times, told = Counter(), Counter()
+    for row in records(tables["path"]):
+        if row["which"] == "median" and row["class"] == "host_no_cuda":
+            span = row["start_ns"], row["end_ns"]
+            times.update(truth.state(at, (*span, thread, None))[1:] for at in range(*span))
+    for row in records(tables["host_states"]):
+        if row["cause"] == "host_no_cuda":
+            told[row["state"], row["detail"]] += row["time_ns"]
+    recorded = any((truth.switches, truth.os_calls, truth.has_samples))
+    assert told == (times if recorded else Counter())
 
 
 @pytest.mark.nightly

@@ -23,6 +23,8 @@ SENTENCES_N = {"trace_diff": 3}
 #: Elements that viewers which clean the HTML of Markdown keep, those of GitHub and VS Code too.
 KEPT = {"a", "b", "code", "details", "li", "p", "span", "summary", "table", "tbody", "td", "th"}
 KEPT |= {"tr", "ul"}
+#: Figures of notebooks that have fewer than five.
+FIGURES_N = {"llm_overview": 2, "comm_stats": 1, "roofline": 1, "trace_diff": 3}
 
 
 def real_run(recipe, traces, folder):
@@ -69,7 +71,7 @@ def test_a_viewer_without_plotly_has_a_readable_table_for_every_figure(shared_ru
             assert set(re.findall(r"<(\w+)", cell.source)) <= KEPT
     figures = [output for output in shown_by(notebook) if PLOTLY in output]
     # The overview's are those of its lead sections; the recipes' notebooks have the others.
-    assert len(figures) >= {"llm_overview": 2, "comm_stats": 1, "roofline": 1}.get(recipe, 5)
+    assert len(figures) >= FIGURES_N.get(recipe, 5)
     for shown in figures:
         table = Markup(shown["text/html"])
         headings = [text for text, _ in table.headings]

@@ -22,7 +22,6 @@ ODD_COUNTS = (
     "no_process_n",
     "replaced_n",
     "unknown_name_n",
-    "large_id_n",
     "graph_node_n",
     "duplicate_key_n",
 )
@@ -73,7 +72,7 @@ def test_odd_rows_are_counted_each_and_in_no_sum(tmp_path):
     assert BROKEN in ended.said[0]
     counted = row(tmp_path / "out", "coverage", op="kernel")
     odd = {name: counted[name] for name in ODD_COUNTS if counted[name]}
-    assert odd == {"broken_n": 5, "zero_length_n": 1, "large_id_n": 1, "duplicate_key_n": 1}
+    assert odd == {"broken_n": 5, "zero_length_n": 1, "duplicate_key_n": 1}
     assert (counted["total_n"], counted["total_ns"]) == (4, 5 + 0 + 2 + 3)
     assert (counted["attributed_n"], counted["api_missing_n"]) == (2, 2)
     times = {record["name"]: record["total_ns"] for record in rows(tmp_path / "out", "kernels")}
@@ -122,4 +121,4 @@ def test_large_correlation_ids_join_exactly(tmp_path, kind, identity):
     only_tables(tmp_path / "out", path)
     counted = row(tmp_path / "out", "coverage", op="kernel")
     assert (counted["attributed_ns"], counted["api_missing_ns"]) == (5, 7)
-    assert (counted["large_id_n"], counted["duplicate_key_n"]) == (2, 0)
+    assert counted["duplicate_key_n"] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from random import Random
 
@@ -20,6 +21,8 @@ from nsys_llm.run.api import load
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 
 LEAST_PCT = 1.0
+#: Of the details of a finding; the rest is in tables.
+MOST_WORDS = 40
 #: Of each kind one seed; CI takes a third of them.
 CASES = [(kind, seed) for seed, kind in enumerate(KINDS)]
 
@@ -42,7 +45,10 @@ def checked(run):
     assert not causes.duplicated().any(), causes
     for part in run.partial.parts.values():
         rows = part.tables["findings"]
-        in_order(rows[rows["kind"] == "performance"])
+        rows = rows[rows["kind"] == "performance"]
+        in_order(rows)
+        for details in (*rows["details"], *items["details"]):
+            assert len(re.sub("`[^`]*`", "name", details).split()) <= MOST_WORDS, details
     return tables
 
 

@@ -17,7 +17,7 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Gpu, Walls, host_cause, usual_loss_ns
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import IDLE
-from nsys_llm.view.text import format_ns, format_percent
+from nsys_llm.view.text import format_ns, format_percent, shortened
 
 from ..partials import MICRO_GAP_NS
 from .texts import (
@@ -39,8 +39,8 @@ _WAITS: Final = {"host_sync": "idle_host_sync", "sync_memop": "idle_sync_memop"}
 
 #: Rules on a host that is late.
 HOST_RULES: Final = ("launch_bound", "host_work", *_WAITS.values())
-#: A part of a GPU's time that is not worth naming in a sentence.
-_LEAST_PART_PCT: Final = 0.1
+#: Parts of the time of a late host that a sentence names.
+_MOST_PARTS: Final = 2
 _OF_WALL: Final = ("time_ns", "share_pct")
 
 
@@ -177,8 +177,7 @@ def _finding(
     if fields["other_ranks_median_ns"] is not None:
         fields["affected_n"] = len(ranks)
     if rule in HOST_RULES:
-        short_ns = _short_ns(times, tables, causes)[gpu]
-        fields |= {"parts": _parts(rows), "short_gaps_ns": short_ns, "short_gap_ns": MICRO_GAP_NS}
+        fields["parts"] = _parts(rows)
     describe = _pattern if rule == "launch_bound" else _longest_gap
     window, more, more_cells = describe(causes, tables, gpu)
     return RULES[rule].finding(
@@ -196,11 +195,10 @@ def _finding(
 
 
 def _parts(rows: Sequence[Record]) -> str:
-    """Return what the time of a late host is made of."""
+    """Return what most of the time of a late host is made of."""
     said = [
         f"{format_percent(row['share_pct'])} {PART_WORDS[row['detail']]}"
-        for row in rows
-        if row["share_pct"] >= _LEAST_PART_PCT
+        for row in rows[:_MOST_PARTS]
     ]
     return ", ".join(said)
 
@@ -225,6 +223,7 @@ def _longest_gap(causes: tuple[str, ...], tables: Tables, gpu: Gpu) -> _Describe
         return None, dict.fromkeys(GAP_FIELDS), ()
     gap = records(gaps.head(1))[0]
     fields = {name: gap[name] for name in GAP_FIELDS}
+    fields["after"] = gap["after"] and shortened(gap["after"])
     if gap["on_core_ns"] is not None:
         fields["on_core_ns"] = format_ns(gap["on_core_ns"])  # 0 is worth a word, too
     columns = [name for name in ("duration_ns", "api_ns", "os_call_ns", "on_core_ns") if gap[name]]

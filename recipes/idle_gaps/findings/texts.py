@@ -45,18 +45,15 @@ GAP_FIELDS: Final = (
 )
 PATTERN_FIELDS: Final = ("before", "after", "gaps_n", "p50_ns", "where")
 _GAP: Final = (
-    "[. The longest gap: {duration_ns}][, {api_ns} of it in {api:quoted}]"
-    "[, in the range {nvtx_range:quoted}][; {os_call_ns} in {os_call:quoted}]"
-    "[; the thread ran on a core for {on_core_ns} of it][, before {after:quoted}]."
+    "[. Longest gap: {duration_ns}][, {api_ns} in {api:quoted}][, in {nvtx_range:quoted}]"
+    "[; {os_call_ns} in {os_call:quoted}][; on a core for {on_core_ns}][, before {after:quoted}]."
 )
 _PATTERN: Final = (
-    "[. The costliest short gap that repeats: {before:quoted} to {after:quoted}, {gaps_n} times"
+    "[. Costliest that repeats: {before:quoted} to {after:quoted}, {gaps_n} times"
     "{where}, median {p50_ns}]."
 )
-_OF_HOST: Final = (
-    "{lost_ns} of {span_ns}: {parts}; {short_gaps_ns} of it in gaps below {short_gap_ns}"
-)
-_AFFECTED: Final = "[ {affected_n:rank} affected; the others lose {other_ranks_median_ns}.]"
+_OF_HOST: Final = "{lost_ns} of {span_ns}: {parts}"
+_AFFECTED: Final = "[ {affected_n:rank} affected; others lose {other_ranks_median_ns}.]"
 _HOST_DETAILS: Final = f"{_OF_HOST}{_GAP}{_AFFECTED}"
 _DETAILS: Final = f"{{lost_ns}} of {{span_ns}}{_GAP}{_AFFECTED}"
 

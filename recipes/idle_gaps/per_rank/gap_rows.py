@@ -89,7 +89,6 @@ def longest_gaps(length: IntArray, most_n: int, least_ns: int) -> IntArray:
 
     Args:
         length: Shape (gaps,), in order of time.
-        least_ns: Shorter ones are left out.
     """
     rows = np.flatnonzero(length >= least_ns)
     if rows.size > most_n:

@@ -34,7 +34,6 @@ from ..per_rank.patterns import pattern_columns
 _RECIPE: Final = "idle_gaps"
 _LOWS_NS: Final = (0, *BUCKET_EDGES_NS)
 
-_RankRows = Sequence[tuple[Rank, RankIdle]]
 _DeviceRows = Sequence[tuple[Rank, RankIdle, DeviceIdle]]
 _Known = Sequence[tuple[Rank, DeviceIdle, GapSums]]
 

@@ -81,9 +81,6 @@ class MemorySeries:
     allocated_bytes: int
     frees_n: int
     unmatched_frees_n: int
-    largest_bytes: int | None
-    largest_ns: int | None
-    largest_api: str | None
     broken_n: int
     time_ns: IntArray
     used_bytes: IntArray
@@ -220,7 +217,6 @@ def _series(
         allocated_bytes=int(rows["size_bytes"][begun].sum()),
         frees_n=closing.size,
         unmatched_frees_n=int((selected & events.unmatched & events.inside).sum()),
-        **_largest(events, begun),
         broken_n=broken_n,
         time_ns=shown_ns[kept],
         used_bytes=shown[kept],
@@ -247,18 +243,6 @@ def _shown_levels(
     inside = times[starts_inside(times, trace.windows_ns)]
     shown_ns = np.unique(np.concatenate((inside, trace.windows_ns[:, 0])))
     return shown_ns, level_at(shown_ns, times, level)
-
-
-def _largest(events: _Events, begun: IntArray) -> dict[str, Any]:
-    if not begun.size:
-        return {"largest_bytes": None, "largest_ns": None, "largest_api": None}
-    size, at_ns = events.rows["size_bytes"][begun], events.rows["start_ns"][begun]
-    row = begun[np.lexsort((at_ns, -size))[0]]
-    return {
-        "largest_bytes": int(events.rows["size_bytes"][row]),
-        "largest_ns": int(events.rows["start_ns"][row]),
-        "largest_api": events.apis[events.api[row]],
-    }
 
 
 def _allocators(
@@ -310,11 +294,4 @@ def _steps(series: Sequence[tuple[Rank, MemorySeries]]) -> Columns:
         **record_columns(owners, "device_id", "kind"),
         "time_ns": joined([some.time_ns for _, some in series]),
         "used_bytes": joined([some.used_bytes for _, some in series]),
-        "watermark": joined([_watermarks(some.used_bytes) for _, some in series]).astype(bool),
     }
-
-
-def _watermarks(used_bytes: IntArray) -> _Mask:
-    """Return which steps are higher than all before them."""
-    before = np.concatenate(([0], np.maximum.accumulate(used_bytes)[:-1]))
-    return np.asarray(used_bytes > before)

@@ -43,12 +43,30 @@ def map_timeline(
         options: timeline is how many operations a device.
         name: Shape (kernels,), each kernel's position in `shown`.
     """
-    most = options.get("timeline")
-    if not most:
+    if not options.get("timeline"):
         return ()
-    return tuple(
-        row for device in trace.device_ids for row in _device_rows(trace, device, most, shown, name)
-    )
+    rows = []
+    for device in trace.device_ids:
+        first = _first_ops(trace, device, options["timeline"])
+        gaps = _gaps_before(trace, device, [start_ns for start_ns, *_ in first])
+        for (start_ns, end_ns, place, row), gap_ns in zip(first, gaps, strict=True):
+            table = [*OP_TABLES][place]
+            op = trace.tables[table].take(np.array([row]))
+            rows.append(
+                TimelineRow(
+                    device_id=device,
+                    start_ns=start_ns,
+                    duration_ns=end_ns - start_ns,
+                    gap_before_ns=gap_ns,
+                    op=OP_TABLES[table],
+                    name=shown[name[row]] if table == "kernels" else _operation_name(table, op),
+                    stream_id=_known(op, "stream_id"),
+                    graph_node=bool(is_graph_node(op)[0]),
+                    size_bytes=_known(op, "size_bytes"),
+                    memory=_memory(op),
+                )
+            )
+    return tuple(rows)
 
 
 def timeline_columns(rows: Sequence[tuple[Rank, TimelineRow]]) -> Columns:
@@ -56,47 +74,29 @@ def timeline_columns(rows: Sequence[tuple[Rank, TimelineRow]]) -> Columns:
     return record_columns(rows, *TimelineRow.__dataclass_fields__)
 
 
-def _device_rows(
-    trace: RankTrace, device: int, most: int, shown: Sequence[str], name: IntArray
-) -> list[TimelineRow]:
-    tables = [item for item in OP_TABLES if item in trace.tables]
-    table_rows = []
-    for position, table in enumerate(tables):
-        rows = trace.tables[table]
-        selected = np.flatnonzero((rows["device_id"] == device) & trace.starts_inside(rows))
-        selected = selected[np.argsort(rows["start_ns"][selected], kind="stable")]
-        if selected.size > most:
-            # All that start with the last one belong to the choice, which the ends decide.
-            last_ns = rows["start_ns"][selected[most - 1]]
-            selected = selected[
-                : np.searchsorted(rows["start_ns"][selected], last_ns, side="right")
-            ]
-        table_rows.append((np.full(selected.size, position), selected))
-    code, row = (np.concatenate(parts) for parts in zip(*table_rows, strict=True))
-    chosen = [
-        trace.tables[table].take(selected)
-        for table, (_, selected) in zip(tables, table_rows, strict=True)
-    ]
-    starts = np.concatenate([item["start_ns"] for item in chosen])
-    ends = np.concatenate([item["end_ns"] for item in chosen])
-    order = np.lexsort((row, code, ends, starts))[:most]
-    gaps = _gaps_before(trace, device, starts[order])
-    return [
-        _row(trace, device, tables[code[at]], int(row[at]), gap, shown, name)
-        for at, gap in zip(order.tolist(), gaps, strict=True)
-    ]
+def _first_ops(trace: RankTrace, device: int, most: int) -> list[tuple[int, ...]]:
+    """Return start, end, place of the table in `OP_TABLES`, and row of the first operations."""
+    found: list[tuple[int, ...]] = []
+    for place, table in enumerate(OP_TABLES):
+        if table in trace.tables:
+            op = trace.tables[table]
+            rows = np.flatnonzero((op["device_id"] == device) & trace.starts_inside(op))
+            starts, ends = op["start_ns"][rows], op["end_ns"][rows]
+            first = np.lexsort((ends, starts))[:most]
+            columns = starts[first], ends[first], np.full(first.size, place), rows[first]
+            found += zip(*(column.tolist() for column in columns), strict=True)
+    return sorted(found)[:most]
 
 
-def _gaps_before(trace: RankTrace, device: int, starts: IntArray) -> list[int | None]:
+def _gaps_before(trace: RankTrace, device: int, starts: Sequence[int]) -> list[int | None]:
     """Return the idle time of the device before each start, of all that runs, filters or not."""
     ops = [op.take(op["device_id"] == device) for op in trace.unfiltered.values()]
     all_starts = np.concatenate([op["start_ns"] for op in ops])
-    all_ends = np.concatenate([op["end_ns"] for op in ops])
     order = np.argsort(all_starts, kind="stable")
-    reach = np.maximum.accumulate(all_ends[order])
-    before_n = np.searchsorted(all_starts[order], starts, side="left")
+    reach = np.maximum.accumulate(np.concatenate([op["end_ns"] for op in ops])[order])
+    before_n = np.searchsorted(all_starts[order], starts, side="left").tolist()
     gaps: list[int | None] = []
-    for i, (start, n) in enumerate(zip(starts.tolist(), before_n.tolist(), strict=True)):
+    for i, (start, n) in enumerate(zip(starts, before_n, strict=True)):
         if i and starts[i - 1] == start:
             gaps.append(0)  # the one beside it ended the gap
         else:
@@ -104,51 +104,22 @@ def _gaps_before(trace: RankTrace, device: int, starts: IntArray) -> list[int | 
     return gaps
 
 
-def _row(
-    trace: RankTrace,
-    device: int,
-    table: str,
-    row: int,
-    gap_ns: int | None,
-    shown: Sequence[str],
-    name: IntArray,
-) -> TimelineRow:
-    rows = trace.tables[table]
-    start_ns = int(rows["start_ns"][row])
-    return TimelineRow(
-        device_id=device,
-        start_ns=start_ns,
-        duration_ns=int(rows["end_ns"][row]) - start_ns,
-        gap_before_ns=gap_ns,
-        op=OP_TABLES[table],
-        name=shown[name[row]] if table == "kernels" else _operation_name(table, rows, row),
-        stream_id=_known(rows, "stream_id", row),
-        graph_node=bool(is_graph_node(rows, np.array([row]))[0]),
-        size_bytes=_known(rows, "size_bytes", row),
-        memory=_memory(rows, row),
-    )
-
-
-def _operation_name(table: str, rows: Table, row: int) -> str:
+def _operation_name(table: str, op: Table) -> str:
     if table == "memcpys":
-        kind = _known(rows, "copy_kind", row)
-        return copy_kind_name(0 if kind is None else kind)
-    if table == "graph_traces":
-        graph = _known(rows, "graph_id", row)
-        return "graph" if graph is None else f"graph {graph}"
-    return OP_TABLES[table]
+        return copy_kind_name(_known(op, "copy_kind") or 0)
+    graph = _known(op, "graph_id") if table == "graph_traces" else None
+    return OP_TABLES[table] if graph is None else f"graph {graph}"
 
 
-def _memory(rows: Table, row: int) -> str | None:
+def _memory(op: Table) -> str | None:
     """Return the kinds of memory that a copy goes from and to."""
-    kinds = [_known(rows, name, row) for name in ("source_memory_kind", "target_memory_kind")]
+    kinds = [_known(op, name) for name in ("source_memory_kind", "target_memory_kind")]
     if None in kinds:
         return None
     return " to ".join(memory_kind_name(kind) for kind in kinds if kind is not None)
 
 
-def _known(rows: Table, column: str, row: int) -> int | None:
-    if column not in rows:
-        return None
-    value = int(rows[column][row])
+def _known(op: Table, column: str) -> int | None:
+    """Return a value of a table of one row; None where it is not recorded."""
+    value = int(op[column][0]) if column in op else NULL_INT
     return None if value == NULL_INT else value

@@ -41,7 +41,6 @@ class RankWatchedKernels:
     """The chosen kernels on one rank.
 
     Attributes:
-        names: Shown, of each launch that is kept.
         launches_n: How many launches start in the windows.
         launches: Those kept, in order of time, by column: those of `_RECORDED`, `duration_ns`,
             `graph_node` (0 or 1) and `launch`, the position among all of the rank. Shape (kept,);

@@ -43,7 +43,6 @@ def bandwidth_columns(
 
     Args:
         durations: How often a launch of each name took how long, over all ranks.
-        memops: Of each rank, for the peaks of its devices.
     """
     owner = np.array([_first_match(weights, name) for name in names], dtype=np.int64)
     used = (

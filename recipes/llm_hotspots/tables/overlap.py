@@ -12,7 +12,7 @@ from nsys_llm.report.columns import Columns, percent, record_columns
 from ..partials import RankRows
 from ..per_rank.memops import ExposedCopies
 
-_TIMES: Final = ("busy_ns", "compute_ns", "communication_ns", "copy_ns", "first_exposed_ns")
+_TIMES: Final = ("busy_ns", "compute_ns", "communication_ns", "copy_ns")
 
 
 def overlap_columns(ranks: RankRows) -> Columns:

@@ -10,11 +10,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.numeric.distributions import Moments, ValueCounts
+from nsys_llm.numeric.distributions import Moments
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import stacked
-from nsys_llm.numeric.time_bins import log_edges
 from nsys_llm.report.columns import (
     Columns,
     percent,
@@ -87,7 +86,6 @@ def tabulate(
             partial.durations,
             [part.memops for _, part in rows],
         ),
-        "durations": _durations(partial.names, top, partial.durations),
         **api_tables(rows, partial.api_durations),
         **launch_tables(rows, devices),
         **extra_tables(rows, shown, top, options),
@@ -177,23 +175,6 @@ def _rank_kernels(rows: RankRows, shown: Mapping[str, Classification], devices: 
     return sorted_columns(columns, "rank", "-exclusive_ns", "device_id", "name")
 
 
-def _durations(names: Sequence[str], top: Sequence[str], counts: ValueCounts) -> Columns:
-    """Return the table durations: of the kernels `top`; groups of `counts` are `names`."""
-    place = {name: index for index, name in enumerate(top)}
-    shown = np.array([place.get(name, -1) for name in names], dtype=np.int64)[counts.group]
-    kept = shown >= 0
-    value, count = counts.value[kept], counts.count[kept]
-    edges = log_edges(int(value.max(initial=0)))
-    bin_of = np.searchsorted(edges, value, side="right") - 1
-    binned = ValueCounts.merge([ValueCounts(shown[kept], bin_of, count)])
-    return {
-        "name": [top[index] for index in binned.group],
-        "low_ns": edges[binned.value],
-        "high_ns": edges[binned.value + 1],
-        "launches_n": binned.count,
-    }
-
-
 def _over_all_ranks(partial: HotspotsPartial, sources: pd.DataFrame) -> tuple[_Names, KernelRows]:
     """Return the shown names, sorted, and their statistics over all launches of all ranks."""
     names = np.array(partial.names, dtype=object)
@@ -226,7 +207,6 @@ def _statistics(
 
 
 def _nvidia_columns(names: _Names, kernels: KernelRows, whole_ns: IntArray | int) -> Columns:
-    """Return the columns of NVIDIA's kernel summary."""
     rich = spread_columns(kernels.spread)
     return {
         "Name": names,

@@ -85,7 +85,7 @@ RULES: Final = rules_by_id(
         title="Rank {rank}'s GPU idles before {name:quoted}",
         details="{idle_ns} idle before its operations, which take {gpu_ns} there. {before_pct} of "
         "such idle time comes before the first operation after another phase, the rest between "
-        "operations of the phase.[ {others_n:other rank} affected; rank {rank} is the worst.]",
+        "operations of the phase.[ {others_n:other rank} affected.]",
         threshold=f"idle time that ends with an operation of a phase: {limits_words()}",
         source=OURS,
         recommendation="idle_gaps names the cause: a late host, a synchronization, or the "
@@ -97,7 +97,7 @@ RULES: Final = rules_by_id(
                 "{instances_n:range} of this name.",
             )
         },
-        window_shows="the GPU in one range of the phase",
+        window_shows="the step in which it idles longest",
         tables=("rank_phases", "phase_idle", "ranges"),
     ),
     Rule(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.numeric.grouping import distinct
@@ -60,13 +58,9 @@ def missing_ranges(partial: PhasePartial, rank: RankKey) -> Mapping[str, tuple[i
 
 def _marks(ops: RankOps) -> RangeCounts:
     tree = ops.ranged.tree
-    pushed = tree.first[: tree.pushed_n]
     return RangeCounts(
-        push_pop_n=int(pushed.sum()),
+        push_pop_n=int(tree.first[: tree.pushed_n].sum()),
         start_end_n=len(tree) - tree.pushed_n,
-        threads_n=tree.threads.size,
-        domains=ops.ranged.names.domains,
         without_end_n=tree.without_end_n,
         empty_n=tree.empty_n,
-        interleaved_n=int(np.unique(tree.event[: tree.pushed_n][~pushed]).size),
     )

@@ -48,13 +48,10 @@ class RankOps:
         text_phase: Shape (names of ranges,), the phase that each name has; -1 for none.
         own_phase: Shape (pieces,), that of each range's own name.
         names: What operations are called: distinct texts.
-        kinds: What kind of operation each name is of.
         full_names: The demangled name of each that is a kernel's; of several kernels of one short
             name, that of the first one.
         talks: Whether each name is that of a kernel that communicates.
         table: int8, position of the table of each in `ranged.tables`.
-        clipped_ns: Time in the windows.
-        inside: Whether it starts in one.
         exclusive_ns: Share of the time in which the device ran anything.
         name: int32, position in `names`.
         phase: int32, code of `phase_names`.

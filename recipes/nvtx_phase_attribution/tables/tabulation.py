@@ -92,11 +92,9 @@ def _devices(parts: Parts) -> Columns:
 
 
 def _marks(parts: Parts) -> Columns:
-    names = ("push_pop_n", "start_end_n", "threads_n", "without_end_n", "empty_n", "interleaved_n")
-    marks = [part.marks for _, part in parts]
+    names = ("push_pop_n", "start_end_n", "without_end_n", "empty_n")
     return {
         **record_columns([(rank, part.marks) for rank, part in parts], *names),
-        "domains": [", ".join(domain or "(default)" for domain in mark.domains) for mark in marks],
         "steps": [None if part.steps is None else part.steps.kind.name for _, part in parts],
         "steps_n": [0 if part.steps is None else len(part.steps.names) for _, part in parts],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +15,6 @@ from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.coded_names import coded_names
 
 #: Keys of context per request, of the upper half of the steps to the lower one.
 LEAST_APART: Final = 1.5
@@ -62,24 +62,37 @@ class ContextGrowth:
 
 
 def context_growth(
-    view: RankView, steps: Steps, batches: Batches, times: StepTimes
+    view: RankView,
+    steps: Steps,
+    batches: Batches,
+    times: StepTimes,
+    kernels: tuple[Sequence[str], IntArray],
 ) -> ContextGrowth | None:
-    """Return how kernels grow with the context; None where contexts do not differ enough."""
+    """Return how kernels grow with the context; None where contexts do not differ enough.
+
+    Args:
+        view: The rank.
+        steps: Its steps.
+        batches: Of the steps.
+        times: Of the steps.
+        kernels: Full names, and which of them each kernel has that the filters leave or not.
+    """
     side = _sides(batches, times)
     low, high = (np.flatnonzero(side == code) for code in (0, 1))
     if low.size < LEAST_STEPS:
         return None
     low, high = (some[:: -(-some.size // _MOST_STEPS)] for some in (low, high))
     keys = batches.field("g_sk") / np.maximum(batches.field("gen_reqs"), 1)
-    names, kernels = _kernels(view, steps, low, high)
+    names, code = kernels
+    grown = _kernels(view, steps, len(names), code, (low, high))
     exclusive_ns = _exclusive_ns(view, len(names))
     return ContextGrowth(
         low.size,
         round(float(keys[low].mean())),
         round(float(keys[high].mean())),
         tuple(
-            KernelGrowth(names[code], *times_ps, int(exclusive_ns[code]))
-            for code, times_ps in kernels.items()
+            KernelGrowth(names[name], *times_ps, int(exclusive_ns[name]))
+            for name, times_ps in grown.items()
         ),
     )
 
@@ -105,25 +118,24 @@ def _sides(batches: Batches, times: StepTimes) -> IntArray:
 
 
 def _kernels(
-    view: RankView, steps: Steps, low: IntArray, high: IntArray
-) -> tuple[tuple[str, ...], dict[int, tuple[int, int, int]]]:
-    """Return names of kernels, and of those in both halves both means and the error, in ps."""
+    view: RankView, steps: Steps, names_n: int, code: IntArray, halves: Sequence[IntArray]
+) -> dict[int, tuple[int, int, int]]:
+    """Return of kernels in both halves both means and the error, in ps, by place of the name."""
     kernels = view.trace.unfiltered["kernels"]
-    names, code = coded_names(kernels["demangled_name_id"], view.trace.strings)
     # `Steps.step` has the operations of these tables, in order; kernels are the first.
     step = steps.step[: len(kernels)]
     length_ns = kernels["end_ns"] - kernels["start_ns"]
     sides = []
-    for some in (low, high):
+    for some in halves:
         place = np.full(len(steps) + 1, -1, dtype=np.int64)
         place[some] = np.arange(some.size)
         rows = np.flatnonzero(place[step] >= 0)
-        cell = place[step[rows]] * len(names) + code[rows]
-        shape = (some.size, len(names))
+        cell = place[step[rows]] * names_n + code[rows]
+        shape = (some.size, names_n)
         n = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
         sides.append((n, exact_sums(cell, length_ns[rows], n.size).reshape(shape)))
     grown: dict[int, tuple[int, int, int]] = {}
-    for name in range(len(names)):
+    for name in range(names_n):
         columns = [(n[:, name], ns[:, name]) for n, ns in sides]
         if all((n > 0).sum() >= LEAST_STEPS for n, _ in columns):
             means = [ns.sum() / n.sum() for n, ns in columns]
@@ -131,7 +143,7 @@ def _kernels(
             error_ns = float(np.sqrt(sum(some.var(ddof=1) / some.size for some in each)))
             low_ps, high_ps, error_ps = (round(ns * _PS) for ns in (*map(float, means), error_ns))
             grown[name] = low_ps, high_ps, error_ps
-    return names, grown
+    return grown
 
 
 def _exclusive_ns(view: RankView, names_n: int) -> IntArray:

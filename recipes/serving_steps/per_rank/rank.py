@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -27,17 +28,22 @@ _UNUSUAL: Final = 20
 def map_rank(view: RankView) -> ServingPartial:
     """Reduce one rank; without a step of an engine's format only its engine is kept."""
     trace, steps = view.trace, view.steps
-    names, _ = coded_names(trace.unfiltered["kernels"]["demangled_name_id"], trace.strings)
-    batches = step_batches(view, steps)
-    served = None if steps is None or batches is None else _served(view, steps, batches)
+    kernels = coded_names(trace.unfiltered["kernels"]["demangled_name_id"], trace.strings)
+    batches, served = step_batches(view, steps), None
+    if steps is not None and batches is not None:
+        served = _served(view, steps, batches, kernels)
     device_id = min(trace.device_ids, default=0)
-    return ServingPartial({view.key: RankServing(detect_engine(names), device_id, served)})
+    return ServingPartial({view.key: RankServing(detect_engine(kernels[0]), device_id, served)})
 
 
-def _served(view: RankView, steps: Steps, batches: Batches) -> ServedSteps:
+def _served(
+    view: RankView, steps: Steps, batches: Batches, kernels: tuple[Sequence[str], IntArray]
+) -> ServedSteps:
     times = step_times(view, steps)
     graph, graph_size = _graphs(view, steps, batches)
-    drafts = steps.drafts
+    drafts, growth = steps.drafts, None
+    if batches.is_read:
+        growth = context_growth(view, steps, batches, times, kernels)
     eager = times.counted & (batches.field("ctx_reqs") > 0) & (graph == NONE)
     # Where none replays a graph these steps are like all others.
     rows = np.flatnonzero(eager & batches.is_read & (graph != NONE).any())
@@ -50,7 +56,7 @@ def _served(view: RankView, steps: Steps, batches: Batches) -> ServedSteps:
         host_idle_ns=_usual(host_idle_ns(view, times, rows), rows),
         draft_busy_ns=None if drafts is None else draft_busy_ns(drafts, steps),
         before_ns=idle_before_steps(view, steps, batches, times) if batches.is_read else {},
-        growth=context_growth(view, steps, batches, times) if batches.is_read else None,
+        growth=growth,
     )
 
 

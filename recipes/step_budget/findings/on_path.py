@@ -30,7 +30,6 @@ class Budget:
     Attributes:
         ceilings: Its rows, most time on the path first.
         unit: What a step is; without steps the run is one.
-        steps_n: Those that count.
     """
 
     tables: Tables
@@ -159,18 +158,19 @@ def _range(budget: Budget) -> tuple[str, tuple[Evidence, ...], str | None]:
 
 
 def _doing(budget: Budget, column: str, name: str) -> tuple[str, str | None]:
-    """Return what the thread of the GPU that idles most did in a range or cause, and the advice.
+    """Return what the host of the GPU that idles most did in a range or cause, and the advice.
 
-    Nothing where another GPU's path is longer in it: the path of the job may run there.
+    Nothing where the path is longer in it on another rank.
     """
     gpu = _idlest(budget)
     if gpu is None or "host_states" not in budget.tables:
         return "", None
     states = budget.tables["host_states"]
-    sums = states[states[column] == name].groupby(["rank", "device_id"])["time_ns"].sum()
-    if sums.empty or sums.idxmax() != gpu:
+    states = states[states[column] == name]
+    sums = states.groupby("rank")["time_ns"].sum()
+    if sums.empty or sums.idxmax() != gpu[0]:
         return "", None
-    return path_words(Waited.of(budget.tables, gpu).where(column, name))
+    return path_words(Waited(records(states[states["rank"] == gpu[0]]), ()))
 
 
 def _waits(budget: Budget) -> list[Finding]:

@@ -13,7 +13,6 @@ from nsys_llm.analyses.critical_path.path.forest import PathForest, kept_whole, 
 from nsys_llm.analyses.critical_path.path.ops import PathOps
 from nsys_llm.analyses.critical_path.path.outline import Outline, member_ops
 from nsys_llm.analyses.critical_path.path.visits import Charging, Walk
-from nsys_llm.analyses.host.states import has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
@@ -21,7 +20,6 @@ from nsys_llm.trace.ranges import folded_ranges
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
-from .host_states import map_host
 from .repeated_copies import repeated_copies
 from .replay import rank_replay
 from .steps import COUNTED, OpSteps, begins_in_step, rank_steps, step_marks
@@ -51,7 +49,7 @@ def map_rank(view: RankView) -> BudgetPartial:
     marks = step_marks(trace, ops, steps, first, options)
     replay = rank_replay(trace, edges, clues, kernels, member_ops(ops), windows, steps, options)
     del clues  # arrays as long as the rank; paths need none of them
-    forest, devices, on_host = _paths(trace, edges, kernels, windows, steps, marks, idle_ns)
+    forest, devices = _paths(trace, edges, kernels, windows, steps, marks, idle_ns)
     budget = RankBudget(
         step=steps.kind,
         mark=marks,
@@ -66,7 +64,6 @@ def map_rank(view: RankView) -> BudgetPartial:
         replay=replay,
         copies=repeated_copies(trace, steps, marks),
         folded_n=folded_ranges(trace),
-        host=map_host(view, on_host, marks) if on_host else None,
     )
     return BudgetPartial({rank: budget})
 
@@ -79,31 +76,25 @@ def _paths(
     steps: OpSteps,
     marks: Sequence[str],
     idle_ns: Mapping[int, IntArray],
-) -> tuple[PathForest, tuple[DeviceBudget, ...], dict[int, IntArray]]:
-    """Return the paths of a rank, and what those of steps charge on each device.
-
-    Last, by device, their stretches on host threads, where anything is recorded of these.
-    """
-    keeps_host = has_host_records(trace)
+) -> tuple[PathForest, tuple[DeviceBudget, ...]]:
+    """Return the paths of a rank, and what those of steps charge on each device."""
     tails = np.concatenate([np.empty(0, dtype=np.int64), *(window.tail for window in windows)])
     outline, segments = Outline.of(trace, edges, tails, steps.of_op)
     bounds = np.cumsum([window.tail.size for window in windows])[:-1]
     ends = np.split(segments, bounds) if windows else []
     charging = [
-        Charging(outline, _walks(window.edge_ns.tolist(), tail.tolist()), keeps_host=keeps_host)
+        Charging(outline, _walks(window.edge_ns.tolist(), tail.tolist()))
         for window, tail in zip(windows, ends, strict=True)
     ]
     blocks = Blocks(trace, edges, kernels, outline.segments)
     whole = kept_whole(outline, blocks, _cuts(outline, windows), _shown(windows, marks))
     forest = path_forest(outline, blocks, whole, charging)
-    devices, on_host = list[DeviceBudget](), dict[int, IntArray]()
+    devices = list[DeviceBudget]()
     for window, tail, sums in zip(windows, ends, charging, strict=True):
         charges, passages = sums.total()
         parts = vars(replace(window, tail=tail)) | {"idle_ns": idle_ns.get(window.device_id)}
         devices.append(DeviceBudget(**parts, charges=charges, passages=passages))
-        if keeps_host:
-            on_host[window.device_id] = sums.on_host()
-    return forest, tuple(devices), on_host
+    return forest, tuple(devices)
 
 
 def _cuts(outline: Outline, windows: Sequence[Windows]) -> IntArray:

@@ -22,9 +22,6 @@ from nsys_llm.numeric.intervals import (
 
 from .steps import OpSteps
 
-#: What a device did, in the order in which they claim time.
-RUNGS: Final = ("compute", "communication", "copy", "overhead", "idle")
-
 _NEVER: Final = int(np.iinfo(np.int64).min)
 
 
@@ -35,7 +32,8 @@ class Windows:
     Attributes:
         edge_ns: Shape (steps + 1,), ascending: step k lies from edge k to edge k + 1.
         tail: Shape (steps,), what ends each window, here an operation; -1 for one of no length.
-        rungs_ns: Shape (steps, rungs), time in each state; adds up to the window.
+        rungs_ns: Shape (steps, 5), time that is compute, else communication, else copies, else the
+            profiler's, else idle; adds up to the window.
         no_work_ns: Shape (steps,), idle time of each in which the server had no request.
     """
 

@@ -29,7 +29,6 @@ class DividedSteps:
     """The steps of one device, communication divided into waiting and transfer.
 
     Attributes:
-        device: As its rank sent it.
         mark: Why each step is in no statistic; "" for one that counts.
         time_ns: Shape (steps, classes).
         certain_ns: Likewise, the part to which no inferred edge led.

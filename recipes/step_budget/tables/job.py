@@ -27,7 +27,6 @@ class Job:
         step: Shape (ranks, steps), the step of each rank; -1 where it has none.
         mark: Why each is in no statistic; "" for one that counts.
         end_rank: Position of the rank on which it ended, the lowest of several.
-        end_device: Position of the device there.
     """
 
     edge_ns: IntArray
@@ -129,7 +128,6 @@ def _timed(rows: RankRows, step: IntArray, meetings: Meetings) -> Job:
 
 
 def _marks(rows: RankRows, step: IntArray, edge_ns: IntArray, ranks_n: IntArray) -> tuple[str, ...]:
-    """Return why steps are in no statistic."""
     wall_ns = np.diff(edge_ns)
     marks = [COUNTED] * step.shape[1]
     most_n = int(ranks_n.max())

@@ -17,6 +17,7 @@ from nsys_llm.analyses.critical_path.path.classes import (
 )
 from nsys_llm.analyses.critical_path.path.forest import PathForest
 from nsys_llm.analyses.critical_path.path.ops import Bools
+from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
 
 from .job_walk import Trail
@@ -107,6 +108,7 @@ class Charged:
     """What walks charged.
 
     Attributes:
+        in_all_ns: Shape (ranks, charges), time of the last walk.
         waits: API functions that waited for the GPU.
         behind_waits: Sums of host time between what they waited for and the next operation in which
             the devices were idle: it is on the path because of the wait.
@@ -115,6 +117,7 @@ class Charged:
     charges: tuple[Charge, ...]
     by_charge: Sums
     by_rank: Sums
+    in_all_ns: IntArray
     waits: tuple[str, ...]
     behind_waits: Sums
     trail: Trail
@@ -136,16 +139,21 @@ def add_up(trail: Trail, forests: Sequence[PathForest], walks_n: int) -> Charged
     by_charge, by_rank = (Sums.empty(n, walks_n) for n in (len(charges), len(forests)))
     names = sorted({charge.detail for charge in charges if charge.kind == SYNC_LATENCY})
     behind = Sums.empty(len(names), walks_n)
+    in_all_ns = np.zeros(len(forests) * len(charges), dtype=np.int64)
     visits, others = trail.visits, trail.others
     for rows, more in _blocks(forests, visits, others):
         pieces = _pieces(forests, codes, visits, rows, more)
         by_charge.add(pieces.charge, pieces, pieces.time_ns)
         by_rank.add(pieces.rank, pieces, pieces.time_ns)
+        last = np.flatnonzero((pieces.walk == walks_n - 1) & (pieces.rank >= 0))
+        code = pieces.rank[last] * len(charges) + pieces.charge[last]
+        in_all_ns += exact_sums(code, pieces.time_ns[last], in_all_ns.size)
         behind.add(_waits_before(pieces, charges, names), pieces, pieces.idle_ns)
     return Charged(
         charges=charges,
         by_charge=by_charge,
         by_rank=by_rank,
+        in_all_ns=in_all_ns.reshape(len(forests), len(charges)),
         waits=tuple(names),
         behind_waits=behind,
         trail=trail,

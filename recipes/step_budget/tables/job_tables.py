@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -160,8 +160,14 @@ def _lane(paths: JobPaths, rank: int, charge: Charge) -> str:
 def _path_rows(paths: JobPaths, which: str, step: int) -> list[dict[str, Any]]:
     pieces = paths.charged.pieces_of(step)
     charges = paths.charged.charges
-    group = np.arange(pieces.walk.size)
-    if group.size > _MOST_PARTS:
+    # What differs by the state of its thread alone is one stretch.
+    plain = {charge: replace(charge, state="", function="") for charge in charges}
+    place = {charge: code for code, charge in enumerate(dict.fromkeys(plain.values()))}
+    code = np.array([place[plain[charge]] for charge in charges], dtype=np.int64)[pieces.charge]
+    alike = (code[1:] == code[:-1]) & (pieces.charge[1:] != pieces.charge[:-1])
+    alike &= pieces.rank[1:] == pieces.rank[:-1]
+    group = np.concatenate(([0], np.cumsum(~alike)))[: pieces.walk.size]
+    if group.max(initial=-1) >= _MOST_PARTS:
         kind = np.array([charge.kind for charge in charges], dtype=np.int64)[pieces.charge]
         changes = (kind[1:] != kind[:-1]) | (pieces.rank[1:] != pieces.rank[:-1])
         group = np.concatenate(([0], np.cumsum(changes)))

@@ -28,8 +28,6 @@ class JobWalk:
 
     Attributes:
         rank: Position of the rank; -1 for a walk of no length.
-        device: Position of the device there.
-        step: Step of that rank.
         from_ns: Where it begins.
         until_ns: Where it ends, earlier.
     """

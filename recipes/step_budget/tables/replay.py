@@ -114,8 +114,7 @@ def _jitter(late_ns: IntArray, met: IntArray, step: IntArray) -> IntArray:
 
     Args:
         late_ns: Shape (n,), at collectives.
-        met: Likewise, which.
-        step: Likewise, in which step; those of other steps at the same place in it are alike.
+        step: Shape (n,), in which step; those of other steps at the same place in it are alike.
     """
     order = np.lexsort((met, step))
     alike = np.empty_like(order)

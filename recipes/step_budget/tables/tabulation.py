@@ -13,13 +13,13 @@ from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns
-from nsys_llm.report.host_tables import host_tables
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.trace.identity import Rank
 
 from ..partials import BudgetPartial
 from .ceilings import ceiling_rows
 from .device_steps import DividedSteps, device_columns, device_steps
+from .host_states import host_state_rows
 from .job import Job, job_steps
 from .job_sums import add_up
 from .job_tables import JobPaths, job_class_rows, job_columns, path_rows, statistics
@@ -32,7 +32,7 @@ from .what_if import replay_rows
 _Table = Columns | Sequence[Mapping[str, Any]]
 _TABLES: Final = (
     *("job_steps", "device_steps", "step_classes", "ceilings", "path", "rank_edges"),
-    *("what_if", "replay"),
+    *("what_if", "replay", "host_states"),
 )
 #: Why nothing over ranks is told.
 CLOCKS_APART: Final = "clocks of the machines are not aligned: no collective ties them together"
@@ -63,7 +63,6 @@ def tabulate(
             table.file: declared_frame(table, _columns(table, made.get(table.file, [])))
             for table in tables
         },
-        **host_tables("step_budget", [(rank, budget.host) for rank, budget in rows]),
     }
 
 
@@ -88,6 +87,7 @@ def _of_job(
     tables = {
         "job_steps": job_columns(paths),
         "path": path_rows(paths),
+        "host_states": host_state_rows(paths),
         "step_classes": job_class_rows(paths),
     }
     if not meetings.collectives.is_aligned:

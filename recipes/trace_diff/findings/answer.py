@@ -10,14 +10,14 @@ from nsys_llm.taxonomy.wall_classes import COMMUNICATION
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import counted, format_change, format_count, format_ns, format_percent
 
-from ..tables.checks import BLOCKING, DIFFERS, NAMES, RANKS, WORK
-from ..tables.comparability import OTHER_WORK
+from ..tables.checks import ALL, DIFFERS, NAMES, RANKS, TOTALS, check_words
+from ..tables.comparability import OTHER_WORK, STEP
 from ..tables.equal_work import LEAST_STEPS
 from ..tables.step_splits import SPAN
-from ..tables.step_verdict import BURSTS, FEW_STEPS, NOISE, UNCERTAIN
+from ..tables.step_verdict import BURSTS, CHANCE, FEW_STEPS, NOISE, UNCERTAIN
 from . import texts
 from .change import ClassChange, Clock, pair_words, scale_of
-from .changes import capital, count_words, find_changes, sides_of, slow_words
+from .changes import capital, count_words, find_changes, slow_words
 
 #: A detail names the change of its class from this share of it on.
 _MOST_SHARE: Final = 0.5
@@ -44,21 +44,21 @@ def answer(tables: Tables) -> str:
         sure = "cause" if verdict["word"] != UNCERTAIN else "likely cause"
         lines.append(f"{sure}: {cause}")
     others = [capital(f"{change.sentence}.") for change in changes[1:]]
-    prose = [_blocked(tables), _sure(clock), _other_kernels(tables, verdict), *others]
-    prose.append(_graphs(tables))
+    prose = [_sums(tables, verdict), _sure(clock), _other_kernels(tables, verdict), *others,
+             _graphs(tables)]  # fmt: skip
     return "\n".join([*lines, " ".join(part for part in prose if part)]).strip()
 
 
 def _lines(clock: Clock, changes: list[ClassChange]) -> Iterator[str]:
     verdict = clock.verdict
     is_known = verdict["baseline_ns"] is not None
-    yield _first_line(clock, changes) if is_known else f"{verdict['word']}: {verdict['reason']}."
-    checks = clock.tables["comparability"].set_index("check")
-    missing = str(checks.loc[RANKS, "meaning"]) if RANKS in checks.index else ""
-    if " missing in the " in missing:
-        yield missing.rpartition("; ")[0]
     if not is_known:
+        yield f"{verdict['word']}: {verdict['reason']}."
         return
+    yield _first_line(clock, changes)
+    ranks = next(row for row in records(clock.tables["comparability"]) if row["check"] == RANKS)
+    if ranks["status"] == TOTALS:
+        yield ranks["meaning"]
     if verdict["word"] != OTHER_WORK and verdict["basis"] != SPAN and verdict["work"]:
         covered = verdict["covered_pct"]
         share = "" if covered is None else f" ({format_percent(covered)} of them)"
@@ -113,16 +113,25 @@ def _doubt(clock: Clock) -> Iterator[str]:
         effective, steps_n = min(
             (verdict[f"{side}_effective_steps"], verdict[f"{side}_steps_n"]) for side in COMPARED
         )
-        effective, words = max(round(effective), 1), texts.ENOUGH
+        fields = {"steps": steps_n, "unit": clock.unit, "effective": max(round(effective), 1),
+                  "enough": format_count(verdict["enough_steps_n"])}  # fmt: skip
+        words = texts.ENOUGH
         if verdict["word_reason"] == FEW_STEPS:
-            words = texts.ALIKE if effective < steps_n else texts.TOO_FEW
-        enough = format_count(verdict["enough_steps_n"])
-        yield words.format(steps=steps_n, unit=clock.unit, effective=effective, enough=enough)
+            words = texts.ALIKE if fields["effective"] < steps_n else texts.TOO_FEW
+        elif _has_more_slow_steps(verdict):
+            words, fields["words"] = texts.MAY_BE_CHANCE, count_words(clock)
+        yield words.format(**fields)
     elif verdict["word_reason"] == NOISE:
         yield "within noise"
     all_pct = verdict["all_change_pct"]
     if all_pct is not None and abs(all_pct - verdict["change_pct"]) >= 1:
         yield f"{format_change(all_pct)} with slow {verdict['unit']}s"
+
+
+def _has_more_slow_steps(verdict: Record) -> bool:
+    """Tell whether slow steps are in the figure: one run has more of them."""
+    n0, n1 = (verdict[f"{side}_slow_n"] / verdict[f"{side}_steps_n"] for side in COMPARED)
+    return bool(n0 != n1 and verdict["covered_pct"] is None)
 
 
 def _ends(verdict: Record) -> str:
@@ -147,8 +156,9 @@ def _sure(clock: Clock) -> str:
     is_slow = any(verdict[f"{side}_slow_n"] for side in COMPARED)
     has_medians = verdict["baseline_p50_ns"] is not None
     if is_slow and has_medians and verdict["word_reason"] != BURSTS:
-        medians = pair_words(verdict["baseline_p50_ns"], verdict["input_p50_ns"])
-        text += f"; {count_words(clock)}; medians {medians}"
+        is_said = verdict["word_reason"] == CHANCE and _has_more_slow_steps(verdict)
+        text += "" if is_said else f"; {count_words(clock)}"
+        text += f"; medians {pair_words(verdict['baseline_p50_ns'], verdict['input_p50_ns'])}"
     if verdict["noise_ns"] is not None:
         noise_pct = 100 * verdict["noise_ns"] / verdict["baseline_ns"]
         text += f", noise of the baselines {format_percent(noise_pct)}"
@@ -174,22 +184,17 @@ def _classes(clock: Clock) -> str:
 def _other_kernels(tables: Tables, verdict: Record) -> str:
     """Say that steps of the same name run other kernels; empty where they do not."""
     checks = tables["comparability"].set_index("check")["status"]
-    other = verdict["basis"] == "step" and not verdict["work"] and checks.get(NAMES) == DIFFERS
+    other = verdict["basis"] == STEP and not verdict["work"] and checks.get(NAMES) == DIFFERS
     return texts.OTHER_KERNELS if other else ""
 
 
-def _blocked(tables: Tables) -> str:
-    """Say which numbers mean nothing against each other, and why; empty where all do."""
-    rows = [row for row in records(tables["comparability"]) if row["check"] not in (RANKS, WORK)]
-    for status, what in BLOCKING.items():
-        reported = [
-            f"{row['check']} ({', then '.join(sides_of(row))}; {row['meaning']})"
-            for row in rows
-            if row["status"] == status
-        ]
-        if reported:
-            return f"{what} are not comparable: {'; '.join(reported)}."
-    return ""
+def _sums(tables: Tables, verdict: Record) -> str:
+    """Say why sums over the runs are not comparable, where no steps are compared instead."""
+    rows = records(tables["comparability"])
+    sums = [row for row in rows if row["status"] == TOTALS and row["check"] != RANKS]
+    if not sums or verdict["basis"] == STEP or ALL in {row["status"] for row in rows}:
+        return ""
+    return f"{texts.SUMS}: {'; '.join(map(check_words, sums))}."
 
 
 def _graphs(tables: Tables) -> str:

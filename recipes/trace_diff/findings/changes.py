@@ -12,9 +12,9 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.report.walls import Walls
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, COPIES, IDLE, PROFILER
 from nsys_llm.trace.rank_sets import BASELINE, COMPARED, INPUT
-from nsys_llm.view.text import NOT_KNOWN, quoted
+from nsys_llm.view.text import quoted
 
-from ..tables.checks import BLOCKING
+from ..tables.checks import ALL, check_words
 from ..tables.step_splits import SPAN
 from ..tables.step_verdict import BOTH, BURSTS, FASTER, SLOWER
 from . import texts
@@ -55,8 +55,13 @@ def find_changes(clock: Clock) -> list[ClassChange]:
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
     clock = Clock(tables)
-    changes = [_finding(change, clock) for change in find_changes(clock)]
-    return [*_not_comparable(tables), *changes, *_of_bursts(clock)]
+    bursts, changes = list(_of_bursts(clock)), find_changes(clock)
+    if bursts and clock.verdict["word_reason"] == BURSTS:
+        # What slow steps have more of is told with them.
+        row = records(tables["slow_steps"])[0]
+        told = row["rank"], row["wall_class"]
+        changes = [change for change in changes if (change.rank, change.wall_class) != told]
+    return [*_not_comparable(tables), *(_finding(change, clock) for change in changes), *bursts]
 
 
 def _finding(change: ClassChange, clock: Clock) -> Finding:
@@ -123,7 +128,7 @@ def slow_steps(clock: Clock) -> tuple[Record, bool] | None:
 def slow_words(clock: Clock) -> str | None:
     """Return how many steps are slow, on which rank, and what they have more of; None: see above.
 
-    `SLOWER in bursts: 4 of 14 steps ..., rank 3 pauses in data`.
+    `SLOWER in bursts: 4 of 14 steps ..., rank 3 pauses in data`; `..., rank 3 paused in data`.
     """
     slow = slow_steps(clock)
     if slow is None:
@@ -132,13 +137,11 @@ def slow_words(clock: Clock) -> str | None:
     words = count_words(clock)
     if clock.verdict["word"] == (SLOWER if is_worse else FASTER):
         words = f"{texts.SLOWER_BURSTS if is_worse else texts.FASTER_BURSTS}{words}"
-    if not is_worse:
-        return words
-    if row["wall_class"] != IDLE:
-        more = row["detail"] or row["wall_class"]
-        return f"{words}, {texts.SLOW_CLASS.format(rank=row['rank'], name=more)}"
-    where = f" in {quoted(row['range'])}" if row["range"] else ""
-    return f"{words}, {texts.PAUSES.format(rank=row['rank'])}{where}"
+    pauses, has = ("pauses", "has") if is_worse else ("paused", "had")
+    cause = f"{has} more {quoted(row['detail'] or row['wall_class'])} in them"
+    if row["wall_class"] == IDLE:
+        cause = f"{pauses} in {quoted(row['range'])}" if row["range"] else pauses
+    return f"{words}, rank {row['rank']} {cause}"
 
 
 def count_words(clock: Clock) -> str:
@@ -185,16 +188,9 @@ def _of_bursts(clock: Clock) -> Iterator[Finding]:
 
 def _not_comparable(tables: Tables) -> Iterator[Finding]:
     rows = tables["comparability"]
-    for row in records(rows[rows["status"].isin(BLOCKING)]):
-        before, after = sides_of(row)
+    for row in records(rows[rows["status"] == ALL]):
         yield texts.RULES["not_comparable"].finding(
-            fields={"what": BLOCKING[row["status"]], "before": before, "after": after},
+            fields={"words": capital(check_words(row))},
             evidence=cells("comparability", row, ("check",), ("meaning",)),
             name=row["check"],
-            case=row["status"],
         )
-
-
-def sides_of(row: Record) -> list[str]:
-    """Return both values of a row of comparability, quoted."""
-    return [NOT_KNOWN if row[side] is None else quoted(row[side]) for side in COMPARED]

@@ -55,7 +55,7 @@ class _Part:
 def explain_compute(clock: Clock, change: ClassChange) -> ClassChange:
     """Explain the change of computation."""
     frame = _frame(clock.tables)
-    explained = _one_rank(clock, change) or _throughout(frame, change)
+    explained = _one_rank(frame, clock, change) or _throughout(frame, change)
     if explained is not None:
         return explained
     parts = sorted(_parts(frame), key=lambda part: (-abs(part.change_ns), part.name))
@@ -176,7 +176,7 @@ def _throughout(frame: pd.DataFrame, change: ClassChange) -> ClassChange | None:
     return change.by(rule, Cause("kernels", detail="all"), {"moved_pct": abs(pct)})
 
 
-def _one_rank(clock: Clock, change: ClassChange) -> ClassChange | None:
+def _one_rank(frame: pd.DataFrame, clock: Clock, change: ClassChange) -> ClassChange | None:
     """Explain by the rank whose computation changed unlike that of the others; None without one."""
     gpus, rank = clock.by_gpu(COMPUTE), change.rank
     row = gpus[rank, change.device_id]
@@ -189,7 +189,8 @@ def _one_rank(clock: Clock, change: ClassChange) -> ClassChange | None:
     if not apart or abs(beyond_ns) < _ONE_RANK_SHARE * abs(row["change_ns"]):
         return None
     pct, usual_pct = (100 * ns / row["baseline_ns"] for ns in (row["change_ns"], usual_ns))
-    names = _kernels_of(clock.tables, rank)
+    moved = frame.assign(moved=frame["change"] * np.sign(beyond_ns)).sort_values("moved")[::-1]
+    names = moved.loc[moved["moved"] >= LEAST_SHARE * abs(change.mean_ns), "name"].tolist()[:2]
     fields = {
         "rank": rank,
         "longer": times(1 + pct / 100),
@@ -201,18 +202,6 @@ def _one_rank(clock: Clock, change: ClassChange) -> ClassChange | None:
         "longer_ratio": 1 + pct / 100,
     }
     return change.by("one_rank", Cause("rank", rank, change.device_id, "slow_gpu"), fields)
-
-
-def _kernels_of(tables: Tables, rank: int) -> list[str]:
-    """Return the kernels whose change of length is nearly all on one rank, largest first."""
-    talks = tables["kernels"].set_index("name")["communication"]
-    rows = tables["rank_kernels"]
-    rows = rows[~rows["name"].map(talks)]
-    size = rows["per_call_effect_ns"].abs()
-    effects = rows.assign(size=size, alone=size.where(rows["rank"] == rank, 0))
-    sums = effects.groupby("name")[["size", "alone"]].sum()
-    sums = sums[(sums["size"] > 0) & (sums["alone"] >= _ONE_RANK_SHARE * sums["size"])]
-    return [str(name) for name in sums.sort_values("alone", ascending=False).index[:2]]
 
 
 def _in_all(frame: pd.DataFrame, change: ClassChange) -> ClassChange:

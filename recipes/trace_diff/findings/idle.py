@@ -68,13 +68,14 @@ def explain_idle(clock: Clock, change: ClassChange) -> ClassChange:
 
 
 def _rank(clock: Clock, change: ClassChange) -> ClassChange | None:
-    """Explain by one rank that is idle longer where the others are not; None without one."""
-    gpus = clock.by_gpu(IDLE)
+    """Explain by one rank that is idle longer, or less, where the others are not; else None."""
+    gpus, cost_ns = clock.by_gpu(IDLE), change.cost_ns
     others = [row["change_ns"] for key, row in gpus.items() if key[0] != change.rank]
-    if not others or change.cost_ns <= 0 or max(others) > _MOST_SHARE * change.cost_ns:
+    if not others or max(ns / cost_ns for ns in others) > _MOST_SHARE:
         return None
-    most = max(change.details, key=lambda name: change.details[name], default=None)
-    fields = {"rank": change.rank, "longer_ns": change.cost_ns, "most": most and quoted(most),
+    most = max(change.details, key=lambda name: change.details[name] / cost_ns, default=None)
+    fields = {"rank": change.rank, "moved_ns": abs(cost_ns), "most": most and quoted(most),
+              "longer": "longer" if cost_ns > 0 else "less",
               **_range_fields(clock, change)}  # fmt: skip
     return change.by("idle_rank", Cause("host", change.rank), fields)
 

@@ -55,12 +55,12 @@ def _waiting(
     late, before = whole["input_late_rank"], whole["baseline_late_rank"]
     columns = ("baseline_late_rank", "input_late_rank", "input_wait_ns")
     evidence = cells("collectives", whole, ("communicator",), columns)
-    is_late = fields["moved_ns"] > 0 and late is not None
+    is_more = fields["moved_ns"] > 0
     fields |= {
-        "late": str(late) if is_late else None,
-        "before": str(before) if is_late and before not in (None, late) else None,
+        "late": str(late) if is_more and late is not None else None,
+        "before": None if is_more or before is None else str(before),
     }
-    cause = Cause("waiting", int(late) if is_late else None)
+    cause = Cause("waiting", late if is_more else None)
     return change.by("waiting", cause, fields, evidence)
 
 

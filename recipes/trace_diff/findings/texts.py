@@ -10,9 +10,8 @@ from typing import Final
 
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import limits_words
-from nsys_llm.report.rules import OURS, Case, Rule, rules_by_id
+from nsys_llm.report.rules import OURS, Rule, rules_by_id
 
-from ..tables.checks import ALL, STEP_TIMES, TOTALS
 from ..tables.equal_work import SLOW_TIMES
 
 #: Share of the host's time in calls and ranges that got slower, from which the host is slower.
@@ -20,7 +19,7 @@ SLOWER_HOST_SHARE_PCT: Final = 50.0
 #: Launches are split or merged if there are so many times as many, or as few.
 SPLIT_RATIO: Final = 1.5
 #: Percent of its computation by which a rank has to change unlike the others.
-RANK_POINTS: Final = 5.0
+RANK_POINTS: Final = 2.0
 #: Everything got slower alike: the ratio of so much of the kernel time lies within this of the
 #: common one, which is at least that far from 1.
 SAME_RATIO_PCT: Final = 3.0
@@ -31,14 +30,16 @@ LEAST_SLOWDOWN_PCT: Final = 3.0
 SLOWER_BURSTS: Final = "SLOWER in bursts: "
 FASTER_BURSTS: Final = "FASTER: bursts gone: "
 SLOW: Final = "{slow} of {steps} {unit}s {take} more than twice the median ({before} before)"
-PAUSES: Final = "rank {rank} pauses"
-SLOW_CLASS: Final = "rank {rank} has more {name} in them"
 NO_STEPS: Final = "No step was found: the spans of the GPUs are compared."
-FEW: Final = "fewer than {least} without slow ones, so only the size is known"
+FEW: Final = "fewer than {least} without slow ones tell only a size; record 40 or more"
 ENOUGH: Final = "about {enough} {unit}s would decide"
-ALIKE: Final = "{steps} {unit}s in a row tell as much as {effective}, about {enough} would decide"
+ALIKE: Final = (
+    "{steps} {unit}s in a row count as {effective} independent, about {enough} would decide"
+)
+MAY_BE_CHANCE: Final = "{words}, which may be chance; about {enough} {unit}s would decide"
 TOO_FEW: Final = "{steps} {unit}s are few, about {enough} would decide"
 OTHER_KERNELS: Final = "Other kernels for the same work, as far as the steps' names say."
+SUMS: Final = "Sums over the runs are not comparable"
 NO_KERNELS: Final = "Neither run has a kernel in the selection: there is nothing to compare."
 WHOLE_GRAPHS: Final = (
     "Kernels inside CUDA graphs are not seen ({counts} graphs were traced as a whole; record with "
@@ -69,7 +70,7 @@ WHAT: Final = {
     "slower_throughout": "nearly all kernels take {moved_pct} longer",
     "faster_throughout": "nearly all kernels take {moved_pct} shorter",
     "one_rank": "on rank {rank} alone {longer} ({usual_pct:+.1f} % on the others)[, by {kernels}]",
-    "waiting": f"{_WAITING}[, most for rank {{late}}][ (for rank {{before}} before)]",
+    "waiting": f"{_WAITING}[, most for rank {{late}}][, most for rank {{before}} before]",
     "pair_waiting": f"{_WAITING}, in sends and receives of two ranks",
     "profiler_wait": _WAITING,
     "transfer": f"transfer {_ON}[, {{baseline_call_ns}} -> {{input_call_ns}} a collective, "
@@ -77,7 +78,7 @@ WHAT: Final = {
     "communication": "which of it is waiting is not known: its collectives are not matched",
     "slower_host": _HOST,
     "faster_host": _HOST,
-    "idle_rank": "rank {rank} alone is idle {longer_ns} longer[ (mostly {most})]"
+    "idle_rank": "rank {rank} alone is idle {moved_ns} {longer}[ (mostly {most})]"
     "[, the host in {range:quoted} ({range_ns})]",
     "new_waits": "new waits: {name:quoted} {before} -> {after} {a_step}",
     "graphs_lost": "the {graphs_n} graph launches of the baseline are gone: kernels are launched "
@@ -132,7 +133,7 @@ _TITLES: Final = {
     "copies": "Copies changed: {kind}",
     "slower_host": "The host is slower: GPUs wait for it",
     "faster_host": "The host is faster: GPUs wait less for it",
-    "idle_rank": "Rank {rank} is idle longer, the others are not",
+    "idle_rank": "Rank {rank} alone is idle {longer}",
     "new_waits": "The host waits more often: {name:quoted}",
     "graphs_lost": "CUDA graphs are gone: kernels are launched one by one",
     "more_idle": "The GPUs are idle longer",
@@ -156,13 +157,13 @@ _ADVICE: Final = {
     "fewer_calls": "Check that the work was saved, not moved to another kernel.",
     "other_kernels": "Compare versions, shapes, autotuning caches and backends: another variant "
     "was chosen.",
-    "compute": "No kernel stands out: compare categories and configurations in `categories` and "
+    "compute": "No kernel stands out: compare categories in `wall_change`, and configurations in "
     "`configs`.",
     "slower_throughout": "That is the machine rather than the code: clocks, power or heat, another "
     "GPU, the profiler. Repeat the run on an idle machine with clocks locked.",
     "faster_throughout": "That is the machine rather than the code: compare clocks and power of "
     "both runs.",
-    "one_rank": "Look at its rows in `wall_change` and `rank_kernels`: the code is the same on all "
+    "one_rank": "Look at its rows in `wall_change`: the code is the same on all "
     "ranks, so its machine, its share of the work, or what else runs there differs.",
     "waiting": "A late peer, not the network: look at what the late rank does before its "
     "collectives, at `wall_change` and at tail_stats.",
@@ -181,7 +182,7 @@ _ADVICE: Final = {
     "node, Python and driver versions, tracing options. The GPU's work is not the cause.",
     "faster_host": "No action needed: the host keeps up better.",
     "idle_rank": "Compare its host with the others': the row of its GPU in `wall_change` has the "
-    "causes. The other ranks wait only because of it.",
+    "causes. The other ranks wait because of it.",
     "new_waits": "Find what waits for the GPU in each step: reading a loss or a token, an "
     "assertion, a copy to the host.",
     "graphs_lost": "Find why no graph was captured or replayed: shapes, batch sizes, an option.",
@@ -195,10 +196,10 @@ _ADVICE: Final = {
 _ABOUT: Final = (
     ("kernel", "kernels configs wall_change", "slower_calls faster_calls other_sizes "
      "split_launches merged_launches more_calls fewer_calls"),
-    ("category", "categories kernels", "other_kernels"),
-    ("category", "categories wall_change", "compute"),
+    ("category", "kernels wall_change", "other_kernels"),
+    ("category", "wall_change kernels", "compute"),
     ("run", "kernels wall_change", "slower_throughout faster_throughout"),
-    ("rank", "rank_kernels wall_change", "one_rank"),
+    ("rank", "kernels wall_change", "one_rank"),
     ("category", "collectives wall_change",
      "waiting pair_waiting profiler_wait transfer communication"),
     ("copy", "memops wall_change", "copies"),
@@ -240,21 +241,12 @@ RULES: Final = rules_by_id(
     Rule(
         "not_comparable",
         scope="run",
-        title="{what} are not comparable: {check}",
-        details="Baseline: {before}. Input: {after}. Effect: {meaning}.",
-        threshold="a check of the table `comparability` that keeps all, sums or times per step "
-        "from being compared",
+        title="The runs are not comparable: {check}",
+        details="{words}.",
+        threshold="a check of the table `comparability` that keeps all from being compared",
         kind=CAPTURE,
         source=OURS,
         recommendation="Repeat one capture with the settings of the other.",
-        cases={
-            ALL: Case(),
-            TOTALS: Case(recommendation="Read times per call, shares, and times per step."),
-            STEP_TIMES: Case(
-                recommendation="Read the verdict, which is of equal work, times per call, and "
-                "shares."
-            ),
-        },
         tables=("comparability",),
     ),
 )

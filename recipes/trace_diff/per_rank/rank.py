@@ -44,7 +44,6 @@ def map_rank(view: RankView) -> DiffPartial:
     rank_walls = RankWalls(view, launches)
     walls = rank_walls.of(times.steps)
     sums = RankSums(
-        kernels=by_name([key[0] for key in launches.keys], counts.moments(keys_n).n, total_ns),
         moves=move_sums(trace),
         apis=_apis(trace),
         phases=by_name(times.phases, times.ops_n, times.gpu_ns),

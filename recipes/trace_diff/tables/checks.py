@@ -13,7 +13,16 @@ import numpy as np
 from nsys_llm.profile.capture import CaptureFacts
 from nsys_llm.report.run import absent_ranks
 from nsys_llm.taxonomy.step_names import STEP
-from nsys_llm.view.text import counted, format_count, format_ns, format_percent, listed
+from nsys_llm.trace.rank_sets import COMPARED
+from nsys_llm.view.text import (
+    NOT_KNOWN,
+    counted,
+    format_count,
+    format_ns,
+    format_percent,
+    listed,
+    quoted,
+)
 
 from ..partials import by_name
 from ..per_rank.operations import GEOMETRY_N, Key
@@ -33,12 +42,6 @@ ALL: Final = "all"
 
 #: Times per step mean nothing against those of the other.
 STEP_TIMES: Final = "per_step"
-#: What keeps gates from being decided, and what each keeps from being compared.
-BLOCKING: Final = {
-    ALL: "The runs",
-    TOTALS: "Sums over the runs",
-    STEP_TIMES: "Kernel times per step",
-}
 
 #: Checks that are looked up: of ranks, of what steps do, and of kernels' names.
 RANKS: Final = "ranks"
@@ -86,6 +89,12 @@ def check_row(
             "meaning": meaning}  # fmt: skip
 
 
+def check_words(check: Mapping[str, Any]) -> str:
+    """Return what does not agree: its meaning, and both values."""
+    sides = ", then ".join(quoted(check[side] or NOT_KNOWN) for side in COMPARED)
+    return f"{check['meaning']} ({sides})"
+
+
 def run_checks(runs: Runs, steps: StepsOfSides, options: Mapping[str, Any]) -> list[Check]:
     """Return the checks of all that runs are, but for the work of a step.
 
@@ -104,7 +113,7 @@ def _ranks(runs: Runs, steps: StepsOfSides, options: Mapping[str, Any]) -> Itera
         failed_n = sum(rank.facts is None for rank in run.others)
         absent_n = len(absent_ranks([*(rank for rank, _ in run.ranks), *run.others], options))
         shown.append(f"{failed_n} failed, {absent_n} absent" if failed_n or absent_n else "all")
-    whole = (set(shown) != {"all"}, ALL, "a run that is not whole passes no gate")
+    whole = (set(shown) != {"all"}, ALL, "reports are missing or could not be read")
     yield check_row("reports read", shown, whole, same="every report could be read")
 
     launches_n = [run.launches_n for run in runs.compared]
@@ -113,10 +122,11 @@ def _ranks(runs: Runs, steps: StepsOfSides, options: Mapping[str, Any]) -> Itera
     ratio = None if is_same or not all(launches_n) else work_ratio(*runs.compared)
     more = (ratio or 1.0) - 1
     share = f"{format_percent(100 * abs(more))} {'less' if more < 0 else 'more'} often"
+    empty = "input" if launches_n[0] else "baseline"
     yield check_row(
         "kernels",
         [f"{format_count(n)} launches" for n in launches_n],
-        (not all(launches_n), ALL, "an empty run passes no gate"),
+        (not all(launches_n), ALL, f"the {empty} has no kernels"),
         (ratio is not None, TOTALS, f"nearly all kernels launched {share}, in proportion"),
         (apart_pct(*launches_n) > SAME_WORK_PCT, DIFFERS,
          "more or less was done: look at count effects"),
@@ -129,16 +139,15 @@ def _ranks(runs: Runs, steps: StepsOfSides, options: Mapping[str, Any]) -> Itera
     as_many, other_rules = len(numbers[0]) == len(numbers[1]), rules[0] != rules[1]
     if as_many and other_rules:
         shown = [f"{text}, by {', '.join(rule)}" for text, rule in zip(shown, rules, strict=True)]
-    missing = _missing_ranks(runs) or "compared over all ranks"
+    missing = _missing_ranks(runs)
     yield check_row(
         RANKS,
         shown,
-        (not as_many, TOTALS, f"{missing}; sums are over all of a run"),
+        (all(numbers) and not runs.common, ALL, "no rank is in both runs"),
+        (missing is not None, TOTALS, missing or ""),
         (other_rules, DIFFERS, "numbered by other rules: what is by rank may be off"),
-        (numbers[0] != numbers[1], DIFFERS,
-         "as many, but with other numbers: by rank only common ones"),
         same="paired by number",
-    )  # fmt: skip
+    )
 
 
 def _listed(numbers: Sequence[int | None]) -> str:

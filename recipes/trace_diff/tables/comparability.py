@@ -32,6 +32,7 @@ from .checks import (
     Check,
     apart_pct,
     check_row,
+    check_words,
     common_launches_pct,
     common_names_pct,
     run_checks,
@@ -91,9 +92,9 @@ class Comparison:
     checks: tuple[Check, ...] = ()
     repeats: Mapping[str, RunSteps] = field(default_factory=dict)
 
-    def blocked(self, status: str) -> list[str]:
+    def blocked(self, status: str) -> list[Check]:
         """Return the checks that keep all, sums over the runs or times per step from comparison."""
-        return [str(check["check"]) for check in self.checks if check["status"] == status]
+        return [check for check in self.checks if check["status"] == status]
 
 
 def compare(runs: Runs, steps_of: StepsOf, options: Mapping[str, Any]) -> Comparison:
@@ -121,8 +122,8 @@ def compare(runs: Runs, steps_of: StepsOf, options: Mapping[str, Any]) -> Compar
 
 def _compared(runs: Runs, nothing: Callable[[WallsOf], Comparison]) -> Comparison:
     named = nothing(_named)
-    if blocked := named.blocked(ALL):
-        return replace(named, reason=", ".join(blocked))
+    if blocked := "; ".join(map(check_words, named.blocked(ALL))):
+        return replace(named, reason=blocked)
     before, after = named.steps
     units = {before.unit, after.unit}
     if not units & _NO_NAMES:
@@ -161,7 +162,7 @@ def _work_checks(comparison: Comparison) -> Iterator[Check]:
     if comparison.kind != STEP and comparison.word != OTHER_WORK:
         yield check_row(WORK, nothing, same="no steps of equal work are known")
         return
-    other = comparison.work is not None
+    other = comparison.word == OTHER_WORK
     meaning = f"a step does another amount of work: {comparison.work}"
     yield check_row(WORK, nothing, (other, STEP_TIMES, meaning), same="about as much in a step")
 

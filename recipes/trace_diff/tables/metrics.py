@@ -121,13 +121,6 @@ class MetricChange:
             return None
         return float(100 * self.change / self.before)
 
-    @property
-    def is_real(self) -> bool | None:
-        """Whether it changed by more than the noise; None where that is not known."""
-        if self.noise is None or self.change is None:
-            return None
-        return abs(self.change) > self.noise
-
     def words(self, unit: str) -> str | None:
         """Return both values and the change as people read them."""
         if self.before is None or self.after is None or self.change is None:
@@ -251,21 +244,20 @@ class Metrics:
         """
         by_side: dict[str, Mapping[str, tuple[float, ...]]] = {}
         for run in (*self.runs.compared, *self.runs.noise):
-            by_side[run.side] = run.summed_names(lambda sums: sums.kernels)
+            names = sorted({key[0] for key in run.part.keys})
+            whole = run.kernels(names)
+            columns = whole.launches_n.tolist(), whole.total_ns.tolist()
             if self.comparison.kind == STEP:
-                names = list(by_side[run.side])
-                kernels = step_kernels(self._steps[run.side], names, self.comparison.cells)
-                rows = zip(kernels.launches_n.tolist(), kernels.spent_ns.tolist(), strict=True)
-                by_side[run.side] = {
-                    name: row for name, row in zip(names, rows, strict=True) if row[0]
-                }
+                steps = step_kernels(self._steps[run.side], names, self.comparison.cells)
+                columns = steps.launches_n.tolist(), steps.spent_ns.tolist()
+            rows = zip(names, *columns, strict=True)
+            by_side[run.side] = {name: (n, ns) for name, n, ns in rows if n or ns}
         return by_side
 
     def _reasons(self, metric: str, argument: str | None, *, is_known: bool) -> Iterator[str]:
         """Yield why a gate cannot be decided, what weighs most first."""
-        blocked = self.comparison.blocked
-        if checks := blocked(ALL):
-            yield f"not comparable: {', '.join(checks)}"
+        if checks := self._blocked(ALL):
+            yield f"not comparable: {checks}"
         whole_graphs = any(run.whole_graphs_n for run in self.runs.compared)
         if whole_graphs and metric.removesuffix(PER_STEP) in _OF_KERNELS:
             yield (
@@ -281,10 +273,14 @@ class Metrics:
         elif not is_known:
             yield self._unknown(metric, argument)
         elif self._is_sum(metric, argument):
-            if checks := [*blocked(TOTALS), *blocked(STEP_TIMES)]:
-                yield f"sums over the runs are not comparable: {', '.join(checks)}"
-        elif metric not in (*_SHARES, *_OF_STEPS) and (checks := blocked(STEP_TIMES)):
-            yield f"times per step are not comparable: {', '.join(checks)}"
+            if checks := self._blocked(TOTALS, STEP_TIMES):
+                yield f"sums over the runs are not comparable: {checks}"
+        elif metric not in (*_SHARES, *_OF_STEPS) and (checks := self._blocked(STEP_TIMES)):
+            yield f"times per step are not comparable: {checks}"
+
+    def _blocked(self, *statuses: str) -> str:
+        rows = (row for status in statuses for row in self.comparison.blocked(status))
+        return ", ".join(str(row["check"]) for row in rows)
 
     def _unknown(self, metric: str, argument: str | None) -> str:
         if argument is not None and metric.startswith("kernel"):
@@ -312,7 +308,6 @@ def metric_columns(metrics: Metrics, declared: Sequence[Metric]) -> Columns:
     return {
         "metric": [metric.name for metric in plain],
         **_value_columns(changes, [metric.unit for metric in plain]),
-        "real": [item.is_real for item in changes],
         "comparable": [item.reason is None for item in changes],
         "reason": [item.reason for item in changes],
     }

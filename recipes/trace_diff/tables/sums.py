@@ -1,4 +1,4 @@
-"""Tables of sums that are compared: categories, copies, calls, phases, runs, kernels by rank."""
+"""Tables of sums that are compared: copies, calls, phases, runs."""
 
 from __future__ import annotations
 
@@ -10,38 +10,17 @@ import pandas as pd
 
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.api_classes import classify_api
-from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.rank_sets import COMPARED
 
 from ..partials import NamedSums, RankSums
 from ..per_rank.operations import CopyKind
-from .kernels import BOTH, NEW, VANISHED, NamedKernels, by_change, change_columns, sum_columns
+from .kernels import by_change, sum_columns
 from .runs import Runs, RunSums
 from .step_splits import FloatArray
 
 #: Columns of copies of a step.
 _STEP: Final = ("moves", "ns", "size")
-
-
-def category_columns(kernels: NamedKernels) -> Columns:
-    """Return the table categories: sums over the kernels of each."""
-    columns = change_columns(kernels.before, kernels.after)
-    frame = pd.DataFrame({**columns, "category": [item.category for item in kernels.classes]})
-    for status, name in ((BOTH, "kernels_n"), (NEW, "new_n"), (VANISHED, "vanished_n")):
-        frame[name] = (kernels.status == status).astype(np.int64)
-    frame["new_ns"] = frame["change_ns"] * frame["new_n"]
-    frame["vanished_ns"] = frame["change_ns"] * frame["vanished_n"]
-    sums = frame.groupby("category").sum()
-    before_ns, after_ns = (sums[f"{side}_total_ns"].to_numpy() for side in COMPARED)
-    columns = {
-        **{name: sums[name].to_numpy() for name in sums.columns},
-        "category": sums.index.tolist(),
-        "change_pct": percent(sums["change_ns"].to_numpy(), before_ns),
-        "baseline_share_pct": percent(before_ns, int(before_ns.sum())),
-        "input_share_pct": percent(after_ns, int(after_ns.sum())),
-    }
-    return by_change(columns, "category")
 
 
 def memop_columns(runs: Runs, of_steps: Sequence[Mapping[CopyKind, FloatArray]]) -> Columns:
@@ -122,24 +101,3 @@ def _named(runs: Runs, what: str, of: Callable[[RankSums], NamedSums]) -> tuple[
     sides = [run.summed_names(of) for run in runs.compared]
     names = sorted({name for side in sides for name, sums in side.items() if sums != (0, 0)})
     return names, sum_columns(what, names, *sides)
-
-
-def rank_kernel_columns(runs: Runs, classes: Mapping[str, Classification]) -> Columns:
-    """Return the table rank_kernels: ranks in order, of each the largest change first."""
-    before, after = (
-        {(rank.number, name): ns for rank, sums in run.ranks if rank.number in runs.common
-         for name, ns in sums.kernels.items()}
-        for run in runs.compared
-    )  # fmt: skip
-    keys = sorted({*before, *after})
-    frame = pd.DataFrame(
-        {
-            "rank": np.array([number for number, _ in keys], dtype=np.int64),
-            "name": [name for _, name in keys],
-            **sum_columns("launches", keys, before, after),
-            "category": [classes[name].category for _, name in keys],
-        }
-    )
-    frame = frame.assign(size=frame["change_ns"].abs())
-    frame = frame.sort_values(["rank", "size", "name"], ascending=[True, False, True])
-    return {name: frame[name] for name in frame.columns if name not in ("size", "change_pct")}

@@ -62,7 +62,6 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     collectives = {run.side: sum_collectives(run, met[run.side]) for run in runs.all}
     metrics = Metrics(runs, collectives, classes, comparison)
     declared = load_manifest(_RECIPE).metrics
-    changes = wall_change.wall_change_columns(verdict)
     cells, (before, after) = comparison.cells, comparison.steps
     full = None
     if comparison.kind == STEP:
@@ -72,7 +71,7 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     checks = comparison.checks
     return {
         "verdict": wall_change.verdict_columns(verdict),
-        "wall_change": changes,
+        "wall_change": wall_change.wall_change_columns(verdict),
         "slow_steps": wall_change.slow_step_columns(verdict),
         "idle_ranges": wall_change.idle_range_columns(verdict),
         "comparability": {name: [check[name] for check in checks] for name in checks[0]},
@@ -81,14 +80,11 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
         "gates": gate_columns(metrics, parse_gates(options["gate"], declared), declared),
         "kernels": kernels.kernel_columns(named, runs, comparison.unit, full, options),
         "configs": kernels.config_columns(runs, options),
-        "categories": sums.category_columns(named),
         "memops": sums.memop_columns(runs, copies),
         "apis": sums.api_columns(runs),
         "phases": sums.phase_columns(runs),
-        "rank_kernels": sums.rank_kernel_columns(runs, classes),
         "collectives": collective_columns(runs, collectives),
         "host": wall_change.host_columns(runs, options),
-        "waterfall": wall_change.waterfall_columns(verdict, changes),
     }
 
 

@@ -25,9 +25,6 @@ CALL: Final = "call"
 RANGE: Final = "range"
 #: The host's clock counts nanoseconds.
 _TICK_NS: Final = 1
-#: Kinds of rows of the table waterfall.
-_TOTAL: Final = "total"
-_CHANGE: Final = "change"
 
 
 def verdict_columns(verdict: StepVerdict) -> Columns:
@@ -116,18 +113,6 @@ def _rows(key: tuple[int | None, int | None], *sides: Split) -> Iterator[tuple[A
 def _change(sides: Iterable[float]) -> tuple[float, float, float]:
     before, after = sides
     return before, after, after - before
-
-
-def waterfall_columns(verdict: StepVerdict, changes: Columns) -> Columns:
-    """Return the table waterfall: what leads from the one mean GPU of wall_change to the other."""
-    rows: list[tuple[str, str, float]] = []
-    if verdict.figure is not None:
-        before, after = verdict.figure.step_ns
-        columns = (changes[name] for name in ("rank", "detail", "wall_class", "change_ns"))
-        classes = [row[2:] for row in zip(*columns, strict=True) if row[:2] == (None, None)]
-        rows = [("baseline", _TOTAL, before), ("input", _TOTAL, after)]
-        rows[1:1] = [(name, _CHANGE, ns) for name, ns in classes if ns]
-    return {name: [row[i] for row in rows] for i, name in enumerate(("part", "kind", "value_ns"))}
 
 
 def host_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:

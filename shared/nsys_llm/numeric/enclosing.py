@@ -93,7 +93,6 @@ def last_above(position: IntArray, limit: IntArray, levels: list[IntArray]) -> I
     Args:
         position: Shape (k,), at least 0.
         limit: Shape (k,).
-        levels: `maxima` of the values.
     """
     place = np.full(position.shape, -1, dtype=np.int64)
     waiting, node = np.arange(position.size), position

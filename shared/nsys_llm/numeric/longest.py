@@ -78,7 +78,6 @@ def candidate_rows(
         group: Shape (n,), codes from 0.
         value: Shape (n,).
         start_ns: Shape (n,), ascending.
-        counts: Of exactly these rows.
         most: Rows of a group, at least 1.
 
     Returns:

@@ -43,9 +43,6 @@ def compare_ranks(first: ValueCounts, second: ValueCounts, groups_n: int) -> Ran
 
     Source: H. B. Mann, D. R. Whitney, Annals of Mathematical Statistics 18 (1947); the correction
     of the variance for ties as in M. Hollander, D. A. Wolfe, Nonparametric Statistical Methods.
-
-    Args:
-        second: Of the second side; groups mean the same.
     """
     p_value, shift = np.full((2, groups_n), np.nan)
     n0, n1 = (summed(side.group, side.count, groups_n) for side in (first, second))

@@ -141,10 +141,6 @@ def fisher_p(first: tuple[int, int], second: tuple[int, int]) -> float:
     """Return how likely as many hits as the second run has, or more, are by chance alone.
 
     Fisher's exact test, one-sided: numbers of hits and of values in both runs are given.
-
-    Args:
-        first: Hits and values of the first run.
-        second: Of the second run.
     """
     hits_n, whole_n = first[0] + second[0], first[1] + second[1]
     most = min(hits_n, second[1])

@@ -254,7 +254,6 @@ def _row_caveats(coverage: pd.DataFrame) -> Iterable[str]:
         ("unknown_name_n", "kernel", "without a name in the profile"),
         ("duplicate_key_n", "join key", "claimed by several API calls; the earliest is taken"),
         ("no_process_n", "row", "without a process"),
-        ("overlapping_calls_n", "API call", "reaching out of an earlier one of its thread"),
     ):
         if count := _sum(coverage, column):
             yield f"{counted(count, what)} {words}."

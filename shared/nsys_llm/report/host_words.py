@@ -141,7 +141,7 @@ class Waited:
             counts[row["module_class"]] += row["samples_n"]
         del counts[NOT_SAMPLED]
         period_ns = max((row["period_ns"] or 0 for row in here.modules), default=0)
-        on_core_ns = sum(row["on_core_ns"] or 0 for row in here.states)
+        on_core_ns = sum(row.get("on_core_ns") or 0 for row in here.states)
         free_n = sum(row["samples_n"] for row in here.modules if row["expected_n"] is None)
         return counts, free_n + (on_core_ns / period_ns if period_ns else 0)
 

@@ -36,6 +36,7 @@ from nsys_llm.run.publish import OutputFolder
 from nsys_llm.run.second_look import FirstRead, look_again
 from nsys_llm.trace.rank_sets import BASELINE, INPUT
 from nsys_llm.trace.unmatched import refuse_unmatched
+from nsys_llm.view.text import counted
 
 
 def run_recipe(
@@ -223,7 +224,7 @@ def _exit_code(run: Run, console: Console, reported_side: str | None) -> ExitCod
     if run.absent or any(profile.side != reported_side for profile in run.failed):
         console.error(
             f"incomplete: {len(run.failed)} of {len(run.profiles)} profiles failed, "
-            f"{len(run.absent)} ranks are absent; the results hold the others "
+            f"{counted(len(run.absent), 'rank')} absent; the results hold the others "
             "(--allow-missing-ranks makes this exit 0)."
         )
     return ExitCode.INCOMPLETE

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from nsys_llm.analyses.nvtx.phase_filter import find_phase
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.step_filter import found_steps
+from nsys_llm.analyses.steps.finder import found_steps
 from nsys_llm.analyses.wall.split import map_wall
 from nsys_llm.manifest.declared import TableRead
 from nsys_llm.manifest.manifest import load_manifest, timeline_reads

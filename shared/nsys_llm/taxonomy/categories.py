@@ -40,7 +40,6 @@ class KernelRule:
 
     Attributes:
         id: Unique, `engine.name`.
-        category: Id of a declared category.
         pattern: Regular expression searched in the name. Each of its alternatives contains at
             least four fixed characters in a row outside groups, which make it quick to rule out.
         operation: What the kernel does in a model, in an engineer's words; null if unknown.

@@ -51,10 +51,8 @@ MEMORY_KINDS: Final = (
 ALLOCATION: Final = 0
 FREE: Final = 1
 
-#: Memory kinds: host memory that is not pinned, and that is.
+#: Host memory that is not pinned.
 PAGEABLE: Final = MEMORY_KINDS.index("pageable")
-PINNED: Final = MEMORY_KINDS.index("pinned")
-MANAGED: Final = MEMORY_KINDS.index("managed")
 
 _UNKNOWN_MEMORY: Final = MEMORY_KINDS.index("unknown")
 _NOT_RECORDED: Final = len(MEMORY_KINDS)

@@ -16,7 +16,6 @@ class KernelLever:
     Attributes:
         id: Name of the rule that speaks of it.
         detail: Which kernels, as the cause of findings has it.
-        names: Found in the names of such kernels.
         gpus: Found in the name of a GPU on which it applies; None: on all.
         only_there: Found in kernel names that only such GPUs run, where a GPU's name is not
             recorded.
@@ -47,7 +46,6 @@ class KernelLever:
 
         Args:
             gpu: Its name; None where it is not recorded.
-            kernel_names: Of all kernels that ran on it.
         """
         if self.gpus is None:
             return True

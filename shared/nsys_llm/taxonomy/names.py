@@ -79,7 +79,6 @@ def folded_names(names: Iterable[str], shown: Callable[[str], str] = step_key) -
 
     Args:
         names: Distinct, without what PyTorch counts up.
-        shown: What a name is counted as.
     """
     kept = Counter(key for name in names if (key := shown(name)) != name and _UUID_OR_HEX in key)
     several = [count for count in kept.values() if count > 1]
@@ -127,7 +126,6 @@ class NvjetFields:
         data_types: The prefix as written, such as `tst` or `qqtst`.
         a_type: Type of A. Three letters mean A = B, compute, C = D; five mean A, B, C, compute, D.
         c_type: Type of C, the matrix that may be added.
-        compute_type: Type of the accumulation.
         arch: `sm90`, `sm100`, ...; older releases of cuBLAS leave it out.
         tile_m: Rows of the output tile of a thread block, in cuBLAS's column-major view. Callers
             with row-major matrices (PyTorch) swap A and B, so that this counts output features.
@@ -136,8 +134,6 @@ class NvjetFields:
             `k_tile` x `stages` "block tile, threads"; cuBLASLt's enumeration of stages writes
             K-tile x pipeline stages in the same form, which is the reading here.
         stages: Stages of the pipeline that loads tiles.
-        cluster_m: Thread blocks per cluster along M.
-        cluster_n: Thread blocks per cluster along N.
         order: `v` or `h`, commonly read as vertical or horizontal order of the tiles.
         two_cta: Two thread blocks share one tensor-core instruction (Blackwell).
         beta: `bz` (C is not read, beta = 0) or `badd` (C is added).
@@ -146,7 +142,6 @@ class NvjetFields:
         cooperative: `A` or `B` of `coopA`, `coopB`.
         split_k: Whether K is split over thread blocks and summed afterwards.
         layout: Operation on A, on B, then C and D: N as stored, T transposed (`TNN`, `TNNN`).
-        other: Parts not read, in order.
     """
 
     data_types: str

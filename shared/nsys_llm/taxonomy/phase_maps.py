@@ -35,7 +35,6 @@ class PhaseMap:
     """A map.
 
     Attributes:
-        phases: In order, each once.
         rules: Patterns with the position of their phase, in the order in which they are tried.
     """
 

@@ -41,9 +41,7 @@ class EngineStep:
     """A range that an engine writes around a step.
 
     Attributes:
-        engine: Key of the engine, as in the kernel rules.
         name: What all such ranges are called.
-        pattern: Their names.
         starts: Names that begin like those whose formats are known: beside some of those they are
             steps too, whose batch nobody reads. None for ranges without a format.
         verified_by: Where a name of this pattern is among them, some are drafts; None: never.
@@ -92,7 +90,6 @@ class Composition:
         gen_tokens: Tokens that these compute: more than requests where drafts are verified. As
             many as requests where only those are told and no draft exists.
         others: What the name tells besides: numbers by name, such as `reqs` of both kinds together.
-        engine: Key of the engine whose format it is.
         since: Since when the engine writes names so.
         tokens_derived: Whether `gen_tokens` are taken from the requests.
     """
@@ -294,11 +291,7 @@ def has_sequence_number(text: str) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def is_operator(name: str) -> bool:
-    """Return whether a range's name is that of an operator, no step however often it runs.
-
-    Args:
-        name: Without what PyTorch counts up.
-    """
+    """Return whether a range's name is that of an operator, no step however often it runs."""
     return any(pattern.matches(name) for pattern in _patterns("operators"))
 
 

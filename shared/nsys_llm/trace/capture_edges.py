@@ -60,7 +60,6 @@ def cut_graph_launches(start_ns: IntArray, seen: _Rows, by_node: _Rows) -> _Rows
     as a whole is recorded only once it has ended, and may have run for long.
 
     Args:
-        seen: Which calls left an operation.
         by_node: Which launches of graphs left nodes.
     """
     sane = sane_instants(start_ns)

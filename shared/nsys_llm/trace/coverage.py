@@ -9,18 +9,17 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import distinct, distinct_codes, rows_by_code
+from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table, Trace
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.capture_edges import cut_graph_launches, launched_before
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.launch_clocks import early_starts
-from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace, sane_times
+from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 _NAME_COLUMNS: Final = ("demangled_name_id", "short_name_id", "mangled_name_id")
 _MAY_LACK: Final = ("mangled_name_id",)
-_EXACT_IN_DOUBLE: Final = 1 << 53
 _GRAPH_LAUNCHES: Final = frozenset({"cudaGraphLaunch", "cuGraphLaunch"})
 
 
@@ -46,12 +45,10 @@ class CoverageRow:
     zero_length_n: int
     no_process_n: int
     unknown_name_n: int
-    large_id_n: int
     graph_node_n: int
     replaced_n: int
     duplicate_key_n: int
     opaque_graph_launches_n: int | None
-    overlapping_calls_n: int | None
     early_start_n: int
     early_start_p99_ns: int
     early_start_max_ns: int
@@ -76,7 +73,6 @@ def count_coverage(
     table_present: bool,
     duplicates: IntArray,
     opaque_n: int | None,
-    overlapping_n: int | None,
 ) -> CoverageRow:
     """Count one kind of operation of one rank.
 
@@ -111,12 +107,10 @@ def count_coverage(
         zero_length_n=int(np.count_nonzero(duration_ns == 0)),
         no_process_n=int(np.count_nonzero(raw["global_pid"] == NULL_INT)),
         unknown_name_n=_unknown_names_n(op, rank_trace.strings),
-        large_id_n=_large_ids_n(op),
         graph_node_n=int(is_graph_node(op).sum()),
         replaced_n=len(raw) - broken_n - len(op),
         duplicate_key_n=int(np.isin(duplicates, op["correlation_id"]).sum()),
         opaque_graph_launches_n=opaque_n if name == "graph_traces" else None,
-        overlapping_calls_n=overlapping_n if name == "kernels" else None,
         early_start_n=starts.early_n,
         early_start_p99_ns=starts.usual_ns,
         early_start_max_ns=starts.most_ns,
@@ -136,41 +130,6 @@ def _unknown_names_n(op: Table, strings: Mapping[int, str]) -> int:
             if odd:
                 unknown |= np.isin(op[column], odd)
     return int(unknown.sum())
-
-
-def _large_ids_n(op: Table) -> int:
-    # NULL is negative, and so is an id whose highest bit is set: unsigned, it is above 2^63.
-    large = np.zeros(len(op), dtype=bool)
-    for column in ("global_pid", "correlation_id"):
-        ids = op[column]
-        if ids.size and ids.min() >= 0 and ids.max() <= _EXACT_IN_DOUBLE:
-            continue
-        large |= (ids > _EXACT_IN_DOUBLE) | ((ids < 0) & (ids != NULL_INT))
-    return int(large.sum())
-
-
-def overlapping_calls_n(calls: Table | None) -> int | None:
-    """Count calls that begin in an earlier one of their thread and end after all earlier ones.
-
-    A thread is in one call at a time, or in one inside another, so such times are wrong. None if
-    API calls were not traced.
-    """
-    if calls is None or "end_ns" not in calls:
-        return None
-    calls = calls.take(sane_times(calls["start_ns"], calls["end_ns"]))
-    starts, ends = calls["start_ns"], calls["end_ns"]
-    threads, code = distinct_codes(calls["global_tid"])
-    overlapping_n = 0
-    for rows in rows_by_code(code, threads.size):
-        begin, end = starts[rows], ends[rows]
-        if begin.size < 2:
-            continue
-        if (begin[1:] <= begin[:-1]).any():
-            order = np.lexsort((-end, begin))
-            begin, end = begin[order], end[order]
-        reached = np.maximum.accumulate(end)[:-1]
-        overlapping_n += int(np.count_nonzero((begin[1:] < reached) & (end[1:] > reached)))
-    return overlapping_n
 
 
 def opaque_launches_n(ops: Mapping[str, Table], trace: Trace, calls: Table | None) -> int | None:

@@ -30,7 +30,6 @@ class RankKey:
     """What identifies a rank before it has a number: profile and process.
 
     Attributes:
-        path: The profile, absolute.
         global_pid: The process, as the export has it; NULL_INT where a profile names no process.
         side: Which of the sets that a run compares it belongs to; "" where there is one only.
     """
@@ -92,7 +91,6 @@ def number_ranks(
     the natural order of file name, then pid.
 
     Args:
-        entries: In any order.
         rank_map: (profile label, pid or None) -> rank, see `read_rank_map`.
 
     Returns:
@@ -114,7 +112,6 @@ def read_rank_map(path: str, labels: Sequence[str]) -> dict[tuple[str, int | Non
 
     Args:
         path: The CSV file. Its `file` cells are labels or file names, with or without suffix.
-        labels: Labels of the profiles of this run.
 
     Raises:
         UsageError: The file cannot be read, lacks a column or a number, or leaves out a profile.
@@ -282,11 +279,7 @@ def _labelled(numbered: Sequence[tuple[RankEntry, int | None, str]]) -> list[Ran
 
 
 def relabelled(ranks: Sequence[Rank], label_of: Callable[[str], str]) -> list[Rank]:
-    """Return ranks with other labels, in the same order; see `Rank.file`.
-
-    Args:
-        label_of: The label of a profile, by its path.
-    """
+    """Return ranks with other labels, in the same order; see `Rank.file`."""
     named: dict[RankKey, Rank] = {}
     for side in dict.fromkeys(rank.key.side for rank in ranks):
         numbered = [

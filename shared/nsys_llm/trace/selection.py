@@ -21,7 +21,6 @@ from nsys_llm.trace.coverage import (
     CoverageRow,
     count_coverage,
     opaque_launches_n,
-    overlapping_calls_n,
 )
 from nsys_llm.trace.filters import (
     NVTX_OPTIONS,
@@ -145,7 +144,7 @@ def _coverage(
     calls, ops = rank_tables.get("api_calls"), rank.unfiltered
     no_calls = np.empty(0, dtype=np.int64)
     duplicates = duplicate_keys(no_calls if calls is None else calls["correlation_id"])
-    opaque_n, overlapping_n = opaque_launches_n(ops, trace, calls), overlapping_calls_n(calls)
+    opaque_n = opaque_launches_n(ops, trace, calls)
     return tuple(
         count_coverage(
             name,
@@ -156,7 +155,6 @@ def _coverage(
             name not in trace.absent,
             duplicates,
             opaque_n,
-            overlapping_n,
         )
         for name in ops
     )
@@ -241,7 +239,6 @@ def _launches(ops: Mapping[str, Table], calls: Table | None) -> OpLaunches:
 def _selection(
     rank: RankTrace, launches: OpLaunches, options: Mapping[str, Any], finders: Finders | None
 ) -> Selection:
-    """Apply the filters to a rank."""
     steps = phase = None
     if any(options.get(name) for name in (*STEP_OPTIONS, "phase")):
         if finders is None:

@@ -21,10 +21,7 @@ class Track:
     Attributes:
         start_ns: In the clock of the profile; slices may overlap.
         end_ns: Likewise, `end_ns >= start_ns`.
-        texts: Distinct names of slices, as recorded.
-        name: Position of each slice's name in `texts`.
         kinds: What slices are, a word each: `kernel`, `call`, `step`.
-        kind: Position of each slice's kind in `kinds`.
         link: What a launch and its operations have in common, from 0; -1 for none.
         launches: Whether arrows leave these slices; else they arrive.
         details: Further values of each slice by name; NULL_INT and None are left out.

@@ -40,8 +40,6 @@ class DeviceWork:
         names: Full names of its kernels, communication among them.
         launches: Shape (rows, 9): code of the name, grid and block (0 where they are not read),
             launches, and the sum of their durations in ns; after all filters.
-        has_shapes: Whether grids and blocks were read.
-        has_steps: Whether the windows are steps.
     """
 
     window_ns: IntArray
@@ -61,7 +59,6 @@ class DeviceWall:
     Attributes:
         span_start_ns: Begin of its first window, in the profile's clock; None without one.
         span_end_ns: End of its last window, likewise.
-        span_ns: Length of its windows.
         kernels_ns: Time of kernels that compute, by full name; names without time are left out.
         graphs_ns: Time of CUDA graphs that were traced as a whole.
         communication_ns: Time of communication beside which nothing computes.
@@ -69,7 +66,6 @@ class DeviceWall:
         copies_ns: Time of other copies and of fills beside neither.
         profiler_ns: Time in which the profiler did its own work and the device ran nothing.
         no_work_ns: Time in which neither did anything, and a server had no request.
-        idle_ns: The rest.
         hidden: When communication kernels ran that the split does not count as communication, as
             something computed too or no window was there: shape (n, 2), sorted and disjoint; None
             where the recipe does not ask for it, or there are more than `MOST_HIDDEN`.

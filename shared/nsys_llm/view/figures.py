@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from .axes import LABEL_LENGTH, Plot, escaped, legend_name
 from .charts import bars, heat, parts, spread, stacked
-from .compare_charts import compare, waterfall
+from .compare_charts import compare
 from .icicles import icicle
 from .lanes import lanes
 from .tables import Field, picked
@@ -59,7 +59,6 @@ KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str,
     "spread": spread,
     "stacked": stacked,
     "timeline": timeline,
-    "waterfall": waterfall,
 }
 
 

@@ -85,10 +85,8 @@ def format_change(change_pct: float) -> str:
     ratio = 1 + change_pct / 100
     if ratio >= _TIMES:
         return f"{ratio:.3g} times"
-    if 0 < ratio <= 1 / _TIMES:
-        return f"1/{1 / ratio:.3g}"
-    small = 0 < abs(change_pct) < 1
-    return f"{change_pct:+.2f} %" if small else f"{change_pct:+.1f} %"
+    rounded = round(change_pct, 2) + 0.0  # no -0.00 %
+    return f"{rounded:+.2f} %" if 0 < abs(rounded) < 1 else f"{change_pct if rounded else 0:+.1f} %"
 
 
 def format_count(value: float | None) -> str:

@@ -110,7 +110,7 @@ def test_a_rank_that_idles_more_is_named_with_its_cause(tmp_path):
     # 19 times 400 us in 27.6 ms, against 19 times 20 in 20.4 ms.
     assert (finding.rank, finding.severity, finding.cause) == (2, "high", Cause("host", rank=2))
     assert finding.price.gain_ns == 19 * 400 * US
-    assert "the others lose 380 us" in finding.details
+    assert "others lose 380 us" in finding.details
     assert answer(tables).startswith(
         "Rank 2's GPU is idle for 27.5 % of the time (7.6 ms of 27.6 ms)"
     )

@@ -1,4 +1,4 @@
-"""Launch by launch and over time: watched_kernels, timeline, durations, operations."""
+"""Launch by launch and over time: watched_kernels, timeline, operations."""
 
 from __future__ import annotations
 
@@ -141,24 +141,6 @@ def test_what_is_not_recorded_of_an_operation_is_null(tmp_path):
     assert rows(tables["timeline"], columns) == expected
     columns = "stream_id grid_x grid_y registers_per_thread"
     assert rows(tables["watched_kernels"], columns) == [(None, None, 1, None)]
-
-
-def test_durations_are_binned_exactly_for_the_top_kernels(tmp_path):
-    folder = tmp_path / "ranks"
-    folder.mkdir()
-    for rank, durations in enumerate([(0, 7, 8), (7, 15)]):
-        trace = TraceBuilder().kernel("small", start_ns=0, duration_ns=1)
-        for index, duration in enumerate(durations):
-            trace.kernel("k", start_ns=100 * (1 + index), duration_ns=duration)
-        trace.write_sqlite(folder / f"rank{rank}.sqlite")
-    bins = tables_of(tmp_path / "o", folder, options=["--top", "1"])["durations"]
-    # Edges 0, 1, ..., 6, 8, 9, 11, 13, 16: a duration on an edge is in the upper bin.
-    assert rows(bins, "name low_ns high_ns launches_n") == [
-        ("k", 0, 1, 1),
-        ("k", 6, 8, 2),
-        ("k", 8, 9, 1),
-        ("k", 13, 16, 1),
-    ]
 
 
 def test_operations_add_up_and_unknown_ones_have_rows_of_their_own(tmp_path):

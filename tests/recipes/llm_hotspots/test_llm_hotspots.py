@@ -166,7 +166,7 @@ def test_nvjet_names_are_decoded(tables):
 
 def test_coverage_adds_up_to_all_operations(tables):
     none, zero = [None] * 8, [0] * 8
-    odd = "broken zero_length no_process unknown_name large_id graph_node replaced duplicate_key"
+    odd = "broken zero_length no_process unknown_name graph_node replaced duplicate_key"
     assert plain(tables["coverage"]) == {
         "rank": [0, 0, 0, 0, 1, 1, 1, 1],
         "file": ["rank0"] * 4 + ["rank1"] * 4,
@@ -186,7 +186,6 @@ def test_coverage_adds_up_to_all_operations(tables):
         **{f"api_cut_{what}": zero for what in ("n", "ns")},
         **{f"early_start_{what}": zero for what in ("n", "p99_ns", "max_ns")},
         "opaque_graph_launches_n": [None, None, None, 0] * 2,
-        "overlapping_calls_n": [0, None, None, None] * 2,
     }
 
 

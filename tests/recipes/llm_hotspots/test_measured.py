@@ -34,13 +34,13 @@ def memory(tmp_path_factory):
 
 def test_memory_in_use_is_told_step_by_step(memory):
     levels = memory["memory"]
-    assert rows(levels, "kind time_ns used_bytes watermark") == [
-        ("device", 2, 8, True),
-        ("device", 12, 8 + 4, True),
-        ("device", 22, 4, False),
-        ("device", 30, 4 + 2, False),
-        ("host", 6, 5, True),
-        ("host", 8, 0, False),
+    assert rows(levels, "kind time_ns used_bytes") == [
+        ("device", 2, 8),
+        ("device", 12, 8 + 4),
+        ("device", 22, 4),
+        ("device", 30, 4 + 2),
+        ("host", 6, 5),
+        ("host", 8, 0),
     ]
     assert set(zip(levels["rank"], levels["device_id"], strict=True)) == {(0, 0)}
 
@@ -52,7 +52,6 @@ def test_watermarks_say_how_much_when_and_who(memory):
     )
     expected = {"kind": "device", "peak_bytes": 12, "peak_ns": 12, "allocations_n": 3}
     expected |= {"allocated_bytes": 8 + 4 + 2, "frees_n": 1, "unmatched_frees_n": 1}
-    expected |= {"largest_bytes": 8, "largest_ns": 2, "largest_api": "cudaMalloc"}
     # Quarters of [0, 40) end at 10, 20, 30 and 40; what happens at 30 belongs to the last.
     expected |= {"quarter_bytes": 8, "half_bytes": 12, "three_quarter_bytes": 4, "end_bytes": 6}
     expected |= {"total_bytes": 85899345920, "peak_pct": 100 * 12 / 85899345920}
@@ -60,7 +59,6 @@ def test_watermarks_say_how_much_when_and_who(memory):
     assert {name: device[name] for name in expected} == expected
     assert (host["kind"], host["peak_bytes"], host["end_bytes"]) == ("host", 5, 0)
     assert (host["total_bytes"], host["peak_pct"], host["pool_peak_bytes"]) == (None, None, None)
-    assert host["largest_api"] is None
 
 
 def test_allocators_hold_what_is_in_use_at_the_peak_and_at_the_end(memory):
@@ -79,8 +77,8 @@ def test_a_window_begins_with_what_is_in_use_and_counts_what_starts_in_it(tmp_pa
     # Before 10 the first block was allocated; at 22 it goes.
     expected = [(10, 8), (12, 12), (22, 4)]
     assert rows(tables["memory"], "time_ns used_bytes") == expected
-    columns = "peak_bytes allocations_n allocated_bytes frees_n end_bytes largest_bytes"
-    assert rows(tables["memory_watermarks"], columns) == [(12, 1, 4, 1, 4, 4)]
+    columns = "peak_bytes allocations_n allocated_bytes frees_n end_bytes"
+    assert rows(tables["memory_watermarks"], columns) == [(12, 1, 4, 1, 4)]
     assert rows(tables["memory_allocators"], "allocations_n peak_bytes end_bytes") == [(1, 12, 4)]
 
 
@@ -109,8 +107,8 @@ def test_broken_events_are_counted_and_left_out(tmp_path):
 
 def test_frees_alone_leave_a_level_of_zero(tmp_path):
     tables = written(busy().free(8, address=1, at_ns=2), tmp_path)
-    columns = "peak_bytes unmatched_frees_n end_bytes largest_bytes largest_api"
-    assert rows(tables["memory_watermarks"], columns) == [(0, 1, 0, None, None)]
+    columns = "peak_bytes unmatched_frees_n end_bytes"
+    assert rows(tables["memory_watermarks"], columns) == [(0, 1, 0)]
     assert tables["memory_allocators"].empty
 
 

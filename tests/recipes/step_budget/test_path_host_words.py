@@ -48,6 +48,6 @@ def test_what_another_ranks_thread_did_there_is_not_said_of_this_one(tmp_path):
         trace.write_sqlite(tmp_path / f"rank{rank}.sqlite")
     tables = quick("step_budget", tmp_path)
     states = tables["host_states"]
-    assert set(states.loc[states["range"] == "data", "rank"]) == {0, 1}
+    assert set(states.loc[states["range"] == "data", "rank"]) == {1}
     (title,) = tables["findings"].loc[tables["findings"]["rule"] == "path_host", "title"]
     assert title.endswith("in `data`")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,9 +32,11 @@ def test_pauses_of_one_rank_are_bursts_and_say_where(tmp_path):
     said = compare(tmp_path, tmp_path / "run1", tmp_path / "run0")
     assert (said.word, said.verdict["word_reason"]) == ("FASTER", "bursts")
     assert said.lines[0].startswith(
-        "FASTER: bursts gone: 0 of 15 steps take more than twice the median (4 before); mean "
+        "FASTER: bursts gone: 0 of 15 steps take more than twice the median (4 before), rank 3 "
+        "paused in `data`; mean "
     )
     assert "bursts" not in said.rules
+    assert said.lines[2].startswith("cause: idle -250 us a step: rank 3 alone is idle 1 ms less")
 
 
 @pytest.mark.slow
@@ -71,6 +74,29 @@ def test_missing_ranks_are_said_and_nothing_is_concluded_from_them(
     assert "absent ranks: input " in capsys.readouterr().err
     said = compare(tmp_path, tmp_path / "run1", tmp_path / "run0", "--allow-missing-ranks")
     assert f"{left_n} -> 4 ranks: {are_missing} in the baseline; {left_n} compared" in said.lines
+
+
+def test_ranks_that_each_run_lacks_are_said_and_without_a_common_one_nothing_is(tmp_path):
+    runs = [Job(ranks=3, steps=12, without=without) for without in ((0,), (2,), (1, 2))]
+    said = compare(tmp_path, *runs[:2], code=3)
+    assert said.lines[1] == (
+        "2 -> 2 ranks: rank 2 is missing in the input, rank 0 is missing in the baseline; "
+        "1 compared"
+    )
+    assert said.word == "SAME"
+    first = runs[2].write(tmp_path / "first", 3)
+    said = compare(tmp_path, tmp_path / "run0", first, code=3)
+    assert said.lines == ["NOT COMPARABLE: no rank is in both runs (`2: 1, 2`, then `1: 0`)."]
+
+
+def test_slow_steps_that_may_be_chance_are_said_where_they_make_the_difference(tmp_path):
+    slow = [dict.fromkeys(steps, 3_000_000) for steps in ((5,), (3, 9, 15, 21, 27, 33))]
+    said = compare(tmp_path, *(Job(steps=40, late_ns=late_ns) for late_ns in slow))
+    assert said.word == "UNCERTAIN"
+    assert "6 of 40 steps take more than twice the median (1 before), which may be" in said.answer
+    enough = said.verdict["enough_steps_n"]
+    said = compare(tmp_path, tmp_path / "run1", tmp_path / "run0")
+    assert said.verdict["enough_steps_n"] == enough > 40
 
 
 def detailed(batch, keys, ctx=0):
@@ -172,27 +198,66 @@ def test_a_mix_that_changed_does_not_hide_a_change(tmp_path, seed):
     assert said.lines[1].startswith("The mix of steps changed (")
 
 
+STEP_NS = 360_000
+#: Of each kind of change: the kernels, how many ranks, what a run that is longer by a share of a
+#: step does, and which rules say so.
 CHANGES = {
-    "kernels": lambda size: (GPU_BOUND, {"gpu": 1 + size}, 1.0),
-    "host": lambda size: (HOST_BOUND, {"host": 1 + size}, 0.98),
-    "one rank": lambda size: (GPU_BOUND, {"gpu": 1 + size, "rank": 1}, 0.94),
-}
+    "kernels": (GPU_BOUND, 1, lambda size: {"gpu": 1 + size}, "slower_calls slower_throughout"),
+    "host": (HOST_BOUND, 1, lambda size: {"host": 1 + size}, "slower_host"),
+    "copies": (GPU_BOUND, 1, lambda size: {"copies": 1, "copy_ns": round(size * STEP_NS)},
+               "copies"),
+    "waits": (GPU_BOUND, 3, lambda size: {"late_ns": dict.fromkeys(range(40), size * STEP_NS),
+                                          "rank": 2}, "idle_rank"),
+    "transfer": (GPU_BOUND, 2, lambda size: {"transfer_ns": round(20_000 + size * STEP_NS)},
+                 "transfer"),
+    "one rank": (GPU_BOUND, 3, lambda size: {"gpu": 1 + size, "rank": 1}, "one_rank"),
+    "bursts": (GPU_BOUND, 2, lambda size: {"late_ns": pauses(size), "rank": 1}, "bursts"),
+}  # fmt: skip
+#: Steps of a run, and pauses, which are longer than a step, that make it longer by a share.
+BURSTS = {0.03: (200, 5), 0.1: (72, 6), 0.5: (40, 10)}
+
+
+def pauses(size):
+    steps, slow_n = BURSTS[size]
+    pause_ns = round(size * steps / slow_n * STEP_NS)
+    return dict.fromkeys(range(3, steps, steps // slow_n), pause_ns)
+
+
+def is_right(folder, what, size, seed):
+    """Tell whether word, size, cause and the mirror of a planted change are right."""
+    kernels, ranks, changed, rules = CHANGES[what]
+    steps = BURSTS[size][0] if what == "bursts" else 40
+    job = Job(kernels, ranks=ranks, steps=steps, drift=0.3, drift_size=0.004)
+    paths = [
+        job.write(folder / f"{size}.{seed}.a", 2 * seed),
+        replace(job, **changed(size)).write(folder / f"{size}.{seed}.b", 2 * seed + 1),
+    ]
+    sides = [quick("trace_diff", *some) for some in (paths, paths[::-1])]
+    there, back = (tables["verdict"].iloc[0] for tables in sides)
+    findings, change_pct = sides[0]["findings"], there["change_pct"]
+    return (
+        (there["word"], back["word"]) == ("SLOWER", "FASTER")
+        and there["word_reason"] == back["word_reason"]
+        and ("bursts" in there["word_reason"]) == (what == "bursts")
+        and abs(change_pct - 100 * size) < max(0.8, 12 * size)
+        and back["change_pct"] == pytest.approx(100 * (1 / (1 + change_pct / 100) - 1))
+        and bool({*rules.split()} & {*findings.query("kind == 'performance'")["rule"]})
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", CHANGES)
-@pytest.mark.parametrize("size", [0.03, 0.1, 0.5])
-def test_planted_changes_are_found_by_word_and_size_and_mirrored(tmp_path, what, size):
-    kernels, changed, share = CHANGES[what](size)
-    ranks = 3 if what == "one rank" else 1
-    paths = [
-        Job(kernels, ranks=ranks, steps=24).write(tmp_path / "a", 1),
-        Job(kernels, ranks=ranks, steps=24, **changed).write(tmp_path / "b", 2),
-    ]
-    rows = [quick("trace_diff", *some)["verdict"].iloc[0] for some in (paths, paths[::-1])]
-    assert [row["word"] for row in rows] == ["SLOWER", "FASTER"]
-    assert rows[0]["change_pct"] == pytest.approx(100 * size * share, abs=max(0.6, 5 * size))
-    assert 1 + rows[0]["change_pct"] / 100 == pytest.approx(1 / (1 + rows[1]["change_pct"] / 100))
+@pytest.mark.parametrize(
+    ("sizes", "seeds_n"),
+    [((0.1,), 1), pytest.param((0.03, 0.1, 0.5), 20, marks=[pytest.mark.nightly])],
+)
+def test_planted_changes_are_found_by_word_size_and_cause_and_mirrored(
+    tmp_path, what, sizes, seeds_n
+):
+    """Nearby steps are alike, by 0.4 % of a step, and 95 of 100 changes are told."""
+    tried = [(size, seed) for size in sizes for seed in range(1, seeds_n + 1)]
+    wrong = [some for some in tried if not is_right(tmp_path, what, *some)]
+    assert len(wrong) <= 0.05 * len(tried), wrong
 
 
 @pytest.mark.slow
@@ -201,13 +266,21 @@ def test_planted_changes_are_found_by_word_and_size_and_mirrored(tmp_path, what,
     [(20, 5), pytest.param(200, 23, marks=[pytest.mark.slow, pytest.mark.nightly])],
 )
 def test_equal_jobs_are_called_faster_or_slower_no_more_often_than_stated(tmp_path, pairs_n, limit):
-    """7.5 % at most: more than the limit has 2 % of chance or less; half have neighbors alike."""
+    """7.5 % at most: more than the limit has 2 % of chance or less.
+
+    Half have neighbors alike, and a third have pauses now and then.
+    """
     words = Counter()
     for seed in range(pairs_n):
-        drift = 0.5 * (seed % 2)
-        job = Job(((GEMM, 60_000, 64, 1), (NORM, 9_000, 64, 1)), steps=20 + seed % 25, noise=0.002,
+        drift, steps = 0.5 * (seed % 2), 20 + seed % 25
+        job = Job(((GEMM, 60_000, 64, 1), (NORM, 9_000, 64, 1)), steps=steps, noise=0.002,
                   drift=drift, drift_size=0.04)  # fmt: skip
-        paths = [job.write(tmp_path / f"{seed}.{side}", 1000 * side + seed) for side in (1, 2)]
+        paths = []
+        for side in (1, 2):
+            slow = np.flatnonzero(np.random.default_rng([seed, side]).random(steps) < 0.1)
+            late_ns = dict.fromkeys(slow.tolist() if seed % 3 == 0 else (), 2_000_000)
+            run = replace(job, late_ns=late_ns)
+            paths.append(run.write(tmp_path / f"{seed}.{side}", 1000 * side + seed))
         words[quick("trace_diff", *paths)["verdict"]["word"].iloc[0]] += 1
     assert words["FASTER"] + words["SLOWER"] <= limit
     assert words["FASTER"] + words["SLOWER"] + words["SAME"] + words["UNCERTAIN"] == pairs_n

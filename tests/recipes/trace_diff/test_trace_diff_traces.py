@@ -45,8 +45,8 @@ def test_the_verdict_is_in_wall_clock_time_a_layer(tables, mfu):
     lines = read_report(mfu)["report"]["answer"].splitlines()
     assert lines[:2] == [
         "UNCERTAIN  17.74 -> 19.98 ms a layer (+12.6 %, 95 % interval -42 to +117 %; +11.4 % "
-        "without the profiler's flushes; 14 layers in a row tell as much as 1, about 128 would "
-        "decide)",
+        "without the profiler's flushes; 14 layers in a row count as 1 independent, about 232 "
+        "would decide)",
         "idle +1.59 | communication +0.38 (waiting) | profiler +0.22 | compute +0.05",
     ]
     assert lines[2].startswith(
@@ -185,7 +185,7 @@ def test_the_pair_swapped_wins_as_much(tables, traces, tmp_path):
         here, there = tables[name].set_index(key), back[name].set_index(key)
         assert (here["change_ns"] == -there["change_ns"].reindex(here.index)).all()
     findings = checked(read_report(out)["report"])["findings"]
-    assert {finding["kind"] for finding in findings} == {"improvement", "capture"}
+    assert {finding["kind"] for finding in findings} == {"improvement"}
 
 
 @pytest.mark.nsys
@@ -230,9 +230,8 @@ def test_the_change_splits_as_the_survey_measured_it(tables):
     assert flash["baseline_mean_ns"] == pytest.approx(4_004_670, abs=10)
     assert flash["input_mean_ns"] == pytest.approx(4_012_590, abs=10)
 
-    # Splits by configuration and rank have parts of their own.
+    # Configurations have parts of their own.
     assert ms(tables["configs"][EFFECTS].sum()) == [-46.365, -57.515, 11.149]
-    assert ms(tables["rank_kernels"][EFFECTS].sum()) == [-46.365, -57.603, 11.238]
 
 
 def test_more_communication_is_waiting_of_pairs_and_of_the_profiler(tables, mfu):
@@ -245,14 +244,14 @@ def test_more_communication_is_waiting_of_pairs_and_of_the_profiler(tables, mfu)
     (finding,) = (item for item in report["findings"] if item["rule"] == "pair_waiting")
     said = "waiting +1.13 ms on rank 1, 35 % of it for the profiler's own work, in sends and"
     assert said in finding["details"]
-    assert "nearly all kernels launched 10.5 % less often, in proportion" in report["answer"]
+    assert "Sums over the runs" not in report["answer"]
 
 
 @pytest.mark.nightly
 def test_one_file_per_rank_gives_the_same_numbers(tables, traces, tmp_path):
     folder = traces / "h100_mfu_ranks"
     apart = tables_of(tmp_path / "out", folder / "before", folder / "after", recipe="trace_diff")
-    for name in ("kernels", "categories", "configs", "memops"):
+    for name in ("kernels", "configs", "memops"):
         pd.testing.assert_frame_equal(apart[name], tables[name])
     # Two files have two clocks, which are aligned by the ends of collectives.
     here, there = (

@@ -22,7 +22,6 @@ class GpuLink:
     """A physical GPU.
 
     Attributes:
-        gpu_id: Its number in the report.
         source: How it is known: BY_TABLE, ONLY_GPU or BY_ORDER.
     """
 

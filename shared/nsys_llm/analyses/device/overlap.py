@@ -100,7 +100,6 @@ class DeviceOverlap:
         kernel_busy_ns: Time with any kernel running.
         parts: The busy time, by what runs together.
         exposed_window_ns: The longest stretch of communication without computation; None if none.
-        first_exposed_ns: How much of the first stretch of communication is without computation.
     """
 
     device_id: int
@@ -110,7 +109,6 @@ class DeviceOverlap:
     kernel_busy_ns: int
     parts: BusyParts
     exposed_window_ns: Window | None
-    first_exposed_ns: int
 
     @property
     def busy_ns(self) -> int:
@@ -165,7 +163,6 @@ def _device_overlap(device: int, spans: Spans) -> DeviceOverlap:
         kernel_busy_ns=compute_ns + communication_ns - both_ns,
         parts=parts,
         exposed_window_ns=longest_ns(exposed),
-        first_exposed_ns=common_ns(spans.communication[:1], exposed),
     )
 
 

@@ -28,25 +28,16 @@ class Exposed:
         start_ns: Begin, the profile's clock.
         end_ns: Its end, later.
         other: Thread that launched the operation before, if it is another one; -1 otherwise.
-        cause: Code of the cause of each, where it is known; None: that of gaps.
     """
 
     thread: int
     start_ns: IntArray
     end_ns: IntArray
     other: IntArray
-    cause: IntArray | None = None
-
-    def by_thread(self, thread: IntArray) -> list[Exposed]:
-        """Return those of each thread, whatever `thread` says; shape (n,), codes."""
-        threads, code = distinct_codes(thread)
-        parts = zip(threads.tolist(), split_by_code(code, threads.size), strict=True)
-        return [self.take(rows, of) for of, rows in parts]
 
     def take(self, some: IntArray | slice, thread: int) -> Exposed:
         """Return some of them, as those of a thread."""
-        cause = None if self.cause is None else self.cause[some]
-        return Exposed(thread, self.start_ns[some], self.end_ns[some], self.other[some], cause)
+        return Exposed(thread, self.start_ns[some], self.end_ns[some], self.other[some])
 
 
 def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> list[Exposed]:
@@ -70,7 +61,9 @@ def exposed_stretches(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> 
         ends = where.done_ns[rows]
         parts.append(np.stack((thread, some.start_ns[rows], ends, where.other[rows])))
     thread, *columns = np.concatenate(parts, axis=1)
-    return Exposed(-1, *columns).by_thread(thread)
+    every, (threads, code) = Exposed(-1, *columns), distinct_codes(thread)
+    of_threads = zip(threads.tolist(), split_by_code(code, threads.size), strict=True)
+    return [every.take(rows, of) for of, rows in of_threads]
 
 
 def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[IntArray, ...]:
@@ -109,8 +102,6 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[In
         cause[held >= 0] = causes[held[held >= 0]]
     for code, times in layers:
         cause[place_inside(start_ns, times) >= 0] = code
-    if exposed.cause is not None:
-        cause = exposed.cause[owner]
     kept = cause != NO_WORK
     return start_ns[kept], end_ns[kept], cause[kept], call[kept]
 

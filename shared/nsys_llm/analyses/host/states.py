@@ -35,6 +35,8 @@ from nsys_llm.trace.host_part import (
 from nsys_llm.trace.ranges import PUSH_POP
 from nsys_llm.trace.rank_trace import RankTrace, sane_instants, sane_times
 
+#: What a thread does in no call.
+DOING: Final = (UNKNOWN, OFF_CORE, RUNNING)
 STATES: Final = (CUDA_CALL, OS_CALL, OFF_CORE, RUNNING, UNKNOWN)
 
 #: The tables that tell more of a thread than its CUDA calls.
@@ -93,6 +95,25 @@ class HostRecords:
             return None
         at_ns = np.array([start_ns, end_ns])
         return int(clipped_lengths(at_ns[:1], at_ns[1:], self.on_core(thread))[0])
+
+    def edges_ns(self, thread: int) -> IntArray:
+        """Return when a thread may have changed what it did, in no order."""
+        known_from_ns = self.known_from_ns(thread)
+        known = [known_from_ns][: known_from_ns != NEVER_NS]
+        spans = (self.calls(thread)[0], self.on_core(thread))
+        every = np.concatenate([*(times.reshape(-1) for times in spans), known]).astype(np.int64)
+        return every[sane_instants(every)]
+
+    def doing(self, thread: int, at_ns: IntArray) -> IntArray:
+        """Return what a thread did at some instants: positions in `DOING`, or behind it of a call.
+
+        Calls are those of the C library, by their position in `os_calls`.
+        """
+        os_ns, os_name = self.calls(thread)
+        place = place_inside(at_ns, os_ns)
+        runs = place_inside(at_ns, self.on_core(thread)) >= 0
+        free = np.where(at_ns >= self.known_from_ns(thread), np.where(runs, 2, 1), 0)
+        return np.where(place >= 0, len(DOING) + np.append(os_name, 0)[place], free)
 
     def samples(self, thread: int) -> tuple[IntArray, IntArray]:
         """Return the instants of a thread's periodic samples, ascending, and their rows."""

@@ -37,7 +37,6 @@ class Batches:
         tokens_derived: Whether as many tokens as requests are taken to generate, as only those are
             told.
         unparsed: Names that begin like a format and are of none, the first few.
-        unparsed_n: How many steps have such.
     """
 
     format: tuple[str | None, ...]

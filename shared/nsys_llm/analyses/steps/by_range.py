@@ -62,7 +62,6 @@ class MarkedRanges:
     Attributes:
         raw: Distinct texts as recorded, of those that are no operators.
         plain: Distinct names, without what PyTorch counts up: far fewer where it does.
-        name: Position in `plain`.
         start_ns: Ascending, the profile's clock; of equal ones the outer range comes first.
         end_ns: Later; the end of the capture where a range was never closed.
         closed: Whether it was.
@@ -332,7 +331,6 @@ def _plain_names(raw: Sequence[str]) -> tuple[tuple[str, ...], IntArray]:
 
 
 def _by_code(code: IntArray, values: Sequence[int]) -> IntArray:
-    """Return the value of each code."""
     return np.array(values, dtype=np.int64)[code] if len(values) else code
 
 

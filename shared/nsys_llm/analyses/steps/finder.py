@@ -36,6 +36,7 @@ from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.taxonomy.phase_maps import phase_map
 from nsys_llm.trace.capture_edges import launched_before
 from nsys_llm.trace.coded_names import text_of
+from nsys_llm.trace.filters import FoundSteps
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -61,6 +62,14 @@ def find_steps(
         return None
     steps = with_operations(spans, ops, _cut_from_ns(trace, ops), _kinds(spans, options))
     return replace(steps, full=steps.full & ~_holding_earlier_work(trace, steps))
+
+
+def found_steps(trace: RankTrace, options: Mapping[str, Any]) -> FoundSteps | None:
+    """Return the steps as the filters --steps and --skip-warmup take them; None without any."""
+    steps = find_steps(trace, options)
+    if steps is None:
+        return None
+    return FoundSteps(steps.ranges, steps.step, int(steps.span_end_ns[0]))
 
 
 def nameless_steps(trace: RankTrace) -> Steps | None:

@@ -149,7 +149,6 @@ def with_operations(spans: StepSpans, ops: LaunchedOps, cut_from_ns: int, kind: 
     """Put the operations of a rank into its steps.
 
     Args:
-        spans: At least one.
         cut_from_ns: Launches from here on had not run when the capture ended.
         kind: Shape (steps,): warm-up is told among steps of one kind.
     """

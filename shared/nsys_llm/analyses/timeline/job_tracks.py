@@ -25,11 +25,7 @@ def collective_tracks(clock: JobClock, rank: Rank) -> Iterator[Track]:
 
 
 def path_tracks(clock: JobClock, rank: Rank, path: Sequence[Mapping[str, Any]]) -> Iterator[Track]:
-    """Return a line for the host and each device: the critical paths of steps where they are there.
-
-    Args:
-        path: Rows of the table `path` of step_budget.
-    """
+    """Return a line for the host and each device, of the rows `path` of step_budget where any."""
     # A step that is the median and the worst has two paths, which are the same.
     which = {row["step"]: row["which"] for row in path}
     here = [row for row in path if row["file"] == rank.file and row["which"] == which[row["step"]]]

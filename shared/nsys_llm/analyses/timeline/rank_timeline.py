@@ -47,7 +47,6 @@ def rank_timeline(
     """Return the timeline of a rank in some windows.
 
     Args:
-        view: The rank with all of its rows, unfiltered.
         wanted: Windows in the profile's clock; None is the begin or the end of what was recorded.
         most_events: How many events there may be; lines of findings and paths are not counted.
         others: Lines of what is known of the rank only beside others, of the whole run.

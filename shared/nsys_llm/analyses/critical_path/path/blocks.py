@@ -55,12 +55,17 @@ class Charge:
         edge: Code of `EDGE_NAMES`: by which the path goes on from there.
         detail: Kernel, copy, API function, NVTX range, or reason; "" for none.
         device_id: CUDA device id; `HOST` for none.
+        state: Of host time outside of CUDA calls what its thread did, see `STATES` of
+            `nsys_llm.analyses.host.states`; "" where it is not recorded.
+        function: In which function of the C library it was; "" for none.
     """
 
     kind: int
     edge: int
     detail: str
     device_id: int
+    state: str = ""
+    function: str = ""
 
 
 def unrecorded(kind: int = UNKNOWN) -> Charge:
@@ -114,7 +119,7 @@ class Blocks:
         """Return what keys stand for, each once and sorted, and each one's place among them."""
         key_charges = []
         for kind, edge, detail in zip(*(item.tolist() for item in split_key(keys)), strict=True):
-            text, device = "", HOST
+            text, device, doing = "", HOST, ("", "")
             if kind in (COMPUTE, COPY, COMMUNICATION, UNKNOWN):
                 name, place = divmod(detail, len(self._devices))
                 text = (REASONS if kind == UNKNOWN else self._names)[name]
@@ -122,10 +127,11 @@ class Blocks:
             elif kind in (DEVICE_LATENCY, LAUNCH_LATENCY):
                 device = self._devices[detail]
             elif kind == HOST_NO_CUDA:
-                text = self._host_parts.names[detail]
+                text, state, function = self._host_parts.named(detail)
+                doing = state, function
             elif kind != PROFILER:
                 text = self._api_names[detail]
-            key_charges.append(Charge(kind, edge, text, device))
+            key_charges.append(Charge(kind, edge, text, device, *doing))
         charges = tuple(sorted(set(key_charges)))
         place = {charge: index for index, charge in enumerate(charges)}
         return charges, np.array([place[charge] for charge in key_charges], dtype=np.int64)

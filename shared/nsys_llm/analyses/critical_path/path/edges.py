@@ -89,7 +89,6 @@ class Edges:
     Attributes:
         ops: The operations, the first nodes.
         host: The calls, the nodes after them.
-        waits: The waits, the last nodes.
         before: The predecessor; -1 for none.
         edge: How it is one, a code of `EDGE_NAMES`.
         unexplained: Shape (operations,): its launch is not recorded, and what ended before it ended

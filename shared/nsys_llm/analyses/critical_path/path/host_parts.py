@@ -24,6 +24,7 @@ from nsys_llm.analyses.critical_path.path.stretches import (
     make_key,
 )
 from nsys_llm.analyses.device.host_timeline import HostTimeline
+from nsys_llm.analyses.host.states import DOING, HostRecords, has_host_records
 from nsys_llm.analyses.nvtx.launch_ranges import innermost_rows
 from nsys_llm.analyses.nvtx.range_names import RangeNames
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
@@ -31,6 +32,7 @@ from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.step_names import range_key
+from nsys_llm.trace.host_part import OS_CALL
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends, lasting
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
@@ -61,8 +63,7 @@ class _Line:
 class HostParts:
     """Splits host time of one rank where its thread entered or left a range, or other work began.
 
-    Attributes:
-        names: Of the ranges that details of `host_no_cuda` stand for, of all threads so far.
+    Outside of CUDA calls also where it left its core or called the C library, if that is recorded.
     """
 
     def __init__(self, trace: RankTrace, host: HostTimeline) -> None:
@@ -75,7 +76,17 @@ class HostParts:
             self._starts = events["start_ns"]
             self._ends, _ = closed_ends(events["end_ns"], trace.last_end_ns)
         self._rows_of = _rows_by_thread(events)
-        self.names, self._name = _named(trace, events)
+        self._names, self._name = _named(trace, events)
+        self._records = HostRecords(trace) if has_host_records(trace) else None
+        self._doing = [("", "")]
+        if self._records is not None:
+            calls = ((OS_CALL, name) for name in self._records.os_calls[1])
+            self._doing = [*((state, "") for state in DOING), *calls]
+
+    def named(self, detail: int) -> tuple[str, str, str]:
+        """Return what a detail of `host_no_cuda` stands for: range, state and function."""
+        name, doing = divmod(detail, len(self._doing))
+        return self._names[name], *self._doing[doing]
 
     def split(self, stretches: Stretches) -> Stretches:
         """Cut stretches of calls at the instants at which what their threads did changes."""
@@ -131,7 +142,7 @@ class HostParts:
             spans = [host.profiler, *(work.spans for work in host.driver if work.thread == thread)]
             work = _distinct(np.concatenate(spans).reshape(-1))
             in_calls = self._with_work(thread, work, np.zeros(work.size + 1, dtype=np.int64), -1)
-            at_ns, detail = self._ranges(thread, work)
+            at_ns, detail = self._outside(thread, work)
             free = make_key(HOST_NO_CUDA, 0, detail)
             outside = self._with_work(thread, at_ns, free, EDGE_MASK)
             self._lines[thread] = in_calls, outside
@@ -148,6 +159,19 @@ class HostParts:
         inside = 1 + np.flatnonzero(starts_inside(at_ns, self._host.profiler))
         kept[inside], bits[inside] = EDGE_MASK, PROFILER
         return _Line(at_ns, kept, bits)
+
+    def _outside(self, thread: int, work: IntArray) -> tuple[IntArray, IntArray]:
+        """Return when what a thread did changes, and the detail before the first and from each."""
+        if self._records is None:
+            return self._ranges(thread, work)
+        whose = int(self._host.calls.threads[thread])
+        at_ns, detail = self._ranges(
+            thread, _distinct(np.append(work, self._records.edges_ns(whose)))
+        )
+        if not at_ns.size:
+            return at_ns, detail
+        doing = self._records.doing(whose, np.append(at_ns[0] - 1, at_ns))
+        return at_ns, detail * len(self._doing) + doing
 
     def _ranges(self, thread: int, work: IntArray) -> tuple[IntArray, IntArray]:
         """Return when what a thread did changes, and the innermost range from then on."""

@@ -53,8 +53,6 @@ class SyncRows:
     Attributes:
         place: Place of the outermost call in `HostTimeline.calls`.
         kind: `DEVICE_WAIT`, `STREAM_WAIT`, `EVENT_WAIT` or `ORDER`.
-        stream_id: The stream that waits, or is waited for.
-        issue_ns: When the call began.
         record: The record of the event in `EventRecords`, -1 where it is not known.
         is_joined: Whether that rests on an id that names the record, not on a reused one.
     """
@@ -78,7 +76,6 @@ class EventRecords:
 
     Attributes:
         op: The last operation that its stream ran before; -1 for none.
-        issue_ns: When the call began.
         event_id: Reused by the driver.
         sync_id: Names this record; NULL_INT where the schema has no such id.
     """

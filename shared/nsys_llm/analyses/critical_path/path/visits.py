@@ -108,18 +108,14 @@ def follow(outline: Outline, walks: Sequence[Walk]) -> Visits:
 class Charging:
     """Adds up what walks charge to each class, block by block; what nothing explains is unknown."""
 
-    def __init__(
-        self, outline: Outline, walks: Sequence[Walk], *, keeps_host: bool = False
-    ) -> None:
-        """Follow walks; `keeps_host` keeps their stretches on host threads."""
-        self._keeps_host = keeps_host
+    def __init__(self, outline: Outline, walks: Sequence[Walk]) -> None:
+        """Follow walks."""
         self._member, self._visits = outline.member, follow(outline, walks)
         self._order = np.argsort(self._visits.segment, kind="stable")
         self._segment = self._visits.segment[self._order]
         self._wall_ns = np.array([walk.from_ns - walk.until_ns for walk in walks], dtype=np.int64)
         self._sums = np.zeros((2, len(walks) * len(CLASS_NAMES)), dtype=np.int64)
         self._passages: list[IntArray] = []
-        self._on_host: list[IntArray] = []
 
     def add(self, block: Block) -> None:
         """Add the stretches of some segments."""
@@ -144,23 +140,11 @@ class Charging:
         code = of.walk[visits][owner] * classes_n + kind
         _add(self._sums[0], code, end - begin)
         _add(self._sums[1], code[~doubtful], (end - begin)[~doubtful])
-        if self._keeps_host:
-            thread = block.parts.thread[at]
-            rows = np.flatnonzero((thread >= 0) & (end > begin))
-            on_host = of.walk[visits][owner], thread, begin, end, kind
-            self._on_host.append(np.stack([column[rows] for column in on_host]))
         inside = np.flatnonzero((kind == COMMUNICATION) & (end > begin))
         visit = visits[owner[inside]]
         member = self._member[of.segment[visit]]
         columns = visit, of.walk[visit], member, begin[inside], end[inside], doubtful[inside]
         self._passages.append(np.column_stack(columns))
-
-    def on_host(self) -> IntArray:
-        """Return the stretches on host threads, in no order, where they are kept: shape (5, n).
-
-        Position of the walk, code of the thread, begin, end, class.
-        """
-        return np.concatenate([np.empty((5, 0), dtype=np.int64), *self._on_host], axis=1)
 
     def total(self) -> tuple[Charges, Passages]:
         """Return the sums, and the time in communication in the order in which walks went."""

@@ -43,7 +43,6 @@ class Names:
 
     Attributes:
         kernels: Of operations, by `PathOps.name`.
-        categories: Likewise, the category of each.
         apis: Names of API functions.
         api: Shape (calls,), which of them.
     """

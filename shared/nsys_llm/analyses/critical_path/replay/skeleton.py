@@ -38,7 +38,6 @@ class Marks:
     Attributes:
         members: Shape (members,), communication operations that other ranks may be part of.
         tails: Shape (ends, 2): an operation, and which end it is part of; an end is the latest one.
-        ends_n: How many ends there are.
         begin_ns: Shape (devices,), when the first step of each begins.
         begin_ops: Shape (k, 2): the place of a device, and an operation that it begins after.
         begin_is_start: Whether that is with its start, not after its end.
@@ -77,8 +76,6 @@ class Skeleton:
         group_target: Shape (launch edges,), position in `inner`.
         member_start: Shape (members,), node.
         member_end: Shape (members,), node.
-        ends_from: The node of the first end.
-        begins_from: The node of the first begin.
     """
 
     base_ns: IntArray
@@ -108,8 +105,6 @@ class _Nodes:
         returns: Likewise, of its return.
         starts: Shape (operations,), the node of the start of each operation.
         ends: Likewise, from which its end follows: its start's, or that of a member's end.
-        ends_from: The node of the first end.
-        begins_from: The node of the first begin.
     """
 
     at_call: IntArray

@@ -70,10 +70,8 @@ class RankGraph:
         links: What operations waited for on other streams.
         waits: What calls waited for; targets are positions in `waiting`.
         waiting: Shape (waiting calls,), these calls, ascending.
-        hands: Hand-overs between threads.
         follows: Shape (operations,), whether one stands before it on its stream.
         in_call: Shape (operations,), whether it began inside of its launch.
-        observed: Weights that give the run back.
         usual_wake: As `Weights.wake`, with every lag at the median of its kind.
         lags: What lags of operations are made of.
     """
