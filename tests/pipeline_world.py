@@ -17,9 +17,6 @@ from nsys_llm.analyses.collectives.alignment import Track
 from nsys_llm.analyses.collectives.matching import Lane
 
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)"
-#: What a rank does: compute for so long, or meet a peer under a key.
-Compute = tuple[str, float]
-Op = tuple[str, int, int]  # direction (F, B), number of the virtual microbatch and stage
 
 
 @dataclass
@@ -251,13 +248,11 @@ def lanes_of(
     one_clock: bool = False,
     one_stream: bool = False,
     kernel: str = SEND_RECV,
-    first_owner: int = 0,
 ) -> tuple[list[Lane], dict[tuple[int, int, int], object]]:
-    """Return lanes as profiles show them, and the true key of each (owner, start, end)."""
+    """Return lanes as profiles show them, and the true key of each (rank, start, end)."""
     lanes, truth = [], {}
     for rank, rank_run in enumerate(ran):
         ahead = 0 if ahead_ns is None else ahead_ns[rank]
-        owner = first_owner + rank
         for stream in (
             [0] if one_stream else sorted({transfer[1] for transfer in rank_run.transfers})
         ):
@@ -266,9 +261,9 @@ def lanes_of(
             ]
             times = np.array([transfer[2:] for transfer in of_stream], dtype=np.int64) + ahead
             track = Track.ordered(times[:, 0], times[:, 1])
-            lanes.append(Lane(owner, 0 if one_clock else owner, kernel, stream, track))
+            lanes.append(Lane(rank, 0 if one_clock else rank, kernel, stream, track))
             for transfer, (start, end) in zip(of_stream, times.tolist(), strict=True):
-                truth[owner, start, end] = transfer[0]
+                truth[rank, start, end] = transfer[0]
     return lanes, truth
 
 
