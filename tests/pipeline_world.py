@@ -246,22 +246,16 @@ def lanes_of(
     *,
     ahead_ns: Sequence[int] | None = None,
     one_clock: bool = False,
-    one_stream: bool = False,
-    kernel: str = SEND_RECV,
 ) -> tuple[list[Lane], dict[tuple[int, int, int], object]]:
     """Return lanes as profiles show them, and the true key of each (rank, start, end)."""
     lanes, truth = [], {}
     for rank, rank_run in enumerate(ran):
         ahead = 0 if ahead_ns is None else ahead_ns[rank]
-        for stream in (
-            [0] if one_stream else sorted({transfer[1] for transfer in rank_run.transfers})
-        ):
-            of_stream = [
-                transfer for transfer in rank_run.transfers if one_stream or transfer[1] == stream
-            ]
+        for stream in sorted({transfer[1] for transfer in rank_run.transfers}):
+            of_stream = [transfer for transfer in rank_run.transfers if transfer[1] == stream]
             times = np.array([transfer[2:] for transfer in of_stream], dtype=np.int64) + ahead
             track = Track.ordered(times[:, 0], times[:, 1])
-            lanes.append(Lane(rank, 0 if one_clock else rank, kernel, stream, track))
+            lanes.append(Lane(rank, 0 if one_clock else rank, SEND_RECV, stream, track))
             for transfer, (start, end) in zip(of_stream, times.tolist(), strict=True):
                 truth[rank, start, end] = transfer[0]
     return lanes, truth
