@@ -281,7 +281,6 @@ def write_pipeline(
     ran: Sequence[Ran],
     *,
     gradients: bool = False,
-    kernels: tuple[str, str] = (SEND_RECV, SEND_RECV),
 ) -> Path:
     """Write one profile a rank of one host: computations, transfers, each launched 20 us before.
 
@@ -289,14 +288,13 @@ def write_pipeline(
         folder: Is made.
         ran: See `run`.
         gradients: Whether all ranks reduce once all of them are done, as gradient norms are.
-        kernels: What sends, and what receives; see `run`, which has a stream for each.
     """
     folder.mkdir()
     end_ns = max(span[1] for rank_run in ran for span in rank_run.computes) + 100_000
     for rank, rank_run in enumerate(ran):
         trace = TraceBuilder(hostname="node")
         works = [(COMPUTE[kind], 7, start, end) for start, end, kind in rank_run.computes]
-        works += [(kernels[stream % 2], stream, *span) for _, stream, *span in rank_run.transfers]
+        works += [(SEND_RECV, stream, *span) for _, stream, *span in rank_run.transfers]
         if gradients:
             works.append((ALL_REDUCE, 90, rank_run.computes[-1][1] + 20_000, end_ns + 300_000))
         for name, stream, start, end in sorted(works, key=lambda work: work[2]):
