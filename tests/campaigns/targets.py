@@ -9,16 +9,15 @@ import contextlib
 import shutil
 import sqlite3
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from typing import Any
 from unittest import mock
 
 import numpy as np
 import pyarrow.parquet as pq
-from campaigns.decorations import decorate, remake
+from campaigns.decorations import decorate
 from campaigns.mutations import EVENT_TABLES, damage_bytes, mutate_parquet, mutate_sqlite
 from campaigns.outcomes import Ended, differs_from_rows, problems, run_recipe, signed
 from campaigns.samples import sample_report
@@ -30,96 +29,11 @@ from nsys_llm.manifest.manifest import recipe_names
 from nsys_llm.profile.capture import read_facts
 from nsys_llm.profile.parquet_profile import ParquetProfile
 from nsys_llm.profile.sqlite import sqlite_profile
-from nsys_llm.profile.sqlite.cells import UnexpectedCell
-from nsys_llm.profile.sqlite.pages import read_integers
 from nsys_llm.profile.sqlite.sqlite_profile import SqliteProfile
 from nsys_llm.profile.tables import MOST_BYTES, TableSource, table_names, table_source
 from nsys_llm.report import report_files
 
 Case = tuple[str, list[str]]
-
-
-def fuzz_pages(random: Random, folder: Path) -> Case:
-    """The reader of SQLite's pages says what SQLite says, or leaves the table to it."""
-    path, columns_n = folder / "t.sqlite", random.randint(1, 5)
-    what = _write_table(path, columns_n, random)
-    if random.random() < 0.6:
-        path.write_bytes(damage_bytes(path.read_bytes(), random))
-        what += ", damaged"
-    wanted = random.sample(range(columns_n), random.randint(1, columns_n))
-    try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
-            query = "SELECT rootpage, type, name FROM sqlite_master"
-            root, kind, name = database.execute(query).fetchone()
-            if (kind, name) != ("table", "t") or not isinstance(root, int):
-                return what, []
-            declared = database.execute("PRAGMA table_xinfo(t)").fetchall()
-            if len(declared) != columns_n:
-                return what, []  # the caller knows how many there are, and so does the reader
-            names = ", ".join(f"coalesce(c{number}, {NULL_INT})" for number in wanted)
-            # Pages that lead in circles would fill the memory.
-            most_rows = path.stat().st_size
-            rows = database.execute(f"SELECT {names} FROM t").fetchmany(most_rows)
-            whole = database.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",)
-            whole = whole and len(rows) < most_rows
-    except (sqlite3.Error, UnicodeDecodeError, TypeError, OverflowError, MemoryError):
-        rows, root, whole = None, 2, False
-    outcomes = [_pages_read(name, path, root, columns_n, wanted) for name in DECODERS]
-    if outcomes[1:] not in ([], outcomes[:1]):
-        return what, ["the decoders differ"]
-    if (read := outcomes[0]) is None:
-        return what, []
-    if rows is None or not whole:
-        sizes = {len(column) for column in read}
-        return what, [] if len(sizes) == 1 else [f"columns of different lengths: {sizes}"]
-    said = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in wanted]
-    return what, [] if read == said else ["other numbers than SQLite reads"]
-
-
-def _pages_read(
-    decoder: str, path: Path, root: int, columns_n: int, wanted: Sequence[int]
-) -> list[list[int]] | None:
-    """Return what a decoder makes of a table; None where it leaves it to SQLite."""
-    try:
-        with decoded_by(decoder):
-            read = read_integers(path, root, columns_n, wanted, 1 << 40)
-    except UnexpectedCell:
-        return None
-    return [column.tolist() for column in read]
-
-
-def _write_table(path: Path, columns_n: int, random: Random) -> str:
-    page_bytes = random.choice((512, 1024, 4096, 65536))
-    rows_n = random.choice((0, 1, 7, 100, 1_500))
-    widths = [random.choice((0, 8, 16, 32, 48, 63)) for _ in range(columns_n)]
-    odd = random.random() < 0.3
-
-    def cell(bits: int) -> Any:
-        if random.random() < 0.1:
-            return None
-        if odd and random.random() < 0.02:
-            return random.choice((1.5, "x", b"y", "z" * 3_000, -(2**63)))
-        value = random.getrandbits(bits) if bits else 0
-        return -value if random.random() < 0.3 else value
-
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.executescript(f"PRAGMA page_size = {page_bytes}; PRAGMA synchronous=OFF; BEGIN")
-        kinds = [random.choice(("INTEGER", "INT", "BIGINT", "")) for _ in range(columns_n)]
-        shape = ", ".join(f"c{number} {kind}" for number, kind in enumerate(kinds))
-        database.execute(f"CREATE TABLE t ({shape})")
-        marks = ",".join("?" * columns_n)
-        cells = ([cell(bits) for bits in widths] for _ in range(rows_n))
-        database.executemany(f"INSERT INTO t VALUES ({marks})", cells)
-        database.execute("COMMIT")
-        if random.random() < 0.4:
-            database.execute(f"DELETE FROM t WHERE rowid % {random.randint(2, 9)} = 0")
-            database.executemany(f"INSERT INTO t VALUES ({marks})", [[7] * columns_n] * 20)
-        if random.random() < 0.2:
-            database.execute("VACUUM")
-    reserved = random.choice((0, 0, 1, 8, 32))
-    if reserved:
-        remake(path, page_bytes=page_bytes, reserved_bytes=reserved)
-    return f"{rows_n} rows of {widths} bits on pages of {page_bytes}, {reserved} reserved"
 
 
 def fuzz_sqlite(random: Random, folder: Path) -> Case:
@@ -384,7 +298,6 @@ def _refused_well(
 
 
 TARGETS: Mapping[str, Callable[[Random, Path], Case]] = {
-    "pages": fuzz_pages,
     "sqlite": fuzz_sqlite,
     "sqlite-reader": fuzz_sqlite_reader,
     "parquet": fuzz_parquet,

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.slow
 #: Cases of each target, some seconds in all.
 CASES = {
     "options": 4,
-    "pages": 40,
     "parquet": 3,
     "parquet-reader": 4,
     "sqlite": 5,
