@@ -50,7 +50,6 @@ def map_device(ops: DeviceOps, names: OpNames, host: HostTimeline, known: bool) 
 
 
 def _lengths(spans: IntArray) -> ValueCounts:
-    """Count the gaps of each length."""
     length = spans[:, 1] - spans[:, 0]
     return ValueCounts.from_values(np.broadcast_to(np.int64(0), length.shape), length)
 

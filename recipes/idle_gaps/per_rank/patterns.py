@@ -122,7 +122,6 @@ class _Short:
 
 
 def _short(devices: _Devices, names_n: int) -> Iterator[_Short]:
-    """Yield the short gaps between two operations."""
     for ops, named in devices:
         for block in blocks(len(ops.gaps)):
             gaps = ops.gaps.take(block)

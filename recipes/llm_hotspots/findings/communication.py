@@ -92,7 +92,6 @@ def _exposed_communication(
 
 
 def _row_of(overlap: Sequence[Record], gpu: tuple[int, int]) -> Record:
-    """Return the row of a rank's device."""
     return next(row for row in overlap if (row["rank"], row["device_id"]) == gpu)
 
 

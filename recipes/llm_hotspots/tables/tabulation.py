@@ -207,7 +207,6 @@ def _statistics(
 
 
 def _nvidia_columns(names: _Names, kernels: KernelRows, whole_ns: IntArray | int) -> Columns:
-    """Return the columns of NVIDIA's kernel summary."""
     rich = spread_columns(kernels.spread)
     return {
         "Name": names,

@@ -27,10 +27,11 @@ def busiest_gpu(walls: Walls, rank: int, *wall_classes: str) -> tuple[int, int] 
 
 
 def _idlest_step(tables: Tables, rank: int, phase: str) -> tuple[int, int] | None:
-    """Return when the step of a phase ran in which a rank was idle longest; None without steps."""
+    """Return when a rank's step ran in which it was idle longest, of those of a phase if any."""
     steps = tables["steps"]
-    rows = steps[(steps["rank"] == rank) & (steps["phase"] == phase)]
-    rows = rows[rows["idle_inside_ns"].notna()]
+    rows = steps[(steps["rank"] == rank) & steps["idle_inside_ns"].notna()]
+    of_phase = rows[rows["phase"] == phase]
+    rows = rows if of_phase.empty else of_phase
     if rows.empty:
         return None
     longest = rows.loc[rows["idle_inside_ns"].idxmax()]

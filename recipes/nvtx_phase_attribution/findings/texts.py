@@ -97,7 +97,7 @@ RULES: Final = rules_by_id(
                 "{instances_n:range} of this name.",
             )
         },
-        window_shows="the GPU in one range of the phase",
+        window_shows="the step in which it idles longest",
         tables=("rank_phases", "phase_idle", "ranges"),
     ),
     Rule(

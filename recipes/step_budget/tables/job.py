@@ -128,7 +128,6 @@ def _timed(rows: RankRows, step: IntArray, meetings: Meetings) -> Job:
 
 
 def _marks(rows: RankRows, step: IntArray, edge_ns: IntArray, ranks_n: IntArray) -> tuple[str, ...]:
-    """Return why steps are in no statistic."""
     wall_ns = np.diff(edge_ns)
     marks = [COUNTED] * step.shape[1]
     most_n = int(ranks_n.max())

@@ -196,7 +196,6 @@ def _with_edges(
 def _gaps(
     spans: npt.ArrayLike, before: npt.ArrayLike, after: npt.ArrayLike, since_ns: npt.ArrayLike
 ) -> Gaps:
-    """Make gaps of few values."""
     return Gaps(
         np.array(spans, dtype=np.int64).reshape(-1, 2),
         np.array(before, dtype=np.int32),

@@ -239,7 +239,6 @@ def _launches(ops: Mapping[str, Table], calls: Table | None) -> OpLaunches:
 def _selection(
     rank: RankTrace, launches: OpLaunches, options: Mapping[str, Any], finders: Finders | None
 ) -> Selection:
-    """Apply the filters to a rank."""
     steps = phase = None
     if any(options.get(name) for name in (*STEP_OPTIONS, "phase")):
         if finders is None:

@@ -87,7 +87,7 @@ def test_ranks_that_differ_little_are_alike():
     )
 
 
-def idle_before(idle_ns, *, mapped=True, span_ns=100 * MS):
+def idle_before(idle_ns, *, mapped=True, span_ns=100 * MS, steps=()):
     name = "sampling" if mapped else "unmapped"
     idle = {"phase": name, "idle_ns": 2 * idle_ns, "before_ns": idle_ns, "gpu_ns": 10 * MS}
     return rules(
@@ -97,6 +97,7 @@ def idle_before(idle_ns, *, mapped=True, span_ns=100 * MS):
                      for rank in (2, 3)],
         devices=[{"rank": rank, "idle_ns": 40 * MS, "window_ns": 100 * MS} for rank in (2, 3)],
         wall=walls(*((rank, 0, {"idle": 40 * MS}) for rank in (2, 3)), span_ns=span_ns),
+        steps=list(steps),
     ).get("idle_before_phase")  # fmt: skip
 
 
@@ -112,6 +113,22 @@ def test_idle_time_before_a_phase_is_that_of_the_gpu_that_waits_longest(
     assert (finding.price.bound_ns, finding.price.about_ns) == (idle_ns, None)
     assert "50.0 % of such idle time" in finding.details
     assert "idle_gaps" in finding.recommendation
+
+
+def test_idle_time_before_a_phase_is_shown_in_the_step_that_has_most_of_it():
+    columns = ("rank", "phase", "idle_inside_ns", "gpu_start_ns", "gpu_end_ns", "warmup")
+    cells = [
+        (3, "decode", 9, 100, 200, False),
+        (3, "sampling", 5, 300, 400, False),
+        (3, "sampling", 7, 500, 600, False),
+        (3, "sampling", None, None, None, False),
+        (2, "sampling", 8, 700, 800, False),
+    ]
+    steps = [dict(zip(columns, values, strict=True)) for values in cells]
+    assert idle_before(10 * MS, steps=steps).window_ns == (500, 600)
+    # A phase that is the larger part of no step: any step of the rank.
+    assert idle_before(10 * MS, steps=steps[:1] + steps[4:]).window_ns == (100, 200)
+    assert idle_before(10 * MS).window_ns is None
 
 
 def test_little_idle_time_and_that_of_no_phase_is_no_finding():

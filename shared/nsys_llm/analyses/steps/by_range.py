@@ -331,7 +331,6 @@ def _plain_names(raw: Sequence[str]) -> tuple[tuple[str, ...], IntArray]:
 
 
 def _by_code(code: IntArray, values: Sequence[int]) -> IntArray:
-    """Return the value of each code."""
     return np.array(values, dtype=np.int64)[code] if len(values) else code
 
 

@@ -137,7 +137,6 @@ class LaunchedOps:
         return at_ns, until_ns
 
     def _gpu_ns_by_call(self, calls: Table) -> IntArray:
-        """Return the GPU time that each call launched."""
         of_call = np.zeros(len(calls), dtype=np.int64)
         for table in self.tables:
             starts, ends, row = (table[name] for name in ("start_ns", "end_ns", "launch_row"))

@@ -247,7 +247,6 @@ class _Device:
         return Lane(window, STATES, threads.functions, segments, of_host=True)
 
     def _gaps(self, window: LaneWindow) -> Gaps:
-        """Return the gaps that reach into a window."""
         gaps = self.ops.gaps
         low = np.searchsorted(gaps.end_ns, window.start_ns, side="right")
         high = np.searchsorted(gaps.start_ns, window.end_ns, side="left")

@@ -107,7 +107,6 @@ def member_ops(ops: PathOps) -> IntArray:
 
 
 def _inferred(edges: Edges, parts: Segments) -> Bools:
-    """Return which segments have an inferred edge."""
     nodes = np.flatnonzero(edges.edge > LAST_CERTAIN)
     until = np.searchsorted(nodes, parts.top, side="right")
     return np.asarray(until > np.searchsorted(nodes, parts.bottom, side="left"))

@@ -288,12 +288,10 @@ def _lines(weights: Weights) -> _Lines:
 
 
 def _used(classes: npt.NDArray[np.int8]) -> list[int]:
-    """Return the classes that occur."""
     return np.flatnonzero(np.bincount(classes)).tolist()
 
 
 def _add(sums: _Sums, kind: int, ns: IntArray) -> None:
-    """Add time of a class, in place."""
     sums[kind] = sums[kind] + ns if kind in sums else ns
 
 
