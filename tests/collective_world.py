@@ -63,7 +63,6 @@ def lanes_of(
     ahead_ns: Sequence[int] | None = None,
     one_clock: bool = False,
     without: Iterable[tuple[int, int, int]] = (),
-    stream: int | None = None,
 ) -> tuple[list[Lane], dict[int, list[int]]]:
     """Return lanes as the reports show them, and the true numbers of each lane's collectives.
 
@@ -72,7 +71,6 @@ def lanes_of(
         ahead_ns: How far each rank's clock is ahead.
         one_clock: Whether all ranks are in one report.
         without: Rank, stream and number of collectives that a report lacks.
-        stream: Shown in place of all streams, which puts them into one lane.
     """
     missing = set(without)
     lanes, truth = [], {}
@@ -82,14 +80,12 @@ def lanes_of(
             for collective in rank_runs
             if (rank, collective[0], collective[1]) not in missing
         ]
-        for shown in sorted({collective[0] for collective in kept}) if stream is None else [stream]:
-            of_stream = [
-                collective for collective in kept if stream is not None or collective[0] == shown
-            ]
+        for stream in sorted({collective[0] for collective in kept}):
+            of_stream = [collective for collective in kept if collective[0] == stream]
             times = np.array([collective[2:] for collective in of_stream], dtype=np.int64)
             times += 0 if ahead_ns is None else ahead_ns[rank]
             track = Track(times[:, 0], times[:, 1])
-            lane = Lane(rank, 0 if one_clock else rank, "k", shown, track)
+            lane = Lane(rank, 0 if one_clock else rank, "k", stream, track)
             lanes.append(lane)
             truth[id(lane)] = [collective[1] for collective in of_stream]
     return lanes, truth

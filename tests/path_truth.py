@@ -67,20 +67,20 @@ def matched(tables: Mapping[str, pd.DataFrame]) -> bool:
 
 
 def device_pairs(
-    outcome: Outcome, tables: Mapping[str, pd.DataFrame], rule: oracle.Rule = RULE
+    outcome: Outcome, tables: Mapping[str, pd.DataFrame]
 ) -> Iterator[tuple[dict[str, Any], oracle.Path]]:
     """Return each row of device_steps with the true path."""
     for (rank, device), device_rows in tables["device_steps"].groupby(["rank", "device_id"]):
-        truth = oracle.local_paths(outcome, rank, device, rule)
+        truth = oracle.local_paths(outcome, rank, device, RULE)
         assert len(truth) == len(device_rows)
         yield from zip(device_rows.to_dict("records"), truth, strict=True)
 
 
 def job_pairs(
-    outcome: Outcome, tables: Mapping[str, pd.DataFrame], rule: oracle.Rule = RULE
+    outcome: Outcome, tables: Mapping[str, pd.DataFrame]
 ) -> Iterator[tuple[dict[str, Any], oracle.Path]]:
     """Return each row of job_steps with the true path."""
-    truth = oracle.global_paths(outcome, rule)
+    truth = oracle.global_paths(outcome, RULE)
     rows = tables["job_steps"].to_dict("records")
     assert len(truth) == len(rows)
     yield from zip(rows, truth, strict=True)

@@ -17,9 +17,6 @@ from nsys_llm.analyses.collectives.alignment import Track
 from nsys_llm.analyses.collectives.matching import Lane
 
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)"
-#: What a rank does: compute for so long, or meet a peer under a key.
-Compute = tuple[str, float]
-Op = tuple[str, int, int]  # direction (F, B), number of the virtual microbatch and stage
 
 
 @dataclass
@@ -249,26 +246,18 @@ def lanes_of(
     *,
     ahead_ns: Sequence[int] | None = None,
     one_clock: bool = False,
-    one_stream: bool = False,
-    kernel: str = SEND_RECV,
-    first_owner: int = 0,
 ) -> tuple[list[Lane], dict[tuple[int, int, int], object]]:
-    """Return lanes as profiles show them, and the true key of each (owner, start, end)."""
+    """Return lanes as profiles show them, and the true key of each (rank, start, end)."""
     lanes, truth = [], {}
     for rank, rank_run in enumerate(ran):
         ahead = 0 if ahead_ns is None else ahead_ns[rank]
-        owner = first_owner + rank
-        for stream in (
-            [0] if one_stream else sorted({transfer[1] for transfer in rank_run.transfers})
-        ):
-            of_stream = [
-                transfer for transfer in rank_run.transfers if one_stream or transfer[1] == stream
-            ]
+        for stream in sorted({transfer[1] for transfer in rank_run.transfers}):
+            of_stream = [transfer for transfer in rank_run.transfers if transfer[1] == stream]
             times = np.array([transfer[2:] for transfer in of_stream], dtype=np.int64) + ahead
             track = Track.ordered(times[:, 0], times[:, 1])
-            lanes.append(Lane(owner, 0 if one_clock else owner, kernel, stream, track))
+            lanes.append(Lane(rank, 0 if one_clock else rank, SEND_RECV, stream, track))
             for transfer, (start, end) in zip(of_stream, times.tolist(), strict=True):
-                truth[owner, start, end] = transfer[0]
+                truth[rank, start, end] = transfer[0]
     return lanes, truth
 
 
@@ -292,7 +281,6 @@ def write_pipeline(
     ran: Sequence[Ran],
     *,
     gradients: bool = False,
-    kernels: tuple[str, str] = (SEND_RECV, SEND_RECV),
 ) -> Path:
     """Write one profile a rank of one host: computations, transfers, each launched 20 us before.
 
@@ -300,14 +288,13 @@ def write_pipeline(
         folder: Is made.
         ran: See `run`.
         gradients: Whether all ranks reduce once all of them are done, as gradient norms are.
-        kernels: What sends, and what receives; see `run`, which has a stream for each.
     """
     folder.mkdir()
     end_ns = max(span[1] for rank_run in ran for span in rank_run.computes) + 100_000
     for rank, rank_run in enumerate(ran):
         trace = TraceBuilder(hostname="node")
         works = [(COMPUTE[kind], 7, start, end) for start, end, kind in rank_run.computes]
-        works += [(kernels[stream % 2], stream, *span) for _, stream, *span in rank_run.transfers]
+        works += [(SEND_RECV, stream, *span) for _, stream, *span in rank_run.transfers]
         if gradients:
             works.append((ALL_REDUCE, 90, rank_run.computes[-1][1] + 20_000, end_ns + 300_000))
         for name, stream, start, end in sorted(works, key=lambda work: work[2]):

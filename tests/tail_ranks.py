@@ -20,14 +20,14 @@ def tail_tables(folder, output, *options):
     return tables_of(output, folder, options=options, recipe=RECIPE)
 
 
-def write_ranks(folder, lengths, *, ahead_ns=None, without=None, ends=ENDS, host="node{}"):
+def write_ranks(folder, lengths, *, ahead_ns=None, without=None):
     """Write one report a rank; `lengths[rank]` says how long before each end the rank comes."""
     folder.mkdir()
     for rank, length in enumerate(lengths):
         ahead = (ahead_ns or {}).get(rank, 0)
-        trace = TraceBuilder(hostname=host.format(rank))
+        trace = TraceBuilder(hostname=f"node{rank}")
         trace.kernel("gemm", start_ns=ahead + 1_000, end_ns=ahead + 2_000)
-        for number, end in enumerate(ends):
+        for number, end in enumerate(ENDS):
             if number not in (without or {}).get(rank, ()):
                 early_ns = length[number % len(length)]
                 trace.kernel(N, start_ns=ahead + end - early_ns, end_ns=ahead + end)

@@ -9,7 +9,6 @@ from nsys_llm.analyses.collectives.lanes import merged_collectives
 from nsys_llm.analyses.collectives.profiler import HeldDevices, merged_held
 from nsys_llm.analyses.wall.of_matched import CommunicationPartial
 
-from .per_rank.apis import ApiTails, merged_apis
 from .per_rank.kernels import KernelTails, merged_kernels
 
 
@@ -19,12 +18,10 @@ class TailPartial(CommunicationPartial):
 
     Attributes:
         kernels: Durations by launch configuration, and the longest launches.
-        apis: Durations of CUDA API calls.
         held: When devices were idle because of the profiler.
     """
 
     kernels: KernelTails = field(default_factory=KernelTails)
-    apis: ApiTails = field(default_factory=ApiTails)
     held: HeldDevices = field(default_factory=HeldDevices)
 
 
@@ -32,7 +29,6 @@ def merged(parts: Sequence[TailPartial]) -> TailPartial:
     """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
     return TailPartial(
         kernels=merged_kernels([part.kernels for part in parts]),
-        apis=merged_apis([part.apis for part in parts]),
         collectives=merged_collectives([part.collectives for part in parts]),
         held=merged_held([part.held for part in parts]),
     )

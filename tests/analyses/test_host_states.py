@@ -137,7 +137,7 @@ def test_states_and_samples_are_those_of_each_nanosecond(seed, tmp_path):
     check(planted(seed).write_sqlite(tmp_path / f"{seed}.sqlite"))
 
 
-@over_seeds(range(6), 6)
+@over_seeds(range(6, 14), 8)
 def test_states_on_the_path_are_those_of_each_nanosecond(seed, tmp_path):
     path = planted(seed, (7,)).write_sqlite(tmp_path / f"{seed}.sqlite")
     truth, tables = HostTruth(path), quick("step_budget", path)

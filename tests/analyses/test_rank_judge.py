@@ -16,13 +16,12 @@ NAMES = ("gemm", "norm", NCCL)
 STEP_NS = 10_000_000
 
 
-def job(compute_ns, *, launches=None, shapes=True, steps=True):
+def job(compute_ns, *, launches=None, steps=True):
     """Return a job of one device a rank.
 
     Args:
         compute_ns: Shape (ranks, steps).
         launches: Of each rank, launches of each of `NAMES` with its grid and time.
-        shapes: Whether grids are known.
         steps: Whether windows are steps.
     """
     ranks, walls = [], {}
@@ -38,7 +37,7 @@ def job(compute_ns, *, launches=None, shapes=True, steps=True):
         table = [(code, grid, 1, 1, 128, 1, 1, n, ns) for code, (n, grid, ns) in enumerate(rows)]
         work = DeviceWork(
             np.column_stack((edges[:-1], edges[1:])), whole, times, 0 * times, NAMES,
-            np.array(table, dtype=np.int64), shapes, steps,
+            np.array(table, dtype=np.int64), True, steps,
         )  # fmt: skip
         walls[key, 0] = DeviceWall(
             device_id=0, span_start_ns=0, span_end_ns=int(edges[-1]), span_ns=int(edges[-1]),

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from effort import over_seeds
 
-from nsys_llm.analyses.ranks.schedule import Line, Schedule, microbatches_n
+from nsys_llm.analyses.ranks.schedule import Line, Schedule
 
 
 @pytest.mark.parametrize("forward_first", [True, False])
@@ -53,7 +53,3 @@ def test_a_first_stage_that_is_slow_fills_the_pipeline_meanwhile():
 
 def test_without_a_schedule_the_slowest_stage_is_all():
     assert Line([[0], [1]], None, 3.0).gain_ns([5.0, 3.0], [4.0, 4.0]) == 1.0
-
-
-def test_microbatches_go_forth_and_back():
-    assert [microbatches_n(sent, 4) for sent in ([64], [32, 32], [1])] == [8, 8, 1]

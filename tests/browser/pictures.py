@@ -40,7 +40,7 @@ FOCUS = """title => {
   const head = all.findIndex((one, index) => index > found && /^(H2|DETAILS)$/.test(one.tagName));
   let folded = 0;
   all.forEach((one, index) => {
-    if (one.tagName === 'DETAILS') one.open = folded++ === 0;
+    if (one.tagName === 'DETAILS') one.open = one.id !== 'more' && folded++ === 0;
     const text = index < head && !one.classList.contains('figure');
     const kept = text || one.tagName === 'DETAILS' || index === at || index === figure;
     if (!kept) one.hidden = true;

@@ -49,8 +49,8 @@ EVENT_TABLES = (
 _MOST_CHANGES = 4
 
 
-def mutate_sqlite(path: Path, random: Random) -> list[str]:
-    """Change rows and tables of a SQLite export; return what was done.
+def mutate_sqlite(path: Path, random: Random, of: str = "") -> list[str]:
+    """Change rows and tables of a SQLite export, those that begin so; return what was done.
 
     Whatever SQLite itself refuses was not done.
     """
@@ -58,7 +58,7 @@ def mutate_sqlite(path: Path, random: Random) -> list[str]:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF")
         listed = "SELECT name FROM sqlite_master WHERE type = 'table'"
-        tables = [name for (name,) in database.execute(listed)]
+        tables = [name for (name,) in database.execute(listed) if name.startswith(of)]
         for _ in range(random.randint(1, _MOST_CHANGES)):
             events = [name for name in EVENT_TABLES if name in tables]
             if not tables:

@@ -72,12 +72,20 @@ def _wrong_sums(recipe: str, output: Path) -> list[str]:
     problems = [f"{name}: {odd}" for name, table in written.items() for odd in _odd_cells(table)]
     tables = _Frames(written)
     of_time: Mapping[str, Check] = {"wall": _wall} if "wall" in written else {}
-    for name, check in {"coverage": _coverage, **of_time, **_CHECKS.get(recipe, {})}.items():
-        problems += [f"{name}: {problem}" for problem in check(tables[name], tables)]
+    problems += checked({"coverage": _coverage, **of_time, **CHECKS.get(recipe, {})}, tables)
     parts = output / "parts"
-    for part in sorted(set(_CHECKS) & {file.name for file in parts.glob("*")}):
+    for part in sorted(set(CHECKS) & {file.name for file in parts.glob("*")}):
         problems += [f"{part}/{problem}" for problem in _wrong_sums(part, parts / part)]
     return problems
+
+
+def checked(checks: Mapping[str, Check], tables: Any) -> list[str]:
+    """Return what does not add up in some tables."""
+    return [
+        f"{name}: {problem}"
+        for name, check in checks.items()
+        for problem in check(tables[name], tables)
+    ]
 
 
 class _Frames:
@@ -252,14 +260,20 @@ def _bubbles(table: pd.DataFrame, _: Tables) -> Iterator[str]:
     yield from _adds_up(table, "window_ns", *parts, "copy_ns", "overhead_ns", "idle_ns")
 
 
+def _message_sizes(table: pd.DataFrame, tables: Tables) -> Iterator[str]:
+    yield from _same_total(tables["transfers"], table, "bytes", "size_bytes")
+    if table["collectives_n"].sum() != len(tables["transfers"]):
+        yield "not every transfer is of one group and size"
+
+
 def _batch_steps(table: pd.DataFrame, _: Tables) -> Iterator[str]:
     known = table[table["window_ns"].notna()]
     yield from _adds_up(known, "window_ns", "between_ns", "cost_ns")
     yield from _adds_up(known, "cost_ns", "busy_ns", "idle_ns")
 
 
-_CHECKS: Mapping[str, Mapping[str, Check]] = {
-    "comm_stats": {"bubbles": _bubbles},
+CHECKS: Mapping[str, Mapping[str, Check]] = {
+    "comm_stats": {"bubbles": _bubbles, "message_sizes": _message_sizes},
     "serving_steps": {"batch_steps": _batch_steps},
     "llm_overview": {"ranks": _gpus, "opportunities": _opportunities},
     "step_budget": {"job_steps": _job_steps, "device_steps": _device_steps},

@@ -19,9 +19,20 @@ import numpy as np
 import pyarrow.parquet as pq
 from campaigns.decorations import decorate
 from campaigns.mutations import EVENT_TABLES, damage_bytes, mutate_parquet, mutate_sqlite
-from campaigns.outcomes import Ended, differs_from_rows, problems, run_recipe, signed
+from campaigns.outcomes import (
+    CHECKS,
+    Ended,
+    checked,
+    differs_from_rows,
+    problems,
+    run_recipe,
+    signed,
+)
 from campaigns.samples import sample_report
 from decoders import DECODERS, decoded_by
+from nccl_payloads import SCHEMA_OF, SCHEMAS, add_payloads, call_blob
+from quick_run import quick
+from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ProfileError
 from nsys_llm.core.nulls import NULL_INT
@@ -195,6 +206,41 @@ def _differs_from_arrow(report: ParquetProfile, name: str) -> list[str]:
     return faults
 
 
+def fuzz_payloads(random: Random, folder: Path) -> Case:
+    """Damaged payloads of NCCL's calls and their schemas give sums that agree, or one line."""
+    calls = [random.choice((*SCHEMA_OF, "ncclGroupStart", "ncclGroupEnd")) for _ in range(16)]
+    done, paths = [], []
+    for rank in range(random.choice((1, 2, 2, 3))):
+        trace, payloads = TraceBuilder(hostname="node"), {}
+        for at, name in enumerate(calls, 1):
+            begin = 10_000 * at
+            trace.nvtx(name, begin, begin + 900, domain="NCCL")
+            trace.kernel(
+                f"ncclDevKernel_{name.removeprefix('nccl')}(x)",
+                start_ns=begin + 2_000 + rank,
+                end_ns=begin + 5_000,
+                launch=(begin + 100, begin + 800),
+                stream_id=9,
+            )
+            if name in SCHEMA_OF and random.random() < 0.9:
+                values = [
+                    random.choice((0, 1, 2, 3, 70, 2**31 - 1)) for _ in SCHEMAS[SCHEMA_OF[name]]
+                ]
+                raw = call_blob(name, *values)
+                payloads[name, begin] = damage_bytes(raw, random) if random.random() < 0.4 else raw
+        path = trace.write_sqlite(folder / f"rank{rank}.sqlite")
+        add_payloads(path, payloads, offsets=random.random() < 0.5, as_text=random.random() < 0.3)
+        if random.random() < 0.6:
+            done += mutate_sqlite(path, random, "NVTX_PAYLOAD")
+        paths.append(path)
+    what = f"{len(paths)} ranks; {'; '.join(done)}"
+    try:
+        tables = quick("comm_stats", *paths)
+    except AssertionError:  # a profile is refused, with a line
+        return what, []
+    return what, checked(CHECKS["comm_stats"], tables)
+
+
 def _analysed(path: Path, folder: Path, random: Random) -> Case:
     """Run some recipe on a damaged report, perhaps beside a sound one."""
     recipe, output = random.choice(recipe_names()), folder / "out"
@@ -303,4 +349,5 @@ TARGETS: Mapping[str, Callable[[Random, Path], Case]] = {
     "parquet": fuzz_parquet,
     "parquet-reader": fuzz_parquet_reader,
     "options": fuzz_options,
+    "payloads": fuzz_payloads,
 }

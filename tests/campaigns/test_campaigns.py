@@ -22,6 +22,7 @@ CASES = {
     "options": 4,
     "parquet": 3,
     "parquet-reader": 4,
+    "payloads": 3,
     "sqlite": 5,
     "sqlite-reader": 8,
 }

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+
+from nsys_llm.manifest.manifest import load_manifest, recipe_names
 
 ROOT = Path(__file__).parents[2]
 MODULES = [*(ROOT / "shared").rglob("*.py"), *(ROOT / "recipes").rglob("*.py")]
@@ -19,6 +24,24 @@ def test_modules_are_short_enough_to_read():
     lines = {path: len(path.read_text("utf-8").splitlines()) for path in read}
     assert len(lines) > 200
     assert {path: n for path, n in lines.items() if n > MOST_LINES} == {}
+
+
+def test_what_is_defined_is_used():
+    """What Python, argparse, Jupyter or NVIDIA's loader call by name has no other use."""
+    called = {"_print_message", "_repr_html_", "table_names"}
+    called |= {load_manifest(recipe).class_name for recipe in recipe_names()}
+    texts = {path: path.read_text("utf-8") for path in MODULES}
+    install = (ROOT / "install.py").read_text("utf-8")
+    words = Counter(re.findall(r"\w+", "\n".join([*texts.values(), install])))
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    unused = {
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for path, text in texts.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, kinds) and words[node.name] == 1 and node.name not in called
+        if not node.name.startswith("__")
+    }
+    assert unused == set()
 
 
 def test_what_install_loads_is_the_standard_library_only():

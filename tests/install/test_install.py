@@ -181,7 +181,7 @@ def test_the_demo_says_where_the_results_are(tmp_path):
         assert (folder / "nsys-llm-demo/llm_overview" / name).is_file()
 
 
-def test_the_demo_replaces_only_what_it_made(tmp_path, monkeypatch):
+def test_the_demo_is_made_once_and_whole(tmp_path, monkeypatch, capsys):
     # Smaller than the demo, and without its run, which replaces a result of ours as any run does.
     monkeypatch.setattr(demo_command, "write_demo", partial(write_demo, scale=0.05))
     runs = []
@@ -189,11 +189,10 @@ def test_the_demo_replaces_only_what_it_made(tmp_path, monkeypatch):
     folder = tmp_path / "nsys-llm-demo"
     assert demo_command.main([str(folder)]) == 0
     first = files_below(folder)
-    (folder / "notes.txt").write_text("mine")
+    assert "baseline/rank0.sqlite" in first
+    assert os.listdir(tmp_path) == [folder.name]
     assert demo_command.main([str(folder)]) == 0
-    assert (folder / "notes.txt").read_text() == "mine"
-    again = files_below(folder)
-    assert again.keys() == first.keys() | {"notes.txt"}
-    assert again["baseline/rank0.sqlite"] != first["baseline/rank0.sqlite"]
+    assert files_below(folder) == first
+    assert f"demo: using {folder}, which is there already" in capsys.readouterr().out
     words = ["overview", str(folder / "baseline"), "--output", str(folder / "llm_overview")]
     assert runs == [[*words, "--force-overwrite"]] * 2

@@ -186,18 +186,3 @@ def test_groups_are_taken_and_joined_in_the_order_asked_for():
 def test_squares_are_summed_exactly_however_large_and_many(value, count):
     ints = [np.array([number], dtype=np.int64) for number in (0, value, count)]
     assert ValueCounts(*ints).moments(1).squares.tolist() == [value * value * count]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_what_is_taken_away_leaves_the_rest(seed):
-    rng = np.random.default_rng(seed)
-    group, value = rng.integers(0, 4, 60), rng.integers(0, 6, 60)
-    gone = rng.random(60) < 0.5
-    whole, part = (
-        ValueCounts.from_values(group, value),
-        ValueCounts.from_values(group[gone], value[gone]),
-    )
-    left, expected = whole.without(part), ValueCounts.from_values(group[~gone], value[~gone])
-    for name in ("group", "value", "count"):
-        assert getattr(left, name).tolist() == getattr(expected, name).tolist()
-    assert whole.without(whole).count.size == 0

@@ -147,7 +147,7 @@ def test_an_empty_profile_does_not_make_a_bad_export_good(profile, fake, how):
     if how == "older":
         aged(export, 3600)
     message = failure(profile, fake)
-    assert "r.nsys-rep: the file is empty, and r.sqlite is" in message
+    assert "r.nsys-rep: the file is empty; profile again" in message
     assert calls(fake) == 0
 
 

@@ -14,16 +14,11 @@ from .pipelines import Pipeline, bubble_words, find_pipelines, pace_words, pipel
 
 #: The stage that computes longest is named from so much beyond the others, in percent.
 _LEAST_LONGER_PCT: Final = 1.0
-#: Why sizes or speeds are not known, by reasons of the table.
+#: Why sizes or speeds are not known, by reasons of the table; all others are faults of payloads.
 _WHY: Final = {
     "no_call": "no NCCL range around the launch",
     "no_blob": "no payloads in the export",
     "no_payload": "calls without payloads",
-    "no_schema": "payloads without a description",
-    "bad_header": "damaged payloads",
-    "short": "payloads that are cut off",
-    "conflict": "payloads that contradict each other",
-    "implausible": "payloads that cannot be",
     "graph": "CUDA graphs whose capture is not recorded",
     "shared": "several kernels of a group of calls",
     "not_matched": "collectives that are not matched",
@@ -104,7 +99,8 @@ def _speed(row: Record) -> str:
     if row["algbw_gb_s"] is None:
         what = "sizes" if row["bytes"] is None else "speed"
         transfer = f"{format_ns(row['transfer_ns'])} of transfer"
-        return f": {transfer}, {what} not known ({_WHY[row['reason']]})"
+        why = _WHY.get(row["reason"], "damaged payloads")
+        return f": {transfer}, {what} not known ({why})"
     if row["busbw_gb_s"] is None:
         return f" {row['bucket']}: {row['algbw_gb_s']:.1f} GB/s"
     peak = "no peak known"

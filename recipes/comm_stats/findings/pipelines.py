@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
@@ -44,11 +44,9 @@ class Pipeline:
     messages_n: int | None
     kind: str | None
 
-    def total(self, *columns: str) -> int | None:
-        """Return sums over all GPUs; None where one is not known."""
-        values = [self.sums[gpu][name] for gpu in self.sums for name in columns]
-        known = [value for value in values if value is not None]
-        return sum(known) if len(known) == len(values) else None
+    def total(self, column: str) -> int | None:
+        """Return the sum over all GPUs; None where one is not known."""
+        return _sum(self.sums.values(), column)
 
     def mean_ns(self, stage: int, column: str) -> float:
         """Return the mean over the GPUs of a stage, what is not known left out."""
@@ -85,30 +83,22 @@ class Pipeline:
     @property
     def share(self) -> str:
         """That share in words: without what is not matched it is at least so much."""
-        return f"{self.at_least()}{format_percent(self.bubble_pct)}"
+        return f"{self.at_least(*self.sums)}{format_percent(self.bubble_pct)}"
 
-    def at_least(self, gpu: Gpu | None = None) -> str:
-        """Return what stands before a bubble, of a GPU or all: by what is not matched there."""
-        sums = [self.sums[some] for some in ([gpu] if gpu else self.sums)]
+    def at_least(self, *gpus: Gpu) -> str:
+        """Return what stands before the bubble of GPUs, by what is not matched there."""
         missing_ns, window_ns = (
-            sum(some[name] or 0 for some in sums) for name in ("not_matched_ns", "window_ns")
+            sum(self.sums[gpu][name] or 0 for gpu in gpus)
+            for name in ("not_matched_ns", "window_ns")
         )
         return "at least " if percent(missing_ns, window_ns) > _MOST_NOT_MATCHED_PCT else ""
 
     @property
-    def ranks(self) -> list[int]:
-        """Its ranks, stage by stage."""
-        return [rank for some in self.gpus for rank, _ in some]
-
-    @property
     def called(self) -> str:
         """What is known of its schedule, in brackets."""
-        many = (
-            None
-            if self.messages_n is None
-            else counted(self.messages_n, "microbatch", "microbatches")
-        )
-        known = [word for word in (self.kind, many) if word]
+        known = [self.kind] if self.kind else []
+        if self.messages_n is not None:
+            known.append(counted(self.messages_n, "microbatch", "microbatches"))
         return f" ({', '.join(known)})" if known else ""
 
 
@@ -133,7 +123,7 @@ def _pipeline(rows: Sequence[Record], places: dict[Gpu, int | None]) -> Pipeline
     return Pipeline(gpus, sums, len(steps), rows[0]["microbatches_n"], rows[0]["kind"])
 
 
-def _sum(rows: Sequence[Record], name: str) -> int | None:
+def _sum(rows: Iterable[Record], name: str) -> int | None:
     values = [row[name] for row in rows]
     return None if None in values else sum(values)
 
@@ -165,7 +155,7 @@ def _bubble(pipelines: Sequence[Pipeline]) -> Finding:
     return RULES["pipeline_bubble"].finding(
         cause=Cause("schedule"),
         change=change,
-        details=f"{_split_words(worst)} A stage computes for {format_ns(min(computes))} to "
+        details=f"Bubble {bubble_words(worst)}. A stage computes for {format_ns(min(computes))} to "
         f"{format_ns(max(computes))} of {format_ns(sums['window_ns'])}. Stage {at} (rank {rank}) "
         f"has most to compute, and a bubble of {at_least}{format_ns(bubble_ns)}.",
         fields={
@@ -175,30 +165,24 @@ def _bubble(pipelines: Sequence[Pipeline]) -> Finding:
             "share": worst.share,
         },
         numbers={"bubble_pct": worst.bubble_pct, "bubble_ns": bubble_ns},
-        ranks=tuple(sorted(rank for pipeline in pipelines for rank in pipeline.ranks)),
+        ranks=tuple(sorted(rank for pipeline in pipelines for rank, _ in pipeline.sums)),
         rank=rank,
         device_id=device_id,
         impact_ns=bubble_ns,
     )
 
 
-def _split_words(pipeline: Pipeline) -> str:
-    """Say what the bubble is made of, in percent of the steps of all stages."""
-    return f"Bubble {bubble_words(pipeline)}."
-
-
 def bubble_words(pipeline: Pipeline) -> str:
     """Return the share of the bubble, and of its parts where they are known."""
-    window_ns = pipeline.total("window_ns")
-    whole = pipeline.share
-    schedule_ns = pipeline.total("schedule_ns")
-    imbalance_ns = pipeline.total("imbalance_ns")
-    if schedule_ns is None or imbalance_ns is None or pipeline.at_least():
-        return whole
-    schedule, imbalance = (percent(ns, window_ns) for ns in (schedule_ns, imbalance_ns))
+    window_ns, schedule_ns, imbalance_ns = (
+        pipeline.total(name) for name in ("window_ns", "schedule_ns", "imbalance_ns")
+    )
+    if schedule_ns is None or imbalance_ns is None or pipeline.at_least(*pipeline.sums):
+        return pipeline.share
+    schedule, imbalance = percent(schedule_ns, window_ns), percent(imbalance_ns, window_ns)
     other = pipeline.bubble_pct - schedule - imbalance
-    parts = (("schedule", schedule), ("imbalance", imbalance), ("other", other))
-    return f"{whole}: {', '.join(f'{name} {share:.1f}' for name, share in parts)}"
+    parts = f"schedule {schedule:.1f}, imbalance {imbalance:.1f}, other {other:.1f}"
+    return f"{pipeline.share}: {parts}"
 
 
 def _late_hosts(pipeline: Pipeline) -> list[Finding]:

@@ -7,8 +7,10 @@ thread's call, or the nearest in time.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -45,15 +47,11 @@ _MOST_BYTES: Final = 1 << 40
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call: one for all that say the same."""
+    """A call: one for all that say the same. Its operation is called as that of kernels."""
 
     name: str
+    operation: str
     payload: Payload
-
-    @property
-    def operation(self) -> str:
-        """Its operation, as of kernels."""
-        return _OPERATIONS[self.name]
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class CallRange:
 
     start_ns: int
     end_ns: int
-    calls: tuple[int, ...]
+    calls: tuple[Call, ...]
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,12 @@ class NcclCalls:
     calls: Sequence[Call] = ()
     ranges: Mapping[int, list[CallRange]] = field(default_factory=dict)
     members: tuple[tuple[int, int, int], ...] = ()
+
+    def at(self, thread: int, instant_ns: int) -> CallRange | None:
+        """Return the range that is open on a thread at some time."""
+        ranges = self.ranges.get(thread, [])
+        place = bisect_right(ranges, instant_ns, key=attrgetter("start_ns")) - 1
+        return ranges[place] if place >= 0 and instant_ns < ranges[place].end_ns else None
 
 
 def read_calls(trace: RankTrace) -> NcclCalls:
@@ -101,24 +105,24 @@ def _calls(trace: RankTrace, events: Table) -> NcclCalls:
     rows = rows[np.lexsort((-events["end_ns"][rows], events["start_ns"][rows]))]
     names = [named[text] for text in texts[rows].tolist()]
     payloads = _payloads(trace, events, rows)
-    calls: list[Call] = []
     distinct: dict[tuple[str, int], Call] = {}
-    number: dict[int, int] = {}
+    calls: dict[int, Call] = {}
     members = []
     for at, (name, payload) in enumerate(zip(names, payloads, strict=True)):
         if name in _OPERATIONS:
-            number[at] = len(calls)
-            calls.append(distinct.setdefault((name, id(payload)), Call(name, payload)))
+            key = name, id(payload)
+            calls[at] = distinct.setdefault(key, Call(name, _OPERATIONS[name], payload))
         elif name.startswith(_INIT) and {"comm", "ranks_n", "rank"} <= payload.fields.keys():
             some = payload.fields
             members.append((some["comm"], some["ranks_n"], some["rank"]))
-    return NcclCalls(calls, _outermost(events, rows, names, number), tuple(members))
+    ranges = _outermost(events, rows, names, calls)
+    return NcclCalls(tuple(calls.values()), ranges, tuple(members))
 
 
 def _payloads(trace: RankTrace, events: Table, rows: IntArray) -> list[Payload]:
     """Return what the payloads of some ranges say; each distinct one is decoded once."""
     digits = events["payload"][rows].tolist() if "payload" in events else [""] * rows.size
-    schemas = Schemas(trace.tables.get("payload_entries"), trace.tables.get("payload_enums"))
+    schemas = Schemas(trace.tables.get("payload_entries"))
     most_bytes = _memory_bytes(trace)
     known = {raw: _plausible(schemas.decoded(raw), most_bytes) for raw in set(digits) if raw}
     known[""] = Payload(NO_PAYLOAD if known else NO_BLOB, {})
@@ -141,31 +145,31 @@ def _plausible(payload: Payload, most_bytes: int) -> Payload:
     odd = any(not -(1 << 63) <= value < 1 << 63 for value in fields.values())
     if odd or not 0 <= fields.get("size_bytes", 0) <= most_bytes:
         return Payload(IMPLAUSIBLE, {})
-    return Payload(OK, fields, payload.reduction)
+    return Payload(OK, fields)
 
 
 def _outermost(
-    events: Table, rows: IntArray, names: Sequence[str], number: Mapping[int, int]
+    events: Table, rows: IntArray, names: Sequence[str], calls: Mapping[int, Call]
 ) -> dict[int, list[CallRange]]:
     """Return the ranges that launch kernels, by thread, in order of time."""
     threads: dict[int, list[CallRange]] = {}
     until: dict[int, int] = {}
-    groups: dict[int, tuple[int, list[int]]] = {}
+    groups: dict[int, tuple[int, list[Call]]] = {}
     columns = (events[name][rows].tolist() for name in ("start_ns", "end_ns", "global_tid"))
     for at, (start_ns, end_ns, thread) in enumerate(zip(*columns, strict=True)):
         if start_ns < until.get(thread, NULL_INT):
             continue
         until[thread] = end_ns
         name, (depth, inside) = names[at], groups.get(thread, (0, []))
-        calls: tuple[int, ...] = ()
+        launched: tuple[Call, ...] = ()
         if name == _GROUP_START:
             groups[thread] = depth + 1, inside
         elif name == _GROUP_END:
             groups[thread] = (depth - 1, inside) if depth > 1 else (0, [])
-            calls = tuple(inside) if depth == 1 else ()
-        elif at in number and depth:
-            inside.append(number[at])
-        elif at in number:
-            calls = (number[at],)
-        threads.setdefault(thread, []).append(CallRange(start_ns, end_ns, calls))
+            launched = tuple(inside) if depth == 1 else ()
+        elif at in calls and depth:
+            inside.append(calls[at])
+        elif at in calls:
+            launched = (calls[at],)
+        threads.setdefault(thread, []).append(CallRange(start_ns, end_ns, launched))
     return threads

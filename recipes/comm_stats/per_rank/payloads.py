@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.profile.tables import Table
@@ -41,20 +41,17 @@ _FIRST_STATIC: Final = 1 << 24
 _LAST_STATIC: Final = 1 << 32
 _ENUM_BYTES: Final = 4
 
+#: Columns of an entry.
+_ENTRY: Final = ("domain_id", "schema_id", "place", "entry_type", "text", "offset")
 #: By NCCL's labels.
 _FIELDS: Final[Mapping[str, str]] = {
     "NCCL communicator ID": "comm",
     "Message size [bytes]": "size_bytes",
     "Bytes": "size_bytes",
     "Peer rank": "peer",
-    "Root": "root",
-    "Reduction operation": "reduction",
     "No. of ranks": "ranks_n",
     "Rank": "rank",
-    "CUDA device": "device",
 }
-#: NCCL's reductions, where the profile does not name them.
-_REDUCTIONS: Final = ("Sum", "Product", "Max", "Min", "Avg")
 
 
 @dataclass(frozen=True)
@@ -63,13 +60,11 @@ class Payload:
 
     Attributes:
         reason: `OK`, or why nothing is known.
-        fields: By names of ours: comm, size_bytes, peer, root, ranks_n, rank, device: integers.
-        reduction: Name of the reduction; None for none.
+        fields: By names of ours: comm, size_bytes, peer, ranks_n, rank.
     """
 
     reason: str
     fields: Mapping[str, int]
-    reduction: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,31 +73,22 @@ class _Field:
     offset: int
     width: int
     signed: bool
-    enum: int | None
 
 
 class Schemas:
     """The schemas of a profile, by domain and number."""
 
-    def __init__(self, entries: Table | None, enums: Table | None) -> None:
+    def __init__(self, entries: Table | None) -> None:
         """Read the entries; equal rows, which a profile has of each process, count once."""
         rows: dict[tuple[int, int], dict[int, set[tuple[int, str, int]]]] = {}
-        for domain, schema, place, *entry in _rows(
-            entries, "domain_id", "schema_id", "place", "entry_type", "text", "offset"
-        ):
+        columns = [] if entries is None else [entries[name].tolist() for name in _ENTRY]
+        for domain, schema, place, kind, label, offset in zip(*columns, strict=True):
             places = rows.setdefault((_unsigned(domain), _unsigned(schema)), {})
-            places.setdefault(place, set()).add((entry[0], entry[1] or "", entry[2]))
+            places.setdefault(place, set()).add((kind, label or "", offset))
         self._fields: dict[tuple[int, int], list[_Field] | None] = {}
         for key, places in rows.items():
-            told_apart = any(len(some) > 1 for some in places.values())
-            self._fields[key] = (
-                None
-                if told_apart
-                else _placed([*(next(iter(places[place])) for place in sorted(places))])
-            )
-        self._names: dict[tuple[int, int, int], str] = {}
-        for domain, schema, value, text in _rows(enums, "domain_id", "schema_id", "value", "text"):
-            self._names[_unsigned(domain), _unsigned(schema), value] = text or ""
+            in_order = [some for _, same in sorted(places.items()) for some in same]
+            self._fields[key] = _placed(in_order) if len(in_order) == len(places) else None
 
     def decoded(self, digits: str) -> Payload:
         """Decode a payload.
@@ -125,33 +111,19 @@ class Schemas:
         fields = self._fields[domain, schema]
         if fields is None:
             return Payload(CONFLICT, {})
-        return self._payload(domain, raw[_HEADER : _HEADER + size], fields)
-
-    def _payload(self, domain: int, raw: bytes, fields: list[_Field]) -> Payload:
-        values, reduction = {}, None
-        for field in fields:
-            if field.offset + field.width > len(raw):
-                return Payload(SHORT, {})
-            part = raw[field.offset : field.offset + field.width]
-            value = int.from_bytes(part, "little", signed=field.signed)
-            if field.name == "reduction":
-                reduction = self._reduction(domain, field, value)
-            elif field.name in values:
-                return Payload(CONFLICT, {})
-            else:
-                values[field.name] = value
-        return Payload(OK, values, reduction)
-
-    def _reduction(self, domain: int, field: _Field, value: int) -> str | None:
-        if field.enum is not None and (name := self._names.get((domain, field.enum, value))):
-            return name
-        return _REDUCTIONS[value] if 0 <= value < len(_REDUCTIONS) else None
+        return _payload(raw[_HEADER : _HEADER + size], fields)
 
 
-def _rows(table: Table | None, *names: str) -> list[tuple[Any, ...]]:
-    if table is None or not len(table):
-        return []
-    return list(zip(*(table[name].tolist() for name in names), strict=True))
+def _payload(raw: bytes, fields: list[_Field]) -> Payload:
+    values: dict[str, int] = {}
+    for field in fields:
+        if field.offset + field.width > len(raw):
+            return Payload(SHORT, {})
+        if field.name in values:
+            return Payload(CONFLICT, {})
+        part = raw[field.offset : field.offset + field.width]
+        values[field.name] = int.from_bytes(part, "little", signed=field.signed)
+    return Payload(OK, values)
 
 
 def _unsigned(value: int) -> int:
@@ -171,8 +143,7 @@ def _placed(entries: list[tuple[int, str, int]]) -> list[_Field]:
             offset = -1 if end is None or not whole else -(-end // whole) * whole
         end = offset + whole if whole and offset >= 0 else None
         if width and offset >= 0 and label in _FIELDS:
-            enum = kind if is_enum else None
-            fields.append(_Field(_FIELDS[label], offset, width, signed, enum))
+            fields.append(_Field(_FIELDS[label], offset, width, signed))
     return fields
 
 

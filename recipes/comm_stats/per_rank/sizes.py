@@ -22,7 +22,7 @@ from nsys_llm.taxonomy.communication import SEND_RECV, is_communication, operati
 from nsys_llm.trace.graph_nodes import NodeCaptures, is_graph_node
 from nsys_llm.trace.rank_trace import GRAPH_NODE_TABLES, RankTrace
 
-from .calls import Call, CallRange, read_calls
+from .calls import Call, read_calls
 from .payloads import NO_PAYLOAD, OK
 
 #: Why nothing is known of a kernel, beside the reasons of calls.
@@ -40,23 +40,17 @@ class Carried:
 
     Attributes:
         reason: `OK`, or why it is not known.
-        calls_n: Calls of it.
         size_bytes: Sum of the messages; NULL_INT where not known.
         larger_bytes: Of messages the larger of what is sent and what is received, likewise.
         comm: Id of the communicator, 64 bits with a sign; NULL_INT where not known.
-        root: NULL_INT without one.
-        reduction: Its name; None without one.
         operation: Of the calls; None where not known.
         peers: Of messages, with what is sent to and received from each.
     """
 
     reason: str
-    calls_n: int = 0
     size_bytes: int = NULL_INT
     larger_bytes: int = NULL_INT
     comm: int = NULL_INT
-    root: int = NULL_INT
-    reduction: str | None = None
     operation: str | None = None
     peers: tuple[tuple[int, int, int], ...] = ()
 
@@ -71,7 +65,7 @@ class Carried:
         elif reason == OK and is_shared:
             reason = SHARED
         if reason != OK:
-            return cls(reason, len(calls))
+            return cls(reason)
         by_name: Counter[str] = Counter()
         peers: dict[int, list[int]] = {}
         for call in calls:
@@ -82,17 +76,12 @@ class Carried:
         sent, received = by_name.pop("Send", 0), by_name.pop("Recv", 0)
         rest = sum(by_name.values())
         comms = {call.payload.fields.get("comm", NULL_INT) for call in calls}
-        roots = {call.payload.fields.get("root", NULL_INT) for call in calls}
-        reductions = {call.payload.reduction for call in calls}
         operations = {call.operation for call in calls}
         return cls(
             OK,
-            len(calls),
             sent + received + rest,
             max(sent, received) + rest,
             comms.pop() if len(comms) == 1 else NULL_INT,
-            roots.pop() if len(roots) == 1 else NULL_INT,
-            reductions.pop() if len(reductions) == 1 else None,
             operations.pop() if len(operations) == 1 else None,
             tuple((peer, out, back) for peer, (out, back) in sorted(peers.items())),
         )
@@ -154,16 +143,9 @@ def map_sizes(trace: RankTrace) -> RankCalls:
     if not rows.size:
         return RankCalls()
     known = read_calls(trace)
-    starts = {
-        thread: np.array([some.start_ns for some in ranges], dtype=np.int64)
-        for thread, ranges in known.ranges.items()
-    }
     tid, at_ns, lost = _launches(trace, kernels, rows)
     launches = list(zip(tid.tolist(), at_ns.tolist(), strict=True))
-    owners = [
-        _range_at(starts[thread], known.ranges[thread], instant) if thread in starts else None
-        for thread, instant in launches
-    ]
+    owners = [known.at(thread, instant) for thread, instant in launches]
     operations = [operation_of(names[key]) for key in kernels["demangled_name_id"][rows].tolist()]
     # Replays of a graph have one launch together: that of the capture.
     together: dict[tuple[int, str], set[int]] = {}
@@ -175,7 +157,7 @@ def map_sizes(trace: RankTrace) -> RankCalls:
     for at, (owner, operation, is_lost) in enumerate(
         zip(owners, operations, lost.tolist(), strict=True)
     ):
-        calls = [] if owner is None else [known.calls[place] for place in owner.calls]
+        calls = () if owner is None else owner.calls
         is_shared = len(calls) > 1 and len(together[id(owner), operation]) > 1
         key = tuple(map(id, calls)), operation, is_shared, is_lost
         if key not in by_key:
@@ -204,11 +186,6 @@ def _by_device(kernels: Table, rows: IntArray, code: IntArray) -> tuple[Sizes, .
         Sizes(some, start_ns[here], end_ns[here], code[here], grid[here])
         for some, here in picked.items()
     )
-
-
-def _range_at(starts: IntArray, ranges: Sequence[CallRange], at_ns: int) -> CallRange | None:
-    place = int(np.searchsorted(starts, at_ns, side="right")) - 1
-    return ranges[place] if place >= 0 and at_ns < ranges[place].end_ns else None
 
 
 def _launches(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +13,6 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.of_rank import whole_steps
 from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.analyses.wall.split import wall_of_steps
-from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.grouping import distinct_codes, exact_sums
 from nsys_llm.numeric.intervals import IntArray, subtract_intervals
 from nsys_llm.taxonomy.communication import SEND_RECV
@@ -87,12 +85,6 @@ class DeviceSteps:
     hidden: IntArray
     split: StepSplit | None
 
-    def step_at(self, at_ns: IntArray) -> IntArray:
-        """Return in which step operations end, by their ends; -1 for none."""
-        row = np.searchsorted(self.window_ns[:, 0], at_ns, side="left") - 1
-        inside = (row >= 0) & (at_ns <= self.window_ns[np.maximum(row, 0), 1])
-        return np.where(inside & self.has_steps, row, -1)
-
 
 def map_steps(view: RankView) -> tuple[DeviceSteps, ...]:
     """Return the devices of a rank that communicate."""
@@ -100,7 +92,10 @@ def map_steps(view: RankView) -> tuple[DeviceSteps, ...]:
     if not devices:
         return ()
     messages = {lane.device_id for lane in view.collectives if lane.operation == SEND_RECV}
-    steps = dict(_steps(view))
+    steps: dict[int, tuple[IntArray, npt.NDArray[np.bool_]]] = {}
+    if view.steps is not None and view.steps.unit == STEP:  # not layers or graphs
+        every_step = whole_steps(view.trace, view.steps)
+        steps = {device: (windows, whole) for device, windows, whole in every_step if whole.any()}
     names, every = view.wall_layers
     layers = {some.device_id: some for some in every}
     rows = []
@@ -116,14 +111,6 @@ def map_steps(view: RankView) -> tuple[DeviceSteps, ...]:
         hidden = subtract_intervals(layers[device].communicating, layers[device].communication)
         rows.append(DeviceSteps(device, windows, whole, has_steps, launches, hidden, split))
     return tuple(rows)
-
-
-def _steps(view: RankView) -> Iterator[tuple[int, tuple[IntArray, npt.NDArray[np.bool_]]]]:
-    """Yield the steps of devices that have a whole one: steps of a model, not layers or graphs."""
-    if view.steps is not None and view.steps.unit == STEP:
-        for device, windows, whole in whole_steps(view.trace, view.steps):
-            if whole.any():
-                yield device, (windows, whole)
 
 
 def _launches(trace: RankTrace, device: int, names: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
@@ -157,7 +144,7 @@ def _host_idle(view: RankView, device: int, windows: IntArray) -> HostIdle | Non
     if view.missing_work.opaque_launches_n or not len(windows):
         return None
     ops = next(ops for ops in view.device_ops if ops.device_id == device)
-    gaps = _inside(ops.gaps, windows)
+    gaps = ops.gaps.inside(np.array([[windows[0, 0], windows[-1, 1]]]))
     lead_ns, inner_ns = np.zeros((2, len(windows)), dtype=np.int64)
     first_ns = windows[:, 0].copy()
     for begin in range(0, len(gaps), _BLOCK):
@@ -170,11 +157,3 @@ def _host_idle(view: RankView, device: int, windows: IntArray) -> HostIdle | Non
             sums += exact_sums(row[chosen], host_ns[chosen], len(windows))
         first_ns[row[leads]] = some.end_ns[leads]
     return HostIdle(first_ns, lead_ns, inner_ns)
-
-
-def _inside(gaps: Gaps, windows: IntArray) -> Gaps:
-    """Return the gaps inside windows that follow each other; the first one may cut a gap."""
-    first_ns, last_ns = windows[0, 0], windows[-1, 1]
-    chosen = gaps.take((gaps.end_ns > first_ns) & (gaps.start_ns < last_ns))
-    spans = np.clip(chosen.spans, first_ns, last_ns)
-    return Gaps(spans, chosen.before, chosen.after, chosen.since_ns)

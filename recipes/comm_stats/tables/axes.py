@@ -18,13 +18,13 @@ from nsys_llm.analyses.collectives.matched import Sequenced
 from nsys_llm.analyses.collectives.turns import launched_n
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
-from .groups import Group, stride
+from .groups import Group, hosts_of, stride
 from .job import Job
 from .layout import AXES, Layout
-from .pipelines import Chain
 
 #: Where an axis comes from.
 _LAYOUT: Final = "layout"
@@ -40,14 +40,12 @@ _EXPERTS: Final = ("dispatch", "combine", "all_to_all")
 _NOT, _MAY, _FITS = range(3)
 
 
-def with_axes(
-    job: Job, chains: Sequence[Chain], groups: Sequence[Group], layout: Layout | None
-) -> list[Group]:
+def with_axes(job: Job, groups: Sequence[Group], layout: Layout | None) -> list[Group]:
     """Return groups with their axes."""
     if layout is not None:
         _check(job, groups, layout)
         return [_of_layout(job, group, layout) for group in groups]
-    return _inferred(job, chains, groups)
+    return _inferred(job, groups)
 
 
 def _check(job: Job, groups: Sequence[Group], layout: Layout) -> None:
@@ -74,18 +72,17 @@ def _of_layout(job: Job, group: Group, layout: Layout) -> Group:
     return replace(group, axis=axis, axis_source=_LAYOUT)
 
 
-def _inferred(job: Job, chains: Sequence[Chain], groups: Sequence[Group]) -> list[Group]:
+def _inferred(job: Job, groups: Sequence[Group]) -> list[Group]:
     """Return groups with the axis of each family: groups of one size, stride and operations."""
-    patterns = [_Pattern(job, chains, group, len(groups)) for group in groups]
+    patterns = [_Pattern(job, group, len(groups)) for group in groups]
     families: dict[Any, list[_Pattern]] = {}
     for pattern in patterns:
         families.setdefault(pattern.family, []).append(pattern)
     fits = {
-        family: {axis: min(rule(some) for some in members) for axis, rule in _RULES.items()}
+        family: {
+            axis: fit for axis, rule in _RULES.items() if (fit := min(map(rule, members))) != _NOT
+        }
         for family, members in families.items()
-    }
-    fits = {
-        family: {axis: fit for axis, fit in each.items() if fit} for family, each in fits.items()
     }
     # Gradients go along one axis: where another family has them for sure, this one has not.
     has_data = any(each == {"dp": _FITS} for each in fits.values())
@@ -138,7 +135,6 @@ class _Pattern:
     """What a group does, as the rules of axes ask for it."""
 
     job: Job
-    chains: Sequence[Chain]
     group: Group
     groups_n: int
 
@@ -149,7 +145,7 @@ class _Pattern:
     def ends(self, owner: int) -> list[tuple[Sequenced, IntArray]]:
         """Return when a member left the collectives of each sequence, its report's clock."""
         return [
-            (sequence, self.job.own_end_ns(sequence, sequence.owners.index(owner))[rows])
+            (sequence, sequence.own_end_ns(sequence.owners.index(owner))[rows])
             for sequence, rows in zip(self.sequences, self.group.rows.values(), strict=True)
         ]
 
@@ -166,18 +162,10 @@ class _Pattern:
         return len(self.group.owners), stride(self.ranks), tuple(sorted(self.operations))
 
     @property
-    def hosts(self) -> set[str | None]:
-        """Its machines; with None where they are not known."""
-        ranks = [self.job.collectives.devices[owner].rank for owner in self.group.owners]
-        return {rank.facts.host if rank.facts else None for rank in ranks}
-
-    @property
     def is_ring(self) -> bool:
         """Whether payloads tell that members send to one, and receive from one."""
         for owner in self.group.owners:
-            device = self.job.collectives.devices[owner]
-            calls = self.job.ranks[device.rank.key].calls
-            sizes = next(some for some in calls.devices if some.device_id == device.device_id)
+            calls, sizes = self.job.calls(owner)
             peers = [
                 calls.carried[code].peers
                 for _, end_ns in self.ends(owner)
@@ -192,12 +180,7 @@ class _Pattern:
     @property
     def has_experts(self) -> bool:
         """Whether a member launches kernels of experts."""
-        return any(self.job.experts(owner) is not None for owner in self.group.owners)
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether it is sure that its members, and no others, meet."""
-        return all(sequence.confidence != LOW_CONFIDENCE for sequence in self.sequences)
+        return any(map(self.job.experts, self.group.owners))
 
     @property
     def is_collective(self) -> bool:
@@ -209,11 +192,6 @@ class _Pattern:
     def is_messages(self) -> bool:
         return self.operations == {SEND_RECV}
 
-    @property
-    def is_world(self) -> bool:
-        """Whether all devices are in it, and others are in smaller groups."""
-        return self.groups_n > 1 and len(self.group.owners) == len(self.job.collectives.devices)
-
     @cached_property
     def places(self) -> set[tuple[int, int | None]]:
         """Model part and stage of its members."""
@@ -223,7 +201,7 @@ class _Pattern:
     @property
     def is_of_stages(self) -> bool:
         """Whether it links stages of a pipeline that follow each other, or the last and first."""
-        for chain in self.chains:
+        for chain in self.job.chains:
             stage = {owner: at for at, some in enumerate(chain.stages) for owner in some}
             if all(owner in stage for owner in self.group.owners) and len(self.group.owners) == 2:
                 apart = abs(stage[self.group.owners[0]] - stage[self.group.owners[1]])
@@ -236,7 +214,7 @@ class _Pattern:
         counts: dict[str, list[int]] = {}
         owner = self.group.owners[0]
         for sequence, end_ns in self.ends(owner):
-            steps = self.job.job_step(owner, end_ns)
+            steps = self.job.steps.of(owner, end_ns)
             values, each = np.unique(steps[steps != NULL_INT], return_counts=True)
             if values.size:
                 counts.setdefault(sequence.operation, []).append(int(np.median(each)))
@@ -249,30 +227,19 @@ class _Pattern:
         Gradients may be exchanged while the last microbatch still goes back.
         """
         owner = self.group.owners[0]
-        begins, middles = self._messages(owner)
-        for _, end_ns in self.ends(owner):
-            steps = self.job.job_step(owner, end_ns)
-            for step, begin_ns in begins.items():
-                inside = (steps == step) & (end_ns > begin_ns) & (end_ns < middles[step])
-                if inside.any():
-                    return True
+        messages = [
+            sequence.own_end_ns(sequence.owners.index(owner))
+            for sequence in self.job.collectives.sequences
+            if id(sequence) in self.job.stages.staged and owner in sequence.owners
+        ]
+        message_ns = np.sort(joined(messages))
+        end_ns = joined([some for _, some in self.ends(owner)])
+        step_of, steps = self.job.steps.of(owner, message_ns), self.job.steps.of(owner, end_ns)
+        for step in np.unique(step_of[step_of != NULL_INT]).tolist():
+            inside_ns, here_ns = message_ns[step_of == step], end_ns[steps == step]
+            if ((here_ns > inside_ns[0]) & (here_ns < inside_ns[inside_ns.size // 2])).any():
+                return True
         return False
-
-    def _messages(self, owner: int) -> tuple[dict[int, int], dict[int, int]]:
-        """Return when the first and the middle message of a device end in each step."""
-        ends = [np.empty(0, dtype=np.int64)]
-        for sequence in self.job.collectives.sequences:
-            if id(sequence) in self.job.stages.staged and owner in sequence.owners:
-                ends.append(self.job.own_end_ns(sequence, sequence.owners.index(owner)))
-        end_ns = np.sort(np.concatenate(ends))
-        steps = self.job.job_step(owner, end_ns)
-        by_step = {
-            step: end_ns[steps == step] for step in np.unique(steps[steps != NULL_INT]).tolist()
-        }
-        return (
-            {step: int(some[0]) for step, some in by_step.items()},
-            {step: int(some[some.size // 2]) for step, some in by_step.items()},
-        )
 
     @property
     def is_one_program(self) -> bool:
@@ -284,7 +251,9 @@ class _Pattern:
 
 
 def _world(pattern: _Pattern) -> int:
-    return _FITS if pattern.is_world and not pattern.is_messages else _NOT
+    """All devices, where others are in smaller groups."""
+    is_all = len(pattern.group.owners) == len(pattern.job.collectives.devices)
+    return _FITS if is_all and pattern.groups_n > 1 and not pattern.is_messages else _NOT
 
 
 def _pipeline(pattern: _Pattern) -> int:
@@ -293,7 +262,8 @@ def _pipeline(pattern: _Pattern) -> int:
 
 def _context(pattern: _Pattern) -> int:
     """A ring sends keys and values on: each member to one, and from one. Peers alone tell that."""
-    if not pattern.is_messages or pattern.is_of_stages or not pattern.is_sure:
+    is_sure = all(sequence.confidence != LOW_CONFIDENCE for sequence in pattern.sequences)
+    if not pattern.is_messages or pattern.is_of_stages or not is_sure:
         return _NOT
     if len(pattern.places) > 1 or not pattern.is_one_program:
         return _NOT
@@ -311,7 +281,8 @@ def _expert(pattern: _Pattern) -> int:
 def _tensor(pattern: _Pattern) -> int:
     if not pattern.is_collective or stride(pattern.ranks) != 1:
         return _NOT
-    if pattern.most_n is None or len(pattern.hosts) > 1 or None in pattern.hosts:
+    hosts = hosts_of(pattern.job, pattern.group)
+    if pattern.most_n is None or len(hosts) > 1 or None in hosts:
         return _MAY
     return _FITS if pattern.most_n >= _LEAST_TENSOR else _NOT
 

@@ -6,18 +6,19 @@ which every member runs expert kernels.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.matched import Sequenced
 from nsys_llm.analyses.collectives.waits import sure_ns
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.communication import SEND_RECV
 
 from ..per_rank.experts import EXCHANGES, ExpertWork
@@ -43,63 +44,68 @@ _LEAST_MEMBERS: Final = 3
 
 
 @dataclass(frozen=True)
-class _Exchange:
-    """One exchange of a group; lists in the order of its members."""
+class _Exchanges:
+    """Exchanges of a group, in order of time; arrays of shape (exchanges,) or as they say.
 
-    operation: str
-    step: int
-    last_start_ns: int
-    late: int
-    is_sure: bool
-    late_ns: int
-    begin: list[tuple[int, int]]
-    end: list[tuple[int, int]]
+    Attributes:
+        last_start_ns: When the last member came, the common clock.
+        operation: Names.
+        step: Of the job; NULL_INT for none.
+        late: Which member came last.
+        is_sure: Whether it is sure that it did.
+        late_ns: See `_delays_ns`.
+        compute_ns: Shape (2, members, exchanges), compute time before the begin and the end.
+        expert_ns: Likewise, of that expert kernels.
+    """
 
-    def between(self, before: _Exchange) -> tuple[list[int], list[int]]:
-        """Return what members compute since the end of the one before, and of that experts."""
-        pairs = list(zip(before.end, self.begin, strict=True))
-        return [now[0] - then[0] for then, now in pairs], [now[1] - then[1] for then, now in pairs]
+    last_start_ns: IntArray
+    operation: npt.NDArray[Any]
+    step: IntArray
+    late: IntArray
+    is_sure: npt.NDArray[np.bool_]
+    late_ns: IntArray
+    compute_ns: IntArray
+    expert_ns: IntArray
 
 
-def expert_columns(job: Job, groups: Sequence[Group], names: Sequence[str]) -> Columns:
+def expert_rows(job: Job, groups: Sequence[Group]) -> list[dict[str, Any]]:
     """Return one row an instance."""
-    rows = [row for group in groups for row in _group_rows(job, group)]
-    return {name: [row[name] for row in rows] for name in names}
+    return [row for group in groups for row in _group_rows(job, group)]
 
 
 def _group_rows(job: Job, group: Group) -> list[dict[str, Any]]:
-    works = [job.experts(owner) for owner in group.owners]
-    known = [work for work in works if work is not None]
-    if len(known) < len(works):
-        return []
-    exchanges = [
-        item
+    works = [work for owner in group.owners if (work := job.experts(owner)) is not None]
+    sequences = job.collectives.sequences
+    parts = [
+        _exchanges(job, group, sequences[number], rows, works)
         for number, rows in group.rows.items()
-        if _is_exchange(job.collectives.sequences[number])
-        for item in _exchanges(job, group, number, rows, known)
+        if len(works) == len(group.owners) and _is_exchange(sequences[number])
     ]
-    exchanges.sort(key=lambda item: item.last_start_ns)
-    rows, layers = [], dict[int, int]()
-    for first, second in _instances(exchanges):
-        times, _ = second.between(first)
-        hot = int(np.argmax(times))
-        layer = layers.get(second.step, 0)
-        layers[second.step] = layer + 1
-        mean_ns = sum(times) / len(times)
+    if not parts:
+        return []
+    order = np.argsort(joined([part.last_start_ns for part in parts]), kind="stable")
+    columns = zip(*(vars(part).values() for part in parts), strict=True)
+    every = _Exchanges(*(np.concatenate(some, axis=-1)[..., order] for some in columns))
+    times = every.compute_ns[0, :, 1:] - every.compute_ns[1, :, :-1]
+    rows, layers = [], Counter[int]()
+    for at in _instances(every).tolist():
+        hot, step = int(times[:, at].argmax()), int(every.step[at + 1])
+        longest_ns, mean_ns = int(times[hot, at]), float(times[:, at].mean())
         rows.append(
             {
-                "step": None if second.step == NULL_INT else second.step,
-                "layer": layer,
+                "step": None if step == NULL_INT else step,
+                "layer": layers[step],
                 "group": group.number,
                 "hot_rank": job.rank(group.owners[hot]),
-                "max_ns": max(times),
+                "max_ns": longest_ns,
                 "mean_ns": mean_ns,
-                "cost_ns": max(times) - mean_ns,
-                "max_mean": max(times) / mean_ns if mean_ns else None,
-                "on_path": second.late == hot and second.is_sure,
-                "late_ns": first.late_ns + second.late_ns,
+                "cost_ns": longest_ns - mean_ns,
+                "max_mean": longest_ns / mean_ns if mean_ns else None,
+                "on_path": bool(every.is_sure[at + 1] and every.late[at + 1] == hot),
+                "late_ns": int(every.late_ns[at : at + 2].sum()),
             }
         )
+        layers[step] += 1
     pattern = _pattern(rows)
     return [{**row, "pattern": pattern} for row in rows]
 
@@ -110,43 +116,29 @@ def _is_exchange(sequence: Sequenced) -> bool:
 
 
 def _exchanges(
-    job: Job, group: Group, number: int, rows: IntArray, works: Sequence[ExpertWork]
-) -> list[_Exchange]:
-    sequence = job.collectives.sequences[number]
+    job: Job, group: Group, sequence: Sequenced, rows: IntArray, works: Sequence[ExpertWork]
+) -> _Exchanges:
     waits = sequence.waits
     rows = rows[waits.met[rows]]
     places = [sequence.owners.index(owner) for owner in group.owners]
     of_work = [
-        work.rows(job.own_end_ns(sequence, place)[rows])
+        (work, work.rows(sequence.own_end_ns(place)[rows]))
         for work, place in zip(works, places, strict=True)
     ]
-    late_ns = _delays_ns(
-        np.stack([sequence.start_ns[place][rows] for place in places]),
-        np.stack([work.since_ns[at] for work, at in zip(works, of_work, strict=True)]),
+    member_of = np.argsort(places)
+    return _Exchanges(
+        waits.last_start_ns[rows],
+        np.full(rows.size, sequence.operation, dtype=object),
+        job.steps.of(sequence.owners[0], sequence.own_end_ns(0)[rows]),
+        member_of[waits.late[rows]],
+        waits.late_by_ns[rows] > sure_ns(sequence.residual_ns),
+        _delays_ns(
+            np.stack([sequence.start_ns[place][rows] for place in places]),
+            np.stack([work.since_ns[at] for work, at in of_work]),
+        ),
+        np.stack([work.compute_ns[:, at] for work, at in of_work], axis=1),
+        np.stack([work.expert_ns[:, at] for work, at in of_work], axis=1),
     )
-    sides = [
-        [
-            list(zip(work.compute_ns[side][at], work.expert_ns[side][at], strict=True))
-            for work, at in zip(works, of_work, strict=True)
-        ]
-        for side in (0, 1)
-    ]
-    step = job.job_step(sequence.owners[0], job.own_end_ns(sequence, 0))[rows]
-    late = [places.index(place) for place in waits.late[rows].tolist()]
-    sure = waits.late_by_ns[rows] > sure_ns(sequence.residual_ns)
-    return [
-        _Exchange(
-            sequence.operation,
-            int(step[at]),
-            int(waits.last_start_ns[row]),
-            late[at],
-            bool(sure[at]),
-            int(late_ns[at]),
-            [(int(some[at][0]), int(some[at][1])) for some in sides[0]],
-            [(int(some[at][0]), int(some[at][1])) for some in sides[1]],
-        )
-        for at, row in enumerate(rows.tolist())
-    ]
 
 
 def _delays_ns(start_ns: IntArray, expert_ns: IntArray) -> IntArray:
@@ -171,26 +163,22 @@ def _delays_ns(start_ns: IntArray, expert_ns: IntArray) -> IntArray:
     return np.where(uneven, late_ns // members_n, 0)
 
 
-def _instances(exchanges: Sequence[_Exchange]) -> list[tuple[_Exchange, _Exchange]]:
-    """Return the pairs of dispatch and combine.
+def _instances(every: _Exchanges) -> IntArray:
+    """Return the positions of dispatches; the combine of each follows.
 
     Names tell them, or which of two ways to pair them holds more expert work: what chooses experts
     runs before a dispatch, and is of experts too.
     """
-    pairs = [
-        (first, second)
-        for first, second in pairwise(exchanges)
-        if min(second.between(first)[1]) > 0
-    ]
-    named = [pair for pair in pairs if (pair[0].operation, pair[1].operation) == _NAMED]
-    if named:
-        return named
-    place = {id(item): at for at, item in enumerate(exchanges)}
-    ways: tuple[list[tuple[_Exchange, _Exchange]], ...] = ([], [])
-    for pair in pairs:
-        if not {pair[0].operation, pair[1].operation} & set(_NAMED):
-            ways[place[id(pair[0])] % 2].append(pair)
-    return max(ways, key=lambda way: sum(sum(second.between(first)[1]) for first, second in way))
+    expert_ns = every.expert_ns[0, :, 1:] - every.expert_ns[1, :, :-1]
+    pairs = expert_ns.min(axis=0) > 0
+    first, second = every.operation[:-1], every.operation[1:]
+    named = pairs & (first == _NAMED[0]) & (second == _NAMED[1])
+    if named.any():
+        return np.flatnonzero(named)
+    pairs &= ~(np.isin(first, _NAMED) | np.isin(second, _NAMED))
+    rows = np.flatnonzero(pairs)
+    ways = rows[rows % 2 == 0], rows[rows % 2 == 1]
+    return max(ways, key=lambda way: int(expert_ns[:, way].sum()))
 
 
 def _pattern(rows: Sequence[Mapping[str, Any]]) -> str | None:

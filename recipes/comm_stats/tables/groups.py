@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from nsys_llm.analyses.collectives.matched import communicator
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.communication import SEND_RECV
 
 from .job import Job
+from .layout import AXES, Layout
 from .sizes import Sized
 
 _BITS: Final = (1 << 64) - 1
@@ -68,15 +68,11 @@ def find_groups(job: Job, sizes: Mapping[int, Sized]) -> list[Group]:
     return groups
 
 
-def group_columns(
-    job: Job, groups: Sequence[Group], sizes: Mapping[int, Sized], names: Sequence[str]
-) -> Columns:
+def group_rows(job: Job, groups: Sequence[Group]) -> list[dict[str, Any]]:
     """Return one row a group."""
-    devices, rows = job.collectives.devices, []
+    rows = []
     for group in groups:
-        ranks = [job.rank(owner) for owner in group.owners]
-        facts = [devices[owner].rank.facts for owner in group.owners]
-        hosts = {some.host if some else None for some in facts}
+        ranks, hosts = [job.rank(owner) for owner in group.owners], hosts_of(job, group)
         rows.append(
             {
                 "group": group.number,
@@ -84,37 +80,48 @@ def group_columns(
                 "axis": group.axis,
                 "axis_source": group.axis_source,
                 "candidates": ", ".join(group.candidates) or None,
-                "ranks": communicator(devices, group.owners),
+                "ranks": communicator(job.collectives.devices, group.owners),
                 "ranks_n": len(ranks),
                 "stride": stride(ranks),
                 "hosts_n": None if None in hosts else len(hosts),
                 "sequences": ", ".join(map(str, group.rows)),
                 "collectives_n": sum(some.size for some in group.rows.values()),
-                **_agreement(group, groups, sizes),
             }
         )
-    return {name: [row[name] for row in rows] for name in names}
+    return rows
 
 
-def _agreement(
-    group: Group, groups: Sequence[Group], sizes: Mapping[int, Sized]
-) -> dict[str, float | int | None]:
-    """Compare what is put together by time with what ids say, where there are some."""
-    if group.comm is None:
-        return {"agreement_pct": None, "merged_n": None, "split_n": None}
-    known = [sizes[number].comm[rows] for number, rows in group.rows.items()]
-    every_n = sum(some.size for some in known)
-    agreed_n = sum(int((some == group.comm).sum()) for some in known)
-    beside = {other.comm for other in groups if set(other.rows) & set(group.rows)} - {None}
-    parts_n = sum(other.comm == group.comm for other in groups)
-    return {
-        "agreement_pct": 100.0 * agreed_n / every_n,
-        "merged_n": len(beside) - 1,
-        "split_n": parts_n - 1,
-    }
+def hosts_of(job: Job, group: Group) -> set[str | None]:
+    """Return the machines of a group; with None where they are not known."""
+    facts = [job.collectives.devices[owner].rank.facts for owner in group.owners]
+    return {some.host if some else None for some in facts}
 
 
 def stride(ranks: Sequence[int]) -> int | None:
     """Return by how much the numbers of ranks differ, each from the one before; None if not."""
     steps = set(np.diff(sorted(ranks)).tolist())
     return steps.pop() if len(steps) == 1 else None
+
+
+def stage_rows(job: Job, groups: Sequence[Group], layout: Layout | None) -> list[dict[str, Any]]:
+    """Return one row a device: its part of the model, its stage, its place along each axis."""
+    place = {
+        owner: (chain.number, at)
+        for chain in job.chains
+        for at, some in enumerate(chain.stages)
+        for owner in some
+    }
+    rows = []
+    for owner in range(len(job.collectives.devices)):
+        number, stage = place.get(owner, (None, None))
+        places: dict[str, int | None] = {**dict.fromkeys(AXES), "pp": stage}
+        if layout is not None:
+            places = {**dict.fromkeys(AXES), **layout.places(job.rank(owner))}
+        else:
+            of_axes = [some for some in groups if some.axis in AXES and some.axis != "pp"]
+            places |= {
+                str(some.axis): some.owners.index(owner) for some in of_axes if owner in some.owners
+            }
+        part = {"model_part": job.parts[owner], "pipeline": number, "stage": stage}
+        rows.append({**job.who(owner), **part, **places})
+    return rows

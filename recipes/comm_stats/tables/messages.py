@@ -20,10 +20,9 @@ from nsys_llm.numeric.intervals import (
     total_length_ns,
     union_intervals,
 )
-from nsys_llm.report.columns import Columns, nullable
-from nsys_llm.trace.identity import Rank
+from nsys_llm.report.columns import Columns, nullable, of_rank
 
-from .groups import Group
+from .groups import Group, hosts_of
 from .job import Job
 from .sizes import FloatArray, Sized
 
@@ -51,16 +50,11 @@ _SWITCHED_N: Final = 8
 _ALL_LINKS_N: Final = 4
 
 
-def message_columns(
-    job: Job,
-    groups: Sequence[Group],
-    sizes: Mapping[int, Sized],
-    link_gb_s: float | None,
-    names: Sequence[str],
-) -> Columns:
+def message_rows(
+    job: Job, groups: Sequence[Group], sizes: Mapping[int, Sized], link_gb_s: float | None
+) -> list[dict[str, Any]]:
     """Return one row a group, operation and bucket of message sizes."""
-    rows = [row for group in groups for row in _group_rows(job, group, sizes, link_gb_s)]
-    return {name: [row[name] for row in rows] for name in names}
+    return [row for group in groups for row in _group_rows(job, group, sizes, link_gb_s)]
 
 
 def _group_rows(
@@ -136,7 +130,7 @@ def _usual(reasons: npt.NDArray[Any]) -> str:
     return str(names[counts.argmax()])
 
 
-def _exposed(job: Job, group: Group, parts: Mapping[int, IntArray]) -> dict[str, int]:
+def _exposed(job: Job, group: Group, parts: Mapping[int, IntArray]) -> dict[str, Any]:
     """Return the transfer beside which nothing computes, of the device that has most of it."""
     exposed_ns = {}
     for owner in group.owners:
@@ -148,22 +142,18 @@ def _exposed(job: Job, group: Group, parts: Mapping[int, IntArray]) -> dict[str,
             begins.append(meet_ns[met])
             ends.append(leave_ns[met])
         spans = union_intervals(joined(begins), joined(ends))
-        exposed_ns[owner] = total_length_ns(subtract_intervals(spans, job.steps[owner].hidden))
+        exposed_ns[owner] = total_length_ns(subtract_intervals(spans, job.work[owner].hidden))
     worst = max(exposed_ns, key=lambda owner: exposed_ns[owner])
-    device_id = job.collectives.devices[worst].device_id
-    return {"exposed_ns": exposed_ns[worst], "rank": job.rank(worst), "device_id": device_id}
+    return {"exposed_ns": exposed_ns[worst], **job.who(worst)}
 
 
 def _link_gb_s(job: Job, group: Group) -> int | None:
     """Return what a link of a group's GPUs carries in one direction; None where not known."""
-    ranks: list[Rank] = [job.collectives.devices[owner].rank for owner in group.owners]
-    facts = [rank.facts for rank in ranks]
-    hosts = {some.host if some else None for some in facts}
-    gpus = {name for some in facts if some for name in some.gpus}
+    facts = [job.collectives.devices[owner].rank.facts for owner in group.owners]
+    hosts, gpus = hosts_of(job, group), {name for some in facts if some for name in some.gpus}
     if len(hosts) > 1 or None in hosts or len(gpus) != 1:
         return None
-    name = gpus.pop()
-    machine_n = min(len(some.gpus) for some in facts if some)
+    name, machine_n = gpus.pop(), min(len(some.gpus) for some in facts if some)
     has_switch = machine_n >= _SWITCHED_N and not _WITHOUT_SWITCH.search(name)
     all_links_n = _SWITCHED_N if _WITHOUT_SWITCH.search(name) else _ALL_LINKS_N
     if not has_switch and len(group.owners) < all_links_n:
@@ -171,7 +161,7 @@ def _link_gb_s(job: Job, group: Group) -> int | None:
     return next((speed for pattern, speed in _LINKS_GB_S if pattern.search(name)), None)
 
 
-def transfer_columns(
+def transfers(
     job: Job, groups: Sequence[Group], sizes: Mapping[int, Sized], names: Sequence[str]
 ) -> Columns:
     """Return one row a matched collective, sequence by sequence."""
@@ -197,37 +187,32 @@ def _transfers(job: Job, number: int, some: Sized, group: IntArray) -> Columns:
         "sequence_id": np.full(n, number),
         "ordinal": np.arange(n),
         "group": group,
-        "step": nullable(job.job_step(owner, job.own_end_ns(sequence, 0))),
+        "step": nullable(job.steps.of(owner, sequence.own_end_ns(0))),
         "operation": some.operation,
         "bytes": nullable(some.bytes),
         "size_bytes": nullable(np.where(some.ok, some.size_bytes, NULL_INT)),
         "algbw_gb_s": algbw,
         "busbw_gb_s": algbw * some.factor,
-        "root": nullable(some.root),
-        "reduction": some.reduction,
-        "calls_n": some.calls_n,
         "reason": some.reason,
     }
 
 
-def payload_columns(job: Job, names: Sequence[str]) -> Columns:
+def payload_rows(job: Job) -> list[dict[str, Any]]:
     """Return one row a rank and reason: how many calls, and kernels, are known or not, and why."""
-    numbers = {device.rank.key: device.rank for device in job.collectives.devices}
+    ranks = {device.rank.key: device.rank for device in job.collectives.devices}
     rows = []
-    for key, rank in numbers.items():
-        calls = job.ranks[key].calls
-        kernels_n: Counter[str] = Counter()
+    for key, rank in ranks.items():
+        calls, kernels_n = job.ranks[key].calls, Counter[str]()
         for device in calls.devices:
             for code, count in enumerate(np.bincount(device.carried).tolist()):
                 kernels_n[calls.carried[code].reason] += count
-        for reason in sorted({*calls.calls_n, *(+kernels_n)}):
-            rows.append(
-                {
-                    "rank": rank.number or 0,
-                    "file": rank.file,
-                    "reason": reason,
-                    "calls_n": calls.calls_n.get(reason, 0),
-                    "kernels_n": kernels_n[reason],
-                }
-            )
-    return {name: [row[name] for row in rows] for name in names}
+        rows += [
+            {
+                **of_rank(rank),
+                "reason": reason,
+                "calls_n": calls.calls_n.get(reason, 0),
+                "kernels_n": kernels_n[reason],
+            }
+            for reason in sorted({*calls.calls_n, *(+kernels_n)})
+        ]
+    return rows

@@ -47,10 +47,7 @@ class Sized:
         bytes: Of a member's message, the largest that any tells; NULL_INT where not known.
         size_bytes: What is moved, see docs/comm_stats.md; NULL_INT likewise.
         factor: Of the bus bandwidth; NaN where it is not known.
-        calls_n: Of the member with most; 0 where not known.
         comm: Ids of communicators; NULL_INT where not known, or where members differ.
-        root: NULL_INT where there is none.
-        reduction: Names; None for none.
         channels_n: Blocks of the member with most; NULL_INT where not known.
         reason: `ok`, or why there is no bandwidth.
     """
@@ -59,10 +56,7 @@ class Sized:
     bytes: IntArray
     size_bytes: IntArray
     factor: FloatArray
-    calls_n: IntArray
     comm: IntArray
-    root: IntArray
-    reduction: npt.NDArray[Any]
     channels_n: IntArray
     reason: npt.NDArray[Any]
 
@@ -115,10 +109,7 @@ def sized(job: Job, number: int) -> Sized:
         bytes=most,
         size_bytes=np.full(at.size, NULL_INT),
         factor=np.full(at.size, np.nan),
-        calls_n=told("calls_n"),
         comm=comm,
-        root=told("root"),
-        reduction=told("reduction"),
         channels_n=np.stack([some.channels_n for some in members]).max(axis=0),
         reason=reasons,
     )
@@ -126,11 +117,9 @@ def sized(job: Job, number: int) -> Sized:
 
 
 def _member(job: Job, sequence: Sequenced, place: int) -> _Member:
-    device = job.collectives.devices[sequence.owners[place]]
-    calls = job.ranks[device.rank.key].calls
-    sizes = next(some for some in calls.devices if some.device_id == device.device_id)
+    calls, sizes = job.calls(sequence.owners[place])
     start_ns = sequence.start_ns[place] + sequence.ahead_ns[place]
-    rows = sizes.places(job.own_end_ns(sequence, place), start_ns)
+    rows = sizes.places(sequence.own_end_ns(place), start_ns)
     return _Member(calls, sizes.carried[rows], sizes.channels_n[rows])
 
 

@@ -14,15 +14,13 @@ from nsys_llm.trace.identity import Rank
 
 from ..partials import CommPartial
 from .axes import with_axes
-from .bubbles import bubble_columns
-from .experts import expert_columns
-from .groups import find_groups, group_columns
+from .bubbles import bubble_rows
+from .experts import expert_rows
+from .groups import find_groups, group_rows, stage_rows
 from .job import Job
 from .layout import parse_layout
-from .messages import message_columns, payload_columns, transfer_columns
-from .pipelines import find_chains
+from .messages import message_rows, payload_rows, transfers
 from .sizes import all_sized
-from .stages import stage_columns
 
 _RECIPE: Final = "comm_stats"
 
@@ -38,21 +36,22 @@ def tabulate(
         options: layout names the axes of parallelism.
     """
     manifest = load_manifest(_RECIPE)
-    declared = {table.file: [column.name for column in table.columns] for table in manifest.writes}
     job = Job(matched(partial, ranks, options), partial.ranks)
-    chains = find_chains(job)
     layout = parse_layout(options["layout"], len(ranks))
     sizes = all_sized(job)
-    groups = with_axes(job, chains, find_groups(job, sizes), layout)
-    columns = {
-        "groups": group_columns(job, groups, sizes, declared["groups"]),
-        "message_sizes": message_columns(
-            job, groups, sizes, options["link_bandwidth"], declared["message_sizes"]
-        ),
-        "transfers": transfer_columns(job, groups, sizes, declared["transfers"]),
-        "payloads": payload_columns(job, declared["payloads"]),
-        "stages": stage_columns(job, chains, groups, layout, declared["stages"]),
-        "experts": expert_columns(job, groups, declared["experts"]),
-        "bubbles": bubble_columns(job, chains, declared["bubbles"]),
+    groups = with_axes(job, find_groups(job, sizes), layout)
+    rows = {
+        "groups": group_rows(job, groups),
+        "message_sizes": message_rows(job, groups, sizes, options["link_bandwidth"]),
+        "payloads": payload_rows(job),
+        "stages": stage_rows(job, groups, layout),
+        "experts": expert_rows(job, groups),
+        "bubbles": bubble_rows(job),
     }
+    names = {table.file: [column.name for column in table.columns] for table in manifest.writes}
+    columns: dict[str, Mapping[str, Any]] = {
+        table: {name: [row[name] for row in some] for name in names[table]}
+        for table, some in rows.items()
+    }
+    columns["transfers"] = transfers(job, groups, sizes, names["transfers"])
     return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}

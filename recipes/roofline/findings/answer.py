@@ -166,6 +166,8 @@ def _why_not(tables: Tables) -> str:
     words = {
         "wrong_model": "Steps would be above 100 % of the GPU's peaks: check the config, --tp and "
         "--kv-dtype.",
+        "over_peak": "Steps take less than their bytes at the peak: fewer experts are read than "
+        "uniform routing reaches.",
         "peak": "The peaks of this GPU are not known: give --peak-flops and --peak-bandwidth.",
         "tp": "Over how many GPUs the model is spread is not known: give --tp.",
         "ep": "Experts are spread over GPUs: give --ep.",

@@ -128,6 +128,15 @@ def bucket_words(bound: int, least: int = 1) -> str | None:
     return str(bound) if bound == 0 or low == bound else f"{low}-{bound}"
 
 
+def _batch_words(phase: int, requests: int, tokens: int) -> str:
+    words = [PHASES[phase]]
+    if requests > 0:
+        words.append(f"{bucket_words(requests)} request{'s' if requests > 1 else ''}")
+    if tokens > 0:
+        words.append(f"{bucket_words(tokens, _LEAST_TOKENS)} prompt tokens")
+    return ", ".join(words)
+
+
 def _bucket_rows(rank: Rank, served: ServedSteps) -> list[Row]:
     batches = served.batches
     requests = bucket_of(batches.field("gen_reqs"))
@@ -141,6 +150,7 @@ def _bucket_rows(rank: Rank, served: ServedSteps) -> list[Row]:
             "phase": PHASES[cell[0]],
             "gen_bucket": bucket_words(cell[1]),
             "ctx_bucket": bucket_words(cell[2], _LEAST_TOKENS),
+            "batch": _batch_words(*cell),
             **_bucket(served, np.flatnonzero(counted & (cells == cell).all(axis=1))),
         }
         for cell in np.unique(cells[counted], axis=0).tolist()

@@ -8,12 +8,10 @@ import pandas as pd
 
 from nsys_llm.numeric.tails import LEAST_VALUES_OF_A_TAIL
 from nsys_llm.report.records import Tables
-from nsys_llm.view.text import counted, format_ns, format_percent, listed, quoted
+from nsys_llm.view.text import counted, format_percent, listed, quoted
 
 #: Share of the kernel time in configurations with few launches from which it is said, in percent.
 _FEW_PCT: Final = 50.0
-#: Share of the windows from which the profiler's part of API calls is said, as in llm_hotspots.
-_PROFILER_PCT: Final = 0.1
 #: Ranks that a sentence lists.
 _MOST_RANKS: Final = 8
 
@@ -23,7 +21,6 @@ def caveats(tables: Tables) -> list[str]:
     return [
         *_few_launches(tables["tails"]),
         *_no_steps(tables["tail_ranks"]),
-        *_profiler(tables),
         *_stages(tables["rank_verdicts"]),
     ]
 
@@ -38,19 +35,6 @@ def _few_launches(tails: pd.DataFrame) -> list[str]:
         f"{counted(int(few.sum()), 'configuration')} with {format_percent(few_pct)} of the kernel "
         f"time {'has' if int(few.sum()) == 1 else 'have'} fewer than {LEAST_VALUES_OF_A_TAIL} "
         "launches: their 99th percentile is practically their longest launch."
-    ]
-
-
-def _profiler(tables: Tables) -> list[str]:
-    apis, ranks = tables["api_tails"], tables["tail_ranks"]
-    held_ns, window_ns = int(apis["profiler_ns"].sum()), int(ranks["window_ns"].sum())
-    if not window_ns or 100 * held_ns < _PROFILER_PCT * window_ns:
-        return []
-    worst = apis.sort_values("profiler_ns", ascending=False, kind="stable").iloc[0]
-    return [
-        f"The profiler's own work held CUDA calls for {format_ns(held_ns)}, most of all "
-        f"{quoted(worst['api'])} ({format_ns(int(worst['profiler_ns']))}). Durations "
-        "include it; outliers, time beyond medians and findings on API calls do not."
     ]
 
 

@@ -6,7 +6,7 @@ started in it and the one that reaches furthest of those before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -21,7 +21,6 @@ _Mask = npt.NDArray[np.bool_]
 
 #: Operations that begin in another one: so few are looked at one by one.
 _FEW: Final = 64
-_NEVER: Final = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
@@ -178,38 +177,6 @@ class Timeline:
         shared_ns = np.minimum(self.end_ns[best], self.end_ns[place]) - self.start_ns[place]
         beside = (place > 0) & (shared_ns > 0)
         return np.where(beside, best, -1), np.where(beside, shared_ns, 0)
-
-
-def gaps_before_ns(
-    parts: Sequence[tuple[IntArray, IntArray, IntArray]],
-    own_ns: IntArray,
-    own_lane: IntArray,
-    none: int,
-) -> IntArray:
-    """Return the time since the last operation of the lane that began earlier ended.
-
-    Args:
-        parts: Starts, ends and lanes of all operations, in any order and any number of parts.
-        own_ns: Shape (k,), starts of some of them.
-        own_lane: Shape (k,), their lanes.
-        none: What stands for the first operation of a lane.
-
-    Returns:
-        Shape (k,); 0 where that one had not ended.
-    """
-    gaps = np.full(own_ns.shape, _NEVER, dtype=np.int64)
-    for start_ns, end_ns, lane in parts:
-        for value in np.unique(own_lane).tolist():
-            rows, of_lane = np.flatnonzero(own_lane == value), lane == value
-            starts, reach = start_ns[of_lane], end_ns[of_lane]
-            if (starts[1:] < starts[:-1]).any():
-                order = np.argsort(starts, kind="stable")
-                starts, reach = starts[order], reach[order]
-            np.maximum.accumulate(reach, out=reach)
-            before_n = np.searchsorted(starts, own_ns[rows], side="left")
-            rows, before_n = rows[before_n > 0], before_n[before_n > 0]
-            gaps[rows] = np.minimum(gaps[rows], np.maximum(own_ns[rows] - reach[before_n - 1], 0))
-    return np.where(gaps == _NEVER, none, gaps)
 
 
 def _between(at_ns: IntArray, to_ns: IntArray, start_ns: IntArray, end_ns: IntArray) -> IntArray:

@@ -37,7 +37,6 @@ NUMBERS: Final = (
     "launch",
     "config_launch",
     "before_first_step_end",
-    "gap_before_ns",
     "kernels_ns",
     "communication_ns",
     "copies_ns",

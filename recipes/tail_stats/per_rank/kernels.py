@@ -24,14 +24,11 @@ from nsys_llm.numeric.grouping import (
     distinct_codes,
     first_of_each,
     is_constant,
-    joined,
     summed,
 )
 from nsys_llm.numeric.intervals import (
     IntArray,
-    clipped_lengths,
     total_length_ns,
-    union_before_ns,
 )
 from nsys_llm.numeric.longest import among_largest, candidate_rows, longest_starts
 from nsys_llm.numeric.tails import twice_medians
@@ -54,14 +51,12 @@ class DeviceSpan:
             none.
         window_end_ns: Their end, or that of the last operation.
         window_ns: Length of the windows, or from the one to the other.
-        busy_ns: Time of it in which anything runs on the device.
     """
 
     device_id: int
     window_start_ns: int
     window_end_ns: int
     window_ns: int
-    busy_ns: int
 
 
 @dataclass(frozen=True)
@@ -265,23 +260,9 @@ def _span(trace: RankTrace, device: int) -> DeviceSpan:
         ends = [int(op["end_ns"].max()) for op in ops]
         windows = np.array([[min(starts), max(ends)]] if ops else np.empty((0, 2)), dtype=np.int64)
     if not len(windows):
-        return DeviceSpan(device, NULL_INT, NULL_INT, 0, 0)
+        return DeviceSpan(device, NULL_INT, NULL_INT, 0)
     window_ns = total_length_ns(windows)
-    busy_ns = _busy_ns(trace, device, windows)
-    return DeviceSpan(device, int(windows[0, 0]), int(windows[-1, 1]), window_ns, busy_ns)
-
-
-def _busy_ns(trace: RankTrace, device: int, windows: IntArray) -> int:
-    """Return how much of the windows the device is busy; what a filter leaves out ran as well."""
-    if len(trace.device_ids) == 1:
-        return int(clipped_lengths(windows[:, 0], windows[:, 1], trace.gpu_busy).sum())
-    starts, ends = [], []
-    for op in _ops(trace.unfiltered):
-        selected = op["device_id"] == device
-        starts.append(_chosen(op["start_ns"], selected))
-        ends.append(_chosen(op["end_ns"], selected))
-    before_ns = union_before_ns(windows.ravel(), joined(starts), joined(ends)).reshape(-1, 2)
-    return int((before_ns[:, 1] - before_ns[:, 0]).sum())
+    return DeviceSpan(device, int(windows[0, 0]), int(windows[-1, 1]), window_ns)
 
 
 def _ops(tables: Mapping[str, Table]) -> list[Table]:

@@ -21,7 +21,7 @@ from nsys_llm.taxonomy.cuda_codes import copy_kind_name
 from nsys_llm.trace.kernel_launches import launch_times, ncu_launches
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-from .concurrency import Timeline, gaps_before_ns
+from .concurrency import Timeline
 from .launches import KeyedKernels
 
 #: Classes of operations that may run beside a launch, in the order of their codes.
@@ -107,7 +107,7 @@ def _range_texts(
 
 
 def _beside(trace: RankTrace, every: KeyedKernels, chosen: KeyedKernels) -> tuple[Numbers, Texts]:
-    names = ("gap_before_ns", "kernels_ns", "communication_ns", "copies_ns", "beside_ns")
+    names = ("kernels_ns", "communication_ns", "copies_ns", "beside_ns")
     numbers = {name: np.zeros(len(chosen.rows), dtype=np.int64) for name in names}
     beside = np.full(len(chosen.rows), None, dtype=object)
     for device in np.unique(chosen.rows["device_id"]).tolist():
@@ -115,12 +115,6 @@ def _beside(trace: RankTrace, every: KeyedKernels, chosen: KeyedKernels) -> tupl
         rows, key = chosen.rows.take(selected), chosen.key[selected]
         starts, ends, lane = rows["start_ns"], rows["end_ns"], rows["stream_id"]
         ops, classes, labels = _labelled(trace, every, device)
-        numbers["gap_before_ns"][selected] = gaps_before_ns(
-            [(op["start_ns"], op["end_ns"], op["stream_id"]) for op in ops],
-            starts,
-            lane,
-            NULL_INT,
-        )
         timeline = _timeline(ops, union_intervals(starts, ends + 1))
         place = timeline.places(starts, ends, lane, key)
         if not timeline.overlaps:

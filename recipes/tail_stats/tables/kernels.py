@@ -12,7 +12,6 @@ import pandas as pd
 from nsys_llm.analyses.device.places import device_places
 from nsys_llm.analyses.steps.of_job import job_steps
 from nsys_llm.analyses.steps.of_rank import DeviceStepTimes
-from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.intervals import IntArray
@@ -91,7 +90,6 @@ def tails_columns(kernels: KernelTails, medians: Medians, parts: RankParts) -> C
         **medians.configs,
         "ranks_n": np.bincount(joined(launched), minlength=keys_n).astype(np.int64),
         **rich,
-        "first_excess_ns": _first_excess_ns(codes, parts, medians) // 2,
         "second_mode": medians.modes,
         **_pooled_columns(kernels, medians),
     }
@@ -120,7 +118,6 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
         "all_p50_ns": everywhere,
         "p50_all_p50": ratio(np.asarray(rich["p50_ns"], dtype=np.float64), everywhere),
         "others_p50_ns": medians_of_others(group, np.asarray(rich["p50_ns"], dtype=np.float64)),
-        "later_p50_ns": joined([_later_p50_ns(tails) for _, tails in parts]),
         "first_start_ns": nullable(joined([tails.first_start_ns for _, tails in parts])),
         "first_ns": nullable(joined([tails.first_ns for _, tails in parts])),
         "longest_start_ns": nullable(joined([tails.longest_start_ns for _, tails in parts])),
@@ -191,7 +188,6 @@ def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
         "window_start_ns": nullable(_ints([span.window_start_ns for _, _, span in spans])),
         "window_end_ns": nullable(_ints([span.window_end_ns for _, _, span in spans])),
         "window_ns": [span.window_ns for _, _, span in spans],
-        "idle_ns": [span.window_ns - span.busy_ns for _, _, span in spans],
         "steps_n": pd.array([tails.steps_n for _, tails, _ in spans], dtype="Int64"),
         **_step_columns(parts),
         "launches_n": whole["launches_n"],
@@ -273,30 +269,10 @@ def _ints(values: Sequence[int]) -> IntArray:
     return np.array(values, dtype=np.int64)
 
 
-def _later_p50_ns(tails: RankTails) -> npt.NDArray[np.float64]:
-    """Return the median of a rank's launches but the first, by row; NaN where there is no other."""
-    rows_n = len(tails.key)
-    known = np.flatnonzero(tails.first_ns != NULL_INT)
-    first = ValueCounts.from_values(known, tails.first_ns[known])
-    later = tails.counts.widened().without(first)
-    later_n = later.moments(rows_n).n
-    return np.where(later_n > 0, twice_medians(later.order_statistics(rows_n)) / 2, np.nan)
-
-
 def _beyond(tails: RankTails, medians: Medians) -> Beyond:
     """Return what each row of a rank has beyond the medians over all ranks."""
     twice = medians.twice[medians.codes(tails.keys)][tails.key]
     return beyond_medians(tails.counts.widened(), twice, len(tails.key))
-
-
-def _first_excess_ns(codes: Sequence[IntArray], parts: RankParts, medians: Medians) -> IntArray:
-    """Return twice the time of first launches beyond the medians, by key."""
-    sums = np.zeros(len(medians.keys), dtype=np.int64)
-    for code, (_, tails) in zip(codes, parts, strict=True):
-        known = tails.first_ns != NULL_INT
-        beyond = 2 * np.where(known, tails.first_ns, 0) - medians.twice[code]
-        np.add.at(sums, code, np.where(known, np.maximum(beyond, 0), 0))
-    return sums
 
 
 def _pooled_columns(kernels: KernelTails, medians: Medians) -> Columns:

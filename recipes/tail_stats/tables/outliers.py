@@ -90,7 +90,6 @@ def outlier_columns(
         "config_launch": numbers["config_launch"],
         "state": states,
         "range": instances.texts["range"],
-        "gap_before_ns": nullable(numbers["gap_before_ns"]),
         **{f"{name}_beside_ns": numbers[f"{name}_ns"] for name in _BESIDE},
         "beside": instances.texts["beside"],
         "beside_pct": percent(numbers["beside_ns"], numbers["duration_ns"]),

@@ -18,7 +18,6 @@ from nsys_llm.trace.identity import Rank
 
 from ..partials import TailPartial
 from ..per_rank.kernels import KernelTails
-from .apis import api_columns
 from .clusters import cluster_columns
 from .collectives import clock_columns, collective_columns, coverage_columns, sequence_columns
 from .kernels import (
@@ -48,7 +47,6 @@ def tabulate(
     """
     columns = {
         **_kernel_columns(partial.kernels, ranks, options),
-        **api_columns(partial.apis, ranks),
         **_collective_columns(matched(partial, ranks, options), partial),
     }
     manifest = load_manifest(_RECIPE)

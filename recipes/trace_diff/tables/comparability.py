@@ -28,6 +28,7 @@ from .checks import (
     SAME_GRID_PCT,
     SAME_WORK_PCT,
     STEP_TIMES,
+    TOTALS,
     WORK,
     Check,
     apart_pct,
@@ -162,9 +163,13 @@ def _work_checks(comparison: Comparison) -> Iterator[Check]:
     if comparison.kind != STEP and comparison.word != OTHER_WORK:
         yield check_row(WORK, nothing, same="no steps of equal work are known")
         return
-    other = comparison.word == OTHER_WORK
-    meaning = f"a step does another amount of work: {comparison.work}"
-    yield check_row(WORK, nothing, (other, STEP_TIMES, meaning), same="about as much in a step")
+    yield check_row(
+        WORK,
+        nothing,
+        (comparison.word == OTHER_WORK, STEP_TIMES, f"another amount of work: {comparison.work}"),
+        (comparison.work is not None, TOTALS, str(comparison.work)),
+        same="about as much in a step",
+    )
 
 
 def _of_spans(runs: Runs, nothing: Comparison) -> Comparison:

@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from nsys_llm.numeric.effects import split_change
 from nsys_llm.numeric.rank_tests import adjusted, compare_ranks
-from nsys_llm.report.columns import Columns, nullable, percent, sorted_columns
+from nsys_llm.report.columns import Columns, percent, sorted_columns
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.rank_sets import COMPARED
 
-from ..per_rank.operations import CONFIG, config_text
+from ..per_rank.operations import config_text
 from .chosen_steps import StepKernels
 from .runs import KernelSide, Runs
 from .step_splits import FloatArray
@@ -41,7 +41,6 @@ LEAST_LAUNCHES: Final = 8
 _TICK_NS: Final = 32
 #: What times are compared as where no steps are.
 SUMS: Final = "sum over all ranks"
-_COLUMN_OF: Final = {"registers_per_thread": "registers"}
 
 #: Kernels of the steps that are compared, of both runs.
 FullSteps = tuple[StepKernels, StepKernels]
@@ -116,21 +115,14 @@ def config_columns(runs: Runs, options: Mapping[str, Any]) -> Columns:
     both = runs.compared
     keys = sorted({(key[0], *key[2:]) for run in both for key in run.part.keys})
     before, after = (run.kernels_by(keys, lambda key: (key[0], *key[2:])) for run in both)
-    texts = [config_text(key[1:]) for key in keys]
-    sizes = {
-        _COLUMN_OF.get(name, name): nullable(np.array([key[i] for key in keys], dtype=np.int64))
-        for i, name in enumerate(CONFIG, 1)
-    }
     columns = {
         "name": [key[0] for key in keys],
-        "config": texts,
-        "label": [f"{key[0]} [{text}]" for key, text in zip(keys, texts, strict=True)],
-        **sizes,
+        "config": [config_text(key[1:]) for key in keys],
         "status": status_of(before, after),
         **change_columns(before, after),
         **compared(before, after, None, options),
     }
-    return by_change(columns, "label")
+    return by_change(columns, "name")
 
 
 def compared(

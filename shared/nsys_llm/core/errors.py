@@ -17,7 +17,6 @@ class ExitCode(IntEnum):
     BAD_INPUT = 2
     INCOMPLETE = 3
     FAULT = 4
-    INTERRUPTED = 130
 
 
 class NsysLlmError(Exception):

@@ -13,8 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from nsys_llm.core.errors import ExitCode, NsysLlmError
-from nsys_llm.install.steps import move_files
+from nsys_llm.core.errors import ExitCode
 from nsys_llm.report.notebook import NOTEBOOK_NAME
 from nsys_llm.report.report_files import MARKDOWN_NAME
 from nsys_llm.run import cli
@@ -22,9 +21,6 @@ from nsys_llm.testing.demo import write_demo
 
 _COMMAND: Final = "overview"
 _RECIPE: Final = "llm_overview"
-
-#: Lists the traces that the demo made, the only files of the folder that it may replace.
-_RECORD: Final = ".made-by-install"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,12 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--commands", default="", help="what stands before our command to run it")
     given = parser.parse_args(arguments)
     folder: Path = given.folder
-    print(f"demo: writing two runs of a synthetic server with 4 GPUs to {folder} ...", flush=True)
     try:
         _write(folder)
-    except NsysLlmError as error:
-        print(f"demo: {error.message}", file=sys.stderr)
-        return int(error.exit_code)
     except OSError as error:
         print(f"demo: {folder}: cannot be written ({error.strerror})", file=sys.stderr)
         return int(ExitCode.BAD_INPUT)
@@ -65,12 +57,16 @@ def _opened_with(commands: str) -> str:
 
 
 def _write(folder: Path) -> None:
-    """Make both runs beside their place, and move them there only whole."""
+    """Make both runs beside their place, and move them there only whole; none where it exists."""
+    if folder.exists():
+        print(f"demo: using {folder}, which is there already", flush=True)
+        return
+    print(f"demo: writing two runs of a synthetic server with 4 GPUs to {folder} ...", flush=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as work:
         # A temporary folder is for its owner only; what is moved out of it follows the umask.
         made = Path(work) / "made"
         write_demo(made)
-        move_files(made, folder, _RECORD)
+        made.rename(folder)
 
 
 if __name__ == "__main__":

@@ -97,25 +97,6 @@ def uninstall(nsys: str | None) -> tuple[list[str], list[str]]:
     return lines, kept
 
 
-def move_files(source: Path, destination: Path, record_name: str) -> None:
-    """Move all files of a folder into another, over those that an earlier call moved there.
-
-    Raises:
-        UsageError: A file of that name is there that no earlier call moved.
-    """
-    record = destination / record_name
-    ours = record.read_text("utf-8").splitlines() if record.is_file() else []
-    new = sorted(str(path.relative_to(source)) for path in source.rglob("*") if path.is_file())
-    for name in new:
-        if name not in ours and os.path.lexists(destination / name):
-            raise UsageError(f"{destination / name} was not made by --demo; move it away")
-    destination.mkdir(exist_ok=True)
-    record.write_text("\n".join(new), "utf-8")
-    for name in new:
-        (destination / name).parent.mkdir(parents=True, exist_ok=True)
-        os.replace(source / name, destination / name)
-
-
 def recipe_sources(root: Path) -> dict[str, dict[str, Path]]:
     """Return the files that NVIDIA's loader needs of each recipe, by its name.
 

@@ -162,12 +162,6 @@ class ValueCounts:
             np.concatenate([part.count for part in parts]),
         )
 
-    def without(self, part: ValueCounts) -> ValueCounts:
-        """Return the counts of what is left when `part`, which is in them, is taken away."""
-        left = ValueCounts.merge([self, ValueCounts(part.group, part.value, -part.count)])
-        kept = left.count > 0
-        return ValueCounts(left.group[kept], left.value[kept], left.count[kept])
-
     def regrouped(self, new_group: IntArray) -> ValueCounts:
         """Return the counts with group g renamed to `new_group[g]`; equal new groups are added."""
         return _counted(new_group[self.group], self.value, self.count)

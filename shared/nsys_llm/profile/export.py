@@ -36,7 +36,7 @@ ALWAYS_EXPORTED: Final = (
 # Tables that only some releases know, or only some export types write; their absence from a folder
 # of parquet files does not tell that they were not exported.
 _NOT_ALWAYS_WRITTEN: Final = frozenset(
-    {"capture", "graph_traces", "mpi_ranks", "payload_schemas", "payload_entries", "payload_enums"}
+    {"capture", "graph_traces", "mpi_ranks", "payload_schemas", "payload_entries"}
 )
 
 # Parameters of an export that leave out time or move it.
@@ -119,7 +119,9 @@ def open_export(
     if again:
         raise ProfileError(f"{profile.name}: its export was not kept; give --export-dir.")
     if not state.st_size:
-        raise ProfileError(_empty(profile, parquet, sqlite))
+        raise ProfileError(
+            f"{profile.name}: the file is empty; profile again, or give an export of it."
+        )
     with _new_export(profile, parquet, tables, _require_nsys(profile, nsys)) as made:
         yield made
 
@@ -244,7 +246,7 @@ def _export(profile: Path, target: Path, tables: Sequence[str], nsys: str) -> No
         command += ["true", "--tables", names, "--output", str(made)]
         command += [*_blobs(profile, tables, nsys), str(profile)]
         done = _run(command, profile)
-        whole = done.returncode == 0 and any(made.glob("*.parquet"))
+        whole = done.returncode == 0 and made.is_dir() and _opens(made)
         if shutil.disk_usage(scratch).free < _LEAST_FREE_BYTES:
             # Also where nsys noticed nothing: what it could not write looks like an empty table.
             raise ProfileError(
@@ -269,6 +271,21 @@ def _blobs(profile: Path, tables: Sequence[str], nsys: str) -> list[str]:
         return []
     listed = _run([nsys, "export", "--help"], profile).stdout
     return [_BLOBS] if _BLOBS.partition("=")[0] in listed else []
+
+
+def _opens(made: Path) -> bool:
+    """Return whether an export has tables, and each of them all of its rows."""
+    from pyarrow import ArrowException
+    from pyarrow.parquet import read_metadata
+
+    try:
+        tables = [read_metadata(file) for file in made.glob("*.parquet")]
+    except (OSError, ArrowException):
+        return False
+    return bool(tables) and all(
+        table.num_rows == sum(table.row_group(n).num_rows for n in range(table.num_row_groups))
+        for table in tables
+    )
 
 
 def _is_exported(folder: Path, tables: Sequence[str], written_ns: int) -> bool:
@@ -337,17 +354,6 @@ def _state_of(profile: Path) -> os.stat_result:
             return profile.stat()
     except OSError as error:
         raise ProfileError(f"{profile.name}: cannot be read ({error.strerror}).") from error
-
-
-def _empty(profile: Path, parquet: Path, sqlite: Path) -> str:
-    """Return the line about a profile without content, and without an export to use instead."""
-    there = next((item for item in (sqlite, parquet) if item.exists()), None)
-    if there is None:
-        return f"{profile.name}: the file is empty; profile again."
-    return (
-        f"{profile.name}: the file is empty, and {there.name} is older, damaged or a part; profile "
-        f"again, or give {there.name} itself."
-    )
 
 
 def _newest_first(installed: list[str]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -100,7 +99,6 @@ class ParquetProfile:
         """
         source = table_source(table)
         names = list(dict.fromkeys(source.columns[column] for column in columns))
-        self._require_once(table, names)
         return self._guarded(table, lambda: _read(self._open(table), source, columns, names))
 
     def texts(self, ids: npt.NDArray[np.int64]) -> Mapping[int, str]:
@@ -133,14 +131,6 @@ class ParquetProfile:
         path = self._files[table_source(table).nsys]
         return self._guarded(table, lambda: pq.ParquetFile(path))
 
-    def _require_once(self, table: str, names: Sequence[str]) -> None:
-        there = Counter(self._names(table))
-        if odd := [name for name in names if there[name] != 1]:
-            kind = "has twice" if there[odd[0]] else "lacks"
-            raise ProfileError(
-                f"{self._file(table)}: {kind} the column {odd[0]}; export the profile again."
-            )
-
     def _names(self, table: str) -> list[str]:
         # A name in a damaged file may be no text.
         return self._guarded(table, lambda: list(self._open(table).schema_arrow.names))
@@ -151,7 +141,7 @@ class ParquetProfile:
     def _guarded(self, table: str, action: Callable[[], T]) -> T:
         try:
             return action()
-        except (pa.ArrowException, OSError, TooManyRows, UnicodeDecodeError) as error:
+        except (pa.ArrowException, OSError, TooManyRows, UnicodeDecodeError, KeyError) as error:
             reason = str(error).replace(f"{self.path.parent}{os.sep}", "")
             reason = " ".join(reason.split())[:200]
             raise ProfileError(

@@ -23,7 +23,6 @@ def nbformat() -> Any:
     """
     with _left_out():
         import nbformat
-        import nbformat.v4
     return nbformat
 
 

@@ -107,8 +107,8 @@ def _fitted(
         lines = [*(line for item in items for line in item), *more, *below]
         if len(lines) <= most_n:
             return lines
-    told_n = max(1, most_n - 1)
-    return [*(item[0] for item in items[:told_n]), *_more(len(findings) - told_n)]
+    shown_n = max(1, most_n - 1)
+    return [*(item[0] for item in items[:shown_n]), *_more(len(findings) - shown_n)]
 
 
 def _item_lines(finding: Finding, head: str, width: int, most_n: int) -> list[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +23,6 @@ _PANDAS_TYPES: Final = {
     "string": pd.StringDtype(),
     "bool": pd.BooleanDtype(),
 }
-#: Python's numbers that a column takes as they are, by declared type.
-_NUMBERS: Final = {"int64": int, "float64": float}
 
 #: What pandas may find in the values of a column, by declared type.
 _KINDS: Final = {
@@ -112,9 +108,6 @@ def _typed(table: TableWrite, column: Column, values: Any) -> Any:
     where = f"{table.file}.{column.name}"
     if _is_wrapped(values):
         values = values.to_numpy()
-    plain = _plain(column, values)
-    if plain is not None:
-        return plain
     # An array without values has whatever type numpy gave it.
     kind = pd.api.types.infer_dtype(values, skipna=True) if len(values) else "empty"
     if kind not in _KINDS[column.dtype]:
@@ -133,28 +126,6 @@ def _typed(table: TableWrite, column: Column, values: Any) -> Any:
     return typed if column.dtype == "string" else typed.to_numpy(dtype=column.dtype)
 
 
-def _plain(column: Column, values: Any) -> Any:
-    """Return numbers that numpy holds in the declared type; None for others, or with a null.
-
-    Most columns are such, and pandas takes ten times as long to find that out.
-    """
-    if column.dtype not in _NUMBERS:
-        return None
-    if isinstance(values, list) and set(map(type, values)) <= {_NUMBERS[column.dtype]}:
-        # Integers that are too large for the type get another.
-        values = np.array(values) if values else np.array([], dtype=column.dtype)
-    if getattr(values, "dtype", "") != column.dtype:
-        return None
-    held = np.array(values)
-    if column.dtype == "int64":
-        none = np.zeros(len(held), dtype=np.bool_)
-        return pd.arrays.IntegerArray(held, none) if column.nullable else held
-    none = np.isnan(held)
-    if column.nullable:
-        return pd.arrays.FloatingArray(np.where(none, 1.0, held), none)
-    return None if none.any() else held
-
-
 def _is_wrapped(values: Any) -> bool:
     """Return whether it is the wrapper of a numpy array that pandas 2 gives, and cannot type."""
     wrapper = isinstance(values, pd.api.extensions.ExtensionArray)
@@ -163,13 +134,10 @@ def _is_wrapped(values: Any) -> bool:
 
 def arrow_table(table: TableWrite, frame: pd.DataFrame) -> pa.Table:
     """Return the frame as Arrow, with unit and meaning in each field, and pandas' own record."""
-    columns, record = _converted(frame, table.index)
+    data = pa.Table.from_pandas(frame, preserve_index=table.index is not None)
     declared = {column.name: column for column in table.columns}
-    for name, values in columns.items():
-        wanted = ARROW_TYPES[declared[name].dtype]
-        columns[name] = values if values.type == wanted else values.cast(wanted)
-    fields = [_field(declared[name]) for name in columns]
-    return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields, metadata=record))
+    fields = [_field(declared[name]) for name in data.column_names]
+    return data.cast(pa.schema(fields, metadata=data.schema.metadata))
 
 
 def _field(column: Column) -> pa.Field:
@@ -179,34 +147,6 @@ def _field(column: Column) -> pa.Field:
         nullable=column.nullable,
         metadata={"unit": column.unit or "", "meaning": column.meaning},
     )
-
-
-def _converted(
-    frame: pd.DataFrame, index: str | None
-) -> tuple[dict[str, Any], Mapping[bytes, bytes]]:
-    """Return a frame's columns as Arrow arrays, and the record from which pandas restores types.
-
-    Without an index the record is joined from those of single columns, which are made once a
-    type: Arrow takes ten times as long to make it of a frame.
-    """
-    if index is not None:
-        data = pa.Table.from_pandas(frame, preserve_index=True)
-        return {name: data.column(name) for name in data.column_names}, data.schema.metadata
-    columns = {name: frame[name] for name in frame.columns.tolist()}
-    records = [(name, _pandas_record(str(values.dtype))) for name, values in columns.items()]
-    fields = [{**one["columns"][0], "name": name, "field_name": name} for name, one in records]
-    record = {**_pandas_record("int64"), "columns": fields}
-    arrays = {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
-    return arrays, {b"pandas": json.dumps(record).encode()}
-
-
-@cache
-def _pandas_record(dtype: str) -> dict[str, Any]:
-    """Return what Arrow records of a frame whose only column has this type of pandas."""
-    frame = pd.Series([], name="x", dtype=dtype).to_frame()
-    schema = pa.Table.from_pandas(frame, preserve_index=False).schema
-    record: dict[str, Any] = json.loads(schema.metadata[b"pandas"])
-    return record
 
 
 def _for_spreadsheets(frame: pd.DataFrame) -> pd.DataFrame:

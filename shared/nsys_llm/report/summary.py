@@ -186,15 +186,15 @@ def _finding_lines(report: Report, width: int, most_n: int) -> list[str]:
     lines = [_findings_head(findings), *(line for item in whole for line in item)]
     if len(whole) == len(findings) and len(lines) <= most_n:
         return lines
-    lines, told_n = lines[:1], 0
+    lines, shown_n = lines[:1], 0
     for finding in findings[:MOST_SHOWN]:
         # A line is kept for the number of the others.
-        kept = told_n + 1 < len(findings)
+        kept = shown_n + 1 < len(findings)
         if len(lines) + 1 + kept > most_n:
             break
         lines += _item_lines(finding, width, 1)
-        told_n += 1
-    more = len(findings) - told_n
+        shown_n += 1
+    more = len(findings) - shown_n
     return [*lines, f"  and {more} more in the report"] if more > 0 else lines
 
 

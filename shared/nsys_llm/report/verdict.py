@@ -54,7 +54,7 @@ def decide(
     words = {FAIL: "gate failed", NOT_COMPARABLE: "gate not decided"}
     for gate in record["gates"]:
         if gate["result"] in words:
-            console.error(f"{words[gate['result']]}: {_told(gate)}")
+            console.error(f"{words[gate['result']]}: {_gate_text(gate)}")
     lines = _lines(record)
     return ["", *lines] if lines else []
 
@@ -87,7 +87,7 @@ def _lines(record: Mapping[str, Any]) -> list[str]:
     if not record["gates"]:
         return []
     width = max(len(gate["result"]) for gate in record["gates"])
-    lines = [f"  {gate['result']:{width}}  {_told(gate)}" for gate in record["gates"]]
+    lines = [f"  {gate['result']:{width}}  {_gate_text(gate)}" for gate in record["gates"]]
     counts = [
         f"{sum(gate['result'] == result for gate in record['gates'])} {result}"
         for result in dict.fromkeys(gate["result"] for gate in record["gates"])
@@ -96,7 +96,7 @@ def _lines(record: Mapping[str, Any]) -> list[str]:
     return [f"Gates: {ending}", *lines]
 
 
-def _told(gate: Mapping[str, Any]) -> str:
+def _gate_text(gate: Mapping[str, Any]) -> str:
     if gate["told"] is None:
         return f"{gate['gate']}: {gate['reason']}"
     return f"{gate['gate']}: {gate['told']}" + (f" ({gate['reason']})" if gate["reason"] else "")

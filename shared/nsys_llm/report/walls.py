@@ -86,5 +86,5 @@ def usual_loss_ns(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> float | None:
 def host_cause(losses_ns: Mapping[Gpu, int], gpu: Gpu) -> Cause:
     """Return whose host a GPU waits for: its rank's, where others lose less than half as much."""
     usual_ns = usual_loss_ns(losses_ns, gpu)
-    own = usual_ns is not None and 2 * usual_ns < losses_ns.get(gpu, 0)
-    return Cause("host", rank=gpu[0] if own else None)
+    differs = usual_ns is not None and 2 * usual_ns < losses_ns.get(gpu, 0)
+    return Cause("host", rank=gpu[0] if differs else None)

@@ -87,9 +87,8 @@ def run_recipe(
             code = max(code, other)
             results = replace(results, report=with_verdict(results.report, compared))
         summary, written = _write(folder, results, code, console)
-        record: dict[str, Any] = _framework_record(run, executor, started)
-        record |= analysis_record or {}
-        record |= _result_record(_input_names(results.run, inputs.profiles), written)
+        profiles = _input_names(results.run, inputs.profiles)
+        record = _record(run, executor, started, analysis_record, profiles, written)
         if reported_side is None:  # the result of an overview stands only with that
             folder.on_published = partial(setattr, console, "results")
         place = folder.publish(record)
@@ -151,21 +150,24 @@ def run_compared(
     return outcome.exit_code, outcome.folder
 
 
-def _framework_record(run: Run, executor: Executor, started: datetime) -> dict[str, str]:
+def _record(
+    run: Run,
+    executor: Executor,
+    started: datetime,
+    of_framework: Mapping[str, Any] | None,
+    input_names: list[str],
+    written: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return the .nsys-analysis file: what Nsight Systems itself records, and what only we know."""
     return {
         "RecipeName": run.manifest.name,
         "DisplayName": run.manifest.title,
         "Mode": executor.mode,
         "StartTime": str(started),
-    }
-
-
-def _result_record(input_files: list[str], written: dict[str, str]) -> dict[str, Any]:
-    """Return what only we know; it comes first."""
-    return {
+        **(of_framework or {}),
         "RecipeVersion": __version__,
         "EndTime": str(datetime.now()),
-        "InputFiles": input_files,
+        "InputFiles": input_names,
         "Outputs": written,
     }
 

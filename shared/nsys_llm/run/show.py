@@ -71,14 +71,14 @@ def overall_record(result: Result) -> dict[str, Any]:
         {"number": number} | {name: finding.get(name) for name in _OF_FINDING}
         for number, finding in enumerate(result.findings, 1)
     ]
-    told = result.report["report"]
+    reported = result.report["report"]
     return {
         "recipe": result.recipe,
         "answer": result.answer,
-        "wall": told["wall"],
+        "wall": reported["wall"],
         "findings": findings,
-        "caveats": told["caveats"],
-        "unrecorded": told["unrecorded"],
+        "caveats": reported["caveats"],
+        "unrecorded": reported["unrecorded"],
         "failed": result.report["failed"],
         "exit_code": result.report["exit_code"],
         "tables": {name: int(table["rows"]) for name, table in result.report["tables"].items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pandas as pd
@@ -96,33 +97,28 @@ def lanes(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     return {"data": traces, "layout": layout}
 
 
+@dataclass(frozen=True)
 class _Drawn:
     """The rows of a figure, column by column, in the units of its axes."""
 
-    def __init__(
-        self,
-        *,
-        part: Sequence[str],
-        lane: Sequence[int],
-        begin: Sequence[Any],
-        length: Sequence[Any],
-        color: Sequence[str],
-        number: Sequence[int | None],
-        label: Sequence[str | None],
-        hover: Sequence[str],
-    ) -> None:
-        self._part, self._lane, self._begin, self._length = part, lane, begin, length
-        self._color, self._number, self._label, self._hover = color, number, label, hover
+    part: Sequence[str]
+    lane: Sequence[int]
+    begin: Sequence[Any]
+    length: Sequence[Any]
+    color: Sequence[str]
+    number: Sequence[int | None]
+    label: Sequence[str | None]
+    hover: Sequence[str]
 
     def _of(self, *parts: str) -> list[int]:
-        return [row for row, part in enumerate(self._part) if part in parts]
+        return [row for row, part in enumerate(self.part) if part in parts]
 
     def bars(self, part: str) -> list[Any]:
         """Return the bars of one height, a trace for each color, the one with most time first."""
         of_part = self._of(part)
-        places = rows_by_group(at(of_part, self._color))
+        places = rows_by_group(at(of_part, self.color))
         by_color = {name: at(some, of_part) for name, some in places.items()}
-        order = sorted(by_color, key=lambda name: -sum(self._length[r] for r in by_color[name]))
+        order = sorted(by_color, key=lambda name: -sum(self.length[r] for r in by_color[name]))
         tints = color_map(sorted(by_color))
         group: Plot = {"legendgroup": part, "legendgrouptitle": {"text": _GROUPS[part]}}
         return [
@@ -143,11 +139,11 @@ class _Drawn:
         return go.Bar(
             orientation="h",
             name=name,
-            base=at(rows, self._begin),
-            x=at(rows, self._length),
-            y=[self._lane[row] + shift for row in rows],
+            base=at(rows, self.begin),
+            x=at(rows, self.length),
+            y=[self.lane[row] + shift for row in rows],
             marker={**marker, "line": {"width": 0}},
-            hovertext=at(rows, self._hover),
+            hovertext=at(rows, self.hover),
             hoverinfo="text",
             **others,
         )
@@ -165,16 +161,16 @@ class _Drawn:
         group = {"legendgroup": "path", "legendgrouptitle": {"text": "path and findings"}}
         traces = []
         for name, some, width in (
-            ("critical path, GPU", [row for row in rows if self._part[row] == _PATH], 4),
+            ("critical path, GPU", [row for row in rows if self.part[row] == _PATH], 4),
             ("critical path, host", rows, 1.2),
         ):
             joined = width < 2
             line: dict[str, list[Any]] = {"x": [], "y": [], "hovertext": []}
             for row in some:
-                end = self._begin[row] + self._length[row]
-                line["x"] += [self._begin[row], end] if joined else [self._begin[row], end, None]
-                line["y"] += [self._lane[row] + _PATH_AT] * (2 if joined else 3)
-                line["hovertext"] += [self._hover[row]] * (2 if joined else 3)
+                end = self.begin[row] + self.length[row]
+                line["x"] += [self.begin[row], end] if joined else [self.begin[row], end, None]
+                line["y"] += [self.lane[row] + _PATH_AT] * (2 if joined else 3)
+                line["hovertext"] += [self.hover[row]] * (2 if joined else 3)
             if some:
                 style = {"color": _PATH_COLOR, "width": width}
                 traces.append(
@@ -187,8 +183,8 @@ class _Drawn:
     def marks(self) -> list[Any]:
         """Return the marks of findings above their lanes."""
         rows = self._of(_FINDING)
-        first = [row for row in rows if self._number[row] == 1]
-        others = [row for row in rows if self._number[row] != 1]
+        first = [row for row in rows if self.number[row] == 1]
+        others = [row for row in rows if self.number[row] != 1]
         return [
             self._bar(
                 name,
@@ -198,7 +194,7 @@ class _Drawn:
                 width=height,
                 # A page finds a finding by these.
                 meta="findings",
-                customdata=at(some, self._number),
+                customdata=at(some, self.number),
                 legendgroup="path",
             )
             for name, some, color, shift, height in (
@@ -211,23 +207,23 @@ class _Drawn:
     def notes(self) -> tuple[list[Plot], list[Plot]]:
         """Return the frame of the first finding, and the numbers or the name at marks."""
         rows = self._of(_FINDING)
-        first = [row for row in rows if self._number[row] == 1]
+        first = [row for row in rows if self.number[row] == 1]
         frames, notes = [], []
         if first:
-            low = min(self._begin[row] for row in first)
-            high = max(self._begin[row] + self._length[row] for row in first)
-            frames.append(_frame(low, high, self._lane[first[0]]))
-            longest = max(first, key=lambda row: self._length[row])
-            title = shortened(self._label[longest] or "", _TITLE_LENGTH)
-            middle = self._begin[longest] + self._length[longest] / 2
-            whole = max(b + n for b, n in zip(self._begin, self._length, strict=True))
-            note = _first_note(f"1  {title}", middle, self._lane[longest], middle > whole / 2)
+            low = min(self.begin[row] for row in first)
+            high = max(self.begin[row] + self.length[row] for row in first)
+            frames.append(_frame(low, high, self.lane[first[0]]))
+            longest = max(first, key=lambda row: self.length[row])
+            title = shortened(self.label[longest] or "", _TITLE_LENGTH)
+            middle = self.begin[longest] + self.length[longest] / 2
+            whole = max(b + n for b, n in zip(self.begin, self.length, strict=True))
+            note = _first_note(f"1  {title}", middle, self.lane[longest], middle > whole / 2)
             notes.append(note)
         numbers: dict[tuple[Any, Any], set[int]] = {}
         for row in rows:
-            number = self._number[row]
+            number = self.number[row]
             if number is not None and number > 1:
-                numbers.setdefault((self._lane[row], self._begin[row]), set()).add(number)
+                numbers.setdefault((self.lane[row], self.begin[row]), set()).add(number)
         for (lane, begin), some in numbers.items():
             text = ", ".join(map(str, sorted(some)))
             notes.append({**_NUMBER, "x": begin, "y": lane + _OTHERS_AT, "text": text})

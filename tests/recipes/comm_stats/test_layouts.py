@@ -120,7 +120,7 @@ def test_a_layout_that_cannot_be_is_refused(layout, message, four_ranks):
 def test_without_payloads_no_communicator_has_an_id(four_ranks):
     groups = quick("comm_stats", four_ranks)["groups"]
     assert len(groups)
-    assert groups[["comm_id", "agreement_pct", "merged_n", "split_n"]].isna().all(axis=None)
+    assert groups["comm_id"].isna().all()
 
 
 def test_the_order_of_axes_may_be_given(four_ranks):

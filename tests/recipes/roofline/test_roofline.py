@@ -402,12 +402,12 @@ def test_work_of_a_product():
         assert (flops, size_bytes) == (2 * m * n * k, m * k + k * n + 2 * m * n)
 
 
-def products(folder, took_ns, kernel="nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN"):
-    """Write 10 operators of two kernels each (split over K), 4096 x 4096 x 4096."""
+def products(folder, took_ns, kernel="nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN", rows=4096):
+    """Write 10 operators of two kernels each (split over K), ROWS x 4096 x 4096."""
     trace = TraceBuilder(gpu_name="NVIDIA H100 80GB HBM3").process(pid=1, name="python")
     clock = 10_000
     for place in range(10):
-        text = f"aten::mm, seq = {place}, op_id = {place}, sizes = [[4096, 4096], [4096, 4096]]"
+        text = f"aten::mm, seq = {place}, op_id = {place}, sizes = [[{rows}, 4096], [4096, 4096]]"
         trace.nvtx(text, clock, clock + 30_000)
         for half in range(2):
             identity = trace.reserve_correlation_ids(1)
@@ -437,6 +437,28 @@ def test_products_by_shape(tmp_path):
     assert over["mfu_pct"].isna().all()
     plain = quick("roofline", products(tmp_path, 500_000, "some_gemm_kernel"))["gemm_roofline"]
     assert set(plain["reason"]) <= {"type"}
+    # 8 rows read all of the matrix: 2 % of the FLOPs, 80 % of the bandwidth.
+    tables = quick("roofline", products(tmp_path, 12_600, rows=8))
+    (row,) = tables["gemm_roofline"].to_dict("records")
+    assert row["mfu_pct"] < 3
+    assert row["mbu_pct"] == pytest.approx(2 * (4096**2 + 16 * 4096) / 3.35e12 / 12.6e-8)
+    assert "gemm_below_roofline" not in set(tables["findings"]["rule"])
+
+
+@pytest.mark.parametrize(("cost_ns", "reason"), [(793_700, "over_peak"), (9_000_000, None)])
+def test_experts_that_uniform_routing_reaches_are_a_bound_and_blame_nobody(
+    cost_ns, reason, tmp_path
+):
+    # 8 tokens reach 7.2 of 8 experts at most: 3.1 ms.
+    path = planted(tmp_path, 20, cost_ns=cost_ns, busy_ns=cost_ns - 50_000)
+    tables = quick("roofline", path, "--model", config(tmp_path, MIXTRAL), *OF_PLANTED)
+    steps = tables["step_roofline"]
+    assert [item if isinstance(item, str) else None for item in set(steps["reason"])] == [reason]
+    assert steps["mbu_pct"].isna().all() == (reason is not None)
+    assert tables["findings"].query("kind == 'performance'").empty
+    assert "wrong_model" not in set(tables["findings"]["rule"])
+    line = "fewer experts are read" if reason else "(bytes at most)"
+    assert line in ANALYSIS.answer(tables)
 
 
 def test_without_any_source_one_line_says_how(tmp_path):

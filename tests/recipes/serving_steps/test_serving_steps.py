@@ -420,6 +420,10 @@ def test_a_phase_by_itself_costs_what_it_does_among_others(tmp_path):
         decode = every[name][every[name]["phase"] == "decode"]
         assert len(decode) > 1
         assert plain(alone[name]) == plain(decode)
+    labels = every["batches"]["batch"]  # of the bars of a figure
+    assert labels.is_unique
+    assert labels.iloc[0] == "decode, 1 request"
+    assert labels[labels.str.startswith("mixed")].str.contains("requests, [0-9]+-[0-9]+ prom").any()
 
 
 def test_columns_that_change_together_are_one():

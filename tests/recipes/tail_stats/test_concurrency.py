@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.recipes.tail_stats.per_rank.concurrency import Timeline, gaps_before_ns
+from nsys_llm.recipes.tail_stats.per_rank.concurrency import Timeline
 
 OPS = st.lists(
     st.tuples(st.integers(0, 25), st.integers(0, 9), st.integers(0, 2), st.integers(0, 1)),
@@ -98,15 +98,6 @@ def test_operations_are_found_again(ops):
     place = ops_timeline.places(*columns)
     for column in columns:
         assert column[place].tolist() == column.tolist()
-
-
-def test_the_gap_before_is_that_of_the_own_stream():
-    # Lane 0: [0, 4), [6, 8), [7, 9); lane 1: [5, 6).
-    ops_timeline = timeline([(0, 4, 0, 0), (5, 1, 1, 0), (6, 2, 0, 0), (7, 2, 0, 0)])
-    ops, lane = (ops_timeline.start_ns, ops_timeline.end_ns, ops_timeline.lane), ops_timeline.lane
-    assert gaps_before_ns([ops], ops_timeline.start_ns, lane, -1).tolist() == [-1, -1, 2, 0]
-    halves = [tuple(column[half] for column in ops) for half in (slice(1, None), slice(1))]
-    assert gaps_before_ns(halves, ops_timeline.start_ns, lane, -1).tolist() == [-1, -1, 2, 0]
 
 
 def test_one_after_the_other_does_not_overlap():

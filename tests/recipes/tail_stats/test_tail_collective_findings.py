@@ -61,7 +61,7 @@ def device(number, **cells):
     """Return a device of which half computes, a fifth communicates, and the rest is idle."""
     usual = {
         "rank": number, "file": f"rank{number}", "launches_n": 900, "total_ns": 50 * MS,
-        "window_ns": SPAN_NS, "idle_ns": 30 * MS, "p50_others_p50": 1.0,
+        "window_ns": SPAN_NS, "p50_others_p50": 1.0,
     }  # fmt: skip
     return {**usual, **cells}
 

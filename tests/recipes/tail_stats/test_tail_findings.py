@@ -179,13 +179,6 @@ def test_the_advice_follows_what_the_launches_have_in_common(change, cause, word
     assert f"Of the 1 listed, 1: {cause}." in finding.details
 
 
-def slow(number, mean_ns, name="gemm", others_ns=50_000.0):
-    return rank_tail(
-        number, name=name, outliers_n=0, outlier_excess_ns=0, launches_n=20, mean_ns=mean_ns,
-        p50_ns=mean_ns, others_p50_ns=others_ns,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("outliers", "names"),
     [

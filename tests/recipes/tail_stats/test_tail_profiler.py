@@ -42,14 +42,10 @@ def test_who_pauses_and_is_early_in_all_other_steps_is_not_late_on_average(tmp_p
     assert titles[1] == "Rank 1 comes late in 4 of 29 steps: 75.9 us a step on average"
 
 
-def test_a_flush_makes_no_tail_of_the_call_that_it_holds_and_no_rank_late(tmp_path):
+def test_a_flush_makes_no_rank_late(tmp_path):
     held = np.zeros((2, 30), dtype=int)
     held[0, 7] = 6_000 * US
     tables = quick("tail_stats", write_ranks(tmp_path / "ranks", held))
-    row = tables["api_tails"].set_index("api").loc["cudaLaunchKernel"]
-    net = row["max_ns"], row["net_max_ns"], row["profiler_ns"]
-    assert net == (6_010 * US, 10 * US, 6_000 * US)
-    assert (row["outliers_n"], row["outlier"]) == (0, False)
     assert tables["rank_verdicts"]["verdict"].isna().all()
     assert tables["findings"].empty
 

@@ -196,11 +196,14 @@ def test_a_mix_that_changed_does_not_hide_a_change(tmp_path, seed):
     assert row["low_pct"] < row["change_pct"] < row["high_pct"]
     assert row["covered_pct"] > 70
     assert said.lines[1].startswith("The mix of steps changed (")
+    # Steps are comparable, and sums over the runs are not.
+    checks = said.tables["comparability"].set_index("check")["status"]
+    assert checks["work of a step"] == "totals"
 
 
 STEP_NS = 360_000
 #: Of each kind of change: the kernels, how many ranks, what a run that is longer by a share of a
-#: step does, and which rules say so.
+#: step does, and which rules say so. With three ranks kernels are nine tenths of a step.
 CHANGES = {
     "kernels": (GPU_BOUND, 1, lambda size: {"gpu": 1 + size}, "slower_calls slower_throughout"),
     "host": (HOST_BOUND, 1, lambda size: {"host": 1 + size}, "slower_host"),
@@ -210,7 +213,7 @@ CHANGES = {
                                           "rank": 2}, "idle_rank"),
     "transfer": (GPU_BOUND, 2, lambda size: {"transfer_ns": round(20_000 + size * STEP_NS)},
                  "transfer"),
-    "one rank": (GPU_BOUND, 3, lambda size: {"gpu": 1 + size, "rank": 1}, "one_rank"),
+    "one rank": (GPU_BOUND, 3, lambda size: {"gpu": 1 + 1.1 * size, "rank": 1}, "one_rank"),
     "bursts": (GPU_BOUND, 2, lambda size: {"late_ns": pauses(size), "rank": 1}, "bursts"),
 }  # fmt: skip
 #: Steps of a run, and pauses, which are longer than a step, that make it longer by a share.

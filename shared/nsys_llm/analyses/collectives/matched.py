@@ -112,6 +112,10 @@ class Sequenced:
         clocks = {lane.clock for lane in self.matched.lanes}
         return len(clocks) > 1 and self.operation not in _ROOTED
 
+    def own_end_ns(self, place: int) -> IntArray:
+        """Return when a member left each, its report's clock."""
+        return self.end_ns[place] + self.ahead_ns[place]
+
     @cached_property
     def shortest_ns(self) -> IntArray:
         """For how long the last one to come was in each; shape (collectives,)."""

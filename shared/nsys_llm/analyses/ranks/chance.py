@@ -53,15 +53,25 @@ class Standing:
     """What the test says of one rank.
 
     Attributes:
-        chance: Of equals, the probability that any of them stands out as much; 1 without a test
-            (no blocks).
+        log_chance: Logarithm of the probability that any of equals stands out as much; 0 without a
+            test (no blocks).
         blocks_n: Blocks of steps that were compared.
-        reason: Why it is not named as slow; "" where it is.
+        reason: Why it is not named as slow; "" where it is, SMALL where it stands out as fast.
     """
 
-    chance: float
+    log_chance: float
     blocks_n: int
     reason: str
+
+    @property
+    def chance(self) -> float:
+        """That probability."""
+        return math.exp(self.log_chance)
+
+    @property
+    def stands_out(self) -> bool:
+        """Whether it is slow or fast by more than chance."""
+        return self.reason in ("", SMALL)
 
 
 def standings(values: FloatArray, alpha: float = ALPHA) -> list[Standing]:
@@ -75,54 +85,36 @@ def standings(values: FloatArray, alpha: float = ALPHA) -> list[Standing]:
     """
     ranks_n, left = len(values), list(range(len(values)))
     tests = _tests(values, alpha)
-    result = [item.standing(named=False) for item in tests]
-    fast: list[int] = []
-    while named := [place for place, item in enumerate(tests) if item.is_named]:
+    result = [replace(item, reason=CHANCE) if item.stands_out else item for item in tests]
+    fast: list[Standing] = []
+    while named := [place for place, item in enumerate(tests) if item.stands_out]:
         best = min(named, key=lambda place: tests[place].log_chance)
-        rank, test = left.pop(best), tests[best]
-        result[rank] = test.standing(named=True)
-        if result[rank].reason:
-            fast.append(rank)
+        result[left.pop(best)] = tests[best]
+        fast += [tests[best]] if tests[best].reason else []
         tests = _tests(values[left], alpha)
     if fast and 2 * len(fast) >= ranks_n:
-        worst = max((result[rank] for rank in fast), key=lambda item: item.chance)
-        for rank in set(range(ranks_n)) - set(fast):
-            result[rank] = replace(worst, reason="")
+        worst = max(fast, key=lambda item: item.log_chance)
+        result = [item if item.reason == SMALL else replace(worst, reason="") for item in result]
     return result
 
 
-@dataclass(frozen=True)
-class _Test:
-    """One rank beside those that are left; `reason` is why it could not be named, "" otherwise."""
-
-    is_named: bool
-    is_slow: bool
-    log_chance: float
-    blocks_n: int
-    reason: str = ""
-
-    def standing(self, named: bool) -> Standing:
-        reason = self.reason or ("" if named and self.is_slow else SMALL if named else CHANCE)
-        return Standing(math.exp(self.log_chance), self.blocks_n, reason)
-
-
-def _tests(values: FloatArray, alpha: float) -> list[_Test]:
+def _tests(values: FloatArray, alpha: float) -> list[Standing]:
     """Return the test of each rank, shape (ranks, steps); one alone is not named."""
     ranks_n, steps_n = values.shape
     if ranks_n < 2:
-        return [_Test(False, False, 0.0, 0, CHANCE)] * ranks_n
+        return [Standing(0.0, 0, CHANCE)] * ranks_n
     beyond = values - np.median(values, axis=0)
     # Where most values are equal, any other is beyond the usual.
     most = _MOST_TIMES * float(np.median(np.abs(beyond))) if beyond.size else 0.0
     beyond = np.clip(beyond, -most, most) if most else beyond
     lengths = block_lengths(beyond)
-    tests: dict[int, _Test] = {}
+    tests: dict[int, Standing] = {}
     for length in np.unique(lengths).tolist():
         rows = np.flatnonzero(lengths == length)
         # Blocks that are too short are like the one before: as many fewer say something new.
         used = min(length, steps_n // _LEAST_BLOCKS)
         if not used:
-            some = [_Test(False, False, 0.0, 0, FEW_STEPS)] * rows.size
+            some = [Standing(0.0, 0, FEW_STEPS)] * rows.size
         else:
             blocks_n = steps_n // used
             last = beyond[:, steps_n - blocks_n * used :]
@@ -173,7 +165,9 @@ def block_lengths(beyond: FloatArray) -> IntArray:
     return np.where(rho <= 2 * error, 1, length)
 
 
-def _block_tests(means: FloatArray, rows: IntArray, alpha: float, stretched: float) -> list[_Test]:
+def _block_tests(
+    means: FloatArray, rows: IntArray, alpha: float, stretched: float
+) -> list[Standing]:
     """Return the tests of some ranks by means of blocks.
 
     Args:
@@ -189,7 +183,7 @@ def _block_tests(means: FloatArray, rows: IntArray, alpha: float, stretched: flo
     return [_student_test(means, row, alpha, stretched) for row in rows.tolist()]
 
 
-def _chernoff_tests(means: FloatArray, rows: IntArray, alpha: float) -> list[_Test]:
+def _chernoff_tests(means: FloatArray, rows: IntArray, alpha: float) -> list[Standing]:
     ranks_n, blocks_n = means.shape
     scaled = means / (float(np.abs(means).max()) or 1.0)
     sums = scaled[rows].sum(axis=1)
@@ -200,10 +194,9 @@ def _chernoff_tests(means: FloatArray, rows: IntArray, alpha: float) -> list[_Te
     if ranks_n == 2:  # one is as late as the other is early: the later one is named
         fast = np.zeros_like(fast)
     logs = np.minimum(np.minimum(slow, fast) + math.log(ranks_n), 0.0)
-    return [
-        _Test(log < math.log(alpha / 2), late, log, blocks_n)
-        for log, late in zip(logs.tolist(), (slow <= fast).tolist(), strict=True)
-    ]
+    reasons = np.where(logs >= math.log(alpha / 2), CHANCE, np.where(slow <= fast, "", SMALL))
+    pairs = zip(logs.tolist(), reasons.tolist(), strict=True)
+    return [Standing(log, blocks_n, reason) for log, reason in pairs]
 
 
 def _log_mean(exponents: FloatArray) -> float:
@@ -213,7 +206,7 @@ def _log_mean(exponents: FloatArray) -> float:
     return float((np.log(means) + top).sum())
 
 
-def _student_test(means: FloatArray, row: int, alpha: float, stretched: float) -> _Test:
+def _student_test(means: FloatArray, row: int, alpha: float, stretched: float) -> Standing:
     ranks_n, blocks_n = means.shape
     rank = means[row]
     others = np.delete(means, row, axis=0)
@@ -225,9 +218,9 @@ def _student_test(means: FloatArray, row: int, alpha: float, stretched: float) -
     )
     # Sums of floats that are equal in exact numbers differ by their last bits.
     least = 1e-12 * float(np.abs(means).max())
-    drift = DRIFT if stretched > 1 else ""
+    otherwise = DRIFT if stretched > 1 else CHANCE
     if abs(apart) <= least:
-        return _Test(False, False, 0.0, blocks_n, drift)
+        return Standing(0.0, blocks_n, otherwise)
     ratio = abs(apart) / (stretched * error) if error > least else math.inf
     is_slow = apart > 0
     throughout = (rank > others.max(axis=0)) if is_slow else (rank < others.min(axis=0))
@@ -235,4 +228,5 @@ def _student_test(means: FloatArray, row: int, alpha: float, stretched: float) -
     named = bool(throughout.all()) and (is_slow or ranks_n > 2)
     log_chance = math.log(min(max(tails_n * student_tail(ratio, degrees), _LEAST), 1.0))
     named &= log_chance <= math.log(alpha)
-    return _Test(named, is_slow, log_chance, blocks_n, "" if named else drift)
+    reason = otherwise if not named else "" if is_slow else SMALL
+    return Standing(log_chance, blocks_n, reason)

@@ -31,7 +31,7 @@ _LEAST_OF_FEW: Final = 0.05
 _FEW: Final = 20
 #: Each rank of a slow machine has this part of what its mean has beyond the others.
 _ALIKE: Final = 0.5
-_UNTESTED: Final = Standing(1.0, 0, FEW_STEPS)
+_UNTESTED: Final = Standing(0.0, 0, FEW_STEPS)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def group_test(measured: Measured, hosts: Sequence[str | None], alpha: float) ->
     left = [row for row, host in enumerate(hosts) if host not in slow]
     sides = []
     for some in values:
-        every = [Side(Standing(1.0, 0, CHANCE), 0.0)] * len(some)
+        every = [Side(Standing(0.0, 0, CHANCE), 0.0)] * len(some)
         if len(left) > 1:
             for row, side in zip(left, sides_of(some[left], alpha), strict=True):
                 every[row] = side

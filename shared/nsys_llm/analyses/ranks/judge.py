@@ -10,7 +10,7 @@ equal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -74,22 +74,19 @@ def judged(
         place: sum(ns for cause, ns in causes.items() if idle_group(cause) == HOST)
         for place, causes in idle.items()
     }
-    return _Judge(gpus, _Known(collectives, host_ns or None, ("wall", *tables))).verdicts()
-
-
-@dataclass(frozen=True)
-class _Known:
-    """What a recipe knows besides wall splits: idle time by host causes, tables with more."""
-
-    collectives: MatchedCollectives | None
-    host_ns: Mapping[WallKey, int] | None
-    tables: tuple[str, ...]
+    arrivals = None if collectives is None else Arrivals(collectives, gpus)
+    return _Judge(gpus, arrivals, host_ns, ", ".join(("wall", *tables))).verdicts()
 
 
 class _Judge:
-    def __init__(self, gpus: Sequence[Gpu], known: _Known) -> None:
-        self.gpus, self.known = gpus, known
-        self.arrivals = None if known.collectives is None else Arrivals(known.collectives, gpus)
+    def __init__(
+        self,
+        gpus: Sequence[Gpu],
+        arrivals: Arrivals | None,
+        host_ns: Mapping[WallKey, int],
+        evidence: str,
+    ) -> None:
+        self.gpus, self.arrivals, self.host_ns, self.evidence = gpus, arrivals, host_ns, evidence
         none: list[int | None] = [None] * len(gpus)
         self._stage = none if self.arrivals is None else self.arrivals.stage_of()
         joined = None if self.arrivals is None else self.arrivals.joined()
@@ -142,7 +139,7 @@ class _Judge:
                 verdict="slow_stage",
                 more_pct=100.0 * (means[worst] / max(usual_ns, 1.0) - 1),
                 about_ns=round(line.gain_ns(means, [usual_ns] * len(means))),
-                evidence=", ".join(self.known.tables),
+                evidence=self.evidence,
                 reason=None,
             )
             for at in line.stages[worst]
@@ -161,8 +158,7 @@ class _Peer:
         row: int,
         hosts: Sequence[str | None],
     ) -> None:
-        self._gpus, self._known, self._arrivals = job.gpus, job.known, job.arrivals
-        self._lines = job.lines
+        self._job, self._gpus, self._arrivals = job, job.gpus, job.arrivals
         self._measured, self._test, self._row_at = measured, test, row
         self._gpu = job.gpus[measured.gpus[row]]
         self._slow_host = test.slow_hosts.get(hosts[row] or "")
@@ -203,7 +199,7 @@ class _Peer:
             steps_n=measured.steps.size,
             late_steps_n=None if paused is None else int(paused.sum()),
             about_ns=about_ns,
-            evidence=None if verdict is None else ", ".join(self._known.tables),
+            evidence=None if verdict is None else self._job.evidence,
             reason=None if verdict else side.standing.reason or SMALL,
         )
 
@@ -235,12 +231,10 @@ class _Peer:
                 return "slow_gpu", compute
             if float(more_ns.sum()) >= _EXPLAINS * late_sum:
                 return "slow_gpu", late
-            host_ns = self._known.host_ns
-            if host_ns is not None:
-                idle_ns = self._more_of(lambda gpu: host_ns.get(gpu.key, 0))
-                if idle_ns >= _EXPLAINS * late_sum:
-                    return "late_host", late
-            return "late", late
+            # No causes of idle time are known to all recipes.
+            idle_ns = self._more_of(lambda gpu: self._job.host_ns.get(gpu.key, 0))
+            by_host = bool(self._job.host_ns) and idle_ns >= _EXPLAINS * late_sum
+            return "late_host" if by_host else "late", late
         if compute.named:
             return "slow_gpu", compute
         both = [compute] if late is None else [compute, late]
@@ -319,7 +313,9 @@ class _Peer:
     def _of_pipeline(self, more_ns: float) -> float:
         """Return which part of what a stage computes longer its pipeline takes longer."""
         at = self._measured.gpus[self._row_at]
-        line = next((line for line in self._lines if any(at in some for some in line.stages)), None)
+        line = next(
+            (line for line in self._job.lines if any(at in some for some in line.stages)), None
+        )
         if line is None or not line.steps_n:
             return 1.0
         total_ns = [[self._gpus[item].compute_ns for item in some] for some in line.stages]

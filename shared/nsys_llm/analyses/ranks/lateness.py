@@ -9,16 +9,16 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from nsys_llm.analyses.collectives.chains import GPIPE, Chain, find_chains, transfers_between
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.analyses.collectives.job_steps import JobSteps, window_at
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
-from nsys_llm.analyses.collectives.stages import Pipeline, Stages, find_stages
-from nsys_llm.analyses.collectives.turns import before_n
+from nsys_llm.analyses.collectives.stages import Stages, find_stages
 from nsys_llm.analyses.collectives.waits import sure_ns
 from nsys_llm.analyses.ranks.chance import FloatArray, others_beyond
 from nsys_llm.analyses.ranks.peers import Gpu
-from nsys_llm.analyses.ranks.schedule import Line, Transfers
+from nsys_llm.analyses.ranks.schedule import Line, Schedule
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.communication import SEND_RECV
 
 
 @dataclass(frozen=True)
@@ -67,49 +67,22 @@ class Arrivals:
 
     def lines(self) -> list[Line]:
         """Return the pipelines, with the GPUs of their stages."""
+        windows = [None if at < 0 else self._gpus[at].work for at in self._gpu_of]
         lines = []
-        for pipeline in self.stages.pipelines:
-            stages = [[self._gpu_of[device] for device in some] for some in pipeline.stages]
-            if min(map(min, stages)) < 0:
-                continue
-            transfers = self._transfers(pipeline)
-            if transfers is not None and len(stages) == 2 and transfers.is_reversed():
-                stages.reverse()
-            steps_n = self._gpus[stages[0][0]].steps_n
-            known = transfers is not None and steps_n > 0
-            schedule = transfers.schedule(len(stages)) if transfers and known else None
-            lines.append(Line(stages, schedule, steps_n))
+        for chain in find_chains(self.stages, JobSteps(self._collectives, windows)):
+            stages = [[self._gpu_of[device] for device in some] for some in chain.stages]
+            if min(map(min, stages)) >= 0:
+                steps_n = self._gpus[stages[0][0]].steps_n
+                lines.append(Line(stages, self._schedule(chain), steps_n))
         return lines
 
-    def _transfers(self, pipeline: Pipeline) -> Transfers | None:
-        """Return what two devices of the first two stages exchange; None without whole steps."""
-        first, second = (set(some) for some in pipeline.stages[:2])
-        pairs = [item.owners for item in self._between(first, second)]
-        owner = min((first & set(owners)).pop() for owners in pairs) if pairs else -1
-        gpu = self._gpu_of[owner]
-        if owner < 0 or not self._gpus[gpu].work.has_steps:
+    def _schedule(self, chain: Chain) -> Schedule | None:
+        if chain.messages_n is None:
             return None
-        whole = np.flatnonzero(self._gpus[gpu].work.whole)
-        rows = []
-        for number, item in enumerate(self._between({owner}, second)):
-            place = item.owners.index(owner)
-            end_ns = item.end_ns[place] + item.ahead_ns[place]
-            launched_n = before_n(item, self._collectives.devices, place)
-            last, sent = item.waits.late == place, np.full(end_ns.size, number)
-            step = self._steps(gpu, end_ns, whole)
-            rows.append((sent, step, end_ns, launched_n, item.waits.transfer_ns, last))
-        columns = [np.concatenate(some).astype(np.int64) for some in zip(*rows, strict=True)]
-        return Transfers(*columns) if (columns[1] >= 0).any() else None
-
-    def _between(self, first: set[int], second: set[int]) -> list[Sequenced]:
-        """Return the transfers of which one end is in each of two sets of devices."""
-        return [
-            item
-            for item in self._collectives.sequences
-            if item.operation == SEND_RECV
-            and id(item) in self.stages.staged
-            and {len(first & set(item.owners)), len(second & set(item.owners))} == {1}
-        ]
+        pairs = transfers_between(self._collectives.sequences, *chain.stages[:2])
+        transfer_ns = [item.waits.transfer_ns for item in next(iter(pairs.values()))]
+        usual_ns = float(np.median(np.concatenate(transfer_ns)))
+        return Schedule(chain.messages_n, usual_ns, chain.kind == GPIPE)
 
     def joined(self) -> list[int]:
         """Return a number for each GPU that those share which have collectives together."""
@@ -164,7 +137,7 @@ class Arrivals:
             parts = [np.empty((2, 0), dtype=np.int64)]
             for item, place_of in some:
                 place, met = place_of[owner], item.waits.met
-                end_ns = item.end_ns[place] + item.ahead_ns[place]
+                end_ns = item.own_end_ns(place)
                 wait_ns = item.waits.last_start_ns - item.start_ns[place]
                 parts.append(np.stack((end_ns[met], wait_ns[met])))
             both = np.concatenate(parts, axis=1)
@@ -187,8 +160,7 @@ class Arrivals:
         ]
         inherited = np.empty_like(begin_ns)
         for place, (owner, here_ns) in enumerate(zip(owners, begin_ns, strict=True)):
-            at = [(item, place_of[owner]) for item, place_of in together]
-            ends = [item.end_ns[there] + item.ahead_ns[there] for item, there in at]
+            ends = [item.own_end_ns(place_of[owner]) for item, place_of in together]
             left_ns = np.sort(np.concatenate(ends))
             # Before the first time together nothing counts.
             since = np.maximum(np.searchsorted(left_ns, here_ns, side="right") - 1, 0)
@@ -271,8 +243,6 @@ class Arrivals:
     def _steps(self, gpu: int, end_ns: IntArray, steps: IntArray) -> IntArray:
         """Return in which of the steps a GPU left each collective; -1 for none."""
         window_ns = self._gpus[gpu].work.window_ns
-        row = np.searchsorted(window_ns[:, 0], end_ns, side="left") - 1
-        inside = (row >= 0) & (end_ns <= window_ns[np.maximum(row, 0), 1])
         place = np.full(len(window_ns) + 1, -1, dtype=np.int64)
         place[steps] = np.arange(steps.size)
-        return place[np.where(inside, row, -1)]
+        return place[window_at(window_ns, end_ns)]

@@ -12,10 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
-from nsys_llm.numeric.intervals import IntArray
-
 #: Part of a microbatch's time that goes forward: a matrix product has two backward.
 _FORWARD: Final = 1 / 3
 
@@ -74,47 +70,6 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Transfers:
-    """What the first two stages of a pipeline exchange, as a device of the first; shape (n,) each.
-
-    Of two stages, nothing but the transfers says which is the first one.
-
-    Attributes:
-        sequence: Number of the sequence that each is in: one a direction, or one of both.
-        step: Which whole step it is in; -1 for none.
-        end_ns: When it ends.
-        launched_n: Kernels that the device had launched before.
-        transfer_ns: For how long both are in it.
-        is_last: 1 where this device came last.
-    """
-
-    sequence: IntArray
-    step: IntArray
-    end_ns: IntArray
-    launched_n: IntArray
-    transfer_ns: IntArray
-    is_last: IntArray
-
-    def schedule(self, stages_n: int) -> Schedule:
-        """Return the schedule of so many stages."""
-        inside = self.step >= 0
-        _, counts = np.unique(self.sequence[inside], return_counts=True)
-        n = microbatches_n(counts.tolist(), np.unique(self.step[inside]).size)
-        # Where a microbatch comes back as soon as it can, a stage sends and receives at once.
-        at_once_n = int((np.diff(np.sort(self.launched_n)) == 0).sum())
-        steps_n = self.step.size / (2 * n)
-        forward_first = 2 * at_once_n < steps_n * (n - stages_n + 2)
-        return Schedule(n, float(np.median(self.transfer_ns)), forward_first)
-
-    def is_reversed(self) -> bool:
-        """Return whether this device has nothing to do until the first transfer of a step ends."""
-        order = np.lexsort((self.end_ns, self.step))
-        _, first = np.unique(self.step[order], return_index=True)
-        firsts = order[first][self.step[order][first] >= 0]
-        return 2 * int(self.is_last[firsts].sum()) < firsts.size
-
-
-@dataclass(frozen=True)
 class Line:
     """The stages of one pipeline, the first one first.
 
@@ -137,14 +92,3 @@ class Line:
             for some in (now_ns, then_ns)
         )
         return self.steps_n * (now - then)
-
-
-def microbatches_n(transfers_n: Sequence[int], steps_n: int) -> int:
-    """Return how many microbatches a step has, by the transfers between two stages in some steps.
-
-    Args:
-        transfers_n: Of each of their sequences: one a direction, or one of both.
-        steps_n: At least one.
-    """
-    each_way_n = max(transfers_n) if len(transfers_n) > 1 else transfers_n[0] / 2
-    return max(round(each_way_n / steps_n), 1)

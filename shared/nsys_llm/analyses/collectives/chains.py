@@ -1,7 +1,12 @@
-"""Pipelines: their stages in order, the messages of a step between two stages, and the schedule."""
+"""Pipelines on the steps of a job: which stage is the first, microbatches, and the schedule. Pure.
+
+All of it is counted, never derived from times: what each stage sends to the next in a step, and
+what was launched between two messages.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -9,12 +14,12 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.analyses.collectives.job_steps import JobSteps
 from nsys_llm.analyses.collectives.matched import Sequenced
+from nsys_llm.analyses.collectives.stages import Stages
 from nsys_llm.analyses.collectives.turns import before_n
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
-
-from .job import Job
 
 #: Schedules.
 INTERLEAVED: Final = "interleaved"
@@ -40,9 +45,9 @@ class Chain:
 
     number: int
     stages: _Stages
-    steps: IntArray | None
-    messages_n: int | None
-    kind: str | None
+    steps: IntArray | None = None
+    messages_n: int | None = None
+    kind: str | None = None
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -50,23 +55,39 @@ class Chain:
         return tuple(owner for some in self.stages for owner in some)
 
 
-def find_chains(job: Job) -> list[Chain]:
+def find_chains(stages: Stages, steps: JobSteps) -> list[Chain]:
     """Return the pipelines of a job."""
     chains = []
-    for number, pipeline in enumerate(job.stages.pipelines):
-        stages = pipeline.stages
-        steps = job.whole_steps(tuple(owner for some in stages for owner in some))
-        if len(stages) == 2 and _is_reversed(job, stages):
-            stages = stages[::-1]
-        if steps is None or not steps.size:
-            chains.append(Chain(number, stages, None, None, None))
+    for number, pipeline in enumerate(stages.pipelines):
+        chain = Chain(number, pipeline.stages)
+        whole = steps.whole(chain.owners)
+        if whole is None or not whole.size:
+            chains.append(chain)
             continue
-        links = [_links(job, *two, steps) for two in pairwise(stages)]
-        ring = len(stages) > 2 and bool(_links(job, stages[-1], stages[0], steps))
+        order = chain.stages
+        if len(order) == 2 and _is_reversed(order, steps, whole):
+            order = order[::-1]
+        links = [_links(*two, steps, whole) for two in pairwise(order)]
+        ring = len(order) > 2 and bool(_links(order[-1], order[0], steps, whole))
         messages_n = _messages_n(links, ring=ring)
         kind = INTERLEAVED if ring else _kind(links, messages_n)
-        chains.append(Chain(number, stages, steps, messages_n, kind))
+        chains.append(Chain(number, order, whole, messages_n, kind))
     return chains
+
+
+def transfers_between(
+    sequences: Sequence[Sequenced], left: Sequence[int], right: Sequence[int]
+) -> dict[tuple[int, int], list[Sequenced]]:
+    """Return the transfers between two stages, by pairs of devices, that of `left` first."""
+    pairs: dict[tuple[int, int], list[Sequenced]] = {}
+    for sequence in sequences:
+        if sequence.operation == SEND_RECV and len(sequence.owners) == 2 and len(sequence):
+            first, second = sequence.owners
+            if first in right and second in left:
+                first, second = second, first
+            if first in left and second in right:
+                pairs.setdefault((first, second), []).append(sequence)
+    return dict(sorted(pairs.items()))
 
 
 @dataclass(frozen=True)
@@ -103,36 +124,35 @@ class _Link:
         step, before = self.step[order], self.before_n[side][order]
         return int(((np.diff(before) == 0) & (np.diff(step) == 0)).sum())
 
-    def forward(self) -> IntArray:
-        """Return whether each message is of the way that begins steps; of one way all are."""
+    def is_forward_first(self) -> bool:
+        """Whether in each step what goes back does so after all has come, on the later device."""
         first = self.way[np.lexsort((self.end_ns, self.step))[0]]
-        return np.asarray(self.way == first)
+        before = self.before_n[1]
+        return all(
+            before[(self.step == step) & (self.way == first)].max()
+            <= before[(self.step == step) & (self.way != first)].min()
+            for step in np.unique(self.step)
+        )
 
 
-def _links(job: Job, left: tuple[int, ...], right: tuple[int, ...], steps: IntArray) -> list[_Link]:
+def _links(
+    left: tuple[int, ...], right: tuple[int, ...], steps: JobSteps, whole: IntArray
+) -> list[_Link]:
     """Return the links between two stages."""
-    pairs: dict[tuple[int, int], list[Sequenced]] = {}
-    for sequence in job.collectives.sequences:
-        if sequence.operation == SEND_RECV and len(sequence.owners) == 2 and len(sequence):
-            one, other = sequence.owners
-            if (one in left and other in right) or (one in right and other in left):
-                ends = (one, other) if one in left else (other, one)
-                pairs.setdefault(ends, []).append(sequence)
-    return [_link(job, ends, some, steps) for ends, some in sorted(pairs.items())]
-
-
-def _link(job: Job, ends: tuple[int, int], some: list[Sequenced], steps: IntArray) -> _Link:
-    parts = []
-    for number, sequence in enumerate(some):
-        places = [sequence.owners.index(owner) for owner in ends]
-        end_ns = job.own_end_ns(sequence, places[0])
-        step = job.job_step(ends[0], end_ns)
-        rows = np.flatnonzero(np.isin(step, steps))
-        before = [before_n(sequence, job.collectives.devices, place)[rows] for place in places]
-        way = np.full(rows.size, number)
-        parts.append(np.stack((step[rows], way, *before, end_ns[rows])))
-    step, way, *before, end_ns = np.concatenate(parts, axis=1)
-    return _Link(step, way, np.stack(before), end_ns)
+    links = []
+    devices = steps.collectives.devices
+    for ends, some in transfers_between(steps.collectives.sequences, left, right).items():
+        parts = []
+        for number, sequence in enumerate(some):
+            places = [sequence.owners.index(owner) for owner in ends]
+            end_ns = sequence.own_end_ns(places[0])
+            step = steps.of(ends[0], end_ns)
+            rows = np.flatnonzero(np.isin(step, whole))
+            before = [before_n(sequence, devices, place)[rows] for place in places]
+            parts.append(np.stack((step[rows], np.full(rows.size, number), *before, end_ns[rows])))
+        step, way, *before, end_ns = np.concatenate(parts, axis=1)
+        links.append(_Link(step, way, np.stack(before), end_ns))
+    return links
 
 
 def _messages_n(links: list[list[_Link]], *, ring: bool) -> int | None:
@@ -170,43 +190,26 @@ def _kind(links: list[list[_Link]], messages_n: int | None) -> str | None:
         return None
     kinds = set()
     for link in links[-1]:
-        if link.ways_n == 1 and int(link.counts[0]) not in (messages_n, 2 * messages_n):
-            kinds.add(ONE_F_ONE_B)
-        elif link.ways_n == 1:
-            kinds.add(ONE_F_ONE_B if link.at_once_n(1) else GPIPE)
+        if link.ways_n > 1:
+            kinds.add(GPIPE if link.is_forward_first() else ONE_F_ONE_B)
+        elif int(link.counts[0]) in (messages_n, 2 * messages_n) and not link.at_once_n(1):
+            kinds.add(GPIPE)
         else:
-            kinds.add(GPIPE if _forward_first(link) else ONE_F_ONE_B)
+            kinds.add(ONE_F_ONE_B)
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _forward_first(link: _Link) -> bool:
-    forward = link.forward()
-    return all(
-        link.before_n[1][forward & (link.step == step)].max()
-        <= link.before_n[1][~forward & (link.step == step)].min()
-        for step in np.unique(link.step)
-    )
-
-
-def _is_reversed(job: Job, stages: _Stages) -> bool:
+def _is_reversed(stages: _Stages, steps: JobSteps, whole: IntArray) -> bool:
     """Return whether the first of two stages has nothing to do until a step's first message."""
-    steps = job.whole_steps((*stages[0], *stages[1]))
-    if steps is None or not steps.size:
-        return False
-    firsts: dict[int, tuple[int, bool]] = {}
-    for sequence in job.collectives.sequences:
-        if id(sequence) not in job.stages.staged:
-            continue
-        place = next((at for at, owner in enumerate(sequence.owners) if owner in stages[0]), None)
-        if place is None or not set(sequence.owners) & set(stages[1]):
-            continue
-        end_ns = job.own_end_ns(sequence, place)
-        step = job.job_step(sequence.owners[place], end_ns)
-        for number in np.intersect1d(step, steps).tolist():
-            rows = np.flatnonzero(step == number)
-            row = rows[np.argmin(end_ns[rows])]
-            before = firsts.get(number, (int(end_ns[row]) + 1, False))
-            if int(end_ns[row]) < before[0]:
-                firsts[number] = int(end_ns[row]), bool(sequence.waits.late[row] == place)
-    last_n = sum(is_last for _, is_last in firsts.values())
-    return 2 * last_n < len(firsts)
+    parts = [np.empty((3, 0), dtype=np.int64)]
+    for (owner, _), some in transfers_between(steps.collectives.sequences, *stages).items():
+        for sequence in some:
+            place = sequence.owners.index(owner)
+            end_ns = sequence.own_end_ns(place)
+            is_last = sequence.waits.late == place
+            parts.append(np.stack((steps.of(owner, end_ns), end_ns, is_last)))
+    step, end_ns, is_last = np.concatenate(parts, axis=1)
+    rows = np.flatnonzero(np.isin(step, whole))
+    rows = rows[np.lexsort((end_ns[rows], step[rows]))]
+    _, first = np.unique(step[rows], return_index=True)
+    return bool(2 * is_last[rows[first]].sum() < first.size)

@@ -1,0 +1,126 @@
+"""Which steps of devices are one step of the job, by the collectives that they have together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from nsys_llm.analyses.collectives.matched import MatchedCollectives
+from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.numeric.intervals import IntArray
+
+#: Share of the collectives of two devices that agree on which of their steps are one; as in
+#: step_budget.
+_LEAST_AGREEING: Final = 0.9
+
+
+class Windows(Protocol):
+    """The steps of a device."""
+
+    @property
+    def window_ns(self) -> IntArray:
+        """Shape (steps, 2), windows on the device, the profile's clock."""
+
+    @property
+    def whole(self) -> npt.NDArray[np.bool_]:
+        """Shape (steps,), which are full, no warm-up, and cut by no filter."""
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the windows are steps."""
+
+
+def window_at(window_ns: IntArray, at_ns: IntArray) -> IntArray:
+    """Return in which window operations end, by their ends; -1 for none."""
+    row = np.searchsorted(window_ns[:, 0], at_ns, side="left") - 1
+    inside = (row >= 0) & (at_ns <= window_ns[np.maximum(row, 0), 1])
+    return np.where(inside, row, -1)
+
+
+@dataclass(frozen=True)
+class JobSteps:
+    """The steps of a job; devices are told by their positions in `collectives.devices`.
+
+    Attributes:
+        collectives: Of all ranks.
+        windows: Of each device; None for one whose steps are not known.
+    """
+
+    collectives: MatchedCollectives
+    windows: Sequence[Windows | None]
+
+    def of(self, owner: int, end_ns: IntArray) -> IntArray:
+        """Return the step of the job in which operations of a device end; NULL_INT for none."""
+        step = self._own(owner, end_ns)
+        number = step - self._ahead_n.get(owner, 0)
+        known = (step >= 0) & (number >= 0) & (owner in self._ahead_n)
+        return np.where(known, number, NULL_INT)
+
+    def rows(self, owner: int, steps: IntArray) -> IntArray:
+        """Return the rows of a device's windows that are steps of the job."""
+        return steps + self._ahead_n[owner]
+
+    def whole(self, owners: Iterable[int]) -> IntArray | None:
+        """Return the steps that some devices all have whole; None where they have no steps."""
+        whole: set[int] | None = None
+        for owner in owners:
+            windows = self.windows[owner]
+            if windows is None or owner not in self._ahead_n:
+                return None
+            own = set((np.flatnonzero(windows.whole) - self._ahead_n[owner]).tolist())
+            whole = own if whole is None else whole & own
+        return np.array(sorted(whole or ()), dtype=np.int64)
+
+    def _own(self, owner: int, end_ns: IntArray) -> IntArray:
+        windows = self.windows[owner]
+        if windows is None or not windows.has_steps:
+            return np.full(end_ns.shape, -1)
+        return window_at(windows.window_ns, end_ns)
+
+    @cached_property
+    def _ahead_n(self) -> Mapping[int, int]:
+        """By how many steps each device is ahead of the first one that it is linked with.
+
+        A device is not there where it has no steps.
+        """
+        links: dict[int, list[tuple[int, int]]] = {}
+        for (left, right), ahead in self._agreed.items():
+            links.setdefault(left, []).append((right, ahead))
+            links.setdefault(right, []).append((left, -ahead))
+        ahead_n: dict[int, int] = {}
+        for first, windows in enumerate(self.windows):
+            if first in ahead_n or windows is None or not windows.has_steps:
+                continue
+            ahead_n[first] = 0
+            ends = [first]
+            while ends:
+                here = ends.pop()
+                for there, ahead in links.get(here, ()):
+                    if there not in ahead_n:
+                        ahead_n[there] = ahead_n[here] + ahead
+                        ends.append(there)
+        return ahead_n
+
+    @cached_property
+    def _agreed(self) -> dict[tuple[int, int], int]:
+        """By how many steps the second of two devices is ahead, where collectives agree."""
+        parts: dict[tuple[int, int], list[IntArray]] = {}
+        for sequence in self.collectives.sequences:
+            first, *others = [
+                self._own(owner, sequence.own_end_ns(place))
+                for place, owner in enumerate(sequence.owners)
+            ]
+            for owner, own in zip(sequence.owners[1:], others, strict=True):
+                apart = (own - first)[(first >= 0) & (own >= 0)]
+                parts.setdefault((sequence.owners[0], owner), []).append(apart)
+        agreed = {}
+        for pair, some in parts.items():
+            values, counts = np.unique(np.concatenate(some), return_counts=True)
+            if values.size and counts.max() >= _LEAST_AGREEING * counts.sum():
+                agreed[pair] = int(values[counts.argmax()])
+        return agreed
