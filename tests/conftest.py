@@ -113,9 +113,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 @settings(max_examples=1, database=None)
-@given(st.integers())
-def _draw(_: int) -> None:
-    """Draw once: hypothesis begins with reading all of our modules, for seconds in a new place."""
+@given(st.tuples(st.integers(), st.text()))
+def _draw(_: object) -> None:
+    """Draw once: in a new place hypothesis begins with seconds of reading modules and Unicode."""
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
