@@ -33,7 +33,6 @@ class Group:
             `MatchedCollectives.sequences`.
         comm: Id of its communicator; None where it is not known.
         axis: Of parallelism; None where it is not known.
-        axis_source: `layout` or `inferred`; None likewise.
         candidates: Axes that it may be of.
     """
 
@@ -42,7 +41,6 @@ class Group:
     rows: Mapping[int, IntArray]
     comm: int | None = None
     axis: str | None = None
-    axis_source: str | None = None
     candidates: tuple[str, ...] = ()
 
 
@@ -80,7 +78,6 @@ def group_rows(job: Job, groups: Sequence[Group]) -> list[dict[str, Any]]:
                 "group": group.number,
                 "comm_id": None if group.comm is None else f"{group.comm & _BITS:016x}",
                 "axis": group.axis,
-                "axis_source": group.axis_source,
                 "candidates": ", ".join(group.candidates) or None,
                 "ranks": communicator(job.collectives.devices, group.owners),
                 "ranks_n": len(ranks),

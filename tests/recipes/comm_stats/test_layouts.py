@@ -62,12 +62,11 @@ def test_an_axis_that_is_told_is_right(seed, tmp_path):
     tables = quick("comm_stats", tmp_path)
     truth = plan.groups()
     everybody = tuple(range(plan.ranks_n))
-    for axis, ranks, source in rows(tables["groups"], "axis ranks axis_source"):
+    for axis, ranks in rows(tables["groups"], "axis ranks"):
         if axis is not None:
             # A group of all ranks along one axis is the world, too.
             right = truth.get(members(ranks), set())
             assert axis in right | ({"world"} if members(ranks) == everybody else set())
-            assert source == "inferred"
     for rank, stage, *shown in rows(tables["stages"], f"rank stage {' '.join(AXES)}"):
         places = plan.places(rank)
         assert stage in (None, places["pp"])
