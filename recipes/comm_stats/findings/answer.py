@@ -103,7 +103,7 @@ def _speed(row: Record) -> str:
     if row["algbw_gb_s"] is None:
         what = "sizes" if row["bytes"] is None else "speed"
         transfer = f"{format_ns(row['transfer_ns'])} of transfer"
-        why = _WHY.get(row["reason"], "damaged payloads")
+        why = _WHY.get(row["reason"], "payloads that cannot be read")
         return f": {transfer}, {what} not known ({why})"
     if row["busbw_gb_s"] is None:
         return f" {row['bucket']}: {row['algbw_gb_s']:.1f} GB/s"

@@ -34,7 +34,7 @@ class Way:
     capture: str | None = None
 
 
-#: By name, in the order of the waterfall. The first are those of `METHODS`.
+#: By name, in the order of the table. The first are those of `METHODS`.
 PARTS: Final = {
     "launch": Way(True, "launched inside a push/pop range of the launching thread"),
     "start_end": Way(

@@ -196,7 +196,8 @@ def _depth(paths: Paths) -> int | None:
     """Return how many labels paths may have so that there are not too many of them; None: any."""
     until = np.cumsum(np.bincount(paths.depth))
     depth_n = max(int(np.searchsorted(until, _MOST_PATHS, side="right")), 1)
-    return None if depth_n == until.size <= _DEEPEST else min(depth_n, _DEEPEST)
+    depth_n = min(depth_n, _DEEPEST)
+    return None if depth_n >= until.size else depth_n
 
 
 def _path_sums(

@@ -144,7 +144,7 @@ def _filter_time(options: dict[str, Any]) -> tuple[int | None, int | None] | Non
 
 
 def _check_texts(options: Mapping[str, Any]) -> None:
-    for name in (*_RANGE_TEXTS, "domain", "phase"):
+    for name in (*_RANGE_TEXTS, "phase"):
         require_text(f"--{name.replace('_', '-')}", options.get(name) or "")
     for name in _RANGE_TEXTS:
         if options[name] is not None:

@@ -182,15 +182,21 @@ class AgentTools:
     def _allowed(self, text: str) -> Path:
         """Return a path inside of the folders, with nothing in it that leads out of them."""
         with _told():
-            path = Path(text).resolve()
-            # What is outside is not walked through.
-            if not self._holds(path) or not all(
-                self._holds(entry.resolve()) for entry in path.rglob("*") if entry.is_symlink()
-            ):
+            try:
+                path = Path(text).resolve()
+                # What is outside is not walked through.
+                is_inside = self._holds(path) and all(
+                    self._holds(entry.resolve()) for entry in path.rglob("*") if entry.is_symlink()
+                )
+                exists = path.exists()
+            # Circles of links, bytes of 0, long names.
+            except (OSError, RuntimeError, ValueError) as error:
+                raise UsageError(f"no path of a file or folder: {error}") from error
+            if not is_inside:
                 raise UsageError(
                     f"{text}: outside of the folders of this server: {self._folders[0]}"
                 )
-            if not path.exists():
+            if not exists:
                 raise UsageError(f"{text}: no such file or folder.")
             return path
 
@@ -205,10 +211,6 @@ def _told() -> Iterator[None]:
         yield
     except NsysLlmError as error:
         raise ToolError(_cut(error.message, _MESSAGE_LENGTH)) from error
-    except (OSError, RuntimeError, ValueError) as error:  # circles of links, bytes of 0, long names
-        raise ToolError(
-            f"no path of a file or folder: {_cut(str(error), _MESSAGE_LENGTH)}"
-        ) from error
 
 
 def _rows(result: Result, table: str) -> list[dict[str, Any]]:
@@ -267,7 +269,7 @@ def _json(record: Mapping[str, Any]) -> str:
 
 
 def _cut(value: Any, length: int) -> Any:
-    """Return a value as JSON has it, its texts shortened in their middle."""
+    """Return a value as JSON has it, its texts without what is beyond a length."""
     if isinstance(value, str):
         return value if len(value) <= length else f"{value[: length - 3]}..."
     if isinstance(value, Mapping):

@@ -114,11 +114,10 @@ def parts(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
 def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Heat map: `x`, `y` (names or numbers), `value`; empty cells stay empty.
 
-    With `diverging` the colors tell what is above 0 from what is below. With `relative` a cell is
-    how far it lies above the median of its row, in percent of that; with `row_share` it is its
-    share of the largest of its row. With `log` the numbers of the x axis are steps of one ratio,
-    and steps without a value get an empty column. `in_order` keeps the columns in the order of the
-    table.
+    With `relative` a cell is how far it lies above the median of its row, in percent of that; with
+    `row_share` it is its share of the largest of its row. With `log` the numbers of the x axis are
+    steps of one ratio, and steps without a value get an empty column. `in_order` keeps the columns
+    in the order of the table.
     """
     value, x, y = fields[spec["value"]], fields[spec["x"]], fields[spec["y"]]
     in_order = bool(spec.get("in_order"))
@@ -139,8 +138,6 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         if spec.get("row_share"):
             numbers, unit = _row_shares(wide), "% of row's largest"
         colors = {"colorscale": [list(stop) for stop in HEAT]}
-        if spec.get("diverging"):
-            colors = {"colorscale": [list(stop) for stop in DIVERGING], "zmid": 0}
     columns_n = len(wide.columns)
     labels = axis_labels(names)
     trace = go.Heatmap(

@@ -37,13 +37,10 @@ _OTHERS: Final = "all others"
 def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Lines: `x` and `y` (numbers), `series` (one line each); bands where they are many.
 
-    With `step` a value holds until the next point; with `from_first` every line begins at 0; with
-    `log` the x axis is logarithmic.
+    With `step` a value holds until the next point; with `log` the x axis is logarithmic.
     """
     x, y, series = fields[spec["x"]], fields[spec["y"]], spec["series"]
     frame = frame.dropna(subset=[x.name, y.name])
-    if spec.get("from_first"):
-        frame = _from_first(frame, x.name, series)
     by_name = rows_by_group([str(name) for name in frame[series].tolist()])
     if len(by_name) > MOST_SERIES:
         return bands(frame, x, y, series, _time_axis(x, "{unit}", spec))

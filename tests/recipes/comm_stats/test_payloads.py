@@ -275,7 +275,7 @@ def test_a_damaged_payload_is_said_in_words(tmp_path):
         blobs = {("ncclAllReduce", 100): raw[:24] + b"\5" + raw[25:]}
         add_payloads(trace.write_sqlite(tmp_path / f"rank{rank}.sqlite"), blobs)
     answer = load_analysis("comm_stats").answer(quick("comm_stats", tmp_path))
-    assert "sizes not known (damaged payloads)" in answer
+    assert "sizes not known (payloads that cannot be read)" in answer
 
 
 def test_each_reason_without_a_speed_has_words():

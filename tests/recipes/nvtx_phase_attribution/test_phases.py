@@ -317,6 +317,17 @@ def test_every_path_of_the_tree_is_there_once(tmp_path):
     ]
 
 
+def test_a_rank_without_ranges_leaves_the_tree_of_the_others_as_deep_as_it_is(tmp_path):
+    paths = []
+    for name in ("none", "some"):
+        trace = TraceBuilder().kernel("k", start_ns=100, duration_ns=1, launch=(3, 4))
+        if name == "some":
+            trace.nvtx("a", 0, 50).nvtx("b", 1, 40).nvtx("c", 2, 30)
+        paths.append(written(trace, tmp_path, name))
+    tree = quick(*paths)["range_tree"]
+    assert rows(tree, "label depth") == [("a", 0), ("b", 1), ("c", 2)]
+
+
 @pytest.mark.slow
 def test_running_numbers_can_be_kept_or_hidden(tmp_path):
     trace = TraceBuilder()

@@ -72,7 +72,8 @@ class JobSteps:
             windows = self.windows[owner]
             if windows is None or owner not in self._ahead_n:
                 return None
-            own = set((np.flatnonzero(windows.whole) - self._ahead_n[owner]).tolist())
+            number = np.flatnonzero(windows.whole) - self._ahead_n[owner]
+            own = set(number[number >= 0].tolist())  # as `of` numbers them
             whole = own if whole is None else whole & own
         return np.array(sorted(whole or ()), dtype=np.int64)
 
