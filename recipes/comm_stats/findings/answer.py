@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import pandas as pd
+
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Record, Tables, first_record, percent, records
 from nsys_llm.view.text import counted, format_ns, format_percent
@@ -32,15 +34,16 @@ _WHY: Final = {
 def answer(tables: Tables) -> str:
     """Return the job in one line, its pipelines, and the group that transfers longest."""
     gpus_n = counted(tables["wall"][["rank", "device_id"]].drop_duplicates().shape[0], "GPU")
+    job = f"{gpus_n}{_steps(tables['stages'])}"
     pipelines = find_pipelines(tables)
     if pipelines:
         worst = max(pipelines, key=lambda pipeline: pipeline.bubble_pct)
-        lines = [f"{gpus_n}{_steps(worst)}: {_called(pipelines, worst)}", _bubble(worst)]
+        lines = [f"{job}: {_called(pipelines, worst)}", _bubble(worst)]
     elif len(tables["groups"]):
         groups_n = counted(len(tables["groups"]), "group")
-        lines = [f"{gpus_n}: {groups_n} of ranks that communicate."]
+        lines = [f"{job}: {groups_n} of ranks that communicate."]
     else:
-        lines = [f"{gpus_n}: no communication that is matched between ranks."]
+        lines = [f"{job}: no communication that is matched between ranks."]
     return "\n".join((*lines, *_experts(tables), *_messages(tables)))
 
 
@@ -55,11 +58,12 @@ def _experts(tables: Tables) -> list[str]:
     return [f"Experts: the slowest rank computes {format_percent(longer)} longer{moves}."]
 
 
-def _steps(pipeline: Pipeline) -> str:
-    if not pipeline.steps_n:
+def _steps(stages: pd.DataFrame) -> str:
+    rows = stages[stages["steps_n"] > 0]
+    if rows.empty:
         return ""
-    step_ns = (pipeline.total("window_ns") or 0) / (len(pipeline.sums) * pipeline.steps_n)
-    return f", {counted(pipeline.steps_n, 'step')}, {format_ns(step_ns)} a step"
+    step_ns = float(rows["steps_ns"].sum() / rows["steps_n"].sum())
+    return f", {counted(int(rows['steps_n'].max()), 'step')}, {format_ns(step_ns)} a step"
 
 
 def _called(pipelines: list[Pipeline], worst: Pipeline) -> str:

@@ -33,14 +33,12 @@ class Pipeline:
     Attributes:
         gpus: Of each stage.
         sums: Of each GPU, by column of `bubbles`; None where it is not known.
-        steps_n: Full steps; 0 without steps.
         messages_n: Microbatches by chunks; None where they are not known.
         kind: Of its schedule; None where it is not known.
     """
 
     gpus: tuple[tuple[Gpu, ...], ...]
     sums: dict[Gpu, dict[str, int | None]]
-    steps_n: int
     messages_n: int | None
     kind: str | None
 
@@ -118,9 +116,8 @@ def _pipeline(rows: Sequence[Record], places: dict[Gpu, int | None]) -> Pipeline
     stages: dict[int, list[Gpu]] = {}
     for gpu in sorted(sums):
         stages.setdefault(places[gpu] or 0, []).append(gpu)
-    steps = {row["step"] for row in rows if row["step"] is not None}
     gpus = tuple(tuple(stages[stage]) for stage in sorted(stages))
-    return Pipeline(gpus, sums, len(steps), rows[0]["microbatches_n"], rows[0]["kind"])
+    return Pipeline(gpus, sums, rows[0]["microbatches_n"], rows[0]["kind"])
 
 
 def _sum(rows: Iterable[Record], name: str) -> int | None:

@@ -26,9 +26,6 @@ from .groups import Group, hosts_of, stride
 from .job import Job
 from .layout import AXES, Layout
 
-#: Where an axis comes from.
-_LAYOUT: Final = "layout"
-_INFERRED: Final = "inferred"
 _OTHER: Final = "other"
 
 #: Collectives of a step from which a group may be tensor parallel, and up to which it may only
@@ -69,7 +66,7 @@ def _of_layout(job: Job, group: Group, layout: Layout) -> Group:
     axis = layout.axis_of(ranks)
     if axis is None:
         axis = "world" if len(ranks) == np.prod(list(layout.sizes.values())) else _OTHER
-    return replace(group, axis=axis, axis_source=_LAYOUT)
+    return replace(group, axis=axis)
 
 
 def _inferred(job: Job, groups: Sequence[Group]) -> list[Group]:
@@ -92,14 +89,7 @@ def _inferred(job: Job, groups: Sequence[Group]) -> list[Group]:
         if has_data and axes == {"tp": _FITS, "dp": _MAY} and pattern.operations == {"all_reduce"}:
             del axes["dp"]
         axis = next(iter(axes)) if list(axes.values()) == [_FITS] else None
-        result.append(
-            replace(
-                group,
-                axis=axis,
-                axis_source=_INFERRED if axis else None,
-                candidates=() if axis else tuple(axes),
-            )
-        )
+        result.append(replace(group, axis=axis, candidates=() if axis else tuple(axes)))
     return _without_merged(result)
 
 
@@ -123,7 +113,7 @@ def _without_merged(groups: Sequence[Group]) -> list[Group]:
         and len(group.owners) > len(other.owners)
     }
     return [
-        replace(group, axis=None, axis_source=None, candidates=(str(group.axis),))
+        replace(group, axis=None, candidates=(str(group.axis),))
         if (group.axis, len(group.owners)) in merged
         else group
         for group in groups

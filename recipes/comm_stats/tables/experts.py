@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.matched import Sequenced
-from nsys_llm.analyses.collectives.waits import sure_ns
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
@@ -51,8 +50,6 @@ class _Exchanges:
         last_start_ns: When the last member came, the common clock.
         operation: Names.
         step: Of the job; NULL_INT for none.
-        late: Which member came last.
-        is_sure: Whether it is sure that it did.
         late_ns: See `_delays_ns`.
         compute_ns: Shape (2, members, exchanges), compute time before the begin and the end.
         expert_ns: Likewise, of that expert kernels.
@@ -61,8 +58,6 @@ class _Exchanges:
     last_start_ns: IntArray
     operation: npt.NDArray[Any]
     step: IntArray
-    late: IntArray
-    is_sure: npt.NDArray[np.bool_]
     late_ns: IntArray
     compute_ns: IntArray
     expert_ns: IntArray
@@ -100,8 +95,6 @@ def _group_rows(job: Job, group: Group) -> list[dict[str, Any]]:
                 "max_ns": longest_ns,
                 "mean_ns": mean_ns,
                 "cost_ns": longest_ns - mean_ns,
-                "max_mean": longest_ns / mean_ns if mean_ns else None,
-                "on_path": bool(every.is_sure[at + 1] and every.late[at + 1] == hot),
                 "late_ns": int(every.late_ns[at : at + 2].sum()),
             }
         )
@@ -125,13 +118,10 @@ def _exchanges(
         (work, work.rows(sequence.own_end_ns(place)[rows]))
         for work, place in zip(works, places, strict=True)
     ]
-    member_of = np.argsort(places)
     return _Exchanges(
         waits.last_start_ns[rows],
         np.full(rows.size, sequence.operation, dtype=object),
         job.steps.of(sequence.owners[0], sequence.own_end_ns(0)[rows]),
-        member_of[waits.late[rows]],
-        waits.late_by_ns[rows] > sure_ns(sequence.residual_ns),
         _delays_ns(
             np.stack([sequence.start_ns[place][rows] for place in places]),
             np.stack([work.since_ns[at] for work, at in of_work]),

@@ -17,6 +17,8 @@ from .job import Job
 from .layout import AXES, Layout
 from .sizes import Sized
 
+#: Why the stage of a device is not known.
+_NOT_MATCHED: Final = "not_matched"
 _BITS: Final = (1 << 64) - 1
 
 
@@ -31,7 +33,6 @@ class Group:
             `MatchedCollectives.sequences`.
         comm: Id of its communicator; None where it is not known.
         axis: Of parallelism; None where it is not known.
-        axis_source: `layout` or `inferred`; None likewise.
         candidates: Axes that it may be of.
     """
 
@@ -40,7 +41,6 @@ class Group:
     rows: Mapping[int, IntArray]
     comm: int | None = None
     axis: str | None = None
-    axis_source: str | None = None
     candidates: tuple[str, ...] = ()
 
 
@@ -78,7 +78,6 @@ def group_rows(job: Job, groups: Sequence[Group]) -> list[dict[str, Any]]:
                 "group": group.number,
                 "comm_id": None if group.comm is None else f"{group.comm & _BITS:016x}",
                 "axis": group.axis,
-                "axis_source": group.axis_source,
                 "candidates": ", ".join(group.candidates) or None,
                 "ranks": communicator(job.collectives.devices, group.owners),
                 "ranks_n": len(ranks),
@@ -122,6 +121,15 @@ def stage_rows(job: Job, groups: Sequence[Group], layout: Layout | None) -> list
             places |= {
                 str(some.axis): some.owners.index(owner) for some in of_axes if owner in some.owners
             }
+        reason = _NOT_MATCHED if owner in job.stages.parts else None
         part = {"model_part": job.parts[owner], "pipeline": number, "stage": stage}
-        rows.append({**job.who(owner), **part, **places})
+        rows.append({**job.who(owner), **part, **places, "reason": reason, **_steps(job, owner)})
     return rows
+
+
+def _steps(job: Job, owner: int) -> dict[str, int | None]:
+    """Return how many full steps of the job a device has, and for how long."""
+    if not job.work[owner].has_steps:
+        return {"steps_n": None, "steps_ns": None}
+    window_ns = job.work[owner].window_ns[job.steps.rows(owner, job.whole_steps)]
+    return {"steps_n": len(window_ns), "steps_ns": int((window_ns[:, 1] - window_ns[:, 0]).sum())}

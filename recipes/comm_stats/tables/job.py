@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from nsys_llm.analyses.collectives.chains import Chain, find_chains
 from nsys_llm.analyses.collectives.job_steps import JobSteps
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.stages import Stages, find_stages
 from nsys_llm.analyses.ranks.peers import COMMON, in_common
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
 from nsys_llm.taxonomy.communication import is_communication
@@ -59,6 +62,12 @@ class Job:
     def steps(self) -> JobSteps:
         """Which of their steps are one."""
         return JobSteps(self.collectives, self.work)
+
+    @cached_property
+    def whole_steps(self) -> IntArray:
+        """The steps that all devices with steps have whole; shape (steps,)."""
+        whole = self.steps.whole(at for at, device in enumerate(self.work) if device.has_steps)
+        return np.empty(0, dtype=np.int64) if whole is None else whole
 
     @cached_property
     def parts(self) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from statistics import mean
 
 import pytest
 from comm_jobs import AXES, Plan
@@ -12,6 +13,8 @@ from quick_run import quick
 from results import rows
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.run.worker import load_analysis
+from nsys_llm.view.text import format_ns
 
 SIZES = (
     {"tp": 2, "cp": 2, "pp": 2},
@@ -59,12 +62,11 @@ def test_an_axis_that_is_told_is_right(seed, tmp_path):
     tables = quick("comm_stats", tmp_path)
     truth = plan.groups()
     everybody = tuple(range(plan.ranks_n))
-    for axis, ranks, source in rows(tables["groups"], "axis ranks axis_source"):
+    for axis, ranks in rows(tables["groups"], "axis ranks"):
         if axis is not None:
             # A group of all ranks along one axis is the world, too.
             right = truth.get(members(ranks), set())
             assert axis in right | ({"world"} if members(ranks) == everybody else set())
-            assert source == "inferred"
     for rank, stage, *shown in rows(tables["stages"], f"rank stage {' '.join(AXES)}"):
         places = plan.places(rank)
         assert stage in (None, places["pp"])
@@ -72,6 +74,48 @@ def test_an_axis_that_is_told_is_right(seed, tmp_path):
             assert place in (None, places[axis])
     # All ranks launch the same kernels.
     assert set(tables["stages"]["model_part"]) == {0}
+
+
+@pytest.mark.parametrize(
+    ("plan", "gone"),
+    [
+        # The messages of ranks 1 and 3 are not matched: ranks 3 and 5 are no pipeline of two.
+        pytest.param(planted(1013), None, marks=pytest.mark.slow),
+        (Plan({"pp": 3}, "1f1b", steps_n=4, seed=1), 0),
+        (Plan({"pp": 4}, "gpipe", steps_n=4, seed=2), 3),
+    ],
+    ids=["not matched", "first not traced", "last not traced"],
+)
+def test_a_part_of_a_pipeline_tells_no_stages(plan, gone, tmp_path):
+    write_profiles(plan.outcome, tmp_path)
+    if gone is not None:
+        (tmp_path / f"rank{gone}.sqlite").unlink()
+    tables = quick("comm_stats", tmp_path)
+    parts = {}
+    for rank, stage, reason in rows(tables["stages"], "rank stage reason"):
+        assert stage in (None, plan.places(rank)["pp"])
+        parts[rank] = reason
+    known = set(tables["stages"].dropna(subset="stage")["rank"])
+    assert {rank for rank, reason in parts.items() if reason} == (
+        {3, 5} if gone is None else {*range(plan.ranks_n)} - {gone}
+    )
+    assert set(tables["bubbles"]["rank"]) == known
+    assert "late" not in set(tables["rank_verdicts"]["verdict"])
+    for rank, peers_n in rows(tables["rank_verdicts"], "rank peers_n"):
+        assert rank in known or peers_n == 1
+
+
+@pytest.mark.parametrize("sizes", [{"tp": 2}, {"dp": 2}, {"pp": 2}], ids=str)
+def test_the_screen_says_how_long_a_step_takes(sizes, tmp_path):
+    plan = Plan(sizes, microbatches_n=2, steps_n=4)
+    write_profiles(plan.outcome, tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    step_ns = [
+        (max(op.end for op in ops) - min(op.start for op in ops)) / plan.steps_n
+        for ops in plan.outcome.operations
+    ]
+    first = load_analysis("comm_stats").answer(tables).splitlines()[0]
+    assert first.startswith(f"2 GPUs, 4 steps, {format_ns(mean(step_ns))} a step: ")
 
 
 @pytest.mark.nightly

@@ -37,6 +37,9 @@ _SAME_PROGRAM: Final = 0.5
 #: The transfers that tell, in percentiles: where forward and backward launch alike, stages differ
 #: only where one fills the pipeline: once each way in the 2 transfers of each of 25 microbatches.
 _MOST_OF_ALL: Final = (2, 98)
+#: Of the transfers of an end of a line, the most that is not matched: of a real end what the
+#: capture cuts, of a stage with another neighbor half; ours.
+_MOST_UNMATCHED: Final = 1 / 3
 #: Fewer ranks, or fewer sends and receives of one, show no chain by their numbers.
 _LEAST_ENDS: Final = 3
 _LEAST_TRANSFERS: Final = 8
@@ -55,11 +58,9 @@ class Pipeline:
     Attributes:
         stages: Devices of each stage, by position in `MatchedCollectives.devices`, in the order of
             the schedule; all have as many.
-        turns_pct: Of two stages, kernels that they launch in turn; None for more stages.
     """
 
     stages: tuple[tuple[int, ...], ...]
-    turns_pct: float | None
 
 
 @dataclass(frozen=True)
@@ -69,42 +70,41 @@ class Stages:
     Attributes:
         pipelines: In the order of their first devices.
         staged: The transfers in which coming last blames nobody, by the identity of their
-            sequences: those of all pipelines, and of chains that a capture without warm-up and
-            cool-down shows.
+            sequences: those of all pipelines, of parts of them, and of chains that a capture
+            without warm-up and cool-down shows.
         stage_of: Stage of each device of a pipeline; those of all pipelines have distinct numbers.
         closing: Collectives of several stages, likewise: until all have come, the pipeline drains.
+        parts: Devices of a part of a pipeline: some of its transfers are not matched, or a rank of
+            it is not traced, so which stage each is, and of how many, is not known.
     """
 
     pipelines: tuple[Pipeline, ...]
     staged: frozenset[int]
     stage_of: Mapping[int, int]
     closing: frozenset[int]
+    parts: frozenset[int]
 
 
 def find_stages(collectives: MatchedCollectives) -> Stages:
     """Return the pipelines of a job."""
     pairs = _stage_pairs(collectives)
     lines: list[_Line] = []
-    turns: dict[_Line, float] = {}
     inside: set[int] = set()
+    parts: set[int] = set()
     for line, closed in _lines(pairs):
         if len(line) == 2:
-            shared = turns_pct(pairs[line], collectives.devices)
-            if shared >= _TURNS_PCT:
-                lines.append(line)
-                turns[line] = shared
+            down = int(turns_pct(pairs[line], collectives.devices) >= _TURNS_PCT)
         else:
             down = _staggered(line, pairs)
-            if down:
-                lines.append(line[::down])
-            elif not closed:
-                inside |= set(line)
-    pipelines = [
-        Pipeline(_stages(group), max(turns.get(tuple(sorted(one)), 0.0) for one in group) or None)
-        for group in _joined_lines(lines, collectives, pairs)
-    ]
+        if down and not closed and _goes_on(line, collectives):
+            parts |= set(line)
+        elif down:
+            lines.append(line[::down])
+        elif len(line) > 2 and not closed:
+            inside |= set(line)
+    pipelines = [Pipeline(_stages(group)) for group in _joined_lines(lines, collectives, pairs)]
     pipelines.sort(key=lambda pipeline: pipeline.stages)
-    inside.update(device for line in lines for device in line)
+    inside |= parts.union(*lines)
     staged = [item for ends, some in pairs.items() if inside.issuperset(ends) for item in some]
     numbered = [devices for pipeline in pipelines for devices in pipeline.stages]
     stage_of = {device: number for number, devices in enumerate(numbered) for device in devices}
@@ -113,9 +113,8 @@ def find_stages(collectives: MatchedCollectives) -> Stages:
         for sequence in collectives.sequences
         if len({stage_of[device] for device in sequence.owners if device in stage_of}) > 1
     ]
-    return Stages(
-        tuple(pipelines), frozenset(map(id, staged)), stage_of, frozenset(map(id, closing))
-    )
+    staged_ids, closing_ids = (frozenset(map(id, some)) for some in (staged, closing))
+    return Stages(tuple(pipelines), staged_ids, stage_of, closing_ids, frozenset(parts))
 
 
 def _stage_pairs(collectives: MatchedCollectives) -> _Pairs:
@@ -184,6 +183,21 @@ def _staggered(line: _Line, pairs: _Pairs) -> int:
     if (begins >= least_ns).all() and (stops <= -least_ns).all():
         return 1
     return -1 if (begins <= -least_ns).all() and (stops >= least_ns).all() else 0
+
+
+def _goes_on(line: _Line, collectives: MatchedCollectives) -> bool:
+    """Return whether an end of a line has another neighbor: transfers that are not matched."""
+    for end in (line[0], line[-1]):
+        lanes = collectives.devices[end].lanes
+        every_n = sum(lane.start_ns.size for lane in lanes if lane.operation == SEND_RECV)
+        matched_n = sum(
+            len(sequence)
+            for sequence in collectives.sequences
+            if sequence.operation == SEND_RECV and end in sequence.owners
+        )
+        if every_n - matched_n > _MOST_UNMATCHED * every_n:
+            return True
+    return False
 
 
 def _joined_lines(

@@ -90,7 +90,8 @@ class _Judge:
         none: list[int | None] = [None] * len(gpus)
         self._stage = none if self.arrivals is None else self.arrivals.stage_of()
         joined = None if self.arrivals is None else self.arrivals.joined()
-        self._group = peer_groups(gpus, self._stage, joined)
+        apart = none if self.arrivals is None else self.arrivals.apart()
+        self._group = peer_groups(gpus, apart, joined)
         self.lines = [] if self.arrivals is None else self.arrivals.lines()
 
     def verdicts(self) -> list[RankVerdict]:

@@ -65,6 +65,16 @@ class Arrivals:
                 stages[self._gpu_of[device]] = stage
         return stages
 
+    def apart(self) -> list[int | None]:
+        """Return a number for each GPU by which it differs from all that are no peers: its stage.
+
+        Where parts of pipelines are all that is known, one without a stage may be of any.
+        """
+        stages = self.stage_of()
+        if not self.stages.parts:
+            return stages
+        return [-1 - at if stage is None else stage for at, stage in enumerate(stages)]
+
     def lines(self) -> list[Line]:
         """Return the pipelines, with the GPUs of their stages."""
         windows = [None if at < 0 else self._gpus[at].work for at in self._gpu_of]

@@ -129,13 +129,13 @@ def in_common(one: _Mix, other: _Mix) -> float:
 
 
 def peer_groups(
-    gpus: Sequence[Gpu], stage: Sequence[int | None], joined: Sequence[int] | None
+    gpus: Sequence[Gpu], apart: Sequence[int | None], joined: Sequence[int] | None
 ) -> list[int]:
     """Return the number of the group of each GPU, in the order of their first.
 
     Args:
         gpus: Of the job.
-        stage: Of each, None outside of pipelines.
+        apart: Of each, a number that those share which may be peers: one stage's, or None.
         joined: Of each, a number that those share which have matched collectives together; None
             where nothing is matched: then those that communicate equally often do.
     """
@@ -146,7 +146,7 @@ def peer_groups(
     result = []
     firsts: dict[tuple[int, int | None], list[int]] = {}
     for at, gpu in enumerate(gpus):
-        own = firsts.setdefault((places[at], stage[at]), [])
+        own = firsts.setdefault((places[at], apart[at]), [])
         for number in own:
             first = groups[number][0]
             if _alike(gpus[first], gpu, None if joined is None else joined[first] == joined[at]):
