@@ -8,6 +8,9 @@ from machine.scenarios import two_devices
 from quick_run import quick
 from trace_builder import TraceBuilder
 
+from nsys_llm import analyze
+from nsys_llm.report.records import records
+
 
 def titles(program, folder):
     write_profiles(simulate(program), folder)
@@ -51,3 +54,24 @@ def test_what_another_ranks_thread_did_there_is_not_said_of_this_one(tmp_path):
     assert set(states.loc[states["range"] == "data", "rank"]) == {1}
     (title,) = tables["findings"].loc[tables["findings"]["rule"] == "path_host", "title"]
     assert title.endswith("in `data`")
+
+
+def test_samples_alone_do_not_say_what_a_thread_did_on_the_path(tmp_path):
+    for name in ("samples", "switches"):
+        trace = TraceBuilder()
+        for at in range(9):
+            launch = 1_000 * at + 300, 1_000 * at + 310
+            trace.nvtx("step", 1_000 * at, 1_000 * at + 999)
+            trace.kernel("k", start_ns=1_000 * at + 400, duration_ns=500, launch=launch)
+            trace.cpu_sample([("f", "/usr/bin/python3")], start_ns=1_000 * at + 100)
+        if name == "switches":
+            trace.thread_switch(start_ns=0, goes_on=True)
+        path = tmp_path / f"{name}.sqlite"
+        trace.write_sqlite(path)
+        states = quick("step_budget", path)["host_states"]
+        assert bool(len(states)) == (name == "switches")
+        # An overview reads samples, too, for idle_gaps.
+        folder = tmp_path / name
+        overview = analyze("llm_overview", path, folder, only="step_budget,idle_gaps")
+        assert len(overview.parts["idle_gaps"].tables["host_states"])
+        assert records(overview.parts["step_budget"].tables["host_states"]) == records(states)

@@ -39,8 +39,10 @@ from nsys_llm.trace.rank_trace import RankTrace, sane_instants, sane_times
 DOING: Final = (UNKNOWN, OFF_CORE, RUNNING)
 STATES: Final = (CUDA_CALL, OS_CALL, OFF_CORE, RUNNING, UNKNOWN)
 
-#: The tables that tell more of a thread than its CUDA calls.
-_HOST_RECORDS: Final = ("thread_switches", "os_calls", "cpu_samples")
+#: The tables that tell what a thread does between its CUDA calls.
+ACTIVITY: Final = ("thread_switches", "os_calls")
+#: Those that tell anything of it, also which software.
+_HOST_RECORDS: Final = (*ACTIVITY, "cpu_samples")
 _NO_EDGES: Final = np.empty(0, dtype=np.int64)
 #: The number of a thread in its globalTid.
 THREAD_BITS: Final = 0xFFFFFF
@@ -55,9 +57,9 @@ _LOCK_RANGE: Final = "Waiting for GIL"
 NEVER_NS: Final = int(np.iinfo(np.int64).max)
 
 
-def has_host_records(trace: RankTrace) -> bool:
-    """Return whether anything is recorded of threads beside CUDA calls."""
-    return any(len(trace.tables.get(name, ())) for name in _HOST_RECORDS)
+def has_host_records(trace: RankTrace, tables: Sequence[str] = _HOST_RECORDS) -> bool:
+    """Return whether anything is recorded of threads beside CUDA calls, in any of some tables."""
+    return any(len(trace.tables.get(name, ())) for name in tables)
 
 
 class HostRecords:

@@ -24,7 +24,7 @@ from nsys_llm.analyses.critical_path.path.stretches import (
     make_key,
 )
 from nsys_llm.analyses.device.host_timeline import HostTimeline
-from nsys_llm.analyses.host.states import DOING, HostRecords, has_host_records
+from nsys_llm.analyses.host.states import ACTIVITY, DOING, HostRecords, has_host_records
 from nsys_llm.analyses.nvtx.launch_ranges import innermost_rows
 from nsys_llm.analyses.nvtx.range_names import RangeNames
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
@@ -77,7 +77,7 @@ class HostParts:
             self._ends, _ = closed_ends(events["end_ns"], trace.last_end_ns)
         self._rows_of = _rows_by_thread(events)
         self._names, self._name = _named(trace, events)
-        self._records = HostRecords(trace) if has_host_records(trace) else None
+        self._records = HostRecords(trace) if has_host_records(trace, ACTIVITY) else None
         self._doing = [("", "")]
         if self._records is not None:
             calls = ((OS_CALL, name) for name in self._records.os_calls[1])
