@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsys_llm.report.records import Tables
-from nsys_llm.view.text import counted
+from nsys_llm.view.text import counted, listed
 
 
 def caveats(tables: Tables) -> list[str]:
@@ -11,7 +11,14 @@ def caveats(tables: Tables) -> list[str]:
     unknown_n = int(tables["groups"]["axis"].isna().sum())
     payloads = tables["payloads"]
     without_n = int(payloads.loc[payloads["reason"] == "no_blob", "calls_n"].sum())
+    parts = tables["stages"].dropna(subset="reason")
     notes = []
+    if len(parts):
+        ranks = listed([str(rank) for rank in parts["rank"].unique()])
+        notes.append(
+            f"Ranks {ranks} are stages, but transfers with other stages are not matched, or those "
+            "are not traced: no pipeline is told from a part of it. Trace all of its ranks."
+        )
     if unknown_n:
         notes.append(
             f"The axis of parallelism of {counted(unknown_n, 'group')} is not known from what they "

@@ -13,13 +13,13 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.of_rank import whole_steps
 from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.analyses.wall.split import wall_of_steps
-from nsys_llm.numeric.grouping import distinct_codes, exact_sums
+from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray, subtract_intervals
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, HOST_CAUSES
 from nsys_llm.taxonomy.step_names import STEP
+from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import device_windows
-from nsys_llm.trace.rank_trace import RankTrace
 
 _HOST_CODES: Final = [CAUSE_NAMES.index(name) for name in HOST_CAUSES]
 #: Gaps that are split at once.
@@ -96,8 +96,9 @@ def map_steps(view: RankView) -> tuple[DeviceSteps, ...]:
     if view.steps is not None and view.steps.unit == STEP:  # not layers or graphs
         every_step = whole_steps(view.trace, view.steps)
         steps = {device: (windows, whole) for device, windows, whole in every_step if whole.any()}
-    names, every = view.wall_layers
-    layers = {some.device_id: some for some in every}
+    layers = {some.device_id: some for some in view.wall_layers[1]}
+    kernels = view.trace.unfiltered["kernels"]
+    names, code = coded_names(kernels["demangled_name_id"], view.trace.strings)
     rows = []
     for device in devices:
         has_steps = device in steps
@@ -107,25 +108,11 @@ def map_steps(view: RankView) -> tuple[DeviceSteps, ...]:
             first_ns = windows[:1, 0]  # the first step begins with the first operation
             windows, whole = np.maximum(steps[device][0], first_ns), steps[device][1]
         split = _split(view, layers[device], windows) if device in messages else None
-        launches = _launches(view.trace, device, names)
+        counts = np.bincount(code[kernels["device_id"] == device], minlength=len(names)).tolist()
+        launches = tuple((name, n) for name, n in zip(names, counts, strict=True) if n)
         hidden = subtract_intervals(layers[device].communicating, layers[device].communication)
         rows.append(DeviceSteps(device, windows, whole, has_steps, launches, hidden, split))
     return tuple(rows)
-
-
-def _launches(trace: RankTrace, device: int, names: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    kernels = trace.unfiltered["kernels"]
-    here = kernels["device_id"] == device
-    ids = kernels["demangled_name_id"] if here.all() else kernels["demangled_name_id"][here]
-    used, code = distinct_codes(ids)
-    counts = np.bincount(code, minlength=used.size).tolist()
-    by_name: dict[str, int] = {}
-    texts = dict.fromkeys(names)
-    for key, count in zip(used.tolist(), counts, strict=True):
-        text = trace.strings.get(key, "")
-        if text in texts:
-            by_name[text] = by_name.get(text, 0) + count
-    return tuple(sorted(by_name.items()))
 
 
 def _split(view: RankView, layers: WallLayers, windows: IntArray) -> StepSplit:

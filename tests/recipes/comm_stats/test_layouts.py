@@ -100,6 +100,7 @@ def test_a_part_of_a_pipeline_tells_no_stages(plan, gone, tmp_path):
         {3, 5} if gone is None else {*range(plan.ranks_n)} - {gone}
     )
     assert set(tables["bubbles"]["rank"]) == known
+    assert "are stages, but" in load_analysis("comm_stats").caveats(tables)[0]
     assert "late" not in set(tables["rank_verdicts"]["verdict"])
     for rank, peers_n in rows(tables["rank_verdicts"], "rank peers_n"):
         assert rank in known or peers_n == 1
