@@ -57,3 +57,14 @@ def test_profiles_that_ran_one_after_the_other_are_no_job(tmp_path):
 )
 def test_what_may_be_one_job_is_compared(tmp_path, given):
     assert why_unrelated(quick("llm_hotspots", write(tmp_path, given))) is None
+
+
+def test_two_runs_of_two_programs_are_compared_all_the_same(tmp_path):
+    paths = []
+    for name in ("before", "after"):
+        trace = TraceBuilder().process(pid=100, name=f"serve-{name}")
+        trace.kernel("gemm", start_ns=0, duration_ns=20 * MS)
+        paths.append(trace.write_sqlite(tmp_path / f"{name}.sqlite"))
+    before, after = paths
+    assert why_unrelated(quick("llm_hotspots", before, after)) == "each is of another program"
+    assert why_unrelated(quick("trace_diff", after, "--baseline", str(before))) is None

@@ -16,14 +16,14 @@ _BY_ORDER: Final = "index"
 
 
 def why_unrelated(tables: Tables) -> str | None:
-    """Return what speaks against one job, as a clause; None where nothing does.
+    """Return what speaks against one job, as a clause; None where nothing does, or of two runs.
 
     Ranks of a job say which they are, or communicate. Profiles that do neither, and ran one after
     the other or another program, were put together by whoever gave them.
     """
     files, wall = tables["files"], tables["wall"]
     files = files[files["status"] == "ok"]
-    if len(files) < 2 or "side" in wall.columns or not (files["rank_source"] == _BY_ORDER).all():
+    if len(files) < 2 or "run" in files.columns or not (files["rank_source"] == _BY_ORDER).all():
         return None
     if int(wall.loc[wall["wall_class"] == COMMUNICATION, "time_ns"].sum()):
         return None
