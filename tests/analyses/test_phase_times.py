@@ -1,4 +1,4 @@
-"""GPU time by phase and step against a plain search, and hand-made cases of each method."""
+"""GPU time by phase against a plain search, and hand-made cases of each method."""
 
 from __future__ import annotations
 
@@ -49,7 +49,11 @@ def rank(trace, tmp_path, options=None):
 def times(trace, tmp_path, **options):
     options = {"phase_map": MAP, **options}
     rank_trace = rank(trace, tmp_path, options)
-    return phase_times(rank_trace, find_steps(rank_trace, options), options)
+    return phase_times(rank_trace, options)
+
+
+def steps_of(trace, tmp_path, **options):
+    return find_steps(rank(trace, tmp_path, options), options)
 
 
 def by_phase(sums):
@@ -92,18 +96,18 @@ def test_steps_hold_what_any_thread_launches_in_them(tmp_path):
     trace.kernel("a", start_ns=5, end_ns=8, launch=(1, 2))
     trace.kernel("b", start_ns=15, end_ns=22, launch=(12, 13), tid=77)
     trace.kernel("c", start_ns=31, end_ns=32, launch=(9, 10))
-    sums = times(trace, tmp_path)
-    assert sums.steps.names.tolist() == ["step 1", "step 2", "step 3"]
-    assert sums.step_gpu_ns.sum(axis=1).tolist() == [3, 7, 0]
+    steps = steps_of(trace, tmp_path)
+    assert steps.names.tolist() == ["step 1", "step 2", "step 3"]
+    assert steps.step.tolist() == [0, 1, -1]
 
 
 def test_operators_that_repeat_are_no_steps(tmp_path):
     trace = TraceBuilder().nvtx_ranges(["op"] * 3, start_ns=[0, 10, 20], end_ns=[9, 19, 29])
     trace.kernel("a", start_ns=5, end_ns=8, launch=(1, 2))
     trace.kernel("b", start_ns=40, end_ns=44, launch=(33, 34))
-    assert times(trace, tmp_path).steps is None
-    # Three of seven nanoseconds; who names a step means it.
-    assert times(trace, tmp_path, step="op").step_gpu_ns.sum() == 3
+    assert steps_of(trace, tmp_path) is None
+    # Who names a step means it.
+    assert steps_of(trace, tmp_path, step="op").step.tolist() == [0, -1]
 
 
 def test_start_end_ranges_hold_launches_of_any_thread_but_only_where_nothing_else_is_open(tmp_path):
@@ -320,6 +324,6 @@ def test_a_built_in_map_knows_the_engines():
 def test_times_add_up_on_real_traces(traces):
     for path in sorted((traces / "h100_mfu").glob("*.sqlite")):
         for rank_trace in ranks(path):
-            sums = phase_times(rank_trace, None, {})
+            sums = phase_times(rank_trace, {})
             ops = [op for op in rank_trace.tables.values() if "launch_row" in op]
             assert sums.gpu_ns.sum() == sum((op["end_ns"] - op["start_ns"]).sum() for op in ops)

@@ -30,7 +30,7 @@ needs_lab = pytest.mark.skipif(
 #: Elements in which plotly drew something.
 PLOTS = ".js-plotly-plot"
 #: How many figures a recipe has at least, where that is not five.
-FIGURES_N = {"llm_overview": 3}
+FIGURES_N = {"llm_overview": 3, "trace_diff": 3}
 #: Of which CI opens the notebook in JupyterLab, and the page.
 IN_LAB = ("llm_overview",)
 ON_PAGES = ("llm_hotspots", "llm_overview", "trace_diff")
@@ -229,7 +229,7 @@ def test_the_overview_opens_with_a_timeline_that_names_the_first_finding(made, p
 
 
 def test_links_and_menus_of_the_page_work(made, page):
-    page.open((made / "idle_gaps" / "report.html").as_uri())
+    page.open((made / "llm_hotspots" / "report.html").as_uri())
     page.wait(DRAWN)
     # One leads to a section that is read first, one to a folded one; both are scrolled to.
     for level in ("h2", "h3"):

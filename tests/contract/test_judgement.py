@@ -114,13 +114,6 @@ def check_numbers(baseline, compared):
             check_gain(record, wall[wall["run"] == "input"])
 
 
-def test_numbers_of_a_comparison_of_the_demo(demo_set):
-    runs = demo_set.baseline[0].parent, demo_set.after[0].parent
-    # The one is slower, the other has won.
-    for baseline, compared in (runs, runs[::-1]):
-        check_numbers(baseline, compared)
-
-
 @pytest.mark.traces
 @pytest.mark.parametrize(("baseline", "compared"), nightly_but(H100_PAIRS, H100_PAIRS[:1]))
 def test_numbers_of_a_comparison_of_real_traces(traces, baseline, compared):

@@ -171,7 +171,9 @@ def test_the_demo_says_where_the_results_are(tmp_path):
     folder = tmp_path / "work"
     folder.mkdir()
     done = install("--current", "--demo", folder=folder)
-    assert (done.returncode, done.stderr) == (0, "")
+    # A slow machine says how far it is.
+    assert re.fullmatch(r"(\d of 4 profiles done\n)*", done.stderr)
+    assert done.returncode == 0
     assert re.search(r"^baseline: 4 GPUs, .* a step +\S+-BOUND$", done.stdout, re.M), "the screen"
     assert re.search(r"^ 1 about .* Rank 2's GPU is slow", done.stdout, re.M)
     *_, report, notebook = done.stdout.splitlines()

@@ -55,7 +55,7 @@ def device_steps(rows: RankRows, meetings: Meetings) -> list[DividedSteps]:
             rank,
             device,
             _marks(budget, device),
-            *_divided(place, rank, budget, device, meetings),
+            *_divided(place, budget, device, meetings),
         )
         for place, (rank, budget) in enumerate(rows)
         for device in budget.devices
@@ -115,7 +115,7 @@ def _marks(budget: RankBudget, device: DeviceBudget) -> tuple[str, ...]:
 
 
 def _divided(
-    place: int, rank: Rank, budget: RankBudget, device: DeviceBudget, meetings: Meetings
+    place: int, budget: RankBudget, device: DeviceBudget, meetings: Meetings
 ) -> tuple[IntArray, IntArray]:
     """Return time by step and class, and the certain part, of matched communication in parts."""
     time_ns, certain_ns = device.charges.time_ns.copy(), device.charges.certain_ns.copy()

@@ -38,18 +38,18 @@ def map_rank(view: RankView) -> DiffPartial:
     total_ns = summed(launches.key, trace.clipped_ns(kernels), keys_n)
     durations = kernels["end_ns"] - kernels["start_ns"]
     counts = ValueCounts.from_values(launches.key[inside], durations[inside])
-    times = phase_times(trace, view.steps, options)
+    times = phase_times(trace, options)
     opaque_n = view.missing_work.opaque_launches_n
     operations = [trace.tables[name] for name in ("kernels", *MOVE_TABLES)]
     rank_walls = RankWalls(view, launches)
-    walls = rank_walls.of(times.steps)
+    walls = rank_walls.of(view.steps)
     sums = RankSums(
         moves=move_sums(trace),
         apis=_apis(trace),
         phases=by_name(times.phases, times.ops_n, times.gpu_ns),
         devices=_devices(trace, launches, rank_walls.idle if opaque_n == 0 else {}),
         walls=walls,
-        nameless=_nameless(trace, rank_walls, times.steps),
+        nameless=_nameless(trace, rank_walls, view.steps),
         whole=None if walls.name is None else rank_walls.of(None),
         lanes=view.collectives,
         held=map_held(view),

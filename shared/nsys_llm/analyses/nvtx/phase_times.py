@@ -1,4 +1,4 @@
-"""GPU time of one rank by phase and by step, every nanosecond of it once.
+"""GPU time of one rank by phase, every nanosecond of it once.
 
     times = phase_times(trace, options)
     dict(zip(times.phases, times.gpu_ns))        # adds up to the GPU time of the rank
@@ -19,7 +19,6 @@ import numpy.typing as npt
 from nsys_llm.analyses.nvtx.attributed_ops import NO_API, NO_RANGE, AttributedOps, attribute
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.analyses.nvtx.range_names import RangeNames
-from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.blocks import gathered
 from nsys_llm.numeric.grouping import distinct, exact_sums, joined, rows_by_code
 from nsys_llm.numeric.intervals import IntArray
@@ -102,42 +101,28 @@ class PhaseTimes:
         phases: Those of the map in its order, then unmapped, no_range and no_api.
         gpu_ns: Shape (phases,); adds up to the time of all operations.
         ops_n: Shape (phases,), operations that start in the windows.
-        steps: The steps; None where there are none.
-        step_gpu_ns: Shape (steps, phases): of operations launched in each step, by any thread.
     """
 
     phases: tuple[str, ...]
     gpu_ns: IntArray
     ops_n: IntArray
-    steps: Steps | None
-    step_gpu_ns: IntArray
 
 
-def phase_times(trace: RankTrace, steps: Steps | None, options: Mapping[str, Any]) -> PhaseTimes:
+def phase_times(trace: RankTrace, options: Mapping[str, Any]) -> PhaseTimes:
     """Add up the GPU time of one rank.
 
     Args:
         trace: Its rows; see the manifest of nvtx_phase_attribution for the columns that it needs.
-        steps: Its steps; None where there are none.
         options: phase_map (None for the built-in ones) and graph_ranges; absent ones are None.
     """
     ops, phases = ranged_ops(trace, options), phase_map(options.get("phase_map"))
     names = phase_names(phases)
     phase = ops.chosen(phase_codes(ops, phases))
-    every_step = np.full(ops.every.start_ns.shape, -1) if steps is None else steps.step
-    step = ops.chosen(every_step).astype(np.int64)
     clipped_ns, inside = selected_times(trace, ops)
-    in_step = step >= 0
-    steps_n = 0 if steps is None else len(steps)
-    by_step = exact_sums(
-        (step * len(names) + phase)[in_step], clipped_ns[in_step], steps_n * len(names)
-    )
     return PhaseTimes(
         phases=names,
         gpu_ns=exact_sums(phase, clipped_ns, len(names)),
         ops_n=np.bincount(phase[inside], minlength=len(names)).astype(np.int64),
-        steps=steps,
-        step_gpu_ns=by_step.reshape(steps_n, len(names)),
     )
 
 
