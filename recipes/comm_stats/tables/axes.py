@@ -185,8 +185,8 @@ class _Pattern:
     @cached_property
     def places(self) -> set[tuple[int, int | None]]:
         """Model part and stage of its members."""
-        part, stage = self.job.parts, self.job.stages.stage_of
-        return {(part[owner], stage.get(owner)) for owner in self.group.owners}
+        part, stages = self.job.parts, self.job.stages
+        return {(part[owner], stages.apart(owner)) for owner in self.group.owners}
 
     @property
     def is_of_stages(self) -> bool:

@@ -26,6 +26,7 @@ from . import kernels, sums, wall_change
 from .chosen_steps import step_copies, step_kernels
 from .collectives import collective_columns, matched, sum_collectives
 from .comparability import STEP, WallsOf, compare
+from .composition import composition_columns
 from .metrics import Metrics, gate_columns, metric_columns
 from .runs import Runs, RunSums, runs_of
 from .step_splits import RunSteps, run_steps
@@ -72,6 +73,7 @@ def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     return {
         "verdict": wall_change.verdict_columns(verdict),
         "wall_change": wall_change.wall_change_columns(verdict),
+        "composition": composition_columns(comparison.steps),
         "slow_steps": wall_change.slow_step_columns(verdict),
         "idle_ranges": wall_change.idle_range_columns(verdict),
         "comparability": {name: [check[name] for check in checks] for name in checks[0]},

@@ -55,7 +55,11 @@ def members(text):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", seeds(20, 1))
+@pytest.mark.parametrize(
+    "seed",
+    # Of the last one two pairs of stages are not matched, and gradients across stages are.
+    [*seeds(20, 1), 2023],
+)
 def test_an_axis_that_is_told_is_right(seed, tmp_path):
     plan = planted(seed)
     write_profiles(plan.outcome, tmp_path)

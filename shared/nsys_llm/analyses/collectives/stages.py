@@ -84,6 +84,14 @@ class Stages:
     closing: frozenset[int]
     parts: frozenset[int]
 
+    def apart(self, device: int) -> int | None:
+        """Return a number that devices share which may do the same: their stage's, or None.
+
+        Where parts of pipelines are all that is known, one without a stage may be of any: it has a
+        number of its own.
+        """
+        return self.stage_of.get(device, -1 - device if self.parts else None)
+
 
 def find_stages(collectives: MatchedCollectives) -> Stages:
     """Return the pipelines of a job."""

@@ -66,14 +66,12 @@ class Arrivals:
         return stages
 
     def apart(self) -> list[int | None]:
-        """Return a number for each GPU by which it differs from all that are no peers: its stage.
-
-        Where parts of pipelines are all that is known, one without a stage may be of any.
-        """
-        stages = self.stage_of()
-        if not self.stages.parts:
-            return stages
-        return [-1 - at if stage is None else stage for at, stage in enumerate(stages)]
+        """Return a number for each GPU, see `Stages.apart`."""
+        numbers: list[int | None] = [None] * len(self._gpus)
+        for device, gpu in enumerate(self._gpu_of):
+            if gpu >= 0:
+                numbers[gpu] = self.stages.apart(device)
+        return numbers
 
     def lines(self) -> list[Line]:
         """Return the pipelines, with the GPUs of their stages."""
