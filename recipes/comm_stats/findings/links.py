@@ -1,32 +1,46 @@
-"""Findings on slow links. From tables alone."""
+"""Findings on links: slow ones, and messages that are too small for them. From tables alone."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
+
+import pandas as pd
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.records import Record, Tables, records
+from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION
 from nsys_llm.view.text import format_count, format_ns, format_percent, quoted
 
-from .texts import LEAST_COLLECTIVES, LEAST_LINK_BYTES, RULES, SLOW_PCT
+from .texts import (
+    LEAST_COLLECTIVES,
+    LEAST_LINK_BYTES,
+    MOST_SMALL_BYTES,
+    RULES,
+    SLOW_PCT,
+    SMALL_A_STEP,
+)
 
 _WHERE: Final = ("group", "operation", "bucket")
 
 
 def link_findings(tables: Tables) -> list[Finding]:
-    """Return slow links."""
+    """Return slow links, and groups whose messages are many and small."""
+    rows = records(tables["message_sizes"])
     names = dict(zip(tables["groups"]["group"], tables["groups"]["ranks"], strict=True))
-    return [
+    slow = [
         _slow_link(row, names)
-        for row in records(tables["message_sizes"])
+        for row in rows
         if row["peak_pct"] is not None
         and row["peak_pct"] < SLOW_PCT
         and row["sized_n"] >= LEAST_COLLECTIVES
         and row["size_bytes"] >= row["sized_n"] * LEAST_LINK_BYTES
     ]
+    by_operation = grouped(rows, "group", "operation").values()
+    small = [found for some in by_operation for found in _small(some, names, tables["transfers"])]
+    return [*slow, *small]
 
 
 def _slow_link(row: Record, names: dict[int, str]) -> Finding:
@@ -44,3 +58,40 @@ def _slow_link(row: Record, names: dict[int, str]) -> Finding:
         device_id=row["device_id"],
         impact_ns=round(lost_ns),
     )
+
+
+def _small(rows: Sequence[Record], names: dict[int, str], transfers: pd.DataFrame) -> list[Finding]:
+    """Return the finding on small messages of a group, where larger ones tell how fast it is."""
+    sized = [row for row in rows if row["bucket"] is not None and row["algbw_gb_s"]]
+    small = [row for row in sized if row["size_bytes"] < row["sized_n"] * MOST_SMALL_BYTES]
+    if not small or small[-1] is sized[-1]:
+        return []
+    group, operation = sized[0]["group"], sized[0]["operation"]
+    here = transfers[(transfers["group"] == group) & (transfers["operation"] == operation)]
+    here = here[here["step"].notna() & (here["bytes"] < MOST_SMALL_BYTES)]
+    steps_n = int(here["step"].nunique())
+    if not steps_n or len(here) < SMALL_A_STEP * steps_n:
+        return []
+    exposed_ns = sum(row["exposed_ns"] for row in small)
+    fused_ns = sum(row["size_bytes"] for row in small) / max(row["algbw_gb_s"] for row in sized)
+    lost_ns = max(exposed_ns - fused_ns, 0.0)
+    worst = max(small, key=lambda row: row["exposed_ns"])
+    return [
+        RULES["small_messages"].finding(
+            cause=Cause("transfer"),
+            change=Change("unknown", time_ns=lost_ns, wall_classes=(COMMUNICATION,)),
+            details=f"{format_count(len(here) / steps_n)} of {operation} a step; "
+            f"{format_ns(exposed_ns)} of their transfer has no computation beside it, and "
+            f"{format_ns(fused_ns)} would do at the speed of the largest ones.",
+            fields={"ranks": quoted(names[group]), "operation": operation},
+            evidence=cells("message_sizes", worst, _WHERE, ("exposed_ns", "algbw_gb_s")),
+            numbers={
+                "a_step_n": len(here) / steps_n,
+                "exposed_ns": exposed_ns,
+                "fused_ns": fused_ns,
+            },
+            rank=worst["rank"],
+            device_id=worst["device_id"],
+            impact_ns=round(lost_ns),
+        )
+    ]

@@ -20,6 +20,9 @@ UNEVEN_EXPERTS: Final = 1.1
 SLOW_PCT: Final = 50.0
 LEAST_COLLECTIVES: Final = 20
 LEAST_LINK_BYTES: Final = 64 << 20
+#: Messages of a step that are smaller than this.
+SMALL_A_STEP: Final = 100
+MOST_SMALL_BYTES: Final = 64 << 10
 
 RULES: Final = rules_by_id(
     STAGE_RULE,
@@ -71,6 +74,17 @@ RULES: Final = rules_by_id(
         source=OURS,
         recommendation="Check the topology of NVLink and network cards (nvidia-smi topo -m), "
         "NCCL_ALGO, and how many channels NCCL uses (`channels_n`).",
+        tables=("message_sizes", "transfers"),
+        specificity=OF_CLASS,
+    ),
+    Rule(
+        "small_messages",
+        scope="run",
+        title="Many small messages between ranks {ranks}: {operation} below 64 KiB",
+        threshold=f"from {SMALL_A_STEP} a step below {MOST_SMALL_BYTES >> 10} KiB; the gain is "
+        "their exposed transfer beyond what they would take at the speed of the largest ones",
+        source=OURS,
+        recommendation="Fuse them, or use larger buckets.",
         tables=("message_sizes", "transfers"),
         specificity=OF_CLASS,
     ),

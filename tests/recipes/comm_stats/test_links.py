@@ -1,4 +1,4 @@
-"""Slow links: each is found where it is planted, and nowhere else."""
+"""Slow links and small messages: each is found where it is planted, and nowhere else."""
 
 from __future__ import annotations
 
@@ -125,3 +125,16 @@ def test_no_peak_is_known_of_cards_on_pcie_nor_between_machines(tmp_path):
     far = written(tmp_path / "far", [(BYTES, 180_000)] * 3, hosts=("a", "b"))
     for folder in (pcie, far):
         assert quick("comm_stats", folder)["message_sizes"]["peak_gb_s"].isna().all()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("small_n", "fires"), [(110, True), (90, False)])
+def test_many_small_messages_are_found(small_n, fires, tmp_path):
+    folder = written(tmp_path / "in", [(1024, 8_000)] * small_n + [(BYTES, 100_000)])
+    tables = quick("comm_stats", folder)
+    findings = tables["findings"].set_index("rule")
+    assert ("small_messages" in findings.index) == fires
+    if fires:
+        exposed_ns = 6 * small_n * 8_000
+        bound_ns = exposed_ns - 6 * small_n * 1024 / (BYTES / 100_000)
+        assert findings.loc["small_messages", "bound_ns"] == pytest.approx(bound_ns, rel=1e-6)
