@@ -76,6 +76,7 @@ def test_a_slow_link_is_found_by_its_peak(length_ns, options, expected, tmp_path
         assert bound_ns == pytest.approx((1 - expected / 100) * exposed_ns, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_slow_link_leads_the_overview(tmp_path):
     folder = written(tmp_path / "in", [(BYTES, 800_000)] * 6)
     tables = quick("llm_overview", folder)
