@@ -17,7 +17,7 @@ def caveats(tables: Tables) -> list[str]:
         ranks = listed([str(rank) for rank in parts["rank"].unique()])
         notes.append(
             f"Ranks {ranks} are stages, but transfers with other stages are not matched, or those "
-            "are not traced: no pipeline is told from a part of it. Trace all of its ranks."
+            "are not traced: no pipeline is reported from a part of it. Trace all of its ranks."
         )
     if unknown_n:
         notes.append(
