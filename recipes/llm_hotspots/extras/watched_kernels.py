@@ -18,6 +18,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, rank_columns
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.kernel_launches import GEOMETRY
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: Columns of a launch that the profile has.
@@ -26,12 +27,7 @@ _RECORDED: Final = (
     "stream_id",
     "start_ns",
     "registers_per_thread",
-    "grid_x",
-    "grid_y",
-    "grid_z",
-    "block_x",
-    "block_y",
-    "block_z",
+    *GEOMETRY,
     "dynamic_shared_bytes",
 )
 

@@ -24,18 +24,11 @@ from nsys_llm.taxonomy.phase_maps import phase_map
 from nsys_llm.trace.coded_names import coded_names, text_of
 from nsys_llm.trace.device_ops import shown_name_ids
 from nsys_llm.trace.graph_nodes import is_graph_node
+from nsys_llm.trace.kernel_launches import GEOMETRY
 from nsys_llm.trace.rank_trace import RankTrace
 
 #: Columns of a configuration (design section 5).
-CONFIG: Final = (
-    "grid_x",
-    "grid_y",
-    "grid_z",
-    "block_x",
-    "block_y",
-    "block_z",
-    "dynamic_shared_bytes",
-)
+CONFIG: Final = (*GEOMETRY, "dynamic_shared_bytes")
 
 #: Shown name, whether it is communication (0 or 1), whether it is a node of a graph (0 or 1), phase
 #: of its step ("" for none), and from `CONFIG_AT` on the values of `CONFIG`; NULL_INT for what the

@@ -17,6 +17,7 @@ from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.trace.coded_names import coded_names, text_of
 from nsys_llm.trace.device_ops import LARGEST_SIZE_BYTES, memop_table, shown_name_ids
+from nsys_llm.trace.kernel_launches import GEOMETRY
 from nsys_llm.trace.rank_trace import RankTrace
 
 
@@ -65,19 +66,14 @@ class WorkSums:
 
 #: Columns of a launch configuration.
 CONFIG: Final = (
-    "grid_x",
-    "grid_y",
-    "grid_z",
-    "block_x",
-    "block_y",
-    "block_z",
+    *GEOMETRY,
     "registers_per_thread",
     "static_shared_bytes",
     "dynamic_shared_bytes",
 )
 
 #: Grid and block, a launch's size, are the first of them.
-GEOMETRY_N: Final = 6
+GEOMETRY_N: Final = len(GEOMETRY)
 
 #: Shown name, demangled name, and the values of `CONFIG`; NULL_INT for what the report lacks.
 Key = tuple[Any, ...]

@@ -1,9 +1,9 @@
-"""When kernels were launched, and where a launch stands as Nsight Compute counts them."""
+"""Sizes and times of kernel launches, and where one stands as Nsight Compute counts them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.rank_trace import RankTrace
+
+#: Columns of the size of a launch: blocks of its grid, threads of a block.
+GEOMETRY: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def window_at(window_ns: IntArray, at_ns: IntArray) -> IntArray:
 
 @dataclass(frozen=True)
 class JobSteps:
-    """The steps of a job; devices are told by their positions in `collectives.devices`.
+    """The steps of a job; devices are named by their positions in `collectives.devices`.
 
     Attributes:
         collectives: Of all ranks.

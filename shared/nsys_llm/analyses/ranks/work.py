@@ -16,11 +16,11 @@ from nsys_llm.numeric.intervals import IntArray, bounds, covered_ns
 from nsys_llm.numeric.time_bins import bin_edges
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import device_windows
+from nsys_llm.trace.kernel_launches import GEOMETRY
 from nsys_llm.trace.wall import DeviceWork
 
 #: Equal parts of the run that stand for steps where there are none.
 PARTS: Final = 16
-_SHAPE: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 class DeviceWorks:
@@ -35,7 +35,7 @@ class DeviceWorks:
         kernels = trace.tables["kernels"]
         self._ids = distinct(kernels["demangled_name_id"])
         self._names, self._code = coded_names(self._ids, trace.strings)
-        self._has_shapes = all(name in kernels for name in _SHAPE)
+        self._has_shapes = all(name in kernels for name in GEOMETRY)
 
     def of(self, layers: WallLayers) -> DeviceWork:
         """Return what one device did, by its layers."""
@@ -69,14 +69,14 @@ class DeviceWorks:
     def _launches(self, device: int) -> IntArray:
         """Return its kernels by name and shape; a block at a time, because columns are long."""
         kernels = self._trace.tables["kernels"]
-        parts = [np.empty((0, len(_SHAPE) + 3), dtype=np.int64)]
+        parts = [np.empty((0, len(GEOMETRY) + 3), dtype=np.int64)]
         for block in blocks(len(kernels)):
             here = kernels["device_id"][block] == device
             # Not copied where all are here: a column of one value stays known as such.
             rows = block if here.all() else block.start + np.flatnonzero(here)
             time_ns = kernels["end_ns"][rows] - kernels["start_ns"][rows]
             nothing = np.zeros(time_ns.size, dtype=np.int64)
-            shape = [kernels[name][rows] if self._has_shapes else nothing for name in _SHAPE]
+            shape = [kernels[name][rows] if self._has_shapes else nothing for name in GEOMETRY]
             key = [kernels["demangled_name_id"][rows], *shape]
             parts.append(_summed(key, nothing + 1, time_ns))
         name_id, *shape, launches_n, time_ns = np.concatenate(parts).T
