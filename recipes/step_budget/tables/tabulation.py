@@ -10,6 +10,7 @@ import pandas as pd
 
 from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
+from nsys_llm.analyses.wall.of_matched import matched
 from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns
@@ -25,7 +26,6 @@ from .job_sums import add_up
 from .job_tables import JobPaths, job_class_rows, job_columns, path_rows, statistics
 from .job_walk import follow_job, step_walks
 from .meetings import Meetings, RankRows, meet
-from .wall import matched
 from .what_if import replay_rows
 
 #: Columns of a table, or its rows.
@@ -59,10 +59,8 @@ def tabulate(
     }
     tables = [load_manifest("step_budget").table(name) for name in _TABLES]
     return {
-        **{
-            table.file: declared_frame(table, _columns(table, made.get(table.file, [])))
-            for table in tables
-        },
+        table.file: declared_frame(table, _columns(table, made.get(table.file, [])))
+        for table in tables
     }
 
 
