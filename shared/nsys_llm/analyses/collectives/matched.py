@@ -11,14 +11,11 @@ import numpy as np
 
 from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Track
 from nsys_llm.analyses.collectives.clocks import ClockFit, Meeting, fit_clocks, residual_ns
-from nsys_llm.analyses.collectives.confidence import (
-    LOW_CONFIDENCE,
-    Meetings,
-    alone,
-    met_confidence,
-)
+from nsys_llm.analyses.collectives.cohesion import is_one_communicator
+from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE, met_confidence
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
 from nsys_llm.analyses.collectives.matching import Lane, Matched
+from nsys_llm.analyses.collectives.outsiders import Party, shared_with_outsiders
 from nsys_llm.analyses.collectives.p2p_matching import match_communication
 from nsys_llm.analyses.collectives.p2p_streams import programs
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits
@@ -299,16 +296,26 @@ def _recorded_ns(
 def _with_confidence(
     shown: Sequence[Sequenced], lanes: Sequence[Lane], lines: Sequence[ClockLine]
 ) -> list[Sequenced]:
-    matched = [Meetings(item.kernel, item.owners, item.start_ns, item.end_ns) for item in shown]
-    sure = [place for place, meetings in enumerate(matched) if meetings.is_cohesive]
-    others = []
+    sure = [
+        place for place, item in enumerate(shown) if is_one_communicator(item.start_ns, item.end_ns)
+    ]
+    parties: dict[str, list[Party]] = {}
+    for item in (shown[place] for place in sure):
+        party = Party.of(item.owners, item.start_ns, item.end_ns)
+        parties.setdefault(item.kernel, []).append(party)
+    judged_n = {kernel: len(some) for kernel, some in parties.items()}
     for lane in _unmatched([shown[place] for place in sure], lanes):
         ahead_ns = lines[lane.clock].ahead_ns(lane.track.end_ns)
         start, end = lane.track.start_ns - ahead_ns, lane.track.end_ns - ahead_ns
-        others.append(Meetings(lane.kernel, (lane.owner,), (start,), (end,)))
+        if lane.kernel in parties:
+            parties[lane.kernel].append(Party.of((lane.owner,), (start,), (end,)))
+    shared = {
+        kernel: iter(shared_with_outsiders(some, range(judged_n[kernel])))
+        for kernel, some in parties.items()
+    }
     sequences = list(shown)
-    for place, is_sure in zip(sure, alone([matched[item] for item in sure], others), strict=True):
-        sequences[place] = replace(shown[place], is_sure=is_sure)
+    for place in sure:
+        sequences[place] = replace(shown[place], is_sure=not next(shared[shown[place].kernel]))
     return sequences
 
 
