@@ -23,7 +23,6 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.trace.identity import RankKey
 
-_SKEW_PERCENTS: Final = (50, 90)
 #: Whether collectives wait or transfer, and what cannot be told: the four classes that
 #: vllm-project/vllm#52777 asks for; 60 and 40 % are ours.
 TRANSFER: Final = "transfer"
@@ -146,8 +145,6 @@ def _sequence(number: int, sequence: Sequenced, collectives: MatchedCollectives)
     met_n = int(met.sum())
     doubt_ns = met_n * (ranks_n - 1) * sequence.residual_ns
     wait, total, doubt = (np.array([value]) for value in (wait_ns, total_ns, doubt_ns))
-    start_skew = (waits.last_start_ns - waits.first_start_ns)[met]
-    end_spread = (waits.last_end_ns - waits.first_end_ns)[met]
     return {
         "sequence_id": number,
         "communicator": communicator(collectives.devices, sequence.owners),
@@ -165,20 +162,7 @@ def _sequence(number: int, sequence: Sequenced, collectives: MatchedCollectives)
         "transfer_ns": transfer_ns,
         "transfer_rank_ns": transfer_ns * ranks_n,
         "end_skew_ns": total_ns - wait_ns - transfer_ns * ranks_n,
-        "span_ns": int(np.ptp([waits.first_start_ns.min(), waits.last_end_ns.max()]))
-        if len(sequence)
-        else 0,
-        **_percentiles("start_skew", start_skew),
-        "start_skew_max_ns": int(start_skew.max()) if met_n else None,
-        "end_spread_p50_ns": float(np.median(end_spread)) if met_n else None,
         "residual_ns": sequence.residual_ns,
-    }
-
-
-def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:
-    return {
-        f"{name}_p{item}_ns": float(np.percentile(values, item)) if values.size else None
-        for item in _SKEW_PERCENTS
     }
 
 

@@ -18,23 +18,12 @@ from nsys_llm.trace.identity import Rank
 
 from ..partials import TailPartial
 from ..per_rank.kernels import KernelTails
-from .clusters import cluster_columns
 from .collectives import clock_columns, collective_columns, coverage_columns, sequence_columns
-from .kernels import (
-    Medians,
-    duration_columns,
-    rank_tail_columns,
-    tail_rank_columns,
-    tails_columns,
-    worst_keys,
-)
-from .outliers import outlier_columns, outlying, rank_offsets_ns
+from .kernels import Medians, rank_tail_columns, tail_rank_columns, tails_columns
+from .outliers import outlier_columns, outlying
 from .stragglers import straggler_columns
 
 _RECIPE: Final = "tail_stats"
-
-#: Configurations with a histogram of their own; a chart shows one of them at a time.
-_WORST: Final = 12
 
 
 def tabulate(
@@ -58,26 +47,13 @@ def _kernel_columns(
 ) -> dict[str, Columns]:
     parts = [(rank, kernels.ranks[rank.key]) for rank in ranks]
     medians = Medians(kernels)
-    tails = tails_columns(kernels, medians, parts)
     rank_tails = rank_tail_columns(medians, parts)
-    tail_ranks = tail_rank_columns(rank_tails, parts)
-    outliers = outlying(kernels.instances, medians)
-    offsets_ns = rank_offsets_ns(ranks, options)
-    # Times that are to be taken as they are need no clock, but say nothing about what was together.
-    shown_ns = [0] * len(ranks) if options["disable_alignment"] else offsets_ns
-    listed = outliers.take(np.arange(min(len(outliers), options["top"])))
-    worst = worst_keys(medians, tails, min(_WORST, options["top"]))
+    listed = outlying(kernels.instances, medians).take(np.s_[: options["top"]])
     return {
-        "tails": tails,
+        "tails": tails_columns(kernels, medians, parts),
         "rank_tails": rank_tails,
-        "tail_ranks": tail_ranks,
-        "outliers": outlier_columns(listed, medians, ranks, shown_ns),
-        "outlier_clusters": cluster_columns(
-            outliers, kernels.counts, medians, ranks, offsets_ns, parts, tail_ranks, options["top"]
-        ),
-        "tail_durations": duration_columns(
-            kernels, worst, [str(label) for label in tails["label"][: len(worst)]]
-        ),
+        "tail_ranks": tail_rank_columns(rank_tails, parts),
+        "outliers": outlier_columns(listed, medians, ranks, options),
     }
 
 
