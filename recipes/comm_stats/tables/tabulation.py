@@ -19,7 +19,7 @@ from .experts import expert_rows
 from .groups import find_groups, group_rows, stage_rows
 from .job import Job
 from .layout import parse_layout
-from .messages import message_rows, payload_rows, transfers
+from .messages import collective_frame, message_rows, payload_rows, transfers
 from .sizes import all_sized
 
 _RECIPE: Final = "comm_stats"
@@ -40,9 +40,10 @@ def tabulate(
     layout = parse_layout(options["layout"], len(ranks))
     sizes = all_sized(job)
     groups = with_axes(job, find_groups(job, sizes), layout)
+    frame = collective_frame(job, groups, sizes)
     rows = {
         "groups": group_rows(job, groups),
-        "message_sizes": message_rows(job, groups, sizes, options["link_bandwidth"]),
+        "message_sizes": message_rows(job, groups, frame, options["link_bandwidth"]),
         "payloads": payload_rows(job),
         "stages": stage_rows(job, groups, layout),
         "experts": expert_rows(job, groups),
@@ -53,5 +54,5 @@ def tabulate(
         table: {name: [row[name] for row in some] for name in names[table]}
         for table, some in rows.items()
     }
-    columns["transfers"] = transfers(job, groups, sizes, names["transfers"])
+    columns["transfers"] = transfers(frame, names["transfers"])
     return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
