@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
@@ -48,7 +47,7 @@ def _kernel_columns(
     parts = [(rank, kernels.ranks[rank.key]) for rank in ranks]
     medians = Medians(kernels)
     rank_tails = rank_tail_columns(medians, parts)
-    listed = outlying(kernels.instances, medians).take(np.s_[: options["top"]])
+    listed = outlying(kernels.instances, medians).take(slice(options["top"]))
     return {
         "tails": tails_columns(kernels, medians, parts),
         "rank_tails": rank_tails,
