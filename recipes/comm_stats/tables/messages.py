@@ -161,9 +161,7 @@ def _link_gb_s(job: Job, group: Group) -> int | None:
     return next((speed for pattern, speed in _LINKS_GB_S if pattern.search(name)), None)
 
 
-def transfers(
-    job: Job, groups: Sequence[Group], sizes: Mapping[int, Sized], names: Sequence[str]
-) -> Columns:
+def transfers(job: Job, groups: Sequence[Group], sizes: Mapping[int, Sized]) -> Columns:
     """Return one row a matched collective, sequence by sequence."""
     group_of: dict[int, IntArray] = {
         number: np.full(some.bytes.size, NULL_INT) for number, some in sizes.items()
@@ -172,10 +170,7 @@ def transfers(
         for number, rows in group.rows.items():
             group_of[number][rows] = group.number
     parts = [_transfers(job, number, some, group_of[number]) for number, some in sizes.items()]
-    if not parts:
-        return {name: [] for name in names}
-    frame = pd.concat([pd.DataFrame(part) for part in parts], ignore_index=True)
-    return {name: frame[name] for name in names}
+    return dict(pd.concat(map(pd.DataFrame, parts), ignore_index=True)) if parts else {}
 
 
 def _transfers(job: Job, number: int, some: Sized, group: IntArray) -> Columns:
