@@ -1,4 +1,4 @@
-"""Pipelines as the tables have them, and what is found: the bubble, a late host, a slow stage."""
+"""Pipelines as the tables have them, and what is found: the bubble, and slow stages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nsys_llm.report.walls import Gpu
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.view.text import counted, format_ns, format_percent, listed
 
-from .texts import LATE_STAGE_PCT, LEAST_STAGES, RULES
+from .texts import RULES
 
 _SUMS = (
     *("window_ns", "compute_ns", "host_ns", "bubble_ns", "schedule_ns", "imbalance_ns"),
@@ -126,13 +126,12 @@ def _sum(rows: Iterable[Record], name: str) -> int | None:
 
 
 def pipeline_findings(tables: Tables, pipelines: Sequence[Pipeline]) -> list[Finding]:
-    """Return the bubble of each kind of pipeline, late hosts of stages, and slow stages."""
+    """Return the bubble of each kind of pipeline, and slow stages."""
     kinds: dict[tuple[str | None, int], list[Pipeline]] = {}
     for pipeline in pipelines:
         kinds.setdefault((pipeline.kind, len(pipeline.gpus)), []).append(pipeline)
     return [
         *(_bubble(some) for some in kinds.values()),
-        *(finding for pipeline in pipelines for finding in _late_hosts(pipeline)),
         *stage_findings(tables),
     ]
 
@@ -180,50 +179,6 @@ def bubble_words(pipeline: Pipeline) -> str:
     other = pipeline.bubble_pct - schedule - imbalance
     parts = f"schedule {schedule:.1f}, imbalance {imbalance:.1f}, other {other:.1f}"
     return f"{pipeline.share}: {parts}"
-
-
-def _late_hosts(pipeline: Pipeline) -> list[Finding]:
-    """Return the stages whose GPUs their hosts leave idle for longer than the schedule would.
-
-    Where no kernel waits for a message, a stage is idle by schedule: the longer, the later it is on
-    the line, by as much from stage to stage. Of two stages nothing says how much that is.
-    """
-    if pipeline.total("host_ns") is None or len(pipeline.gpus) < LEAST_STAGES:
-        return []
-    idle_ns = [pipeline.mean_ns(at, "host_ns") for at in range(len(pipeline.gpus))]
-    late = []
-    for at, own_ns in enumerate(idle_ns):
-        usual_ns = _idle_by_schedule(idle_ns, at)
-        if percent(own_ns - usual_ns, pipeline.mean_ns(at, "window_ns")) >= LATE_STAGE_PCT:
-            late.append(_late_host(pipeline, at, own_ns, usual_ns))
-    return late
-
-
-def _idle_by_schedule(idle_ns: Sequence[float], at: int) -> float:
-    """Return for how long the stages beside one say that it is idle at most."""
-    if 0 < at < len(idle_ns) - 1:
-        return max(idle_ns[at - 1], idle_ns[at + 1])
-    near, next_ns = (idle_ns[1], idle_ns[2]) if at == 0 else (idle_ns[-2], idle_ns[-3])
-    return max(near, 2 * near - next_ns)
-
-
-def _late_host(pipeline: Pipeline, at: int, own_ns: float, usual_ns: float) -> Finding:
-    gpus = pipeline.gpus[at]
-    rank, device_id = max(gpus, key=lambda gpu: pipeline.sums[gpu]["host_ns"] or 0)
-    more_ns = own_ns - usual_ns
-    return RULES["late_stage"].finding(
-        cause=Cause("host", rank=rank),
-        change=Change("unknown", time_ns=more_ns, wall_classes=(IDLE,)),
-        details=f"Its host leaves it idle for {format_ns(own_ns)} of "
-        f"{format_ns(pipeline.mean_ns(at, 'window_ns'))}; by the stages beside it, that would be "
-        f"{format_ns(usual_ns)} at most.",
-        fields={"rank": rank, "more": format_ns(more_ns)},
-        numbers={"more_idle_ns": more_ns, "usual_ns": usual_ns},
-        ranks=tuple(rank for rank, _ in gpus),
-        rank=rank,
-        device_id=device_id,
-        impact_ns=round(more_ns),
-    )
 
 
 def pace_words(pipeline: Pipeline) -> str:
