@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nsys_llm.analyses.wall.of_matched import matched
+from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
@@ -16,7 +17,7 @@ from .experts import expert_rows
 from .groups import find_groups, group_rows, stage_rows
 from .job import Job
 from .layout import parse_layout
-from .messages import message_rows, payload_rows, transfers
+from .messages import collective_frame, message_rows, payload_rows, transfers
 from .sizes import all_sized
 
 
@@ -34,12 +35,14 @@ def tabulate(
     layout = parse_layout(options["layout"], len(ranks))
     sizes = all_sized(job)
     groups = with_axes(job, find_groups(job, sizes), layout)
+    frame = collective_frame(job, groups, sizes)
+    names = [column.name for column in load_manifest("comm_stats").table("transfers").columns]
     return {
         "groups": group_rows(job, groups),
-        "message_sizes": message_rows(job, groups, sizes, options["link_bandwidth"]),
+        "message_sizes": message_rows(job, groups, frame, options["link_bandwidth"]),
         "payloads": payload_rows(job),
         "stages": stage_rows(job, groups, layout),
         "experts": expert_rows(job, groups),
         "bubbles": bubble_rows(job),
-        "transfers": transfers(job, groups, sizes),
+        "transfers": transfers(frame, names),
     }
