@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-import pandas as pd
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.profiler import delays_ns
 from nsys_llm.analyses.wall.of_matched import matched
-from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns
-from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
 from ..partials import TailPartial
@@ -22,23 +20,19 @@ from .kernels import Medians, rank_tail_columns, tail_rank_columns, tails_column
 from .outliers import outlier_columns, outlying
 from .stragglers import straggler_columns
 
-_RECIPE: Final = "tail_stats"
-
 
 def tabulate(
     partial: TailPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables, as manifests/tail_stats.json declares them.
+) -> dict[str, Cells]:
+    """Return the recipe's tables by name.
 
     Args:
         options: top is how many outliers are listed; disable_alignment leaves clocks alone.
     """
-    columns = {
+    return {
         **_kernel_columns(partial.kernels, ranks, options),
         **_collective_columns(matched(partial, ranks, options), partial),
     }
-    manifest = load_manifest(_RECIPE)
-    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
 
 
 def _kernel_columns(
