@@ -17,7 +17,6 @@ from nsys_llm.analyses.collectives.matched import (
 )
 from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
 from nsys_llm.analyses.collectives.stages import find_stages
-from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
@@ -35,22 +34,16 @@ SKEW_PCT: Final = 60
 TRANSFER_PCT: Final = 40
 
 
-def declared(table: str) -> list[str]:
-    """Return the columns of one of the recipe's tables."""
-    return [column.name for column in load_manifest("tail_stats").table(table).columns]
-
-
-def sequence_columns(collectives: MatchedCollectives) -> Columns:
+def sequence_rows(collectives: MatchedCollectives) -> list[dict[str, Any]]:
     """Return one row a sequence of collectives that at least two ranks have."""
     stages = find_stages(collectives)
-    rows = [
+    return [
         {
             **_sequence(number, sequence, collectives),
             "staged": id(sequence) in stages.staged | stages.closing,
         }
         for number, sequence in enumerate(collectives.sequences)
     ]
-    return {name: [row[name] for row in rows] for name in declared("communicators")}
 
 
 def collective_columns(
@@ -65,14 +58,14 @@ def collective_columns(
         _collectives(number, sequence, collectives, late)
         for number, (sequence, late) in enumerate(zip(collectives.sequences, delays, strict=True))
     ]
-    columns = {name: _together([part[name] for part in parts]) for name in declared("collectives")}
     if not parts:
-        return columns
+        return {}
+    columns = {name: _together([part[name] for part in parts]) for name in parts[0]}
     order = np.lexsort((columns["sequence_id"], columns["first_start_ns"]))
     return {name: values[order] for name, values in columns.items()}
 
 
-def coverage_columns(collectives: MatchedCollectives) -> Columns:
+def coverage_rows(collectives: MatchedCollectives) -> list[dict[str, Any]]:
     """Return one row a device and operation: matched + cut + unmatched + over limit = all."""
     matched_n, cut_n = _by_device_and_operation(collectives)
     rows = []
@@ -98,7 +91,7 @@ def coverage_columns(collectives: MatchedCollectives) -> Columns:
                     "over_limit_n": over_n,
                 }
             )
-    return {name: [row[name] for row in rows] for name in declared("collective_coverage")}
+    return rows
 
 
 def clock_columns(collectives: MatchedCollectives) -> Columns:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.profiler import delays_ns
 from nsys_llm.analyses.wall.of_matched import matched
@@ -15,10 +14,10 @@ from nsys_llm.trace.identity import Rank
 
 from ..partials import TailPartial
 from ..per_rank.kernels import KernelTails
-from .collectives import clock_columns, collective_columns, coverage_columns, sequence_columns
+from .collectives import clock_columns, collective_columns, coverage_rows, sequence_rows
 from .kernels import Medians, rank_tail_columns, tail_rank_columns, tails_columns
 from .outliers import outlier_columns, outlying
-from .stragglers import straggler_columns
+from .stragglers import straggler_rows
 
 
 def tabulate(
@@ -31,7 +30,7 @@ def tabulate(
     """
     return {
         **_kernel_columns(partial.kernels, ranks, options),
-        **_collective_columns(matched(partial, ranks, options), partial),
+        **_collective_tables(matched(partial, ranks, options), partial),
     }
 
 
@@ -50,14 +49,12 @@ def _kernel_columns(
     }
 
 
-def _collective_columns(
-    collectives: MatchedCollectives, partial: TailPartial
-) -> dict[str, Columns]:
+def _collective_tables(collectives: MatchedCollectives, partial: TailPartial) -> dict[str, Cells]:
     delays = delays_ns(collectives, partial.held)
     return {
-        "communicators": sequence_columns(collectives),
+        "communicators": sequence_rows(collectives),
         "collectives": collective_columns(collectives, delays),
-        "stragglers": straggler_columns(collectives, delays),
-        "collective_coverage": coverage_columns(collectives),
+        "stragglers": straggler_rows(collectives, delays),
+        "collective_coverage": coverage_rows(collectives),
         "rank_clocks": clock_columns(collectives),
     }
