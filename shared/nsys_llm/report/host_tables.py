@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -27,8 +27,9 @@ from nsys_llm.trace.identity import Rank, RankKey
 NOT_SAMPLED: Final = "not_sampled"
 
 _Z_95: Final = 1.959963984540054
+_Group = tuple[int, int, str, str, str | None, str]
 #: What samples are counted of.
-_GROUP: Final = attrgetter(*Exposure.__dataclass_fields__)
+_GROUP: Final[Callable[[Exposure], _Group]] = attrgetter(*Exposure.__dataclass_fields__)
 _STATES: Final = tuple(HostState.__dataclass_fields__)
 _MODULES: Final = tuple(HostModule.__dataclass_fields__)
 _FRAMES: Final = tuple(HostFrame.__dataclass_fields__)
@@ -66,7 +67,7 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     """Return samples of each group by class, and what is missing of those that there should be."""
     rows, beside = list[tuple[Rank, HostModule]](), list[tuple[int, int, int]]()
     for rank, part in ranks:
-        counts, on_core_ns, period_ns = Counter[Any](), Counter[Any](), part.period_ns
+        counts, on_core_ns, period_ns = Counter[_Group](), Counter[_Group](), part.period_ns
         for module in part.modules:
             counts[_GROUP(module)] += module.samples_n
         for state in part.states:

@@ -216,8 +216,8 @@ def _modules(
     first, code = distinct_rows(columns)
     counts = (np.bincount(code, some, first.size).astype(int) for some in (None, collects))
     rows = np.stack((*(column[first] for column in columns), *counts), axis=1)
-    for nth, group, state, of, *numbers in rows.tolist():
-        yield HostModule(*sums[nth].where(group), STATES[state], classes[of], *numbers)
+    for nth, group, state, of, n, collecting_n in rows.tolist():
+        yield HostModule(*sums[int(nth)].where(group), STATES[state], classes[of], n, collecting_n)
 
 
 def _frames(
@@ -255,9 +255,11 @@ def _frames(
                 file = text_of(module, trace.strings).rpartition("/")[2]
                 counts[place, function, file, classes[file_class]] += n
         shown = Counter[int]()
-        for (place, *names), n in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        for (place, *name), n in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
             shown[place] += 1
             if stacks_n[place] >= LEAST_SAMPLES and shown[place] <= _MOST_FRAMES:
                 part, state = divmod(place, len(STATES))
                 whole = int(stacks_n[place])
-                yield HostFrame(PARTS[part], STATES[state], kind, *names, n, whole)
+                yield HostFrame(
+                    PARTS[part], STATES[state], kind, name[0], name[1], name[2], n, whole
+                )

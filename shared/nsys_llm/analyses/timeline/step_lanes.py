@@ -239,9 +239,9 @@ class _Device:
             times = np.stack((some.start_ns, some.end_ns)).clip(window.start_ns, window.end_ns)
             parts.append(np.vstack((times, some.detail))[:, times[0] < times[1]])
         columns = np.concatenate(parts, axis=1)
-        *times, detail = columns[:, np.argsort(columns[0], kind="stable")]
+        start_ns, end_ns, detail = columns[:, np.argsort(columns[0], kind="stable")]
         name = np.where(detail < len(DOING), NO_NAME, detail)
-        pieces = _pieces(np.column_stack(times), name, threads.states[detail])
+        pieces = _pieces(np.column_stack((start_ns, end_ns)), name, threads.states[detail])
         segments = joined(pieces, len(STATES), window.start_ns, window.cell_ns)
         return Lane(window, STATES, threads.functions, segments, of_host=True)
 
