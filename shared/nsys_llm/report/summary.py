@@ -118,13 +118,14 @@ def fitted_parts(line: WallLine, width: int, most_n: int) -> list[str]:
 
 
 def _shorter(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
-    """Yield parts, each time with less: the least together, no insides, then more together.
+    """Yield parts, each time with less: the least together, fewer insides, then more together.
 
     How long GPUs communicate and idle is told as long as a line holds it: they are what the bound
     is compared with, and many kinds of work that are less together may each be more.
     """
-    plain = [replace(part, inside="") for part in parts]
-    for some, most_pct in ((parts, _SOME_PCT), (plain, 100.0)):
+    insides = [part for part in parts if part.inside]
+    for shown, most_pct in ((insides, _SOME_PCT), (insides[:1], _SOME_PCT), ([], 100.0)):
+        some = [part if part in shown else replace(part, inside="") for part in parts]
         yield some
         for merged_n in range(2, len(parts)):
             few = _together(some, merged_n)
