@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent, record_columns, sorted_columns
-from nsys_llm.report.outputs import declared_frame
 from nsys_llm.taxonomy.host_modules import KERNEL
 from nsys_llm.trace.host_part import (
     SAMPLED,
@@ -35,20 +32,16 @@ _MODULES: Final = tuple(HostModule.__dataclass_fields__)
 _FRAMES: Final = tuple(HostFrame.__dataclass_fields__)
 
 
-def host_tables(
-    recipe: str, ranks: Sequence[tuple[Rank, HostPart | None]]
-) -> dict[str, pd.DataFrame]:
-    """Return host_states, host_modules and host_frames of a recipe; of ranks without, no rows."""
+def host_tables(ranks: Sequence[tuple[Rank, HostPart | None]]) -> dict[str, Columns]:
+    """Return host_states, host_modules and host_frames; of ranks without, no rows."""
     told = [(rank, part) for rank, part in ranks if part is not None]
-    columns = {
+    return {
         "host_states": _state_columns(told),
         "host_modules": _module_columns(told),
         "host_frames": record_columns(
             [(rank, frame) for rank, part in told for frame in part.frames], *_FRAMES
         ),
     }
-    manifest = load_manifest(recipe)
-    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
 
 
 def _state_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:

@@ -13,9 +13,11 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.timeline.states import host_tracks
 from nsys_llm.analyses.timeline.step_lanes import LaneRows, LaneWindow, rank_lanes
+from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.idle_gaps.findings.answer import answer
 from nsys_llm.report.host_tables import host_tables
 from nsys_llm.report.host_words import Waited, host_sentence
+from nsys_llm.report.outputs import declared_frames
 from nsys_llm.report.records import records
 from nsys_llm.trace.host_part import HostModule, HostPart, HostState
 from nsys_llm.trace.identity import Rank, RankKey
@@ -213,7 +215,7 @@ def test_what_is_missing_is_counted_over_all_ranges(ranges_n, on_core_ns, sample
         steps_n=10,
     )
     rank = Rank(RankKey("a", 0), 0, "0", None, None)
-    tables = host_tables("idle_gaps", [(rank, part)])
+    tables = declared_frames(load_manifest("idle_gaps"), host_tables([(rank, part)]))
     assert Waited.of(tables, (0, 0)).words == said
 
 
