@@ -6,13 +6,8 @@ from typing import Final
 
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import STAGE_RULE
-from nsys_llm.report.rules import OF_CLASS, OF_RANK, OURS, Case, Rule, rules_by_id
+from nsys_llm.report.rules import OF_CLASS, OURS, Case, Rule, rules_by_id
 
-#: A stage's host leaves its GPU idle so much longer than the stages beside it say, in percent of
-#: its steps. Without a late host it is less than 1.
-LATE_STAGE_PCT: Final = 3.0
-#: Fewer stages do not show how long each is idle by schedule.
-LEAST_STAGES: Final = 3
 #: The slowest rank's time between dispatch and combine over the mean one's.
 UNEVEN_EXPERTS: Final = 1.1
 #: Of a link's peak, in percent, over at least so many collectives that move so much on average:
@@ -42,7 +37,8 @@ RULES: Final = rules_by_id(
     Rule(
         "experts",
         scope="run",
-        title="Experts get uneven numbers of tokens, another rank most each time: {time}",
+        title="Experts get uneven numbers of tokens, another rank most each time: {share} of all "
+        "waiting",
         threshold="between dispatch and combine the slowest rank computes "
         f"{UNEVEN_EXPERTS:g} times as long as the mean one; the gain is how much later the last "
         "rank comes than the mean one, where its expert kernels explain half of it",
@@ -51,12 +47,12 @@ RULES: Final = rules_by_id(
         "redundant experts that follow the load (EPLB).",
         cases={
             "one_rank": Case(
-                title="Experts on rank {hot} get most tokens: {time}",
+                title="Experts on rank {hot} get most tokens: {share} of all waiting",
                 recommendation="Place its hot experts on other ranks, or copy them (EPLB).",
             ),
             "by_layer": Case(
                 title="Experts get uneven numbers of tokens, in each layer on the same rank: "
-                "{time}",
+                "{share} of all waiting",
                 recommendation="Place the hot experts of each layer on other ranks, or copy them "
                 "(EPLB).",
             ),
@@ -81,25 +77,12 @@ RULES: Final = rules_by_id(
         "small_messages",
         scope="run",
         title="Many small messages between ranks {ranks}: {operation} below 64 KiB",
-        threshold=f"from {SMALL_A_STEP} a step below {MOST_SMALL_BYTES >> 10} KiB; the gain is "
-        "their exposed transfer beyond what they would take at the speed of the largest ones",
+        threshold=f"from {SMALL_A_STEP} a step below {MOST_SMALL_BYTES >> 10} KiB, of a group that "
+        "cannot be tensor parallel; the gain is their exposed transfer beyond what they "
+        "would take at the speed of the largest ones",
         source=OURS,
         recommendation="Fuse them, or use larger buckets.",
         tables=("message_sizes", "transfers"),
         specificity=OF_CLASS,
-    ),
-    Rule(
-        "late_stage",
-        scope="rank",
-        title="The host of rank {rank} launches late: its GPU is idle {more} longer than "
-        "the schedule leaves it",
-        threshold="idle by host causes beyond what its neighbor stages suggest, from "
-        f"{LATE_STAGE_PCT:g} % of its steps, with {LEAST_STAGES} stages or more",
-        source=OURS,
-        recommendation="See in idle_gaps what the host of rank {rank} does meanwhile: cores shared "
-        "with other threads, data loading, garbage collection, synchronization. The other stages "
-        "wait for it, beyond the bubble of the schedule.",
-        tables=("bubbles",),
-        specificity=OF_RANK,
     ),
 )
