@@ -120,7 +120,7 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
 def _step_columns(parts: RankParts) -> Columns:
     """Return what the job calls a step, by device of each rank; null where its rank does not."""
     job = common_step({rank.key: tails.step for rank, tails in parts})
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for rank, tails in parts:
         for device_id, window_ns in tails.windows_ns.items():
             device = tails.steps.get(device_id)
