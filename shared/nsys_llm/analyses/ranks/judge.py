@@ -139,7 +139,7 @@ class _Judge:
                 rows[at],
                 verdict="slow_stage",
                 more_pct=100.0 * (means[worst] / max(usual_ns, 1.0) - 1),
-                about_ns=round(line.gain_ns(means, [usual_ns] * len(means))),
+                about_ns=round(line.run_ns(means) - line.run_ns([usual_ns] * len(means))),
                 evidence=self.evidence,
                 reason=None,
             )
@@ -308,25 +308,22 @@ class _Peer:
         # What other steps cost is known of none that a filter or the capture cuts.
         about *= self._gpu.steps_n / max(self._measured.steps.size, 1)
         if verdict not in _BY_LATENESS:
-            about *= self._of_pipeline(float(more_ns.mean()))
+            about *= self._of_pipeline(float(more_ns.sum()))
         return round(about) if about > 0 else None
 
     def _of_pipeline(self, more_ns: float) -> float:
         """Return which part of what a stage computes longer its pipeline takes longer."""
         at = self._measured.gpus[self._row_at]
-        line = next(
-            (line for line in self._job.lines if any(at in some for some in line.stages)), None
-        )
-        if line is None or not line.steps_n:
+        line = next((line for line in self._job.lines if at in line.owners), None)
+        if line is None:
             return 1.0
-        total_ns = [[self._gpus[item].compute_ns for item in some] for some in line.stages]
-        now_ns = [max(some) for some in total_ns]
-        then_ns = [
-            max(
-                (ns - line.steps_n * more_ns * (item == at))
-                for item, ns in zip(some, times, strict=True)
-            )
-            for some, times in zip(line.stages, total_ns, strict=True)
-        ]
+        more_ns *= self._gpu.steps_n / self._measured.steps.size
+        now_ns, then_ns = (
+            [
+                max(self._gpus[item].compute_ns - less * (item == at) for item in some)
+                for some in line.stages
+            ]
+            for less in (0.0, more_ns)
+        )
         less_ns = sum(now_ns) - sum(then_ns)
-        return line.gain_ns(now_ns, then_ns) / less_ns if less_ns > 0 else 1.0
+        return (line.run_ns(now_ns) - line.run_ns(then_ns)) / less_ns if less_ns > 0 else 1.0

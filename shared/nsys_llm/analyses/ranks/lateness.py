@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.collectives.chains import GPIPE, Chain, find_chains, transfers_between
+from nsys_llm.analyses.collectives.chains import Chain, find_chains, transfers_between
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.analyses.collectives.job_steps import JobSteps, window_at
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
@@ -17,7 +17,7 @@ from nsys_llm.analyses.collectives.stages import Stages, find_stages
 from nsys_llm.analyses.collectives.waits import sure_ns
 from nsys_llm.analyses.ranks.chance import FloatArray, others_beyond
 from nsys_llm.analyses.ranks.peers import Gpu
-from nsys_llm.analyses.ranks.schedule import Line, Schedule
+from nsys_llm.analyses.ranks.schedule import Line
 from nsys_llm.numeric.intervals import IntArray
 
 
@@ -74,23 +74,22 @@ class Arrivals:
         return numbers
 
     def lines(self) -> list[Line]:
-        """Return the pipelines, with the GPUs of their stages."""
+        """Return the pipelines whose devices are all judged."""
         windows = [None if at < 0 else self._gpus[at].work for at in self._gpu_of]
         lines = []
         for chain in find_chains(self.stages, JobSteps(self._collectives, windows)):
-            stages = [[self._gpu_of[device] for device in some] for some in chain.stages]
+            stages = tuple(tuple(self._gpu_of[device] for device in some) for some in chain.stages)
             if min(map(min, stages)) >= 0:
                 steps_n = self._gpus[stages[0][0]].steps_n
-                lines.append(Line(stages, self._schedule(chain), steps_n))
+                transfer_ns = steps_n * self._usual_transfer_ns(chain)
+                line = Line(chain.number, stages, None, chain.messages_n, chain.kind, transfer_ns)
+                lines.append(line)
         return lines
 
-    def _schedule(self, chain: Chain) -> Schedule | None:
-        if chain.messages_n is None:
-            return None
+    def _usual_transfer_ns(self, chain: Chain) -> float:
         pairs = transfers_between(self._collectives.sequences, *chain.stages[:2])
-        transfer_ns = [item.waits.transfer_ns for item in next(iter(pairs.values()))]
-        usual_ns = float(np.median(np.concatenate(transfer_ns)))
-        return Schedule(chain.messages_n, usual_ns, chain.kind == GPIPE)
+        transfer_ns = [item.waits.transfer_ns for some in pairs.values() for item in some]
+        return float(np.median(np.concatenate(transfer_ns)))
 
     def joined(self) -> list[int]:
         """Return a number for each GPU that those share which have collectives together."""
