@@ -67,4 +67,4 @@ def rank_verdicts(
     partial: BudgetPartial, job: JobWalls, options: Mapping[str, Any]
 ) -> list[RankVerdict]:
     """Return what is told of each GPU beside its peers."""
-    return judged(job, matched(partial, job.ranks, options), ("rank_edges", "ceilings"))
+    return judged(job, matched(partial, job.ranks, options))
