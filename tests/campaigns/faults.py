@@ -79,7 +79,7 @@ class Place:
         words = [self.recipe, "--mode", self.mode, "--output", self.output, *self.extra]
         temporary = str(self.folder / "tmp")
         return subprocess.Popen(
-            [sys.executable, "-m", "nsys_llm.run.command", *words, "--input", *self.inputs()],
+            [sys.executable, "-m", "nsys_llm.run.cli", *words, "--input", *self.inputs()],
             cwd=self.folder,
             env=environment(TMPDIR=temporary, DASK_TEMPORARY_DIRECTORY=temporary),
             stdout=stdout,

@@ -13,7 +13,6 @@ from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.tails import (
     Beyond,
     beyond_medians,
-    medians_of_others,
     ratio,
     second_modes,
     tail_score,
@@ -106,17 +105,3 @@ def test_small_counts_take_few_bytes():
     narrow = CompactHistogram.of(counted([3, 3, 70_000]))
     kinds = [column.dtype for column in (narrow.group, narrow.value, narrow.count)]
     assert kinds == [np.uint8, np.uint32, np.uint8]
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_medians_of_others_leave_each_value_out(seed):
-    rng = np.random.default_rng(seed)
-    group = rng.integers(0, 6, 30)
-    value = np.where(rng.random(30) < 0.2, np.nan, rng.integers(0, 5, 30) / 2)
-    elsewhere = medians_of_others(group, value)
-    for at in range(30):
-        others = [value[j] for j in range(30) if j != at and group[j] == group[at]]
-        others = [number for number in others if not np.isnan(number)]
-        expected = np.median(others) if others and not np.isnan(value[at]) else np.nan
-        assert elsewhere[at] == pytest.approx(expected, nan_ok=True)
-    assert medians_of_others(group[:0], value[:0]).size == 0

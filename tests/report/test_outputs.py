@@ -93,6 +93,15 @@ def test_pandas_restores_types_from_the_record_that_it_would_have_written(tmp_pa
         assert written(tmp_path, table, frame).schema.metadata == theirs.schema.metadata
 
 
+def test_rows_are_columns_whose_gaps_are_null_and_what_else_they_have_is_left_out():
+    columns = [Column(name, "int64", "X.", nullable=True) for name in ("x", "y")]
+    table = TableWrite("t", "one", tuple(columns))
+    by_rows = declared_frame(table, [{"x": 1, "other": 7}, {"y": 2}])
+    by_columns = declared_frame(table, {"x": [1, None], "y": [None, 2]})
+    pd.testing.assert_frame_equal(by_rows, by_columns)
+    pd.testing.assert_frame_equal(declared_frame(table, []), declared_frame(table, {}))
+
+
 def test_a_table_without_rows_has_no_file_and_keeps_its_types(tmp_path):
     empty = declared_frame(TABLE, {name: [] for name in CELLS})
     table = write_tables(tmp_path, manifest(TABLE), {TABLE.file: empty}, csv=True)[TABLE.file]

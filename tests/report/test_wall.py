@@ -10,7 +10,8 @@ from trace_builder import TraceBuilder
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.manifest.manifest import load_manifest, recipe_names
-from nsys_llm.report.wall import wall_table
+from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.wall import wall_rows
 from nsys_llm.report.wall_line import wall_lines
 from nsys_llm.taxonomy.categories import UNMATCHED, load_rules
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
@@ -37,8 +38,8 @@ WALL = DeviceWall(
 
 
 def table_of(details, wall=WALL):
-    table, rules = load_manifest("idle_gaps").table("wall"), load_rules("generic")
-    return wall_table(table, [RANK], {(KEY, 0): wall}, details, rules)
+    made = wall_rows([RANK], {(KEY, 0): wall}, details, load_rules("generic"))
+    return declared_frame(load_manifest("trace_diff").table("wall"), made)
 
 
 def parts(frame):

@@ -46,7 +46,7 @@ def session(folder):
     """Return the tools with their schemas, and what each answers in one session of the client."""
 
     async def asked():
-        words = ["-m", "nsys_llm.run.command", "mcp", str(folder)]
+        words = ["-m", "nsys_llm.run.cli", "mcp", str(folder)]
         server = StdioServerParameters(command=sys.executable, args=words)
         before, after = str(folder / "before"), str(folder / "after")
         async with Client(stdio_client(server)) as client:

@@ -49,7 +49,6 @@ def test_each_maps_every_chunk_once_and_counts_it(executor, seed):
             seen.extend(chunk)
         return sum(chunk)
 
-    executor.start()
     assert executor.reduce(function, chunks, sum, counted.append) == sum(items)
     assert sorted(seen) == sorted(items)
     assert sorted(counted) == sorted(map(len, chunks))

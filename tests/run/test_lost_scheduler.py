@@ -92,11 +92,9 @@ def test_whatever_is_asked_of_a_scheduler_that_is_gone_is_told_in_one_line(tmp_p
     # Its defaults enter the configuration when it is imported, and would leave it with the block.
     import_module("distributed")
     with on_a_cluster(tmp_path, "1s") as (executor, scheduler):
-        executor.start()
         scheduler.kill()
         scheduler.wait()
         for ask in (
-            executor.start,
             lambda: executor.workers_n,
             lambda: executor.reduce(sum, [[1], [2]], sum, print),
         ):

@@ -22,7 +22,7 @@ MOST_S = 30
 #: Reads a profile for ever, and waits in a way that lets Python handle no signal meanwhile.
 STUCK = """
 import ctypes, pathlib, sys
-from nsys_llm.run import command, worker
+from nsys_llm.run import cli, worker
 
 def stuck(profile, *_):
     lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
@@ -31,7 +31,7 @@ def stuck(profile, *_):
     lock(mutex)
 
 worker._map_profile = stuck
-sys.exit(command.main())
+sys.exit(cli.main())
 """
 
 #: Exports for ever, after it has begun to write.
@@ -102,9 +102,9 @@ def assert_no_export_is_left(folder: Path) -> None:
 def test_an_export_ends_with_the_run_and_leaves_nothing(tmp_path):
     begun, path = endless_exports(tmp_path)
     reports = tmp_path / "reports"
-    code_of_run = f"import os; os.environ['PATH'] = {path!r}; from nsys_llm.run import command"
+    code_of_run = f"import os; os.environ['PATH'] = {path!r}; from nsys_llm.run import cli"
     words = [RECIPE, "--input", str(reports), "--output", str(tmp_path / "out")]
-    command = [sys.executable, "-c", f"{code_of_run}; command.main()", *words]
+    command = [sys.executable, "-c", f"{code_of_run}; cli.main()", *words]
     taken_s, code, said = terminated(command, begun)
     assert (code, said) == (143, "")
     assert taken_s < SOON_S

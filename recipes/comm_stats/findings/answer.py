@@ -37,7 +37,7 @@ def answer(tables: Tables) -> str:
     job = f"{gpus_n}{_steps(tables['stages'])}"
     pipelines = find_pipelines(tables)
     if pipelines:
-        worst = max(pipelines, key=lambda pipeline: pipeline.bubble_pct)
+        worst = max(pipelines, key=lambda pipeline: pipeline.share_pct("bubble_ns"))
         lines = [f"{job}: {_called(pipelines, worst)}", _bubble(worst)]
     elif len(tables["groups"]):
         groups_n = counted(len(tables["groups"]), "group")
@@ -67,9 +67,9 @@ def _steps(stages: pd.DataFrame) -> str:
 
 
 def _called(pipelines: list[Pipeline], worst: Pipeline) -> str:
-    name = f"pipeline of {len(worst.gpus)} stages"
+    name = f"pipeline of {len(worst.computes_ns)} stages"
     if len(pipelines) > 1:
-        name = f"{len(pipelines)} pipelines of {len(worst.gpus)} stages"
+        name = f"{len(pipelines)} pipelines of {len(worst.computes_ns)} stages"
     return f"{name}{worst.called}"
 
 

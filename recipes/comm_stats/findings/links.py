@@ -28,8 +28,11 @@ _WHERE: Final = ("group", "operation", "bucket")
 
 def link_findings(tables: Tables) -> list[Finding]:
     """Return slow links, and groups whose messages are many and small."""
-    rows = records(tables["message_sizes"])
-    names = dict(zip(tables["groups"]["group"], tables["groups"]["ranks"], strict=True))
+    rows, groups = records(tables["message_sizes"]), tables["groups"]
+    names = dict(zip(groups["group"], groups["ranks"], strict=True))
+    # Between the messages of tensor parallelism layers compute: nobody can fuse them.
+    may_be_tensor = (groups["axis"] == "tp") | groups["candidates"].str.contains("tp", na=False)
+    small_rows = [row for row in rows if row["group"] in set(groups["group"][~may_be_tensor])]
     slow = [
         _slow_link(row, names)
         for row in rows
@@ -38,7 +41,7 @@ def link_findings(tables: Tables) -> list[Finding]:
         and row["sized_n"] >= LEAST_COLLECTIVES
         and row["size_bytes"] >= row["sized_n"] * LEAST_LINK_BYTES
     ]
-    by_operation = grouped(rows, "group", "operation").values()
+    by_operation = grouped(small_rows, "group", "operation").values()
     small = [found for some in by_operation for found in _small(some, names, tables["transfers"])]
     return [*slow, *small]
 

@@ -1,95 +1,84 @@
-"""Pipelines as the tables have them, and what is found: the bubble, a late host, a slow stage."""
+"""Pipelines as the tables have them, and what is found: the bubble, and slow stages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from functools import cached_property
 from typing import Final
+
+import pandas as pd
 
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.rank_findings import stage_findings
-from nsys_llm.report.records import Record, Tables, grouped, percent, records
-from nsys_llm.report.walls import Gpu
+from nsys_llm.report.records import Record, Tables, first_record, percent
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, IDLE
 from nsys_llm.view.text import counted, format_ns, format_percent, listed
 
-from .texts import LATE_STAGE_PCT, LEAST_STAGES, RULES
+from .texts import RULES
 
-_SUMS = (
-    *("window_ns", "compute_ns", "host_ns", "bubble_ns", "schedule_ns", "imbalance_ns"),
-    "not_matched_ns",
-)
+_GPU: Final = ["rank", "device_id"]
+_SUMS: Final = [
+    *("window_ns", "compute_ns", "wait_stage_ns", "not_matched_ns"),
+    *("bubble_ns", "schedule_ns", "imbalance_ns"),
+]
 #: Of steps, in percent: more than this that is not matched may be waiting for stages, too.
 _MOST_NOT_MATCHED_PCT: Final = 1.0
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One pipeline; sums over all of its full steps.
+    """One pipeline.
 
     Attributes:
-        gpus: Of each stage.
-        sums: Of each GPU, by column of `bubbles`; None where it is not known.
+        gpus: Its GPUs, stage by stage, with the sums of columns of `bubbles` over all full steps;
+            null where they are not known. Without causes of idle time the bubble is the waiting
+            for stages.
         messages_n: Microbatches by chunks; None where they are not known.
         kind: Of its schedule; None where it is not known.
     """
 
-    gpus: tuple[tuple[Gpu, ...], ...]
-    sums: dict[Gpu, dict[str, int | None]]
+    gpus: pd.DataFrame
     messages_n: int | None
     kind: str | None
 
-    def total(self, column: str) -> int | None:
-        """Return the sum over all GPUs; None where one is not known."""
-        return _sum(self.sums.values(), column)
-
-    def mean_ns(self, stage: int, column: str) -> float:
-        """Return the mean over the GPUs of a stage, what is not known left out."""
-        values = [self.sums[gpu][column] or 0 for gpu in self.gpus[stage]]
-        return sum(values) / len(values)
+    @cached_property
+    def computes_ns(self) -> pd.Series:
+        """How long the mean GPU of each stage computes."""
+        return self.gpus.groupby("stage")["compute_ns"].mean().astype(float)
 
     @property
     def pace(self) -> int:
         """The stage that computes most: it sets the pace."""
-        return max(range(len(self.gpus)), key=lambda at: (self.mean_ns(at, "compute_ns"), -at))
+        return int(self.computes_ns.argmax())
 
     @property
     def longer_pct(self) -> float:
         """By how much that one computes longer than the median of the others, in percent."""
-        times = [self.mean_ns(at, "compute_ns") for at in range(len(self.gpus))]
-        usual_ns = median(times[: self.pace] + times[self.pace + 1 :])
-        return percent(times[self.pace] - usual_ns, usual_ns)
-
-    def bubble_ns(self, gpu: Gpu) -> int:
-        """Return the bubble of a GPU; without causes of idle time its waiting for stages."""
-        known_ns = self.sums[gpu]["bubble_ns"]
-        return int((self.sums[gpu]["wait_stage_ns"] if known_ns is None else known_ns) or 0)
+        usual_ns = float(self.computes_ns.drop(self.pace).median())
+        return percent(float(self.computes_ns[self.pace]) - usual_ns, usual_ns)
 
     @property
-    def pace_gpu(self) -> Gpu:
+    def pace_rows(self) -> pd.DataFrame:
         """The GPU of that stage that computes most: the bubbles of others are waiting for it."""
-        return max(self.gpus[self.pace], key=lambda gpu: self.sums[gpu]["compute_ns"] or 0)
+        rows = self.gpus[self.gpus["stage"] == self.pace]
+        return rows.sort_values("compute_ns", ascending=False, kind="stable").head(1)
 
     @property
-    def bubble_pct(self) -> float:
-        """Share of the bubble in the windows of all GPUs, 0 to 100."""
-        return percent(sum(map(self.bubble_ns, self.sums)), self.total("window_ns"))
+    def pace_gpu(self) -> Record:
+        """That GPU's row."""
+        return first_record(self.pace_rows)
+
+    def share_pct(self, column: str) -> float:
+        """Return the share of a column in the windows of all GPUs, 0 to 100."""
+        return percent(int(self.gpus[column].sum()), int(self.gpus["window_ns"].sum()))
 
     @property
     def share(self) -> str:
-        """That share in words: without what is not matched it is at least so much."""
-        return f"{self.at_least(*self.sums)}{format_percent(self.bubble_pct)}"
-
-    def at_least(self, *gpus: Gpu) -> str:
-        """Return what stands before the bubble of GPUs, by what is not matched there."""
-        missing_ns, window_ns = (
-            sum(self.sums[gpu][name] or 0 for gpu in gpus)
-            for name in ("not_matched_ns", "window_ns")
-        )
-        return "at least " if percent(missing_ns, window_ns) > _MOST_NOT_MATCHED_PCT else ""
+        """That of the bubble in words: without what is not matched it is at least so much."""
+        return f"{at_least(self.gpus)}{format_percent(self.share_pct('bubble_ns'))}"
 
     @property
     def called(self) -> str:
@@ -100,135 +89,81 @@ class Pipeline:
         return f" ({', '.join(known)})" if known else ""
 
 
+def at_least(gpus: pd.DataFrame) -> str:
+    """Return what stands before the bubble of GPUs, by what is not matched there."""
+    missing_pct = percent(int(gpus["not_matched_ns"].sum()), int(gpus["window_ns"].sum()))
+    return "at least " if missing_pct > _MOST_NOT_MATCHED_PCT else ""
+
+
 def find_pipelines(tables: Tables) -> list[Pipeline]:
     """Return the pipelines, in the order of their numbers."""
-    every = records(tables["bubbles"])
-    places = {(row["rank"], row["device_id"]): row["stage"] for row in records(tables["stages"])}
-    return [_pipeline(some, places) for _, some in sorted(grouped(every, "pipeline").items())]
+    every = tables["bubbles"].merge(tables["stages"][[*_GPU, "stage"]])
+    return [_pipeline(rows) for _, rows in every.groupby("pipeline")]
 
 
-def _pipeline(rows: Sequence[Record], places: dict[Gpu, int | None]) -> Pipeline:
-    by_gpu = grouped(rows, "rank", "device_id")
-    sums = {
-        (int(rank), int(device_id)): {name: _sum(some, name) for name in (*_SUMS, "wait_stage_ns")}
-        for (rank, device_id), some in by_gpu.items()
-    }
-    stages: dict[int, list[Gpu]] = {}
-    for gpu in sorted(sums):
-        stages.setdefault(places[gpu] or 0, []).append(gpu)
-    gpus = tuple(tuple(stages[stage]) for stage in sorted(stages))
-    return Pipeline(gpus, sums, rows[0]["microbatches_n"], rows[0]["kind"])
-
-
-def _sum(rows: Iterable[Record], name: str) -> int | None:
-    values = [row[name] for row in rows]
-    return None if None in values else sum(values)
+def _pipeline(rows: pd.DataFrame) -> Pipeline:
+    gpus = rows.groupby(["stage", *_GPU])[_SUMS].sum(min_count=1).reset_index()
+    gpus["bubble_ns"] = gpus["bubble_ns"].fillna(gpus["wait_stage_ns"])
+    first = first_record(rows)
+    return Pipeline(gpus, first["microbatches_n"], first["kind"])
 
 
 def pipeline_findings(tables: Tables, pipelines: Sequence[Pipeline]) -> list[Finding]:
-    """Return the bubble of each kind of pipeline, late hosts of stages, and slow stages."""
+    """Return the bubble of each kind of pipeline, and slow stages."""
     kinds: dict[tuple[str | None, int], list[Pipeline]] = {}
     for pipeline in pipelines:
-        kinds.setdefault((pipeline.kind, len(pipeline.gpus)), []).append(pipeline)
-    return [
-        *(_bubble(some) for some in kinds.values()),
-        *(finding for pipeline in pipelines for finding in _late_hosts(pipeline)),
-        *stage_findings(tables),
-    ]
+        kinds.setdefault((pipeline.kind, len(pipeline.computes_ns)), []).append(pipeline)
+    return [*(_bubble(some) for some in kinds.values()), *stage_findings(tables)]
 
 
 def _bubble(pipelines: Sequence[Pipeline]) -> Finding:
     """Return the bubble of pipelines of one kind: of that which loses most."""
-    worst = max(pipelines, key=lambda pipeline: pipeline.bubble_ns(pipeline.pace_gpu))
-    rank, device_id = worst.pace_gpu
-    bubble_ns, at = worst.bubble_ns(worst.pace_gpu), worst.pace
-    computes = [worst.mean_ns(stage, "compute_ns") for stage in range(len(worst.gpus))]
-    sums = worst.sums[worst.pace_gpu]
-    at_least = worst.at_least(worst.pace_gpu)
+    worst = max(pipelines, key=lambda pipeline: pipeline.pace_gpu["bubble_ns"])
+    gpu, computes_ns, at = worst.pace_gpu, worst.computes_ns, worst.pace
+    bubble_ns, is_least = gpu["bubble_ns"], at_least(worst.pace_rows)
     change = Change("microbatches", time_ns=bubble_ns)
-    if at_least:
-        most_ns = bubble_ns + (sums["not_matched_ns"] or 0)
+    if is_least:
+        most_ns = bubble_ns + gpu["not_matched_ns"]
         change = Change("unknown", time_ns=most_ns, wall_classes=(COMMUNICATION, IDLE))
     return RULES["pipeline_bubble"].finding(
         cause=Cause("schedule"),
         change=change,
-        details=f"Bubble {bubble_words(worst)}. A stage computes for {format_ns(min(computes))} to "
-        f"{format_ns(max(computes))} of {format_ns(sums['window_ns'])}. Stage {at} (rank {rank}) "
-        f"has most to compute, and a bubble of {at_least}{format_ns(bubble_ns)}.",
+        details=f"Bubble {bubble_words(worst)}. A stage computes for "
+        f"{format_ns(computes_ns.min())} to {format_ns(computes_ns.max())} of "
+        f"{format_ns(gpu['window_ns'])}. Stage {at} (rank {gpu['rank']}) has most to compute, and "
+        f"a bubble of {is_least}{format_ns(bubble_ns)}.",
         fields={
             "pipelines": "Pipeline" if len(pipelines) == 1 else f"{len(pipelines)} pipelines",
-            "stages_n": len(worst.gpus),
+            "stages_n": len(computes_ns),
             "kind": worst.called,
             "share": worst.share,
         },
-        numbers={"bubble_pct": worst.bubble_pct, "bubble_ns": bubble_ns},
-        ranks=tuple(sorted(rank for pipeline in pipelines for rank, _ in pipeline.sums)),
-        rank=rank,
-        device_id=device_id,
+        numbers={"bubble_pct": worst.share_pct("bubble_ns"), "bubble_ns": bubble_ns},
+        ranks=tuple(sorted(rank for pipeline in pipelines for rank in pipeline.gpus["rank"])),
+        rank=gpu["rank"],
+        device_id=gpu["device_id"],
         impact_ns=bubble_ns,
     )
 
 
 def bubble_words(pipeline: Pipeline) -> str:
     """Return the share of the bubble, and of its parts where they are known."""
-    window_ns, schedule_ns, imbalance_ns = (
-        pipeline.total(name) for name in ("window_ns", "schedule_ns", "imbalance_ns")
-    )
-    if schedule_ns is None or imbalance_ns is None or pipeline.at_least(*pipeline.sums):
+    are_known = pipeline.gpus[["schedule_ns", "imbalance_ns"]].notna().all(axis=None)
+    if not are_known or at_least(pipeline.gpus):
         return pipeline.share
-    schedule, imbalance = percent(schedule_ns, window_ns), percent(imbalance_ns, window_ns)
-    other = pipeline.bubble_pct - schedule - imbalance
-    parts = f"schedule {schedule:.1f}, imbalance {imbalance:.1f}, other {other:.1f}"
-    return f"{pipeline.share}: {parts}"
-
-
-def _late_hosts(pipeline: Pipeline) -> list[Finding]:
-    """Return the stages whose GPUs their hosts leave idle for longer than the schedule would.
-
-    Where no kernel waits for a message, a stage is idle by schedule: the longer, the later it is on
-    the line, by as much from stage to stage. Of two stages nothing says how much that is.
-    """
-    if pipeline.total("host_ns") is None or len(pipeline.gpus) < LEAST_STAGES:
-        return []
-    idle_ns = [pipeline.mean_ns(at, "host_ns") for at in range(len(pipeline.gpus))]
-    late = []
-    for at, own_ns in enumerate(idle_ns):
-        usual_ns = _idle_by_schedule(idle_ns, at)
-        if percent(own_ns - usual_ns, pipeline.mean_ns(at, "window_ns")) >= LATE_STAGE_PCT:
-            late.append(_late_host(pipeline, at, own_ns, usual_ns))
-    return late
-
-
-def _idle_by_schedule(idle_ns: Sequence[float], at: int) -> float:
-    """Return for how long the stages beside one say that it is idle at most."""
-    if 0 < at < len(idle_ns) - 1:
-        return max(idle_ns[at - 1], idle_ns[at + 1])
-    near, next_ns = (idle_ns[1], idle_ns[2]) if at == 0 else (idle_ns[-2], idle_ns[-3])
-    return max(near, 2 * near - next_ns)
-
-
-def _late_host(pipeline: Pipeline, at: int, own_ns: float, usual_ns: float) -> Finding:
-    gpus = pipeline.gpus[at]
-    rank, device_id = max(gpus, key=lambda gpu: pipeline.sums[gpu]["host_ns"] or 0)
-    more_ns = own_ns - usual_ns
-    return RULES["late_stage"].finding(
-        cause=Cause("host", rank=rank),
-        change=Change("unknown", time_ns=more_ns, wall_classes=(IDLE,)),
-        details=f"Its host leaves it idle for {format_ns(own_ns)} of "
-        f"{format_ns(pipeline.mean_ns(at, 'window_ns'))}; by the stages beside it, that would be "
-        f"{format_ns(usual_ns)} at most.",
-        fields={"rank": rank, "more": format_ns(more_ns)},
-        numbers={"more_idle_ns": more_ns, "usual_ns": usual_ns},
-        ranks=tuple(rank for rank, _ in gpus),
-        rank=rank,
-        device_id=device_id,
-        impact_ns=round(more_ns),
+    bubble_pct, schedule_pct, imbalance_pct = map(
+        pipeline.share_pct, ("bubble_ns", "schedule_ns", "imbalance_ns")
+    )
+    other_pct = bubble_pct - schedule_pct - imbalance_pct
+    return (
+        f"{pipeline.share}: schedule {schedule_pct:.1f}, imbalance {imbalance_pct:.1f}, other "
+        f"{other_pct:.1f}"
     )
 
 
 def pace_words(pipeline: Pipeline) -> str:
     """Say which stage sets the pace, where one clearly does."""
-    ranks = sorted({rank for rank, _ in pipeline.gpus[pipeline.pace]})
+    ranks = pipeline.gpus.loc[pipeline.gpus["stage"] == pipeline.pace, "rank"].unique()
     noun = "rank" if len(ranks) == 1 else "ranks"
     return (
         f"stage {pipeline.pace} ({noun} {listed([str(rank) for rank in ranks])}) computes "

@@ -6,13 +6,8 @@ from typing import Final
 
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import STAGE_RULE
-from nsys_llm.report.rules import OF_CLASS, OF_RANK, OURS, Case, Rule, rules_by_id
+from nsys_llm.report.rules import OF_CLASS, OURS, Case, Rule, rules_by_id
 
-#: A stage's host leaves its GPU idle so much longer than the stages beside it say, in percent of
-#: its steps. Without a late host it is less than 1.
-LATE_STAGE_PCT: Final = 3.0
-#: Fewer stages do not show how long each is idle by schedule.
-LEAST_STAGES: Final = 3
 #: The slowest rank's time between dispatch and combine over the mean one's.
 UNEVEN_EXPERTS: Final = 1.1
 #: Of a link's peak, in percent, over at least so many collectives that move so much on average:
@@ -81,25 +76,12 @@ RULES: Final = rules_by_id(
         "small_messages",
         scope="run",
         title="Many small messages between ranks {ranks}: {operation} below 64 KiB",
-        threshold=f"from {SMALL_A_STEP} a step below {MOST_SMALL_BYTES >> 10} KiB; the gain is "
-        "their exposed transfer beyond what they would take at the speed of the largest ones",
+        threshold=f"from {SMALL_A_STEP} a step below {MOST_SMALL_BYTES >> 10} KiB, of a group that "
+        "cannot be tensor parallel; the gain is their exposed transfer beyond what they "
+        "would take at the speed of the largest ones",
         source=OURS,
         recommendation="Fuse them, or use larger buckets.",
         tables=("message_sizes", "transfers"),
         specificity=OF_CLASS,
-    ),
-    Rule(
-        "late_stage",
-        scope="rank",
-        title="The host of rank {rank} launches late: its GPU is idle {more} longer than "
-        "the schedule leaves it",
-        threshold="idle by host causes beyond what its neighbor stages suggest, from "
-        f"{LATE_STAGE_PCT:g} % of its steps, with {LEAST_STAGES} stages or more",
-        source=OURS,
-        recommendation="See in idle_gaps what the host of rank {rank} does meanwhile: cores shared "
-        "with other threads, data loading, garbage collection, synchronization. The other stages "
-        "wait for it, beyond the bubble of the schedule.",
-        tables=("bubbles",),
-        specificity=OF_RANK,
     ),
 )

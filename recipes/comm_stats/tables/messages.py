@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.analyses.wall.communication_split import meets_and_leaves
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import joined
-from nsys_llm.numeric.intervals import (
-    IntArray,
-    subtract_intervals,
-    total_length_ns,
-    union_intervals,
-)
+from nsys_llm.numeric.intervals import subtract_intervals, total_length_ns, union_intervals
 from nsys_llm.report.columns import Columns, nullable, of_rank
 
+from ..per_rank.payloads import OK
 from .groups import Group, hosts_of
 from .job import Job
-from .sizes import FloatArray, Sized
+from .sizes import Sized
 
 #: Where buckets of message sizes begin; an edge belongs to the upper one.
 EDGES_BYTES: Final = (0, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20)
@@ -50,104 +44,117 @@ _SWITCHED_N: Final = 8
 _ALL_LINKS_N: Final = 4
 
 
+def collective_frame(job: Job, groups: Sequence[Group], sizes: Mapping[int, Sized]) -> pd.DataFrame:
+    """Return what is known of each matched collective, sequence by sequence; NULL_INT for null."""
+    group_of = {number: np.full(some.bytes.size, NULL_INT) for number, some in sizes.items()}
+    for group in groups:
+        for number, rows in group.rows.items():
+            group_of[number][rows] = group.number
+    parts = []
+    for number, some in sizes.items():
+        sequence = job.collectives.sequences[number]
+        parts.append(
+            pd.DataFrame(
+                {
+                    "sequence_id": number,
+                    "ordinal": np.arange(len(sequence)),
+                    "group": group_of[number],
+                    "step": job.steps.of(sequence.owners[0], sequence.own_end_ns(0)),
+                    "met": sequence.waits.met,
+                    "transfer_ns": sequence.waits.transfer_ns,
+                    "wait_ns": sequence.waits.wait_ns,
+                    **vars(some),
+                    "ok": some.reason == OK,
+                }
+            )
+        )
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def transfers(frame: pd.DataFrame, names: Sequence[str]) -> Columns:
+    """Return one row a matched collective, by its `collective_frame`."""
+    if frame.empty:
+        return {}
+    transfer_ns = np.maximum(frame["transfer_ns"], 1)
+    algbw = np.where(frame["ok"], frame["size_bytes"] / transfer_ns, np.nan)
+    columns = {
+        **frame,
+        "step": nullable(frame["step"].to_numpy()),
+        "bytes": nullable(frame["bytes"].to_numpy()),
+        "size_bytes": nullable(np.where(frame["ok"], frame["size_bytes"], NULL_INT)),
+        "algbw_gb_s": algbw,
+        "busbw_gb_s": algbw * frame["factor"],
+    }
+    return {name: columns[name] for name in names}
+
+
 def message_rows(
-    job: Job, groups: Sequence[Group], sizes: Mapping[int, Sized], link_gb_s: float | None
+    job: Job, groups: Sequence[Group], frame: pd.DataFrame, link_gb_s: float | None
 ) -> list[dict[str, Any]]:
     """Return one row a group, operation and bucket of message sizes."""
-    return [row for group in groups for row in _group_rows(job, group, sizes, link_gb_s)]
-
-
-def _group_rows(
-    job: Job, group: Group, sizes: Mapping[int, Sized], link_gb_s: float | None
-) -> Iterator[dict[str, Any]]:
-    picked: dict[tuple[str, int], dict[int, IntArray]] = {}
-    for number, rows in group.rows.items():
-        some = sizes[number]
-        places = np.searchsorted(EDGES_BYTES, some.bytes[rows], side="right") - 1
-        keys = list(zip(some.operation[rows].tolist(), places.tolist(), strict=True))
-        for key in sorted(set(keys)):
-            chosen = rows[[item == key for item in keys]]
-            picked.setdefault(key, {})[number] = chosen
-    peak = link_gb_s if link_gb_s is not None else _link_gb_s(job, group)
-    for (operation, bucket), parts in sorted(picked.items()):
-        yield {
-            "group": group.number,
-            "axis": group.axis,
+    if frame.empty:
+        return []
+    bucket = np.searchsorted(EDGES_BYTES, frame["bytes"], side="right") - 1
+    peaks = [link_gb_s or _link_gb_s(job, group) for group in groups]
+    parts: Any = frame.groupby(["group", "operation", bucket])
+    return [
+        {
+            "group": number,
+            "axis": groups[number].axis,
             "operation": operation,
-            "bucket": BUCKETS[bucket] if bucket >= 0 else None,
-            **_row(job, group, parts, sizes, float(peak) if peak else None, bucket),
+            "bucket": BUCKETS[at] if at >= 0 else None,
+            **_row(rows, peaks[number], at),
+            **_exposed(job, groups[number], rows),
         }
+        for (number, operation, at), rows in parts
+    ]
 
 
-def _row(
-    job: Job,
-    group: Group,
-    parts: Mapping[int, IntArray],
-    sizes: Mapping[int, Sized],
-    peak_gb_s: float | None,
-    bucket: int,
-) -> dict[str, Any]:
-    sequences = job.collectives.sequences
-
-    def column(get: Any) -> npt.NDArray[Any]:
-        return joined([get(number)[rows] for number, rows in parts.items()])
-
-    ok, met = column(lambda at: sizes[at].ok), column(lambda at: sequences[at].waits.met)
-    bytes_ = column(lambda at: sizes[at].bytes)
-    moved = column(lambda at: sizes[at].size_bytes)
-    transfer_ns = column(lambda at: sequences[at].waits.transfer_ns)
-    bus = column(lambda at: sizes[at].factor)[ok] * moved[ok]
-    reasons = column(lambda at: sizes[at].reason)
-    taken_ns = int(transfer_ns[ok].sum())
-    speeds: dict[str, float | None] = dict.fromkeys(("algbw_gb_s", "busbw_gb_s", "peak_pct"))
-    reason = None if ok.all() else _usual(reasons[~ok])
+def _row(rows: pd.DataFrame, peak_gb_s: float | None, bucket: int) -> dict[str, Any]:
+    known, ok, met = rows["bytes"] != NULL_INT, rows[rows["ok"]], rows[rows["met"]]
+    moved, taken_ns = int(ok["size_bytes"].sum()), int(ok["transfer_ns"].sum())
+    reason = None if len(ok) == len(rows) else rows["reason"][~rows["ok"]].mode().iloc[0]
+    algbw, busbw, peak_pct = (None, None, None)
     if taken_ns:
-        speeds["algbw_gb_s"] = int(moved[ok].sum()) / taken_ns
-        speeds["busbw_gb_s"] = None if np.isnan(bus).any() else float(bus.sum()) / taken_ns
-        if peak_gb_s and speeds["busbw_gb_s"] and EDGES_BYTES[bucket] >= PEAK_FROM_BYTES:
-            share_pct = 100.0 * speeds["busbw_gb_s"] / peak_gb_s
-            is_link = share_pct <= _MOST_PCT
-            speeds["peak_pct"], reason = (share_pct, reason) if is_link else (None, IN_NETWORK)
-    channels = column(lambda at: sizes[at].channels_n)
-    known = bytes_ != NULL_INT
+        bus = ok["factor"].to_numpy() * ok["size_bytes"].to_numpy()
+        algbw, busbw = moved / taken_ns, None if np.isnan(bus).any() else bus.sum() / taken_ns
+        if peak_gb_s and busbw and EDGES_BYTES[bucket] >= PEAK_FROM_BYTES:
+            peak_pct = 100.0 * busbw / peak_gb_s
+            if peak_pct > _MOST_PCT:
+                peak_pct, reason = None, IN_NETWORK
+    channels_n = int(rows["channels_n"].max())
     return {
-        "collectives_n": ok.size,
-        "sized_n": int(ok.sum()),
-        "bytes": int(bytes_[known].sum()) if known.any() else None,
-        "size_bytes": int(moved[ok].sum()) if ok.any() else None,
-        "transfer_ns": int(transfer_ns[met].sum()),
-        "wait_ns": int(column(lambda at: sequences[at].waits.wait_ns)[met].sum()),
-        **_exposed(job, group, parts),
-        **speeds,
+        "collectives_n": len(rows),
+        "sized_n": len(ok),
+        "bytes": int(rows["bytes"][known].sum()) if known.any() else None,
+        "size_bytes": moved if len(ok) else None,
+        "transfer_ns": int(met["transfer_ns"].sum()),
+        "wait_ns": int(met["wait_ns"].sum()),
+        "algbw_gb_s": algbw,
+        "busbw_gb_s": busbw,
         "peak_gb_s": peak_gb_s,
-        "channels_n": int(channels.max()) if channels.max() != NULL_INT else None,
+        "peak_pct": peak_pct,
+        "channels_n": None if channels_n == NULL_INT else channels_n,
         "reason": reason,
     }
 
 
-def _usual(reasons: npt.NDArray[Any]) -> str:
-    names, counts = np.unique(reasons.astype(str), return_counts=True)
-    return str(names[counts.argmax()])
-
-
-def _exposed(job: Job, group: Group, parts: Mapping[int, IntArray]) -> dict[str, Any]:
+def _exposed(job: Job, group: Group, rows: pd.DataFrame) -> dict[str, Any]:
     """Return the transfer beside which nothing computes, of the device that has most of it."""
+    ordinals = list(rows[rows["met"]].groupby("sequence_id")["ordinal"])
     exposed_ns = {}
     for owner in group.owners:
-        begins, ends = [], []
-        for number, rows in parts.items():
-            sequence = job.collectives.sequences[number]
-            met = rows[sequence.waits.met[rows]]
-            _, meet_ns, leave_ns = meets_and_leaves(sequence, owner)
-            begins.append(meet_ns[met])
-            ends.append(leave_ns[met])
-        spans = union_intervals(joined(begins), joined(ends))
+        parts = [np.empty((2, 0), dtype=np.int64)]
+        for number, ordinal in ordinals:
+            times = meets_and_leaves(job.collectives.sequences[number], owner)
+            parts.append(np.stack(times[1:])[:, ordinal])
+        spans = union_intervals(*np.concatenate(parts, axis=1))
         exposed_ns[owner] = total_length_ns(subtract_intervals(spans, job.work[owner].hidden))
     worst = max(exposed_ns, key=lambda owner: exposed_ns[owner])
     return {"exposed_ns": exposed_ns[worst], **job.who(worst)}
 
 
-def _link_gb_s(job: Job, group: Group) -> int | None:
+def _link_gb_s(job: Job, group: Group) -> float | None:
     """Return what a link of a group's GPUs carries in one direction; None where not known."""
     facts = [job.collectives.devices[owner].rank.facts for owner in group.owners]
     hosts, gpus = hosts_of(job, group), {name for some in facts if some for name in some.gpus}
@@ -159,42 +166,6 @@ def _link_gb_s(job: Job, group: Group) -> int | None:
     if not has_switch and len(group.owners) < all_links_n:
         return None
     return next((speed for pattern, speed in _LINKS_GB_S if pattern.search(name)), None)
-
-
-def transfers(
-    job: Job, groups: Sequence[Group], sizes: Mapping[int, Sized], names: Sequence[str]
-) -> Columns:
-    """Return one row a matched collective, sequence by sequence."""
-    group_of: dict[int, IntArray] = {
-        number: np.full(some.bytes.size, NULL_INT) for number, some in sizes.items()
-    }
-    for group in groups:
-        for number, rows in group.rows.items():
-            group_of[number][rows] = group.number
-    parts = [_transfers(job, number, some, group_of[number]) for number, some in sizes.items()]
-    if not parts:
-        return {name: [] for name in names}
-    frame = pd.concat([pd.DataFrame(part) for part in parts], ignore_index=True)
-    return {name: frame[name] for name in names}
-
-
-def _transfers(job: Job, number: int, some: Sized, group: IntArray) -> Columns:
-    sequence = job.collectives.sequences[number]
-    owner, n = sequence.owners[0], some.bytes.size
-    transfer_ns = np.maximum(sequence.waits.transfer_ns, 1)
-    algbw: FloatArray = np.where(some.ok, some.size_bytes / transfer_ns, np.nan)
-    return {
-        "sequence_id": np.full(n, number),
-        "ordinal": np.arange(n),
-        "group": group,
-        "step": nullable(job.steps.of(owner, sequence.own_end_ns(0))),
-        "operation": some.operation,
-        "bytes": nullable(some.bytes),
-        "size_bytes": nullable(np.where(some.ok, some.size_bytes, NULL_INT)),
-        "algbw_gb_s": algbw,
-        "busbw_gb_s": algbw * some.factor,
-        "reason": some.reason,
-    }
 
 
 def payload_rows(job: Job) -> list[dict[str, Any]]:

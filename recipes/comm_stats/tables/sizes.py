@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -59,11 +58,6 @@ class Sized:
     comm: IntArray
     channels_n: IntArray
     reason: npt.NDArray[Any]
-
-    @cached_property
-    def ok(self) -> npt.NDArray[np.bool_]:
-        """Which have a bandwidth."""
-        return np.asarray(self.reason == OK, dtype=bool)
 
 
 @dataclass(frozen=True)

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 
 from nsys_llm.analyses.device.gap_sums import BUCKET_EDGES_NS, BUCKETS, GapSums
-from nsys_llm.analyses.device.missing_work import MissingWork
-from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.distributions import interpolate
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.report.columns import (
     Columns,
+    of_rank,
     percent,
     rank_columns,
-    record_columns,
     sorted_columns,
 )
 from nsys_llm.report.host_tables import host_tables
-from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, CAUSES, IDLE_CAUSES_N, PROFILER_OVERHEAD
 from nsys_llm.trace.identity import Rank
 
@@ -31,7 +29,6 @@ from ..partials import DeviceIdle, IdlePartial, IdleTimes, RankIdle
 from ..per_rank.gap_rows import gap_columns
 from ..per_rank.patterns import pattern_columns
 
-_RECIPE: Final = "idle_gaps"
 _LOWS_NS: Final = (0, *BUCKET_EDGES_NS)
 
 _DeviceRows = Sequence[tuple[Rank, RankIdle, DeviceIdle]]
@@ -55,12 +52,8 @@ _OF_DEVICE: Final = (
 
 def tabulate(
     partial: IdlePartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables.
-
-    Returns:
-        By table name, as manifests/idle_gaps.json declares them.
-    """
+) -> dict[str, Cells]:
+    """Return the recipe's tables by name."""
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
     devices = [(rank, idle, device) for rank, idle in rows for device in idle.devices]
     gaps = [(rank, gap) for rank, idle in rows for gap in idle.gaps]
@@ -68,31 +61,26 @@ def tabulate(
     patterns = [(rank, idle.patterns) for rank, idle in rows]
     known = [(rank, device, device.sums) for rank, _, device in devices if device.sums is not None]
     whole = GapSums.total([sums for _, _, sums in known])
-    columns = {
-        "devices": _device_columns(devices),
+    return {
+        "devices": _device_rows(devices),
         **_cause_tables(known, whole),
         "gaps": gap_columns(gaps[: options["top"]]),
         "patterns": pattern_columns(patterns, partial.pattern_lengths, options["top"]),
         "idle_map": _map_columns(devices),
-    }
-    manifest = load_manifest(_RECIPE)
-    return {
-        **{name: declared_frame(manifest.table(name), table) for name, table in columns.items()},
-        **host_tables(_RECIPE, [(rank, idle.host) for rank, idle in rows]),
+        **host_tables([(rank, idle.host) for rank, idle in rows]),
     }
 
 
-def _device_columns(devices: _DeviceRows) -> Columns:
-    missing = [(rank, idle.missing) for rank, idle, _ in devices]
-    columns = {
-        **record_columns([(rank, device) for rank, _, device in devices], *_OF_DEVICE),
-        **record_columns(missing, *MissingWork.__dataclass_fields__),
-    }
-    known = [_statistics(device) for _, _, device in devices]
-    names = [column.name for column in load_manifest(_RECIPE).table("devices").columns]
-    return columns | {
-        name: [row.get(name) for row in known] for name in names if name not in columns
-    }
+def _device_rows(devices: _DeviceRows) -> list[dict[str, Any]]:
+    return [
+        {
+            **of_rank(rank),
+            **{name: getattr(device, name) for name in _OF_DEVICE},
+            **asdict(idle.missing),
+            **_statistics(device),
+        }
+        for rank, idle, device in devices
+    ]
 
 
 def _statistics(device: DeviceIdle) -> dict[str, float | None]:

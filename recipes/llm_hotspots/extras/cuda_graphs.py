@@ -25,7 +25,7 @@ from nsys_llm.numeric.intervals import (
     union_intervals,
 )
 from nsys_llm.profile.tables import Table
-from nsys_llm.report.columns import Columns, columns_of, of_rank
+from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.step_names import range_key
 from nsys_llm.trace.graph_nodes import is_graph_node
 from nsys_llm.trace.identity import Rank
@@ -197,8 +197,8 @@ def _range_names(trace: RankTrace, place: IntArray) -> tuple[list[str], IntArray
     return names, of_label[code]
 
 
-def graph_columns(ranks: Sequence[tuple[Rank, ReplayTimes | None]]) -> Columns:
-    """Return the columns of the table cuda_graphs, most time first."""
+def graph_rows(ranks: Sequence[tuple[Rank, ReplayTimes | None]]) -> list[dict[str, Any]]:
+    """Return the rows of the table cuda_graphs, most time first."""
     rows = [
         _graph_row(rank, times, *graph)
         for rank, times in ranks
@@ -206,7 +206,7 @@ def graph_columns(ranks: Sequence[tuple[Rank, ReplayTimes | None]]) -> Columns:
         for graph in times.by_graph()
     ]
     rows.sort(key=lambda row: -row["span_ns"])  # stable
-    return columns_of(rows)
+    return rows
 
 
 def _graph_row(
@@ -249,8 +249,8 @@ def _median(values: IntArray) -> float | None:
     return float(np.median(values)) if values.size else None
 
 
-def seam_columns(rows: Sequence[tuple[Rank, Seams]]) -> Columns:
-    """Return the columns of the table seams: eager work by range, then what is left idle."""
+def seam_rows(rows: Sequence[tuple[Rank, Seams]]) -> list[dict[str, Any]]:
+    """Return the rows of the table seams: eager work by range, then what is left idle."""
     lines = []
     for rank, seams in rows:
         order = sorted(seams.eager.items(), key=lambda item: (-item[1][0], item[0]))
@@ -269,4 +269,4 @@ def seam_columns(rows: Sequence[tuple[Rank, Seams]]) -> Columns:
             }
             for what, name, time_ns, ops_n in [*parts, ("idle", None, idle_ns, 0)]
         ]
-    return columns_of(lines)
+    return lines

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nsys_llm.report.columns import Columns
+from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.categories import Classification
 
 from ..partials import RankRows
 from .callstacks import callstack_columns
-from .cuda_graphs import graph_columns, seam_columns
+from .cuda_graphs import graph_rows, seam_rows
 from .gpu_metrics import gpu_metric_columns
 from .memory import memory_tables
 from .timeline import timeline_columns
@@ -22,7 +22,7 @@ def extra_tables(
     shown: Mapping[str, Classification],
     top: Sequence[str],
     options: Mapping[str, Any],
-) -> dict[str, Columns]:
+) -> dict[str, Cells]:
     """Return the tables; `top` are the kernels that have rows of their own."""
     rows = [(rank, part.extras) for rank, part in ranks]
     return {
@@ -36,8 +36,8 @@ def extra_tables(
             [(rank, op) for rank, extras in rows for op in extras.timeline]
         ),
         **memory_tables([(rank, series) for rank, extras in rows for series in extras.memory]),
-        "cuda_graphs": graph_columns([(rank, extras.cuda_graphs.times) for rank, extras in rows]),
-        "seams": seam_columns(
+        "cuda_graphs": graph_rows([(rank, extras.cuda_graphs.times) for rank, extras in rows]),
+        "seams": seam_rows(
             [(rank, seams) for rank, extras in rows for seams in extras.cuda_graphs.seams]
         ),
         "gpu_metrics": gpu_metric_columns(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.distributions import Moments
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
@@ -23,7 +22,7 @@ from nsys_llm.report.columns import (
     spread_columns,
 )
 from nsys_llm.report.ncu import ncu_commands
-from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.categories import UNMATCHED, Classification, detect_engine, load_rules
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.kernel_launches import NcuLaunches
@@ -40,19 +39,13 @@ from .memops import memop_tables
 from .overlap import overlap_columns
 from .processes import process_columns
 
-_RECIPE: Final = "llm_hotspots"
-
 _Names = npt.NDArray[Any]
 
 
 def tabulate(
     partial: HotspotsPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables.
-
-    Returns:
-        By table name, as manifests/llm_hotspots.json declares them.
-    """
+) -> dict[str, Cells]:
+    """Return the recipe's tables by name."""
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
     sources = _sources(rows)
     full_names = sources["full_name"].unique().tolist()
@@ -69,7 +62,7 @@ def tabulate(
     memops = memop_tables(rows, partial.memops)
     kernels = _kernels(names, everywhere, sources, shown, devices)
     top = pd.Series(kernels["name"]).head(options["top"]).tolist()
-    columns = {
+    return {
         "rank_stats": _rank_stats(rows),
         "all_stats": _all_stats(names, everywhere, rows),
         "kernels": kernels,
@@ -90,8 +83,6 @@ def tabulate(
         **launch_tables(rows, devices),
         **extra_tables(rows, shown, top, options),
     }
-    manifest = load_manifest(_RECIPE)
-    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
 
 
 def _sources(rows: RankRows) -> pd.DataFrame:

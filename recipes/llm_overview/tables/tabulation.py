@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-import pandas as pd
-
-from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.outputs import Cells
 from nsys_llm.report.part import PARTS_FOLDER, Part
 from nsys_llm.trace.identity import Rank
 
@@ -16,12 +13,10 @@ from ..partials import Overview
 from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
 from .ranks import gpu_steps, mean_step_ns, rank_rows
 
-_NAME: Final = "llm_overview"
-
 
 def tabulate(
     partial: Overview, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, pd.DataFrame]:
+) -> dict[str, Cells]:
     """Return the tables `opportunities`, `all_findings`, `ranks` and `recipes`.
 
     `timeline` has no rows before the second look, see `timeline.py`.
@@ -29,14 +24,13 @@ def tabulate(
     parts = partial.parts
     groups = grouped_findings(parts)
     gpus = rank_rows(parts, ranks, gpu_steps(partial.steps, ranks))
-    rows = {
+    return {
         "opportunities": opportunity_rows(groups, mean_step_ns(gpus)),
         "all_findings": all_finding_rows(parts, groups),
         "ranks": gpus,
         "recipes": [_recipe_row(name, part) for name, part in parts.items()],
         "timeline": [],
     }
-    return {name: _frame(name, some) for name, some in rows.items()}
 
 
 def _recipe_row(name: str, part: Part) -> dict[str, Any]:
@@ -50,10 +44,3 @@ def _recipe_row(name: str, part: Part) -> dict[str, Any]:
         "remarks_n": len(part.report.remarks),
         "folder": f"{PARTS_FOLDER}/{name}",
     }
-
-
-def _frame(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    table = load_manifest(_NAME).table(name)
-    return declared_frame(
-        table, {column.name: [row[column.name] for row in rows] for column in table.columns}
-    )

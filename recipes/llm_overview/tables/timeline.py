@@ -116,8 +116,7 @@ def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[Lane]]) -> dict[str, p
         marks = marks_of(view, shown, plan.opportunities, plan.clocks)
         rows += (_finding_row(view, mark, plan.clocks) for mark in marks)
     table = load_manifest("llm_overview").table(_TABLE)
-    columns = {column.name: [row[column.name] for row in rows] for column in table.columns}
-    return {_TABLE: declared_frame(table, columns)}
+    return {_TABLE: declared_frame(table, rows)}
 
 
 def _engine(parts: Mapping[str, Part], options: Mapping[str, Any]) -> str:

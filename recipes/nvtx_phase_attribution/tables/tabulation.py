@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns, percent, record_columns
-from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
 from ..partials import PhasePartial
@@ -21,16 +19,14 @@ from .ranges import range_columns
 from .rank_frames import Parts, sums_frame, total_of
 from .steps import STEADY, step_columns
 
-_RECIPE: Final = "nvtx_phase_attribution"
-
 
 def tabulate(
     partial: PhasePartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables, as manifests/nvtx_phase_attribution.json declares them."""
+) -> dict[str, Cells]:
+    """Return the recipe's tables by name."""
     parts: Parts = [(rank, partial.ranks[rank.key]) for rank in ranks]
     frames = PhaseFrames(parts, options)
-    columns = {
+    columns: dict[str, Columns] = {
         **phase_columns(partial, frames, ranks),
         **range_columns(parts, total_of(frames.ranks, "gpu_ns"), options),
         **step_columns(parts, frames, options),
@@ -40,8 +36,7 @@ def tabulate(
         "marks": _marks(parts),
     }
     columns["phases"]["step_ns"] = _mean_step(columns)
-    manifest = load_manifest(_RECIPE)
-    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
+    return {**columns}
 
 
 def _mean_step(columns: Mapping[str, Columns]) -> list[float | None]:

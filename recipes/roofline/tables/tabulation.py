@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
-
-import pandas as pd
+from typing import Any
 
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.collectives.matched import match_collectives
-from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RooflinePartial
@@ -20,24 +17,18 @@ from .lost import lost_rows
 from .peaks import find_peaks
 from .steps import step_rows
 
-_RECIPE: Final = "roofline"
-
 
 def tabulate(
     partial: RooflinePartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables.
-
-    Returns:
-        By table name, as manifests/roofline.json declares them.
-    """
+) -> dict[str, Cells]:
+    """Return the recipe's tables by name."""
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
     lanes = CollectivesPartial({rank.key: part.lanes for rank, part in rows if part.lanes})
     matched = match_collectives(lanes, ranks, options)
     peaks = find_peaks(rows, matched, options)
     steps = step_rows(rows, peaks, options)
     batches_n = [0 if part.batches is None else part.batches.is_read for _, part in rows]
-    made = {
+    return {
         "step_roofline": steps,
         "lost": lost_rows(rows, steps, matched),
         "gemm_roofline": gemm_rows(rows, peaks),
@@ -47,9 +38,3 @@ def tabulate(
             for peak, is_read in zip(peaks, batches_n, strict=True)
         ],
     }
-    manifest, frames = load_manifest(_RECIPE), {}
-    for name, some in made.items():
-        table = manifest.table(name)
-        columns = {item.name: [row[item.name] for row in some] for item in table.columns}
-        frames[name] = declared_frame(table, columns)
-    return frames

@@ -10,7 +10,7 @@ import numpy as np
 from nsys_llm.analyses.steps.batches import FIELDS, PHASES, PREFILL
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, columns_of, nullable, of_rank, rank_columns
+from nsys_llm.report.columns import Columns, nullable, of_rank, rank_columns
 from nsys_llm.taxonomy.step_names import recording_advice
 from nsys_llm.trace.identity import Rank
 
@@ -34,12 +34,10 @@ def title_of(engine: str | None) -> str | None:
     return None if advice is None else advice[0]
 
 
-def server_columns(ranks: Sequence[tuple[Rank, RankServing]], slowest: Served | None) -> Columns:
-    """Return the columns of `servers`, a row a rank."""
+def server_rows(ranks: Sequence[tuple[Rank, RankServing]], slowest: Served | None) -> list[Row]:
+    """Return the rows of `servers`, one a rank."""
     first = None if slowest is None else slowest[0]
-    return columns_of(
-        [of_rank(rank) | _server(part) | {"slowest": rank == first} for rank, part in ranks]
-    )
+    return [of_rank(rank) | _server(part) | {"slowest": rank == first} for rank, part in ranks]
 
 
 def _server(part: RankServing) -> Row:
@@ -108,11 +106,6 @@ def _step_parts(row: Served) -> list[Columns]:
     return parts
 
 
-def batch_columns(ranks: Sequence[Served]) -> Columns:
-    """Return the columns of `batches`: steps of one phase and of batches of about one size."""
-    return columns_of([row for rank, served in ranks for row in _bucket_rows(rank, served)])
-
-
 def bucket_of(values: IntArray, least: int = 1) -> IntArray:
     """Return the upper bound of each value's bucket: 0, least, and its doubles; -1: not told."""
     powers = least * 2 ** np.arange(52, dtype=np.int64)
@@ -137,7 +130,8 @@ def _batch_words(phase: int, requests: int, tokens: int) -> str:
     return ", ".join(words)
 
 
-def _bucket_rows(rank: Rank, served: ServedSteps) -> list[Row]:
+def batch_rows(rank: Rank, served: ServedSteps) -> list[Row]:
+    """Return the rows of `batches`: steps of one phase and of batches of about one size."""
     batches = served.batches
     requests = bucket_of(batches.field("gen_reqs"))
     tokens = bucket_of(batches.field("ctx_tokens"), _LEAST_TOKENS)

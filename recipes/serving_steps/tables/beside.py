@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.report.columns import Columns, columns_of, of_rank
+from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.categories import load_rules
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankServing, ServedSteps
 from ..per_rank.growth import ContextGrowth, KernelGrowth
-from .batches import Row, Served
+from .batches import Row
 
 #: A kernel is listed that grows by more than this, and by so many standard errors.
 GROWN_PCT: Final = 10.0
@@ -25,45 +24,38 @@ _MAY_GROW_WORDS: Final = ("combine", "merge")
 _PS: Final = 1000
 
 
-def before_columns(ranks: Sequence[Served]) -> Columns:
-    """Return the columns of `before_steps`, of each rank the most time first."""
-    rows = []
-    for rank, served in ranks:
-        steps_n = int(served.times.counted.sum())
-        times, counted = served.times, served.times.counted
-        window_ns = int((times.end_ns - times.before_ns - times.no_work_ns)[counted].sum())
-        order = sorted(served.before_ns.items(), key=lambda item: (-item[1], item[0]))
-        rows += [
-            of_rank(rank)
-            | {
-                "range": name,
-                "idle_ns": time_ns / steps_n,
-                "total_ns": time_ns,
-                "window_pct": 100.0 * time_ns / window_ns if window_ns else None,
-            }
-            for name, time_ns in order
-        ]
-    return columns_of(rows)
+def before_rows(rank: Rank, served: ServedSteps) -> list[Row]:
+    """Return the rows of `before_steps`, the most time first."""
+    times, counted = served.times, served.times.counted
+    window_ns = int((times.end_ns - times.before_ns - times.no_work_ns)[counted].sum())
+    order = sorted(served.before_ns.items(), key=lambda item: (-item[1], item[0]))
+    return [
+        of_rank(rank)
+        | {
+            "range": name,
+            "idle_ns": time_ns / int(counted.sum()),
+            "total_ns": time_ns,
+            "window_pct": 100.0 * time_ns / window_ns if window_ns else None,
+        }
+        for name, time_ns in order
+    ]
 
 
-def growth_columns(ranks: Sequence[tuple[Rank, RankServing]]) -> Columns:
-    """Return the columns of `context_growth`, of each rank the largest ratio first."""
-    rows = []
-    for rank, part in ranks:
-        growth = None if part.served is None else part.served.growth
-        if growth is None:
-            continue
-        rules = load_rules(part.kernels_of)
-        some = [
-            of_rank(rank) | _growth(growth, kernel, rules.classify(kernel.kernel).category)
-            for kernel in growth.kernels
-        ]
-        # Contexts grow over time: where most kernels are slower later, so is the GPU.
-        usual = float(np.median([row["ratio"] for row in some])) if some else 1.0
-        for row in some:
-            row["listed"] &= 100 * row["ratio"] > (100 + GROWN_PCT) * usual
-        rows += sorted(some, key=lambda row: (-row["ratio"], row["kernel"]))
-    return columns_of(rows)
+def growth_rows(rank: Rank, part: RankServing) -> list[Row]:
+    """Return the rows of `context_growth`, the largest ratio first."""
+    growth = None if part.served is None else part.served.growth
+    if growth is None or not growth.kernels:
+        return []
+    rules = load_rules(part.kernels_of)
+    rows = [
+        of_rank(rank) | _growth(growth, kernel, rules.classify(kernel.kernel).category)
+        for kernel in growth.kernels
+    ]
+    # Contexts grow over time: where most kernels are slower later, so is the GPU.
+    usual = float(np.median([row["ratio"] for row in rows]))
+    for row in rows:
+        row["listed"] &= 100 * row["ratio"] > (100 + GROWN_PCT) * usual
+    return sorted(rows, key=lambda row: (-row["ratio"], row["kernel"]))
 
 
 def _growth(growth: ContextGrowth, kernel: KernelGrowth, category: str) -> Row:
@@ -91,14 +83,8 @@ def _growth(growth: ContextGrowth, kernel: KernelGrowth, category: str) -> Row:
     }
 
 
-def speculation_columns(ranks: Sequence[Served]) -> Columns:
-    """Return the columns of `speculation`: of ranks that verify drafts."""
-    return columns_of(
-        [of_rank(rank) | row for rank, served in ranks if (row := _speculation(served)) is not None]
-    )
-
-
-def _speculation(served: ServedSteps) -> Row | None:
+def speculation(served: ServedSteps) -> Row | None:
+    """Return the row of `speculation`, but for the rank; None for one that verifies no drafts."""
     names = ("gen_reqs", "gen_tokens", "g_sk", "ctx_reqs")
     requests, tokens, keys, context = (served.batches.field(name) for name in names)
     counted = served.times.counted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -16,11 +15,10 @@ from nsys_llm.analyses.steps.token_waits import (
 )
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, columns_of, of_rank
 from nsys_llm.taxonomy.step_names import holds_every_request
 
 from ..partials import ServedSteps
-from .batches import Row, Served
+from .batches import Row
 
 #: No server has more: sums of them stay below 2^63.
 _MOST_REQUESTS: Final = 1 << 30
@@ -34,12 +32,8 @@ _NOT_KNOWN: Final[Row] = {
 }
 
 
-def inter_token_columns(ranks: Sequence[Served]) -> Columns:
-    """Return the columns of `inter_token`, a row a rank."""
-    return columns_of([of_rank(rank) | _row(served) for rank, served in ranks])
-
-
-def _row(served: ServedSteps) -> Row:
+def inter_token(served: ServedSteps) -> Row:
+    """Return the row of `inter_token`, but for the rank."""
     generating, context = (
         np.minimum(served.batches.field(name), _MOST_REQUESTS) for name in ("gen_reqs", "ctx_reqs")
     )

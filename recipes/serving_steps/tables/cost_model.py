@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.steps.batches import DECODE, PHASES
+from nsys_llm.analyses.steps.batches import DECODE
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, columns_of, of_rank
+from nsys_llm.report.columns import of_rank
+from nsys_llm.trace.identity import Rank
 
 from ..partials import ServedSteps
-from .batches import Row, Served
+from .batches import Row
 from .robust_fit import Fit, FloatArray, independent, robust_fit
 
 #: What a step costs besides.
@@ -31,15 +31,8 @@ FEW_STEPS: Final = "few steps"
 SCATTERED: Final = "scattered"
 
 
-def model_columns(slowest: Served | None) -> Columns:
-    """Return the columns of `cost_model`, of one rank; without rows where names do not tell."""
-    if slowest is None:
-        return {}
-    return columns_of([row for phase in PHASES for row in _phase_rows(slowest, phase)])
-
-
-def _phase_rows(row: Served, phase: str) -> list[Row]:
-    rank, served = row
+def model_rows(rank: Rank, served: ServedSteps, phase: str) -> list[Row]:
+    """Return the rows of `cost_model` of a phase; none where names do not tell."""
     steps = _steps_of(served, phase)
     if not steps.size:
         return []
@@ -109,13 +102,8 @@ def _varies(name: str, values: IntArray) -> bool:
     return np.unique(values).size >= (2 if name == _SIZE else _LEAST_VALUES)
 
 
-def padding_columns(ranks: Sequence[Served]) -> Columns:
-    """Return the columns of `padding`: rows of graphs that hold no token, a row a rank."""
-    return columns_of([row for served in ranks if (row := _padding(served)) is not None])
-
-
-def _padding(row: Served) -> Row | None:
-    rank, served = row
+def padding(served: ServedSteps) -> Row | None:
+    """Return the row of `padding` on rows of graphs that hold no token, but for the rank."""
     steps = np.flatnonzero(served.times.counted & (served.graph_size > 0))
     tokens = served.batches.tokens(steps)
     steps, tokens = steps[tokens >= 0], tokens[tokens >= 0]
@@ -125,7 +113,6 @@ def _padding(row: Served) -> Row | None:
     padding_n = int(np.maximum(size - tokens, 0).sum())
     row_ns = _row_ns(served, np.intersect1d(steps, _steps_of(served, DECODE)))
     return {
-        **of_rank(rank),
         "steps_n": steps.size,
         "rows_n": int(size.sum()),
         "padding_n": padding_n,

@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 
 from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
-from nsys_llm.manifest.declared import TableWrite
-from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.columns import Columns
-from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
 
 from ..partials import BudgetPartial
@@ -28,8 +25,6 @@ from .meetings import Meetings, RankRows, meet
 from .wall import matched
 from .what_if import replay_rows
 
-#: Columns of a table, or its rows.
-_Table = Columns | Sequence[Mapping[str, Any]]
 _TABLES: Final = (
     *("job_steps", "device_steps", "step_classes", "ceilings", "path", "rank_edges"),
     *("what_if", "replay", "host_states"),
@@ -40,29 +35,19 @@ CLOCKS_APART: Final = "clocks of the machines are not aligned: no collective tie
 
 def tabulate(
     partial: BudgetPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables.
-
-    Returns:
-        By table name, as manifests/step_budget.json declares them.
-    """
+) -> dict[str, Cells]:
+    """Return the recipe's tables by name."""
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]
     meetings = meet(rows, matched(partial, ranks, options))
     steps = device_steps(rows, meetings)
     job, reason = job_steps(rows, meetings)
     of_job, lost = _of_job(rows, meetings, job, partial.verdicts, options)
-    made: dict[str, _Table] = {
+    return {
+        **dict.fromkeys(_TABLES, ()),
         "device_steps": device_columns(steps, job),
         "rank_edges": _edge_columns(rows, meetings, reason, lost),
         **of_job,
         "step_classes": [*of_job.get("step_classes", ()), *_device_class_rows(steps)],
-    }
-    tables = [load_manifest("step_budget").table(name) for name in _TABLES]
-    return {
-        **{
-            table.file: declared_frame(table, _columns(table, made.get(table.file, [])))
-            for table in tables
-        },
     }
 
 
@@ -140,10 +125,3 @@ def _device_class_rows(steps: Sequence[DividedSteps]) -> list[dict[str, Any]]:
                     }
                 )
     return rows
-
-
-def _columns(table: TableWrite, made: _Table) -> Columns:
-    """Return the columns of a table; what a row lacks is null."""
-    if isinstance(made, Mapping):
-        return made
-    return {column.name: [row.get(column.name) for row in made] for column in table.columns}

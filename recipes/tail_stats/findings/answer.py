@@ -14,7 +14,6 @@ from nsys_llm.report.records import Tables
 from nsys_llm.report.walls import Gpu, Walls
 from nsys_llm.view.text import format_ns, quoted, shortened
 
-from .bursts import burst_findings, concentrated_findings
 from .collectives import (
     Wait,
     collective_waits,
@@ -22,7 +21,7 @@ from .collectives import (
     wait_findings,
 )
 from .kernels import SlowLaunches, slow_launches, tail_findings
-from .members import gpu_of, named_gpus, sure_members, waited_for
+from .members import named_gpus, sure_members, waited_for
 
 
 @dataclass(frozen=True)
@@ -88,34 +87,9 @@ def _sentence(words: str) -> str:
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order; a rank stands in one of them."""
     judged = _judged(tables)
-    named = judged.named
-    alone = concentrated_findings(tables, named)
-    bursts = burst_findings(tables, named)
-    # A burst says more than how many there are, if it is most of it.
-    alone = [item for item in alone if not _is_burst(item, bursts)]
-    blamed = {(item.rank, item.device_id) for item in alone}
-    bursts = [item for item in bursts if (item.rank, item.device_id) not in blamed]
-    reported = {(burst.rank, burst.name) for burst in bursts}
-    slow = [
-        item
-        for item in judged.slow
-        if gpu_of(item.row) not in blamed and (item.row["rank"], item.row["name"]) not in reported
-    ]
     return [
         *rank_findings(tables),
-        *alone,
         *wait_findings(judged.waits),
-        *bursts,
-        *tail_findings(tables, slow),
+        *tail_findings(tables, judged.slow),
         *remarks_on_collectives(tables),
     ]
-
-
-def _is_burst(finding: Finding, bursts: list[Finding]) -> bool:
-    """Return whether bursts on the same GPU are most of what a finding is about."""
-    alike = (
-        burst
-        for burst in bursts
-        if (burst.rank, burst.device_id) == (finding.rank, finding.device_id)
-    )
-    return 2 * sum(item.impact_ns for item in alike) >= finding.impact_ns

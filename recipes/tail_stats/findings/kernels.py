@@ -10,8 +10,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pandas as pd
-
 from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.causes import Cause
 from nsys_llm.report.changes import Change
@@ -27,6 +25,8 @@ from .texts import MOST, RULES
 _PLACE: Final = ("rank", "device_id", "name", "config")
 #: Rows of rank_tails that are looked at, those with most time in slow launches.
 _LOOKED_AT: Final = 200
+#: Slow launches of which it is said that they come together, within a tenth of the span.
+_LEAST_BURST: Final = 3
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> 
     modes = {(row["name"], row["config"]) for row in records(tails[tails["second_mode"]])}
     rows = tables["rank_tails"]
     rows = rows[~rows["communication"].astype(bool) & (rows["outlier_excess_ns"] > 0)]
-    rows = rows[~is_other_work(rows)]
+    # A rank whose usual launch is a slow one elsewhere has other work there.
+    rows = rows[~(rows["p50_all_p50"] > OUTLIER_RATIO).fillna(value=False)]
     rows = rows.sort_values("outlier_excess_ns", ascending=False, kind="stable")
     candidates = [
         place
@@ -71,11 +72,6 @@ def slow_launches(tables: Tables, walls: Walls, named: Collection[Gpu] = ()) -> 
     return [alike[0]["slow"] for alike in by_config.values()]
 
 
-def is_other_work(rank_tails: pd.DataFrame) -> pd.Series[bool]:
-    """Return where a rank's usual launch is a slow one elsewhere: it has other work there."""
-    return (rank_tails["p50_all_p50"] > OUTLIER_RATIO).fillna(value=False)
-
-
 def _lost_ns(row: Record) -> float:
     """Return what outliers take beyond the median, without that of a slow first launch."""
     first_ns, usual_ns = row["first_ns"] or 0, row["all_p50_ns"] or 0.0
@@ -90,7 +86,7 @@ def tail_findings(tables: Tables, slow: Sequence[SlowLaunches]) -> list[Finding]
 
 def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
     row = slow.row
-    listed = records(of_launches(tables["outliers"], row))
+    listed = _listed(tables, row)
     rule = RULES["slow_launches"]
     unmarked = bool(listed) and all(launch["range"] is None for launch in listed)
     return rule.finding(
@@ -105,6 +101,7 @@ def _tail(tables: Tables, slow: SlowLaunches) -> Finding:
             "kernel": shortened(row["name"]),
             "share_pct": 100.0 * row["outliers_n"] / row["launches_n"],
             "lost_ns": slow.lost_ns,
+            "lasting_ns": _lasting_ns(tables, row, listed),
             **_context(listed),
         },
         evidence=cells(
@@ -172,6 +169,15 @@ def _context(listed: Sequence[Record]) -> dict[str, Any]:
     }
 
 
+def _lasting_ns(tables: Tables, row: Record, listed: Sequence[Record]) -> int | None:
+    """Return how long it is from the first slow launch to the last; null but for a burst."""
+    starts = [launch["start_ns"] for launch in listed]
+    if len(starts) < max(row["outliers_n"], _LEAST_BURST):
+        return None
+    lasting_ns = max(starts) - min(starts) + row["max_ns"]
+    return int(lasting_ns) if 10 * lasting_ns < Walls(tables).span_ns(*gpu_of(row)) else None
+
+
 def _case(row: Record, listed: Sequence[Record]) -> str | None:
     """Return the case of the advice: what most of the listed launches point at."""
     causes = Counter(launch["likely_cause"] for launch in listed).most_common(1)
@@ -180,10 +186,10 @@ def _case(row: Record, listed: Sequence[Record]) -> str | None:
     return "varying" if row["systematic"] else None
 
 
-def of_launches(frame: pd.DataFrame, row: Record) -> pd.DataFrame:
+def _listed(tables: Tables, row: Record) -> list[Record]:
     """Return the rows of `outliers` that are of one row of rank_tails."""
-    keys: dict[str, Any] = {name: row[name] for name in _PLACE}
+    frame = tables["outliers"]
     chosen = ~frame["communication"].astype(bool)
-    for name, value in keys.items():
-        chosen &= frame[name] == value
-    return frame[chosen]
+    for name in _PLACE:
+        chosen &= frame[name] == row[name]
+    return records(frame[chosen])

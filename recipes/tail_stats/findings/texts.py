@@ -12,22 +12,11 @@ from nsys_llm.numeric.tails import OUTLIER_RATIO
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import LIMITS_PCT
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rules import OF_KERNEL, OF_RANK, OURS, Case, Rule, rules_by_id
+from nsys_llm.report.rules import OF_KERNEL, OURS, Case, Rule, rules_by_id
 from nsys_llm.view.text import format_ns
 
-#: So many bursts on the same ranks are one finding; and they are regular where the times between
-#: them differ by this part of the usual one at most.
-RECURS: Final = 3
-REGULAR: Final = 0.5
 #: Findings of one rule.
 MOST: Final = 3
-
-#: Fewer outliers say nothing about where they are.
-LEAST_OUTLIERS: Final = 10
-#: Share of all outliers on one device, in percent, and by how much it exceeds its share of the
-#: launches, that is no accident.
-CONCENTRATED_PCT: Final = 50.0
-CONCENTRATED_RATIO: Final = 1.6
 
 #: Time in collectives before all profiles record that is worth a line; a trifle of any capture.
 LEFT_OUT_NS: Final = 1_000_000
@@ -35,12 +24,6 @@ LEFT_OUT_NS: Final = 1_000_000
 UNMATCHED_PCT: Final = 10.0
 
 _SHOWN: Final = f"shown from {LIMITS_PCT['low']:g} % of the GPU's span"
-_CLOCKS: Final = "--gpu-metrics-device=all"
-_BURST: Final = (
-    "They are of {kernels_n:kernel}, {kernel:quoted} the most[ (ranks {together:quoted})], and "
-    "take {device_excess_ns} beyond their medians on rank {rank}. Most of them: {likely_cause}. "
-    "From {window_start_ns:instant} to {window_end_ns:instant} in the profile of rank {rank}."
-)
 
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
@@ -61,25 +44,6 @@ RULES: Final = rules_by_id(
         tables=("stragglers", "collectives"),
     ),
     Rule(
-        "outliers_on_one_rank",
-        scope="rank",
-        title="Rank {rank} has {outliers_pct} of all launches over twice their median",
-        details="{outliers_n} of {all_outliers_n:launch|launches} over twice the median of their "
-        "configuration, with {launches_pct} of all launches. They take {outlier_excess_ns} beyond "
-        "it; communication is left out.",
-        threshold=f"from {LEAST_OUTLIERS} launches longer than {OUTLIER_RATIO:g} times the median "
-        f"of their configuration, {CONCENTRATED_PCT:g} % of them on one device and "
-        f"{CONCENTRATED_RATIO:g} times its share of the launches, most of it where its own median "
-        "is no such launch; the gain is their time beyond the medians",
-        source=OURS,
-        recommendation="Its usual launches are as fast as elsewhere, so something disturbs this "
-        "GPU now and then: another process, copies, a clock that drops under load, or uneven work "
-        "such as hot experts. `outliers` lists what ran beside them.",
-        record=_CLOCKS,
-        tables=("tail_ranks", "outliers"),
-        specificity=OF_RANK,
-    ),
-    Rule(
         "slow_launches",
         scope="kernel",
         title="{kernel:quoted} takes over twice its median in {share_pct} of its launches on rank "
@@ -87,7 +51,7 @@ RULES: Final = rules_by_id(
         details="In configuration {config:quoted}, {outliers_n} of {launches_n:launch|launches} "
         "take over twice the median of {all_p50_ns}: p99 {p99_ns}, longest {max_ns}, {lost_ns} "
         "beyond the median in all.[ Of the {listed_n} listed, {cause_n}: {likely_cause}.]"
-        "[ NVTX range of {range_n}: {range_name:quoted}.]",
+        "[ NVTX range of {range_n}: {range_name:quoted}.][ All of them within {lasting_ns}.]",
         threshold=f"launches longer than {OUTLIER_RATIO:g} times the median of their "
         "configuration, first launches, a second mode and ranks whose own median is as long left "
         "out; the gain is their time beyond the median on the rank that has most of it",
@@ -108,35 +72,6 @@ RULES: Final = rules_by_id(
         },
         record="--trace=cuda,nvtx",
         tables=("rank_tails", "outliers"),
-        specificity=OF_KERNEL,
-    ),
-    Rule(
-        "outlier_cluster",
-        scope="rank",
-        title="{outliers_n:launch|launches} over twice their median on {where} within {lasting_ns}",
-        details=f"Chance would put {{expected:.2g}} there. {_BURST}",
-        threshold="more of them within a short time than chance gives (table `outlier_clusters`); "
-        f"the gain is their time beyond the medians on the rank that has most of them; {_SHOWN}",
-        source=OURS,
-        recommendation="Something held the GPU up for a moment: look in that window for a clock "
-        "that drops, another process on the GPU, or a step with other work.",
-        cases={
-            "beside": Case(
-                recommendation="Look at what runs beside them in that window; move or limit it."
-            ),
-            "recurring": Case(
-                title="{bursts_n:burst} of launches over twice their median on {where}"
-                "[, one every {every_ns}]",
-                details="They last {lasting_ns} in the median, and cost rank {rank} {lost_ns} in "
-                "all. The costliest has {outliers_n} such launches; chance would put "
-                f"{{expected:.2g}} there. {_BURST}",
-                recommendation="Bursts that recur belong to a step or to a timer: look "
-                "in these windows for a clock that drops, another process on the GPU, or a step "
-                "with other work.",
-            ),
-        },
-        record=_CLOCKS,
-        tables=("outlier_clusters", "outliers"),
         specificity=OF_KERNEL,
     ),
     Rule(

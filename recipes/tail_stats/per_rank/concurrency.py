@@ -6,7 +6,6 @@ started in it and the one that reaches furthest of those before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -14,13 +13,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.numeric.enclosing import last_above, maxima
 from nsys_llm.numeric.intervals import IntArray, union_before_ns
 
 _Mask = npt.NDArray[np.bool_]
 
-#: Operations that begin in another one: so few are looked at one by one.
-_FEW: Final = 64
+#: So many pairs of operations of which one begins in the other are looked at together.
+_PAIRS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -39,19 +37,6 @@ class Timeline:
     lane: IntArray
     label: IntArray
 
-    @classmethod
-    def of(cls, start_ns: IntArray, *columns: Callable[[], IntArray]) -> Timeline:
-        """Return the timeline of operations in any order.
-
-        Args:
-            start_ns: Of the operations.
-            columns: Make the others, which are never all there in both orders.
-        """
-        if (start_ns[1:] >= start_ns[:-1]).all():
-            return cls(start_ns, *(column() for column in columns))
-        order = np.argsort(start_ns, kind="stable")
-        return cls(start_ns[order], *(column()[order] for column in columns))
-
     @cached_property
     def _reach(self) -> IntArray:
         return np.maximum.accumulate(self.end_ns)
@@ -65,30 +50,13 @@ class Timeline:
         self, start_ns: IntArray, end_ns: IntArray, lane: IntArray, label: IntArray
     ) -> IntArray:
         """Return where some of its operations stand; of equal ones the first."""
-        first = np.searchsorted(self.start_ns, start_ns, side="left")
-        until = np.searchsorted(self.start_ns, start_ns, side="right")
-        # Only what starts with them: mostly themselves.
-        inside = np.zeros(self.start_ns.size + 1, dtype=np.int64)
-        np.add.at(inside, first, 1)
-        np.add.at(inside, until, -1)
-        there = np.flatnonzero(np.cumsum(inside[:-1]))
-        columns = [
-            np.concatenate((ours[there], theirs))
-            for ours, theirs in (
-                (self.label, label),
-                (self.lane, lane),
-                (self.end_ns, end_ns),
-                (self.start_ns, start_ns),
-            )
-        ]
-        order = np.lexsort(columns)
-        new = np.ones(order.size, dtype=bool)
-        new[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
-        # A stable sort: of equal operations those of the timeline come first, in order.
-        leader = order[np.maximum.accumulate(np.where(new, np.arange(order.size), 0))]
-        place = np.empty(order.size, dtype=np.int64)
-        place[order] = leader
-        return there[place[there.size :]]
+        place = np.searchsorted(self.start_ns, start_ns, side="left")
+        others: _Mask = np.ones(place.size, dtype=bool)
+        while others.any():
+            others = (self.end_ns[place] != end_ns) | (self.lane[place] != lane)
+            others |= self.label[place] != label
+            place = place + others
+        return place
 
     def others_ns(self, place: IntArray, member: _Mask) -> IntArray:
         """Return how long at least one other operation of a class ran beside each operation.
@@ -115,19 +83,18 @@ class Timeline:
         """
         best, best_ns = self._before(place)
         until = np.searchsorted(self.start_ns, self.end_ns[place], side="left")
-        after_n = np.maximum(until - place - 1, 0)
-        for some, longest in (
-            (np.flatnonzero((after_n > 0) & (after_n <= _FEW)), self._longest_of_few),
-            (np.flatnonzero(after_n > _FEW), self._longest_of_many),
-        ):
-            if some.size:
-                chosen, longest_ns = longest(place[some], after_n[some])
-                longer = longest_ns > best_ns[some]
-                best[some[longer]], best_ns[some[longer]] = chosen[longer], longest_ns[longer]
+        after_n = until - place - 1
+        some = np.flatnonzero(after_n > 0)
+        part = np.cumsum(after_n[some]) // _PAIRS
+        for rows in np.split(some, np.flatnonzero(np.diff(part)) + 1):
+            if rows.size:
+                chosen, longest_ns = self._longest_after(place[rows], after_n[rows])
+                longer = longest_ns > best_ns[rows]
+                best[rows[longer]], best_ns[rows[longer]] = chosen[longer], longest_ns[longer]
         return best, best_ns
 
-    def _longest_of_few(self, place: IntArray, after_n: IntArray) -> tuple[IntArray, IntArray]:
-        """Return which of the `after_n` operations after each one ran longest beside it: by pairs.
+    def _longest_after(self, place: IntArray, after_n: IntArray) -> tuple[IntArray, IntArray]:
+        """Return which of the `after_n` operations after each one ran longest beside it.
 
         The first of equals; and how long.
         """
@@ -140,32 +107,6 @@ class Timeline:
         chosen = np.full(place.size, -1, dtype=np.int64)
         chosen[nth[hit[::-1]]] = other[hit[::-1]]  # the last assignment, the first of equals, stays
         return chosen, longest_ns
-
-    def _longest_of_many(self, place: IntArray, after_n: IntArray) -> tuple[IntArray, IntArray]:
-        """Return the same without looking at all pairs, which thousands at one instant would have.
-
-        Some operation shares x ns or more if the first that lasts so long starts x ns or more
-        before the end; if none shares x ns, none shares more. So x is found by halving.
-        """
-        last = self.start_ns.size - 1
-        levels = maxima((self.end_ns - self.start_ns)[::-1])
-        end_ns, until = self.end_ns[place], place + 1 + after_n
-
-        def first_of(length_ns: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-            at = last - last_above(last - place - 1, length_ns - 1, levels)
-            inside = at < until
-            at = np.where(inside, at, place)
-            return at, inside & (self.start_ns[at] <= end_ns - length_ns)
-
-        low_ns, high_ns = np.zeros(place.size, dtype=np.int64), end_ns - self.start_ns[place]
-        while (low_ns < high_ns).any():
-            middle_ns = (low_ns + high_ns + 1) // 2
-            shares = first_of(middle_ns)[1]
-            low_ns, high_ns = (
-                np.where(shares, middle_ns, low_ns),
-                np.where(shares, high_ns, middle_ns - 1),
-            )
-        return first_of(low_ns)[0], low_ns
 
     def _before(self, place: IntArray) -> tuple[IntArray, IntArray]:
         """Return the furthest reaching operation that stands before each one, as longest_beside."""

@@ -76,7 +76,7 @@ class Instances:
     def __len__(self) -> int:
         return self.numbers["key"].size
 
-    def take(self, rows: npt.NDArray[Any]) -> Instances:
+    def take(self, rows: npt.NDArray[Any] | slice) -> Instances:
         """Return some of the launches."""
         return Instances(
             self.most,

@@ -26,37 +26,16 @@ from nsys_llm.numeric.grouping import (
     is_constant,
     summed,
 )
-from nsys_llm.numeric.intervals import (
-    IntArray,
-    total_length_ns,
-)
+from nsys_llm.numeric.intervals import IntArray, total_length_ns
 from nsys_llm.numeric.longest import among_largest, candidate_rows, longest_starts
 from nsys_llm.numeric.tails import twice_medians
-from nsys_llm.profile.tables import Table
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.trace.rank_trace import RankTrace
 
 from .compact_histogram import CompactHistogram
 from .instances import MOST_CANDIDATES, Instances, merged_instances
 from .launches import Key, KeyedKernels, key_codes
 from .outlier_context import around
-
-
-@dataclass(frozen=True)
-class DeviceSpan:
-    """One device of one rank.
-
-    Attributes:
-        window_start_ns: Begin of the filter's windows, else of the first operation; NULL_INT for
-            none.
-        window_end_ns: Their end, or that of the last operation.
-        window_ns: Length of the windows, or from the one to the other.
-    """
-
-    device_id: int
-    window_start_ns: int
-    window_end_ns: int
-    window_ns: int
 
 
 @dataclass(frozen=True)
@@ -70,10 +49,10 @@ class RankTails:
         moments: Of whole launches that start in the window.
         order: Around the percentiles of those.
         counts: How often which duration; groups are rows.
-        first_start_ns: Start of the first of these launches; NULL_INT without one.
-        first_ns: Its duration, likewise.
+        first_ns: Duration of the first of these launches; NULL_INT without one.
         longest_start_ns: Start of the longest of them, the first of equals, likewise.
-        devices: Sorted by id.
+        windows_ns: Length of the filter's windows, else from the first operation to the last, of
+            each device, sorted by id.
         steps_n: Steps of the rank; None where they are not known.
         steps: Those that are whole, by device; None likewise.
     """
@@ -85,10 +64,9 @@ class RankTails:
     moments: Moments
     order: OrderStatistics
     counts: CompactHistogram
-    first_start_ns: IntArray
     first_ns: IntArray
     longest_start_ns: IntArray
-    devices: tuple[DeviceSpan, ...]
+    windows_ns: Mapping[int, int]
     steps_n: int | None
     steps: RankStepTimes | None
 
@@ -188,10 +166,11 @@ def _tails(
         moments=moments,
         order=counts.order_statistics(groups_n),
         counts=CompactHistogram.of(counts),
-        first_start_ns=first_of_each(row, starts, inside, groups_n, NULL_INT),
         first_ns=first_of_each(row, durations, inside, groups_n, NULL_INT),
         longest_start_ns=longest_starts(row, starts, durations, inside, moments.maximum),
-        devices=tuple(_span(trace, device_id) for device_id in trace.device_ids),
+        windows_ns={
+            device: total_length_ns(trace.device_windows(device)) for device in trace.device_ids
+        },
         steps_n=None if steps is None else len(steps.start_ns),
         steps=rank_steps(trace, steps),
     )
@@ -249,21 +228,3 @@ def _instances(
         **{name: chosen.rows[name] for name in ("start_ns", "device_id", "stream_id")},
     }
     return Instances(most, (rank,), numbers, texts).longest()
-
-
-def _span(trace: RankTrace, device: int) -> DeviceSpan:
-    windows = trace.windows_ns
-    if windows is None:
-        ops = [op.take(op["device_id"] == device) for op in _ops(trace.tables)]
-        ops = [op for op in ops if len(op)]
-        starts = [int(op["start_ns"].min()) for op in ops]
-        ends = [int(op["end_ns"].max()) for op in ops]
-        windows = np.array([[min(starts), max(ends)]] if ops else np.empty((0, 2)), dtype=np.int64)
-    if not len(windows):
-        return DeviceSpan(device, NULL_INT, NULL_INT, 0)
-    window_ns = total_length_ns(windows)
-    return DeviceSpan(device, int(windows[0, 0]), int(windows[-1, 1]), window_ns)
-
-
-def _ops(tables: Mapping[str, Table]) -> list[Table]:
-    return [tables[name] for name in OP_TABLES if name in tables]

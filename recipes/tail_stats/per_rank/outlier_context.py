@@ -174,12 +174,9 @@ def _timeline(ops: Sequence[Table], spans: IntArray) -> Timeline:
         ]
         near.append(joined(rows))
 
-    def column(name: str) -> IntArray:
-        return np.concatenate([op[name][rows] for op, rows in zip(ops, near, strict=True)])
-
-    return Timeline.of(
-        column("start_ns"),
-        lambda: column("end_ns"),
-        lambda: column("stream_id"),
-        lambda: column("label"),
-    )
+    columns = [
+        np.concatenate([op[name][rows] for op, rows in zip(ops, near, strict=True)])
+        for name in ("start_ns", "end_ns", "stream_id", "label")
+    ]
+    order = np.argsort(columns[0], kind="stable")
+    return Timeline(*(column[order] for column in columns))

@@ -17,13 +17,11 @@ from nsys_llm.analyses.collectives.matched import (
 )
 from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
 from nsys_llm.analyses.collectives.stages import find_stages
-from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.trace.identity import RankKey
 
-_SKEW_PERCENTS: Final = (50, 90)
 #: Whether collectives wait or transfer, and what cannot be told: the four classes that
 #: vllm-project/vllm#52777 asks for; 60 and 40 % are ours.
 TRANSFER: Final = "transfer"
@@ -36,22 +34,16 @@ SKEW_PCT: Final = 60
 TRANSFER_PCT: Final = 40
 
 
-def declared(table: str) -> list[str]:
-    """Return the columns of one of the recipe's tables."""
-    return [column.name for column in load_manifest("tail_stats").table(table).columns]
-
-
-def sequence_columns(collectives: MatchedCollectives) -> Columns:
+def sequence_rows(collectives: MatchedCollectives) -> list[dict[str, Any]]:
     """Return one row a sequence of collectives that at least two ranks have."""
     stages = find_stages(collectives)
-    rows = [
+    return [
         {
             **_sequence(number, sequence, collectives),
             "staged": id(sequence) in stages.staged | stages.closing,
         }
         for number, sequence in enumerate(collectives.sequences)
     ]
-    return {name: [row[name] for row in rows] for name in declared("communicators")}
 
 
 def collective_columns(
@@ -66,14 +58,14 @@ def collective_columns(
         _collectives(number, sequence, collectives, late)
         for number, (sequence, late) in enumerate(zip(collectives.sequences, delays, strict=True))
     ]
-    columns = {name: _together([part[name] for part in parts]) for name in declared("collectives")}
     if not parts:
-        return columns
+        return {}
+    columns = {name: _together([part[name] for part in parts]) for name in parts[0]}
     order = np.lexsort((columns["sequence_id"], columns["first_start_ns"]))
     return {name: values[order] for name, values in columns.items()}
 
 
-def coverage_columns(collectives: MatchedCollectives) -> Columns:
+def coverage_rows(collectives: MatchedCollectives) -> list[dict[str, Any]]:
     """Return one row a device and operation: matched + cut + unmatched + over limit = all."""
     matched_n, cut_n = _by_device_and_operation(collectives)
     rows = []
@@ -99,7 +91,7 @@ def coverage_columns(collectives: MatchedCollectives) -> Columns:
                     "over_limit_n": over_n,
                 }
             )
-    return {name: [row[name] for row in rows] for name in declared("collective_coverage")}
+    return rows
 
 
 def clock_columns(collectives: MatchedCollectives) -> Columns:
@@ -146,8 +138,6 @@ def _sequence(number: int, sequence: Sequenced, collectives: MatchedCollectives)
     met_n = int(met.sum())
     doubt_ns = met_n * (ranks_n - 1) * sequence.residual_ns
     wait, total, doubt = (np.array([value]) for value in (wait_ns, total_ns, doubt_ns))
-    start_skew = (waits.last_start_ns - waits.first_start_ns)[met]
-    end_spread = (waits.last_end_ns - waits.first_end_ns)[met]
     return {
         "sequence_id": number,
         "communicator": communicator(collectives.devices, sequence.owners),
@@ -165,20 +155,7 @@ def _sequence(number: int, sequence: Sequenced, collectives: MatchedCollectives)
         "transfer_ns": transfer_ns,
         "transfer_rank_ns": transfer_ns * ranks_n,
         "end_skew_ns": total_ns - wait_ns - transfer_ns * ranks_n,
-        "span_ns": int(np.ptp([waits.first_start_ns.min(), waits.last_end_ns.max()]))
-        if len(sequence)
-        else 0,
-        **_percentiles("start_skew", start_skew),
-        "start_skew_max_ns": int(start_skew.max()) if met_n else None,
-        "end_spread_p50_ns": float(np.median(end_spread)) if met_n else None,
         "residual_ns": sequence.residual_ns,
-    }
-
-
-def _percentiles(name: str, values: IntArray) -> dict[str, float | None]:
-    return {
-        f"{name}_p{item}_ns": float(np.percentile(values, item)) if values.size else None
-        for item in _SKEW_PERCENTS
     }
 
 

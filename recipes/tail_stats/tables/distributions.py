@@ -1,4 +1,4 @@
-"""Columns that say how a distribution's tail is; the same for kernels and for API calls."""
+"""Columns that say how a distribution's tail is."""
 
 from __future__ import annotations
 
@@ -29,9 +29,6 @@ def tail_columns(
     total_ns: IntArray,
     all_ns: IntArray | int,
     beyond: Beyond,
-    *,
-    counted: str = "launches_n",
-    judged: tuple[Moments, OrderStatistics] | None = None,
 ) -> Columns:
     """Return the statistics of some distributions, their tails and flags.
 
@@ -41,16 +38,12 @@ def tail_columns(
         total_ns: Time inside the window.
         all_ns: Of everything that the shares refer to.
         beyond: As `nsys_llm.numeric.tails.beyond_medians` gives it.
-        counted: What the number of values is called.
-        judged: The same distributions without what is not the program's; ratios, score and flags
-            are of these, as `beyond` is. None: the distributions themselves.
     """
     rich = distribution_columns(moments, order)
-    net, net_order = judged or (moments, order)
-    ratios = ratio_columns(rich if judged is None else distribution_columns(net, net_order))
+    ratios = ratio_columns(rich)
     excess_ns = beyond.twice // 2
     total_pct = percent(total_ns, all_ns)
-    longest = np.where(net.n > 0, net.maximum, np.nan)
+    longest = np.where(moments.n > 0, moments.maximum, np.nan)
     names = (
         "mean_ns",
         "std_ns",
@@ -63,14 +56,14 @@ def tail_columns(
         "max_ns",
     )
     return {
-        counted: rich["launches_n"],
+        "launches_n": rich["launches_n"],
         "total_ns": total_ns,
         "total_pct": total_pct,
         **{name: rich[name] for name in names},
         **ratios,
         "tail_score": tail_score(longest, moments.n, ratios["max_p50"]),
         "excess_ns": excess_ns,
-        "excess_pct": percent(excess_ns, net.total),
+        "excess_pct": percent(excess_ns, moments.total),
         "outliers_n": beyond.outliers_n,
         "outlier_excess_ns": beyond.outliers_twice // 2,
         **flag_columns(moments.n, ratios, total_pct),

@@ -46,33 +46,21 @@ def outlying(instances: Instances, medians: Medians) -> Instances:
     return instances.take(rows[order])
 
 
-def aligned_ns(start_ns: IntArray, owner: IntArray, offsets_ns: Sequence[int | None]) -> IntArray:
-    """Return instants in the clock of the first capture; NULL_INT where no clock is known.
-
-    Args:
-        start_ns: Shape (n,), in the clock of each one's rank.
-        owner: Shape (n,), position of that rank.
-        offsets_ns: For each rank, what to add to its clock; None: not known.
-    """
-    offset = np.array([NULL_INT if item is None else item for item in offsets_ns], dtype=np.int64)
-    offset = offset[owner] if offset.size else owner
-    return np.where(offset == NULL_INT, NULL_INT, start_ns + offset)
-
-
 def outlier_columns(
-    instances: Instances, medians: Medians, ranks: Sequence[Rank], offsets_ns: Sequence[int | None]
+    instances: Instances, medians: Medians, ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> Columns:
     """Return the columns of the table outliers.
 
     Args:
-        offsets_ns: How much later than the first the capture of each rank began, if known.
+        options: disable_alignment leaves clocks alone.
     """
     numbers = instances.numbers
     owner = _owners(instances, ranks)
     twice = medians.twice[numbers["key"]]
     beyond = 2 * numbers["duration_ns"] - twice
-    aligned = aligned_ns(numbers["start_ns"], owner, offsets_ns)
-    states = states_of(instances)
+    offset_ns = np.array(_offsets_ns(ranks, options), dtype=np.int64)[owner]
+    aligned = np.where(offset_ns == NULL_INT, NULL_INT, numbers["start_ns"] + offset_ns)
+    states = _states(instances)
     columns = {
         "rank": [ranks[value].number for value in owner.tolist()],
         "file": [ranks[value].file for value in owner.tolist()],
@@ -101,7 +89,7 @@ def outlier_columns(
     return {**columns, "likely_cause": _causes(columns, medians.modes[numbers["key"]])}
 
 
-def states_of(instances: Instances) -> npt.NDArray[Any]:
+def _states(instances: Instances) -> npt.NDArray[Any]:
     """Return which of `STATES` each launch is in."""
     numbers = instances.numbers
     warm = np.where(
@@ -113,15 +101,13 @@ def states_of(instances: Instances) -> npt.NDArray[Any]:
     return np.array(STATES, dtype=object)[code]
 
 
-def rank_offsets_ns(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int | None]:
-    """Return how much later than the first the capture of each rank began; None: not known."""
-    if len({rank.key.path for rank in ranks}) == 1:
+def _offsets_ns(ranks: Sequence[Rank], options: Mapping[str, Any]) -> list[int]:
+    """Return how much later than the first the capture of each rank began; NULL_INT: not known."""
+    if options["disable_alignment"] or len({rank.key.path for rank in ranks}) == 1:
         return [0] * len(ranks)
-    if options["disable_alignment"]:
-        return [None] * len(ranks)
     facts = {rank.key.path: rank.facts for rank in ranks if rank.facts is not None}
     offsets, _ = clock_offsets(facts)
-    return [offsets.get(rank.key.path) for rank in ranks]
+    return [offsets.get(rank.key.path, NULL_INT) for rank in ranks]
 
 
 #: What may run beside a launch, in the order of preference among equals, and how it is told.

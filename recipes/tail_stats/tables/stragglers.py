@@ -15,17 +15,14 @@ from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced,
 from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
 from nsys_llm.analyses.collectives.waits import collective_waits, member_waits
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns
-
-from .collectives import declared
 
 #: A sequence, and how late each member came to it because of the profiler.
 _Delayed = tuple[Sequenced, tuple[IntArray, ...]]
 
 
-def straggler_columns(
+def straggler_rows(
     collectives: MatchedCollectives, delays: Sequence[tuple[IntArray, ...]]
-) -> Columns:
+) -> list[dict[str, Any]]:
     """Return one row a device and communicator: what it caused and what it suffered.
 
     Args:
@@ -38,7 +35,7 @@ def straggler_columns(
     by_member = (_rows(by_owners[owners], collectives) for owners in sorted(by_owners))
     rows = [row for some in by_member for row in some]
     rows.sort(key=lambda row: (-row["caused_wait_ns"], row["communicator"], row["rank"]))
-    return {name: [row[name] for row in rows] for name in declared("stragglers")}
+    return rows
 
 
 def _rows(some: Sequence[_Delayed], collectives: MatchedCollectives) -> list[dict[str, Any]]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import pandas as pd
-
 from nsys_llm.manifest.gates import parse_gates
 from nsys_llm.manifest.manifest import load_manifest
-from nsys_llm.report.columns import Columns
-from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.categories import (
     UNMATCHED,
     Classification,
@@ -39,15 +36,9 @@ _MIXED: Final = "mixed"
 
 def tabulate(
     partial: DiffPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
-) -> dict[str, pd.DataFrame]:
-    """Make the recipe's tables, as manifests/trace_diff.json declares them, of all ranks."""
-    manifest = load_manifest(_RECIPE)
+) -> dict[str, Cells]:
+    """Return the recipe's tables by name, of all ranks."""
     runs = runs_of(partial, ranks)
-    columns = _columns(runs, options)
-    return {name: declared_frame(manifest.table(name), table) for name, table in columns.items()}
-
-
-def _columns(runs: Runs, options: Mapping[str, Any]) -> dict[str, Columns]:
     rules = _rules(runs, options["engine"])
     classes = _classes(runs, rules)
     named, category = kernels.named_kernels(runs, classes), _category_of(rules)

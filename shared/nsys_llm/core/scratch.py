@@ -91,7 +91,5 @@ def alone_in(folder: Path) -> Iterator[None]:
         with suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             stack.callback(os.close, descriptor)
-            # A process that another thread has forked meanwhile has the descriptor, too.
-            stack.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from typing import Final, NoReturn
 
 Program = subprocess.Popen[str]
@@ -30,8 +29,6 @@ _STOPPED: Final = threading.Event()
 _SWITCH_SECONDS: Final = 1e-5
 #: The main thread is held wherever it was, and may hold a lock that an ending or a line needs.
 _ENDING_SECONDS: Final = 5.0
-#: Signals that were blocked in a thread before it forked.
-_BEFORE_FORK: Final = threading.local()
 
 
 @contextmanager
@@ -48,7 +45,6 @@ def ended_by_signals(interrupted: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _forget_in_children()
     numbers, noted = os.pipe()
     os.set_blocking(noted, False)
     # Nobody is held while no thread would end the process.
@@ -96,39 +92,6 @@ def _end_process(number: int, interrupted: Callable[[], None]) -> NoReturn:
 def _exit_at_last(number: int) -> NoReturn:
     time.sleep(_ENDING_SECONDS)
     os._exit(128 + number)
-
-
-@cache
-def _forget_in_children() -> None:
-    """Have a forked worker end what it began itself, and not what its parent did.
-
-    Signals wait until the worker has let go of the pipe, which is its parent's.
-    """
-    os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_forget)
-
-
-def _block() -> None:
-    _BEFORE_FORK.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
-
-
-def _unblock() -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, _BEFORE_FORK.mask)
-
-
-def _forget() -> None:
-    _ENDINGS.clear()
-    handled = [number for number in _STOPPING if signal.getsignal(number) is _hold]
-    for number in handled:
-        signal.signal(number, _end_child)
-    if handled:
-        signal.set_wakeup_fd(-1)
-    _unblock()
-
-
-def _end_child(number: int, _: object) -> NoReturn:
-    for other in _STOPPING:
-        signal.signal(other, signal.SIG_IGN)  # a second one would end it in the midst of ending
-    _end_process(number, lambda: None)
 
 
 @contextmanager

@@ -90,29 +90,6 @@ def beyond_medians(counts: ValueCounts, twice_median: IntArray, groups_n: int) -
     )
 
 
-def medians_of_others(group: IntArray, value: FloatArray) -> FloatArray:
-    """Return for each value the median of the others of its group; NaN where there are none.
-
-    Args:
-        group: Shape (n,), codes from 0.
-        value: Shape (n,); NaN is no value, and has none.
-    """
-    result = np.full(value.shape, np.nan)
-    known = np.flatnonzero(~np.isnan(value))
-    rows = known[np.lexsort((value[known], group[known]))]
-    ranked, codes = value[rows], group[rows]
-    first = np.searchsorted(codes, codes)
-    others_n = np.searchsorted(codes, codes, side="right") - first - 1
-    place = np.arange(rows.size) - first
-    middles = []
-    for middle in ((others_n - 1) // 2, others_n // 2):
-        # Without the value itself, those behind it move up by one.
-        at = first + middle + (middle >= place)
-        middles.append(ranked[np.minimum(np.maximum(at, first), rows.size - 1)])
-    result[rows] = np.where(others_n > 0, sum(middles) / 2, np.nan) if rows.size else ranked
-    return result
-
-
 def second_modes(
     counts: ValueCounts, twice_median: IntArray, groups_n: int
 ) -> npt.NDArray[np.bool_]:

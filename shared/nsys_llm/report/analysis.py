@@ -11,6 +11,7 @@ import pandas as pd
 
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.outputs import Cells
 from nsys_llm.report.records import Tables
 from nsys_llm.report.rules import Rule
 from nsys_llm.report.screen import Screen
@@ -53,8 +54,8 @@ class Analysis(Generic[Partial, Results]):
         partial: What a rank is reduced to; without arguments, the identity of `merge`.
         map_rank: Reduces one rank to a partial, by the options in its view; no I/O.
         merge: Joins partials of distinct ranks; associative and commutative.
-        tabulate: Makes the recipe's own tables of the merged partial, as its manifest declares
-            them. The ranks are those with GPU work, in order; of a recipe that compares, all.
+        tabulate: Makes the recipe's own tables of the merged partial, by their names in its
+            manifest. The ranks are those with GPU work, in order; of a recipe that compares, all.
         findings: What stands out in the tables, in no order.
         rules: What its findings say, by the id of the rule.
         answer: The recipe's question answered in two sentences, from its tables and `findings`.
@@ -84,7 +85,7 @@ class Analysis(Generic[Partial, Results]):
     partial: type[Partial]
     map_rank: Callable[[RankView], Partial]
     merge: Callable[[Sequence[Partial]], Partial]
-    tabulate: Callable[[Results, Sequence[Rank], Options], dict[str, pd.DataFrame]]
+    tabulate: Callable[[Results, Sequence[Rank], Options], Mapping[str, Cells]]
     findings: Callable[[Tables], list[Finding]]
     rules: Mapping[str, Rule]
     answer: Callable[[Tables], str]

@@ -65,11 +65,6 @@ def rank_columns(rows_n: Sequence[tuple[Rank, int]]) -> Columns:
     }
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> Columns:
-    """Return rows, all with the same columns, as columns; nothing for none."""
-    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
-
-
 def of_rank(rank: Rank) -> dict[str, Any]:
     """Return the columns rank and file of one row."""
     return {"rank": rank.number, "file": rank.file}

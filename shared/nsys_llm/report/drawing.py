@@ -29,8 +29,7 @@ def nbformat() -> Any:
 def import_meanwhile() -> Thread:
     """Start to import what draws, in a thread that nobody needs to wait for.
 
-    Not to be called where the process may fork afterwards: a child inherits the locks of an import
-    that is under way. What is not installed is reported by whoever needs it.
+    What is not installed is reported by whoever needs it.
     """
     thread = Thread(target=_import_all, name="nsys-llm-drawing", daemon=True)
     thread.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,19 +49,30 @@ _FORMULA_STARTS: Final = (
 )
 
 
-def declared_frame(table: TableWrite, columns: Mapping[str, Any]) -> pd.DataFrame:
+#: Arrays or lists of equal length by column name, or rows; None and NaN are null.
+Cells = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+def declared_frames(manifest: Manifest, tables: Mapping[str, Cells]) -> dict[str, pd.DataFrame]:
+    """Return tables as their manifest declares them, by name; see `declared_frame`."""
+    return {name: declared_frame(manifest.table(name), cells) for name, cells in tables.items()}
+
+
+def declared_frame(table: TableWrite, cells: Cells) -> pd.DataFrame:
     """Return a data frame with exactly the declared columns, in their order and types.
 
     Args:
-        columns: Arrays or lists of equal length by column name; None and NaN are null. No column at
-            all: no rows.
+        cells: What a row lacks is null, and what it has besides is left out. No column and no row
+            at all: no rows.
 
     Raises:
         ManifestError: A column is missing, not declared, of another type or length, or null where
             it may not be.
     """
     declared = {column.name: column for column in table.columns}
-    columns = columns or {name: [] for name in declared}
+    rows = () if isinstance(cells, Mapping) else cells
+    columns = cells if isinstance(cells, Mapping) else {}
+    columns = columns or {name: [row.get(name) for row in rows] for name in declared}
     if columns.keys() != declared.keys():
         odd = sorted(columns.keys() ^ declared.keys())
         raise ManifestError(f"{table.file}: columns and manifest differ in {', '.join(odd)}.")

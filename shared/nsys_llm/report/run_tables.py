@@ -8,10 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from nsys_llm.manifest.manifest import Manifest
-from nsys_llm.report.outputs import declared_frame
+from nsys_llm.report.outputs import Cells, declared_frames
 from nsys_llm.report.run import Run
-from nsys_llm.report.wall import wall_table
+from nsys_llm.report.wall import wall_rows
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
 from nsys_llm.trace.identity import Rank, RankKey, clock_offsets
 from nsys_llm.trace.outcomes import ProfileOutcome
@@ -26,21 +25,19 @@ def run_tables(run: Run, verdicts: Sequence[Any] | None = None) -> dict[str, pd.
     """
     run = prepared(run)
     job = job_walls(run)
-    tables = {
-        "files": _frame(run.manifest, "files", [*_file_rows(run), *_absent_rows(run.absent)]),
-        "coverage": _frame(run.manifest, "coverage", _coverage_rows(run)),
-        "wall": wall_table(
-            run.manifest.table("wall"), run.ranks, job.walls, job.details, job.rules
-        ),
+    tables: dict[str, Cells] = {
+        "files": [*_file_rows(run), *_absent_rows(run.absent)],
+        "coverage": _coverage_rows(run),
+        "wall": wall_rows(run.ranks, job.walls, job.details, job.rules),
     }
     if run.analysis.rank_verdicts is not None:
         if verdicts is None:
             verdicts = run.analysis.rank_verdicts(run.partial, job, run.options)
         if run.analysis.with_verdicts is not None:
             run = replace(run, partial=run.analysis.with_verdicts(run.partial, verdicts))
-        rows = [asdict(verdict) for verdict in verdicts]
-        tables["rank_verdicts"] = _frame(run.manifest, "rank_verdicts", rows)
-    return tables | run.analysis.tabulate(run.partial, _working(run), run.options)
+        tables["rank_verdicts"] = [asdict(verdict) for verdict in verdicts]
+    tables |= run.analysis.tabulate(run.partial, _working(run), run.options)
+    return declared_frames(run.manifest, tables)
 
 
 def prepared(run: Run) -> Run:
@@ -158,10 +155,3 @@ def job_walls(run: Run) -> JobWalls:
     engine = run.options.get("engine", "auto")
     rules = load_rules(detect_engine(names) if engine == "auto" else engine)
     return JobWalls(mapped, walls, details, rules)
-
-
-def _frame(manifest: Manifest, name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    table = manifest.table(name)
-    return declared_frame(
-        table, {column.name: [row.get(column.name) for row in rows] for column in table.columns}
-    )

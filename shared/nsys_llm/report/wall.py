@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import pandas as pd
-
 from nsys_llm.core.errors import ManifestError
-from nsys_llm.manifest.declared import TableWrite
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.outputs import declared_frame
 from nsys_llm.taxonomy.categories import UNMATCHED, RuleSet
 from nsys_llm.taxonomy.communication import COMMUNICATION as COMMUNICATES
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
@@ -32,14 +28,10 @@ from nsys_llm.trace.wall import DeviceWall, WallDetails, Walls
 Times = dict[str, dict[str | None, int]]
 
 
-def wall_table(
-    table: TableWrite,
-    ranks: Sequence[Rank],
-    walls: Walls,
-    details: WallDetails,
-    rules: RuleSet,
-) -> pd.DataFrame:
-    """Return the table wall.
+def wall_rows(
+    ranks: Sequence[Rank], walls: Walls, details: WallDetails, rules: RuleSet
+) -> list[dict[str, Any]]:
+    """Return the rows of the table wall.
 
     Args:
         walls: Of the ranks that were mapped.
@@ -51,14 +43,12 @@ def wall_table(
     devices: dict[RankKey, list[int]] = {}
     for key, device_id in walls:
         devices.setdefault(key, []).append(device_id)
-    rows = [
+    return [
         row
         for rank in ranks
         for place in ((rank.key, device_id) for device_id in sorted(devices.get(rank.key, ())))
         for row in _device_rows(rank, walls[place], details.get(place, {}), rules)
     ]
-    names = [column.name for column in table.columns]
-    return declared_frame(table, {name: [row[name] for row in rows] for name in names})
 
 
 def _device_rows(

@@ -49,12 +49,6 @@ class Executor(ABC):
     def reduce(self, function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done) -> T:
         """Return the merged results of the function for each chunk."""
 
-    def start(self) -> None:  # noqa: B027 - most have nothing to start
-        """Start the workers; from now on this process forks no more, and may have threads.
-
-        Nothing to start where this process does the work, or where the workers run already.
-        """
-
 
 class Inline(Executor):
     """One chunk after the other in this process."""
@@ -84,50 +78,45 @@ class Threads(Executor):
 
     @property
     def workers_n(self) -> int:
-        """The cores that this process may use."""
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        """The cores that this process may use, or as many as `nsys recipe` is told to use."""
+        cores_n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+        return int(os.environ.get("NSYS_CONCURRENT_MAX_WORKERS") or cores_n)
 
     def reduce(self, function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done) -> T:
         """See `Executor.reduce`."""
         if len(chunks) <= 1:
             return Inline().reduce(function, chunks, merge, done)
-        return reduce_in_threads(function, chunks, merge, done, self.workers_n)
-
-
-def reduce_in_threads(
-    function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done, threads_n: int
-) -> T:
-    """Do what `Executor.reduce` does in threads of this process, at most one a chunk."""
-    threads = ThreadPoolExecutor(max_workers=min(len(chunks), threads_n))
-    try:
-        tasks = {threads.submit(function, chunk): chunk for chunk in chunks}
-        for task in as_completed(tasks):
-            task.result()
-            done(len(tasks[task]))
-        return merge([task.result() for task in tasks])
-    finally:
-        # When interrupted, or with one chunk failed, what has not begun never does.
-        threads.shutdown(wait=False, cancel_futures=True)
+        threads = ThreadPoolExecutor(max_workers=min(len(chunks), self.workers_n))
+        try:
+            tasks = {threads.submit(function, chunk): chunk for chunk in chunks}
+            for task in as_completed(tasks):
+                task.result()
+                done(len(tasks[task]))
+            return merge([task.result() for task in tasks])
+        finally:
+            # When interrupted, or with one chunk failed, what has not begun never does.
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 class DaskFutures(Executor):
-    """A Dask cluster. Partials are merged pairwise on the workers, so one comes back."""
+    """A Dask cluster. Partials are merged pairwise on the workers, so one comes back.
+
+    Raises:
+        UsageError: The scheduler is gone, or a worker has another version of this package.
+    """
 
     mode = "dask-futures"
 
     def __init__(self, client: Any) -> None:
         self._client = client
+        with DaskErrors(client):
+            refuse_other_versions(client)
 
     @property
     def workers_n(self) -> int:
         """Threads of all workers of the cluster."""
         with DaskErrors(self._client):
             return max(sum(self._client.nthreads().values()), 1)
-
-    def start(self) -> None:
-        """See `Executor.start`; the workers run already, but must have this version."""
-        with DaskErrors(self._client):
-            refuse_other_versions(self._client)
 
     def reduce(self, function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done) -> T:
         """See `Executor.reduce`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable
-from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -77,10 +76,10 @@ def _explained(error: Exception, written: str) -> tuple[ExitCode, str]:
     if isinstance(error, NsysLlmError):
         return error.exit_code, error.message
     # Dask's error is recognized by name, because distributed is imported only where it is used.
-    if isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker":
+    if type(error).__name__ == "KilledWorker":
         return ExitCode.FAULT, (
             f"a worker process died, possibly out of memory; {written}; "
-            "try --mode none, or fewer workers (NSYS_CONCURRENT_MAX_WORKERS=1)."
+            "try workers with more memory, or --mode none."
         )
     if isinstance(error, MemoryError):
         return ExitCode.BAD_INPUT, (

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import json
-import multiprocessing
 import os
 import signal
 import sys
 import threading
-import time
 from argparse import ArgumentParser
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 import nsys_recipe
 from nsys_recipe.lib import recipe
@@ -28,29 +25,16 @@ from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.freed_memory import keep_freed
 from nsys_llm.core.open_files import raise_limit
-from nsys_llm.core.stopping import ended_with_the_run
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.dask_errors import mute_dask
-from nsys_llm.run.executors import (
-    Chunks,
-    DaskFutures,
-    Done,
-    Executor,
-    Inline,
-    Mapper,
-    Merger,
-    reduce_in_threads,
-)
+from nsys_llm.run.executors import DaskFutures, Executor, Inline, Threads
 from nsys_llm.run.guard import RunOutcome, run_guarded
 from nsys_llm.run.publish import ANALYSIS_SUFFIX
 from nsys_llm.run.runner import run_recipe
 
-T = TypeVar("T")
-
 #: Of linux/prctl.h: a signal to get when the parent ends.
 _PR_SET_PDEATHSIG: Final = 1
-_SECONDS_TO_END: Final = 0.5
 
 
 class RankRecipe(recipe.Recipe):  # type: ignore[misc]
@@ -101,7 +85,6 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
         console = Console(quiet=bool(self.get_parsed_arg("quiet")))
 
         def run() -> RunOutcome:
-            # Before the pool forks its workers, which then have it too.
             keep_freed()
             names = [option.name for option in self.manifest.options]
             given = {name: self.get_parsed_arg(name) for name in names}
@@ -110,14 +93,13 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
             return run_recipe(
                 self.manifest.name,
                 resolved_options(self.manifest, given),
-                _executor(context, console),
+                _executor(context),
                 console,
                 nsys=_own_nsys(),
                 analysis_record=self._analysis_dict,
             )
 
-        with ended_with_the_run(_end_pool):
-            outcome = run_guarded(console, run)
+        outcome = run_guarded(console, run)
         if outcome.folder is not None:
             console.show(*outcome.summary, "")
             # The launcher prints this on success.
@@ -137,42 +119,11 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
         super().__exit__(kind, error, trace)
 
 
-class _NsysExecutor(Executor):
-    """NVIDIA's process pool, by `launch` and `wait` alone.
+def _executor(context: Any) -> Executor:
+    """Return the executor for one of NVIDIA's contexts; modes go by name, never by value.
 
-    `map` of that context returns when all is done. One `launch` a chunk, each waited for in a
-    thread, lets progress be shown.
+    Threads take the place of its pool of processes, which starts none until it is given work.
     """
-
-    def __init__(self, context: Any, mode: str) -> None:
-        self._context = context
-        self.mode = mode
-
-    @property
-    def workers_n(self) -> int:
-        """How many processes NVIDIA's pool has."""
-        return int(os.environ.get("NSYS_CONCURRENT_MAX_WORKERS") or os.cpu_count() or 1)
-
-    def start(self) -> None:
-        """See `Executor.start`; the pool forks all workers at the first task."""
-        try:
-            self._wait_for(_ready, None)
-        except OSError:
-            _end_pool()  # where some could not be forked, the others would wait for ever
-            raise
-
-    def reduce(self, function: Mapper[T], chunks: Chunks, merge: Merger[T], done: Done) -> T:
-        """See `Executor.reduce`."""
-        # What has not begun is not in the pool, either.
-        wait = partial(self._wait_for, function)
-        return reduce_in_threads(wait, chunks, merge, done, self.workers_n)
-
-    def _wait_for(self, function: Mapper[T], chunk: Any) -> T:
-        return self._context.wait(self._context.launch(function, chunk))
-
-
-def _executor(context: Any, console: Console) -> Executor:
-    """Return the executor for one of NVIDIA's contexts; modes go by name, never by value."""
     name = context.mode.name.replace("_", "-").lower()
     if name == "none":
         return Inline()
@@ -182,7 +133,7 @@ def _executor(context: Any, console: Console) -> Executor:
         mute_dask()  # for good: the context closes the client after this run
         # The context has made its client the default one, and set up its workers.
         return DaskFutures(default_client())
-    return _NsysExecutor(context, name)
+    return Threads()
 
 
 def _end_with_launcher() -> None:
@@ -199,21 +150,6 @@ def _end_with_launcher() -> None:
 
     signal.signal(signal.SIGUSR1, look)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
-
-
-def _end_pool() -> None:
-    """End the workers of NVIDIA's pool, which would be waited for."""
-    workers = multiprocessing.active_children()
-    for worker in workers:
-        worker.terminate()  # removes what it has made
-    until_s = time.monotonic() + _SECONDS_TO_END
-    for worker in workers:
-        worker.join(max(until_s - time.monotonic(), 0))
-        worker.kill()
-
-
-def _ready(_: None) -> None:
-    """Do nothing, on a worker."""
 
 
 def _own_nsys() -> str | None:

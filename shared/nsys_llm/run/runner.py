@@ -70,7 +70,6 @@ def run_recipe(
     for note in inputs.left_out:
         console.note(note)
     with OutputFolder(options["output"], recipe, replace=options["force_overwrite"]) as folder:
-        executor.start()
         drawing.import_meanwhile()
         first = _first_read(recipe, len(inputs.profiles), executor)
         run = map_run(manifest, inputs, options, executor, console, nsys, first)

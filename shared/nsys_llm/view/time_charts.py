@@ -24,10 +24,12 @@ from .axes import (
     legend_of,
     rows_by_group,
 )
-from .bands import HEIGHT, MOST_SERIES, bands
 from .palette import NEUTRAL, tints
 from .tables import Field
 
+#: More lines or groups of points cannot be told apart.
+MOST_SERIES: Final = 12
+_HEIGHT: Final = 360
 #: Of a timeline.
 _MOST_BARS: Final = 2000
 #: What is drawn together where there are more groups than can be told apart.
@@ -35,15 +37,16 @@ _OTHERS: Final = "all others"
 
 
 def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
-    """Lines: `x` and `y` (numbers), `series` (one line each); bands where they are many.
+    """Lines: `x` and `y` (numbers), `series` (one line each); of many those that reach highest.
 
     With `step` a value holds until the next point; with `log` the x axis is logarithmic.
     """
     x, y, series = fields[spec["x"]], fields[spec["y"]], spec["series"]
     frame = frame.dropna(subset=[x.name, y.name])
+    highest = frame.groupby(series, sort=False)[y.name].max()
+    few = highest.sort_values(ascending=False, kind="stable").index[:MOST_SERIES]
+    frame = frame[frame[series].isin(few)]
     by_name = rows_by_group([str(name) for name in frame[series].tolist()])
-    if len(by_name) > MOST_SERIES:
-        return bands(frame, x, y, series, _time_axis(x, "{unit}", spec))
     x_values, x_unit = axis_values(frame[x.name], x)
     y_values, y_unit = axis_values(frame[y.name], y)
     colors = tints(list(by_name), spec, ordered=series in RANK_COLUMNS)
@@ -61,8 +64,11 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         for name, rows in by_name.items()
     ]
     xaxis = {**_time_axis(x, x_unit, spec), "type": "log" if spec.get("log") else "linear"}
-    layout = {"xaxis": xaxis, "yaxis": axis(y, y_unit), "height": HEIGHT}
-    return {"data": traces, "layout": {**layout, "legend": legend_of(fields[series])}}
+    layout = {"xaxis": xaxis, "yaxis": axis(y, y_unit), "height": _HEIGHT}
+    legend = legend_of(fields[series])
+    if len(highest) > len(few):
+        legend["title"]["text"] += f"<br>(the highest {len(few)} of {len(highest):,})"
+    return {"data": traces, "layout": {**layout, "legend": legend}}
 
 
 def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -97,7 +103,7 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     ]
     yaxis = axis(y, y_unit, title=spec.get("y_title"))
     yaxis = {**yaxis, "type": "log" if spec.get("log") else "linear"}
-    layout = {"xaxis": _time_axis(x, x_unit, spec), "yaxis": yaxis, "height": HEIGHT + 60}
+    layout = {"xaxis": _time_axis(x, x_unit, spec), "yaxis": yaxis, "height": _HEIGHT + 60}
     if color is not None:
         layout["legend"] = legend_of(fields[color])
     return {"data": traces, "layout": layout}

@@ -129,10 +129,13 @@ def test_no_peak_is_known_of_cards_on_pcie_nor_between_machines(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("small_n", "fires"), [(110, True), (90, False)])
-def test_many_small_messages_are_found(small_n, fires, tmp_path):
+@pytest.mark.parametrize(
+    ("small_n", "axis", "fires"),
+    [(110, "dp", True), (90, "dp", False), (110, "tp", False), (110, None, False)],
+)
+def test_many_small_messages_that_may_be_fused_are_found(small_n, axis, fires, tmp_path):
     folder = written(tmp_path / "in", [(1024, 8_000)] * small_n + [(BYTES, 100_000)])
-    tables = quick("comm_stats", folder)
+    tables = quick("comm_stats", folder, *(["--layout", f"{axis}=2"] if axis else []))
     findings = tables["findings"].set_index("rule")
     assert ("small_messages" in findings.index) == fires
     if fires:

@@ -52,7 +52,7 @@ def sequence(**cells):
     usual = {
         "communicator": "0-3", "operation": "all_reduce", "kernel": "nccl", "ranks_n": 4,
         "collectives_n": 90, "class": "skew", "total_ns": 40 * MS, "wait_ns": 30 * MS,
-        "confidence": "high", "span_ns": SPAN_NS, "staged": False,
+        "confidence": "high", "staged": False,
     }  # fmt: skip
     return {**usual, **cells}
 
@@ -61,7 +61,6 @@ def device(number, **cells):
     """Return a device of which half computes, a fifth communicates, and the rest is idle."""
     usual = {
         "rank": number, "file": f"rank{number}", "launches_n": 900, "total_ns": 50 * MS,
-        "window_ns": SPAN_NS, "p50_others_p50": 1.0,
     }  # fmt: skip
     return {**usual, **cells}
 

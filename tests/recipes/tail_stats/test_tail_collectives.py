@@ -65,11 +65,6 @@ def test_tables_hold_one_collective_of_three_ranks(tmp_path):
         "transfer_ns": [9],
         "transfer_rank_ns": [27],
         "end_skew_ns": [4],
-        "span_ns": [32 - 10],
-        "start_skew_p50_ns": [10.0],
-        "start_skew_p90_ns": [10.0],
-        "start_skew_max_ns": [10],
-        "end_spread_p50_ns": [3.0],
         "residual_ns": [0],
         "staged": [False],
     }

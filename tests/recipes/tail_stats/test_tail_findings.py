@@ -59,13 +59,11 @@ def made(compute_ns=5_000_000, **rows):
 
 
 def rank(number, **others):
-    window = {"window_start_ns": 0, "window_end_ns": SPAN_NS, "window_ns": SPAN_NS}
     return {
         "rank": number,
         "file": f"rank{number}",
         "launches_n": 500,
         "launches_pct": 50.0,
-        **window,
         **others,
     }
 
@@ -179,43 +177,24 @@ def test_the_advice_follows_what_the_launches_have_in_common(change, cause, word
     assert f"Of the 1 listed, 1: {cause}." in finding.details
 
 
-@pytest.mark.parametrize(
-    ("outliers", "names"),
-    [
-        ((16, 4), [0]),  # 80 % with half of the launches
-        ((15, 5), []),
-        ((4, 1), []),  # too few to tell
-    ],
-)
-def test_outliers_on_one_rank_are_told_if_they_are_most(outliers, names):
-    ranks = [
-        rank(
-            number,
-            outliers_n=n,
-            outliers_pct=100.0 * n / sum(outliers),
-            outlier_excess_ns=n * 20_000,
-        )
-        for number, n in enumerate(outliers)
-    ]
-    alone = shown_findings("outliers_on_one_rank", tail_ranks=ranks)
-    assert [finding.rank for finding in alone] == names
-    assert [finding.price.gain_ns for finding in alone] == [320_000] * len(names)
-
-
 @pytest.mark.parametrize(("usual_ns", "is_listed"), [(20_000.0, True), (20_001.0, False)])
-@pytest.mark.parametrize(
-    ("rule", "outliers"), [("slow_launches", (10, 10)), ("outliers_on_one_rank", (20, 0))]
-)
-def test_what_a_rank_takes_usually_is_other_work_and_no_slow_launch(
-    rule, outliers, usual_ns, is_listed
-):
+def test_what_a_rank_takes_usually_is_other_work_and_no_slow_launch(usual_ns, is_listed):
     row = rank_tail(0, p50_ns=usual_ns, p50_all_p50=usual_ns / 10_000)
-    ranks = [
-        rank(number, outliers_n=n, outliers_pct=5.0 * n, outlier_excess_ns=240_000)
-        for number, n in enumerate(outliers)
-    ]
-    shown = shown_findings(rule, tails=[TAIL], rank_tails=[row], tail_ranks=ranks)
+    ranks = [rank(number) for number in range(2)]
+    shown = shown_findings("slow_launches", tails=[TAIL], rank_tails=[row], tail_ranks=ranks)
     assert bool(shown) == is_listed
+
+
+@pytest.mark.parametrize(("last_ns", "words"), [(900_000, "within 990 us"), (910_000, None)])
+def test_slow_launches_that_come_together_say_so(last_ns, words):
+    # 10 ms of span: the last of three begins 900 us after the first, and none takes over 90 us.
+    launches = [outlier(at_ns, 80_000, likely_cause="ran alone") for at_ns in (0, 5, last_ns)]
+    rows = {"tails": [TAIL], "rank_tails": [rank_tail(1)], "tail_ranks": [rank(0), rank(1)]}
+    (finding,) = shown_findings(**rows, outliers=launches)
+    assert ("All of them within" in finding.details) == bool(words)
+    assert words is None or words in finding.details
+    (some,) = shown_findings(**rows, outliers=launches[:2])  # one of three is not listed
+    assert "All of them" not in some.details
 
 
 def test_empty_tables_give_no_finding_and_an_answer():
@@ -270,8 +249,6 @@ def test_the_planted_slow_rank_is_found_once_and_no_other(demo):
     listed = listed[listed["kind"] == "performance"]
     assert listed["rank"].tolist() == [planted.slow_rank]
     assert listed["cause_rank"].tolist() == [planted.slow_rank]
-    # It waits least, since the others wait for it.
     ranks = tables["tail_ranks"].set_index("rank")
-    assert ranks["communication_excess_ns"].idxmin() == planted.slow_rank
     assert pd.notna(ranks["steps_n"]).all()
     assert set(ranks["steps_n"]) == {planted.steps}

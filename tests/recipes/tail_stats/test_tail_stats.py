@@ -46,8 +46,6 @@ def test_launches_are_kept_apart_by_configuration(two_ranks):
         ("k", "4x2x1 / 64x1x1 / 9 B", 2, 2, 81),
         ("other", "1x1x1 / 32x1x1", 1, 1, 6),
     ]
-    config = "grid_x grid_y grid_z block_x block_y block_z dynamic_shared_bytes"
-    assert rows(two_ranks["tails"], config)[1] == (4, 2, 1, 64, 1, 1, 9)
     assert two_ranks["tails"]["label"].tolist()[1] == "k [4x2x1 / 64x1x1 / 9 B]"
 
 
@@ -83,8 +81,7 @@ def test_a_rank_is_measured_by_the_median_of_all(two_ranks):
         (1, "k", wide, 1, 41.0, 40.5, 41 / 40.5, 0, 0),
     ]
     # On rank 0 4, 4 and 9 follow each other from 100 ns on.
-    columns = "first_start_ns first_ns longest_start_ns"
-    assert rows(two_ranks["rank_tails"], columns)[0] == (100, 4, 108)
+    assert rows(two_ranks["rank_tails"], "first_ns longest_start_ns")[0] == (4, 108)
 
 
 def test_ranks_are_summed(two_ranks):
@@ -93,11 +90,6 @@ def test_ranks_are_summed(two_ranks):
         (0, 0, 5, 100 * 5 / 8, 63, 1, 100.0, 5),
         (1, 0, 3, 100 * 3 / 8, 49, 0, 0.0, 1),
     ]
-    # Each is measured by the other: 40 ns by 41 in the wide one, 4 by 4 in the thin one; rank 1
-    # has none of the other kernel.
-    ratios = two_ranks["tail_ranks"]["p50_others_p50"].tolist()
-    assert ratios[0] == pytest.approx((17 + 40 * 40 / 41) / 57)
-    assert ratios[1] == pytest.approx((8 + 41 * 41 / 40) / 49)
 
 
 def test_constant_kernels_are_never_flagged_however_high_their_score(tmp_path):
@@ -146,11 +138,10 @@ def test_a_mix_of_shapes_is_seen_as_a_mix(tmp_path):
         builder.kernel("k", start_ns=1_000 + 100 * index, duration_ns=40, **WIDE)
     builder.kernel("other", start_ns=9_000, duration_ns=7)
     tails = tables(tmp_path / "o", builder.write_sqlite(tmp_path / "t.sqlite"))["tails"]
-    columns = "launches_n max_p50 configs_n pooled_p50_ns pooled_max_p50 pooled_p99_p50 shape_mix"
-    assert rows(tails, columns) == [
-        (5, 1.0, 2, 4.0, 10.0, 10.0, True),
-        (6, 1.0, 2, 4.0, 10.0, 10.0, True),
-        (1, 1.0, 1, 7.0, 1.0, 1.0, False),
+    assert rows(tails, "launches_n max_p50 shape_mix") == [
+        (5, 1.0, True),
+        (6, 1.0, True),
+        (1, 1.0, False),
     ]
     assert not tails["outlier"].any()
 
@@ -175,17 +166,6 @@ def test_a_window_clips_the_time_and_counts_what_starts_in_it(tmp_path):
     assert rows(frames["outliers"], columns) == [(120, 2, 2)]
 
 
-def test_durations_of_the_worst_are_counted_in_bins(two_ranks):
-    bins = two_ranks["tail_durations"]
-    assert rows(bins, "label low_ns high_ns launches_n up_to_pct")[:4] == [
-        ("k [1x1x1 / 32x1x1]", 3, 4, 1, 20.0),
-        ("k [1x1x1 / 32x1x1]", 4, 5, 2, 60.0),
-        ("k [1x1x1 / 32x1x1]", 5, 6, 1, 80.0),
-        ("k [1x1x1 / 32x1x1]", 9, 11, 1, 100.0),
-    ]
-    assert bins["launches_n"].sum() == 8
-
-
 def test_names_follow_the_option_and_communication_the_demangled_name(tmp_path):
     name = "ncclDevKernel_AllReduce_Sum(ncclArgs)"
     builder = trace(4, name=name).kernel("void plain<int>(int)", start_ns=300, duration_ns=4)
@@ -207,9 +187,7 @@ def test_a_rank_that_is_slow_throughout_has_excess_though_it_is_even(tmp_path):
 def test_a_report_without_kernels_in_the_window_gives_empty_tables(tmp_path):
     path = trace(4).write_sqlite(tmp_path / "t.sqlite")
     frames = tables(tmp_path / "o", path, options=["--filter-time", "5000/6000"])
-    assert all(
-        frames[name].empty for name in ("tails", "rank_tails", "outliers", "outlier_clusters")
-    )
+    assert all(frames[name].empty for name in ("tails", "rank_tails", "outliers"))
     assert main([RECIPE, "--input", str(path), "--output", str(tmp_path / "p"), "--quiet"]) == 0
 
 

@@ -43,12 +43,13 @@ def kernels(path):
 @pytest.mark.parametrize("name", TRACES)
 def test_every_statistic_is_that_of_numpy_on_the_raw_rows(analysed, name):
     tables, raw = analysed[name]
-    tails = tables["tails"].set_index(["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y"])
-    tails = tails.set_index(["block_z", "dynamic_shared_bytes"], append=True).sort_index()
+    tails = tables["tails"].set_index(["name", "config"])
     groups = raw.groupby(["name", *CONFIG])["duration"]
     assert len(groups) == len(tails)
-    for key, durations in groups:
-        row, values = tails.loc[key], durations.to_numpy()
+    for (kernel, *sizes, shared), durations in groups:
+        config = f"{'x'.join(map(str, sizes[:3]))} / {'x'.join(map(str, sizes[3:]))}"
+        row = tails.loc[(kernel, f"{config} / {shared} B" if shared else config)]
+        values = durations.to_numpy()
         median = np.median(values)
         beyond = np.maximum(0, values - median)
         assert (row["launches_n"], row["max_ns"]) == (values.size, values.max())

@@ -170,7 +170,7 @@ class HostParts:
         )
         if not at_ns.size:
             return at_ns, detail
-        doing = self._records.doing(whose, np.append(at_ns[0] - 1, at_ns))
+        doing, _ = self._records.doing(whose, np.append(at_ns[0] - 1, at_ns))
         return at_ns, detail * len(self._doing) + doing
 
     def _ranges(self, thread: int, work: IntArray) -> tuple[IntArray, IntArray]:
