@@ -14,9 +14,9 @@ from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.critical_path.path.forest import PathForest
 from nsys_llm.analyses.critical_path.path.visits import Charges, Passages
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
-from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.identity import RankKey
+from nsys_llm.trace.steps import StepKind
 
 from .per_rank.repeated_copies import RepeatedCopies
 from .per_rank.windows import Windows

@@ -14,6 +14,7 @@ from nsys_llm.analyses.critical_path.path.ops import PathOps
 from nsys_llm.analyses.critical_path.path.outline import Outline, member_ops
 from nsys_llm.analyses.critical_path.path.visits import Charging, Walk
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.steps import COUNTED
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
 from nsys_llm.trace.ranges import folded_ranges
@@ -22,7 +23,7 @@ from nsys_llm.trace.rank_trace import RankTrace
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
 from .repeated_copies import repeated_copies
 from .replay import rank_replay
-from .steps import COUNTED, OpSteps, begins_in_step, rank_steps, step_marks
+from .steps import OpSteps, begins_in_step, rank_steps, step_marks
 from .windows import Windows, step_windows
 
 

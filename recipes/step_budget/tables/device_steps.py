@@ -14,12 +14,12 @@ from nsys_llm.analyses.critical_path.path.classes import (
     TRANSFER,
     WAIT_FOR_RANK,
 )
+from nsys_llm.analyses.steps.steps import COUNTED, EMPTY
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
 from nsys_llm.trace.identity import Rank
 
 from ..partials import DeviceBudget, RankBudget
-from ..per_rank.steps import COUNTED, EMPTY
 from .job import Job
 from .meetings import Meetings, RankRows
 
