@@ -29,7 +29,7 @@ from nsys_llm.trace.host_part import (
     UNKNOWN,
     WARMUP,
 )
-from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 #: With fewer of the samples that there should be, shares say nothing; ours.
 _LEAST_SAMPLED: Final = 0.75
@@ -206,7 +206,8 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
     if steps.time_ns and (state := steps.doing[0]) != UNKNOWN:
         (counts, least_n), words = steps.samples, steps.words
         if state == RUNNING and (n := counts.total()) < least_n:
-            words += f" (too few samples to say in what: {n} of at least {least_n})"
+            numbers = f"{format_count(n)} of at least {format_count(least_n)}"
+            words += f" (too few samples to say in what: {numbers})"
         steps_n = counted(steps.states[0]["steps_n"], "step")
         said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {words}")
     if not said and (words := path_words(waited)[0]):
