@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.of_job import job_steps
+from nsys_llm.analyses.steps.of_job import common_step
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined
@@ -47,7 +47,7 @@ def step_columns(
 ) -> dict[str, Columns]:
     """Return the tables steps, step_stats, rank_steps and phase_steps."""
     steps = [(rank, part.steps) for rank, part in parts if part.steps is not None]
-    job = job_steps({rank.key: step_rows.kind for rank, step_rows in steps})
+    job = common_step({rank.key: step_rows.kind for rank, step_rows in steps})
     counted = [] if job is None else [row for row in steps if row[0].key not in job.others]
     gpu_ns = dict(frames.ranks.groupby("rank")["gpu_ns"].sum())
     return {
