@@ -37,7 +37,7 @@ WORK, WAIT, PATH, HOST_PATH, FINDING = "work", "wait", "path", "host path", "fin
 HOST: Final = "host"
 #: Of a lane whose rank could not be read again.
 LOST = "not read"
-_WHY_LOST: Final = "its profile could not be read a second time, or had changed"
+_WHY_LOST: Final = "its profile could not be read a second time"
 
 
 @dataclass(frozen=True)

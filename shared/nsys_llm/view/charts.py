@@ -26,7 +26,7 @@ from .axes import (
     rows_axis,
     rows_by_group,
 )
-from .palette import DIVERGING, HEAT, color_map, tints
+from .palette import DIVERGING, HEAT, color_map
 from .stacks import stack
 from .tables import Field
 from .text import format_value
@@ -55,7 +55,7 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     values, unit = axis_values(top[x.name], x)
     groups = groups_of(top, color)
     texts = hovers(top, fields, [y, spec.get("label"), x.name, color])
-    colors = tints(list(dict.fromkeys(groups)), spec, ordered=color in RANK_COLUMNS)
+    colors = color_map(list(dict.fromkeys(groups)), ordered=color in RANK_COLUMNS)
     traces = [
         go.Bar(
             orientation="h",
@@ -89,7 +89,7 @@ def stacked(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str,
         frame = frame.sort_values(spec["order"], kind="stable")
     wide = pivot(frame, y, color, x.name)
     names = wide.columns.astype(str).tolist()
-    colors = tints(names, spec, ordered=color in RANK_COLUMNS)
+    colors = color_map(names, ordered=color in RANK_COLUMNS)
     parts = wide.set_axis(names, axis=1)
     drawn = stack(parts, colors, fields[y], x)
     return {**drawn, "layout": {**drawn["layout"], "legend": legend_of(fields[color])}}
@@ -102,7 +102,7 @@ def parts(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     # Several devices of a rank are one bar.
     sums = frame.groupby(spec["y"], sort=False)[list(spec["parts"])].sum(min_count=1)
     wide = sums.set_axis(names, axis=1)
-    colors = tints(names, spec)
+    colors = color_map(names)
     return stack(wide, colors, fields[spec["y"]], chosen[0], "time")
 
 
@@ -180,7 +180,7 @@ def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     percentiles = [values[row::rows_n] for row in range(rows_n)]
     labels = axis_labels(top[spec["y"]])
     groups = groups_of(top, color) if color else ["kernel"] * rows_n
-    colors = tints(list(dict.fromkeys(groups)), spec)
+    colors = color_map(list(dict.fromkeys(groups)))
     traces = [_box(labels[row], colors[groups[row]], percentiles[row]) for row in range(rows_n)]
     xaxis = {**axis(field, unit, title=spec.get("x_title")), "type": "log"}
     yaxis = rows_axis(labels)
