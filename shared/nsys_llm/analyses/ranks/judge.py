@@ -134,12 +134,14 @@ class _Judge:
         worst = int(np.argmax(means))
         if means[worst] < (1 + _SLOW_STAGE) * usual_ns:
             return {}
+        about_ns = line.gain_ns(means, [usual_ns] * len(means))
         return {
             at: replace(
                 rows[at],
                 verdict="slow_stage",
                 more_pct=100.0 * (means[worst] / max(usual_ns, 1.0) - 1),
-                about_ns=round(line.gain_ns(means, [usual_ns] * len(means))),
+                # Without a schedule nobody knows how much of that other stages hide.
+                about_ns=None if line.schedule is None else round(about_ns),
                 evidence=self.evidence,
                 reason=None,
             )
