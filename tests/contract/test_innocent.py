@@ -17,7 +17,7 @@ def by_cause(folder, program):
     write_profiles(simulate(program), folder)
     done = quick_run("llm_overview", folder)
     shown = [
-        finding for part in done.partial.parts.values() for finding in part.report.opportunities
+        finding for part in done.partial.values() for finding in part.report.opportunities
     ]
     return {finding.cause: finding for finding in shown if finding.cause is not None}
 
