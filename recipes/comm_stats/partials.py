@@ -11,7 +11,7 @@ from nsys_llm.trace.identity import RankKey
 
 from .per_rank.experts import ExpertWork
 from .per_rank.sizes import RankCalls
-from .per_rank.steps import DeviceSteps
+from .per_rank.steps import CommDevice
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class RankComm:
         experts: Exchanges of tokens, of devices that run experts.
     """
 
-    devices: tuple[DeviceSteps, ...]
+    devices: tuple[CommDevice, ...]
     calls: RankCalls
     experts: tuple[ExpertWork, ...]
 

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsys_llm.analyses.steps.of_rank import RankStepTimes
 from nsys_llm.report.analysis import load_analysis
-from nsys_llm.report.part import Part
 from nsys_llm.trace.identity import RankKey
 
 
@@ -21,20 +19,6 @@ class OverviewPartial:
     """
 
     parts: Mapping[str, Any] = field(default_factory=dict)
-    steps: Mapping[RankKey, RankStepTimes] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Overview:
-    """What the tables are made of."""
-
-    parts: Mapping[str, Part]
-    steps: Mapping[RankKey, RankStepTimes]
-
-    @classmethod
-    def of(cls, partial: OverviewPartial, parts: Mapping[str, Part]) -> Overview:
-        """Put the results of all recipes beside what the overview keeps itself."""
-        return cls(parts, partial.steps)
 
 
 def merged(parts: Sequence[OverviewPartial]) -> OverviewPartial:
@@ -46,8 +30,7 @@ def merged(parts: Sequence[OverviewPartial]) -> OverviewPartial:
                 [part.parts[recipe] for part in parts if recipe in part.parts]
             )
             for recipe in recipes
-        },
-        {key: steps for part in parts for key, steps in part.steps.items()},
+        }
     )
 
 

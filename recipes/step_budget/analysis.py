@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from nsys_llm.analyses.wall.of_matched import collectives, prepare, verdicts_with
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer
@@ -25,7 +26,7 @@ from .findings.texts import RULES
 from .partials import BudgetPartial, merged
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
-from .tables.wall import collectives, prepare, rank_verdicts, wall_details, with_verdicts
+from .tables.wall import wall_details, with_verdicts
 
 ANALYSIS: Final = Analysis(
     partial=BudgetPartial,
@@ -38,7 +39,7 @@ ANALYSIS: Final = Analysis(
     answer=answer,
     caveats=caveats,
     prepare=prepare,
-    rank_verdicts=rank_verdicts,
+    rank_verdicts=verdicts_with("rank_edges", "ceilings"),
     with_verdicts=with_verdicts,
     wall_details=wall_details,
     matches_collectives=True,

@@ -229,35 +229,15 @@ def test_a_call_whose_stack_takes_the_interpreter_s_lock_is_said_as_that(tmp_pat
         assert told == {"interpreter lock": 30, "futex": 17}
 
 
-def sampled_on_core(path, trigger, level="2", file="/usr/bin/python3.12"):
-    """Return host_modules of 1,000 ns on a core: two samples, 250 ns apart; recorded are 100 ns."""
-    trace = TraceBuilder().thread_switch(start_ns=0, goes_on=True)
-    trace.kernel("k", start_ns=0, end_ns=100, launch=(0, 5))
-    for at_ns in (200, 450):
-        trace.cpu_sample([("f", file)], start_ns=at_ns)
+def test_garbage_collection_is_told_by_its_functions(tmp_path):
+    trace = TraceBuilder().kernel("k", start_ns=0, end_ns=100, launch=(0, 5))
+    for at, name in enumerate(("gc_collect_main", "gc_collect_main", "visit_decref", "new", "")):
+        stack = [(name, "/usr/bin/python3.12")] if name else []
+        trace.cpu_sample(stack, start_ns=200 + at)
+    trace.thread_switch(start_ns=0, goes_on=True)
     trace.kernel("k", start_ns=1_200, end_ns=1_300, launch=(1_100, 1_150))
-    trace.capture_option("LINUX_PERF_OPTIONS:SAMPLING_PERIOD", "100")
-    trace.capture_option("LINUX_PERF_OPTIONS:CPU_IP_TRIGGER_TYPE", trigger)
-    trace.raw("TARGET_INFO_SYSTEM_ENV", name="LinuxParanoidLevel", value=level)
-    return quick("idle_gaps", trace.write_sqlite(path))["host_modules"]
-
-
-@pytest.mark.parametrize(("trigger", "expected_n"), [("Software", 10), ("Hardware", 4)])
-def test_the_recorded_period_counts_where_it_is_a_time(tmp_path, trigger, expected_n):
-    modules = sampled_on_core(tmp_path / "a.sqlite", trigger)
-    running = modules[modules["state"] == "running"]
-    assert set(running["expected_n"]) == {expected_n}
-
-
-@pytest.mark.parametrize(
-    ("level", "file", "user_mode"),
-    [
-        ("2", "/a.so", True),
-        ("--1", "/a.so", False),
-        ("-1", "/a.so", False),
-        ("2", "[kernel.kallsyms]", False),
-    ],
-)
-def test_only_user_mode_was_sampled(tmp_path, level, file, user_mode):
-    modules = sampled_on_core(tmp_path / "a.sqlite", "Software", level, file)
-    assert set(modules["user_mode"]) == {user_mode}
+    modules = quick("idle_gaps", trace.write_sqlite(tmp_path / "a.sqlite"))["host_modules"]
+    names = ("module_class", "samples_n", "collecting_n")
+    told = {tuple(row[name] for name in names) for row in records(modules)}
+    lost = {("not_sampled", 1_000 - 5, 0), ("not_sampled", 50, 0)}
+    assert told == {("python", 4, 3), ("unresolved", 1, 0)} | lost

@@ -8,15 +8,14 @@ import numpy as np
 
 from nsys_llm.analyses.collectives.job_steps import JobSteps
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.trace.steps import DeviceSteps
 
 
 def windows(first_ns, steps_n):
     """Return steps of 100 ns each, all of them whole."""
     starts = first_ns + 100 * np.arange(steps_n)
     whole = np.ones(steps_n, dtype=bool)
-    return SimpleNamespace(
-        window_ns=np.column_stack((starts, starts + 100)), whole=whole, has_steps=True
-    )
+    return DeviceSteps(np.column_stack((starts, starts + 100)), whole, has_steps=True)
 
 
 def test_steps_before_the_first_of_the_device_that_numbers_them_are_none_of_the_job():

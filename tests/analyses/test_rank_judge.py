@@ -36,8 +36,8 @@ def job(compute_ns, *, launches=None, steps=True):
             rows = launches[number]
         table = [(code, grid, 1, 1, 128, 1, 1, n, ns) for code, (n, grid, ns) in enumerate(rows)]
         work = DeviceWork(
-            np.column_stack((edges[:-1], edges[1:])), whole, times, 0 * times, NAMES,
-            np.array(table, dtype=np.int64), True, steps,
+            np.column_stack((edges[:-1], edges[1:])), whole, steps, times, 0 * times, NAMES,
+            np.array(table, dtype=np.int64), has_shapes=True,
         )  # fmt: skip
         walls[key, 0] = DeviceWall(
             device_id=0, span_start_ns=0, span_end_ns=int(edges[-1]), span_ns=int(edges[-1]),

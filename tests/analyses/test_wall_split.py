@@ -7,7 +7,7 @@ import pytest
 from effort import over_seeds
 from rank_views import view_of
 
-from nsys_llm.analyses.wall.split import map_wall, wall_of_steps
+from nsys_llm.analyses.wall.split import compute_by_kernel, map_wall, wall_of_steps
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -127,7 +127,8 @@ def test_each_nanosecond_has_the_class_that_the_walk_gives_it(seed):
     names, layers = view_of(trace).wall_layers
     for layer in layers:
         truth = walked(*rows.values(), layer.device_id)
-        split = wall_of_steps(layer, edges)
+        split, compute_ns = wall_of_steps(layer, edges), compute_by_kernel(layer, edges)
+        assert split.compute_ns.tolist() == compute_ns.sum(axis=1).tolist()
         for step, (start, end) in enumerate(edges.tolist()):
             part = ["copies" if name == "load" else name for name in truth[start:end]]
             split_ns = {
@@ -135,8 +136,8 @@ def test_each_nanosecond_has_the_class_that_the_walk_gives_it(seed):
                 "copies": split.copies_ns[step],
                 "profiler": split.profiler_ns[step],
                 "idle": split.idle_ns[step],
-                "whole_graph": split.compute_ns[step][-1],
-                **dict(zip(names, split.compute_ns[step], strict=False)),
+                "whole_graph": compute_ns[step][-1],
+                **dict(zip(names, compute_ns[step], strict=False)),
             }
             assert {name: int(ns) for name, ns in split_ns.items() if ns} == {
                 name: part.count(name) for name in set(part)

@@ -8,7 +8,6 @@ import uuid
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
@@ -26,8 +25,6 @@ from nsys_llm.run import worker
 from nsys_llm.taxonomy import categories
 from nsys_llm.trace import selection
 from nsys_llm.trace.ranges import PUSH_POP
-from nsys_llm.view.compare_charts import compare
-from nsys_llm.view.tables import Field
 
 STEP_NS = 1_000
 
@@ -274,14 +271,6 @@ def test_the_kernels_of_two_runs_are_tested_together():
         sys.setprofile(None)
     assert (result.shift == 0.5).all()  # 105 is beyond 100, 115 beyond both
     assert len(calls) < 10 * names_n
-
-
-def test_a_chart_of_two_runs_draws_a_bounded_number_of_kernels():
-    rows_n = 6_000
-    frame = pd.DataFrame({"x": range(rows_n), "y": range(rows_n), "name": ["gemm"] * rows_n})
-    fields = {name: Field(name, None, "", numeric=name != "name") for name in frame}
-    spec = {"x": "x", "y": "y", "color": "name", "label": "name"}
-    assert [len(trace.x) for trace in compare(frame, fields, spec)["data"]] == [2, 5_000]
 
 
 def test_an_overview_asks_once_whose_kernels_these_are(tmp_path, counted):

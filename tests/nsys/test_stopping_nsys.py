@@ -59,9 +59,10 @@ def processes(session: int) -> list[str]:
     ids=str,
 )
 def test_nothing_goes_on_and_nothing_is_left(nsys, rank_set, tmp_path, mode, whole_group):
-    begun, out = tmp_path / "begun", tmp_path / "new" / "out"
+    begun, work = tmp_path / "begun", tmp_path / "work"
+    work.mkdir()
     recipes = stuck_recipe(tmp_path / "recipes", begun)
-    words = ["--mode", mode, "--input", str(rank_set), "--output", str(out)]
+    words = ["--mode", mode, "--input", str(rank_set), "--output", str(work / "out")]
     with subprocess.Popen(
         [nsys, "recipe", RECIPE, *words],
         env=environment(NSYS_RECIPE_PATH=str(recipes)),
@@ -73,6 +74,6 @@ def test_nothing_goes_on_and_nothing_is_left(nsys, rank_set, tmp_path, mode, who
         since_s = time.monotonic()
         (os.killpg if whole_group else os.kill)(launcher.pid, signal.SIGTERM)
         launcher.wait(timeout=60)
-    while (running := processes(launcher.pid)) or (tmp_path / "new").exists():
+    while (running := processes(launcher.pid)) or os.listdir(work):
         assert time.monotonic() - since_s < SOON_S, running
         time.sleep(0.05)

@@ -44,13 +44,12 @@ def run_of(reports, ranks=(), options=None):
     return Run(MANIFEST, analysis, options or {}, tuple(reports), None, tuple(ranks))
 
 
-def facts_of(*reports, source="file_name", devices=None, options=None):
+def facts_of(*reports, source="file_name", options=None):
     ranks = [
         Rank(entry.key, number, f"rank{number}", source, None)
         for number, entry in enumerate(rank for report in reports for rank in report.ranks)
     ]
-    tables = {} if devices is None else {"devices": frame_of("devices", devices)}
-    return dict(capture_facts(run_of(reports, ranks, options), tables))
+    return dict(capture_facts(run_of(reports, ranks, options)))
 
 
 def caveats(files=(), rows=()):
@@ -92,28 +91,10 @@ def test_of_many_values_three_are_told_and_the_others_counted(label, field):
     )
 
 
-def test_the_window_is_that_of_the_devices():
-    same = [{"window_ns": 1_500}, {"window_ns": 1_500}]
-    assert facts_of(report(0), devices=same)["window"] == "1.5 us a device"
-    other = [{"window_ns": 2_000}, {"window_ns": 7}, {"window_ns": 9}]
-    assert facts_of(report(0), devices=other)["window"] == "7 ns to 2 us a device"
-    assert "window" not in facts_of(report(0), devices=[])
-
-
 def test_a_sound_capture_has_no_caveats():
     rows = [coverage(0, 1000), coverage(1, 0, total_ns=0)]
     assert caveats([file(0), file(1, "no_gpu_work", "no work")], rows) == []
     assert caveats() == []
-
-
-def test_reports_that_were_not_read_and_ranks_that_were_not_given_are_told_apart():
-    failed = [file(rank, "failed", "empty") for rank in range(5)]
-    texts = caveats([*failed, file(7), file(9, "absent", "not given")])
-    assert texts == [
-        "5 ranks or profiles could not be read: `rank0`, `rank1`, `rank2` and 2 more. All sums are "
-        "without them.",
-        "1 rank or profile was not given: `rank9`. All sums are without them.",
-    ]
 
 
 def test_node_traced_graphs_are_told_with_their_share_of_operations():
@@ -121,37 +102,6 @@ def test_node_traced_graphs_are_told_with_their_share_of_operations():
     # 4 + 3 of 10 + 10 operations.
     assert caveat.startswith("7 of 20 recorded GPU operations ran inside CUDA graphs")
     assert "30 to 60 %" in caveat
-
-
-def test_graphs_without_gpu_work_are_told_with_what_to_record():
-    (caveat,) = caveats(rows=[coverage(0, 1000, op="graph", opaque_graph_launches_n=1234)])
-    assert caveat.startswith("1,234 launches of CUDA graphs left no GPU operation")
-    assert "idle time is not known" in caveat
-    assert "`--cuda-graph-trace=node`" in caveat
-
-
-def test_operations_without_an_api_call_are_told_with_their_time():
-    (caveat,) = caveats(rows=[coverage(0, 875, api_missing_n=2), coverage(1, 1000)])
-    # 125 of 2000 ns, 2 of 20 operations.
-    assert caveat.startswith(
-        "2 of 20 recorded GPU operations (125 ns, 6.2 % of their time) have no API call"
-    )
-
-
-@pytest.mark.parametrize(
-    ("missing_n", "cut_n", "words"),
-    [
-        (2, 2, "all of them were launched before the capture began."),
-        (1, 1, "it was launched before the capture began."),
-        (3, 1, "1 of them was launched before the capture began (100 ns), the others were not "),
-        (3, 0, "a trimmed window, or a launch that was not traced."),
-    ],
-)
-def test_operations_launched_before_the_capture_are_named_as_such(missing_n, cut_n, words):
-    (caveat,) = caveats(
-        rows=[coverage(0, 875, api_missing_n=missing_n, api_cut_n=cut_n, api_cut_ns=100)]
-    )
-    assert words in caveat
 
 
 @pytest.mark.parametrize(

@@ -320,22 +320,6 @@ def test_a_profile_that_cannot_be_read_again_is_told_and_the_run_stands(
     assert read_file(out).slices == []
 
 
-@pytest.mark.slow
-def test_a_window_in_which_nothing_was_recorded_is_told(pair, tmp_path):
-    out = tmp_path / "out"
-    words = ["--perfetto", "--perfetto-window", "900s/901s", "--output", out, "--input", pair[0]]
-    ended = run("--mode", "none", *words)
-    assert ended.code == 0
-    shown = read_file(out)
-    assert shown.slices == []
-    (remark,) = shown.remarks
-    assert remark == (
-        "--perfetto-window is outside of what 2 ranks recorded "
-        "(rank 0: 0.000001001 s to 0.000054501 s)"
-    )
-    assert f"{NAME}: {remark}." in ended.said
-
-
 def test_ranks_stand_in_their_order_however_they_are_read(tmp_path):
     nothing = RankTimeline((), ())
     ranks = [TracedRank(number, f"rank {number}", abs, nothing) for number in (3, 1, 2)]

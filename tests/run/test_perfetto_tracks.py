@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 from clock_world import KERNEL
 from perfetto_file import read_file
-from results import analyse, read_frames
+from results import analyse
 from trace_builder import TraceBuilder
 
 ALL = ("--perfetto", "--perfetto-window", "all")
@@ -63,31 +62,3 @@ def test_memory_in_use_is_told_from_allocation_to_free(tmp_path):
     plain = plain.write_sqlite(tmp_path / "plain.sqlite")
     shown = read_file(analyse(tmp_path / "plain_out", plain, options=ALL, recipe="idle_gaps"))
     assert not [name for _, name in shown.counters if "memory" in name]
-
-
-EAGER = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
-GEMM = "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_32x5_tn"
-
-
-@pytest.mark.slow
-def test_kernels_that_a_finding_without_a_window_names_have_a_line(tmp_path):
-    for rank, length_ns in enumerate((400, 500)):
-        builder = TraceBuilder()
-        for at in range(100):
-            builder.kernel(EAGER, start_ns=1_000 * at, duration_ns=length_ns + at)
-            builder.kernel(GEMM, start_ns=1_000 * at + 700, duration_ns=200)
-        builder.write_sqlite(tmp_path / f"rank{rank}.sqlite")
-    reports = [tmp_path / f"rank{rank}.sqlite" for rank in (0, 1)]
-    for recipe in ("llm_hotspots", "llm_overview"):
-        out = analyse(tmp_path / recipe, *reports, options=ALL, recipe=recipe)
-        (finding,) = read_frames(out)["findings"].query("cause_detail == 'pointwise'").itertuples()
-        assert pd.isna(finding.window_start_ns)
-        shown = read_file(out)
-        assert shown.of("evidence", process=f"rank {1 - finding.rank} ") == []
-        slices = shown.of("evidence", process=f"rank {finding.rank} ")
-        assert {slot.track for slot in slices} == {f"finding {finding.Index + 1}: {finding.title}"}
-        kernels = shown.of("kernel", process=f"rank {finding.rank} ")
-        assert sorted((slot.name, slot.start_ns, slot.end_ns) for slot in slices) == sorted(
-            (slot.name, slot.start_ns, slot.end_ns) for slot in kernels if slot.name == EAGER
-        )
-        assert len(slices) == 100

@@ -39,14 +39,12 @@ def publish(wanted="out", *, replace=False, content="new"):
     return fill(work, wanted, replace=replace)
 
 
-def raises(error, touch=None):
-    """Return work that fails, after it touched a path."""
+def raises(error):
+    """Return work that fails."""
 
     def work(folder):
         (folder.path / "part").mkdir()
         (folder.path / "part" / "kernels.parquet").write_text("half")
-        if touch is not None:
-            touch.write_text("mine")
         raise error
 
     return work
@@ -104,7 +102,7 @@ def test_a_published_folder_can_be_read_by_those_whom_the_umask_lets():
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_nothing_is_left_after_an_exception(place, error):
     with pytest.raises(error):
-        fill(raises(error), "a/b/out")
+        fill(raises(error))
     assert list(place.iterdir()) == []
 
 
@@ -120,15 +118,8 @@ def test_until_it_is_published_a_result_is_not_in_its_place(place):
     fill(work)
 
 
-def test_parents_that_were_there_or_that_others_use_meanwhile_are_not_removed(place):
-    (place / "a").mkdir()
-    with pytest.raises(RuntimeError):
-        fill(raises(RuntimeError, place / "a" / "b" / "note.txt"), "a/b/c/out")
-    assert tree(place) == {"a": None, "a/b": None, "a/b/note.txt": "mine"}
-
-
 def test_a_place_without_write_permission_is_told_in_one_line(place, monkeypatch):
-    monkeypatch.setattr(OutputFolder, "_make_parents", refuse)
+    monkeypatch.setattr(Path, "mkdir", refuse)
     message = refused("new/out", replace=False)
     assert message == f"{place / 'new'}: cannot write there (Permission denied); " + (
         "choose another --output."
@@ -138,7 +129,7 @@ def test_a_place_without_write_permission_is_told_in_one_line(place, monkeypatch
 def test_a_disk_that_fills_up_leaves_nothing(place, monkeypatch):
     monkeypatch.setattr(Path, "write_text", full_disk)
     with pytest.raises(OutputError, match="No space left"):
-        fill(lambda folder: folder.publish({}), "a/out")
+        fill(lambda folder: folder.publish({}))
     assert list(place.iterdir()) == []
 
 
@@ -292,23 +283,6 @@ def test_of_two_runs_with_the_same_number_both_are_kept(place, monkeypatch):
     record = f"{ours.name}.nsys-analysis"
     assert sorted(os.listdir(ours)) == ["kernels.parquet", record]
     assert json.loads((ours / record).read_text())["Files"] == ["kernels.parquet", record]
-
-
-def test_what_is_put_into_a_result_while_it_is_replaced_stays(place, monkeypatch):
-    publish(content="old")
-    rename = Path.rename
-
-    def late(path, target):
-        if path.name == "out":
-            (path / "mine.txt").write_text("mine")
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", late)
-    with pytest.raises(OutputError, match=r"not replaced, it also holds mine\.txt"):
-        publish(replace=True)
-    assert (place / "out" / "mine.txt").read_text() == "mine"
-    assert (place / "out" / "kernels.parquet").read_text() == "old"
-    assert os.listdir(place) == ["out"]
 
 
 def test_what_was_replaced_never_takes_the_place_of_the_new_result(place, monkeypatch):

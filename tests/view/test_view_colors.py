@@ -35,22 +35,6 @@ def test_a_rank_keeps_its_colour_where_others_are_missing(tmp_path):
     assert part == {name: whole[name] for name in ("r2", "r1")}
 
 
-def test_a_phase_keeps_its_colour_in_every_table(tmp_path):
-    # "p4" and "p7" want the same colour, so that alone each would get it.
-    names = [f"p{n}" for n in range(12)]
-    wanted = [color_map([name])[name] for name in names]
-    assert len(set(wanted)) < len(names)
-    run = results(
-        tmp_path,
-        phases={"phase": names, "n": range(12)},
-        steps={"phase": names[::-1][:3], "n": range(3)},
-    )
-    spec = {"kind": "bars", "title": "T", "x": "n", "y": "phase", "color": "phase"}
-    whole = colors_of(run.chart("phases", **spec))
-    assert len(set(whole.values())) == 12
-    assert colors_of(run.chart("steps", **spec)).items() <= whole.items()
-
-
 def test_more_names_than_colours_are_told_apart_in_each_figure(tmp_path):
     names = [f"n{n}" for n in range(40)]
     run = results(tmp_path, many={"name": names, "n": range(40)})

@@ -9,7 +9,6 @@ import plotly.graph_objects as go
 import pytest
 
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.view.charts import MOST_LINES
 from nsys_llm.view.figures import KINDS, draw
 from nsys_llm.view.palette import COLORS_N, color_map
 from nsys_llm.view.tables import Field
@@ -34,12 +33,6 @@ def plotted(frame, **spec):
     plot = draw(pd.DataFrame(frame), FIELDS, {"title": "T", **spec}).to_plotly_json()
     go.Figure(json.loads(json.dumps(plot, allow_nan=False)))
     return plot
-
-
-def many(ranks_n):
-    labels = [f"rank{n:04}" for n in range(ranks_n)]
-    return {"file": labels * 2, "category": ["gemm"] * ranks_n + ["norm"] * ranks_n,
-            "time_ns": list(range(2 * ranks_n))}  # fmt: skip
 
 
 def test_causes_of_idle_time_have_colours_of_their_own_beside_operations():
@@ -87,53 +80,6 @@ def test_stacked_parts_add_up_to_the_bar():
     assert parts == {"gemm": {"r0": 5.0, "r1": 4.0}, "norm": {"r0": 2.0, "r1": None}}
 
 
-@pytest.mark.parametrize("ranks_n", [MOST_LINES + 1, 1025])
-def test_parts_of_more_ranks_are_spread_with_the_far_ones_named(ranks_n):
-    frame = pd.DataFrame(many(ranks_n)).assign(time_ns=500)
-    # Of gemm the ranks differ by little, but for one that takes 40 % longer; norm is alike.
-    frame.loc[: ranks_n - 1, "time_ns"] += [n % 5 for n in range(ranks_n)]
-    frame.loc[21, "time_ns"] = 700
-    plot = plotted(frame, kind="stacked", x="time_ns", y="file", color="category")
-    gemm, norm, far = plot["data"]
-    assert [gemm[key] for key in ("name", "lowerfence", "q1", "median", "q3", "upperfence")] == [
-        "gemm", [500], [501], [502], [503], [700]
-    ]  # fmt: skip
-    assert norm["lowerfence"] == norm["upperfence"] == [500]
-    assert (far["x"], far["y"]) == ([700], ["gemm"])
-    assert [note["text"] for note in plot["layout"]["annotations"]] == ["rank0021"]
-    assert f"of {ranks_n:,} ranks" in plot["layout"]["xaxis"]["title"]["text"]
-    assert plot["layout"]["height"] < 400
-
-
-def test_a_map_of_many_ranks_names_the_one_that_stands_out():
-    ranks_n = MOST_LINES + 1
-    frame = pd.DataFrame(many(ranks_n)).assign(time_ns=500)
-    frame.loc[21, "time_ns"] = 700
-    spec = {"kind": "heat", "x": "file", "y": "category", "value": "time_ns", "relative": True}
-    plot = plotted(frame, **spec)
-    (note,) = plot["layout"]["annotations"]
-    assert (note["x"], note["text"]) == ("rank0021", "rank0021")
-    # Where all are alike, or few, none is named.
-    assert "annotations" not in plotted(frame.assign(time_ns=500), **spec)["layout"]
-    assert "annotations" not in plotted(frame[frame["file"] < "rank0030"], **spec)["layout"]
-
-
-def test_one_number_of_many_ranks_is_drawn_around_its_median_in_the_order_of_ranks():
-    labels = [f"rank{n:04}" for n in range(1024)]
-    # Rank 700 has 1500 us, all others 1000.
-    frame = pd.DataFrame({"file": labels, "time_ns": [1_000_000] * 1024})
-    frame.loc[700, "time_ns"] = 1_500_000
-    shuffled = frame.sample(frac=1, random_state=1)
-    plot = plotted(shuffled, kind="bars", x="time_ns", y="file")
-    (trace,) = plot["data"]
-    assert trace["x"] == labels
-    assert (trace["y"][700], trace["y"][0]) == (1.5, 1.0)
-    assert [shape["y0"] for shape in plot["layout"]["shapes"]] == [1.0]
-    texts = [annotation["text"] for annotation in plot["layout"]["annotations"]]
-    assert texts == ["median 1 ms", "rank0700"]
-    assert plot["layout"]["height"] < 400
-
-
 def test_a_menu_shows_one_value_at_a_time():
     frame = {"rank": [0, 0, 1], "name": ["a", "b", "c"], "time_ns": [3, 2, 1]}
     plot = plotted(frame, kind="bars", x="time_ns", y="name", menu="rank")
@@ -176,7 +122,7 @@ def test_a_table_without_rows_says_so(kind):
         spec |= {"part": "name", "mixture": "name", "number": "low_ns"}
     if kind == "heat":
         spec |= {"x": "file"}
-    if kind in ("lines", "points", "compare"):
+    if kind in ("lines", "points"):
         spec |= {"y": "low_ns"}
     spec |= {"whole": "category", "series": "file"}
     if kind == "icicle":
@@ -185,24 +131,15 @@ def test_a_table_without_rows_says_so(kind):
     assert plot["layout"]["annotations"][0]["text"] == "no rows"
 
 
-def test_many_lines_become_bands_that_hold_all_of_them():
-    ranks = [f"r{n}" for n in range(21)]
+def test_of_many_lines_those_that_reach_highest_are_drawn():
+    ranks = [f"r{n:02}" for n in range(21)]
     frame = {"file": ranks * 2, "time_ns": [0] * 21 + [1] * 21, "share_pct": list(range(42))}
     plot = plotted(frame, kind="lines", x="time_ns", y="share_pct", series="file")
-    low, high, first, third, median = (trace["y"] for trace in plot["data"][:5])
-    # At 0 ns the ranks have 0 to 20, at 1 ns 21 to 41.
-    assert (low, high) == ([0.0, 21.0], [20.0, 41.0])
-    assert (first, third, median) == ([5.0, 26.0], [15.0, 36.0], [10.0, 31.0])
+    assert [trace["name"] for trace in plot["data"]] == ranks[9:]
+    assert plot["layout"]["legend"]["title"]["text"] == "rank<br>(the highest 12 of 21)"
 
 
-def test_the_lines_farthest_from_the_median_can_be_chosen_from_a_menu():
-    # 20 lines at 0 to 19 and one at 100.
-    ranks = [f"r{n:02}" for n in range(21)]
-    values = [*range(20), 100]
-    frame = {"file": ranks, "time_ns": [0] * 21, "share_pct": values}
-    plot = plotted(frame, kind="lines", x="time_ns", y="share_pct", series="file")
-    buttons = plot["layout"]["updatemenus"][0]["buttons"]
-    assert [button["label"] for button in buttons[:2]] == ["all", "all and r20"]
-    hidden = [trace["name"] for trace in plot["data"] if trace.get("visible") is False]
-    assert hidden[0] == "r20"
-    assert buttons[1]["args"][0]["visible"] == [True] * 6 + [False] * (len(plot["data"]) - 6)
+def test_of_many_ranks_those_with_most_are_drawn_in_their_order():
+    frame = {"file": [f"r{n:02}" for n in range(90)], "time_ns": [n % 30 for n in range(90)]}
+    plot = plotted(frame, kind="bars", x="time_ns", y="file", top=3)
+    assert plot["data"][0]["y"] == ["r29", "r59", "r89"]

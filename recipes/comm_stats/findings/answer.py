@@ -7,10 +7,10 @@ from typing import Final
 import pandas as pd
 
 from nsys_llm.report.findings import Finding
-from nsys_llm.report.records import Record, Tables, first_record, percent, records
+from nsys_llm.report.records import Record, Tables, first_record, records
 from nsys_llm.view.text import counted, format_ns, format_percent
 
-from .experts import expert_findings, uneven_experts
+from .experts import expert_findings, late_experts, longer_experts, uneven_experts
 from .links import link_findings
 from .pipelines import Pipeline, bubble_words, find_pipelines, pace_words, pipeline_findings
 
@@ -48,14 +48,17 @@ def answer(tables: Tables) -> str:
 
 
 def _experts(tables: Tables) -> list[str]:
-    """Return how uneven experts are, and how the slowest rank moves."""
+    """Return how uneven experts are, how the slowest rank moves, and what waits for it."""
     rows = uneven_experts(tables)
     pattern = rows["pattern"].dropna().mode()
     if rows.empty:
         return []
-    longer = percent(float((rows["max_ns"] - rows["mean_ns"]).sum()), float(rows["mean_ns"].sum()))
     moves = f", {pattern.iloc[0]}" if len(pattern) else ""
-    return [f"Experts: the slowest rank computes {format_percent(longer)} longer{moves}."]
+    _, waiting_pct = late_experts(rows, tables)
+    return [
+        f"Experts: the slowest rank computes {format_percent(longer_experts(rows))} longer{moves}; "
+        f"{format_percent(waiting_pct)} of all waiting is for it."
+    ]
 
 
 def _steps(stages: pd.DataFrame) -> str:

@@ -11,8 +11,8 @@ from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Tables, percent
 from nsys_llm.report.walls import Walls
-from nsys_llm.taxonomy.wall_classes import COMMUNICATION
-from nsys_llm.view.text import counted, format_ns
+from nsys_llm.taxonomy.wall_classes import COMMUNICATION, WAITING
+from nsys_llm.view.text import counted, format_ns, format_percent
 
 from .texts import RULES, UNEVEN_EXPERTS
 
@@ -33,35 +33,56 @@ def uneven_experts(tables: Tables) -> pd.DataFrame:
     return rows if is_uneven and rows["late_ns"].sum() else rows[:0]
 
 
+def late_experts(rows: pd.DataFrame, tables: Tables) -> tuple[int, float]:
+    """Return what even experts gain, ns, and its share of the waiting of the mean GPU, in percent.
+
+    Groups wait beside each other, so that counts of which the experts cost most. How much later
+    the last rank comes than the mean one is what the mean one waits.
+    """
+    late_ns = int(rows.groupby("group")["late_ns"].sum().max())
+    walls = Walls(tables)
+    waiting_ns = sum(walls.detail_ns(gpu, COMMUNICATION, WAITING) for gpu in walls.gpus)
+    return late_ns, min(percent(late_ns * len(walls.gpus), waiting_ns), 100.0)
+
+
 def expert_findings(tables: Tables) -> list[Finding]:
     """Return the finding on uneven experts; on the GPU that waits most: it has least to compute."""
     rows = uneven_experts(tables)
     if rows.empty:
         return []
-    late_ns, mean_ns = int(rows["late_ns"].sum()), float(rows["mean_ns"].sum())
-    longest_ns = float(rows["max_ns"].sum())
+    late_ns, waiting_pct = late_experts(rows, tables)
+    longer_pct = longer_experts(rows)
     walls = Walls(tables)
     rank, device_id = max(walls.gpus, key=lambda gpu: walls.class_ns(*gpu, COMMUNICATION))
     patterns = set(rows["pattern"].dropna())
     pattern = patterns.pop() if len(patterns) == 1 else None
-    hot = int(rows["hot_rank"].mode().iloc[0])
     return [
         RULES["experts"].finding(
             cause=Cause("experts"),
             change=Change("experts", time_ns=late_ns),
             case=_CASES.get(str(pattern)),
-            details=f"{format_ns(late_ns)} from the mean to the last arrival in "
-            f"{counted(len(rows), 'dispatch and combine', 'dispatches and combines')}; between "
-            f"them the slowest rank computes {percent(longest_ns - mean_ns, mean_ns):.1f} % longer "
-            "than the mean one.",
-            fields={"time": format_ns(late_ns), "hot": hot},
+            details=f"From the mean to the last arrival it is {format_ns(late_ns)}, "
+            f"{format_percent(waiting_pct)} of what the mean GPU waits for others; between "
+            f"{counted(len(rows), 'dispatch and combine', 'dispatches and combines')} the slowest "
+            f"rank computes {longer_pct:.1f} % longer than the mean one.",
+            fields={
+                "share": format_percent(waiting_pct),
+                "hot": int(rows["hot_rank"].mode().iloc[0]),
+            },
             numbers={
                 "late_ns": late_ns,
+                "waiting_pct": waiting_pct,
                 "instances_n": len(rows),
-                "longer_pct": percent(longest_ns - mean_ns, mean_ns),
+                "longer_pct": longer_pct,
             },
             rank=rank,
             device_id=device_id,
             impact_ns=late_ns,
         )
     ]
+
+
+def longer_experts(rows: pd.DataFrame) -> float:
+    """Return by how much the slowest rank computes longer than the mean one, in percent."""
+    mean_ns = float(rows["mean_ns"].sum())
+    return percent(float(rows["max_ns"].sum()) - mean_ns, mean_ns)

@@ -37,7 +37,8 @@ RULES: Final = rules_by_id(
     Rule(
         "experts",
         scope="run",
-        title="Experts get uneven numbers of tokens, another rank most each time: {time}",
+        title="Experts get uneven numbers of tokens, another rank most each time: {share} of all "
+        "waiting",
         threshold="between dispatch and combine the slowest rank computes "
         f"{UNEVEN_EXPERTS:g} times as long as the mean one; the gain is how much later the last "
         "rank comes than the mean one, where its expert kernels explain half of it",
@@ -46,12 +47,12 @@ RULES: Final = rules_by_id(
         "redundant experts that follow the load (EPLB).",
         cases={
             "one_rank": Case(
-                title="Experts on rank {hot} get most tokens: {time}",
+                title="Experts on rank {hot} get most tokens: {share} of all waiting",
                 recommendation="Place its hot experts on other ranks, or copy them (EPLB).",
             ),
             "by_layer": Case(
                 title="Experts get uneven numbers of tokens, in each layer on the same rank: "
-                "{time}",
+                "{share} of all waiting",
                 recommendation="Place the hot experts of each layer on other ranks, or copy them "
                 "(EPLB).",
             ),

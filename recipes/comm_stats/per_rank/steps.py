@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.of_rank import whole_steps
-from nsys_llm.analyses.wall.layers import WallLayers
-from nsys_llm.analyses.wall.split import wall_of_steps
+from nsys_llm.analyses.wall.split import WallOfSteps, wall_of_steps
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray, subtract_intervals
 from nsys_llm.taxonomy.communication import SEND_RECV
@@ -20,6 +17,7 @@ from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, HOST_CAUSES
 from nsys_llm.taxonomy.step_names import STEP
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import device_windows
+from nsys_llm.trace.steps import DeviceSteps
 
 _HOST_CODES: Final = [CAUSE_NAMES.index(name) for name in HOST_CAUSES]
 #: Gaps that are split at once.
@@ -42,89 +40,51 @@ class HostIdle:
 
 
 @dataclass(frozen=True)
-class StepSplit:
-    """Where the time of windows went, ns; arrays of shape (windows,).
+class CommDevice(DeviceSteps):
+    """One device that communicates; without steps of a model its windows are those of the run.
 
     Attributes:
-        compute_ns: A kernel computed.
-        communication_ns: Nothing computed, and communication ran.
-        copy_ns: Neither ran, and a copy or fill did.
-        overhead_ns: Nothing ran, and the profiler did its own work.
-        idle_ns: The rest.
-        host: Of the idle time; None where causes are not known.
-    """
-
-    compute_ns: IntArray
-    communication_ns: IntArray
-    copy_ns: IntArray
-    overhead_ns: IntArray
-    idle_ns: IntArray
-    host: HostIdle | None
-
-
-@dataclass(frozen=True)
-class DeviceSteps:
-    """One device that communicates.
-
-    Attributes:
-        device_id: CUDA device id.
-        window_ns: Shape (steps, 2), its steps on the device, the profile's clock; the windows of
-            the run where there are no steps of a model.
-        whole: Shape (steps,), which are full, no warm-up, and cut by no filter.
-        has_steps: Whether the windows are steps.
         launches: Names of its kernels with how often it launched each.
         hidden: Shape (n, 2), when communication ran beside computation, the profile's clock.
-        split: None for a device that neither sends nor receives.
+        wall: None for a device that neither sends nor receives.
+        host: Of its idle time; None likewise, and where causes are not known.
     """
 
     device_id: int
-    window_ns: IntArray
-    whole: npt.NDArray[np.bool_]
-    has_steps: bool
     launches: tuple[tuple[str, int], ...]
     hidden: IntArray
-    split: StepSplit | None
+    wall: WallOfSteps | None
+    host: HostIdle | None
 
 
-def map_steps(view: RankView) -> tuple[DeviceSteps, ...]:
+def map_devices(view: RankView) -> tuple[CommDevice, ...]:
     """Return the devices of a rank that communicate."""
     devices = sorted({lane.device_id for lane in view.collectives if lane.start_ns.size})
     if not devices:
         return ()
     messages = {lane.device_id for lane in view.collectives if lane.operation == SEND_RECV}
-    steps: dict[int, tuple[IntArray, npt.NDArray[np.bool_]]] = {}
-    if view.steps is not None and view.steps.unit == STEP:  # not layers or graphs
-        every_step = whole_steps(view.trace, view.steps)
-        steps = {device: (windows, whole) for device, windows, whole in every_step if whole.any()}
+    of_model = view.steps is not None and view.steps.unit == STEP  # not layers or graphs
     layers = {some.device_id: some for some in view.wall_layers[1]}
     kernels = view.trace.unfiltered["kernels"]
     names, code = coded_names(kernels["demangled_name_id"], view.trace.strings)
     rows = []
     for device in devices:
-        has_steps = device in steps
         windows, _ = device_windows(view.trace, device)
-        whole = np.ones(len(windows), dtype=bool)
-        if has_steps:
-            first_ns = windows[:1, 0]  # the first step begins with the first operation
-            windows, whole = np.maximum(steps[device][0], first_ns), steps[device][1]
-        split = _split(view, layers[device], windows) if device in messages else None
+        whole, steps = np.ones(len(windows), dtype=bool), view.device_steps.get(device)
+        has_steps = of_model and steps is not None and bool(steps.whole.any())
+        if has_steps and steps is not None:
+            # The first step begins with the first operation.
+            windows, whole = np.maximum(steps.window_ns, windows[:1, 0]), steps.whole
+        wall = host = None
+        if device in messages:
+            wall, host = wall_of_steps(layers[device], windows), _host_idle(view, device, windows)
         counts = np.bincount(code[kernels["device_id"] == device], minlength=len(names)).tolist()
         launches = tuple((name, n) for name, n in zip(names, counts, strict=True) if n)
         hidden = subtract_intervals(layers[device].communicating, layers[device].communication)
-        rows.append(DeviceSteps(device, windows, whole, has_steps, launches, hidden, split))
+        rows.append(
+            CommDevice(windows, whole, has_steps, device, launches, hidden, wall, host),
+        )
     return tuple(rows)
-
-
-def _split(view: RankView, layers: WallLayers, windows: IntArray) -> StepSplit:
-    wall = wall_of_steps(layers, windows)
-    return StepSplit(
-        wall.compute_ns.sum(axis=1),
-        wall.communication_ns,
-        wall.copies_ns,
-        wall.profiler_ns,
-        wall.idle_ns,
-        _host_idle(view, layers.device_id, windows),
-    )
 
 
 def _host_idle(view: RankView, device: int, windows: IntArray) -> HostIdle | None:

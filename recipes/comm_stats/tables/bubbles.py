@@ -157,7 +157,7 @@ def _last_of_steps(
 def _times(job: Job, chain: Chain, owner: int, drains: IntArray | None) -> _Times:
     """Divide the windows of a device, with its `_drains`."""
     work = job.work[owner]
-    assert work.split is not None  # a stage sends
+    assert work.wall is not None  # a stage sends
     spans = communication_spans(job.collectives, owner, job.stages)
     if drains is not None:
         spans = _with_drains(job, owner, spans, drains)
@@ -166,14 +166,14 @@ def _times(job: Job, chain: Chain, owner: int, drains: IntArray | None) -> _Time
         for name, detail in _MATCHED.items()
     }
     parts = {
-        "compute_ns": work.split.compute_ns,
+        "compute_ns": work.wall.compute_ns,
         **matched,
-        "not_matched_ns": work.split.communication_ns - sum(matched.values()),
-        "copy_ns": work.split.copy_ns,
-        "overhead_ns": work.split.overhead_ns,
-        "idle_ns": work.split.idle_ns,
+        "not_matched_ns": work.wall.communication_ns - sum(matched.values()),
+        "copy_ns": work.wall.copies_ns,
+        "overhead_ns": work.wall.profiler_ns,
+        "idle_ns": work.wall.idle_ns,
     }
-    host = work.split.host
+    host = work.host
     if host is None:
         return parts
     # What is idle before the first operation of a step while other stages work is the schedule's.
@@ -214,8 +214,8 @@ def _others(job: Job, chain: Chain, owner: int) -> IntArray:
     for some in chain.stages:
         for other in some if owner not in some else ():
             device, clock = job.work[other], job.collectives.devices[other].clock
-            if device.split is not None and device.split.host is not None:
-                first_ns, end_ns = device.split.host.first_ns, device.window_ns[:, 1]
+            if device.host is not None:
+                first_ns, end_ns = device.host.first_ns, device.window_ns[:, 1]
                 starts.append(job.collectives.common_ns(clock, first_ns))
                 ends.append(job.collectives.common_ns(clock, end_ns))
     start_ns, end_ns = np.concatenate(starts), np.concatenate(ends)

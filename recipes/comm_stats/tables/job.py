@@ -23,7 +23,7 @@ from nsys_llm.trace.identity import RankKey
 from ..partials import RankComm
 from ..per_rank.experts import ExpertWork
 from ..per_rank.sizes import RankCalls, Sizes
-from ..per_rank.steps import DeviceSteps
+from ..per_rank.steps import CommDevice
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Job:
         return find_chains(self.stages, self.steps)
 
     @cached_property
-    def work(self) -> tuple[DeviceSteps, ...]:
+    def work(self) -> tuple[CommDevice, ...]:
         """What each device did."""
         by_place = {
             (key, device.device_id): device
@@ -96,7 +96,7 @@ class Job:
         return {**of_rank(device.rank), "device_id": device.device_id}
 
 
-def _model_parts(devices: Sequence[DeviceSteps]) -> tuple[int, ...]:
+def _model_parts(devices: Sequence[CommDevice]) -> tuple[int, ...]:
     """Return the number of the model part of each device, stages apart from parts.
 
     Devices of one have 90 % of their operations in common, communication left out. Each is

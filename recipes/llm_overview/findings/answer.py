@@ -72,7 +72,7 @@ def caveats(tables: Tables) -> list[str]:
     names = listed([f"`{name}`" for name in dict.fromkeys(lanes)])
     return [
         f"The timeline does not show what ran on {names}: the profile could not be read a second "
-        "time, or had changed. All other tables and figures have these ranks."
+        "time. All other tables and figures have these ranks."
     ]
 
 

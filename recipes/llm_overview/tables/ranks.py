@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from nsys_llm.analyses.steps.of_job import job_steps
-from nsys_llm.analyses.steps.of_rank import RankStepTimes
+from nsys_llm.analyses.steps.of_job import common_step
 from nsys_llm.report.part import Part
 from nsys_llm.report.records import records
 from nsys_llm.taxonomy.wall_classes import WALL_CLASSES
 from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.wall import RankWall
 
 #: Of a GPU whose rank has no step, or another kind than the job.
 NO_STEPS: Final[Mapping[str, Any]] = dict.fromkeys(("step_unit", "step_name", "steps_n", "step_ns"))
 
-#: Columns of the table `ranks` on steps, by rank label and device.
-GpuSteps = Mapping[tuple[str, int], Mapping[str, Any]]
 
-
-def rank_rows(
-    parts: Mapping[str, Part], ranks: Sequence[Rank], steps: GpuSteps
-) -> list[dict[str, Any]]:
+def rank_rows(parts: Mapping[str, Part], ranks: Sequence[Rank]) -> list[dict[str, Any]]:
     """Return a row a GPU: its span, the time of each class of the wall split, and its steps."""
     if not parts or not ranks:
         return []
+    part = next(iter(parts.values()))
+    mapped = [rank for profile in part.run.profiles for rank in profile.ranks]
+    steps = gpu_steps({rank.key: rank.wall for rank in mapped}, ranks)
     gpus: dict[tuple[int, str, int], dict[str, Any]] = {}
-    for row in records(next(iter(parts.values())).tables["wall"]):
+    for row in records(part.tables["wall"]):
         key = row["rank"], row["file"], row["device_id"]
         gpu = gpus.setdefault(
             key,
@@ -44,22 +42,24 @@ def rank_rows(
     return [gpus[key] for key in sorted(gpus)]
 
 
-def gpu_steps(steps: Mapping[RankKey, RankStepTimes], ranks: Sequence[Rank]) -> GpuSteps:
-    """Return the steps of each GPU of the ranks that call a step what most of them do."""
-    job = job_steps({rank.key: steps[rank.key].kind for rank in ranks if rank.key in steps})
+def gpu_steps(
+    walls: Mapping[RankKey, RankWall], ranks: Sequence[Rank]
+) -> dict[tuple[str, int], Mapping[str, Any]]:
+    """Return columns on steps, by rank label and device, of ranks that have the step of most."""
+    job = common_step({rank.key: walls[rank.key].step for rank in ranks})
     if job is None:
         return {}
     return {
-        (rank.file, device_id): {
+        (rank.file, device.device_id): {
             "step_unit": job.unit,
             "step_name": job.name,
-            "steps_n": device.steps_n,
-            "step_ns": device.time_ns / device.steps_n,
+            "steps_n": work.whole_ns.size,
+            "step_ns": int(work.whole_ns.sum()) / work.whole_ns.size,
         }
         for rank in ranks
-        if rank.key in steps and rank.key not in job.others
-        for device_id, device in steps[rank.key].devices.items()
-        if device.steps_n
+        if rank.key not in job.others
+        for device in walls[rank.key].devices
+        if (work := device.work) is not None and work.has_steps and work.whole.any()
     }
 
 

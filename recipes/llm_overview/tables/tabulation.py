@@ -9,21 +9,19 @@ from nsys_llm.report.outputs import Cells
 from nsys_llm.report.part import PARTS_FOLDER, Part
 from nsys_llm.trace.identity import Rank
 
-from ..partials import Overview
 from .opportunities import all_finding_rows, grouped_findings, opportunity_rows
-from .ranks import gpu_steps, mean_step_ns, rank_rows
+from .ranks import mean_step_ns, rank_rows
 
 
 def tabulate(
-    partial: Overview, ranks: Sequence[Rank], options: Mapping[str, Any]
+    parts: Mapping[str, Part], ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, Cells]:
     """Return the tables `opportunities`, `all_findings`, `ranks` and `recipes`.
 
     `timeline` has no rows before the second look, see `timeline.py`.
     """
-    parts = partial.parts
     groups = grouped_findings(parts)
-    gpus = rank_rows(parts, ranks, gpu_steps(partial.steps, ranks))
+    gpus = rank_rows(parts, ranks)
     return {
         "opportunities": opportunity_rows(groups, mean_step_ns(gpus)),
         "all_findings": all_finding_rows(parts, groups),

@@ -21,7 +21,6 @@ from nsys_llm.report.records import Record, Tables, records
 from nsys_llm.taxonomy.categories import detect_engine
 from nsys_llm.trace.identity import Rank, RankKey
 
-from ..partials import Overview
 from .marks import Mark, marks_of
 from .views import Gpu, View, chosen_gpus, gpus_of, job_clock, views_of
 
@@ -38,7 +37,7 @@ WORK, WAIT, PATH, HOST_PATH, FINDING = "work", "wait", "path", "host path", "fin
 HOST: Final = "host"
 #: Of a lane whose rank could not be read again.
 LOST = "not read"
-_WHY_LOST: Final = "its profile could not be read a second time, or had changed"
+_WHY_LOST: Final = "its profile could not be read a second time"
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,9 @@ class Plan:
 
 
 def plan(
-    partial: Overview, ranks: Sequence[Rank], tables: Tables, options: Mapping[str, Any]
+    parts: Mapping[str, Part], ranks: Sequence[Rank], tables: Tables, options: Mapping[str, Any]
 ) -> Plan:
     """Choose what the timeline shows."""
-    parts = partial.parts
     gpus = gpus_of(records(tables["ranks"]), ranks) if parts else []
     if not gpus:
         return Plan({}, "generic", (), (), None, (), ())

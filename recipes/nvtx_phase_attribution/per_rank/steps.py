@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.analyses.steps.steps import warmup_steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.steps import StepKind
 
 from .range_spans import gpu_spans
 from .rank_ops import RankOps
@@ -78,7 +78,7 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
     With a filter, those that it leaves something of.
     """
     steps = ops.steps
-    if steps is None or steps.start_ns[0] == NULL_INT:
+    if steps is None or steps.on_gpu:
         return None  # this recipe tells of what is launched
     steps_n, phases_n = len(steps), len(ops.phase_names)
     sums = _StepSums.of(ops, steps_n, phases_n)
@@ -95,7 +95,7 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         phase = np.where(phase_ns.any(axis=1), phase_ns.argmax(axis=1), phase)
     host_ns = steps.end_ns - steps.start_ns
     return StepRows(
-        kind=StepKind.of(steps),
+        kind=steps.kind,
         names=tuple(str(steps.names[row]) for row in kept.tolist()),
         number=kept,
         first_ns=int(steps.start_ns[0]),

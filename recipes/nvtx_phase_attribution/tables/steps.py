@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.of_job import job_steps
+from nsys_llm.analyses.steps.of_job import common_step
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined
@@ -80,7 +80,7 @@ def rank_step_rows(parts: Parts, frames: PhaseFrames) -> list[dict[str, Any]]:
 
 def _others(parts: Parts) -> Set[RankKey]:
     """Return the ranks whose steps are not those of the job, or that have none."""
-    job = job_steps({rank.key: part.steps.kind if part.steps else None for rank, part in parts})
+    job = common_step({rank.key: part.steps.kind if part.steps else None for rank, part in parts})
     return {rank.key for rank, _ in parts} if job is None else job.others.keys()
 
 

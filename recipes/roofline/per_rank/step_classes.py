@@ -51,7 +51,7 @@ def map_step_classes(view: RankView, times: StepTimes) -> StepClasses | None:
     spans = np.column_stack((times.begin_ns[row], times.end_ns[row]))
     split = wall_of_steps(layers, spans)
     spent = {
-        COMPUTE: split.compute_ns.sum(axis=1),
+        COMPUTE: split.compute_ns,
         COMMUNICATION: split.communication_ns,
         COPIES: split.copies_ns,
         PROFILER: split.profiler_ns,

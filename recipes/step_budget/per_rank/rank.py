@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.critical_path.path.blocks import Blocks
 from nsys_llm.analyses.critical_path.path.edges import Edges, path_edges
 from nsys_llm.analyses.critical_path.path.forest import PathForest, kept_whole, path_forest
@@ -14,6 +15,7 @@ from nsys_llm.analyses.critical_path.path.ops import PathOps
 from nsys_llm.analyses.critical_path.path.outline import Outline, member_ops
 from nsys_llm.analyses.critical_path.path.visits import Charging, Walk
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.analyses.steps.steps import COUNTED
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
 from nsys_llm.trace.ranges import folded_ranges
@@ -22,7 +24,7 @@ from nsys_llm.trace.rank_trace import RankTrace
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
 from .repeated_copies import repeated_copies
 from .replay import rank_replay
-from .steps import COUNTED, OpSteps, begins_in_step, rank_steps, step_marks
+from .steps import OpSteps, begins_in_step, rank_steps, step_marks
 from .windows import Windows, step_windows
 
 
@@ -56,7 +58,6 @@ def map_rank(view: RankView) -> BudgetPartial:
         begins_in_step=begins_in_step(ops, steps),
         devices=devices,
         forest=forest,
-        lanes=lanes,
         opaque_launches_n=view.missing_work.opaque_launches_n,
         has_wait_rows=edges.has_wait_rows,
         has_event_rows=edges.has_event_rows,
@@ -65,7 +66,7 @@ def map_rank(view: RankView) -> BudgetPartial:
         copies=repeated_copies(trace, steps, marks),
         folded_n=folded_ranges(trace),
     )
-    return BudgetPartial({rank: budget})
+    return BudgetPartial(CollectivesPartial({rank: lanes} if lanes else {}), ranks={rank: budget})
 
 
 def _paths(

@@ -8,12 +8,13 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.analyses.steps.steps import COUNTED
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.large_copies import LARGE_BYTES, LEAST_COPIES, LEAST_STEPS
 from nsys_llm.taxonomy.step_names import STEP
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-from .steps import COUNTED, OpSteps
+from .steps import OpSteps
 
 _TABLE: Final = "memcpys"
 _HTOD: Final = 1

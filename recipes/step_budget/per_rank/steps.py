@@ -10,18 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.critical_path.path.ops import PathOps
-from nsys_llm.analyses.steps.of_job import StepKind
-from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.analyses.steps.steps import COUNTED, CUT, FILTERED, WARMUP, Steps
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths
 from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.steps import StepKind
 
-#: Why a step is in no statistic; "" for one that is.
-COUNTED: Final = ""
-FILTERED: Final = "filtered"
-CUT: Final = "cut"
-WARMUP: Final = "warm-up"
-EMPTY: Final = "empty"
-PARTIAL: Final = "partial"
 #: Operations before the first step that are no fewer than this are not alike by chance; ours.
 _LEAST_OPS: Final = 4
 
@@ -47,7 +40,7 @@ def rank_steps(steps: Steps | None, ops: PathOps) -> OpSteps:
     if steps is None:
         return OpSteps(None, 1, np.where(ops.kept, np.int32(0), np.int32(-1)), None)
     of_op = steps.step if ops.row is None else steps.step[ops.row]
-    return OpSteps(StepKind.of(steps), len(steps), of_op, steps)
+    return OpSteps(steps.kind, len(steps), of_op, steps)
 
 
 def step_marks(

@@ -8,12 +8,14 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.steps.of_job import job_steps as kind_of_job
+from nsys_llm.analyses.steps.of_job import common_step
+from nsys_llm.analyses.steps.steps import COUNTED, EMPTY
 from nsys_llm.numeric.intervals import IntArray
 
-from ..per_rank.steps import COUNTED, EMPTY, PARTIAL
 from .meetings import Meetings, RankRows
 
+#: Why a step is in no statistic beside what its ranks tell: not all of them have it.
+PARTIAL: Final = "partial"
 #: Share of the collectives of two ranks that have to agree on which steps are one; ours.
 _LEAST_AGREEING: Final = 0.9
 
@@ -55,7 +57,7 @@ class Job:
 
 def job_steps(rows: RankRows, meetings: Meetings) -> tuple[Job | None, str | None]:
     """Return the steps of the job, or why there are none."""
-    kind = kind_of_job({place: budget.step for place, (_, budget) in enumerate(rows)})
+    kind = common_step({place: budget.step for place, (_, budget) in enumerate(rows)})
     others = {} if kind is None else kind.others
     working = [
         place for place, (_, budget) in enumerate(rows) if budget.devices and place not in others

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.of_rank import RankStepTimes, rank_steps
-from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
@@ -30,7 +28,7 @@ from nsys_llm.numeric.intervals import IntArray, total_length_ns
 from nsys_llm.numeric.longest import among_largest, candidate_rows, longest_starts
 from nsys_llm.numeric.tails import twice_medians
 from nsys_llm.trace.identity import RankKey
-from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.steps import DeviceSteps, StepKind
 
 from .compact_histogram import CompactHistogram
 from .instances import MOST_CANDIDATES, Instances, merged_instances
@@ -53,8 +51,8 @@ class RankTails:
         longest_start_ns: Start of the longest of them, the first of equals, likewise.
         windows_ns: Length of the filter's windows, else from the first operation to the last, of
             each device, sorted by id.
-        steps_n: Steps of the rank; None where they are not known.
-        steps: Those that are whole, by device; None likewise.
+        step: What its steps are; None where they are not known.
+        steps: By device.
     """
 
     keys: tuple[Key, ...]
@@ -67,8 +65,8 @@ class RankTails:
     first_ns: IntArray
     longest_start_ns: IntArray
     windows_ns: Mapping[int, int]
-    steps_n: int | None
-    steps: RankStepTimes | None
+    step: StepKind | None
+    steps: Mapping[int, DeviceSteps]
 
 
 @dataclass(frozen=True)
@@ -87,21 +85,13 @@ class KernelTails:
     instances: Instances = field(default_factory=Instances)
 
 
-def map_kernels(
-    trace: RankTrace,
-    rank: RankKey,
-    launched: tuple[KeyedKernels, KeyedKernels],
-    steps: Steps | None,
-    options: Mapping[str, Any],
-) -> KernelTails:
-    """Reduce one rank.
+def map_kernels(view: RankView, launched: tuple[KeyedKernels, KeyedKernels]) -> KernelTails:
+    """Reduce one rank; its option top is how many launches may be listed.
 
     Args:
         launched: The kernels that the filters leave, and all of them; see `coded_launches`.
-        steps: Its steps; None where there are none.
-        options: top is how many launches may be listed.
     """
-    launches, _ = launched
+    (launches, _), trace, rank = launched, view.trace, view.key
     inside = trace.starts_inside(launches.rows)
     durations = launches.duration_ns
     devices, used, row = _rows(launches)
@@ -113,10 +103,8 @@ def map_kernels(
     groups = _Groups(devices[used // max(keys_n, 1)], key, row, counts)
     instances, tails = concurrently(
         len(launches.rows),
-        lambda: _instances(
-            trace, rank, options["top"], launched, inside, counts.regrouped(place), steps
-        ),
-        lambda: _tails(trace, launches, inside, keys, groups, steps),
+        lambda: _instances(view, launched, inside, counts.regrouped(place)),
+        lambda: _tails(view, launches, inside, keys, groups),
     )
     numbers = {**instances.numbers, "key": np.searchsorted(kept_keys, instances.numbers["key"])}
     instances = replace(instances, numbers=numbers)
@@ -148,13 +136,13 @@ class _Groups:
 
 
 def _tails(
-    trace: RankTrace,
+    view: RankView,
     launches: KeyedKernels,
     inside: npt.NDArray[np.bool_],
     keys: tuple[Key, ...],
     groups: _Groups,
-    steps: Steps | None,
 ) -> RankTails:
+    trace = view.trace
     row, counts, groups_n = groups.row, groups.counts, groups.key.size
     starts, durations = launches.rows["start_ns"], launches.duration_ns
     moments = counts.moments(groups_n)
@@ -171,8 +159,8 @@ def _tails(
         windows_ns={
             device: total_length_ns(trace.device_windows(device)) for device in trace.device_ids
         },
-        steps_n=None if steps is None else len(steps.start_ns),
-        steps=rank_steps(trace, steps),
+        step=None if view.steps is None else view.steps.kind,
+        steps=view.device_steps,
     )
 
 
@@ -200,16 +188,13 @@ def _chosen(values: IntArray, chosen: npt.NDArray[np.bool_]) -> IntArray:
 
 
 def _instances(
-    trace: RankTrace,
-    rank: RankKey,
-    most: int,
+    view: RankView,
     launches: tuple[KeyedKernels, KeyedKernels],
     inside: npt.NDArray[np.bool_],
     counts: ValueCounts,
-    steps: Steps | None,
 ) -> Instances:
     """Return the longest launches of each key."""
-    kept, every = launches
+    (kept, every), most = launches, view.options["top"]
     if most < 1:
         return Instances()
     key, starts, durations = (
@@ -220,11 +205,11 @@ def _instances(
     rows = rows[among_largest(2 * durations[rows] - twice[key[rows]], MOST_CANDIDATES)]
     rows = rows if inside.all() else np.flatnonzero(inside)[rows]
     chosen = KeyedKernels(kept.rows.take(rows), kept.keys, kept.key[rows])
-    numbers, texts = around(trace, every, chosen, steps)
+    numbers, texts = around(view.trace, every, chosen, view.steps)
     numbers |= {
         "owner": np.zeros(rows.size, dtype=np.int64),
         "key": chosen.key,
         "duration_ns": chosen.duration_ns,
         **{name: chosen.rows[name] for name in ("start_ns", "device_id", "stream_id")},
     }
-    return Instances(most, (rank,), numbers, texts).longest()
+    return Instances(most, (view.key,), numbers, texts).longest()

@@ -84,7 +84,7 @@ def _before_n(every: KeyedKernels, chosen: KeyedKernels) -> Numbers:
 def _before_first_step_end(at_ns: IntArray, steps: Steps | None) -> IntArray:
     if steps is None:
         return np.full(at_ns.shape, NULL_INT, dtype=np.int64)
-    return (at_ns < steps.span_end_ns[0]).astype(np.int64)
+    return (at_ns < steps.end_ns[0]).astype(np.int64)
 
 
 def _range_texts(

@@ -13,10 +13,9 @@ from .launches import coded_launches
 
 def map_rank(view: RankView) -> TailPartial:
     """Reduce one rank; base and mangled choose the names of kernels, see the parts for others."""
-    trace, rank, options, steps = view.trace, view.key, view.options, view.steps
     lanes = view.collectives
     return TailPartial(
-        kernels=map_kernels(trace, rank, coded_launches(trace, steps, options), steps, options),
-        collectives=CollectivesPartial({rank: lanes} if lanes else {}),
+        kernels=map_kernels(view, coded_launches(view.trace, view.steps, view.options)),
+        collectives=CollectivesPartial({view.key: lanes} if lanes else {}),
         held=map_held(view),
     )

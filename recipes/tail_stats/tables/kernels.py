@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from nsys_llm.analyses.steps.of_job import job_steps
-from nsys_llm.analyses.steps.of_rank import DeviceStepTimes
+from nsys_llm.analyses.steps.of_job import common_step
 from nsys_llm.numeric.distributions import Moments, OrderStatistics
 from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.intervals import IntArray
@@ -120,17 +119,19 @@ def rank_tail_columns(medians: Medians, parts: RankParts) -> Columns:
 
 def _step_columns(parts: RankParts) -> Columns:
     """Return what the job calls a step, by device of each rank; null where its rank does not."""
-    kinds = {rank.key: tails.steps.kind if tails.steps else None for rank, tails in parts}
-    job, rows = job_steps(kinds), []
+    job = common_step({rank.key: tails.step for rank, tails in parts})
+    rows: list[tuple[object, ...]] = []
     for rank, tails in parts:
-        has = job is not None and rank.key not in job.others
-        devices = tails.steps.devices if tails.steps is not None and has else {}
         for device_id, window_ns in tails.windows_ns.items():
-            device = devices.get(device_id, DeviceStepTimes(0, 0))
+            device = tails.steps.get(device_id)
+            if job is None or rank.key in job.others or device is None:
+                rows.append((None,) * 4)
+                continue
+            times_ns, worst_ns = device.whole_ns, device.worst_ns
             # Where steps hold less than half of the time, they say little of it.
-            known = device.steps_n > 0 and 2 * device.time_ns >= window_ns
-            row = (job.unit, device.time_ns / device.steps_n) if job and known else (None, None)
-            rows.append((*row, *(device.worst_ns or (None, None) if known else (None, None))))
+            known = worst_ns is not None and 2 * times_ns.sum() >= window_ns
+            mean_ns = int(times_ns.sum()) / times_ns.size if known else None
+            rows.append((job.unit, mean_ns, *worst_ns) if worst_ns and known else (None,) * 4)
     unit, step_ns, start_ns, end_ns = zip(*rows, strict=True) if rows else ((),) * 4
     return {
         "step_unit": list(unit),
@@ -156,7 +157,7 @@ def tail_rank_columns(rank_tails: Columns, parts: RankParts) -> Columns:
         "rank": [rank.number for rank, _, _ in spans],
         "file": [rank.file for rank, _, _ in spans],
         "device_id": [device_id for _, _, device_id in spans],
-        "steps_n": pd.array([tails.steps_n for _, tails, _ in spans], dtype="Int64"),
+        "steps_n": [tails.step and tails.step.steps_n for _, tails, _ in spans],
         **_step_columns(parts),
         **whole,
         **{

@@ -17,7 +17,7 @@ from nsys_llm.analyses.device.idle_split import situate, split_gaps
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers
-from nsys_llm.analyses.wall.split import wall_of_steps
+from nsys_llm.analyses.wall.split import compute_by_kernel, wall_of_steps
 from nsys_llm.numeric.grouping import exact_sums, joined
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, intersect_intervals
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
@@ -227,10 +227,10 @@ def _left(trace: RankTrace, steps: Steps, options: Mapping[str, Any]) -> IntArra
     if options["steps"]:
         rows = rows[slice(*options["steps"])]
     if options["skip_warmup"]:
-        rows = rows[steps.span_start_ns[rows] >= steps.span_end_ns[0]]
+        rows = rows[steps.start_ns[rows] >= steps.end_ns[0]]
     if trace.windows_ns is not None:
         # The range is the host's and the window the GPU's: a step counts where most of it lies.
-        start, end = steps.span_start_ns[rows], steps.span_end_ns[rows]
+        start, end = steps.start_ns[rows], steps.end_ns[rows]
         rows = rows[2 * clipped_lengths(start, end, trace.windows_ns) > end - start]
     return rows
 
@@ -272,6 +272,7 @@ def _device_steps(
 ) -> DeviceSteps:
     """Return the steps of a device; several windows of a filter by time are one."""
     split = wall_of_steps(layers, spans.windows)
+    compute_ns = compute_by_kernel(layers, spans.windows)
     numbers, first, step = np.unique(spans.place, return_index=True, return_inverse=True)
     last, steps_n = np.append(first[1:], spans.place.size) - 1, numbers.size
 
@@ -283,8 +284,8 @@ def _device_steps(
     causes = np.column_stack([by_step(column) for column in idle_ns.T])
     # More idle time by cause than there is: filters hide operations from the causes.
     known = int(causes[:, :-1].sum()) <= int(sums_ns[:, -1].sum())
-    work = np.zeros((len(chosen.works), split.compute_ns.shape[1]), dtype=np.int64)
-    np.add.at(work, chosen.work[spans.place], split.compute_ns)
+    work = np.zeros((len(chosen.works), compute_ns.shape[1]), dtype=np.int64)
+    np.add.at(work, chosen.work[spans.place], compute_ns)
     return DeviceSteps(
         device_id=layers.device_id,
         number=chosen.row[numbers],
@@ -307,7 +308,7 @@ def _between(chosen: _Chosen, spans: _Spans) -> IntArray:
     """Return the part of each window before the range of its step began."""
     if chosen.steps is None:
         return np.zeros(len(spans), dtype=np.int64)
-    begin_ns = chosen.steps.span_start_ns[chosen.row][spans.place]
+    begin_ns = chosen.steps.start_ns[chosen.row][spans.place]
     starts, ends = spans.windows.T
     return np.asarray(np.clip(begin_ns, starts, ends) - starts)
 

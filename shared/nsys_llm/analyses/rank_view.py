@@ -17,12 +17,14 @@ from nsys_llm.analyses.host.states import has_host_records
 from nsys_llm.analyses.steps.by_range import MarkedRanges
 from nsys_llm.analyses.steps.finder import find_steps
 from nsys_llm.analyses.steps.no_work import no_work_spans
+from nsys_llm.analyses.steps.of_rank import device_steps
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.device_ops import DeviceOps, OpNames, op_names
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import RankTrace
+from nsys_llm.trace.steps import DeviceSteps
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class RankView:
         """Its steps, whatever the filters leave; None where there are none."""
         marked = self.marked if has_host_records(self.trace) else None
         return find_steps(self.trace, self.options, marked)
+
+    @cached_property
+    def device_steps(self) -> Mapping[int, DeviceSteps]:
+        """Its steps on each of its devices, by CUDA id; of a device without there are none."""
+        return device_steps(self.trace, self.steps)
 
     @cached_property
     def marked(self) -> MarkedRanges:

@@ -7,7 +7,6 @@ their names is kept.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -29,15 +28,9 @@ RANK_VARIABLES: Final = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RA
 OLDEST_SCHEMA: Final = (3, 7)
 NEWEST_SCHEMA: Final = (3, 30)
 
-_SYSTEM_KEYS: Final = ("Hostname", "NvDriverVersion", "CudaDriverVersion", "LinuxParanoidLevel")
+_SYSTEM_KEYS: Final = ("Hostname", "NvDriverVersion", "CudaDriverVersion")
 _EXPORT_KEYS: Final = ("EXPORT_SCHEMA_VERSION", "EXPORT_PRODUCT_VERSION")
 _SESSION_KEYS: Final = ("PROFILING_SESSION_UUID",)
-#: From this level on users sample no kernel code (kernel.perf_event_paranoid).
-_USER_MODE_LEVEL: Final = 2
-_PERIOD_KEYS: Final = (
-    "LINUX_PERF_OPTIONS:CPU_IP_TRIGGER_TYPE",
-    "LINUX_PERF_OPTIONS:SAMPLING_PERIOD",
-)
 _TRACED_KEYS: Final = ("CAPTURE_EVENT_TYPE",)
 _GRAPH_MODE_KEYS: Final = (
     "CUDA_GRAPH_TRACE_OPTIONS:MODE",
@@ -61,8 +54,6 @@ class CaptureFacts:
             of every other process whose environment the profile stores.
         environments_n: Environments of processes among the profile's strings.
         session: Id of the profiling session.
-        sample_period_ns: Time between CPU samples; 0 where it is not recorded, or counts no time.
-        user_mode_only: Whether Linux lets users sample no code of the kernel.
     """
 
     host: str | None
@@ -81,8 +72,6 @@ class CaptureFacts:
     secret_variables: tuple[str, ...] = ()
     environments_n: int = 0
     session: str | None = None
-    sample_period_ns: int = 0
-    user_mode_only: bool = False
 
     @property
     def schema_note(self) -> str | None:
@@ -108,8 +97,6 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
     utc_epoch_ns, system_clock_ns = _clocks(profile)
     environments = profile.process_environments()
     variables = _variables(profile)
-    perf = dict(profile.key_values("capture", _PERIOD_KEYS))
-    trigger, period = map(perf.get, _PERIOD_KEYS)
     graph_modes = dict(profile.key_values("capture", _GRAPH_MODE_KEYS))
     return CaptureFacts(
         host=system.get("Hostname") or None,
@@ -128,14 +115,7 @@ def read_facts(profile: ParquetProfile | SqliteProfile) -> CaptureFacts:
         secret_variables=secret_names(chain(_set_names(profile, variables), *environments)),
         environments_n=len(environments),
         session=next((uuid for _, uuid in profile.key_values("capture", _SESSION_KEYS)), None),
-        sample_period_ns=max(_number(period), 0) if trigger == "Software" else 0,
-        user_mode_only=_number(system.get("LinuxParanoidLevel")) >= _USER_MODE_LEVEL,
     )
-
-
-def _number(text: str | None) -> int:
-    """Return a number that a capture records; -1 for none."""
-    return int(text) if text and re.fullmatch("-?[0-9]{1,15}", text) else -1
 
 
 def _cuda_version(number: str | None) -> str | None:

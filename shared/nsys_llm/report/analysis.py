@@ -66,8 +66,8 @@ class Analysis(Generic[Partial, Results]):
             as how many they are counted; None for a recipe that counts no names of ranges.
         prepare: Puts into the merged partial what both `wall_details` and `tabulate` need; None
             where there is nothing. By the ranks with GPU work and the options.
-        compose: Of a recipe that is made of others: their results (`nsys_llm.report.part.Part`), by
-            name, and what it keeps itself, as its other functions take them.
+        is_composite: Whether it is made of other recipes: its functions take their results, by name
+            (`nsys_llm.report.part.Part`), for a merged partial.
         wall_details: Divides classes of the table `wall`; None for a recipe that does not know
             more of them than all do.
         rank_verdicts: Compares ranks: rows of the table `rank_verdicts`, see
@@ -93,7 +93,7 @@ class Analysis(Generic[Partial, Results]):
     missing_ranges: Callable[[Partial, RankKey], Mapping[str, tuple[int, int]]] | None = None
     folded_names: Callable[[Partial, RankKey], tuple[int, int]] | None = None
     prepare: Callable[[Partial, Sequence[Rank], Options], Results] | None = None
-    compose: Callable[[Partial, Mapping[str, Any]], Results] | None = None
+    is_composite: bool = False
     wall_details: Callable[[Results, Sequence[Rank], Walls, Options], WallDetails] | None = None
     rank_verdicts: Callable[[Results, JobWalls, Options], Sequence[Any]] | None = None
     with_verdicts: Callable[[Results, Sequence[Any]], Results] | None = None

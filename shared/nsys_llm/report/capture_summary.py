@@ -29,7 +29,7 @@ def sided_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
     """Return what the reports say of themselves: one text a label, or one for each side."""
     reported: dict[str, dict[str, str]] = {}
     for side in _sides(tables):
-        for label, text in capture_facts(run.side(side), _of(tables, side)):
+        for label, text in capture_facts(run.side(side)):
             reported.setdefault(label, {})[side] = text
     sides_n = len(_sides(tables))
     return [(label, _joined(texts, sides_n)) for label, texts in reported.items()]
@@ -84,12 +84,11 @@ _CUDA: Final = "--trace=cuda"
 _NODE_TRACING: Final = "30 to 60 %"
 
 
-def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
+def capture_facts(run: Run) -> list[tuple[str, str]]:
     """Return what the reports say of themselves, as (label, text).
 
     Args:
         run: What was read; its filters are told, because all numbers are of what they leave.
-        tables: The run's tables; `devices` gives the window, where the recipe has it.
     """
     facts = [profile.facts for profile in run.profiles if profile.facts is not None]
     working = [rank for profile in run.profiles for rank in profile.ranks]
@@ -106,7 +105,6 @@ def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
         ("hosts", _values(facts, lambda capture: capture.host)),
         ("GPUs", _values(facts, lambda capture: ", ".join(sorted(set(capture.gpus))) or None)),
         ("only", _filters(run.options)),
-        ("window", _window(tables)),
         ("driver", _values(facts, lambda capture: capture.driver_version)),
         ("CUDA of the driver", _values(facts, lambda capture: capture.cuda_version)),
         ("exported by nsys", _values(facts, lambda capture: capture.nsys_version)),
@@ -120,9 +118,7 @@ def capture_facts(run: Run, tables: _Tables) -> list[tuple[str, str]]:
 def capture_caveats(tables: _Tables) -> list[str]:
     """Return what makes the numbers differ from those of an unprofiled run, or incomplete."""
     return [
-        *_absent_caveats(tables["files"]),
         *_graph_caveats(tables["coverage"]),
-        *_join_caveats(tables["coverage"]),
         *_clock_caveats(tables["coverage"]),
         *_row_caveats(tables["coverage"]),
     ]
@@ -169,18 +165,6 @@ def unrecorded(run: Run) -> list[Unrecorded]:
     return items
 
 
-def _absent_caveats(files: pd.DataFrame) -> Iterable[str]:
-    for status, words in (
-        ("failed", ("could not be read", "could not be read")),
-        ("absent", ("was not given", "were not given")),
-    ):
-        labels = files.loc[files["status"] == status, "File"].tolist()
-        if labels:
-            who = counted(len(labels), "rank or profile", "ranks or profiles")
-            happened = words[len(labels) > 1]
-            yield f"{who} {happened}: {_listed(labels)}. All sums are without them."
-
-
 def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:
     nodes_n, total_n = _sum(coverage, "graph_node_n"), _sum(coverage, "total_n")
     if nodes_n:
@@ -189,42 +173,6 @@ def _graph_caveats(coverage: pd.DataFrame) -> Iterable[str]:
             "inside CUDA graphs that were traced node by node. That lengthens absolute times by "
             f"about {_NODE_TRACING}; shares and comparisons are more reliable."
         )
-    opaque_n = _sum(coverage, "opaque_graph_launches_n")
-    if opaque_n:
-        yield (
-            f"{counted(opaque_n, 'launch', 'launches')} of CUDA graphs left no GPU operation in "
-            "the profile, so GPU work is missing and idle time is not known. Record with "
-            f"{quoted('--cuda-graph-trace=node')} to see it."
-        )
-
-
-def _join_caveats(coverage: pd.DataFrame) -> Iterable[str]:
-    missing_n, total_n = _sum(coverage, "api_missing_n"), _sum(coverage, "total_n")
-    missing_ns, total_ns = _sum(coverage, "api_missing_ns"), _sum(coverage, "total_ns")
-    if missing_n:
-        share = f", {format_percent(100 * missing_ns / total_ns)} of their time" if total_ns else ""
-        yield (
-            f"{format_count(missing_n)} of {counted(total_n, 'recorded GPU operation')} "
-            f"({format_ns(missing_ns)}{share}) {'has' if missing_n == 1 else 'have'} no API call "
-            f"in the profile: {_why_missing(coverage, missing_n)}."
-        )
-
-
-def _why_missing(coverage: pd.DataFrame, missing_n: int) -> str:
-    cut_n = _sum(coverage, "api_cut_n")
-    if not cut_n:
-        return "a trimmed window, or a launch that was not traced"
-    who = (
-        "all of them were"
-        if cut_n == missing_n
-        else f"{format_count(cut_n)} of them {'was' if cut_n == 1 else 'were'}"
-    )
-    if missing_n == 1:
-        who = "it was"
-    before = f"{who} launched before the capture began"
-    if cut_n == missing_n:
-        return before
-    return f"{before} ({format_ns(_sum(coverage, 'api_cut_ns'))}), the others were not traced"
 
 
 def _clock_caveats(coverage: pd.DataFrame) -> Iterable[str]:
@@ -277,14 +225,6 @@ def _typed(name: str, value: Any) -> str:
     return between.join("" if item is None else str(item) for item in value)
 
 
-def _window(tables: _Tables) -> str:
-    if "devices" not in tables or not len(tables["devices"]):
-        return ""
-    windows = tables["devices"]["window_ns"].astype("int64")
-    shortest, longest = format_ns(int(windows.min())), format_ns(int(windows.max()))
-    return f"{shortest if shortest == longest else f'{shortest} to {longest}'} a device"
-
-
 def _values(facts: Sequence[CaptureFacts], of: Callable[[CaptureFacts], str | None]) -> str:
     """Return the distinct values of a fact, with how many reports have each if they differ."""
     counts: dict[str, int] = {}
@@ -296,16 +236,8 @@ def _values(facts: Sequence[CaptureFacts], of: Callable[[CaptureFacts], str | No
         return quoted(next(iter(counts)))
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = [f"{quoted(value)} ({counted(n, 'profile')})" for value, n in ordered[:_MOST_SHOWN]]
-    return ", ".join(shown) + _more_than(len(ordered))
-
-
-def _more_than(values_n: int) -> str:
-    return f" and {values_n - _MOST_SHOWN} more" if values_n > _MOST_SHOWN else ""
-
-
-def _listed(labels: Sequence[Any]) -> str:
-    shown = ", ".join(quoted(label) for label in labels[:_MOST_SHOWN])
-    return shown + _more_than(len(labels))
+    more_n = len(ordered) - _MOST_SHOWN
+    return ", ".join(shown) + (f" and {more_n} more" if more_n > 0 else "")
 
 
 def _sum(table: pd.DataFrame, column: str) -> int:

@@ -21,15 +21,14 @@ from nsys_llm.trace.wall import WallKey
 
 def composed(run: Run) -> Run:
     """Return a run with the results of the recipes that it is made of; most are of none."""
-    compose = run.analysis.compose
-    if compose is None:
+    if not run.analysis.is_composite:
         return run
     runs = {
         name: prepared(_run_of(run, name)) for name in chosen_recipes(run.manifest, run.options)
     }
     verdicts = _verdicts(list(runs.values()))
     parts = {name: finished(part, verdicts=verdicts) for name, part in runs.items()}
-    return replace(run, partial=compose(run.partial, parts), parts=parts)
+    return replace(run, partial=parts, parts=parts)
 
 
 def _verdicts(runs: Sequence[Run]) -> Sequence[Any]:

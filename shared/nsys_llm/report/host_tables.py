@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -11,11 +12,10 @@ import numpy as np
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, percent, record_columns, sorted_columns
-from nsys_llm.taxonomy.host_modules import KERNEL
 from nsys_llm.trace.host_part import (
     SAMPLED,
     STEP,
-    Group,
+    Exposure,
     HostFrame,
     HostModule,
     HostPart,
@@ -27,6 +27,9 @@ from nsys_llm.trace.identity import Rank, RankKey
 NOT_SAMPLED: Final = "not_sampled"
 
 _Z_95: Final = 1.959963984540054
+_Group = tuple[int, int, str, str, str | None, str]
+#: What samples are counted of.
+_GROUP: Final[Callable[[Exposure], _Group]] = attrgetter(*Exposure.__dataclass_fields__)
 _STATES: Final = tuple(HostState.__dataclass_fields__)
 _MODULES: Final = tuple(HostModule.__dataclass_fields__)
 _FRAMES: Final = tuple(HostFrame.__dataclass_fields__)
@@ -62,28 +65,25 @@ def _state_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
 
 def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
     """Return samples of each group by class, and what is missing of those that there should be."""
-    rows, beside = list[tuple[Rank, HostModule]](), list[tuple[int, int, bool, int]]()
+    rows, beside = list[tuple[Rank, HostModule]](), list[tuple[int, int, int]]()
     for rank, part in ranks:
-        facts, counts, on_core_ns = rank.facts, Counter[Group](), Counter[Group]()
+        counts, on_core_ns, period_ns = Counter[_Group](), Counter[_Group](), part.period_ns
         for module in part.modules:
-            counts[module.group] += module.samples_n
+            counts[_GROUP(module)] += module.samples_n
         for state in part.states:
             if state.state in SAMPLED and state.on_core_ns is not None:
-                on_core_ns[state.group] += state.on_core_ns
-        period_ns = (facts and facts.sample_period_ns) or part.period_ns
+                on_core_ns[_GROUP(state)] += state.on_core_ns
         expected = {key: round(ns / period_ns) for key, ns in on_core_ns.items() if period_ns}
         lost = [
-            HostModule(*key, NOT_SAMPLED, expected_n - counts[key])
+            HostModule(*key, NOT_SAMPLED, expected_n - counts[key], 0)
             for key, expected_n in expected.items()
             if expected_n > counts[key]
         ]
-        in_kernel = any(module.module_class == KERNEL for module in part.modules)
-        user_mode = facts is not None and facts.user_mode_only and not in_kernel
         for module in (*part.modules, *lost):
+            whole = counts[_GROUP(module)], expected.get(_GROUP(module), NULL_INT)
             rows.append((rank, module))
-            whole = counts[module.group], expected.get(module.group, NULL_INT)
-            beside.append((*whole, user_mode, period_ns or NULL_INT))
-    of_n, expected_n, user_mode_only, period = np.array(beside, dtype=np.int64).reshape(-1, 4).T
+            beside.append((*whole, period_ns or NULL_INT))
+    of_n, expected_n, period = np.array(beside, dtype=np.int64).reshape(-1, 3).T
     is_lost = np.array([row.module_class == NOT_SAMPLED for _, row in rows], dtype=bool)
     counted_n = np.array([row.samples_n for _, row in rows], dtype=np.int64)
     low_pct, high_pct = wilson_pct(np.where(is_lost, 0, counted_n), np.maximum(of_n, 1))
@@ -91,7 +91,6 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
         **record_columns(rows, *_MODULES),
         "of_n": of_n,
         "expected_n": nullable(expected_n),
-        "user_mode": user_mode_only.astype(bool),
         "share_pct": percent(counted_n, np.where(is_lost, expected_n, of_n)),
         "low_pct": np.where(is_lost, np.nan, low_pct),
         "high_pct": np.where(is_lost, np.nan, high_pct),

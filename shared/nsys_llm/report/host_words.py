@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from nsys_llm.report.host_tables import NOT_SAMPLED, wilson_pct
 from nsys_llm.report.records import Record, Tables, percent, records
 from nsys_llm.report.rules import Case
 from nsys_llm.report.walls import Gpu
-from nsys_llm.taxonomy.host_modules import UNRESOLVED
+from nsys_llm.taxonomy.host_modules import KERNEL, UNRESOLVED
 from nsys_llm.trace.host_part import (
     CUDA_CALL,
     INTERPRETER_LOCK,
@@ -30,8 +31,8 @@ from nsys_llm.trace.host_part import (
 )
 from nsys_llm.view.text import counted, format_ns, format_percent, quoted
 
-#: More missing samples than this say nothing about shares; ours.
-_MOST_MISSING_PCT: Final = 25.0
+#: With fewer of the samples that there should be, shares say nothing; ours.
+_LEAST_SAMPLED: Final = 0.75
 #: What takes less of the time needs no advice; ours.
 _LEAST_PCT: Final = 50.0
 #: A launch takes some 5 us: with less of the time in such calls, launches are 100 us apart, and
@@ -39,26 +40,45 @@ _LEAST_PCT: Final = 50.0
 _LEAST_LAUNCHES_PCT: Final = 5.0
 
 _WORDS: Final = {OFF_CORE: "off its core", RUNNING: "running", OS_CALL: "in the C library"}
-#: Functions of the C library that wait for input, those that wait for somebody or a time, and
-#: CPython's of its garbage collection.
-_READS: Final = re.compile(r"p?read|recv|p?poll|select|epoll_|accept|fgets|fread|getline|open")
-_WAITS: Final = re.compile(r"futex|pthread_|sem_|wait|(clock_)?nanosleep|u?sleep")
-_COLLECTS: Final = re.compile(r"gc_collect|_PyGC|deduce_unreachable|subtract_refs|visit_decref")
 #: Calls that launch one operation: neither a graph nor a function of the host.
 _LAUNCHES: Final = re.compile(r"cu(da)?Launch(?!HostFunc)")
-_ADVICE: Final = {
-    "garbage": "Python collects garbage in the step: gc.freeze() after start-up, gc.collect() "
-    "between steps.",
-    "reads": "The launching thread waits for input in the step: prefetch it, or let another "
-    "process prepare it.",
-    "waits": "The launching thread waits for another thread or process in the step: look at what "
-    "that one does meanwhile.",
-    "graphs": "These launches are CUDA graphs already: launch fewer, larger ones, and upload each "
-    "before its first launch (cudaGraphUpload).",
-    "lock": "The launching thread waits for the interpreter lock in the step: let threads that "
-    "compute run in processes of their own.",
-    "launches": "Launch less often: CUDA graphs, torch.compile, fused operators.",
-}
+_COLLECTS: Final = "garbage collection"
+_LAUNCH_LESS: Final = "Launch less often: CUDA graphs, torch.compile, fused operators."
+#: What to do, by state and function; where a thread runs, by what most samples are in.
+_ADVICE: Final = (
+    (
+        RUNNING,
+        _COLLECTS,
+        "Python collects garbage in the step: gc.freeze() after start-up, gc.collect() between "
+        "steps.",
+    ),
+    (
+        OS_CALL,
+        INTERPRETER_LOCK,
+        "The launching thread waits for the interpreter lock in the step: let threads that compute "
+        "run in processes of their own.",
+    ),
+    (
+        OS_CALL,
+        r"p?read|recv|p?poll|select|epoll_|accept|fgets|fread|getline|open",
+        "The launching thread waits for input in the step: prefetch it, or let another process "
+        "prepare it.",
+    ),
+    (
+        OS_CALL,
+        r"futex|pthread_|sem_|wait|(clock_)?nanosleep|u?sleep",
+        "The launching thread waits for another thread or process in the step: look at what that "
+        "one does meanwhile.",
+    ),
+    (
+        CUDA_CALL,
+        ".*GraphLaunch",
+        "These launches are CUDA graphs already: launch fewer, larger ones, and upload each before "
+        "its first launch (cudaGraphUpload).",
+    ),
+    (CUDA_CALL, _LAUNCHES, _LAUNCH_LESS),
+    (RUNNING, "python|driver", _LAUNCH_LESS),
+)
 #: What a rule on the host says where its threads are recorded: of steps, and of a start-up.
 STATES, START_UP = "states", "start_up"
 HOST_CASES: Final = {
@@ -78,33 +98,29 @@ HOST_CASES: Final = {
 
 @dataclass(frozen=True)
 class Waited:
-    """Some of the exposed time of a GPU: rows of host_states, host_modules and host_frames."""
+    """Some of the exposed time of a GPU: rows of host_states and host_modules."""
 
     states: Sequence[Record]
     modules: Sequence[Record]
-    frames: Sequence[Record] = ()
 
     @classmethod
     def of(cls, tables: Tables, gpu: Gpu) -> Waited:
         """Return that of a GPU; nothing of a capture without records of threads."""
-        if "host_states" not in tables:
-            return cls((), ())
-        rows = []
-        for name in ("host_states", "host_modules", "host_frames"):
-            table = tables[name]
-            here = table["rank"] == gpu[0]
-            if "device_id" in table:
-                here &= table["device_id"] == gpu[1]
-            rows.append(records(table[here]))
-        return cls(*rows)
+        known = [tables[name] for name in ("host_states", "host_modules") if name in tables]
+        rows = (
+            records(table[(table["rank"] == gpu[0]) & (table["device_id"] == gpu[1])])
+            for table in known
+        )
+        return cls(*rows) if known else cls((), ())
 
     def where(self, column: str, *values: Any) -> Waited:
-        """Return the rows with one of some values, in a column that states and modules have."""
-        states, modules = (
-            [row for row in some if row[column] in values] for some in (self.states, self.modules)
+        """Return the rows with one of some values, in a column that both tables have."""
+        return Waited(
+            *(
+                [row for row in some if row[column] in values]
+                for some in (self.states, self.modules)
+            )
         )
-        frames = [row for row in self.frames if row.get(column, values[0]) in values]
-        return Waited(states, modules, frames)
 
     @property
     def is_recorded(self) -> bool:
@@ -131,35 +147,23 @@ class Waited:
         return state, detail, percent(ns, self.time_ns)
 
     @cached_property
-    def samples(self) -> tuple[Counter[str], float]:
-        """Its samples in that state by class, and how many there should be, as a whole.
-
-        Each group's are rounded; of threads without switches there should be those that there are.
-        """
+    def samples(self) -> tuple[Counter[str], int]:
+        """Its samples in that state by class, and how many say something."""
         here, counts = self.where("state", self.doing[0]), Counter[str]()
         for row in here.modules:
             counts[row["module_class"]] += row["samples_n"]
         del counts[NOT_SAMPLED]
+        # Those that there should be in each group are rounded; in all together they are not.
         period_ns = max((row["period_ns"] or 0 for row in here.modules), default=0)
         on_core_ns = sum(row.get("on_core_ns") or 0 for row in here.states)
-        free_n = sum(row["samples_n"] for row in here.modules if row["expected_n"] is None)
-        return counts, free_n + (on_core_ns / period_ns if period_ns else 0)
-
-    @property
-    def doubt(self) -> str:
-        """Why samples do not say what ran, in brackets; "" where they do."""
-        n, expected_n = self.samples[0].total(), self.samples[1]
-        if n < LEAST_SAMPLES:
-            return f" (too few samples to say in what: {n})"
-        if percent(expected_n - n, expected_n) > _MOST_MISSING_PCT:
-            return f" (of {round(expected_n)} samples expected only {n})"
-        return ""
+        expected_n = on_core_ns / period_ns if period_ns else 0.0
+        return counts, max(LEAST_SAMPLES, math.ceil(_LEAST_SAMPLED * expected_n))
 
     @property
     def module_class(self) -> str | None:
         """Which software most of these samples are in; None where they say nothing."""
-        counts, _ = self.samples
-        if self.doing[0] not in SAMPLED or self.doubt:
+        counts, least_n = self.samples
+        if self.doing[0] not in SAMPLED or counts.total() < least_n:
             return None
         name, n = max(counts.items(), key=lambda item: item[::-1])
         enough = name != UNRESOLVED and percent(n, counts.total()) >= _LEAST_PCT
@@ -174,9 +178,9 @@ class Waited:
         if (name := self.module_class) is None:
             return said
         counts, _ = self.samples
-        user_mode = any(row["user_mode"] for row in self.where("state", state).modules)
+        kind = "samples" if counts[KERNEL] else "user-mode samples"
         share = format_percent(percent(counts[name], counts.total()))
-        return f"{said}, {share} of its {'user-mode ' * user_mode}samples {name}"
+        return f"{said}, {share} of its {kind} {name}"
 
     @property
     def advice(self) -> str | None:
@@ -184,53 +188,26 @@ class Waited:
         state, function, pct = self.doing
         if pct < _LEAST_PCT:
             return None
-        kind, detail, name = "", function or "", self.module_class
-        if state == RUNNING and not self.doubt and self._is_most(self._collecting_n):
-            kind = "garbage"
-        elif detail == INTERPRETER_LOCK:
-            kind = "lock"
-        elif state == OS_CALL and _READS.match(detail):
-            kind = "reads"
-        elif state == OS_CALL and _WAITS.match(detail):
-            kind = "waits"
-        elif state == CUDA_CALL and "GraphLaunch" in detail:
-            kind = "graphs"
-        elif _LAUNCHES.match(detail) or (
-            state == RUNNING
-            and name in ("python", "driver")
-            and self._is_most(self.samples[0][name])
-            and self.launches_pct >= _LEAST_LAUNCHES_PCT
-        ):
-            kind = "launches"
-        return _ADVICE.get(kind)
-
-    @property
-    def launches_pct(self) -> float:
-        """Share of the time in calls that launch one operation."""
+        said = function or self._certain
+        advice = (text for of, what, text in _ADVICE if of == state and re.match(what, said))
+        advised = next(advice, None)
         calls = [row for row in self.states if _LAUNCHES.match(row["detail"] or "")]
-        return percent(sum(row["time_ns"] for row in calls), self.time_ns)
-
-    def _is_most(self, samples_n: int) -> bool:
-        """Return whether some of its samples are most of them, with certainty."""
-        low_pct, _ = wilson_pct(np.array([samples_n]), np.array([self.samples[0].total()]))
-        return bool(low_pct[0] >= _LEAST_PCT)
+        launches_ns = sum(row["time_ns"] for row in calls)
+        if advised == _LAUNCH_LESS and percent(launches_ns, self.time_ns) < _LEAST_LAUNCHES_PCT:
+            return None
+        return advised
 
     @property
-    def _collecting_n(self) -> int:
-        """At least so many of its samples are in garbage collection.
-
-        Frames are of all samples of a part and state: those elsewhere may all have collected.
-        """
-        here = self.where("state", RUNNING)
-        leaves = [row for row in here.frames if row["kind"] == "leaf"]
-        collecting_n = sum(row["samples_n"] for row in leaves if _COLLECTS.search(row["function"]))
-        stacks_n = {row["part"]: row["stacks_n"] for row in leaves}
-        told_n = sum(
-            row["samples_n"]
-            for row in here.modules
-            if row["part"] in stacks_n and row["module_class"] not in (NOT_SAMPLED, UNRESOLVED)
-        )
-        return max(collecting_n - max(sum(stacks_n.values()) - told_n, 0), 0)
+    def _certain(self) -> str:
+        """What most of its samples are in with certainty: garbage collection, a class, or ""."""
+        if (name := self.module_class) is None:
+            return ""
+        counts, _ = self.samples
+        here = self.where("state", self.doing[0]).modules
+        found = np.array([sum(row["collecting_n"] for row in here), counts[name]])
+        low_pct, _ = wilson_pct(found, np.full(2, counts.total()))
+        likely = zip((_COLLECTS, name), low_pct.tolist(), strict=True)
+        return next((what for what, low in likely if low >= _LEAST_PCT), "")
 
 
 def _start_up(waited: Waited) -> tuple[str, int] | None:
@@ -258,9 +235,11 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
             f"{quoted(name)}{loads}: start-up, nothing to gain later"
         )
     if steps.time_ns and (state := steps.doing[0]) != UNKNOWN:
+        (counts, least_n), words = steps.samples, steps.words
+        if state == RUNNING and (n := counts.total()) < least_n:
+            words += f" (too few samples to say in what: {n} of at least {least_n})"
         steps_n = counted(steps.states[0]["steps_n"], "step")
-        doubt = steps.doubt if state == RUNNING else ""
-        said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {steps.words}{doubt}")
+        said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {words}")
     if not said and (words := path_words(waited)[0]):
         said.append(f"{format_ns(waited.time_ns)} of waiting for the host{words}")
     text = "; ".join(said)
@@ -298,7 +277,7 @@ def host_case(
         return None
     name, ns = steps.most(lambda row: row["range"])
     words, advice = path_words(steps.where("range", name))
-    if is_slow_call and advice == _ADVICE["launches"]:
+    if is_slow_call and advice == _LAUNCH_LESS:
         advice = None
     return STATES, {
         "host_step_ns": ns / max(steps.states[0]["steps_n"], 1),

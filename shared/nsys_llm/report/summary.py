@@ -27,11 +27,10 @@ _MOST_ANSWER_LINES: Final = 6
 BELOW: Final = 4
 #: Of a table: a blank line, its title, its headings, and one row.
 _LEAST_TABLE: Final = 4
-#: Parts of the wall split that are told together before anything else is left out.
-_LITTLE_PCT: Final = 2.0
-#: And below this before more is left out than kinds of work.
+#: Parts of the wall split are told together below this, before the insides of others are left out.
 _SOME_PCT: Final = 5.0
-#: Classes that are told as long as a line holds them.
+#: From this on classes that are told as long as a line holds them.
+_LITTLE_PCT: Final = 2.0
 _LASTING: Final = (COMMUNICATION, IDLE)
 WIDTH: Final = 80
 HEIGHT: Final = 24
@@ -124,39 +123,25 @@ def _shorter(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
     How long GPUs communicate and idle is told as long as a line holds it: they are what the bound
     is compared with, and many kinds of work that are less together may each be more.
     """
-    yield parts
-    together = [_together(parts, merged_n) for merged_n in range(2, len(parts))]
-    yield from _with_rest_below(together, _LITTLE_PCT)
-    lasting = [part for part in parts if part.label in _LASTING and part.share_pct >= _LITTLE_PCT]
-    kept = [few for few in together if all(part in few for part in lasting)]
-    yield from _with_rest_below(kept, _SOME_PCT)
-    for few in [parts, *kept]:
-        yield from _with_fewer_insides(few)
-    yield from (_insides_of([], few) for few in together)
-
-
-def _with_rest_below(
-    choices: Sequence[Sequence[WallPart]], most_pct: float
-) -> Iterator[Sequence[WallPart]]:
-    return (parts for parts in choices if parts[-1].share_pct < most_pct)
-
-
-def _with_fewer_insides(parts: Sequence[WallPart]) -> Iterator[Sequence[WallPart]]:
     insides = [part for part in parts if part.inside]
-    for shown in (insides, insides[:1], insides[1:], []):
-        yield _insides_of(shown, parts)
-
-
-def _insides_of(shown: Sequence[WallPart], parts: Sequence[WallPart]) -> list[WallPart]:
-    return [part if part in shown else replace(part, inside="") for part in parts]
+    for shown, most_pct in ((insides, _SOME_PCT), (insides[:1], _SOME_PCT), ([], 100.0)):
+        some = [part if part in shown else replace(part, inside="") for part in parts]
+        yield some
+        for merged_n in range(2, len(parts)):
+            few = _together(some, merged_n)
+            if few[-1].share_pct < most_pct:
+                yield few
 
 
 def _together(parts: Sequence[WallPart], merged_n: int) -> list[WallPart]:
     """Return parts of which the least are one, at the end; what is to last goes last."""
-    order = sorted(parts, key=lambda part: (part.label in _LASTING, part.share_pct))
-    merged = order[:merged_n]
+    merged = sorted(parts, key=_lasts)[:merged_n]
     rest = WallPart("others", sum(part.share_pct for part in merged))
     return [*(part for part in parts if part not in merged), rest]
+
+
+def _lasts(part: WallPart) -> tuple[bool, float]:
+    return part.label in _LASTING and part.share_pct >= _LITTLE_PCT, part.share_pct
 
 
 def _in_lines(head: str, texts: Sequence[str], width: int) -> list[str]:

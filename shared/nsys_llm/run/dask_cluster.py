@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
@@ -31,13 +28,11 @@ def open_client(scheduler_file: str | None) -> Iterator[Any]:
     from distributed import Client
 
     address = _scheduler_address(scheduler_file) if scheduler_file else None
-    known = address or config.get("scheduler-address", None)
-    if known is None:
+    if (address or config.get("scheduler-address", None)) is None:
         raise UsageError(
             "--mode dask-futures needs a Dask cluster that runs: name its --scheduler-file, or set "
             "DASK_SCHEDULER_ADDRESS. On one machine --mode concurrent uses all processors."
         )
-    _require_answer(str(known))
     client: Any = None
     try:
         with _unusable_told():
@@ -56,40 +51,6 @@ def _unusable_told() -> Iterator[None]:
         yield
     except (OSError, TimeoutError, ValueError, KeyError, RuntimeError) as error:
         reason = str(error) or type(error).__name__
-        raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
-
-
-def _require_answer(address: str) -> None:
-    """Refuse a scheduler that does not answer; where a port only listens, a client never ends.
-
-    Raises:
-        UsageError: It does not, within the time that Dask's configuration allows to connect.
-    """
-    from dask import config
-    from dask.utils import parse_timedelta
-    from distributed import Security
-    from distributed.comm import connect
-
-    limit_s = float(parse_timedelta(config.get("distributed.comm.timeouts.connect", "30s")))
-
-    async def answer() -> None:
-        arguments = Security().get_connection_args("client")
-        comm = await asyncio.wait_for(connect(address, **arguments), limit_s)
-        comm.abort()
-
-    def ask() -> None:
-        try:
-            asyncio.run(answer())
-        except (OSError, asyncio.TimeoutError, ValueError, RuntimeError) as error:
-            failures.put(error)
-        else:
-            failures.put(None)
-
-    # A notebook has a loop of its own in this thread, and nobody waits for one that is interrupted.
-    failures: SimpleQueue[Exception | None] = SimpleQueue()
-    threading.Thread(target=ask, daemon=True).start()
-    if (error := failures.get()) is not None:
-        reason = str(error) or f"no answer from {address} within {limit_s:g} s"
         raise UsageError(f"the Dask cluster cannot be used ({reason}).") from error
 
 

@@ -6,8 +6,7 @@ Dask's errors are recognized by name, because distributed is imported only where
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, Final
 
 from nsys_llm import __version__
@@ -28,25 +27,15 @@ _LOGGERS: Final = (
 _PACKAGE: Final = "nsys_llm"
 
 
-def mute_dask() -> dict[logging.Logger, int]:
-    """Keep Dask from printing what this package says in a line; return the levels before."""
+def mute_dask() -> None:
+    """Keep Dask from printing what this package says in a line.
+
+    For good: a scheduler may be lost also once all is back.
+    """
     import distributed  # noqa: F401 - it sets levels itself when it is imported
 
-    levels = {logger: logger.level for logger in map(logging.getLogger, _LOGGERS)}
-    for logger in levels:
-        logger.setLevel(logging.CRITICAL)
-    return levels
-
-
-@contextmanager
-def dask_muted() -> Iterator[None]:
-    """Mute Dask for as long as a client is open: a scheduler may be lost also once all is back."""
-    levels = mute_dask()
-    try:
-        yield
-    finally:
-        for logger, level in levels.items():
-            logger.setLevel(level)
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def refuse_other_versions(client: Any) -> None:

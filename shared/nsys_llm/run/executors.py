@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
-from nsys_llm.run.dask_errors import DaskErrors, dask_muted, refuse_other_versions
+from nsys_llm.run.dask_errors import DaskErrors, mute_dask, refuse_other_versions
 
 T = TypeVar("T")
 Chunks = Sequence[Any]
@@ -160,7 +160,8 @@ def open_executor(mode: str, scheduler_file: str | None) -> Iterator[Executor]:
     else:
         from nsys_llm.run.dask_cluster import open_client  # imports asyncio, which takes 25 ms
 
-        with dask_muted(), open_client(scheduler_file) as client:
+        mute_dask()
+        with open_client(scheduler_file) as client:
             yield DaskFutures(client)
 
 

@@ -130,7 +130,7 @@ def _executor(context: Any) -> Executor:
     if name == "dask-futures":
         from distributed import default_client
 
-        mute_dask()  # for good: the context closes the client after this run
+        mute_dask()
         # The context has made its client the default one, and set up its workers.
         return DaskFutures(default_client())
     return Threads()

@@ -18,7 +18,6 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.analyses.timeline.job_tracks import collective_tracks, path_tracks
 from nsys_llm.analyses.timeline.rank_timeline import rank_timeline
-from nsys_llm.analyses.timeline.recorded import Named
 from nsys_llm.analyses.timeline.states import typical_and_worst
 from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import timeline_reads
@@ -32,7 +31,7 @@ from nsys_llm.trace.filters import unfiltered
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_sets import INPUT
 from nsys_llm.trace.timeline import Track
-from nsys_llm.view.text import counted, format_instant
+from nsys_llm.view.text import counted
 
 #: Ranks that are shown where --ranks names none; ours: what fits on a screen.
 MOST_RANKS: Final = 8
@@ -144,11 +143,9 @@ class _Timelines:
         self._shown, self._others, self._axes = shown, others, axes
         self._options = run.options
         self._findings = {rank.key: _about(rank, findings, len(shown)) for rank in shown}
-        self._named = {rank.key: _named(self._findings[rank.key], findings) for rank in shown}
         self._windows = self._of_findings(findings)
         self._with_steps: set[str] = set()
         self._events_n = self._left_out_n = 0
-        self._outside: list[str] = []
         self.left_n, self.lost_n = len(shown), 0
 
     def _of_findings(self, findings: Sequence[Finding]) -> dict[str, list[tuple[int, int]]]:
@@ -172,16 +169,9 @@ class _Timelines:
         most = (MOST_EVENTS - self._events_n) // self.left_n
         wanted = self._wanted(axis, view.steps)
         tracks = self._others.tracks(rank)
-        named = self._named[rank.key]
-        timeline = rank_timeline(view, wanted, most, tracks, named)
+        timeline = rank_timeline(view, wanted, most, tracks)
         self._events_n += timeline.events_n
         self._left_out_n += timeline.left_out_n
-        if self._options["perfetto_window"] is not None and not (
-            timeline.tracks or timeline.left_out_n
-        ):
-            start_ns, end_ns = timeline.recorded_ns
-            recorded = f"{format_instant(start_ns)} to {format_instant(end_ns)}"
-            self._outside.append(f"rank {rank.number}: {recorded}")
         about = findings_track(self._findings[rank.key])
         if len(about):
             timeline = replace(timeline, tracks=(about, *timeline.tracks))
@@ -212,11 +202,6 @@ class _Timelines:
             said.append(f"{ranks} left out (--ranks names those to show)")
         if self.lost_n:
             said.append(f"{counted(self.lost_n, 'rank')} missing, which could not be read again")
-        if self._outside:
-            ranks = counted(len(self._outside), "rank")
-            said.append(
-                f"--perfetto-window is outside of what {ranks} recorded ({self._outside[0]})"
-            )
         if self._left_out_n:
             rows = counted(
                 self._left_out_n, "operation, call or range", "operations, calls and ranges"
@@ -238,14 +223,3 @@ def _about(rank: Rank, findings: Sequence[Finding], ranks_n: int) -> list[Findin
         for finding in findings
         if finding.rank == number or (finding.rank is None and ranks_n == 1)
     ]
-
-
-def _named(about: Sequence[Finding], findings: Sequence[Finding]) -> list[Named]:
-    lines = []
-    for number, finding in enumerate(findings[:MOST_FINDINGS], 1):
-        names = frozenset(
-            value for cell in finding.evidence for name, value in cell.where if name == "name"
-        )
-        if finding in about and finding.window_ns is None and names:
-            lines.append(Named(f"finding {number}: {finding.title}", finding.device_id, names))
-    return lines

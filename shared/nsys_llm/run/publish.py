@@ -59,7 +59,8 @@ def _replacement(match: re.Match[str], counter: str) -> str:
 class OutputFolder:
     """A folder being filled beside its final place. Use as a context manager.
 
-    Leaving the block without `publish` removes everything that was written.
+    Leaving the block without `publish` removes everything that was written, but for the folders
+    above.
 
     Attributes:
         path: Where to write.
@@ -80,7 +81,6 @@ class OutputFolder:
         self.final = self._expanded()
         require_text("--output", str(self.final))
         self.on_published: Callable[[Path], None] | None = None
-        self._made_parents: list[Path] = []
         self._aside: Path | None = None
         self._stands = False
         self._ending = ExitStack()
@@ -93,7 +93,7 @@ class OutputFolder:
         self.path = scratch_place(parent, self.final.name)
         try:
             self._ending.enter_context(ended_with_the_run(self._abandon))
-            self._make_parents(parent)
+            parent.mkdir(parents=True, exist_ok=True)
             remove_abandoned(parent, self.final.name)
             self.path.mkdir()
         except BaseException as error:
@@ -121,7 +121,6 @@ class OutputFolder:
             else:
                 with suppress(OSError):
                     _settle(self._aside, self.final)
-        self._remove_parents()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -189,8 +188,6 @@ class OutputFolder:
         self._aside = scratch_place(self.final.parent, self.final.name, "replaced")
         self.final.rename(self._aside)
         try:
-            # Somebody may have put something there since it was looked at.
-            _require_replaceable(self._aside, self._replace)
             self._rename()
         except BaseException:
             with suppress(OSError):
@@ -205,21 +202,6 @@ class OutputFolder:
 
     def _expanded(self) -> Path:
         return Path(os.path.abspath(expand_pattern(self._pattern)))
-
-    def _make_parents(self, folder: Path) -> None:
-        missing: list[Path] = []
-        while not folder.exists():
-            missing.append(folder)
-            folder = folder.parent
-        for parent in reversed(missing):
-            parent.mkdir()
-            self._made_parents.append(parent)
-
-    def _remove_parents(self) -> None:
-        for folder in reversed(self._made_parents):
-            # One that another run works in meanwhile is not empty, and stays.
-            with suppress(OSError):
-                folder.rmdir()
 
 
 def _put_back(final: Path) -> None:

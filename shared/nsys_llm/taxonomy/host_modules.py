@@ -12,6 +12,7 @@ from typing import Final
 OTHER: Final = "other"
 KERNEL: Final = "kernel"
 UNRESOLVED: Final = "unresolved"
+_COLLECTS: Final = re.compile(r"gc_collect|_PyGC|deduce_unreachable|subtract_refs|visit_decref")
 
 
 @lru_cache(maxsize=1 << 14)
@@ -24,6 +25,11 @@ def module_class(path: str) -> str:
 def module_classes() -> tuple[str, ...]:
     """Return all classes, in the order of the data file, `other` last."""
     return (*(name for name, _ in _patterns()), OTHER)
+
+
+def collects_garbage(function: str) -> bool:
+    """Return whether a function is one of CPython's garbage collection."""
+    return _COLLECTS.search(function) is not None
 
 
 @cache

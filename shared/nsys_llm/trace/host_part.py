@@ -22,9 +22,6 @@ OUTSIDE: Final = "outside"
 #: Fewer samples say nothing about shares.
 LEAST_SAMPLES: Final = 30
 
-#: Device, thread, cause, part, range and state.
-Group = tuple[int, int, str, str, str | None, str]
-
 
 @dataclass(frozen=True)
 class Exposure:
@@ -36,11 +33,6 @@ class Exposure:
     part: str
     range: str | None
     state: str
-
-    @property
-    def group(self) -> Group:
-        """What samples are counted of."""
-        return self.device_id, self.tid, self.cause, self.part, self.range, self.state
 
 
 @dataclass(frozen=True)
@@ -60,6 +52,7 @@ class HostModule(Exposure):
 
     module_class: str
     samples_n: int
+    collecting_n: int
 
 
 @dataclass(frozen=True)

@@ -90,13 +90,11 @@ class RankTimeline:
         tracks: Lines; those without a slice are left out.
         left_out_n: Operations, calls and ranges of the wanted windows that are not there, for
             want of room.
-        recorded_ns: Start and end of all that was recorded, in the clock of the profile.
     """
 
     tracks: tuple[Track, ...]
     counters: tuple[Counter, ...]
     left_out_n: int = 0
-    recorded_ns: tuple[int, int] = (0, 0)
 
     @property
     def events_n(self) -> int:

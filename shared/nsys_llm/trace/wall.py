@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import RuleSet
 from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.steps import DeviceSteps, StepKind
 
 #: One device of one rank.
 WallKey = tuple[RankKey, int]
@@ -28,13 +26,10 @@ MOST_HIDDEN: Final = 50_000
 
 
 @dataclass(frozen=True)
-class DeviceWork:
-    """What a device computed, to compare it with others; integers.
+class DeviceWork(DeviceSteps):
+    """What a device computed in its steps, or in equal parts of its span where there are none.
 
     Attributes:
-        window_ns: Shape (steps, 2), windows of its steps, the profile's clock; of equal parts of
-            its span where there are no steps.
-        whole: Shape (steps,), which of them are full, no warm-up, and cut by no filter.
         compute_ns: Shape (steps,), time in which a compute kernel ran.
         profiler_ns: Likewise, in which the profiler did its own work and the device ran nothing.
         names: Full names of its kernels, communication among them.
@@ -42,14 +37,11 @@ class DeviceWork:
             launches, and the sum of their durations in ns; after all filters.
     """
 
-    window_ns: IntArray
-    whole: npt.NDArray[np.bool_]
     compute_ns: IntArray
     profiler_ns: IntArray
     names: tuple[str, ...]
     launches: IntArray
     has_shapes: bool
-    has_steps: bool
 
 
 @dataclass(frozen=True)
@@ -94,10 +86,12 @@ class RankWall:
 
     Attributes:
         kernel_names: All full names of its kernels, before any filter: they tell the engine.
+        step: What its steps are; None without, or where the recipe compares no ranks.
     """
 
     kernel_names: tuple[str, ...] = ()
     devices: tuple[DeviceWall, ...] = ()
+    step: StepKind | None = None
 
 
 #: All devices of all ranks.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -28,9 +26,8 @@ from .axes import (
     rows_axis,
     rows_by_group,
 )
-from .many_ranks import box, column_notes, profile
-from .palette import DIVERGING, HEAT, color_map, tints
-from .stacks import MOST_LINES, stack
+from .palette import DIVERGING, HEAT, color_map
+from .stacks import stack
 from .tables import Field
 from .text import format_value
 
@@ -47,20 +44,18 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     """
     x, y, color = fields[spec["x"]], spec["y"], spec.get("color")
     known = frame.dropna(subset=[x.name])
+    size = known[x.name].abs().sort_values(ascending=False, kind="stable")
+    top = known.loc[size.index[: spec.get("top", 20)]]
     if y in RANK_COLUMNS:
-        if len(known) > MOST_LINES:
-            return profile(known, x, y)
-        top = known.head(spec.get("top", 20))
+        top = known[known.index.isin(top.index)]
     else:
-        size = known[x.name].abs().sort_values(ascending=False, kind="stable")
-        longest = known.loc[size.index[: spec.get("top", 20)]]
-        top = longest.sort_values(x.name, ascending=False, kind="stable")
+        top = top.sort_values(x.name, ascending=False, kind="stable")
     apart = next((name for name in (spec.get("label"), color) if name and name != y), None)
     labels = axis_labels(top[y], top[apart] if apart else None)
     values, unit = axis_values(top[x.name], x)
     groups = groups_of(top, color)
     texts = hovers(top, fields, [y, spec.get("label"), x.name, color])
-    colors = tints(list(dict.fromkeys(groups)), spec, ordered=color in RANK_COLUMNS)
+    colors = color_map(list(dict.fromkeys(groups)), ordered=color in RANK_COLUMNS)
     traces = [
         go.Bar(
             orientation="h",
@@ -94,7 +89,7 @@ def stacked(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str,
         frame = frame.sort_values(spec["order"], kind="stable")
     wide = pivot(frame, y, color, x.name)
     names = wide.columns.astype(str).tolist()
-    colors = tints(names, spec, ordered=color in RANK_COLUMNS)
+    colors = color_map(names, ordered=color in RANK_COLUMNS)
     parts = wide.set_axis(names, axis=1)
     drawn = stack(parts, colors, fields[y], x)
     return {**drawn, "layout": {**drawn["layout"], "legend": legend_of(fields[color])}}
@@ -107,7 +102,7 @@ def parts(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
     # Several devices of a rank are one bar.
     sums = frame.groupby(spec["y"], sort=False)[list(spec["parts"])].sum(min_count=1)
     wide = sums.set_axis(names, axis=1)
-    colors = tints(names, spec)
+    colors = color_map(names)
     return stack(wide, colors, fields[spec["y"]], chosen[0], "time")
 
 
@@ -115,9 +110,8 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     """Heat map: `x`, `y` (names or numbers), `value`; empty cells stay empty.
 
     With `relative` a cell is how far it lies above the median of its row, in percent of that; with
-    `row_share` it is its share of the largest of its row. With `log` the numbers of the x axis are
-    steps of one ratio, and steps without a value get an empty column. `in_order` keeps the columns
-    in the order of the table.
+    `row_share` it is its share of the largest of its row. `in_order` keeps the columns in
+    the order of the table.
     """
     value, x, y = fields[spec["value"]], fields[spec["x"]], fields[spec["y"]]
     in_order = bool(spec.get("in_order"))
@@ -127,8 +121,6 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
     names = pd.Series(wide.columns)
     if x.numeric and x.name not in RANK_COLUMNS:
         wide = wide.sort_index(axis=1)
-        if spec.get("log"):
-            wide = wide.reindex(columns=_ratio_steps(wide.columns.tolist()))
         names = pd.Series([format_value(column, x.unit) for column in wide.columns], dtype=object)
     if spec.get("relative"):
         numbers, unit = _above_median(wide), "% above median"
@@ -156,8 +148,6 @@ def heat(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         "yaxis": category_axis(len(wide), title=spec.get("y_title", ""), down=True),
         "height": max(min(120 + 22 * len(wide), _MOST_HEIGHT), _LEAST_HEIGHT),
     }
-    if x.name in RANK_COLUMNS and columns_n > MOST_LINES:
-        layout["annotations"] = column_notes(labels, numbers)
     return {"data": [trace], "layout": layout}
 
 
@@ -166,20 +156,6 @@ def _row_shares(wide: pd.DataFrame) -> list[float | None]:
     shares = 100.0 * wide.div(wide.max(axis=1), axis=0)
     flat = shares.astype("Float64").to_numpy(dtype="float64", na_value=np.nan).ravel()
     return [None if value != value else round(value, 2) for value in flat.tolist()]
-
-
-def _ratio_steps(edges: list[float]) -> list[float]:
-    """Return sorted positive edges with those filled in that are missing from an even scale."""
-    ratios = [after / before for before, after in pairwise(edges) if before > 0]
-    # Edges are whole numbers, so small ones lie unevenly; the scale is that of the larger half.
-    step = min(ratios[len(ratios) // 2 :], default=0.0)
-    if step <= 1:
-        return edges
-    filled = edges[:1]
-    for before, after in pairwise(edges):
-        missing = round(math.log(after / before, step)) - 1 if before > 0 else 0
-        filled += [before * step**n for n in range(1, missing + 1)] + [after]
-    return filled
 
 
 def _above_median(wide: pd.DataFrame) -> list[float | None]:
@@ -204,9 +180,25 @@ def spread(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     percentiles = [values[row::rows_n] for row in range(rows_n)]
     labels = axis_labels(top[spec["y"]])
     groups = groups_of(top, color) if color else ["kernel"] * rows_n
-    colors = tints(list(dict.fromkeys(groups)), spec)
-    traces = [box(labels[row], colors[groups[row]], percentiles[row]) for row in range(rows_n)]
+    colors = color_map(list(dict.fromkeys(groups)))
+    traces = [_box(labels[row], colors[groups[row]], percentiles[row]) for row in range(rows_n)]
     xaxis = {**axis(field, unit, title=spec.get("x_title")), "type": "log"}
     yaxis = rows_axis(labels)
     layout = {"xaxis": xaxis, "yaxis": yaxis, "height": 90 + 30 * max(rows_n, 2)}
     return {"data": traces, "layout": layout}
+
+
+def _box(name: str, tint: str, percentiles: Sequence[float | None]) -> Any:
+    low, q1, median, q3, high = percentiles
+    return go.Box(
+        orientation="h",
+        y=[name],
+        lowerfence=[low],
+        q1=[q1],
+        median=[median],
+        q3=[q3],
+        upperfence=[high],
+        name=name,
+        showlegend=False,
+        marker={"color": tint},
+    )

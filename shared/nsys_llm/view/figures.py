@@ -14,7 +14,6 @@ import plotly.graph_objects as go
 
 from .axes import LABEL_LENGTH, Plot, escaped, legend_name
 from .charts import bars, heat, parts, spread, stacked
-from .compare_charts import compare
 from .icicles import icicle
 from .lanes import lanes
 from .tables import Field, picked
@@ -49,7 +48,6 @@ _MOST_CHOICES: Final = 32
 
 KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str, Any]], Plot]]] = {
     "bars": bars,
-    "compare": compare,
     "heat": heat,
     "icicle": icicle,
     "lanes": lanes,

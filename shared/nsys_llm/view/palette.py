@@ -1,13 +1,14 @@
 """Colors: one for each name, the same in every figure, and safe for the color-blind.
 
 The first eight are those of Okabe and Ito (2008), the next ten Paul Tol's "muted" scheme (2021).
-Categories and causes have theirs by name. Ranks are told apart by their order, the same everywhere.
+Categories and causes have theirs by name, ranks by number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+import re
+from collections.abc import Sequence
+from typing import Final
 from zlib import crc32
 
 from .text import NOT_KNOWN
@@ -89,11 +90,15 @@ def color_map(names: Sequence[str], *, ordered: bool = False) -> dict[str, str]:
     """Return the color of each name; two names of one figure never share one while there are any.
 
     Args:
-        ordered: Take the colors in turn (ranks); else each name has its own, whatever the others,
-            and only one that would collide gives way to a name with a fixed color.
+        ordered: Take the colors by the numbers of the names (ranks), or where these are not
+            distinct in turn; else each name has its own, whatever the others, and only one that
+            would collide gives way to a name with a fixed color.
     """
     if ordered:
-        return {name: _COLORS[index % len(_COLORS)] for index, name in enumerate(names)}
+        digits = [re.findall("[0-9]+", name) or ["0"] for name in names]
+        numbers = [int(some[-1]) for some in digits]
+        places = numbers if len(set(numbers)) == len(names) else range(len(names))
+        return {name: _COLORS[n % len(_COLORS)] for name, n in zip(names, places, strict=True)}
     taken: dict[int, str] = {}
     for name in sorted(set(names) - _NOTHING_KNOWN, key=lambda name: (name not in _FIXED, name)):
         wanted = _FIXED.get(name, crc32(name.encode()) % len(_COLORS))
@@ -103,17 +108,3 @@ def color_map(names: Sequence[str], *, ordered: bool = False) -> dict[str, str]:
         )
     colors = {name: _COLORS[index % len(_COLORS)] for index, name in taken.items()}
     return {name: colors.get(name, NEUTRAL) for name in names}
-
-
-def tints(
-    names: Sequence[str], spec: Mapping[str, Any], *, ordered: bool = False
-) -> dict[str, str]:
-    """Return the color of each name of a figure: those that the run fixed, else `color_map`.
-
-    Args:
-        spec: Of the chart; `colors` are those that the names have in all figures of the run.
-    """
-    fixed: Mapping[str, str] = spec.get("colors", {})
-    if all(name in fixed for name in names):
-        return {name: fixed[name] for name in names}
-    return color_map(names, ordered=ordered)

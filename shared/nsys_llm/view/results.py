@@ -19,8 +19,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .axes import RANK_COLUMNS, groups_of
-from .palette import COLORS_N, color_map
 from .tables import (
     Field,
     Html,
@@ -29,7 +27,6 @@ from .tables import (
     fields_of,
     frame_of,
     glossary_html,
-    names_in,
     parted_columns,
     picked,
     read_table,
@@ -93,7 +90,6 @@ class Results:
         self._written = written
         self._tables: dict[str, pd.DataFrame] = {}
         self._fields: dict[str, dict[str, Field]] = {}
-        self._colors: dict[str, dict[str, str]] = {}
 
     def table(self, name: str) -> pd.DataFrame:
         """Return one table; times in ns, sizes in bytes, shares in percent (0 to 100)."""
@@ -162,60 +158,21 @@ class Results:
         # Bars are drawn longest first.
         by = spec["x"] if spec["kind"] == "bars" else None
         fallback = _shown(picked(frame, spec), fields, self._named(name, spec), _FALLBACK_ROWS, by)
-        column = spec.get("color", spec.get("series"))
-        colors = self.colors(column) if column else {}
-        return Chart(draw(frame, fields, {**spec, "colors": colors}), fallback)
+        return Chart(draw(frame, fields, spec), fallback)
 
-    def colors(self, column: str) -> Mapping[str, str]:
-        """Return the color that each value of a column has in all figures of this run.
-
-        Empty where there are more names than colors: each figure then has its own.
-        """
-        if column not in self._colors:
-            ranked = column in RANK_COLUMNS
-            names = self._ranks(column) if ranked else self._names(column, COLORS_N)
-            self._colors[column] = color_map(names, ordered=ranked)
-        return self._colors[column]
-
-    def _ranks(self, column: str) -> list[str]:
-        """Return the names of all ranks in their order, as a column has them."""
-        if "files" not in self._all() or column == "rank_device":
-            return sorted(self._names(column))
-        files = self.table("files")
-        whole = files["File" if column.lower() == "file" else "Rank"].dropna()
-        return groups_of(whole.to_frame("rank"), "rank")
-
-    def _names(self, column: str, most_n: int | None = None) -> list[str]:
-        """Return the values of a column in all tables that have it, sorted; none if too many."""
-        names: set[str] = set()
-        for table in self._all():
-            if column in self.fields(table):
-                for name in names_in(self._arrow(table, [column]), column):
-                    names.add(name)
-                    if most_n is not None and len(names) > most_n:
-                        return []
-        return sorted(names)
-
-    def _all(self) -> list[str]:
-        if self._written is not None:
-            return sorted(self._written)
-        return sorted(path.stem for path in self.folder.glob("*.parquet"))
-
-    def _arrow(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return one table, or some of its columns, from memory if it is there.
+    def _arrow(self, name: str) -> pa.Table:
+        """Return one table, from memory if it is there.
 
         Tables without rows have no file; report.json has their columns.
         """
-        if self._written is None and self._file(name).exists():
-            return read_table(self._file(name), columns)
-        if self._written is None:
-            listed = self.record()["tables"].get(name)
-            if listed is None or listed["rows"]:
-                raise FileNotFoundError(self._file(name))
-            table = empty_table(listed["columns"])
-        else:
-            table = self._written[name]
-        return table.select(columns or table.column_names)
+        if self._written is not None:
+            return self._written[name]
+        if self._file(name).exists():
+            return read_table(self._file(name))
+        listed = self.record()["tables"].get(name)
+        if listed is None or listed["rows"]:
+            raise FileNotFoundError(self._file(name))
+        return empty_table(listed["columns"])
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.parquet"

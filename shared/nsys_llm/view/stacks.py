@@ -1,4 +1,4 @@
-"""Bars of parts; of many ranks how each part is spread over them."""
+"""Bars of parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from .axes import (
-    RANK_COLUMNS,
     Plot,
     axis,
     axis_labels,
@@ -20,12 +19,11 @@ from .axes import (
     legend_name,
     rows_axis,
 )
-from .many_ranks import part_boxes
 from .palette import NEUTRAL
 from .tables import Field
 from .text import counted, format_value
 
-#: Above this many bars they stand upright without gaps, and one number becomes a profile.
+#: Above this many bars they stand upright without gaps.
 MOST_LINES: Final = 64
 #: Parts with a color and a line in the legend of their own; the others are drawn as one.
 _MOST_PARTS: Final = 11
@@ -35,7 +33,7 @@ _LEAST_PART: Final = 0.002
 def stack(
     wide: pd.DataFrame, colors: Mapping[str, str], y: Field, x: Field, title: str | None = None
 ) -> Plot:
-    """Return bars of parts; of more ranks than can be read one by one, see `part_boxes`.
+    """Return bars of parts.
 
     Args:
         wide: One row a bar, one column a part; null where a bar has no such part.
@@ -43,8 +41,6 @@ def stack(
     """
     whole = wide.astype("Float64")
     shown, tints = _main_parts(whole, colors)
-    if len(shown) > MOST_LINES and y.name in RANK_COLUMNS:
-        return part_boxes(shown, tints, x, title)
     values, unit = axis_values(pd.Series(shown.to_numpy().ravel()), x)
     labels, parts_n = axis_labels(pd.Series(shown.index)), len(shown.columns)
     upright = len(labels) > MOST_LINES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -114,11 +114,10 @@ def shown(value: Any, field: Field) -> str:
     return format_instant(value) if field.instant else format_value(value, field.unit)
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return a table as Arrow has it; with some of its columns, if these are named."""
+def read_table(path: Path) -> pa.Table:
+    """Return a table as Arrow has it."""
     # Not pq.read_table, which brings in data sets of many files and threads for them.
-    file = pq.ParquetFile(path)
-    return file.read(None if columns is None else list(columns), use_threads=False)
+    return pq.ParquetFile(path).read(use_threads=False)
 
 
 def empty_table(columns: Mapping[str, Mapping[str, Any]]) -> pa.Table:
@@ -134,11 +133,6 @@ def frame_of(table: pa.Table) -> pd.DataFrame:
     """Return a table as a data frame with all of its columns, an index column among them."""
     # Without pandas' own record, which makes floats of an index of integers with a null in it.
     return table.to_pandas(ignore_metadata=True, types_mapper=_NULLABLE.get, use_threads=False)
-
-
-def names_in(table: pa.Table, column: str) -> Iterator[str]:
-    """Yield the distinct values of one column as people read them, in order of occurrence."""
-    return (format_value(value, None) for value in table.column(column).unique().to_pylist())
 
 
 def fields_of(schema: pa.Schema) -> dict[str, Field]:

@@ -24,10 +24,12 @@ from .axes import (
     legend_of,
     rows_by_group,
 )
-from .bands import HEIGHT, MOST_SERIES, bands
-from .palette import NEUTRAL, tints
+from .palette import NEUTRAL, color_map
 from .tables import Field
 
+#: More lines or groups of points cannot be told apart.
+MOST_SERIES: Final = 12
+_HEIGHT: Final = 360
 #: Of a timeline.
 _MOST_BARS: Final = 2000
 #: What is drawn together where there are more groups than can be told apart.
@@ -35,18 +37,19 @@ _OTHERS: Final = "all others"
 
 
 def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
-    """Lines: `x` and `y` (numbers), `series` (one line each); bands where they are many.
+    """Lines: `x` and `y` (numbers), `series` (one line each); of many those that reach highest.
 
-    With `step` a value holds until the next point; with `log` the x axis is logarithmic.
+    With `step` a value holds until the next point.
     """
     x, y, series = fields[spec["x"]], fields[spec["y"]], spec["series"]
     frame = frame.dropna(subset=[x.name, y.name])
+    highest = frame.groupby(series, sort=False)[y.name].max()
+    few = highest.sort_values(ascending=False, kind="stable").index[:MOST_SERIES]
+    frame = frame[frame[series].isin(few)]
     by_name = rows_by_group([str(name) for name in frame[series].tolist()])
-    if len(by_name) > MOST_SERIES:
-        return bands(frame, x, y, series, _time_axis(x, "{unit}", spec))
     x_values, x_unit = axis_values(frame[x.name], x)
     y_values, y_unit = axis_values(frame[y.name], y)
-    colors = tints(list(by_name), spec, ordered=series in RANK_COLUMNS)
+    colors = color_map(list(by_name), ordered=series in RANK_COLUMNS)
     shape = "hv" if spec.get("step") else "linear"
     traces = [
         go.Scatter(
@@ -60,9 +63,12 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         )
         for name, rows in by_name.items()
     ]
-    xaxis = {**_time_axis(x, x_unit, spec), "type": "log" if spec.get("log") else "linear"}
-    layout = {"xaxis": xaxis, "yaxis": axis(y, y_unit), "height": HEIGHT}
-    return {"data": traces, "layout": {**layout, "legend": legend_of(fields[series])}}
+    xaxis = axis(x, x_unit, title=spec.get("x_title"), from_zero=False)
+    layout = {"xaxis": xaxis, "yaxis": axis(y, y_unit), "height": _HEIGHT}
+    legend = legend_of(fields[series])
+    if len(highest) > len(few):
+        legend["title"]["text"] += f"<br>(the highest {len(few)} of {len(highest):,})"
+    return {"data": traces, "layout": {**layout, "legend": legend}}
 
 
 def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
@@ -73,12 +79,10 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     x, y, color = fields[spec["x"]], fields[spec["y"]], spec.get("color")
     top = frame.dropna(subset=[x.name, y.name]).head(spec.get("top", 5000))
     texts = hovers(top, fields, [x.name, y.name, color, spec.get("label")])
-    if spec.get("from_first") and color:
-        top = _from_first(top, x.name, color)
     x_values, x_unit = axis_values(top[x.name], x)
     y_values, y_unit = axis_values(top[y.name], y)
     groups, names = _main_groups(top, color)
-    colors = {**tints(names, spec, ordered=color in RANK_COLUMNS), _OTHERS: NEUTRAL}
+    colors = {**color_map(names, ordered=color in RANK_COLUMNS), _OTHERS: NEUTRAL}
     if color is None:
         colors[""] = NEUTRAL
     by_name = {name: list[int]() for name in names} | rows_by_group(groups)
@@ -97,7 +101,7 @@ def points(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, 
     ]
     yaxis = axis(y, y_unit, title=spec.get("y_title"))
     yaxis = {**yaxis, "type": "log" if spec.get("log") else "linear"}
-    layout = {"xaxis": _time_axis(x, x_unit, spec), "yaxis": yaxis, "height": HEIGHT + 60}
+    layout = {"xaxis": axis(x, x_unit, from_zero=False), "yaxis": yaxis, "height": _HEIGHT + 60}
     if color is not None:
         layout["legend"] = legend_of(fields[color])
     return {"data": traces, "layout": layout}
@@ -131,7 +135,7 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     values, unit = axis_values(both, start)
     lanes = axis_labels(top[spec["lane"]], distinct=False)
     groups = groups_of(top, spec["color"])
-    colors = tints(list(dict.fromkeys(groups)), spec)
+    colors = color_map(list(dict.fromkeys(groups)))
     texts = hovers(top, fields, [spec["label"], start.name, duration.name, spec["lane"]])
     traces = [
         go.Bar(
@@ -151,14 +155,3 @@ def timeline(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str
     layout = {"barmode": "overlay", "xaxis": {**axis(start, unit), "title": title}, "yaxis": yaxis}
     layout["legend"] = legend_of(fields[spec["color"]])
     return {"data": traces, "layout": {**layout, "height": 150 + 40 * max(len(set(lanes)), 2)}}
-
-
-def _from_first(frame: pd.DataFrame, column: str, group: str) -> pd.DataFrame:
-    """Let every group begin at 0: the clocks of two reports have nothing to do with each other."""
-    first = frame.groupby(group, sort=False)[column].transform("min")
-    return frame.assign(**{column: frame[column] - first})
-
-
-def _time_axis(field: Field, unit: str, spec: Mapping[str, Any]) -> Plot:
-    title = "since the first of each" if spec.get("from_first") else spec.get("x_title")
-    return axis(field, unit, title=title, from_zero=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from random import Random
@@ -99,6 +100,37 @@ def test_even_experts_gain_what_the_job_takes_less_with_them(seed, plant, tmp_pa
     write_profiles(simulate(program), tmp_path)
     gained_ns = int(quick("comm_stats", tmp_path)["experts"]["late_ns"].sum())
     assert 100 * abs(gained_ns - (wall_ns - even_ns)) / wall_ns < 1.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(6, 1))
+def test_two_groups_of_experts_lose_beside_each_other(seed, tmp_path):
+    def two_groups(is_uneven):
+        def body(make, rank, step):
+            first = rank // 4 * 4
+            group, launches = tuple(range(first, first + 4)), []
+            for layer in range(3):
+                hot = first + Random(f"{seed} {step} {layer} {first}").randrange(4)
+                share = (1.6 if rank == hot else 0.8) if is_uneven else 1
+                launches += [
+                    # In lockstep the groups would be taken for one.
+                    make.kernel(GEMM, 55_000 if first else 40_000),
+                    make.reduce(9_000, name=rank_plants.DISPATCH, group=group),
+                    make.kernel(rank_plants.MOE, 90_000 * share),
+                    make.reduce(9_000, name=rank_plants.COMBINE, group=group),
+                ]
+            return launches
+
+        return simulate(job(Random(seed), body, ranks_n=8, steps_n=8))
+
+    outcome = two_groups(is_uneven=True)
+    gained_ns = outcome.wall_ns - two_groups(is_uneven=False).wall_ns
+    write_profiles(outcome, tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    found = tables["findings"].set_index("rule").loc["experts"]
+    assert 100 * abs(found["gain_ns"] - gained_ns) / outcome.wall_ns < 1.5
+    # Nothing else makes a rank wait.
+    assert re.fullmatch(r".*: (9\d\.\d|100\.0) % of all waiting", found["title"])
 
 
 @pytest.mark.nightly

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from random import Random
 
+import pandas as pd
 import pytest
 from effort import nightly_but, seeds
 from nccl_payloads import BYTES, COMM, SCHEMAS, TWICE, add_payloads, blob, call_blob, structure
@@ -43,6 +46,7 @@ class Set:
     ranks_n: int = 2
     calls_n: int = 24
     faults: tuple[str, ...] = ()
+    ids_differ: bool = False
     expected: list[tuple] = field(default_factory=list)
     reasons: list[Counter] = field(default_factory=list)
 
@@ -75,7 +79,8 @@ class Set:
                 # Who has more to say is right.
                 share = size - dice.randrange(1 + (rank > 0 and size > 9) * 3)
                 key = name, begin - 31_000
-                self._plant(reason, key, (comm, share, *more), payloads[rank])
+                told_comm = dice.randrange(1 << 64) if self.ids_differ else comm
+                self._plant(reason, key, (told_comm, share, *more), payloads[rank])
                 self.reasons[rank][reason] += 1
                 told.append((reason, share))
             known = [share for reason, share in told if reason == "ok"]
@@ -91,7 +96,7 @@ class Set:
                     reason,
                 )
             )
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         for rank, trace in enumerate(traces):
             path = trace.write_sqlite(folder / f"rank{rank}.sqlite")
             add_payloads(path, payloads[rank], **how)
@@ -150,6 +155,28 @@ def test_each_collective_has_the_size_that_was_planted(seed, tmp_path):
     ):
         if sized_n == size:
             assert algbw == pytest.approx(moved / transfer_ns, rel=1e-12)
+
+
+@pytest.mark.parametrize("ids_differ", [False, True])
+def test_payloads_change_no_waiting(ids_differ, tmp_path):
+    Set(3, ranks_n=3, faults=FAULTS, ids_differ=ids_differ).write(tmp_path)
+    comm, tail = quick("comm_stats", tmp_path), quick("tail_stats", tmp_path)
+    assert (comm["groups"]["comm_id"].nunique() > 1) == ids_differ
+    assert comm["transfers"]["bytes"].notna().any()
+    for path in tmp_path.iterdir():
+        with closing(sqlite3.connect(path)) as base, base:
+            base.execute("UPDATE NVTX_EVENTS SET binaryData = NULL")
+    comm_without, tail_without = quick("comm_stats", tmp_path), quick("tail_stats", tmp_path)
+    assert comm_without["transfers"]["bytes"].isna().all()
+    for name in ("wall", "rank_verdicts"):
+        pd.testing.assert_frame_equal(comm[name], comm_without[name], check_exact=True)
+    for name in ("communicators", "collectives", "stragglers", "rank_clocks"):
+        pd.testing.assert_frame_equal(tail[name], tail_without[name], check_exact=True)
+    sums = [
+        some["message_sizes"][["collectives_n", "transfer_ns", "wait_ns"]].sum()
+        for some in (comm, comm_without)
+    ]
+    assert sums[0].equals(sums[1])
 
 
 @pytest.mark.parametrize("kind", nightly_but(zip(TYPES, strict=True), [(6,), (17,)]))

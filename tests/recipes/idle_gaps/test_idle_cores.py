@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsys_llm.analyses.host.states import HostRecords, spans_on_core
+from nsys_llm.analyses.host.states import DOING, HostRecords
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.rank_trace import RankTrace
 
@@ -17,22 +17,28 @@ def records_of(tables):
     return HostRecords(RankTrace(tables, {}, None, {}, ()))
 
 
-def on_core(switches, start_ns, end_ns, thread=7):
+def of_switches(switches):
     rows = np.array([(at, on, 7) for at, on in switches], dtype=np.int64).T
     table = Table(dict(zip(("start_ns", "goes_on", "global_tid"), rows, strict=True)))
-    return records_of({"thread_switches": table}).on_core_ns(thread, start_ns, end_ns)
+    return records_of({"thread_switches": table})
 
 
 def test_a_thread_without_switches_is_not_known():
-    assert on_core([(10, 1)], 0, 30, thread=8) is None
+    assert of_switches([(10, 1)]).on_core_ns(8, 0, 30) is None
     assert records_of({}).on_core_ns(7, 0, 30) is None
 
 
 @given(SWITCHES)
 def test_each_instant_has_the_state_of_the_last_switch(switches):
-    order = sorted(switches)
-    spans = spans_on_core(*np.array(switches, dtype=np.int64).T)
-    for at in range(-2, 34):
+    order, records = sorted(switches), of_switches(switches)
+    at_ns = np.arange(-2, 34)
+    doing, runs = records.doing(7, at_ns)
+    ran_n = 0
+    for at, what, is_known_to_run in zip(
+        at_ns.tolist(), doing.tolist(), runs.tolist(), strict=True
+    ):
         before = [on for when, on in order if when <= at]
-        runs = bool(before[-1]) if before else not order[0][1]
-        assert bool(((spans[:, 0] <= at) & (at < spans[:, 1])).any()) == runs
+        ran_n += bool(before[-1]) if before else not order[0][1]
+        assert DOING[what] == (("off_core", "running")[before[-1]] if before else "unknown")
+        assert is_known_to_run == (DOING[what] == "running")
+        assert records.on_core_ns(7, -2, at + 1) == ran_n

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from quick_run import quick
 from step_world import StepWorld
 
 from nsys_llm.analyses.steps import finder
-from nsys_llm.analyses.steps.of_job import StepKind
-from nsys_llm.analyses.steps.of_rank import DeviceStepTimes, RankStepTimes
-from nsys_llm.recipes.llm_overview.partials import OverviewPartial, merged
 from nsys_llm.recipes.llm_overview.tables.ranks import gpu_steps, mean_step_ns
 from nsys_llm.trace.identity import Rank, RankKey
+from nsys_llm.trace.steps import DeviceSteps, StepKind
+from nsys_llm.trace.wall import RankWall
 
 STEPS_N = 9
 #: Any recipe will do: steps are the overview's own.
@@ -67,25 +68,30 @@ def test_steps_that_a_time_cuts_do_not_count(tmp_path):
     assert gpu["step_ns"] * (last - first) == pytest.approx(ends[last] - ends[first], rel=1e-12)
 
 
-def made(devices, name="work"):
-    device_steps = {number: DeviceStepTimes(*sums) for number, sums in devices.items()}
-    return RankStepTimes(StepKind(name, "step", "repeated range", 3), device_steps)
+def wall_of(steps_of, name="work"):
+    """Return the wall of a rank; of each device so many steps of equal length."""
+    devices = []
+    for device_id, (steps_n, step_ns) in steps_of.items():
+        edges, whole = step_ns * np.arange(steps_n + 1), np.ones(steps_n, dtype=bool)
+        windows = np.column_stack((edges[:-1], edges[1:]))
+        devices.append(SimpleNamespace(device_id=device_id, work=DeviceSteps(windows, whole, True)))
+    return RankWall((), tuple(devices), StepKind(name, "step", "repeated range", 3))
 
 
 def test_a_gpu_counts_where_its_rank_calls_a_step_what_most_do():
     keys = [RankKey("a", 1, ""), RankKey("b", 2, ""), RankKey("c", 3, "")]
     ranks = [Rank(key, number, key.path, "index", None) for number, key in enumerate(keys)]
-    steps = {
-        keys[0]: made({0: (2, 20), 1: (0, 0)}),
-        keys[1]: made({0: (3, 60)}),
-        keys[2]: made({0: (9, 9_000)}, "else"),
+    walls = {
+        keys[0]: wall_of({0: (2, 10), 1: (0, 0)}),
+        keys[1]: wall_of({0: (3, 20)}),
+        keys[2]: wall_of({0: (9, 1_000)}, "else"),
     }
-    gpus = gpu_steps(steps, ranks)
+    gpus = gpu_steps(walls, ranks)
     assert {key: (row["steps_n"], row["step_ns"]) for key, row in gpus.items()} == {
         ("a", 0): (2, 10.0),
         ("b", 0): (3, 20.0),
     }
-    assert gpu_steps({}, ranks) == {}
+    assert gpu_steps(dict.fromkeys(keys, RankWall()), ranks) == {}
 
 
 def test_the_mean_is_over_all_steps_of_all_gpus():
@@ -98,14 +104,3 @@ def test_the_mean_is_over_all_steps_of_all_gpus():
     assert mean_step_ns([]) is None
     # Steps that hold less than half of the time are no measure of what is gained in all of it.
     assert mean_step_ns([*gpus, {"span_ns": 1, "steps_n": None, "step_ns": None}]) is None
-
-
-def test_the_order_of_merging_changes_nothing():
-    keys = [RankKey(name, 1, "") for name in "abc"]
-    parts = [OverviewPartial({}, {key: made({0: (n, 10 * n)})}) for n, key in enumerate(keys)]
-    whole = merged(parts)
-    assert whole.steps == {key: part.steps[key] for key, part in zip(keys, parts, strict=True)}
-    for order in ([0, 1, 2], [2, 0, 1], [1, 2, 0]):
-        a, b, c = (parts[at] for at in order)
-        assert merged([merged([a, b]), c]) == merged([a, merged([b, c])]) == whole
-    assert merged([OverviewPartial(), whole]) == merged([whole, OverviewPartial()]) == whole

@@ -5,34 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.steps import DeviceSteps
 
 #: Share of the collectives of two devices that agree on which of their steps are one; as in
 #: step_budget.
 _LEAST_AGREEING: Final = 0.9
-
-
-class Windows(Protocol):
-    """The steps of a device."""
-
-    @property
-    def window_ns(self) -> IntArray:
-        """Shape (steps, 2), windows on the device, the profile's clock."""
-
-    @property
-    def whole(self) -> npt.NDArray[np.bool_]:
-        """Shape (steps,), which are full, no warm-up, and cut by no filter."""
-
-    @property
-    def has_steps(self) -> bool:
-        """Whether the windows are steps."""
 
 
 def window_at(window_ns: IntArray, at_ns: IntArray) -> IntArray:
@@ -52,7 +36,7 @@ class JobSteps:
     """
 
     collectives: MatchedCollectives
-    windows: Sequence[Windows | None]
+    windows: Sequence[DeviceSteps | None]
 
     def of(self, owner: int, end_ns: IntArray) -> IntArray:
         """Return the step of the job in which operations of a device end; NULL_INT for none."""

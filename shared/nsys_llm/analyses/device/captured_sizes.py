@@ -31,7 +31,7 @@ def replay_sizes(
     step = tokens = np.full(len(replays), NONE, dtype=np.int64)
     if steps is not None and batches is not None:
         at_ns = view.trace.tables["api_calls"]["start_ns"][replays.call]
-        step = innermost(at_ns, steps.span_start_ns, steps.span_end_ns)
+        step = innermost(at_ns, steps.start_ns, steps.end_ns)
         tokens = batches.tokens(step)
     is_derived = batches is not None and batches.tokens_derived
     given = view.options["capture_sizes"]

@@ -77,6 +77,12 @@ class ThreadCalls:
         spans = np.column_stack((self.start_ns[selected], self.end_ns[selected]))
         return spans[spans[:, 1] > spans[:, 0]]
 
+    def open_at(self, thread: int, at_ns: IntArray) -> IntArray:
+        """Return the place of the call that a thread (its code) was in at instants; -1 for none."""
+        low, high = self.bounds[thread : thread + 2].tolist()
+        place = low + np.searchsorted(self.start_ns[low:high], at_ns, side="right") - 1
+        return np.where((place >= low) & (at_ns < self.end_ns[place]), place, -1)
+
     def ended_before(self, at_ns: IntArray, last: IntArray) -> IntArray:
         """Return the first call that may still run at an instant.
 

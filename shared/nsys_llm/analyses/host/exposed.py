@@ -14,8 +14,14 @@ from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import launching_calls, situate
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.gaps import Gaps, Positions
-from nsys_llm.numeric.grouping import distinct, distinct_codes, split_by_code
-from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.numeric.grouping import (
+    begins_group,
+    distinct,
+    distinct_codes,
+    position_in_group,
+    split_by_code,
+)
+from nsys_llm.numeric.intervals import IntArray, starts_inside
 from nsys_llm.taxonomy.idle_causes import HOST_NO_CUDA, NO_WORK, PROFILER_OVERHEAD
 
 
@@ -75,75 +81,46 @@ def pieces_of(exposed: Exposed, edges: IntArray, host: HostTimeline) -> tuple[In
         Begin and end of each piece, its cause, and the place of the outermost call that the thread
         was in, -1 outside of any; shape (pieces,) each.
     """
-    thread, calls = exposed.thread, host.calls
-    low, high = int(exposed.start_ns[0]), int(exposed.end_ns[-1])
-    of_thread = slice(calls.bounds[thread], calls.bounds[thread + 1])
-    first = of_thread.start + np.searchsorted(calls.end_ns[of_thread], low, side="right")
-    last = of_thread.start + np.searchsorted(calls.start_ns[of_thread], high, side="left")
-    spans = np.column_stack((calls.start_ns[first:last], calls.end_ns[first:last]))
-    driver = [(work.cause, work.spans) for work in host.driver if work.thread == thread]
-    layers = [*driver, (NO_WORK, host.no_work), (PROFILER_OVERHEAD, host.profiler)]
-    layers = [(cause, times[near(times, low, high)]) for cause, times in layers]
+    stretches = np.column_stack((exposed.start_ns, exposed.end_ns))
+    layers = [(work.cause, work.spans) for work in host.driver if work.thread == exposed.thread]
+    layers += [(NO_WORK, host.no_work), (PROFILER_OVERHEAD, host.profiler)]
+    layers = [(cause, _near(spans, stretches)) for cause, spans in layers]
     others = {
         code: host.spans(code, blocking=True)
         for code in distinct(exposed.other).tolist()
         if code >= 0
     }
-    handed = [times[near(times, low, high)] for times, _ in others.values()]
-    changes = [spans[_reaching(spans, exposed)], *(times for _, times in layers), *handed]
-    every = np.concatenate([edges, *(times.reshape(-1) for times in changes)])
-    owner, start_ns, end_ns = cut(exposed.start_ns, exposed.end_ns, every)
-    place = place_inside(start_ns, spans)
-    call = np.where(place >= 0, first + place, -1)
+    handed = (_near(spans, stretches) for spans, _ in others.values())
+    changes = (spans.reshape(-1) for spans in (*(spans for _, spans in layers), *handed))
+    every = np.concatenate((edges, *_call_edges(exposed, host), *changes))
+    at_ns = np.sort(np.append(exposed.start_ns, every[starts_inside(every, stretches)]))
+    at_ns = at_ns[begins_group(at_ns)]
+    owner = np.searchsorted(exposed.start_ns, at_ns, side="right") - 1
+    ends = np.minimum(np.append(at_ns[1:], exposed.end_ns[-1]), exposed.end_ns[owner])
+    call = host.calls.open_at(exposed.thread, at_ns)
     cause = np.where(call >= 0, host.cause[call], HOST_NO_CUDA).astype(np.int64)
-    for code, (times, causes) in others.items():
-        held = place_inside(start_ns, times)
-        held = np.where((call < 0) & (exposed.other[owner] == code), held, -1)
-        cause[held >= 0] = causes[held[held >= 0]]
-    for code, times in layers:
-        cause[place_inside(start_ns, times) >= 0] = code
+    for code, (spans, causes) in others.items():
+        rows = np.flatnonzero((call < 0) & (exposed.other[owner] == code))
+        rows = rows[starts_inside(at_ns[rows], spans)]
+        cause[rows] = causes[np.searchsorted(spans[:, 0], at_ns[rows], side="right") - 1]
+    for code, spans in layers:
+        cause[starts_inside(at_ns, spans)] = code
     kept = cause != NO_WORK
-    return start_ns[kept], end_ns[kept], cause[kept], call[kept]
+    return at_ns[kept], ends[kept], cause[kept], call[kept]
 
 
-def _reaching(spans: IntArray, exposed: Exposed) -> IntArray:
-    """Return which of sorted, disjoint spans reach into stretches, far fewer; some twice."""
-    first = np.searchsorted(spans[:, 1], exposed.start_ns, side="right")
-    spans_n = np.maximum(np.searchsorted(spans[:, 0], exposed.end_ns, side="left") - first, 0)
-    nth = np.arange(spans_n.sum()) - np.repeat(np.cumsum(spans_n) - spans_n, spans_n)
-    return np.repeat(first, spans_n) + nth
+def _call_edges(exposed: Exposed, host: HostTimeline) -> tuple[IntArray, IntArray]:
+    """Return begin and end of the calls that reach into stretches, far fewer; some twice."""
+    rows = slice(*host.calls.bounds[exposed.thread : exposed.thread + 2].tolist())
+    starts, ends = host.calls.start_ns[rows], host.calls.end_ns[rows]
+    first = np.searchsorted(ends, exposed.start_ns, side="right")
+    calls_n = np.maximum(np.searchsorted(starts, exposed.end_ns, side="left") - first, 0)
+    owner = np.repeat(np.arange(first.size), calls_n)
+    place = first[owner] + position_in_group(owner)
+    return starts[place], ends[place]
 
 
-def cut(start_ns: IntArray, end_ns: IntArray, edges: IntArray) -> tuple[IntArray, ...]:
-    """Cut stretches at some instants.
-
-    Args:
-        start_ns: Shape (n,), at least one; stretches are sorted, disjoint, and none is empty.
-        end_ns: Shape (n,).
-        edges: Any instants, in any order.
-
-    Returns:
-        The stretch that each piece comes from, its begin and its end; shape (pieces,) each.
-    """
-    at = np.searchsorted(start_ns, edges, side="right") - 1
-    inside = edges[(at >= 0) & (edges > start_ns[at]) & (edges < end_ns[at])]
-    begins = np.sort(np.concatenate((start_ns, inside)), kind="stable")
-    begins = begins[np.append(True, begins[1:] != begins[:-1])]
-    owner = np.searchsorted(start_ns, begins, side="right") - 1
-    ends = np.minimum(np.append(begins[1:], end_ns[-1]), end_ns[owner])
-    return owner, begins, ends
-
-
-def near(spans: IntArray, low_ns: int, high_ns: int) -> slice:
-    """Return which of sorted, disjoint spans, shape (n, 2), reach into a stretch."""
-    first = np.searchsorted(spans[:, 1], low_ns, side="right")
-    last = np.searchsorted(spans[:, 0], high_ns, side="left")
-    return slice(int(first), max(int(last), int(first)))
-
-
-def place_inside(at_ns: IntArray, spans: IntArray) -> IntArray:
-    """Return which of sorted, disjoint spans holds each instant, -1 for none."""
-    if not len(spans):
-        return np.full(at_ns.shape, -1, dtype=np.int64)
-    place = np.searchsorted(spans[:, 0], at_ns, side="right") - 1
-    return np.where((place >= 0) & (at_ns < spans[place, 1]), place, -1)
+def _near(spans: IntArray, stretches: IntArray) -> IntArray:
+    """Return those of sorted, disjoint spans that reach into the time of stretches."""
+    first = np.searchsorted(spans[:, 1], stretches[0, 0], side="right")
+    return spans[first : np.searchsorted(spans[:, 0], stretches[-1, 1], side="left")]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Final
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.host.exposed import Exposed
 from nsys_llm.analyses.host.places import PARTS, Places
-from nsys_llm.analyses.host.states import NEVER_NS, STATES, THREAD_BITS, StatePieces, ThreadStates
+from nsys_llm.analyses.host.states import DOING, STATES, THREAD_BITS, StatePieces, ThreadStates
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.grouping import (
@@ -21,11 +20,17 @@ from nsys_llm.numeric.grouping import (
     distinct_codes,
     distinct_rows,
     exact_sums,
+    position_in_group,
     replaced,
 )
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.host_modules import UNRESOLVED, module_class, module_classes
+from nsys_llm.taxonomy.host_modules import (
+    UNRESOLVED,
+    collects_garbage,
+    module_class,
+    module_classes,
+)
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.host_part import (
@@ -54,18 +59,21 @@ def host_part(view: RankView, exposed: Mapping[int, Sequence[Exposed]]) -> HostP
         return None
     trace, steps = view.trace, view.steps
     places, threads = Places(view.marked, steps), ThreadStates(trace, view.host)
-    states, sampled = list[HostState](), [np.empty((6, 0), dtype=np.int64)]
-    for device_id, stretches in exposed.items():
-        for some in stretches:
-            sums = _Sums(threads, places, device_id, some)
-            states += sums.rows()
-            sampled += sums.samples
-    *groups, row = np.concatenate(sampled, axis=1)
+    sums = [
+        _Sums(threads, places, device_id, some)
+        for device_id, stretches in exposed.items()
+        for some in stretches
+    ]
+    sampled = [
+        np.empty((4, 0), dtype=np.int64),
+        *(_samples(nth, of) for nth, of in enumerate(sums)),
+    ]
+    owner, group, state, row = np.concatenate(sampled, axis=1)
     stacks = _Stacks.of(trace, row)
     return HostPart(
-        tuple(states),
-        tuple(_modules([*groups, stacks.leaf_classes(row.size)], places)),
-        tuple(_frames(trace, stacks, row, groups[3] % len(PARTS), groups[4])),
+        tuple(told for of in sums for told in of.rows()),
+        tuple(_modules(sums, [owner, group, state], stacks)),
+        tuple(_frames(trace, stacks, row, group % len(PARTS) * len(STATES) + state)),
         threads.records.period_ns,
         0 if steps is None else int((~steps.warmup).sum()),
     )
@@ -75,85 +83,77 @@ class _Sums:
     """What one thread did in the exposed time of one device.
 
     Attributes:
-        samples: Periodic ones in CUDA calls and where the thread ran, each of shape (6, samples):
-            device, thread, cause, place, state, row in the table.
+        samples: Periodic ones in CUDA calls and where the thread ran, each of shape (3, samples):
+            group, state, row in the table.
     """
 
     def __init__(
         self, threads: ThreadStates, places: Places, device_id: int, exposed: Exposed
     ) -> None:
         self._threads, self._places, self._device_id = threads, places, device_id
-        thread = threads.thread(exposed)
-        self._tid = thread & THREAD_BITS
-        self._sample_ns, self._sample = threads.records.samples(thread)
-        self._has_switches = threads.records.known_from_ns(thread) != NEVER_NS
+        thread, records = threads.thread(exposed), threads.records
+        self._tid, self._sample = thread & THREAD_BITS, records.samples(thread)
+        self._has_switches = records.moves(thread)[0].size > 0
         self._places_n = len(places.names) * len(PARTS)
         self._time_ns, self._on_core_ns = Counter[int](), Counter[int]()
-        self._waited_ns, self.samples = Counter[int](), list[IntArray]()
+        self.samples = list[IntArray]()
         spans = np.column_stack((exposed.start_ns, exposed.end_ns))
         moved_ns, place = places.line(thread, spans)
+        edges = np.sort(np.append(moved_ns, records.edges_ns(thread)), kind="stable")
         for rows in small_blocks(exposed.start_ns.size):
             block = exposed.take(rows, exposed.thread)
-            low, high = np.searchsorted(moved_ns, (block.start_ns[0], block.end_ns[-1]))
-            pieces = threads.pieces(block, moved_ns[low:high])
+            low, high = np.searchsorted(edges, (block.start_ns[0], block.end_ns[-1]))
+            pieces = threads.pieces(block, edges[low:high])
             at = np.searchsorted(moved_ns, pieces.start_ns, side="right") - 1
             self._add(pieces, pieces.cause * self._places_n + place[at])
 
     def _add(self, pieces: StatePieces, group: IntArray) -> None:
         details_n, time_ns = self._threads.states.size, pieces.end_ns - pieces.start_ns
-        key = group * details_n + pieces.detail
-        _add_up(self._time_ns, key, time_ns)
-        _add_up(self._on_core_ns, key[pieces.runs], time_ns[pieces.runs])
-        # What a CUDA call waited in; of a call of the C library that is itself.
-        held = np.flatnonzero((pieces.os_name >= 0) & (pieces.os_name != pieces.detail))
-        _add_up(self._waited_ns, key[held] * details_n + pieces.os_name[held], time_ns[held])
+        used, code = distinct_codes((group * details_n + pieces.detail) * details_n + pieces.doing)
+        for sums, ns in (self._time_ns, time_ns), (self._on_core_ns, time_ns * pieces.runs):
+            added = exact_sums(code, ns, used.size)
+            sums.update(dict(zip(used.tolist(), added.tolist(), strict=True)))
         if not group.size:
             return
-        low, high = np.searchsorted(self._sample_ns, (pieces.start_ns[0], pieces.end_ns[-1]))
-        at_ns, row = self._sample_ns[low:high], self._sample[low:high]
+        at_ns, row = self._sample
+        low, high = np.searchsorted(at_ns, (pieces.start_ns[0], pieces.end_ns[-1]))
+        at_ns, row = at_ns[low:high], row[low:high]
         piece = np.searchsorted(pieces.start_ns, at_ns, side="right") - 1
         state = self._threads.states[pieces.detail[piece]]
         kept = (at_ns < pieces.end_ns[piece]) & np.isin(state, _SAMPLED)
-        place = np.divmod(group[piece[kept]], self._places_n)
-        whose = np.broadcast_to([[self._device_id], [self._tid]], (2, row[kept].size))
-        self.samples.append(np.stack((*whose, *place, state[kept], row[kept])))
+        self.samples.append(np.stack((group[piece[kept]], state[kept], row[kept])))
+
+    def where(self, group: int) -> tuple[int, int, str, str, str | None]:
+        """Return device, thread, cause, part and range of a group."""
+        cause, place = divmod(group, self._places_n)
+        return self._device_id, self._tid, CAUSE_NAMES[cause], *self._places.named(place)
 
     def rows(self) -> Iterator[HostState]:
         """Yield the sums."""
-        details_n = self._threads.states.size
+        details_n, functions = self._threads.states.size, self._threads.functions
+        time_ns, on_core_ns = Counter[int](), Counter[int]()
         longest: dict[int, tuple[str, int]] = {}  # where most of a CUDA call was spent
-        for pair, ns in sorted(self._waited_ns.items(), key=lambda item: (-item[1], item[0])):
-            key, name = divmod(pair, details_n)
-            longest.setdefault(key, (self._threads.functions[name], ns))
-        for key, time_ns in sorted(self._time_ns.items()):
-            group, detail = divmod(key, details_n)
-            cause, place = divmod(group, self._places_n)
+        for key, ns in sorted(self._time_ns.items(), key=lambda item: (-item[1], item[0])):
+            of, doing = divmod(key, details_n)
+            time_ns[of] += ns
+            on_core_ns[of] += self._on_core_ns[key]
+            if doing >= len(DOING) and doing != of % details_n:
+                longest.setdefault(of, (functions[doing], ns))
+        for of, ns in sorted(time_ns.items()):
+            group, detail = divmod(of, details_n)
             yield HostState(
-                self._device_id,
-                self._tid,
-                CAUSE_NAMES[cause],
-                *self._places.named(place),
+                *self.where(group),
                 *self._threads.state(detail),
-                time_ns,
-                self._on_core_ns[key] if self._has_switches else None,
-                *longest.get(key, (None, 0)),
+                ns,
+                on_core_ns[of] if self._has_switches else None,
+                *longest.get(of, (None, 0)),
             )
 
 
-def _add_up(sums: Counter[int], key: IntArray, values: IntArray) -> None:
-    used, code = distinct_codes(key)
-    added = exact_sums(code, values, used.size)
-    sums.update(dict(zip(used.tolist(), added.tolist(), strict=True)))
-
-
-def _modules(columns: Sequence[IntArray], places: Places) -> Iterator[HostModule]:
-    """Count samples by device, thread, cause, place, state and class of the innermost frame."""
-    first, code = distinct_rows(columns)
-    counts, classes = np.bincount(code, minlength=first.size).tolist(), module_classes()
-    groups = np.stack(columns, axis=1)[first].tolist()
-    for (device_id, tid, cause, place, state, leaf), n in zip(groups, counts, strict=True):
-        where = CAUSE_NAMES[cause], *places.named(place), STATES[state]
-        yield HostModule(device_id, tid, *where, classes[leaf], n)
+def _samples(nth: int, sums: _Sums) -> IntArray:
+    """Return the samples of the nth sums, with this number first."""
+    found = np.concatenate([np.empty((3, 0), dtype=np.int64), *sums.samples], axis=1)
+    return np.vstack((np.full(found.shape[1], nth), found))
 
 
 @dataclass(frozen=True)
@@ -165,12 +165,14 @@ class _Stacks:
         first: Whether it is the innermost frame that is recorded of its sample.
         module: Class of its file, position in `module_classes`.
         frames: Their rows.
+        collects: Whether the function is one of Python's garbage collection.
     """
 
     sample: IntArray
     first: npt.NDArray[np.bool_]
     module: IntArray
     frames: Table
+    collects: npt.NDArray[np.bool_]
 
     @classmethod
     def of(cls, trace: RankTrace, rows: IntArray) -> _Stacks:
@@ -184,67 +186,80 @@ class _Stacks:
         first = np.searchsorted(ids, wanted, side="left")
         frames_n = np.searchsorted(ids, wanted, side="right") - first
         sample = np.repeat(np.arange(rows.size), frames_n)
-        at = np.arange(sample.size) - np.repeat(np.cumsum(frames_n) - frames_n - first, frames_n)
+        at = first[sample] + position_in_group(sample)
         frames = frames.take(at if order is None else order[at])
         depth = frames["depth"]
         if ((depth[1:] <= depth[:-1]) & (sample[1:] == sample[:-1])).any():
             frames = frames.take(np.lexsort((depth, sample)))
         names = module_classes()
-        module = replaced(
-            frames["module_id"],
-            lambda used: np.array(
-                [names.index(module_class(trace.strings.get(key, ""))) for key in used.tolist()],
-                dtype=np.int64,
-            ),
-        )
-        return cls(sample, begins_group(sample), module, frames)
 
-    def leaf_classes(self, samples_n: int) -> IntArray:
-        """Return the class of each sample, `unresolved` without a frame; shape (samples,)."""
-        leaves = np.full(samples_n, module_classes().index(UNRESOLVED))
-        leaves[self.sample[self.first]] = self.module[self.first]
-        return leaves
+        def known(column: str, of: Callable[[str], int]) -> IntArray:
+            return replaced(
+                frames[column],
+                lambda used: np.array([of(trace.strings.get(key, "")) for key in used.tolist()]),
+            )
+
+        module = known("module_id", lambda path: names.index(module_class(path)))
+        collects = known("symbol_id", collects_garbage) > 0
+        return cls(sample, begins_group(sample), module, frames, collects)
+
+
+def _modules(
+    sums: Sequence[_Sums], columns: Sequence[IntArray], stacks: _Stacks
+) -> Iterator[HostModule]:
+    """Count samples by sums, group, state and class of the innermost frame."""
+    classes, leaf = module_classes(), stacks.sample[stacks.first]
+    module, collects = np.zeros((2, columns[0].size), dtype=np.int64)
+    module[:] = classes.index(UNRESOLVED)
+    module[leaf], collects[leaf] = stacks.module[stacks.first], stacks.collects[stacks.first]
+    columns = [*columns, module]
+    first, code = distinct_rows(columns)
+    counts = (np.bincount(code, some, first.size).astype(int) for some in (None, collects))
+    rows = np.stack((*(column[first] for column in columns), *counts), axis=1)
+    for nth, group, state, of, n, collecting_n in rows.tolist():
+        yield HostModule(*sums[int(nth)].where(group), STATES[state], classes[of], n, collecting_n)
 
 
 def _frames(
-    trace: RankTrace, stacks: _Stacks, row: IntArray, part: IntArray, state: IntArray
+    trace: RankTrace, stacks: _Stacks, row: IntArray, where: IntArray
 ) -> Iterator[HostFrame]:
     """Yield the most frequent functions of samples, by their rows, in each part and state.
 
     Innermost frames, and the first ones of the program in stacks of more than one frame.
+
+    Args:
+        where: Shape (samples,), part and state as one number.
     """
-    once = np.ones(row.size, dtype=bool)
-    if (np.diff(row) <= 0).any():  # a thread may launch on several devices
-        once[:] = False
-        once[distinct_rows([row, part])[0]] = True
-    deep = np.bincount(stacks.sample, minlength=row.size)[stacks.sample] > 1
-    classes = [module_classes().index(name) for name in _PROGRAM]
-    program = np.flatnonzero(deep & np.isin(stacks.module, classes))
-    program = program[begins_group(stacks.sample[program])]
-    kinds = {
-        "leaf": (np.flatnonzero(stacks.first), stacks.first),
-        "program": (program, deep & stacks.first),
-    }
-    for where in product(PARTS, SAMPLED):
-        chosen = (part == PARTS.index(where[0])) & (state == STATES.index(where[1]))
-        there = (once & chosen)[stacks.sample]
-        for kind, (at, of) in kinds.items():
-            if (stacks_n := int(np.count_nonzero(of & there))) < LEAST_SAMPLES:
-                continue
-            counts = _functions(stacks.frames.take(at[there[at]]), trace.strings)
-            most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_MOST_FRAMES]
-            yield from (HostFrame(*where, kind, *names, n, stacks_n) for names, n in most)
-
-
-def _functions(frames: Table, strings: Mapping[int, str]) -> Counter[tuple[str, str, str]]:
-    """Count function, file and class of frames."""
-    counts, columns = Counter[tuple[str, str, str]](), [frames["symbol_id"], frames["module_id"]]
-    first, group = distinct_rows(columns)
-    pairs = np.stack(columns, axis=1)[first].tolist()
-    for (symbol, module), n in zip(pairs, np.bincount(group).tolist(), strict=True):
-        function, path = text_of(symbol, strings), text_of(module, strings)
-        if not function.startswith(("0x", "[")):  # an address, or no name
-            # Folders may hold a user's name.
-            file = path.rpartition("/")[2]
-            counts[function, file, module_class(strings.get(module, ""))] += n
-    return counts
+    once = np.zeros(row.size, dtype=bool)
+    once[np.unique(row, return_index=True)[1]] = True  # a thread may launch on several devices
+    kept, where = once[stacks.sample], where[stacks.sample]
+    deep = np.bincount(stacks.sample)[stacks.sample] > 1
+    classes = module_classes()
+    program = deep & np.isin(stacks.module, [classes.index(name) for name in _PROGRAM])
+    program[program] = begins_group(stacks.sample[program])
+    for kind, told, of in (
+        ("leaf", stacks.first, stacks.first),
+        ("program", program, deep & stacks.first),
+    ):
+        stacks_n, at = np.bincount(where[of & kept]), np.flatnonzero(told & kept)
+        columns = [where, stacks.frames["symbol_id"], stacks.frames["module_id"], stacks.module]
+        columns = [column[at] for column in columns]
+        first, code = distinct_rows(columns)
+        counts = Counter[tuple[int, str, str, str]]()
+        for place, symbol, module, file_class, n in np.stack(
+            (*(column[first] for column in columns), np.bincount(code)), axis=1
+        ).tolist():
+            function = text_of(symbol, trace.strings)
+            if not function.startswith(("0x", "[")):  # an address, or no name
+                # Folders may hold a user's name.
+                file = text_of(module, trace.strings).rpartition("/")[2]
+                counts[place, function, file, classes[file_class]] += n
+        shown = Counter[int]()
+        for (place, *name), n in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+            shown[place] += 1
+            if stacks_n[place] >= LEAST_SAMPLES and shown[place] <= _MOST_FRAMES:
+                part, state = divmod(place, len(STATES))
+                whole = int(stacks_n[place])
+                yield HostFrame(
+                    PARTS[part], STATES[state], kind, name[0], name[1], name[2], n, whole
+                )

@@ -72,7 +72,7 @@ class Places:
         self._warm = _Spans(marked.start_ns[warm], marked.end_ns[warm], of_name[marked.name[warm]])
         self._steps, self._slow = _Spans(*np.empty((3, 0), dtype=np.int64)), np.empty(0, dtype=bool)
         self._unit = place[unit[0]]
-        if steps is not None and not (steps.start_ns == NULL_INT).any():
+        if steps is not None and not steps.on_gpu:
             of_step = np.array([place[name] for name in step_names], dtype=np.int64)
             self._steps = _Spans(steps.start_ns, steps.end_ns, of_step)
             self._slow = steps.warmup

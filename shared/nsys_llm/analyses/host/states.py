@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.thread_calls import ThreadCalls
-from nsys_llm.analyses.host.exposed import Exposed, exposed_stretches, near, pieces_of, place_inside
+from nsys_llm.analyses.host.exposed import Exposed, exposed_stretches, pieces_of
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.gaps import Gaps, Positions
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
-from nsys_llm.numeric.intervals import IntArray, clipped_lengths, union_intervals
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
@@ -37,13 +37,12 @@ from nsys_llm.trace.rank_trace import RankTrace, sane_instants, sane_times
 
 #: What a thread does in no call.
 DOING: Final = (UNKNOWN, OFF_CORE, RUNNING)
-STATES: Final = (CUDA_CALL, OS_CALL, OFF_CORE, RUNNING, UNKNOWN)
+STATES: Final = (*DOING, OS_CALL, CUDA_CALL)
 
 #: The tables that tell what a thread does between its CUDA calls.
 ACTIVITY: Final = ("thread_switches", "os_calls")
 #: Those that tell anything of it, also which software.
 _HOST_RECORDS: Final = (*ACTIVITY, "cpu_samples")
-_NO_EDGES: Final = np.empty(0, dtype=np.int64)
 #: The number of a thread in its globalTid.
 THREAD_BITS: Final = 0xFFFFFF
 _TIMES: Final = ("start_ns", "end_ns", "global_tid")
@@ -53,8 +52,8 @@ _OS_CALL: Final = 27
 _PERIODIC: Final = 1
 #: Python's wait for its lock, as `--trace=python-gil` writes it.
 _LOCK_RANGE: Final = "Waiting for GIL"
-#: The first switch of a thread without any.
-NEVER_NS: Final = int(np.iinfo(np.int64).max)
+
+_Bools = npt.NDArray[np.bool_]
 
 
 def has_host_records(trace: RankTrace, tables: Sequence[str] = _HOST_RECORDS) -> bool:
@@ -71,51 +70,65 @@ class HostRecords:
         self._switches = trace.tables.get("thread_switches", empty)
         self._samples = trace.tables.get("cpu_samples", empty)
         self._switches_of = _by_thread(self._switches)
-        self._on_core: dict[int, IntArray] = {}
+        self._moves: dict[int, tuple[IntArray, _Bools]] = {}
 
     @cached_property
     def _samples_of(self) -> dict[int, IntArray]:
         return _by_thread(self._samples)
 
-    def known_from_ns(self, thread: int) -> int:
-        """Return the first switch of a thread; far beyond everything without one."""
-        rows = self._switches_of.get(thread)
-        return NEVER_NS if rows is None else int(self._switches["start_ns"][rows].min())
+    def moves(self, thread: int) -> tuple[IntArray, _Bools]:
+        """Return when a thread went onto a core or left it, and whether it ran.
 
-    def on_core(self, thread: int) -> IntArray:
-        """Return when a thread ran, see `spans_on_core`; nothing of one without switches."""
-        if (rows := self._switches_of.get(thread)) is None:
-            return np.empty((0, 2), dtype=np.int64)
-        if thread not in self._on_core:
+        Shape (n,), ascending; and (n + 1,), first what it must have done before, though it is not
+        recorded. After the last one it did what that says. A thread without switches may have run.
+        """
+        if thread not in self._moves:
+            rows = self._switches_of.get(thread, np.empty(0, dtype=np.int64))
             at_ns, goes_on = self._switches["start_ns"][rows], self._switches["goes_on"][rows]
-            self._on_core[thread] = spans_on_core(at_ns, goes_on)
-        return self._on_core[thread]
+            # Leaving one core and going onto another may bear the same time: it is on one then.
+            order = np.lexsort((goes_on, at_ns))
+            at_ns, runs = at_ns[order], goes_on[order] != 0
+            last = np.append(at_ns[1:] != at_ns[:-1], True)[: at_ns.size]
+            at_ns, runs = at_ns[last], runs[last]
+            changes = np.append(True, runs[1:] != runs[:-1])[: at_ns.size]
+            at_ns, runs = at_ns[changes], runs[changes]
+            self._moves[thread] = at_ns, np.append(~runs[:1] if runs.size else [True], runs)
+        return self._moves[thread]
 
     def on_core_ns(self, thread: int, start_ns: int, end_ns: int) -> int | None:
         """Return how much of a stretch a thread ran; None if it has no switches."""
-        if thread not in self._switches_of:
-            return None
-        at_ns = np.array([start_ns, end_ns])
-        return int(clipped_lengths(at_ns[:1], at_ns[1:], self.on_core(thread))[0])
+        at_ns, runs = self.moves(thread)
+        edges = np.concatenate(([start_ns], at_ns.clip(start_ns, end_ns), [end_ns]))
+        return int(np.diff(edges)[runs].sum()) if at_ns.size else None
 
     def edges_ns(self, thread: int) -> IntArray:
-        """Return when a thread may have changed what it did, in no order."""
-        known_from_ns = self.known_from_ns(thread)
-        known = [known_from_ns][: known_from_ns != NEVER_NS]
-        spans = (self.calls(thread)[0], self.on_core(thread))
-        every = np.concatenate([*(times.reshape(-1) for times in spans), known]).astype(np.int64)
-        return every[sane_instants(every)]
+        """Return when a thread may have changed what it did, ascending."""
+        calls, code = self.os_calls[0], self._code(thread)
+        rows = slice(0, 0) if code < 0 else slice(*calls.bounds[code : code + 2].tolist())
+        edges = (calls.start_ns[rows], calls.end_ns[rows], self.moves(thread)[0])
+        return np.sort(np.concatenate(edges), kind="stable")
 
-    def doing(self, thread: int, at_ns: IntArray) -> IntArray:
-        """Return what a thread did at some instants: positions in `DOING`, or behind it of a call.
+    def doing(self, thread: int, at_ns: IntArray) -> tuple[IntArray, _Bools]:
+        """Return what a thread did at some instants, and whether it is known to have run.
 
-        Calls are those of the C library, by their position in `os_calls`.
+        Positions in `DOING`, or behind it of a call of the C library, the outermost, by its
+        function in `os_calls`.
         """
-        os_ns, os_name = self.calls(thread)
-        place = place_inside(at_ns, os_ns)
-        runs = place_inside(at_ns, self.on_core(thread)) >= 0
-        free = np.where(at_ns >= self.known_from_ns(thread), np.where(runs, 2, 1), 0)
-        return np.where(place >= 0, len(DOING) + np.append(os_name, 0)[place], free)
+        calls, _, name = self.os_calls
+        moves_ns, runs = self.moves(thread)
+        move = np.searchsorted(moves_ns, at_ns, side="right")
+        on_core = (move > 0) & runs[move]
+        doing = np.where(move > 0, 1 + on_core, 0)
+        if (code := self._code(thread)) >= 0:
+            call = calls.open_at(code, at_ns)
+            doing = np.where(call >= 0, len(DOING) + name[calls.row[call]], doing)
+        return doing, on_core
+
+    def _code(self, thread: int) -> int:
+        """Return the code of a thread in the calls of the C library, -1 for none."""
+        threads = self.os_calls[0].threads
+        code = int(np.searchsorted(threads, thread))
+        return code if code < threads.size and threads[code] == thread else -1
 
     def samples(self, thread: int) -> tuple[IntArray, IntArray]:
         """Return the instants of a thread's periodic samples, ascending, and their rows."""
@@ -125,19 +138,6 @@ class HostRecords:
             return at_ns, rows
         order = np.argsort(at_ns, kind="stable")
         return at_ns[order], rows[order]
-
-    def calls(self, thread: int) -> tuple[IntArray, IntArray]:
-        """Return when a thread was in a call of the C library, the outermost, and in which.
-
-        Shape (n, 2), disjoint; and (n,), position of the function in those of `os_calls`.
-        """
-        calls, _, name = self.os_calls
-        code = int(np.searchsorted(calls.threads, thread))
-        if code == calls.threads.size or calls.threads[code] != thread:
-            return np.empty((0, 2), dtype=np.int64), name[:0]
-        low, high = calls.bounds[code : code + 2].tolist()
-        here = low + np.flatnonzero(calls.end_ns[low:high] > calls.start_ns[low:high])
-        return np.column_stack((calls.start_ns[here], calls.end_ns[here])), name[calls.row[here]]
 
     @cached_property
     def os_calls(self) -> tuple[ThreadCalls, tuple[str, ...], IntArray]:
@@ -171,11 +171,9 @@ class HostRecords:
         distances = [np.empty(0, dtype=np.int64)]
         for thread in self._samples_of:
             at_ns, _ = self.samples(thread)
-            apart = np.diff(at_ns)
-            if thread in self._switches_of:
-                place = place_inside(at_ns, self.on_core(thread))
-                apart = apart[(place[1:] == place[:-1]) & (place[1:] >= 0)]
-            distances.append(apart[apart > 0])
+            moves_ns, runs = self.moves(thread)
+            move, apart = np.searchsorted(moves_ns, at_ns, side="right"), np.diff(at_ns)
+            distances.append(apart[(move[1:] == move[:-1]) & runs[move[1:]] & (apart > 0)])
         every = np.concatenate(distances)
         return lower_median(every) if every.size else None
 
@@ -198,7 +196,7 @@ class StatePieces:
         end_ns: Its end, later.
         cause: Code of the cause of idle time.
         detail: State and function as one number, see `ThreadStates`.
-        os_name: Function of the C library that it was in, whatever the state; -1 for none.
+        doing: The same without CUDA calls: what it did in them.
         runs: Whether it is known to have been on a core.
     """
 
@@ -206,17 +204,15 @@ class StatePieces:
     end_ns: IntArray
     cause: IntArray
     detail: IntArray
-    os_name: IntArray
-    runs: npt.NDArray[np.bool_]
+    doing: IntArray
+    runs: _Bools
 
 
 class ThreadStates:
     """What threads of one rank did.
 
-    A detail is a position in `functions`, or behind these: off core, running, unknown.
-
     Attributes:
-        functions: Of the CUDA library, then of the C library.
+        functions: Of each detail; "" of those in `DOING`, then of the C library, then of CUDA.
         states: Shape (details,), position of the state of each detail in `STATES`.
         records: Beside CUDA calls.
         host: The CUDA calls.
@@ -229,59 +225,36 @@ class ThreadStates:
         if host.calls.row.size:
             ids = trace.tables["api_calls"]["name_id"]
             names, self._api = coded_names(ids, trace.strings, strip_api_version)
-        os_names = self.records.os_calls[1]
-        self.functions, self._apis_n = (*names, *os_names), len(names)
-        self.states = np.repeat(np.arange(len(STATES)), [len(names), len(os_names), 1, 1, 1])
+        others = [*("" for _ in DOING), *self.records.os_calls[1]]
+        self.functions, self._others_n = (*others, *names), len(others)
+        sizes = [*(1 for _ in DOING), len(others) - len(DOING), len(names)]
+        self.states = np.repeat(np.arange(len(STATES)), sizes)
 
     def state(self, detail: int) -> tuple[str, str | None]:
         """Return the state and the function of a detail."""
-        function = self.functions[detail] if detail < len(self.functions) else None
-        return STATES[self.states[detail]], function
+        return STATES[self.states[detail]], self.functions[detail] or None
 
     def thread(self, exposed: Exposed) -> int:
         """Return the globalTid of the thread of some stretches."""
         return int(self.host.calls.threads[exposed.thread])
 
-    def in_gaps(
-        self, gaps: Gaps, launch_row: Positions, edges: IntArray = _NO_EDGES
-    ) -> Iterator[tuple[int, StatePieces]]:
+    def in_gaps(self, gaps: Gaps, launch_row: Positions) -> Iterator[tuple[int, StatePieces]]:
         """Yield the number of each thread that a device waited for in gaps, and what it did."""
         for exposed in exposed_stretches(gaps, launch_row, self.host):
-            yield self.thread(exposed) & THREAD_BITS, self.pieces(exposed, edges)
+            thread = self.thread(exposed)
+            yield thread & THREAD_BITS, self.pieces(exposed, self.records.edges_ns(thread))
 
     def pieces(self, exposed: Exposed, edges: IntArray) -> StatePieces:
-        """Cut stretches, at least one, where the state changes, and at some instants."""
-        thread, reach = self.thread(exposed), (int(exposed.start_ns[0]), int(exposed.end_ns[-1]))
-        os_ns, os_name = self.records.calls(thread)
-        around = near(os_ns, *reach)
-        os_ns, os_name = os_ns[around], os_name[around]
-        on_core, known_from_ns = self.records.on_core(thread), self.records.known_from_ns(thread)
-        on_core = on_core[near(on_core, *reach)]
-        every = (edges, os_ns.reshape(-1), on_core.reshape(-1), np.array([known_from_ns]))
-        at_ns, ends, cause, call = pieces_of(exposed, np.concatenate(every), self.host)
-        known_yet = at_ns >= known_from_ns
-        place, runs = place_inside(at_ns, os_ns), (place_inside(at_ns, on_core) >= 0) & known_yet
-        name = np.where(place >= 0, self._apis_n + np.append(os_name, 0)[place], -1)
-        free = np.where(runs, 1, np.where(known_yet, 0, 2))
-        detail = np.where(name >= 0, name, len(self.functions) + free)
+        """Cut stretches, at least one, where the cause changes, and at some instants.
+
+        Args:
+            exposed: The stretches.
+            edges: With those of the records.
+        """
+        at_ns, ends, cause, call = pieces_of(exposed, edges, self.host)
+        doing, runs = self.records.doing(self.thread(exposed), at_ns)
+        detail = doing
         if self._api.size:
-            detail = np.where(call >= 0, self._api[self.host.calls.row[call]], detail)
-        return StatePieces(at_ns, ends, cause, detail, name, runs)
-
-
-def spans_on_core(at_ns: IntArray, goes_on: IntArray) -> IntArray:
-    """Return when a thread ran: shape (n, 2), sorted and disjoint.
-
-    Before its first switch and after its last one it did what these say.
-
-    Args:
-        at_ns: Shape (switches,), at least one, in any order.
-        goes_on: Shape (switches,), not 0 where it goes onto a core, 0 where it leaves.
-    """
-    # Leaving one core and going onto another may bear the same time: it is on one then.
-    order = np.lexsort((goes_on, at_ns))
-    at_ns, runs = at_ns[order], goes_on[order] != 0
-    bounds = np.iinfo(np.int64)
-    edges = np.concatenate(([bounds.min // 4], at_ns, [bounds.max // 4]))
-    running = np.concatenate(([not runs[0]], runs))
-    return union_intervals(edges[:-1][running], edges[1:][running])
+            api = self._others_n + self._api[self.host.calls.row[call]]
+            detail = np.where(call >= 0, api, doing)
+        return StatePieces(at_ns, ends, cause, detail, doing, runs)

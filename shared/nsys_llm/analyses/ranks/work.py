@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.of_rank import whole_steps
 from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import distinct, distinct_rows, exact_sums
@@ -17,6 +16,7 @@ from nsys_llm.numeric.time_bins import bin_edges
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.kernel_launches import GEOMETRY
+from nsys_llm.trace.steps import DeviceSteps
 from nsys_llm.trace.wall import DeviceWork
 
 #: Equal parts of the run that stand for steps where there are none.
@@ -28,10 +28,8 @@ class DeviceWorks:
 
     def __init__(self, view: RankView) -> None:
         """Find the steps of a rank."""
-        trace, steps = view.trace, view.steps
-        self._trace = trace
-        every = [] if steps is None else whole_steps(trace, steps)
-        self._steps = {device: (windows, whole) for device, windows, whole in every}
+        self._trace = trace = view.trace
+        self._steps = view.device_steps
         kernels = trace.tables["kernels"]
         self._ids = distinct(kernels["demangled_name_id"])
         self._names, self._code = coded_names(self._ids, trace.strings)
@@ -40,31 +38,29 @@ class DeviceWorks:
     def of(self, layers: WallLayers) -> DeviceWork:
         """Return what one device did, by its layers."""
         device = layers.device_id
-        windows, whole = self._steps.get(device, (None, None))
-        has_steps = windows is not None
-        if windows is None or whole is None:
-            span, _ = device_windows(self._trace, device)
-            start_ns, end_ns = bounds(span)
-            if start_ns is None or end_ns is None:
-                windows = np.empty((0, 2), dtype=np.int64)
-            else:
-                edges = bin_edges(start_ns, end_ns, PARTS)
-                windows = np.column_stack((edges[:-1], edges[1:]))
-            whole = np.ones(len(windows), dtype=bool)
+        steps = self._steps.get(device) or self._parts(device)
+        windows = steps.window_ns
         compute_ns, profiler_ns = (
             covered_ns(windows[:, 1], spans) - covered_ns(windows[:, 0], spans)
             for spans in (layers.compute, layers.profiler)
         )
         return DeviceWork(
-            windows,
-            whole,
-            compute_ns,
-            profiler_ns,
-            self._names,
-            self._launches(device),
-            self._has_shapes,
-            has_steps,
+            **vars(steps),
+            compute_ns=compute_ns,
+            profiler_ns=profiler_ns,
+            names=self._names,
+            launches=self._launches(device),
+            has_shapes=self._has_shapes,
         )
+
+    def _parts(self, device: int) -> DeviceSteps:
+        span, _ = device_windows(self._trace, device)
+        start_ns, end_ns = bounds(span)
+        windows = np.empty((0, 2), dtype=np.int64)
+        if start_ns is not None and end_ns is not None:
+            edges = bin_edges(start_ns, end_ns, PARTS)
+            windows = np.column_stack((edges[:-1], edges[1:]))
+        return DeviceSteps(windows, np.ones(len(windows), dtype=bool), has_steps=False)
 
     def _launches(self, device: int) -> IntArray:
         """Return its kernels by name and shape; a block at a time, because columns are long."""

@@ -123,7 +123,7 @@ def _names_around(view: RankView, steps: Steps) -> list[str]:
     rows = np.flatnonzero(is_read[marked.name]) if is_read.any() else marked.name[:0]
     rows = marked.of_one_thread(rows)  # disjoint, in order of time
     starts, ends = marked.start_ns[rows], marked.end_ns[rows]
-    begin, stop = steps.span_start_ns, steps.span_end_ns
+    begin, stop = steps.start_ns, steps.end_ns
     place = np.searchsorted(ends, begin, side="right")
     alone = np.searchsorted(starts, stop, side="left") == place + 1
     place = np.where(alone, place, 0)

@@ -29,6 +29,7 @@ from nsys_llm.analyses.steps.by_range import (
 from nsys_llm.analyses.steps.launched_ops import LaunchedOps
 from nsys_llm.analyses.steps.steps import Steps, StepSpans, with_operations
 from nsys_llm.analyses.wall.load import load_spans
+from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray, total_length_ns, union_before_ns
 from nsys_llm.profile.tables import Table
@@ -38,6 +39,7 @@ from nsys_llm.trace.capture_edges import launched_before
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.filters import FoundSteps
 from nsys_llm.trace.graph_nodes import is_graph_node
+from nsys_llm.trace.ranges import Ranges
 from nsys_llm.trace.rank_trace import RankTrace
 
 _NEVER: Final = int(np.iinfo(np.int64).max)
@@ -69,7 +71,17 @@ def found_steps(trace: RankTrace, options: Mapping[str, Any]) -> FoundSteps | No
     steps = find_steps(trace, options)
     if steps is None:
         return None
-    return FoundSteps(steps.ranges, steps.step, int(steps.span_end_ns[0]))
+    steps_n = len(steps)
+    nowhere = np.full(steps_n, NULL_INT, dtype=np.int64)
+    ranges = Ranges(
+        start_ns=nowhere if steps.on_gpu else steps.start_ns,
+        end_ns=nowhere if steps.on_gpu else steps.end_ns,
+        thread=np.zeros(steps_n, dtype=np.int64),
+        any_thread=np.ones(steps_n, dtype=bool),
+        name=steps.names,
+        domain=np.full(steps_n, "", dtype=object),
+    )
+    return FoundSteps(ranges, steps.step, int(steps.end_ns[0]))
 
 
 def nameless_steps(trace: RankTrace) -> Steps | None:

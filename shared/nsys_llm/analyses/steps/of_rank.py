@@ -1,80 +1,37 @@
-"""The full steps of one rank: how many each of its devices has, and how long they take."""
+"""The steps of one rank on each of its devices, and which of them are whole."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.steps.of_job import StepKind
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.numeric.grouping import joined
-from nsys_llm.numeric.intervals import IntArray, clipped_lengths
+from nsys_llm.numeric.intervals import clipped_lengths
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
+from nsys_llm.trace.steps import DeviceSteps
 
 _Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class DeviceStepTimes:
-    """Full steps on one device that are no warm-up and that no filter cuts.
-
-    Attributes:
-        time_ns: Length of their windows together.
-        worst_ns: Where the window of the longest one begins and ends, the first of equals; None
-            without one.
-    """
-
-    steps_n: int
-    time_ns: int
-    worst_ns: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class RankStepTimes:
-    """What one rank calls a step; a part of a partial.
-
-    Attributes:
-        kind: What a step is.
-        devices: By CUDA device id.
-    """
-
-    kind: StepKind
-    devices: Mapping[int, DeviceStepTimes]
-
-
-def rank_steps(trace: RankTrace, steps: Steps | None) -> RankStepTimes | None:
-    """Return the steps of one rank as its devices have them; None where there are none."""
-    if steps is None:
-        return None
-    devices = {}
-    for device_id, windows, whole in whole_steps(trace, steps):
-        length_ns = windows[:, 1] - windows[:, 0]
-        worst = int(np.where(whole, length_ns, -1).argmax())
-        devices[device_id] = DeviceStepTimes(
-            steps_n=int(whole.sum()),
-            time_ns=int(length_ns[whole].sum()),
-            worst_ns=(int(windows[worst, 0]), int(windows[worst, 1])) if whole.any() else None,
-        )
-    return RankStepTimes(StepKind.of(steps), devices)
-
-
-def whole_steps(
-    trace: RankTrace, steps: Steps, *, by_window: bool = True
-) -> Iterator[tuple[int, IntArray, _Mask]]:
-    """Yield each device, the windows of its steps, and which are full, no warm-up, uncut.
+def device_steps(
+    trace: RankTrace, steps: Steps | None, *, by_window: bool = True
+) -> dict[int, DeviceSteps]:
+    """Return the steps of each device of a rank that has some, by its CUDA id.
 
     Args:
         by_window: Whether a filter also cuts a step of which it leaves all operations, and not all
             of the window. One of a phase does with every step: it leaves out what is between.
     """
-    kept = _kept(trace)
+    if steps is None:
+        return {}
+    kept, devices = _kept(trace), {}
     for device_id in sorted(set(steps.devices) & set(trace.device_ids)):
         windows = steps.windows_ns(device_id)
         whole = steps.full & ~steps.warmup & (windows[:, 1] > windows[:, 0])
-        yield device_id, windows, whole & ~_cut(trace, steps, device_id, kept, by_window)
+        whole &= ~_cut(trace, steps, device_id, kept, by_window)
+        devices[device_id] = DeviceSteps(windows, whole, has_steps=True)
+    return devices
 
 
 def _kept(trace: RankTrace) -> _Mask | None:

@@ -12,20 +12,13 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.steps.of_rank import whole_steps
-from nsys_llm.analyses.steps.steps import Steps
+from nsys_llm.analyses.steps.of_rank import device_steps
+from nsys_llm.analyses.steps.steps import COUNTED, CUT, EMPTY, FILTERED, WARMUP, Steps
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import exact_sums, joined
 from nsys_llm.numeric.intervals import IntArray, covered_ns, union_length_ns
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, HOST_CAUSES
 from nsys_llm.trace.device_ops import DeviceOps
-
-#: Why a step is in no statistic; no text for one that is.
-COUNTED: Final = ""
-CUT: Final = "cut"
-WARMUP: Final = "warm-up"
-FILTERED: Final = "filtered"
-EMPTY: Final = "empty"
 
 _HOST: Final = [CAUSE_NAMES.index(name) for name in HOST_CAUSES]
 
@@ -73,7 +66,7 @@ def step_times(view: RankView, steps: Steps) -> StepTimes:
     is_theirs = 2 * runs_n >= runs_n.max()
     windows = windows[is_theirs].max(axis=0)
     before_ns, end_ns = windows[:, 0], windows[:, 1]
-    begin_ns = np.clip(steps.span_start_ns, before_ns, end_ns)
+    begin_ns = np.clip(steps.start_ns, before_ns, end_ns)
     busy, empty = trace.gpu_busy, view.no_work
     return StepTimes(
         mark=_marks(view, steps, windows, devices[is_theirs].tolist()),
@@ -89,8 +82,8 @@ def _marks(
     view: RankView, steps: Steps, windows: IntArray, devices: Sequence[int]
 ) -> tuple[str, ...]:
     whole = np.ones(len(steps), dtype=bool)
-    for device_id, _, of_device in whole_steps(view.trace, steps, by_window=False):
-        whole &= of_device | (device_id not in devices)
+    for device_id, of_device in device_steps(view.trace, steps, by_window=False).items():
+        whole &= of_device.whole | (device_id not in devices)
     marks = np.full(len(steps), FILTERED, dtype=object)
     marks[whole] = COUNTED
     marks[~whole & (windows[:, 1] == windows[:, 0])] = EMPTY

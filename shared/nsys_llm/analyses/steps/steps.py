@@ -14,7 +14,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import distinct, joined
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.ranges import Ranges
+from nsys_llm.trace.steps import StepKind
 
 #: How steps were found, in the order in which they are looked for.
 OPTION: Final = "--step"
@@ -24,6 +24,13 @@ REPEATED: Final = "repeated range"
 NUMBERED: Final = "numbered range"
 GRAPH_REPLAYS: Final = "graph replays"
 KERNEL_PERIOD: Final = "kernel period"
+
+#: Why a step is in no statistic; no text for one that is.
+COUNTED: Final = ""
+FILTERED: Final = "filtered"
+CUT: Final = "cut"
+WARMUP: Final = "warm-up"
+EMPTY: Final = "empty"
 
 #: A first step that takes so many times the median of its kind is warm-up; ours.
 _WARMUP_TIMES: Final = 2
@@ -62,54 +69,30 @@ class StepSpans:
         return int(self.start_ns.size)
 
 
-@dataclass(frozen=True)
-class Steps:
-    """The steps of one rank, in order of time; arrays of shape (steps,).
+@dataclass(frozen=True, kw_only=True)
+class Steps(StepSpans):
+    """The steps of one rank with their operations; arrays of shape (steps,).
 
     Attributes:
-        name: See `StepSpans`.
-        start_ns: On the host; NULL_INT where no launch is recorded.
         full: Whether it is whole: neither an end of the capture nor a missing mark cuts it, and no
             device runs in it what was launched before the capture.
         warmup: Whether it is one of the first that take far longer than the others of their kind.
-        span_start_ns: As `start_ns`, but on the GPU where no launch is recorded.
         step: Shape (operations,), int32, the step of each operation of the rank before any filter,
             table by table as in `OP_TABLES`: in whose span it was launched, by any thread; of spans
             that nest, the innermost. -1 outside of all.
         ops: The operations.
-        drafts: See `StepSpans`.
     """
 
-    name: str
-    unit: str
-    source: str
-    names: npt.NDArray[Any]
-    start_ns: IntArray
-    end_ns: IntArray
     full: _Mask
     warmup: _Mask
-    span_start_ns: IntArray
-    span_end_ns: IntArray
     step: npt.NDArray[np.int32]
     ops: LaunchedOps
-    drafts: IntArray | None = None
     _windows_ns: dict[int, IntArray] = field(default_factory=dict, init=False, compare=False)
 
-    def __len__(self) -> int:
-        return int(self.start_ns.size)
-
-    @cached_property
-    def ranges(self) -> Ranges:
-        """The spans as ranges that hold the launches of all threads."""
-        steps_n = len(self)
-        return Ranges(
-            start_ns=self.start_ns,
-            end_ns=self.end_ns,
-            thread=np.zeros(steps_n, dtype=np.int64),
-            any_thread=np.ones(steps_n, dtype=bool),
-            name=self.names,
-            domain=np.full(steps_n, "", dtype=object),
-        )
+    @property
+    def kind(self) -> StepKind:
+        """What they are."""
+        return StepKind(self.name, self.unit, self.source, len(self))
 
     @cached_property
     def devices(self) -> tuple[int, ...]:
@@ -132,7 +115,7 @@ class Steps:
 
     def _made_windows_ns(self, device_id: int) -> IntArray:
         latest = np.full(len(self), NULL_INT, dtype=np.int64)
-        first_ns = int(self.span_start_ns[0])
+        first_ns = int(self.start_ns[0])
         begin_ns = first_ns  # E_-1
         for some in self.ops.blocks():
             rows, step = some.device_id == device_id, self.step[some.rows]
@@ -158,22 +141,12 @@ def with_operations(spans: StepSpans, ops: LaunchedOps, cut_from_ns: int, kind: 
         inside = innermost(at_ns, spans.start_ns, spans.end_ns)
         step[some.rows] = np.where(at_ns == NULL_INT, -1, inside)
     step.setflags(write=False)  # several analyses of a rank share it
-    nowhere = np.full(len(spans), NULL_INT, dtype=np.int64)
-    length_ns = spans.end_ns - spans.start_ns
     return Steps(
-        name=spans.name,
-        unit=spans.unit,
-        source=spans.source,
-        names=spans.names,
-        start_ns=nowhere if spans.on_gpu else spans.start_ns,
-        end_ns=nowhere if spans.on_gpu else spans.end_ns,
+        **vars(spans),
         full=spans.closed & (spans.end_ns <= cut_from_ns),
-        warmup=warmup_steps(length_ns, kind),
-        span_start_ns=spans.start_ns,
-        span_end_ns=spans.end_ns,
+        warmup=warmup_steps(spans.end_ns - spans.start_ns, kind),
         step=step,
         ops=ops.unread(),
-        drafts=spans.drafts,
     )
 
 

@@ -9,10 +9,8 @@ import numpy as np
 
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.timeline.recorded import (
-    Named,
     Recorded,
     memory_counters,
-    named_track,
     reaching_in,
     recorded_counters,
     recorded_tracks,
@@ -42,7 +40,6 @@ def rank_timeline(
     wanted: Sequence[tuple[int | None, int | None]],
     most_events: int,
     others: Sequence[Track] = (),
-    named: Sequence[Named] = (),
 ) -> RankTimeline:
     """Return the timeline of a rank in some windows.
 
@@ -50,7 +47,6 @@ def rank_timeline(
         wanted: Windows in the profile's clock; None is the begin or the end of what was recorded.
         most_events: How many events there may be; lines of findings and paths are not counted.
         others: Lines of what is known of the rank only beside others, of the whole run.
-        named: Operations to show on lines of their own, too.
     """
     trace = view.trace
     rows = Recorded.of(trace, view.op_names)
@@ -67,9 +63,8 @@ def rank_timeline(
     windows = [window for window in windows if window[0] < window[1]]
     room = windows_with_room(windows, at_ns, weight, most_events)
     if not len(room.windows_ns):
-        return RankTimeline((), (), room.left_out_n, (first_ns, last_ns))
+        return RankTimeline((), (), room.left_out_n)
     tracks = [
-        *(named_track(rows, some, room.windows_ns) for some in named),
         *step_track(view.steps, room.windows_ns),
         *wall_tracks(view, room.windows_ns),
         *idle_tracks(view, room.windows_ns),
@@ -84,7 +79,6 @@ def rank_timeline(
             *memory_counters(trace, room.windows_ns),
         ),
         room.left_out_n,
-        (first_ns, last_ns),
     )
 
 

@@ -98,35 +98,6 @@ def recorded_tracks(rows: Recorded, windows: IntArray) -> Iterator[Track]:
         yield from _stream_tracks(rows, ops, device)
 
 
-@dataclass(frozen=True)
-class Named:
-    """Operations that are shown on a line of their own.
-
-    Attributes:
-        device_id: On which device; None for all.
-        names: Of operations, as they are shown.
-    """
-
-    label: str
-    device_id: int | None
-    names: frozenset[str]
-
-
-def named_track(rows: Recorded, named: Named, windows: IntArray) -> Track:
-    """Return the line of operations with some names that reach into the windows, whole."""
-    codes = [code for code, text in enumerate(rows.texts) if text in named.names]
-    parts = [np.empty((0, 3), dtype=np.int64)]
-    for op in rows.ops.values():
-        here = np.isin(op["name"], codes) & _inside(op["start_ns"], op["end_ns"], windows)
-        if named.device_id is not None:
-            here &= op["device_id"] == named.device_id
-        parts.append(
-            np.column_stack([op[column][here] for column in ("start_ns", "end_ns", "name")])
-        )
-    shown = np.concatenate(parts)
-    return Track.plain(named.label, "evidence", shown[:, :2], rows.texts, shown[:, 2])
-
-
 def recorded_counters(rows: Recorded, windows: IntArray) -> Iterator[Counter]:
     """Return how many operations of each device run, and how many are launched and wait."""
     ops = list(rows.ops.values())

@@ -38,10 +38,10 @@ def step_track(steps: Steps | None, windows: IntArray) -> Iterator[Track]:
     """Return the line of steps that reach into the windows, whole; nothing without steps."""
     if steps is None:
         return
-    rows = np.flatnonzero(clipped_lengths(steps.span_start_ns, steps.span_end_ns, windows) > 0)
+    rows = np.flatnonzero(clipped_lengths(steps.start_ns, steps.end_ns, windows) > 0)
     texts = [f"{name} [{row}]" for row, name in zip(rows.tolist(), steps.names[rows], strict=True)]
-    where = "GPU" if (steps.start_ns == NULL_INT).all() else "host"
-    times = np.column_stack((steps.span_start_ns[rows], steps.span_end_ns[rows]))
+    where = "GPU" if steps.on_gpu else "host"
+    times = np.column_stack((steps.start_ns[rows], steps.end_ns[rows]))
     yield Track.plain(f"steps ({steps.unit}, {where})", "step", times, texts, np.arange(rows.size))
 
 

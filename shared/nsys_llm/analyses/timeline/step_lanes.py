@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
-from nsys_llm.analyses.host.states import STATES, ThreadStates, has_host_records
+from nsys_llm.analyses.host.states import DOING, STATES, ThreadStates, has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, Segments, joined
 from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
@@ -235,13 +235,12 @@ class _Device:
     def host_lane(self, window: LaneWindow, threads: ThreadStates) -> Lane:
         """Return what the threads that the device waited for did in a window."""
         parts = [np.empty((3, 0), dtype=np.int64)]
-        edges = np.array([window.start_ns, window.end_ns])
-        for _, some in threads.in_gaps(self._gaps(window), self.ops.launch_row, edges):
-            inside = (some.start_ns >= window.start_ns) & (some.end_ns <= window.end_ns)
-            parts.append(np.stack((some.start_ns, some.end_ns, some.detail))[:, inside])
+        for _, some in threads.in_gaps(self._gaps(window), self.ops.launch_row):
+            times = np.stack((some.start_ns, some.end_ns)).clip(window.start_ns, window.end_ns)
+            parts.append(np.vstack((times, some.detail))[:, times[0] < times[1]])
         columns = np.concatenate(parts, axis=1)
         start_ns, end_ns, detail = columns[:, np.argsort(columns[0], kind="stable")]
-        name = np.where(detail < len(threads.functions), detail, NO_NAME)
+        name = np.where(detail < len(DOING), NO_NAME, detail)
         pieces = _pieces(np.column_stack((start_ns, end_ns)), name, threads.states[detail])
         segments = joined(pieces, len(STATES), window.start_ns, window.cell_ns)
         return Lane(window, STATES, threads.functions, segments, of_host=True)

@@ -28,12 +28,7 @@ from nsys_llm.trace.wall import MOST_HIDDEN, DeviceWall, RankWall
 
 @dataclass(frozen=True)
 class WallOfSteps:
-    """The wall split of windows; all int64.
-
-    Attributes:
-        compute_ns: Shape (windows, names + 1), of each kernel by its full name; last, whole graphs.
-        communication_ns: Shape (windows,), as all that follow.
-    """
+    """The wall split of windows; all int64, of shape (windows,)."""
 
     compute_ns: IntArray
     communication_ns: IntArray
@@ -52,10 +47,11 @@ def wall_of_steps(layers: WallLayers, windows: IntArray) -> WallOfSteps:
     def within(spans: IntArray) -> IntArray:
         return covered_ns(windows[:, 1], spans) - covered_ns(windows[:, 0], spans)
 
-    compute_ns = _by_label(layers, windows)
-    communication_ns, copies_ns = within(layers.communication), within(layers.copies)
-    profiler_ns = within(layers.profiler)
-    taken_ns = compute_ns.sum(axis=1) + communication_ns + copies_ns + profiler_ns
+    compute_ns, communication_ns, copies_ns, profiler_ns = (
+        within(spans)
+        for spans in (layers.compute, layers.communication, layers.copies, layers.profiler)
+    )
+    taken_ns = compute_ns + communication_ns + copies_ns + profiler_ns
     idle_ns = windows[:, 1] - windows[:, 0] - taken_ns
     return WallOfSteps(compute_ns, communication_ns, copies_ns, profiler_ns, idle_ns)
 
@@ -77,11 +73,12 @@ def map_wall(view: RankView, *, hidden: bool = False, work: bool = False) -> Ran
         )
         wall = _device_wall(device_layers, windows, hidden=hidden)
         devices.append(wall if works is None else replace(wall, work=works.of(device_layers)))
-    return RankWall(names, tuple(devices))
+    step = view.steps.kind if work and view.steps is not None else None
+    return RankWall(names, tuple(devices), step)
 
 
-def _by_label(layers: WallLayers, windows: IntArray) -> IntArray:
-    """Return the computing time of each window by label, shape (windows, labels)."""
+def compute_by_kernel(layers: WallLayers, windows: IntArray) -> IntArray:
+    """Return the computing time of windows, shape (windows, names + 1); last, of whole graphs."""
     labels_n = len(layers.names) + 1
     starts, ends = layers.compute[:, 0], layers.compute[:, 1]
     if not len(windows) or not starts.size:
@@ -97,7 +94,7 @@ def _by_label(layers: WallLayers, windows: IntArray) -> IntArray:
 def _device_wall(layers: WallLayers, windows: IntArray, *, hidden: bool) -> DeviceWall:
     split = wall_of_steps(layers, windows)
     start_ns, end_ns = bounds(windows)
-    compute_ns = split.compute_ns.sum(axis=0).tolist()
+    compute_ns = compute_by_kernel(layers, windows).sum(axis=0).tolist()
     load_ns, no_work_ns = (
         total_length_ns(intersect_intervals(spans, windows))
         for spans in (layers.load, layers.no_work)

@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import quote
 
 from nsys_llm.core.errors import ProfileError
-from nsys_llm.profile.fingerprint import FileState
+from nsys_llm.profile.file_state import FileState
 
 _MAGIC: Final = b"SQLite format 3\x00"
 _WAL_MODE: Final = b"\x02\x02"
