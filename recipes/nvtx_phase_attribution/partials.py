@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nsys_llm.trace.by_rank import merged_ranks
 from nsys_llm.trace.identity import RankKey
 
 from .per_rank.ranges import RangeSums
@@ -51,9 +52,8 @@ class PhasePartial:
 
 def merged(parts: Sequence[PhasePartial]) -> PhasePartial:
     """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     return PhasePartial(
-        ranks={key: ranks[key] for key in sorted(ranks)},
+        ranks=merged_ranks(part.ranks for part in parts),
         kernels=SumsByKey.merge([part.kernels for part in parts]),
         all_names=tuple(sorted({name for part in parts for name in part.all_names})),
     )
