@@ -162,14 +162,14 @@ def _what_if(
     rows = []
     for place, change in enumerate(changes, start=2):
         then_ns = float(np.diff(replay.edge_ns[:, place])[counted].mean())
-        path = new_path(
+        time_ns, certain_ns = new_path(
             replay, place, replay.graph.codes(change.text), int(counted[0]), int(counted[-1])
         )
         if change.what in (HOST, WAIT):
             # Requests do not come earlier because the host is done earlier.
             then_ns = max(then_ns, served_ns)
-        total = int(path.time_ns.sum())
-        limit = int(path.time_ns.argmax())
+        total = int(time_ns.sum())
+        limit = int(time_ns.argmax())
         rows.append(
             {
                 "change": change.text,
@@ -179,11 +179,11 @@ def _what_if(
                 "then_ns": then_ns,
                 "gain_ns": now_ns - then_ns,
                 "gain_pct": 100.0 * (now_ns - then_ns) / now_ns if now_ns else None,
-                "certain_pct": 100.0 * path.certain_ns / total if total else None,
+                "certain_pct": 100.0 * certain_ns / total if total else None,
                 "next_limit": CLASS_NAMES[limit] if total else None,
-                "next_limit_pct": 100.0 * int(path.time_ns[limit]) / total if total else None,
-                "wait_pct": _share_pct(path.time_ns, _WAITING),
-                "host_pct": _share_pct(path.time_ns, _HOST),
+                "next_limit_pct": 100.0 * int(time_ns[limit]) / total if total else None,
+                "wait_pct": _share_pct(time_ns, _WAITING),
+                "host_pct": _share_pct(time_ns, _HOST),
             }
         )
     return rows

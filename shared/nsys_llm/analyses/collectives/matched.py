@@ -190,7 +190,8 @@ def match_collectives(
         if lane.start_ns.size
     ]
     trust_ns = STEADY_CLOCK_NS if source == _STEADY else WALL_CLOCK_NS
-    matched = match_communication(lanes, trust_ns, len(coarse_ns), programs(devices))
+    kinds = programs([device.lanes for device in devices])
+    matched = match_communication(lanes, trust_ns, len(coarse_ns), kinds)
     fits = fit_clocks([item.meeting for item in matched], len(coarse_ns))
     # Common time = own time + coarse - fitted; shown times are those of the root's own clock.
     ahead_ns = [
