@@ -88,7 +88,6 @@ def _place(row: Mapping[str, Any], asked: set[str]) -> tuple[bool, bool, float, 
 
 
 def _named(paths: JobPaths, meetings: Meetings, changes: set[ReplayChange]) -> list[ReplayChange]:
-    """Return the changes of something that the job has."""
     columns = {name for _, budget in paths.rows for name in budget.replay.columns}
 
     def has(change: ReplayChange) -> bool:
@@ -211,7 +210,6 @@ def _served_ns(paths: JobPaths) -> float:
 
 
 def _nothing(paths: JobPaths, change: ReplayChange) -> dict[str, Any]:
-    """Return the row of a change of something that the job does not have."""
     now_ns = float(paths.wall_ns[paths.job.counted].mean())
     what = {"change": change.text, "what": change.what, "name": change.name or None}
     return {**what, "now_ns": now_ns, "gain_ns": None}
