@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.numeric.gaps import Gaps, Positions, gap_blocks, start_order
+from nsys_llm.numeric.gaps import Gaps, Positions, find_gaps, start_order
 from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import IntArray, bounds, clipped_lengths, total_length_ns
 from nsys_llm.trace.device_ops import device_windows
@@ -109,12 +109,14 @@ class _DeviceGaps:
 
         order = start_order(starts, ties)
         added = cls(0, 0, *np.zeros((5, len(ops.phase_names)), dtype=np.int64))
-        for gaps in gap_blocks(starts, ends, order, windows):
-            overhead_ns = clipped_lengths(gaps.start_ns, gaps.end_ns, profiler)
-            added.gap_ns += int((gaps.end_ns - gaps.start_ns).sum())
-            added.overhead_ns += int(overhead_ns.sum())
-            if phase.size:
-                added._add(gaps, overhead_ns, phase, order)
+        if order is not None:
+            starts, ends, phase = starts[order], ends[order], phase[order]
+        gaps = find_gaps(starts, ends, windows)
+        overhead_ns = clipped_lengths(gaps.start_ns, gaps.end_ns, profiler)
+        added.gap_ns = int((gaps.end_ns - gaps.start_ns).sum())
+        added.overhead_ns = int(overhead_ns.sum())
+        if phase.size:
+            added._add(gaps, overhead_ns, phase)
         return added
 
     def _add(
@@ -122,10 +124,9 @@ class _DeviceGaps:
         gaps: Gaps,
         overhead_ns: IntArray,
         phase: npt.NDArray[np.int32],
-        order: IntArray | None,
     ) -> None:
         def phase_at(place: Positions) -> IntArray:
-            return phase[place if order is None else order[place]].astype(np.int64)
+            return phase[place].astype(np.int64)
 
         phases_n = self.gaps_n.size
         of_gap = phase_at(np.where(gaps.after < 0, gaps.before, gaps.after))
