@@ -16,10 +16,11 @@ _SMALL_BLOCK: Final = 1 << 15
 _FEW_CODES: Final = 1 << 20
 
 
-def blocks(rows_n: int) -> Iterator[slice]:
-    """Cut rows into blocks."""
-    for first in range(0, rows_n, _BLOCK):
-        yield slice(first, min(first + _BLOCK, rows_n))
+def blocks(rows_n: int, least: int = 0) -> Iterator[slice]:
+    """Cut rows into blocks; `least` is how many rows a block has at least."""
+    size = max(_BLOCK, least)
+    for first in range(0, rows_n, size):
+        yield slice(first, min(first + size, rows_n))
 
 
 def small_blocks(rows_n: int) -> Iterator[slice]:
