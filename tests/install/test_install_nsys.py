@@ -240,7 +240,7 @@ def test_an_added_file_is_in_the_way_and_is_kept_and_named(nsight, packages, tmp
     done = install("--uninstall", "--nsys", nsight, folder=tmp_path)
     assert_told(done, 1, "kept", "nsys_llm/notes.txt")
     left = {path.name for path in packages.rglob("*") if path.is_file()}
-    assert left == {"notes.txt", "metadata.json", "data_service.py", RECORD}
+    assert left == {"notes.txt", "metadata.json", RECORD}
     assert not (packages / SCRIPT).with_name("metadata.json").exists()
     # What was kept is not forgotten: it is named again, until it is gone.
     before = listing(nsight)
