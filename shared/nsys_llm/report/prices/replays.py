@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from nsys_llm.report.changes import Change
 from nsys_llm.report.records import Record, Tables, records
@@ -45,7 +45,7 @@ class Replays:
         self._is_off = there and _residual_pct(tables) > MOST_RESIDUAL_PCT
         self._unmatched_pct = _unmatched_pct(tables) if there else 0.0
         self._walls = walls
-        self._hosts = tables["files"]["host"] if "files" in tables else {}
+        self._hosts: Any = tables["files"]["host"] if "files" in tables else {}
 
     def of(self, change: Change, rank: int | None) -> Replayed | None:
         """Return what a replay says of a change; None where no replay is of such a change."""

@@ -42,12 +42,12 @@ class SpanSteps:
             return cls(own[0]["step_unit"] if own else None, own_ns=own_ns)
         mark, wall_ns = tables["job_steps"]["mark"], tables["job_steps"]["wall_ns"]
         counted_ns = wall_ns[mark == _COUNTED]
-        units = tables["rank_edges"]["step_unit"].dropna()
-        if units.empty or not counted_ns.sum():
-            return cls(*units[:1], replayed_n=float(len(counted_ns)))
+        unit = next(iter(tables["rank_edges"]["step_unit"].dropna()), None)
+        if unit is None or not counted_ns.sum():
+            return cls(unit, replayed_n=float(len(counted_ns)))
         mean_ns = float(counted_ns.mean())
         cut_n = (wall_ns[mark == _CUT] / mean_ns).clip(upper=1.0).sum()
-        return cls(str(units.iloc[0]), mean_ns, replayed_n=len(counted_ns) + float(cut_n))
+        return cls(unit, mean_ns, replayed_n=len(counted_ns) + float(cut_n))
 
     def in_span(self, gpu: Gpu, span_ns: int) -> float | None:
         """Return how many mean steps a span is as long as; None where there are none."""
