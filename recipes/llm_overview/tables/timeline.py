@@ -95,21 +95,17 @@ def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[Lane]]) -> dict[str, p
             (key, lane.window.device_id): lane
             for key, some in lanes.items()
             for lane in some
-            if lane.window.view == view.number and not lane.of_host
+            if lane.window.view == view.number
         }
         shown = [(gpu, of_gpu.get((gpu.rank.key, gpu.device_id))) for gpu in plan.gpus]
         for gpu, lane in shown:
             if lane is not None:
                 rows += _state_rows(view, gpu, lane)
+                if lane.host is not None:
+                    of_host = replace(gpu, label=f"{gpu.label}, host")
+                    rows += _state_rows(view, of_host, lane.host, HOST)
             elif gpu.rank.key not in lanes:
                 rows.append(_lost_row(view, gpu, plan.clocks))
-            for of_host in lanes.get(gpu.rank.key, ()):
-                where = of_host.window
-                if of_host.of_host and (where.view, where.device_id) == (
-                    view.number,
-                    gpu.device_id,
-                ):
-                    rows += _state_rows(view, replace(gpu, label=f"{gpu.label}, host"), of_host)
         rows += _path_rows(plan, view)
         marks = marks_of(view, shown, plan.opportunities, plan.clocks)
         rows += (_finding_row(view, mark, plan.clocks) for mark in marks)
@@ -159,7 +155,9 @@ def _row(view: View, part: str, gpu: Gpu, start_ns: int, end_ns: int, begin_ns: 
     }
 
 
-def _state_rows(view: View, gpu: Gpu, lane: Lane) -> Iterator[dict[str, Any]]:
+def _state_rows(
+    view: View, gpu: Gpu, lane: Lane, part: str | None = None
+) -> Iterator[dict[str, Any]]:
     segments, begin_ns = lane.segments, lane.window.start_ns
     columns = (segments.start_ns, segments.end_ns, segments.state, segments.name, segments.pieces_n)
     times = zip(*(column.tolist() for column in columns), strict=True)
@@ -168,7 +166,7 @@ def _state_rows(view: View, gpu: Gpu, lane: Lane) -> Iterator[dict[str, Any]]:
         yield {
             **_row(
                 view,
-                HOST if lane.of_host else WAIT if lane.states[state] in WAITS else WORK,
+                part or (WAIT if lane.states[state] in WAITS else WORK),
                 gpu,
                 start_ns,
                 end_ns,
