@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nsys_llm.analyses.wall.of_matched import collectives, prepare, verdicts_with
+from nsys_llm.analyses.wall.of_matched import collectives, prepare, rank_verdicts
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer
@@ -39,7 +39,7 @@ ANALYSIS: Final = Analysis(
     answer=answer,
     caveats=caveats,
     prepare=prepare,
-    rank_verdicts=verdicts_with("rank_edges", "ceilings"),
+    rank_verdicts=rank_verdicts,
     with_verdicts=with_verdicts,
     wall_details=wall_details,
     matches_collectives=True,

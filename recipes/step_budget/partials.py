@@ -15,6 +15,7 @@ from nsys_llm.analyses.critical_path.path.visits import Charges, Passages
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
 from nsys_llm.analyses.wall.of_matched import CommunicationPartial
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.by_rank import merged_ranks
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.steps import StepKind
 
@@ -131,8 +132,7 @@ class BudgetPartial(CommunicationPartial):
 
 def merged(parts: Sequence[BudgetPartial]) -> BudgetPartial:
     """Join partials of distinct ranks; associative and commutative."""
-    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     return BudgetPartial(
         collectives=merged_collectives([part.collectives for part in parts]),
-        ranks={key: ranks[key] for key in sorted(ranks)},
+        ranks=merged_ranks(part.ranks for part in parts),
     )

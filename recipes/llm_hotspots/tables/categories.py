@@ -13,7 +13,6 @@ from nsys_llm.taxonomy.categories import UNMATCHED, Classification
 from nsys_llm.taxonomy.names import NvjetFields, decode_nvjet
 
 #: Category of a shown name that stands for full names of different categories.
-_MIXED: Final = "mixed"
 
 _SUMS: Final = ["launches_n", "total_ns", "exclusive_ns"]
 
@@ -39,20 +38,6 @@ def category_tables(
         "operations": _operations(sources, known),
         "nvjet": _nvjet(sources),
     }
-
-
-def shown_classes(
-    sources: pd.DataFrame, known: Mapping[str, Classification]
-) -> dict[str, Classification]:
-    """Return the classification of each shown name; mixed where its full names differ."""
-    classes: dict[str, Classification] = {}
-    for shown, full in sources[["name", "full_name"]].drop_duplicates().itertuples(index=False):
-        here = known[full]
-        before = classes.setdefault(shown, here)
-        if before != here:
-            same = before.category == here.category
-            classes[shown] = Classification(before.category if same else _MIXED, None, None, ())
-    return classes
 
 
 def class_columns(classes: Sequence[Classification]) -> Columns:

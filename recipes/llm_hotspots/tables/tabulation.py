@@ -33,7 +33,7 @@ from ..per_rank.kernels import KernelRows, SourceRows
 from ..per_rank.overheads import overhead_columns
 from .apis import api_tables
 from .bandwidth import bandwidth_columns
-from .categories import category_tables, class_columns, shown_classes
+from .categories import category_tables, class_columns
 from .launches import launch_tables
 from .memops import memop_columns
 from .overlap import overlap_columns
@@ -55,7 +55,8 @@ def tabulate(
     rules = load_rules(engine)
     known = {name: rules.classify(name) for name in full_names}
     sources["category"] = [known[name].category for name in sources["full_name"]]
-    shown = shown_classes(sources, known)
+    names_of = sources[["name", "full_name"]].drop_duplicates()
+    shown = rules.shown_classes(names_of.itertuples(index=False, name=None))
     devices = _devices(rows)
     names, everywhere = _over_all_ranks(partial, sources)
     memops = memop_columns(rows)
