@@ -148,7 +148,7 @@ def rank_lanes(rows: LaneRows, windows: Sequence[LaneWindow], engine: str) -> tu
     for device_id in rows.trace.device_ids:
         for window in (window for window in windows if window.device_id == device_id):
             device = _Device.of(rows, window, rules)
-            host = rows.threads and device.host_lane(window, rows.threads)
+            host = device.host_lane(window, rows.threads) if rows.threads else None
             lanes.append(replace(device.lane(window), host=host))
     return tuple(lanes)
 
