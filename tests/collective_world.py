@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.alignment import Track
+from nsys_llm.analyses.collectives.alignment import Executions
 from nsys_llm.analyses.collectives.matching import Lane, Matched
 
 #: Streams of tensor-parallel and of data-parallel collectives.
@@ -84,7 +84,7 @@ def lanes_of(
             of_stream = [collective for collective in kept if collective[0] == stream]
             times = np.array([collective[2:] for collective in of_stream], dtype=np.int64)
             times += 0 if ahead_ns is None else ahead_ns[rank]
-            track = Track(times[:, 0], times[:, 1])
+            track = Executions(times[:, 0], times[:, 1])
             lane = Lane(rank, 0 if one_clock else rank, "k", stream, track)
             lanes.append(lane)
             truth[id(lane)] = [collective[1] for collective in of_stream]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from trace_builder import TraceBuilder
 
-from nsys_llm.analyses.collectives.alignment import Track
+from nsys_llm.analyses.collectives.alignment import Executions
 from nsys_llm.analyses.collectives.matching import Lane
 
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)"
@@ -254,7 +254,7 @@ def lanes_of(
         for stream in sorted({transfer[1] for transfer in rank_run.transfers}):
             of_stream = [transfer for transfer in rank_run.transfers if transfer[1] == stream]
             times = np.array([transfer[2:] for transfer in of_stream], dtype=np.int64) + ahead
-            track = Track.ordered(times[:, 0], times[:, 1])
+            track = Executions.ordered(times[:, 0], times[:, 1])
             lanes.append(Lane(rank, 0 if one_clock else rank, SEND_RECV, stream, track))
             for transfer, (start, end) in zip(of_stream, times.tolist(), strict=True):
                 truth[rank, start, end] = transfer[0]

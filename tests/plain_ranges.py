@@ -160,7 +160,6 @@ def by_name(ranges: Iterable[Range], ops: Iterable[Op]) -> dict[str, Counter[tup
         if nvtx_range.ops:
             span = max(op.end for op in nvtx_range.ops) - min(op.start for op in nvtx_range.ops)
             sums["span_ns"][nvtx_range.key] += span
-            sums["span_max_ns"][nvtx_range.key] = max(sums["span_max_ns"][nvtx_range.key], span)
     return sums
 
 

@@ -12,14 +12,16 @@ from nsys_llm.analyses.collectives.alignment import (
     SAME_CLOCK_NS,
     STEADY_CLOCK_NS,
     WALL_CLOCK_NS,
-    Track,
+    Executions,
     align,
 )
 from nsys_llm.analyses.collectives.matching import Lane, match_lanes
 
 
 def track(*spans):
-    return Track.ordered(*(np.array(column, dtype=np.int64) for column in zip(*spans, strict=True)))
+    return Executions.ordered(
+        *(np.array(column, dtype=np.int64) for column in zip(*spans, strict=True))
+    )
 
 
 def lane(owner, *spans, clock=None, stream=7):
@@ -201,7 +203,7 @@ def test_a_thousand_ranks_in_groups_of_eight_are_matched():
 
 def test_a_shift_of_the_clock_is_found_exactly_where_ends_agree():
     ours = track((0, 4_000), (10_000, 14_000), (27_000, 31_000), (40_000, 44_000))
-    theirs = Track(ours.start_ns + 1_234, ours.end_ns + 1_234)
+    theirs = Executions(ours.start_ns + 1_234, ours.end_ns + 1_234)
     alignment = align(ours, theirs, WALL_CLOCK_NS)
     assert (alignment.line.offset_ns, alignment.spread_ns, alignment.met_n) == (1_234, 0, 4)
     assert alignment.row.tolist() == [0, 1, 2, 3]
@@ -216,5 +218,5 @@ def test_tracks_of_other_work_do_not_line_up():
     # Nor do long ones that always overlap and end anyhow: up to 40 of 100 ns apart.
     ends = 100 * np.arange(1, 21)
     apart = np.array([-40, 35, 10, -25, 30] * 4)
-    steady = Track(ends - 90, ends)
-    assert align(steady, Track(ends + apart - 90, ends + apart), WALL_CLOCK_NS) is None
+    steady = Executions(ends - 90, ends)
+    assert align(steady, Executions(ends + apart - 90, ends + apart), WALL_CLOCK_NS) is None

@@ -12,7 +12,7 @@ from collective_world import world as collective_world
 from effort import seeds
 from pipeline_world import SEND_RECV, World, lanes_of, run, run_blocking, waiting_ns
 
-from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Track
+from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Executions
 from nsys_llm.analyses.collectives.clocks import Meeting, fit_clocks
 from nsys_llm.analyses.collectives.matching import Lane, match_lanes
 from nsys_llm.analyses.collectives.p2p_matching import match_communication
@@ -195,7 +195,7 @@ def test_pairs_in_lockstep_are_undecided_and_have_no_sum():
         ends = np.sort(np.concatenate([first, second])) if owner in (2, 3) else first
         ends = second if owner > 3 else ends
         ends = ends + rng.integers(0, 2_000, ends.size)
-        lanes.append(Lane(owner, 0, SEND_RECV, 7, Track(ends - 90_000, ends)))
+        lanes.append(Lane(owner, 0, SEND_RECV, 7, Executions(ends - 90_000, ends)))
     sequences = match_communication(lanes, WALL_CLOCK_NS, 1)
     assert [len(sequence.rows[0]) for sequence in sequences] == [0]
     assert [lane.owner for lane in sequences[0].lanes] == list(range(6))

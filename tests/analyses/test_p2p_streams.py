@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, Track
+from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, Executions
 from nsys_llm.analyses.collectives.matching import Lane
 from nsys_llm.analyses.collectives.p2p_matching import match_communication
 from nsys_llm.analyses.collectives.p2p_streams import common_streams
@@ -21,7 +21,7 @@ PROGRAMS = {0: 0, 1: 0, 2: 1, 3: 1}
 def lanes_of(times: Mapping[tuple[int, int], list[tuple[int, int]]]) -> list[Lane]:
     """Return lanes of (owner, stream) out of starts and ends."""
     return [
-        Lane(owner, 0, KERNEL, stream, Track.ordered(*np.array(some, dtype=np.int64).T))
+        Lane(owner, 0, KERNEL, stream, Executions.ordered(*np.array(some, dtype=np.int64).T))
         for (owner, stream), some in sorted(times.items())
     ]
 

@@ -44,6 +44,14 @@ def test_what_is_defined_is_used():
     assert unused == set()
 
 
+def test_the_name_of_a_class_means_one_thing():
+    trees = [ast.parse(path.read_text("utf-8")) for path in MODULES]
+    names = Counter(
+        node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, n in names.items() if n > 1} == set()
+
+
 def test_what_install_loads_is_the_standard_library_only():
     code = (
         "import sys, types, importlib; package = sys.modules['nsys_llm'] = "

@@ -13,7 +13,7 @@ from effort import seeds
 from machine import random_program, simulate, write_profiles
 from quick_run import quick_run
 
-from nsys_llm.analyses.timeline.step_lanes import LaneRows
+from nsys_llm.analyses.timeline.step_lanes import LaneInputs
 from nsys_llm.report.run_tables import run_tables
 from nsys_llm.run import second_look
 from nsys_llm.run.executors import Inline
@@ -73,7 +73,7 @@ def test_what_is_kept_of_the_first_read_gives_the_lanes_of_a_second(tmp_path, se
 def test_lanes_of_the_operations_near_a_window_are_those_of_all(tmp_path, monkeypatch, seed):
     run, _ = first_read(*write_profiles(simulate(random_program(seed)), tmp_path))
     near = timeline_of(run)
-    monkeypatch.setattr(LaneRows, "near", lambda rows, window: whole(rows))
+    monkeypatch.setattr(LaneInputs, "near", lambda rows, window: whole(rows))
     pd.testing.assert_frame_equal(timeline_of(run), near)
 
 

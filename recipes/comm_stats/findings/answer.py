@@ -12,7 +12,7 @@ from nsys_llm.view.text import counted, format_ns, format_percent
 
 from .experts import expert_findings, late_experts, longer_experts, uneven_experts
 from .links import link_findings
-from .pipelines import Pipeline, bubble_words, find_pipelines, pace_words, pipeline_findings
+from .pipelines import PipelineSums, bubble_words, find_pipelines, pace_words, pipeline_findings
 
 #: The stage that computes longest is named from so much beyond the others, in percent.
 _LEAST_LONGER_PCT: Final = 1.0
@@ -69,14 +69,14 @@ def _steps(stages: pd.DataFrame) -> str:
     return f", {counted(int(rows['steps_n'].max()), 'step')}, {format_ns(step_ns)} a step"
 
 
-def _called(pipelines: list[Pipeline], worst: Pipeline) -> str:
+def _called(pipelines: list[PipelineSums], worst: PipelineSums) -> str:
     name = f"pipeline of {len(worst.computes_ns)} stages"
     if len(pipelines) > 1:
         name = f"{len(pipelines)} pipelines of {len(worst.computes_ns)} stages"
     return f"{name}{worst.called}"
 
 
-def _bubble(pipeline: Pipeline) -> str:
+def _bubble(pipeline: PipelineSums) -> str:
     pace = f"; {pace_words(pipeline)}" if pipeline.longer_pct >= _LEAST_LONGER_PCT else ""
     return f"Bubble {bubble_words(pipeline)}{pace}."
 

@@ -29,7 +29,7 @@ _MOST_NOT_MATCHED_PCT: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class PipelineSums:
     """One pipeline.
 
     Attributes:
@@ -95,28 +95,28 @@ def at_least(gpus: pd.DataFrame) -> str:
     return "at least " if missing_pct > _MOST_NOT_MATCHED_PCT else ""
 
 
-def find_pipelines(tables: Tables) -> list[Pipeline]:
+def find_pipelines(tables: Tables) -> list[PipelineSums]:
     """Return the pipelines, in the order of their numbers."""
     every = tables["bubbles"].merge(tables["stages"][[*_GPU, "stage"]])
     return [_pipeline(rows) for _, rows in every.groupby("pipeline")]
 
 
-def _pipeline(rows: pd.DataFrame) -> Pipeline:
+def _pipeline(rows: pd.DataFrame) -> PipelineSums:
     gpus = rows.groupby(["stage", *_GPU])[_SUMS].sum(min_count=1).reset_index()
     gpus["bubble_ns"] = gpus["bubble_ns"].fillna(gpus["wait_stage_ns"])
     first = first_record(rows)
-    return Pipeline(gpus, first["microbatches_n"], first["kind"])
+    return PipelineSums(gpus, first["microbatches_n"], first["kind"])
 
 
-def pipeline_findings(tables: Tables, pipelines: Sequence[Pipeline]) -> list[Finding]:
+def pipeline_findings(tables: Tables, pipelines: Sequence[PipelineSums]) -> list[Finding]:
     """Return the bubble of each kind of pipeline, and slow stages."""
-    kinds: dict[tuple[str | None, int], list[Pipeline]] = {}
+    kinds: dict[tuple[str | None, int], list[PipelineSums]] = {}
     for pipeline in pipelines:
         kinds.setdefault((pipeline.kind, len(pipeline.computes_ns)), []).append(pipeline)
     return [*(_bubble(some) for some in kinds.values()), *stage_findings(tables)]
 
 
-def _bubble(pipelines: Sequence[Pipeline]) -> Finding:
+def _bubble(pipelines: Sequence[PipelineSums]) -> Finding:
     """Return the bubble of pipelines of one kind: of that which loses most."""
     worst = max(pipelines, key=lambda pipeline: pipeline.pace_gpu["bubble_ns"])
     gpu, computes_ns, at = worst.pace_gpu, worst.computes_ns, worst.pace
@@ -133,7 +133,7 @@ def _bubble(pipelines: Sequence[Pipeline]) -> Finding:
         f"{format_ns(gpu['window_ns'])}. Stage {at} (rank {gpu['rank']}) has most to compute, and "
         f"a bubble of {is_least}{format_ns(bubble_ns)}.",
         fields={
-            "pipelines": "Pipeline" if len(pipelines) == 1 else f"{len(pipelines)} pipelines",
+            "pipelines": "PipelineSums" if len(pipelines) == 1 else f"{len(pipelines)} pipelines",
             "stages_n": len(computes_ns),
             "kind": worst.called,
             "share": worst.share,
@@ -146,7 +146,7 @@ def _bubble(pipelines: Sequence[Pipeline]) -> Finding:
     )
 
 
-def bubble_words(pipeline: Pipeline) -> str:
+def bubble_words(pipeline: PipelineSums) -> str:
     """Return the share of the bubble, and of its parts where they are known."""
     are_known = pipeline.gpus[["schedule_ns", "imbalance_ns"]].notna().all(axis=None)
     if not are_known or at_least(pipeline.gpus):
@@ -161,7 +161,7 @@ def bubble_words(pipeline: Pipeline) -> str:
     )
 
 
-def pace_words(pipeline: Pipeline) -> str:
+def pace_words(pipeline: PipelineSums) -> str:
     """Say which stage sets the pace, where one clearly does."""
     ranks = pipeline.gpus.loc[pipeline.gpus["stage"] == pipeline.pace, "rank"].unique()
     noun = "rank" if len(ranks) == 1 else "ranks"

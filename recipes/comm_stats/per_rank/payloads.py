@@ -68,7 +68,7 @@ class Payload:
 
 
 @dataclass(frozen=True)
-class _Field:
+class _PayloadField:
     name: str
     offset: int
     width: int
@@ -85,7 +85,7 @@ class Schemas:
         for domain, schema, place, kind, label, offset in zip(*columns, strict=True):
             places = rows.setdefault((_unsigned(domain), _unsigned(schema)), {})
             places.setdefault(place, set()).add((kind, label or "", offset))
-        self._fields: dict[tuple[int, int], list[_Field] | None] = {}
+        self._fields: dict[tuple[int, int], list[_PayloadField] | None] = {}
         for key, places in rows.items():
             in_order = [some for _, same in sorted(places.items()) for some in same]
             self._fields[key] = _placed(in_order) if len(in_order) == len(places) else None
@@ -114,7 +114,7 @@ class Schemas:
         return _payload(raw[_HEADER : _HEADER + size], fields)
 
 
-def _payload(raw: bytes, fields: list[_Field]) -> Payload:
+def _payload(raw: bytes, fields: list[_PayloadField]) -> Payload:
     values: dict[str, int] = {}
     for field in fields:
         if field.offset + field.width > len(raw):
@@ -130,9 +130,9 @@ def _unsigned(value: int) -> int:
     return value & ((1 << 64) - 1)
 
 
-def _placed(entries: list[tuple[int, str, int]]) -> list[_Field]:
+def _placed(entries: list[tuple[int, str, int]]) -> list[_PayloadField]:
     """Return the fields that are looked at, where each lies; none behind an unknown width."""
-    fields: list[_Field] = []
+    fields: list[_PayloadField] = []
     end: int | None = 0
     for place, (kind, label, offset) in enumerate(entries):
         is_enum = _FIRST_STATIC <= kind < _LAST_STATIC
@@ -143,7 +143,7 @@ def _placed(entries: list[tuple[int, str, int]]) -> list[_Field]:
             offset = -1 if end is None or not whole else -(-end // whole) * whole
         end = offset + whole if whole and offset >= 0 else None
         if width and offset >= 0 and label in _FIELDS:
-            fields.append(_Field(_FIELDS[label], offset, width, signed))
+            fields.append(_PayloadField(_FIELDS[label], offset, width, signed))
     return fields
 
 

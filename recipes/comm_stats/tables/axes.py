@@ -22,8 +22,8 @@ from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
-from .groups import Group, hosts_of, stride
-from .job import Job
+from .groups import CommGroup, hosts_of, stride
+from .job import CommJob
 from .layout import AXES, Layout
 
 _OTHER: Final = "other"
@@ -37,7 +37,7 @@ _EXPERTS: Final = ("dispatch", "combine", "all_to_all")
 _NOT, _MAY, _FITS = range(3)
 
 
-def with_axes(job: Job, groups: Sequence[Group], layout: Layout | None) -> list[Group]:
+def with_axes(job: CommJob, groups: Sequence[CommGroup], layout: Layout | None) -> list[CommGroup]:
     """Return groups with their axes."""
     if layout is not None:
         _check(job, groups, layout)
@@ -45,7 +45,7 @@ def with_axes(job: Job, groups: Sequence[Group], layout: Layout | None) -> list[
     return _inferred(job, groups)
 
 
-def _check(job: Job, groups: Sequence[Group], layout: Layout) -> None:
+def _check(job: CommJob, groups: Sequence[CommGroup], layout: Layout) -> None:
     """Raise UsageError where the ids of communicators contradict a layout."""
     ranks_of: dict[int, set[int]] = {}
     for group in groups:
@@ -61,7 +61,7 @@ def _check(job: Job, groups: Sequence[Group], layout: Layout) -> None:
             )
 
 
-def _of_layout(job: Job, group: Group, layout: Layout) -> Group:
+def _of_layout(job: CommJob, group: CommGroup, layout: Layout) -> CommGroup:
     ranks = frozenset(job.rank(owner) for owner in group.owners)
     axis = layout.axis_of(ranks)
     if axis is None:
@@ -69,7 +69,7 @@ def _of_layout(job: Job, group: Group, layout: Layout) -> Group:
     return replace(group, axis=axis)
 
 
-def _inferred(job: Job, groups: Sequence[Group]) -> list[Group]:
+def _inferred(job: CommJob, groups: Sequence[CommGroup]) -> list[CommGroup]:
     """Return groups with the axis of each family: groups of one size, stride and operations."""
     patterns = [_Pattern(job, group, len(groups)) for group in groups]
     families: dict[Any, list[_Pattern]] = {}
@@ -93,12 +93,12 @@ def _inferred(job: Job, groups: Sequence[Group]) -> list[Group]:
     return _without_merged(result)
 
 
-def _likely(group: Group) -> str | None:
+def _likely(group: CommGroup) -> str | None:
     """Return the axis of a group, or the only one that it may be of."""
     return group.axis or (group.candidates[0] if len(group.candidates) == 1 else None)
 
 
-def _without_merged(groups: Sequence[Group]) -> list[Group]:
+def _without_merged(groups: Sequence[CommGroup]) -> list[CommGroup]:
     """Return groups without axes of those that cannot be: several in lockstep, taken for one.
 
     Groups along two axes have one rank in common at most; of two that have more the larger is none.
@@ -124,8 +124,8 @@ def _without_merged(groups: Sequence[Group]) -> list[Group]:
 class _Pattern:
     """What a group does, as the rules of axes ask for it."""
 
-    job: Job
-    group: Group
+    job: CommJob
+    group: CommGroup
     groups_n: int
 
     @cached_property

@@ -22,7 +22,7 @@ from nsys_llm.numeric.intervals import (
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.wall_classes import BUBBLE, TRANSFER, WAITING
 
-from .job import Job
+from .job import CommJob
 
 _MATCHED: Final = {"transfer_ns": TRANSFER, "wait_stage_ns": BUBBLE, "wait_own_ns": WAITING}
 _HOST: Final = "host_ns"
@@ -34,13 +34,13 @@ _DRAIN_SPREAD: Final = 10
 _Times = Mapping[str, IntArray]
 
 
-def bubble_rows(job: Job) -> list[dict[str, Any]]:
+def bubble_rows(job: CommJob) -> list[dict[str, Any]]:
     """Return one row a step and device of a pipeline."""
     rows = [row for chain in job.chains for row in _chain_rows(job, chain)]
     return sorted(rows, key=lambda row: (row["rank"], row["device_id"], row["step"] or 0))
 
 
-def _chain_rows(job: Job, chain: Chain) -> list[dict[str, Any]]:
+def _chain_rows(job: CommJob, chain: Chain) -> list[dict[str, Any]]:
     drains = _drains(job, chain)
     times = {owner: _times(job, chain, owner, drains.get(owner)) for owner in chain.owners}
     steps = [None] if chain.steps is None else chain.steps.tolist()
@@ -99,7 +99,7 @@ def _row(times: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def _drains(job: Job, chain: Chain) -> dict[int, IntArray]:
+def _drains(job: CommJob, chain: Chain) -> dict[int, IntArray]:
     """Return when devices are in collectives of the whole pipeline that close steps.
 
     By time such a collective counts as one of the stage's, if it shares their stream. Then all
@@ -133,7 +133,7 @@ def _drains(job: Job, chain: Chain) -> dict[int, IntArray]:
 
 
 def _last_of_steps(
-    job: Job, owner: int, stage: tuple[int, ...], steps: IntArray
+    job: CommJob, owner: int, stage: tuple[int, ...], steps: IntArray
 ) -> dict[int, tuple[int, int, int]]:
     """Return a device's last collective of its stage alone in each step.
 
@@ -154,7 +154,7 @@ def _last_of_steps(
     return last
 
 
-def _times(job: Job, chain: Chain, owner: int, drains: IntArray | None) -> _Times:
+def _times(job: CommJob, chain: Chain, owner: int, drains: IntArray | None) -> _Times:
     """Divide the windows of a device, with its `_drains`."""
     work = job.work[owner]
     assert work.wall is not None  # a stage sends
@@ -186,7 +186,7 @@ def _times(job: Job, chain: Chain, owner: int, drains: IntArray | None) -> _Time
 
 
 def _with_drains(
-    job: Job, owner: int, spans: Mapping[str, IntArray], drains: IntArray
+    job: CommJob, owner: int, spans: Mapping[str, IntArray], drains: IntArray
 ) -> dict[str, IntArray]:
     """Return a device's communication with what it does in some collectives, see `_drains`."""
     begin_ns, met_ns, leave_ns, is_own = drains.T
@@ -204,7 +204,7 @@ def _with_drains(
     return result
 
 
-def _others(job: Job, chain: Chain, owner: int) -> IntArray:
+def _others(job: CommJob, chain: Chain, owner: int) -> IntArray:
     """Return when devices of other stages worked: from the first to the last operation of steps."""
     starts, ends = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
     for some in chain.stages:

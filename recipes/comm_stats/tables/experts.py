@@ -21,8 +21,8 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
 from ..per_rank.experts import EXCHANGES, ExpertWork
-from .groups import Group
-from .job import Job
+from .groups import CommGroup
+from .job import CommJob
 
 #: How the slowest rank moves.
 EVEN: Final = "even"
@@ -63,12 +63,12 @@ class _Exchanges:
     expert_ns: IntArray
 
 
-def expert_rows(job: Job, groups: Sequence[Group]) -> list[dict[str, Any]]:
+def expert_rows(job: CommJob, groups: Sequence[CommGroup]) -> list[dict[str, Any]]:
     """Return one row an instance."""
     return [row for group in groups for row in _group_rows(job, group)]
 
 
-def _group_rows(job: Job, group: Group) -> list[dict[str, Any]]:
+def _group_rows(job: CommJob, group: CommGroup) -> list[dict[str, Any]]:
     works = [work for owner in group.owners if (work := job.experts(owner)) is not None]
     sequences = job.collectives.sequences
     parts = [
@@ -109,7 +109,7 @@ def _is_exchange(sequence: Sequenced) -> bool:
 
 
 def _exchanges(
-    job: Job, group: Group, sequence: Sequenced, rows: IntArray, works: Sequence[ExpertWork]
+    job: CommJob, group: CommGroup, sequence: Sequenced, rows: IntArray, works: Sequence[ExpertWork]
 ) -> _Exchanges:
     waits = sequence.waits
     rows = rows[waits.met[rows]]

@@ -13,7 +13,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
-from .job import Job
+from .job import CommJob
 from .layout import AXES, Layout
 from .sizes import Sized
 
@@ -23,7 +23,7 @@ _BITS: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True)
-class Group:
+class CommGroup:
     """Devices that communicate with each other.
 
     Attributes:
@@ -44,7 +44,7 @@ class Group:
     candidates: tuple[str, ...] = ()
 
 
-def find_groups(job: Job, sizes: Mapping[int, Sized]) -> list[Group]:
+def find_groups(job: CommJob, sizes: Mapping[int, Sized]) -> list[CommGroup]:
     """Return the groups, without axes: ranks that meet, of these each communicator that is known.
 
     Messages are apart from all else. Where all that is known is one communicator, what says none
@@ -55,7 +55,7 @@ def find_groups(job: Job, sizes: Mapping[int, Sized]) -> list[Group]:
         sequence = job.collectives.sequences[number]
         key = tuple(sorted(sequence.owners)), sequence.operation == SEND_RECV
         by_members.setdefault(key, []).append(number)
-    groups: list[Group] = []
+    groups: list[CommGroup] = []
     for (owners, _), numbers in sorted(by_members.items()):
         ids = np.unique(np.concatenate([sizes[number].comm for number in numbers])).tolist()
         comms = [comm for comm in ids if comm != NULL_INT]
@@ -64,11 +64,11 @@ def find_groups(job: Job, sizes: Mapping[int, Sized]) -> list[Group]:
             rows = {at: np.flatnonzero(np.isin(sizes[at].comm, wanted)) for at in numbers}
             there = {at: some for at, some in rows.items() if some.size}
             known = None if comm == NULL_INT else comm
-            groups.append(Group(len(groups), owners, there, known))
+            groups.append(CommGroup(len(groups), owners, there, known))
     return groups
 
 
-def group_rows(job: Job, groups: Sequence[Group]) -> list[dict[str, Any]]:
+def group_rows(job: CommJob, groups: Sequence[CommGroup]) -> list[dict[str, Any]]:
     """Return one row a group."""
     rows = []
     for group in groups:
@@ -90,7 +90,7 @@ def group_rows(job: Job, groups: Sequence[Group]) -> list[dict[str, Any]]:
     return rows
 
 
-def hosts_of(job: Job, group: Group) -> set[str | None]:
+def hosts_of(job: CommJob, group: CommGroup) -> set[str | None]:
     """Return the machines of a group; with None where they are not known."""
     facts = [job.collectives.devices[owner].rank.facts for owner in group.owners]
     return {some.host if some else None for some in facts}
@@ -102,7 +102,9 @@ def stride(ranks: Sequence[int]) -> int | None:
     return steps.pop() if len(steps) == 1 else None
 
 
-def stage_rows(job: Job, groups: Sequence[Group], layout: Layout | None) -> list[dict[str, Any]]:
+def stage_rows(
+    job: CommJob, groups: Sequence[CommGroup], layout: Layout | None
+) -> list[dict[str, Any]]:
     """Return one row a device: its part of the model, its stage, its place along each axis."""
     place = {
         owner: (chain.number, at)
@@ -127,7 +129,7 @@ def stage_rows(job: Job, groups: Sequence[Group], layout: Layout | None) -> list
     return rows
 
 
-def _steps(job: Job, owner: int) -> dict[str, int | None]:
+def _steps(job: CommJob, owner: int) -> dict[str, int | None]:
     """Return how many full steps of the job a device has, and for how long."""
     if not job.work[owner].has_steps:
         return {"steps_n": None, "steps_ns": None}

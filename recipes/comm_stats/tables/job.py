@@ -27,7 +27,7 @@ from ..per_rank.steps import CommDevice
 
 
 @dataclass(frozen=True)
-class Job:
+class CommJob:
     """All devices that communicate; they are told by their positions in `collectives.devices`.
 
     Attributes:

@@ -16,8 +16,8 @@ from nsys_llm.numeric.intervals import subtract_intervals, total_length_ns, unio
 from nsys_llm.report.columns import Columns, nullable, of_rank
 
 from ..per_rank.payloads import OK
-from .groups import Group, hosts_of
-from .job import Job
+from .groups import CommGroup, hosts_of
+from .job import CommJob
 from .sizes import Sized
 
 #: Where buckets of message sizes begin; an edge belongs to the upper one.
@@ -44,7 +44,9 @@ _SWITCHED_N: Final = 8
 _ALL_LINKS_N: Final = 4
 
 
-def collective_frame(job: Job, groups: Sequence[Group], sizes: Mapping[int, Sized]) -> pd.DataFrame:
+def collective_frame(
+    job: CommJob, groups: Sequence[CommGroup], sizes: Mapping[int, Sized]
+) -> pd.DataFrame:
     """Return what is known of each matched collective, sequence by sequence; NULL_INT for null."""
     group_of = {number: np.full(some.bytes.size, NULL_INT) for number, some in sizes.items()}
     for group in groups:
@@ -89,7 +91,7 @@ def transfers(frame: pd.DataFrame, names: Sequence[str]) -> Columns:
 
 
 def message_rows(
-    job: Job, groups: Sequence[Group], frame: pd.DataFrame, link_gb_s: float | None
+    job: CommJob, groups: Sequence[CommGroup], frame: pd.DataFrame, link_gb_s: float | None
 ) -> list[dict[str, Any]]:
     """Return one row a group, operation and bucket of message sizes."""
     if frame.empty:
@@ -139,7 +141,7 @@ def _row(rows: pd.DataFrame, peak_gb_s: float | None, bucket: int) -> dict[str, 
     }
 
 
-def _exposed(job: Job, group: Group, rows: pd.DataFrame) -> dict[str, Any]:
+def _exposed(job: CommJob, group: CommGroup, rows: pd.DataFrame) -> dict[str, Any]:
     """Return the transfer beside which nothing computes, of the device that has most of it."""
     ordinals = list(rows[rows["met"]].groupby("sequence_id")["ordinal"])
     exposed_ns = {}
@@ -154,7 +156,7 @@ def _exposed(job: Job, group: Group, rows: pd.DataFrame) -> dict[str, Any]:
     return {"exposed_ns": exposed_ns[worst], **job.who(worst)}
 
 
-def _link_gb_s(job: Job, group: Group) -> float | None:
+def _link_gb_s(job: CommJob, group: CommGroup) -> float | None:
     """Return what a link of a group's GPUs carries in one direction; None where not known."""
     facts = [job.collectives.devices[owner].rank.facts for owner in group.owners]
     hosts, gpus = hosts_of(job, group), {name for some in facts if some for name in some.gpus}
@@ -168,7 +170,7 @@ def _link_gb_s(job: Job, group: Group) -> float | None:
     return next((speed for pattern, speed in _LINKS_GB_S if pattern.search(name)), None)
 
 
-def payload_rows(job: Job) -> list[dict[str, Any]]:
+def payload_rows(job: CommJob) -> list[dict[str, Any]]:
     """Return one row a rank and reason: how many calls, and kernels, are known or not, and why."""
     ranks = {device.rank.key: device.rank for device in job.collectives.devices}
     rows = []

@@ -16,7 +16,7 @@ from nsys_llm.taxonomy.communication import SEND_RECV
 
 from ..per_rank.payloads import CONFLICT, OK
 from ..per_rank.sizes import RankCalls
-from .job import Job
+from .job import CommJob
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -75,7 +75,7 @@ class _Member:
         return np.array(values, dtype=np.int64 if is_number else object)[self.rows]
 
 
-def sized(job: Job, number: int) -> Sized:
+def sized(job: CommJob, number: int) -> Sized:
     """Return what is known of the collectives of a sequence."""
     sequence = job.collectives.sequences[number]
     members = [_member(job, sequence, place) for place in range(len(sequence.owners))]
@@ -110,7 +110,7 @@ def sized(job: Job, number: int) -> Sized:
     return _judged(_moved(result, members, ranks_n), sequence, ranks_n)
 
 
-def _member(job: Job, sequence: Sequenced, place: int) -> _Member:
+def _member(job: CommJob, sequence: Sequenced, place: int) -> _Member:
     calls, sizes = job.calls(sequence.owners[place])
     start_ns = sequence.start_ns[place] + sequence.ahead_ns[place]
     rows = sizes.places(sequence.own_end_ns(place), start_ns)
@@ -186,7 +186,7 @@ def _judged(known: Sized, sequence: Sequenced, ranks_n: IntArray) -> Sized:
     return replace(known, reason=reason)
 
 
-def all_sized(job: Job) -> Mapping[int, Sized]:
+def all_sized(job: CommJob) -> Mapping[int, Sized]:
     """Return the sequences that have collectives, by their numbers."""
     return {
         number: sized(job, number)

@@ -15,7 +15,7 @@ from .axes import with_axes
 from .bubbles import bubble_rows
 from .experts import expert_rows
 from .groups import find_groups, group_rows, stage_rows
-from .job import Job
+from .job import CommJob
 from .layout import parse_layout
 from .messages import collective_frame, message_rows, payload_rows, transfers
 from .sizes import all_sized
@@ -31,7 +31,7 @@ def tabulate(
         ranks: Those with GPU work, in order.
         options: layout names the axes of parallelism.
     """
-    job = Job(matched(partial, ranks, options), partial.ranks)
+    job = CommJob(matched(partial, ranks, options), partial.ranks)
     layout = parse_layout(options["layout"], len(ranks))
     sizes = all_sized(job)
     groups = with_axes(job, find_groups(job, sizes), layout)

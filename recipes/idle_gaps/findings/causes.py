@@ -42,7 +42,7 @@ _MOST_PARTS: Final = 2
 _OF_WALL: Final = ("time_ns", "share_pct")
 
 
-class IdleTimes:
+class IdleByCause:
     """The idle time of each GPU by cause, as the table `wall` has it.
 
     Attributes:
@@ -69,14 +69,14 @@ class IdleTimes:
 
 def cause_findings(tables: Tables) -> list[Finding]:
     """Return the findings on causes of idle time."""
-    times = IdleTimes(tables)
+    times = IdleByCause(tables)
     if not times.gpus:
         return []
     alike = [_other(rule, times, tables) for rule in _OTHERS]
     return [item for item in (*alike, _host(times, tables)) if item is not None]
 
 
-def _other(rule: str, times: IdleTimes, tables: Tables) -> Finding | None:
+def _other(rule: str, times: IdleByCause, tables: Tables) -> Finding | None:
     name, cause = _OTHERS[rule]
     lost_ns = times.lost_ns((name,))
     if cause.kind != "queued":
@@ -88,7 +88,7 @@ def _other(rule: str, times: IdleTimes, tables: Tables) -> Finding | None:
     return _finding(rule, (name,), lost_ns, times, tables, cause, change, "long")
 
 
-def _host(times: IdleTimes, tables: Tables) -> Finding | None:
+def _host(times: IdleByCause, tables: Tables) -> Finding | None:
     """Return the finding on a host that is late: what to do depends on what it does most."""
     lost_ns, short_ns = times.lost_ns(HOST_CAUSES), _short_ns(times, tables, HOST_CAUSES)
     stages_n = _stages_n(tables)
@@ -126,7 +126,7 @@ def worst_gpu(lost_ns: Mapping[Gpu, int]) -> Gpu:
     return max(sorted(lost_ns), key=lambda gpu: lost_ns[gpu])
 
 
-def _short_ns(times: IdleTimes, tables: Tables, causes: tuple[str, ...]) -> dict[Gpu, int]:
+def _short_ns(times: IdleByCause, tables: Tables, causes: tuple[str, ...]) -> dict[Gpu, int]:
     """Return the part of some causes that lies in short gaps, by GPU."""
     rows = tables["rank_causes"]
     rows = rows[rows["cause"].isin(causes) & (rows["low_ns"] < MICRO_GAP_NS)]
@@ -147,7 +147,7 @@ def _finding(
     rule: str,
     causes: tuple[str, ...],
     lost_ns: Mapping[Gpu, int],
-    times: IdleTimes,
+    times: IdleByCause,
     tables: Tables,
     cause: Cause,
     change: Change,
@@ -198,7 +198,7 @@ def _parts(rows: Sequence[Record]) -> str:
     return ", ".join(said)
 
 
-def _ranks(lost_ns: Mapping[Gpu, int], times: IdleTimes) -> tuple[int, ...]:
+def _ranks(lost_ns: Mapping[Gpu, int], times: IdleByCause) -> tuple[int, ...]:
     """Return the ranks on which it is worth a line."""
     least = LEAST_PCT / 100.0
     worth = {place for place, ns in lost_ns.items() if ns >= least * times.walls.span_ns(*place)}

@@ -17,7 +17,7 @@ from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
 
 @dataclass(frozen=True)
-class Marks:
+class GapMarks:
     """What was marked on the host around some gaps.
 
     Attributes:
@@ -30,7 +30,7 @@ class Marks:
     names: dict[int, str]
 
     @classmethod
-    def of(cls, trace: RankTrace, spans: IntArray) -> Marks:
+    def of(cls, trace: RankTrace, spans: IntArray) -> GapMarks:
         """Keep what a few gaps need: text is slow, and most rows are far from any of them.
 
         Args:

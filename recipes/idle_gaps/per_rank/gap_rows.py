@@ -22,7 +22,7 @@ from nsys_llm.trace.device_ops import DeviceOps, OpNames
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import RankTrace
 
-from .gap_context import Marks
+from .gap_context import GapMarks
 
 _THREAD_BITS: Final = 0xFFFFFF
 
@@ -112,7 +112,7 @@ def top_gaps(
     where = situate(gaps, ops.launch_row, host)
     split = split_gaps(gaps, where, host)
     named, api_name = split.time_ns.argmax(axis=0), api_names(trace, host)
-    marks, records = Marks.of(trace, _spans(gaps, where, host)), HostRecords(trace)
+    marks, records = GapMarks.of(trace, _spans(gaps, where, host)), HostRecords(trace)
     gap_rows = []
     for at, cause in enumerate(named.tolist()):
         gap = int(gaps.start_ns[at]), int(gaps.end_ns[at])
@@ -169,7 +169,7 @@ def _spans(gaps: Gaps, where: Situations, host: HostTimeline) -> IntArray:
 def _launch(
     api_name: Callable[[int], str],
     host: HostTimeline,
-    marks: Marks,
+    marks: GapMarks,
     records: HostRecords,
     call: int,
     other: int,

@@ -9,13 +9,13 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.analyses.collectives.job_clock import JobClock
-from nsys_llm.analyses.timeline.step_lanes import Lane
+from nsys_llm.analyses.timeline.step_lanes import StepLane
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.records import Record
 from nsys_llm.taxonomy.idle_causes import HOST_CAUSES
 from nsys_llm.taxonomy.wall_classes import BUBBLE, POINTWISE, TRANSFER, WAITING
 
-from .views import Gpu, View, blamed_rank
+from .views import GpuLane, View, blamed_rank
 
 #: Marks of one opportunity in one view; ours: more are no marks.
 _MOST_MARKS: Final = 40
@@ -43,13 +43,13 @@ class Mark:
     opportunity: int
     title: str
     severity: str
-    gpu: Gpu
+    gpu: GpuLane
     start_ns: int
     end_ns: int
     pieces_n: int
 
 
-Shown = Sequence[tuple[Gpu, Lane | None]]
+Shown = Sequence[tuple[GpuLane, StepLane | None]]
 
 
 def marks_of(
@@ -94,7 +94,7 @@ def _rank_of(row: Record) -> int | None:
 
 
 def _times(
-    row: Record, lane: Lane | None, begin_ns: int, end_ns: int
+    row: Record, lane: StepLane | None, begin_ns: int, end_ns: int
 ) -> list[tuple[int, int, int]]:
     """Return the stretches of one opportunity: begin, end, and how many are joined in each."""
     blamed = blamed_rank(row) is not None and row["opportunity"] == 1

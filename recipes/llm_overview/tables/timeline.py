@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.analyses.collectives.job_clock import JobClock
-from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, Segments, joined
-from nsys_llm.analyses.timeline.step_lanes import WAITS, Lane, LaneWindow
+from nsys_llm.analyses.timeline.segments import NO_NAME, LaneSegments, Pieces, joined
+from nsys_llm.analyses.timeline.step_lanes import WAITS, LaneWindow, StepLane
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.numeric.intervals import IntArray, intersect_intervals
 from nsys_llm.report.outputs import declared_frame
@@ -22,7 +22,7 @@ from nsys_llm.taxonomy.categories import detect_engine
 from nsys_llm.trace.identity import Rank, RankKey
 
 from .marks import Mark, marks_of
-from .views import Gpu, View, chosen_gpus, gpus_of, job_clock, views_of
+from .views import GpuLane, View, chosen_gpus, gpus_of, job_clock, views_of
 
 #: Cells of all lanes of a figure together, and of one; stretches shorter than a cell are joined.
 #: Ours: so many are drawn within a second.
@@ -52,7 +52,7 @@ class Plan:
     windows: Mapping[RankKey, tuple[LaneWindow, ...]]
     engine: str
     views: tuple[View, ...]
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[GpuLane, ...]
     clocks: JobClock | None
     path: tuple[Record, ...]
     opportunities: tuple[Record, ...]
@@ -87,7 +87,7 @@ def plan(
     )
 
 
-def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[Lane]]) -> dict[str, pd.DataFrame]:
+def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[StepLane]]) -> dict[str, pd.DataFrame]:
     """Return the table `timeline`: by view, states of each lane, then paths and findings."""
     rows: list[dict[str, Any]] = []
     for view in plan.views:
@@ -124,7 +124,7 @@ def _engine(parts: Mapping[str, Part], options: Mapping[str, Any]) -> str:
 
 
 def _window(
-    view: View, gpu: Gpu, clocks: JobClock, waits: Mapping[str, IntArray], lanes_n: int
+    view: View, gpu: GpuLane, clocks: JobClock, waits: Mapping[str, IntArray], lanes_n: int
 ) -> LaneWindow:
     start_ns = clocks.own_ns(gpu.rank, view.start_ns)
     # As long as the view, whatever clocks drift: all lanes of a figure are.
@@ -136,7 +136,7 @@ def _window(
     return LaneWindow(view.number, gpu.device_id, start_ns, end_ns, cell_ns, split)
 
 
-def _row(view: View, part: str, gpu: Gpu, start_ns: int, end_ns: int, begin_ns: int) -> Any:
+def _row(view: View, part: str, gpu: GpuLane, start_ns: int, end_ns: int, begin_ns: int) -> Any:
     """Return what all rows have; `begin_ns` is the view's begin in the clock of the times."""
     return {
         "view": view.number,
@@ -156,7 +156,7 @@ def _row(view: View, part: str, gpu: Gpu, start_ns: int, end_ns: int, begin_ns: 
 
 
 def _state_rows(
-    view: View, gpu: Gpu, lane: Lane, part: str | None = None
+    view: View, gpu: GpuLane, lane: StepLane, part: str | None = None
 ) -> Iterator[dict[str, Any]]:
     segments, begin_ns = lane.segments, lane.window.start_ns
     columns = (segments.start_ns, segments.end_ns, segments.state, segments.name, segments.pieces_n)
@@ -179,7 +179,7 @@ def _state_rows(
         }
 
 
-def _lost_row(view: View, gpu: Gpu, clocks: JobClock | None) -> dict[str, Any]:
+def _lost_row(view: View, gpu: GpuLane, clocks: JobClock | None) -> dict[str, Any]:
     begin_ns = clocks.own_ns(gpu.rank, view.start_ns) if clocks else 0
     return {
         **_row(view, LOST, gpu, begin_ns, begin_ns + view.length_ns, begin_ns),
@@ -234,7 +234,7 @@ def _path_rows(plan: Plan, view: View) -> Iterator[dict[str, Any]]:
 
 def _path_segments(
     steps: Sequence[tuple[int, Record]], view: View
-) -> tuple[Segments, tuple[str, ...], tuple[str, ...]]:
+) -> tuple[LaneSegments, tuple[str, ...], tuple[str, ...]]:
     """Return stretches of a path, short ones joined, with their classes and activities.
 
     Args:

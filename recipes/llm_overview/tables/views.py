@@ -45,7 +45,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuLane:
     """One lane: a device of a rank, what it is called, and how long its kernels compute."""
 
     rank: Rank
@@ -54,14 +54,14 @@ class Gpu:
     compute_ns: int = 0
 
 
-def gpus_of(gpus: Sequence[Mapping[str, Any]], ranks: Sequence[Rank]) -> list[Gpu]:
+def gpus_of(gpus: Sequence[Mapping[str, Any]], ranks: Sequence[Rank]) -> list[GpuLane]:
     """Return the GPUs of the table `ranks`, in its order."""
     by_file = {rank.file: rank for rank in ranks}
     devices: dict[str, int] = {}
     for row in gpus:
         devices[row["file"]] = devices.get(row["file"], 0) + 1
     return [
-        Gpu(
+        GpuLane(
             by_file[row["file"]],
             int(row["device_id"]),
             row["file"] if devices[row["file"]] == 1 else f"{row['file']}, GPU {row['device_id']}",
@@ -73,8 +73,8 @@ def gpus_of(gpus: Sequence[Mapping[str, Any]], ranks: Sequence[Rank]) -> list[Gp
 
 
 def chosen_gpus(
-    gpus: Sequence[Gpu], opportunities: Sequence[Record], path: Sequence[Record]
-) -> list[Gpu]:
+    gpus: Sequence[GpuLane], opportunities: Sequence[Record], path: Sequence[Record]
+) -> list[GpuLane]:
     """Return the GPUs that are shown, in order: of too many those that matter, then some of all.
 
     First those that findings are about, in the order of findings; then the first one, the one that
@@ -99,7 +99,7 @@ def chosen_gpus(
 
 
 def _places_of(
-    row: Record, gpus: Sequence[Gpu], by_rank: Mapping[int | None, Sequence[int]]
+    row: Record, gpus: Sequence[GpuLane], by_rank: Mapping[int | None, Sequence[int]]
 ) -> list[int]:
     """Return the GPU that an opportunity gains on, and those of the rank that it blames."""
     if row["rank"] is None:

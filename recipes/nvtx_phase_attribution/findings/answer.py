@@ -9,11 +9,12 @@ from typing import Final
 
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.records import Tables, records
+from nsys_llm.report.walls import Walls
 from nsys_llm.view.text import counted, format_ns, format_percent, listed, quoted
 
 from .attribution_coverage import coverage_findings
 from .phases import phase_findings
-from .steps import step_findings
+from .steps import slow_step_findings
 
 _TOP_PHASES: Final = 4
 
@@ -27,7 +28,7 @@ def answer(tables: Tables) -> str:
             "No GPU operation takes time in the selection. `coverage` says what the profiles "
             "hold, and what a filter left of it."
         )
-    gpus_n = max(len(tables["devices"]), 1)
+    gpus_n = max(len(Walls(tables).gpus), 1)
     mapped = phases[phases["mapped"] & (phases["gpu_ns"] > 0)]
     rest = phases[~phases["mapped"] & (phases["gpu_ns"] > 0)]
     mean = ", mean GPU" if gpus_n > 1 else ""
@@ -50,15 +51,16 @@ def answer(tables: Tables) -> str:
 
 def findings(tables: Tables) -> list[Finding]:
     """Return all findings of the recipe, in no order."""
-    return [*phase_findings(tables), *step_findings(tables), *coverage_findings(tables)]
+    return [*phase_findings(tables), *slow_step_findings(tables), *coverage_findings(tables)]
 
 
 def _steps(tables: Tables) -> str:
     """Return a sentence on steps, or on the ranges with most GPU time where there are none."""
-    ranks, stats = tables["rank_steps"], tables["step_stats"]
+    stats = tables["step_stats"]
+    ranks = tables["rank_steps"][tables["rank_steps"]["name"].notna()]
     steady = stats[stats["which"] == "steady"]
     host = steady[(steady["measure"] == "host") & steady["phase"].notna()]
-    if len(ranks) and len(host):
+    if len(host):
         row = host.loc[host["steps_n"].idxmax()]
         of_phase = steady[steady["phase"] == row["phase"]].set_index("measure")
         gpu, span = of_phase.loc["gpu"], of_phase.loc["span"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.records import Tables, percent, records
+from nsys_llm.report.records import Tables, records
 from nsys_llm.taxonomy.phase_maps import UNMAPPED
 from nsys_llm.view.text import format_percent, quoted
 
-from .texts import LOST_PCT, LOW_COVERAGE_PCT, RULES, UNMAPPED_PCT
+from .texts import LOW_COVERAGE_PCT, RULES, UNMAPPED_PCT
 
 _TOP_RANGES: Final = 4
 #: The parts of attribution cut by the start of the capture.
@@ -18,7 +18,7 @@ _CUT: Final = ("before_capture", "cut_range")
 
 def coverage_findings(tables: Tables) -> list[Finding]:
     """Return the findings of the tables attribution and phases."""
-    return [*_low_coverage(tables), *_unmarked_threads(tables), *_unmapped(tables)]
+    return [*_low_coverage(tables), *_unmapped(tables)]
 
 
 def _low_coverage(tables: Tables) -> list[Finding]:
@@ -53,28 +53,6 @@ def _low_coverage(tables: Tables) -> list[Finding]:
             rank=int(rank),
             record=worst["capture"],
             impact_ns=gpu_ns - held_ns,
-        )
-    ]
-
-
-def _unmarked_threads(tables: Tables) -> list[Finding]:
-    rows = tables["attribution"]
-    whole = rows.groupby("rank", sort=True)["gpu_ns"].sum()
-    unmarked = rows[rows["part"] == "unmarked_thread"]
-    share = 100.0 * unmarked["gpu_ns"] / unmarked["rank"].map(whole[whole > 0])
-    much = unmarked[share >= LOST_PCT]
-    if much.empty:
-        return []
-    worst = records(much.loc[[much["gpu_ns"].idxmax()]])[0]
-    rank = int(worst["rank"])
-    return [
-        RULES["unmarked_thread"].finding(
-            fields={"share_pct": percent(worst["gpu_ns"], int(whole[rank]))},
-            evidence=cells("attribution", worst, ("rank", "part"), ("gpu_ns",)),
-            ranks=tuple(int(key) for key in much["rank"]),
-            rank=rank,
-            record=str(worst["capture"]),
-            impact_ns=int(worst["gpu_ns"]),
         )
     ]
 

@@ -42,8 +42,7 @@ def _methods(tables: Tables) -> list[str]:
 
 
 def _open_ranges(tables: Tables) -> list[str]:
-    marks = tables["marks"]
-    without_end_n = int(marks["without_end_n"].sum())
+    without_end_n = int(tables["rank_steps"]["without_end_n"].sum())
     if not without_end_n:
         return []
     few = without_end_n == 1
@@ -54,19 +53,19 @@ def _open_ranges(tables: Tables) -> list[str]:
 
 
 def _steps(tables: Tables) -> list[str]:
-    marks, ranks = tables["marks"], tables["rank_steps"]
-    if not len(marks) or not (marks["push_pop_n"] + marks["start_end_n"]).sum():
+    ranks = tables["rank_steps"]
+    if not ranks["ranges_n"].sum():
         return []
-    without_n = int(marks["steps"].isna().sum())
-    if without_n == len(marks):
+    without_n = int(ranks["name"].isna().sum())
+    if without_n == len(ranks):
         return [
             "There are no steps: no range is an engine's, or repeats and holds at least half of "
             f"the launched GPU time. Name one with {quoted('--step RANGE')}."
         ]
-    names = sorted(set(marks["steps"].dropna()))
+    names = sorted(set(ranks["name"].dropna()))
     lines = []
     if without_n:
-        lines.append(f"{counted(without_n, 'rank')} of {len(marks)} have no steps.")
+        lines.append(f"{counted(without_n, 'rank')} of {len(ranks)} have no steps.")
     if len(names) > 1:
         shown = ", ".join(quoted(name) for name in names[:3])
         lines.append(
@@ -90,7 +89,7 @@ def _engine_steps(tables: Tables) -> list[str]:
     if advice is None:
         return []
     (engine,), (title, record) = engines, advice
-    names = [*tables["marks"]["steps"].dropna(), *tables["ranges"]["name"]]
+    names = [*tables["rank_steps"]["name"].dropna(), *tables["ranges"]["name"]]
     if any(is_engine_step(name, engine) for name in names):
         return []
     return [

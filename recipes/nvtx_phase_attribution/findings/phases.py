@@ -39,7 +39,7 @@ def _idlest_step(tables: Tables, rank: int, phase: str) -> tuple[int, int] | Non
 
 
 def _idle(tables: Tables) -> list[Finding]:
-    """Return a finding for each phase before whose work a GPU is idle, and for ranges without."""
+    """Return a finding for each phase before whose work a GPU is idle."""
     phases, ranks = tables["phases"], tables["rank_phases"]
     reported = []
     for phase in phases.loc[phases["mapped"], "phase"].tolist():
@@ -47,13 +47,13 @@ def _idle(tables: Tables) -> list[Finding]:
         if rows:
             row = max(rows, key=lambda row: row["idle_ns"])
             reported.append(_idle_finding(tables, row, tuple(row["rank"] for row in rows)))
-    return reported or _idle_in_range(tables)
+    return reported
 
 
 def _idle_ns(tables: Tables, walls: Walls, gpu: Gpu, idle_ns: int) -> int:
     """Return a rank's idle time on its GPU that idles most; all of its GPUs are taken alike."""
-    devices = tables["devices"]
-    whole_ns = int(devices.loc[devices["rank"] == gpu[0], "idle_ns"].sum())
+    ranks = tables["rank_phases"]
+    whole_ns = int(ranks.loc[ranks["rank"] == gpu[0], "idle_ns"].sum())
     return int(idle_ns) * min(walls.class_ns(*gpu, IDLE), whole_ns) // max(whole_ns, 1)
 
 
@@ -82,37 +82,3 @@ def _idle_finding(tables: Tables, row: Record, affected: tuple[int, ...]) -> Fin
         window_ns=_idlest_step(tables, rank, phase),
         impact_ns=idle_ns,
     )
-
-
-def _idle_in_range(tables: Tables) -> list[Finding]:
-    """Return the finding on the outermost range in which a GPU is idle longest, without phases."""
-    phases, tree = tables["phases"], tables["range_tree"]
-    if phases.loc[phases["mapped"], "gpu_ns"].sum():
-        return []
-    outer = set(tree.loc[tree["depth"] == 0, "label"])
-    names = tables["ranges"][["kind", "domain", "name", "label"]]
-    rows = tables["rank_ranges"].merge(names, on=["kind", "domain", "name"])
-    rows = rows[rows["label"].isin(outer) & (rows["idle_inside_ns"].fillna(0) > 0)]
-    if rows.empty:
-        return []
-    row = records(rows.loc[[rows["idle_inside_ns"].idxmax()]])[0]
-    walls, rank = Walls(tables), int(row["rank"])
-    gpu = busiest_gpu(walls, rank, IDLE)
-    if gpu is None:
-        return []
-    idle_ns = int(row["idle_inside_ns"])
-    where = ("rank", "kind", "domain", "name")
-    return [
-        RULES["idle_before_phase"].finding(
-            case="range",
-            cause=Cause("place", rank=rank, detail=str(row["label"])),
-            change=Change("unknown", time_ns=idle_ns, wall_classes=(IDLE,)),
-            fields={"label": row["label"]},
-            evidence=cells("rank_ranges", row, where, ("idle_inside_ns", "span_ns", "instances_n")),
-            ranks=(rank,),
-            rank=rank,
-            device_id=gpu[1],
-            name=str(row["label"]),
-            impact_ns=idle_ns,
-        )
-    ]

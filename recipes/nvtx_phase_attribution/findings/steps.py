@@ -1,4 +1,4 @@
-"""Findings about steps: those that take far longer than others of their phase, and the warm-up."""
+"""The finding on steps that take far longer than others of their phase."""
 
 from __future__ import annotations
 
@@ -25,12 +25,7 @@ _WORK = (COMPUTE, COMMUNICATION, COPIES)
 _CLASSES = (*_WORK, IDLE)
 
 
-def step_findings(tables: Tables) -> list[Finding]:
-    """Return the findings of the table steps."""
-    return [*_slow_steps(tables), *_warmup(tables)]
-
-
-def step_windows(steps: pd.DataFrame) -> pd.DataFrame:
+def _step_windows(steps: pd.DataFrame) -> pd.DataFrame:
     """Return steps with the time that each took, on the clock of its rank.
 
     The window of a step ends with its range or its GPU work, whichever is later. It begins with its
@@ -48,11 +43,11 @@ def step_windows(steps: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(from_ns=begins, to_ns=ends, window_ns=(ends - begins).clip(lower=0))
 
 
-def _slow_steps(tables: Tables) -> list[Finding]:
+def slow_step_findings(tables: Tables) -> list[Finding]:
     """Return for each phase the finding on its slow steps on the rank that loses most."""
     units = tables["rank_steps"]
     units = units[units["counted"]].set_index("rank")["unit"]
-    steps = step_windows(tables["steps"])
+    steps = _step_windows(tables["steps"])
     steps = steps[steps["full"] & ~steps["warmup"] & steps["phase"].notna()]
     steps = steps[steps["rank"].isin(units.index)]
     by_phase: dict[str, list[Finding]] = {}
@@ -106,24 +101,3 @@ def _slow_steps_of(
         window_ns=(int(worst["from_ns"]), int(worst["to_ns"])),
         impact_ns=round(lost_ns),
     )
-
-
-def _warmup(tables: Tables) -> list[Finding]:
-    steps = tables["steps"]
-    warm = steps[steps["warmup"]]
-    if warm.empty:
-        return []
-    first = records(warm.sort_values("host_ns", ascending=False, kind="stable").head(1))[0]
-    rank = int(first["rank"])
-    rank_ns = int(warm.loc[warm["rank"] == rank, "host_ns"].sum())
-    share_pct = percent(rank_ns, int(steps.loc[steps["rank"] == rank, "host_ns"].sum()))
-    ranks = tuple(int(rank) for rank in sorted(warm["rank"].unique()))
-    return [
-        RULES["warm_up_steps"].finding(
-            fields={"steps_n": len(warm), "longest_ns": first["host_ns"], "share_pct": share_pct},
-            ranks=ranks,
-            rank=rank,
-            window_ns=(int(first["start_ns"]), int(first["end_ns"])),
-            impact_ns=rank_ns,
-        )
-    ]

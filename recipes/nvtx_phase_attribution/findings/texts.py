@@ -7,7 +7,7 @@ from typing import Final
 from nsys_llm.report.findings import CAPTURE
 from nsys_llm.report.price import limits_words
 from nsys_llm.report.rank_findings import RULES as RANK_RULES
-from nsys_llm.report.rules import EXPLAINER, OURS, Case, Rule, rules_by_id
+from nsys_llm.report.rules import EXPLAINER, OURS, Rule, rules_by_id
 
 #: A step is slow from so many times the median of its phase on its rank, by the steps of it: of
 #: few, the largest may be one of another kind.
@@ -17,8 +17,6 @@ SLOW_TIMES: Final = {100: 1.5, 10: 2.0}
 LOW_COVERAGE_PCT: Final = 70.0
 #: Share of the GPU time in ranges of no phase from which the phase map does not fit.
 UNMAPPED_PCT: Final = 50.0
-#: Share of the GPU time of a rank from which a loss is worth a remark.
-LOST_PCT: Final = 5.0
 
 RULES: Final = rules_by_id(
     *RANK_RULES.values(),
@@ -37,20 +35,6 @@ RULES: Final = rules_by_id(
         tables=("attribution", "coverage"),
     ),
     Rule(
-        "unmarked_thread",
-        kind=CAPTURE,
-        scope="rank",
-        title="Rank {rank}: {share_pct} of the GPU time was launched by threads without ranges",
-        details="{gpu_ns}. A range of one thread does not hold what another one launches."
-        "[ {others_n:other rank} affected; rank {rank} is the worst.]",
-        threshold=f"from {LOST_PCT:g} % of the GPU time of a rank",
-        source=OURS,
-        recommendation="If this is PyTorch's backward pass, its thread is not the one that calls "
-        "backward(): let PyTorch mark its operators. Otherwise mark the work of that thread, or "
-        "use start/end ranges, which cover the launches of all threads.",
-        tables=("attribution",),
-    ),
-    Rule(
         "unmapped_ranges",
         kind=CAPTURE,
         scope="phase",
@@ -65,21 +49,6 @@ RULES: Final = rules_by_id(
         tables=("phases", "range_tree"),
     ),
     Rule(
-        "warm_up_steps",
-        kind=CAPTURE,
-        scope="run",
-        title="{steps_n:first step} {steps_n:=is|are} warm-up, left out of the percentiles",
-        details="They take more than twice the median of their phase: up to {longest_ns}, "
-        "{share_pct} of the host time of the steps of rank {rank}. The GPU time of phases includes "
-        "them.",
-        threshold="first steps that take more than 2 times the median of their phase",
-        source=OURS,
-        recommendation="Add --skip-warmup to leave the first step out of every table, or --steps "
-        "A: for more of them.",
-        window_shows="the longest of them",
-        tables=("steps", "step_stats"),
-    ),
-    Rule(
         "idle_before_phase",
         scope="phase",
         title="Rank {rank}'s GPU idles before {name:quoted}",
@@ -90,15 +59,8 @@ RULES: Final = rules_by_id(
         source=OURS,
         recommendation="idle_gaps names the cause: a late host, a synchronization, or the "
         "latency between queued operations.",
-        cases={
-            "range": Case(
-                title="Rank {rank}'s GPU idles in {label:quoted}",
-                details="{idle_inside_ns} of {span_ns} from the first to the last operation of "
-                "{instances_n:range} of this name.",
-            )
-        },
         window_shows="the step in which it idles longest",
-        tables=("rank_phases", "phase_idle", "ranges"),
+        tables=("rank_phases", "phase_idle"),
     ),
     Rule(
         "slow_steps",

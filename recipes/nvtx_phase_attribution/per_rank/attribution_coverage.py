@@ -80,15 +80,12 @@ def map_attribution(trace: RankTrace, ops: RankOps) -> SumsByKey:
     """Add up the operations of one rank that the filters leave, by part."""
     every_part = ops.ranged.chosen(_parts(trace, ops))
     parts_n = len(_NAMES)
-    ops_n, gpu_ns, kernel_ns = np.zeros((3, parts_n), dtype=np.int64)
+    ops_n, gpu_ns = np.zeros((2, parts_n), dtype=np.int64)
     for block in blocks(every_part.size):
-        part, time_ns, kernel = every_part[block], ops.clipped_ns[block], ops.is_kernel[block]
+        part = every_part[block]
         ops_n += np.bincount(part[ops.inside[block]], minlength=parts_n)
-        gpu_ns += exact_sums(part, time_ns, parts_n)
-        kernel_ns += exact_sums(part[kernel], time_ns[kernel], parts_n)
-    return SumsByKey.of(
-        [(name,) for name in _NAMES], {"ops_n": ops_n, "gpu_ns": gpu_ns, "kernel_ns": kernel_ns}
-    )
+        gpu_ns += exact_sums(part, ops.clipped_ns[block], parts_n)
+    return SumsByKey.of([(name,) for name in _NAMES], {"ops_n": ops_n, "gpu_ns": gpu_ns})
 
 
 def range_missing(ops: RankOps) -> dict[str, tuple[int, int]]:

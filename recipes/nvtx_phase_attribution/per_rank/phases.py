@@ -1,26 +1,20 @@
-"""Phases of one rank: their sums, their single ranges and their kernels."""
+"""Phases of one rank: their sums and their kernels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.attributed_ops import GRAPH_CAPTURE
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric.blocks import blocks, few_codes
-from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.grouping import distinct, exact_sums, joined, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 from .rank_ops import GRAPH_TABLE, KERNEL_TABLE, RankOps
 from .sums_by_key import Key, SumsByKey
-
-#: Ranges of a phase up to which a rank keeps the GPU time of each for the percentiles: 0.5 MB.
-_COUNTED_INSTANCES: Final = 20_000
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -37,19 +31,6 @@ class PhaseSums:
 
     phases: SumsByKey
     kernels: SumsByKey
-
-
-@dataclass(frozen=True)
-class PhaseInstances:
-    """The ranges of the phases of one rank.
-
-    Attributes:
-        counts: How often a range of a phase had which GPU time.
-        uncounted: Phases with too many ranges to count.
-    """
-
-    counts: HistogramByName
-    uncounted: frozenset[str]
 
 
 def map_phases(trace: RankTrace, ops: RankOps) -> PhaseSums:
@@ -166,35 +147,3 @@ def _ranges_with(tree: NvtxTree, chosen: _Mask) -> _Mask:
     """Return all pieces of the ranges of which any piece is chosen; shape (pieces,)."""
     events = np.bincount(tree.event[chosen], minlength=int(tree.event.max(initial=-1)) + 1)
     return np.asarray(events[tree.event] > 0)
-
-
-def map_instances(ops: RankOps) -> PhaseInstances:
-    """Count the single ranges of each phase by their GPU time.
-
-    A range of a phase is the outermost of those of one phase.
-    """
-    tree, method = ops.ranged.tree, ops.ranged.selected.method
-    event_of = tree.event[ops.roots]
-    events_n = int(tree.event.max(initial=-1)) + 1
-    there, phase = np.zeros(events_n, dtype=bool), np.zeros(events_n, dtype=np.int64)
-    gpu_ns = np.zeros(events_n, dtype=np.int64)
-    for block in blocks(ops.phase_owner.size, events_n):
-        # A range that captured a graph holds all of its runs: that is no length of the range.
-        counted = (ops.phase_owner[block] >= 0) & (method[block] != GRAPH_CAPTURE)
-        rows = block.start + np.flatnonzero(counted)
-        event = event_of[ops.phase_owner[rows]]
-        there[event], phase[event] = True, ops.phase[rows]
-        gpu_ns += exact_sums(event, ops.clipped_ns[rows], events_n)
-    event = np.flatnonzero(there)
-    phase, gpu_ns = phase[event], gpu_ns[event]
-    names, phases_n = ops.phase_names, len(ops.phase_names)
-    many = np.bincount(phase, minlength=phases_n) > _COUNTED_INSTANCES
-    few = ~many[phase]
-    order = np.argsort(np.array(names), kind="stable")
-    place = np.empty(phases_n, dtype=np.int64)
-    place[order] = np.arange(phases_n)
-    counts = ValueCounts.from_values(place[phase[few]], gpu_ns[few])
-    return PhaseInstances(
-        HistogramByName(tuple(sorted(names)), counts),
-        frozenset(names[code] for code in np.flatnonzero(many).tolist()),
-    )

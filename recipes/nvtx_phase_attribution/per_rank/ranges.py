@@ -9,10 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.nvtx.attributed_ops import LAUNCH, METHODS, NO_RANGE
-from nsys_llm.analyses.nvtx.attributed_ops import START_END as START_END_METHOD
 from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
-from nsys_llm.numeric.blocks import blocks, gathered
+from nsys_llm.numeric.blocks import gathered
 from nsys_llm.numeric.grouping import distinct_codes, exact_sums
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.names import folded_names
@@ -80,7 +78,6 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
     sums = ops.sums(gathered(of_owner, owner), len(paths))
     host_sums = _own(tree, shown, paths)
     by_label = _by_label(paths, host_sums, sums, labels)
-    by_label |= _by_method(ops, labels)
     is_free = np.array([key[0] == START_END for key in labels.keys], dtype=bool)
     for name, values in free_inclusive(ops, labels.code, len(labels.keys)).items():
         by_label[name] = np.where(is_free, values, by_label[name])
@@ -89,12 +86,8 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
         by_label[name] = exact_sums(
             labels.code[spans.piece], getattr(spans, name), len(labels.keys)
         )
-    by_label["spans_n"] = np.bincount(labels.code[spans.piece], minlength=len(labels.keys))
-    most = np.zeros(len(labels.keys), dtype=np.int64)
-    np.maximum.at(most, labels.code[spans.piece], spans.span_ns)
-    label_sums = SumsByKey.of(labels.keys, by_label, {"span_max_ns": most})
     return RangeSums(
-        ranges=_used(label_sums),
+        ranges=_used(SumsByKey.of(labels.keys, by_label)),
         paths=_used(_path_sums(paths, host_sums, sums, labels, depth_n := _depth(paths))),
         counting=labels.counting,
         examples=labels.examples,
@@ -173,23 +166,7 @@ def _by_label(
         "inclusive_ns": inclusive("gpu_ns"),
         "self_ops_n": alone(sums["ops_n"]),
         "self_ns": alone(sums["gpu_ns"]),
-        "exclusive_ns": alone(sums["exclusive_ns"]),
-        "memop_ns": alone(sums["memop_ns"]),
     }
-
-
-def _by_method(ops: RankOps, labels: _RangeLabels) -> dict[str, IntArray]:
-    """Return the GPU time of each label's own by how it was attributed."""
-    owner = ops.ranged.selected.piece
-    sums = np.zeros(len(labels.keys) * NO_RANGE, dtype=np.int64)
-    for block in blocks(owner.size, sums.size):
-        rows = block.start + np.flatnonzero(owner[block] >= 0)
-        method = ops.ranged.selected.method[rows].astype(np.int64)
-        method[(method == LAUNCH) & (owner[rows] >= ops.ranged.tree.pushed_n)] = START_END_METHOD
-        code = labels.code[owner[rows]] * NO_RANGE + method
-        sums += exact_sums(code, ops.clipped_ns[rows], sums.size)
-    by_method = sums.reshape(len(labels.keys), NO_RANGE)
-    return {f"{name}_ns": by_method[:, code] for code, name in enumerate(METHODS[:NO_RANGE])}
 
 
 def _depth(paths: Paths) -> int | None:
@@ -237,5 +214,4 @@ def _used(sums: SumsByKey) -> SumsByKey:
     return SumsByKey(
         tuple(sums.keys[row] for row in rows.tolist()),
         {name: values[rows] for name, values in sums.sums.items()},
-        {name: values[rows] for name, values in sums.most.items()},
     )

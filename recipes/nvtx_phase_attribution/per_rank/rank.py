@@ -10,10 +10,10 @@ from nsys_llm.numeric.grouping import distinct
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.identity import RankKey
 
-from ..partials import PhasePartial, RangeCounts, RankPhases
+from ..partials import PhasePartial, RankPhases
 from .attribution_coverage import map_attribution, range_missing
 from .idle_sums import map_idle
-from .phases import map_instances, map_phases
+from .phases import map_phases
 from .ranges import map_ranges
 from .rank_ops import RankOps
 from .steps import map_steps
@@ -23,12 +23,11 @@ def map_rank(view: RankView) -> PhasePartial:
     """Reduce one rank."""
     trace, rank, options = view.trace, view.key, view.options
     ops = RankOps.of(view)
-    ranges, sums, idle, instances, steps, attribution = concurrently(
+    ranges, sums, idle, steps, attribution = concurrently(
         len(ops.name),
         lambda: map_ranges(trace, ops, options),
         lambda: map_phases(trace, ops),
         lambda: map_idle(view, ops),
-        lambda: map_instances(ops),
         lambda: map_steps(trace, ops),
         lambda: map_attribution(trace, ops),
     )
@@ -39,14 +38,13 @@ def map_rank(view: RankView) -> PhasePartial:
         idle=idle,
         attribution=attribution,
         missing=range_missing(ops),
-        marks=_marks(ops),
+        ranges_n=int(ops.ranged.tree.first.sum()),
+        without_end_n=ops.ranged.tree.without_end_n,
     )
     ids = distinct(trace.unfiltered["kernels"]["demangled_name_id"]).tolist()
     return PhasePartial(
         ranks={rank: rank_phases},
         kernels=sums.kernels,
-        instances=instances.counts,
-        uncounted=instances.uncounted,
         all_names=tuple(sorted({text_of(key, trace.strings) for key in ids})),
     )
 
@@ -54,13 +52,3 @@ def map_rank(view: RankView) -> PhasePartial:
 def missing_ranges(partial: PhasePartial, rank: RankKey) -> Mapping[str, tuple[int, int]]:
     """Return the operations of a rank that lie in no range, and their time, by kind."""
     return partial.ranks[rank].missing
-
-
-def _marks(ops: RankOps) -> RangeCounts:
-    tree = ops.ranged.tree
-    return RangeCounts(
-        push_pop_n=int(tree.first[: tree.pushed_n].sum()),
-        start_end_n=len(tree) - tree.pushed_n,
-        without_end_n=tree.without_end_n,
-        empty_n=tree.empty_n,
-    )

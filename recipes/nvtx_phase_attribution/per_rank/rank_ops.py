@@ -56,7 +56,6 @@ class RankOps:
         name: int32, position in `names`.
         phase: int32, code of `phase_names`.
         every_phase: Shape (all operations,), likewise.
-        phase_owner: int32, the range that gives the phase, position in the tree; -1 without one.
         steps: The steps; None where there are none.
         step: int32, the step of each, -1 for none.
     """
@@ -76,7 +75,6 @@ class RankOps:
     name: npt.NDArray[np.int32]
     phase: npt.NDArray[np.int32]
     every_phase: npt.NDArray[np.int32]
-    phase_owner: npt.NDArray[np.int32]
     steps: Steps | None
     step: npt.NDArray[np.int32]
 
@@ -119,7 +117,6 @@ class RankOps:
             name=name,
             phase=ranged.chosen(every_phase),
             every_phase=every_phase,
-            phase_owner=ranged.chosen(owner),
             steps=steps,
             step=_chosen_steps(ranged, steps),
         )
@@ -138,45 +135,30 @@ class RankOps:
         """Return which operations are kernels."""
         return np.asarray(self.table == list(self.ranged.tables).index(KERNEL_TABLE))
 
-    def of_graphs(self, rows: IntArray) -> _Mask:
-        """Return which of some operations are whole graphs."""
-        tables = list(self.ranged.tables)
-        code = tables.index(GRAPH_TABLE) if GRAPH_TABLE in tables else -1
-        return np.asarray(self.table[rows] == code)
-
     @cached_property
     def roots(self) -> IntArray:
         """For each piece with a phase, the outermost one around it of which all have that."""
         return same_phase_roots(self.ranged.tree, self.own_phase)
 
     def sums(self, code: npt.NDArray[np.int32], codes_n: int) -> dict[str, IntArray]:
-        """Return operations, kernels and times by code; operations with a code below 0 are none.
+        """Return operations, kernels and GPU time by code; operations with a code below 0 are none.
 
         Args:
             code: Shape (operations,).
         """
-        names = ("ops_n", "kernels_n", "gpu_ns", "memop_ns", "exclusive_ns")
-        sums = {name: np.zeros(codes_n, dtype=np.int64) for name in names}
+        sums = {
+            name: np.zeros(codes_n, dtype=np.int64) for name in ("ops_n", "kernels_n", "gpu_ns")
+        }
         for block in blocks(code.size, codes_n):
             rows = block.start + np.flatnonzero(code[block] >= 0)
-            for name, values in self._sums(rows, code[rows].astype(np.int64), codes_n).items():
-                sums[name] += values
+            of_row, inside = code[rows].astype(np.int64), self.inside[rows]
+            # Nearly all operations are kernels: the others are taken away.
+            others = inside & ~self.is_kernel[rows]
+            ops_n = np.bincount(of_row[inside], minlength=codes_n)
+            sums["ops_n"] += ops_n
+            sums["kernels_n"] += ops_n - np.bincount(of_row[others], minlength=codes_n)
+            sums["gpu_ns"] += exact_sums(of_row, self.clipped_ns[rows], codes_n)
         return sums
-
-    def _sums(self, rows: IntArray, code: IntArray, codes_n: int) -> dict[str, IntArray]:
-        inside, time_ns = self.inside[rows], self.clipped_ns[rows]
-        # Nearly all operations are kernels: the others are taken away.
-        others = np.flatnonzero(~self.is_kernel[rows])
-        memops = others[~self.of_graphs(rows[others])]
-        ops_n = np.bincount(code[inside], minlength=codes_n)
-        others_n = np.bincount(code[others[inside[others]]], minlength=codes_n)
-        return {
-            "ops_n": ops_n,
-            "kernels_n": ops_n - others_n,
-            "gpu_ns": exact_sums(code, time_ns, codes_n),
-            "memop_ns": exact_sums(code[memops], time_ns[memops], codes_n),
-            "exclusive_ns": exact_sums(code, self.exclusive_ns[rows], codes_n),
-        }
 
     def held_by_free(self, rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """Return which operations each start/end range holds, as if no push/pop range were open.

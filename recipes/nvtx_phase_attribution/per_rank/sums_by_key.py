@@ -19,35 +19,18 @@ class SumsByKey:
 
     Attributes:
         sums: By name, of shape (keys,).
-        most: Likewise, of which the largest counts and not the sum; 0 and more.
     """
 
     keys: tuple[Key, ...] = ()
     sums: Mapping[str, IntArray] = field(default_factory=dict)
-    most: Mapping[str, IntArray] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        keys: Sequence[Key],
-        sums: Mapping[str, IntArray],
-        most: Mapping[str, IntArray] | None = None,
-    ) -> SumsByKey:
+    def of(cls, keys: Sequence[Key], sums: Mapping[str, IntArray]) -> SumsByKey:
         """Add up rows by key; keys may come in any order and more than once."""
         used = tuple(sorted(set(keys)))
         place = {key: index for index, key in enumerate(used)}
         row = np.array([place[key] for key in keys], dtype=np.int64)
-
-        def largest(values: IntArray) -> IntArray:
-            most_of_each = np.zeros(len(used), dtype=np.int64)
-            np.maximum.at(most_of_each, row, values)
-            return most_of_each
-
-        return cls(
-            used,
-            {name: summed(row, values, len(used)) for name, values in sums.items()},
-            {name: largest(values) for name, values in (most or {}).items()},
-        )
+        return cls(used, {name: summed(row, values, len(used)) for name, values in sums.items()})
 
     @classmethod
     def merge(cls, parts: Sequence[SumsByKey]) -> SumsByKey:
@@ -58,9 +41,8 @@ class SumsByKey:
         return cls.of(
             [key for part in filled for key in part.keys],
             {name: np.concatenate([p.sums[name] for p in filled]) for name in filled[0].sums},
-            {name: np.concatenate([p.most[name] for p in filled]) for name in filled[0].most},
         )
 
     def renamed(self, keys: Sequence[Key]) -> SumsByKey:
         """Return the sums under other keys, one for each; those that become equal are added."""
-        return SumsByKey.of(keys, self.sums, self.most)
+        return SumsByKey.of(keys, self.sums)

@@ -12,6 +12,7 @@ from nsys_llm.report.columns import Columns, percent
 from nsys_llm.taxonomy.categories import MIXED, Classification, detect_engine, load_rules
 
 from ..partials import PhasePartial
+from ..per_rank.sums_by_key import SumsByKey
 from .phases import PhaseFrames
 from .rank_frames import Parts, sums_frame
 
@@ -107,25 +108,16 @@ def _shares(rows: pd.DataFrame) -> Columns:
 
 
 def _idle(frames: PhaseFrames, parts: Parts) -> Columns:
-    known = [(rank, part) for rank, part in parts if part.idle.known]
-    rows = sums_frame(known, lambda part: part.idle.phases, ["phase"])
-    names = ("gaps_n", "idle_ns", "within_ns", "overhead_ns", "longest_ns")
+    rows = sums_frame(parts, lambda part: part.idle or SumsByKey(), ["phase"])
     if rows.empty:
-        empty = np.empty(0, dtype=np.int64)
-        return dict.fromkeys(("phase", *names, "idle_pct", "before_ns", "gpu_ns"), empty)
-    rows = rows[(rows["gaps_n"] > 0)]
-    groups = rows.groupby("phase", sort=True)
-    sums = groups[list(names[:-1])].sum()
-    sums["longest_ns"] = groups["longest_ns"].max()
-    sums = sums.reset_index()
+        return {}
+    names = ["gaps_n", "idle_ns", "within_ns"]
+    sums = rows[rows["gaps_n"] > 0].groupby("phase", sort=True)[names].sum().reset_index()
     sums["code"] = frames.order(sums["phase"].tolist())
     sums = sums.sort_values(["idle_ns", "code"], ascending=[False, True], kind="stable")
-    of_known = frames.ranks[frames.ranks["rank"].isin([rank.number for rank, _ in known])]
-    gpu_ns = of_known.groupby("phase")["gpu_ns"].sum().reindex(sums["phase"]).fillna(0)
     idle_ns = sums["idle_ns"].to_numpy(dtype=np.int64)
     return {
         **{name: sums[name] for name in ("phase", *names)},
         "idle_pct": percent(idle_ns, int(idle_ns.sum())),
         "before_ns": idle_ns - sums["within_ns"].to_numpy(dtype=np.int64),
-        "gpu_ns": gpu_ns.to_numpy(dtype=np.int64),
     }

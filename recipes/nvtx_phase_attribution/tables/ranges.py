@@ -7,10 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
-from nsys_llm.analyses.nvtx.attributed_ops import METHODS, NO_RANGE
-from nsys_llm.numeric.grouping import begins_group
 from nsys_llm.report.columns import Columns, percent
 
 from ..partials import RankPhases
@@ -30,34 +27,24 @@ _SUMS: Final = (
     "inclusive_ns",
     "self_ops_n",
     "self_ns",
-    "exclusive_ns",
-    "memop_ns",
     "span_ns",
-    "spans_n",
     "idle_inside_ns",
 )
-_METHOD_SUMS: Final = tuple(f"{name}_ns" for name in METHODS[:NO_RANGE])
 _BETWEEN: Final = " / "
 #: Behind a path: a start/end range may have the label of a push/pop one.
 _MARKS: Final = {PUSH_POP: "", START_END: " [start/end]"}
 
 
 def range_columns(parts: Parts, gpu_ns: int, options: Mapping[str, Any]) -> dict[str, Columns]:
-    """Return the tables ranges, rank_ranges and range_tree."""
+    """Return the tables ranges and range_tree."""
     numbers = options["running_numbers"]
     counting = frozenset(key for _, part in parts for key in part.ranges.counting)
 
     def shown(key: Key) -> Key:
         return (*key[:2], shown_name(key[2], counting, numbers))
 
-    frame = sums_frame(parts, lambda part: _shown(part.ranges.ranges, shown), _KEYS)
-    for name in (*_SUMS, *_METHOD_SUMS, "span_max_ns"):
-        if name not in frame:
-            frame[name] = np.empty(0, dtype=np.int64)
-    ranges, order = _ranges(frame, parts, gpu_ns, shown)
     return {
-        "ranges": ranges,
-        "rank_ranges": _rank_ranges(frame, order[: options["top"]], gpu_ns),
+        "ranges": _ranges(parts, gpu_ns, shown),
         "range_tree": _tree(parts, gpu_ns, counting, numbers),
     }
 
@@ -66,50 +53,23 @@ def _shown(sums: SumsByKey, shown: Any) -> SumsByKey:
     return sums.renamed([shown(key) for key in sums.keys]) if sums.keys else sums
 
 
-def _ranges(
-    frame: pd.DataFrame, parts: Parts, gpu_ns: int, shown: Any
-) -> tuple[Columns, list[Key]]:
+def _ranges(parts: Parts, gpu_ns: int, shown: Any) -> Columns:
+    frame = sums_frame(parts, lambda part: _shown(part.ranges.ranges, shown), _KEYS)
+    if frame.empty:
+        return {}
     groups = frame.groupby(list(_KEYS), sort=True)
-    rows = groups[[*_SUMS, *_METHOD_SUMS]].sum()
-    rows["span_max_ns"] = groups["span_max_ns"].max()
-    rows["ranks_n"] = groups["at"].nunique()
-    part = groups.ngroup().to_numpy(dtype=np.int64)
-    at, value = (frame[name].to_numpy(dtype=np.int64) for name in ("at", "self_ns"))
-    order = np.lexsort((at, -value, part))
-    most = order[begins_group(part[order])]
-    rows["most_rank"], rows["most_ns"] = frame["rank"].to_numpy(dtype=np.int64)[most], value[most]
-    rows = rows.reset_index().sort_values(
+    rows = groups[[*_SUMS]].sum().assign(ranks_n=groups["at"].nunique()).reset_index()
+    rows = rows.sort_values(
         ["self_ns", "inclusive_ns", *_KEYS], ascending=[False, False, True, True, True]
     )
     keys: list[Key] = list(zip(rows["kind"], rows["domain"], rows["name"], strict=True))
     examples, phases = _texts(parts, shown)
     return {
-        **{name: rows[name] for name in (*_KEYS, "ranks_n", "most_rank", "most_ns")},
+        **{name: rows[name] for name in (*_KEYS, "ranks_n", *_SUMS)},
         "label": [_label(key) for key in keys],
         "example": [examples[key] for key in keys],
         "phase": [phases.get(key) or None for key in keys],
-        **_sum_columns(rows, gpu_ns),
-    }, keys
-
-
-def _sum_columns(rows: pd.DataFrame, gpu_ns: int) -> Columns:
-    self_ns, spans_n = (rows[name].to_numpy(dtype=np.int64) for name in ("self_ns", "spans_n"))
-    span_ns = rows["span_ns"].to_numpy(dtype=np.int64)
-    by_method = rows[list(_METHOD_SUMS)].to_numpy(dtype=np.int64).reshape(-1, NO_RANGE)
-    best = by_method.argmax(axis=1) if len(rows) else np.empty(0, dtype=np.int64)
-    most_ns = by_method.max(axis=1, initial=0)
-    return {
-        **{name: rows[name] for name in _SUMS if name != "spans_n"},
-        "self_pct": percent(self_ns, gpu_ns),
-        "span_mean_ns": np.where(spans_n == 0, np.nan, span_ns / np.maximum(spans_n, 1)),
-        "span_max_ns": pd.arrays.IntegerArray(
-            rows["span_max_ns"].to_numpy(dtype=np.int64), spans_n == 0
-        ),
-        "method": [
-            METHODS[code] if ns else None
-            for code, ns in zip(best.tolist(), most_ns.tolist(), strict=True)
-        ],
-        "other_method_ns": self_ns - most_ns,
+        "self_pct": percent(rows["self_ns"].to_numpy(dtype=np.int64), gpu_ns),
     }
 
 
@@ -124,17 +84,6 @@ def _texts(parts: Parts, shown: Any) -> tuple[dict[Key, str], dict[Key, str]]:
             if phase:
                 phases[shown(key)] = min(phases.get(shown(key), phase), phase)
     return examples, phases
-
-
-def _rank_ranges(frame: pd.DataFrame, order: Sequence[Key], gpu_ns: int) -> Columns:
-    place = {key: index for index, key in enumerate(order)}
-    keys = list(zip(frame["kind"], frame["domain"], frame["name"], strict=True))
-    code = np.array([place.get(key, -1) for key in keys], dtype=np.int64)
-    rows = frame.assign(code=code)[code >= 0].sort_values(["code", "at"], kind="stable")
-    return {
-        **{name: rows[name] for name in ("rank", "file", *_KEYS)},
-        **_sum_columns(rows, gpu_ns),
-    }
 
 
 def _tree(parts: Parts, gpu_ns: int, counting: frozenset[str], numbers: str) -> Columns:

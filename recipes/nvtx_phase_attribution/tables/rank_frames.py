@@ -37,8 +37,6 @@ def sums_frame(
         columns[name] = [key[index] for sums in rank_sums for key in sums.keys]
     for name in filled.sums:
         columns[name] = joined([sums.sums[name] for sums in rank_sums if sums.keys])
-    for name in filled.most:
-        columns[name] = joined([sums.most[name] for sums in rank_sums if sums.keys])
     return pd.DataFrame(columns)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final
 
 import numpy as np
@@ -13,9 +13,9 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.distributions import ValueCounts
 from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, nullable, percent, rank_columns, spread_columns
+from nsys_llm.report.columns import Columns, nullable, of_rank, rank_columns, spread_columns
 from nsys_llm.taxonomy.step_names import parse_step
-from nsys_llm.trace.identity import Rank
+from nsys_llm.trace.identity import Rank, RankKey
 
 from ..per_rank.steps import StepRows
 from .phases import PhaseFrames
@@ -31,10 +31,7 @@ _MEASURES: Final[Mapping[str, Callable[[StepRows], IntArray]]] = {
 }
 _STATISTICS: Final = (
     "mean_ns",
-    "std_ns",
-    "min_ns",
     "p50_ns",
-    "p90_ns",
     "p95_ns",
     "p99_ns",
     "max_ns",
@@ -45,21 +42,46 @@ _Steps = Sequence[tuple[Rank, StepRows]]
 def step_columns(
     parts: Parts, frames: PhaseFrames, options: Mapping[str, Any]
 ) -> dict[str, Columns]:
-    """Return the tables steps, step_stats, rank_steps and phase_steps."""
+    """Return the tables steps, step_stats and phase_steps."""
     steps = [(rank, part.steps) for rank, part in parts if part.steps is not None]
-    job = common_step({rank.key: step_rows.kind for rank, step_rows in steps})
-    counted = [] if job is None else [row for row in steps if row[0].key not in job.others]
-    gpu_ns = dict(frames.ranks.groupby("rank")["gpu_ns"].sum())
+    others = _others(parts)
+    counted = [(rank, rows) for rank, rows in steps if rank.key not in others]
     return {
         "steps": _rows(steps, options["tokens_per_step"]),
         "step_stats": _statistics(counted, frames, options["tokens_per_step"]),
-        "rank_steps": {
-            **_by_rank(steps, gpu_ns),
-            "unit": [step_rows.kind.unit for _, step_rows in steps],
-            "counted": [job is not None and rank.key not in job.others for rank, _ in steps],
-        },
         "phase_steps": _phases(counted, frames, options["tokens_per_step"]),
     }
+
+
+def rank_step_rows(parts: Parts, frames: PhaseFrames) -> list[dict[str, Any]]:
+    """Return the table rank_steps: of each rank its ranges and, where it has some, its steps."""
+    gpu_ns = dict(frames.ranks.groupby("rank")["gpu_ns"].sum())
+    others, rows = _others(parts), []
+    for rank, part in parts:
+        row = {**of_rank(rank), "ranges_n": part.ranges_n, "without_end_n": part.without_end_n}
+        row |= {"counted": rank.key not in others, "steps_n": 0, "warmup_n": 0}
+        if (steps := part.steps) is not None:
+            values = {name: _known(of(steps)[steps.steady]) for name, of in _MEASURES.items()}
+            medians = {
+                f"{name}_p50_ns": float(np.median(ns)) for name, ns in values.items() if ns.size
+            }
+            whole_ns = gpu_ns.get(rank.number, 0)
+            row |= {
+                "name": steps.kind.name,
+                "unit": steps.kind.unit,
+                "steps_n": int(steps.steady.sum()),
+                "warmup_n": int(steps.warmup.sum()),
+                "gpu_pct": 100.0 * int(steps.gpu_ns.sum()) / whole_ns if whole_ns else None,
+                **medians,
+            }
+        rows.append(row)
+    return rows
+
+
+def _others(parts: Parts) -> Set[RankKey]:
+    """Return the ranks whose steps are not those of the job, or that have none."""
+    job = common_step({rank.key: part.steps.kind if part.steps else None for rank, part in parts})
+    return {rank.key for rank, _ in parts} if job is None else job.others.keys()
 
 
 def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
@@ -173,31 +195,6 @@ def _slow_ranks(groups: Sequence[Sequence[IntArray]], ranks: Sequence[Rank]) -> 
         "rank_p50_ns": [
             float(np.median([*by_rank.values()])) if by_rank else None for by_rank in medians
         ],
-    }
-
-
-def _by_rank(steps: _Steps, gpu_ns: Mapping[Any, int]) -> Columns:
-    measures = {
-        measure: _spread([_known(of(step_rows)[step_rows.steady]) for _, step_rows in steps])
-        for measure, of in _MEASURES.items()
-    }
-    held = np.array([int(step_rows.gpu_ns.sum()) for _, step_rows in steps], dtype=np.int64)
-    whole = np.array([gpu_ns.get(rank.number, 0) for rank, _ in steps], dtype=np.int64)
-    columns: Columns = {
-        "rank": [rank.number for rank, _ in steps],
-        "file": [rank.file for rank, _ in steps],
-        "name": [step_rows.kind.name for _, step_rows in steps],
-        "steps_n": measures["host"]["steps_n"],
-        "warmup_n": [int(step_rows.warmup.sum()) for _, step_rows in steps],
-    }
-    for measure in ("host", "gpu"):
-        columns[f"{measure}_ns"] = measures[measure]["total_ns"]
-        for name in ("p50_ns", "p99_ns", "max_ns"):
-            columns[f"{measure}_{name}"] = measures[measure][name]
-    return columns | {
-        "span_p50_ns": measures["span"]["p50_ns"],
-        "idle_p50_ns": measures["idle"]["p50_ns"],
-        "gpu_pct": percent(held, whole),
     }
 
 

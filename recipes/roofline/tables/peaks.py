@@ -14,7 +14,7 @@ from nsys_llm.taxonomy.gpu_peaks import gpu_peak
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankRoofline
-from .step_work import Layout, stored_bytes
+from .step_work import ModelLayout, stored_bytes
 
 #: A row of a table by column name.
 Row = dict[str, Any]
@@ -44,7 +44,7 @@ class Peaks:
     """
 
     model: ModelConfig | None
-    layout: Layout | None
+    layout: ModelLayout | None
     reason: str | None
     bandwidth_bytes_s: float | None
     flops_s: float | None
@@ -69,7 +69,7 @@ def _peaks(
     rank: Rank,
     part: RankRoofline,
     model: ModelConfig | None,
-    spread: tuple[Layout | None, str | None, str | None],
+    spread: tuple[ModelLayout | None, str | None, str | None],
     options: Mapping[str, Any],
 ) -> Peaks:
     layout, basis, reason = spread
@@ -117,7 +117,7 @@ def _peaks(
 
 def _layout(
     model: ModelConfig, rows: RankRows, matched: MatchedCollectives, options: Mapping[str, Any]
-) -> tuple[Layout | None, str | None, str | None]:
+) -> tuple[ModelLayout | None, str | None, str | None]:
     """Return over how many GPUs a model is spread, how that is known, and why it is not."""
     if model.reason is not None:
         return None, None, model.reason
@@ -128,12 +128,12 @@ def _layout(
     if find_stages(matched).pipelines or (model.experts is None and SEND_RECV in used):
         return None, None, "pipeline"
     if options["tp"] is not None:
-        return Layout(options["tp"], ep), _OPTION, None
+        return ModelLayout(options["tp"], ep), _OPTION, None
     if options["tokens_per_step"] is not None:
-        return Layout(1, ep), "tokens of all ranks", None
+        return ModelLayout(1, ep), "tokens of all ranks", None
     if "all_reduce" not in used:
-        return Layout(1, ep), "no all-reduce", None
+        return ModelLayout(1, ep), "no all-reduce", None
     sizes = {len(item.owners) for item in matched.sequences if item.operation == "all_reduce"}
     if len(sizes) != 1:
         return None, None, "tp"
-    return Layout(sizes.pop(), ep), "matched all-reduces", None
+    return ModelLayout(sizes.pop(), ep), "matched all-reduces", None

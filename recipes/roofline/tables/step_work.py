@@ -16,7 +16,7 @@ _TRAINING: Final = 3.0
 
 
 @dataclass(frozen=True)
-class Layout:
+class ModelLayout:
     """Over how many GPUs a model is spread.
 
     Attributes:
@@ -57,12 +57,12 @@ def causal_pairs(tokens: Any, squares: Any, products: Any) -> Any:
 
 def parameters(model: ModelConfig) -> float:
     """Return P + V h of a whole model: all weights but the table of embeddings, all experts."""
-    sizes = _Sizes.of(model, Layout())
+    sizes = _Sizes.of(model, ModelLayout())
     experts = 0.0 if model.experts is None else sizes.expert * model.experts.experts_n
     return sizes.attention + sizes.dense + sizes.router + experts + sizes.head
 
 
-def stored_bytes(model: ModelConfig, layout: Layout) -> float:
+def stored_bytes(model: ModelConfig, layout: ModelLayout) -> float:
     """Return the bytes of the weights that one GPU holds."""
     sizes, dtype = _Sizes.of(model, layout), BYTES[model.dtype]
     experts = 0.0 if model.experts is None else sizes.expert * model.experts.experts_n
@@ -72,7 +72,7 @@ def stored_bytes(model: ModelConfig, layout: Layout) -> float:
     return model.attention_bytes * sizes.attention + model.weight_bytes * quantized + dtype * plain
 
 
-def read_bytes(model: ModelConfig, layout: Layout, batch: Batch, kv_bytes: float) -> Floats:
+def read_bytes(model: ModelConfig, layout: ModelLayout, batch: Batch, kv_bytes: float) -> Floats:
     """Return the bytes that steps read, of one GPU: weights once, keys and values.
 
     With experts those that uniform routing reaches, which is the most; without told keys at least.
@@ -96,7 +96,7 @@ def distinct_experts(model: ModelConfig, tokens: Floats) -> Floats:
     return np.asarray(n * (1.0 - (1.0 - chosen / n) ** tokens))
 
 
-def step_flops(model: ModelConfig, layout: Layout, batch: Batch) -> Floats:
+def step_flops(model: ModelConfig, layout: ModelLayout, batch: Batch) -> Floats:
     """Return the FLOPs of steps on one GPU; without those of attention where pairs are not told."""
     sizes = _Sizes.of(model, layout)
     dense = sizes.attention + sizes.dense + sizes.router
@@ -109,7 +109,9 @@ def step_flops(model: ModelConfig, layout: Layout, batch: Batch) -> Floats:
     return np.asarray(flops + 4 * model.layers_n * width * pairs / layout.tp)
 
 
-def training_flops(model: ModelConfig, layout: Layout, tokens: float, length: int | None) -> float:
+def training_flops(
+    model: ModelConfig, layout: ModelLayout, tokens: float, length: int | None
+) -> float:
     """Return the FLOPs of a training step on one GPU; without a length those of no attention.
 
     Args:
@@ -134,7 +136,7 @@ class _Sizes:
     head: float
 
     @classmethod
-    def of(cls, model: ModelConfig, layout: Layout) -> _Sizes:
+    def of(cls, model: ModelConfig, layout: ModelLayout) -> _Sizes:
         h, tp, matrices = model.hidden, layout.tp, 3 if model.is_gated else 2
         kv = 2 * h * model.kv_heads_n * model.head_dim / min(tp, model.kv_heads_n)
         attention = model.layers_n * (2 * h * model.heads_n * model.head_dim / tp + kv)

@@ -29,7 +29,7 @@ _Columns = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Pieces:
+class ChargedPieces:
     """Some of what walks charged, in the order in which they went; arrays of shape (pieces,).
 
     Attributes:
@@ -70,7 +70,7 @@ class Sums:
         """Return sums of nothing."""
         return cls(*np.zeros((2, things_n, walks_n), dtype=np.int64))
 
-    def add(self, thing: IntArray, pieces: Pieces, time_ns: IntArray) -> None:
+    def add(self, thing: IntArray, pieces: ChargedPieces, time_ns: IntArray) -> None:
         """Add pieces up, in place.
 
         Args:
@@ -123,13 +123,13 @@ class Charged:
     trail: Trail
     forests: tuple[PathForest, ...]
 
-    def pieces_of(self, walk: int) -> Pieces:
+    def pieces_of(self, walk: int) -> ChargedPieces:
         """Return the pieces of one walk, those of 0 ns left out."""
         visits, others = self.trail.visits, self.trail.others
         rows, more = np.flatnonzero(visits[:, 0] == walk), others[others[:, 1] == walk]
         pieces = _pieces(self.forests, _codes(self.forests, self.trail), visits, rows, more)
         kept = pieces.time_ns > 0
-        return Pieces(*(values[kept] for values in list(vars(pieces).values())[:7]))
+        return ChargedPieces(*(values[kept] for values in list(vars(pieces).values())[:7]))
 
 
 def add_up(trail: Trail, forests: Sequence[PathForest], walks_n: int) -> Charged:
@@ -207,7 +207,7 @@ def _pieces(
     visits: IntArray,
     rows: IntArray,
     others: IntArray,
-) -> Pieces:
+) -> ChargedPieces:
     """Return the stretches of some visits, and what belongs to none, in order."""
     parts = list[_Columns]()
     for rank in np.unique(visits[rows, 1]).tolist():
@@ -222,12 +222,12 @@ def _pieces(
         parts.append((order, before, *columns))
     if not parts:
         none = np.empty(0, dtype=np.int64)
-        return Pieces(none, none, none, none, none, none.astype(bool), none)
+        return ChargedPieces(none, none, none, none, none, none.astype(bool), none)
     if len(parts) == 1:
-        return Pieces(*parts[0][2:])
+        return ChargedPieces(*parts[0][2:])
     joined: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
     in_order = np.lexsort((joined[1], joined[0]))
-    return Pieces(*(column[in_order] for column in joined[2:]))
+    return ChargedPieces(*(column[in_order] for column in joined[2:]))
 
 
 def _of_rank(forest: PathForest, codes: IntArray, order: IntArray, visits: IntArray) -> _Columns:
@@ -269,7 +269,9 @@ def _idle_ns(forest: PathForest, segment: IntArray, at: IntArray, time_ns: IntAr
     )
 
 
-def _waits_before(pieces: Pieces, charges: Sequence[Charge], names: Sequence[str]) -> IntArray:
+def _waits_before(
+    pieces: ChargedPieces, charges: Sequence[Charge], names: Sequence[str]
+) -> IntArray:
     """Return behind which wait each piece lies, -1 for none, shape (pieces,)."""
     of_host = [
         charge.kind != UNKNOWN and (charge.device_id == HOST or charge.kind == LAUNCH_LATENCY)

@@ -28,7 +28,7 @@ _FAR: Final = 4.5
 
 
 @dataclass(frozen=True)
-class Replays:
+class JobReplays:
     """Steps of the job under several changes, on the common clock.
 
     Attributes:
@@ -49,7 +49,7 @@ class Replays:
 
 def replays(
     rows: RankRows, meetings: Meetings, job: Job, changes: Sequence[ReplayChange]
-) -> Replays | str:
+) -> JobReplays | str:
     """Replay the job; return why that is not possible where it is not."""
     reasons = {budget.replay.reason for _, budget in rows if budget.replay.reason}
     if reasons:
@@ -76,7 +76,7 @@ def replays(
     reported = Clamps(tuple(clamps), *zip(*clamps.values(), strict=True)) if clamps else None
     at_ns = longest(graph.order, graph.bases_ns(host), graph.source, ns, reported)
     edge_ns, last = _edges(rows, meetings, job, graph, at_ns, late)
-    return Replays(tuple(names), edge_ns, graph, ns, at_ns, last)
+    return JobReplays(tuple(names), edge_ns, graph, ns, at_ns, last)
 
 
 def late_ranks(rows: RankRows, change: ReplayChange) -> list[int]:
@@ -174,7 +174,7 @@ class NewPath:
     certain_ns: int
 
 
-def new_path(replays: Replays, column: int, codes: Any, first: int, last: int) -> NewPath:
+def new_path(replays: JobReplays, column: int, codes: Any, first: int, last: int) -> NewPath:
     """Walk back from the end of step `last` to the begin of step `first`."""
     edge_of = _held_by(replays, column)
     times = replays.at_ns[:, column] + replays.graph.clock_ns
@@ -195,7 +195,7 @@ def new_path(replays: Replays, column: int, codes: Any, first: int, last: int) -
     return NewPath(np.array(time_ns, dtype=np.int64), certain_ns)
 
 
-def _held_by(replays: Replays, column: int) -> Any:
+def _held_by(replays: JobReplays, column: int) -> Any:
     """Return the edge that told the time of each node, -1 for none, shape (nodes,)."""
     graph, order = replays.graph, replays.graph.order
     reported = np.full(graph.base_ns.size, -1, dtype=np.int64)

@@ -28,7 +28,7 @@ from nsys_llm.report.prices.replays import MOST_RESIDUAL_PCT
 from ..partials import USUAL
 from .job_tables import JobPaths
 from .meetings import Meetings, RankRows
-from .replay import Replays, late_ranks, new_path, replays
+from .replay import JobReplays, late_ranks, new_path, replays
 
 #: Classes of a path in which a call waits, and in which the host works.
 _WAITING: Final = tuple(map(CLASS_NAMES.index, ("sync_latency", "host_sync")))
@@ -131,7 +131,7 @@ def _of_verdicts(rows: RankRows, verdicts: Sequence[RankVerdict]) -> list[Replay
     return [*changes][:_MOST_LATE]
 
 
-def _residuals(paths: JobPaths, replay: Replays) -> tuple[list[dict[str, Any]], float]:
+def _residuals(paths: JobPaths, replay: JobReplays) -> tuple[list[dict[str, Any]], float]:
     """Return the rows of the table replay, and by how much steps are off in all, percent."""
     wall_ns = paths.wall_ns
     replayed_ns = np.diff(replay.edge_ns[:, replay.names.index(USUAL)])
@@ -154,7 +154,7 @@ def _residuals(paths: JobPaths, replay: Replays) -> tuple[list[dict[str, Any]], 
 
 
 def _what_if(
-    paths: JobPaths, replay: Replays, changes: Sequence[ReplayChange]
+    paths: JobPaths, replay: JobReplays, changes: Sequence[ReplayChange]
 ) -> list[dict[str, Any]]:
     counted = paths.job.counted
     now_ns = float(paths.wall_ns[counted].mean())

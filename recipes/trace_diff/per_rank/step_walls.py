@@ -30,7 +30,7 @@ from .step_works import Work, step_works
 
 #: What a step is where there is none: all of the window.
 WINDOW: Final = "window"
-#: Columns of `DeviceSteps.sums_ns`.
+#: Columns of `DeviceStepWalls.sums_ns`.
 SUMS: Final = ("communication", "copies", "profiler", "idle")
 
 _CAUSES_N: Final = len(CAUSE_NAMES)
@@ -39,7 +39,7 @@ _BLOCK: Final = 1 << 16
 
 
 @dataclass(frozen=True)
-class DeviceSteps:
+class DeviceStepWalls:
     """The full steps of one device; arrays of shape (steps,) are int64, in order of time.
 
     Attributes:
@@ -107,7 +107,7 @@ class StepWalls:
     works: tuple[Work, ...] = ()
     names: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
-    devices: tuple[DeviceSteps, ...] = ()
+    devices: tuple[DeviceStepWalls, ...] = ()
     keys: tuple[Key, ...] = ()
     launches: WorkSums = field(default_factory=WorkSums)
     copy_kinds: tuple[CopyKind, ...] = ()
@@ -145,7 +145,7 @@ class RankWalls:
         `idle` then has idle time by cause of all of each device.
         """
         chosen = _chosen(self.trace, steps, self.options)
-        devices: list[DeviceSteps] = []
+        devices: list[DeviceStepWalls] = []
         for layers, device in zip(self.layers, self.devices, strict=True):
             spans = _windows(self.trace, chosen, layers.device_id)
             causes = self._idle(device, spans, whole=chosen.steps is None)
@@ -171,7 +171,7 @@ class RankWalls:
             copies=self.moves.sums(copied),
         )
 
-    def _idle(self, device: DeviceOps, spans: _Spans, *, whole: bool) -> IntArray:
+    def _idle(self, device: DeviceOps, spans: _Windows, *, whole: bool) -> IntArray:
         """Return idle time by window and cause; last, outside of all windows."""
         gaps, windows_n = device.gaps, len(spans)
         if whole and windows_n == 1 and device.device_id in self.idle:
@@ -188,7 +188,7 @@ class RankWalls:
         self.idle[device.device_id] = sums.sum(axis=0)
         return sums
 
-    def _pauses(self, device: DeviceOps, spans: _Spans) -> tuple[IntArray, IntArray]:
+    def _pauses(self, device: DeviceOps, spans: _Windows) -> tuple[IntArray, IntArray]:
         """Return the longest gap of each window, and the range that the host was in."""
         gaps, windows_n = device.gaps, len(spans)
         place, length_ns = spans.inside(gaps.start_ns), gaps.end_ns - gaps.start_ns
@@ -236,7 +236,7 @@ def _left(trace: RankTrace, steps: Steps, options: Mapping[str, Any]) -> IntArra
 
 
 @dataclass(frozen=True)
-class _Spans:
+class _Windows:
     """Windows of one device: shape (n, 2), and which of the chosen steps each is."""
 
     windows: IntArray
@@ -253,23 +253,23 @@ class _Spans:
         return np.where(inside, place, -1)
 
 
-def _windows(trace: RankTrace, chosen: _Chosen, device_id: int) -> _Spans:
+def _windows(trace: RankTrace, chosen: _Chosen, device_id: int) -> _Windows:
     """Return the windows on a device; steps of no length are left out."""
     if chosen.steps is None:
         windows, _ = device_windows(trace, device_id)
-        return _Spans(windows, np.zeros(len(windows), dtype=np.int64))
+        return _Windows(windows, np.zeros(len(windows), dtype=np.int64))
     windows = chosen.steps.windows_ns(device_id)[chosen.row]
     place = np.flatnonzero(windows[:, 1] > windows[:, 0])
-    return _Spans(windows[place], place)
+    return _Windows(windows[place], place)
 
 
 def _device_steps(
     layers: WallLayers,
-    spans: _Spans,
+    spans: _Windows,
     chosen: _Chosen,
     idle_ns: IntArray,
     pauses: tuple[IntArray, IntArray],
-) -> DeviceSteps:
+) -> DeviceStepWalls:
     """Return the steps of a device; several windows of a filter by time are one."""
     split = wall_of_steps(layers, spans.windows)
     compute_ns = compute_by_kernel(layers, spans.windows)
@@ -286,7 +286,7 @@ def _device_steps(
     known = int(causes[:, :-1].sum()) <= int(sums_ns[:, -1].sum())
     work = np.zeros((len(chosen.works), compute_ns.shape[1]), dtype=np.int64)
     np.add.at(work, chosen.work[spans.place], compute_ns)
-    return DeviceSteps(
+    return DeviceStepWalls(
         device_id=layers.device_id,
         number=chosen.row[numbers],
         work=chosen.work[numbers],
@@ -304,7 +304,7 @@ def _device_steps(
     )
 
 
-def _between(chosen: _Chosen, spans: _Spans) -> IntArray:
+def _between(chosen: _Chosen, spans: _Windows) -> IntArray:
     """Return the part of each window before the range of its step began."""
     if chosen.steps is None:
         return np.zeros(len(spans), dtype=np.int64)

@@ -29,7 +29,7 @@ from nsys_llm.taxonomy.wall_classes import (
 )
 
 from ..partials import RankSums
-from ..per_rank.step_walls import DeviceSteps, StepWalls
+from ..per_rank.step_walls import DeviceStepWalls, StepWalls
 from ..per_rank.step_works import Work
 from .runs import RunSums
 
@@ -60,7 +60,7 @@ class GpuSteps:
     """
 
     walls: StepWalls
-    steps: DeviceSteps
+    steps: DeviceStepWalls
     parts: Mapping[Part, IntArray]
     compute: Mapping[str, IntArray]
 
@@ -250,7 +250,7 @@ def program_ns(split: Split) -> float:
 
 
 def _parts(
-    sums: RankSums, device: DeviceSteps, collectives: MatchedCollectives, owner: int | None
+    sums: RankSums, device: DeviceStepWalls, collectives: MatchedCollectives, owner: int | None
 ) -> Iterator[tuple[Part, IntArray]]:
     """Yield the parts of one GPU but computation, time by step."""
     communication, copies, profiler, idle = device.sums_ns.T
@@ -268,7 +268,7 @@ def _parts(
 
 
 def _compute(
-    walls: StepWalls, device: DeviceSteps, category: Callable[[str], str]
+    walls: StepWalls, device: DeviceStepWalls, category: Callable[[str], str]
 ) -> dict[str, IntArray]:
     labels = [*(category(name) for name in walls.names), WHOLE_GRAPH]
     parts: dict[str, IntArray] = {}
@@ -281,7 +281,7 @@ def _compute(
 
 
 def _communication(
-    device: DeviceSteps, whole: IntArray, collectives: MatchedCollectives, owner: int | None
+    device: DeviceStepWalls, whole: IntArray, collectives: MatchedCollectives, owner: int | None
 ) -> Iterator[tuple[Part, IntArray]]:
     spans = None
     if owner is not None and whole.any():
@@ -298,7 +298,7 @@ def _communication(
     yield (COMMUNICATION, NOT_MATCHED), whole - moved - waited
 
 
-def _by_step(device: DeviceSteps, spans: IntArray) -> IntArray:
+def _by_step(device: DeviceStepWalls, spans: IntArray) -> IntArray:
     """Return the length of spans by the step that they lie in; none crosses a step."""
     # Windows of a rank without steps are one step.
     place = np.searchsorted(device.start_ns, spans[:, 0], side="right") - 1

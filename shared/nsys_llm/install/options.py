@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 
-class _Parser(argparse.ArgumentParser):
+class _InstallParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         example = "python3 install.py --venv .venv --demo, or --help"
         print(f"install.py: {message}; try: {example}", file=sys.stderr)
@@ -20,7 +20,9 @@ class _Parser(argparse.ArgumentParser):
 
 def parse(arguments: list[str] | None, demo: Path) -> argparse.Namespace:
     """Read the command line; a mistake ends the process with one line."""
-    parser = _Parser(prog="install.py", description="Install nsys-llm-recipes.", allow_abbrev=False)
+    parser = _InstallParser(
+        prog="install.py", description="Install nsys-llm-recipes.", allow_abbrev=False
+    )
     where, add = parser.add_mutually_exclusive_group(), parser.add_argument
     where.add_argument("--current", action="store_true", help="install into the Python run here")
     where.add_argument("--venv", metavar="DIR", help="install into this environment; make it first")

@@ -14,7 +14,13 @@ from typing import Any, Final
 import pandas as pd
 
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.timeline.step_lanes import FULL_NAMES, Lane, LaneRows, LaneWindow, rank_lanes
+from nsys_llm.analyses.timeline.step_lanes import (
+    FULL_NAMES,
+    LaneInputs,
+    LaneWindow,
+    StepLane,
+    rank_lanes,
+)
 from nsys_llm.core.console import Console
 from nsys_llm.manifest.manifest import timeline_reads
 from nsys_llm.report.run import Run
@@ -37,7 +43,7 @@ class Looked:
         failed: Why ranks could not be read again.
     """
 
-    lanes: Mapping[RankKey, tuple[Lane, ...]] = field(default_factory=dict)
+    lanes: Mapping[RankKey, tuple[StepLane, ...]] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
 
 
@@ -50,7 +56,7 @@ class FirstRead:
 
     def __init__(self, profiles_n: int) -> None:
         self._only, self._room_n = profiles_n == 1, MOST_KEPT_OPS
-        self._kept: dict[RankKey, LaneRows] = {}
+        self._kept: dict[RankKey, LaneInputs] = {}
 
     def keep(self, view: RankView) -> None:
         """Keep a rank that was mapped, if there is room and it is seen as lanes show it."""
@@ -59,11 +65,11 @@ class FirstRead:
         ops_n = sum(map(len, view.trace.unfiltered.values()))
         if ops_n <= self._room_n or (self._only and not self._kept):
             self._room_n -= ops_n
-            self._kept[view.key] = LaneRows.of(view)
+            self._kept[view.key] = LaneInputs.of(view)
 
     def lanes(
         self, windows: Mapping[RankKey, Sequence[LaneWindow]], engine: str
-    ) -> dict[RankKey, tuple[Lane, ...]]:
+    ) -> dict[RankKey, tuple[StepLane, ...]]:
         """Return the lanes of the ranks that were kept, and keep them no longer."""
         kept, self._kept = self._kept, {}
         return {
@@ -117,11 +123,11 @@ def look_at_profiles(
         options: Of the run without its filters, for full names.
     """
 
-    def lanes_of(rank: RankAgain, view: RankView) -> tuple[Lane, ...]:
-        return rank_lanes(LaneRows.of(view), rank.wanted, engine)
+    def lanes_of(rank: RankAgain, view: RankView) -> tuple[StepLane, ...]:
+        return rank_lanes(LaneInputs.of(view), rank.wanted, engine)
 
     reads = [read for read in timeline_reads() if read.table not in _NOT_READ]
-    lanes: dict[RankKey, tuple[Lane, ...]] = {}
+    lanes: dict[RankKey, tuple[StepLane, ...]] = {}
     failed: list[str] = []
     for seen in read_again(chunk, reads, options, lanes_of):
         if seen.made is not None:

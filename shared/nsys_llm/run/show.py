@@ -151,7 +151,7 @@ def _rounded(name: str, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ShownRows:
     """Rows and columns of a table.
 
     Attributes:
@@ -174,7 +174,7 @@ class Chosen:
 
 def chosen_rows(
     result: Result, what: str, where: Iterable[str], columns: str | None, sort: str | None
-) -> Chosen:
+) -> ShownRows:
     """Return rows of a table; arguments are as on the command line.
 
     Raises:
@@ -190,7 +190,7 @@ def chosen_rows(
     if frame.empty and not whole.empty:
         why_empty = f"none of its {len(whole):,} rows meets the conditions"
     fields = result.results.fields(name)
-    return Chosen(frame, fields, _chosen(fields, columns), why_empty)
+    return ShownRows(frame, fields, _chosen(fields, columns), why_empty)
 
 
 def _table(result: Result, what: str, given: Mapping[str, Any]) -> list[str]:

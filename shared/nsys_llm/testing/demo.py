@@ -53,7 +53,7 @@ class DemoSet:
     after: tuple[Path, ...]
 
 
-class _Report(BulkTraceBuilder):
+class _DemoReport(BulkTraceBuilder):
     def copy(self, kind: str, size_bytes: int, span_ns: tuple[int, int], call: int) -> None:
         """Add a copy, or a fill for the kind `memset`, by the correlation id of its call."""
         columns: dict[str, Cells] = {
@@ -127,7 +127,7 @@ def _report(ranks: RankSet, rank: int, epoch_ns: int) -> BulkTraceBuilder:
     """Return what Nsight Systems would have exported for one rank, in its own clock."""
     capture_ns = _CAPTURE_STARTS_NS[rank]
     pid = _FIRST_PID + rank
-    report = _Report(
+    report = _DemoReport(
         hostname="gpu-node-01",
         utc_epoch_ns=epoch_ns + capture_ns + _CLOCK_ERRORS_NS[rank],
         system_clock_ns=epoch_ns // 1_000_000 + capture_ns,
@@ -147,7 +147,7 @@ def _report(ranks: RankSet, rank: int, epoch_ns: int) -> BulkTraceBuilder:
     return report
 
 
-def _add_calls(report: _Report, ranks: RankSet, rank: int, shift_ns: int) -> None:
+def _add_calls(report: _DemoReport, ranks: RankSet, rank: int, shift_ns: int) -> None:
     names = sorted({name for name, _, _ in ranks.calls})
     start_ns = np.array([start[rank] for _, start, _ in ranks.calls]) + shift_ns
     end_ns = np.array([end[rank] for _, _, end in ranks.calls]) + shift_ns
@@ -164,7 +164,7 @@ def _add_calls(report: _Report, ranks: RankSet, rank: int, shift_ns: int) -> Non
     )
 
 
-def _add_gpu_work(report: _Report, ranks: RankSet, rank: int, shift_ns: int) -> None:
+def _add_gpu_work(report: _DemoReport, ranks: RankSet, rank: int, shift_ns: int) -> None:
     """Add kernels and copies; call number n of the main thread has correlation id n + 1."""
     codes, nodes, calls = np.array([row[:3] for row in ranks.kernels]).T
     kinds = list(ranks.kinds)
@@ -185,7 +185,7 @@ def _add_gpu_work(report: _Report, ranks: RankSet, rank: int, shift_ns: int) -> 
         report.copy(kind, size_bytes, span_ns, call + 1)
 
 
-def _add_ranges(report: _Report, ranks: RankSet, rank: int, shift_ns: int) -> None:
+def _add_ranges(report: _DemoReport, ranks: RankSet, rank: int, shift_ns: int) -> None:
     for domain in ("", "NCCL"):
         rows = [row for row in ranks.ranges if row[1] == domain]
         report.nvtx_ranges(

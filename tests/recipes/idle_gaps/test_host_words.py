@@ -11,7 +11,7 @@ from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
 
 from nsys_llm.analyses.timeline.states import host_tracks
-from nsys_llm.analyses.timeline.step_lanes import LaneRows, LaneWindow, rank_lanes
+from nsys_llm.analyses.timeline.step_lanes import LaneInputs, LaneWindow, rank_lanes
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.recipes.idle_gaps.findings.answer import answer
 from nsys_llm.report.host_tables import host_tables
@@ -289,7 +289,7 @@ def test_timelines_have_a_line_of_the_thread_that_the_gpu_waited_for(tmp_path):
     seen = []
 
     def keep(view):
-        rows = LaneRows.of(view)
+        rows = LaneInputs.of(view)
         window = LaneWindow(1, 0, 1_900 * US, 2_900 * US, 1, {})
         seen.append([lane.host for lane in rank_lanes(rows, [window], "generic")])
         seen.append(list(host_tracks(view, np.array([[1_000 * US, 1_300 * US]]))))

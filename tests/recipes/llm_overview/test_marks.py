@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsys_llm.analyses.timeline.segments import Segments
-from nsys_llm.analyses.timeline.step_lanes import Lane, LaneWindow
+from nsys_llm.analyses.timeline.segments import LaneSegments
+from nsys_llm.analyses.timeline.step_lanes import LaneWindow, StepLane
 from nsys_llm.recipes.llm_overview.tables.marks import marks_of
-from nsys_llm.recipes.llm_overview.tables.views import Gpu, View
+from nsys_llm.recipes.llm_overview.tables.views import GpuLane, View
 
 STATES = ("gemm", "norm", "memory", "transfer", "waiting", "pipeline bubble", "host_sync", "queued")
 VIEW = View(1, "a step", "median", 0, 1_000, 2_000)
@@ -31,9 +31,9 @@ def lane(rank, *states):
     n, start_ns = len(states), 1_000 - 50 * rank + 100 * np.arange(len(states))
     code = np.array([STATES.index(state) for state in states])
     none = np.zeros(n, dtype=np.int64)
-    segments = Segments(start_ns, start_ns + 100, code, none, none + 1, none, none)
+    segments = LaneSegments(start_ns, start_ns + 100, code, none, none + 1, none, none)
     window = LaneWindow(1, 0, 1_000 - 50 * rank, 2_000 - 50 * rank, 1, {})
-    return Gpu(Number(rank), 0, f"rank{rank}"), Lane(window, STATES, (), segments)
+    return GpuLane(Number(rank), 0, f"rank{rank}"), StepLane(window, STATES, (), segments)
 
 
 BOTH = (

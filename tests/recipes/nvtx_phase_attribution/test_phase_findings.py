@@ -51,40 +51,9 @@ def test_the_share_of_a_phase_is_a_row_and_no_finding():
     assert rules(phases=[phase(gpu_pct=99.0)], wall=walls((0, 0, {"compute": 900 * MS}))) == {}
 
 
-def rank_phase(rank, work_ns, above_ns, waits_ns=0, **others):
-    return {
-        **{"rank": rank, "file": f"rank{rank}", "phase": "decode", "ops_n": 7},
-        **{"gpu_ns": work_ns + waits_ns, "work_ns": work_ns, "communication_ns": waits_ns},
-        **{"above_median_ns": above_ns, "kernel_ns": work_ns + waits_ns, **others},
-    }
-
-
-def ranks(slow_ns, **others):
-    return [
-        rank_phase(0, 100 * MS, 0, 50 * MS),
-        rank_phase(1, 100 * MS, 0, 50 * MS),
-        rank_phase(2, slow_ns, slow_ns - 100 * MS, 9 * MS, **others),
-    ]
-
-
-def imbalance(slow_ns, span_ns=200 * MS, computing_ns=None, **others):
-    return rules(
-        phases=[phase(gpu_pct=50.0)],
-        rank_phases=ranks(slow_ns, **others),
-        wall=walls((2, 0, {"compute": computing_ns or slow_ns}), span_ns=span_ns),
-    ).get("phase_imbalance")
-
-
-def test_ranks_that_differ_little_are_alike():
-    assert imbalance(104 * MS) is None
-    assert imbalance(100 * MS) is None
-    # More than usual, and nothing beside all that the GPU did.
-    assert imbalance(110 * MS, span_ns=1_001 * MS) is None
-    assert "phase_imbalance" not in rules(
-        phases=[phase(gpu_pct=50.0)],
-        rank_phases=ranks(130 * MS)[2:],
-        wall=walls((2, 0, {"compute": 130 * MS})),
-    )
+def rank_phase(rank, work_ns, **others):
+    row = {"rank": rank, "file": f"rank{rank}", "phase": "decode", "ops_n": 7}
+    return {**row, "gpu_ns": work_ns, "work_ns": work_ns, "kernel_ns": work_ns, **others}
 
 
 def idle_before(idle_ns, *, mapped=True, span_ns=100 * MS, steps=()):
@@ -93,9 +62,12 @@ def idle_before(idle_ns, *, mapped=True, span_ns=100 * MS, steps=()):
     return rules(
         phases=[phase(name, 10 * MS, 5.0)],
         phase_idle=[idle],
-        rank_phases=[rank_phase(rank, 5 * MS, 0, phase=name, idle_ns=idle_ns // (4 - rank))
-                     for rank in (2, 3)],
-        devices=[{"rank": rank, "idle_ns": 40 * MS, "window_ns": 100 * MS} for rank in (2, 3)],
+        rank_phases=[
+            *(rank_phase(rank, 5 * MS, phase=name, idle_ns=idle_ns // (4 - rank))
+              for rank in (2, 3)),
+            *(rank_phase(rank, 5 * MS, phase="no_range", idle_ns=40 * MS - idle_ns // (4 - rank))
+              for rank in (2, 3)),
+        ],
         wall=walls(*((rank, 0, {"idle": 40 * MS}) for rank in (2, 3)), span_ns=span_ns),
         steps=list(steps),
     ).get("idle_before_phase")  # fmt: skip
@@ -153,7 +125,7 @@ def slow_steps(steps, span_ns=1_000 * MS):
     classes = {"compute": span_ns // 2, "idle": span_ns // 2}
     return rules(
         steps=steps,
-        rank_steps=[{"rank": 1, "unit": "step", "steps_n": len(steps), "gpu_pct": 99.0}],
+        rank_steps=[{"rank": 1, "unit": "step", "counted": True, "steps_n": len(steps)}],
         wall=walls((1, 0, classes), span_ns=span_ns),
     ).get("slow_steps")
 
@@ -209,13 +181,6 @@ def test_a_host_that_is_ahead_makes_no_step_slow():
     assert slow_steps(steps) is None
 
 
-def test_warm_up_is_a_remark():
-    step = {"rank": 0, "step": 0, "warmup": True, "host_ns": 60, "start_ns": 1, "end_ns": 61}
-    finding = rules(steps=[step, {**step, "warmup": False, "host_ns": 40}])["warm_up_steps"]
-    assert (finding.kind, finding.severity) == ("capture", None)
-    assert "60.0 %" in finding.details
-
-
 def lost(part, gpu_ns, rank=0):
     known = PARTS[part]
     return {
@@ -231,16 +196,6 @@ def test_low_coverage_names_the_largest_loss_and_the_flag_for_it():
     assert PARTS["no_call"].meaning in finding.details
     assert finding.record == "--trace=cuda"
     assert "low_range_coverage" not in rules(attribution=[lost("launch", 70), lost("no_call", 30)])
-
-
-def test_threads_that_mark_nothing_are_told_with_pytorch_s_flag():
-    rows = [lost("launch", 90), lost("unmarked_thread", 10, rank=1)]
-    finding = rules(attribution=rows)["unmarked_thread"]
-    assert (finding.rank, finding.impact_ns) == (1, 10)
-    assert "--pytorch=autograd-nvtx" in finding.record
-    assert "unmarked_thread" not in rules(
-        attribution=[lost("launch", 960), lost("unmarked_thread", 40)]
-    )
 
 
 def test_ranges_of_no_phase_ask_for_a_map_and_name_candidates():
@@ -264,18 +219,16 @@ def test_nothing_is_told_of_nothing():
 
 
 def test_caveats_tell_how_ranges_were_found_and_steps():
-    marks = {"rank": 0, "push_pop_n": 4, "without_end_n": 2}
+    rank = {"rank": 0, "ranges_n": 4, "without_end_n": 2}
     said = caveats(
-        tables_with(attribution=[lost("launch", 50), lost("delegated", 50)], marks=[marks])
+        tables_with(attribution=[lost("launch", 50), lost("delegated", 50)], rank_steps=[rank])
     )
     assert "50.0 %" in said[0]
     assert "backward" in said[0]
     assert said[1].startswith("2 ranges were never closed")
     assert "`--step RANGE`" in said[2]
-    steps = {"rank": 0, "name": "step #", "gpu_pct": 40.0}
-    said = caveats(
-        tables_with(marks=[{**marks, "without_end_n": 0, "steps": "step #"}], rank_steps=[steps])
-    )
+    steps = {**rank, "without_end_n": 0, "name": "step #", "gpu_pct": 40.0}
+    said = caveats(tables_with(rank_steps=[steps]))
     assert len(said) == 1
     assert "40.0 %" in said[0]
 
@@ -292,7 +245,8 @@ def test_where_an_engine_s_ranges_are_absent_it_is_told_what_records_them(
     engine, range_name, other, flag
 ):
     def said(name, **more):
-        rows = {"phase_categories": [{"engine": engine}], "marks": [{"steps": name}], **more}
+        ranks = [{"name": name, "ranges_n": 1}]
+        rows = {"phase_categories": [{"engine": engine}], "rank_steps": ranks, **more}
         return "\n".join(caveats(tables_with(**rows)))
 
     assert flag in said(other)

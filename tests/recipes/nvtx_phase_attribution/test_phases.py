@@ -67,23 +67,22 @@ def test_phases_add_up_over_ranks(tables):
     assert rows(tables["phases"], "gpu_pct ranks_n")[:3] == [(45.0, 2), (40.0, 2), (15.0, 2)]
 
 
-def test_phases_tell_how_much_host_time_and_gpu_time_a_range_has(tables):
-    names = "phase host_ns instance_p50_ns instance_max_ns most_rank most_ns least_rank median_ns"
-    assert rows(tables["phases"], names)[:3] == [
-        ("prefill", 22, 9.0, 10, 1, 8, 0, 7.0),
-        ("decode", 44, 4.0, 4, 0, 6, 0, 6.0),
-        ("sampling", 24, 1.0, 1, 0, 3, 0, 3.0),
+def test_phases_tell_how_much_host_time_they_have(tables):
+    assert rows(tables["phases"], "phase host_ns")[:3] == [
+        ("prefill", 22),
+        ("decode", 44),
+        ("sampling", 24),
     ]
 
 
 def test_ranks_are_compared_by_what_they_do_themselves(tables):
-    assert rows(tables["rank_phases"], "rank phase gpu_ns work_ns above_median_ns") == [
-        (0, "prefill", 8, 6, -2),
-        (0, "decode", 8, 6, 0),
-        (0, "sampling", 3, 3, 0),
-        (1, "prefill", 10, 8, 2),
-        (1, "decode", 8, 6, 0),
-        (1, "sampling", 3, 3, 0),
+    assert rows(tables["rank_phases"], "rank phase gpu_ns work_ns") == [
+        (0, "prefill", 8, 6),
+        (0, "decode", 8, 6),
+        (0, "sampling", 3, 3),
+        (1, "prefill", 10, 8),
+        (1, "decode", 8, 6),
+        (1, "sampling", 3, 3),
     ]
 
 
@@ -135,12 +134,10 @@ def test_what_phases_are_made_of(tables):
 def test_gaps_belong_to_the_phase_of_the_operation_that_ends_them(tables):
     # Rank 0: 108-112 before the copy, 113-120 before decode, 124-132, 133-140, 144-152.
     # Rank 1: the prefill ends at 110.
-    names = "phase gaps_n idle_ns within_ns before_ns longest_ns gpu_ns"
-    assert rows(tables["phase_idle"], names) == [
-        ("sampling", 6, 4 + 8 + 8 + 2 + 8 + 8, 0, 38, 8, 6),
-        ("decode", 4, 7 * 4, 0, 28, 7, 16),
+    assert rows(tables["phase_idle"], "phase gaps_n idle_ns within_ns before_ns") == [
+        ("sampling", 6, 4 + 8 + 8 + 2 + 8 + 8, 0, 38),
+        ("decode", 4, 7 * 4, 0, 28),
     ]
-    assert tables["devices"]["idle_ns"].sum() == 66
 
 
 def test_ranges_have_names_with_running_numbers_as_one(tables):
@@ -214,8 +211,7 @@ def test_first_steps_that_take_far_longer_are_warm_up(tmp_path):
 def test_a_range_that_is_the_step_can_be_named(tmp_path):
     frames = quick(written(server(), tmp_path), "--step", "sample")
     assert rows(frames["steps"], "name gpu_ns") == [("sample", 1)] * 3
-    assert frames["marks"]["steps"].tolist() == ["sample"]
-    assert frames["rank_steps"]["gpu_pct"].tolist() == [100 * 3 / 19]
+    assert rows(frames["rank_steps"], "name gpu_pct") == [("sample", 100 * 3 / 19)]
 
 
 def test_steps_that_a_filter_leaves_keep_their_numbers(tmp_path):
@@ -262,12 +258,11 @@ def test_operations_of_devices_that_take_turns_are_kept_apart(tmp_path, words):
         else:
             trace.kernel("ncclDevKernel_AllReduce", start_ns=begin, duration_ns=5, **place)
     frames = quick(written(trace, tmp_path), *words)
-    devices = rows(frames["devices"], "device_id window_ns gpu_ns idle_ns")
-    own = [(-1, 46, 18, 28), (0, 45, 14, 31), (5_000, 9, 9, 0)]
-    assert devices == [row for row in own if not words or row[0] >= 0]
     phases = frames["phases"].set_index("phase")
-    decode = phases.loc["decode", ["gpu_ns", "exclusive_ns", "communication_ns"]]
-    assert tuple(decode) == ((41, 41, 10) if not words else (23, 23, 10))
+    names = ["gpu_ns", "exclusive_ns", "communication_ns", "idle_ns"]
+    decode = phases.loc["decode", names]
+    # Of windows of 46, 45 and 9 ns.
+    assert tuple(decode) == ((41, 41, 10, 28 + 31) if not words else (23, 23, 10, 31))
 
 
 def test_a_step_that_a_filter_leaves_without_gpu_time_is_a_step(tmp_path):
@@ -357,7 +352,6 @@ def test_a_number_that_counts_up_on_one_rank_is_hidden_on_all(tmp_path):
     frames = quick(written(counting, tmp_path, "rank0"), written(alone, tmp_path, "rank1"))
     assert rows(frames["ranges"], "name ranks_n instances_n self_ns") == [("step #", 2, 5, 6)]
     assert rows(frames["range_tree"], "path self_ns") == [("step #", 6)]
-    assert rows(frames["rank_ranges"], "rank name self_ns") == [(0, "step #", 3), (1, "step #", 3)]
 
 
 def test_domains_are_told_apart_and_shown(tmp_path):
@@ -414,7 +408,6 @@ def test_graphs_without_a_row_leave_idle_time_unknown(tmp_path):
     trace.kernel("b", start_ns=90, duration_ns=4, launch=(21, 22))
     trace.graph_launch([("n", 60, 80)], launch=(10, 12), mode="graph")
     frames = quick(written(trace, tmp_path))
-    assert plain(frames["devices"])["idle_ns"] == [None]
     assert set(plain(frames["phases"])["idle_ns"]) == {None}
     assert len(frames["phase_idle"]) == 0
 

@@ -18,7 +18,7 @@ from nsys_llm.recipes.roofline.per_rank.gemms import shape_of
 from nsys_llm.recipes.roofline.tables.gemms import element_bytes, gemm_work, operand_type
 from nsys_llm.recipes.roofline.tables.step_work import (
     Batch,
-    Layout,
+    ModelLayout,
     distinct_experts,
     parameters,
     read_bytes,
@@ -66,13 +66,13 @@ def test_a_dense_model_with_grouped_queries_by_hand():
     batch = decoding(1, 1001)
     # 1,001 keys and values of 32 layers are read, one is written: 2 x 2 x 32 x 1024 bytes each.
     expected = 2 * 7_504_658_432 + 131_072 * 1002
-    assert read_bytes(model, Layout(), batch, 2.0)[0] == expected
+    assert read_bytes(model, ModelLayout(), batch, 2.0)[0] == expected
     assert round(2 * 7_504_658_432 / 3.35e12 * 1e3, 2) == 4.48
-    assert step_flops(model, Layout(), batch)[0] == 2 * 7_504_658_432 + 4 * 32 * 4096 * 1001
+    assert step_flops(model, ModelLayout(), batch)[0] == 2 * 7_504_658_432 + 4 * 32 * 4096 * 1001
     # 16 GPUs: keys and values have 8 heads, so each is on two GPUs.
     part = 32 * (33_554_432 / 16 + 8_388_608 / 8 + 176_160_768 / 16) + 128_256 * 4096 / 16
     expected = 2 * part + 131_072 * 1002 / 8
-    assert read_bytes(model, Layout(16), batch, 2.0)[0] == expected
+    assert read_bytes(model, ModelLayout(16), batch, 2.0)[0] == expected
 
 
 def test_a_mixture_of_experts_by_hand():
@@ -85,13 +85,13 @@ def test_a_mixture_of_experts_by_hand():
     active = attention + 2 * expert + router + head
     assert round((active + head) / 1e9, 2) == 12.88
     batch = decoding(1, 0)
-    assert step_flops(model, Layout(), batch)[0] == 2 * active
-    assert read_bytes(model, Layout(), batch, 2.0)[0] == pytest.approx(2 * active + 131_072)
+    assert step_flops(model, ModelLayout(), batch)[0] == 2 * active
+    assert read_bytes(model, ModelLayout(), batch, 2.0)[0] == pytest.approx(2 * active + 131_072)
     large = model_of({**MIXTRAL, "num_local_experts": 256, "num_experts_per_tok": 8})
     reached = distinct_experts(large, np.array([1.0, 8.0, 64.0]))
     assert [round(n, 1) for n in reached.tolist()] == [8.0, 57.4, 222.4]
     # Spread by experts over 8 GPUs, each with a batch of its own: one of 8 tokens' experts each.
-    ep = step_flops(model, Layout(1, 8), batch)[0]
+    ep = step_flops(model, ModelLayout(1, 8), batch)[0]
     assert ep == 2 * active
 
 
@@ -101,7 +101,7 @@ def test_a_quantized_model_by_hand():
     head = 152_064 * 3584
     # 4 bits and 2 bytes of scale each 128 weights; the head stays in 16 bits.
     expected = 28 * layer * (0.5 + 2 / 128) + 2 * head
-    assert stored_bytes(model, Layout()) == expected == 4_454_596_608
+    assert stored_bytes(model, ModelLayout()) == expected == 4_454_596_608
     assert model.compute == "fp16"
     both = {"weights": {"num_bits": 8, "type": "float"}, "input_activations": {"num_bits": 8}}
     for change, compute in (({}, "fp8"), ({"type": "int"}, "int8")):
@@ -120,8 +120,8 @@ def test_training_is_three_times_forward():
     tokens, length = 8192, 4096
     pairs = tokens * (length + 1) / 2
     expected = 3 * (2 * 7_504_658_432 * tokens + 4 * 32 * 4096 * pairs)
-    assert training_flops(model, Layout(), tokens, length) == expected
-    assert training_flops(model, Layout(), tokens, None) == 3 * 2 * 7_504_658_432 * tokens
+    assert training_flops(model, ModelLayout(), tokens, length) == expected
+    assert training_flops(model, ModelLayout(), tokens, None) == 3 * 2 * 7_504_658_432 * tokens
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from results import rows, tables_of
 pytestmark = pytest.mark.traces
 
 RECIPE = "tail_stats"
+ENDS = ("start", "end")
 
 #: Pairs; kernel time of ranks 0 and 1; waiting; transfer of one window per collective; waiting
 #: caused by ranks 0 and 1; median and largest start skew; median distance of ends. In ns.
@@ -24,11 +25,12 @@ KNOWN = {
 
 
 def figures(tables):
-    (sequence,) = rows(
-        tables["communicators"],
-        "collectives_n wait_ns transfer_ns start_skew_p50_ns start_skew_max_ns end_spread_p50_ns",
+    ((pairs_n, wait_ns, transfer_ns),) = rows(
+        tables["communicators"], "collectives_n wait_ns transfer_ns"
     )
-    pairs_n, wait_ns, transfer_ns, *skews = sequence
+    met = tables["collectives"][tables["collectives"]["overlap"]]
+    start_skew, end_spread = (met[f"last_{end}_ns"] - met[f"first_{end}_ns"] for end in ENDS)
+    skews = start_skew.median(), start_skew.max(), end_spread.median()
     kernels = tables["collective_coverage"].set_index("rank")["total_ns"]
     caused = tables["stragglers"].set_index("rank")["caused_wait_ns"]
     return (pairs_n, kernels[0], kernels[1], wait_ns, transfer_ns, caused[0], caused[1], *skews)

@@ -56,14 +56,14 @@ _PAIRED_PCT: Final = 80
 
 
 @dataclass(frozen=True)
-class Track:
+class Executions:
     """One rank's executions of one communication kernel, in order of (end, start); int64 ns."""
 
     start_ns: IntArray
     end_ns: IntArray
 
     @classmethod
-    def ordered(cls, start_ns: IntArray, end_ns: IntArray) -> Track:
+    def ordered(cls, start_ns: IntArray, end_ns: IntArray) -> Executions:
         """Return the track of executions in any order."""
         if (np.diff(end_ns) > 0).all():
             return cls(start_ns, end_ns)
@@ -91,7 +91,7 @@ class Alignment:
     met_n: int
 
 
-def align(reference: Track, other: Track, trust_ns: int) -> Alignment | None:
+def align(reference: Executions, other: Executions, trust_ns: int) -> Alignment | None:
     """Pair the executions of two ranks; None if they are not the same collectives.
 
     Args:
@@ -112,7 +112,7 @@ def align(reference: Track, other: Track, trust_ns: int) -> Alignment | None:
     return alignment if _same(reference, other, alignment, trust_ns) else None
 
 
-def _best_lag(reference: Track, other: Track, trust_ns: int) -> tuple[int, int]:
+def _best_lag(reference: Executions, other: Executions, trust_ns: int) -> tuple[int, int]:
     """Return how many executions earlier the other one begins, and its clock's offset."""
     lags, pairs_n = _lags(reference, other, trust_ns)
     first = np.maximum(0, -lags)
@@ -160,7 +160,7 @@ def _without_drift(times_ns: IntArray, apart: IntArray, spread: IntArray) -> Int
     return np.where(_DRIFT * without <= spread, without, spread)
 
 
-def _lags(reference: Track, other: Track, trust_ns: int) -> tuple[IntArray, IntArray]:
+def _lags(reference: Executions, other: Executions, trust_ns: int) -> tuple[IntArray, IntArray]:
     """Return the shifts of the ordinal to try, and how many pairs each leaves."""
     n, m = len(reference), len(other)
     rows = (m * np.arange(min(m, _SAMPLE))) // min(m, _SAMPLE)
@@ -187,7 +187,7 @@ def _believed(
 
 
 def _fitted(
-    reference: Track, other: Track, row: IntArray, line: ClockLine, trust_ns: int
+    reference: Executions, other: Executions, row: IntArray, line: ClockLine, trust_ns: int
 ) -> Alignment:
     """Return the alignment of given pairs, with the line that fits them best."""
     selected = np.flatnonzero(row >= 0)
@@ -207,7 +207,7 @@ def _fitted(
     return Alignment(row, line, spread_ns, met_n)
 
 
-def _matched_by_time(reference: Track, other: Track, line: ClockLine) -> IntArray:
+def _matched_by_time(reference: Executions, other: Executions, line: ClockLine) -> IntArray:
     """Pair what ends next to each other on both sides and overlaps."""
     ahead = line.ahead_ns(other.end_ns)
     ends = other.end_ns - ahead
@@ -226,7 +226,7 @@ def _nearest(ordered: IntArray, values: IntArray) -> IntArray:
     return np.where(values - ordered[low] <= ordered[high] - values, low, high)
 
 
-def _same(reference: Track, other: Track, alignment: Alignment, trust_ns: int) -> bool:
+def _same(reference: Executions, other: Executions, alignment: Alignment, trust_ns: int) -> bool:
     """Return whether an alignment is too good for collectives that are not the same."""
     selected = np.flatnonzero(alignment.row >= 0)
     if selected.size == 0 or 100 * alignment.met_n < _OVERLAP_PCT * selected.size:

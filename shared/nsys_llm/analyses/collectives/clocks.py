@@ -74,7 +74,7 @@ class ClockFit:
 
 
 @dataclass(frozen=True)
-class _Link:
+class _ClockLink:
     """What two reports' clocks differ by.
 
     Attributes:
@@ -103,7 +103,7 @@ def fit_clocks(meetings: Sequence[Meeting], clocks_n: int) -> list[ClockFit]:
     Returns:
         One per report. The root of reports that are linked is the first of them.
     """
-    links: dict[int, dict[int, _Link]] = {clock: {} for clock in range(clocks_n)}
+    links: dict[int, dict[int, _ClockLink]] = {clock: {} for clock in range(clocks_n)}
     group = list(range(clocks_n))
     surest = sorted(
         _long_enough([link for each in meetings for link in _links(each)]),
@@ -137,7 +137,7 @@ def residual_ns(meeting: Meeting, lines: Sequence[ClockLine]) -> int:
     return max((lower_median(np.abs(item)) for item in apart), default=0)
 
 
-def _links(meeting: Meeting) -> list[_Link]:
+def _links(meeting: Meeting) -> list[_ClockLink]:
     """Return the first report's link with each of the others."""
     if meeting.end_ns[0].size == 0:
         return []
@@ -147,11 +147,11 @@ def _links(meeting: Meeting) -> list[_Link]:
         line, spread_ns = fitted_line(theirs, theirs - ends)
         n, span_ns = ends.size, int(theirs[-1] - theirs[0])
         error = _ERROR_SCALE * spread_ns**2 // n
-        links.append(_Link(n < _FEW, error, spread_ns, first, clock, n, line, span_ns))
+        links.append(_ClockLink(n < _FEW, error, spread_ns, first, clock, n, line, span_ns))
     return links
 
 
-def _long_enough(links: Sequence[_Link]) -> list[_Link]:
+def _long_enough(links: Sequence[_ClockLink]) -> list[_ClockLink]:
     """Take links over a small part of the time as too few, where clocks drift."""
     if not any(link.line.rate for link in links):
         return list(links)
@@ -159,7 +159,9 @@ def _long_enough(links: Sequence[_Link]) -> list[_Link]:
     return [replace(link, few=link.few or _SHORT * link.span_ns < longest_ns) for link in links]
 
 
-def _follow(root: int, links: Mapping[int, Mapping[int, _Link]], fits: dict[int, ClockFit]) -> None:
+def _follow(
+    root: int, links: Mapping[int, Mapping[int, _ClockLink]], fits: dict[int, ClockFit]
+) -> None:
     """Add the fits of all clocks that are linked with the root."""
     fits[root] = ClockFit(0, 0, 0, root)
     waiting = [root]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Track
+from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Executions
 from nsys_llm.analyses.collectives.clocks import ClockFit, fit_clocks, residual_ns
 from nsys_llm.analyses.collectives.cohesion import is_one_communicator
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE, met_confidence
@@ -181,7 +181,7 @@ def match_collectives(
             clock=device.clock if aligned else 0,
             kernel=lane.kernel,
             stream=lane.stream_id,
-            track=Track.ordered(
+            track=Executions.ordered(
                 lane.start_ns + coarse_ns[device.clock], lane.end_ns + coarse_ns[device.clock]
             ),
         )

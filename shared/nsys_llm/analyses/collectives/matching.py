@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.alignment import SAME_CLOCK_NS, Alignment, Track, align
+from nsys_llm.analyses.collectives.alignment import SAME_CLOCK_NS, Alignment, Executions, align
 from nsys_llm.analyses.collectives.clocks import Meeting
 from nsys_llm.analyses.collectives.members import MISSING, members, places
 from nsys_llm.numeric.intervals import IntArray
@@ -58,7 +58,7 @@ class Lane:
     clock: int
     kernel: str
     stream: int
-    track: Track
+    track: Executions
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def joined_lane(lanes: Sequence[Lane]) -> Lane:
     """Return all executions of some lanes of a device as those of the first one."""
     starts = np.concatenate([lane.track.start_ns for lane in lanes])
     ends = np.concatenate([lane.track.end_ns for lane in lanes])
-    return replace(lanes[0], track=Track.ordered(starts, ends))
+    return replace(lanes[0], track=Executions.ordered(starts, ends))
 
 
 def _grouped(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:

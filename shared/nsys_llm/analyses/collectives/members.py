@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.collectives.alignment import Alignment, Track
+from nsys_llm.analyses.collectives.alignment import Alignment, Executions
 from nsys_llm.analyses.collectives.cohesion import distances, parted, sampled, slope_of
 from nsys_llm.numeric.intervals import IntArray
 
@@ -36,7 +36,7 @@ def places(fit: Alignment, reference_n: int) -> IntArray:
     return positions
 
 
-def members(reference: Track, others: Sequence[tuple[Track, Alignment]]) -> list[int]:
+def members(reference: Executions, others: Sequence[tuple[Executions, Alignment]]) -> list[int]:
     """Return which tracks belong to the reference's communicator, by position.
 
     Args:
@@ -59,8 +59,8 @@ def members(reference: Track, others: Sequence[tuple[Track, Alignment]]) -> list
 
 
 def _one_communicator(
-    reference: Track,
-    others: Sequence[tuple[Track, Alignment]],
+    reference: Executions,
+    others: Sequence[tuple[Executions, Alignment]],
     rows: Sequence[IntArray],
     chosen: list[int],
 ) -> list[int]:
@@ -102,8 +102,8 @@ def _first_communicator(start: IntArray, end: IntArray) -> npt.NDArray[np.bool_]
 
 
 def _times(
-    reference: Track,
-    others: Sequence[tuple[Track, Alignment]],
+    reference: Executions,
+    others: Sequence[tuple[Executions, Alignment]],
     rows: Sequence[IntArray],
     chosen: Sequence[int],
 ) -> tuple[IntArray, IntArray]:

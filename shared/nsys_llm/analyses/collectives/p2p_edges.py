@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.collectives.alignment import Track
+from nsys_llm.analyses.collectives.alignment import Executions
 from nsys_llm.analyses.collectives.p2p_pairs import PeerFit, coinciding
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.intervals import IntArray
@@ -31,7 +31,7 @@ _Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Edges:
+class TransferEdges:
     """Candidates: transfers of two ranks that end together and overlap; all of shape (edges,).
 
     Attributes:
@@ -54,11 +54,11 @@ class Edges:
     def of(
         cls,
         fits: Sequence[PeerFit],
-        tracks: Sequence[Track],
+        tracks: Sequence[Executions],
         streams: Sequence[IntArray],
         signs: Sequence[IntArray],
         clocks: Sequence[int],
-    ) -> Edges:
+    ) -> TransferEdges:
         """Return the candidates of pairs of ranks.
 
         Args:
@@ -129,7 +129,7 @@ class Edges:
         ends = np.concatenate((self.left[alive], self.right[alive]))
         return np.bincount(ends, minlength=int(self.first[-1]))
 
-    def _only(self, kept: _Bools) -> Edges:
+    def _only(self, kept: _Bools) -> TransferEdges:
         return replace(
             self,
             fit=self.fit[kept],
@@ -138,7 +138,7 @@ class Edges:
             transfer_ns=self.transfer_ns[kept],
         )
 
-    def _of_own_streams(self, streams: Sequence[IntArray]) -> Edges:
+    def _of_own_streams(self, streams: Sequence[IntArray]) -> TransferEdges:
         """Leave out candidates of a stream that belongs to another one."""
         before = np.concatenate(([0], np.cumsum([int(stream.max()) + 1 for stream in streams])))
         stream = np.concatenate(
@@ -159,7 +159,7 @@ class Edges:
         rival = settled[stream[self.left]] | settled[stream[self.right]]
         return self._only(whole[pair] | ~rival)
 
-    def _without_looser(self, tolerance_ns: IntArray) -> Edges:
+    def _without_looser(self, tolerance_ns: IntArray) -> TransferEdges:
         """Leave out candidates of a transfer that ends far more closely with another rank."""
         edge_tolerance_ns = tolerance_ns[self.fit]
         best = np.full(int(self.first[-1]), np.iinfo(np.int64).max)
@@ -168,7 +168,7 @@ class Edges:
         tightest = np.minimum(best[self.left], best[self.right])
         return self._only(edge_tolerance_ns < _LOOSER * tightest)
 
-    def _of_usual_length(self) -> Edges:
+    def _of_usual_length(self) -> TransferEdges:
         """Leave out candidates that take unlike others of the pair, where a rival does not.
 
         A transfer begins when the later of its two ranks has come, so with another rank's start it
@@ -188,7 +188,7 @@ class Edges:
         better[self.left[usual]] = better[self.right[usual]] = True
         return self._only(usual | ~(better[self.left] | better[self.right]))
 
-    def _of_proven_pairs(self) -> Edges:
+    def _of_proven_pairs(self) -> TransferEdges:
         """Leave out candidates of pairs that only ever meet where far more proven pairs do."""
         degree = self._degree(np.ones(self.rows_n, dtype=bool))
         alone = (degree[self.left] == 1) & (degree[self.right] == 1)

@@ -20,10 +20,10 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.alignment import SAME_CLOCK_NS, Track
+from nsys_llm.analyses.collectives.alignment import SAME_CLOCK_NS, Executions
 from nsys_llm.analyses.collectives.clocks import ClockFit, fit_clocks
 from nsys_llm.analyses.collectives.matching import Lane, Matched, joined_lane, match_lanes
-from nsys_llm.analyses.collectives.p2p_edges import Edges
+from nsys_llm.analyses.collectives.p2p_edges import TransferEdges
 from nsys_llm.analyses.collectives.p2p_pairs import (
     END_SKEW_NS,
     PeerFit,
@@ -174,7 +174,7 @@ class _Members:
     sources: tuple[tuple[Lane, ...], ...]
     known: Sequence[ClockFit]
     trust_ns: int
-    tracks: tuple[Track, ...]
+    tracks: tuple[Executions, ...]
 
     @property
     def streams(self) -> list[IntArray]:
@@ -251,10 +251,10 @@ def _members(lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int) ->
     return _Members(tuple(joined), tuple(sources), known, trust_ns, tracks)
 
 
-def _moved(track: Track, line: ClockLine) -> Track:
+def _moved(track: Executions, line: ClockLine) -> Executions:
     """Return a track on the clock that its own is ahead of by a line; in the same order."""
     ahead_ns = line.ahead_ns(track.end_ns)
-    return Track(track.start_ns - ahead_ns, track.end_ns - ahead_ns)
+    return Executions(track.start_ns - ahead_ns, track.end_ns - ahead_ns)
 
 
 def _without_drift(members: _Members) -> _Members:
@@ -285,9 +285,9 @@ def _without_drift(members: _Members) -> _Members:
     return replace(members, tracks=tuple(moved))
 
 
-def _edges(fits: Sequence[PeerFit], members: _Members) -> Edges:
+def _edges(fits: Sequence[PeerFit], members: _Members) -> TransferEdges:
     clocks = [lane.clock for lane in members.lanes]
-    return Edges.of(fits, members.tracks, members.streams, members.signs, clocks)
+    return TransferEdges.of(fits, members.tracks, members.streams, members.signs, clocks)
 
 
 def _fits(members: _Members, expected: Callable[[int, int], tuple[int, int]]) -> list[PeerFit]:
@@ -348,7 +348,7 @@ def _undecided(group: set[int], members: _Members) -> Matched:
 
 
 def _as_pairs(
-    group: set[int], fits: Sequence[PeerFit], edges: Edges, members: _Members
+    group: set[int], fits: Sequence[PeerFit], edges: TransferEdges, members: _Members
 ) -> list[Matched]:
     """Match transfers that have one possible peer each; none of a pair with too many others."""
     sole, still_open = edges.sole()

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.collectives.alignment import Track
+from nsys_llm.analyses.collectives.alignment import Executions
 from nsys_llm.numeric.clock_lines import MOST_RATE, ClockLine, lower_median
 from nsys_llm.numeric.intervals import IntArray
 
@@ -84,7 +84,7 @@ def strides(ranks_n: int) -> Iterable[int]:
 
 
 def fit_peers(
-    left: int, right: int, tracks: Sequence[Track], center_ns: int, reach_ns: int
+    left: int, right: int, tracks: Sequence[Executions], center_ns: int, reach_ns: int
 ) -> PeerFit | None:
     """Return how two ranks end together; None where they do not.
 
@@ -117,7 +117,7 @@ def fit_peers(
     return None
 
 
-def fit_drift(left: Track, right: Track, reach_ns: int) -> tuple[ClockLine, int] | None:
+def fit_drift(left: Executions, right: Executions, reach_ns: int) -> tuple[ClockLine, int] | None:
     """Return how far the right rank's clock is ahead, as a line, and how many transfers say so.
 
     Of all rates that two clocks can differ by, the one is taken at which most ends coincide.
@@ -184,7 +184,7 @@ def _densest(ordered: IntArray, width_ns: int) -> int:
     return int(ordered[first] + ordered[first + int(inside_n[first]) - 1]) // 2
 
 
-def coinciding(fit: PeerFit, tracks: Sequence[Track]) -> tuple[IntArray, IntArray, IntArray]:
+def coinciding(fit: PeerFit, tracks: Sequence[Executions]) -> tuple[IntArray, IntArray, IntArray]:
     """Return the transfers of both ranks that end together and overlap, each with each.
 
     Beside them, the time from the later start to the first end.

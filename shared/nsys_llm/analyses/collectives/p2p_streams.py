@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.alignment import Track
+from nsys_llm.analyses.collectives.alignment import Executions
 from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.collectives.matching import Lane, Matched
 from nsys_llm.numeric.intervals import IntArray
@@ -71,7 +71,7 @@ def without(lanes: Sequence[Lane], matched: Sequence[Matched]) -> list[Lane]:
         sizes = np.cumsum([len(lane.track) for lane in owner_lanes])[:-1]
         for lane, some in zip(owner_lanes, np.split(keep, sizes), strict=True):
             if some.any():
-                track = Track(lane.track.start_ns[some], lane.track.end_ns[some])
+                track = Executions(lane.track.start_ns[some], lane.track.end_ns[some])
                 left.append(replace(lane, track=track))
     return left
 

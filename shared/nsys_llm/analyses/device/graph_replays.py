@@ -68,7 +68,7 @@ class GraphReplays:
 
 
 @dataclass(frozen=True)
-class _Nodes:
+class _ReplayNodes:
     """Operations of replays; arrays of shape (operations,)."""
 
     call: IntArray
@@ -89,20 +89,22 @@ def graph_replays(trace: RankTrace, tables: Mapping[str, Table]) -> GraphReplays
         tables: Its operations, before or after the filters.
     """
     calls = trace.tables.get("api_calls")
-    parts: list[_Nodes] = []
+    parts: list[_ReplayNodes] = []
     if calls is not None and len(calls):
         ids = [key for key in distinct(calls["name_id"]).tolist() if _is_replay(trace, key)]
         launches = np.isin(calls["name_id"], ids) if ids else np.zeros(len(calls), dtype=bool)
         names = [name for name in OP_TABLES if name in tables and len(tables[name])]
         parts = [_nodes(trace, name, tables[name], launches) for name in names]
-    return _replays(stacked(_Nodes, parts))
+    return _replays(stacked(_ReplayNodes, parts))
 
 
 def _is_replay(trace: RankTrace, name_id: int) -> bool:
     return classify_api(text_of(name_id, trace.strings)) == "graph_launch"
 
 
-def _nodes(trace: RankTrace, table: str, op: Table, launches: npt.NDArray[np.bool_]) -> _Nodes:
+def _nodes(
+    trace: RankTrace, table: str, op: Table, launches: npt.NDArray[np.bool_]
+) -> _ReplayNodes:
     """Return the operations of a table that belong to replays."""
     call = op["launch_row"]
     rows = np.flatnonzero((call >= 0) & (is_graph_node(op) | launches[np.maximum(call, 0)]))
@@ -116,7 +118,7 @@ def _nodes(trace: RankTrace, table: str, op: Table, launches: npt.NDArray[np.boo
     node = np.where((node == NULL_INT) | (node == 0), NONE, node)
     ids = op["demangled_name_id"][rows] if kernel else zero - len(table)
     blocks, by_row = _grids(trace, op, rows) if kernel and "grid_x" in op else (none, zero)
-    return _Nodes(
+    return _ReplayNodes(
         call=call[rows].astype(np.int64),
         device_id=op["device_id"][rows],
         start_ns=op["start_ns"][rows],
@@ -142,7 +144,7 @@ def _grids(trace: RankTrace, kernels: Table, rows: IntArray) -> tuple[IntArray, 
     return np.where(by_row > 0, grid, NONE), by_row
 
 
-def _replays(nodes: _Nodes) -> GraphReplays:
+def _replays(nodes: _ReplayNodes) -> GraphReplays:
     if not nodes.call.size:
         return GraphReplays(*(nodes.call for _ in GraphReplays.__annotations__))
     _, code = distinct_rows([nodes.call, nodes.device_id])

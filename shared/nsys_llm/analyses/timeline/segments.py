@@ -31,7 +31,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Segments:
+class LaneSegments:
     """Joined stretches; arrays of shape (n,) unless said otherwise.
 
     Attributes:
@@ -53,7 +53,7 @@ class Segments:
         return self.start_ns.size
 
 
-def joined(pieces: Pieces, states_n: int, begin_ns: int, cell_ns: int) -> Segments:
+def joined(pieces: Pieces, states_n: int, begin_ns: int, cell_ns: int) -> LaneSegments:
     """Join neighbors that are shorter than a cell and lie in the same one.
 
     A stretch as long as a cell stays as it is, so at most three segments come of a cell.
@@ -76,7 +76,7 @@ def joined(pieces: Pieces, states_n: int, begin_ns: int, cell_ns: int) -> Segmen
     by_state = sums.reshape(groups_n, states_n)
     last = np.append(first, start_ns.size)[1:] - 1
     main = by_state.argmax(axis=1)
-    return Segments(
+    return LaneSegments(
         start_ns=start_ns[first],
         end_ns=end_ns[last],
         state=main,

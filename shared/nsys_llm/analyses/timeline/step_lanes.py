@@ -18,7 +18,7 @@ from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.analyses.device.idle_split import situate, split_gaps
 from nsys_llm.analyses.host.states import DOING, STATES, ThreadStates, has_host_records
 from nsys_llm.analyses.rank_view import RankView
-from nsys_llm.analyses.timeline.segments import NO_NAME, Pieces, Segments, joined
+from nsys_llm.analyses.timeline.segments import NO_NAME, LaneSegments, Pieces, joined
 from nsys_llm.analyses.wall.layers import WallLayers, wall_layers
 from nsys_llm.numeric.gaps import Gaps
 from nsys_llm.numeric.intervals import (
@@ -74,7 +74,7 @@ class LaneWindow:
 
 
 @dataclass(frozen=True)
-class Lane:
+class StepLane:
     """What a device did in a window: integers and strings.
 
     Attributes:
@@ -88,12 +88,12 @@ class Lane:
     window: LaneWindow
     states: tuple[str, ...]
     names: tuple[str, ...]
-    segments: Segments
-    host: Lane | None = None
+    segments: LaneSegments
+    host: StepLane | None = None
 
 
 @dataclass(frozen=True)
-class LaneRows:
+class LaneInputs:
     """What the lanes of a rank are made of: its operations and calls, whatever filters leave.
 
     Attributes:
@@ -108,7 +108,7 @@ class LaneRows:
     threads: ThreadStates | None
 
     @classmethod
-    def of(cls, view: RankView) -> LaneRows:
+    def of(cls, view: RankView) -> LaneInputs:
         """Take it from a rank without a filter but for devices, seen with `FULL_NAMES`."""
         host = None if view.missing_work.opaque_launches_n else view.host
         trace = view.trace
@@ -142,9 +142,11 @@ class LaneRows:
         )
 
 
-def rank_lanes(rows: LaneRows, windows: Sequence[LaneWindow], engine: str) -> tuple[Lane, ...]:
+def rank_lanes(
+    rows: LaneInputs, windows: Sequence[LaneWindow], engine: str
+) -> tuple[StepLane, ...]:
     """Return the lanes of a rank, in the order of its devices; `engine` has the rules."""
-    rules, lanes = load_rules(engine), list[Lane]()
+    rules, lanes = load_rules(engine), list[StepLane]()
     for device_id in rows.trace.device_ids:
         for window in (window for window in windows if window.device_id == device_id):
             device = _Device.of(rows, window, rules)
@@ -176,7 +178,7 @@ class _Device:
     started: Mapping[str, tuple[IntArray, IntArray]]
 
     @classmethod
-    def of(cls, rows: LaneRows, window: LaneWindow, rules: RuleSet) -> _Device:
+    def of(cls, rows: LaneInputs, window: LaneWindow, rules: RuleSet) -> _Device:
         """Line up the device of a window."""
         trace, nothing = rows.near(window), np.empty((0, 2), dtype=np.int64)
         _, (layer,) = wall_layers(trace, nothing, nothing)
@@ -204,7 +206,7 @@ class _Device:
             },
         )
 
-    def lane(self, window: LaneWindow) -> Lane:
+    def lane(self, window: LaneWindow) -> StepLane:
         """Return what the device did in a window."""
         layers = [*self._working(window), self._idle(window)]
         start_ns, end_ns, name = (
@@ -228,9 +230,9 @@ class _Device:
         used, code = np.unique(segments.name, return_inverse=True)
         texts = tuple(self.names.texts[value] for value in used.tolist() if value != NO_NAME)
         code = code.astype(np.int64) - int(bool(used.size) and used[0] == NO_NAME)
-        return Lane(window, self.states, texts, replace(segments, name=code))
+        return StepLane(window, self.states, texts, replace(segments, name=code))
 
-    def host_lane(self, window: LaneWindow, threads: ThreadStates) -> Lane:
+    def host_lane(self, window: LaneWindow, threads: ThreadStates) -> StepLane:
         """Return what the threads that the device waited for did in a window."""
         parts = [np.empty((3, 0), dtype=np.int64)]
         for _, some in threads.in_gaps(self._gaps(window), self.ops.launch_row):
@@ -241,7 +243,7 @@ class _Device:
         name = np.where(detail < len(DOING), NO_NAME, detail)
         pieces = _pieces(np.column_stack((start_ns, end_ns)), name, threads.states[detail])
         segments = joined(pieces, len(STATES), window.start_ns, window.cell_ns)
-        return Lane(window, STATES, threads.functions, segments)
+        return StepLane(window, STATES, threads.functions, segments)
 
     def _gaps(self, window: LaneWindow) -> Gaps:
         gaps = self.ops.gaps
