@@ -10,8 +10,9 @@ import pandas as pd
 
 from nsys_llm.analyses.critical_path.path import classes
 from nsys_llm.analyses.steps.steps import COUNTED, EMPTY
+from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.report.columns import Columns, percent
+from nsys_llm.report.columns import Columns, percent, rank_columns
 from nsys_llm.trace.identity import Rank
 
 from ..partials import DeviceBudget, RankBudget
@@ -61,26 +62,25 @@ def device_columns(steps: list[DividedSteps], job: Job | None) -> Columns:
     """Return the table device_steps; `job` has the steps of the job, None where there are none."""
     sizes = [len(step.mark) for step in steps]
     edges = [step.device.edge_ns for step in steps]
-    window_ns = _joined([np.diff(edge) for edge in edges])
+    window_ns = joined([np.diff(edge) for edge in edges])
     rungs = _stacked([step.device.rungs_ns for step in steps], 5)
     time_ns = _stacked([step.time_ns for step in steps], len(classes.CLASS_NAMES))
     certain_ns = _stacked([step.certain_ns for step in steps], len(classes.CLASS_NAMES)).sum(axis=1)
     return {
-        "rank": _repeated([step.rank.number for step in steps], sizes),
-        "file": _repeated([step.rank.file for step in steps], sizes),
-        "device_id": _repeated([step.device.device_id for step in steps], sizes),
-        "step": _joined([np.arange(n) for n in sizes]),
+        **rank_columns([(step.rank, n) for step, n in zip(steps, sizes, strict=True)]),
+        "device_id": joined([np.full(len(step.mark), step.device.device_id) for step in steps]),
+        "step": joined([np.arange(n) for n in sizes]),
         "job_step": _of_job(steps, sizes, job),
         "mark": [mark for step in steps for mark in step.mark],
-        "start_ns": _joined([edge[:-1] for edge in edges]),
-        "end_ns": _joined([edge[1:] for edge in edges]),
+        "start_ns": joined([edge[:-1] for edge in edges]),
+        "end_ns": joined([edge[1:] for edge in edges]),
         "window_ns": window_ns,
         "busy_compute_ns": rungs[:, 0],
         "busy_communication_ns": rungs[:, 1],
         "busy_copy_ns": rungs[:, 2],
         "overhead_ns": rungs[:, 3],
         "idle_ns": rungs[:, 4],
-        "no_work_ns": _joined([step.device.no_work_ns for step in steps]),
+        "no_work_ns": joined([step.device.no_work_ns for step in steps]),
         "compute_absent_ns": window_ns - rungs[:, 0],
         **{f"{name}_ns": time_ns[:, code] for code, name in enumerate(classes.CLASS_NAMES)},
         "certain_ns": certain_ns,
@@ -135,14 +135,6 @@ def _divided(
         ):
             np.add.at(sums[:, code], walk[some], ns[some])
     return time_ns, certain_ns
-
-
-def _repeated(values: list[Any], sizes: list[int]) -> list[Any]:
-    return [value for value, n in zip(values, sizes, strict=True) for _ in range(n)]
-
-
-def _joined(parts: list[IntArray]) -> IntArray:
-    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
 
 def _stacked(parts: list[IntArray], columns_n: int) -> IntArray:

@@ -27,9 +27,6 @@ _LEAST_NS: Final = 1_000
 #: The slope of two communicators is 1, within this and two errors.
 _STEEP: Final = 0.9
 _ERRORS: Final = 2.0
-#: Ends that are held at once; of more, some windows of time are looked at. 0.3 GB.
-_MOST: Final = 16_000_000
-_WINDOWS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,6 @@ def shared_with_outsiders(parties: Sequence[Party], judged: Sequence[int]) -> li
         parties: All ranks that run one kernel, together or alone.
         judged: Positions of those to judge.
     """
-    parties = _thinned(parties)
     ends = np.concatenate([party.first_end_ns for party in parties])
     party = np.repeat(np.arange(len(parties)), [len(party) for party in parties])
     order = np.argsort(ends, kind="stable")
@@ -122,18 +118,3 @@ def _takes_part(party: Party, other: Party, shared_n: int, window_ns: int) -> bo
     near = inside & (2 * np.abs(left) <= period_ns)
     slope = slope_between((other.last_start_ns[row] - party.last_start_ns)[near], left[near])
     return not (slope.is_two and slope.value >= _STEEP - _ERRORS * slope.error)
-
-
-def _thinned(parties: Sequence[Party]) -> list[Party]:
-    """Return parties with what they do in some windows of time, if they do very much."""
-    many = sum(map(len, parties))
-    if many <= _MOST:
-        return list(parties)
-    low = min(int(party.first_end_ns[0]) for party in parties if len(party))
-    high = max(int(party.first_end_ns[-1]) for party in parties if len(party))
-    each_ns = (high - low) // _WINDOWS + 1
-    kept_ns = each_ns * _MOST // many
-    return [
-        party.only(np.flatnonzero((party.first_end_ns - low) % each_ns < kept_ns))
-        for party in parties
-    ]

@@ -27,8 +27,6 @@ from nsys_llm.numeric.intervals import IntArray, covered_ns, union_intervals
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
-#: Spans that a device sends, its longest: 0.3 MB. A capture of an hour has some 10,000 flushes.
-MOST_SPANS: Final = 20_000
 _NONE: Final = np.empty((0, 2), dtype=np.int64)
 
 
@@ -55,7 +53,7 @@ def map_held(view: RankView) -> HeldDevices:
         return HeldDevices()
     spans_of, every = {}, union_intervals(*held.T)
     for device in trace.device_ids:
-        spans = _longest(held_idle(every, _busy(trace, device)))
+        spans = held_idle(every, _busy(trace, device))
         if len(spans):
             spans_of[view.key, device] = spans
     return HeldDevices(spans_of)
@@ -148,10 +146,3 @@ def _busy(trace: RankTrace, device: int) -> IntArray:
     return union_intervals(
         starts, np.concatenate([_NONE[:, 0], *(op["end_ns"] for op in device_ops)])
     )
-
-
-def _longest(spans: IntArray) -> IntArray:
-    if len(spans) <= MOST_SPANS:
-        return spans
-    order = np.argsort(spans[:, 0] - spans[:, 1], kind="stable")[:MOST_SPANS]
-    return spans[np.sort(order)]
