@@ -82,14 +82,14 @@ class StepLane:
         names: Full names of operations; `segments.name` are positions in them.
         segments: They cover the part of the window that lies between the first and the last
             operation of the device; of a host, when the device waited for it.
-        of_host: Whether it is what the threads did that the device waited for.
+        host: What the threads did that the device waited for; None where it is not recorded.
     """
 
     window: LaneWindow
     states: tuple[str, ...]
     names: tuple[str, ...]
     segments: LaneSegments
-    of_host: bool = False
+    host: StepLane | None = None
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,8 @@ def rank_lanes(
     for device_id in rows.trace.device_ids:
         for window in (window for window in windows if window.device_id == device_id):
             device = _Device.of(rows, window, rules)
-            lanes.append(device.lane(window))
-            if rows.threads is not None:
-                lanes.append(device.host_lane(window, rows.threads))
+            host = device.host_lane(window, rows.threads) if rows.threads else None
+            lanes.append(replace(device.lane(window), host=host))
     return tuple(lanes)
 
 
@@ -242,7 +241,7 @@ class _Device:
         name = np.where(detail < len(DOING), NO_NAME, detail)
         pieces = _pieces(np.column_stack((start_ns, end_ns)), name, threads.states[detail])
         segments = joined(pieces, len(STATES), window.start_ns, window.cell_ns)
-        return StepLane(window, STATES, threads.functions, segments, of_host=True)
+        return StepLane(window, STATES, threads.functions, segments)
 
     def _gaps(self, window: LaneWindow) -> Gaps:
         gaps = self.ops.gaps
