@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,7 +37,7 @@ def test_who_is_linked_is_numbered_by_the_first_of_them():
         agreed = {}
         for number in range(3):
             chain = random.permutation(np.flatnonzero(group == number)).tolist()
-            for left, right in zip(chain, chain[1:], strict=False):
+            for left, right in pairwise(chain):
                 agreed[left, right] = int(shift[right] - shift[left])
         firsts = [int(np.flatnonzero(group == number)[0]) for number in group]
         assert ahead_of_first(agreed, range(12)) == {
