@@ -77,7 +77,6 @@ def _paths(
     marks: Sequence[str],
     idle_ns: Mapping[int, IntArray],
 ) -> tuple[PathForest, tuple[DeviceBudget, ...]]:
-    """Return the paths of a rank, and what those of steps charge on each device."""
     tails = np.concatenate([np.empty(0, dtype=np.int64), *(window.tail for window in windows)])
     outline, segments = Outline.of(trace, edges, tails, steps.of_op)
     bounds = np.cumsum([window.tail.size for window in windows])[:-1]
