@@ -20,7 +20,6 @@ from nsys_llm.install import placement
 from nsys_llm.install.check import requirements
 from nsys_llm.install.nsight import locate
 from nsys_llm.install.placement import RECORD
-from nsys_llm.install.steps import place_beside_nsys
 from nsys_llm.manifest.manifest import recipe_names
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +33,6 @@ def make_nsight(folder: Path, version: str = "2023.4.4.54") -> Path:
     builtin = target / "python/packages/nsys_recipe/recipes/diff"
     builtin.mkdir(parents=True)
     (builtin / "metadata.json").write_text("{}")
-    (builtin.parents[1] / "data_service.py").write_text("import asyncore\n")
     (target / "nsys").write_text(f"#!/bin/sh\necho NVIDIA Nsight Systems version {version}-1v0\n")
     (target / "nsys").chmod(0o755)
     (folder / "bin").mkdir()
@@ -212,17 +210,6 @@ def test_the_library_that_this_run_built_is_placed_used_and_taken_away(
     assert listing(nsight) == before
 
 
-def test_hosts_of_several_platforms_share_a_folder(nsight, packages, tmp_path, monkeypatch):
-    (library := tmp_path / "_leaf.so").write_bytes(b"built")
-    beside = packages / "nsys_llm/profile/sqlite"
-    for machine, built in (("x86_64", library), ("aarch64", library), ("x86_64", None)):
-        monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
-        place_beside_nsys(ROOT, str(nsight), built)
-        placed = {path.name for path in beside.glob("*.so")}
-        assert (f"_leaf-{machine}.so" in placed) == bool(built)
-    assert placed == {"_leaf-aarch64.so"}
-
-
 def test_uninstall_alone_finds_what_path_leads_to(nsight, tmp_path):
     before = listing(tmp_path)
     done = install("--nsys", nsight, "--quiet", folder=tmp_path)
@@ -253,7 +240,7 @@ def test_an_added_file_is_in_the_way_and_is_kept_and_named(nsight, packages, tmp
     done = install("--uninstall", "--nsys", nsight, folder=tmp_path)
     assert_told(done, 1, "kept", "nsys_llm/notes.txt")
     left = {path.name for path in packages.rglob("*") if path.is_file()}
-    assert left == {"notes.txt", "metadata.json", "data_service.py", RECORD}
+    assert left == {"notes.txt", "metadata.json", RECORD}
     assert not (packages / SCRIPT).with_name("metadata.json").exists()
     # What was kept is not forgotten: it is named again, until it is gone.
     before = listing(nsight)
@@ -400,8 +387,8 @@ CHECKS = {
         ["pandas: 4.0.1, needs a version below 4\n", "/python3 install.py --current"],
     ),
     "mixed": ({"ours": ["0.0.9", "/site/nsys_llm"]}, True, 1, ["which 0.0.9 refuses"]),
-    "3.12": ({"ours": OURS, "version": [3, 12, 1]}, True, 0, ["own recipes: no", "ours: yes"]),
-    "3.9": ({"version": [3, 9, 1]}, True, 1, ["own recipes: yes", "ours: no, needs 3.10"]),
+    "3.12": ({"ours": OURS, "version": [3, 12, 1]}, True, 0, ["ours: yes"]),
+    "3.9": ({"version": [3, 9, 1]}, True, 1, ["ours: no, needs 3.10"]),
 }  # fmt: skip
 
 

@@ -8,8 +8,8 @@ import pytest
 from quick_run import quick, quick_run
 from trace_builder import TraceBuilder
 
-from nsys_llm.report.one_job import why_unrelated
 from nsys_llm.report.report import all_findings
+from nsys_llm.report.run_findings import why_unrelated
 from nsys_llm.report.run_tables import run_tables
 
 MS = 1_000_000

@@ -263,17 +263,6 @@ def test_a_clock_that_runs_fast_is_put_right_over_all_the_time(tmp_path, window)
     assert apart_ns.max() < 2 * 900
     if window == "all":
         assert lower_median(apart_ns) <= clock.residual_ns
-    for slot in shown.of("kernel", process="rank 1 "):
-        # Lengths are those of the common clock; the profile's own is told where it differs.
-        told_ns = slot.args.get("duration_ns", slot.end_ns - slot.start_ns)
-        assert abs(told_ns - (slot.end_ns - slot.start_ns)) <= 2
-    table = read_frames(out)["coverage"].set_index(["rank", "op"])
-    if window == "all":
-        told_ns = sum(
-            slot.args.get("duration_ns", slot.end_ns - slot.start_ns)
-            for slot in shown.of("kernel", process="rank 1 ")
-        )
-        assert told_ns == table.total_ns[1, "kernel"]
 
 
 @pytest.mark.slow

@@ -40,7 +40,6 @@ class Meetings:
         is_clear: Shape (collectives,), whether clocks are sure who came last.
         pairs: For two ranks, steps of the one minus those of the other in the collectives that
             they had together: value and how often.
-        collectives: What the members were matched by.
     """
 
     of_member: tuple[IntArray, ...]

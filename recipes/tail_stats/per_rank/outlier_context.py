@@ -13,8 +13,7 @@ from nsys_llm.analyses.nvtx.range_names import raw_texts
 from nsys_llm.analyses.steps.steps import Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.blocks import blocks
-from nsys_llm.numeric.earlier import equals_before_n
-from nsys_llm.numeric.grouping import distinct, distinct_codes, joined
+from nsys_llm.numeric.grouping import distinct_codes, equals_before_n, joined
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths, union_intervals
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.cuda_codes import copy_kind_name
@@ -63,20 +62,15 @@ def _before_n(every: KeyedKernels, chosen: KeyedKernels) -> Numbers:
 
     On the same device; a kernel's launches are those of all its configurations.
     """
-    device_id = every.rows["device_id"]
-    devices = distinct(device_id)
+    devices, device = distinct_codes(every.rows["device_id"])
     own_device = np.searchsorted(devices, chosen.rows["device_id"])
     # They are in order of their starts.
     until = np.searchsorted(every.rows["start_ns"], chosen.rows["start_ns"])
     keys_n = len(every.keys)
 
     def before_n(code_of: IntArray) -> IntArray:
-        def codes(block: slice) -> IntArray:
-            device = np.searchsorted(devices, device_id[block])
-            return device * keys_n + code_of[every.key[block]]
-
-        wanted, codes_n = own_device * keys_n + code_of[chosen.key], devices.size * keys_n
-        return equals_before_n(codes, len(every.rows), codes_n, wanted, until)
+        codes = device * keys_n + code_of[every.key]
+        return equals_before_n(codes, own_device * keys_n + code_of[chosen.key], until)
 
     return {"launch": before_n(every.name_codes()), "config_launch": before_n(np.arange(keys_n))}
 

@@ -21,8 +21,6 @@ from nsys_llm.install.placement import STAGING, Record, newer, read_record
 from nsys_llm.install.steps import PACKAGE, RECIPES, checkout_version, recipe_sources
 
 OLDEST_PYTHON: Final = (3, 10)
-#: The first Python without the module asyncore.
-WITHOUT_ASYNCORE: Final = (3, 12)
 
 #: Run by the Python in question, which may be an old one: what it is, and what it has.
 PROBE: Final = """
@@ -162,8 +160,6 @@ def _check_python(report: _Report, root: Path, nsight: NsightSystems, script: st
         return
     version = tuple(probed["version"])
     report.say(f"Python that nsys recipe runs: {'.'.join(map(str, version))}, {python} ({how})")
-    theirs = version < WITHOUT_ASYNCORE or not nsight.needs_asyncore
-    report.say(f"  runs NVIDIA's own recipes: {'yes' if theirs else 'no, needs 3.11 or older'}")
     ours = version >= OLDEST_PYTHON
     report.say(f"  runs ours: {'yes' if ours else 'no, needs 3.10 or newer'}")
     if not ours:

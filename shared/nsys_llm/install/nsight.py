@@ -53,12 +53,6 @@ class NsightSystems:
         """Return whether it runs recipes in an environment of its own, not in the PATH's Python."""
         return tuple(int(part) for part in self.version.split(".")[:2] if part) >= (2026, 3)
 
-    @property
-    def needs_asyncore(self) -> bool:
-        """Return whether its own recipes need a module that Python 3.12 no longer has."""
-        service = self.packages / "nsys_recipe" / "data_service.py"
-        return service.is_file() and "asyncore" in service.read_text("utf-8", "replace")
-
     def python(self) -> tuple[str | None, str]:
         """Return the executable that runs recipes, if there is one, and how it was told."""
         if not self.has_own_python:

@@ -50,8 +50,8 @@ def place_beside_nsys(
     nsight = locate(given)
     own_lines, python = _own_python(nsight) if nsight.has_own_python else ([], None)
     version = checkout_version(root)
-    libraries = _libraries(nsight.packages, version, library)
-    folders = {PACKAGE: _package_sources(root) | libraries}
+    ours = {f"{_LIBRARY}-{platform.machine()}.so": library} if library else {}
+    folders = {PACKAGE: _package_sources(root) | ours}
     folders |= {f"{RECIPES}/{name}": files for name, files in recipe_sources(root).items()}
     try:
         before = place(nsight.packages, folders, version)
@@ -129,23 +129,6 @@ def _package_sources(root: Path) -> dict[str, Path]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and _is_source(path.relative_to(folder))
     }
-
-
-def _libraries(packages: Path, version: str, library: Path | None) -> dict[str, Path]:
-    """Return the library of this platform and, of the same version, those of others placed before.
-
-    Hosts of several platforms may share a folder.
-    """
-    ours = f"{_LIBRARY}-{platform.machine()}.so"
-    record = read_record(packages)
-    placed = record.files if record and record.version == version else []
-    libraries = {
-        name.removeprefix(f"{PACKAGE}/"): packages / name
-        for name in placed
-        if name.startswith(f"{PACKAGE}/{_LIBRARY}-") and (packages / name).is_file()
-    }
-    libraries.pop(ours, None)
-    return libraries | ({ours: library} if library else {})
 
 
 def _is_source(path: Path) -> bool:

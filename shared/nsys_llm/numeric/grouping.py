@@ -141,6 +141,19 @@ def position_in_group(ordered: IntArray) -> IntArray:
     return np.arange(ordered.size) - np.repeat(first, sizes)
 
 
+def equals_before_n(codes: IntArray, wanted: IntArray, until: IntArray) -> IntArray:
+    """Return how many of the first `until` codes equal the wanted one, for each of shape (k,).
+
+    Args:
+        codes: Shape (n,), 0 and more.
+        wanted: Shape (k,).
+        until: Shape (k,).
+    """
+    order = order_by_code(codes)
+    places, first = codes[order] * codes.size + order, wanted * codes.size
+    return np.searchsorted(places, first + until) - np.searchsorted(places, first)
+
+
 def summed(codes: IntArray, values: IntArray, codes_n: int) -> IntArray:
     """Return the sum of the values of each code 0 .. codes_n - 1, in integers."""
     sums = np.zeros(codes_n, dtype=np.int64)

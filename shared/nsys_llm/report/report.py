@@ -28,13 +28,12 @@ from nsys_llm.report.findings import (
     ranked,
     remarks,
 )
-from nsys_llm.report.one_job import why_unrelated, without_comparisons
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.price import price_words
 from nsys_llm.report.prices.pricing import priced
 from nsys_llm.report.records import Tables
 from nsys_llm.report.run import Run
-from nsys_llm.report.run_findings import run_findings
+from nsys_llm.report.run_findings import run_findings, why_unrelated, without_comparisons
 from nsys_llm.report.screen import Screen, subject
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.view.text import format_ns, quoted, spans

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.earlier import equals_before_n
 from nsys_llm.numeric.gaps import start_order
-from nsys_llm.numeric.grouping import distinct_codes
+from nsys_llm.numeric.grouping import distinct_codes, equals_before_n
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.trace.graph_nodes import is_graph_node
@@ -71,8 +70,7 @@ def ncu_launches(trace: RankTrace, chosen: Table) -> NcuLaunches:
         at_ns, start_ns, code = at_ns[order], start_ns[order], code[order]
     chosen_ns, _ = launch_times(trace, chosen)
     until = _places(at_ns, start_ns, chosen_ns, chosen["start_ns"])
-    wanted = np.searchsorted(ids, function_id)
-    skip_n = equals_before_n(lambda rows: code[rows], code.size, ids.size, wanted, until)
+    skip_n = equals_before_n(code, np.searchsorted(ids, function_id), until)
     whole = trace.unfiltered.get("graph_traces")
     if whole is not None and len(whole):
         hidden_ns, _ = launch_times(trace, whole)

@@ -34,10 +34,8 @@ _KERNELS: Final = ("kernel", "step_kernel")
 _KERNEL_NAMES: Final = ("demangled_name_id", "short_name_id", "mangled_name_id")
 _FLAGS: Final = {"range": "--trace=nvtx", "kernel": "--trace=cuda"}
 
-#: Names that are compared letter by letter, and words of each: some 100 us a name.
+#: Names that are compared letter by letter: some 100 us a name.
 _MOST_COMPARED: Final = 1_000
-_MOST_WORDS: Final = 8
-_WORD: Final = re.compile(r"[a-z]{3,}")
 
 
 @dataclass(frozen=True)
@@ -172,8 +170,6 @@ def _ranges(trace: RankTrace) -> set[tuple[str, str]]:
 def nearest_names(typed: str, names: Iterable[str], most: int) -> tuple[str, ...]:
     """Return the names nearest to what was typed: those that hold it, then the most similar.
 
-    A name is as similar as it is as a whole, or as the most similar of its words.
-
     Upper and lower case are the same. The nearest of all ranks' names are among the nearest of each
     rank, so that few of each are enough.
 
@@ -188,11 +184,8 @@ def nearest_names(typed: str, names: Iterable[str], most: int) -> tuple[str, ...
     def roughly(name: str) -> tuple[bool, int, str]:
         return wanted not in name.casefold(), abs(len(name) - len(wanted)), name
 
-    def closely(name: str) -> tuple[bool, float, float, str]:
-        whole, *words = (
-            SequenceMatcher(None, wanted, text, autojunk=False).ratio()
-            for text in (name.casefold(), *_WORD.findall(name.casefold())[:_MOST_WORDS])
-        )
-        return wanted not in name.casefold(), -max(whole, *words, 0.0), -whole, name
+    def closely(name: str) -> tuple[bool, float, str]:
+        alike = SequenceMatcher(None, wanted, name.casefold(), autojunk=False).ratio()
+        return wanted not in name.casefold(), -alike, name
 
     return tuple(nsmallest(most, nsmallest(_MOST_COMPARED, set(names), key=roughly), key=closely))

@@ -10,7 +10,7 @@ import pytest
 from results import rows, tables_of
 from trace_builder import TraceBuilder
 
-from nsys_llm.numeric.earlier import equals_before_n
+from nsys_llm.numeric.grouping import equals_before_n
 from nsys_llm.recipes.tail_stats.per_rank import kernels
 
 RECIPE = "tail_stats"
@@ -176,13 +176,12 @@ def test_top_bounds_the_list_and_not_the_counts(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_began_before_is_counted_though_many_begin_at_once(seed, monkeypatch):
-    monkeypatch.setattr("nsys_llm.numeric.blocks._BLOCK", [100, 7][seed % 2])
+def test_what_began_before_is_counted_though_many_begin_at_once(seed):
     random = np.random.default_rng(seed)
     starts_ns = np.sort(random.integers(0, [3, 30, 1_000][seed % 3], 60))
     codes, rows = random.integers(0, 4, 60), random.permutation(60)[:25]
     until = np.searchsorted(starts_ns, starts_ns[rows])
-    assert equals_before_n(codes.__getitem__, 60, 4, codes[rows], until).tolist() == [
+    assert equals_before_n(codes, codes[rows], until).tolist() == [
         int(((starts_ns < starts_ns[row]) & (codes == codes[row])).sum()) for row in rows
     ]
 
