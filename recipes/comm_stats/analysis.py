@@ -16,7 +16,7 @@ from typing import Final
 from nsys_llm.analyses.wall.of_matched import (
     collectives,
     prepare,
-    verdicts_with,
+    rank_verdicts,
     wall_details,
 )
 from nsys_llm.report.analysis import Analysis
@@ -38,7 +38,7 @@ ANALYSIS: Final = Analysis(
     answer=answer,
     caveats=caveats,
     prepare=prepare,
-    rank_verdicts=verdicts_with("bubbles", "groups"),
+    rank_verdicts=rank_verdicts,
     wall_details=wall_details,
     matches_collectives=True,
     collectives=collectives,

@@ -10,6 +10,7 @@ from nsys_llm.analyses.device.gap_sums import GapSums
 from nsys_llm.analyses.device.missing_work import MissingWork
 from nsys_llm.numeric.distributions import HistogramByName, Spread
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.by_rank import merged_ranks
 from nsys_llm.trace.host_part import HostPart
 from nsys_llm.trace.identity import RankKey
 
@@ -130,8 +131,7 @@ class IdlePartial:
 
 def merged(parts: Sequence[IdlePartial]) -> IdlePartial:
     """Join partials of distinct ranks; associative and commutative."""
-    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     return IdlePartial(
-        {key: ranks[key] for key in sorted(ranks)},
+        merged_ranks(part.ranks for part in parts),
         HistogramByName.merge([part.pattern_lengths for part in parts]),
     )

@@ -15,7 +15,7 @@ from .per_rank.apis import RankApis
 from .per_rank.kernels import KernelRows, SourceRows
 from .per_rank.launch_stages import LaunchStages
 from .per_rank.launches import DeviceLaunches
-from .per_rank.memops import MemopCounts, RankMemops
+from .per_rank.memops import RankMemops
 from .per_rank.overheads import OverheadRow
 
 
@@ -81,7 +81,6 @@ class HotspotsPartial:
     names: tuple[str, ...] = ()
     durations: ValueCounts = field(default_factory=ValueCounts.empty)
     all_names: tuple[str, ...] = ()
-    memops: MemopCounts = field(default_factory=MemopCounts)
     api_durations: HistogramByName = field(default_factory=HistogramByName)
 
 
@@ -95,6 +94,5 @@ def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
         kernels.names,
         kernels.counts,
         all_names,
-        MemopCounts.merge([part.memops for part in parts]),
         HistogramByName.merge([part.api_durations for part in parts]),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nsys_llm.numeric.distributions import HistogramByName
+from nsys_llm.trace.by_rank import merged_ranks
 from nsys_llm.trace.identity import RankKey
 
 from .per_rank.idle_sums import PhaseIdle
@@ -63,9 +64,8 @@ class PhasePartial:
 
 def merged(parts: Sequence[PhasePartial]) -> PhasePartial:
     """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     return PhasePartial(
-        ranks={key: ranks[key] for key in sorted(ranks)},
+        ranks=merged_ranks(part.ranks for part in parts),
         kernels=SumsByKey.merge([part.kernels for part in parts]),
         instances=HistogramByName.merge([part.instances for part in parts]),
         uncounted=frozenset(name for part in parts for name in part.uncounted),

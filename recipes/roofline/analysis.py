@@ -16,17 +16,17 @@ from typing import Final
 
 from nsys_llm.analyses.ranks.judge import judged
 from nsys_llm.report.analysis import Analysis
+from nsys_llm.trace.by_rank import ByRank
 
 from .findings.answer import answer, caveats, findings, headline
 from .findings.texts import RULES
-from .partials import RooflinePartial, merged
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
 
 ANALYSIS: Final = Analysis(
-    partial=RooflinePartial,
+    partial=ByRank,
     map_rank=map_rank,
-    merge=merged,
+    merge=ByRank.merged,
     tabulate=tabulate,
     findings=findings,
     rules=RULES,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.device.gpu_metrics import DeviceMetrics
 from nsys_llm.analyses.steps.batches import Batches
 from nsys_llm.analyses.steps.step_times import StepTimes
-from nsys_llm.trace.identity import RankKey
 
 from .per_rank.gemms import GemmShape
 from .per_rank.gpu import RankGpu
@@ -39,16 +37,3 @@ class RankRoofline:
     times: StepTimes | None = None
     classes: StepClasses | None = None
     lanes: tuple[LaneRows, ...] = ()
-
-
-@dataclass(frozen=True)
-class RooflinePartial:
-    """Many ranks, each by itself."""
-
-    ranks: Mapping[RankKey, RankRoofline] = field(default_factory=dict)
-
-
-def merged(parts: Sequence[RooflinePartial]) -> RooflinePartial:
-    """Join partials of distinct ranks; associative and commutative."""
-    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
-    return RooflinePartial({key: ranks[key] for key in sorted(ranks)})

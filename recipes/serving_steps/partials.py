@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from nsys_llm.analyses.steps.batches import Batches
 from nsys_llm.analyses.steps.step_times import StepTimes
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.trace.identity import RankKey
 
 from .per_rank.growth import ContextGrowth
 
@@ -55,16 +54,3 @@ class RankServing:
     kernels_of: str
     device_id: int
     served: ServedSteps | None = None
-
-
-@dataclass(frozen=True)
-class ServingPartial:
-    """Many ranks, each by itself."""
-
-    ranks: Mapping[RankKey, RankServing] = field(default_factory=dict)
-
-
-def merged(parts: Sequence[ServingPartial]) -> ServingPartial:
-    """Join partials of distinct ranks; associative and commutative."""
-    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
-    return ServingPartial({key: ranks[key] for key in sorted(ranks)})

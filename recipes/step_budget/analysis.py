@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from nsys_llm.analyses.wall.of_matched import collectives, prepare, rank_verdicts
 from nsys_llm.report.analysis import Analysis
 
 from .findings.answer import answer
@@ -25,7 +26,7 @@ from .findings.texts import RULES
 from .partials import BudgetPartial, merged
 from .per_rank.rank import map_rank
 from .tables.tabulation import tabulate
-from .tables.wall import collectives, prepare, rank_verdicts, wall_details, with_verdicts
+from .tables.wall import wall_details, with_verdicts
 
 ANALYSIS: Final = Analysis(
     partial=BudgetPartial,

@@ -9,12 +9,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.collectives.lanes import LaneRows
-from nsys_llm.analyses.collectives.matched import MatchedCollectives
+from nsys_llm.analyses.collectives.lanes import merged_collectives
 from nsys_llm.analyses.critical_path.path.forest import PathForest
 from nsys_llm.analyses.critical_path.path.visits import Charges, Passages
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
+from nsys_llm.analyses.wall.of_matched import CommunicationPartial
 from nsys_llm.numeric.intervals import IntArray
+from nsys_llm.trace.by_rank import merged_ranks
 from nsys_llm.trace.identity import RankKey
 from nsys_llm.trace.steps import StepKind
 
@@ -96,7 +97,6 @@ class RankBudget:
         mark: Why each step is in no statistic, as far as the rank tells; "" otherwise.
         begins_in_step: Whether the capture begins in a step, which is not among its steps.
         devices: Sorted by id; those without an operation that the filters leave are left out.
-        lanes: Its communication kernels, see `nsys_llm.analyses.collectives.lanes`.
         has_wait_rows: Whether it is recorded what streams waited for.
         has_event_rows: Whether events are recorded, which makes such waits certain.
         clock_error_ns: By how much the clocks of host and GPU disagree at least.
@@ -108,7 +108,6 @@ class RankBudget:
     begins_in_step: bool
     devices: tuple[DeviceBudget, ...]
     forest: PathForest
-    lanes: tuple[LaneRows, ...]
     opaque_launches_n: int
     has_wait_rows: bool
     has_event_rows: bool
@@ -118,20 +117,20 @@ class RankBudget:
 
 
 @dataclass(frozen=True)
-class BudgetPartial:
+class BudgetPartial(CommunicationPartial):
     """Many ranks.
 
     Attributes:
-        matched: The collectives of all, once these are merged; None before.
         verdicts: What is told of each GPU beside its peers, once that is judged.
     """
 
     ranks: Mapping[RankKey, RankBudget] = field(default_factory=dict)
-    matched: MatchedCollectives | None = None
     verdicts: Sequence[RankVerdict] = ()
 
 
 def merged(parts: Sequence[BudgetPartial]) -> BudgetPartial:
     """Join partials of distinct ranks; associative and commutative."""
-    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
-    return BudgetPartial({key: ranks[key] for key in sorted(ranks)})
+    return BudgetPartial(
+        collectives=merged_collectives([part.collectives for part in parts]),
+        ranks=merged_ranks(part.ranks for part in parts),
+    )

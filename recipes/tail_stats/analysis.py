@@ -18,7 +18,7 @@ from typing import Final
 from nsys_llm.analyses.wall.of_matched import (
     collectives,
     prepare,
-    verdicts_with,
+    rank_verdicts,
     wall_details,
 )
 from nsys_llm.report.analysis import Analysis
@@ -40,7 +40,7 @@ ANALYSIS: Final = Analysis(
     answer=answer,
     caveats=caveats,
     prepare=prepare,
-    rank_verdicts=verdicts_with("stragglers", "communicators"),
+    rank_verdicts=rank_verdicts,
     wall_details=wall_details,
     matches_collectives=True,
     collectives=collectives,

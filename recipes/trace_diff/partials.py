@@ -15,6 +15,7 @@ from nsys_llm.analyses.collectives.profiler import HeldDevices
 from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import IDLE_CAUSES_N
+from nsys_llm.trace.by_rank import merged_ranks
 from nsys_llm.trace.identity import RankKey
 
 from .per_rank.operations import Key, MoveSums, none
@@ -163,9 +164,8 @@ def _merged_side(parts: Sequence[SidePart]) -> SidePart:
             counts.append(
                 ValueCounts(code[part.counts.group], part.counts.value, part.counts.count)
             )
-    ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     return SidePart(
-        {key: ranks[key] for key in sorted(ranks)},
+        merged_ranks(part.ranks for part in parts),
         keys,
         total_ns,
         ValueCounts.merge(counts),

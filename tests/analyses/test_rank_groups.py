@@ -8,7 +8,7 @@ from effort import over_seeds
 
 from nsys_llm.analyses.ranks import groups
 from nsys_llm.analyses.ranks.chance import SMALL
-from nsys_llm.analyses.ranks.groups import others_beyond, sides_of
+from nsys_llm.analyses.ranks.groups import others_beyond, sized_standings
 from nsys_llm.report.rank_findings import RULES
 
 
@@ -31,7 +31,7 @@ def test_the_median_of_the_others_is_that_without_the_peer(seed):
 def test_what_is_named_has_a_least_size(steps_n, more, reason):
     values = 0.0005 * np.random.default_rng(0).standard_normal((8, steps_n))
     values[3] += more
-    assert sides_of(values, 0.004)[3].standing.reason == reason
+    assert sized_standings(values, 0.004)[3].reason == reason
 
 
 def test_ranks_that_wander_are_hardly_ever_named_in_few_steps():
@@ -43,7 +43,7 @@ def test_ranks_that_wander_are_hardly_ever_named_in_few_steps():
         values = noise.copy()
         for step in range(1, 10):
             values[:, step] = 0.9 * values[:, step - 1] + np.sqrt(0.19) * noise[:, step]
-        alarms += any(side.named for side in sides_of(0.01 * values, 0.004))
+        alarms += any(item.named for item in sized_standings(0.01 * values, 0.004))
     assert alarms <= 2
 
 
@@ -54,7 +54,8 @@ def test_a_long_step_now_and_then_hides_no_slow_rank():
     for job in range(60):
         values = 0.01 * random.standard_normal((4, 30)) + (random.random((4, 30)) < 0.03)
         values[job % 4] += 0.05
-        hits += [row for row, side in enumerate(sides_of(values, 0.004)) if side.named] == [job % 4]
+        found = sized_standings(values, 0.004)
+        hits += [row for row, item in enumerate(found) if item.named] == [job % 4]
     assert hits >= 55
 
 

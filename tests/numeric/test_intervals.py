@@ -16,7 +16,6 @@ from nsys_llm.numeric.intervals import (
     clip_to_windows,
     clipped_lengths,
     covered_ns,
-    gaps_within,
     intersect_intervals,
     merged_unions,
     starts_inside,
@@ -181,9 +180,9 @@ def test_exclusive_shares_sum_to_the_union_in_any_order_and_at_any_time(pairs, r
 
 
 @given(busy=intervals, windows=intervals)
-def test_gaps_within_windows_are_what_is_not_busy_there(busy, windows):
+def test_what_is_left_of_windows_is_what_is_not_busy_there(busy, windows):
     busy, windows = union_of(busy), union_of(windows)
-    gaps = gaps_within(busy, windows)
+    gaps = subtract_intervals(windows, busy)
     idle = (bitmap(windows) > 0) & (bitmap(busy) == 0)
     assert (bitmap(gaps) > 0).tolist() == idle.tolist()
     assert (gaps[:, 1] > gaps[:, 0]).all()

@@ -18,6 +18,7 @@ from nsys_llm.taxonomy.categories import (
     load_categories,
     load_rules,
 )
+from nsys_llm.taxonomy.data_files import data_file
 
 
 def own_rules(engine):
@@ -493,5 +494,5 @@ def pattern_faults(pattern):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_file_of_an_engine_has_no_fault(engine):
-    content, generic = categories._read_file(engine), categories._read_file("generic")
+    content, generic = (data_file(f"kernel_rules/{name}") for name in (engine, "generic"))
     assert list(file_faults(engine, content, generic)) == []

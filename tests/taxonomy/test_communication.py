@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nsys_llm.taxonomy.categories import ENGINES, load_rules
-from nsys_llm.taxonomy.communication import COMMUNICATION, is_communication
+from nsys_llm.taxonomy.categories import COMMUNICATION, ENGINES, load_rules
+from nsys_llm.taxonomy.communication import is_communication
 
 EXAMPLES = sorted({rule.example for engine in ENGINES for rule in load_rules(engine).rules})
 

@@ -15,7 +15,7 @@ from nsys_llm.analyses.wall.communication_split import (
 )
 from nsys_llm.numeric.intervals import (
     IntArray,
-    covered_ns,
+    covered_in,
     subtract_intervals,
     union_intervals,
 )
@@ -162,7 +162,7 @@ def _times(job: Job, chain: Chain, owner: int, drains: IntArray | None) -> _Time
     if drains is not None:
         spans = _with_drains(job, owner, spans, drains)
     matched = {
-        name: _within(subtract_intervals(spans[detail], work.hidden), work.window_ns)
+        name: covered_in(work.window_ns, subtract_intervals(spans[detail], work.hidden))
         for name, detail in _MATCHED.items()
     }
     parts = {
@@ -181,7 +181,7 @@ def _times(job: Job, chain: Chain, owner: int, drains: IntArray | None) -> _Time
     lead = np.stack(
         [job.collectives.common_ns(clock, at) for at in (work.window_ns[:, 0], host.first_ns)], 1
     )
-    free_ns = lead[:, 1] - lead[:, 0] - _within(_others(job, chain, owner), lead)
+    free_ns = lead[:, 1] - lead[:, 0] - covered_in(lead, _others(job, chain, owner))
     return {**parts, _HOST: host.inner_ns + np.minimum(host.lead_ns, np.maximum(free_ns, 0))}
 
 
@@ -202,10 +202,6 @@ def _with_drains(
         rest = subtract_intervals(some, drains[:, [0, 2]])
         result[detail] = union_intervals(*np.concatenate((rest, here)).T)
     return result
-
-
-def _within(spans: IntArray, windows: IntArray) -> IntArray:
-    return covered_ns(windows[:, 1], spans) - covered_ns(windows[:, 0], spans)
 
 
 def _others(job: Job, chain: Chain, owner: int) -> IntArray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -24,7 +23,6 @@ from .texts import (
     GAP_FIELDS,
     PART_WORDS,
     PATTERN_FIELDS,
-    PYTHON,
     RULES,
 )
 
@@ -114,10 +112,7 @@ def _host(times: IdleTimes, tables: Tables) -> Finding | None:
     cause, change = host_cause(lost_ns, gpu), Change("host")
     if start_up_ns := fields.get("host_ns"):  # which no later step has
         change = Change("host_part", time_ns=max(lost_ns[gpu] - start_up_ns, 0))
-    finding = _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, case, fields)
-    if finding is not None and rule == "host_work" and waited.is_recorded:
-        return replace(finding, record=PYTHON)
-    return finding
+    return _finding(rule, HOST_CAUSES, lost_ns, times, tables, cause, change, case, fields)
 
 
 def _stages_n(tables: Tables) -> int:

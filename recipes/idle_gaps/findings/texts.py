@@ -62,9 +62,6 @@ _HOST_WORK: Final = (
     "Move that off the thread that launches, or do it while the GPU runs the step before "
     "(async scheduling, more data loader workers, prefetch)."
 )
-#: What to record of a late host, of which samples and calls of the C library are recorded, or not.
-PYTHON: Final = "--trace=cuda,nvtx,osrt,python-gil --python-sampling=true"
-_HOST: Final = f"{PYTHON} --sample=process-tree"
 
 
 def _idle_rule(
@@ -221,7 +218,7 @@ RULES: Final = rules_by_id(
                 "there.",
             ),
         },
-        record=_HOST,
+        record="--trace=cuda,nvtx,osrt,python-gil --python-sampling=true --sample=process-tree",
     ),
     _idle_rule(
         "queued_gaps",

@@ -1,8 +1,9 @@
-"""Findings on kernels that --weights asks after. Reads tables only."""
+"""The finding on kernels that --weights asks after. Reads tables only."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import Final
 
 import pandas as pd
 
@@ -17,32 +18,22 @@ from ..tables.bandwidth import LITTLE_HEADROOM_PCT
 from .memops import by_gpu
 from .texts import RULES
 
-
-def bandwidth_findings(tables: Tables) -> list[Finding]:
-    """Return what is to be said about the kernels of --weights."""
-    rows = records(tables["bandwidth"])
-    if not rows:
-        return []
-    return [
-        *(_above_peak(row) for row in rows if row["judgement"] == "above peak"),
-        *_room(rows, tables),
-        *(_unmatched(row) for row in rows if row["launches_n"] == 0),
-    ]
+_RATE: Final = ("size_bytes", "launches_n", "rate_gb_s", "peak_gb_s")
 
 
-def _room(rows: Iterable[Record], tables: Tables) -> Iterator[Finding]:
-    """Return findings on kernels far below the bandwidth: as fast as it allows, they gain that."""
+def bandwidth_findings(tables: Tables) -> Iterator[Finding]:
+    """Yield what kernels far below the bandwidth gain where they are as fast as it allows."""
     kernels, walls = tables["rank_kernels"], Walls(tables)
     # A kernel belongs to the first pattern that fits it, as in the table.
     free = kernels["exclusive_ns"] > 0
-    for row in rows:
+    for row in records(tables["bandwidth"]):
         fits = free & kernels["name"].map(parse_pattern(row["pattern"]).matches).astype(bool)
         free &= ~fits
         if row["judgement"] == "room" and fits.any():
-            yield _room_finding(row, kernels[fits], walls)
+            yield _room(row, kernels[fits], walls)
 
 
-def _room_finding(row: Record, kernels: pd.DataFrame, walls: Walls) -> Finding:
+def _room(row: Record, kernels: pd.DataFrame, walls: Walls) -> Finding:
     times = {
         gpu: sum(kernel["exclusive_ns"] for kernel in some)
         for gpu, some in by_gpu(records(kernels)).items()
@@ -54,7 +45,7 @@ def _room_finding(row: Record, kernels: pd.DataFrame, walls: Walls) -> Finding:
         change=Change("kernels", time_ns=left * times[rank, device]),
         evidence=cells("bandwidth", row, ["pattern"], ["efficiency_pct", "mean_ns"]),
         fields={
-            **_rate(row),
+            **{name: row[name] for name in _RATE},
             "exclusive_ns": times[rank, device],
             "headroom_pct": LITTLE_HEADROOM_PCT,
             "left_pct": 100.0 * left,
@@ -64,20 +55,3 @@ def _room_finding(row: Record, kernels: pd.DataFrame, walls: Walls) -> Finding:
         name=row["example"],
         impact_ns=times[rank, device],
     )
-
-
-def _above_peak(row: Record) -> Finding:
-    return RULES["bandwidth_above_peak"].finding(
-        evidence=cells("bandwidth", row, ["pattern"], ["efficiency_pct", "mean_ns"]),
-        fields=_rate(row),
-        name=row["example"],
-    )
-
-
-def _rate(row: Record) -> dict[str, float]:
-    return {name: row[name] for name in ("size_bytes", "launches_n", "rate_gb_s", "peak_gb_s")}
-
-
-def _unmatched(row: Record) -> Finding:
-    evidence = cells("bandwidth", row, ["pattern"], ["names_n", "launches_n"])
-    return RULES["bandwidth_pattern_unused"].finding(evidence=evidence)

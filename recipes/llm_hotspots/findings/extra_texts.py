@@ -1,4 +1,4 @@
-"""The rules on extras of few captures: memory, GPU metrics, whole graphs."""
+"""The rules on extras of few captures: memory, whole graphs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,6 @@ NEAR_FULL_PCT: Final = 95.0
 #: of 2 and 20 MiB, so a single one is no growth.
 GROWTH_BYTES: Final = 64 << 20
 GROWTH_PCT: Final = 2.0
-#: Below this, tensor cores are idle most of the time of matrix products that could fill them; far
-#: below the 60 to 80 % of large GEMMs, of which the upper end bounds what is to be gained.
-LOW_TENSOR_PCT: Final = 25.0
-HIGH_TENSOR_PCT: Final = 80.0
-#: From here on memory bandwidth limits a kernel; below it, Nsight Compute's Speed of Light rule
-#: speaks of latency.
-DRAM_BOUND_PCT: Final = 60.0
-#: A mean of fewer samples, or of samples that are mostly of other kernels, says nothing.
-LEAST_SAMPLES: Final = 30
-LEAST_OWN_PCT: Final = 50.0
-
 GAIN: Final = f"a gain from {min(LIMITS_PCT.values()):g} % of the GPU's span"
 #: Sentences that several rules share.
 _OTHERS: Final = "[ {others_n:other rank} affected; rank {rank} is the worst.]"
@@ -71,23 +60,6 @@ EXTRA_RULES: Final = (
         "torch.cuda.memory._record_memory_history names the lines.",
         record="--cuda-memory-usage=true --cudabacktrace=memory:0 --sample=process-tree",
         tables=("memory_watermarks", "memory_allocators", "memory"),
-    ),
-    Rule(
-        "low_tensor_activity",
-        scope="category",
-        title="Tensor cores {tensor_pct} active in GEMMs of rank {rank}",
-        details="Over {samples_n} samples in the time of category {name:quoted} on rank {rank}, "
-        "{gemm_ns}: tensor cores {tensor_pct}, DRAM {dram_pct}. Neither is near its limit; large "
-        f"products reach {{high_tensor_pct}}.{_OTHERS}",
-        threshold=f"tensor cores below {LOW_TENSOR_PCT:g} %, DRAM recorded and below "
-        f"{DRAM_BOUND_PCT:g} % of its peak, in {LEAST_SAMPLES} samples or more of which "
-        f"{LEAST_OWN_PCT:g} % or more are of matrix products; the gain is the time that "
-        f"{HIGH_TENSOR_PCT:g} % would save: {GAIN}",
-        source=OURS,
-        recommendation="Check whether the products are small (few tokens per step: batch more), "
-        "run in FP32 or TF32 where BF16 or FP8 would do, or have sizes that are not a multiple of "
-        "the tile (pad them). The table kernels and nvjet name tiles and types.",
-        tables=("gpu_metrics", "rank_kernels", "wall"),
     ),
     Rule(
         "whole_graphs",

@@ -1,6 +1,6 @@
-"""Findings on what few captures record: device memory, GPU metrics, whole graphs.
+"""Findings on what few captures record: device memory, whole graphs.
 
-Each rule on memory and metrics speaks once, of the worst rank, and says how many ranks are like it.
+Each rule on memory speaks once, of the worst rank, and says how many ranks are like it.
 """
 
 from __future__ import annotations
@@ -9,36 +9,22 @@ from typing import Any, Final
 
 import pandas as pd
 
-from nsys_llm.report.causes import Cause
-from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import Finding, cells
-from nsys_llm.report.records import Record, Tables, first_record, records
+from nsys_llm.report.records import Record, Tables, first_record
 
-from ..extras.gpu_metrics import BY_ORDER
-from .extra_texts import (
-    DRAM_BOUND_PCT,
-    GROWTH_BYTES,
-    GROWTH_PCT,
-    HIGH_TENSOR_PCT,
-    LEAST_OWN_PCT,
-    LEAST_SAMPLES,
-    LOW_TENSOR_PCT,
-    NEAR_FULL_PCT,
-    WHOLE_GRAPHS_PCT,
-)
+from .extra_texts import GROWTH_BYTES, GROWTH_PCT, NEAR_FULL_PCT, WHOLE_GRAPHS_PCT
 from .texts import RULES
 
 #: Time shown around an instant.
 _AROUND_NS: Final = 1_000_000
 
-_GEMM: Final = "gemm"
 _KEYS: Final = ("rank", "device_id", "kind")
 _QUARTERS: Final = ("quarter_bytes", "half_bytes", "three_quarter_bytes", "end_bytes")
 
 
 def measured_findings(tables: Tables) -> list[Finding]:
-    """Return the findings on memory_watermarks, memory_allocators and gpu_metrics."""
-    return [*_near_full(tables), *_growth(tables), *_low_tensor(tables)]
+    """Return the findings on memory_watermarks and memory_allocators."""
+    return [*_near_full(tables), *_growth(tables)]
 
 
 def _near_full(tables: Tables) -> list[Finding]:
@@ -80,59 +66,6 @@ def _growth(tables: Tables) -> list[Finding]:
             window_ns=(int(worst["window_start_ns"]), int(worst["window_end_ns"])),
         )
     ]
-
-
-def _low_tensor(tables: Tables) -> list[Finding]:
-    """Return the finding on matrix products that neither tensor cores nor DRAM limit."""
-    means = _trusted_means(tables, "category")
-    gemms = means[(means["name"] == _GEMM) & (means["tensor_pct"] < LOW_TENSOR_PCT)]
-    # Products that memory bandwidth holds back cannot fill tensor cores; where it is not recorded,
-    # is unknown.
-    gemms = gemms[gemms["dram_pct"] < DRAM_BOUND_PCT]
-    if gemms.empty:
-        return []
-    kernels = tables["rank_kernels"]
-    times = kernels[kernels["category"] == _GEMM].groupby(["rank", "device_id"])["exclusive_ns"]
-    spent_ns = times.sum()
-    rows = {(row["rank"], row["device_id"]): row for row in records(gemms)}
-    saved_ns = {
-        gpu: int(spent_ns.get(gpu, 0)) * (1.0 - row["tensor_pct"] / HIGH_TENSOR_PCT)
-        for gpu, row in rows.items()
-    }
-    gpu = max(saved_ns, key=lambda gpu: saved_ns[gpu])
-    worst = rows[gpu]
-    return [
-        RULES["low_tensor_activity"].finding(
-            cause=Cause("kernels", detail=_GEMM),
-            change=Change("kernels", time_ns=saved_ns[gpu]),
-            fields={
-                "samples_n": worst["samples_n"],
-                "gemm_ns": int(spent_ns.get(gpu, 0)),
-                "tensor_pct": worst["tensor_pct"],
-                "dram_pct": worst["dram_pct"],
-                "high_tensor_pct": HIGH_TENSOR_PCT,
-            },
-            **_place(gemms, worst),
-            name=_GEMM,
-            impact_ns=int(worst["own_ns"]),
-        )
-    ]
-
-
-def _trusted_means(tables: Tables, scope: str) -> pd.DataFrame:
-    """Return tensor and DRAM activity per device and name, where enough samples speak of it."""
-    rows = tables["gpu_metrics"]
-    rows = rows[(rows["scope"] == scope) & (rows["gpu_source"] != BY_ORDER)]
-    rows = rows[(rows["samples_n"] >= LEAST_SAMPLES) & (rows["own_pct"] >= LEAST_OWN_PCT)]
-    keys = ["rank", "device_id", "name"]
-    parts = {
-        "tensor_pct": rows[rows["metric"].str.contains("Tensor Active", regex=False)],
-        "dram_pct": rows[rows["metric"].str.match(r"DRAM (?:Read|Write) (?:Bandwidth|Throughput)")],
-    }
-    means = rows.groupby(keys)[["samples_n", "own_ns"]].max()
-    for name, part in parts.items():
-        means[name] = part.groupby(keys)["mean_pct"].sum(min_count=1)
-    return means.astype({name: "float64" for name in parts}).reset_index()
 
 
 def _place(rows: pd.DataFrame, worst: Record) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def _flag_rule(rule: str, title: str, recommendation: str) -> Rule:
         threshold="any time in kernels that have the flag in the rule file",
         source=OURS,
         recommendation=recommendation,
-        tables=("kernels", "rules"),
+        tables=("kernels",),
     )
 
 
@@ -100,19 +100,7 @@ RULES: Final = rules_by_id(
         source=OURS,
         recommendation="Read the other categories as lower bounds. `--engine` chooses another rule "
         "file if the engine was not detected from the kernel names.",
-        tables=("categories", "kernels", "rules"),
-    ),
-    Rule(
-        "bandwidth_pattern_unused",
-        kind=CAPTURE,
-        scope="kernel",
-        title="No kernel matches {pattern:quoted} of --weights",
-        details="{names_n:kernel name} fit it, with no launch in the window.",
-        threshold="a pattern without a launch",
-        source=OURS,
-        recommendation="Take the pattern from the table kernels; names are matched in the form "
-        "that --base or --mangled chooses.",
-        tables=("bandwidth", "kernels"),
+        tables=("categories", "kernels"),
     ),
     Rule(
         "exposed_copies",
@@ -210,18 +198,6 @@ RULES: Final = rules_by_id(
         window_shows="the longest stretch of it",
         tables=("overlap", "wall"),
         specificity=OF_CLASS,
-    ),
-    Rule(
-        "bandwidth_above_peak",
-        kind=CAPTURE,
-        scope="kernel",
-        title="{pattern:quoted} exceeds peak memory bandwidth: {efficiency_pct}",
-        details=_RATE,
-        threshold="above 100 % of the memory's peak bandwidth",
-        source=OURS,
-        recommendation="Check the bytes in the file of --weights. Weights that stay in the L2 "
-        "cache are not limited by the memory's peak.",
-        tables=("bandwidth",),
     ),
     Rule(
         "bandwidth_room",

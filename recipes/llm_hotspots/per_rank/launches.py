@@ -11,7 +11,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.distributions import Spread, ValueCounts
 from nsys_llm.numeric.grouping import distinct
-from nsys_llm.numeric.intervals import IntArray, gaps_within, union_intervals
+from nsys_llm.numeric.intervals import IntArray, subtract_intervals, union_intervals
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.api_classes import LAUNCH_CLASSES, classify_api
 from nsys_llm.trace.graph_nodes import is_graph_node
@@ -159,7 +159,7 @@ def _idle_gaps_ns(trace: RankTrace, device: int) -> IntArray:
     if trace.windows_ns is None:
         gaps = np.column_stack((busy[:-1, 1], busy[1:, 0]))
     else:
-        gaps = gaps_within(busy, trace.windows_ns)
+        gaps = subtract_intervals(trace.windows_ns, busy)
     return gaps[:, 1] - gaps[:, 0]
 
 

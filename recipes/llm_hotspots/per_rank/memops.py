@@ -8,7 +8,7 @@ traced as a whole, whose content nobody knows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -99,25 +99,7 @@ class RankMemops:
     exposed: Mapping[int, ExposedCopies]
 
 
-@dataclass(frozen=True)
-class MemopCounts:
-    """How often a copy or fill of each kind (packed code) took how long and moved how much."""
-
-    times: ValueCounts = field(default_factory=ValueCounts.empty)
-    sizes: ValueCounts = field(default_factory=ValueCounts.empty)
-
-    @classmethod
-    def merge(cls, parts: Sequence[MemopCounts]) -> MemopCounts:
-        """Add counts up. Associative and commutative; the identity is empty."""
-        return cls(
-            ValueCounts.merge([part.times for part in parts]),
-            ValueCounts.merge([part.sizes for part in parts]),
-        )
-
-
-def map_memops(
-    trace: RankTrace, spans: Mapping[int, Spans], global_pid: int
-) -> tuple[RankMemops, MemopCounts]:
+def map_memops(trace: RankTrace, spans: Mapping[int, Spans], global_pid: int) -> RankMemops:
     """Reduce the copies and fills of one rank."""
     moves = memop_table(trace)
     inside = trace.starts_inside(moves)
@@ -155,8 +137,8 @@ def map_memops(
         device: gpu_value(trace.tables, links.get(device), "bandwidth_bytes_s")
         for device in trace.device_ids
     }
-    counts = MemopCounts(times.regrouped(rows.kind), sizes.regrouped(rows.kind))
-    return RankMemops(rows, peaks, exposed_copies(trace, spans)), counts
+    exposed_of = {device: _of_device(trace, device, some) for device, some in spans.items()}
+    return RankMemops(rows, peaks, exposed_of)
 
 
 def _spans_of(trace: RankTrace, moves: Table) -> IntArray:
@@ -188,11 +170,6 @@ def _fastest(group: IntArray, size_bytes: IntArray, whole_ns: IntArray, groups_n
 
 def _lengths(parts: Sequence[npt.NDArray[np.int64]]) -> IntArray:
     return np.array([total_length_ns(part) for part in parts], dtype=np.int64)
-
-
-def exposed_copies(trace: RankTrace, spans: Mapping[int, Spans]) -> dict[int, ExposedCopies]:
-    """Return those of each device of a rank."""
-    return {device: _of_device(trace, device, some) for device, some in spans.items()}
 
 
 def _of_device(trace: RankTrace, device: int, spans: Spans) -> ExposedCopies:

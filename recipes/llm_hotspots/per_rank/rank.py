@@ -17,7 +17,7 @@ from .apis import map_apis
 from .kernels import KernelNames, communication_kernels, map_kernels, named_kernels
 from .launch_stages import map_stages
 from .launches import launched_devices, map_launches
-from .memops import MemopCounts, RankMemops, map_memops
+from .memops import RankMemops, map_memops
 from .overheads import map_overheads
 
 
@@ -26,7 +26,7 @@ def map_rank(view: RankView) -> HotspotsPartial:
     trace = view.trace
     kernels = trace.tables["kernels"]
     names = named_kernels(kernels, trace.strings, view.options)
-    census, (overlap, memops, memop_counts), _ = concurrently(
+    census, (overlap, memops), _ = concurrently(
         len(kernels),
         lambda: map_kernels(trace, names),
         lambda: _beside_kernels(trace, names, view.key),
@@ -59,17 +59,16 @@ def map_rank(view: RankView) -> HotspotsPartial:
         distinct(trace.unfiltered["kernels"]["demangled_name_id"]), trace.strings
     )
     return HotspotsPartial(
-        {view.key: hotspots}, names.shown, census.by_name, all_names, memop_counts, api_durations
+        {view.key: hotspots}, names.shown, census.by_name, all_names, api_durations
     )
 
 
 def _beside_kernels(
     trace: RankTrace, names: KernelNames, rank: RankKey
-) -> tuple[tuple[DeviceOverlap, ...], RankMemops, MemopCounts]:
+) -> tuple[tuple[DeviceOverlap, ...], RankMemops]:
     """Return what devices did at the same time, and copies and fills."""
     spans = map_spans(trace, communication_kernels(names))
-    memops, memop_counts = map_memops(trace, spans, rank.global_pid)
-    return map_overlap(spans), memops, memop_counts
+    return map_overlap(spans), map_memops(trace, spans, rank.global_pid)
 
 
 def _device_time(trace: RankTrace, device: DeviceOverlap) -> DeviceTimes:

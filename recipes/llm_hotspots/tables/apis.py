@@ -1,8 +1,8 @@
-"""The tables of llm_hotspots about calls on the host: by function and by class."""
+"""The tables of llm_hotspots about calls on the host, by function."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,30 +16,19 @@ from nsys_llm.report.columns import (
     rank_columns,
     sorted_columns,
     spread_columns,
-    taken,
 )
 from nsys_llm.taxonomy.api_classes import classify_api
 
 from ..partials import RankRows
-from ..per_rank.apis import CLASS_NAMES, ApiClasses, RankApis
-from ..per_rank.host_time import GroupTimes
-
-_SUMS: Final = (
-    "total_ns",
-    "union_ns",
-    "hidden_ns",
-    "outside_ns",
-    "exposed_ns",
-)
+from ..per_rank.apis import RankApis
 
 
 def api_tables(ranks: RankRows, durations: HistogramByName) -> dict[str, Columns]:
-    """Return the tables about calls on the host; `durations` are those of all ranks."""
+    """Return the tables apis and rank_apis; `durations` are those of all ranks."""
     rank_apis = _rank_apis(ranks)
     return {
         "apis": _apis(rank_apis, durations),
         "rank_apis": sorted_columns(rank_apis, "rank", "-total_ns", "api"),
-        "api_classes": _api_classes(ranks),
     }
 
 
@@ -47,57 +36,36 @@ def _rank_apis(ranks: RankRows) -> Columns:
     parts = [part.apis for _, part in ranks]
     rows = stacked(RankApis, parts)
     names_n = [len(part.names) for part in parts]
-    rank_ns = np.repeat([part.times.total_ns.sum() for part in parts], names_n)
+    rank_ns = np.repeat([part.total_ns.sum() for part in parts], names_n)
     return {
         **rank_columns([(rank, n) for (rank, _), n in zip(ranks, names_n, strict=True)]),
-        "api": list(rows.names),
-        "class": [classify_api(name) for name in rows.names],
-        **_call_spread(rows.spread),
-        "threads_n": rows.times.threads_n,
+        **_of_calls(rows.names, rows.spread),
         "longest_start_ns": nullable(rows.longest_start_ns),
-        **_times(rows.times),
-        "total_pct": percent(rows.times.total_ns, rank_ns),
+        "total_ns": rows.total_ns,
+        "total_pct": percent(rows.total_ns, rank_ns),
         "broken_n": rows.broken_n,
     }
 
 
-def _call_spread(spread: Spread) -> Columns:
-    columns = spread_columns(spread)
-    return {"calls_n": columns.pop("launches_n"), **columns}
-
-
 def _apis(rank_apis: Columns, durations: HistogramByName) -> Columns:
     """Return the functions over all ranks: sums of the ranks', percentiles of all calls."""
-    names = list(durations.names)
-    frame = pd.DataFrame({name: rank_apis[name] for name in ("api", "broken_n", *_SUMS)})
+    frame = pd.DataFrame({name: rank_apis[name] for name in ("api", "broken_n", "total_ns")})
     frame["ranks_n"] = np.asarray(rank_apis["calls_n"] > 0, dtype=np.int64)
-    sums = frame.groupby("api").sum().reindex(names).astype(np.int64)
-    columns = _call_spread(durations.counts.spread(len(names)))
-    columns |= {name: sums[name].to_numpy() for name in sums}
-    columns |= {
-        "api": names,
-        "class": [classify_api(name) for name in names],
-        "hidden_pct": percent(columns["hidden_ns"], columns["union_ns"]),
-        "total_pct": percent(columns["total_ns"], int(columns["total_ns"].sum())),
+    sums = frame.groupby("api").sum().reindex([*durations.names]).astype(np.int64)
+    total_ns = sums["total_ns"].to_numpy()
+    columns = {
+        **_of_calls(durations.names, durations.counts.spread(len(durations.names))),
+        **{name: sums[name].to_numpy() for name in sums},
+        "total_pct": percent(total_ns, int(total_ns.sum())),
     }
     return sorted_columns(columns, "-total_ns", "api")
 
 
-def _times(times: GroupTimes) -> Columns:
+def _of_calls(names: Sequence[str], spread: Spread) -> Columns:
+    columns = spread_columns(spread)
     return {
-        **{name: getattr(times, name) for name in _SUMS},
-        "hidden_pct": percent(times.hidden_ns, times.union_ns),
+        "api": [*names],
+        "class": [classify_api(name) for name in names],
+        "calls_n": columns.pop("launches_n"),
+        **columns,
     }
-
-
-def _api_classes(ranks: RankRows) -> Columns:
-    rows = stacked(ApiClasses, [part.apis.classes for _, part in ranks])
-    columns = {
-        **rank_columns([(rank, len(CLASS_NAMES)) for rank, _ in ranks]),
-        "class": [name for _ in ranks for name in CLASS_NAMES],
-        "threads_n": rows.times.threads_n,
-        "calls_n": rows.calls_n,
-        **_times(rows.times),
-    }
-    used = taken(columns, np.flatnonzero((rows.calls_n > 0) | (rows.times.threads_n > 0)))
-    return sorted_columns(used, "rank", "-total_ns", "class")

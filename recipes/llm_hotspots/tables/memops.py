@@ -1,4 +1,4 @@
-"""The tables of copies and fills: memops and all_memops."""
+"""The table of copies and fills."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.numeric.distributions import MEDIAN, Moments, Spread, interpolate
-from nsys_llm.numeric.grouping import distinct_codes, summed
 from nsys_llm.numeric.stacking import stacked
 from nsys_llm.report.columns import Columns, nullable, rank_columns, sorted_columns
 from nsys_llm.taxonomy.cuda_codes import MoveKind
-from nsys_llm.trace.identity import Rank
 
 from ..partials import RankRows
-from ..per_rank.memops import MemopCounts, MemopRows
+from ..per_rank.memops import MemopRows
 
 BYTES_PER_GB: Final = 1e9
 
 _SUMS: Final = ("total_ns", "union_ns", "exposed_ns")
 
 
-def memop_tables(ranks: RankRows, counts: MemopCounts) -> dict[str, Columns]:
-    """Return the tables memops and all_memops."""
-    return {"memops": _memops(ranks), "all_memops": _all_memops(ranks, counts)}
-
-
-def _memops(ranks: RankRows) -> Columns:
+def memop_columns(ranks: RankRows) -> Columns:
+    """Return the table memops."""
     rows = stacked(MemopRows, [part.memops.rows for _, part in ranks])
     kinds = [MoveKind.of(code) for code in rows.kind.tolist()]
-    peaks, fastest_ns = [peak for _, peak in _peaks(ranks)], rows.fastest_ns
+    fastest_ns = rows.fastest_ns
+    peaks = [
+        part.memops.peaks[device]
+        for _, part in ranks
+        for device in part.memops.rows.device_id.tolist()
+    ]
     columns = {
         **rank_columns([(rank, part.memops.rows.kind.size) for rank, part in ranks]),
         "device_id": rows.device_id,
@@ -48,38 +47,6 @@ def _memops(ranks: RankRows) -> Columns:
         ),
     }
     return sorted_columns(columns, "rank", "device_id", "-total_ns", "kind")
-
-
-def _peaks(ranks: RankRows) -> list[tuple[Rank, int | None]]:
-    """Return the rank of each row of `memops`, and the peak bandwidth of its device."""
-    return [
-        (rank, part.memops.peaks[device])
-        for rank, part in ranks
-        for device in part.memops.rows.device_id.tolist()
-    ]
-
-
-def _all_memops(ranks: RankRows, counts: MemopCounts) -> Columns:
-    """Return the kinds over all ranks, percentiles exact."""
-    rows = stacked(MemopRows, [part.memops.rows for _, part in ranks])
-    codes, code = distinct_codes(rows.kind)
-    kinds = [MoveKind.of(code) for code in codes.tolist()]
-    peaks_of: list[set[int | None]] = [set() for _ in kinds]
-    ranks_of: list[set[int | None]] = [set() for _ in kinds]
-    for position, (rank, peak) in zip(code.tolist(), _peaks(ranks), strict=True):
-        peaks_of[position].add(peak)
-        ranks_of[position].add(rank.number)
-    groups_n = int(codes.max(initial=-1)) + 1
-    times, sizes = (some.spread(groups_n).take(codes) for some in (counts.times, counts.sizes))
-    columns = {
-        **_kind_columns(kinds),
-        "ranks_n": [len(numbers) for numbers in ranks_of],
-        **{name: summed(code, getattr(rows, name), len(kinds)) for name in _SUMS},
-        **_spread(times, sizes),
-        # GPUs of different peaks have no common one.
-        **_rates(times.moments, sizes.moments, kinds, [_common(peaks) for peaks in peaks_of]),
-    }
-    return sorted_columns(columns, "-total_ns", "kind")
 
 
 def _kind_columns(kinds: Sequence[MoveKind]) -> Columns:
@@ -121,7 +88,3 @@ def _rates(
 
 def _floats(values: Sequence[int | None]) -> npt.NDArray[Any]:
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
-
-
-def _common(values: set[int | None]) -> int | None:
-    return next(iter(values)) if len(values) == 1 else None

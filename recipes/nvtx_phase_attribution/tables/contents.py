@@ -9,14 +9,13 @@ import numpy as np
 import pandas as pd
 
 from nsys_llm.report.columns import Columns, percent
-from nsys_llm.taxonomy.categories import Classification, detect_engine, load_rules
+from nsys_llm.taxonomy.categories import MIXED, Classification, detect_engine, load_rules
 
 from ..partials import PhasePartial
 from .phases import PhaseFrames
 from .rank_frames import Parts, sums_frame
 
 #: Category of a shown name that stands for full names of different categories.
-_MIXED: Final = "mixed"
 _GRAPH: Final = "whole graph"
 _AUTO: Final = "auto"
 
@@ -60,7 +59,7 @@ def _kernels(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Colu
     groups = sources.groupby(keys, sort=True)
     rows = groups[["launches_n", "total_ns", "exclusive_ns", "whole_ns"]].sum()
     mixed = groups["category"].nunique() > 1
-    rows["category"] = groups["category"].first().mask(mixed, _MIXED)
+    rows["category"] = groups["category"].first().mask(mixed, MIXED)
     rows["full_name"] = groups["full_name"].first()
     rows = rows.reset_index().sort_values(
         ["total_ns", "code", "name", "op"], ascending=[False, True, True, True], kind="stable"
@@ -72,7 +71,7 @@ def _kernels(sources: pd.DataFrame, known: Mapping[str, Classification]) -> Colu
     return {
         **{name: rows[name] for name in ("phase", "op", "name", "category")},
         "operation": [
-            known[full].operation if op == "kernel" and category != _MIXED else None
+            known[full].operation if op == "kernel" and category != MIXED else None
             for full, op, category in zip(
                 rows["full_name"], rows["op"], rows["category"], strict=True
             )

@@ -6,15 +6,16 @@ from nsys_llm.analyses.device.gpu_metrics import map_gpu_metrics
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.batches import step_batches
 from nsys_llm.analyses.steps.step_times import step_times
+from nsys_llm.trace.by_rank import ByRank
 from nsys_llm.trace.coded_names import coded_names
 
-from ..partials import RankRoofline, RooflinePartial
+from ..partials import RankRoofline
 from .gemms import map_gemms
 from .gpu import rank_gpu
 from .step_classes import map_step_classes
 
 
-def map_rank(view: RankView) -> RooflinePartial:
+def map_rank(view: RankView) -> ByRank[RankRoofline]:
     """Reduce one rank."""
     trace, steps = view.trace, view.steps
     names, code = coded_names(trace.tables["kernels"]["demangled_name_id"], trace.strings)
@@ -32,4 +33,4 @@ def map_rank(view: RankView) -> RooflinePartial:
         classes=None if times is None else map_step_classes(view, times),
         lanes=view.collectives if has_model else (),
     )
-    return RooflinePartial({view.key: part})
+    return ByRank({view.key: part})

@@ -8,9 +8,10 @@ from typing import Any
 from nsys_llm.analyses.steps.batches import PHASES
 from nsys_llm.report.columns import of_rank
 from nsys_llm.report.outputs import Cells
+from nsys_llm.trace.by_rank import ByRank
 from nsys_llm.trace.identity import Rank
 
-from ..partials import ServingPartial
+from ..partials import RankServing
 from .batches import batch_rows, batch_step_columns, pace, server_rows
 from .beside import before_rows, growth_rows, speculation
 from .between_tokens import inter_token
@@ -18,7 +19,7 @@ from .cost_model import model_rows, padding
 
 
 def tabulate(
-    partial: ServingPartial, ranks: Sequence[Rank], options: Mapping[str, Any]
+    partial: ByRank[RankServing], ranks: Sequence[Rank], options: Mapping[str, Any]
 ) -> dict[str, Cells]:
     """Return the recipe's tables by name."""
     rows = [(rank, partial.ranks[rank.key]) for rank in ranks]

@@ -92,13 +92,10 @@ def findings(tables: Tables) -> list[Finding]:
         return [RULES["clocks_apart"].finding(fields=fields), *rank_findings(tables)]
     if not budget.ceilings or not budget.steps_n:
         return []
-    critical = budget.critical_gpu()
     return [
         *_host(budget),
         *_waits(budget),
-        *_of_class(budget, critical, "alloc", "path_allocations"),
-        *_of_class(budget, critical, "transfer", "path_transfer"),
-        *_of_class(budget, critical, "copy", "path_copies"),
+        *_transfer(budget),
         *rank_findings(tables),
         *_repeated(budget),
         *_inferred(tables),
@@ -199,25 +196,16 @@ def _waits(budget: Budget) -> list[Finding]:
     ]
 
 
-def _of_class(budget: Budget, gpu: Gpu, name: str, rule: str) -> list[Finding]:
-    """Return the finding on allocations, transfer or copies on the path."""
-    kinds = budget.rows("copy")
-    kind = str(kinds[0]["name"]).removeprefix("memcpy ") if kinds else None
-    what = {
-        "alloc": (Cause("allocation"), Change("idle", "alloc")),
-        "transfer": (Cause("transfer"), Change("transfer")),
-        "copy": (Cause("copies"), Change("copies", kind)),
-    }
-    cause, change = what[name]
+def _transfer(budget: Budget) -> list[Finding]:
     return [
-        RULES[rule].finding(
-            cause=cause,
-            change=change,
+        RULES["path_transfer"].finding(
+            cause=Cause("transfer"),
+            change=Change("transfer"),
             fields={"unit": budget.unit},
             evidence=cells("ceilings", row, _WHICH, ("path_ns", "worst_ns")),
-            **_place(budget, gpu, row),
+            **_place(budget, budget.critical_gpu(), row),
         )
-        for row in budget.rows("class", name)
+        for row in budget.rows("class", "transfer")
     ]
 
 

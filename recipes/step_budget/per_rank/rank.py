@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from nsys_llm.analyses.collectives.lanes import CollectivesPartial
 from nsys_llm.analyses.critical_path.path.blocks import Blocks
 from nsys_llm.analyses.critical_path.path.edges import Edges, path_edges
 from nsys_llm.analyses.critical_path.path.forest import PathForest, kept_whole, path_forest
@@ -56,7 +57,6 @@ def map_rank(view: RankView) -> BudgetPartial:
         begins_in_step=begins_in_step(ops, steps),
         devices=devices,
         forest=forest,
-        lanes=lanes,
         opaque_launches_n=view.missing_work.opaque_launches_n,
         has_wait_rows=edges.has_wait_rows,
         has_event_rows=edges.has_event_rows,
@@ -64,7 +64,7 @@ def map_rank(view: RankView) -> BudgetPartial:
         replay=replay,
         copies=repeated_copies(trace, steps, marks),
     )
-    return BudgetPartial({rank: budget})
+    return BudgetPartial(CollectivesPartial({rank: lanes} if lanes else {}), ranks={rank: budget})
 
 
 def _paths(

@@ -16,17 +16,8 @@ from nsys_llm.analyses.critical_path.replay.condensed import Condenser
 from nsys_llm.analyses.critical_path.replay.skeleton import NEVER, Marks, skeleton
 from nsys_llm.analyses.critical_path.replay.weights import RankGraph, Weights, rank_graph
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.manifest.what_if import (
-    CATEGORY,
-    COPIES,
-    DEVICE,
-    HOST,
-    KERNELS,
-    LAUNCHES,
-    WAIT,
-    ReplayChange,
-    parse_change,
-)
+from nsys_llm.manifest import what_if
+from nsys_llm.manifest.what_if import ReplayChange, parse_change
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
 from nsys_llm.taxonomy.kernel_levers import lever_of, load_kernel_levers
@@ -141,20 +132,24 @@ def _changes(graph: RankGraph, names: Names) -> list[ReplayChange]:
     for code, ns in enumerate(sums.tolist()):
         by_category[names.categories[code]] = by_category.get(names.categories[code], 0) + ns
     least = _LEAST_SHARE * max(sum(by_category.values()), 1)
-    tried = [ReplayChange(CATEGORY, name, FASTER) for name, ns in by_category.items() if ns > least]
+    tried = [
+        ReplayChange(what_if.CATEGORY, name, FASTER)
+        for name, ns in by_category.items()
+        if ns > least
+    ]
     tried += _levers(names, sums.tolist())
     if (ops.kind == COPY).any():
-        tried.append(ReplayChange(COPIES))
+        tried.append(ReplayChange(what_if.COPIES))
     tried += [
-        ReplayChange(HOST),
-        ReplayChange(DEVICE),
-        ReplayChange(LAUNCHES, factor=GRAPH_NODE_NS),
+        ReplayChange(what_if.HOST),
+        ReplayChange(what_if.DEVICE),
+        ReplayChange(what_if.LAUNCHES, factor=GRAPH_NODE_NS),
     ]
     if graph.waiting.size and len(names.apis):
         length_ns = observed.call[graph.waiting]
         waited = np.bincount(names.api[graph.waiting], weights=length_ns, minlength=len(names.apis))
         most = np.argsort(-waited, kind="stable")[:_MOST_WAITS].tolist()
-        tried += [ReplayChange(WAIT, names.apis[code]) for code in most if waited[code] > 0]
+        tried += [ReplayChange(what_if.WAIT, names.apis[code]) for code in most if waited[code] > 0]
     return tried
 
 
@@ -170,7 +165,7 @@ def _levers(names: Names, sums: Sequence[int]) -> list[ReplayChange]:
     least = _LEAST_OF_LEVER * max(sum(times.values()), 1)
     ran = [text for text, ns in zip(names.kernels, sums, strict=False) if ns]
     return [
-        ReplayChange(KERNELS, lever.id)
+        ReplayChange(what_if.KERNELS, lever.id)
         for lever in levers.values()
         if times.get(lever.id, 0) > least and not lever.fuses and lever.applies(None, ran)
     ]

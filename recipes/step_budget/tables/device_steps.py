@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from nsys_llm.analyses.critical_path.path.classes import (
-    CLASS_NAMES,
-    COMMUNICATION,
-    TRANSFER,
-    WAIT_FOR_RANK,
-)
+from nsys_llm.analyses.critical_path.path import classes
 from nsys_llm.analyses.steps.steps import COUNTED, EMPTY
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, percent
@@ -68,8 +63,8 @@ def device_columns(steps: list[DividedSteps], job: Job | None) -> Columns:
     edges = [step.device.edge_ns for step in steps]
     window_ns = _joined([np.diff(edge) for edge in edges])
     rungs = _stacked([step.device.rungs_ns for step in steps], 5)
-    time_ns = _stacked([step.time_ns for step in steps], len(CLASS_NAMES))
-    certain_ns = _stacked([step.certain_ns for step in steps], len(CLASS_NAMES)).sum(axis=1)
+    time_ns = _stacked([step.time_ns for step in steps], len(classes.CLASS_NAMES))
+    certain_ns = _stacked([step.certain_ns for step in steps], len(classes.CLASS_NAMES)).sum(axis=1)
     return {
         "rank": _repeated([step.rank.number for step in steps], sizes),
         "file": _repeated([step.rank.file for step in steps], sizes),
@@ -87,7 +82,7 @@ def device_columns(steps: list[DividedSteps], job: Job | None) -> Columns:
         "idle_ns": rungs[:, 4],
         "no_work_ns": _joined([step.device.no_work_ns for step in steps]),
         "compute_absent_ns": window_ns - rungs[:, 0],
-        **{f"{name}_ns": time_ns[:, code] for code, name in enumerate(CLASS_NAMES)},
+        **{f"{name}_ns": time_ns[:, code] for code, name in enumerate(classes.CLASS_NAMES)},
         "certain_ns": certain_ns,
         "certain_pct": percent(certain_ns, window_ns),
     }
@@ -134,9 +129,9 @@ def _divided(
     sure = ~passages.doubtful[rows]
     for sums, some in ((time_ns, np.ones_like(sure)), (certain_ns, sure)):
         for code, ns in (
-            (COMMUNICATION, start - end),
-            (WAIT_FOR_RANK, waited),
-            (TRANSFER, end - start - waited),
+            (classes.COMMUNICATION, start - end),
+            (classes.WAIT_FOR_RANK, waited),
+            (classes.TRANSFER, end - start - waited),
         ):
             np.add.at(sums[:, code], walk[some], ns[some])
     return time_ns, certain_ns

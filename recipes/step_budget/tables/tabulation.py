@@ -9,6 +9,7 @@ import numpy as np
 
 from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES
 from nsys_llm.analyses.ranks.verdicts import RankVerdict
+from nsys_llm.analyses.wall.of_matched import matched
 from nsys_llm.report.columns import Columns
 from nsys_llm.report.outputs import Cells
 from nsys_llm.trace.identity import Rank
@@ -22,7 +23,6 @@ from .job_sums import add_up
 from .job_tables import JobPaths, job_class_rows, job_columns, path_rows, statistics
 from .job_walk import follow_job, step_walks
 from .meetings import Meetings, RankRows, meet
-from .wall import matched
 from .what_if import replay_rows
 
 _TABLES: Final = (

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from nsys_llm.manifest.gates import parse_gates
 from nsys_llm.manifest.manifest import load_manifest
 from nsys_llm.report.outputs import Cells
 from nsys_llm.taxonomy.categories import (
-    UNMATCHED,
-    Classification,
     RuleSet,
     detect_engine,
     load_rules,
 )
-from nsys_llm.taxonomy.communication import COMMUNICATION
 from nsys_llm.trace.identity import Rank
 
 from ..partials import DiffPartial
@@ -30,8 +27,6 @@ from .step_splits import RunSteps, run_steps
 from .step_verdict import step_verdict
 
 _RECIPE: Final = "trace_diff"
-#: Category of a shown name that stands for full names of different categories.
-_MIXED: Final = "mixed"
 
 
 def tabulate(
@@ -40,8 +35,9 @@ def tabulate(
     """Return the recipe's tables by name, of all ranks."""
     runs = runs_of(partial, ranks)
     rules = _rules(runs, options["engine"])
-    classes = _classes(runs, rules)
-    named, category = kernels.named_kernels(runs, classes), _category_of(rules)
+    pairs = sorted({key[:2] for run in runs.all for key in run.part.keys})
+    classes, category = rules.shown_classes(pairs), rules.compute_category
+    named = kernels.named_kernels(runs, classes)
     met = {
         run.side: matched(run.part, [rank for rank, _ in run.ranks], options) for run in runs.all
     }
@@ -86,27 +82,3 @@ def _rules(runs: Runs, engine: str) -> RuleSet:
     if engine == "auto":
         engine = detect_engine(sorted({key[1] for run in runs.all for key in run.part.keys}))
     return load_rules(engine)
-
-
-def _category_of(rules: RuleSet) -> Callable[[str], str]:
-    """Return what gives the category of a kernel that computes, by its full name."""
-
-    def category(name: str) -> str:
-        kind = rules.classify(name).category
-        # Whether a kernel communicates is told alike by the rules of all engines.
-        return UNMATCHED if kind == COMMUNICATION else kind
-
-    return category
-
-
-def _classes(runs: Runs, rules: RuleSet) -> dict[str, Classification]:
-    """Return what each shown name says; mixed where its full names differ."""
-    pairs = sorted({key[:2] for run in runs.all for key in run.part.keys})
-    classes: dict[str, Classification] = {}
-    for shown, full in pairs:
-        here = rules.classify(full)
-        before = classes.setdefault(shown, here)
-        if before != here:
-            same = before.category == here.category
-            classes[shown] = Classification(before.category if same else _MIXED, None, None, ())
-    return classes

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.taxonomy.data_files import data_file
 
 #: Bytes of a number, by torch_dtype.
 BYTES: Final = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
@@ -130,7 +129,7 @@ def model_of(content: Mapping[str, Any]) -> ModelConfig:
     Raises:
         UsageError: A value is missing, or not of its type or size.
     """
-    data = _data()
+    data = data_file("model_types")
     config = {data["names"].get(key, key): value for key, value in content.items()}
     known = {*data["used"], *data["harmless"]}
     unknown = [key for key, value in config.items() if key not in known and value is not None]
@@ -269,10 +268,3 @@ def _of_bits(bits: Any) -> float:
     if bits not in (2, 3, 4, 8, 16):
         raise _Unknown(f"bits {bits}")
     return float(bits) / 8
-
-
-@cache
-def _data() -> Mapping[str, Any]:
-    path = resources.files("nsys_llm.taxonomy") / "data" / "model_types.json"
-    content: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
-    return content

@@ -154,7 +154,8 @@ def subtract_intervals(left: IntArray, right: IntArray) -> IntArray:
         right: Shape (m, 2), likewise.
 
     Returns:
-        Shape (k, 2), sorted and disjoint, without zero-length intervals.
+        Shape (k, 2), sorted and disjoint, without zero-length intervals; none reaches over the end
+        of one in `left`.
     """
     _, starts, ends = clip_to_windows(left[:, 0], left[:, 1], right)
     # What is left begins where `left` begins or a piece taken out ends; the nth begin and the nth
@@ -189,25 +190,6 @@ def clip_to_windows(
     return owner, starts, ends
 
 
-def gaps_within(busy: IntArray, windows: IntArray) -> IntArray:
-    """Return the time of windows in which nothing is busy, in order of time.
-
-    Args:
-        busy: Shape (n, 2), sorted and disjoint; what lies outside the windows is left out.
-        windows: Shape (m, 2), sorted and disjoint.
-
-    Returns:
-        Shape (k, 2), sorted and disjoint; no gap reaches over the end of a window.
-    """
-    inside = intersect_intervals(busy, windows)
-    # Each window's begin and each busy interval's end opens a gap, which the next of the other
-    # kind closes; both lists come in the same order.
-    opens = np.sort(np.concatenate((windows[:, 0], inside[:, 1])))
-    closes = np.sort(np.concatenate((inside[:, 0], windows[:, 1])))
-    real = closes > opens
-    return np.column_stack((opens[real], closes[real]))
-
-
 def covered_ns(at_ns: IntArray, windows: IntArray) -> IntArray:
     """Return how much of the windows lies before each instant.
 
@@ -225,6 +207,11 @@ def covered_ns(at_ns: IntArray, windows: IntArray) -> IntArray:
     index = np.maximum(np.searchsorted(windows[:, 0], at_ns, side="right") - 1, 0)
     starts, ends = windows[index, 0], windows[index, 1]
     return np.asarray(until[index] - (ends - np.clip(at_ns, starts, ends)))
+
+
+def covered_in(windows: IntArray, spans: IntArray) -> IntArray:
+    """Return how much of each window, shape (n, 2), spans cover that are sorted and disjoint."""
+    return covered_ns(windows[:, 1], spans) - covered_ns(windows[:, 0], spans)
 
 
 def clipped_lengths(start_ns: IntArray, end_ns: IntArray, windows: IntArray) -> IntArray:

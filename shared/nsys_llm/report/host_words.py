@@ -29,7 +29,7 @@ from nsys_llm.trace.host_part import (
     UNKNOWN,
     WARMUP,
 )
-from nsys_llm.view.text import counted, format_ns, format_percent, quoted
+from nsys_llm.view.text import counted, format_count, format_ns, format_percent, quoted
 
 #: With fewer of the samples that there should be, shares say nothing; ours.
 _LEAST_SAMPLED: Final = 0.75
@@ -41,44 +41,24 @@ _LEAST_LAUNCHES_PCT: Final = 5.0
 
 _WORDS: Final = {OFF_CORE: "off its core", RUNNING: "running", OS_CALL: "in the C library"}
 #: Calls that launch one operation: neither a graph nor a function of the host.
-_LAUNCHES: Final = re.compile(r"cu(da)?Launch(?!HostFunc)")
+_LAUNCHES: Final = r"cu(da)?Launch(?!HostFunc)"
 _COLLECTS: Final = "garbage collection"
 _LAUNCH_LESS: Final = "Launch less often: CUDA graphs, torch.compile, fused operators."
-#: What to do, by state and function; where a thread runs, by what most samples are in.
-_ADVICE: Final = (
-    (
-        RUNNING,
-        _COLLECTS,
-        "Python collects garbage in the step: gc.freeze() after start-up, gc.collect() between "
-        "steps.",
-    ),
-    (
-        OS_CALL,
-        INTERPRETER_LOCK,
-        "The launching thread waits for the interpreter lock in the step: let threads that compute "
-        "run in processes of their own.",
-    ),
-    (
-        OS_CALL,
-        r"p?read|recv|p?poll|select|epoll_|accept|fgets|fread|getline|open",
-        "The launching thread waits for input in the step: prefetch it, or let another process "
-        "prepare it.",
-    ),
-    (
-        OS_CALL,
-        r"futex|pthread_|sem_|wait|(clock_)?nanosleep|u?sleep",
-        "The launching thread waits for another thread or process in the step: look at what that "
-        "one does meanwhile.",
-    ),
-    (
-        CUDA_CALL,
-        ".*GraphLaunch",
-        "These launches are CUDA graphs already: launch fewer, larger ones, and upload each before "
-        "its first launch (cudaGraphUpload).",
-    ),
-    (CUDA_CALL, _LAUNCHES, _LAUNCH_LESS),
-    (RUNNING, "python|driver", _LAUNCH_LESS),
-)
+#: What to do, by state and pattern of the function, or of what most samples are in.
+_ADVICE: Final = {
+    (RUNNING, _COLLECTS): "Python collects garbage in the step: gc.freeze() after start-up, "
+    "gc.collect() between steps.",
+    (RUNNING, "python|driver"): _LAUNCH_LESS,
+    (OS_CALL, INTERPRETER_LOCK): "The launching thread waits for the interpreter lock in the step: "
+    "let threads that compute run in processes of their own.",
+    (OS_CALL, r"p?read|recv|p?poll|select|epoll_|accept|fgets|fread|getline|open"): "The launching "
+    "thread waits for input in the step: prefetch it, or let another process prepare it.",
+    (OS_CALL, r"futex|pthread_|sem_|wait|(clock_)?nanosleep|u?sleep"): "The launching thread waits "
+    "for another thread or process in the step: look at what that one does meanwhile.",
+    (CUDA_CALL, ".*GraphLaunch"): "These launches are CUDA graphs already: launch fewer, larger "
+    "ones, and upload each before its first launch (cudaGraphUpload).",
+    (CUDA_CALL, _LAUNCHES): _LAUNCH_LESS,
+}
 #: What a rule on the host says where its threads are recorded: of steps, and of a start-up.
 STATES, START_UP = "states", "start_up"
 HOST_CASES: Final = {
@@ -123,12 +103,6 @@ class Waited:
         )
 
     @property
-    def is_recorded(self) -> bool:
-        """Whether it has samples and calls of the C library."""
-        calls = any(row["state"] == OS_CALL or row["os_call"] for row in self.states)
-        return calls and any(row["module_class"] != NOT_SAMPLED for row in self.modules)
-
-    @property
     def time_ns(self) -> int:
         """All of it."""
         return sum(row["time_ns"] for row in self.states)
@@ -159,15 +133,18 @@ class Waited:
         expected_n = on_core_ns / period_ns if period_ns else 0.0
         return counts, max(LEAST_SAMPLES, math.ceil(_LEAST_SAMPLED * expected_n))
 
-    @property
-    def module_class(self) -> str | None:
-        """Which software most of these samples are in; None where they say nothing."""
+    @cached_property
+    def software(self) -> str | None:
+        """Which software most of these samples are in, with certainty; None where they say none."""
         counts, least_n = self.samples
         if self.doing[0] not in SAMPLED or counts.total() < least_n:
             return None
-        name, n = max(counts.items(), key=lambda item: item[::-1])
-        enough = name != UNRESOLVED and percent(n, counts.total()) >= _LEAST_PCT
-        return name if enough else None
+        name, _ = max(counts.items(), key=lambda item: item[::-1])
+        return name if name != UNRESOLVED and self._is_most(counts[name]) else None
+
+    def _is_most(self, samples_n: int) -> bool:
+        low_pct, _ = wilson_pct(np.array([samples_n]), np.array([self.samples[0].total()]))
+        return bool(low_pct[0] >= _LEAST_PCT)
 
     @property
     def words(self) -> str:
@@ -175,7 +152,7 @@ class Waited:
         state, detail, pct = self.doing
         where = _WORDS.get(state, state) if detail is None else f"in {quoted(detail)}"
         said = f"{format_percent(pct)} {where}"
-        if (name := self.module_class) is None:
+        if (name := self.software) is None:
             return said
         counts, _ = self.samples
         kind = "samples" if counts[KERNEL] else "user-mode samples"
@@ -185,29 +162,21 @@ class Waited:
     @property
     def advice(self) -> str | None:
         """What to do about it; None where it says too little."""
-        state, function, pct = self.doing
+        state, what, pct = self.doing
         if pct < _LEAST_PCT:
             return None
-        said = function or self._certain
-        advice = (text for of, what, text in _ADVICE if of == state and re.match(what, said))
+        if what is None and (what := self.software):
+            rows = self.where("state", state).modules
+            what = _COLLECTS if self._is_most(sum(row["collecting_n"] for row in rows)) else what
+        advice = (
+            text for of, text in _ADVICE.items() if of[0] == state and re.match(of[1], what or "")
+        )
         advised = next(advice, None)
-        calls = [row for row in self.states if _LAUNCHES.match(row["detail"] or "")]
+        calls = [row for row in self.states if re.match(_LAUNCHES, row["detail"] or "")]
         launches_ns = sum(row["time_ns"] for row in calls)
         if advised == _LAUNCH_LESS and percent(launches_ns, self.time_ns) < _LEAST_LAUNCHES_PCT:
             return None
         return advised
-
-    @property
-    def _certain(self) -> str:
-        """What most of its samples are in with certainty: garbage collection, a class, or ""."""
-        if (name := self.module_class) is None:
-            return ""
-        counts, _ = self.samples
-        here = self.where("state", self.doing[0]).modules
-        found = np.array([sum(row["collecting_n"] for row in here), counts[name]])
-        low_pct, _ = wilson_pct(found, np.full(2, counts.total()))
-        likely = zip((_COLLECTS, name), low_pct.tolist(), strict=True)
-        return next((what for what, low in likely if low >= _LEAST_PCT), "")
 
 
 def _start_up(waited: Waited) -> tuple[str, int] | None:
@@ -237,7 +206,8 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
     if steps.time_ns and (state := steps.doing[0]) != UNKNOWN:
         (counts, least_n), words = steps.samples, steps.words
         if state == RUNNING and (n := counts.total()) < least_n:
-            words += f" (too few samples to say in what: {n} of at least {least_n})"
+            numbers = f"{format_count(n)} of at least {format_count(least_n)}"
+            words += f" (too few samples to say in what: {numbers})"
         steps_n = counted(steps.states[0]["steps_n"], "step")
         said.append(f"{steps_n}: {format_ns(steps.time_ns)}, {words}")
     if not said and (words := path_words(waited)[0]):
@@ -258,7 +228,7 @@ def host_case(
         lost_ns: All that the rule is about: also what no thread did, as the way to the GPU.
         span_ns: All of the GPU's time.
         otherwise: What to do where its threads say too little.
-        is_slow_call: Whether each call takes long, so that fewer of them are no help.
+        is_slow_call: Whether each call takes long, of which `otherwise` says why.
 
     Returns:
         None where neither steps nor warm-ups say most of it; `host_ns` is start-up.
@@ -277,13 +247,11 @@ def host_case(
         return None
     name, ns = steps.most(lambda row: row["range"])
     words, advice = path_words(steps.where("range", name))
-    if is_slow_call and advice == _LAUNCH_LESS:
-        advice = None
     return STATES, {
         "host_step_ns": ns / max(steps.states[0]["steps_n"], 1),
         "host_range": name,
         "host_words": words,
-        "host_advice": advice or otherwise,
+        "host_advice": (not is_slow_call and advice) or otherwise,
         "host_ns": warm.time_ns,
         "host_share_pct": percent(max(lost_ns - warm.time_ns, 0), span_ns),
     }

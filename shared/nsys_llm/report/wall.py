@@ -7,8 +7,7 @@ from typing import Any
 
 from nsys_llm.core.errors import ManifestError
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.categories import UNMATCHED, RuleSet
-from nsys_llm.taxonomy.communication import COMMUNICATION as COMMUNICATES
+from nsys_llm.taxonomy.categories import RuleSet
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.taxonomy.wall_classes import (
     COMMUNICATION,
@@ -88,9 +87,7 @@ def _times(wall: DeviceWall, rules: RuleSet) -> Times:
     """
     compute: dict[str | None, int] = {}
     for name, time_ns in wall.kernels_ns.items():
-        category = rules.classify(name).category
-        # Whether a kernel communicates is told alike by the rules of all engines.
-        category = UNMATCHED if category == COMMUNICATES else category
+        category = rules.compute_category(name)
         compute[category] = compute.get(category, 0) + time_ns
     if wall.graphs_ns:
         compute[WHOLE_GRAPH] = wall.graphs_ns

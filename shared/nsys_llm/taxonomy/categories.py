@@ -7,22 +7,25 @@ name wins. A name that matches no rule gets the category `UNMATCHED`.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from importlib import resources
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
+from nsys_llm.taxonomy.data_files import data_file
 
 #: Engines that have rules, the more special ones first.
 ENGINES: Final = ("vllm", "sglang", "trtllm", "pytorch", "generic")
 
 #: Category of a name that no rule matches. It is an outcome, not a rule.
 UNMATCHED: Final = "unmatched"
+#: Category of a shown name that stands for full names of different categories.
+MIXED: Final = "mixed"
+#: The category of collectives, point-to-point transfers, and what is fused into them.
+COMMUNICATION: Final = "communication"
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,23 @@ class RuleSet:
             known = self._known[name] = self._classified(name)
         return known
 
+    def compute_category(self, name: str) -> str:
+        """Return the category of a kernel that computes."""
+        category = self.classify(name).category
+        # Whether a kernel communicates is told alike by the rules of all engines.
+        return UNMATCHED if category == COMMUNICATION else category
+
+    def shown_classes(self, names: Iterable[tuple[str, str]]) -> dict[str, Classification]:
+        """Return what is said of shown names, given with full ones; `MIXED` where these differ."""
+        classes: dict[str, Classification] = {}
+        for shown, full in names:
+            here = self.classify(full)
+            before = classes.setdefault(shown, here)
+            if before != here:
+                same = before.category == here.category
+                classes[shown] = Classification(before.category if same else MIXED, None, None, ())
+        return classes
+
     def _classified(self, name: str) -> Classification:
         # Most patterns can be ruled out because four characters that they need are not in the
         # name. Trying every pattern takes about four times as long.
@@ -131,7 +151,7 @@ def load_rules(engine: str) -> RuleSet:
 @cache
 def load_categories() -> tuple[Category, ...]:
     """Return all categories that rules may give, in the order in which to show them."""
-    return tuple(Category(**entry) for entry in _read_file("generic")["categories"])
+    return tuple(Category(**entry) for entry in data_file("kernel_rules/generic")["categories"])
 
 
 def detect_engine(names: Iterable[str]) -> str:
@@ -156,22 +176,15 @@ def _engine_of(names: frozenset[str]) -> str:
 
 
 def _score(engine: str, text: str) -> int:
-    marks = _read_file(engine)["detect"]
+    marks = data_file(f"kernel_rules/{engine}")["detect"]
     return sum(mark["weight"] for mark in marks if re.search(mark["pattern"], text))
 
 
 def _with_extended(engine: str) -> list[dict[str, Any]]:
     """Return an engine's file, then that of the engine it extends, and so on."""
-    content = _read_file(engine)
+    content = data_file(f"kernel_rules/{engine}")
     extended = content.get("extends")
     return [content, *(_with_extended(extended) if extended else [])]
-
-
-@cache
-def _read_file(engine: str) -> dict[str, Any]:
-    path = resources.files("nsys_llm.taxonomy") / "data" / "kernel_rules" / f"{engine}.json"
-    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return content
 
 
 def _rule(entry: Mapping[str, Any]) -> KernelRule:

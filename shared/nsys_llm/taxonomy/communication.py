@@ -6,10 +6,7 @@ import re
 from functools import cache, lru_cache
 from typing import Final
 
-from nsys_llm.taxonomy.categories import load_rules
-
-#: The category of collectives, point-to-point transfers, and what is fused into them.
-COMMUNICATION: Final = "communication"
+from nsys_llm.taxonomy.categories import COMMUNICATION, load_rules
 
 #: A rank has hundreds of kernel names, and all ranks of a job share most of them.
 _REMEMBERED_NAMES: Final = 1 << 16

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Final
+
+from nsys_llm.taxonomy.data_files import data_file
 
 _TERA: Final = 1e12
 
@@ -27,11 +27,10 @@ def gpu_peak(name: str | None) -> GpuPeak | None:
 
 @cache
 def _peaks() -> Mapping[str, GpuPeak]:
-    path = resources.files("nsys_llm.taxonomy") / "data" / "gpu_peaks.json"
     return {
         row["name"]: GpuPeak(
             {kind: value * _TERA for kind, value in row["tflops"].items()},
             f"{row['source']}, {row['date']}",
         )
-        for row in json.loads(path.read_text("utf-8"))["gpus"]
+        for row in data_file("gpu_peaks")["gpus"]
     }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cache, lru_cache
-from importlib import resources
 from typing import Final
+
+from nsys_llm.taxonomy.data_files import data_file
 
 #: Where no pattern matches.
 OTHER: Final = "other"
@@ -34,8 +34,7 @@ def collects_garbage(function: str) -> bool:
 
 @cache
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    path = resources.files("nsys_llm.taxonomy") / "data" / "host_modules.json"
     return tuple(
         (item["name"], re.compile("|".join(item["patterns"]), re.IGNORECASE))
-        for item in json.loads(path.read_text("utf-8"))["classes"]
+        for item in data_file("host_modules")["classes"]
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+
+from nsys_llm.taxonomy.data_files import data_file
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class KernelLever:
 @cache
 def load_kernel_levers() -> dict[str, KernelLever]:
     """Return the levers by their ids, in the order of the file."""
-    path = resources.files("nsys_llm.taxonomy") / "data" / "kernel_levers.json"
-    rows = json.loads(path.read_text("utf-8"))
+    rows = data_file("kernel_levers")
     by_id = {row["id"]: row for row in rows}
     # On some GPUs a lever has another size: all else is as without.
-    rows = [{**by_id.get(row.pop("like", None), {}), **row} for row in rows]
+    rows = [{**by_id.get(row.get("like"), {}), **row} for row in rows]
     for row in rows:
+        row.pop("like", None)
         for name in ("names", "gpus", "only_there"):
             row[name] = row[name] and re.compile(row[name])
         row["categories"] = tuple(row["categories"])

@@ -8,15 +8,15 @@ one map in the order of `BUILT_IN`: engines mark their phases with names that no
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.patterns import NamePattern, parse_pattern, require_text
+from nsys_llm.taxonomy.data_files import data_file
 
 #: Engines with a map, in the order in which they are tried.
 BUILT_IN: Final = ("vllm", "sglang", "trtllm", "pytorch")
@@ -65,7 +65,9 @@ def phase_map(pairs: PhasePairs | None) -> PhaseMap:
 def built_in_pairs(engines: Sequence[str]) -> PhasePairs:
     """Return the built-in maps of some engines, one behind the other."""
     return tuple(
-        pair for engine in engines for pair in _pairs(_read_built_in(engine)["phases"], engine)
+        pair
+        for engine in engines
+        for pair in _pairs(data_file(f"phase_maps/{engine}")["phases"], engine)
     )
 
 
@@ -112,10 +114,3 @@ def _pairs(phases: Any, where: str) -> PhasePairs:
                 raise UsageError(f"{where}: phase '{phase}': {error.message}") from error
             pairs.append((phase, text))
     return tuple(pairs)
-
-
-@cache
-def _read_built_in(engine: str) -> Mapping[str, Any]:
-    path = resources.files("nsys_llm.taxonomy") / "data" / "phase_maps" / f"{engine}.json"
-    content: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
-    return content

@@ -6,15 +6,14 @@ serving engines tell what is in a step's batch: `parse_step` reads them, for all
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from importlib import resources
 from typing import Any, Final, Literal
 
 from nsys_llm.core.patterns import NamePattern, parse_pattern
+from nsys_llm.taxonomy.data_files import data_file
 from nsys_llm.taxonomy.names import step_key, without_counters
 
 #: What a step is; one choice a run.
@@ -310,8 +309,6 @@ def _patterns(kind: str) -> tuple[NamePattern, ...]:
     return tuple(parse_pattern(text, ours=True) for text in _data()[kind]["patterns"])
 
 
-@cache
 def _data() -> Mapping[str, Any]:
-    path = resources.files("nsys_llm.taxonomy") / "data" / "step_ranges.json"
-    content: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
+    content: Mapping[str, Any] = data_file("step_ranges")
     return content

@@ -61,10 +61,8 @@ class HostFrame:
 
     part: str
     state: str
-    kind: str
     function: str
     module: str
-    module_class: str
     samples_n: int
     stacks_n: int
 

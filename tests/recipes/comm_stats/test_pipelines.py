@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from collective_world import world as collective_world
 from comm_jobs import Plan, true_bubbles
@@ -125,6 +126,18 @@ def test_a_slow_stage_is_compared_with_what_its_words_say(tmp_path):
     assert slow["details"].startswith(f"{beyond_mean_pct:.1f} % more compute than the mean stage")
     answer = " ".join(load_analysis("comm_stats").answer(tables).split())
     assert f"{beyond_median_pct:.1f} % longer than the median of the others" in answer
+
+
+def test_without_its_schedule_a_slow_stage_costs_at_most_so_much(tmp_path):
+    # Two stages that are interleaved look like two that are not.
+    plan = Plan({"pp": 2}, "interleaved", 4, chunks_n=2, paces=(1, 1.4), steps_n=6)
+    write_profiles(plan.outcome, tmp_path)
+    tables = quick("comm_stats", tmp_path)
+    assert tables["bubbles"]["microbatches_n"].isna().all()
+    even = replace(plan, paces=(1.2, 1.2)).outcome
+    slow = tables["findings"].set_index("rule").loc["slow_stage"]
+    assert pd.isna(slow["about_basis"])
+    assert slow["bound_ns"] > plan.outcome.wall_ns - even.wall_ns
 
 
 def test_the_gain_of_microbatches_is_of_the_gpu_that_sets_the_pace(tmp_path):

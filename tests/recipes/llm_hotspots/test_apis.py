@@ -1,4 +1,4 @@
-"""API calls whose truth is known by hand: sums, unions, what the GPU hides, classes."""
+"""API calls whose truth is known by hand: sums, percentiles, classes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ SYNC, QUERY = "cudaStreamSynchronize_v3020", "cudaEventQuery_v3020"
 
 
 def planted():
-    """The GPU is busy [5, 15) and [25, 30); three threads call.
+    """Three threads call.
 
-    thread  function               call      busy  outside  idle
-    100     cudaMalloc             [1, 3)    0     2        0
-    100     cudaLaunchKernel       [3, 5)    0     2        0     launches [5, 15)
-    100     cudaStreamSynchronize  [6, 18)   9     0        3
-    100     cudaLaunchKernel       [20, 22)  0     0        2     launches [25, 30)
-    101     cudaStreamSynchronize  [10, 16)  5     0        1
-    102     cudaEventQuery         [13, 17)  2     0        2
-    102     cudaEventQuery         [28, 33)  2     3        0
+    thread  function               call
+    100     cudaMalloc             [1, 3)
+    100     cudaLaunchKernel       [3, 5)    launches [5, 15)
+    100     cudaStreamSynchronize  [6, 18)
+    100     cudaLaunchKernel       [20, 22)  launches [25, 30)
+    101     cudaStreamSynchronize  [10, 16)
+    102     cudaEventQuery         [13, 17)
+    102     cudaEventQuery         [28, 33)
     """
     trace = TraceBuilder().api("cudaMalloc_v3020", start_ns=1, end_ns=3)
     trace.kernel("k", start_ns=5, end_ns=15, launch=(3, 5))
@@ -39,40 +39,35 @@ def tables(tmp_path_factory):
     return api_tables(tmp_path_factory.mktemp("planted"))
 
 
-TIMES = "total_ns union_ns hidden_ns outside_ns exposed_ns"
-
-
-def test_each_function_s_time_is_split_into_hidden_outside_and_exposed(tables):
+def test_each_function_s_time_is_that_of_all_threads(tables):
     apis = tables["apis"]
-    assert rows(apis, f"api class calls_n {TIMES}") == [
-        # [6, 18) and [10, 16) of two threads: 18 ns of threads, 12 ns of time, idle from 15 on.
-        ("cudaStreamSynchronize", "host_block", 2, 18, 12, 9, 0, 3),
-        ("cudaEventQuery", "poll", 2, 9, 9, 4, 3, 2),
-        ("cudaLaunchKernel", "launch", 2, 4, 4, 0, 2, 2),
-        ("cudaMalloc", "alloc", 1, 2, 2, 0, 2, 0),
+    assert rows(apis, "api class calls_n total_ns") == [
+        ("cudaStreamSynchronize", "host_block", 2, 18),
+        ("cudaEventQuery", "poll", 2, 9),
+        ("cudaLaunchKernel", "launch", 2, 4),
+        ("cudaMalloc", "alloc", 1, 2),
     ]
-    assert apis["hidden_pct"].tolist() == [100 * 9 / 12, 100 * 4 / 9, 0.0, 0.0]
     assert apis["total_pct"].tolist() == [100 * part / 33 for part in (18, 9, 4, 2)]
     assert rows(apis, "min_ns p50_ns mean_ns max_ns")[:2] == [(6, 9.0, 9.0, 12), (4, 4.5, 4.5, 5)]
 
 
-def test_each_rank_s_functions_tell_their_threads_and_where_the_longest_call_is(tables):
+def test_each_rank_s_functions_tell_where_the_longest_call_is(tables):
     apis = tables["rank_apis"]
-    assert rows(apis, "rank api threads_n longest_start_ns broken_n") == [
-        (0, "cudaStreamSynchronize", 2, 6, 0),
-        (0, "cudaEventQuery", 1, 28, 0),
+    assert rows(apis, "rank api longest_start_ns broken_n") == [
+        (0, "cudaStreamSynchronize", 6, 0),
+        (0, "cudaEventQuery", 28, 0),
         # Both launches take 2 ns: the earlier.
-        (0, "cudaLaunchKernel", 1, 3, 0),
-        (0, "cudaMalloc", 1, 1, 0),
+        (0, "cudaLaunchKernel", 3, 0),
+        (0, "cudaMalloc", 1, 0),
     ]
 
 
 def test_a_time_window_cuts_sums_and_counts_the_calls_that_start_in_it(tmp_path):
     tables = api_tables(tmp_path, "--filter-time", "8/14")
-    # [8, 14) of [6, 18), [10, 14) of [10, 16) and 1 ns of the poll; the GPU is busy throughout.
-    assert rows(tables["apis"], f"api calls_n {TIMES}") == [
-        ("cudaStreamSynchronize", 1, 10, 6, 6, 0, 0),
-        ("cudaEventQuery", 1, 1, 1, 1, 0, 0),
+    # [8, 14) of [6, 18), [10, 14) of [10, 16) and 1 ns of the poll.
+    assert rows(tables["apis"], "api calls_n total_ns") == [
+        ("cudaStreamSynchronize", 1, 10),
+        ("cudaEventQuery", 1, 1),
     ]
     # Percentiles and extremes are those of the whole calls that start in the window.
     assert rows(tables["apis"], "p50_ns max_ns") == [(6.0, 6), (4.0, 4)]
@@ -105,20 +100,9 @@ def test_broken_calls_are_counted_and_in_no_sum(tmp_path):
         # A function with nothing but broken calls.
         ("cudaFree", 0, 0, 1, None),
     ]
-    assert tables["api_classes"]["class"].tolist() == ["host_block", "poll", "launch", "alloc"]
 
 
 def test_a_report_without_api_calls_has_no_rows_about_them(tmp_path):
     tables = api_tables(tmp_path, trace=TraceBuilder().kernel("k", start_ns=0, end_ns=5))
-    for name in ("apis", "rank_apis", "api_classes", "kernel_launches", "callstacks"):
+    for name in ("apis", "rank_apis", "kernel_launches", "callstacks"):
         assert len(tables[name]) == 0, name
-
-
-def test_the_gpu_is_busy_with_what_a_range_leaves_out_too(tmp_path):
-    # Only the second kernel is chosen; the call in [12, 14) is hidden behind the first.
-    trace = planted().nvtx("step", 12, 22).api("cudaFree_v3020", start_ns=12, end_ns=14)
-    apis = api_tables(tmp_path, "--filter-nvtx", "step", trace=trace)["apis"]
-    assert rows(apis, "api hidden_ns exposed_ns") == [
-        ("cudaFree", 2, 0),
-        ("cudaLaunchKernel", 0, 2),
-    ]

@@ -48,7 +48,7 @@ def test_communication_that_computation_hides_is_no_finding(found_in):
     assert found_in([("k", 0, 1000), (NCCL, 100, 900)]) == []
 
 
-def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):
+def test_bandwidth_that_leaves_room_is_told(tmp_path):
     trace = TraceBuilder()
     for nth, name in enumerate(["near", "far", "cached"]):
         trace.kernel(name, start_ns=100_000 * nth, duration_ns=10_000)
@@ -58,16 +58,13 @@ def test_bandwidth_is_judged_and_an_unused_pattern_told(tmp_path):
     (tmp_path / "w.json").write_text(json.dumps(weights))
     options = ["--weights", str(tmp_path / "w.json")]
     tables = tables_of(tmp_path / "o", tmp_path / "t.sqlite", options=options)
-    listed = priced(bandwidth_findings(tables), tables)
-    by_rule = {finding.rule: finding for finding in listed}
-    assert {
-        rule: (finding.kind, finding.severity, finding.name) for rule, finding in by_rule.items()
-    } == {
-        "bandwidth_above_peak": ("capture", None, "cached"),
-        "bandwidth_room": ("performance", "low", "far"),
-        "bandwidth_pattern_unused": ("capture", None, None),
-    }
+    (room,) = priced([*bandwidth_findings(tables)], tables)
+    assert (room.rule, room.kind, room.severity, room.name) == (
+        "bandwidth_room",
+        "performance",
+        "low",
+        "far",
+    )
     # At 80 % it would take 50/80 of its 10 us, of 210.
-    room = by_rule["bandwidth_room"]
     assert (room.price.gain_ns, room.price.span_ns) == (10_000 * 3 // 8, 210_000)
     assert "are 1,675 GB/s of 3,350 GB/s" in room.details

@@ -9,8 +9,6 @@ from nsys_llm.recipes.llm_hotspots.findings.extras import measured_findings
 from nsys_llm.recipes.llm_hotspots.findings.kernels import determinism_findings
 from nsys_llm.report.prices.pricing import priced
 
-SM, TENSOR = "SMs Active [Throughput %]", "Tensor Active [Throughput %]"
-READ, WRITE = "DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]"
 GB = 1 << 30
 GEMM = "nvjet_tst_192x192"
 
@@ -79,45 +77,6 @@ def test_memory_that_stays_or_hardly_grows_is_not(tmp_path):
         (70 * GB, 1 << 28, 1 << 28, 1 << 28),  # 0.75 of 70 GiB: 1.1 %
     ]
     assert findings_by_rule(tmp_path, *(growing(*sizes) for sizes in ranks)) == {}
-
-
-def sampled(name, values, samples=40, schema="3.25.0"):
-    """Return a trace of one long kernel with samples of 10 ns all through it."""
-    trace = TraceBuilder(schema=schema).kernel(name, start_ns=0, end_ns=10 * samples)
-    metrics = {metric: [value] * samples for metric, value in values.items()}
-    return trace.gpu_metrics(metrics, times_ns=[10 * (1 + n) for n in range(samples)])
-
-
-def test_idle_tensor_cores_in_matrix_products_are_told(tmp_path):
-    finding = findings_by_rule(tmp_path, sampled(GEMM, {TENSOR: 12, READ: 20, WRITE: 3}))[
-        "low_tensor_activity"
-    ]
-    assert finding.title == "Tensor cores 12.0 % active in GEMMs of rank 0"
-    assert "40 samples" in finding.details
-    assert "DRAM 23.0 %" in finding.details
-    assert (finding.rank, finding.name, finding.impact_ns) == (0, "gemm", 400)
-    # At 80 % active the 400 ns would take 12 / 80 as long.
-    assert (finding.price.gain_ns, finding.price.wall_classes) == (400 * 68 // 80, ("compute",))
-
-
-def test_other_idle_tensor_cores_are_not(tmp_path):
-    idle = {TENSOR: 12, READ: 20, WRITE: 3}
-    short = TraceBuilder()  # most of each sample is of other work
-    for n in range(40):
-        short.kernel(GEMM, start_ns=10 * n, duration_ns=4)
-    metrics = {metric: [value] * 40 for metric, value in idle.items()}
-    short.gpu_metrics(metrics, times_ns=[10 * (1 + n) for n in range(40)])
-    innocent = [
-        sampled(GEMM, idle | {TENSOR: 40}),
-        sampled("mystery", idle),  # no matrix product that we know
-        sampled(GEMM, idle | {READ: 50, WRITE: 15}),  # 65 %: memory holds it back
-        sampled(GEMM, {SM: 12}),  # not measured
-        sampled(GEMM, {TENSOR: 12}),  # memory may hold it back: not measured
-        sampled(GEMM, idle, samples=20),
-        short,
-        sampled(GEMM, idle, schema="3.7.2").process(pid=7, gpu_ids=(0, 1)),  # which GPU is assumed
-    ]
-    assert findings_by_rule(tmp_path, *innocent) == {}
 
 
 def test_kernels_whose_results_may_differ_are_named_by_flag(tmp_path):

@@ -11,7 +11,7 @@ Source of the method: JAX-Toolbox nsys_jax, which aligns devices by the ends of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -73,9 +73,9 @@ class ClockFit:
         return ClockLine(self.offset_ns, self.rate, self.at_ns)
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class _Link:
-    """What two reports' clocks differ by; the surest sorts first.
+    """What two reports' clocks differ by.
 
     Attributes:
         few: Whether it rests on too few collectives.
@@ -89,14 +89,8 @@ class _Link:
     left: int
     right: int
     collectives_n: int
-    offset_ns: int
-    rate: float
-    at_ns: int
+    line: ClockLine
     span_ns: int
-
-    @property
-    def line(self) -> ClockLine:
-        return ClockLine(self.offset_ns, self.rate, self.at_ns)
 
 
 def fit_clocks(meetings: Sequence[Meeting], clocks_n: int) -> list[ClockFit]:
@@ -111,7 +105,11 @@ def fit_clocks(meetings: Sequence[Meeting], clocks_n: int) -> list[ClockFit]:
     """
     links: dict[int, dict[int, _Link]] = {clock: {} for clock in range(clocks_n)}
     group = list(range(clocks_n))
-    for link in sorted(_long_enough([link for each in meetings for link in _links(each)])):
+    surest = sorted(
+        _long_enough([link for each in meetings for link in _links(each)]),
+        key=lambda link: astuple(link)[:-1],
+    )
+    for link in surest:
         left, right = group[link.left], group[link.right]
         if left != right:
             group = [min(left, right) if item in (left, right) else item for item in group]
@@ -149,15 +147,13 @@ def _links(meeting: Meeting) -> list[_Link]:
         line, spread_ns = fitted_line(theirs, theirs - ends)
         n, span_ns = ends.size, int(theirs[-1] - theirs[0])
         error = _ERROR_SCALE * spread_ns**2 // n
-        place = first, clock, n
-        drift = line.offset_ns, line.rate, line.at_ns
-        links.append(_Link(n < _FEW, error, spread_ns, *place, *drift, span_ns))
+        links.append(_Link(n < _FEW, error, spread_ns, first, clock, n, line, span_ns))
     return links
 
 
 def _long_enough(links: Sequence[_Link]) -> list[_Link]:
     """Take links over a small part of the time as too few, where clocks drift."""
-    if not any(link.rate for link in links):
+    if not any(link.line.rate for link in links):
         return list(links)
     longest_ns = max(link.span_ns for link in links)
     return [replace(link, few=link.few or _SHORT * link.span_ns < longest_ns) for link in links]

@@ -9,6 +9,7 @@ starts is 0 for one communicator, and 1 for two. Its error says how sure that is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -131,15 +132,19 @@ def slope_between(started_ns: IntArray, left_ns: IntArray) -> Slope:
     return Slope(value, error * (1 + _FEW / (n - 2)))
 
 
-def is_one_communicator(start_ns: IntArray, end_ns: IntArray) -> bool:
+def is_one_communicator(starts_ns: Sequence[IntArray], ends_ns: Sequence[IntArray]) -> bool:
     """Return whether ranks are certainly one communicator.
 
     Split are those that leave farthest apart, or nearly so, and then each rank from the others.
 
     Args:
-        start_ns: When each rank comes, shape (ranks, collectives), on one clock.
-        end_ns: When each leaves.
+        starts_ns: When each rank comes, shape (collectives,) each, on one clock.
+        ends_ns: When each leaves.
     """
+    some = sampled(starts_ns[0].size)
+    if not some.size:
+        return False
+    start_ns, end_ns = (np.stack([times[some] for times in of]) for of in (starts_ns, ends_ns))
     first = int(distances(end_ns, 0).argmax())
     if not slope_of(start_ns, end_ns, parted(end_ns, first)).is_one:
         return False

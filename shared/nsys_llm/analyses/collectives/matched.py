@@ -10,15 +10,12 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.analyses.collectives.alignment import STEADY_CLOCK_NS, WALL_CLOCK_NS, Track
-from nsys_llm.analyses.collectives.clocks import ClockFit, Meeting, fit_clocks, residual_ns
-from nsys_llm.analyses.collectives.confidence import (
-    LOW_CONFIDENCE,
-    Meetings,
-    alone,
-    met_confidence,
-)
+from nsys_llm.analyses.collectives.clocks import ClockFit, fit_clocks, residual_ns
+from nsys_llm.analyses.collectives.cohesion import is_one_communicator
+from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE, met_confidence
 from nsys_llm.analyses.collectives.lanes import CollectivesPartial, LaneRows
 from nsys_llm.analyses.collectives.matching import Lane, Matched
+from nsys_llm.analyses.collectives.outsiders import Party, shared_with_outsiders
 from nsys_llm.analyses.collectives.p2p_matching import match_communication
 from nsys_llm.analyses.collectives.p2p_streams import programs
 from nsys_llm.analyses.collectives.waits import Waits, collective_waits
@@ -184,7 +181,9 @@ def match_collectives(
             clock=device.clock if aligned else 0,
             kernel=lane.kernel,
             stream=lane.stream_id,
-            track=_track(lane, coarse_ns[device.clock]),
+            track=Track.ordered(
+                lane.start_ns + coarse_ns[device.clock], lane.end_ns + coarse_ns[device.clock]
+            ),
         )
         for place, device in enumerate(devices)
         for lane in device.lanes
@@ -192,18 +191,14 @@ def match_collectives(
     ]
     trust_ns = STEADY_CLOCK_NS if source == _STEADY else WALL_CLOCK_NS
     matched = match_communication(lanes, trust_ns, len(coarse_ns), programs(devices))
-    meetings = [_meeting(item) for item in matched]
-    fits = fit_clocks(meetings, len(coarse_ns))
+    fits = fit_clocks([item.meeting for item in matched], len(coarse_ns))
     # Common time = own time + coarse - fitted; shown times are those of the root's own clock.
     ahead_ns = [
         fits[clock].offset_ns - coarse_ns[clock] + coarse_ns[fits[clock].root]
         for clock in range(len(coarse_ns))
     ]
     recorded_ns = _recorded_ns(devices, fits, coarse_ns)
-    shown = [
-        _sequenced(sequence, meeting, fits, coarse_ns, recorded_ns)
-        for sequence, meeting in zip(matched, meetings, strict=True)
-    ]
+    shown = [_sequenced(sequence, fits, coarse_ns, recorded_ns) for sequence in matched]
     shown = _with_confidence(shown, lanes, [fit.line for fit in fits])
     sources = _sources(fits, source or _UNKNOWN if aligned else _OFF)
     return MatchedCollectives(
@@ -242,19 +237,8 @@ def _devices(
     return devices
 
 
-def _track(lane: LaneRows, coarse_ns: int) -> Track:
-    return Track.ordered(lane.start_ns + coarse_ns, lane.end_ns + coarse_ns)
-
-
-def _meeting(matched: Matched) -> Meeting:
-    pairs = list(zip(matched.lanes, matched.rows, strict=True))
-    ends = tuple(lane.track.end_ns[rows] for lane, rows in pairs)
-    return Meeting(tuple(lane.clock for lane, _ in pairs), ends)
-
-
 def _sequenced(
     matched: Matched,
-    meeting: Meeting,
     fits: Sequence[ClockFit],
     coarse_ns: Sequence[int],
     recorded_ns: Mapping[int, int],
@@ -274,7 +258,9 @@ def _sequenced(
         left_out.append(int((starts[-1] - start_ns).sum()))
         ends.append(end_ns - back_ns)
         aheads.append(back_ns - coarse_ns[lane.clock])
-    residual = residual_ns(meeting, [fit.line for fit in fits]) if matched.rows[0].size else 0
+    residual = (
+        residual_ns(matched.meeting, [fit.line for fit in fits]) if matched.rows[0].size else 0
+    )
     return Sequenced(matched, tuple(starts), tuple(ends), residual, tuple(aheads), tuple(left_out))
 
 
@@ -299,16 +285,26 @@ def _recorded_ns(
 def _with_confidence(
     shown: Sequence[Sequenced], lanes: Sequence[Lane], lines: Sequence[ClockLine]
 ) -> list[Sequenced]:
-    matched = [Meetings(item.kernel, item.owners, item.start_ns, item.end_ns) for item in shown]
-    sure = [place for place, meetings in enumerate(matched) if meetings.is_cohesive]
-    others = []
+    sure = [
+        place for place, item in enumerate(shown) if is_one_communicator(item.start_ns, item.end_ns)
+    ]
+    parties: dict[str, list[Party]] = {}
+    for item in (shown[place] for place in sure):
+        party = Party.of(item.owners, item.start_ns, item.end_ns)
+        parties.setdefault(item.kernel, []).append(party)
+    judged_n = {kernel: len(some) for kernel, some in parties.items()}
     for lane in _unmatched([shown[place] for place in sure], lanes):
         ahead_ns = lines[lane.clock].ahead_ns(lane.track.end_ns)
         start, end = lane.track.start_ns - ahead_ns, lane.track.end_ns - ahead_ns
-        others.append(Meetings(lane.kernel, (lane.owner,), (start,), (end,)))
+        if lane.kernel in parties:
+            parties[lane.kernel].append(Party.of((lane.owner,), (start,), (end,)))
+    shared = {
+        kernel: iter(shared_with_outsiders(some, range(judged_n[kernel])))
+        for kernel, some in parties.items()
+    }
     sequences = list(shown)
-    for place, is_sure in zip(sure, alone([matched[item] for item in sure], others), strict=True):
-        sequences[place] = replace(shown[place], is_sure=is_sure)
+    for place in sure:
+        sequences[place] = replace(shown[place], is_sure=not next(shared[shown[place].kernel]))
     return sequences
 
 

@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.analyses.collectives.alignment import SAME_CLOCK_NS, Alignment, Track, align
+from nsys_llm.analyses.collectives.clocks import Meeting
 from nsys_llm.analyses.collectives.members import MISSING, members, places
 from nsys_llm.numeric.intervals import IntArray
 
@@ -75,6 +76,12 @@ class Matched:
     lanes: tuple[Lane, ...]
     rows: tuple[IntArray, ...]
     cut_n: tuple[int, ...]
+
+    @property
+    def meeting(self) -> Meeting:
+        """When its ranks left them."""
+        ends = [lane.track.end_ns[row] for lane, row in zip(self.lanes, self.rows, strict=True)]
+        return Meeting(tuple(lane.clock for lane in self.lanes), tuple(ends))
 
 
 def match_lanes(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
@@ -158,12 +165,14 @@ def _joined(lanes: Sequence[Lane]) -> list[Lane]:
     by_owner: dict[int, list[Lane]] = {}
     for lane in sorted(lanes, key=lambda lane: (lane.owner, lane.stream)):
         by_owner.setdefault(lane.owner, []).append(lane)
-    joined = []
-    for owner_lanes in by_owner.values():
-        starts = np.concatenate([lane.track.start_ns for lane in owner_lanes])
-        ends = np.concatenate([lane.track.end_ns for lane in owner_lanes])
-        joined.append(replace(owner_lanes[0], track=Track.ordered(starts, ends)))
-    return joined
+    return [joined_lane(owner_lanes) for owner_lanes in by_owner.values()]
+
+
+def joined_lane(lanes: Sequence[Lane]) -> Lane:
+    """Return all executions of some lanes of a device as those of the first one."""
+    starts = np.concatenate([lane.track.start_ns for lane in lanes])
+    ends = np.concatenate([lane.track.end_ns for lane in lanes])
+    return replace(lanes[0], track=Track.ordered(starts, ends))
 
 
 def _grouped(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:

@@ -70,15 +70,15 @@ class Edges:
         """
         first = np.concatenate(([0], np.cumsum([len(track) for track in tracks])))
         coincidences = [coinciding(fit, tracks) for fit in fits]
+        left, right, transfer_ns = map(list, zip(*coincidences, strict=True))
+        for place, fit in enumerate(fits):
+            left[place] = left[place] + first[fit.left]
+            right[place] = right[place] + first[fit.right]
         edges = cls(
-            np.repeat(np.arange(len(fits)), [row.size for row, _, _ in coincidences]),
-            np.concatenate(
-                [row + first[fit.left] for fit, (row, _, _) in _zip(fits, coincidences)]
-            ),
-            np.concatenate(
-                [row + first[fit.right] for fit, (_, row, _) in _zip(fits, coincidences)]
-            ),
-            np.concatenate([transfer_ns for _, _, transfer_ns in coincidences]),
+            np.repeat(np.arange(len(fits)), [row.size for row in left]),
+            np.concatenate(left),
+            np.concatenate(right),
+            np.concatenate(transfer_ns),
             first,
             tuple((fit.left, fit.right) for fit in fits),
         )
@@ -198,9 +198,3 @@ class Edges:
         np.maximum.at(most, self.right, proven_n)
         rival_n = np.maximum(most[self.left], most[self.right])
         return self._only(rival_n < _LEAST + _PROVEN * proven_n)
-
-
-def _zip(
-    fits: Sequence[PeerFit], coincidences: Sequence[tuple[IntArray, IntArray, IntArray]]
-) -> list[tuple[PeerFit, tuple[IntArray, IntArray, IntArray]]]:
-    return list(zip(fits, coincidences, strict=True))

@@ -21,8 +21,8 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.analyses.collectives.alignment import SAME_CLOCK_NS, Track
-from nsys_llm.analyses.collectives.clocks import ClockFit, Meeting, fit_clocks
-from nsys_llm.analyses.collectives.matching import Lane, Matched, match_lanes
+from nsys_llm.analyses.collectives.clocks import ClockFit, fit_clocks
+from nsys_llm.analyses.collectives.matching import Lane, Matched, joined_lane, match_lanes
 from nsys_llm.analyses.collectives.p2p_edges import Edges
 from nsys_llm.analyses.collectives.p2p_pairs import (
     END_SKEW_NS,
@@ -85,7 +85,7 @@ def match_communication(
     if len(owners) < _LEAST_OWNERS:
         return _matched_by_direction(lanes, trust_ns)
     rest = match_lanes([lane for lane in lanes if lane not in set(transfers)], trust_ns)
-    known = _known_clocks(rest, clocks_n)
+    known = fit_clocks([item.meeting for item in rest], clocks_n)
     kinds = {owner: (programs or {}).get(owner, -1 - owner) for owner in owners}
     if not 1 < len(set(kinds.values())) < len(owners):
         return [*rest, *_matched_transfers(transfers, known, trust_ns)]
@@ -156,15 +156,6 @@ def _matched_by_direction(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]
         )
         for match_lane in match_lanes(relabeled, trust_ns)
     ]
-
-
-def _known_clocks(matched: Sequence[Matched], clocks_n: int) -> list[ClockFit]:
-    """Return what the collectives say about the clocks."""
-    meetings = []
-    for item in matched:
-        ends = [lane.track.end_ns[row] for lane, row in zip(item.lanes, item.rows, strict=True)]
-        meetings.append(Meeting(tuple(lane.clock for lane in item.lanes), tuple(ends)))
-    return fit_clocks(meetings, clocks_n)
 
 
 @dataclass(frozen=True)
@@ -255,11 +246,7 @@ def _members(lanes: Sequence[Lane], known: Sequence[ClockFit], trust_ns: int) ->
     sources = [
         tuple(owner_lanes) for _, owner_lanes in groupby(ordered, key=lambda lane: lane.owner)
     ]
-    joined = []
-    for owner_lanes in sources:
-        starts = np.concatenate([lane.track.start_ns for lane in owner_lanes])
-        ends = np.concatenate([lane.track.end_ns for lane in owner_lanes])
-        joined.append(replace(owner_lanes[0], track=Track.ordered(starts, ends)))
+    joined = [joined_lane(owner_lanes) for owner_lanes in sources]
     tracks = tuple(_moved(lane.track, known[lane.clock].line) for lane in joined)
     return _Members(tuple(joined), tuple(sources), known, trust_ns, tracks)
 

@@ -12,18 +12,7 @@ from nsys_llm.analyses.device.host_timeline import HostTimeline
 from nsys_llm.numeric.gaps import Gaps, Positions
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray, clip_to_windows, clipped_lengths
-from nsys_llm.taxonomy.idle_causes import (
-    AFTER_LAST,
-    CAUSE_NAMES,
-    HOST_NO_CUDA,
-    LAUNCH_LATENCY,
-    NO_API,
-    NO_WORK,
-    PROFILER_OVERHEAD,
-    QUEUED,
-    UNCERTAIN,
-    UNRESOLVED,
-)
+from nsys_llm.taxonomy import idle_causes
 
 _NOWHERE = -1
 
@@ -86,13 +75,15 @@ def situate(gaps: Gaps, launch_row: Positions, host: HostTimeline) -> Situations
         starts = ends = at
         graph, other = known, np.full_like(at, _NOWHERE)
     late_ns = np.clip(starts, gaps.start_ns, gaps.end_ns)
-    whole = np.where(graph | (ends <= gaps.since_ns), QUEUED, _NOWHERE)
+    whole = np.where(graph | (ends <= gaps.since_ns), idle_causes.QUEUED, _NOWHERE)
     if host.clock_error_ns:
         # How much earlier its call returned is what makes sure that it was queued.
         sure = graph | (ends <= gaps.since_ns - host.clock_error_ns)
         short = gaps.end_ns - gaps.start_ns < host.clock_error_ns
-        whole = np.where(short & ~sure, UNRESOLVED, whole)
-    whole = np.where(known, whole, np.where(gaps.after < 0, AFTER_LAST, NO_API))
+        whole = np.where(short & ~sure, idle_causes.UNRESOLVED, whole)
+    whole = np.where(
+        known, whole, np.where(gaps.after < 0, idle_causes.AFTER_LAST, idle_causes.NO_API)
+    )
     return Situations(call, late_ns, np.clip(ends, late_ns, gaps.end_ns), whole, other)
 
 
@@ -105,9 +96,12 @@ def split_gaps(gaps: Gaps, where: Situations, host: HostTimeline) -> Split:
         inside = np.column_stack((gaps.start_ns[selected], where.done_ns[selected]))
         _overlay(split, work.spans, inside, selected, where, host, work.cause)
     rows = np.arange(len(gaps))
-    for spans, cause in ((host.no_work, NO_WORK), (host.profiler, PROFILER_OVERHEAD)):
+    for spans, cause in (
+        (host.no_work, idle_causes.NO_WORK),
+        (host.profiler, idle_causes.PROFILER_OVERHEAD),
+    ):
         _overlay(split, spans, gaps.spans, rows, where, host, cause)
-    split.certain_ns[list(UNCERTAIN)] = 0
+    split.certain_ns[list(idle_causes.UNCERTAIN)] = 0
     return split
 
 
@@ -166,7 +160,7 @@ def _cut(spans: IntArray, inside: IntArray) -> tuple[IntArray, IntArray, IntArra
 
 def _parts(start_ns: IntArray, end_ns: IntArray, where: Situations, host: HostTimeline) -> Split:
     """Split stretches, each inside one gap, by what the host did; `where` is of their gaps."""
-    time_ns = np.zeros((len(CAUSE_NAMES), start_ns.size), dtype=np.int64)
+    time_ns = np.zeros((len(idle_causes.CAUSE_NAMES), start_ns.size), dtype=np.int64)
     whole = np.flatnonzero(where.whole >= 0)
     time_ns[where.whole[whole], whole] = (end_ns - start_ns)[whole]
     rest = np.flatnonzero(where.whole < 0)
@@ -174,14 +168,14 @@ def _parts(start_ns: IntArray, end_ns: IntArray, where: Situations, host: HostTi
         return Split(time_ns, time_ns.copy())
     begin, end, call = start_ns[rest], end_ns[rest], where.call[rest]
     late, done = where.late_ns[rest], where.done_ns[rest]
-    time_ns[LAUNCH_LATENCY, rest] = np.maximum(end - np.maximum(begin, done), 0)
+    time_ns[idle_causes.LAUNCH_LATENCY, rest] = np.maximum(end - np.maximum(begin, done), 0)
     free = np.maximum(np.minimum(end, late) - begin, 0)
-    launching = end - begin - time_ns[LAUNCH_LATENCY, rest] - free
+    launching = end - begin - time_ns[idle_causes.LAUNCH_LATENCY, rest] - free
     owner, cause, inside = _calls_within(begin, np.minimum(end, late), call, host)
     np.add.at(time_ns, (cause, rest[owner]), inside)
     np.subtract.at(free, owner, inside)
     time_ns[host.cause[call], rest] += launching
-    time_ns[HOST_NO_CUDA, rest] = free
+    time_ns[idle_causes.HOST_NO_CUDA, rest] = free
     split = Split(time_ns, time_ns.copy())
     handed = np.flatnonzero((where.other[rest] >= 0) & (free > 0))
     if handed.size:
@@ -245,4 +239,4 @@ def _hand_over(
             calls, _ = host.spans(busy, blocking=False)
             length[both] -= clipped_lengths(starts[both], ends[both], calls)
         np.add.at(split.time_ns, (cause[of_span], rows[at]), length)
-        np.subtract.at(split.time_ns[HOST_NO_CUDA], rows[at], length)
+        np.subtract.at(split.time_ns[idle_causes.HOST_NO_CUDA], rows[at], length)

@@ -4,33 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from nsys_llm.analyses.host.exposed import Exposed
 from nsys_llm.analyses.host.places import PARTS, Places
 from nsys_llm.analyses.host.states import DOING, STATES, THREAD_BITS, StatePieces, ThreadStates
 from nsys_llm.analyses.rank_view import RankView
+from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.blocks import small_blocks
 from nsys_llm.numeric.grouping import (
-    begins_group,
     distinct_codes,
     distinct_rows,
     exact_sums,
-    position_in_group,
     replaced,
 )
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.host_modules import (
-    UNRESOLVED,
-    collects_garbage,
-    module_class,
-    module_classes,
-)
+from nsys_llm.taxonomy.host_modules import collects_garbage, module_class, module_classes
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.host_part import (
@@ -43,10 +35,8 @@ from nsys_llm.trace.host_part import (
 )
 from nsys_llm.trace.rank_trace import RankTrace
 
-#: Frames that are told, of each kind.
+#: Functions that are told, of each part and state.
 _MOST_FRAMES: Final = 20
-#: Frames of these classes are the user's program: the first of them in a stack is told.
-_PROGRAM: Final = ("framework", "other")
 _SAMPLED: Final = [STATES.index(state) for state in SAMPLED]
 
 
@@ -69,11 +59,11 @@ def host_part(view: RankView, exposed: Mapping[int, Sequence[Exposed]]) -> HostP
         *(_samples(nth, of) for nth, of in enumerate(sums)),
     ]
     owner, group, state, row = np.concatenate(sampled, axis=1)
-    stacks = _Stacks.of(trace, row)
+    symbol, module = _leaves(trace, row)
     return HostPart(
         tuple(told for of in sums for told in of.rows()),
-        tuple(_modules(sums, [owner, group, state], stacks)),
-        tuple(_frames(trace, stacks, row, group % len(PARTS) * len(STATES) + state)),
+        tuple(_modules(trace, sums, [owner, group, state, module], symbol)),
+        tuple(_frames(trace, row, group % len(PARTS) * len(STATES) + state, symbol, module)),
         threads.records.period_ns,
         0 if steps is None else int((~steps.warmup).sum()),
     )
@@ -156,110 +146,75 @@ def _samples(nth: int, sums: _Sums) -> IntArray:
     return np.vstack((np.full(found.shape[1], nth), found))
 
 
-@dataclass(frozen=True)
-class _Stacks:
-    """The stacks of some samples; arrays of shape (frames,), innermost frame of each first.
+def _leaves(trace: RankTrace, rows: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the ids of function and file of samples' innermost frames, -1 of those without one.
 
-    Attributes:
-        sample: Position of the sample, ascending; samples without a frame have none.
-        first: Whether it is the innermost frame that is recorded of its sample.
-        module: Class of its file, position in `module_classes`.
-        frames: Their rows.
-        collects: Whether the function is one of Python's garbage collection.
+    Args:
+        rows: Shape (samples,), in the table of samples.
     """
-
-    sample: IntArray
-    first: npt.NDArray[np.bool_]
-    module: IntArray
-    frames: Table
-    collects: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, trace: RankTrace, rows: IntArray) -> _Stacks:
-        """Return the stacks of samples by their rows in the table, shape (samples,)."""
-        none = Table.empty(("id", "depth", "module_id", "symbol_id"))
-        frames = trace.tables.get("sample_frames", none)
-        ids = frames["id"]
-        order = np.argsort(ids, kind="stable") if (ids[1:] < ids[:-1]).any() else None
-        ids = ids if order is None else ids[order]
-        wanted = trace.tables["cpu_samples"]["id"][rows] if rows.size else rows
-        first = np.searchsorted(ids, wanted, side="left")
-        frames_n = np.searchsorted(ids, wanted, side="right") - first
-        sample = np.repeat(np.arange(rows.size), frames_n)
-        at = first[sample] + position_in_group(sample)
-        frames = frames.take(at if order is None else order[at])
-        depth = frames["depth"]
-        if ((depth[1:] <= depth[:-1]) & (sample[1:] == sample[:-1])).any():
-            frames = frames.take(np.lexsort((depth, sample)))
-        names = module_classes()
-
-        def known(column: str, of: Callable[[str], int]) -> IntArray:
-            return replaced(
-                frames[column],
-                lambda used: np.array([of(trace.strings.get(key, "")) for key in used.tolist()]),
-            )
-
-        module = known("module_id", lambda path: names.index(module_class(path)))
-        collects = known("symbol_id", collects_garbage) > 0
-        return cls(sample, begins_group(sample), module, frames, collects)
+    none = Table.empty(("id", "depth", "symbol_id", "module_id"))
+    frames = trace.tables.get("sample_frames", none)
+    leaf = np.flatnonzero(frames["depth"] == 0)
+    ids = frames["id"][leaf]
+    order = np.argsort(ids, kind="stable")
+    ids, leaf = ids[order], leaf[order]
+    wanted = trace.tables["cpu_samples"]["id"][rows] if rows.size else rows
+    at = np.searchsorted(ids, wanted)
+    at = np.where(np.append(ids, NULL_INT)[at] == wanted, at, -1)
+    symbol, module = (np.append(frames[name][leaf], -1)[at] for name in ("symbol_id", "module_id"))
+    return symbol, module
 
 
 def _modules(
-    sums: Sequence[_Sums], columns: Sequence[IntArray], stacks: _Stacks
+    trace: RankTrace, sums: Sequence[_Sums], columns: Sequence[IntArray], symbol: IntArray
 ) -> Iterator[HostModule]:
-    """Count samples by sums, group, state and class of the innermost frame."""
-    classes, leaf = module_classes(), stacks.sample[stacks.first]
-    module, collects = np.zeros((2, columns[0].size), dtype=np.int64)
-    module[:] = classes.index(UNRESOLVED)
-    module[leaf], collects[leaf] = stacks.module[stacks.first], stacks.collects[stacks.first]
-    columns = [*columns, module]
+    """Count samples.
+
+    Args:
+        columns: Shape (samples,) each: the place among the sums, group, state, the file's id.
+        symbol: Shape (samples,), the function's id.
+    """
+    classes, strings = module_classes(), trace.strings
+
+    def known(ids: IntArray, of: Callable[[str], int]) -> IntArray:
+        return replaced(
+            ids,
+            lambda used: np.array([of(strings.get(key, "")) for key in used.tolist()], np.int64),
+        )
+
+    *groups, module = columns
+    columns = [*groups, known(module, lambda path: classes.index(module_class(path)))]
     first, code = distinct_rows(columns)
-    counts = (np.bincount(code, some, first.size).astype(int) for some in (None, collects))
-    rows = np.stack((*(column[first] for column in columns), *counts), axis=1)
-    for nth, group, state, of, n, collecting_n in rows.tolist():
-        yield HostModule(*sums[int(nth)].where(group), STATES[state], classes[of], n, collecting_n)
+    collecting_n = np.bincount(code, known(symbol, collects_garbage), first.size).astype(np.int64)
+    numbers = (*(column[first] for column in columns), np.bincount(code), collecting_n)
+    for nth, group, state, place, n, collected_n in np.stack(numbers, axis=1).tolist():
+        where = sums[int(nth)].where(group)
+        yield HostModule(*where, STATES[state], classes[place], n, collected_n)
 
 
 def _frames(
-    trace: RankTrace, stacks: _Stacks, row: IntArray, where: IntArray
+    trace: RankTrace, row: IntArray, where: IntArray, symbol: IntArray, module: IntArray
 ) -> Iterator[HostFrame]:
     """Yield the most frequent functions of samples, by their rows, in each part and state.
-
-    Innermost frames, and the first ones of the program in stacks of more than one frame.
 
     Args:
         where: Shape (samples,), part and state as one number.
     """
-    once = np.zeros(row.size, dtype=bool)
-    once[np.unique(row, return_index=True)[1]] = True  # a thread may launch on several devices
-    kept, where = once[stacks.sample], where[stacks.sample]
-    deep = np.bincount(stacks.sample)[stacks.sample] > 1
-    classes = module_classes()
-    program = deep & np.isin(stacks.module, [classes.index(name) for name in _PROGRAM])
-    program[program] = begins_group(stacks.sample[program])
-    for kind, told, of in (
-        ("leaf", stacks.first, stacks.first),
-        ("program", program, deep & stacks.first),
-    ):
-        stacks_n, at = np.bincount(where[of & kept]), np.flatnonzero(told & kept)
-        columns = [where, stacks.frames["symbol_id"], stacks.frames["module_id"], stacks.module]
-        columns = [column[at] for column in columns]
-        first, code = distinct_rows(columns)
-        counts = Counter[tuple[int, str, str, str]]()
-        for place, symbol, module, file_class, n in np.stack(
-            (*(column[first] for column in columns), np.bincount(code)), axis=1
-        ).tolist():
-            function = text_of(symbol, trace.strings)
-            if not function.startswith(("0x", "[")):  # an address, or no name
-                # Folders may hold a user's name.
-                file = text_of(module, trace.strings).rpartition("/")[2]
-                counts[place, function, file, classes[file_class]] += n
-        shown = Counter[int]()
-        for (place, *name), n in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-            shown[place] += 1
-            if stacks_n[place] >= LEAST_SAMPLES and shown[place] <= _MOST_FRAMES:
-                part, state = divmod(place, len(STATES))
-                whole = int(stacks_n[place])
-                yield HostFrame(
-                    PARTS[part], STATES[state], kind, name[0], name[1], name[2], n, whole
-                )
+    _, once = np.unique(row, return_index=True)  # a thread may launch on several devices
+    once = once[module[once] >= 0]
+    columns = [column[once] for column in (where, symbol, module)]
+    first, code = distinct_rows(columns)
+    rows = np.stack((*(column[first] for column in columns), np.bincount(code)), axis=1)
+    counts, stacks_n = Counter[tuple[int, str, str]](), np.bincount(columns[0]).tolist()
+    for place, function, path, n in rows.tolist():
+        # Folders may hold a user's name.
+        file = text_of(path, trace.strings).rpartition("/")[2]
+        counts[place, text_of(function, trace.strings), file] += n
+    shown = Counter[int]()
+    for (place, name, file), n in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if stacks_n[place] < LEAST_SAMPLES or name.startswith(("0x", "[")):
+            continue  # an address, or no name
+        shown[place] += 1
+        if shown[place] <= _MOST_FRAMES:
+            part, state = divmod(place, len(STATES))
+            yield HostFrame(PARTS[part], STATES[state], name, file, n, stacks_n[place])

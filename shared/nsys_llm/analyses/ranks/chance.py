@@ -57,16 +57,23 @@ class Standing:
             test (no blocks).
         blocks_n: Blocks of steps that were compared.
         reason: Why it is not named as slow; "" where it is, SMALL where it stands out as fast.
+        size: Mean over steps of its value beyond the median of the others, where that was asked.
     """
 
     log_chance: float
     blocks_n: int
     reason: str
+    size: float = 0.0
 
     @property
     def chance(self) -> float:
         """That probability."""
         return math.exp(self.log_chance)
+
+    @property
+    def named(self) -> bool:
+        """Whether it is slow by more than chance."""
+        return not self.reason
 
     @property
     def stands_out(self) -> bool:

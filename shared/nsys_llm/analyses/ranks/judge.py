@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.stages import may_be_stages
-from nsys_llm.analyses.ranks.chance import ALPHA, SMALL, FloatArray, others_beyond
-from nsys_llm.analyses.ranks.groups import GroupTest, Measured, Side, group_test
+from nsys_llm.analyses.ranks.chance import ALPHA, SMALL, FloatArray, Standing, others_beyond
+from nsys_llm.analyses.ranks.groups import Group
 from nsys_llm.analyses.ranks.lateness import Arrivals
 from nsys_llm.analyses.ranks.peers import Gpu, peer_groups
 from nsys_llm.analyses.ranks.schedule import Line
@@ -49,15 +49,12 @@ _BY_LATENESS: Final = ("late_host", "late", "pauses")
 _Mask = npt.NDArray[np.bool_]
 
 
-def judged(
-    job: JobWalls, collectives: MatchedCollectives | None = None, tables: Sequence[str] = ()
-) -> list[RankVerdict]:
+def judged(job: JobWalls, collectives: MatchedCollectives | None = None) -> list[RankVerdict]:
     """Return a verdict for each GPU of a job, in the order of ranks and devices.
 
     Args:
         job: The wall splits, with causes of idle time where the recipe knows them.
         collectives: Those of all ranks; None where nothing is matched.
-        tables: Names of further tables that tell about a verdict.
     """
     hosts = {rank.key: rank.facts.host if rank.facts else None for rank in job.ranks}
     walls: dict[RankKey, list[DeviceWall]] = {}
@@ -75,18 +72,14 @@ def judged(
         for place, causes in idle.items()
     }
     arrivals = None if collectives is None else Arrivals(collectives, gpus)
-    return _Judge(gpus, arrivals, host_ns, ", ".join(("wall", *tables))).verdicts()
+    return _Judge(gpus, arrivals, host_ns).verdicts()
 
 
 class _Judge:
     def __init__(
-        self,
-        gpus: Sequence[Gpu],
-        arrivals: Arrivals | None,
-        host_ns: Mapping[WallKey, int],
-        evidence: str,
+        self, gpus: Sequence[Gpu], arrivals: Arrivals | None, host_ns: Mapping[WallKey, int]
     ) -> None:
-        self.gpus, self.arrivals, self.host_ns, self.evidence = gpus, arrivals, host_ns, evidence
+        self.gpus, self.arrivals, self.host_ns = gpus, arrivals, host_ns
         none: list[int | None] = [None] * len(gpus)
         self._stage = none if self.arrivals is None else self.arrivals.stage_of()
         joined = None if self.arrivals is None else self.arrivals.joined()
@@ -114,11 +107,9 @@ class _Judge:
         return replace(row, reason=ONE_RANK if len(self.gpus) == 1 else NO_PEERS)
 
     def _of_group(self, members: Sequence[int], alpha: float) -> dict[int, RankVerdict]:
-        measured = Measured.of(self.gpus, members, self.arrivals)
-        hosts = [self.gpus[at].host for at in members]
-        test = group_test(measured, hosts, alpha)
+        group = Group.of(self.gpus, members, self.arrivals, alpha)
         return {
-            at: _Peer(self, measured, test, row, hosts).verdict(self._row(at, len(members)))
+            at: _Peer(self, group, row).verdict(self._row(at, len(members)))
             for row, at in enumerate(members)
         }
 
@@ -134,13 +125,14 @@ class _Judge:
         worst = int(np.argmax(means))
         if means[worst] < (1 + _SLOW_STAGE) * usual_ns:
             return {}
+        about_ns = line.run_ns(means) - line.run_ns([usual_ns] * len(means))
         return {
             at: replace(
                 rows[at],
                 verdict="slow_stage",
                 more_pct=100.0 * (means[worst] / max(usual_ns, 1.0) - 1),
-                about_ns=round(line.gain_ns(means, [usual_ns] * len(means))),
-                evidence=self.evidence,
+                # Without a schedule nobody knows how much of that other stages hide.
+                about_ns=None if line.messages_n is None else round(about_ns),
                 reason=None,
             )
             for at in line.stages[worst]
@@ -151,36 +143,28 @@ class _Judge:
 class _Peer:
     """One GPU beside its peers."""
 
-    def __init__(
-        self,
-        job: _Judge,
-        measured: Measured,
-        test: GroupTest,
-        row: int,
-        hosts: Sequence[str | None],
-    ) -> None:
+    def __init__(self, job: _Judge, group: Group, row: int) -> None:
         self._job, self._gpus, self._arrivals = job, job.gpus, job.arrivals
-        self._measured, self._test, self._row_at = measured, test, row
-        self._gpu = job.gpus[measured.gpus[row]]
-        self._slow_host = test.slow_hosts.get(hosts[row] or "")
+        self._group, self._row_at = group, row
+        self._gpu = job.gpus[group.gpus[row]]
+        self._slow_host = group.slow_hosts.get(self._gpu.host or "")
         # Ranks of a slow machine are beside those of others.
         self._others = [
             place
-            for place in range(len(hosts))
-            if place != row and not (self._slow_host and hosts[place] == hosts[row])
+            for place, at in enumerate(group.gpus)
+            if place != row and not (self._slow_host and job.gpus[at].host == self._gpu.host)
         ]
 
     def verdict(self, row: RankVerdict) -> RankVerdict:
         """Return the row with what is told of it."""
-        measured, compute = self._measured, self._test.compute[self._row_at]
-        late = None if self._test.late is None else self._test.late[self._row_at]
-        if not measured.steps.size:
-            return replace(row, reason=compute.standing.reason)
+        group = self._group
+        if not group.steps.size:
+            return replace(row, reason=group.compute[self._row_at].reason)
         more_ns, late_ns = self._beyond()
-        kernel, verdict, side = None, *self._why(compute, late, more_ns, late_ns)
+        kernel, verdict, test = None, *self._why(more_ns, late_ns)
         if verdict == "slow_gpu":
             verdict, kernel = self._work()
-        usual_ns = np.maximum(measured.compute_ns[self._row_at] - more_ns, 1)
+        usual_ns = np.maximum(group.compute_ns[self._row_at] - more_ns, 1)
         about_ns, paused = None, None
         # Equal parts of a run are no steps: what falls on a border moves between two.
         if verdict is None and late_ns is not None and self._gpu.work.has_steps:
@@ -195,35 +179,36 @@ class _Peer:
             kernel=kernel,
             more_pct=100.0 * float(np.expm1(np.log1p(more_ns / usual_ns).mean())),
             late_ns=None if late_ns is None else float(late_ns.mean()),
-            chance=side.standing.chance if side.standing.blocks_n else None,
-            blocks_n=side.standing.blocks_n,
-            steps_n=measured.steps.size,
+            chance=test.chance if test.blocks_n else None,
+            blocks_n=test.blocks_n,
+            steps_n=group.steps.size,
             late_steps_n=None if paused is None else int(paused.sum()),
             about_ns=about_ns,
-            evidence=None if verdict is None else self._job.evidence,
-            reason=None if verdict else side.standing.reason or SMALL,
+            reason=None if verdict else test.reason or SMALL,
         )
 
     def _beyond(self) -> tuple[FloatArray, FloatArray | None]:
         """Return its compute time and lateness beyond the median of the others, in each step."""
-        measured, row = self._measured, self._row_at
+        group, row = self._group, self._row_at
         if self._slow_host is None:
-            more_ns, late_ns = measured.beyond
+            more_ns, late_ns = group.beyond
             return more_ns[row], None if late_ns is None else late_ns[row]
-        every = (measured.compute_ns.astype(np.float64), measured.late_ns)
+        every = (group.compute_ns.astype(np.float64), group.late_ns)
         usual = [None if some is None else np.median(some[self._others], axis=0) for some in every]
         late_ns = None if every[1] is None else every[1][row] - usual[1]
         return every[0][row] - usual[0], late_ns
 
     def _why(
-        self, compute: Side, late: Side | None, more_ns: FloatArray, late_ns: FloatArray | None
-    ) -> tuple[Verdict | None, Side]:
+        self, more_ns: FloatArray, late_ns: FloatArray | None
+    ) -> tuple[Verdict | None, Standing]:
         """Return the verdict by the tests, and the evidence that it rests on.
 
         Compute that drifts too much to be tested still is why a rank is late.
         """
         if self._slow_host is not None:
             return "slow_host", self._slow_host
+        group, row = self._group, self._row_at
+        compute, late = group.compute[row], None if group.late is None else group.late[row]
         if late is not None and late.named and late_ns is not None:
             late_sum = float(late_ns.sum())
             if self._more_of(lambda gpu: gpu.wall.profiler_ns) >= _EXPLAINS * late_sum:
@@ -239,17 +224,17 @@ class _Peer:
         if compute.named:
             return "slow_gpu", compute
         both = [compute] if late is None else [compute, late]
-        return None, min(both, key=lambda side: side.standing.chance)
+        return None, min(both, key=lambda test: test.chance)
 
     def _more_of(self, value: Any) -> float:
         """Return a value of the whole run beyond the median of the others."""
-        values = [value(self._gpus[at]) for at in self._measured.gpus]
+        values = [value(self._gpus[at]) for at in self._group.gpus]
         return float(values[self._row_at] - np.median([values[at] for at in self._others]))
 
     def _work(self) -> tuple[Verdict, str | None]:
         """Return whether it has more to compute or computes slowly, and which kernel has most."""
         own = self._gpu.kernels
-        others = [self._gpus[self._measured.gpus[at]].kernels for at in self._others]
+        others = [self._gpus[self._group.gpus[at]].kernels for at in self._others]
         names = sorted(set(own).union(*others))
         if not names:
             return "slow_gpu", None
@@ -279,7 +264,7 @@ class _Peer:
         longer, is late for that.
         """
         usual_ns = max(float(np.median(np.abs(late_ns))), 1.0)
-        held_ns = others_beyond(self._measured.profiler_ns.astype(np.float64))[self._row_at]
+        held_ns = others_beyond(self._group.profiler_ns.astype(np.float64))[self._row_at]
         steps = (late_ns > _PAUSE_TIMES * usual_ns) & (more_ns + held_ns < _EXPLAINS * late_ns)
         sums = np.maximum(late_ns, 0)
         if not steps.any() or 2 * sums[steps].sum() < sums.sum():
@@ -299,34 +284,31 @@ class _Peer:
             most_ns = max((gpu.wall.communication_ns for gpu in gpus), default=0)
             about = min(share * float(more_ns.sum()), most_ns)
         else:
-            rows = set(range(len(self._measured.gpus))) - set(self._others)
-            culprits = [self._measured.gpus[row] for row in rows]
-            last, waits = self._arrivals.waiting(culprits, self._measured.steps)
+            rows = set(range(len(self._group.gpus))) - set(self._others)
+            culprits = [self._group.gpus[row] for row in rows]
+            last, waits = self._arrivals.waiting(culprits, self._group.steps)
             last = last if chosen is None else last & chosen
             most_ns = int(waits[:, last].sum(axis=1).max(initial=0))
             about = min(share * float(more_ns[last].sum()), most_ns)
         # What other steps cost is known of none that a filter or the capture cuts.
-        about *= self._gpu.steps_n / max(self._measured.steps.size, 1)
+        about *= self._gpu.steps_n / max(self._group.steps.size, 1)
         if verdict not in _BY_LATENESS:
-            about *= self._of_pipeline(float(more_ns.mean()))
+            about *= self._of_pipeline(float(more_ns.sum()))
         return round(about) if about > 0 else None
 
     def _of_pipeline(self, more_ns: float) -> float:
         """Return which part of what a stage computes longer its pipeline takes longer."""
-        at = self._measured.gpus[self._row_at]
-        line = next(
-            (line for line in self._job.lines if any(at in some for some in line.stages)), None
-        )
-        if line is None or not line.steps_n:
+        at = self._group.gpus[self._row_at]
+        line = next((line for line in self._job.lines if at in line.owners), None)
+        if line is None:
             return 1.0
-        total_ns = [[self._gpus[item].compute_ns for item in some] for some in line.stages]
-        now_ns = [max(some) for some in total_ns]
-        then_ns = [
-            max(
-                (ns - line.steps_n * more_ns * (item == at))
-                for item, ns in zip(some, times, strict=True)
-            )
-            for some, times in zip(line.stages, total_ns, strict=True)
-        ]
+        more_ns *= self._gpu.steps_n / self._group.steps.size
+        now_ns, then_ns = (
+            [
+                max(self._gpus[item].compute_ns - less * (item == at) for item in some)
+                for some in line.stages
+            ]
+            for less in (0.0, more_ns)
+        )
         less_ns = sum(now_ns) - sum(then_ns)
-        return line.gain_ns(now_ns, then_ns) / less_ns if less_ns > 0 else 1.0
+        return (line.run_ns(now_ns) - line.run_ns(then_ns)) / less_ns if less_ns > 0 else 1.0

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.collectives.chains import GPIPE, Chain, find_chains, transfers_between
+from nsys_llm.analyses.collectives.chains import Chain, find_chains, transfers_between
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.analyses.collectives.job_steps import JobSteps, window_at
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
@@ -17,7 +17,7 @@ from nsys_llm.analyses.collectives.stages import Stages, find_stages
 from nsys_llm.analyses.collectives.waits import sure_ns
 from nsys_llm.analyses.ranks.chance import FloatArray, others_beyond
 from nsys_llm.analyses.ranks.peers import Gpu
-from nsys_llm.analyses.ranks.schedule import Line, Schedule
+from nsys_llm.analyses.ranks.schedule import Line
 from nsys_llm.numeric.intervals import IntArray
 
 
@@ -30,7 +30,7 @@ class _Met:
         arrival_ns: When each came, with a zero of its own for each collective.
         end_ns: When each left, its report's clock.
         least_ns: By how much one has to be later than another.
-        inherited_ns: How long each had waited for others since all were last together.
+        inherited_ns: How long each had waited elsewhere since the collective before.
     """
 
     gpus: tuple[int, ...]
@@ -74,23 +74,22 @@ class Arrivals:
         return numbers
 
     def lines(self) -> list[Line]:
-        """Return the pipelines, with the GPUs of their stages."""
+        """Return the pipelines whose devices are all judged."""
         windows = [None if at < 0 else self._gpus[at].work for at in self._gpu_of]
         lines = []
         for chain in find_chains(self.stages, JobSteps(self._collectives, windows)):
-            stages = [[self._gpu_of[device] for device in some] for some in chain.stages]
+            stages = tuple(tuple(self._gpu_of[device] for device in some) for some in chain.stages)
             if min(map(min, stages)) >= 0:
                 steps_n = self._gpus[stages[0][0]].steps_n
-                lines.append(Line(stages, self._schedule(chain), steps_n))
+                transfer_ns = steps_n * self._usual_transfer_ns(chain)
+                line = Line(chain.number, stages, None, chain.messages_n, chain.kind, transfer_ns)
+                lines.append(line)
         return lines
 
-    def _schedule(self, chain: Chain) -> Schedule | None:
-        if chain.messages_n is None:
-            return None
+    def _usual_transfer_ns(self, chain: Chain) -> float:
         pairs = transfers_between(self._collectives.sequences, *chain.stages[:2])
-        transfer_ns = [item.waits.transfer_ns for item in next(iter(pairs.values()))]
-        usual_ns = float(np.median(np.concatenate(transfer_ns)))
-        return Schedule(chain.messages_n, usual_ns, chain.kind == GPIPE)
+        transfer_ns = [item.waits.transfer_ns for some in pairs.values() for item in some]
+        return float(np.median(np.concatenate(transfer_ns)))
 
     def joined(self) -> list[int]:
         """Return a number for each GPU that those share which have collectives together."""
@@ -121,8 +120,9 @@ class Arrivals:
         arrival_ns = start_ns - end_ns if sequence.by_length else start_ns
         least_ns = int(sure_ns(sequence.residual_ns))
         gpus = tuple(self._gpu_of[owner] for owner in sequence.owners)
-        inherited_ns = self._inherited_ns(sequence, start_ns + ahead_ns)
-        return _Met(gpus, arrival_ns, end_ns + ahead_ns, least_ns, inherited_ns)
+        left_ns = end_ns + ahead_ns
+        inherited_ns = self._inherited_ns(sequence, start_ns + ahead_ns, left_ns)
+        return _Met(gpus, arrival_ns, left_ns, least_ns, inherited_ns)
 
     @cached_property
     def _sequences_of(self) -> list[list[tuple[Sequenced, dict[int, int]]]]:
@@ -134,49 +134,33 @@ class Arrivals:
                 of[owner].append((sequence, place_of))
         return of
 
-    @cached_property
-    def _waited(self) -> list[tuple[IntArray, IntArray]]:
-        """When each device left its collectives, its own clock, and its waiting until after each.
-
-        Shapes (n,) and (n + 1,).
-        """
-        waited = []
-        for owner, some in enumerate(self._sequences_of):
-            parts = [np.empty((2, 0), dtype=np.int64)]
-            for item, place_of in some:
-                place, met = place_of[owner], item.waits.met
-                end_ns = item.own_end_ns(place)
-                wait_ns = item.waits.last_start_ns - item.start_ns[place]
-                parts.append(np.stack((end_ns[met], wait_ns[met])))
-            both = np.concatenate(parts, axis=1)
-            end_ns, wait_ns = both[:, np.argsort(both[0], kind="stable")]
-            waited.append((end_ns, np.concatenate(([0], np.cumsum(wait_ns)))))
-        return waited
-
-    def _inherited_ns(self, sequence: Sequenced, begin_ns: IntArray) -> IntArray:
-        """Return how long each member waited elsewhere since all of them were last together.
+    def _inherited_ns(self, sequence: Sequenced, begin_ns: IntArray, end_ns: IntArray) -> IntArray:
+        """Return how long each member waited elsewhere since the collective before.
 
         Args:
             sequence: Of the members.
             begin_ns: When each comes, its own clock; shape (members, n).
+            end_ns: Likewise, when it leaves.
         """
-        owners = sequence.owners
-        together = [
-            (item, place_of)
-            for item, place_of in self._sequences_of[owners[0]]
-            if place_of.keys() >= set(owners)
-        ]
-        inherited = np.empty_like(begin_ns)
-        for place, (owner, here_ns) in enumerate(zip(owners, begin_ns, strict=True)):
-            ends = [item.own_end_ns(place_of[owner]) for item, place_of in together]
-            left_ns = np.sort(np.concatenate(ends))
-            # Before the first time together nothing counts.
-            since = np.maximum(np.searchsorted(left_ns, here_ns, side="right") - 1, 0)
-            end_ns, waited_ns = self._waited[owner]
-            before, now = (
-                np.searchsorted(end_ns, some, side="right") for some in (left_ns[since], here_ns)
-            )
-            inherited[place] = np.maximum(waited_ns[now] - waited_ns[before], 0)
+        # Before the first one nothing counts.
+        left_ns = np.concatenate((begin_ns[:, :1], end_ns[:, :-1]), axis=1)
+        together = {
+            id(item)
+            for item, place_of in self._sequences_of[sequence.owners[0]]
+            if place_of.keys() >= set(sequence.owners)
+        }
+        inherited = np.zeros_like(begin_ns)
+        for place, owner in enumerate(sequence.owners):
+            for item, place_of in self._sequences_of[owner]:
+                if id(item) not in together:
+                    at, met = place_of[owner], item.waits.met
+                    wait_ns = item.waits.last_start_ns - item.start_ns[at]
+                    waited_ns = np.append(0, np.cumsum(wait_ns[met]))
+                    before, now = (
+                        np.searchsorted(item.own_end_ns(at)[met], some[place], side="right")
+                        for some in (left_ns, begin_ns)
+                    )
+                    inherited[place] += np.maximum(waited_ns[now] - waited_ns[before], 0)
         return inherited
 
     def late_ns(self, group: Sequence[int], steps: IntArray) -> FloatArray | None:

@@ -40,5 +40,4 @@ class RankVerdict:
     steps_n: int = 0
     late_steps_n: int | None = None
     about_ns: int | None = None
-    evidence: str | None = None
     reason: str | None = None

@@ -11,7 +11,7 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.wall.layers import WallLayers
 from nsys_llm.numeric.blocks import blocks
 from nsys_llm.numeric.grouping import distinct, distinct_rows, exact_sums
-from nsys_llm.numeric.intervals import IntArray, bounds, covered_ns
+from nsys_llm.numeric.intervals import IntArray, bounds, covered_in
 from nsys_llm.numeric.time_bins import bin_edges
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import device_windows
@@ -41,8 +41,7 @@ class DeviceWorks:
         steps = self._steps.get(device) or self._parts(device)
         windows = steps.window_ns
         compute_ns, profiler_ns = (
-            covered_ns(windows[:, 1], spans) - covered_ns(windows[:, 0], spans)
-            for spans in (layers.compute, layers.profiler)
+            covered_in(windows, spans) for spans in (layers.compute, layers.profiler)
         )
         return DeviceWork(
             **vars(steps),

@@ -27,8 +27,7 @@ from nsys_llm.numeric.intervals import (
     intersect_intervals,
     subtract_intervals,
 )
-from nsys_llm.taxonomy.categories import UNMATCHED, RuleSet, load_rules
-from nsys_llm.taxonomy.communication import COMMUNICATION as COMMUNICATES
+from nsys_llm.taxonomy.categories import RuleSet, load_rules
 from nsys_llm.taxonomy.communication import is_communication
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
 from nsys_llm.taxonomy.wall_classes import (
@@ -184,7 +183,7 @@ class _Device:
         _, (layer,) = wall_layers(trace, nothing, nothing)
         names = op_names(trace, FULL_NAMES)
         ops = DeviceOps.of(trace, window.device_id, names, whole_capture=rows.whole_capture)
-        categories = [*(_category(name, rules) for name in layer.names), WHOLE_GRAPH]
+        categories = [*map(rules.compute_category, layer.names), WHOLE_GRAPH]
         states = (*dict.fromkeys([*sorted(set(categories)), *_OTHERS]),)
         place = {text: code for code, text in enumerate(names.texts)}
         talks = np.array([is_communication(text) for text in names.texts], dtype=bool)
@@ -295,8 +294,3 @@ def _pieces(times: IntArray, name: IntArray, state: IntArray) -> Pieces:
     place = np.arange(len(times), dtype=np.int64)
     parts = np.column_stack((place, state, times[:, 1] - times[:, 0])).astype(np.int64)
     return Pieces(times[:, 0], times[:, 1], name, parts, np.zeros_like(place))
-
-
-def _category(name: str, rules: RuleSet) -> str:
-    category = rules.classify(name).category
-    return UNMATCHED if category == COMMUNICATES else category

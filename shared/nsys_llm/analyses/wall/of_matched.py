@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -58,14 +58,8 @@ def wall_details(
     return communication_details(every, walls, unread=bool(options.get(UNREAD_N)))
 
 
-def verdicts_with(
-    *tables: str,
-) -> Callable[[CommunicationPartial, JobWalls, Mapping[str, Any]], list[RankVerdict]]:
-    """Return what tells of each GPU beside its peers, with the tables that show more."""
-
-    def rank_verdicts(
-        partial: CommunicationPartial, job: JobWalls, options: Mapping[str, Any]
-    ) -> list[RankVerdict]:
-        return judged(job, matched(partial, job.ranks, options), tables)
-
-    return rank_verdicts
+def rank_verdicts(
+    partial: CommunicationPartial, job: JobWalls, options: Mapping[str, Any]
+) -> list[RankVerdict]:
+    """Return what is told of each GPU beside its peers."""
+    return judged(job, matched(partial, job.ranks, options))

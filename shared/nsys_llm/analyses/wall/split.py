@@ -17,7 +17,7 @@ from nsys_llm.numeric.intervals import (
     IntArray,
     bounds,
     clip_to_windows,
-    covered_ns,
+    covered_in,
     intersect_intervals,
     subtract_intervals,
     total_length_ns,
@@ -43,12 +43,8 @@ def wall_of_steps(layers: WallLayers, windows: IntArray) -> WallOfSteps:
     Args:
         windows: Shape (n, 2), sorted and disjoint.
     """
-
-    def within(spans: IntArray) -> IntArray:
-        return covered_ns(windows[:, 1], spans) - covered_ns(windows[:, 0], spans)
-
     compute_ns, communication_ns, copies_ns, profiler_ns = (
-        within(spans)
+        covered_in(windows, spans)
         for spans in (layers.compute, layers.communication, layers.copies, layers.profiler)
     )
     taken_ns = compute_ns + communication_ns + copies_ns + profiler_ns

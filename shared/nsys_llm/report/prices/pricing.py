@@ -172,16 +172,20 @@ class Prices:
         row = self._verdicts.get(gpu)
         if row is None or row["about_ns"] is None:
             return _Size(_OF_RANKS, None, None)
-        about_ns, share = float(row["about_ns"]), (row["more_pct"] or 0.0) / 100.0
-        more_ns = self._walls.class_ns(*gpu, COMPUTE) * share / (1.0 + share)
+        about_ns, more_ns = float(row["about_ns"]), self._more_ns(gpu)
         steps_n = self._steps.in_span(gpu, self._walls.span_ns(*gpu)) or 0.0
         late_ns = (row["late_ns"] or 0.0) * steps_n
         return _Size(_OF_RANKS, max(about_ns, more_ns, late_ns), about_ns, about_ns)
 
     def _stages(self, gpu: Gpu, change: Change) -> _Size:
-        """What the judge of ranks says, by the schedule of the pipeline."""
+        """What the judge of ranks says, by the schedule of the pipeline where that is known."""
         size = self._rank(gpu, change)
-        return _Size((COMPUTE,), size.bound_ns, size.usual_ns)
+        return _Size((COMPUTE,), size.bound_ns or self._more_ns(gpu), size.usual_ns)
+
+    def _more_ns(self, gpu: Gpu) -> float:
+        """Return for how long a GPU computes beyond its peers, or a stage beyond the mean one."""
+        share = (self._verdicts[gpu]["more_pct"] or 0.0) / 100.0
+        return self._walls.class_ns(*gpu, COMPUTE) * share / (1.0 + share)
 
     def _known_time(self, gpu: Gpu, change: Change) -> _Size:
         time_ns, (wall_classes, share) = change.time_ns or 0.0, _OF_KNOWN_TIME[change.kind]

@@ -12,17 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.critical_path.path.classes import (
-    BEFORE_CAPTURE,
-    COMMUNICATION,
-    COMPUTE,
-    COPY,
-    DEVICE_LATENCY,
-    HOST_NO_CUDA,
-    LAUNCH_LATENCY,
-    PROFILER,
-    UNKNOWN,
-)
+from nsys_llm.analyses.critical_path.path import classes
 from nsys_llm.analyses.critical_path.path.edges import Edges
 from nsys_llm.analyses.critical_path.path.host_parts import HostParts
 from nsys_llm.analyses.critical_path.path.stretches import (
@@ -68,9 +58,9 @@ class Charge:
     function: str = ""
 
 
-def unrecorded(kind: int = UNKNOWN) -> Charge:
+def unrecorded(kind: int = classes.UNKNOWN) -> Charge:
     """Return what time before all that is recorded is charged to."""
-    return Charge(kind, 0, BEFORE_CAPTURE, HOST)
+    return Charge(kind, 0, classes.BEFORE_CAPTURE, HOST)
 
 
 @dataclass(frozen=True)
@@ -120,16 +110,16 @@ class Blocks:
         key_charges = []
         for kind, edge, detail in zip(*(item.tolist() for item in split_key(keys)), strict=True):
             text, device, doing = "", HOST, ("", "")
-            if kind in (COMPUTE, COPY, COMMUNICATION, UNKNOWN):
+            if kind in (classes.COMPUTE, classes.COPY, classes.COMMUNICATION, classes.UNKNOWN):
                 name, place = divmod(detail, len(self._devices))
-                text = (REASONS if kind == UNKNOWN else self._names)[name]
+                text = (REASONS if kind == classes.UNKNOWN else self._names)[name]
                 device = self._devices[place]
-            elif kind in (DEVICE_LATENCY, LAUNCH_LATENCY):
+            elif kind in (classes.DEVICE_LATENCY, classes.LAUNCH_LATENCY):
                 device = self._devices[detail]
-            elif kind == HOST_NO_CUDA:
+            elif kind == classes.HOST_NO_CUDA:
                 text, state, function = self._host_parts.named(detail)
                 doing = state, function
-            elif kind != PROFILER:
+            elif kind != classes.PROFILER:
                 text = self._api_names[detail]
             key_charges.append(Charge(kind, edge, text, device, *doing))
         charges = tuple(sorted(set(key_charges)))

@@ -14,23 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.critical_path.path.classes import (
-    BY_CALL,
-    BY_EVENT,
-    BY_LAUNCH,
-    BY_NOTHING,
-    BY_ROOM,
-    BY_STREAM,
-    BY_THREAD,
-    BY_WAIT,
-    CALL_INFERRED,
-    EVENT_INFERRED,
-    GRAPH_INFERRED,
-    HAND_OVER,
-    LAUNCH_INFERRED,
-    STREAM_INFERRED,
-    WAIT_INFERRED,
-)
+from nsys_llm.analyses.critical_path.path import classes
 from nsys_llm.analyses.critical_path.path.hand_overs import handed_over
 from nsys_llm.analyses.critical_path.path.host_waits import HostWaits, host_waits, staged_uploads
 from nsys_llm.analyses.critical_path.path.lags import NEVER, Codes, Lags, Latest, usual_lags
@@ -54,9 +38,9 @@ from nsys_llm.trace.rank_trace import RankTrace
 
 #: What becomes of certain edges where something that is not recorded may have finished later.
 _INFERRED_FORMS: Final = {
-    BY_LAUNCH: LAUNCH_INFERRED,
-    BY_CALL: CALL_INFERRED,
-    BY_STREAM: STREAM_INFERRED,
+    classes.BY_LAUNCH: classes.LAUNCH_INFERRED,
+    classes.BY_CALL: classes.CALL_INFERRED,
+    classes.BY_STREAM: classes.STREAM_INFERRED,
 }
 
 
@@ -179,15 +163,15 @@ def _launches(ops: PathOps, host: HostTimeline, waits: HostWaits) -> Latest:
     """Return the launch of each operation as its prerequisite."""
     n = len(ops)
     if not host.calls.row.size or not n:
-        nothing = np.full(n, BY_NOTHING, dtype=np.int8)
+        nothing = np.full(n, classes.BY_NOTHING, dtype=np.int8)
         return Latest(np.full(n, -1, dtype=np.int32), np.full(n, NEVER), nothing)
     at, known = np.maximum(ops.place, 0), ops.place >= 0
-    done_ns, edge = host.calls.end_ns[at], np.full(n, BY_LAUNCH, dtype=np.int8)
+    done_ns, edge = host.calls.end_ns[at], np.full(n, classes.BY_LAUNCH, dtype=np.int8)
     node = _returns(ops, host, waits, ops.place)
     within = np.flatnonzero(known & (ops.start_ns < done_ns))
-    done_ns[within], edge[within] = host.calls.start_ns[at[within]], BY_CALL
+    done_ns[within], edge[within] = host.calls.start_ns[at[within]], classes.BY_CALL
     node[within] = n + ops.place[within]
-    done_ns[~known], edge[~known] = NEVER, BY_NOTHING
+    done_ns[~known], edge[~known] = NEVER, classes.BY_NOTHING
     return Latest(node, done_ns, edge)
 
 
@@ -200,7 +184,7 @@ def _recorded(
         return latest, usual_lags(ops, latest, ops.start_ns, ops.start_ns)
     before_ns = np.where(order.before >= 0, ops.end_ns[np.maximum(order.before, 0)], NEVER)
     lags = usual_lags(ops, latest, ops.called_ns(host), before_ns)
-    latest.offer(ops, lags, slice(None), order.before, before_ns, BY_STREAM)
+    latest.offer(ops, lags, slice(None), order.before, before_ns, classes.BY_STREAM)
     return latest, lags
 
 
@@ -233,7 +217,7 @@ def _events(
     end_ns = np.where(op >= 0, ops.end_ns[np.maximum(op, 0)], NEVER)
     # The latest of several last, since offers to one operation overwrite each other.
     by_end = np.argsort(end_ns, kind="stable")
-    for joined, edge in ((True, BY_EVENT), (False, EVENT_INFERRED)):
+    for joined, edge in ((True, classes.BY_EVENT), (False, classes.EVENT_INFERRED)):
         some = by_end[orders.is_joined[by_end] == joined]
         latest.offer(ops, lags, after[some], op[some], end_ns[some], edge)
     return waited, unclear
@@ -284,9 +268,9 @@ def _infer(
         group = order.group[rows]
         same = (group >= 0) & (order.group[op] == group)
     for mask, edge in (
-        (same, GRAPH_INFERRED),
-        (~same & room[rows], BY_ROOM),
-        (~same & ~room[rows], EVENT_INFERRED),
+        (same, classes.GRAPH_INFERRED),
+        (~same & room[rows], classes.BY_ROOM),
+        (~same & ~room[rows], classes.EVENT_INFERRED),
     ):
         some = np.flatnonzero(near & mask)
         latest.offer(ops, lags, rows[some], op[some], end_ns[some], edge)
@@ -323,10 +307,10 @@ def _joined(
     previous = np.arange(-1, m - 1, dtype=np.int32)
     previous[host.calls.bounds[:-1][np.diff(host.calls.bounds) > 0]] = -1
     before[n : n + m] = _returns(ops, host, waits, previous)
-    edge[n : n + m] = np.where(previous >= 0, BY_THREAD, BY_NOTHING)
+    edge[n : n + m] = np.where(previous >= 0, classes.BY_THREAD, classes.BY_NOTHING)
     place, call = handed
     before[n + place] = _returns(ops, host, waits, call)
-    edge[n + place] = HAND_OVER
+    edge[n + place] = classes.HAND_OVER
     before[n + m :] = waits.op
-    edge[n + m :] = np.where(waits.is_certain, BY_WAIT, WAIT_INFERRED)
+    edge[n + m :] = np.where(waits.is_certain, classes.BY_WAIT, classes.WAIT_INFERRED)
     return before, edge

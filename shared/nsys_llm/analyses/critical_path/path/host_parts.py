@@ -8,13 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.critical_path.path.classes import (
-    BACK_PRESSURE,
-    HOST_NO_CUDA,
-    MODULE_LOAD,
-    PROFILER,
-    SYNC_LATENCY,
-)
+from nsys_llm.analyses.critical_path.path import classes
 from nsys_llm.analyses.critical_path.path.stretches import (
     CLASS_MASK,
     EDGE_MASK,
@@ -36,7 +30,7 @@ from nsys_llm.trace.host_part import OS_CALL
 from nsys_llm.trace.ranges import PUSH_POP, closed_ends, lasting
 from nsys_llm.trace.rank_trace import RankTrace, sane_times
 
-_DRIVER: Final = {"module_load": MODULE_LOAD, "back_pressure": BACK_PRESSURE}
+_DRIVER: Final = {"module_load": classes.MODULE_LOAD, "back_pressure": classes.BACK_PRESSURE}
 
 #: Ranges of host time; the first stands for none.
 NO_RANGE: Final = ""
@@ -122,9 +116,9 @@ class HostParts:
     def _groups(self, stretches: Stretches, kind: IntArray) -> tuple[IntArray, list[_Line]]:
         """Return which line of a thread splits each stretch, -1 for none, and the lines."""
         group, lines = np.full(kind.size, -1, dtype=np.int64), list[_Line]()
-        on_host = np.flatnonzero((stretches.thread >= 0) & (kind != SYNC_LATENCY))
+        on_host = np.flatnonzero((stretches.thread >= 0) & (kind != classes.SYNC_LATENCY))
         threads, code = distinct_codes(stretches.thread[on_host].astype(np.int64))
-        of_line = 2 * code + (kind[on_host] == HOST_NO_CUDA)
+        of_line = 2 * code + (kind[on_host] == classes.HOST_NO_CUDA)
         used = np.bincount(of_line, minlength=2 * threads.size) > 0
         place = np.full(used.size, -1, dtype=np.int64)
         for index in np.flatnonzero(used).tolist():
@@ -143,7 +137,7 @@ class HostParts:
             work = _distinct(np.concatenate(spans).reshape(-1))
             in_calls = self._with_work(thread, work, np.zeros(work.size + 1, dtype=np.int64), -1)
             at_ns, detail = self._outside(thread, work)
-            free = make_key(HOST_NO_CUDA, 0, detail)
+            free = make_key(classes.HOST_NO_CUDA, 0, detail)
             outside = self._with_work(thread, at_ns, free, EDGE_MASK)
             self._lines[thread] = in_calls, outside
         return self._lines[thread]
@@ -155,9 +149,9 @@ class HostParts:
             if work.thread == thread:
                 inside = 1 + np.flatnonzero(starts_inside(at_ns, work.spans))
                 kept[inside] &= ~CLASS_MASK
-                bits[inside] = _DRIVER.get(CAUSE_NAMES[work.cause], BACK_PRESSURE)
+                bits[inside] = _DRIVER.get(CAUSE_NAMES[work.cause], classes.BACK_PRESSURE)
         inside = 1 + np.flatnonzero(starts_inside(at_ns, self._host.profiler))
-        kept[inside], bits[inside] = EDGE_MASK, PROFILER
+        kept[inside], bits[inside] = EDGE_MASK, classes.PROFILER
         return _Line(at_ns, kept, bits)
 
     def _outside(self, thread: int, work: IntArray) -> tuple[IntArray, IntArray]:

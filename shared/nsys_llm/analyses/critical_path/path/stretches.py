@@ -12,23 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.analyses.critical_path.path.classes import (
-    BEFORE_CAPTURE,
-    BY_CALL,
-    BY_LAUNCH,
-    BY_NOTHING,
-    CALL_INFERRED,
-    CLASS_OF_CAUSE,
-    DEVICE_LATENCY,
-    HOST_NO_CUDA,
-    LAST_CERTAIN,
-    LAUNCH_INFERRED,
-    LAUNCH_LATENCY,
-    NO_API,
-    OPAQUE_GRAPH,
-    SYNC_LATENCY,
-    UNKNOWN,
-)
+from nsys_llm.analyses.critical_path.path import classes
 from nsys_llm.analyses.critical_path.path.edges import Edges
 from nsys_llm.analyses.critical_path.path.ops import Bools
 from nsys_llm.analyses.critical_path.path.walk import Segments
@@ -38,7 +22,7 @@ from nsys_llm.numeric.intervals import IntArray
 
 #: Where nothing ends the last stretch of a path: before every time of a capture.
 OPEN_NS: Final = -(1 << 60)
-REASONS: Final = (NO_API, OPAQUE_GRAPH, BEFORE_CAPTURE)
+REASONS: Final = (classes.NO_API, classes.OPAQUE_GRAPH, classes.BEFORE_CAPTURE)
 #: Bits of a key: a class, above it an edge, above that a detail.
 _CLASS_BITS: Final = 5
 _EDGE_BITS: Final = 5
@@ -140,7 +124,7 @@ def bottoms_ns(edges: Edges, segments: Segments) -> IntArray:
 def _lags_from(edges: Edges, node: IntArray) -> IntArray:
     """Return when the way to each node began: at its predecessor's end, or in its call."""
     begin = natural_ends(edges, edges.before[node].astype(np.int64))
-    inside = np.flatnonzero(np.isin(edges.edge[node], (BY_CALL, CALL_INFERRED)))
+    inside = np.flatnonzero(np.isin(edges.edge[node], (classes.BY_CALL, classes.CALL_INFERRED)))
     begin[inside] = edges.ops.start_ns[node[inside]]
     return begin
 
@@ -177,15 +161,15 @@ def _of_nodes(
     call = np.flatnonzero((node >= n) & (node < n + m))
     at = node[call] - n
     begin[call, 0] = edges.host.calls.start_ns[at]
-    classes = np.array(CLASS_OF_CAUSE)[edges.host.cause[at]]
-    key[call, 0] = make_key(classes, edge[call], api[at])
-    key[call, 1] = make_key(HOST_NO_CUDA, edge[call], 0)
+    kind = np.array(classes.CLASS_OF_CAUSE)[edges.host.cause[at]]
+    key[call, 0] = make_key(kind, edge[call], api[at])
+    key[call, 1] = make_key(classes.HOST_NO_CUDA, edge[call], 0)
     thread[call] = edges.host.calls.thread[at][:, None]
     wait = np.flatnonzero(node >= n + m)
     at = node[wait] - n - m
     begin[wait] = edges.ops.end_ns[edges.waits.op[at]][:, None]
-    key[wait] = make_key(SYNC_LATENCY, edge[wait], api[edges.waits.place[at]])[:, None]
-    return begin.reshape(-1), key.reshape(-1), thread.reshape(-1), edge > LAST_CERTAIN
+    key[wait] = make_key(classes.SYNC_LATENCY, edge[wait], api[edges.waits.place[at]])[:, None]
+    return begin.reshape(-1), key.reshape(-1), thread.reshape(-1), edge > classes.LAST_CERTAIN
 
 
 def _op_keys(edges: Edges, at: IntArray, edge: IntArray, device: IntArray) -> tuple[Keys, Keys]:
@@ -193,11 +177,21 @@ def _op_keys(edges: Edges, at: IntArray, edge: IntArray, device: IntArray) -> tu
     devices_n = max(int(np.unique(edges.ops.device_ids).size), 1)
     kind = edges.ops.kind[at].astype(np.int64)
     detail = edges.ops.name[at] * devices_n + device
-    detail = np.where(kind == UNKNOWN, REASONS.index(OPAQUE_GRAPH) * devices_n + device, detail)
-    lag = np.where(np.isin(edge, (BY_LAUNCH, LAUNCH_INFERRED)), LAUNCH_LATENCY, DEVICE_LATENCY)
-    lost = (edge == BY_NOTHING) | edges.unexplained[at]
-    lag = np.where(lost, UNKNOWN, lag)
-    reason = np.where(edge == BY_NOTHING, REASONS.index(BEFORE_CAPTURE), REASONS.index(NO_API))
+    detail = np.where(
+        kind == classes.UNKNOWN, REASONS.index(classes.OPAQUE_GRAPH) * devices_n + device, detail
+    )
+    lag = np.where(
+        np.isin(edge, (classes.BY_LAUNCH, classes.LAUNCH_INFERRED)),
+        classes.LAUNCH_LATENCY,
+        classes.DEVICE_LATENCY,
+    )
+    lost = (edge == classes.BY_NOTHING) | edges.unexplained[at]
+    lag = np.where(lost, classes.UNKNOWN, lag)
+    reason = np.where(
+        edge == classes.BY_NOTHING,
+        REASONS.index(classes.BEFORE_CAPTURE),
+        REASONS.index(classes.NO_API),
+    )
     lag_detail = np.where(lost, reason * devices_n + device, device)
     return make_key(kind, edge, detail), make_key(lag, edge, lag_detail)
 

@@ -15,17 +15,8 @@ from nsys_llm.analyses.critical_path.path.classes import CLASS_NAMES, CLASS_OF_C
 from nsys_llm.analyses.critical_path.path.ops import Bools
 from nsys_llm.analyses.critical_path.replay.links import driver_times
 from nsys_llm.analyses.critical_path.replay.weights import RankGraph, Weights
-from nsys_llm.manifest.what_if import (
-    CATEGORY,
-    COPIES,
-    DEVICE,
-    HOST,
-    KERNEL,
-    KERNELS,
-    LAUNCHES,
-    WAIT,
-    ReplayChange,
-)
+from nsys_llm.manifest import what_if
+from nsys_llm.manifest.what_if import ReplayChange
 from nsys_llm.numeric.clock_lines import lower_median
 from nsys_llm.numeric.intervals import IntArray, covered_ns
 from nsys_llm.taxonomy.idle_causes import BACK_PRESSURE, MODULE_LOAD
@@ -58,20 +49,20 @@ def changed(graph: RankGraph, names: Names, change: ReplayChange) -> Weights | N
     ops = graph.edges.ops
     every = np.ones(len(ops), dtype=bool)
     kernels = [change.name if change.name in text else "" for text in names.kernels]
-    if change.what == CATEGORY:
+    if change.what == what_if.CATEGORY:
         return _scaled_ops(graph, _named(graph, names.categories, change.name), change.factor)
-    if change.what == KERNEL:
+    if change.what == what_if.KERNEL:
         return _scaled_ops(graph, _named(graph, kernels, change.name), change.factor)
-    if change.what == KERNELS:
+    if change.what == what_if.KERNELS:
         return _scaled_lever(graph, names, change.name)
-    if change.what in (COPIES, DEVICE):
-        chosen = ops.kind == COPY if change.what == COPIES else every
+    if change.what in (what_if.COPIES, what_if.DEVICE):
+        chosen = ops.kind == COPY if change.what == what_if.COPIES else every
         return _scaled_ops(graph, chosen, change.factor)
-    if change.what == HOST:
+    if change.what == what_if.HOST:
         return _scaled_host(graph, change.factor)
-    if change.what == LAUNCHES:
+    if change.what == what_if.LAUNCHES:
         return _cheaper_launches(graph, round(change.factor))
-    return _without_waits(graph, names, change.name) if change.what == WAIT else None
+    return _without_waits(graph, names, change.name) if change.what == what_if.WAIT else None
 
 
 def _scaled_lever(graph: RankGraph, names: Names, lever: str) -> Weights | None:
