@@ -95,17 +95,14 @@ class RankBudget:
     Attributes:
         step: What its steps are; None where none are found, and everything is one.
         mark: Why each step is in no statistic, as far as the rank tells; "" otherwise.
-        begins_in_step: Whether the capture begins in a step, which is not among its steps.
         devices: Sorted by id; those without an operation that the filters leave are left out.
         has_wait_rows: Whether it is recorded what streams waited for.
         has_event_rows: Whether events are recorded, which makes such waits certain.
         clock_error_ns: By how much the clocks of host and GPU disagree at least.
-        copies: Copies to the device that are the same in every step.
     """
 
     step: StepKind | None
     mark: tuple[str, ...]
-    begins_in_step: bool
     devices: tuple[DeviceBudget, ...]
     forest: PathForest
     opaque_launches_n: int

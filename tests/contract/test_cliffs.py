@@ -243,10 +243,10 @@ def test_the_kernels_of_two_runs_are_tested_together():
     ]
     sys.setprofile(lambda _, event, __: calls.append(event) if event.endswith("call") else None)
     try:
-        result = rank_tests.compare_ranks(*sides, names_n)
+        p_value = rank_tests.compare_ranks(*sides, names_n)
     finally:
         sys.setprofile(None)
-    assert (result.shift == 0.5).all()  # 105 is beyond 100, 115 beyond both
+    assert np.unique(p_value).size == 1
     assert len(calls) < 10 * names_n
 
 

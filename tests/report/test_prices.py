@@ -38,14 +38,12 @@ def replayed(change, gain_ns, *, residual_ns=0, wait_pct=0.0, host_pct=0.0, unma
     steps = {"mark": [""] * 10, "wall_ns": [100] * 10}
     row = {"change": change, "gain_ns": gain_ns, "now_ns": 100.0, "then_ns": 100.0 - gain_ns}
     path = {"scope": "job", "class": "communication", "detail": None, "share_pct": unmatched_pct}
-    begins = {"rank": 0, "begins_in_step": False, "step_unit": "step"}
     return {
         "what_if": pd.DataFrame([row | {"wait_pct": wait_pct, "host_pct": host_pct}]),
         "replay": pd.DataFrame(steps | {"replayed_ns": [100 + residual_ns] * 10}),
         "step_classes": pd.DataFrame([path]),
         "job_steps": pd.DataFrame(steps),
-        "rank_edges": pd.DataFrame([begins]),
-        "device_steps": pd.DataFrame(columns=["rank", "device_id", "mark", "start_ns", "end_ns"]),
+        "rank_edges": pd.DataFrame([{"rank": 0, "step_unit": "step"}]),
     }
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nsys_llm.analyses.host.exposed import exposed_stretches
 from nsys_llm.analyses.host.part import host_part
-from nsys_llm.analyses.host.states import has_host_records
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
 
@@ -44,16 +42,12 @@ def map_rank(view: RankView) -> IdlePartial:
             replace(device, sums=gap_sums.without_names())
             for device, gap_sums in zip(devices, sums, strict=True)
         ]
-    exposed = {
-        ops.device_id: exposed_stretches(ops.gaps, ops.launch_row, host)
-        for ops in (lined_up if known and has_host_records(trace) else ())
-    }
     rank_idle = RankIdle(
         devices=tuple(devices),
         gaps=tuple(gaps),
         patterns=patterns,
         missing=missing,
-        host=host_part(view, exposed),
+        host=host_part(view),
     )
     view.release("device_ops")
     return IdlePartial({view.key: rank_idle}, lengths)

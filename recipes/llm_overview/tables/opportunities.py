@@ -18,10 +18,8 @@ from nsys_llm.report.findings import (
     PERFORMANCE,
     UNRECORDED_WORK,
     Finding,
-    cause_row,
     finding_row,
     order_of,
-    price_row,
 )
 from nsys_llm.report.part import Part
 from nsys_llm.report.price import Price
@@ -140,25 +138,21 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
     recipe, finding = group.lead
     rank, device_id = group.gpu
     ranks = finding.ranks and tuple(sorted({*finding.ranks, *(() if rank is None else (rank,))}))
-    row = finding_row(replace(finding, rank=rank, device_id=device_id, ranks=ranks))
-    kept = ("title", "rank", "device_id", "ranks", "name", "change", "details")
-    start_ns, end_ns = _window(group) or (None, None)
-    price = price_row(group.price)
+    told = replace(
+        finding,
+        cause=group.cause,
+        price=group.price,
+        rank=rank,
+        device_id=device_id,
+        ranks=ranks,
+        window_ns=_window(group),
+    )
     return {
+        **finding_row(told),
         "opportunity": number,
-        **{name: row[name] for name in kept},
-        **cause_row(group.cause),
-        **price,
-        "severity": group.price.severity,
-        "recommendation": row["recommendation"],
-        "record": row["record"],
-        "ncu": row["ncu"],
-        "window_start_ns": start_ns,
-        "window_end_ns": end_ns,
         # A share of the span is as large a share of a mean step.
         "gain_step_ns": None if step_ns is None else group.price.gain_pct / 100.0 * step_ns,
         "recipe": recipe,
-        "rule": finding.rule,
         "recipes": ", ".join(dict.fromkeys(name for name, _ in group.sources)),
         "findings_n": len(group.sources),
     }
@@ -178,48 +172,27 @@ def all_finding_rows(
     parts: Mapping[str, Part], groups: Sequence[Opportunity]
 ) -> list[dict[str, Any]]:
     """Return the rows of the table `all_findings`: each finding of each recipe once, in order."""
-    account: dict[tuple[Any, ...], tuple[str, int | None]] = {}
-    for number, group in enumerate((group for group in groups if group.is_shown), 1):
-        for place, (recipe, finding) in enumerate(group.sources):
-            account[_key(recipe, finding)] = (MERGED if place else LEAD, number)
-    for group in groups:
-        if group.price.is_refuted:
-            account |= {_key(*source): (REFUTED, None) for source in group.sources}
-    unrecorded = _unrecorded_gpus(parts)
-    account |= {
-        _key(recipe, finding): (REFUTED, None)
-        for recipe, part in parts.items()
-        for finding in part.report.findings
-        if _is_idle(finding, unrecorded)
+    refuted = (group.sources for group in groups if group.price.is_refuted)
+    account: dict[tuple[Any, ...], tuple[str, int | None]] = {
+        _key(*source): (REFUTED, None) for sources in refuted for source in sources
     }
-    return [
-        _account_row(recipe, position, finding, account.get(_key(recipe, finding)))
-        for recipe, part in parts.items()
-        for position, finding in enumerate(part.report.findings, 1)
-    ]
+    for number, group in enumerate((group for group in groups if group.is_shown), 1):
+        account |= {_key(*source): (MERGED, number) for source in group.sources}
+        account[_key(*group.lead)] = LEAD, number
+    unrecorded = _unrecorded_gpus(parts)
+    rows = []
+    for recipe, part in parts.items():
+        for position, finding in enumerate(part.report.findings, 1):
+            left_out = SMALL if finding.kind == PERFORMANCE else finding.kind
+            left_out = REFUTED if _is_idle(finding, unrecorded) else left_out
+            role, number_of = account.get(_key(recipe, finding), (left_out, None))
+            place = {"recipe": recipe, "position": position}
+            rows.append(
+                {**finding_row(finding), **place, "account": role, "opportunity": number_of}
+            )
+    return rows
 
 
 def _key(recipe: str, finding: Finding) -> tuple[Any, ...]:
     """Return what tells a finding from all others, whatever its price."""
     return recipe, finding.rule, finding.rank, finding.device_id, finding.name, finding.title
-
-
-def _account_row(
-    recipe: str, position: int, finding: Finding, account: tuple[str, int | None] | None
-) -> dict[str, Any]:
-    row = finding_row(finding)
-    kept = (
-        *("kind", "severity", "rule", "rank", "device_id", "ranks", "name", "gain_ns"),
-        *("gain_pct", "gain_step_ns"),
-        *("title", "details", "recommendation", "record", "ncu", "evidence", "numbers"),
-        "wall_classes",
-    )
-    left_out = SMALL if finding.kind == PERFORMANCE else finding.kind
-    where, opportunity = account or (left_out, None)
-    return {
-        "recipe": recipe,
-        "position": position,
-        "account": where,
-        "opportunity": opportunity,
-        **{name: row[name] for name in kept},
-    }

@@ -92,19 +92,15 @@ def tabulate(plan: Plan, lanes: Mapping[RankKey, Sequence[StepLane]]) -> dict[st
             (key, lane.window.device_id): lane
             for key, some in lanes.items()
             for lane in some
-            if lane.window.view == view.number and not lane.of_host
+            if lane.window.view == view.number
         }
         shown = [(gpu, of_gpu.get((gpu.rank.key, gpu.device_id))) for gpu in plan.gpus]
         for gpu, lane in shown:
             if lane is not None:
                 rows += _state_rows(view, gpu, lane)
-            for of_host in lanes.get(gpu.rank.key, ()):
-                where = of_host.window
-                if of_host.of_host and (where.view, where.device_id) == (
-                    view.number,
-                    gpu.device_id,
-                ):
-                    rows += _state_rows(view, replace(gpu, label=f"{gpu.label}, host"), of_host)
+                if lane.host is not None:
+                    of_host = replace(gpu, label=f"{gpu.label}, host")
+                    rows += _state_rows(view, of_host, lane.host, HOST)
         rows += _path_rows(plan, view)
         marks = marks_of(view, shown, plan.opportunities, plan.clocks)
         rows += (_finding_row(view, mark, plan.clocks) for mark in marks)
@@ -154,7 +150,9 @@ def _row(view: View, part: str, gpu: GpuLane, start_ns: int, end_ns: int, begin_
     }
 
 
-def _state_rows(view: View, gpu: GpuLane, lane: StepLane) -> Iterator[dict[str, Any]]:
+def _state_rows(
+    view: View, gpu: GpuLane, lane: StepLane, part: str | None = None
+) -> Iterator[dict[str, Any]]:
     segments, begin_ns = lane.segments, lane.window.start_ns
     columns = (segments.start_ns, segments.end_ns, segments.state, segments.name, segments.pieces_n)
     times = zip(*(column.tolist() for column in columns), strict=True)
@@ -163,7 +161,7 @@ def _state_rows(view: View, gpu: GpuLane, lane: StepLane) -> Iterator[dict[str, 
         yield {
             **_row(
                 view,
-                HOST if lane.of_host else WAIT if lane.states[state] in WAITS else WORK,
+                part or (WAIT if lane.states[state] in WAITS else WORK),
                 gpu,
                 start_ns,
                 end_ns,

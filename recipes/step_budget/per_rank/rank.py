@@ -23,7 +23,7 @@ from nsys_llm.trace.rank_trace import RankTrace
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
 from .repeated_copies import repeated_copies
 from .replay import rank_replay
-from .steps import OpSteps, begins_in_step, rank_steps, step_marks
+from .steps import OpSteps, rank_steps, step_marks
 from .windows import Windows, step_windows
 
 
@@ -54,7 +54,6 @@ def map_rank(view: RankView) -> BudgetPartial:
     budget = RankBudget(
         step=steps.kind,
         mark=marks,
-        begins_in_step=begins_in_step(ops, steps),
         devices=devices,
         forest=forest,
         opaque_launches_n=view.missing_work.opaque_launches_n,
@@ -76,7 +75,6 @@ def _paths(
     marks: Sequence[str],
     idle_ns: Mapping[int, IntArray],
 ) -> tuple[PathForest, tuple[DeviceBudget, ...]]:
-    """Return the paths of a rank, and what those of steps charge on each device."""
     tails = np.concatenate([np.empty(0, dtype=np.int64), *(window.tail for window in windows)])
     outline, segments = Outline.of(trace, edges, tails, steps.of_op)
     bounds = np.cumsum([window.tail.size for window in windows])[:-1]

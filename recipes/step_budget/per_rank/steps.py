@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,6 @@ from nsys_llm.analyses.steps.steps import COUNTED, CUT, FILTERED, WARMUP, Steps
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths
 from nsys_llm.trace.rank_trace import RankTrace
 from nsys_llm.trace.steps import StepKind
-
-#: Operations before the first step that are no fewer than this are not alike by chance; ours.
-_LEAST_OPS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,6 @@ def step_marks(
     """Return why each step is in no statistic, as far as its rank tells.
 
     Args:
-        ops: Its operations.
         windows: Shape (steps, 2), their windows on the first device.
         options: steps, skip_warmup, and whether other filters are given.
     """
@@ -74,7 +70,6 @@ def _chosen(
     windows: IntArray,
     options: Mapping[str, Any],
 ) -> npt.NDArray[np.bool_]:
-    """Return which steps the filters leave whole."""
     chosen = np.zeros(steps.n, dtype=bool)
     chosen[slice(*options["steps"]) if options["steps"] else slice(None)] = True
     if options["skip_warmup"]:
@@ -86,27 +81,3 @@ def _chosen(
         some = ops.kept & (steps.of_op >= 0)
         chosen &= np.bincount(steps.of_op[some], minlength=steps.n) > 0
     return chosen
-
-
-def begins_in_step(ops: PathOps, steps: OpSteps) -> bool:
-    """Return whether what ran before the first step is the end of a step that the capture cuts.
-
-    It is where operations with the same names, in the same order, end most other steps. On the
-    stream with most operations, as streams beside it may run ahead.
-    """
-    if steps.detected is None or not len(ops):
-        return False
-    stream = int(np.argmax(np.diff(ops.bounds)))
-    rows = slice(ops.bounds[stream], ops.bounds[stream + 1])
-    name, of_op = ops.name[rows], steps.of_op[rows]
-    inside = np.flatnonzero(of_op >= 0)
-    # Where each step begins that another precedes.
-    begins = inside[1:][np.diff(of_op[inside]) > 0]
-    n = int(inside[0]) if inside.size else 0
-    if n < _LEAST_OPS or not begins.size:
-        return False
-    lengths = np.diff(begins, prepend=inside[0])
-    # A head longer than a step is no part of one.
-    begins = begins[lengths >= n]
-    same = (name[begins[:, None] + np.arange(-n, 0)] == name[:n]).all(axis=1)
-    return 2 * int(same.sum()) > lengths.size

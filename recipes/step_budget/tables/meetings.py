@@ -39,7 +39,6 @@ class Meetings:
         is_clear: Shape (collectives,), whether clocks are sure who came last.
         pairs: For two ranks, steps of the one minus those of the other in the collectives that
             they had together: value and how often.
-        collectives: What the members were matched by.
     """
 
     of_member: tuple[IntArray, ...]
@@ -150,7 +149,6 @@ def _add_differences(
 
 
 def _usual(differences: IntArray) -> tuple[int, float]:
-    """Return the most frequent difference, and its share."""
     values, counts = np.unique(differences, return_counts=True)
     best = int(counts.argmax())
     return int(values[best]), float(counts[best] / differences.size)

@@ -91,7 +91,6 @@ def _edge_columns(
         "step_unit": [budget.step and budget.step.unit for _, budget in rows],
         "step_source": [budget.step and budget.step.source for _, budget in rows],
         "steps_n": [len(budget.mark) for _, budget in rows],
-        "begins_in_step": [budget.begins_in_step for _, budget in rows],
         "wait_rows": [budget.has_wait_rows for _, budget in rows],
         "event_rows": [budget.has_event_rows for _, budget in rows],
         "opaque_launches_n": [budget.opaque_launches_n for _, budget in rows],

@@ -13,19 +13,28 @@ from nsys_llm.report.changes import Change
 from nsys_llm.report.findings import CAPTURE, PERFORMANCE, Finding, cells
 from nsys_llm.report.records import Record, Tables, grouped, records
 from nsys_llm.report.rules import OF_RANK, OURS, Rule
-from nsys_llm.view.text import format_ns, format_percent, listed, quoted, shortened
+from nsys_llm.view.text import listed, quoted, shortened
 
 _TABLES: Final = ("rank_verdicts", "wall")
 _TESTED: Final = (
     "of ranks that are equal one of a hundred jobs names any, and at least 1 % (5 % of fewer than "
     "20 steps) beyond the median peer"
 )
-_COLUMNS: Final = ("more_pct", "late_ns", "chance", "about_ns")
+_COLUMNS: Final = (
+    *("peers_n", "stage", "more_pct", "late_ns", "chance", "steps_n", "late_steps_n", "about_ns"),
+)
 #: Names that a finding lists.
 _MOST: Final = 8
 
 
-def _rule(verdict: str, title: str, recommendation: str, threshold: str = _TESTED) -> Rule:
+def _rule(
+    verdict: str,
+    title: str,
+    recommendation: str,
+    threshold: str = _TESTED,
+    *,
+    beside: str = "the median of {peers_n} peers",
+) -> Rule:
     return Rule(
         id=verdict,
         scope="rank",
@@ -34,6 +43,9 @@ def _rule(verdict: str, title: str, recommendation: str, threshold: str = _TESTE
         source=OURS,
         recommendation=recommendation,
         tables=_TABLES,
+        details="{more_pct} more compute than "
+        + beside
+        + "[, {late_ns} later a step][, on {host}].",
         kind=CAPTURE if verdict == "profiler" else PERFORMANCE,
         specificity=OF_RANK,
     )
@@ -51,37 +63,38 @@ RULES: Final = {
         ),
         _rule(
             "more_work",
-            "Rank {ranks} has more to compute{kernel}: {more} more than its peers",
+            "Rank {ranks} has more to compute[ in {kernel}]: {more_pct} more than its peers",
             "Give every rank as much: sequences of like length in each batch, layers or experts "
             "spread evenly.",
         ),
         _rule(
             "slow_gpu",
-            "Rank {ranks}'s GPU is slow: compute {more} longer",
+            "Rank {ranks}'s GPU is slow: compute {more_pct} longer",
             "Look at its clocks, temperature, power limit and other processes on it; swap the GPU "
             "to see whether the slowness moves with it.",
         ),
         _rule(
             "slow_host",
-            "Machine {machine} is slow: ranks {ranks} compute {more} longer",
+            "Machine {host} is slow: ranks {ranks} compute {more_pct} longer",
             "Compare clocks, power limits, driver and firmware of this machine with those of the "
             "others, or leave it out.",
         ),
         _rule(
             "late_host",
-            "Rank {ranks}'s host launches late: {late} a step",
+            "Rank {ranks}'s host launches late: {late_ns} a step",
             "See what its threads do before they launch: other processes on its cores, NUMA "
             "placement, data loading, garbage collection.",
         ),
         _rule(
             "late",
-            "Rank {ranks} comes late to collectives: {late} a step",
+            "Rank {ranks} comes late to collectives: {late_ns} a step",
             "Its compute time is that of its peers. `idle_gaps` tells what its host did "
             "meanwhile, where API calls are recorded.",
         ),
         _rule(
             "pauses",
-            "Rank {ranks} comes late in {late_steps} of {steps} steps[: {late} a step on average]",
+            "Rank {ranks} comes late in {late_steps_n} of {steps_n:step}"
+            "[: {late_ns} a step on average]",
             "Look at what its host does in these steps: data loading, checkpoints, garbage "
             "collection.",
             "steps later than five times the median step hold half of its lateness, worth 3 % of "
@@ -93,9 +106,10 @@ RULES: Final = {
 #: Of a stage of a pipeline; comm_stats alone writes it.
 STAGE_RULE: Final = _rule(
     "slow_stage",
-    "Stage {stage} of the pipeline ({members}) computes {more} longer than the mean stage",
+    "Stage {stage} of the pipeline ({members}) computes {more_pct} longer than the mean stage",
     "Move layers to other stages, so that all compute as long.",
     "the stage that computes most, at least 5 % beyond the mean stage",
+    beside="the mean stage",
 )
 
 
@@ -129,32 +143,21 @@ def _finding(rows: Sequence[Record], hosts: dict[int, str | None]) -> Finding:
     rank, device_id = int(worst["rank"]), int(worst["device_id"])
     kind, ranks = worst["verdict"], sorted({int(row["rank"]) for row in rows})
     host, listed_ranks = hosts.get(rank), listed([str(item) for item in ranks[:_MOST]])
-    more = "" if worst["more_pct"] is None else format_percent(worst["more_pct"])
-    # Who pauses in some steps may come first in the others.
-    late = format_ns(worst["late_ns"]) if (worst["late_ns"] or 0) > 0 else ""
-    kernel = worst["kernel"]
-    is_stage = kind == STAGE_RULE.id
-    beside = "the mean stage" if is_stage else f"the median of {worst['peers_n']} peers"
+    kernel, is_stage = worst["kernel"], kind == STAGE_RULE.id
     cause = Cause("stage" if is_stage else "rank", rank, device_id, kind)
     rule = STAGE_RULE if is_stage else RULES[kind]
     return rule.finding(
         cause=cause,
         change=None if kind == "profiler" else Change("stages" if is_stage else "rank"),
-        details=f"{more or 'Not known'} more compute than {beside}"
-        f"{f', {late} later a step' if late else ''}{f', on {quoted(host)}' if host else ''}.",
         fields={
             "ranks": listed_ranks,
             "members": f"{'rank' if len(ranks) == 1 else 'ranks'} {listed_ranks}",
-            "machine": quoted(host or "unknown"),
-            "stage": worst["stage"],
-            "more": more,
-            "late": late or None,
-            "late_steps": worst["late_steps_n"],
-            "steps": worst["steps_n"],
-            "kernel": f" in {quoted(shortened(kernel))}" if kernel else "",
+            "host": quoted(host) if host else None,
+            # Who pauses in some steps may come first in the others.
+            "late_ns": max(worst["late_ns"] or 0.0, 0.0),
+            "kernel": quoted(shortened(kernel)) if kernel else None,
         },
         evidence=cells("rank_verdicts", worst, ("rank", "device_id"), _COLUMNS),
-        numbers={} if is_stage else {"peers_n": worst["peers_n"]},
         ranks=tuple(ranks),
         rank=rank,
         device_id=device_id,

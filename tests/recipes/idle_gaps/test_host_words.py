@@ -291,7 +291,7 @@ def test_timelines_have_a_line_of_the_thread_that_the_gpu_waited_for(tmp_path):
     def keep(view):
         rows = LaneInputs.of(view)
         window = LaneWindow(1, 0, 1_900 * US, 2_900 * US, 1, {})
-        seen.append([lane for lane in rank_lanes(rows, [window], "generic") if lane.of_host])
+        seen.append([lane.host for lane in rank_lanes(rows, [window], "generic")])
         seen.append(list(host_tracks(view, np.array([[1_000 * US, 1_300 * US]]))))
 
     quick_run("idle_gaps", reader().write_sqlite(tmp_path / "a.sqlite"), keep=keep)

@@ -38,10 +38,7 @@ class Device:
     """One device of one rank, in the order of ranks: what takes part in collectives.
 
     Attributes:
-        rank: Its rank.
-        device_id: CUDA device id.
         clock: Position of its report's clock.
-        lanes: Its communication kernels.
     """
 
     rank: Rank
@@ -57,7 +54,6 @@ class Sequenced:
     Attributes:
         matched: The lanes; their owners are positions in `MatchedCollectives.devices`.
         start_ns: For each lane, shape (collectives,).
-        end_ns: Likewise.
         residual_ns: By how much the ends disagree between reports; 0 within one report.
         ahead_ns: For each lane, its report's own clock minus the root's; shape (collectives,).
         left_out_ns: For each lane, time in them before the captures of all ranks had begun, when
@@ -128,7 +124,6 @@ class MatchedCollectives:
     """Everything that the tables are made of.
 
     Attributes:
-        devices: All devices of all ranks that communicate.
         sequences: In the order of kernel and first device.
         clocks: How each clock was fitted; reports of one session share one.
         sources: For each clock, what its offset rests on.
@@ -163,7 +158,6 @@ def match_collectives(
     """Match the collectives of all ranks and align their clocks.
 
     Args:
-        partial: All ranks.
         ranks: Those with GPU work, in order.
         options: disable_alignment takes all times as they are, as those of one clock.
     """
@@ -190,7 +184,8 @@ def match_collectives(
         if lane.start_ns.size
     ]
     trust_ns = STEADY_CLOCK_NS if source == _STEADY else WALL_CLOCK_NS
-    matched = match_communication(lanes, trust_ns, len(coarse_ns), programs(devices))
+    kinds = programs([device.lanes for device in devices])
+    matched = match_communication(lanes, trust_ns, len(coarse_ns), kinds)
     fits = fit_clocks([item.meeting for item in matched], len(coarse_ns))
     # Common time = own time + coarse - fitted; shown times are those of the root's own clock.
     ahead_ns = [
@@ -330,7 +325,6 @@ def _unmatched(shown: Sequence[Sequenced], lanes: Sequence[Lane]) -> list[Lane]:
 
 
 def _sources(fits: Sequence[ClockFit], otherwise: str) -> list[str]:
-    """Return what each clock's offset rests on."""
     linked = {fit.root for clock, fit in enumerate(fits) if fit.root != clock or len(fits) == 1}
     return [
         "collectives" if fit.root != clock else "reference" if clock in linked else otherwise

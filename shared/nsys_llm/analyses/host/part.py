@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.host.exposed import Exposed
+from nsys_llm.analyses.host.exposed import Exposed, exposed_stretches
 from nsys_llm.analyses.host.places import PARTS, Places
-from nsys_llm.analyses.host.states import DOING, STATES, THREAD_BITS, StatePieces, ThreadStates
+from nsys_llm.analyses.host.states import (
+    DOING,
+    STATES,
+    THREAD_BITS,
+    StatePieces,
+    ThreadStates,
+    has_host_records,
+)
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.blocks import small_blocks
@@ -40,25 +47,25 @@ _MOST_FRAMES: Final = 20
 _SAMPLED: Final = [STATES.index(state) for state in SAMPLED]
 
 
-def host_part(view: RankView, exposed: Mapping[int, Sequence[Exposed]]) -> HostPart | None:
-    """Return what threads of a rank did in the exposed time of devices, stretches by device.
+def host_part(view: RankView) -> HostPart | None:
+    """Return what threads of a rank did in the exposed time of its devices.
 
-    None where no device was exposed.
+    None where it is not recorded, or no device was exposed.
     """
-    if not any(exposed.values()):
+    trace = view.trace
+    if view.missing_work.opaque_launches_n or not has_host_records(trace):
         return None
-    trace, steps = view.trace, view.steps
+    steps = view.steps
     places, threads = Places(view.marked, steps), ThreadStates(trace, view.host)
     sums = [
-        _Sums(threads, places, device_id, some)
-        for device_id, stretches in exposed.items()
-        for some in stretches
+        _Sums(threads, places, ops.device_id, exposed)
+        for ops in view.device_ops
+        for exposed in exposed_stretches(ops.gaps, ops.launch_row, view.host)
     ]
-    sampled = [
-        np.empty((4, 0), dtype=np.int64),
-        *(_samples(nth, of) for nth, of in enumerate(sums)),
-    ]
-    owner, group, state, row = np.concatenate(sampled, axis=1)
+    if not sums:
+        return None
+    group, state, row = np.concatenate([of.samples for of in sums], axis=1)
+    owner = np.repeat(np.arange(len(sums)), [of.samples.shape[1] for of in sums])
     symbol, module = _leaves(trace, row)
     return HostPart(
         tuple(told for of in sums for told in of.rows()),
@@ -73,8 +80,8 @@ class _Sums:
     """What one thread did in the exposed time of one device.
 
     Attributes:
-        samples: Periodic ones in CUDA calls and where the thread ran, each of shape (3, samples):
-            group, state, row in the table.
+        samples: Periodic ones in CUDA calls and where the thread ran, shape (3, samples): group,
+            state, row in the table.
     """
 
     def __init__(
@@ -86,7 +93,7 @@ class _Sums:
         self._has_switches = records.moves(thread)[0].size > 0
         self._places_n = len(places.names) * len(PARTS)
         self._time_ns, self._on_core_ns = Counter[int](), Counter[int]()
-        self.samples = list[IntArray]()
+        self._found = [np.empty((3, 0), dtype=np.int64)]
         spans = np.column_stack((exposed.start_ns, exposed.end_ns))
         moved_ns, place = places.line(thread, spans)
         edges = np.sort(np.append(moved_ns, records.edges_ns(thread)), kind="stable")
@@ -96,6 +103,7 @@ class _Sums:
             pieces = threads.pieces(block, edges[low:high])
             at = np.searchsorted(moved_ns, pieces.start_ns, side="right") - 1
             self._add(pieces, pieces.cause * self._places_n + place[at])
+        self.samples = np.concatenate(self._found, axis=1)
 
     def _add(self, pieces: StatePieces, group: IntArray) -> None:
         details_n, time_ns = self._threads.states.size, pieces.end_ns - pieces.start_ns
@@ -111,7 +119,7 @@ class _Sums:
         piece = np.searchsorted(pieces.start_ns, at_ns, side="right") - 1
         state = self._threads.states[pieces.detail[piece]]
         kept = (at_ns < pieces.end_ns[piece]) & np.isin(state, _SAMPLED)
-        self.samples.append(np.stack((group[piece[kept]], state[kept], row[kept])))
+        self._found.append(np.stack((group[piece[kept]], state[kept], row[kept])))
 
     def where(self, group: int) -> tuple[int, int, str, str, str | None]:
         """Return device, thread, cause, part and range of a group."""
@@ -138,12 +146,6 @@ class _Sums:
                 on_core_ns[of] if self._has_switches else None,
                 *longest.get(of, (None, 0)),
             )
-
-
-def _samples(nth: int, sums: _Sums) -> IntArray:
-    """Return the samples of the nth sums, with this number first."""
-    found = np.concatenate([np.empty((3, 0), dtype=np.int64), *sums.samples], axis=1)
-    return np.vstack((np.full(found.shape[1], nth), found))
 
 
 def _leaves(trace: RankTrace, rows: IntArray) -> tuple[IntArray, IntArray]:

@@ -162,14 +162,14 @@ def peer_groups(
 
 def _meet(one: Gpu, other: Gpu) -> bool:
     """Return whether two communicate in the same way, and equally often."""
-    mixes = _shares(one.communication), _shares(other.communication)
-    totals = sum(one.communication.values()), sum(other.communication.values())
-    return in_common(*mixes) >= COMMON and min(totals) >= COMMON * max(totals)
+    some, others = one.communication, other.communication
+    shared_n = sum(min(n, others.get(kind, 0)) for kind, n in some.items())
+    return shared_n >= COMMON * max(sum(some.values()), sum(others.values()), 1)
 
 
 def _alike(one: Gpu, other: Gpu, together: bool | None) -> bool:
     if together is None:
-        together = bool(one.communication and other.communication) and _meet(one, other)
+        together = _meet(one, other)
     if together:
         # One that launches more of some has more work: what the other does is what they share.
         shares = in_common(_shares(one.operations), _shares(other.operations))

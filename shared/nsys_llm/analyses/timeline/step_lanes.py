@@ -82,14 +82,14 @@ class StepLane:
         names: Full names of operations; `segments.name` are positions in them.
         segments: They cover the part of the window that lies between the first and the last
             operation of the device; of a host, when the device waited for it.
-        of_host: Whether it is what the threads did that the device waited for.
+        host: What the threads did that the device waited for; None where it is not recorded.
     """
 
     window: LaneWindow
     states: tuple[str, ...]
     names: tuple[str, ...]
     segments: LaneSegments
-    of_host: bool = False
+    host: StepLane | None = None
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,8 @@ def rank_lanes(
     for device_id in rows.trace.device_ids:
         for window in (window for window in windows if window.device_id == device_id):
             device = _Device.of(rows, window, rules)
-            lanes.append(device.lane(window))
-            if rows.threads is not None:
-                lanes.append(device.host_lane(window, rows.threads))
+            host = device.host_lane(window, rows.threads) if rows.threads else None
+            lanes.append(replace(device.lane(window), host=host))
     return tuple(lanes)
 
 
@@ -161,9 +160,7 @@ class _Device:
     """One device, near a window.
 
     Attributes:
-        ops: Its operations.
         host: The calls; None where idle time has no known cause.
-        names: Of operations.
         state_of: By label of computation, its state.
         name_of: By label of computation, its name.
         started: For communication and for copies, when operations began, ascending, and names.
@@ -244,7 +241,7 @@ class _Device:
         name = np.where(detail < len(DOING), NO_NAME, detail)
         pieces = _pieces(np.column_stack((start_ns, end_ns)), name, threads.states[detail])
         segments = joined(pieces, len(STATES), window.start_ns, window.cell_ns)
-        return StepLane(window, STATES, threads.functions, segments, of_host=True)
+        return StepLane(window, STATES, threads.functions, segments)
 
     def _gaps(self, window: LaneWindow) -> Gaps:
         gaps = self.ops.gaps
@@ -253,7 +250,6 @@ class _Device:
         return gaps.take(slice(int(low), int(high)))
 
     def _working(self, window: LaneWindow) -> Iterator[Pieces]:
-        """Yield computation, communication and copies."""
         shown = np.array([[window.start_ns, window.end_ns]])
         layer = self.layer
         owner, start_ns, end_ns = clip_to_windows(layer.compute[:, 0], layer.compute[:, 1], shown)
@@ -275,7 +271,6 @@ class _Device:
         return _pieces(spans, code, np.full(len(spans), self.states.index(state)))
 
     def _idle(self, window: LaneWindow) -> Pieces:
-        """Return the gaps, each with the time of its causes."""
         gaps = self._gaps(window)
         cut = replace(gaps, spans=gaps.spans.clip(window.start_ns, window.end_ns))
         none = np.full(len(cut), NO_NAME, dtype=np.int64)
@@ -292,7 +287,6 @@ class _Device:
 
 
 def _pieces(times: IntArray, name: IntArray, state: IntArray) -> Pieces:
-    """Return stretches of one state each."""
     place = np.arange(len(times), dtype=np.int64)
     parts = np.column_stack((place, state, times[:, 1] - times[:, 0])).astype(np.int64)
     return Pieces(times[:, 0], times[:, 1], name, parts, np.zeros_like(place))

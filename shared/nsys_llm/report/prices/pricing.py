@@ -32,12 +32,15 @@ from nsys_llm.taxonomy.wall_classes import (
 #: Share of its time that a usual fix gains, where nothing more is known of the change: half of a
 #: transfer, of a bubble, of the gaps between queued kernels.
 _HALF: Final = 0.5
-#: Changes of a time that the finding knows: its wall classes, and which part a usual fix gains.
-_OF_KNOWN_TIME: Final[Mapping[str, tuple[tuple[str, ...], float]]] = {
+#: Changes of a time that the finding knows: its wall classes, if the change does not name them, and
+#: which part a usual fix gains.
+_OF_KNOWN_TIME: Final[Mapping[str, tuple[tuple[str, ...], float | None]]] = {
     "launches": ((COMPUTE,), 1.0),
     "host_part": ((IDLE,), 1.0),
     "microbatches": ((COMMUNICATION, IDLE), _HALF),
     "experts": ((COMMUNICATION,), 1.0),
+    "roofline": ((), 1.0),
+    "unknown": ((), None),
 }
 #: Classes that a rank as fast as its peers has less of.
 _OF_RANKS: Final = (COMPUTE, COPIES, IDLE)
@@ -61,7 +64,7 @@ class Prices:
         """Read what is there of the tables that tell prices."""
         self._walls = Walls(tables)
         self._replays = Replays(tables, self._walls)
-        self._steps = SpanSteps.of(tables, self._walls)
+        self._steps = SpanSteps.of(tables)
         self._copies = Copies.of(tables, self._walls)
         verdicts = records(tables["rank_verdicts"]) if "rank_verdicts" in tables else []
         self._verdicts = {(row["rank"], row["device_id"]): row for row in verdicts}
@@ -103,9 +106,9 @@ class Prices:
         if replayed is None:
             return *usual, None
         reason = replayed.reason
-        if reason is None and not self._steps.are_span(gpu, span_ns):
+        if reason is None and not self._steps.are_span(span_ns):
             reason = "not_replayed"
-        gain_ns = self._in_span(replayed, gpu, span_ns)
+        gain_ns = self._in_steps(replayed)
         if change.kind == "rank" and reason is None and gain_ns is not None:
             if size.usual_ns is None:
                 return None, None, None
@@ -115,10 +118,8 @@ class Prices:
             return *usual, reason
         return gain_ns, "replay", None
 
-    def _in_span(self, replayed: Replayed, gpu: Gpu, span_ns: int) -> float | None:
-        if replayed.gain_ns is None:
-            return None
-        return replayed.gain_ns * self._steps.replayed(gpu, span_ns)
+    def _in_steps(self, replayed: Replayed) -> float | None:
+        return None if replayed.gain_ns is None else replayed.gain_ns * self._steps.replayed_n
 
     def _kernels(self, gpu: Gpu, change: Change) -> _Size:
         time_ns, levers = change.time_ns or 0.0, load_kernel_levers()
@@ -143,9 +144,7 @@ class Prices:
         sizes = self._copies.sizes(gpu, change.name)
         # No fix of some copies gains more than a job without any.
         without = self._replays.row("copies=0", change)
-        counts = without.reason is None
-        clip_ns = self._in_span(without, gpu, self._walls.span_ns(*gpu)) if counts else None
-        return _Size((COPIES,), *sizes, clip_ns)
+        return _Size((COPIES,), *sizes, None if without.reason else self._in_steps(without))
 
     def _host(self, gpu: Gpu, change: Change) -> _Size:
         """Idle time by host causes, and what others wait for this rank's host."""
@@ -189,7 +188,8 @@ class Prices:
 
     def _known_time(self, gpu: Gpu, change: Change) -> _Size:
         time_ns, (wall_classes, share) = change.time_ns or 0.0, _OF_KNOWN_TIME[change.kind]
-        return _Size(wall_classes, time_ns, share * time_ns)
+        usual_ns = None if share is None else share * time_ns
+        return _Size(change.wall_classes or wall_classes, time_ns, usual_ns)
 
     def _queued(self, gpu: Gpu, change: Change) -> _Size:
         time_ns = self._walls.detail_ns(gpu, IDLE, "queued")
@@ -198,12 +198,6 @@ class Prices:
     def _idle(self, gpu: Gpu, change: Change) -> _Size:
         time_ns = self._walls.detail_ns(gpu, IDLE, *(change.name or "").split(","))
         return _Size((IDLE,), time_ns, time_ns)
-
-    def _roofline(self, gpu: Gpu, change: Change) -> _Size:
-        return _Size(change.wall_classes, change.time_ns, change.time_ns)
-
-    def _unknown(self, gpu: Gpu, change: Change) -> _Size:
-        return _Size(change.wall_classes, change.time_ns, None)
 
 
 _SIZES: Final[Mapping[str, Callable[[Prices, Gpu, Change], _Size]]] = {
@@ -216,8 +210,6 @@ _SIZES: Final[Mapping[str, Callable[[Prices, Gpu, Change], _Size]]] = {
     "stages": Prices._stages,
     "queued": Prices._queued,
     "idle": Prices._idle,
-    "roofline": Prices._roofline,
-    "unknown": Prices._unknown,
     **dict.fromkeys(_OF_KNOWN_TIME, Prices._known_time),
 }
 

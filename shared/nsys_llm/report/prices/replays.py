@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from nsys_llm.report.changes import Change
 from nsys_llm.report.records import Record, Tables, records
@@ -45,14 +45,15 @@ class Replays:
         self._is_off = there and _residual_pct(tables) > MOST_RESIDUAL_PCT
         self._unmatched_pct = _unmatched_pct(tables) if there else 0.0
         self._walls = walls
-        self._machines = _slow_machines(tables)
+        self._hosts: Any = tables["files"]["host"] if "files" in tables else {}
 
     def of(self, change: Change, rank: int | None) -> Replayed | None:
         """Return what a replay says of a change; None where no replay is of such a change."""
         text = change.replay
         if change.kind == "rank":
-            machine = self._machines.get(rank)
-            text = f"machine:{machine}" if machine else f"rank:{self._walls.file(rank or 0)}"
+            # Of a machine that is slow all ranks are replayed.
+            machine = f"machine:{self._hosts.get(rank)}"
+            text = machine if machine in self._rows else f"rank:{self._walls.file(rank or 0)}"
         return None if text is None else self.row(text, change)
 
     def row(self, text: str, change: Change) -> Replayed:
@@ -88,13 +89,6 @@ class Replays:
             100.0 * walls.host_idle_ns(gpu) / max(walls.span_ns(*gpu), 1) for gpu in walls.gpus
         )
         return max(shares, default=0.0)
-
-
-def _slow_machines(tables: Tables) -> dict[int | None, str | None]:
-    """Return the machines of ranks of which the whole machine is slow: all of it is replayed."""
-    verdicts = records(tables["rank_verdicts"]) if "rank_verdicts" in tables else []
-    slow = [row["rank"] for row in verdicts if row["verdict"] == "slow_host"]
-    return dict(zip(slow, tables["files"]["host"].loc[slow], strict=True)) if slow else {}
 
 
 def _residual_pct(tables: Tables) -> float:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
-from nsys_llm.report.records import Tables, grouped, records
-from nsys_llm.report.walls import Gpu, Walls
+from nsys_llm.report.records import Tables, records
+from nsys_llm.report.walls import Gpu
 
 #: Mark of a step that counts, and of one that the capture cuts.
-_COUNTED, _CUT = "", "cut"
+_COUNTED: Final = ""
+_CUT: Final = "cut"
 #: Steps that fill less of a span say nothing of it: most was outside of them, or start-up.
-_LEAST_SHARE = 0.1
+_LEAST_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -19,77 +21,39 @@ class SpanSteps:
 
     Attributes:
         unit: What a step is; None where there are none.
-        counted_n: Steps of the job that count; 0 without a job's steps.
-        counted_ns: Their time.
+        mean_ns: Mean step of the job that counts; None without a job's steps.
         own_ns: Mean step of single GPUs, where a recipe knows those.
-        cut_ns: Time of GPUs in steps that the capture cuts, of each no more than a mean one.
+        replayed_n: Steps that a gain in a replayed step is of: those that count, and those that the
+            capture cuts in proportion. A start-up or warm-up is none.
     """
 
-    unit: str | None
-    counted_n: int
-    counted_ns: int
-    own_ns: dict[Gpu, float]
-    cut_ns: dict[Gpu, int]
+    unit: str | None = None
+    mean_ns: float | None = None
+    own_ns: dict[Gpu, float] = field(default_factory=dict)
+    replayed_n: float = 0.0
 
     @classmethod
-    def of(cls, tables: Tables, walls: Walls) -> SpanSteps:
-        """Read job_steps, rank_edges and device_steps, or tail_ranks; none of them has to be."""
+    def of(cls, tables: Tables) -> SpanSteps:
+        """Read job_steps and rank_edges, or tail_ranks; none of them has to be."""
         if "job_steps" not in tables:
             own = records(tables["tail_ranks"]) if "tail_ranks" in tables else []
             own = [row for row in own if row["step_ns"]]
-            unit = own[0]["step_unit"] if own else None
             own_ns = {(row["rank"], row["device_id"]): float(row["step_ns"]) for row in own}
-            return cls(unit, 0, 0, own_ns, {})
-        steps = tables["job_steps"]
-        counted_ns = steps.loc[steps["mark"] == _COUNTED, "wall_ns"]
-        units = tables["rank_edges"]["step_unit"].dropna()
-        counted_n, whole_ns = len(counted_ns), int(counted_ns.sum())
-        most_ns = whole_ns // counted_n if counted_n else 0
-        unit = str(units.iloc[0]) if len(units) else None
-        return cls(unit, counted_n, whole_ns, {}, _cut_ns(tables, walls, most_ns))
+            return cls(own[0]["step_unit"] if own else None, own_ns=own_ns)
+        mark, wall_ns = tables["job_steps"]["mark"], tables["job_steps"]["wall_ns"]
+        counted_ns = wall_ns[mark == _COUNTED]
+        unit = next(iter(tables["rank_edges"]["step_unit"].dropna()), None)
+        if unit is None or not counted_ns.sum():
+            return cls(unit, replayed_n=float(len(counted_ns)))
+        mean_ns = float(counted_ns.mean())
+        cut_n = (wall_ns[mark == _CUT] / mean_ns).clip(upper=1.0).sum()
+        return cls(unit, mean_ns, replayed_n=len(counted_ns) + float(cut_n))
 
     def in_span(self, gpu: Gpu, span_ns: int) -> float | None:
         """Return how many mean steps a span is as long as; None where there are none."""
-        if self.unit is None:
-            return None
-        mean_ns = self.own_ns.get(gpu)
-        if self.counted_n and self.counted_ns:
-            mean_ns = self.counted_ns / self.counted_n
+        mean_ns = self.own_ns.get(gpu) if self.mean_ns is None else self.mean_ns
         return span_ns / mean_ns if mean_ns else None
 
-    def replayed(self, gpu: Gpu, span_ns: int) -> float:
-        """Return how many steps of a GPU's span a gain in a replayed step is of.
-
-        Those that count, and those that the capture cuts in proportion: where steps fill the span,
-        a gain is the same share of it as of a step. A start-up or warm-up is none.
-        """
-        if self.unit is None or not self.counted_ns:
-            return float(self.counted_n)
-        mean_ns = self.counted_ns / self.counted_n
-        # The steps of the job overlap those of a GPU that the capture cuts.
-        fitting_n = max(span_ns / mean_ns, float(self.counted_n))
-        return min(self.counted_n + self.cut_ns.get(gpu, 0) / mean_ns, fitting_n)
-
-    def are_span(self, gpu: Gpu, span_ns: int) -> bool:
+    def are_span(self, span_ns: int) -> bool:
         """Tell whether the replayed steps are enough of a span to speak of it."""
-        if self.unit is None or not self.counted_ns:
-            return True
-        mean_ns = self.counted_ns / self.counted_n
-        return self.replayed(gpu, span_ns) * mean_ns >= _LEAST_SHARE * span_ns
-
-
-def _cut_ns(tables: Tables, walls: Walls, most_ns: int) -> dict[Gpu, int]:
-    steps, wall, edges = tables["device_steps"], tables["wall"], tables["rank_edges"]
-    begun = set(edges.loc[edges["begins_in_step"].astype(bool), "rank"])
-    columns = ("rank", "device_id", "span_start_ns", "span_end_ns")
-    edges_of = zip(*(wall[name].tolist() for name in columns), strict=True)
-    spans = {(rank, device): (first, last) for rank, device, first, last in edges_of}
-    sums: dict[Gpu, int] = {}
-    for (rank, device), rows in grouped(records(steps), "rank", "device_id").items():
-        first_ns, last_ns = spans[rank, device]
-        edges_ns = [(row["start_ns"], row["end_ns"]) for row in rows if row["mark"] == _CUT]
-        if rank in begun:
-            edges_ns.append((first_ns, rows[0]["start_ns"]))
-        times = (min(end, last_ns) - max(start, first_ns) for start, end in edges_ns)
-        sums[rank, device] = sum(max(min(time_ns, most_ns), 0) for time_ns in times)
-    return sums
+        return self.mean_ns is None or self.replayed_n * self.mean_ns >= _LEAST_SHARE * span_ns
