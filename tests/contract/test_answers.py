@@ -19,7 +19,7 @@ SENTENCE = re.compile(r"\.\s+(?=[A-Z])")
 #: Above the findings: how many there are, or of the overview what their gains are part of.
 HEADING = r"^(?:Findings(?: and what a fix could gain \(not additive\))?: \d|could gain .*\d)"
 #: Whether two runs are comparable comes before what changed.
-SENTENCES_N = {"trace_diff": 2}
+SENTENCES_N = {"trace_diff": 3}
 #: Elements that viewers which clean the HTML of Markdown keep, those of GitHub and VS Code too.
 KEPT = {"a", "b", "code", "details", "li", "p", "span", "summary", "table", "tbody", "td", "th"}
 KEPT |= {"tr", "ul"}
