@@ -41,7 +41,6 @@ class RankHotspots:
         names: Shown kernel names, sorted.
         typical: A launch of each row of `kernels`.
         stats: By name over the rank's devices; the same object as `kernels` for one device.
-        sources: By shown and demangled name.
         overlap: What runs together on each device, sorted by its id.
         launches: Of each device, sorted by its id.
     """

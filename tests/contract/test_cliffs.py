@@ -243,10 +243,10 @@ def test_the_kernels_of_two_runs_are_tested_together():
     ]
     sys.setprofile(lambda _, event, __: calls.append(event) if event.endswith("call") else None)
     try:
-        result = rank_tests.compare_ranks(*sides, names_n)
+        p_value = rank_tests.compare_ranks(*sides, names_n)
     finally:
         sys.setprofile(None)
-    assert (result.shift == 0.5).all()  # 105 is beyond 100, 115 beyond both
+    assert np.unique(p_value).size == 1
     assert len(calls) < 10 * names_n
 
 
@@ -254,61 +254,3 @@ def test_an_overview_asks_once_whose_kernels_these_are(tmp_path, counted):
     scored = counted(categories, "_score", 1)
     quick("llm_overview", kernels(50).write_sqlite(tmp_path / "rank0.sqlite"))
     assert len(scored) <= 2 * len(categories.ENGINES)
-
-
-_FOLDING = ["step_budget", "nvtx_phase_attribution", "trace_diff", "llm_overview"]
-
-
-@pytest.mark.parametrize("written", ["sqlite", "parquet"])
-@pytest.mark.parametrize("recipe", _FOLDING)
-def test_names_that_differ_by_ids_alone_are_counted(tmp_path, recipe, written):
-    names = [f"req {uuid.UUID(int=n * 2**90 + n)}" for n in range(500)]
-    side = requests(tmp_path / "a", names, written), *baseline(recipe, tmp_path, written)
-    run = quick_run(recipe, *side)
-    expected = "500 names of ranges differ by ids alone and are counted as 1"
-    assert expected in [note for _, note in run.notes]
-    folding = {name for name, part in run.parts.items() if ("rank0", expected) in part.run.notes}
-    assert folding == ({"step_budget", "nvtx_phase_attribution"} if run.parts else set())
-
-
-@pytest.mark.parametrize("recipe", _FOLDING)
-def test_names_that_differ_by_more_than_ids_are_not_said_to_be_folded(tmp_path, recipe):
-    names = ["req 9a0c3", *(f"request {'abc'[n % 3]} {n}" for n in range(20))]
-    side = requests(tmp_path / "a", names, "sqlite"), *baseline(recipe, tmp_path, "sqlite")
-    assert not [note for _, note in quick_run(recipe, *side).notes if "ids alone" in note]
-
-
-def test_names_that_are_kept_are_not_said_to_be_folded(tmp_path):
-    names = [f"req {n:05x}a1f" for n in range(30)]
-    path = requests(tmp_path / "a", names, "sqlite")
-    for numbers, folded in (("auto", True), ("hide", True), ("keep", False)):
-        run = quick_run("nvtx_phase_attribution", path, "--running-numbers", numbers)
-        assert any("ids alone" in note for _, note in run.notes) == folded
-
-
-def test_of_several_ranks_the_one_with_most_folded_names_is_told(tmp_path):
-    for rank, count in enumerate((3, 5, 0)):
-        names = [f"req {n:05x}a1f" for n in range(count)]
-        requests(tmp_path, names, "sqlite", f"rank{rank}")
-    notes = quick_run("step_budget", tmp_path).notes
-    expected = "5 names of ranges of a rank differ by ids alone and are counted as 1"
-    assert [note for note in notes if "ids alone" in note[1]] == [("rank1 and 1 more", expected)]
-
-
-def requests(folder: Path, names: list[str], written: str, label: str = "rank0") -> Path:
-    """Write a profile with a range around a kernel for each name."""
-    folder.mkdir(exist_ok=True)
-    report = kernels(max(len(names), 1))
-    at_ns = np.arange(len(names)) * STEP_NS
-    if names:
-        report.nvtx_ranges(names, start_ns=at_ns, end_ns=at_ns + 950)
-    if written == "parquet":
-        return report.write_parquet(folder / f"{label}_pqtdir")
-    return report.write_sqlite(folder / f"{label}.sqlite")
-
-
-def baseline(recipe: str, folder: Path, written: str) -> list[str]:
-    """Return the words that name a baseline without ids, for a recipe that compares."""
-    if recipe != "trace_diff":
-        return []
-    return ["--baseline", str(requests(folder / "b", ["step"], written))]

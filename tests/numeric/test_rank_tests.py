@@ -21,27 +21,23 @@ def counts(*groups):
 
 
 def compared(first, second):
-    comparison = compare_ranks(counts(first), counts(second), 1)
-    return float(comparison.p_value[0]), float(comparison.shift[0])
+    return float(compare_ranks(counts(first), counts(second), 1)[0])
 
 
-# scipy 1.16, mannwhitneyu(second, first, method="asymptotic"): U of the second side, and p.
-SCIPY = ([5, 5, 6, 7, 9, 9, 9, 12], [7, 9, 10, 10, 12, 14, 15, 15, 15], 62.5, 0.01140917269350868)
+# scipy 1.16, mannwhitneyu(second, first, method="asymptotic").
+SCIPY = ([5, 5, 6, 7, 9, 9, 9, 12], [7, 9, 10, 10, 12, 14, 15, 15, 15], 0.01140917269350868)
 
 
-def test_p_and_shift_are_scipy_s():
-    first, second, u, p = SCIPY
-    found_p, shift = compared(first, second)
-    assert found_p == pytest.approx(p, rel=1e-12)
-    assert shift == pytest.approx(2 * u / (len(first) * len(second)) - 1, rel=1e-12)
+def test_p_is_scipy_s():
+    first, second, p = SCIPY
+    assert compared(first, second) == pytest.approx(p, rel=1e-12)
 
 
 def test_groups_are_compared_one_by_one_and_an_empty_side_gives_nothing():
     first = counts([1, 2, 3], [], [5])
     second = counts([4, 5, 6], [1], [])
-    comparison = compare_ranks(first, second, 4)
-    assert np.isnan(comparison.p_value).tolist() == [False, True, True, True]
-    assert comparison.shift[0] == 1.0
+    p_value = compare_ranks(first, second, 4)
+    assert np.isnan(p_value).tolist() == [False, True, True, True]
 
 
 @given(
@@ -58,8 +54,7 @@ def test_mean_and_variance_are_those_of_all_permutations(first, second):
     u = np.einsum("pi,ij,pj->p", is_first, above, ~is_first)
     here = u[(is_first[:, : len(first)]).all(axis=1)][0]
     mean, sigma = u.mean(), u.std()
-    p, shift = compared(first, second)
-    assert shift == pytest.approx(2 * here / (len(first) * len(second)) - 1)
+    p = compared(first, second)
     if sigma == 0:
         assert p == 1.0
         return
@@ -69,9 +64,7 @@ def test_mean_and_variance_are_those_of_all_permutations(first, second):
 def test_large_counts_do_not_overflow():
     first = ValueCounts(np.array([0, 0]), np.array([10, 20]), np.array([1 << 40, 1 << 40]))
     second = ValueCounts(np.array([0, 0]), np.array([10, 20]), np.array([1 << 40, 1 << 41]))
-    comparison = compare_ranks(first, second, 1)
-    assert comparison.p_value[0] == 0.0
-    assert comparison.shift[0] == pytest.approx(1 / 6)
+    assert compare_ranks(first, second, 1)[0] == 0.0
 
 
 def test_adjusted_values_are_scipy_s():

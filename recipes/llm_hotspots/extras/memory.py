@@ -182,7 +182,6 @@ def _series(
     capacity: int | None,
     broken_n: int,
 ) -> MemorySeries:
-    """Reduce the events `selected`, those of one device and kind."""
     rows = events.rows
     allocations = np.flatnonzero(selected & (rows["operation"] == ALLOCATION))
     size, ends = rows["size_bytes"][allocations], events.end_ns(allocations)

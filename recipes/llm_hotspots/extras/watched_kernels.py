@@ -58,7 +58,6 @@ def map_watched_kernels(
 
     Args:
         options: kernel is the pattern, top how many launches to keep.
-        pairs: Shown and demangled names.
         source: Shape (kernels,), each kernel's position in `pairs`.
     """
     if not options.get("kernel"):

@@ -69,7 +69,6 @@ def _growth(tables: Tables) -> list[Finding]:
 
 
 def _place(rows: pd.DataFrame, worst: Record) -> dict[str, Any]:
-    """Return where a finding is, as its attributes."""
     ranks = tuple(sorted(set(rows["rank"].tolist())))
     return {"ranks": ranks, "rank": worst["rank"], "device_id": worst["device_id"]}
 

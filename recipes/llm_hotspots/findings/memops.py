@@ -72,13 +72,11 @@ def _bound(rows: Sequence[Record], walls: Walls) -> list[Finding]:
 
 
 def _of_kind(rule: str, kind: str, rows: Sequence[Record], walls: Walls) -> Finding:
-    """Return the finding on copies of a kind beside which no kernel runs."""
     some, gpu = _worst(rows, walls)
     return RULES[rule].finding(change=Change("copies", kind), **_about(kind, gpu, some, walls))
 
 
 def _pageable(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
-    """Return the finding on large copies of pageable memory: pinned, they are twice as fast."""
     large = [
         row
         for row in rows
@@ -94,7 +92,6 @@ def _pageable(rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
 
 
 def _slow(kind: str, rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
-    """Return the finding on copies below the best rate that the run shows in their direction."""
     fastest = max((row["fastest_gb_s"] or 0.0 for row in rows), default=0.0)
     slow = [row for row in rows if _is_slow(row, fastest)]
     if not slow:
@@ -107,7 +104,6 @@ def _slow(kind: str, rows: Sequence[Record], walls: Walls) -> Iterator[Finding]:
 
 
 def _is_slow(row: Record, fastest: float) -> bool:
-    """Tell whether large copies of memory that is not pageable run below the link's rate."""
     if row["pageable"] is not False or not row["size_bytes"] or not fastest:
         return False
     needed_ns = row["size_bytes"] / fastest

@@ -59,7 +59,6 @@ _FLAG: Final = (
 
 
 def _lever_rule(rule: str, title: str, recommendation: str) -> Rule:
-    """Return the rule on kernels for which something faster is known."""
     return Rule(
         rule,
         scope="category",
@@ -73,7 +72,6 @@ def _lever_rule(rule: str, title: str, recommendation: str) -> Rule:
 
 
 def _flag_rule(rule: str, title: str, recommendation: str) -> Rule:
-    """Return the rule on kernels that have a flag."""
     return Rule(
         rule,
         kind=CAPTURE,

@@ -66,7 +66,6 @@ def map_rank(view: RankView) -> HotspotsPartial:
 def _beside_kernels(
     trace: RankTrace, names: KernelNames, rank: RankKey
 ) -> tuple[tuple[DeviceOverlap, ...], RankMemops]:
-    """Return what devices did at the same time, and copies and fills."""
     spans = map_spans(trace, communication_kernels(names))
     return map_overlap(spans), map_memops(trace, spans, rank.global_pid)
 

@@ -93,7 +93,6 @@ def _first_match(weights: Sequence[Weight], name: str) -> int:
 def _example(
     position: int, owner: IntArray, names: Sequence[str], durations: ValueCounts
 ) -> str | None:
-    """Return the kernel with the most time of those that a pattern fits."""
     selected = np.flatnonzero(owner == position)
     if not selected.size:
         return None

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from nsys_llm.analyses.nvtx.launch_ranges import event_text, innermost_events
+from nsys_llm.analyses.nvtx.launch_ranges import innermost_events
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.grouping import distinct, exact_sums
@@ -19,6 +19,7 @@ from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
 from nsys_llm.trace.coded_names import coded_names
+from nsys_llm.trace.ranges import event_texts
 
 _SIZE: Final = r"\[(?:[0-9]{1,10}(?:, ?[0-9]{1,10})*)?\]"
 _RANGE: Final = re.compile(rf"aten::(\w+)\b.*?, sizes = \[({_SIZE}(?:, ?{_SIZE})*)\]")
@@ -97,7 +98,7 @@ def map_gemms(view: RankView) -> tuple[GemmShape, ...]:
     )
     rows, event = rows[event >= 0], event[event >= 0]
     used, operator = np.unique(event, return_inverse=True)
-    texts = [event_text(events, row, trace.strings) for row in used.tolist()]
+    texts = event_texts(events.take(used), trace.strings).tolist()
     with_sizes = np.array([_SIZED in text for text in texts], dtype=bool)
     if not with_sizes.any():
         return ()

@@ -171,7 +171,6 @@ def _doing(budget: Budget, column: str, name: str) -> tuple[str, str | None]:
 
 
 def _waits(budget: Budget) -> list[Finding]:
-    """Return findings on calls behind whose waits the host's work is exposed."""
     gpu = _idlest(budget)
     if gpu is None:
         return []
@@ -210,7 +209,6 @@ def _transfer(budget: Budget) -> list[Finding]:
 
 
 def _place(budget: Budget, gpu: Gpu, row: Record) -> dict[str, Any]:
-    """Return where a finding is, as its fields."""
     return {
         "ranks": (gpu[0],),
         "rank": gpu[0],
@@ -221,7 +219,6 @@ def _place(budget: Budget, gpu: Gpu, row: Record) -> dict[str, Any]:
 
 
 def _repeated(budget: Budget) -> list[Finding]:
-    """Return the finding on the rank that copies most to the device, the same in every step."""
     edges = [row for row in records(budget.tables["rank_edges"]) if row["repeated_copies_n"]]
     on_path = [row for row in budget.rows("copy") if "HtoD" in row["name"]]
     if not edges or not on_path:

@@ -18,7 +18,6 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import COUNTED
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
-from nsys_llm.trace.ranges import folded_ranges
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
@@ -63,7 +62,6 @@ def map_rank(view: RankView) -> BudgetPartial:
         clock_error_ns=host.clock_error_ns,
         replay=replay,
         copies=repeated_copies(trace, steps, marks),
-        folded_n=folded_ranges(trace),
     )
     return BudgetPartial(CollectivesPartial({rank: lanes} if lanes else {}), ranks={rank: budget})
 
@@ -77,7 +75,6 @@ def _paths(
     marks: Sequence[str],
     idle_ns: Mapping[int, IntArray],
 ) -> tuple[PathForest, tuple[DeviceBudget, ...]]:
-    """Return the paths of a rank, and what those of steps charge on each device."""
     tails = np.concatenate([np.empty(0, dtype=np.int64), *(window.tail for window in windows)])
     outline, segments = Outline.of(trace, edges, tails, steps.of_op)
     bounds = np.cumsum([window.tail.size for window in windows])[:-1]

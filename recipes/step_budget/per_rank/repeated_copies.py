@@ -61,7 +61,6 @@ def repeated_copies(trace: RankTrace, steps: OpSteps, marks: Sequence[str]) -> R
 
 
 def _first_row(trace: RankTrace) -> int:
-    """Return where the copies begin among the operations of a rank."""
     names = list(OP_TABLES)
     before = names[: names.index(_TABLE)]
     return sum(len(trace.unfiltered[name]) for name in before if name in trace.unfiltered)

@@ -125,7 +125,6 @@ def _names(trace: RankTrace, edges: Edges, kernels: Sequence[str]) -> Names:
 
 
 def _changes(graph: RankGraph, names: Names) -> list[ReplayChange]:
-    """Return the changes that are tried without being asked for."""
     ops, observed = graph.edges.ops, graph.observed
     sums = np.bincount(ops.name, weights=observed.op * (ops.kind == COMPUTE)).astype(np.int64)
     by_category: dict[str, int] = {}

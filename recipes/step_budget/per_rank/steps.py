@@ -50,7 +50,6 @@ def step_marks(
     """Return why each step is in no statistic, as far as its rank tells.
 
     Args:
-        ops: Its operations.
         windows: Shape (steps, 2), their windows on the first device.
         options: steps, skip_warmup, and whether other filters are given.
     """
@@ -71,7 +70,6 @@ def _chosen(
     windows: IntArray,
     options: Mapping[str, Any],
 ) -> npt.NDArray[np.bool_]:
-    """Return which steps the filters leave whole."""
     chosen = np.zeros(steps.n, dtype=bool)
     chosen[slice(*options["steps"]) if options["steps"] else slice(None)] = True
     if options["skip_warmup"]:

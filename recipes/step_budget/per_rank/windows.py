@@ -77,7 +77,6 @@ def _last_of_steps(ops: PathOps, rows: IntArray, steps: OpSteps) -> tuple[IntArr
 
 
 def _rungs(ops: PathOps, rows: IntArray, profiler: IntArray, edge_ns: IntArray) -> IntArray:
-    """Return the time of each window in each state."""
     rows = rows[np.argsort(ops.start_ns[rows], kind="stable")]
     kind = ops.kind[rows]
     starts, ends = ops.start_ns[rows], ops.end_ns[rows]

@@ -74,13 +74,11 @@ def _row(
 
 
 def _communicating(paths: JobPaths) -> list[int]:
-    """Return the charges that are communication which is not matched with other ranks."""
     charges = paths.charged.charges
     return [code for code, charge in enumerate(charges) if charge.kind == COMMUNICATION]
 
 
 def _changes(paths: JobPaths) -> list[tuple[str, Sums]]:
-    """Return what a person could change, and the time of each by walk."""
     charged, charges = paths.charged, paths.charged.charges
     kinds = [CLASS_NAMES[charge.kind] for charge in charges]
     rules = load_rules(

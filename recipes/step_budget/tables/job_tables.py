@@ -90,7 +90,6 @@ def statistics(values: IntArray, wall_ns: IntArray, certain_ns: IntArray) -> dic
 
     Args:
         values: Shape (steps,), ns, of steps that count.
-        wall_ns: Likewise, the steps' lengths.
         certain_ns: Likewise, the part to which no inferred edge led.
     """
     total, wall = int(values.sum()), int(wall_ns.sum())

@@ -28,8 +28,6 @@ class JobWalk:
 
     Attributes:
         rank: Position of the rank; -1 for a walk of no length.
-        from_ns: Where it begins.
-        until_ns: Where it ends, earlier.
     """
 
     rank: int
@@ -299,5 +297,4 @@ def _transfer(rows: RankRows, meetings: Meetings, met: int, *, is_unclear: bool)
 
 
 def _is_last(legs: Legs) -> Bools:
-    """Return which legs are the last of their walk."""
     return np.append(legs.walk[1:] != legs.walk[:-1], True)[: legs.walk.size]

@@ -161,21 +161,15 @@ def _edges(
     return np.maximum.accumulate(edge_ns, axis=0), last
 
 
-@dataclass(frozen=True)
-class NewPath:
-    """What the path of a replayed run is made of.
+def new_path(
+    replays: JobReplays, column: int, codes: Any, first: int, last: int
+) -> tuple[IntArray, int]:
+    """Walk back from the end of step `last` to the begin of step `first`.
 
-    Attributes:
-        time_ns: Shape (classes,): each stretch between two nodes counts as what most of it is.
-        certain_ns: Time to which nothing inferred led within its step.
+    Returns:
+        Shape (classes,), time: each stretch between two nodes counts as what most of it is; and the
+        time to which nothing inferred led within its step.
     """
-
-    time_ns: IntArray
-    certain_ns: int
-
-
-def new_path(replays: JobReplays, column: int, codes: Any, first: int, last: int) -> NewPath:
-    """Walk back from the end of step `last` to the begin of step `first`."""
     edge_of = _held_by(replays, column)
     times = replays.at_ns[:, column] + replays.graph.clock_ns
     at_ns, source = times.data, replays.graph.source.data
@@ -192,7 +186,7 @@ def new_path(replays: JobReplays, column: int, codes: Any, first: int, last: int
         time_ns[code % DOUBT] += length_ns
         certain_ns += 0 if doubt else length_ns
         node = below
-    return NewPath(np.array(time_ns, dtype=np.int64), certain_ns)
+    return np.array(time_ns, dtype=np.int64), certain_ns
 
 
 def _held_by(replays: JobReplays, column: int) -> Any:

@@ -88,7 +88,6 @@ def _place(row: Mapping[str, Any], asked: set[str]) -> tuple[bool, bool, float, 
 
 
 def _named(paths: JobPaths, meetings: Meetings, changes: set[ReplayChange]) -> list[ReplayChange]:
-    """Return the changes of something that the job has."""
     columns = {name for _, budget in paths.rows for name in budget.replay.columns}
 
     def has(change: ReplayChange) -> bool:
@@ -162,14 +161,14 @@ def _what_if(
     rows = []
     for place, change in enumerate(changes, start=2):
         then_ns = float(np.diff(replay.edge_ns[:, place])[counted].mean())
-        path = new_path(
+        time_ns, certain_ns = new_path(
             replay, place, replay.graph.codes(change.text), int(counted[0]), int(counted[-1])
         )
         if change.what in (HOST, WAIT):
             # Requests do not come earlier because the host is done earlier.
             then_ns = max(then_ns, served_ns)
-        total = int(path.time_ns.sum())
-        limit = int(path.time_ns.argmax())
+        total = int(time_ns.sum())
+        limit = int(time_ns.argmax())
         rows.append(
             {
                 "change": change.text,
@@ -179,11 +178,11 @@ def _what_if(
                 "then_ns": then_ns,
                 "gain_ns": now_ns - then_ns,
                 "gain_pct": 100.0 * (now_ns - then_ns) / now_ns if now_ns else None,
-                "certain_pct": 100.0 * path.certain_ns / total if total else None,
+                "certain_pct": 100.0 * certain_ns / total if total else None,
                 "next_limit": CLASS_NAMES[limit] if total else None,
-                "next_limit_pct": 100.0 * int(path.time_ns[limit]) / total if total else None,
-                "wait_pct": _share_pct(path.time_ns, _WAITING),
-                "host_pct": _share_pct(path.time_ns, _HOST),
+                "next_limit_pct": 100.0 * int(time_ns[limit]) / total if total else None,
+                "wait_pct": _share_pct(time_ns, _WAITING),
+                "host_pct": _share_pct(time_ns, _HOST),
             }
         )
     return rows
@@ -211,7 +210,6 @@ def _served_ns(paths: JobPaths) -> float:
 
 
 def _nothing(paths: JobPaths, change: ReplayChange) -> dict[str, Any]:
-    """Return the row of a change of something that the job does not have."""
     now_ns = float(paths.wall_ns[paths.job.counted].mean())
     what = {"change": change.text, "what": change.what, "name": change.name or None}
     return {**what, "now_ns": now_ns, "gain_ns": None}

@@ -7,37 +7,40 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.report.columns import Columns
 from nsys_llm.trace.rank_sets import COMPARED
 
 from ..per_rank.step_works import Work
 from .step_splits import RunSteps
 
-_COLUMNS: Final = ("run", "phase", "steps_n", "share_pct")
 _AMOUNTS: Final = ("gen_reqs", "gen_tokens", "ctx_reqs", "ctx_tokens")
 
 
-def composition_columns(sides: Sequence[RunSteps]) -> Columns:
+def composition_rows(sides: Sequence[RunSteps]) -> list[dict[str, Any]]:
     """Return the table composition, of full steps whose names tell their batch.
 
     Args:
         sides: Steps of the baseline and of the input.
     """
-    rows: list[tuple[Any, ...]] = []
+    rows: list[dict[str, Any]] = []
     for run, steps in zip(COMPARED, sides, strict=True):
         phases = np.array([_phase(work) for work in steps.work], dtype=object)
         for phase in ("decode", "mixed", "prefill"):
             of_phase = np.flatnonzero(phases == phase)
             if of_phase.size:
-                share_pct = 100 * of_phase.size / len(steps)
-                amounts = [
-                    _mean([getattr(steps.work[row], name) for row in of_phase]) for name in _AMOUNTS
-                ]
-                keys_n = _mean(steps.keys_n[of_phase].tolist())
-                step_ns = float((steps.program_ns - steps.between_ns)[of_phase].mean())
-                rows.append((run, phase, of_phase.size, share_pct, *amounts, keys_n, step_ns))
-    names = (*_COLUMNS, *_AMOUNTS, "keys_n", "step_ns")
-    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+                works = [steps.work[row] for row in of_phase]
+                row = {
+                    "run": run,
+                    "phase": phase,
+                    "steps_n": of_phase.size,
+                    "share_pct": 100 * of_phase.size / len(steps),
+                    "keys_n": _mean(steps.keys_n[of_phase].tolist()),
+                    "step_ns": float((steps.program_ns - steps.between_ns)[of_phase].mean()),
+                }
+                amounts = {
+                    name: _mean([getattr(work, name) for work in works]) for name in _AMOUNTS
+                }
+                rows.append(row | amounts)
+    return rows
 
 
 def _phase(work: Work) -> str | None:

@@ -6,7 +6,6 @@ Whether kernels got slower or faster beyond chance is decided by a test, and flo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -46,57 +45,32 @@ SUMS: Final = "sum over all ranks"
 FullSteps = tuple[StepKernels, StepKernels]
 
 
-@dataclass(frozen=True)
-class NamedKernels:
-    """Kernels by name, over all ranks of both sides; arrays of shape (names,).
-
-    Attributes:
-        communication: Whether it moves data between GPUs.
-    """
-
-    names: tuple[str, ...]
-    classes: tuple[Classification, ...]
-    communication: npt.NDArray[np.bool_]
-    before: KernelSide
-    after: KernelSide
-
-    @property
-    def status(self) -> npt.NDArray[np.object_]:
-        """Which sides have it."""
-        return status_of(self.before, self.after)
-
-
-def named_kernels(runs: Runs, classes: Mapping[str, Classification]) -> NamedKernels:
-    """Compare kernels by name; each shown name has its class."""
-    names = runs.names
-    full = {key[0]: key[1] for run in runs.compared for key in run.part.keys}
-    return NamedKernels(
-        names,
-        tuple(classes[name] for name in names),
-        np.array([is_communication(full[name]) for name in names], dtype=bool),
-        runs.baseline.kernels(names),
-        runs.input.kernels(names),
-    )
-
-
 def kernel_columns(
-    kernels: NamedKernels, runs: Runs, unit: str, full: FullSteps | None, options: Mapping[str, Any]
+    runs: Runs,
+    classes: Mapping[str, Classification],
+    unit: str,
+    full: FullSteps | None,
+    options: Mapping[str, Any],
 ) -> Columns:
-    """Return the table kernels, largest change first, as they are compared.
+    """Return the table kernels, by name over all ranks, largest change first as it is compared.
 
     Args:
+        classes: What each shown name says.
         unit: What a step is: step, layer, graph, period.
         full: None where no steps are compared.
         options: alpha and min_effect.
     """
-    names, before, after, status = kernels.names, kernels.before, kernels.after, kernels.status
+    names = runs.names
+    before, after = (run.kernels(names) for run in runs.compared)
+    status = status_of(before, after)
+    demangled = {key[0]: key[1] for run in runs.compared for key in run.part.keys}
     noise = noise_pct(before, [run.kernels(names) for run in runs.noise])
     tests = compared(before, after, noise, options)
     columns = {
         "name": list(names),
-        "category": [item.category for item in kernels.classes],
-        "operation": [item.operation for item in kernels.classes],
-        "communication": kernels.communication,
+        "category": [classes[name].category for name in names],
+        "operation": [classes[name].operation for name in names],
+        "communication": np.array([is_communication(demangled[name]) for name in names], bool),
         "status": status,
         **change_columns(before, after),
         "baseline_mean_ns": before.mean_ns,
@@ -104,7 +78,7 @@ def kernel_columns(
         "mean_ratio": ratio(before.mean_ns, after.mean_ns),
         **tests,
         "noise_pct": np.full(len(status), np.nan) if noise is None else noise,
-        **_compared_columns(kernels, unit, full),
+        **_compared_columns(before, after, unit, full),
         "outcome": np.where(status == BOTH, tests["verdict"], status),
     }
     return by_change(columns, "name", "compared_change_ns")
@@ -140,8 +114,8 @@ def compared(
         tick_ns: A median that moves by no more has not moved.
     """
     enough = (before.launches_n >= LEAST_LAUNCHES) & (after.launches_n >= LEAST_LAUNCHES)
-    ranks = compare_ranks(before.counts, after.counts, enough.size)
-    p_value = np.where(enough, ranks.p_value, np.nan)
+    ranks_p = compare_ranks(before.counts, after.counts, enough.size)
+    p_value = np.where(enough, ranks_p, np.nan)
     q_value = adjusted(p_value)
     moved = after.twice_p50 - before.twice_p50
     known = (before.launches_n > 0) & (after.launches_n > 0) & (before.twice_p50 > 0)
@@ -162,7 +136,6 @@ def compared(
         "p50_change_pct": change_pct,
         "p_value": p_value,
         "q_value": q_value,
-        "shift": ranks.shift,
         "verdict": verdict,
     }
 
@@ -242,15 +215,18 @@ def by_change(columns: Columns, name: str, change: str = "change_ns") -> Columns
     return ordered
 
 
-def _compared_columns(kernels: NamedKernels, unit: str, full: FullSteps | None) -> Columns:
+def _compared_columns(
+    before: KernelSide, after: KernelSide, unit: str, full: FullSteps | None
+) -> Columns:
     """Return both sides as they are compared: a step that is compared, else sums."""
     basis = SUMS if full is None else f"a full {unit}, mean of ranks"
-    unknown = np.full(len(kernels.names), np.nan)
+    names_n = before.launches_n.size
+    unknown = np.full(names_n, np.nan)
     sides = full or tuple(
         StepKernels(side.launches_n.astype(float), unknown, side.total_ns.astype(float))
-        for side in (kernels.before, kernels.after)
+        for side in (before, after)
     )
-    columns: Columns = {"basis": [basis] * len(kernels.names)}
+    columns: Columns = {"basis": [basis] * names_n}
     for name, side in zip(COMPARED, sides, strict=True):
         columns[f"{name}_compared_ns"] = side.spent_ns
         columns[f"{name}_compared_calls"] = side.launches_n

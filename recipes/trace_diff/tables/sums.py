@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 
-from nsys_llm.report.columns import Columns, percent
+from nsys_llm.report.columns import Columns
 from nsys_llm.taxonomy.api_classes import classify_api
 from nsys_llm.taxonomy.cuda_codes import MoveKind
 from nsys_llm.trace.rank_sets import COMPARED
@@ -28,21 +27,17 @@ def memop_columns(runs: Runs, of_steps: Sequence[Mapping[CopyKind, FloatArray]])
     before, after = (run.moves for run in runs.compared)
     codes = sorted({*before, *after})
     kinds = [MoveKind.of(code) for code in codes]
-    operations = sum_columns("operations", codes, before, after)
     size0, size1 = (
         np.array([side.get(code, (0, 0, 0))[2] for code in codes], np.int64)
         for side in (before, after)
     )
-    n0, n1 = (operations[f"{side}_operations_n"] for side in COMPARED)
     columns = {
         "kind": [kind.kind for kind in kinds],
         "source_memory": [kind.source for kind in kinds],
         "target_memory": [kind.target for kind in kinds],
-        **operations,
-        "operations_change_pct": percent(n1 - n0, n0),
+        **sum_columns("operations", codes, before, after),
         "baseline_size_bytes": size0,
         "input_size_bytes": size1,
-        "size_change_pct": percent(size1 - size0, size0),
     }
     for name, side in zip(COMPARED, of_steps, strict=True):
         async_copies, blocking = (
@@ -69,11 +64,9 @@ def phase_columns(runs: Runs) -> Columns:
     return by_change({"phase": names, **columns}, "phase")
 
 
-def run_columns(runs: Runs) -> Columns:
+def run_rows(runs: Runs) -> list[dict[str, Any]]:
     """Return the table runs."""
-    rows = [{**_run_row(run), "tells_noise": run in runs.noise} for run in runs.all]
-    columns: Columns = {name: [row[name] for row in rows] for name in rows[0]}
-    return {**columns, "idle_ns": pd.array(columns["idle_ns"], dtype="Int64")}
+    return [{**_run_row(run), "tells_noise": run in runs.noise} for run in runs.all]
 
 
 def _run_row(run: RunSums) -> dict[str, Any]:
@@ -92,7 +85,7 @@ def _run_row(run: RunSums) -> dict[str, Any]:
         "idle_ns": idle_ns,
         "idle_pct": 100.0 * idle_ns / whole.window_ns
         if idle_ns is not None and whole.window_ns
-        else np.nan,
+        else None,
     }
 
 

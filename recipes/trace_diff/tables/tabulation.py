@@ -20,7 +20,7 @@ from . import kernels, sums, wall_change
 from .chosen_steps import step_copies, step_kernels
 from .collectives import collective_columns, matched, sum_collectives
 from .comparability import STEP, WallsOf, compare
-from .composition import composition_columns
+from .composition import composition_rows
 from .metrics import Metrics, gate_columns, metric_columns
 from .runs import Runs, RunSums, runs_of
 from .step_splits import RunSteps, run_steps
@@ -37,7 +37,6 @@ def tabulate(
     rules = _rules(runs, options["engine"])
     pairs = sorted({key[:2] for run in runs.all for key in run.part.keys})
     classes, category = rules.shown_classes(pairs), rules.compute_category
-    named = kernels.named_kernels(runs, classes)
     met = {
         run.side: matched(run.part, [rank for rank, _ in run.ranks], options) for run in runs.all
     }
@@ -53,21 +52,19 @@ def tabulate(
     cells, (before, after) = comparison.cells, comparison.steps
     full = None
     if comparison.kind == STEP:
-        names = named.names
-        full = step_kernels(before, names, cells), step_kernels(after, names, cells)
+        full = step_kernels(before, runs.names, cells), step_kernels(after, runs.names, cells)
     copies = step_copies(before, cells), step_copies(after, cells)
-    checks = comparison.checks
     return {
-        "verdict": wall_change.verdict_columns(verdict),
+        "verdict": [wall_change.verdict_row(verdict)],
         "wall_change": wall_change.wall_change_columns(verdict),
-        "composition": composition_columns(comparison.steps),
+        "composition": composition_rows(comparison.steps),
         "slow_steps": wall_change.slow_step_columns(verdict),
         "idle_ranges": wall_change.idle_range_columns(verdict),
-        "comparability": {name: [check[name] for check in checks] for name in checks[0]},
-        "runs": sums.run_columns(runs),
+        "comparability": comparison.checks,
+        "runs": sums.run_rows(runs),
         "metrics": metric_columns(metrics, declared),
         "gates": gate_columns(metrics, parse_gates(options["gate"], declared), declared),
-        "kernels": kernels.kernel_columns(named, runs, comparison.unit, full, options),
+        "kernels": kernels.kernel_columns(runs, classes, comparison.unit, full, options),
         "configs": kernels.config_columns(runs, options),
         "memops": sums.memop_columns(runs, copies),
         "apis": sums.api_columns(runs),

@@ -27,8 +27,8 @@ RANGE: Final = "range"
 _TICK_NS: Final = 1
 
 
-def verdict_columns(verdict: StepVerdict) -> Columns:
-    """Return the table verdict, of one row."""
+def verdict_row(verdict: StepVerdict) -> dict[str, Any]:
+    """Return the row of the table verdict."""
     comparison, figure, looks = verdict.comparison, verdict.figure, verdict.looks
     before, after = comparison.steps
     row: dict[str, Any] = {
@@ -37,12 +37,6 @@ def verdict_columns(verdict: StepVerdict) -> Columns:
         "basis": comparison.kind,
         "unit": None if comparison.kind is None else comparison.unit,
         **_pair("_ns", None if figure is None else figure.step_ns),
-        "change_ns": None,
-        "change_pct": None,
-        "program_change_pct": None,
-        "low_pct": None,
-        "high_pct": None,
-        **_pair("_p50_ns", None),
         "p_value": None if looks is None else looks.p_value,
         **_pair("_slow_n", None if looks is None else looks.slow_n),
         "slow_p_value": None if looks is None else looks.slow_p,
@@ -58,9 +52,7 @@ def verdict_columns(verdict: StepVerdict) -> Columns:
         "note": comparison.cells.note,
         "reason": comparison.reason,
     }
-    if figure is not None:
-        row |= _figure(figure)
-    return {name: [value] for name, value in row.items()}
+    return row if figure is None else row | _figure(figure)
 
 
 def _pair(name: str, values: tuple[float, float] | None) -> dict[str, float | None]:

@@ -7,7 +7,6 @@ of a timer's tick, and the sums over ties are exact.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,36 +22,23 @@ FloatArray = npt.NDArray[np.float64]
 _CUBE_LIMIT: Final = 1 << 21
 
 
-@dataclass(frozen=True)
-class RankTest:
-    """Groups of values on two sides; all of shape (groups,), float64.
+def compare_ranks(first: ValueCounts, second: ValueCounts, groups_n: int) -> FloatArray:
+    """Compare the values of each group on two sides: two-sided p of Mann-Whitney's U.
 
-    Attributes:
-        p_value: Two-sided p of Mann-Whitney's U, by the normal approximation with the correction
-            for ties and for continuity; NaN where a side has no value, 1 where all are equal.
-        shift: Cliff's delta: how much more often a value of the second side is greater than one
-            of the first than smaller, -1 to 1; NaN where a side has no value.
-    """
-
-    p_value: FloatArray
-    shift: FloatArray
-
-
-def compare_ranks(first: ValueCounts, second: ValueCounts, groups_n: int) -> RankTest:
-    """Compare the values of each group on two sides.
+    By the normal approximation with the correction for ties and for continuity; shape (groups,),
+    NaN where a side has no value, 1 where all are equal.
 
     Source: H. B. Mann, D. R. Whitney, Annals of Mathematical Statistics 18 (1947); the correction
     of the variance for ties as in M. Hollander, D. A. Wolfe, Nonparametric Statistical Methods.
     """
-    p_value, shift = np.full((2, groups_n), np.nan)
+    p_value = np.full(groups_n, np.nan)
     n0, n1 = (summed(side.group, side.count, groups_n) for side in (first, second))
     both = np.flatnonzero((n0 > 0) & (n1 > 0))
     if both.size:
-        twice_u, excess = _rank_sums(first, second, n0, n1)
-        columns = (n0, n1, twice_u, excess)
+        columns = (n0, n1, *_rank_sums(first, second, n0, n1))
         rows = zip(*(column[both].tolist() for column in columns), strict=True)
-        p_value[both], shift[both] = np.array([_compared(*row) for row in rows]).T
-    return RankTest(p_value, shift)
+        p_value[both] = [_p_value(*row) for row in rows]
+    return p_value
 
 
 def adjusted(p_value: FloatArray) -> FloatArray:
@@ -93,14 +79,13 @@ def _rank_sums(
     return twice_u, excess
 
 
-def _compared(n0: int, n1: int, twice_u: int, excess: int) -> tuple[float, float]:
-    """Return p and Cliff's delta of two sets of values, by their numbers and sums."""
+def _p_value(n0: int, n1: int, twice_u: int, excess: int) -> float:
+    """Return p of two sets of values, by their numbers and sums."""
     n = n0 + n1
     # 12 n (n - 1) times the variance, over n0 n1; 0 if all values are one.
     spread = n * (n * n - 1) - excess
-    delta = (twice_u - n0 * n1) / (n0 * n1)
     if spread == 0:
-        return 1.0, 0.0
+        return 1.0
     sigma = math.sqrt(n0 * n1 * spread / (12 * n * (n - 1)))
     away = max(abs(twice_u - n0 * n1) / 2 - 0.5, 0.0)
-    return math.erfc(away / sigma / math.sqrt(2)), delta
+    return math.erfc(away / sigma / math.sqrt(2))

@@ -36,7 +36,6 @@ class LaneRows:
         kernel: Demangled name.
         operation: See `nsys_llm.taxonomy.communication`.
         start_ns: Of those that start in the window; shape (n,), the report's clock, ascending.
-        end_ns: Likewise.
         cut_n: Executions that reach into the window and start before it.
         over_limit_n: Executions left out because the rank has more than `MOST_COLLECTIVES`.
         before_n: Of sends and receives, shape (n,): kernels other than communication that the
@@ -130,9 +129,7 @@ def _launched_before(
 
     Args:
         ids: Shape (n,).
-        kernels: Of the rank.
         counted: Which of them count, shape (kernels,).
-        device_id: The device.
     """
     counted_ids = np.sort(kernels["correlation_id"][counted & (kernels["device_id"] == device_id)])
     return np.searchsorted(counted_ids, ids).astype(np.int64)

@@ -23,7 +23,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.clock_lines import ClockLine
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import operation_of
-from nsys_llm.trace.identity import Rank, clock_offsets, one_clock
+from nsys_llm.trace.identity import Rank, RankKey, clock_offsets, one_clock
 
 #: Where a rank's clock comes from, for ranks that no collective links with others.
 _OFF: Final = "off"
@@ -38,10 +38,7 @@ class Device:
     """One device of one rank, in the order of ranks: what takes part in collectives.
 
     Attributes:
-        rank: Its rank.
-        device_id: CUDA device id.
         clock: Position of its report's clock.
-        lanes: Its communication kernels.
     """
 
     rank: Rank
@@ -57,7 +54,6 @@ class Sequenced:
     Attributes:
         matched: The lanes; their owners are positions in `MatchedCollectives.devices`.
         start_ns: For each lane, shape (collectives,).
-        end_ns: Likewise.
         residual_ns: By how much the ends disagree between reports; 0 within one report.
         ahead_ns: For each lane, its report's own clock minus the root's; shape (collectives,).
         left_out_ns: For each lane, time in them before the captures of all ranks had begun, when
@@ -128,7 +124,6 @@ class MatchedCollectives:
     """Everything that the tables are made of.
 
     Attributes:
-        devices: All devices of all ranks that communicate.
         sequences: In the order of kernel and first device.
         clocks: How each clock was fitted; reports of one session share one.
         sources: For each clock, what its offset rests on.
@@ -151,6 +146,11 @@ class MatchedCollectives:
     recorded_ns: Mapping[int, int]
     is_aligned: bool
 
+    @cached_property
+    def owners(self) -> Mapping[tuple[RankKey, int], int]:
+        """The position of each device, by rank and CUDA id."""
+        return {(item.rank.key, item.device_id): at for at, item in enumerate(self.devices)}
+
     def common_ns(self, clock: int, at_ns: IntArray) -> IntArray:
         """Return instants of a clock on that which all have in common: the first one's."""
         rough_ns = at_ns + self.coarse_ns[clock]
@@ -163,7 +163,6 @@ def match_collectives(
     """Match the collectives of all ranks and align their clocks.
 
     Args:
-        partial: All ranks.
         ranks: Those with GPU work, in order.
         options: disable_alignment takes all times as they are, as those of one clock.
     """
@@ -190,7 +189,8 @@ def match_collectives(
         if lane.start_ns.size
     ]
     trust_ns = STEADY_CLOCK_NS if source == _STEADY else WALL_CLOCK_NS
-    matched = match_communication(lanes, trust_ns, len(coarse_ns), programs(devices))
+    kinds = programs([device.lanes for device in devices])
+    matched = match_communication(lanes, trust_ns, len(coarse_ns), kinds)
     fits = fit_clocks([item.meeting for item in matched], len(coarse_ns))
     # Common time = own time + coarse - fitted; shown times are those of the root's own clock.
     ahead_ns = [
@@ -330,7 +330,6 @@ def _unmatched(shown: Sequence[Sequenced], lanes: Sequence[Lane]) -> list[Lane]:
 
 
 def _sources(fits: Sequence[ClockFit], otherwise: str) -> list[str]:
-    """Return what each clock's offset rests on."""
     linked = {fit.root for clock, fit in enumerate(fits) if fit.root != clock or len(fits) == 1}
     return [
         "collectives" if fit.root != clock else "reference" if clock in linked else otherwise

@@ -227,7 +227,6 @@ def _like_before(
 
 
 def _belonging(reference: Lane, waiting: Mapping[int, Lane], trust_ns: int) -> dict[int, Alignment]:
-    """Return the lanes of the reference's communicator."""
     aligned = list(_fitting(reference, waiting, waiting, trust_ns).items())
     chosen = members(reference.track, [(waiting[place].track, fit) for place, fit in aligned])
     return dict(aligned[item] for item in chosen)

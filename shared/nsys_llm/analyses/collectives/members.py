@@ -40,7 +40,6 @@ def members(reference: Executions, others: Sequence[tuple[Executions, Alignment]
     """Return which tracks belong to the reference's communicator, by position.
 
     Args:
-        reference: A rank's executions.
         others: Of other ranks, each aligned with it, each alike to it by its ends.
     """
     if not others:

@@ -36,8 +36,6 @@ class Party:
     Attributes:
         owners: Devices, by position.
         last_start_ns: When the last of them comes; shape (collectives,).
-        first_end_ns: When the first of them leaves.
-        last_end_ns: When the last of them leaves.
     """
 
     owners: frozenset[int]

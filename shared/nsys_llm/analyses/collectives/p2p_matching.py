@@ -291,7 +291,6 @@ def _edges(fits: Sequence[PeerFit], members: _Members) -> TransferEdges:
 
 
 def _fits(members: _Members, expected: Callable[[int, int], tuple[int, int]]) -> list[PeerFit]:
-    """Return all pairs of ranks that end transfers together."""
     ranks_n, tracks = len(members.lanes), members.tracks
     return [
         fit
@@ -373,7 +372,6 @@ def _is_proven(fit: PeerFit, rows: tuple[IntArray, IntArray], members: _Members)
 
 
 def _time_ns(fit: PeerFit, rows: tuple[IntArray, IntArray], members: _Members) -> int:
-    """Return the time that both ranks of a pair spend in transfers."""
     tracks = members.lanes[fit.left].track, members.lanes[fit.right].track
     sides = [(track, np.unique(row)) for track, row in zip(tracks, rows, strict=True)]
     return sum(int((track.end_ns[row] - track.start_ns[row]).sum()) for track, row in sides)

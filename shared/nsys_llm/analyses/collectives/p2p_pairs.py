@@ -89,9 +89,6 @@ def fit_peers(
     """Return how two ranks end together; None where they do not.
 
     Args:
-        left: Position of a rank.
-        right: Of another one.
-        tracks: Transfers of each rank.
         center_ns: What the right one's ends minus the left one's are expected to be.
         reach_ns: By how much that may be wrong.
     """

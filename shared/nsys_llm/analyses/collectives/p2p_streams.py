@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
 from nsys_llm.analyses.collectives.alignment import Executions
 from nsys_llm.analyses.collectives.lanes import LaneRows
 from nsys_llm.analyses.collectives.matching import Lane, Matched
+from nsys_llm.numeric.grouping import joined
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import SEND_RECV
 
@@ -67,7 +68,7 @@ def without(lanes: Sequence[Lane], matched: Sequence[Matched]) -> list[Lane]:
         ends = np.concatenate([lane.track.end_ns for lane in owner_lanes])
         keep = np.ones(ends.size, dtype=bool)
         order = np.lexsort((starts, ends))
-        keep[order[np.concatenate([np.empty(0, dtype=np.int64), *rows_of.get(owner, ())])]] = False
+        keep[order[joined(rows_of.get(owner, []))]] = False
         sizes = np.cumsum([len(lane.track) for lane in owner_lanes])[:-1]
         for lane, some in zip(owner_lanes, np.split(keep, sizes), strict=True):
             if some.any():
@@ -76,15 +77,7 @@ def without(lanes: Sequence[Lane], matched: Sequence[Matched]) -> list[Lane]:
     return left
 
 
-class HasLanes(Protocol):
-    """What has communication kernels."""
-
-    @property
-    def lanes(self) -> tuple[LaneRows, ...]:
-        """Those of one device."""
-
-
-def programs(devices: Sequence[HasLanes]) -> dict[int, int]:
+def programs(devices: Sequence[Sequence[LaneRows]]) -> dict[int, int]:
     """Return the number of the program of each device that sends or receives, by position.
 
     Ranks of one stage of a pipeline launch the same kernels between two transfers, however fast
@@ -94,8 +87,8 @@ def programs(devices: Sequence[HasLanes]) -> dict[int, int]:
     """
     firsts: list[IntArray] = []
     result = {}
-    for place, device in enumerate(devices):
-        before_n = transfers_before_n(device)
+    for place, lanes in enumerate(devices):
+        before_n = joined([lane.before_n for lane in lanes if lane.operation == SEND_RECV])
         if before_n.size:
             ordered = np.sort(before_n)
             between_n: IntArray = ordered[1:] - ordered[:-1]
@@ -111,9 +104,3 @@ def _is_same(one: IntArray, other: IntArray) -> bool:
     return np.array_equal(one[:n], other[:n]) or np.array_equal(
         one[one.size - n :], other[other.size - n :]
     )
-
-
-def transfers_before_n(device: HasLanes) -> IntArray:
-    """Return how many kernels a device had launched before each of its sends and receives."""
-    lanes = [lane.before_n for lane in device.lanes if lane.operation == SEND_RECV]
-    return np.concatenate([np.empty(0, dtype=np.int64), *lanes])

@@ -67,10 +67,6 @@ def merged_held(parts: Sequence[HeldDevices]) -> HeldDevices:
 def delays_ns(collectives: MatchedCollectives, held: HeldDevices) -> list[tuple[IntArray, ...]]:
     """Return by sequence and lane how much later each rank came because of the profiler.
 
-    Args:
-        collectives: All matched collectives.
-        held: All ranks.
-
     Returns:
         For each of `collectives.sequences`, for each of its lanes, shape (collectives,).
     """
@@ -106,10 +102,7 @@ def without_profiler(
     """Return the waits as they would be without the delays, and when each rank would come.
 
     Args:
-        waits: As recorded.
         start_ns: When each rank comes, as for `collective_waits`.
-        end_ns: When it leaves.
-        delay: See `delays_ns`.
     """
     starts = [start - late for start, late in zip(start_ns, delay, strict=True)]
     return replace(collective_waits(starts, end_ns), met=waits.met), starts

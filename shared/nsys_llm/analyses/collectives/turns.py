@@ -40,7 +40,6 @@ def turns_pct(pairs: Sequence[Sequenced], devices: Sequence[Device]) -> float:
 
     Args:
         pairs: Their sends and receives.
-        devices: All of them.
 
     Returns:
         100 where one computes while the other never does, 0 for equals.

@@ -31,11 +31,6 @@ class Waits:
     """Collectives of one communicator; all of shape (collectives,), int64 ns of one clock.
 
     Attributes:
-        first_start_ns: The first rank comes.
-        last_start_ns: The last one comes.
-        second_last_start_ns: The one before it does.
-        first_end_ns: The first one leaves.
-        last_end_ns: The last one leaves.
         total_ns: Time in the kernel, summed over the ranks.
         wait_ns: Summed over the ranks, time until the last one comes; meaningless where not `met`.
         late: Position of the last rank to come; of several, the first of them.
@@ -99,7 +94,6 @@ def collective_waits(start_ns: Sequence[IntArray], end_ns: Sequence[IntArray]) -
 
     Args:
         start_ns: For each rank (at least two), when it comes; shape (collectives,), one clock.
-        end_ns: Likewise, when it leaves.
     """
     first_start, last_start = start_ns[0].copy(), start_ns[0].copy()
     # Below every start, so that the first comparison replaces it.
@@ -139,7 +133,6 @@ def member_waits(
 
     Args:
         waits: The collectives, in order of time.
-        start_ns: When each rank came, as for `collective_waits`.
         residual_ns: Shape (collectives,), by how much the clocks may be wrong.
     """
     met = np.flatnonzero(waits.met)

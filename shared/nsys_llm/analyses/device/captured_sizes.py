@@ -65,7 +65,6 @@ def captured_sizes(
     """Return for how many rows each graph was captured.
 
     Args:
-        replays: Of a rank.
         batch: Shape (replays,), tokens of the batch of each, -1 where not known.
         sizes: Those that the engine captured, as a person knows them: a graph has the least of
             them that holds all of its batches.
@@ -96,7 +95,6 @@ def captured_sizes(
 def _extremes(
     low: IntArray, high: IntArray, code: IntArray, codes_n: int
 ) -> tuple[IntArray, IntArray]:
-    """Return the least and the largest value of each code."""
     least, most = np.full(codes_n, _NEVER), np.full(codes_n, NONE, dtype=np.int64)
     np.minimum.at(least, code, low)
     np.maximum.at(most, code, high)

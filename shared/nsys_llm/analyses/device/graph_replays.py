@@ -105,7 +105,6 @@ def _is_replay(trace: RankTrace, name_id: int) -> bool:
 def _nodes(
     trace: RankTrace, table: str, op: Table, launches: npt.NDArray[np.bool_]
 ) -> _ReplayNodes:
-    """Return the operations of a table that belong to replays."""
     call = op["launch_row"]
     rows = np.flatnonzero((call >= 0) & (is_graph_node(op) | launches[np.maximum(call, 0)]))
     none, zero = np.full(rows.size, NONE, dtype=np.int64), np.zeros(rows.size, dtype=np.int64)

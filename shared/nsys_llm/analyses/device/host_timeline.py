@@ -151,7 +151,6 @@ def _slow_first_launches(
 
 
 def _driver_times(trace: RankTrace) -> dict[tuple[int, int], list[IntArray]]:
-    """Return what the driver recorded as its own, by cause and thread."""
     times_of: dict[tuple[int, int], list[IntArray]] = {}
     for owner, label, rows in overheads(trace):
         if owner == APPLICATION and (cause := _driver_cause(label)) is not None:

@@ -95,10 +95,8 @@ class DeviceOverlap:
 
     Attributes:
         compute_ns: Time with a kernel running that is no communication.
-        communication_ns: Time with one that is.
         copy_ns: Time with a copy or fill running.
         kernel_busy_ns: Time with any kernel running.
-        parts: The busy time, by what runs together.
         exposed_window_ns: The longest stretch of communication without computation; None if none.
     """
 
@@ -172,7 +170,6 @@ def _union(
     device: int,
     chosen: npt.NDArray[np.bool_] | None = None,
 ) -> IntArray:
-    """Return the time inside the windows in which one of the operations runs."""
     starts, ends = [], []
     for name in names:
         table = trace.tables[name]

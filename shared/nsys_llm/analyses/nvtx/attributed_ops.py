@@ -154,7 +154,6 @@ def _use_launches(attributed: AttributedOps, tree: NvtxTree, global_tid: IntArra
 
 
 def _use(attributed: AttributedOps, rows: IntArray, piece: IntArray, method: int) -> None:
-    """Set the range of operations that got one."""
     got = piece >= 0
     attributed.piece[rows[got]] = piece[got]
     attributed.method[rows[got]] = method

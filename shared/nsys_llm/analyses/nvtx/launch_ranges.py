@@ -5,13 +5,9 @@ Texts of events are looked at where they are needed only: a capture may have mil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.enclosing import innermost
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import IntArray
@@ -46,15 +42,6 @@ def innermost_events(
     shared = np.flatnonzero(real & (events["event_type"] == START_END))
     row_of[rest] = innermost_rows(shared, starts, ends, at_ns[rest])
     return row_of
-
-
-def event_text(events: Table, row: int, strings: Mapping[int, str]) -> str:
-    """Return the text of an event."""
-    text_id = int(events["text_id"][row])
-    if text_id != NULL_INT:
-        return strings.get(text_id, f"[unknown name {text_id}]")
-    text: Any = events["text"][row]
-    return "" if text is None else str(text)
 
 
 def innermost_rows(

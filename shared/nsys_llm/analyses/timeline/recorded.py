@@ -34,7 +34,6 @@ class Recorded:
         ops: By table of operations, those on the devices of the rank, before any filter. Beside
             their columns, `link`: row of the launching call, -1 where no arrow can be drawn;
             `launched_ns`: when that call began, NULL_INT where it is not known; and `name`.
-        texts: Names of operations.
         calls: API calls with times, with their `row` in the profile's table.
         call_texts: Names of calls; `calls["name"]` counts in them.
     """
@@ -47,11 +46,7 @@ class Recorded:
 
     @classmethod
     def of(cls, trace: RankTrace, names: OpNames) -> Recorded:
-        """Line up the rows of a rank.
-
-        Args:
-            names: Of its operations.
-        """
+        """Line up the rows of a rank."""
         table = trace.tables["api_calls"]
         sane = sane_times(table["start_ns"], table["end_ns"])
         call_texts, code = coded_names(table["name_id"], trace.strings)

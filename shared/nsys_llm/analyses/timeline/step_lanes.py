@@ -160,9 +160,7 @@ class _Device:
     """One device, near a window.
 
     Attributes:
-        ops: Its operations.
         host: The calls; None where idle time has no known cause.
-        names: Of operations.
         state_of: By label of computation, its state.
         name_of: By label of computation, its name.
         started: For communication and for copies, when operations began, ascending, and names.
@@ -252,7 +250,6 @@ class _Device:
         return gaps.take(slice(int(low), int(high)))
 
     def _working(self, window: LaneWindow) -> Iterator[Pieces]:
-        """Yield computation, communication and copies."""
         shown = np.array([[window.start_ns, window.end_ns]])
         layer = self.layer
         owner, start_ns, end_ns = clip_to_windows(layer.compute[:, 0], layer.compute[:, 1], shown)
@@ -274,7 +271,6 @@ class _Device:
         return _pieces(spans, code, np.full(len(spans), self.states.index(state)))
 
     def _idle(self, window: LaneWindow) -> Pieces:
-        """Return the gaps, each with the time of its causes."""
         gaps = self._gaps(window)
         cut = replace(gaps, spans=gaps.spans.clip(window.start_ns, window.end_ns))
         none = np.full(len(cut), NO_NAME, dtype=np.int64)
@@ -291,7 +287,6 @@ class _Device:
 
 
 def _pieces(times: IntArray, name: IntArray, state: IntArray) -> Pieces:
-    """Return stretches of one state each."""
     place = np.arange(len(times), dtype=np.int64)
     parts = np.column_stack((place, state, times[:, 1] - times[:, 0])).astype(np.int64)
     return Pieces(times[:, 0], times[:, 1], name, parts, np.zeros_like(place))

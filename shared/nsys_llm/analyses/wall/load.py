@@ -65,6 +65,5 @@ def _kernels_begin(tables: Mapping[str, Table], device_id: int) -> int | None:
 
 
 def _of_device(op: Table, device_id: int, name: str) -> IntArray:
-    """Return a column of the operations of one device."""
     here = op["device_id"] == device_id
     return op[name] if here.all() else op[name][here]

@@ -85,7 +85,6 @@ class Blocks:
     def __init__(
         self, trace: RankTrace, edges: Edges, names: Sequence[str], segments: Segments
     ) -> None:
-        """Prepare for a rank."""
         self._edges, self._names, self._segments = edges, names, segments
         self._api_names, self._api = _apis(trace, edges.host)
         self._host_parts = HostParts(trace, edges.host)
@@ -128,7 +127,6 @@ class Blocks:
 
 
 def _apis(trace: RankTrace, host: HostTimeline) -> tuple[tuple[str, ...], Positions]:
-    """Return names of API functions, and that of each call."""
     calls = trace.tables.get("api_calls")
     if calls is None or not host.calls.row.size:
         return (), np.empty(0, dtype=np.int32)

@@ -96,7 +96,6 @@ def path_edges(
     """Return what every operation and call of a rank waited for, and from what that was taken.
 
     Args:
-        ops: Its operations.
         pid: Its process id, for the kinds of its streams; None where it is not known.
     """
     issue_ns = ops.issue_ns(host)
@@ -160,7 +159,6 @@ def _returns(
 
 
 def _launches(ops: PathOps, host: HostTimeline, waits: HostWaits) -> Latest:
-    """Return the launch of each operation as its prerequisite."""
     n = len(ops)
     if not host.calls.row.size or not n:
         nothing = np.full(n, classes.BY_NOTHING, dtype=np.int8)

@@ -46,7 +46,6 @@ class PathForest:
         idle_ns: Shape (segments,), how much of its time no device of the rank ran anything; 0 where
             it ends a path.
         member: Shape (segments,), the communication operation that it is; -1 for none.
-        members: These operations.
     """
 
     charges: tuple[Charge, ...]
@@ -69,7 +68,6 @@ class PathForest:
         return zlib.compress(pickle.dumps(state), level=1)
 
     def __setstate__(self, state: bytes) -> None:
-        """Restore what travelled."""
         vars(self).update(pickle.loads(zlib.decompress(state)))
         self.begin_ns.cumsum(out=self.begin_ns)
 

@@ -40,7 +40,6 @@ class HostWaits:
 
     Attributes:
         place: The call, ascending.
-        op: What it waited for.
         is_certain: Whether the capture says so.
     """
 
@@ -83,7 +82,6 @@ def host_waits(
     And all that would have waited for something certain, whether it ended in them or earlier.
 
     Args:
-        ops: The operations of a rank.
         kinds: Shape (calls,), see `call_kinds`.
         last_op: Shape (calls,), the operation that each call launched; -1 for none.
         staged: Shape (calls,), see `staged_uploads`.

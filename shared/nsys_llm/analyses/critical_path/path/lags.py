@@ -119,7 +119,6 @@ def usual_lags(ops: PathOps, launched: Latest, called_ns: IntArray, before_ns: I
     that: where in a call it is done is not recorded.
 
     Args:
-        ops: The operations.
         called_ns: Shape (operations,), when the call that launched each began.
         before_ns: Shape (operations,), when what stood before each on its stream ended; `NEVER`
             for nothing.

@@ -46,7 +46,6 @@ class Outline:
         bottom_ns: When its last one begins; `OPEN_NS` at the end of a path.
         idle_ns: How much of its time no device of the rank ran anything; 0 where it ends a path.
         member: The communication operation that it is; -1 for none.
-        members: These operations.
     """
 
     segments: Segments
@@ -67,7 +66,6 @@ class Outline:
         """Return the paths of a rank from the ends of its steps and from its communication.
 
         Args:
-            edges: What its operations and calls waited for.
             tails: Shape (k,), the operations that end windows; -1 for none.
             op_step: Shape (operations,), the step that launched each; -1 for none.
 

@@ -46,7 +46,6 @@ def stream_order(
     """Return what each operation had to wait for by the order of streams.
 
     Args:
-        ops: The operations.
         null_stream: Shape (streams,), which are the legacy default stream.
         blocking: Shape (streams,), which wait for that, and it for them.
     """

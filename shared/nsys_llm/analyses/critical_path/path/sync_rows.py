@@ -142,7 +142,6 @@ def last_before(ops: PathOps, issue_ns: IntArray, stream: IntArray, at_ns: IntAr
     """Return the last operation that a stream was given before an instant, -1 for none.
 
     Args:
-        ops: The operations.
         issue_ns: When each was launched, see `PathOps.issue_ns`.
         stream: Shape (k,), codes of streams; -1 for one without operations.
         at_ns: Shape (k,).

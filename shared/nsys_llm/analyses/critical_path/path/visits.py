@@ -52,7 +52,6 @@ class Passages:
 
     Attributes:
         member: The operation, see `PathForest`.
-        start_ns: Begin of the time in it.
         doubtful: Whether an edge before it was inferred.
     """
 
@@ -109,7 +108,6 @@ class Charging:
     """Adds up what walks charge to each class, block by block; what nothing explains is unknown."""
 
     def __init__(self, outline: Outline, walks: Sequence[Walk]) -> None:
-        """Follow walks."""
         self._member, self._visits = outline.member, follow(outline, walks)
         self._order = np.argsort(self._visits.segment, kind="stable")
         self._segment = self._visits.segment[self._order]

@@ -27,7 +27,6 @@ class Segments:
 
     Attributes:
         top: Its first node on the way back, the largest.
-        bottom: Its last node.
         next: The segment that goes on below; -1 for none.
     """
 

@@ -34,7 +34,6 @@ class Names:
 
     Attributes:
         kernels: Of operations, by `PathOps.name`.
-        apis: Names of API functions.
         api: Shape (calls,), which of them.
     """
 
@@ -66,7 +65,6 @@ def changed(graph: RankGraph, names: Names, change: ReplayChange) -> Weights | N
 
 
 def _scaled_lever(graph: RankGraph, names: Names, lever: str) -> Weights | None:
-    """Return weights with the kernels of a lever as long as it usually leaves them."""
     if lever not in load_kernel_levers():
         return None
     pairs = zip(names.kernels, names.categories, strict=True)

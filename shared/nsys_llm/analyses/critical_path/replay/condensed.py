@@ -266,7 +266,6 @@ class Condenser:
         _add(sums, HOST_NO_CUDA, gaps[call] - gaps[at])
 
     def _doubtful(self, through: IntArray) -> npt.NDArray[np.bool_]:
-        """Return to which edges something inferred leads."""
         skeleton, graph, doubts = self.skeleton, self.graph, self._doubts
         doubtful = np.zeros(skeleton.source.size, dtype=bool)
         row, at = self._of(STREAM)

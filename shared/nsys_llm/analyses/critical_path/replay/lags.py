@@ -83,7 +83,6 @@ class LagParts:
         stream: Shape (operations,), position in `_ByKind.stream`.
         link: Shape (links,), likewise.
         fixed: Operations of which the stream's lag is the observed one in any case.
-        usual: Medians.
         held: Shapes (operations,), (operations,), (links,): which launches, streams and links
             usually would have allowed the latest start.
     """

@@ -90,7 +90,6 @@ def _legacy(ops: PathOps, clues: Clues) -> list[tuple[IntArray, IntArray, Bools]
 def _waits_of(
     ops: PathOps, issue_ns: IntArray, stream: int, other: int
 ) -> tuple[IntArray, IntArray, Bools]:
-    """Return what operations of a stream wait for that another one was given before."""
     rows = np.arange(ops.bounds[stream], ops.bounds[stream + 1])
     return _first_after(ops, issue_ns, other, rows, issue_ns[rows])
 

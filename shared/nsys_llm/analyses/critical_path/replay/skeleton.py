@@ -189,7 +189,6 @@ def skeleton(graph: RankGraph, marks: Marks) -> Skeleton:
 
 
 def _device_edges(graph: RankGraph, marks: Marks, nodes: _Nodes) -> list[_Part]:
-    """Return edges from operations."""
     links, waits, (tails, ends) = graph.links, graph.waits, marks.tails.T
     device, begin_op = marks.begin_ops.T
     before = (nodes.starts if marks.begin_is_start else nodes.ends)[begin_op]
@@ -242,7 +241,6 @@ def _thread_nodes(graph: RankGraph) -> tuple[IntArray, Bools, Positions, Positio
 
 
 def _inner(graph: RankGraph, marks: Marks) -> IntArray:
-    """Return the operations whose starts are nodes."""
     ops = graph.edges.ops
     chosen = np.zeros(len(ops), dtype=bool)
     chosen[graph.links.source] = True

@@ -66,14 +66,12 @@ class RankGraph:
     """One rank as a replay needs it.
 
     Attributes:
-        edges: What held its operations and calls back.
         links: What operations waited for on other streams.
         waits: What calls waited for; targets are positions in `waiting`.
         waiting: Shape (waiting calls,), these calls, ascending.
         follows: Shape (operations,), whether one stands before it on its stream.
         in_call: Shape (operations,), whether it began inside of its launch.
         usual_wake: As `Weights.wake`, with every lag at the median of its kind.
-        lags: What lags of operations are made of.
     """
 
     edges: Edges
