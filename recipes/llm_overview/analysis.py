@@ -18,7 +18,7 @@ from nsys_llm.report.analysis import Analysis, SecondLook
 from .findings.answer import answer, findings
 from .findings.screen import screen
 from .findings.texts import RULES
-from .partials import OverviewPartial, folded_names, merged
+from .partials import OverviewPartial, merged
 from .per_rank.rank import map_rank
 from .tables import timeline
 from .tables.tabulation import tabulate
@@ -28,7 +28,6 @@ ANALYSIS: Final = Analysis(
     partial=OverviewPartial,
     map_rank=map_rank,
     merge=merged,
-    folded_names=folded_names,
     is_composite=True,
     tabulate=tabulate,
     findings=findings,

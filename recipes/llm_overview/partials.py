@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsys_llm.report.analysis import load_analysis
-from nsys_llm.trace.identity import RankKey
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,3 @@ def merged(parts: Sequence[OverviewPartial]) -> OverviewPartial:
             for recipe in recipes
         }
     )
-
-
-def folded_names(partial: OverviewPartial, rank: RankKey) -> tuple[int, int]:
-    """Return the most names of a rank's ranges that a recipe folds, and what it makes of them."""
-    folds = {name: load_analysis(name).folded_names for name in partial.parts}
-    counts = [fold(partial.parts[name], rank) for name, fold in folds.items() if fold is not None]
-    return max(counts, default=(0, 0))

@@ -36,5 +36,4 @@ ANALYSIS: Final = Analysis(
     answer=answer,
     caveats=caveats,
     missing_ranges=missing_ranges,
-    folded_names=lambda partial, rank: partial.ranks[rank].ranges.folded_n,
 )

@@ -32,7 +32,6 @@ ANALYSIS: Final = Analysis(
     partial=BudgetPartial,
     map_rank=map_rank,
     merge=merged,
-    folded_names=lambda partial, rank: partial.ranks[rank].folded_n,
     tabulate=tabulate,
     findings=findings,
     rules=RULES,

@@ -99,7 +99,6 @@ class RankBudget:
         has_wait_rows: Whether it is recorded what streams waited for.
         has_event_rows: Whether events are recorded, which makes such waits certain.
         clock_error_ns: By how much the clocks of host and GPU disagree at least.
-        folded_n: Names of ranges that differ by ids alone, and as how many they are counted.
     """
 
     step: StepKind | None
@@ -111,7 +110,6 @@ class RankBudget:
     has_event_rows: bool
     clock_error_ns: int
     replay: RankReplay
-    folded_n: tuple[int, int]
     copies: RepeatedCopies = field(default_factory=RepeatedCopies)
 
 

@@ -31,7 +31,6 @@ ANALYSIS: Final = Analysis(
     partial=DiffPartial,
     map_rank=map_rank,
     merge=merged,
-    folded_names=lambda partial, rank: partial.sides[rank.side].ranks[rank].folded_n,
     tabulate=tabulate,
     findings=findings,
     rules=RULES,

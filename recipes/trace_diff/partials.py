@@ -96,7 +96,6 @@ class RankSums:
         graph_nodes_n: Operations inside CUDA graphs that were traced one by one.
         whole_graphs_n: CUDA graphs that were traced as a whole: kernels that are not seen.
         opaque_launches_n: Graph launches whose work is not in the report.
-        folded_n: Names of ranges that differ by ids alone, and as how many they are counted.
     """
 
     moves: MoveSums
@@ -111,7 +110,6 @@ class RankSums:
     graph_nodes_n: int
     whole_graphs_n: int
     opaque_launches_n: int
-    folded_n: tuple[int, int]
 
 
 @dataclass(frozen=True)

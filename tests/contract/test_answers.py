@@ -24,7 +24,7 @@ SENTENCES_N = {"trace_diff": 3}
 KEPT = {"a", "b", "code", "details", "li", "p", "span", "summary", "table", "tbody", "td", "th"}
 KEPT |= {"tr", "ul"}
 #: Figures of notebooks that have fewer than five.
-FIGURES_N = {"llm_overview": 2, "comm_stats": 1, "roofline": 1, "trace_diff": 3}
+FIGURES_N = {"llm_overview": 2, "comm_stats": 1, "roofline": 1, "trace_diff": 2}
 
 
 def real_run(recipe, traces, folder):

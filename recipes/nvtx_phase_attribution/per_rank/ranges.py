@@ -13,7 +13,6 @@ from nsys_llm.analyses.nvtx.nvtx_tree import NvtxTree
 from nsys_llm.numeric.blocks import gathered
 from nsys_llm.numeric.grouping import distinct_codes, exact_sums
 from nsys_llm.numeric.intervals import IntArray
-from nsys_llm.taxonomy.names import folded_names
 from nsys_llm.trace.rank_trace import RankTrace
 
 from .range_labels import counting_keys, shown_name
@@ -45,7 +44,6 @@ class RangeSums:
         examples: A raw text by key of `ranges`.
         phases: The phase by key of `ranges`, "" for none.
         depth_n: Labels that the longest path may have; None for any number.
-        folded_n: Names that differ by ids alone, and as how many they are shown.
     """
 
     ranges: SumsByKey
@@ -54,7 +52,6 @@ class RangeSums:
     examples: Mapping[Key, str]
     phases: Mapping[Key, str]
     depth_n: int | None
-    folded_n: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -93,10 +90,6 @@ def map_ranges(trace: RankTrace, ops: RankOps, options: Mapping[str, Any]) -> Ra
         examples=labels.examples,
         phases=labels.phases,
         depth_n=depth_n,
-        folded_n=folded_names(
-            ops.ranged.names.texts,
-            lambda text: shown_name(text, labels.counting, options["running_numbers"]),
-        ),
     )
 
 

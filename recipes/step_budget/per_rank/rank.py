@@ -18,7 +18,6 @@ from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.analyses.steps.steps import COUNTED
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import pid_of
-from nsys_llm.trace.ranges import folded_ranges
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import BudgetPartial, DeviceBudget, RankBudget
@@ -63,7 +62,6 @@ def map_rank(view: RankView) -> BudgetPartial:
         clock_error_ns=host.clock_error_ns,
         replay=replay,
         copies=repeated_copies(trace, steps, marks),
-        folded_n=folded_ranges(trace),
     )
     return BudgetPartial(CollectivesPartial({rank: lanes} if lanes else {}), ranks={rank: budget})
 

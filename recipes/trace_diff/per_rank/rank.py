@@ -19,7 +19,6 @@ from nsys_llm.taxonomy.names import strip_api_version
 from nsys_llm.trace.coded_names import coded_names
 from nsys_llm.trace.device_ops import device_windows
 from nsys_llm.trace.graph_nodes import is_graph_node
-from nsys_llm.trace.ranges import folded_ranges
 from nsys_llm.trace.rank_trace import RankTrace
 
 from ..partials import DeviceSums, DiffPartial, NamedSums, RankSums, SidePart, by_name
@@ -56,7 +55,6 @@ def map_rank(view: RankView) -> DiffPartial:
         graph_nodes_n=sum(int(is_graph_node(ops).sum()) for ops in operations),
         whole_graphs_n=len(trace.tables["graph_traces"]),
         opaque_launches_n=opaque_n,
-        folded_n=folded_ranges(trace),
     )
     host = call_times(trace), range_times(trace)
     part = SidePart({rank: sums}, launches.keys, total_ns, counts, *host)

@@ -62,8 +62,6 @@ class Analysis(Generic[Partial, Results]):
         caveats: What to know before reading the recipe's numbers, as prose.
         missing_ranges: What of the one rank of a partial lies in no NVTX range, operations and ns,
             by `CoverageRow.op`; None for a recipe that does not look at ranges.
-        folded_names: How many names of ranges of the one rank of a partial differ by ids alone, and
-            as how many they are counted; None for a recipe that counts no names of ranges.
         prepare: Puts into the merged partial what both `wall_details` and `tabulate` need; None
             where there is nothing. By the ranks with GPU work and the options.
         is_composite: Whether it is made of other recipes: its functions take their results, by name
@@ -91,7 +89,6 @@ class Analysis(Generic[Partial, Results]):
     answer: Callable[[Tables], str]
     caveats: Callable[[Tables], list[str]]
     missing_ranges: Callable[[Partial, RankKey], Mapping[str, tuple[int, int]]] | None = None
-    folded_names: Callable[[Partial, RankKey], tuple[int, int]] | None = None
     prepare: Callable[[Partial, Sequence[Rank], Options], Results] | None = None
     is_composite: bool = False
     wall_details: Callable[[Results, Sequence[Rank], Walls, Options], WallDetails] | None = None
@@ -112,11 +109,7 @@ def load_analysis(recipe: str) -> Analysis[Any, Any]:
 
 def ranged(analysis: Analysis[Any, Any], partial: Any, rank: RankOutcome) -> RankOutcome:
     """Return a rank with what a recipe tells of its NVTX ranges, if the recipe looks at them."""
-    if not rank.coverage:
-        return rank
-    fold = analysis.folded_names
-    rank = replace(rank, folded_names_n=(0, 0) if fold is None else fold(partial, rank.key))
-    if analysis.missing_ranges is None:
+    if not rank.coverage or analysis.missing_ranges is None:
         return rank
     missing = analysis.missing_ranges(partial, rank.key)
     coverage = tuple(row.without_ranges(*missing.get(row.op, (0, 0))) for row in rank.coverage)

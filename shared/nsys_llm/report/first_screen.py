@@ -10,14 +10,7 @@ from nsys_llm.report.price import TAIL, Price, bound_words, sure_word
 from nsys_llm.report.report import MOST_SHOWN, Report
 from nsys_llm.report.screen import Scale, Screen
 from nsys_llm.report.summary import BELOW, HEIGHT, WIDTH, answer_lines, fitted_parts, plain, wrapped
-from nsys_llm.view.text import (
-    counted,
-    format_percent,
-    quoted,
-    sentences,
-    shortened,
-    spans,
-)
+from nsys_llm.view.text import format_percent, quoted, sentences, shortened, spans
 
 #: Lines of a verdict, of one opportunity, of the advice, and of the remark below them.
 _MOST_LINES: Final = {"verdict": 6, "item": 2, "advice": 3, "trust": 2}
@@ -42,7 +35,10 @@ def first_screen_lines(
         lines += fitted_parts(line, width, 2)
     for text in screen.lines:
         lines += wrapped(plain(text), width, "  ", hanging="    ")
-    trust = _trust(report, screen, width)
+    trust = []
+    if screen.trust:
+        text = f"trust  {plain(screen.trust).rstrip('.')}"
+        trust = wrapped(text, width, "", hanging=" " * 7, most=_MOST_LINES["trust"])
     left_n = height - BELOW - len(lines) - len(trust)
     return [*lines, *_opportunities(report, screen, width, left_n), *trust]
 
@@ -140,23 +136,3 @@ def _sentences(text: str, width: int) -> list[str]:
         if len(lines) <= _MOST_LINES["advice"]:
             return lines
     return wrapped(" ".join(parts), width, "   ", most=_MOST_LINES["advice"])
-
-
-def _trust(report: Report, screen: Screen, width: int) -> list[str]:
-    """Return the one thing that changes how to read the run, and how many notes there are besides.
-
-    Nothing where there is no such thing.
-    """
-    if not screen.trust:
-        return []
-    first = plain(screen.trust).rstrip(".")
-    rest_n = len(report.caveats) + len(report.remarks) - 1
-    more = f" ({counted(rest_n, 'more note')} in the report)" if rest_n > 0 else ""
-    words, cut = first.split(" "), ""
-    while True:
-        for rest in (more, "") if not cut else ("",):
-            text = f"trust  {' '.join(words)}{cut}{rest}"
-            lines = wrapped(text, width, "", hanging=" " * 7)
-            if len(lines) <= _MOST_LINES["trust"] or len(words) == 1:
-                return lines
-        words, cut = words[:-1], " ..."

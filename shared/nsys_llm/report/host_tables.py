@@ -16,7 +16,6 @@ from nsys_llm.trace.host_part import (
     SAMPLED,
     STEP,
     Exposure,
-    HostFrame,
     HostModule,
     HostPart,
     HostState,
@@ -32,19 +31,12 @@ _Group = tuple[int, int, str, str, str | None, str]
 _GROUP: Final[Callable[[Exposure], _Group]] = attrgetter(*Exposure.__dataclass_fields__)
 _STATES: Final = tuple(HostState.__dataclass_fields__)
 _MODULES: Final = tuple(HostModule.__dataclass_fields__)
-_FRAMES: Final = tuple(HostFrame.__dataclass_fields__)
 
 
 def host_tables(ranks: Sequence[tuple[Rank, HostPart | None]]) -> dict[str, Columns]:
-    """Return host_states, host_modules and host_frames; of ranks without, no rows."""
+    """Return host_states and host_modules; of ranks without, no rows."""
     told = [(rank, part) for rank, part in ranks if part is not None]
-    return {
-        "host_states": _state_columns(told),
-        "host_modules": _module_columns(told),
-        "host_frames": record_columns(
-            [(rank, frame) for rank, part in told for frame in part.frames], *_FRAMES
-        ),
-    }
+    return {"host_states": _state_columns(told), "host_modules": _module_columns(told)}
 
 
 def _state_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
@@ -75,7 +67,7 @@ def _module_columns(ranks: Sequence[tuple[Rank, HostPart]]) -> Columns:
                 on_core_ns[_GROUP(state)] += state.on_core_ns
         expected = {key: round(ns / period_ns) for key, ns in on_core_ns.items() if period_ns}
         lost = [
-            HostModule(*key, NOT_SAMPLED, expected_n - counts[key], 0)
+            HostModule(*key, NOT_SAMPLED, expected_n - counts[key], 0, None, 0)
             for key, expected_n in expected.items()
             if expected_n > counts[key]
         ]

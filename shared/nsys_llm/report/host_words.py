@@ -20,7 +20,6 @@ from nsys_llm.taxonomy.host_modules import KERNEL, UNRESOLVED
 from nsys_llm.trace.host_part import (
     CUDA_CALL,
     INTERPRETER_LOCK,
-    LEAST_SAMPLES,
     OFF_CORE,
     OS_CALL,
     RUNNING,
@@ -38,6 +37,9 @@ _LEAST_PCT: Final = 50.0
 #: A launch takes some 5 us: with less of the time in such calls, launches are 100 us apart, and
 #: fewer of them gain nothing; ours.
 _LEAST_LAUNCHES_PCT: Final = 5.0
+
+#: Fewer samples say nothing about shares.
+_LEAST_SAMPLES: Final = 30
 
 _WORDS: Final = {OFF_CORE: "off its core", RUNNING: "running", OS_CALL: "in the C library"}
 #: Calls that launch one operation: neither a graph nor a function of the host.
@@ -70,8 +72,8 @@ HOST_CASES: Final = {
     START_UP: Case(
         title="Start-up: rank {rank}'s host is late in {host_range:quoted}: its GPU idles "
         "{host_share_pct}",
-        recommendation="{host_ns} of the {lost_ns}, {host_pct}, is start-up: nothing to gain in "
-        "later steps. Leave it out with `--skip-warmup` or `--filter-time`.",
+        recommendation="{host_ns} of the {lost_ns} is start-up: nothing to gain in later steps. "
+        "Leave it out with `--skip-warmup` or `--filter-time`.",
     ),
 }
 
@@ -86,21 +88,18 @@ class Waited:
     @classmethod
     def of(cls, tables: Tables, gpu: Gpu) -> Waited:
         """Return that of a GPU; nothing of a capture without records of threads."""
-        known = [tables[name] for name in ("host_states", "host_modules") if name in tables]
-        rows = (
-            records(table[(table["rank"] == gpu[0]) & (table["device_id"] == gpu[1])])
-            for table in known
-        )
-        return cls(*rows) if known else cls((), ())
+        if "host_states" not in tables:
+            return cls((), ())
+        known = (tables["host_states"], tables["host_modules"])
+        of_gpu = [
+            table[(table["rank"] == gpu[0]) & (table["device_id"] == gpu[1])] for table in known
+        ]
+        return cls(*map(records, of_gpu))
 
     def where(self, column: str, *values: Any) -> Waited:
         """Return the rows with one of some values, in a column that both tables have."""
-        return Waited(
-            *(
-                [row for row in some if row[column] in values]
-                for some in (self.states, self.modules)
-            )
-        )
+        both = (self.states, self.modules)
+        return Waited(*([row for row in some if row[column] in values] for some in both))
 
     @property
     def time_ns(self) -> int:
@@ -131,7 +130,7 @@ class Waited:
         period_ns = max((row["period_ns"] or 0 for row in here.modules), default=0)
         on_core_ns = sum(row.get("on_core_ns") or 0 for row in here.states)
         expected_n = on_core_ns / period_ns if period_ns else 0.0
-        return counts, max(LEAST_SAMPLES, math.ceil(_LEAST_SAMPLED * expected_n))
+        return counts, max(_LEAST_SAMPLES, math.ceil(_LEAST_SAMPLED * expected_n))
 
     @cached_property
     def software(self) -> str | None:
@@ -216,9 +215,7 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
     return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
-def host_case(
-    waited: Waited, lost_ns: int, span_ns: int, otherwise: str | None, *, is_slow_call: bool = False
-) -> tuple[str, dict[str, Any]] | None:
+def host_case(waited: Waited, lost_ns: int, span_ns: int) -> tuple[str, dict[str, Any]] | None:
     """Return the case of `HOST_CASES` that says most of some time, and its fields.
 
     A start-up leads where steps have less than a quarter; else steps, without what is start-up.
@@ -227,8 +224,6 @@ def host_case(
         waited: Of one GPU.
         lost_ns: All that the rule is about: also what no thread did, as the way to the GPU.
         span_ns: All of the GPU's time.
-        otherwise: What to do where its threads say too little.
-        is_slow_call: Whether each call takes long, of which `otherwise` says why.
 
     Returns:
         None where neither steps nor warm-ups say most of it; `host_ns` is start-up.
@@ -241,7 +236,6 @@ def host_case(
             "host_range": name,
             "host_share_pct": percent(ns, span_ns),
             "host_ns": warm.time_ns,
-            "host_pct": percent(warm.time_ns, lost_ns),
         }
     if not steps.time_ns or 2 * steps.time_ns < waited.time_ns - warm.time_ns:
         return None
@@ -251,7 +245,7 @@ def host_case(
         "host_step_ns": ns / max(steps.states[0]["steps_n"], 1),
         "host_range": name,
         "host_words": words,
-        "host_advice": (not is_slow_call and advice) or otherwise,
+        "host_advice": advice,
         "host_ns": warm.time_ns,
         "host_share_pct": percent(max(lost_ns - warm.time_ns, 0), span_ns),
     }

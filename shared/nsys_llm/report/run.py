@@ -14,7 +14,6 @@ from nsys_llm.trace.outcomes import ProfileOutcome
 from nsys_llm.trace.rank_sets import COMPARED
 from nsys_llm.view.text import counted
 
-_FOLDED = "{:,} names of ranges{} differ by ids alone and are counted as {:,}"
 _UNREAD = "{} of the inputs left out; waiting for them is not told from transfer"
 
 if TYPE_CHECKING:
@@ -51,17 +50,6 @@ class Run:
         for profile in self.profiles:
             for note in profile.notes:
                 labels.setdefault(note, []).append(profile.label)
-        folded = [
-            (rank.folded_names_n, profile.label)
-            for profile in self.profiles
-            for rank in profile.ranks
-            if any(rank.folded_names_n)
-        ]
-        if folded:
-            (names_n, counted_n), most = max(folded, key=lambda item: item[0])
-            who = [most, *dict.fromkeys(label for _, label in folded if label != most)]
-            of_most = " of a rank" if len(folded) > 1 else ""
-            labels[_FOLDED.format(names_n, of_most, counted_n)] = who
         if self.unread_n:
             labels[_UNREAD.format(counted(self.unread_n, "rank"))] = ["--ranks"]
         return tuple(

@@ -21,12 +21,6 @@ def module_class(path: str) -> str:
     return next((name for name, pattern in _patterns() if pattern.search(path)), OTHER)
 
 
-@cache
-def module_classes() -> tuple[str, ...]:
-    """Return all classes, in the order of the data file, `other` last."""
-    return (*(name for name, _ in _patterns()), OTHER)
-
-
 def collects_garbage(function: str) -> bool:
     """Return whether a function is one of CPython's garbage collection."""
     return _COLLECTS.search(function) is not None

@@ -6,8 +6,6 @@ Pure text work. Nothing here raises on a name it does not know.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -72,17 +70,6 @@ def step_key(name: str) -> str:
     (`AllToAll4D`). Idempotent.
     """
     return _RUNNING_NUMBER.sub("#", _ID.sub(_UUID_OR_HEX, normalize_range(name)))
-
-
-def folded_names(names: Iterable[str], shown: Callable[[str], str] = step_key) -> tuple[int, int]:
-    """Return how many names differ by ids alone, and as how many they are counted.
-
-    Args:
-        names: Distinct, without what PyTorch counts up.
-    """
-    kept = Counter(key for name in names if (key := shown(name)) != name and _UUID_OR_HEX in key)
-    several = [count for count in kept.values() if count > 1]
-    return sum(several), len(several)
 
 
 _NVJET: Final = re.compile(r"\s*nvjet_([A-Za-z0-9_]+)")

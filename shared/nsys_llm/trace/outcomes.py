@@ -19,12 +19,7 @@ from nsys_llm.trace.wall import RankWall
 
 @dataclass(frozen=True)
 class RankOutcome:
-    """One rank that was mapped.
-
-    Attributes:
-        folded_names_n: How many names of its ranges differ by ids alone, and as how many they are
-            counted; of none where the recipe tells them apart.
-    """
+    """One rank that was mapped."""
 
     key: RankKey
     device_ids: tuple[int, ...]
@@ -32,7 +27,6 @@ class RankOutcome:
     notes: tuple[str, ...]
     unmatched: tuple[Unmatched, ...] = ()
     wall: RankWall = field(default_factory=RankWall)
-    folded_names_n: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from nsys_llm.manifest.range_choice import RangeChoice
 from nsys_llm.numeric.grouping import distinct_rows, position_in_group
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.names import folded_names, normalize_range
-from nsys_llm.trace.rank_trace import RankTrace, sane_times
+from nsys_llm.trace.rank_trace import sane_times
 
 #: Event types of NVTX_EVENTS, the same in schemas 3.7 to 3.30 (ENUM_NSYS_EVENT_TYPE).
 PUSH_POP: Final = 59
@@ -122,15 +121,6 @@ def distinct_ranges(
     few = ranges.take(some)
     pairs = set(zip(event_texts(few, strings).tolist(), few["domain_id"].tolist(), strict=True))
     return {(text, domains.get(key, "")) for text, key in pairs}
-
-
-def folded_ranges(trace: RankTrace) -> tuple[int, int]:
-    """Return how many names of a rank's ranges differ by ids alone, and as how many they count."""
-    events = trace.tables.get("nvtx_events")
-    if events is None:
-        return 0, 0
-    ranges = distinct_ranges(events, trace.strings, trace.last_end_ns)
-    return folded_names({normalize_range(text) for text, _ in ranges})
 
 
 def closed_ends(end_ns: IntArray, capture_end_ns: int) -> tuple[IntArray, npt.NDArray[np.bool_]]:

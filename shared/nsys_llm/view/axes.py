@@ -23,7 +23,6 @@ RANK_TITLE: Final = "rank"
 MOST_TICKS: Final = 40
 _MOST_TICKS_ACROSS: Final = 14
 LABEL_LENGTH: Final = 44
-_BESIDE_LENGTH: Final = 24
 _HOVER_LENGTH: Final = 200
 #: Names keep off the axis, by ticks that are not seen.
 _TICKS_APART: Final = {"ticks": "outside", "ticklen": 5, "tickcolor": "rgba(0,0,0,0)"}
@@ -104,16 +103,13 @@ def rows_axis(labels: Sequence[str]) -> Plot:
     return {**category_axis(0), **order}
 
 
-def axis_labels(
-    names: pd.Series, others: pd.Series | None = None, *, distinct: bool = True
-) -> list[str]:
+def axis_labels(names: pd.Series, *, distinct: bool = True) -> list[str]:
     """Return labels of an axis: shortened, escaped, and each row with one of its own if wanted.
 
     Of a kernel with its launch configuration, `NAME [CONFIGURATION]`, the label is the name, with
     what tells its configurations apart where it has several.
 
     Args:
-        others: What tells rows of one name apart, if there is something.
         distinct: Whether rows of one name are to be told apart.
     """
     texts = [format_value(name, None) for name in names.tolist()]
@@ -123,17 +119,9 @@ def axis_labels(
     by_label: dict[str, list[list[str]]] = {}
     for label, (_, configuration) in zip(short, parts, strict=True):
         by_label.setdefault(label, []).append(configuration.split(" / "))
-    beside = [""] * len(short)
-    if distinct and others is not None:
-        beside = groups_of(others.to_frame("other"), "other")
-    others_of: dict[str, set[str]] = {}
-    for label, other in zip(short, beside, strict=True):
-        others_of.setdefault(label, set()).add(other)
     labels = []
-    for label, (_, configuration), other in zip(short, parts, beside, strict=True):
+    for label, (_, configuration) in zip(short, parts, strict=True):
         reported = _differing(configuration.split(" / "), by_label[label]) if distinct else ""
-        if not reported and len(others_of[label]) > 1:
-            reported = shortened(other, _BESIDE_LENGTH)
         labels.append(escaped(f"{label} [{reported}]" if reported else label))
     return _numbered(labels, texts) if distinct else labels
 

@@ -50,8 +50,7 @@ def bars(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, An
         top = known[known.index.isin(top.index)]
     else:
         top = top.sort_values(x.name, ascending=False, kind="stable")
-    apart = next((name for name in (spec.get("label"), color) if name and name != y), None)
-    labels = axis_labels(top[y], top[apart] if apart else None)
+    labels = axis_labels(top[y])
     values, unit = axis_values(top[x.name], x)
     groups = groups_of(top, color)
     texts = hovers(top, fields, [y, spec.get("label"), x.name, color])

@@ -185,8 +185,8 @@ def about(rank, device_id=0, blamed=None):
 
 
 def test_of_too_many_gpus_those_that_matter_are_shown_and_some_of_all():
-    gpus = [views.Gpu(_Numbered(number), 0, f"rank{number}", 100) for number in range(1_024)]
-    gpus[500] = views.Gpu(_Numbered(500), 0, "rank500", 122)
+    gpus = [views.GpuLane(_Numbered(number), 0, f"rank{number}", 100) for number in range(1_024)]
+    gpus[500] = views.GpuLane(_Numbered(500), 0, "rank500", 122)
     findings = [about(777), about(None), about(13, blamed=14)]
     path = [{"rank": 901}, {"rank": 13}, {"rank": None}]
     shown = [gpu.rank.number for gpu in views.chosen_gpus(gpus, findings, path)]
@@ -199,7 +199,7 @@ def test_of_too_many_gpus_those_that_matter_are_shown_and_some_of_all():
 
 def test_the_first_findings_are_shown_wherever_their_gpus_stand():
     """Eight GPUs a rank: 40 findings and a long path name more GPUs than there are lanes."""
-    gpus = [views.Gpu(_Numbered(at // 8), at % 8, f"{at}", 100) for at in range(1_024)]
+    gpus = [views.GpuLane(_Numbered(at // 8), at % 8, f"{at}", 100) for at in range(1_024)]
     findings = [about(127 - number, 7) for number in range(40)]
     path = [{"rank": number} for number in range(64)]
     shown = [(gpu.rank.number, gpu.device_id) for gpu in views.chosen_gpus(gpus, findings, path)]

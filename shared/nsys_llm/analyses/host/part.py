@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -25,25 +25,19 @@ from nsys_llm.numeric.grouping import (
     distinct_codes,
     distinct_rows,
     exact_sums,
-    replaced,
 )
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
-from nsys_llm.taxonomy.host_modules import collects_garbage, module_class, module_classes
+from nsys_llm.taxonomy.host_modules import collects_garbage, module_class
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES
-from nsys_llm.trace.coded_names import text_of
 from nsys_llm.trace.host_part import (
-    LEAST_SAMPLES,
     SAMPLED,
-    HostFrame,
     HostModule,
     HostPart,
     HostState,
 )
 from nsys_llm.trace.rank_trace import RankTrace
 
-#: Functions that are told, of each part and state.
-_MOST_FRAMES: Final = 20
 _SAMPLED: Final = [STATES.index(state) for state in SAMPLED]
 
 
@@ -66,11 +60,9 @@ def host_part(view: RankView) -> HostPart | None:
         return None
     group, state, row = np.concatenate([of.samples for of in sums], axis=1)
     owner = np.repeat(np.arange(len(sums)), [of.samples.shape[1] for of in sums])
-    symbol, module = _leaves(trace, row)
     return HostPart(
         tuple(told for of in sums for told in of.rows()),
-        tuple(_modules(trace, sums, [owner, group, state, module], symbol)),
-        tuple(_frames(trace, row, group % len(PARTS) * len(STATES) + state, symbol, module)),
+        tuple(_modules(trace, sums, [owner, group, state, *_leaves(trace, row)])),
         threads.records.period_ns,
         0 if steps is None else int((~steps.warmup).sum()),
     )
@@ -148,8 +140,8 @@ class _Sums:
             )
 
 
-def _leaves(trace: RankTrace, rows: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the ids of function and file of samples' innermost frames, -1 of those without one.
+def _leaves(trace: RankTrace, rows: IntArray) -> Iterator[IntArray]:
+    """Yield the ids of file and function of samples' innermost frames, -1 of those without one.
 
     Args:
         rows: Shape (samples,), in the table of samples.
@@ -163,60 +155,29 @@ def _leaves(trace: RankTrace, rows: IntArray) -> tuple[IntArray, IntArray]:
     wanted = trace.tables["cpu_samples"]["id"][rows] if rows.size else rows
     at = np.searchsorted(ids, wanted)
     at = np.where(np.append(ids, NULL_INT)[at] == wanted, at, -1)
-    symbol, module = (np.append(frames[name][leaf], -1)[at] for name in ("symbol_id", "module_id"))
-    return symbol, module
+    for name in ("module_id", "symbol_id"):
+        yield np.append(frames[name][leaf], -1)[at]
 
 
 def _modules(
-    trace: RankTrace, sums: Sequence[_Sums], columns: Sequence[IntArray], symbol: IntArray
+    trace: RankTrace, sums: Sequence[_Sums], columns: Sequence[IntArray]
 ) -> Iterator[HostModule]:
     """Count samples.
 
     Args:
-        columns: Shape (samples,) each: the place among the sums, group, state, the file's id.
-        symbol: Shape (samples,), the function's id.
+        columns: Shape (samples,) each: the place among the sums, group, state, the ids of the
+            innermost frame's file and function.
     """
-    classes, strings = module_classes(), trace.strings
-
-    def known(ids: IntArray, of: Callable[[str], int]) -> IntArray:
-        return replaced(
-            ids,
-            lambda used: np.array([of(strings.get(key, "")) for key in used.tolist()], np.int64),
-        )
-
-    *groups, module = columns
-    columns = [*groups, known(module, lambda path: classes.index(module_class(path)))]
-    first, code = distinct_rows(columns)
-    collecting_n = np.bincount(code, known(symbol, collects_garbage), first.size).astype(np.int64)
-    numbers = (*(column[first] for column in columns), np.bincount(code), collecting_n)
-    for nth, group, state, place, n, collected_n in np.stack(numbers, axis=1).tolist():
-        where = sums[int(nth)].where(group)
-        yield HostModule(*where, STATES[state], classes[place], n, collected_n)
-
-
-def _frames(
-    trace: RankTrace, row: IntArray, where: IntArray, symbol: IntArray, module: IntArray
-) -> Iterator[HostFrame]:
-    """Yield the most frequent functions of samples, by their rows, in each part and state.
-
-    Args:
-        where: Shape (samples,), part and state as one number.
-    """
-    _, once = np.unique(row, return_index=True)  # a thread may launch on several devices
-    once = once[module[once] >= 0]
-    columns = [column[once] for column in (where, symbol, module)]
+    strings = trace.strings
     first, code = distinct_rows(columns)
     rows = np.stack((*(column[first] for column in columns), np.bincount(code)), axis=1)
-    counts, stacks_n = Counter[tuple[int, str, str]](), np.bincount(columns[0]).tolist()
-    for place, function, path, n in rows.tolist():
-        # Folders may hold a user's name.
-        file = text_of(path, trace.strings).rpartition("/")[2]
-        counts[place, text_of(function, trace.strings), file] += n
-    shown = Counter[int]()
-    for (place, name, file), n in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        if stacks_n[place] < LEAST_SAMPLES or name.startswith(("0x", "[")):
-            continue  # an address, or no name
-        shown[place] += 1
-        if shown[place] <= _MOST_FRAMES:
-            part, state = divmod(place, len(STATES))
-            yield HostFrame(PARTS[part], STATES[state], name, file, n, stacks_n[place])
+    functions = defaultdict[tuple[int, int, int, str], Counter[str]](Counter)
+    for nth, group, state, path, name, n in rows.tolist():
+        of_class = module_class(strings.get(path, ""))
+        functions[nth, group, state, of_class][strings.get(name, "")] += n
+    for (nth, group, state, of_class), counts in functions.items():
+        collecting_n = sum(n for name, n in counts.items() if collects_garbage(name))
+        named = [(n, name) for name, n in counts.items() if name and name[0] not in "0["]
+        function_n, function = max(named, default=(0, None))
+        numbers = counts.total(), collecting_n, function, function_n
+        yield HostModule(*sums[nth].where(group), STATES[state], of_class, *numbers)

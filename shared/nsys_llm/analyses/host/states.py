@@ -133,11 +133,7 @@ class HostRecords:
     def samples(self, thread: int) -> tuple[IntArray, IntArray]:
         """Return the instants of a thread's periodic samples, ascending, and their rows."""
         rows = self._samples_of.get(thread, np.empty(0, dtype=np.int64))
-        at_ns = self._samples["start_ns"][rows]
-        if (at_ns[1:] >= at_ns[:-1]).all():
-            return at_ns, rows
-        order = np.argsort(at_ns, kind="stable")
-        return at_ns[order], rows[order]
+        return self._samples["start_ns"][rows], rows
 
     @cached_property
     def os_calls(self) -> tuple[ThreadCalls, tuple[str, ...], IntArray]:
@@ -179,9 +175,11 @@ class HostRecords:
 
 
 def _by_thread(table: Table) -> dict[int, IntArray]:
-    """Return the rows of each thread; of samples, the periodic ones."""
-    kept = sane_instants(table["start_ns"])
+    """Return the rows of each thread in order of time; of samples, the periodic ones."""
+    at_ns = table["start_ns"]
+    kept = sane_instants(at_ns)
     rows = np.flatnonzero(kept & (table["cycles"] == _PERIODIC) if "cycles" in table else kept)
+    rows = rows[np.argsort(at_ns[rows], kind="stable")]  # which sees that they are sorted already
     threads, code = distinct_codes(table["global_tid"][rows])
     parts = split_by_code(code, threads.size)
     return {thread: rows[part] for thread, part in zip(threads.tolist(), parts, strict=True)}
