@@ -23,9 +23,7 @@ def lost_rows(ranks: RankRows, steps: Sequence[Row], collectives: MatchedCollect
     """Return the rows of `lost`: of each rank and phase what steps take beyond their roofline.
 
     Args:
-        ranks: All ranks.
         steps: Rows of `step_roofline`.
-        collectives: Of all ranks.
     """
     known: dict[tuple[int, str, str | None], dict[int, Row]] = {}
     for row in steps:

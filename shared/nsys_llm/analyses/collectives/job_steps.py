@@ -64,7 +64,6 @@ class JobSteps:
     """The steps of a job; devices are named by their positions in `collectives.devices`.
 
     Attributes:
-        collectives: Of all ranks.
         windows: Of each device; None for one whose steps are not known.
     """
 
