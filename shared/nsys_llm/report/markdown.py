@@ -10,6 +10,7 @@ from typing import Final
 
 from nsys_llm.manifest.declared import Section
 from nsys_llm.report.findings import Finding, severity_counts
+from nsys_llm.report.ncu import NCU_LABEL
 from nsys_llm.report.page_parts import NAME_LENGTH
 from nsys_llm.report.price import TAIL
 from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Prose, Report, finding_parts
@@ -174,7 +175,9 @@ def _finding(number: int, finding: Finding) -> str:
 def _remark(finding: Finding) -> str:
     text = f"- **{markdown_prose(finding.title)}.** {markdown_prose(finding.details)} "
     text += markdown_prose(finding.recommendation)
-    return f"{text} Record next time: {_code(finding.record)}" if finding.record else text
+    if finding.record:
+        text += f" Record next time: {_code(finding.record)}"
+    return f"{text} {NCU_LABEL}: {_code(finding.ncu)}" if finding.ncu else text
 
 
 def _aligned(rows: list[list[str]], right: list[bool]) -> list[str]:

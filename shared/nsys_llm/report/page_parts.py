@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from nsys_llm.report.findings import Finding
+from nsys_llm.report.ncu import NCU_LABEL
 from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Report, finding_parts
 from nsys_llm.view.results import Results
 from nsys_llm.view.text import cleaned, shortened, spans
@@ -121,6 +122,8 @@ def _remark(finding: Finding) -> str:
     text += html_text(finding.recommendation)
     if finding.record:
         text += f" Record next time: {_whole_code(finding.record)}"
+    if finding.ncu:
+        text += f" {NCU_LABEL}: {_whole_code(finding.ncu)}"
     return f"<li>{text}</li>"
 
 
