@@ -31,8 +31,6 @@ def test_three_ranks_wait_for_the_last_and_transfer_until_the_first_leaves():
     assert [member.caused_ns for member in members] == [0, 0, 8]
     assert [member.suffered_ns for member in members] == [5, 3, 0]
     assert [member.late_by_ns for member in members] == [0, 0, 5 - 2]
-    assert [member.lateness_ns.tolist() for member in members] == [[0], [2], [5]]
-    assert [member.worst for member in members] == [-1, -1, 0]
 
 
 def test_ranks_that_come_last_together_share_the_blame():
@@ -65,7 +63,6 @@ def test_without_a_common_instant_nobody_is_blamed():
     assert waits.met.tolist() == [True, False]
     assert waits.transfer_ns.tolist() == [0, 0]
     assert [member.caused_ns for member in members] == [0, 4]
-    assert members[1].lateness_ns.tolist() == [4]
 
 
 def test_collectives_of_no_length_have_no_waiting():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
 
-from nsys_llm.analyses.collectives.job_steps import JobSteps
+from nsys_llm.analyses.collectives.job_steps import JobSteps, ahead_of_first, usual_difference
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.trace.steps import DeviceSteps
 
@@ -26,3 +27,21 @@ def test_steps_before_the_first_of_the_device_that_numbers_them_are_none_of_the_
     for owners in ((0,), (1,), (0, 1)):
         assert steps.whole(owners).tolist() == [0, 1]
     assert steps.rows(1, steps.whole((1,))).tolist() == [1, 2]
+
+
+def test_who_is_linked_is_numbered_by_the_first_of_them():
+    random = np.random.default_rng(5)
+    for _ in range(50):
+        shift, group = random.integers(-9, 9, 12), random.integers(0, 3, 12)
+        # A chain in each group, its links in any direction and order.
+        agreed = {}
+        for number in range(3):
+            chain = random.permutation(np.flatnonzero(group == number)).tolist()
+            for left, right in pairwise(chain):
+                agreed[left, right] = int(shift[right] - shift[left])
+        firsts = [int(np.flatnonzero(group == number)[0]) for number in group]
+        assert ahead_of_first(agreed, range(12)) == {
+            place: (first, shift[place] - shift[first]) for place, first in enumerate(firsts)
+        }
+    assert usual_difference(np.array([3, 1, 3, 1])) == (1, 0.5)
+    assert usual_difference(np.empty(0, dtype=np.int64)) == (0, 0.0)

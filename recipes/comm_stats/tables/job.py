@@ -28,12 +28,7 @@ from ..per_rank.steps import CommDevice
 
 @dataclass(frozen=True)
 class CommJob:
-    """All devices that communicate; they are told by their positions in `collectives.devices`.
-
-    Attributes:
-        collectives: Of all ranks.
-        ranks: What is known of each.
-    """
+    """All devices that communicate; they are told by their positions in `collectives.devices`."""
 
     collectives: MatchedCollectives
     ranks: Mapping[RankKey, RankComm]

@@ -105,10 +105,12 @@ def _host(times: IdleByCause, tables: Tables) -> Finding | None:
         case = "stages" if stages_n == 2 else case
     waited, fields = Waited.of(tables, gpu).where("cause", *HOST_CAUSES), dict[str, Any]()
     if case != "stages" and stages_n <= 2:
-        of_ns, calls = (lost_ns[gpu], times.walls.span_ns(*gpu)), case == "calls"
         otherwise = (RULES[rule].cases[case] if case else RULES[rule]).recommendation
-        said = host_case(waited, *of_ns, otherwise, is_slow_call=calls)
+        said = host_case(waited, lost_ns[gpu], times.walls.span_ns(*gpu))
+        # Of slow calls the rule says why.
+        advice = None if said is None or case == "calls" else said[1].get("host_advice")
         case, fields = said or (case, fields)
+        fields["host_advice"] = advice or otherwise
     cause, change = host_cause(lost_ns, gpu), Change("host")
     if start_up_ns := fields.get("host_ns"):  # which no later step has
         change = Change("host_part", time_ns=max(lost_ns[gpu] - start_up_ns, 0))

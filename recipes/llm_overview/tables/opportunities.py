@@ -138,6 +138,11 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
     recipe, finding = group.lead
     rank, device_id = group.gpu
     ranks = finding.ranks and tuple(sorted({*finding.ranks, *(() if rank is None else (rank,))}))
+    windows = [
+        made.window_ns
+        for _, made in group.sources
+        if (made.rank, made.device_id) == group.gpu and made.window_ns
+    ]
     told = replace(
         finding,
         cause=group.cause,
@@ -145,7 +150,7 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
         rank=rank,
         device_id=device_id,
         ranks=ranks,
-        window_ns=_window(group),
+        window_ns=windows[0] if windows else None,
     )
     return {
         **finding_row(told),
@@ -156,16 +161,6 @@ def _opportunity_row(number: int, group: Opportunity, step_ns: float | None) -> 
         "recipes": ", ".join(dict.fromkeys(name for name, _ in group.sources)),
         "findings_n": len(group.sources),
     }
-
-
-def _window(group: Opportunity) -> tuple[int, int] | None:
-    """Return where to look: the first window that a finding has on the GPU that gains."""
-    windows = (
-        finding.window_ns
-        for _, finding in group.sources
-        if (finding.rank, finding.device_id) == group.gpu
-    )
-    return next((window for window in windows if window is not None), None)
 
 
 def all_finding_rows(

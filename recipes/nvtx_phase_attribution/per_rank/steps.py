@@ -81,9 +81,7 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
     if steps is None or steps.on_gpu:
         return None  # this recipe tells of what is launched
     steps_n, phases_n = len(steps), len(ops.phase_names)
-    sums = _StepSums.of(ops, steps_n, phases_n)
-    by_phase, work_by_phase = sums.gpu_ns, sums.work_ns
-    first_ns, last_ns = sums.first_ns, sums.last_ns
+    ops_n, kernels_n, first_ns, last_ns, by_phase, work_by_phase = _sums(ops, steps_n, phases_n)
     some = first_ns < _NEVER
     kept = np.arange(steps_n) if ops.ranged.kept is None else np.flatnonzero(some)
     span_ns, idle_ns = (np.full(steps_n, NULL_INT, dtype=np.int64) for _ in range(2))
@@ -101,8 +99,8 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
         first_ns=int(steps.start_ns[0]),
         start_ns=steps.start_ns[kept],
         end_ns=steps.end_ns[kept],
-        ops_n=sums.ops_n[kept],
-        kernels_n=sums.kernels_n[kept],
+        ops_n=ops_n[kept],
+        kernels_n=kernels_n[kept],
         gpu_start_ns=np.where(some, first_ns, NULL_INT)[kept],
         gpu_end_ns=np.where(some, last_ns, NULL_INT)[kept],
         span_ns=span_ns[kept],
@@ -116,40 +114,28 @@ def map_steps(trace: RankTrace, ops: RankOps) -> StepRows | None:
     )
 
 
-@dataclass(frozen=True)
-class _StepSums:
-    """What is launched in each step; arrays of shape (steps,), or (steps, phases) for times.
+def _sums(ops: RankOps, steps_n: int, phases_n: int) -> tuple[IntArray, ...]:
+    """Return ops_n, kernels_n, first_ns, last_ns, GPU time and work of each step, see `StepRows`.
 
-    See `StepRows`; first_ns and last_ns are `_NEVER` and -1 for a step without an operation.
+    The first four of shape (steps,), `_NEVER` and -1 for the times of a step without an operation;
+    the others of shape (steps, phases).
     """
-
-    ops_n: IntArray
-    kernels_n: IntArray
-    first_ns: IntArray
-    last_ns: IntArray
-    gpu_ns: IntArray
-    work_ns: IntArray
-
-    @classmethod
-    def of(cls, ops: RankOps, steps_n: int, phases_n: int) -> _StepSums:
-        attributed, codes_n = ops.ranged.selected, steps_n * phases_n
-        ops_n, kernels_n = np.zeros((2, steps_n), dtype=np.int64)
-        first_ns = np.full(steps_n, _NEVER, dtype=np.int64)
-        last_ns = np.full(steps_n, -1, dtype=np.int64)
-        gpu_ns, work_ns = np.zeros((2, codes_n), dtype=np.int64)
-        for block in blocks(ops.step.size, codes_n):
-            rows = block.start + np.flatnonzero(ops.step[block] >= 0)
-            step, time_ns = ops.step[rows].astype(np.int64), ops.clipped_ns[rows]
-            inside = ops.inside[rows]
-            ops_n += np.bincount(step[inside], minlength=steps_n)
-            kernels_n += np.bincount(step[inside & ops.is_kernel[rows]], minlength=steps_n)
-            np.minimum.at(first_ns, step, attributed.start_ns[rows])
-            np.maximum.at(last_ns, step, attributed.end_ns[rows])
-            code = step * phases_n + ops.phase[rows]
-            gpu_ns += exact_sums(code, time_ns, codes_n)
-            time_ns[ops.talks[ops.name[rows]]] = 0
-            work_ns += exact_sums(code, time_ns, codes_n)
-        shape = steps_n, phases_n
-        return cls(
-            ops_n, kernels_n, first_ns, last_ns, gpu_ns.reshape(shape), work_ns.reshape(shape)
-        )
+    attributed, codes_n = ops.ranged.selected, steps_n * phases_n
+    ops_n, kernels_n = np.zeros((2, steps_n), dtype=np.int64)
+    first_ns = np.full(steps_n, _NEVER, dtype=np.int64)
+    last_ns = np.full(steps_n, -1, dtype=np.int64)
+    gpu_ns, work_ns = np.zeros((2, codes_n), dtype=np.int64)
+    for block in blocks(ops.step.size, codes_n):
+        rows = block.start + np.flatnonzero(ops.step[block] >= 0)
+        step, time_ns = ops.step[rows].astype(np.int64), ops.clipped_ns[rows]
+        inside = ops.inside[rows]
+        ops_n += np.bincount(step[inside], minlength=steps_n)
+        kernels_n += np.bincount(step[inside & ops.is_kernel[rows]], minlength=steps_n)
+        np.minimum.at(first_ns, step, attributed.start_ns[rows])
+        np.maximum.at(last_ns, step, attributed.end_ns[rows])
+        code = step * phases_n + ops.phase[rows]
+        gpu_ns += exact_sums(code, time_ns, codes_n)
+        time_ns[ops.talks[ops.name[rows]]] = 0
+        work_ns += exact_sums(code, time_ns, codes_n)
+    by_phase = (some.reshape(steps_n, phases_n) for some in (gpu_ns, work_ns))
+    return ops_n, kernels_n, first_ns, last_ns, *by_phase

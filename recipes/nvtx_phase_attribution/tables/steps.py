@@ -118,13 +118,9 @@ def _rows(steps: _Steps, tokens_n: int | None) -> Columns:
 
 def _tokens(names: Sequence[str]) -> npt.NDArray[np.float64]:
     """Return the tokens that each step computes by its name; NaN where that tells none."""
-    batches = {name: parse_step(name) for name in set(names)}
-    tokens = {
-        name: (batch.ctx_tokens or 0) + batch.gen_tokens
-        for name, batch in batches.items()
-        if batch is not None and batch.gen_tokens is not None and batch.ctx_tokens is not None
-    }
-    return np.array([tokens.get(name) or np.nan for name in names], dtype=np.float64)
+    batches = (parse_step(name) for name in names)
+    tokens = (None if batch is None else batch.tokens for batch in batches)
+    return np.array([some or np.nan for some in tokens], dtype=np.float64)
 
 
 def _per_token(values: Any, tokens_n: int | None) -> Any:

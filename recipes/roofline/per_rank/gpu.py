@@ -13,7 +13,6 @@ class RankGpu:
     """The first GPU of a rank; None where not known.
 
     Attributes:
-        device_id: CUDA device id.
         name: As TARGET_INFO_GPU has it.
         bandwidth_bytes_s: Peak bandwidth of its memory.
         memory_bytes: Size of that.

@@ -27,7 +27,6 @@ class StepClasses:
     """The wall split of steps in statistics, from where each begins to cost to its end.
 
     Attributes:
-        device_id: CUDA device id.
         row: Shape (n,), position of each among all steps.
         spans: Shape (n, 2), the profile's clock, sorted and disjoint.
         spent_ns: By class of the split, of idle time by group of its cause: shape (n,); all

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.analyses.device.gpu_metrics import MetricSums
+from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.categories import detect_engine, load_rules
 
 from .peaks import Peaks, RankRows, Row
@@ -33,7 +34,8 @@ def category_rows(rows: RankRows, peaks: Sequence[Peaks]) -> list[Row]:
         category = np.array([rules.classify(name).category for name in part.kernels], dtype=object)
         for device in part.metrics:
             some = [
-                {"rank": rank.number, "file": rank.file, "device_id": device.device_id}
+                of_rank(rank)
+                | {"device_id": device.device_id}
                 | _row(str(name), np.flatnonzero(category == name), device.metrics, peak)
                 for name in sorted(set(category.tolist()))
             ]

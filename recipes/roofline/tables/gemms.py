@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.names import decode_nvjet
 from nsys_llm.trace.identity import Rank
 
@@ -17,7 +18,6 @@ from .peaks import Peaks, RankRows, Row
 #: Above this the shapes cannot be what the kernels computed.
 _OVER_PCT: Final = 105.0
 _S: Final = 1e9
-_NUMBERS: Final = ("mfu_pct", "mbu_pct")
 #: Types of the operands by kernel names; the first that is in a name.
 _TYPES: Final = tuple(
     (kind, re.compile(pattern))
@@ -88,8 +88,7 @@ def _row(rank: Rank, device_id: int, gemm: GemmShape, peak: Peaks) -> Row:
     kind, p50_ns = operand_type(gemm.kernel), float(np.median(gemm.times_ns))
     batch, m, n, k = gemm.shape or (None,) * 4
     row: Row = {
-        "rank": rank.number,
-        "file": rank.file,
+        **of_rank(rank),
         "device_id": device_id,
         "kernel": gemm.kernel,
         **{"batch": batch, "m": m, "n": n, "k": k},
@@ -97,7 +96,6 @@ def _row(rank: Rank, device_id: int, gemm: GemmShape, peak: Peaks) -> Row:
         "launches_n": gemm.launches_n,
         "total_ns": int(gemm.times_ns.sum()),
         "p50_ns": p50_ns,
-        **dict.fromkeys(("flops", "bytes", *_NUMBERS, "bound", "peak_tflops", "reason")),
         "type": kind,
     }
     if gemm.shape is None:
@@ -109,10 +107,11 @@ def _row(rank: Rank, device_id: int, gemm: GemmShape, peak: Peaks) -> Row:
         return row | {"reason": "type" if kind is None else "peak"}
     row |= {"peak_tflops": flops_s / 1e12, "mfu_pct": 100 * _S * flops / flops_s / p50_ns}
     rate = peak.bandwidth_bytes_s
+    mbu_pct = 0.0
     if size_bytes is not None and rate is not None:
-        row["mbu_pct"] = 100 * _S * size_bytes / rate / p50_ns
-        row["bound"] = "memory" if row["mbu_pct"] >= row["mfu_pct"] else "compute"
-    if row["mfu_pct"] > _OVER_PCT or (row["mbu_pct"] or 0) > 100:
+        row["mbu_pct"] = mbu_pct = 100 * _S * size_bytes / rate / p50_ns
+        row["bound"] = "memory" if mbu_pct >= row["mfu_pct"] else "compute"
+    if row["mfu_pct"] > _OVER_PCT or mbu_pct > 100:
         # Operands may stay in the L2 cache: bytes above the memory's peak tell nothing.
         over = "over_peak" if row["mfu_pct"] > _OVER_PCT else "cache"
         gone = ("mfu_pct", "mbu_pct", "bound") if over == "over_peak" else ("mbu_pct",)

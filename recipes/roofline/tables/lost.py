@@ -8,9 +8,8 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
-from nsys_llm.analyses.wall.communication_split import waiting_and_transfer
-from nsys_llm.numeric.grouping import exact_sums
-from nsys_llm.numeric.intervals import IntArray, intersect_intervals, subtract_intervals
+from nsys_llm.analyses.wall.communication_split import exposed_ns, waiting_and_transfer
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.wall_classes import COMMUNICATION, COMPUTE, TRANSFER, WAITING
 from nsys_llm.trace.identity import Rank
 
@@ -24,9 +23,7 @@ def lost_rows(ranks: RankRows, steps: Sequence[Row], collectives: MatchedCollect
     """Return the rows of `lost`: of each rank and phase what steps take beyond their roofline.
 
     Args:
-        ranks: All ranks.
         steps: Rows of `step_roofline`.
-        collectives: Of all ranks.
     """
     known: dict[tuple[int, str, str | None], dict[int, Row]] = {}
     for row in steps:
@@ -73,20 +70,10 @@ def _divided(
 ) -> dict[str, IntArray]:
     """Return the classes with waiting and transfer apart, where collectives are matched."""
     spent = dict(classes.spent_ns)
-    owners = [
-        place
-        for place, device in enumerate(collectives.devices)
-        if (device.rank.key, device.device_id) == (rank.key, classes.device_id)
-    ]
-    for owner in owners:
-        waiting, transfer = waiting_and_transfer(collectives.sequences, owner)
-        for name, spans in (
-            (WAITING, subtract_intervals(waiting, transfer)),
-            (TRANSFER, transfer),
-        ):
-            inside = intersect_intervals(spans, classes.communicating)
-            # None crosses a step.
-            place = np.searchsorted(classes.spans[:, 0], inside[:, 0], side="right") - 1
-            spent[name] = exact_sums(place, inside[:, 1] - inside[:, 0], len(classes.spans))
-            spent[COMMUNICATION] = spent[COMMUNICATION] - spent[name]
+    owner = collectives.owners.get((rank.key, classes.device_id))
+    if owner is not None:
+        spans = waiting_and_transfer(collectives.sequences, owner)
+        waited, moved = exposed_ns(*spans, classes.communicating, classes.spans[:, 0])
+        rest = spent[COMMUNICATION] - waited - moved
+        spent |= {WAITING: waited, TRANSFER: moved, COMMUNICATION: rest}
     return spent

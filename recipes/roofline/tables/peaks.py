@@ -9,6 +9,7 @@ from typing import Any, Final
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.stages import find_stages
 from nsys_llm.manifest.model_config import BYTES, ModelConfig
+from nsys_llm.report.columns import of_rank
 from nsys_llm.taxonomy.communication import SEND_RECV
 from nsys_llm.taxonomy.gpu_peaks import gpu_peak
 from nsys_llm.trace.identity import Rank
@@ -93,8 +94,7 @@ def _peaks(
         )
         reason = WRONG_MODEL if too_large else None
     row = {
-        "rank": rank.number,
-        "file": rank.file,
+        **of_rank(rank),
         "device_id": gpu.device_id,
         "gpu": gpu.name,
         "bandwidth_gb_s": None if bandwidth is None else bandwidth / GIGA,

@@ -115,8 +115,6 @@ def training_flops(
     """Return the FLOPs of a training step on one GPU; without a length those of no attention.
 
     Args:
-        model: The model.
-        layout: Over how many GPUs.
         tokens: Of one replica.
         length: Of a sequence.
     """

@@ -9,6 +9,7 @@ import numpy as np
 
 from nsys_llm.analyses.steps.batches import Batches
 from nsys_llm.core.nulls import NULL_INT
+from nsys_llm.report.columns import of_rank
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankRoofline
@@ -50,8 +51,7 @@ def _of_rank(
     busy_ns = times.busy_ns.tolist()
     return [
         {
-            "rank": rank.number,
-            "file": rank.file,
+            **of_rank(rank),
             "step": step,
             "phase": phases[step],
             "source": "model",

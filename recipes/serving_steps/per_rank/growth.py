@@ -52,7 +52,6 @@ class ContextGrowth:
         steps_n: Of each half.
         low_keys: Mean keys of a request in the lower half.
         high_keys: In the upper one.
-        kernels: In order of their names.
     """
 
     steps_n: int
@@ -71,10 +70,6 @@ def context_growth(
     """Return how kernels grow with the context; None where contexts do not differ enough.
 
     Args:
-        view: The rank.
-        steps: Its steps.
-        batches: Of the steps.
-        times: Of the steps.
         kernels: Full names, and which of them each kernel has that the filters leave or not.
     """
     side = _sides(batches, times)

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from nsys_llm.analyses.steps.batches import FIELDS, PHASES, PREFILL
+from nsys_llm.analyses.steps.batches import PHASES, PREFILL
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns, nullable, of_rank, rank_columns
-from nsys_llm.taxonomy.step_names import recording_advice
+from nsys_llm.taxonomy.step_names import FIELDS, recording_advice
 from nsys_llm.trace.identity import Rank
 
 from ..partials import RankServing, ServedSteps
@@ -45,8 +45,7 @@ def _server(part: RankServing) -> Row:
     served = part.served
     if served is None:
         numbers = dict.fromkeys(("steps_n", "counted_n", "unparsed_n", "drafts_n"), 0)
-        none = dict.fromkeys(("engine", "step_name", "unparsed", "cost_ns"))
-        return row | numbers | none | {"only_reads": False, "reason": NO_FORMAT}
+        return row | numbers | {"only_reads": False, "reason": NO_FORMAT}
     batches, counted = served.batches, served.times.counted
     return row | {
         "engine": title_of(batches.engine),

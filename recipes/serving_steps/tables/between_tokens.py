@@ -26,8 +26,6 @@ _MOST_REQUESTS: Final = 1 << 30
 _UNUSUAL: Final = 20
 _NOT_KNOWN: Final[Row] = {
     **dict.fromkeys(("intervals_n", "tokens_n", "mixed_n"), 0),
-    **dict.fromkeys(("p50_ns", "p99_ns", "p99_most_ns")),
-    **dict.fromkeys(("mixed_adds_ns", "mixed_usual_ns", "pure_ns", "adds_p99_pct")),
     "reason": "names do not tell the requests of each step",
 }
 
@@ -68,7 +66,6 @@ def inter_token(served: ServedSteps) -> Row:
         "adds_p99_pct": None
         if adds_ns is None or not most_ns
         else float(np.clip(100 * adds_ns / most_ns, 0, 100)),
-        "reason": None,
     }
 
 

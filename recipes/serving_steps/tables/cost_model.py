@@ -40,23 +40,18 @@ def model_rows(rank: Rank, served: ServedSteps, phase: str) -> list[Row]:
     of_phase: Row = {
         **of_rank(rank),
         "phase": phase,
-        **dict.fromkeys(("term", "value_ns", "low_ns", "high_ns", "outliers_n")),
         "sigma_ns": None if fit is None else fit.sigma,
         "steps_n": steps.size,
         "left_out": ", ".join(constant) or None,
-        "reason": None,
     }
     if fit is None:
         return [of_phase | {"reason": FEW_STEPS}]
     if 100 * fit.sigma > _MOST_SIGMA_PCT * float(np.median(served.times.cost_ns[steps])):
         return [of_phase | {"reason": SCATTERED}]
+    of_phase["outliers_n"] = fit.outliers_n
     values = zip(terms, fit.value.tolist(), fit.low.tolist(), fit.high.tolist(), strict=True)
-    return [
-        of_phase
-        | {"term": term, "value_ns": value_ns, "low_ns": low_ns, "high_ns": high_ns}
-        | {"outliers_n": fit.outliers_n}
-        for term, value_ns, low_ns, high_ns in values
-    ]
+    names = ("term", "value_ns", "low_ns", "high_ns")
+    return [of_phase | dict(zip(names, row, strict=True)) for row in values]
 
 
 def _steps_of(served: ServedSteps, phase: str) -> IntArray:
@@ -70,8 +65,6 @@ def _fitted(
     """Fit the cost of some steps by the fields that are known and vary.
 
     Args:
-        served: The rank.
-        steps: Which.
         size: Shape (steps,), rows of their graphs, which stand for tokens that generate.
 
     Returns:

@@ -30,14 +30,12 @@ def host_state_rows(paths: JobPaths) -> list[Mapping[str, Any]]:
             continue
         sums = Counter[tuple[str, str, str, str]]()
         for code in np.flatnonzero(time_ns).tolist():
-            charge, name = charged.charges[code], CLASS_NAMES[charged.charges[code].kind]
+            charge, ns = charged.charges[code], int(time_ns[code])
+            name = CLASS_NAMES[charge.kind]
             if charge.kind == HOST_NO_CUDA:
-                where = name, charge.detail, charge.state, charge.function
+                sums[name, charge.detail, charge.state, charge.function] += ns
             elif charge.device_id == HOST and name in _CALLS:
-                where = name, "", CUDA_CALL, charge.detail
-            else:
-                continue
-            sums[where] += int(time_ns[code])
+                sums[name, "", CUDA_CALL, charge.detail] += ns
         for where, ns in sorted(sums.items(), key=lambda item: (-item[1], item[0])):
             names = ("cause", "range", "state", "detail")
             said = dict(zip(names, (text or None for text in where), strict=True))

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from nsys_llm.analyses.collectives.job_steps import LEAST_AGREEING, ahead_of_first
 from nsys_llm.analyses.steps.of_job import common_step
 from nsys_llm.analyses.steps.steps import COUNTED, EMPTY
 from nsys_llm.numeric.intervals import IntArray
@@ -16,8 +17,6 @@ from .meetings import Meetings, RankRows
 
 #: Why a step is in no statistic beside what its ranks tell: not all of them have it.
 PARTIAL: Final = "partial"
-#: Share of the collectives of two ranks that have to agree on which steps are one; ours.
-_LEAST_AGREEING: Final = 0.9
 
 
 @dataclass(frozen=True)
@@ -81,30 +80,17 @@ def _offsets(
     rows: RankRows, working: list[int], pairs: Mapping[tuple[int, int], tuple[int, float]]
 ) -> tuple[dict[int, int] | None, str | None]:
     """Return by how many steps each rank is ahead of the first one of the job."""
-    links: dict[int, list[tuple[int, int]]] = {place: [] for place in working}
-    for (left, right), (ahead, share) in pairs.items():
-        if left not in links or right not in links:
-            continue  # its steps are of another kind, or it has none
-        if share < _LEAST_AGREEING:
-            return None, "collectives of one step of a rank belong to several steps of another"
-        links[left].append((right, ahead))
-        links[right].append((left, -ahead))
-    offsets: dict[int, int] = {}
-    for place in working:
-        if place in offsets:
-            continue
-        if offsets and len({len(rows[item][1].mark) for item in working}) > 1:
-            return None, "ranks have different numbers of steps, and no collective links them"
-        offsets[place] = 0
-        waiting = [place]
-        while waiting:
-            here = waiting.pop()
-            for there, ahead in links[here]:
-                if there not in offsets:
-                    offsets[there] = offsets[here] + ahead
-                    waiting.append(there)
-                elif offsets[there] != offsets[here] + ahead:
-                    return None, "collectives do not agree on which steps of ranks are one"
+    # The steps of others are of another kind, or they have none.
+    linked = {pair: usual for pair, usual in pairs.items() if set(pair) <= set(working)}
+    if any(share < LEAST_AGREEING for _, share in linked.values()):
+        return None, "collectives of one step of a rank belong to several steps of another"
+    found = ahead_of_first({pair: ahead for pair, (ahead, _) in linked.items()}, working)
+    offsets = {place: ahead for place, (_, ahead) in found.items()}
+    if any(offsets[right] != offsets[left] + n for (left, right), (n, _) in linked.items()):
+        return None, "collectives do not agree on which steps of ranks are one"
+    counts = {len(rows[place][1].mark) for place in working}
+    if len(counts) > 1 and len({first for first, _ in found.values()}) > 1:
+        return None, "ranks have different numbers of steps, and no collective links them"
     return offsets, None
 
 

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
+from nsys_llm.analyses.collectives.job_steps import usual_difference
 from nsys_llm.analyses.collectives.matched import (
     MatchedCollectives,
     Sequenced,
@@ -88,7 +89,7 @@ def meet(rows: RankRows, collectives: MatchedCollectives) -> Meetings:
         last_rank=last_rank,
         last_member=last_member,
         is_clear=is_clear,
-        pairs={pair: _usual(np.concatenate(some)) for pair, some in differences.items()},
+        pairs={pair: usual_difference(np.concatenate(some)) for pair, some in differences.items()},
         collectives=collectives,
     )
 
@@ -146,9 +147,3 @@ def _add_differences(
         known = (first >= 0) & (step >= 0)
         if known.any() and rank != ranks[0]:
             differences.setdefault((ranks[0], rank), []).append((step - first)[known])
-
-
-def _usual(differences: IntArray) -> tuple[int, float]:
-    values, counts = np.unique(differences, return_counts=True)
-    best = int(counts.argmax())
-    return int(values[best]), float(counts[best] / differences.size)

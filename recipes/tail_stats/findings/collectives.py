@@ -112,7 +112,7 @@ def _waiting(wait: Wait) -> Finding:
         },
         evidence=(
             *cells("stragglers", row, _MEMBER, ("suffered_wait_ns", "suffered_profiler_ns")),
-            *cells("stragglers", worst, _MEMBER, ("late_n", "collectives_n", "worst_late_by_ns")),
+            *cells("stragglers", worst, _MEMBER, ("late_n", "collectives_n")),
         ),
         rank=rank,
         device_id=device_id,

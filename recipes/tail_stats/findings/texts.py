@@ -32,7 +32,7 @@ RULES: Final = rules_by_id(
         scope="rank",
         title="Waiting without a straggler: {waiting_ns} in {waited_n} {operations}",
         details="Among ranks {communicator:quoted}, none has a verdict. Most is due to {late_n} of "
-        "{collectives_n} in which the same rank came last, at worst by {worst_late_by_ns}."
+        "{collectives_n} in which the same rank came last."
         "[ {suffered_profiler_ns} more is due to the profiler's own work.]",
         threshold="waiting in the collectives of a communicator in which no rank is late beyond "
         "chance; of the rank that waits longest, without what the profiler caused; "

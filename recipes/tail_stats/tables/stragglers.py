@@ -6,13 +6,12 @@ Who of them is late beyond chance is in `rank_verdicts`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced, communicator
-from nsys_llm.analyses.collectives.profiler import profiler_waits_ns, without_profiler
+from nsys_llm.analyses.collectives.profiler import without_profiler
 from nsys_llm.analyses.collectives.waits import collective_waits, member_waits
 from nsys_llm.numeric.intervals import IntArray
 
@@ -40,34 +39,26 @@ def straggler_rows(
 
 def _rows(some: Sequence[_Delayed], collectives: MatchedCollectives) -> list[dict[str, Any]]:
     """Return the rows of one communicator: the sequences of the same devices, whatever they run."""
-    starts, ends, ahead, late = (
+    starts, ends, late = (
         [np.concatenate(parts) for parts in zip(*columns, strict=True)]
         for columns in (
             [item.start_ns for item, _ in some],
             [item.end_ns for item, _ in some],
-            [item.ahead_ns for item, _ in some],
             [delays for _, delays in some],
         )
     )
     residual_ns = np.repeat([item.residual_ns for item, _ in some], [len(item) for item, _ in some])
     waits = collective_waits(starts, ends)
     net, net_starts = without_profiler(waits, starts, ends, late)
-    by_profiler = replace(waits, wait_ns=profiler_waits_ns(waits, net))
-    members, without, of_profiler = (
+    members, without = (
         member_waits(some_waits, came, residual_ns)
-        for some_waits, came in ((waits, starts), (net, net_starts), (by_profiler, starts))
+        for some_waits, came in ((waits, starts), (net, net_starts))
     )
     n, wait_ns = int(waits.met.sum()), sum(member.caused_ns for member in members)
     owners = some[0][0].owners
     rows = []
-    for place, owner in enumerate(owners):
-        member, less, device = members[place], without[place], collectives.devices[owner]
-        worst_ns: list[int | None] = [None] * 3
-        if less.worst >= 0:
-            # From when the others were there, so that the window shows what it did instead.
-            window = (net.first_start_ns[less.worst], ends[place][less.worst])
-            own_ns = [int(time_ns + ahead[place][less.worst]) for time_ns in window]
-            worst_ns = [int(net.late_by_ns[less.worst]), *own_ns]
+    for owner, member, less in zip(owners, members, without, strict=True):
+        device = collectives.devices[owner]
         rows.append(
             {
                 "communicator": communicator(collectives.devices, owners),
@@ -83,14 +74,9 @@ def _rows(some: Sequence[_Delayed], collectives: MatchedCollectives) -> list[dic
                 "unclear_n": member.unclear_n,
                 "caused_wait_ns": member.caused_ns,
                 "caused_pct": 100.0 * member.caused_ns / wait_ns if wait_ns else None,
-                "profiler_ns": of_profiler[place].caused_ns,
                 "late_by_ns": less.late_by_ns,
                 "suffered_wait_ns": member.suffered_ns,
                 "suffered_profiler_ns": max(member.suffered_ns - less.suffered_ns, 0),
-                "lateness_p50_ns": float(np.median(member.lateness_ns)) if n else None,
-                "worst_late_by_ns": worst_ns[0],
-                "window_start_ns": worst_ns[1],
-                "window_end_ns": worst_ns[2],
             }
         )
     return rows

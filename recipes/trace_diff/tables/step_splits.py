@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
-from nsys_llm.analyses.wall.communication_split import waiting_and_transfer
-from nsys_llm.numeric.grouping import exact_sums, joined
-from nsys_llm.numeric.intervals import IntArray, intersect_intervals, subtract_intervals
+from nsys_llm.analyses.wall.communication_split import exposed_ns, waiting_and_transfer
+from nsys_llm.numeric.grouping import joined
+from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.idle_causes import CAUSE_NAMES, IDLE_CAUSES_N
 from nsys_llm.taxonomy.wall_classes import (
     COMMUNICATION,
@@ -211,10 +211,6 @@ def run_steps(
     if not votes:
         return RunSteps.of(None, SPAN, {})
     name, unit = min(votes, key=lambda vote: (-votes[vote], vote[0] is None, str(vote)))
-    owners = {
-        (device.rank.key, device.device_id): place
-        for place, device in enumerate(collectives.devices)
-    }
     gpus: dict[Gpu, GpuSteps] = {}
     left_n = unparsed_n = 0
     for place, (rank, sums) in enumerate(run.ranks):
@@ -224,7 +220,7 @@ def run_steps(
         left_n = max(left_n, of_rank.left_n)
         unparsed_n = max(unparsed_n, of_rank.unparsed_n)
         for position, device in enumerate(of_rank.devices if number in ranks else ()):
-            owner = owners.get((rank.key, device.device_id))
+            owner = collectives.owners.get((rank.key, device.device_id))
             parts = dict(_parts(sums, device, collectives, owner))
             compute = _compute(of_rank, device, category)
             gpus[number, position] = GpuSteps(of_rank, device, parts, compute)
@@ -289,17 +285,8 @@ def _communication(
     if spans is None or not len(spans[1]):
         yield (COMMUNICATION, None), whole
         return
-    waiting, transfer = spans
-    moved = _by_step(device, intersect_intervals(transfer, device.exposed))
-    only = subtract_intervals(waiting, transfer)
-    waited = _by_step(device, intersect_intervals(only, device.exposed))
+    # Windows of a rank without steps are one step.
+    waited, moved = exposed_ns(*spans, device.exposed, device.start_ns)
     yield (COMMUNICATION, WAITING), waited
     yield (COMMUNICATION, TRANSFER), moved
     yield (COMMUNICATION, NOT_MATCHED), whole - moved - waited
-
-
-def _by_step(device: DeviceStepWalls, spans: IntArray) -> IntArray:
-    """Return the length of spans by the step that they lie in; none crosses a step."""
-    # Windows of a rank without steps are one step.
-    place = np.searchsorted(device.start_ns, spans[:, 0], side="right") - 1
-    return exact_sums(place, spans[:, 1] - spans[:, 0], device.number.size)

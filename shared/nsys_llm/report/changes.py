@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from nsys_llm.core.errors import ManifestError
-
 ChangeKind = Literal[
     "kernels",  # shorter ones; name: the lever, None where no usual size is known
     "launches",  # slow launches of a kernel that take what others of their group take
@@ -48,12 +46,6 @@ class Change:
     time_ns: float | None = None
     wall_classes: tuple[str, ...] = ()
     worst_pct: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.kind in ("unknown", "roofline") and not (
-            self.wall_classes and self.time_ns is not None
-        ):
-            raise ManifestError("time of which nobody knows the change names its wall classes.")
 
     @property
     def replay(self) -> str | None:

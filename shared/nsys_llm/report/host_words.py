@@ -215,9 +215,7 @@ def host_sentence(tables: Tables, gpu: Gpu) -> str:
     return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
-def host_case(
-    waited: Waited, lost_ns: int, span_ns: int, otherwise: str | None, *, is_slow_call: bool = False
-) -> tuple[str, dict[str, Any]] | None:
+def host_case(waited: Waited, lost_ns: int, span_ns: int) -> tuple[str, dict[str, Any]] | None:
     """Return the case of `HOST_CASES` that says most of some time, and its fields.
 
     A start-up leads where steps have less than a quarter; else steps, without what is start-up.
@@ -226,8 +224,6 @@ def host_case(
         waited: Of one GPU.
         lost_ns: All that the rule is about: also what no thread did, as the way to the GPU.
         span_ns: All of the GPU's time.
-        otherwise: What to do where its threads say too little.
-        is_slow_call: Whether each call takes long, of which `otherwise` says why.
 
     Returns:
         None where neither steps nor warm-ups say most of it; `host_ns` is start-up.
@@ -249,7 +245,7 @@ def host_case(
         "host_step_ns": ns / max(steps.states[0]["steps_n"], 1),
         "host_range": name,
         "host_words": words,
-        "host_advice": (not is_slow_call and advice) or otherwise,
+        "host_advice": advice,
         "host_ns": warm.time_ns,
         "host_share_pct": percent(max(lost_ns - warm.time_ns, 0), span_ns),
     }

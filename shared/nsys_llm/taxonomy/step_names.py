@@ -27,7 +27,8 @@ _PARTS: Final = {
     "ctx_reqs": ("ctx_tokens", "c_sk", "c_sqsq", "c_sqsk"),
     "gen_reqs": ("gen_tokens", "g_sk", "g_sqsq", "g_sqsk"),
 }
-_FIELDS: Final = frozenset([*_PARTS, *(field for parts in _PARTS.values() for field in parts)])
+#: What names tell of a batch, in the order of `Composition`.
+FIELDS: Final = tuple(name for reqs, parts in _PARTS.items() for name in (reqs, *parts))
 
 #: An operator that autograd records: `aten::mm, seq = 7, op_id = 9`. Ranges of one's own have no
 #: sequence number.
@@ -160,8 +161,8 @@ def _composition(item: _Format, groups: tuple[str, ...]) -> Composition | None:
             if any(numbers.get(part) for part in parts):
                 return None
             numbers |= dict.fromkeys(parts, 0)
-    fields = {key: value for key, value in numbers.items() if key in _FIELDS}
-    others = tuple((key, value) for key, value in numbers.items() if key not in _FIELDS)
+    fields = {key: value for key, value in numbers.items() if key in FIELDS}
+    others = tuple((key, value) for key, value in numbers.items() if key not in FIELDS)
     return Composition(
         **fields,
         others=others,

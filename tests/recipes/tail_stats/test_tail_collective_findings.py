@@ -28,10 +28,9 @@ def rank(number, **cells):
     usual = {
         "communicator": "0-3", "rank": number, "file": f"rank{number}", "device_id": 0,
         "ranks_n": 4, "collectives_n": 90, "late_n": 10, "late_pct": 11.1, "unclear_n": 0,
-        "caused_wait_ns": 3 * MS, "caused_pct": 10.0, "profiler_ns": 0,
+        "caused_wait_ns": 3 * MS, "caused_pct": 10.0,
         "late_by_ns": MS, "suffered_wait_ns": 9 * MS, "suffered_profiler_ns": 0,
         "wait_ns": 30 * MS, "span_ns": SPAN_NS, "residual_ns": 0,
-        "worst_late_by_ns": 700, "window_start_ns": 5_000, "window_end_ns": 9_000,
     }  # fmt: skip
     return {**usual, **cells}
 

@@ -66,10 +66,8 @@ class JobClock:
         Returns:
             See `communication_spans`; nothing where the device does not communicate.
         """
-        for owner, device in enumerate(self.collectives.devices):
-            if (device.rank.key, device.device_id) == (rank, device_id):
-                return communication_spans(self.collectives, owner, self.stages)
-        return {}
+        owner = self.collectives.owners.get((rank, device_id))
+        return {} if owner is None else communication_spans(self.collectives, owner, self.stages)
 
     @cached_property
     def stages(self) -> Stages:

@@ -14,9 +14,42 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.trace.steps import DeviceSteps
 
-#: Share of the collectives of two devices that agree on which of their steps are one; as in
-#: step_budget.
-_LEAST_AGREEING: Final = 0.9
+#: Share of the collectives of two devices that agree on which of their steps are one; ours.
+LEAST_AGREEING: Final = 0.9
+
+
+def usual_difference(differences: IntArray) -> tuple[int, float]:
+    """Return the most frequent difference, the least of several, and its share; (0, 0) of none."""
+    if not differences.size:
+        return 0, 0.0
+    values, counts = np.unique(differences, return_counts=True)
+    best = int(counts.argmax())
+    return int(values[best]), float(counts[best] / differences.size)
+
+
+def ahead_of_first(
+    agreed: Mapping[tuple[int, int], int], places: Iterable[int]
+) -> dict[int, tuple[int, int]]:
+    """Return for each place the first one that it is linked with, and how far it is ahead of that.
+
+    Args:
+        agreed: By two places: how far the second is ahead of the first.
+    """
+    links: dict[int, list[tuple[int, int]]] = {}
+    for (left, right), ahead in agreed.items():
+        links.setdefault(left, []).append((right, ahead))
+        links.setdefault(right, []).append((left, -ahead))
+    found: dict[int, tuple[int, int]] = {}
+    for first in places:
+        ends = [] if first in found else [first]
+        found.setdefault(first, (first, 0))
+        while ends:
+            here = ends.pop()
+            for there, ahead in links.get(here, ()):
+                if there not in found:
+                    found[there] = first, found[here][1] + ahead
+                    ends.append(there)
+    return found
 
 
 def window_at(window_ns: IntArray, at_ns: IntArray) -> IntArray:
@@ -31,7 +64,6 @@ class JobSteps:
     """The steps of a job; devices are named by their positions in `collectives.devices`.
 
     Attributes:
-        collectives: Of all ranks.
         windows: Of each device; None for one whose steps are not known.
     """
 
@@ -73,23 +105,8 @@ class JobSteps:
 
         A device is not there where it has no steps.
         """
-        links: dict[int, list[tuple[int, int]]] = {}
-        for (left, right), ahead in self._agreed.items():
-            links.setdefault(left, []).append((right, ahead))
-            links.setdefault(right, []).append((left, -ahead))
-        ahead_n: dict[int, int] = {}
-        for first, windows in enumerate(self.windows):
-            if first in ahead_n or windows is None or not windows.has_steps:
-                continue
-            ahead_n[first] = 0
-            ends = [first]
-            while ends:
-                here = ends.pop()
-                for there, ahead in links.get(here, ()):
-                    if there not in ahead_n:
-                        ahead_n[there] = ahead_n[here] + ahead
-                        ends.append(there)
-        return ahead_n
+        places = [at for at, steps in enumerate(self.windows) if steps and steps.has_steps]
+        return {place: ahead for place, (_, ahead) in ahead_of_first(self._agreed, places).items()}
 
     @cached_property
     def _agreed(self) -> dict[tuple[int, int], int]:
@@ -103,9 +120,5 @@ class JobSteps:
             for owner, own in zip(sequence.owners[1:], others, strict=True):
                 apart = (own - first)[(first >= 0) & (own >= 0)]
                 parts.setdefault((sequence.owners[0], owner), []).append(apart)
-        agreed = {}
-        for pair, some in parts.items():
-            values, counts = np.unique(np.concatenate(some), return_counts=True)
-            if values.size and counts.max() >= _LEAST_AGREEING * counts.sum():
-                agreed[pair] = int(values[counts.argmax()])
-        return agreed
+        usual = {pair: usual_difference(np.concatenate(some)) for pair, some in parts.items()}
+        return {pair: ahead for pair, (ahead, share) in usual.items() if share >= LEAST_AGREEING}

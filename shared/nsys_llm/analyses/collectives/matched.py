@@ -23,7 +23,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.clock_lines import ClockLine
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.communication import operation_of
-from nsys_llm.trace.identity import Rank, clock_offsets, one_clock
+from nsys_llm.trace.identity import Rank, RankKey, clock_offsets, one_clock
 
 #: Where a rank's clock comes from, for ranks that no collective links with others.
 _OFF: Final = "off"
@@ -145,6 +145,11 @@ class MatchedCollectives:
     clock_of: Mapping[str, int]
     recorded_ns: Mapping[int, int]
     is_aligned: bool
+
+    @cached_property
+    def owners(self) -> Mapping[tuple[RankKey, int], int]:
+        """The position of each device, by rank and CUDA id."""
+        return {(item.rank.key, item.device_id): at for at, item in enumerate(self.devices)}
 
     def common_ns(self, clock: int, at_ns: IntArray) -> IntArray:
         """Return instants of a clock on that which all have in common: the first one's."""

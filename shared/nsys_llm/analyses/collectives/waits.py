@@ -71,8 +71,6 @@ class MemberWaits:
             they share it; an odd nanosecond goes to the first of them.
         late_by_ns: By how much it was later than the one before it where it was last.
         suffered_ns: Its own waiting.
-        lateness_ns: Shape (collectives,), how long after the first rank it came.
-        worst: Position of the collective in which it was last by most; -1 for none.
     """
 
     late_n: int
@@ -80,8 +78,6 @@ class MemberWaits:
     caused_ns: int
     late_by_ns: int
     suffered_ns: int
-    lateness_ns: IntArray
-    worst: int
 
 
 def sure_ns(residual_ns: IntArray | int) -> IntArray:
@@ -140,7 +136,7 @@ def member_waits(
         residual_ns: Shape (collectives,), by how much the clocks may be wrong.
     """
     met = np.flatnonzero(waits.met)
-    last, first = waits.last_start_ns[met], waits.first_start_ns[met]
+    last = waits.last_start_ns[met]
     each, odd = np.divmod(waits.wait_ns[met], waits.late_n[met])
     late_by = waits.late_by_ns[met]
     clear = late_by > sure_ns(residual_ns[met])
@@ -157,8 +153,6 @@ def member_waits(
                 caused_ns=int(caused.sum()),
                 late_by_ns=int(late_by[selected].sum()),
                 suffered_ns=int((last - start).sum()),
-                lateness_ns=start - first,
-                worst=int(met[selected[late_by[selected].argmax()]]) if selected.size else -1,
             )
         )
     return members

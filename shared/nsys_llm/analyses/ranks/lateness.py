@@ -46,10 +46,13 @@ class Arrivals:
     def __init__(self, collectives: MatchedCollectives, gpus: Sequence[Gpu]) -> None:
         """Take the collectives whose members are known with confidence."""
         self._collectives = collectives
-        place = {gpu.key: at for at, gpu in enumerate(gpus)}
-        self._gpu_of = [
-            place.get((device.rank.key, device.device_id), -1) for device in collectives.devices
-        ]
+        devices = [(device.rank.key, device.device_id) for device in collectives.devices]
+        gpu_of, device_of = (
+            {key: at for at, key in enumerate(keys)}
+            for keys in ([gpu.key for gpu in gpus], devices)
+        )
+        self._gpu_of = [gpu_of.get(key, -1) for key in devices]
+        self._device_of = [device_of.get(gpu.key, -1) for gpu in gpus]
         self._gpus = gpus
 
     @cached_property
@@ -59,19 +62,11 @@ class Arrivals:
 
     def stage_of(self) -> list[int | None]:
         """Return the stage of each GPU."""
-        stages: list[int | None] = [None] * len(self._gpus)
-        for device, stage in self.stages.stage_of.items():
-            if self._gpu_of[device] >= 0:
-                stages[self._gpu_of[device]] = stage
-        return stages
+        return [self.stages.stage_of.get(device) for device in self._device_of]
 
     def apart(self) -> list[int | None]:
         """Return a number for each GPU, see `Stages.apart`."""
-        numbers: list[int | None] = [None] * len(self._gpus)
-        for device, gpu in enumerate(self._gpu_of):
-            if gpu >= 0:
-                numbers[gpu] = self.stages.apart(device)
-        return numbers
+        return [None if at < 0 else self.stages.apart(at) for at in self._device_of]
 
     def lines(self) -> list[Line]:
         """Return the pipelines whose devices are all judged."""

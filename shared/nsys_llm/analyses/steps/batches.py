@@ -12,12 +12,8 @@ from nsys_llm.analyses.steps.steps import ENGINE, OPTION, Steps
 from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.taxonomy.phase_maps import phase_map
-from nsys_llm.taxonomy.step_names import Composition, engine_of_start, parse_step
+from nsys_llm.taxonomy.step_names import FIELDS, Composition, engine_of_start, parse_step
 
-FIELDS: Final = (
-    *("ctx_reqs", "ctx_tokens", "c_sk", "c_sqsq", "c_sqsk"),
-    *("gen_reqs", "gen_tokens", "g_sk", "g_sqsq", "g_sqsk"),
-)
 DECODE, MIXED, PREFILL = "decode", "mixed", "prefill"
 PHASES: Final = (DECODE, MIXED, PREFILL)
 _NAMES_N: Final = 3

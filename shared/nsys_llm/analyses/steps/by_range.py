@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,7 +21,6 @@ from nsys_llm.analyses.steps.steps import (
     between_marks,
 )
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.core.patterns import NamePattern
 from nsys_llm.manifest.range_choice import parse_choice
 from nsys_llm.numeric.grouping import distinct_codes, split_by_code
 from nsys_llm.numeric.intervals import IntArray, starts_inside, union_intervals
@@ -105,13 +104,13 @@ class MarkedRanges:
             threads=threads,
         )
 
-    def named(self, pattern: NamePattern) -> IntArray:
-        """Return the rows of the ranges whose name has a pattern."""
-        return np.flatnonzero(_by_code(self.name, [pattern.matches(name) for name in self.plain]))
+    def which(self, is_one: Callable[[str], bool]) -> _Mask:
+        """Return of which ranges the name is one that is asked for, shape (ranges,)."""
+        return _by_code(self.name, [is_one(name) for name in self.plain]) > 0
 
     def warmups_ns(self) -> IntArray:
         """Return the union of the ranges whose name says warm-up, shape (intervals, 2)."""
-        rows = np.flatnonzero(_by_code(self.name, [is_warmup(name) for name in self.plain]))
+        rows = np.flatnonzero(self.which(is_warmup))
         return union_intervals(self.start_ns[rows], self.end_ns[rows])
 
     def by_key(self, among: IntArray) -> Iterable[tuple[str, IntArray]]:
@@ -202,22 +201,21 @@ def engine_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
 
 def _engine_rows(marked: MarkedRanges, kind: EngineStep) -> tuple[IntArray, IntArray]:
     """Return the ranges of an engine's steps, and of its drafts, on the thread with most."""
-    rows = marked.named(kind.pattern)
+    is_step = marked.which(kind.pattern.matches)
+    rows = np.flatnonzero(is_step)
     if kind.starts is not None and rows.size:
-        others = np.setdiff1d(marked.named(kind.starts), rows)
+        others = np.flatnonzero(marked.which(kind.starts.matches) & ~is_step)
         if others.size and any(parse_step(marked.plain[code]) for code in marked.name[rows]):
             rows = marked.of_one_thread(rows)
             rows = np.union1d(rows, _apart(marked, others, rows))
     rows = marked.of_one_thread(rows)
     if kind.verified_by is None or kind.steps is None:
         return rows, rows[:0]
-    names = [kind.verified_by.matches(name) for name in marked.plain]
-    if not _by_code(marked.name, names)[rows].any():
+    if not marked.which(kind.verified_by.matches)[rows].any():
         return rows, rows[:0]
-    is_step = _by_code(marked.name, [kind.steps.matches(name) for name in marked.plain])[rows] > 0
+    is_step = marked.which(kind.steps.matches)[rows]
     if kind.twice is not None:
-        names = [kind.twice.matches(name) for name in marked.plain]
-        is_step &= ~_repeats(marked.name[rows], _by_code(marked.name, names)[rows] > 0)
+        is_step &= ~_repeats(marked.name[rows], marked.which(kind.twice.matches)[rows])
     return rows[is_step], rows[~is_step]
 
 
@@ -288,7 +286,7 @@ def numbered_spans(marked: MarkedRanges, ops: LaunchedOps) -> StepSpans | None:
     They have to hold half of the launched GPU time; of layers, those whose next one is marked.
     """
     for kind in numbered_ranges():
-        rows = marked.named(kind.pattern)
+        rows = np.flatnonzero(marked.which(kind.pattern.matches))
         if not rows.size:
             continue
         spans = _numbered(marked, rows, kind, ops.last_ns)

@@ -133,7 +133,7 @@ def host_idle_ns(view: RankView, times: StepTimes, rows: IntArray) -> IntArray:
 
     Args:
         view: The rank; its idle time is known.
-        rows: Which steps, ascending.
+        rows: Ascending.
 
     Returns:
         Shape (steps,); 0 for the others.

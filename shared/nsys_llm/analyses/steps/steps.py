@@ -80,7 +80,6 @@ class Steps(StepSpans):
         step: Shape (operations,), int32, the step of each operation of the rank before any filter,
             table by table as in `OP_TABLES`: in whose span it was launched, by any thread; of spans
             that nest, the innermost. -1 outside of all.
-        ops: The operations.
     """
 
     full: _Mask

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from nsys_llm.analyses.collectives.confidence import LOW_CONFIDENCE
 from nsys_llm.analyses.collectives.matched import MatchedCollectives, Sequenced
 from nsys_llm.analyses.collectives.stages import Stages, find_stages
+from nsys_llm.numeric.grouping import exact_sums
 from nsys_llm.numeric.intervals import (
     IntArray,
     intersect_intervals,
@@ -120,6 +121,24 @@ def waiting_and_transfer(
             parts.append(at_ns[met])
     begin_ns, meet_ns, leave_ns = map(np.concatenate, (begins, meets, leaves))
     return union_intervals(begin_ns, meet_ns), union_intervals(meet_ns, leave_ns)
+
+
+def exposed_ns(
+    waiting: IntArray, transfer: IntArray, exposed: IntArray, start_ns: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return how long a device only waits, and transfers, in each of some windows.
+
+    Args:
+        waiting: Shape (n, 2), see `waiting_and_transfer`; `transfer` likewise.
+        exposed: Shape (m, 2), when nothing hides its communication; none crosses a window.
+        start_ns: Shape (windows,), where each begins.
+    """
+    times = []
+    for spans in (subtract_intervals(waiting, transfer), transfer):
+        inside = intersect_intervals(spans, exposed)
+        window = np.searchsorted(start_ns, inside[:, 0], side="right") - 1
+        times.append(exact_sums(window, inside[:, 1] - inside[:, 0], start_ns.size))
+    return times[0], times[1]
 
 
 def meets_and_leaves(sequence: Sequenced, owner: int) -> tuple[IntArray, IntArray, IntArray]:
