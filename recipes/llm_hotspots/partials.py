@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nsys_llm.analyses.device.overlap import DeviceOverlap
-from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
+from nsys_llm.numeric.distributions import HistogramByName
 from nsys_llm.trace.identity import Rank, RankKey
 from nsys_llm.trace.kernel_launches import NcuLaunches
 
@@ -69,29 +69,25 @@ class HotspotsPartial:
     """Many ranks.
 
     Attributes:
-        names: Shown kernel names over all ranks, sorted.
-        durations: How often a launch of each name (code into `names`) took how long.
+        kernels: How often a launch of each shown name took how long.
         all_names: Demangled names of all kernels, also those that a filter leaves out: they tell
             the engine, whatever part of the run is looked at.
         api_durations: How often a call of each API function took how long.
     """
 
     ranks: Mapping[RankKey, RankHotspots] = field(default_factory=dict)
-    names: tuple[str, ...] = ()
-    durations: ValueCounts = field(default_factory=ValueCounts.empty)
+    kernels: HistogramByName = field(default_factory=HistogramByName)
     all_names: tuple[str, ...] = ()
     api_durations: HistogramByName = field(default_factory=HistogramByName)
 
 
 def merged(parts: Sequence[HotspotsPartial]) -> HotspotsPartial:
     """Join partials of distinct ranks. Associative and commutative; the identity is empty."""
-    kernels = HistogramByName.merge([HistogramByName(part.names, part.durations) for part in parts])
     ranks = {key: rank for part in parts for key, rank in part.ranks.items()}
     all_names = tuple(sorted({name for part in parts for name in part.all_names}))
     return HotspotsPartial(
         ranks,
-        kernels.names,
-        kernels.counts,
+        HistogramByName.merge([part.kernels for part in parts]),
         all_names,
         HistogramByName.merge([part.api_durations for part in parts]),
     )

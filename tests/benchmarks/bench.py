@@ -2,9 +2,9 @@
 
     python tests/benchmarks/bench.py --nsys PATH/bin/nsys
 
-Traces are made first (see traces.py). Every line of a table comes from runs in turn, a warm-up of
-each before them; ratios are formed turn by turn, and given as the median with the least and the
-most. The tables go to standard output, and with --into FILE between the marks of that file, as
+Traces are made first (see traces.py). Every line of a table comes from runs in turn, after a run of
+each on a small trace; ratios are formed turn by turn: the median, the least, the most. The
+tables go to standard output, and with --into FILE between the marks of that file, as
 docs/performance.md has them. Nothing here passes or fails.
 """
 
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -152,6 +152,10 @@ def beside_nvidia(bench: Bench, sizes: Sequence[int]) -> Iterator[list[str]]:
     for size in sizes if bench.nsys else ():
         for parquet, kind in ((False, "SQLite"), (True, "parquet")):
             matches = [match for match in MATCHES if match.parquet == parquet]
+            if size == sizes[0]:
+                # Modules are compiled and in memory before the first run that counts.
+                small = bench.trace(RANK_KERNELS, parquet=parquet)
+                replace(bench, runs_n=0).measured(_commands(bench, matches, small))
             runs = _of_all_seeds(bench, matches, size, parquet=parquet)
             for match in matches:
                 yield [f"{match.ours}, {kind}", *_row(match, size, runs)]
@@ -164,17 +168,20 @@ def _of_all_seeds(
     runs: dict[str, list[Run]] = {}
     for seed in range(1, bench.seeds_n + 1):
         export = bench.trace(size, parquet=parquet, seed=seed)
-        commands: dict[str, Command] = {}
-        for match in matches:
-            commands[match.ours] = bench.ours(match.ours, export, under_nsys=True)
-            commands |= {words: bench.theirs(words, export) for words in match.theirs}
         # What all read is in memory before the first of them.
         for file in [export] if export.is_file() else export.iterdir():
             keep_in_memory(file)
-        measured = bench.measured(commands, warm_up=seed == 1)
+        measured = bench.measured(_commands(bench, matches, export), warm_up=False)
         runs = {name: runs.get(name, []) + its for name, its in measured.items()}
     whole = bench.seeds_n * bench.runs_n
     return {name: its if len(its) == whole else [] for name, its in runs.items()}
+
+
+def _commands(bench: Bench, matches: Sequence[Match], export: Path) -> dict[str, Command]:
+    """Return what runs on an export, each once, by name."""
+    ours = {match.ours: bench.ours(match.ours, export, under_nsys=True) for match in matches}
+    theirs = {words: bench.theirs(words, export) for match in matches for words in match.theirs}
+    return {**ours, **theirs}
 
 
 def _row(match: Match, size: int, runs: dict[str, list[Run]]) -> list[str]:

@@ -19,8 +19,8 @@ from nsys_llm.taxonomy.gpu_metrics import is_percent
         ("DRAM Read Throughput", True),
         ("GPC Clock Frequency", False),
         ("PCIe Read Requests to BAR1", False),
-        ("Brand New", None),
-        ("", None),
+        ("Brand New", False),
+        ("", False),
     ],
 )
 def test_the_unit_of_a_metric(metric, expected):

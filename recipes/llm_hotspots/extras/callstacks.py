@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from nsys_llm.core.nulls import NULL_INT
-from nsys_llm.numeric.grouping import distinct_codes, summed
+from nsys_llm.numeric.grouping import distinct_codes, distinct_rows, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.report.columns import Columns, record_columns
@@ -92,36 +92,20 @@ def _stacks(
     """
     frames = chains.take(np.isin(chains["id"], ids))
     frames = frames.take(np.lexsort((frames["depth"], frames["id"])))
-    bounds = np.searchsorted(frames["id"], np.append(ids, np.iinfo(np.int64).max))
-    first, depth_n = bounds[:-1], np.diff(bounds)
-    symbols, symbol = distinct_codes(frames["symbol_id"])
-    modules, module = distinct_codes(frames["module_id"])
-    frame = symbol * len(modules) + module + 1
-    # Chains are alike if they are alike one frame less deep and have the same frame there.
-    kind = np.zeros(len(ids), dtype=np.int64)
-    for depth in range(int(depth_n.max(initial=0))):
-        deep = np.flatnonzero(depth < depth_n)
-        here = np.zeros(len(ids), dtype=np.int64)
-        here[deep] = frame[first[deep] + depth]
-        kind = distinct_codes(kind * (len(symbols) * len(modules) + 1) + here)[1]
-    example = np.zeros(int(kind.max(initial=-1)) + 1, dtype=np.int64)
-    example[kind] = np.arange(len(ids))
-    texts = [
-        _joined(
-            [
-                _frame(symbol_id, module_id, strings)
-                for symbol_id, module_id in zip(
-                    frames["symbol_id"][value].tolist(),
-                    frames["module_id"][value].tolist(),
-                    strict=True,
-                )
-            ]
-        )
-        for value in (slice(bounds[row], bounds[row + 1]) for row in example.tolist())
-    ]
-    names = tuple(sorted(set(texts)))
+    symbols, modules = frames["symbol_id"], frames["module_id"]
+    first, frame = distinct_rows([symbols, modules])
+    pairs = zip(symbols[first].tolist(), modules[first].tolist(), strict=True)
+    words = [_frame(symbol_id, module_id, strings) for symbol_id, module_id in pairs]
+    # Chains are alike where their frames are: each distinct one is written once.
+    parts = np.split(frame, np.searchsorted(frames["id"], ids))[1:]
+    keys = [part.tobytes() for part in parts]
+    texts = {
+        key: _joined([words[at] for at in np.frombuffer(key, frame.dtype).tolist()])
+        for key in set(keys)
+    }
+    names = tuple(sorted(set(texts.values())))
     position = {name: index for index, name in enumerate(names)}
-    return names, np.array([position[text] for text in texts], dtype=np.int64)[kind]
+    return names, np.array([position[texts[key]] for key in keys], dtype=np.int64)
 
 
 def _frame(symbol_id: int, module_id: int, strings: Mapping[int, str]) -> str:

@@ -6,7 +6,7 @@ every sample weighted by the time that the kernel ran in its period. With 10 kHz
 longer than most kernels of a decode step: then a sample is shared, and `own_pct` tells how much of
 the sampled time was the kernel's own.
 
-Limits. Only metrics in percent; of one whose unit is not known the samples are counted. Samples
+Limits. Only metrics in percent. Samples
 belong to a physical GPU; which CUDA device that is, newer exports list by process, older ones do
 not (see `gpus`).
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -24,9 +23,6 @@ from nsys_llm.analyses.device.gpus import BY_ORDER as BY_ORDER
 from nsys_llm.report.columns import Columns, percent, record_columns
 from nsys_llm.taxonomy.categories import Classification
 from nsys_llm.trace.identity import Rank
-
-#: Scope of a metric that is counted, not read.
-UNKNOWN_UNIT: Final = "unknown_unit"
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class _MetricRow:
     gpu_id: int
     gpu_source: str
     metric: str
-    period_ns: int | None
+    period_ns: int
     scope: str
     name: str | None
     samples_n: int
@@ -81,8 +77,6 @@ def _rows(
     for metric in device.metrics:
         for scope, name, sums in _scoped(metric, names, shown, top):
             yield _MetricRow(*place, metric.metric, metric.period_ns, scope, name, *sums)
-    for text, samples_n in device.unknown:
-        yield _MetricRow(*place, text, None, UNKNOWN_UNIT, None, samples_n, 0, 0, 0)
 
 
 def _scoped(

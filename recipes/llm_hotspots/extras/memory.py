@@ -76,9 +76,7 @@ class MemorySeries:
     end_bytes: int
     window_start_ns: int
     window_end_ns: int
-    pool_peak_bytes: int | None
     allocations_n: int
-    allocated_bytes: int
     frees_n: int
     unmatched_frees_n: int
     broken_n: int
@@ -197,7 +195,6 @@ def _series(
     closing = events.ended_by[allocations[ended]]
     closing = closing[(rows["operation"][closing] == FREE) & events.inside[closing]]
     kept = notable_steps(shown_ns, shown, MOST_BINS)
-    pool = rows["pool_bytes"][selected & events.inside]
     # A quarter is half-open: what happens at its end belongs to the next.
     quarter, half, three_quarter, end = level_at(span_quarters(*window) - 1, times, level).tolist()
     return MemorySeries(
@@ -211,9 +208,7 @@ def _series(
         end_bytes=end,
         window_start_ns=window[0],
         window_end_ns=window[1],
-        pool_peak_bytes=int(pool.max()) if (pool != NULL_INT).any() else None,
         allocations_n=begun.size,
-        allocated_bytes=int(rows["size_bytes"][begun].sum()),
         frees_n=closing.size,
         unmatched_frees_n=int((selected & events.unmatched & events.inside).sum()),
         broken_n=broken_n,

@@ -12,8 +12,7 @@ from nsys_llm.core.nulls import NULL_INT
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.profile.tables import Table
 from nsys_llm.report.columns import Columns, record_columns
-from nsys_llm.taxonomy.cuda_codes import copy_kind_name, memory_kind_name
-from nsys_llm.trace.graph_nodes import is_graph_node
+from nsys_llm.taxonomy.cuda_codes import copy_kind_name
 from nsys_llm.trace.identity import Rank
 from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
@@ -29,9 +28,7 @@ class TimelineRow:
     op: str
     name: str
     stream_id: int | None
-    graph_node: bool
     size_bytes: int | None
-    memory: str | None
 
 
 def map_timeline(
@@ -61,9 +58,7 @@ def map_timeline(
                     op=OP_TABLES[table],
                     name=shown[name[row]] if table == "kernels" else _operation_name(table, op),
                     stream_id=_known(op, "stream_id"),
-                    graph_node=bool(is_graph_node(op)[0]),
                     size_bytes=_known(op, "size_bytes"),
-                    memory=_memory(op),
                 )
             )
     return tuple(rows)
@@ -109,14 +104,6 @@ def _operation_name(table: str, op: Table) -> str:
         return copy_kind_name(_known(op, "copy_kind") or 0)
     graph = _known(op, "graph_id") if table == "graph_traces" else None
     return OP_TABLES[table] if graph is None else f"graph {graph}"
-
-
-def _memory(op: Table) -> str | None:
-    """Return the kinds of memory that a copy goes from and to."""
-    kinds = [_known(op, name) for name in ("source_memory_kind", "target_memory_kind")]
-    if None in kinds:
-        return None
-    return " to ".join(memory_kind_name(kind) for kind in kinds if kind is not None)
 
 
 def _known(op: Table, column: str) -> int | None:

@@ -8,13 +8,10 @@ from nsys_llm.report.records import Tables
 from nsys_llm.taxonomy.overheads import APPLICATION, COLD_START_KINDS, PROFILER
 from nsys_llm.view.text import counted, format_bytes, format_ns, format_percent, quoted
 
-from ..extras.gpu_metrics import UNKNOWN_UNIT
-
 #: As much as the weights of a small model in 16 bits; inputs of a step are far smaller. Ours.
 _MODEL_BYTES: Final = 1_000_000_000
 #: Share of the window from which the profiler's own time is worth a word; ours.
 _PROFILER_PCT: Final = 0.1
-_MOST_NAMED: Final = 3
 
 
 def caveats(tables: Tables) -> list[str]:
@@ -23,7 +20,6 @@ def caveats(tables: Tables) -> list[str]:
         *_model_load(tables),
         *_cold_start(tables),
         *_profiler(tables),
-        *_unknown_metrics(tables),
     ]
 
 
@@ -53,21 +49,6 @@ def _cold_start(tables: Tables) -> list[str]:
         f"Code ran for the first time inside the window ({kinds}): up to "
         f"{format_ns(int(by_rank.max()))} on rank {by_rank.idxmax()}. Longest launches and early "
         f"steps are no steady state; {quoted('--skip-warmup')} leaves them out."
-    ]
-
-
-def _unknown_metrics(tables: Tables) -> list[str]:
-    metrics = tables["gpu_metrics"]
-    unknown = metrics[metrics["scope"] == UNKNOWN_UNIT]
-    if unknown.empty:
-        return []
-    names = sorted(set(unknown["metric"]))
-    shown = ", ".join(quoted(name) for name in names[:_MOST_NAMED])
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return [
-        f"{counted(int(unknown['samples_n'].sum()), 'sample')} of "
-        f"{counted(len(names), 'GPU metric')} are not read, because their unit is not known: "
-        f"{shown}{more}."
     ]
 
 

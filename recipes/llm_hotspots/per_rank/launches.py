@@ -19,8 +19,8 @@ from nsys_llm.trace.rank_trace import OP_TABLES, RankTrace
 
 #: Length of the window whose kernels are the peak.
 PEAK_NS: Final = 100_000_000
-#: Kernels shorter than these are counted.
-SHORT_NS: Final = (5_000, 10_000, 20_000)
+#: Kernels shorter than this are counted.
+SHORT_NS: Final = 5_000
 #: Idle gaps from this length on are left out of the active time: nobody launches there.
 LONG_GAP_NS: Final = 10_000_000
 
@@ -52,7 +52,7 @@ class DeviceLaunches:
     graph_nodes_n: int
     peak_kernels_n: int
     peak_start_ns: int | None
-    short_n: tuple[int, ...]
+    under_5us_n: int
     durations: Spread
     calls: CallTimes | None
 
@@ -142,7 +142,7 @@ def _device(
         graph_nodes_n=int(is_graph_node(kernels).sum()),
         peak_kernels_n=peak[0] if peak else 0,
         peak_start_ns=peak[1] if peak else None,
-        short_n=tuple(int(durations.count[durations.value < ns].sum()) for ns in SHORT_NS),
+        under_5us_n=int(durations.count[durations.value < SHORT_NS].sum()),
         durations=durations.spread(1),
         calls=None if launched is None else _call_times(launched, trace),
     )

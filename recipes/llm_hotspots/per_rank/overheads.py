@@ -31,11 +31,9 @@ class OverheadRow:
     owner: str
     kind: str | None
     events_n: int
-    total_ns: int
     union_ns: int
     gpu_idle_ns: int
     first_start_ns: int
-    last_end_ns: int
 
 
 def map_overheads(trace: RankTrace) -> tuple[OverheadRow, ...]:
@@ -64,12 +62,10 @@ def _row(owner: str, kind: str | None, times: IntArray, busy: IntArray) -> Overh
         owner=owner,
         kind=kind,
         events_n=len(times),
-        total_ns=int((times[:, 1] - times[:, 0]).sum()),
         union_ns=total_length_ns(union),
         gpu_idle_ns=total_length_ns(union)
         - int(clipped_lengths(union[:, 0], union[:, 1], busy).sum()),
         first_start_ns=int(times[:, 0].min()),
-        last_end_ns=int(times[:, 1].max()),
     )
 
 

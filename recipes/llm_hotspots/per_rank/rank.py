@@ -5,6 +5,7 @@ from __future__ import annotations
 from nsys_llm.analyses.device.overlap import DeviceOverlap, map_overlap, map_spans
 from nsys_llm.analyses.rank_view import RankView
 from nsys_llm.core.concurrently import concurrently
+from nsys_llm.numeric.distributions import HistogramByName
 from nsys_llm.numeric.grouping import distinct
 from nsys_llm.numeric.intervals import bounds, total_length_ns
 from nsys_llm.trace.coded_names import coded_names
@@ -59,7 +60,7 @@ def map_rank(view: RankView) -> HotspotsPartial:
         distinct(trace.unfiltered["kernels"]["demangled_name_id"]), trace.strings
     )
     return HotspotsPartial(
-        {view.key: hotspots}, names.shown, census.by_name, all_names, api_durations
+        {view.key: hotspots}, HistogramByName(names.shown, census.by_name), all_names, api_durations
     )
 
 

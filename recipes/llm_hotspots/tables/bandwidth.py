@@ -14,7 +14,7 @@ import numpy as np
 
 from nsys_llm.core.patterns import parse_pattern
 from nsys_llm.manifest.weights import Weight
-from nsys_llm.numeric.distributions import MEDIAN, ValueCounts, interpolate
+from nsys_llm.numeric.distributions import HistogramByName, ValueCounts
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.report.columns import Columns
 
@@ -34,22 +34,19 @@ _SMALL_PCT: Final = (60.0, 70.0)
 
 
 def bandwidth_columns(
-    weights: Sequence[Weight],
-    names: Sequence[str],
-    durations: ValueCounts,
-    memops: Iterable[RankMemops],
+    weights: Sequence[Weight], kernels: HistogramByName, memops: Iterable[RankMemops]
 ) -> Columns:
     """Return the table bandwidth; one row a pattern, in the order of the file.
 
     Args:
-        durations: How often a launch of each name took how long, over all ranks.
+        kernels: How often a launch of each took how long, over all ranks.
     """
+    names, durations = kernels.names, kernels.counts
     owner = np.array([_first_match(weights, name) for name in names], dtype=np.int64)
     used = (
         durations.regrouped(np.where(owner < 0, len(weights), owner)) if len(names) else durations
     )
     times = used.moments(len(weights) + 1)
-    p50_ns = interpolate(used.order_statistics(len(weights) + 1))[:-1, MEDIAN]
     launches_n, total_ns = times.n[:-1], times.total[:-1]
     none = launches_n == 0
     size_bytes = np.array([size for _, size in weights], dtype=np.int64)
@@ -69,7 +66,6 @@ def bandwidth_columns(
         "launches_n": launches_n,
         "total_ns": total_ns,
         "mean_ns": mean_ns,
-        "p50_ns": np.where(none, np.nan, p50_ns),
         "rate_gb_s": rate,
         "peak_gb_s": np.full(len(weights), peak_gb_s),
         "efficiency_pct": efficiency_pct,

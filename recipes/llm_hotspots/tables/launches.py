@@ -24,7 +24,7 @@ from nsys_llm.report.columns import (
 
 from ..partials import RankRows
 from ..per_rank.launch_stages import STAGES
-from ..per_rank.launches import PEAK_NS, SHORT_NS, CallTimes
+from ..per_rank.launches import PEAK_NS, CallTimes
 
 #: A storm is at least this many kernels a second of at most this median duration, in ns; the
 #: thresholds of nsys-llm-explainer 0.1.0 (heuristics.py), whose rate is that of the whole window.
@@ -41,7 +41,7 @@ def launch_tables(ranks: RankRows, devices: Columns) -> dict[str, Columns]:
 def _launches(ranks: RankRows, devices: Columns) -> Columns:
     launches = [(rank, launch) for rank, part in ranks for launch in part.launches]
     plain = ("device_id", "long_gaps_n", "kernels_n", "graph_nodes_n", "peak_kernels_n")
-    columns = record_columns(launches, *plain, "peak_start_ns")
+    columns = record_columns(launches, *plain, "peak_start_ns", "under_5us_n")
     window_ns = np.array(devices["window_ns"], dtype=np.int64)
     active_ns = window_ns - np.array([item.long_gaps_ns for _, item in launches], dtype=np.int64)
     kernels_n = np.array(columns["kernels_n"], dtype=np.int64)
@@ -56,7 +56,7 @@ def _launches(ranks: RankRows, devices: Columns) -> Columns:
         "rate_active": _per_second(kernels_n, active_ns),
         "rate_peak_100ms": peak_rate,
         "p50_ns": p50_ns,
-        **_short_columns([item.short_n for _, item in launches], kernels_n),
+        "under_5us_pct": percent(np.array(columns["under_5us_n"], dtype=np.int64), kernels_n),
         "storm": _storms(peak_rate, p50_ns),
         **_call_columns([item.calls for _, item in launches]),
     }
@@ -69,13 +69,6 @@ def _per_second(count: IntArray, time_ns: IntArray) -> npt.NDArray[np.float64]:
 def _storms(rate: npt.NDArray[np.float64], p50_ns: Any) -> npt.NDArray[np.bool_]:
     # A comparison with NaN, of a device without kernels, is False.
     return np.any([(rate >= least) & (p50_ns <= most) for least, most in STORMS], axis=0)
-
-
-def _short_columns(counts: Sequence[tuple[int, ...]], kernels_n: IntArray) -> Columns:
-    short_n = np.array(counts, dtype=np.int64).reshape(-1, len(SHORT_NS)).T
-    names = [f"under_{limit_ns // 1000}us" for limit_ns in SHORT_NS]
-    columns = {f"{name}_n": n for name, n in zip(names, short_n, strict=True)}
-    return {**columns, f"{names[0]}_pct": percent(short_n[0], kernels_n)}
 
 
 def _call_columns(calls: Sequence[CallTimes | None]) -> Columns:

@@ -19,13 +19,12 @@ def process_columns(
 ) -> Columns:
     """Return the table processes, of kernels by full name and two other tables; one row a rank."""
     numbers = [rank.number for rank, _ in ranks]
-    frame = pd.DataFrame(dict(devices))
-    bounds = ["window_start_ns", "window_end_ns"]
-    by_rank = frame.astype(dict.fromkeys(bounds, "Int64")).groupby("rank")
+    names = ("rank", "window_ns", "busy_ns", "launches_n", "kernel_total_ns")
+    by_rank = pd.DataFrame({name: devices[name] for name in names}).groupby("rank")
     moved = pd.DataFrame({name: memops[name] for name in ("rank", "ops_n", "total_ns")})
     moved = moved.groupby("rank").sum().reindex(numbers, fill_value=0)
     # --device may leave a rank none.
-    sums = by_rank.sum(numeric_only=True).reindex(numbers, fill_value=0)
+    sums = by_rank.sum().reindex(numbers, fill_value=0)
     reported = {name: is_communication(name) for name in sources["full_name"].unique()}
     selected = sources["full_name"].map(reported).to_numpy(dtype=bool)
     communication = sources[selected].groupby("rank")["total_ns"].sum()
@@ -34,13 +33,9 @@ def process_columns(
     window_ns, busy_ns = (sums[name].to_numpy(np.int64) for name in ("window_ns", "busy_ns"))
     return {
         **_identity([rank for rank, _ in ranks]),
-        "devices_n": by_rank.size().reindex(numbers, fill_value=0).to_numpy(np.int64),
-        "window_start_ns": by_rank["window_start_ns"].min().reindex(numbers).array,
-        "window_end_ns": by_rank["window_end_ns"].max().reindex(numbers).array,
         "window_ns": window_ns,
         "busy_ns": busy_ns,
         "busy_pct": percent(busy_ns, window_ns),
-        "kernel_busy_ns": sums["kernel_busy_ns"].to_numpy(np.int64),
         "launches_n": sums["launches_n"].to_numpy(np.int64),
         "kernel_total_ns": kernel_ns,
         "compute_total_ns": kernel_ns - communication_ns,

@@ -75,8 +75,7 @@ def tabulate(
         "processes": process_columns(rows, sources, devices, memops),
         "bandwidth": bandwidth_columns(
             options["weights"] or (),
-            partial.names,
-            partial.durations,
+            partial.kernels,
             [part.memops for _, part in rows],
         ),
         **api_tables(rows, partial.api_durations),
@@ -168,7 +167,7 @@ def _rank_kernels(rows: RankRows, shown: Mapping[str, Classification], devices: 
 
 def _over_all_ranks(partial: HotspotsPartial, sources: pd.DataFrame) -> tuple[_Names, KernelRows]:
     """Return the shown names, sorted, and their statistics over all launches of all ranks."""
-    names = np.array(partial.names, dtype=object)
+    names = np.array(partial.kernels.names, dtype=object)
     sums = sources.groupby("name")[["total_ns", "exclusive_ns"]].sum().reindex(names)
     codes = np.arange(len(names))
     return names, KernelRows(
@@ -176,7 +175,7 @@ def _over_all_ranks(partial: HotspotsPartial, sources: pd.DataFrame) -> tuple[_N
         name=codes,
         total_ns=sums["total_ns"].to_numpy(np.int64),
         exclusive_ns=sums["exclusive_ns"].to_numpy(np.int64),
-        spread=partial.durations.spread(len(names)),
+        spread=partial.kernels.counts.spread(len(names)),
     )
 
 

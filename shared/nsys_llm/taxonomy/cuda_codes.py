@@ -69,11 +69,6 @@ def copy_kind_name(code: int) -> str:
     return COPY_KINDS[code] if 0 <= code < len(COPY_KINDS) else f"kind {code}"
 
 
-def memory_kind_name(code: int) -> str:
-    """Return the name of a memory kind; a number that is none keeps its number."""
-    return MEMORY_KINDS[code] if 0 <= code < len(MEMORY_KINDS) else f"kind {code}"
-
-
 @dataclass(frozen=True)
 class MoveKind:
     """What a code of `move_codes` or `fill_codes` stands for.

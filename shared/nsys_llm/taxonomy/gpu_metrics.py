@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-_UNIT_END: Final = "]"
 _PERCENT_END: Final = "%]"
 #: Of peak cycles, warps or throughput, in lower case: spelling changed between releases.
 _IN_PERCENT: Final = frozenset(
@@ -39,22 +38,8 @@ _IN_PERCENT: Final = frozenset(
         "vertex/tess/geometry warps in flight",
     ]
 )
-#: Frequencies and counts.
-_IN_OTHER_UNITS: Final = frozenset(
-    [
-        "gpc clock frequency",
-        "pcie read requests to bar1",
-        "pcie write requests to bar1",
-        "sys clock frequency",
-    ]
-)
 
 
-def is_percent(metric: str) -> bool | None:
-    """Return whether a metric is in percent; None where neither name nor unit is known."""
-    if metric.endswith(_UNIT_END):
-        return metric.endswith(_PERCENT_END)
-    name = metric.lower()
-    if name in _IN_PERCENT:
-        return True
-    return False if name in _IN_OTHER_UNITS else None
+def is_percent(metric: str) -> bool:
+    """Tell whether a metric is in percent; one whose unit nothing tells is not."""
+    return metric.endswith(_PERCENT_END) or metric.lower() in _IN_PERCENT

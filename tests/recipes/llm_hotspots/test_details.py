@@ -96,12 +96,12 @@ def test_the_timeline_holds_all_kinds_in_order_of_time(tmp_path):
         (0, 26, 4, 0, "graph", "graph 1"),
         (1, 31, 1, None, "kernel", "k"),
     ]
-    assert rows(timeline, "stream_id graph_node size_bytes memory") == [
-        (7, False, None, None),
-        (9, False, 6, "pageable to device"),
-        (7, False, 3, None),
-        (7, False, None, None),
-        (7, True, None, None),
+    assert rows(timeline, "stream_id size_bytes") == [
+        (7, None),
+        (9, 6),
+        (7, 3),
+        (7, None),
+        (7, None),
     ]
 
 
@@ -136,9 +136,8 @@ def test_what_is_not_recorded_of_an_operation_is_null(tmp_path):
             database.execute(f"UPDATE {name} SET ({text}) = ({', '.join(['NULL'] * len(columns))})")
         database.commit()
     tables = tables_of(tmp_path / "o", path, options=["--timeline", "9", "--kernel", "k"])
-    columns = "name stream_id size_bytes memory"
-    expected = [("k", None, None, None), ("unknown", None, None, None)]
-    assert rows(tables["timeline"], columns) == expected
+    expected = [("k", None, None), ("unknown", None, None)]
+    assert rows(tables["timeline"], "name stream_id size_bytes") == expected
     columns = "stream_id grid_x grid_y registers_per_thread"
     assert rows(tables["watched_kernels"], columns) == [(None, None, 1, None)]
 

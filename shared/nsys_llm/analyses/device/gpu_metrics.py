@@ -43,16 +43,11 @@ class MetricSums:
 
 @dataclass(frozen=True)
 class DeviceMetrics:
-    """The metrics of one device of one rank.
-
-    Attributes:
-        unknown: Metrics whose unit is not known, each with the number of its samples.
-    """
+    """The metrics of one device of one rank."""
 
     device_id: int
     link: GpuLink
     metrics: tuple[MetricSums, ...]
-    unknown: tuple[tuple[str, int], ...] = ()
 
 
 def map_gpu_metrics(
@@ -69,35 +64,29 @@ def map_gpu_metrics(
     links = gpu_links(trace.tables, global_pid, trace.device_ids)
     metrics = []
     for device, link in sorted(links.items()):
-        series, unknown = _metric_series(samples, listed, link.gpu_id)
-        if series or unknown:
+        series = _metric_series(samples, listed, link.gpu_id)
+        if series:
             sums = _device_sums(trace, device, series, names_n, name)
-            metrics.append(DeviceMetrics(device, link, sums, unknown))
+            metrics.append(DeviceMetrics(device, link, sums))
     return tuple(metrics)
 
 
 def _metric_series(
     samples: Table, listed: Table, gpu_id: int
-) -> tuple[list[tuple[str, IntArray, IntArray]], tuple[tuple[str, int], ...]]:
-    """Return name, ascending times and values of each metric in percent of one GPU.
-
-    Beside them, name and number of samples of those whose unit is not known.
-    """
+) -> list[tuple[str, IntArray, IntArray]]:
+    """Return name, ascending times and values of each metric in percent of one GPU."""
     gpu_rows = listed.take((listed["type_id"] & _GPU_BITS) == gpu_id)
-    series, unknown = [], []
+    series = []
     for type_id, metric_id, text in zip(
         gpu_rows["type_id"].tolist(), gpu_rows["metric_id"].tolist(), gpu_rows["text"], strict=True
     ):
-        if text is None or (in_percent := is_percent(str(text))) is False:
+        if text is None or not is_percent(str(text)):
             continue
         selected = (samples["type_id"] == type_id) & (samples["metric_id"] == metric_id)
-        if in_percent is None:
-            unknown += [(str(text), samples_n)] if (samples_n := int(selected.sum())) else []
-            continue
         times, values = _sane(samples.take(selected))
         if times.size:
             series.append((str(text), times, values))
-    return sorted(series, key=lambda metric: metric[0]), tuple(sorted(unknown))
+    return sorted(series, key=lambda metric: metric[0])
 
 
 def _sane(samples: Table) -> tuple[IntArray, IntArray]:
