@@ -125,8 +125,6 @@ def test_a_table_without_rows_says_so(kind):
     if kind in ("lines", "points"):
         spec |= {"y": "low_ns"}
     spec |= {"whole": "category", "series": "file"}
-    if kind == "icicle":
-        spec |= {"path": "name", "parent": "file"}
     plot = plotted(columns, kind=kind, **spec)
     assert plot["layout"]["annotations"][0]["text"] == "no rows"
 

@@ -105,11 +105,11 @@ class Difference:
             return float(self.change == 0)
         return 2 * (1 - student_cdf(abs(self.change) / self.error, self.freedom))
 
-    def half_width(self, confidence: float = 0.95) -> float:
-        """Return by how much an interval reaches to both sides of the change."""
+    def half_width(self) -> float:
+        """Return by how much an interval of 95 % reaches to both sides of the change."""
         if not self.error:
             return 0.0
-        return self.error * student_quantile(0.5 + confidence / 2, self.freedom)
+        return self.error * student_quantile(0.975, self.freedom)
 
 
 def student_cdf(t: float, freedom: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Final
@@ -13,7 +13,7 @@ from nsys_llm.report.findings import Finding, severity_counts
 from nsys_llm.report.ncu import NCU_LABEL
 from nsys_llm.report.page_parts import NAME_LENGTH
 from nsys_llm.report.price import TAIL
-from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Report, gain_text, where_to_look
+from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Prose, Report, finding_parts
 from nsys_llm.view.results import Results
 from nsys_llm.view.tables import PROSE, Field, cells, headings, more_rows, parted_columns, unfilled
 from nsys_llm.view.text import NOT_KNOWN, cleaned, shortened, spans
@@ -46,8 +46,6 @@ _MOST_SECTIONS: Final = 4
 #: Rows of each table, tried in this order until the report is short enough; before a table gets
 #: fewer than 8, the last ones are left out.
 _ROWS: Final = ((20, 12, 8), (5, 3, 2, 1))
-
-Prose = Callable[[str], str]
 
 
 def report_markdown(report: Report, results: Results) -> str:
@@ -166,21 +164,12 @@ def markdown_prose(text: str) -> str:
 
 def _finding(number: int, finding: Finding) -> str:
     tables = ", ".join(f"`{table}`" for table in finding.tables)
-    gain = gain_text(finding)
-    details = [f"Could gain: {gain}"] if gain else []
-    details.append(f"Evidence: {markdown_prose(finding.details)} ({tables})")
-    if where := where_to_look(finding):
-        details.append(f"Where: {markdown_prose(where)}")
-    details.append(f"To do: {markdown_prose(finding.recommendation)}")
-    if finding.record:
-        details.append(f"Record next time: {_code(finding.record)}")
-    if finding.ncu:
-        details.append(f"{NCU_LABEL}: {_code(finding.ncu)}")
+    details = finding_parts(finding, markdown_prose, _code, tables)
     # What belongs to an item stands below its first word.
     indent = " " * len(f"{number}. ")
     label = finding.severity or finding.kind
     head = f"{number}. **{label}**: {markdown_prose(finding.title)}"
-    return "\n".join([head, *(f"{indent}- {detail}" for detail in details)])
+    return "\n".join([head, *(f"{indent}- {name}: {text}" for name, text in details)])
 
 
 def _remark(finding: Finding) -> str:

@@ -12,13 +12,7 @@ from typing import Final
 
 from nsys_llm.report.findings import Finding
 from nsys_llm.report.ncu import NCU_LABEL
-from nsys_llm.report.report import (
-    MOST_SHOWN,
-    NOT_ADDITIVE,
-    Report,
-    gain_text,
-    where_to_look,
-)
+from nsys_llm.report.report import MOST_SHOWN, NOT_ADDITIVE, Report, finding_parts
 from nsys_llm.view.results import Results
 from nsys_llm.view.text import cleaned, shortened, spans
 
@@ -89,21 +83,8 @@ def _finding(number: int, finding: Finding, links: Mapping[str, str], place: str
     style = f"{_BADGES.get(label, _PLAIN_BADGE)};padding:1px 6px;border-radius:3px"
     badge = f'<span style="{style}">{label}</span>'
     tables = ", ".join(_table_link(table, links) for table in finding.tables)
-    gain = gain_text(finding)
-    details = [("Could gain", html_text(gain))] if gain else []
-    details.append(("Evidence", f"{html_text(finding.details)} ({tables})"))
-    where = where_to_look(finding)
-    wheres = [html_text(where)] if where else []
-    if place is not None:
-        wheres.append(f'<a href="#{_attribute(place)}">in the timeline</a>')
-    if wheres:
-        details.append(("Where", "; ".join(wheres)))
-    details.append(("To do", html_text(finding.recommendation)))
-    if finding.record:
-        # To be copied: whole, and no name out of a trace.
-        details.append(("Record next time", f"<code>{_attribute(finding.record)}</code>"))
-    if finding.ncu:
-        details.append((NCU_LABEL, f"<code>{_attribute(finding.ncu)}</code>"))
+    link = "" if place is None else f'<a href="#{_attribute(place)}">in the timeline</a>'
+    details = finding_parts(finding, html_text, _whole_code, tables, link)
     items = "".join(f"<li><b>{label}:</b> {text}</li>" for label, text in details)
     head = f"<summary>{number}. {badge} {html_text(finding.title)}</summary>"
     return f"<details{opened}>{head}<ul>{items}</ul></details>"
@@ -140,10 +121,15 @@ def _remark(finding: Finding) -> str:
     text = f"<b>{html_text(finding.title)}.</b> {html_text(finding.details)} "
     text += html_text(finding.recommendation)
     if finding.record:
-        text += f" Record next time: <code>{_attribute(finding.record)}</code>"
+        text += f" Record next time: {_whole_code(finding.record)}"
     if finding.ncu:
-        text += f" {NCU_LABEL}: <code>{_attribute(finding.ncu)}</code>"
+        text += f" {NCU_LABEL}: {_whole_code(finding.ncu)}"
     return f"<li>{text}</li>"
+
+
+def _whole_code(text: str) -> str:
+    """Return what is to be copied: whole, and no name out of a trace."""
+    return f"<code>{_attribute(text)}</code>"
 
 
 def _code(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from nsys_llm.report.findings import (
     ranked,
     remarks,
 )
+from nsys_llm.report.ncu import NCU_LABEL
 from nsys_llm.report.outputs import declared_frame
 from nsys_llm.report.price import price_words
 from nsys_llm.report.prices.pricing import priced
@@ -37,6 +38,9 @@ from nsys_llm.report.run_findings import run_findings, why_unrelated, without_co
 from nsys_llm.report.screen import Screen, subject
 from nsys_llm.report.wall_line import WallLine, wall_lines
 from nsys_llm.view.text import format_ns, quoted, spans
+
+#: Renders a text.
+Prose = Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -208,3 +212,26 @@ def where_to_look(finding: Finding) -> str | None:
     if not parts:
         return None
     return quoted(" ".join(parts)) + (f", {finding.window_shows}" if finding.window_shows else "")
+
+
+def finding_parts(
+    finding: Finding, prose: Prose, code: Prose, tables: str, link: str = ""
+) -> list[tuple[str, str]]:
+    """Return what stands below the title of a finding, as (label, text).
+
+    Args:
+        prose: Renders a text with names in backticks.
+        code: Renders what is to be copied.
+        tables: Where its numbers stand.
+        link: Leads to where it is in a figure.
+    """
+    gain, where = gain_text(finding), where_to_look(finding)
+    parts = [
+        ("Could gain", gain and prose(gain)),
+        ("Evidence", f"{prose(finding.details)} ({tables})"),
+        ("Where", "; ".join(filter(None, [where and prose(where), link]))),
+        ("To do", prose(finding.recommendation)),
+        ("Record next time", finding.record and code(finding.record)),
+        (NCU_LABEL, finding.ncu and code(finding.ncu)),
+    ]
+    return [(label, text) for label, text in parts if text]

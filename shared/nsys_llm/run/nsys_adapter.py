@@ -24,7 +24,6 @@ from nsys_recipe.lib import recipe
 from nsys_llm import __version__
 from nsys_llm.core.console import Console
 from nsys_llm.core.freed_memory import keep_freed
-from nsys_llm.core.open_files import raise_limit
 from nsys_llm.manifest.manifest import Manifest, load_manifest
 from nsys_llm.manifest.options import add_options, resolved_options
 from nsys_llm.run.dask_errors import mute_dask
@@ -66,8 +65,6 @@ class RankRecipe(recipe.Recipe):  # type: ignore[misc]
     @classmethod
     def get_argument_parser(cls) -> ArgumentParser:
         """Return NVIDIA's parser with our options, each only where it is not there already."""
-        # Before the framework starts a cluster, whose processes then have it too.
-        raise_limit()
         parser: ArgumentParser = super().get_argument_parser()
         # Where the framework has the option itself, it has replaced the patterns already.
         cls._output_is_plain = "--output" in parser._option_string_actions

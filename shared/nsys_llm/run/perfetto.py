@@ -98,7 +98,6 @@ def write_perfetto(
         if seen.made is not None:
             traced.append(seen.made)
         else:
-            timelines.lost_n += 1
             failed[seen.reason] = None
     remarks = timelines.remarks(len(there) - len(shown))
     write_trace(folder / TRACE_NAME, traced, remarks)
@@ -129,7 +128,6 @@ class _Timelines:
 
     Attributes:
         left_n: Ranks that are not read yet.
-        lost_n: Those that could not be read again.
     """
 
     def __init__(
@@ -146,7 +144,7 @@ class _Timelines:
         self._windows = self._of_findings(findings)
         self._with_steps: set[str] = set()
         self._events_n = self._left_out_n = 0
-        self.left_n, self.lost_n = len(shown), 0
+        self.left_n = len(shown)
 
     def _of_findings(self, findings: Sequence[Finding]) -> dict[str, list[tuple[int, int]]]:
         windows: dict[str, list[tuple[int, int]]] = {
@@ -200,8 +198,6 @@ class _Timelines:
         if not_shown_n:
             ranks = counted(not_shown_n, "rank")
             said.append(f"{ranks} left out (--ranks names those to show)")
-        if self.lost_n:
-            said.append(f"{counted(self.lost_n, 'rank')} missing, which could not be read again")
         if self._left_out_n:
             rows = counted(
                 self._left_out_n, "operation, call or range", "operations, calls and ranges"

@@ -14,7 +14,6 @@ import plotly.graph_objects as go
 
 from .axes import LABEL_LENGTH, Plot, escaped, legend_name
 from .charts import bars, heat, parts, spread, stacked
-from .icicles import icicle
 from .lanes import lanes
 from .tables import Field, picked
 from .text import format_value, shortened
@@ -49,7 +48,6 @@ _MOST_CHOICES: Final = 32
 KINDS: Final[dict[str, Callable[[pd.DataFrame, Mapping[str, Field], Mapping[str, Any]], Plot]]] = {
     "bars": bars,
     "heat": heat,
-    "icicle": icicle,
     "lanes": lanes,
     "lines": lines,
     "parts": parts,
