@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from nsys_llm.analyses.steps.of_job import common_step
-from nsys_llm.numeric.distributions import Moments, OrderStatistics
+from nsys_llm.numeric.distributions import Moments, OrderStatistics, ValueCounts
 from nsys_llm.numeric.grouping import joined, summed
 from nsys_llm.numeric.intervals import IntArray
 from nsys_llm.numeric.tails import (
@@ -20,6 +20,7 @@ from nsys_llm.numeric.tails import (
     second_modes,
     twice_medians,
 )
+from nsys_llm.numeric.time_bins import log_edges
 from nsys_llm.report.columns import (
     Columns,
     nullable,
@@ -171,6 +172,28 @@ _PLACE: Final = ("rank", "device_id")
 _SUMS: Final = ("launches_n", "total_ns", "outliers_n", "outlier_excess_ns", "excess_ns")
 
 
+def duration_columns(kernels: KernelTails, medians: Medians, tails: Columns, most: int) -> Columns:
+    """Return how the durations of the first configurations of `tails` are spread, by a log axis."""
+    worst = _keys_of(medians, tails, most)
+    place = np.full(len(kernels.keys), -1, dtype=np.int64)
+    place[worst] = np.arange(len(worst))
+    shown = place[kernels.counts.group]
+    kept = shown >= 0
+    value, count = kernels.counts.value[kept], kernels.counts.count[kept]
+    edges = log_edges(int(value.max(initial=0)))
+    bin_of = np.searchsorted(edges, value, side="right") - 1
+    binned = ValueCounts.merge([ValueCounts(shown[kept], bin_of, count)])
+    total = binned.moments(len(worst)).n
+    up_to_n = np.cumsum(binned.count) - (np.cumsum(total) - total)[binned.group]
+    return {
+        "label": [str(tails["label"][index]) for index in binned.group],
+        "low_ns": edges[binned.value],
+        "high_ns": edges[binned.value + 1],
+        "launches_n": binned.count,
+        "up_to_pct": percent(up_to_n, total[binned.group]),
+    }
+
+
 def _config_columns(keys: Sequence[Key]) -> Columns:
     texts = [config_text(key) for key in keys]
     labels = [f"{key[0]} [{text}]" for key, text in zip(keys, texts, strict=True)]
@@ -197,3 +220,13 @@ def _mixed(medians: Medians) -> npt.NDArray[np.bool_]:
     halves = pd.Series(medians.twice).where(medians.moments.n >= _LEAST_LAUNCHES).groupby(kernel)
     low, high = halves.transform("min"), halves.transform("max")
     return ((high >= SHAPE_RATIO * low) & (low > 0)).to_numpy(dtype=bool)
+
+
+def _keys_of(medians: Medians, tails: Columns, most: int) -> list[int]:
+    """Return the positions of the keys of the first rows of the table tails."""
+    columns = ("name", "config", "communication")
+    wanted = list(zip(*(tails[column][:most] for column in columns), strict=True))
+    every = zip(*(medians.configs[column] for column in columns), strict=True)
+    names = {key[0] for key in wanted}
+    place = {key: index for index, key in enumerate(every) if key[0] in names}
+    return [place[key] for key in wanted]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from nsys_llm.analyses.collectives.matched import MatchedCollectives
 from nsys_llm.analyses.collectives.profiler import delays_ns
@@ -15,9 +15,18 @@ from nsys_llm.trace.identity import Rank
 from ..partials import TailPartial
 from ..per_rank.kernels import KernelTails
 from .collectives import clock_columns, collective_columns, coverage_rows, sequence_rows
-from .kernels import Medians, rank_tail_columns, tail_rank_columns, tails_columns
+from .kernels import (
+    Medians,
+    duration_columns,
+    rank_tail_columns,
+    tail_rank_columns,
+    tails_columns,
+)
 from .outliers import outlier_columns, outlying
 from .stragglers import straggler_rows
+
+#: Configurations with a histogram of their own.
+_WORST: Final = 12
 
 
 def tabulate(
@@ -41,11 +50,13 @@ def _kernel_columns(
     medians = Medians(kernels)
     rank_tails = rank_tail_columns(medians, parts)
     listed = outlying(kernels.instances, medians).take(slice(options["top"]))
+    tails = tails_columns(kernels, medians, parts)
     return {
-        "tails": tails_columns(kernels, medians, parts),
+        "tails": tails,
         "rank_tails": rank_tails,
         "tail_ranks": tail_rank_columns(rank_tails, parts),
         "outliers": outlier_columns(listed, medians, ranks, options),
+        "tail_durations": duration_columns(kernels, medians, tails, min(_WORST, options["top"])),
     }
 
 
