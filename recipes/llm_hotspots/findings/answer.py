@@ -45,7 +45,6 @@ def answer(tables: Tables) -> str:
 
 
 def _split(line: WallLine, shares: Mapping[str, float], tables: Tables) -> str:
-    """Return the largest classes of the wall split, and the kinds of computation."""
     where = "The GPU computes" if line.gpus_n == 1 else f"{counted(line.gpus_n, 'GPU')} compute"
     computes = f"{where} for {format_percent(shares.get(COMPUTE, 0.0))} of the time"
     inside = ", ".join(_named_shares(_kinds(tables["wall"]), _TOP_KINDS))
@@ -65,7 +64,6 @@ def _kinds(wall: pd.DataFrame) -> dict[str, float]:
 
 
 def _named_shares(shares: Mapping[str, float], most_n: int) -> list[str]:
-    """Return the first shares that are worth a word, with their names."""
     reported = [f"{name} {format_percent(pct)}" for name, pct in shares.items() if pct >= LEAST_PCT]
     return reported[:most_n]
 

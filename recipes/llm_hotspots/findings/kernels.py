@@ -54,7 +54,6 @@ def lever_findings(tables: Tables) -> list[Finding]:
 def _finding(
     lever: KernelLever, kernels: dict[tuple[int, int], list[Record]], walls: Walls
 ) -> Iterator[Finding]:
-    """Return the finding on the GPU where a lever gains most."""
     times = {gpu: sum(row["exclusive_ns"] for row in rows) for gpu, rows in kernels.items()}
     spans = {gpu: walls.span_ns(*gpu) for gpu, time_ns in times.items() if time_ns}
     if not spans:

@@ -104,7 +104,6 @@ def _numbers(row: Record) -> dict[str, float]:
 
 
 def _common(row: Record) -> dict[str, Any]:
-    """Return what an opportunity and a remark have as their recipe's finding has it."""
     return {
         "fields": {"title": row["title"], "recommendation": row["recommendation"]},
         "ranks": tuple(int(rank) for rank in (row["ranks"] or "").split(",") if rank),

@@ -85,9 +85,7 @@ class RankOps:
         # First: these have the highest peaks.
         steps, _ = view.steps, trace.gpu_busy
         ranged, phases = ranged_ops(trace, options), phase_map(options["phase_map"])
-        text_phase = np.array(
-            [phases.phase_of(text) for text in ranged.names.texts], dtype=np.int64
-        )
+        text_phase = phases.codes(ranged.names.texts)
         piece_phase = text_phase[ranged.names.code]
         owner = owners(ranged, piece_phase >= 0)
         every_phase = codes_of_owners(ranged, piece_phase, owner, len(phases.phases))

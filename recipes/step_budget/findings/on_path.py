@@ -110,7 +110,6 @@ def _idlest(budget: Budget) -> Gpu | None:
 
 
 def _host(budget: Budget) -> list[Finding]:
-    """Return the finding on the host: what it does, or that launching takes most of the time."""
     gpu = _idlest(budget)
     rows = [row for name in ("host_no_cuda", "launch_api") for row in budget.rows("class", name)]
     if gpu is None or not rows:

@@ -52,7 +52,7 @@ def map_rank(view: RankView) -> BudgetPartial:
     del clues  # arrays as long as the rank; paths need none of them
     forest, devices = _paths(trace, edges, kernels, windows, steps, marks, idle_ns)
     budget = RankBudget(
-        step=steps.kind,
+        step=None if view.steps is None else view.steps.kind,
         mark=marks,
         devices=devices,
         forest=forest,

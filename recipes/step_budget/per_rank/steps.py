@@ -13,7 +13,6 @@ from nsys_llm.analyses.critical_path.path.ops import PathOps
 from nsys_llm.analyses.steps.steps import COUNTED, CUT, FILTERED, WARMUP, Steps
 from nsys_llm.numeric.intervals import IntArray, clipped_lengths
 from nsys_llm.trace.rank_trace import RankTrace
-from nsys_llm.trace.steps import StepKind
 
 
 @dataclass(frozen=True)
@@ -21,23 +20,24 @@ class OpSteps:
     """The steps of one rank; where none are found, everything is one.
 
     Attributes:
-        kind: What they are; None where none are found.
         of_op: Shape (operations,), the step that launched each operation; -1 for none.
         detected: As the finder has them; None where there are none.
     """
 
-    kind: StepKind | None
-    n: int
     of_op: npt.NDArray[np.int32]
     detected: Steps | None
+
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return 1 if self.detected is None else len(self.detected)
 
 
 def rank_steps(steps: Steps | None, ops: PathOps) -> OpSteps:
     """Return the steps of a rank."""
     if steps is None:
-        return OpSteps(None, 1, np.where(ops.kept, np.int32(0), np.int32(-1)), None)
-    of_op = steps.step if ops.row is None else steps.step[ops.row]
-    return OpSteps(steps.kind, len(steps), of_op, steps)
+        return OpSteps(np.where(ops.kept, np.int32(0), np.int32(-1)), None)
+    return OpSteps(steps.step if ops.row is None else steps.step[ops.row], steps)
 
 
 def step_marks(

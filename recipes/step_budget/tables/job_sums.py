@@ -260,7 +260,6 @@ def _of_rank(forest: PathForest, codes: IntArray, order: IntArray, visits: IntAr
 
 
 def _idle_ns(forest: PathForest, segment: IntArray, at: IntArray, time_ns: IntArray) -> IntArray:
-    """Return how much of stretches no device ran anything."""
     devices = np.array([charge.device_id for charge in forest.charges], dtype=np.int64)
     length_ns = np.maximum(forest.top_ns - forest.begin_ns[forest.first[1:] - 1], 1)
     part = (forest.idle_ns / length_ns)[segment]

@@ -101,7 +101,6 @@ def _named(paths: JobPaths, meetings: Meetings, changes: set[ReplayChange]) -> l
 
 
 def _changes(paths: JobPaths, verdicts: Sequence[RankVerdict]) -> set[ReplayChange]:
-    """Return what is tried: of ranks, what any has; of the job, transfer and unequal ranks."""
     names = {
         name
         for _, budget in paths.rows

@@ -112,9 +112,7 @@ def _phases(kernels_n: int, steps: Steps | None, options: Mapping[str, Any]) -> 
     none: IntArray = np.broadcast_to(np.int64(-1), (kernels_n,))
     if steps is None:
         return none
-    phases = phase_map(options.get("phase_map"))
-    known = {name: phases.phase_of(name) for name in set(steps.names.tolist())}
-    of_step = np.array([*(known[name] for name in steps.names.tolist()), -1], dtype=np.int64)
+    of_step = np.append(phase_map(options.get("phase_map")).codes(steps.names), -1)
     # Steps hold all operations table by table: kernels are the first.
     return of_step[steps.step[:kernels_n]] if (of_step >= 0).any() else none
 

@@ -8,11 +8,14 @@ one map in the order of `BUILT_IN`: engines mark their phases with names that no
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from nsys_llm.core.errors import UsageError
 from nsys_llm.core.patterns import NamePattern, parse_pattern, require_text
@@ -47,6 +50,12 @@ class PhaseMap:
             if pattern.matches(name):
                 return phase
         return -1
+
+    def codes(self, names: Iterable[str]) -> npt.NDArray[np.int64]:
+        """Return `phase_of` of each name."""
+        every = list(names)
+        known = {name: self.phase_of(name) for name in set(every)}
+        return np.array([known[name] for name in every], dtype=np.int64)
 
 
 @cache

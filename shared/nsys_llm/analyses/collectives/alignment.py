@@ -189,7 +189,6 @@ def _believed(
 def _fitted(
     reference: Executions, other: Executions, row: IntArray, line: ClockLine, trust_ns: int
 ) -> Alignment:
-    """Return the alignment of given pairs, with the line that fits them best."""
     selected = np.flatnonzero(row >= 0)
     if selected.size == 0:
         return Alignment(row, line, 0, 0)

@@ -162,7 +162,6 @@ def _long_enough(links: Sequence[_ClockLink]) -> list[_ClockLink]:
 def _follow(
     root: int, links: Mapping[int, Mapping[int, _ClockLink]], fits: dict[int, ClockFit]
 ) -> None:
-    """Add the fits of all clocks that are linked with the root."""
     fits[root] = ClockFit(0, 0, 0, root)
     waiting = [root]
     while waiting:

@@ -125,7 +125,6 @@ def _of_one_kernel(lanes: Sequence[Lane], trust_ns: int) -> list[Matched]:
 
 
 def _spans(lanes: Iterable[Lane]) -> dict[int, tuple[int, int]]:
-    """Return from when to when each owner runs the kernel, on whatever stream."""
     spans: dict[int, tuple[int, int]] = {}
     for lane in lanes:
         first, last = int(lane.track.end_ns[0]), int(lane.track.end_ns[-1])

@@ -62,7 +62,8 @@ def find_steps(
     spans = _find_spans(trace, ops, options, marked)
     if spans is None:
         return None
-    steps = with_operations(spans, ops, _cut_from_ns(trace, ops), _kinds(spans, options))
+    phase = phase_map(options.get("phase_map")).codes(spans.names)
+    steps = with_operations(spans, ops, _cut_from_ns(trace, ops), phase)
     return replace(steps, full=steps.full & ~_holding_earlier_work(trace, steps))
 
 
@@ -123,13 +124,6 @@ def _device_ids(ops: LaunchedOps) -> list[int]:
 
 def _nameless_spans(trace: RankTrace, ops: LaunchedOps) -> StepSpans | None:
     return replay_spans(trace, ops) or period_spans(trace, ops)
-
-
-def _kinds(spans: StepSpans, options: Mapping[str, Any]) -> IntArray:
-    """Return the phase of each step's name."""
-    phases = phase_map(options.get("phase_map"))
-    known = {name: phases.phase_of(name) for name in set(spans.names.tolist())}
-    return np.array([known[name] for name in spans.names.tolist()], dtype=np.int64)
 
 
 def _holding_earlier_work(trace: RankTrace, steps: Steps) -> npt.NDArray[np.bool_]:

@@ -189,7 +189,6 @@ def _range_tracks(ranges: Ranges, label: str) -> Iterator[Track]:
 
 
 def _stream_tracks(rows: Recorded, ops: Mapping[str, Table], device: int) -> Iterator[Track]:
-    """Return a line for each stream of a device, with all that ran on it."""
     shared = ("start_ns", "end_ns", "device_id", "stream_id", "name", "link")
     start_ns, end_ns, device_id, stream_id, name, link = (
         np.concatenate([op[column] for op in ops.values()]) for column in shared

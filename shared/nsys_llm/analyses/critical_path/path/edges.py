@@ -176,7 +176,6 @@ def _launches(ops: PathOps, host: HostTimeline, waits: HostWaits) -> Latest:
 def _recorded(
     ops: PathOps, host: HostTimeline, waits: HostWaits, order: StreamOrder
 ) -> tuple[Latest, Lags]:
-    """Return which of launch and stream held each operation back, and the usual lags."""
     latest = _launches(ops, host, waits)
     if not len(ops):
         return latest, usual_lags(ops, latest, ops.start_ns, ops.start_ns)

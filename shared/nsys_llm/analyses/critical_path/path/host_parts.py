@@ -130,7 +130,6 @@ class HostParts:
         return group, lines
 
     def _of_thread(self, thread: int) -> tuple[_Line, _Line]:
-        """Return what a thread did in calls, and outside of any."""
         if thread not in self._lines:
             host = self._host
             spans = [host.profiler, *(work.spans for work in host.driver if work.thread == thread)]

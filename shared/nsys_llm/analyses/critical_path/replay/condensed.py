@@ -226,7 +226,6 @@ class Condenser:
         code[row] = _most(sums)
 
     def _op_sums(self, weights: Weights, upper: IntArray, first: IntArray) -> _Sums:
-        """Return the lengths of operations from some on up to others, by class."""
         sums: _Sums = {}
         for kind in self._op_kinds:
             total = self._total(weights.op, self.graph.edges.ops.kind, kind)

@@ -31,7 +31,6 @@ Kinds = npt.NDArray[np.int16]
 
 
 def _lag_kinds(ops: PathOps) -> Kinds:
-    """Return a code for each operation: of one code, lags are of one kind."""
     _, device = distinct_codes(ops.device_ids)
     kind = 4 * device[ops.stream] + 2 * ops.node + (ops.kind == COPY)
     return distinct_codes(kind)[1].astype(np.int16)

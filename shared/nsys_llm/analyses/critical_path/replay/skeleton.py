@@ -209,7 +209,6 @@ def _device_edges(graph: RankGraph, marks: Marks, nodes: _Nodes) -> list[_Part]:
 
 
 def _host_edges(graph: RankGraph, marks: Marks, nodes: _Nodes) -> list[_Part]:
-    """Return edges from threads, beside launches."""
     calls, hands, waiting = graph.edges.host.calls, graph.hands, graph.waiting
     # Where a thread was handed over to, it had to return from its own call before, too.
     resumed = hands.target[hands.target > calls.bounds[calls.thread[hands.target]]]
