@@ -133,7 +133,7 @@ def _bubble(pipelines: Sequence[PipelineSums]) -> Finding:
         f"{format_ns(gpu['window_ns'])}. Stage {at} (rank {gpu['rank']}) has most to compute, and "
         f"a bubble of {is_least}{format_ns(bubble_ns)}.",
         fields={
-            "pipelines": "PipelineSums" if len(pipelines) == 1 else f"{len(pipelines)} pipelines",
+            "pipelines": "Pipeline" if len(pipelines) == 1 else f"{len(pipelines)} pipelines",
             "stages_n": len(computes_ns),
             "kind": worst.called,
             "share": worst.share,
