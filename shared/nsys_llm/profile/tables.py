@@ -208,11 +208,6 @@ def table_source(name: str) -> TableSource:
     return _sources()[name]
 
 
-def table_names() -> tuple[str, ...]:
-    """Return our names of all tables that anything here reads."""
-    return tuple(_sources())
-
-
 def process_of_thread(global_tid: IntArray) -> IntArray:
     """Return the globalPid of each globalTid; NULL stays NULL."""
     processes: IntArray = global_tid & PID_MASK

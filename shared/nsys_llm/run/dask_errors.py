@@ -24,7 +24,6 @@ _LOGGERS: Final = (
     "distributed.nanny",
     "distributed.scheduler",
 )
-_PACKAGE: Final = "nsys_llm"
 
 
 def mute_dask() -> None:
@@ -48,7 +47,7 @@ def refuse_other_versions(client: Any) -> None:
     """
     # A lambda travels as code; a function of this package would be theirs, if they have it.
     versions = client.run(
-        lambda package: __import__(package).__version__, _PACKAGE, on_error="return"
+        lambda package: __import__(package).__version__, "nsys_llm", on_error="return"
     )
     for worker, version in sorted(versions.items()):
         if isinstance(version, OSError):

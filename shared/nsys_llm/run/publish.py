@@ -136,11 +136,6 @@ class OutputFolder:
                 "another --output."
             ) from error
 
-    @property
-    def name(self) -> str:
-        """The final folder's name, also that of its .nsys-analysis file."""
-        return self.final.name
-
     def publish(self, analysis: dict[str, Any]) -> Path:
         """Write the .nsys-analysis file, move the folder into place, and return that place.
 
@@ -161,7 +156,7 @@ class OutputFolder:
         if os.path.lexists(self.final):
             # A name without a number stays the same.
             self.final = self._expanded()
-        name = f"{self.name}{ANALYSIS_SUFFIX}"
+        name = f"{self.final.name}{ANALYSIS_SUFFIX}"
         record = self.path / name
         text = json.dumps({**analysis, "Files": sorted([name, *written])}, indent=4)
         record.write_text(text, encoding="utf-8")

@@ -35,9 +35,6 @@ _COLORS: Final = (
     "#c8c0b0",
 )
 
-#: So many names have a color of their own.
-COLORS_N: Final = len(_COLORS)
-
 #: Where nothing is known, or there is nothing to tell apart.
 NEUTRAL: Final = "#8c8c8c"
 
