@@ -39,7 +39,7 @@ _OTHERS: Final = "all others"
 def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, Any]) -> Plot:
     """Lines: `x` and `y` (numbers), `series` (one line each); of many those that reach highest.
 
-    With `step` a value holds until the next point.
+    With `step` a value holds until the next point; with `log` the x axis is logarithmic.
     """
     x, y, series = fields[spec["x"]], fields[spec["y"]], spec["series"]
     frame = frame.dropna(subset=[x.name, y.name])
@@ -64,6 +64,7 @@ def lines(frame: pd.DataFrame, fields: Mapping[str, Field], spec: Mapping[str, A
         for name, rows in by_name.items()
     ]
     xaxis = axis(x, x_unit, title=spec.get("x_title"), from_zero=False)
+    xaxis = {**xaxis, "type": "log" if spec.get("log") else "linear"}
     layout = {"xaxis": xaxis, "yaxis": axis(y, y_unit), "height": _HEIGHT}
     legend = legend_of(fields[series])
     if len(highest) > len(few):
